@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The engine's front door: POSIX file calls on cached files.
+//
+// A front end (the preload library, the C API) catches a call and offers it here first.
+// The answer is the call's result, a negated errno, or kNotOurs: then the front end makes
+// the real call itself, and nothing has happened yet.
+//
+// A descriptor that we track refers to a Description (POSIX: open file description), which
+// refers to a File (one per inode). A File is in one of three states:
+//
+//   kKernel       nobody has it open for writing. The kernel has every byte; we only watch.
+//   kCached       writes go to the log, reads are served from the DRAM cache (I7).
+//   kPassThrough  every call goes to the kernel, fsync is real. Never left while the file is open.
+//
+// Any thread may call anything here, except where a comment says otherwise. Nothing here may be
+// called from a child that shares memory with its parent (vfork).
+#ifndef NVCACHE_VFS_VFS_H_
+#define NVCACHE_VFS_VFS_H_
+
+#include <fcntl.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/sys/host.h"
+
+namespace nvcache::vfs {
+
+// The call is not for us: make the real one.
+inline constexpr long kNotOurs = LONG_MIN;
+
+// ---------------------------------------------------------------------------------------------
+// Life.
+
+// Reads the settings from `environment` (NULL-terminated "NAME=value"), registers the descriptors
+// that the program inherited, and recovers a dirty pool. Called once, before any other thread
+// exists. Without NVCACHE_POOL, every other call answers kNotOurs from then on.
+// Prints at most one line on stderr; exits with status 125 if NVCACHE_REQUIRED is set and the
+// cache cannot be had.
+void Start(const Host& host, char** environment);
+
+// Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
+// pool. The program's exit; calls that come later go to the kernel.
+void Stop();
+
+// Around fork: drains, makes every open file pass-through, releases the pool. Whoever opens a file
+// for writing next, parent or child, takes the pool. AfterFork is called in both.
+void BeforeFork();
+void AfterFork();
+
+// Before exec, posix_spawn, system, popen: what BeforeFork does, but nothing stays locked.
+// The pool is taken again by the next open for writing.
+void BeforeExec();
+
+// ---------------------------------------------------------------------------------------------
+// Descriptors.
+
+// Brackets a real open() of `path`, so that O_TRUNC is ordered with the log:
+//
+//   OpenGuard guard(dirfd, path, flags);
+//   int fd = <real open>;           // errno is the caller's business
+//   guard.Opened(fd);               // fd < 0: the open failed
+//
+// Opened() starts to track a regular file. It never fails: what cannot be tracked is left to the
+// kernel. The guard may hold locks: the real open of a tracked file must not be a cancellation
+// point (`holds_locks()` tells; make the raw system call then).
+class OpenGuard {
+ public:
+  OpenGuard(int dirfd, const char* path, int flags);
+  ~OpenGuard();
+  OpenGuard(const OpenGuard&) = delete;
+  OpenGuard& operator=(const OpenGuard&) = delete;
+
+  void Opened(int fd);
+  bool holds_locks() const { return locked_; }
+
+ private:
+  int flags_;
+  bool locked_ = false;
+  void* file_ = nullptr;
+};
+
+// Drains the file that `path` names and makes it pass-through, if it is tracked: before someone
+// opens it where we cannot see (fopen inside libc). Follows symbolic links.
+void PassThroughPath(int dirfd, const char* path);
+
+// Tracks a descriptor that was opened where we could not see, as pass-through (fopen, mkstemp).
+void AdoptPassThrough(int fd);
+
+// Drains the descriptor's file and makes it pass-through: before the kernel or a libc-internal
+// path gets hold of the data (mmap, fdopen, AIO, splice). `forever`: even after the last close,
+// because the access outlives the descriptor (mmap).
+void PassThrough(int fd, bool forever = false);
+
+// Writes the file's newest bytes to the kernel (no device flush) and sets the kernel's offset, so
+// that the kernel can read the data once (sendfile, copy_file_range).
+void Publish(int fd);
+void PublishPath(int dirfd, const char* path, bool follow);
+void PublishAll();
+
+// After a real call that may have moved the kernel's offset of `fd` (sendfile): takes it over.
+void TakeOffset(int fd);
+
+// Stops tracking `fd`, which libc is about to close where we cannot see (fclose, closedir).
+// The descriptor stays open in the kernel. For pass-through files only.
+void Forget(int fd);
+
+// True for a descriptor that the engine opened for itself. The program does not know it: answer
+// EBADF to close() and leave it out of close_range().
+bool IsInternal(int fd);
+
+long Close(int fd);
+long Dup(int fd);
+long Dup2(int from, int to);  // also with an untracked `from` and a tracked `to`
+long Dup3(int from, int to, int flags);
+// F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command.
+long Fcntl(int fd, int command, long argument);
+// Tracked descriptors in [first, last] are closed (or, with CLOSE_RANGE_CLOEXEC, marked), the
+// rest as well, our own are spared. Never kNotOurs once started.
+long CloseRange(unsigned first, unsigned last, int flags);
+
+// ---------------------------------------------------------------------------------------------
+// Data. I1: when a write returns n > 0, n bytes are durable.
+
+long Read(int fd, void* buffer, size_t count);
+long Pread(int fd, void* buffer, size_t count, off_t offset);
+long Readv(int fd, const iovec* iov, int iov_count);
+long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
+long Write(int fd, const void* buffer, size_t count);
+long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
+long Writev(int fd, const iovec* iov, int iov_count);
+long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
+long Lseek(int fd, off_t offset, int whence);
+long Fsync(int fd);          // fdatasync, sync_file_range and syncfs's file part too
+long Ftruncate(int fd, off_t length);
+long Fallocate(int fd, int mode, off_t offset, off_t length);
+
+// sync(), syncfs(): waits until everything acknowledged is on disk.
+void DrainAll();
+// Waits until everything acknowledged of this file is on disk. 0, or the write-back error.
+long Drain(int fd);
+
+// ---------------------------------------------------------------------------------------------
+// Names and attributes.
+
+// Replaces *size by the newest size when (dev, ino) is a cached file. For the stat family, after
+// the real call.
+void NewestSize(dev_t dev, ino_t ino, off_t* size);
+
+// Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
+// Each Add() drains the file that the path names (never following a last symbolic link) and keeps
+// writers out until the guard goes; then its name, size and link count are read anew.
+//
+//   NameGuard guard;
+//   guard.Add(dirfd, path);
+//   <real call, not a cancellation point>
+class NameGuard {
+ public:
+  NameGuard() = default;
+  ~NameGuard();
+  NameGuard(const NameGuard&) = delete;
+  NameGuard& operator=(const NameGuard&) = delete;
+
+  void Add(int dirfd, const char* path, bool follow = false);
+
+ private:
+  bool locked_ = false;
+  void* files_[2] = {};
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_VFS_H_
