@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "libc-shim/glibc/host.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "src/pmem/libpmem.h"
+
+namespace nvcache {
+namespace {
+
+// ---------------------------------------------------------------------------------------------
+// Threads.
+
+// A running thread of the engine; its address is the handle. A fixed number of them, because a
+// handle from malloc could re-enter a program's own malloc.
+struct Thread {
+  std::atomic<bool> in_use;
+  pthread_t id;
+  void (*entry)(void*);
+  void* argument;
+};
+
+constexpr size_t kMaxThreads = 8;
+Thread g_threads[kMaxThreads];
+
+// Small, for the engine needs little; doubled until the program's thread-local storage, which
+// glibc takes from the stack, fits as well.
+constexpr size_t kStackSize = size_t{256} << 10;
+constexpr size_t kMaxStackSize = size_t{64} << 20;
+
+void* RunThread(void* self) {
+  prctl(PR_SET_NAME, "nvcache");
+  const Thread* thread = static_cast<const Thread*>(self);
+  thread->entry(thread->argument);
+  return nullptr;
+}
+
+Thread* TakeThread() {
+  for (Thread& thread : g_threads) {
+    if (!thread.in_use.exchange(true, std::memory_order_acquire)) return &thread;
+  }
+  return nullptr;
+}
+
+void GiveBack(Thread* thread) { thread->in_use.store(false, std::memory_order_release); }
+
+int CreateThread(Thread* thread) {
+  int error = EINVAL;
+  for (size_t size = kStackSize; error == EINVAL && size <= kMaxStackSize; size *= 2) {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, size);
+    error = pthread_create(&thread->id, &attributes, RunThread, thread);
+    pthread_attr_destroy(&attributes);
+  }
+  return error;
+}
+
+void* StartThread(void (*entry)(void*), void* argument) {
+  Thread* thread = TakeThread();
+  if (thread == nullptr) return nullptr;
+  thread->entry = entry;
+  thread->argument = argument;
+
+  // A new thread inherits the mask, so it never runs a handler of the program. glibc leaves its
+  // own two signals (cancellation, setuid) open.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = CreateThread(thread);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+  if (error == 0) return thread;
+  GiveBack(thread);
+  return nullptr;
+}
+
+void JoinThread(void* handle) {
+  Thread* thread = static_cast<Thread*>(handle);
+  // pthread_join is a cancellation point, and a half-done join leaks the thread.
+  int state = 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+  pthread_join(thread->id, nullptr);
+  pthread_setcancelstate(state, nullptr);
+  GiveBack(thread);
+}
+
+// ---------------------------------------------------------------------------------------------
+// libpmem.
+
+thread_local int t_inside_libpmem = 0;
+
+// Marks that libpmem, or its loading, runs on this thread. Nothing of the program may run in
+// between: a handler's calls would be taken for libpmem's, and a cancellation would leave the
+// engine's locks behind.
+class Inside {
+ public:
+  Inside() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &signals_);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+    ++t_inside_libpmem;
+  }
+  ~Inside() {
+    --t_inside_libpmem;
+    pthread_setcancelstate(cancel_state_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  sigset_t signals_;
+  int cancel_state_ = 0;
+};
+
+pmem::Libpmem g_real;    // libpmem's own functions
+pmem::Libpmem g_marked;  // the same; those that call libc's file functions are bracketed
+const pmem::Libpmem* g_loaded = nullptr;
+pthread_once_t g_load_once = PTHREAD_ONCE_INIT;
+
+void* MapFile(const char* path, size_t length, int flags, mode_t mode, size_t* mapped_length,
+              int* is_pmem) {
+  Inside inside;
+  return g_real.map_file(path, length, flags, mode, mapped_length, is_pmem);
+}
+
+int Unmap(void* address, size_t length) {
+  Inside inside;
+  return g_real.unmap(address, length);
+}
+
+template <typename Function>
+bool Find(void* library, const char* name, Function** function) {
+  *function = reinterpret_cast<Function*>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+void LoadOnce() {
+  Inside inside;
+  void* library = dlopen("libpmem.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return;
+  if (!Find(library, "pmem_map_file", &g_real.map_file) ||
+      !Find(library, "pmem_unmap", &g_real.unmap) ||
+      !Find(library, "pmem_memcpy", &g_real.memcpy) ||
+      !Find(library, "pmem_errormsg", &g_real.errormsg)) {
+    dlclose(library);
+    return;
+  }
+  g_marked = g_real;
+  g_marked.map_file = MapFile;
+  g_marked.unmap = Unmap;
+  g_loaded = &g_marked;
+}
+
+const pmem::Libpmem* LoadLibpmem() {
+  const int saved_errno = errno;
+  pthread_once(&g_load_once, LoadOnce);
+  errno = saved_errno;
+  return g_loaded;
+}
+
+constexpr Host kHost = {StartThread, JoinThread, LoadLibpmem};
+
+}  // namespace
+
+const Host& GlibcHost() { return kHost; }
+
+bool InsideLibpmem() { return t_inside_libpmem != 0; }
+
+}  // namespace nvcache
