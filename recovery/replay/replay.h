@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Replay: brings what a dead process left in a pool's log to the file system. Freestanding, so that
+// the library can recover before the program's first file call; the `nvcache recover` command adds
+// the words. Stands on nvlog, pool and pmem alone.
+#ifndef NVCACHE_RECOVERY_REPLAY_REPLAY_H_
+#define NVCACHE_RECOVERY_REPLAY_REPLAY_H_
+
+#include <cstdint>
+
+#include "src/nvlog/reader.h"
+#include "src/pool/pool.h"
+
+namespace nvcache::recovery {
+
+struct Summary {
+  bool was_dirty = false;
+  uint64_t files = 0;               // that entries were applied to
+  uint64_t entries = 0;             // applied
+  uint64_t bytes = 0;               // applied
+  uint64_t unresolved_files = 0;    // not found, or not the file that the entries were written to
+  uint64_t unresolved_entries = 0;  // kept
+  uint64_t unresolved_bytes = 0;
+  uint64_t damaged_groups = 0;      // write calls of which an entry's checksum is wrong; not applied
+  uint64_t failed_files = 0;        // the file system refused; their entries are kept
+  int error = 0;                    // errno of the first refusal, or 0
+};
+
+// Told about what happens; any of them may be null.
+struct Observer {
+  void* context = nullptr;
+  void (*progress)(void* context, uint64_t done, uint64_t total) = nullptr;
+  void (*damaged)(void* context, const nvlog::Group& group) = nullptr;
+  // Once per file whose entries cannot be applied, with errno: ENOENT (not found), ESTALE (another
+  // file has its name), EBADMSG (its record is damaged), or what the file system said.
+  void (*unresolved)(void* context, uint32_t slot, const pool::FileRecord& record, int error) =
+      nullptr;
+  // For each entry that is not applied because its file is unresolved. To save it elsewhere.
+  void (*orphan)(void* context, const nvlog::Reader& reader, const nvlog::EntryHeader& header) =
+      nullptr;
+};
+
+struct Options {
+  bool dry_run = false;   // look and count; write nothing
+  bool discard = false;   // drop unresolved entries after `orphan` was told
+};
+
+// Applies the committed entries of `pool` (opened kExclusive) in log order, syncs the files, and
+// marks the pool clean, unless entries are left that could not be applied: these stay committed,
+// the others are marked as applied. May be killed at any instruction and run again (I6); harmless
+// on a clean pool. True when the pool is clean now.
+bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary);
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_RECOVERY_REPLAY_REPLAY_H_

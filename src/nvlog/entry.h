@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// An entry of the log on the medium.
+//
+// The log is one circular array of 64-byte units. An entry is a header of one unit, followed by
+// its payload in whole units; the unit after the last is the first (a payload may wrap, a header
+// cannot). A position counts units since the pool was made and never comes back: position p lies
+// at unit p % log_units, and p / log_units is its lap.
+//
+// An entry stays within one page of its file. The entries of one write call, its group, lie one
+// behind the other; the commit word of the first counts for all of them (I2).
+//
+// Order on the medium (I4). Stores to one cache line become durable in program order, so a header
+// whose last store is the commit word needs no fence of its own:
+//
+//   payloads of all, headers of all but the first    PWB
+//   PFENCE
+//   header of the first, commit word last            PWB
+//   PSYNC
+//
+// A place that was taken but never committed is a hole. Nobody wrote a header of its lap there, so
+// recovery steps over it unit by unit: every header names its own position.
+#ifndef NVCACHE_NVLOG_ENTRY_H_
+#define NVCACHE_NVLOG_ENTRY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pool/format.h"
+
+namespace nvcache::nvlog {
+
+using Position = uint64_t;
+inline constexpr Position kNoPosition = ~Position{0};
+
+struct alignas(pool::kUnitSize) EntryHeader {
+  uint64_t commit;       // CommitWord or AppliedWord of its position; anything else: not committed
+  uint64_t position;     // its own
+  uint64_t offset;       // bytes, where in the file the payload goes
+  uint64_t previous;     // the page's pending entry before this one, or kNoPosition; DRAM only
+  uint32_t file;         // slot of the file table
+  uint32_t incarnation;  // of that slot
+  uint32_t length;       // bytes of payload, 1 to kPageSize
+  uint32_t group_index;  // 0 for the first entry of a write call
+  uint32_t group_count;  // entries of this write call, the same in each of them
+  uint32_t payload_crc;  // CRC-32C of the payload
+  uint32_t zero;
+  uint32_t header_crc;   // CRC-32C of the bytes from `position` to here, seeded with the salt
+};
+static_assert(offsetof(EntryHeader, commit) == 0);
+static_assert(offsetof(EntryHeader, position) == 8);
+static_assert(offsetof(EntryHeader, offset) == 16);
+static_assert(offsetof(EntryHeader, previous) == 24);
+static_assert(offsetof(EntryHeader, file) == 32);
+static_assert(offsetof(EntryHeader, incarnation) == 36);
+static_assert(offsetof(EntryHeader, length) == 40);
+static_assert(offsetof(EntryHeader, group_index) == 44);
+static_assert(offsetof(EntryHeader, group_count) == 48);
+static_assert(offsetof(EntryHeader, payload_crc) == 52);
+static_assert(offsetof(EntryHeader, header_crc) == 60);
+static_assert(sizeof(EntryHeader) == pool::kUnitSize);
+
+// The salt's high bit is set and positions stay below 2^63, so neither word is ever 0, which is
+// what fresh memory holds, and the word names its lap (I5).
+constexpr uint64_t CommitWord(Position position, uint64_t salt) { return position ^ salt; }
+// Recovery has brought the entry to the disk; it must not be applied again.
+constexpr uint64_t AppliedWord(Position position, uint64_t salt) { return ~(position ^ salt); }
+
+constexpr uint64_t PayloadUnits(uint64_t length) {
+  return (length + pool::kUnitSize - 1) / pool::kUnitSize;
+}
+// Units that an entry takes, header included.
+constexpr uint64_t EntryUnits(uint64_t length) { return 1 + PayloadUnits(length); }
+
+inline constexpr uint64_t kMaxEntryUnits = EntryUnits(pool::kPageSize);
+
+// A write call longer than this is split, like a short write that continues (I2).
+inline constexpr uint64_t kMaxGroupBytes = 2u << 20;
+inline constexpr uint32_t kMaxGroupEntries = kMaxGroupBytes / pool::kPageSize + 1;
+// A group takes at most this share of the log, so that it can always be placed.
+inline constexpr uint64_t kMinGroupsInLog = 4;
+static_assert(pool::GeometryOf(pool::kMinPoolSize).log_units >=
+              kMinGroupsInLog * 2 * kMaxEntryUnits);
+
+}  // namespace nvcache::nvlog
+
+#endif  // NVCACHE_NVLOG_ENTRY_H_

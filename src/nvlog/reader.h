@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The log as found on the medium: for recovery, `nvcache status` and `nvcache dump`. Trusts
+// nothing that its checksum does not cover, and writes nothing.
+#ifndef NVCACHE_NVLOG_READER_H_
+#define NVCACHE_NVLOG_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/nvlog/entry.h"
+#include "src/pool/pool.h"
+
+namespace nvcache::nvlog {
+
+enum class Verdict {
+  kNothing,         // no header of this lap: never written, or a hole
+  kInFlight,        // a whole header, but the write call was not committed
+  kCommitted,       // the header is whole and committed; the payload was checked, too
+  kApplied,         // as kCommitted, and recovery has already applied it
+  kDamagedHeader,   // a committed header whose checksum is wrong: only `position` is known
+  kDamagedPayload,  // a committed header whose payload's checksum is wrong
+};
+
+class Reader {
+ public:
+  explicit Reader(const pool::View& view) : view_(view) {}
+
+  // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
+  Verdict Examine(Position position, EntryHeader* header) const;
+
+  // Copies [skip, skip + n) of an entry's payload. skip + n <= header.length <= kPageSize.
+  void Payload(const EntryHeader& header, void* out, size_t n, size_t skip = 0) const;
+
+  // Where a walk begins and where it can stop: [begin(), end()) covers every position that may be
+  // pending. A walk goes from begin() by EntryUnits(length) over what it knows, and by one unit over
+  // kNothing and kDamagedHeader.
+  Position begin() const;
+  Position end() const;
+
+ private:
+  const EntryHeader* At(Position position) const;
+
+  pool::View view_;
+};
+
+// One write call, as a walk meets it.
+struct Group {
+  Position position;   // of its first entry
+  uint64_t units;      // to the next thing worth examining
+  uint32_t entries;    // group_count of the first; 0: a single damaged header
+  Verdict verdict;     // kCommitted, kApplied, kInFlight, kDamagedHeader, or kDamagedPayload when
+                       // any entry of the group is damaged: then none of it may be applied (I2)
+  Position damaged;    // the first damaged entry
+};
+
+// Walks whole groups in log order. Entries of groups that were never committed come as kInFlight,
+// one by one.
+class GroupWalk {
+ public:
+  explicit GroupWalk(const Reader& reader) : reader_(reader), next_(reader.begin()) {}
+
+  // False at the end.
+  bool Next(Group* group);
+
+  // How far the walk has come, for progress: units done of units in all.
+  uint64_t done() const { return next_ - reader_.begin(); }
+  uint64_t total() const { return reader_.end() - reader_.begin(); }
+
+ private:
+  const Reader& reader_;
+  Position next_;
+};
+
+}  // namespace nvcache::nvlog
+
+#endif  // NVCACHE_NVLOG_READER_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A pool's memory, mapped: a devdax device, a file on a DAX file system, or any other file.
+#ifndef NVCACHE_PMEM_REGION_H_
+#define NVCACHE_PMEM_REGION_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pmem/libpmem.h"
+
+namespace nvcache::pmem {
+
+// What a write that has returned survives (docs/architecture.md, "Durability levels").
+enum class Durability {
+  kProcess,  // the death of the process, not a power failure: the mapping is ordinary memory
+  kPower,    // a power failure: libpmem says that the mapping is persistent memory
+};
+
+struct Region {
+  uint8_t* base = nullptr;
+  size_t size = 0;  // bytes
+  Durability durability = Durability::kProcess;
+};
+
+// Maps the whole file behind `fd` (open for reading and writing), shared. With libpmem by
+// pmem_map_file, which also says whether it is persistent memory; without, by the same steps:
+// mmap with MAP_SYNC, which only persistent memory grants, else without.
+// Returns 0 or a negated errno.
+long Map(int fd, const Libpmem* libpmem, Region* region);
+
+// The same, without libpmem and for reading only: for those who only look.
+long MapReadOnly(int fd, Region* region);
+
+void Unmap(const Region& region, const Libpmem* libpmem);
+
+}  // namespace nvcache::pmem
+
+#endif  // NVCACHE_PMEM_REGION_H_

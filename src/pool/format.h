@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a pool looks like on the medium; docs/pool-format.md says it in prose. Little endian.
+//
+//   0        Superblock     written once, at creation
+//   4096     TailRecord[2]  the log's tail, written alternately
+//   4224     StateRecord    clean or in use, and by whom
+//   8192     Statistics     counters for `nvcache status`; nothing depends on them
+//   12288    (reserved)
+//   16384    FileRecord[file_slots]
+//   ...      the log, to the end: `log_units` units of 64 bytes (src/nvlog/entry.h)
+//
+// Changing anything here means a new kVersion.
+#ifndef NVCACHE_POOL_FORMAT_H_
+#define NVCACHE_POOL_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nvcache::pool {
+
+inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
+inline constexpr uint32_t kVersion = 1;
+
+inline constexpr uint64_t kPageSize = 4096;  // bytes that one entry, one frame, one page holds
+inline constexpr uint64_t kUnitSize = 64;    // bytes; the log is counted in units
+
+inline constexpr uint64_t kTailOffset = 4096;
+inline constexpr uint64_t kStateOffset = 4224;
+inline constexpr uint64_t kStatisticsOffset = 8192;
+inline constexpr uint64_t kFileTableOffset = 16384;
+
+inline constexpr uint64_t kMinPoolSize = 1u << 20;
+inline constexpr uint64_t kMaxPoolSize = uint64_t{1} << 46;  // 64 TiB
+inline constexpr uint32_t kMinFileSlots = 16;
+inline constexpr uint32_t kMaxFileSlots = 4096;
+inline constexpr uint64_t kPoolBytesPerFileSlot = 256u << 10;  // 1 slot per so many bytes of pool
+
+// Geometry and identity. Never changes after creation.
+struct Superblock {
+  char magic[8];
+  uint32_t version;
+  uint32_t superblock_size;    // sizeof(Superblock)
+  uint64_t pool_size;          // bytes, all of it
+  uint64_t salt;               // random, high bit set: makes this pool's commit words its own
+  uint8_t uuid[16];            // random
+  uint64_t created;            // ns since 1970
+  uint64_t log_offset;         // bytes
+  uint64_t log_units;          // units of kUnitSize
+  uint32_t file_slots;
+  uint32_t page_size;          // kPageSize
+  uint32_t unit_size;          // kUnitSize
+  uint32_t crc;                // CRC-32C of the bytes before it
+};
+static_assert(offsetof(Superblock, magic) == 0);
+static_assert(offsetof(Superblock, version) == 8);
+static_assert(offsetof(Superblock, superblock_size) == 12);
+static_assert(offsetof(Superblock, pool_size) == 16);
+static_assert(offsetof(Superblock, salt) == 24);
+static_assert(offsetof(Superblock, uuid) == 32);
+static_assert(offsetof(Superblock, created) == 48);
+static_assert(offsetof(Superblock, log_offset) == 56);
+static_assert(offsetof(Superblock, log_units) == 64);
+static_assert(offsetof(Superblock, file_slots) == 72);
+static_assert(offsetof(Superblock, page_size) == 76);
+static_assert(offsetof(Superblock, unit_size) == 80);
+static_assert(offsetof(Superblock, crc) == 84);
+static_assert(sizeof(Superblock) == 88 && sizeof(Superblock) <= kTailOffset);
+
+// The tail: the position of the oldest entry that is not known to be on disk. Two records, the
+// older one is overwritten, the valid one with the higher sequence counts: a record torn or
+// damaged costs one step back, and replaying what is already on disk is harmless (I6).
+struct alignas(64) TailRecord {
+  uint64_t tail;      // position (src/nvlog/entry.h)
+  uint64_t sequence;  // odd in record 1, even in record 0
+  uint32_t zero;
+  uint32_t crc;       // CRC-32C of the bytes before it, seeded with the salt's low half
+};
+static_assert(offsetof(TailRecord, tail) == 0);
+static_assert(offsetof(TailRecord, sequence) == 8);
+static_assert(offsetof(TailRecord, zero) == 16);
+static_assert(offsetof(TailRecord, crc) == 20);
+static_assert(sizeof(TailRecord) == 64);
+static_assert(kTailOffset + 2 * sizeof(TailRecord) <= kStateOffset);
+
+inline constexpr uint64_t kStateClean = 0x6e61656c63766e00;  // the log holds nothing pending
+inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses it, or died using it
+
+struct alignas(64) StateRecord {
+  uint64_t state;
+  uint32_t owner_pid;    // who set kStateInUse last; for people
+  uint32_t zero;
+  uint64_t owner_since;  // ns since 1970
+};
+static_assert(offsetof(StateRecord, state) == 0);
+static_assert(offsetof(StateRecord, owner_pid) == 8);
+static_assert(offsetof(StateRecord, owner_since) == 16);
+static_assert(sizeof(StateRecord) == 64);
+static_assert(kStateOffset % 64 == 0 && kStateOffset + sizeof(StateRecord) <= kStatisticsOffset);
+
+// Counters since the pool was last opened for use. Shared memory, never flushed; every field is
+// accessed as a relaxed atomic.
+struct Statistics {
+  uint64_t head;                // position; as of the last time the cleanup thread looked
+  uint64_t oldest_pending;      // ns since 1970 when the entry at the tail was first seen; 0: none
+  uint64_t entries_cleaned;     // entries that reached the disk
+  uint64_t bytes_cleaned;       // their payload
+  uint64_t batches;
+  uint64_t syncs;               // fdatasync calls of the cleanup thread
+  uint64_t pages_written;       // write-backs to the kernel
+  uint64_t wraps;               // times the head passed the log's end
+  uint64_t full_waits;          // times a writer slept because the log was full
+  uint64_t misses;              // reads that had to load a page
+  uint64_t dirty_misses;        // misses on a page whose dirty counter was not zero
+  uint64_t evictions;           // frames taken from a page
+  uint64_t dirty_evictions;     // ... whose dirty counter was not zero
+  uint64_t write_back_errors;
+  uint64_t last_error;          // errno of the last one
+  uint64_t last_error_time;     // ns since 1970
+  uint64_t pass_through_files;  // files that were made pass-through
+  uint64_t table_full;          // files not cached because a table was full
+};
+static_assert(offsetof(Statistics, head) == 0);
+static_assert(offsetof(Statistics, table_full) == 17 * 8);
+static_assert(kStatisticsOffset + sizeof(Statistics) <= kFileTableOffset);
+
+inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
+inline constexpr size_t kMaxPath = 3896;   // with the final zero
+
+// A file that entries refer to. A record is written before the first entry that names it commits,
+// and not again until the tail has passed the last one.
+struct FileRecord {
+  uint32_t incarnation;      // counts the uses of this slot; entries repeat it. 0: never used
+  uint32_t crc;              // CRC-32C of the record without this field, to the path's end
+  uint64_t device;           // st_dev; not stable across boots
+  uint64_t inode;
+  int64_t birth_seconds;     // statx btime: with the inode it names the file, not its successor
+  uint32_t birth_nanoseconds;
+  uint32_t mode;             // st_mode, for a file that has to be created again
+  uint32_t uid;
+  uint32_t gid;
+  uint64_t file_system;      // statfs f_fsid
+  int32_t handle_type;       // of name_to_handle_at
+  uint32_t handle_size;      // bytes; 0: the file system has no handles
+  uint8_t handle[kMaxHandle];
+  uint32_t zero;
+  uint32_t path_length;      // bytes, without the final zero
+  char path[kMaxPath];       // absolute, when the record was written
+};
+static_assert(offsetof(FileRecord, incarnation) == 0);
+static_assert(offsetof(FileRecord, crc) == 4);
+static_assert(offsetof(FileRecord, device) == 8);
+static_assert(offsetof(FileRecord, inode) == 16);
+static_assert(offsetof(FileRecord, birth_seconds) == 24);
+static_assert(offsetof(FileRecord, birth_nanoseconds) == 32);
+static_assert(offsetof(FileRecord, mode) == 36);
+static_assert(offsetof(FileRecord, uid) == 40);
+static_assert(offsetof(FileRecord, gid) == 44);
+static_assert(offsetof(FileRecord, file_system) == 48);
+static_assert(offsetof(FileRecord, handle_type) == 56);
+static_assert(offsetof(FileRecord, handle_size) == 60);
+static_assert(offsetof(FileRecord, handle) == 64);
+static_assert(offsetof(FileRecord, path_length) == 196);
+static_assert(offsetof(FileRecord, path) == 200);
+static_assert(sizeof(FileRecord) == 4096);
+
+struct Geometry {
+  uint64_t pool_size;
+  uint32_t file_slots;
+  uint64_t log_offset;
+  uint64_t log_units;
+};
+
+// The one geometry of a pool of `size` bytes; kMinPoolSize <= size <= kMaxPoolSize.
+constexpr Geometry GeometryOf(uint64_t size) {
+  const uint64_t wanted = size / kPoolBytesPerFileSlot;
+  const uint32_t slots = wanted < kMinFileSlots   ? kMinFileSlots
+                         : wanted > kMaxFileSlots ? kMaxFileSlots
+                                                  : static_cast<uint32_t>(wanted);
+  const uint64_t log_offset = kFileTableOffset + slots * sizeof(FileRecord);
+  return {size, slots, log_offset, (size - log_offset) / kUnitSize};
+}
+static_assert(GeometryOf(kMinPoolSize).log_units * kUnitSize > kMinPoolSize / 2);
+
+}  // namespace nvcache::pool
+
+#endif  // NVCACHE_POOL_FORMAT_H_

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A pool: opening, creating and checking it; its state and its tail. Holds what recovery needs and
+// no more.
+#ifndef NVCACHE_POOL_POOL_H_
+#define NVCACHE_POOL_POOL_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pmem/region.h"
+#include "src/pool/format.h"
+#include "src/sys/text.h"
+
+namespace nvcache::pool {
+
+// What went wrong: one line that names the pool, what is wrong and what to do.
+struct Problem {
+  int error = 0;  // errno, for programs
+  sys::Text<480> text;
+};
+
+// A mapped pool whose superblock is valid. Pointers into it; copies are cheap.
+struct View {
+  uint8_t* base = nullptr;
+  const Superblock* superblock = nullptr;
+
+  uint64_t salt() const { return superblock->salt; }
+  uint64_t log_units() const { return superblock->log_units; }
+  uint8_t* log() const { return base + superblock->log_offset; }
+  FileRecord* file(uint32_t slot) const {
+    return reinterpret_cast<FileRecord*>(base + kFileTableOffset) + slot;
+  }
+  TailRecord* tails() const { return reinterpret_cast<TailRecord*>(base + kTailOffset); }
+  StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
+  Statistics* statistics() const {
+    return reinterpret_cast<Statistics*>(base + kStatisticsOffset);
+  }
+};
+
+// A counter of Statistics.
+inline void Count(uint64_t& counter, uint64_t n = 1) {
+  std::atomic_ref(counter).fetch_add(n, std::memory_order_relaxed);
+}
+inline void Note(uint64_t& counter, uint64_t value) {
+  std::atomic_ref(counter).store(value, std::memory_order_relaxed);
+}
+inline uint64_t Peek(const uint64_t& counter) {
+  return std::atomic_ref(const_cast<uint64_t&>(counter)).load(std::memory_order_relaxed);
+}
+
+// The newest valid tail record. False when both are damaged; `records_valid` says how many are
+// whole (a freshly created pool has two).
+bool ReadTail(const View& view, uint64_t* tail, int* records_valid);
+
+// A record of the file table is whole and belongs to `incarnation`.
+bool FileRecordValid(const FileRecord& record, uint32_t incarnation);
+uint32_t FileRecordCrc(const FileRecord& record);
+
+struct CreateOptions {
+  uint64_t size = 0;     // bytes; rounded down to a whole page
+  bool emulate = false;  // accept memory that is not persistent
+};
+
+enum class Access {
+  kExclusive,  // locked; for use and for recovery
+  kInspect,    // read-only and not locked: contents may change while they are read
+};
+
+class Pool {
+ public:
+  Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // Makes a pool at `path`, mode 0600, all blocks allocated. Never overwrites: an existing file is
+  // an error (a devdax device is initialised if it holds no valid superblock).
+  static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
+                     Problem* problem);
+
+  // Opens and checks. kExclusive fails when another process has the pool, and, unless `emulate`,
+  // when the mapping is not persistent memory.
+  bool Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
+            Problem* problem);
+  // Unlocks and unmaps. The state on the medium stays as it is.
+  void Close();
+
+  bool is_open() const { return view_.base != nullptr; }
+  const View& view() const { return view_; }
+  const char* path() const { return path_.c_str(); }
+  pmem::Durability durability() const { return region_.durability; }
+  uint64_t device() const { return device_; }  // of the pool's own file, which is never cached
+  uint64_t inode() const { return inode_; }
+  int fd() const { return fd_; }
+
+  // Pending entries may be there: the last user did not close it.
+  bool dirty() const;
+
+  // Durable when they return. kExclusive only.
+  void MarkInUse();
+  void MarkClean();
+  // I5: called before any unit below `tail` is used again. Never goes back.
+  void StoreTail(uint64_t tail);
+
+ private:
+  bool Fail(Problem* problem, int error, const char* what, const char* advice) const;
+  bool CheckSuperblock(Problem* problem);
+
+  View view_;
+  pmem::Region region_;
+  const pmem::Libpmem* libpmem_ = nullptr;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  int fd_ = -1;
+  Superblock superblock_ = {};  // checked copy: a later flip in the mapping cannot move our bounds
+  sys::Text<512> path_;
+};
+
+}  // namespace nvcache::pool
+
+#endif  // NVCACHE_POOL_POOL_H_

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Run-time settings: one per environment variable NVCACHE_<NAME>; docs/settings.md is the table.
+// Freestanding, for the library; the `nvcache` command uses the same parser.
+#ifndef NVCACHE_SETTINGS_SETTINGS_H_
+#define NVCACHE_SETTINGS_SETTINGS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/sys/text.h"
+
+namespace nvcache::settings {
+
+inline constexpr uint64_t kMinDram = 64u << 10;
+inline constexpr uint64_t kMaxDram = uint64_t{1} << 42;
+inline constexpr uint64_t kMaxBatch = 1u << 20;
+
+struct Settings {
+  sys::Text<512> pool;                  // NVCACHE_POOL; empty: the cache is off
+  uint64_t size = 0;                    // NVCACHE_SIZE, bytes: create a missing pool; 0: do not
+  bool emulate = false;                 // NVCACHE_EMULATE
+  uint64_t dram = 256u << 20;           // NVCACHE_DRAM, bytes of page frames
+  sys::Text<1024> include;              // NVCACHE_INCLUDE, globs with ':' between; empty: all
+  sys::Text<1024> exclude;              // NVCACHE_EXCLUDE
+  bool required = false;                // NVCACHE_REQUIRED
+  bool drain_at_exit = true;            // NVCACHE_DRAIN_AT_EXIT
+  uint64_t batch_min = 1000;            // NVCACHE_BATCH_MIN, entries that start a batch
+  uint64_t batch_max = 10000;           // NVCACHE_BATCH_MAX, entries of a batch
+  uint64_t batch_delay_ms = 50;         // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
+};
+
+// Takes one setting by its name without prefix ("POOL", "DRAM", ...). On false, *wrong is one line
+// that names the setting, what is wrong and what to do. Unknown names are wrong.
+bool Apply(Settings* settings, const char* name, const char* value, sys::Text<480>* wrong);
+
+// Takes every NVCACHE_* of an environment, then checks that they agree with one another.
+bool FromEnvironment(Settings* settings, char* const* environment, sys::Text<480>* wrong);
+
+// "4096", "64k", "1.5G", "1GiB" as fio reads them (powers of 1024, any case). False if unreadable
+// or beyond 2^63.
+bool ParseSize(const char* text, uint64_t* bytes);
+
+// Shell pattern: * ? [a-z] [!a-z] \x, '*' matches '/' as well. IsGlob: can be read at all.
+bool IsGlob(const char* pattern);
+bool GlobMatches(const char* pattern, const char* text);
+// One of the patterns in `list` ("a:b:c") matches.
+bool AnyGlobMatches(const char* list, const char* text);
+
+}  // namespace nvcache::settings
+
+#endif  // NVCACHE_SETTINGS_SETTINGS_H_

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A bounded supply of objects of one type, named by 32-bit numbers (I14). The address space is
+// reserved at start, memory is used as objects are, and an object's memory is never anything else:
+// a stale number still names an object of this type, whose lock word still is a lock.
+#ifndef NVCACHE_SYS_ARENA_H_
+#define NVCACHE_SYS_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::sys {
+
+// The number of no object.
+inline constexpr uint32_t kNone = ~uint32_t{0};
+
+// Memory that is zero, private, and not yet there. nullptr when the address space is refused.
+inline void* Reserve(size_t bytes) {
+  long address = Mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return IsError(address) ? nullptr : reinterpret_cast<void*>(address);
+}
+
+// T must be usable when all its bytes are zero. An object that was freed is handed out again as it
+// was left: whoever frees it, clears it.
+template <typename T>
+class Arena {
+ public:
+  bool Open(uint32_t capacity) {
+    NVCACHE_CHECK(objects_ == nullptr && capacity < kNone);
+    objects_ = static_cast<T*>(Reserve(size_t{capacity} * sizeof(T)));
+    free_ = static_cast<uint32_t*>(Reserve(size_t{capacity} * sizeof(uint32_t)));
+    if (objects_ == nullptr || free_ == nullptr) {
+      Close();
+      return false;
+    }
+    capacity_ = capacity;
+    return true;
+  }
+  void Close() {
+    if (objects_ != nullptr) Munmap(objects_, size_t{capacity_} * sizeof(T));
+    if (free_ != nullptr) Munmap(free_, size_t{capacity_} * sizeof(uint32_t));
+    objects_ = nullptr;
+    free_ = nullptr;
+    capacity_ = used_ = free_count_ = 0;
+  }
+
+  // The number of an object, or kNone when all are in use.
+  uint32_t Allocate() {
+    Lock lock(mutex_);
+    if (free_count_ > 0) return free_[--free_count_];
+    return used_ < capacity_ ? used_++ : kNone;
+  }
+  void Free(uint32_t index) {
+    Lock lock(mutex_);
+    NVCACHE_CHECK(index < used_ && free_count_ < used_);
+    free_[free_count_++] = index;
+  }
+
+  T& operator[](uint32_t index) { return objects_[index]; }
+  const T& operator[](uint32_t index) const { return objects_[index]; }
+  uint32_t IndexOf(const T* object) const { return static_cast<uint32_t>(object - objects_); }
+  uint32_t capacity() const { return capacity_; }
+  uint32_t Available() {
+    Lock lock(mutex_);
+    return capacity_ - used_ + free_count_;
+  }
+
+ private:
+  Mutex mutex_;
+  T* objects_ = nullptr;
+  uint32_t* free_ = nullptr;
+  uint32_t capacity_ = 0;
+  uint32_t used_ = 0;        // objects below were handed out at least once
+  uint32_t free_count_ = 0;  // entries in free_
+};
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_ARENA_H_

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4): what the log and the pool are checked with.
+#ifndef NVCACHE_SYS_CRC32C_H_
+#define NVCACHE_SYS_CRC32C_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace nvcache::sys {
+
+// The checksum of `n` bytes. `seed` is the checksum of what came before (0 at the start), so that
+// Crc32c(b, m, Crc32c(a, n)) is that of a followed by b.
+uint32_t Crc32c(const void* data, size_t n, uint32_t seed = 0);
+
+// The same by table, for machines without the instruction; also the reference in tests.
+uint32_t Crc32cPortable(const void* data, size_t n, uint32_t seed = 0);
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_CRC32C_H_

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// System calls, as the kernel gives them: a result >= 0, or a negated errno. errno is not touched,
+// nothing is a cancellation point, and nobody's interposed symbol is in the way.
+#ifndef NVCACHE_SYS_KERNEL_H_
+#define NVCACHE_SYS_KERNEL_H_
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#ifndef __x86_64__
+#error "NVCache knows the system calls and the cache instructions of x86-64 only"
+#endif
+
+namespace nvcache::sys {
+
+inline long Call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
+                 long f = 0) {
+  long result;
+  register long r10 asm("r10") = d;
+  register long r8 asm("r8") = e;
+  register long r9 asm("r9") = f;
+  asm volatile("syscall"
+               : "=a"(result)
+               : "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  return result;
+}
+
+inline long Address(const void* p) { return reinterpret_cast<long>(p); }
+
+inline long Openat(int dirfd, const char* path, int flags, mode_t mode = 0) {
+  return Call(SYS_openat, dirfd, Address(path), flags, static_cast<long>(mode));
+}
+inline long Close(int fd) { return Call(SYS_close, fd); }
+inline long Read(int fd, void* buffer, size_t n) {
+  return Call(SYS_read, fd, Address(buffer), static_cast<long>(n));
+}
+inline long Write(int fd, const void* buffer, size_t n) {
+  return Call(SYS_write, fd, Address(buffer), static_cast<long>(n));
+}
+inline long Pread(int fd, void* buffer, size_t n, uint64_t offset) {
+  return Call(SYS_pread64, fd, Address(buffer), static_cast<long>(n), static_cast<long>(offset));
+}
+inline long Pwrite(int fd, const void* buffer, size_t n, uint64_t offset) {
+  return Call(SYS_pwrite64, fd, Address(buffer), static_cast<long>(n), static_cast<long>(offset));
+}
+inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
+  return Call(SYS_pwritev, fd, Address(iov), n, static_cast<long>(offset), 0);
+}
+inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd, offset, whence); }
+inline long Fsync(int fd) { return Call(SYS_fsync, fd); }
+inline long Fdatasync(int fd) { return Call(SYS_fdatasync, fd); }
+inline long Ftruncate(int fd, off_t length) { return Call(SYS_ftruncate, fd, length); }
+inline long Fallocate(int fd, int mode, off_t offset, off_t length) {
+  return Call(SYS_fallocate, fd, mode, offset, length);
+}
+inline long Fcntl(int fd, int command, long argument = 0) {
+  return Call(SYS_fcntl, fd, command, argument);
+}
+inline long Dup3(int from, int to, int flags) { return Call(SYS_dup3, from, to, flags); }
+inline long Flock(int fd, int operation) { return Call(SYS_flock, fd, operation); }
+inline long Fstat(int fd, struct stat* st) { return Call(SYS_fstat, fd, Address(st)); }
+inline long Fstatat(int dirfd, const char* path, struct stat* st, int flags) {
+  return Call(SYS_newfstatat, dirfd, Address(path), Address(st), flags);
+}
+inline long Fstatfs(int fd, struct statfs* st) { return Call(SYS_fstatfs, fd, Address(st)); }
+inline long Readlinkat(int dirfd, const char* path, char* buffer, size_t n) {
+  return Call(SYS_readlinkat, dirfd, Address(path), Address(buffer), static_cast<long>(n));
+}
+inline long Getpid() { return Call(SYS_getpid); }
+inline long Gettid() { return Call(SYS_gettid); }
+[[noreturn]] inline void ExitGroup(int status) {
+  for (;;) Call(SYS_exit_group, status);
+}
+
+// A mapping's address, or a negated errno; test with IsError.
+inline long Mmap(void* address, size_t n, int protection, int flags, int fd, off_t offset) {
+  return Call(SYS_mmap, Address(address), static_cast<long>(n), protection, flags, fd, offset);
+}
+inline long Munmap(void* address, size_t n) {
+  return Call(SYS_munmap, Address(address), static_cast<long>(n));
+}
+inline long Madvise(void* address, size_t n, int advice) {
+  return Call(SYS_madvise, Address(address), static_cast<long>(n), advice);
+}
+inline bool IsError(long result) { return result < 0 && result >= -4095; }
+
+// Nanoseconds of the given clock. A real system call: not for the write path.
+inline uint64_t Now(clockid_t clock) {
+  timespec t = {};
+  Call(SYS_clock_gettime, clock, Address(&t));
+  return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_KERNEL_H_

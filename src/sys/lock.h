@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Locks of one word, on futexes. They belong to one process, know no owner, need no constructor at
+// run time, and spin only as long as a page copy takes. All zero is unlocked.
+//
+// The order in which locks are taken, outermost first, is in docs/architecture.md.
+#ifndef NVCACHE_SYS_LOCK_H_
+#define NVCACHE_SYS_LOCK_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace nvcache::sys {
+
+using Word = std::atomic<uint32_t>;
+
+inline constexpr uint64_t kForever = ~uint64_t{0};
+
+// Sleeps while *word == expected, at most `timeout_ns`; returns early on a wake-up or a signal.
+void FutexWait(Word* word, uint32_t expected, uint64_t timeout_ns = kForever);
+void FutexWake(Word* word, int waiters);
+
+// "Futexes are tricky" (U. Drepper, 2011), mutex 2: free, locked, locked with waiters.
+class Mutex {
+ public:
+  bool TryLock() {
+    uint32_t free = kFree;
+    return state_.compare_exchange_strong(free, kLocked, std::memory_order_acquire,
+                                          std::memory_order_relaxed);
+  }
+  void Lock() {
+    if (!TryLock()) LockSlow();
+  }
+  void Unlock() {
+    if (state_.exchange(kFree, std::memory_order_release) == kContended) FutexWake(&state_, 1);
+  }
+  bool IsLocked() const { return state_.load(std::memory_order_relaxed) != kFree; }
+
+ private:
+  enum : uint32_t { kFree, kLocked, kContended };
+  void LockSlow();
+
+  Word state_{kFree};
+};
+
+// Many readers or one writer; a waiting writer keeps new readers out.
+class RwLock {
+ public:
+  bool TryLockShared() {
+    uint32_t state = state_.load(std::memory_order_relaxed);
+    return (state & (kWriter | kWriterWaits)) == 0 &&
+           state_.compare_exchange_strong(state, state + 1, std::memory_order_acquire,
+                                          std::memory_order_relaxed);
+  }
+  void LockShared() {
+    if (!TryLockShared()) LockSharedSlow();
+  }
+  void UnlockShared() {
+    uint32_t before = state_.fetch_sub(1, std::memory_order_release);
+    if ((before & kReaders) == 1 && (before & kWriterWaits) != 0) Wake();
+  }
+  bool TryLock() {
+    uint32_t free = 0;
+    return state_.compare_exchange_strong(free, kWriter, std::memory_order_acquire,
+                                          std::memory_order_relaxed);
+  }
+  void Lock();
+  void Unlock() {
+    state_.store(0, std::memory_order_release);
+    Wake();
+  }
+  bool IsLockedExclusive() const {
+    return (state_.load(std::memory_order_relaxed) & kWriter) != 0;
+  }
+
+ private:
+  static constexpr uint32_t kWriter = 1u << 31;
+  static constexpr uint32_t kWriterWaits = 1u << 30;
+  static constexpr uint32_t kReaders = kWriterWaits - 1;
+
+  void LockSharedSlow();
+  void Wake();
+
+  Word state_{0};
+  Word sleepers_{0};  // threads in or near FutexWait: Wake costs a system call only if there are any
+};
+
+// A number that others wait for to change.
+class Event {
+ public:
+  uint32_t Value() const { return value_.load(std::memory_order_seq_cst); }
+  // Sleeps until Signal() was called after Value() returned `seen`, or for `timeout_ns`.
+  void Wait(uint32_t seen, uint64_t timeout_ns = kForever);
+  void Signal();
+
+ private:
+  Word value_{0};
+  Word sleepers_{0};
+};
+
+template <typename Lockable>
+class Lock {
+ public:
+  explicit Lock(Lockable& lock) : lock_(lock) { lock_.Lock(); }
+  ~Lock() { lock_.Unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Lockable& lock_;
+};
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_LOCK_H_
