@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the cache knows of a file. The vfs layer derives its File from it.
+#ifndef NVCACHE_DRAMCACHE_CACHED_FILE_H_
+#define NVCACHE_DRAMCACHE_CACHED_FILE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/nvlog/entry.h"
+#include "src/radix/tree.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::dramcache {
+
+struct CachedFile {
+  // Shared: reading and writing data. Exclusive: truncation, a change of state, taking descriptors
+  // back. The cleanup thread works without it (it relies on page locks and pending entries), and
+  // only ever tries it.
+  sys::RwLock lock;
+
+  radix::Tree pages;
+
+  // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none.
+  int backing_fd = -1;
+
+  // The newest size in bytes; the kernel's may lag behind. Grows under `lock` shared and the locks
+  // of the pages written, so that whoever holds a page lock sees a size that covers the page's
+  // committed bytes. Shrinks under `lock` exclusive.
+  std::atomic<uint64_t> size{0};
+
+  // The file's slot in the pool's file table; sys::kNone while no entry needs one. Set under
+  // `lock` shared and the table's lock, cleared under `lock` exclusive with nothing pending.
+  std::atomic<uint32_t> slot{~uint32_t{0}};
+  uint32_t incarnation = 0;
+
+  // Entries in the log. 0 means: no descriptor is dirty, and the cleanup thread has no business
+  // here.
+  std::atomic<uint64_t> pending{0};
+
+  // Write-back: errno of the last attempt, 0 when it went well; and what the next fsync or close
+  // has to report (I10).
+  std::atomic<int> failing{0};
+  std::atomic<int> unreported{0};
+
+  // The cleanup thread's own, during a batch.
+  CachedFile* batch_next = nullptr;
+  nvlog::Position batch_first = nvlog::kNoPosition;
+  bool in_batch = false;
+};
+
+}  // namespace nvcache::dramcache
+
+#endif  // NVCACHE_DRAMCACHE_CACHED_FILE_H_

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/dramcache/page_cache.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/dramcache/byte_set.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::dramcache {
+
+namespace {
+
+constexpr uint64_t kPageSize = pool::kPageSize;
+
+// All of it, or a negated errno. A short read is the end of the kernel's file.
+long ReadPage(int fd, uint64_t offset, uint8_t* bytes) {
+  size_t done = 0;
+  while (done < kPageSize) {
+    const long n = sys::Pread(fd, bytes + done, kPageSize - done, offset + done);
+    if (n == -EINTR) continue;
+    if (n < 0) return n;
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  std::memset(bytes + done, 0, kPageSize - done);
+  return 0;
+}
+
+long WriteAll(int fd, uint64_t offset, const uint8_t* bytes, size_t n) {
+  while (n > 0) {
+    const long written = sys::Pwrite(fd, bytes, n, offset);
+    if (written == -EINTR) continue;
+    if (written < 0) return written;
+    if (written == 0) return -EIO;
+    bytes += written;
+    offset += static_cast<uint64_t>(written);
+    n -= static_cast<size_t>(written);
+  }
+  return 0;
+}
+
+// Lays the page's `count` newest entries over `bytes`, newest first, so that every byte is copied
+// at most once, and stops when the page is covered. Returns the bytes that were laid.
+void Overlay(const nvlog::Log& log, const radix::PageDescriptor& page, uint32_t count,
+             uint8_t* bytes, ByteSet* laid) {
+  nvlog::Position position = page.last;
+  for (uint32_t i = 0; i < count && !laid->full(); ++i) {
+    const nvlog::EntryHeader& header = log.At(position);
+    NVCACHE_CHECK(header.position == position && position >= log.tail());
+    const size_t begin = header.offset % kPageSize;
+    laid->Add(begin, begin + header.length, [&](size_t from, size_t to) {
+      log.Payload(position, from - begin, to - from, bytes + from);
+    });
+    position = header.previous;
+  }
+}
+
+}  // namespace
+
+long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+                     size_t skip, size_t n, uint8_t* out) {
+  NVCACHE_CHECK(page.lock.IsLocked() && skip + n <= kPageSize);
+  if (!page.has_frame()) {
+    pool::Count(log_.statistics()->misses);
+    if (page.dirty > 0) pool::Count(log_.statistics()->dirty_misses);
+    if (!frames_.Attach(page)) {
+      uint8_t bytes[kPageSize];
+      const long error = Load(file, page_number, page, bytes);
+      if (error == 0) std::memcpy(out, bytes + skip, n);
+      return error;
+    }
+    const long error = Load(file, page_number, page, frames_.Bytes(page.frame()));
+    if (error < 0) {
+      frames_.Detach(page);
+      return error;
+    }
+  }
+  frames_.Touch(page.frame());
+  std::memcpy(out, frames_.Bytes(page.frame()) + skip, n);
+  return 0;
+}
+
+long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
+                     uint8_t* bytes) {
+  const long error = ReadPage(file.backing_fd, page_number * kPageSize, bytes);
+  if (error < 0) return error;
+  ByteSet laid;
+  Overlay(log_, page, page.unwritten, bytes, &laid);
+  return 0;
+}
+
+long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
+  NVCACHE_CHECK(page.lock.IsLocked() && page.unwritten <= page.dirty);
+  if (page.unwritten == 0) return 0;
+  long error;
+  if (page.has_frame()) {
+    // The whole page in one piece, which spares the kernel a read; but no byte beyond the size.
+    const uint64_t begin = page_number * kPageSize;
+    const uint64_t size = file.size.load(std::memory_order_relaxed);
+    NVCACHE_CHECK(begin < size);
+    error = WriteAll(file.backing_fd, begin, frames_.Bytes(page.frame()),
+                     std::min(kPageSize, size - begin));
+  } else {
+    error = WriteEntries(file, page_number, page);
+  }
+  if (error < 0) return error;
+  page.unwritten = 0;
+  pool::Count(log_.statistics()->pages_written);
+  return 0;
+}
+
+long PageCache::WriteEntries(CachedFile& file, uint64_t page_number,
+                             const radix::PageDescriptor& page) {
+  const uint64_t begin = page_number * kPageSize;
+  const nvlog::EntryHeader& newest = log_.At(page.last);
+  const uint8_t* in_place = log_.PayloadInPlace(page.last);
+  if (newest.length == kPageSize && in_place != nullptr) {
+    return WriteAll(file.backing_fd, begin, in_place, kPageSize);
+  }
+  uint8_t bytes[kPageSize];
+  ByteSet laid;
+  Overlay(log_, page, page.unwritten, bytes, &laid);
+  long error = 0;
+  laid.ForEachRun([&](size_t from, size_t to) {
+    if (error == 0) error = WriteAll(file.backing_fd, begin + from, bytes + from, to - from);
+  });
+  return error;
+}
+
+}  // namespace nvcache::dramcache

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Pages between log, DRAM and kernel: load, overlay with pending entries, write back. Every function
+// wants the page's lock held by the caller.
+//
+// Where the newest bytes of a page are:
+//
+//   frame     all of them, if there is a frame
+//   kernel    all but the `unwritten` newest entries
+//   disk      all but the `dirty` newest entries
+//
+// so a miss reads the kernel's page and overlays the unwritten entries: a dirty miss (thesis,
+// section 3.2.5). Write-back makes `unwritten` 0 and leaves `dirty` alone: the entries stay in the
+// log until fdatasync has succeeded, and count as unwritten again if it fails.
+#ifndef NVCACHE_DRAMCACHE_PAGE_CACHE_H_
+#define NVCACHE_DRAMCACHE_PAGE_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/dramcache/cached_file.h"
+#include "src/dramcache/frames.h"
+#include "src/nvlog/log.h"
+
+namespace nvcache::dramcache {
+
+class PageCache {
+ public:
+  PageCache(nvlog::Log& log, radix::Supply& supply, Frames& frames)
+      : log_(log), supply_(supply), frames_(frames) {}
+
+  // Copies [skip, skip + n) of the page to `out`, by way of a frame if one can be had.
+  // 0, or a negated errno of the file system's.
+  long Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, size_t skip,
+            size_t n, uint8_t* out);
+
+  // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has them.
+  // 0, or a negated errno; then the page is as unwritten as before.
+  long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
+
+  radix::Supply& supply() { return supply_; }
+  Frames& frames() { return frames_; }
+  nvlog::Log& log() { return log_; }
+
+ private:
+  long Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
+            uint8_t* bytes);
+  long WriteEntries(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
+
+  nvlog::Log& log_;
+  radix::Supply& supply_;
+  Frames& frames_;
+};
+
+}  // namespace nvcache::dramcache
+
+#endif  // NVCACHE_DRAMCACHE_PAGE_CACHE_H_

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/nvlog/log.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/nvlog/entry_crc.h"
+#include "src/pmem/persist.h"
+#include "src/sys/check.h"
+#include "src/sys/crc32c.h"
+
+namespace nvcache::nvlog {
+
+void Log::Open(pool::Pool* pool) {
+  pool_ = pool;
+  base_ = pool->view().log();
+  units_ = pool->view().log_units();
+  salt_ = pool->view().salt();
+  max_group_units_ = std::min(units_ / kMinGroupsInLog,
+                              kMaxGroupEntries * EntryUnits(pool::kPageSize));
+  uint64_t tail = 0;
+  int valid = 0;
+  NVCACHE_CHECK(pool::ReadTail(pool->view(), &tail, &valid));
+  head_.store(tail);
+  tail_.store(tail);
+  alarm_.store(kNoPosition);
+}
+
+Position Log::TryTake(uint64_t units) {
+  NVCACHE_CHECK(units >= 2 && units <= max_group_units_);
+  Position head = head_.load(std::memory_order_relaxed);
+  do {
+    if (head + units - tail_.load(std::memory_order_acquire) > units_) return kNoPosition;
+  } while (!head_.compare_exchange_weak(head, head + units, std::memory_order_seq_cst,
+                                        std::memory_order_relaxed));
+  return head;
+}
+
+void Log::WaitForRoom(uint32_t seen) {
+  pool::Count(statistics()->full_waits);
+  Ring();
+  room_.Wait(seen);
+}
+
+bool Log::IsCommitted(Position position) const {
+  auto& commit = const_cast<uint64_t&>(At(position).commit);
+  return std::atomic_ref(commit).load(std::memory_order_acquire) == CommitWord(position, salt_);
+}
+
+void Log::Payload(Position position, size_t skip, size_t n, uint8_t* out) const {
+  const uint64_t log_bytes = units_ * pool::kUnitSize;
+  const uint64_t at = ((position + 1) % units_ * pool::kUnitSize + skip) % log_bytes;
+  const size_t before_end = std::min<size_t>(n, log_bytes - at);
+  std::memcpy(out, base_ + at, before_end);
+  if (before_end < n) std::memcpy(out + before_end, base_, n - before_end);
+}
+
+const uint8_t* Log::PayloadInPlace(Position position) const {
+  const uint64_t unit = (position + 1) % units_;
+  const bool wraps = unit + PayloadUnits(At(position).length) > units_;
+  return wraps ? nullptr : base_ + unit * pool::kUnitSize;
+}
+
+void Log::CopyIn(Position position, const uint8_t* bytes, size_t n) {
+  const uint64_t at = position % units_ * pool::kUnitSize;
+  const size_t before_end = std::min<size_t>(n, units_ * pool::kUnitSize - at);
+  pmem::Copy(base_ + at, bytes, before_end);
+  if (before_end < n) pmem::Copy(base_, bytes + before_end, n - before_end);
+}
+
+void Log::Committed(Position end) {
+  Position alarm = alarm_.load(std::memory_order_seq_cst);
+  if (end < alarm || alarm == kNoPosition) return;
+  if (alarm_.compare_exchange_strong(alarm, kNoPosition)) Ring();
+}
+
+void Log::Release(Position position) {
+  NVCACHE_CHECK(position > tail_.load() && position <= head_.load());
+  tail_.store(position, std::memory_order_release);
+  room_.Signal();
+}
+
+void Log::Sleep(uint32_t seen, Position alarm, uint64_t timeout_ns) {
+  alarm_.store(alarm, std::memory_order_seq_cst);
+  if (head() < alarm) bell_.Wait(seen, timeout_ns);
+  alarm_.store(kNoPosition, std::memory_order_seq_cst);
+}
+
+Position GroupWriter::Add(const Piece& piece) {
+  NVCACHE_CHECK(piece.length >= 1 && piece.length <= pool::kPageSize && index_ < count_);
+  NVCACHE_CHECK(piece.offset % pool::kPageSize + piece.length <= pool::kPageSize);
+  const Position position = next_;
+  log_.CopyIn(position + 1, piece.bytes, piece.length);
+
+  EntryHeader header = {};
+  header.commit = CommitWord(position, log_.salt_);
+  header.position = position;
+  header.offset = piece.offset;
+  header.previous = piece.previous;
+  header.file = piece.file;
+  header.incarnation = piece.incarnation;
+  header.length = piece.length;
+  header.group_index = index_;
+  header.group_count = count_;
+  header.payload_crc = sys::Crc32c(piece.bytes, piece.length);
+  header.header_crc = HeaderCrc(header, log_.salt_);
+  if (index_ == 0) {
+    first_header_ = header;
+  } else {
+    pmem::Copy(log_.UnitAddress(position), &header, sizeof(header));
+  }
+  ++index_;
+  next_ += EntryUnits(piece.length);
+  return position;
+}
+
+void GroupWriter::Commit() {
+  NVCACHE_CHECK(index_ == count_);
+  pmem::Pfence();
+  // One line, the commit word last: whatever part of these stores survives a crash, the word is
+  // there only if the rest is.
+  auto* header = reinterpret_cast<EntryHeader*>(log_.UnitAddress(first_));
+  constexpr size_t kWord = sizeof(header->commit);
+  std::memcpy(reinterpret_cast<uint8_t*>(header) + kWord,
+              reinterpret_cast<const uint8_t*>(&first_header_) + kWord,
+              sizeof(EntryHeader) - kWord);
+  std::atomic_ref(header->commit).store(first_header_.commit, std::memory_order_release);
+  pmem::Pwb(header, sizeof(*header));
+  pmem::Psync();
+  log_.Committed(next_);
+}
+
+}  // namespace nvcache::nvlog
