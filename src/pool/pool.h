@@ -34,9 +34,7 @@ struct View {
   }
   TailRecord* tails() const { return reinterpret_cast<TailRecord*>(base + kTailOffset); }
   StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
-  Statistics* statistics() const {
-    return reinterpret_cast<Statistics*>(base + kStatisticsOffset);
-  }
+  Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
 };
 
 // A counter of Statistics.
@@ -58,6 +56,12 @@ bool ReadTail(const View& view, uint64_t* tail, int* records_valid);
 bool FileRecordValid(const FileRecord& record, uint32_t incarnation);
 uint32_t FileRecordCrc(const FileRecord& record);
 
+// Fills what names the open file `fd` and makes it known again: everything but incarnation, crc and
+// path. 0, or a negated errno.
+long Identify(int fd, FileRecord* record);
+// Both records name one file: the same inode, and not one that was freed and used again.
+bool SameFile(const FileRecord& a, const FileRecord& b);
+
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page
   bool emulate = false;  // accept memory that is not persistent
@@ -75,7 +79,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   // Makes a pool at `path`, mode 0600, all blocks allocated. Never overwrites: an existing file is
-  // an error (a devdax device is initialised if it holds no valid superblock).
+  // an error (a devdax device is initialised, all of it, unless it holds a pool, damaged or not).
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
@@ -83,7 +87,7 @@ class Pool {
   // when the mapping is not persistent memory.
   bool Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
             Problem* problem);
-  // Unlocks and unmaps. The state on the medium stays as it is.
+  // Unlocks and unmaps, if it is open. The state on the medium stays as it is.
   void Close();
 
   bool is_open() const { return view_.base != nullptr; }
@@ -104,8 +108,11 @@ class Pool {
   void StoreTail(uint64_t tail);
 
  private:
-  bool Fail(Problem* problem, int error, const char* what, const char* advice) const;
-  bool CheckSuperblock(Problem* problem);
+  bool OpenFile(Access access, Problem* problem);
+  bool MapFile(Access access, const pmem::Libpmem* libpmem, Problem* problem);
+  bool CheckSuperblock(uint64_t size, Problem* problem) const;
+  bool CheckContents(Problem* problem) const;
+  bool InUse(Problem* problem) const;
 
   View view_;
   pmem::Region region_;
@@ -113,6 +120,9 @@ class Pool {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   int fd_ = -1;
+  bool is_device_ = false;
+  uint64_t sequence_ = 0;       // of the newest tail record
+  uint64_t tail_ = 0;           // what it says
   Superblock superblock_ = {};  // checked copy: a later flip in the mapping cannot move our bounds
   sys::Text<512> path_;
 };

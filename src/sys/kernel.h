@@ -74,8 +74,26 @@ inline long Fstatat(int dirfd, const char* path, struct stat* st, int flags) {
   return Call(SYS_newfstatat, dirfd, Address(path), Address(st), flags);
 }
 inline long Fstatfs(int fd, struct statfs* st) { return Call(SYS_fstatfs, fd, Address(st)); }
+inline long Statfs(const char* path, struct statfs* st) {
+  return Call(SYS_statfs, Address(path), Address(st));
+}
+inline long Statx(int dirfd, const char* path, int flags, unsigned mask, struct statx* st) {
+  return Call(SYS_statx, dirfd, Address(path), flags, static_cast<long>(mask), Address(st));
+}
+inline long Unlinkat(int dirfd, const char* path, int flags) {
+  return Call(SYS_unlinkat, dirfd, Address(path), flags);
+}
 inline long Readlinkat(int dirfd, const char* path, char* buffer, size_t n) {
   return Call(SYS_readlinkat, dirfd, Address(path), Address(buffer), static_cast<long>(n));
+}
+// The soft limit of `resource` (RLIMIT_...), ~0 if there is none.
+inline uint64_t SoftLimit(int resource) {
+  uint64_t limit[2] = {~uint64_t{0}, 0};  // struct rlimit64: soft, hard
+  Call(SYS_prlimit64, 0, resource, 0, Address(limit));
+  return limit[0];
+}
+inline long Getrandom(void* buffer, size_t n) {
+  return Call(SYS_getrandom, Address(buffer), static_cast<long>(n), 0);
 }
 inline long Getpid() { return Call(SYS_getpid); }
 inline long Gettid() { return Call(SYS_gettid); }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/pool/pool.h"
+#include "src/sys/crc32c.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::pool {
+
+namespace {
+
+// struct file_handle of <fcntl.h>, with room for the longest.
+struct Handle {
+  uint32_t size;
+  int32_t type;
+  uint8_t bytes[kMaxHandle];
+};
+
+// Not every file system has handles; one without is known by inode and birth time.
+void FillHandle(int fd, FileRecord* record) {
+  Handle handle = {};
+  handle.size = kMaxHandle;
+  int mount_id = 0;
+  long error = sys::Call(SYS_name_to_handle_at, fd, sys::Address(""), sys::Address(&handle),
+                         sys::Address(&mount_id), AT_EMPTY_PATH);
+  if (error < 0) return;
+  record->handle_type = handle.type;
+  record->handle_size = handle.size;
+  std::memcpy(record->handle, handle.bytes, handle.size);
+}
+
+}  // namespace
+
+uint32_t FileRecordCrc(const FileRecord& record) {
+  constexpr size_t kBegin = offsetof(FileRecord, device);
+  const size_t end = offsetof(FileRecord, path) + std::min<size_t>(record.path_length, kMaxPath);
+  const uint32_t crc = sys::Crc32c(&record.incarnation, sizeof(record.incarnation));
+  return sys::Crc32c(reinterpret_cast<const uint8_t*>(&record) + kBegin, end - kBegin, crc);
+}
+
+bool FileRecordValid(const FileRecord& record, uint32_t incarnation) {
+  return incarnation != 0 && record.incarnation == incarnation &&
+         record.handle_size <= kMaxHandle && record.path_length > 0 &&
+         record.path_length < kMaxPath && record.path[0] == '/' &&
+         record.path[record.path_length] == '\0' && record.crc == FileRecordCrc(record);
+}
+
+long Identify(int fd, FileRecord* record) {
+  struct statx st = {};
+  long error = sys::Statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+  if (error < 0) return error;
+  struct stat old = {};  // for st_dev as programs see it
+  if (error = sys::Fstat(fd, &old); error < 0) return error;
+  struct statfs fs = {};
+  if (error = sys::Fstatfs(fd, &fs); error < 0) return error;
+  record->device = old.st_dev;
+  record->inode = st.stx_ino;
+  record->mode = st.stx_mode;
+  record->uid = st.stx_uid;
+  record->gid = st.stx_gid;
+  const bool born = (st.stx_mask & STATX_BTIME) != 0;
+  record->birth_seconds = born ? st.stx_btime.tv_sec : 0;
+  record->birth_nanoseconds = born ? st.stx_btime.tv_nsec : 0;
+  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
+  std::memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
+  record->handle_type = 0;
+  record->handle_size = 0;
+  std::memset(record->handle, 0, sizeof(record->handle));
+  FillHandle(fd, record);
+  return 0;
+}
+
+// The device is left out: its number may be another after a reboot.
+bool SameFile(const FileRecord& a, const FileRecord& b) {
+  return a.inode == b.inode && a.birth_seconds == b.birth_seconds &&
+         a.birth_nanoseconds == b.birth_nanoseconds && a.handle_type == b.handle_type &&
+         a.handle_size == b.handle_size && a.handle_size <= kMaxHandle &&
+         std::memcmp(a.handle, b.handle, a.handle_size) == 0;
+}
+
+}  // namespace nvcache::pool

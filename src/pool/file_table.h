@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The pool's file table while the pool is in use: which slots are free, and writing them.
+#ifndef NVCACHE_POOL_FILE_TABLE_H_
+#define NVCACHE_POOL_FILE_TABLE_H_
+
+#include <cstdint>
+
+#include "src/pool/pool.h"
+#include "src/sys/arena.h"
+
+namespace nvcache::pool {
+
+// Fills in what names the open file for ever: inode, birth time, handle, path. `record`'s
+// incarnation and crc are left alone. 0; -ENAMETOOLONG if the path does not fit; -ENOENT if the
+// file has no name any more; or what the kernel said.
+long DescribeFile(int fd, FileRecord* record);
+
+class FileTable {
+ public:
+  // Of a clean pool: every slot is free.
+  bool Open(const View& view);
+  void Close();
+
+  // Writes the record of the file behind `fd` into a free slot. Its bytes are ordered before
+  // anything that follows a PFENCE, which every commit does. 0, -ENFILE when all slots are taken,
+  // or DescribeFile's error. Any thread.
+  long Allocate(int fd, uint32_t* slot, uint32_t* incarnation);
+
+  // No entry between tail and head names the slot.
+  void Free(uint32_t slot) { slots_.Free(slot); }
+
+  bool Low() { return slots_.Available() < slots_.capacity() / 4; }
+  uint32_t capacity() const { return slots_.capacity(); }
+
+ private:
+  View view_;
+  sys::Arena<uint8_t> slots_;  // gives out numbers; the objects are unused
+};
+
+}  // namespace nvcache::pool
+
+#endif  // NVCACHE_POOL_FILE_TABLE_H_

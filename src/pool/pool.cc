@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/pool/pool.h"
+
+#include <errno.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+
+#include <cstring>
+
+#include "src/pmem/persist.h"
+#include "src/sys/check.h"
+#include "src/sys/crc32c.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/words.h"
+
+namespace nvcache::pool {
+
+namespace {
+
+using What = sys::Text<200>;
+
+constexpr char kUseAnother[] = "name another file, or remove this one first";
+constexpr char kKeepDamaged[] = "keep it if its data matters, and use another pool";
+
+bool Fail(Problem* problem, const char* path, int error, const char* what, const char* advice) {
+  constexpr size_t kShown = 200;  // of a long path the end says more
+  const size_t length = sys::Length(path);
+  problem->error = error;
+  problem->text = {};
+  problem->text.Append("pool ").Append(length > kShown ? "..." : "");
+  problem->text.Append(length > kShown ? path + (length - kShown) : path);
+  problem->text.Append(" ").Append(what).Append(": ").Append(advice);
+  return false;
+}
+
+// Errors of open() that are the same for a pool to be made and one to be used.
+bool FailOpen(Problem* problem, const char* path, long result) {
+  static constexpr struct {
+    int error;
+    const char* what;
+    const char* advice;
+  } kErrors[] = {
+      {ENOENT, "does not exist", "make it with `nvcache create`, or set NVCACHE_SIZE"},
+      {EEXIST, "exists already", "use it as it is, or remove it first"},
+      {EISDIR, "is a directory", "name a file in it"},
+      {ENOTDIR, "has a path that leads through a file", "correct the path"},
+      {ELOOP, "has a path with too many symbolic links", "correct the path"},
+      {ENAMETOOLONG, "has a path that is too long", "use a shorter one"},
+      {EACCES, "may not be opened, permission denied", "run as its owner, or name another pool"},
+      {EPERM, "may not be opened, permission denied", "run as its owner, or name another pool"},
+      {EROFS, "is on a read-only file system", "mount it for writing, or name another pool"},
+      {EMFILE, "cannot be opened, too many files are open", "raise the limit (ulimit -n)"},
+      {ENFILE, "cannot be opened, too many files are open", "close some of the system's files"},
+  };
+  const int error = static_cast<int>(-result);
+  for (const auto& known : kErrors) {
+    if (known.error == error) return Fail(problem, path, error, known.what, known.advice);
+  }
+  What what;
+  what.Append("cannot be opened, error ").AppendNumber(static_cast<uint64_t>(error));
+  return Fail(problem, path, error, what.c_str(), "see errno(3), or name another pool");
+}
+
+bool FailMap(Problem* problem, const char* path, long result) {
+  What what;
+  what.Append("cannot be mapped, error ").AppendNumber(static_cast<uint64_t>(-result));
+  return Fail(problem, path, static_cast<int>(-result), what.c_str(),
+              "use a devdax device, or a file that can be mapped");
+}
+
+bool FailNotPersistent(Problem* problem, const char* path) {
+  return Fail(problem, path, ENOTSUP, "is not persistent memory, a power failure would lose data",
+              "use devdax or a DAX file system, or accept it with --emulate (NVCACHE_EMULATE=1)");
+}
+
+uint32_t TailCrc(const TailRecord& record, uint64_t salt) {
+  return sys::Crc32c(&record, offsetof(TailRecord, crc), static_cast<uint32_t>(salt));
+}
+
+// A consistent copy of record 0 or 1, if it is whole.
+bool LoadTail(const View& view, uint64_t index, TailRecord* copy) {
+  sys::CopyWords(copy, view.tails() + index, sizeof(*copy));
+  return copy->sequence % 2 == index && copy->crc == TailCrc(*copy, view.salt());
+}
+
+// The newest valid record, and how many are valid.
+int NewestTail(const View& view, TailRecord* newest) {
+  TailRecord records[2];
+  // A pool that is inspected while it is in use changes one record after the other under our eyes.
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const bool first = LoadTail(view, 0, &records[0]);
+    const bool second = LoadTail(view, 1, &records[1]);
+    if (!first && !second) continue;
+    const bool take_second = second && (!first || records[1].sequence > records[0].sequence);
+    *newest = records[take_second ? 1 : 0];
+    return first && second ? 2 : 1;
+  }
+  return 0;
+}
+
+void WriteTail(const View& view, uint64_t tail, uint64_t sequence) {
+  TailRecord record = {tail, sequence, 0, 0};
+  record.crc = TailCrc(record, view.salt());
+  TailRecord* place = view.tails() + sequence % 2;
+  std::memcpy(static_cast<void*>(place), &record, sizeof(record));
+  pmem::Pwb(place, sizeof(*place));
+}
+
+template <typename T>
+void Store(T& field, T value) {
+  std::atomic_ref(field).store(value, std::memory_order_release);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Creation.
+
+Superblock NewSuperblock(uint64_t size) {
+  const Geometry geometry = GeometryOf(size);
+  Superblock superblock = {};
+  std::memcpy(superblock.magic, kMagic, sizeof(kMagic));
+  superblock.version = kVersion;
+  superblock.superblock_size = sizeof(Superblock);
+  superblock.pool_size = size;
+  sys::Getrandom(&superblock.salt, sizeof(superblock.salt));
+  superblock.salt |= uint64_t{1} << 63;
+  sys::Getrandom(superblock.uuid, sizeof(superblock.uuid));
+  superblock.created = sys::Now(CLOCK_REALTIME);
+  superblock.log_offset = geometry.log_offset;
+  superblock.log_units = geometry.log_units;
+  superblock.file_slots = geometry.file_slots;
+  superblock.page_size = kPageSize;
+  superblock.unit_size = kUnitSize;
+  superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
+  return superblock;
+}
+
+// Everything is durable before the magic is: a crash in between leaves something that is no pool.
+void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
+  const Superblock superblock = NewSuperblock(size);
+  const View view = {base, &superblock};
+  if (zero_first) {
+    std::memset(base, 0, superblock.log_offset);
+    pmem::Pwb(base, superblock.log_offset);
+  }
+  // Positions begin with lap 1. What the log's memory holds names no position of this pool: it is
+  // zero, or belongs to a pool with another salt.
+  WriteTail(view, superblock.log_units, 0);
+  WriteTail(view, superblock.log_units, 1);
+  view.state()->state = kStateClean;
+  pmem::Pwb(view.state(), sizeof(StateRecord));
+  constexpr size_t kMagicSize = sizeof(superblock.magic);
+  std::memcpy(base + kMagicSize, superblock.magic + kMagicSize, sizeof(superblock) - kMagicSize);
+  pmem::Pwb(base, sizeof(superblock));
+  pmem::Psync();
+  std::memcpy(base, superblock.magic, kMagicSize);
+  pmem::Pwb(base, kMagicSize);
+  pmem::Psync();
+}
+
+// Maps the new pool and fills it. `size` 0: as large as the device.
+bool FillPool(int fd, const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
+              Problem* problem) {
+  pmem::Region region;
+  if (long error = pmem::Map(fd, libpmem, &region); error < 0) return FailMap(problem, path, error);
+  const bool is_device = size == 0;
+  if (is_device) size = region.size / kPageSize * kPageSize;
+  bool ok = false;
+  if (!emulate && region.durability != pmem::Durability::kPower) {
+    FailNotPersistent(problem, path);
+  } else if (is_device && std::memcmp(region.base, kMagic, sizeof(kMagic)) == 0) {
+    Fail(problem, path, EEXIST, "holds a pool already",
+         "use it as it is, or overwrite the device's first page with zeros");
+  } else if (size < kMinPoolSize || size > kMaxPoolSize || size > region.size) {
+    Fail(problem, path, EINVAL, "is too small or too large for a pool", "use another device");
+  } else {
+    WriteContents(region.base, size, is_device);
+    ok = true;
+  }
+  pmem::Unmap(region, libpmem);
+  return ok;
+}
+
+bool FailAllocate(Problem* problem, const char* path, uint64_t size, long result) {
+  const int error = static_cast<int>(-result);
+  What what;
+  what.Append("cannot be made, ");
+  switch (error) {
+    case ENOSPC:
+      what.Append("its file system has no room for ").AppendNumber(size).Append(" bytes");
+      return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
+    case EDQUOT:
+      what.Append("the disk quota has no room for ").AppendNumber(size).Append(" bytes");
+      return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
+    case EFBIG:
+      what.Append("files of ").AppendNumber(size).Append(" bytes are not allowed");
+      return Fail(problem, path, error, what.c_str(),
+                  "raise the limit (ulimit -f), or choose a smaller size");
+    case EOPNOTSUPP:
+      return Fail(problem, path, error, "cannot be made, its file system cannot set room aside",
+                  "use another file system");
+    default:
+      what.Append("error ").AppendNumber(static_cast<uint64_t>(error));
+      return Fail(problem, path, error, what.c_str(), "see errno(3), or name another pool");
+  }
+}
+
+// Sets all blocks aside: a store into a mapping has no way to say ENOSPC.
+long Allocate(int fd, uint64_t size) {
+  // The kernel would not only refuse but kill us with SIGXFSZ.
+  if (size > sys::SoftLimit(RLIMIT_FSIZE)) return -EFBIG;
+  for (;;) {
+    const long result = sys::Fallocate(fd, 0, 0, static_cast<off_t>(size));
+    if (result != -EINTR) return result;
+  }
+}
+
+// The name is on disk, too.
+long SyncFolder(const char* path) {
+  size_t length = sys::Length(path);
+  while (length > 0 && path[length - 1] != '/') --length;
+  sys::Text<4096> folder;
+  folder.Append(length > 0 ? path : ".", length > 0 ? length : 1);
+  const long fd = sys::Openat(AT_FDCWD, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return fd;
+  const long result = sys::Fsync(static_cast<int>(fd));
+  sys::Close(static_cast<int>(fd));
+  return result;
+}
+
+bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem,
+                    Problem* problem) {
+  const long opened = sys::Openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+  if (opened < 0) return FailOpen(problem, path, opened);
+  const int fd = static_cast<int>(opened);
+  const bool ok = sys::Flock(fd, LOCK_EX | LOCK_NB) == 0
+                      ? FillPool(fd, path, 0, emulate, libpmem, problem)
+                      : Fail(problem, path, EBUSY, "is in use", "stop its user, or use another");
+  sys::Close(fd);
+  return ok;
+}
+
+bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
+                Problem* problem) {
+  const long opened = sys::Openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (opened == -ENOENT) {
+    return Fail(problem, path, ENOENT, "cannot be made, its folder does not exist",
+                "make the folder first");
+  }
+  if (opened < 0) return FailOpen(problem, path, opened);
+  const int fd = static_cast<int>(opened);
+  // Whoever opens the name in this moment waits for nothing: it finds a pool in use.
+  sys::Flock(fd, LOCK_EX);
+  bool ok = false;
+  if (long error = Allocate(fd, size); error < 0) {
+    FailAllocate(problem, path, size, error);
+  } else if (FillPool(fd, path, size, emulate, libpmem, problem)) {
+    error = sys::Fsync(fd);
+    if (error == 0) error = SyncFolder(path);
+    ok = error == 0 || FailAllocate(problem, path, size, error);
+  }
+  if (!ok) sys::Unlinkat(AT_FDCWD, path, 0);
+  sys::Close(fd);
+  return ok;
+}
+
+}  // namespace
+
+bool ReadTail(const View& view, uint64_t* tail, int* records_valid) {
+  TailRecord newest = {};
+  *records_valid = NewestTail(view, &newest);
+  *tail = newest.tail;
+  return *records_valid > 0;
+}
+
+bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
+                  Problem* problem) {
+  pmem::Initialize(libpmem);
+  struct stat st = {};
+  if (sys::Fstatat(AT_FDCWD, path, &st, 0) == 0 && S_ISCHR(st.st_mode)) {
+    return CreateOnDevice(path, options.emulate, libpmem, problem);
+  }
+  const uint64_t size = options.size / kPageSize * kPageSize;
+  if (size < kMinPoolSize || size > kMaxPoolSize) {
+    What what;
+    what.Append("cannot be made with ").AppendNumber(options.size).Append(" bytes");
+    return Fail(problem, path, EINVAL, what.c_str(), "choose a size from 1M to 64T");
+  }
+  return CreateFile(path, size, options.emulate, libpmem, problem);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Opening.
+
+bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
+                Problem* problem) {
+  NVCACHE_CHECK(!is_open());
+  if (access == Access::kInspect) {
+    libpmem = nullptr;
+  } else {
+    pmem::Initialize(libpmem);
+  }
+  path_ = {};
+  path_.Append(path);
+  bool ok = OpenFile(access, problem) && MapFile(access, libpmem, problem);
+  if (ok && access == Access::kExclusive && !emulate &&
+      region_.durability != pmem::Durability::kPower) {
+    ok = FailNotPersistent(problem, path);
+  }
+  if (ok) {
+    view_ = {region_.base, &superblock_};
+    ok = CheckContents(problem);
+  }
+  if (!ok) {
+    Close();
+    return false;
+  }
+  TailRecord newest = {};
+  const int valid = NewestTail(view_, &newest);
+  sequence_ = newest.sequence;
+  tail_ = newest.tail;
+  // The damaged record was the newer one, perhaps: positions up to here may have been used. In a
+  // clean pool they are on disk, and must not be met again; a dirty one is for recovery to sort
+  // out.
+  if (access == Access::kExclusive && valid == 1 && !dirty()) {
+    StoreTail(tail_ + 2 * view_.log_units());
+  }
+  return true;
+}
+
+bool Pool::OpenFile(Access access, Problem* problem) {
+  // O_NONBLOCK: a fifo has no right to keep us waiting.
+  const int flags = (access == Access::kExclusive ? O_RDWR : O_RDONLY) | O_NONBLOCK;
+  const long opened = sys::Openat(AT_FDCWD, path(), flags | O_CLOEXEC);
+  if (opened < 0) return FailOpen(problem, path(), opened);
+  fd_ = sys::MoveHigh(static_cast<int>(opened));
+  struct stat st = {};
+  if (long error = sys::Fstat(fd_, &st); error < 0) return FailOpen(problem, path(), error);
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  is_device_ = S_ISCHR(st.st_mode);
+  if (S_ISDIR(st.st_mode)) return FailOpen(problem, path(), -EISDIR);
+  if (!S_ISREG(st.st_mode) && !is_device_) {
+    return Fail(problem, path(), EINVAL, "is neither a file nor a devdax device",
+                "name one of these");
+  }
+  if (access == Access::kExclusive && sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0) {
+    return InUse(problem);
+  }
+  if (is_device_) return true;  // cannot be read but through a mapping
+  sys::Pread(fd_, &superblock_, sizeof(superblock_), 0);
+  return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
+}
+
+bool Pool::MapFile(Access access, const pmem::Libpmem* libpmem, Problem* problem) {
+  const long error = access == Access::kExclusive ? pmem::Map(fd_, libpmem, &region_)
+                                                  : pmem::MapReadOnly(fd_, &region_);
+  if (error < 0) {
+    region_ = {};
+    return FailMap(problem, path(), error);
+  }
+  libpmem_ = libpmem;
+  if (is_device_) std::memcpy(&superblock_, region_.base, sizeof(superblock_));
+  return CheckSuperblock(region_.size, problem);
+}
+
+// Each field on its own, in the order in which a field can be trusted once those before it are.
+bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
+  const Superblock& s = superblock_;
+  What what;
+  if (std::memcmp(s.magic, kMagic, sizeof(kMagic)) != 0) {
+    if (size >= kMinPoolSize) {
+      return Fail(problem, path(), EINVAL, "is not a pool", kUseAnother);
+    }
+    what.Append("has ").AppendNumber(size).Append(" bytes, too few for a pool");
+    return Fail(problem, path(), EINVAL, what.c_str(), kUseAnother);
+  }
+  if (s.version != kVersion) {
+    what.Append("has format version ").AppendNumber(s.version).Append(", this is for version ");
+    what.AppendNumber(kVersion);
+    return Fail(problem, path(), EPROTO, what.c_str(), "use the NVCache that made it");
+  }
+  if (s.superblock_size != sizeof(Superblock) ||
+      s.crc != sys::Crc32c(&s, offsetof(Superblock, crc))) {
+    return Fail(problem, path(), EBADMSG, "has a damaged superblock", kKeepDamaged);
+  }
+  if (s.page_size != kPageSize || s.unit_size != kUnitSize) {
+    what.Append("has pages of ").AppendNumber(s.page_size).Append(" bytes and units of ");
+    what.AppendNumber(s.unit_size).Append(", not 4096 and 64");
+    return Fail(problem, path(), EPROTO, what.c_str(), "use the NVCache that made it");
+  }
+  const bool in_range = s.pool_size >= kMinPoolSize && s.pool_size <= kMaxPoolSize;
+  const Geometry geometry = GeometryOf(in_range ? s.pool_size : kMinPoolSize);
+  if (!in_range || s.pool_size % kPageSize != 0 || s.log_offset != geometry.log_offset ||
+      s.log_units != geometry.log_units || s.file_slots != geometry.file_slots ||
+      s.salt >> 63 != 1) {
+    return Fail(problem, path(), EPROTO, "has another geometry than a pool of its size",
+                "use the NVCache that made it");
+  }
+  if (size < s.pool_size) {
+    what.Append("is truncated, ").AppendNumber(size).Append(" of ");
+    what.AppendNumber(s.pool_size).Append(" bytes are there");
+    return Fail(problem, path(), EBADMSG, what.c_str(), kKeepDamaged);
+  }
+  return true;
+}
+
+bool Pool::CheckContents(Problem* problem) const {
+  const uint64_t state = Peek(view_.state()->state);
+  if (state != kStateClean && state != kStateInUse) {
+    return Fail(problem, path(), EBADMSG, "is damaged, it is neither clean nor in use",
+                kKeepDamaged);
+  }
+  TailRecord newest = {};
+  if (NewestTail(view_, &newest) == 0) {
+    return Fail(problem, path(), EBADMSG, "is damaged, both records of the log's tail are",
+                kKeepDamaged);
+  }
+  return true;
+}
+
+bool Pool::InUse(Problem* problem) const {
+  StateRecord state = {};
+  if (!is_device_) sys::Pread(fd_, &state, sizeof(state), kStateOffset);
+  // The last user that said so; the one that has the lock may be recovering what it left.
+  const bool known = state.state == kStateInUse && state.owner_pid != 0 &&
+                     sys::Call(SYS_kill, state.owner_pid, 0) != -ESRCH;
+  What what;
+  what.Append("is in use by ").Append(known ? "process " : "another process");
+  if (known) what.AppendNumber(state.owner_pid);
+  return Fail(problem, path(), EBUSY, what.c_str(), "wait for its end, or use another pool");
+}
+
+void Pool::Close() {
+  if (region_.base != nullptr) pmem::Unmap(region_, libpmem_);
+  if (fd_ >= 0) sys::Close(fd_);
+  region_ = {};
+  view_ = {};
+  superblock_ = {};
+  libpmem_ = nullptr;
+  fd_ = -1;
+}
+
+// ---------------------------------------------------------------------------------------------
+// State and tail.
+
+bool Pool::dirty() const { return Peek(view_.state()->state) != kStateClean; }
+
+void Pool::MarkInUse() {
+  StateRecord* record = view_.state();
+  Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
+  Store(record->owner_since, sys::Now(CLOCK_REALTIME));
+  Store(record->state, kStateInUse);
+  pmem::Pwb(record, sizeof(*record));
+  pmem::Psync();
+}
+
+void Pool::MarkClean() {
+  StateRecord* record = view_.state();
+  Store(record->state, kStateClean);
+  pmem::Pwb(record, sizeof(*record));
+  pmem::Psync();
+}
+
+void Pool::StoreTail(uint64_t tail) {
+  NVCACHE_CHECK(tail >= tail_ && tail >> 63 == 0);
+  WriteTail(view_, tail, sequence_ + 1);
+  pmem::Psync();
+  ++sequence_;
+  tail_ = tail;
+}
+
+}  // namespace nvcache::pool
