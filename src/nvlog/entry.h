@@ -13,9 +13,9 @@
 // Order on the medium (I4). Stores to one cache line become durable in program order, so a header
 // whose last store is the commit word needs no fence of its own:
 //
-//   payloads of all, headers of all but the first    PWB
+//   payloads of all, headers of all but the first                     PWB
 //   PFENCE
-//   header of the first, commit word last            PWB
+//   header of the first: kNotCommitted, the rest, commit word last    PWB
 //   PSYNC
 //
 // A place that was taken but never committed is a hole. Nobody wrote a header of its lap there, so
@@ -65,6 +65,9 @@ static_assert(sizeof(EntryHeader) == pool::kUnitSize);
 constexpr uint64_t CommitWord(Position position, uint64_t salt) { return position ^ salt; }
 // Recovery has brought the entry to the disk; it must not be applied again.
 constexpr uint64_t AppliedWord(Position position, uint64_t salt) { return ~(position ^ salt); }
+// What a writer puts into the word of a group's first header before the rest of it. So a whole
+// header with any other word is a damaged one, not one that was never committed.
+inline constexpr uint64_t kNotCommitted = 0;
 
 constexpr uint64_t PayloadUnits(uint64_t length) {
   return (length + pool::kUnitSize - 1) / pool::kUnitSize;

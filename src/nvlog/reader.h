@@ -17,14 +17,14 @@ enum class Verdict {
   kNothing,         // no header of this lap: never written, or a hole
   kInFlight,        // a whole header, but the write call was not committed
   kCommitted,       // the header is whole and committed; the payload was checked, too
-  kApplied,         // as kCommitted, and recovery has already applied it
-  kDamagedHeader,   // a committed header whose checksum is wrong: only `position` is known
+  kApplied,         // as kCommitted, and recovery has already applied it; payload not checked
+  kDamagedHeader,   // a header whose checksum or commit word is wrong: only `position` is known
   kDamagedPayload,  // a committed header whose payload's checksum is wrong
 };
 
 class Reader {
  public:
-  explicit Reader(const pool::View& view) : view_(view) {}
+  explicit Reader(const pool::View& view);
 
   // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
   Verdict Examine(Position position, EntryHeader* header) const;
@@ -33,29 +33,39 @@ class Reader {
   void Payload(const EntryHeader& header, void* out, size_t n, size_t skip = 0) const;
 
   // Where a walk begins and where it can stop: [begin(), end()) covers every position that may be
-  // pending. A walk goes from begin() by EntryUnits(length) over what it knows, and by one unit over
-  // kNothing and kDamagedHeader.
-  Position begin() const;
-  Position end() const;
+  // pending. A walk goes from begin() by EntryUnits(length) over what it knows, and by one unit
+  // over kNothing and kDamagedHeader. A pool in use moves on; these stay as they were when the
+  // reader was made. No position from end() on was ever taken by then.
+  Position begin() const { return begin_; }
+  Position end() const { return end_; }
+
+  // By now the tail has passed `position`: a pool in use has freed it.
+  bool Passed(Position position) const;
 
  private:
-  const EntryHeader* At(Position position) const;
+  size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
+  size_t PayloadOffset(Position position) const {
+    return (position + 1) % view_.log_units() * pool::kUnitSize;
+  }
+  uint32_t PayloadCrc(const EntryHeader& header) const;
 
   pool::View view_;
+  Position begin_ = 0;
+  Position end_ = 0;
 };
 
 // One write call, as a walk meets it.
 struct Group {
-  Position position;   // of its first entry
-  uint64_t units;      // to the next thing worth examining
-  uint32_t entries;    // group_count of the first; 0: a single damaged header
-  Verdict verdict;     // kCommitted, kApplied, kInFlight, kDamagedHeader, or kDamagedPayload when
-                       // any entry of the group is damaged: then none of it may be applied (I2)
-  Position damaged;    // the first damaged entry
+  Position position;  // of its first entry
+  uint64_t units;     // to the next thing worth examining
+  uint32_t entries;   // group_count of the first; 0: a single damaged header
+  Verdict verdict;    // kCommitted, kApplied, kInFlight, kDamagedHeader, or kDamagedPayload when
+                      // any entry of the group is damaged: then none of it may be applied (I2)
+  Position damaged;   // the first damaged entry, or kNoPosition
 };
 
 // Walks whole groups in log order. Entries of groups that were never committed come as kInFlight,
-// one by one.
+// one by one. The word of the first counts for all: a group is applied when its first entry is.
 class GroupWalk {
  public:
   explicit GroupWalk(const Reader& reader) : reader_(reader), next_(reader.begin()) {}
@@ -68,6 +78,8 @@ class GroupWalk {
   uint64_t total() const { return reader_.end() - reader_.begin(); }
 
  private:
+  Group Collect(const EntryHeader& first, Verdict verdict) const;
+
   const Reader& reader_;
   Position next_;
 };

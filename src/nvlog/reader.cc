@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/nvlog/reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/nvlog/entry_crc.h"
+#include "src/sys/check.h"
+#include "src/sys/crc32c.h"
+#include "src/sys/words.h"
+
+namespace nvcache::nvlog {
+
+namespace {
+
+// What no writer writes, whatever the checksum says.
+bool IsSane(const EntryHeader& header, uint32_t file_slots) {
+  return header.length >= 1 && header.length <= pool::kPageSize &&
+         header.offset % pool::kPageSize + header.length <= pool::kPageSize &&
+         header.offset >> 63 == 0 && header.file < file_slots && header.group_count >= 1 &&
+         header.group_count <= kMaxGroupEntries && header.group_index < header.group_count;
+}
+
+bool IsMember(const EntryHeader& header, const EntryHeader& first, uint32_t index) {
+  return header.group_index == index && header.group_count == first.group_count &&
+         header.file == first.file && header.incarnation == first.incarnation;
+}
+
+bool HasHeader(Verdict verdict) {
+  return verdict != Verdict::kNothing && verdict != Verdict::kDamagedHeader;
+}
+
+}  // namespace
+
+Reader::Reader(const pool::View& view) : view_(view) {
+  const uint64_t units = view.log_units();
+  int records_valid = 0;
+  pool::ReadTail(view, &begin_, &records_valid);
+  end_ = begin_ + units;
+  if (records_valid == 2) return;
+  // The damaged record was the newer one, perhaps, and the log went on by up to a lap from there.
+  // An entry of that lap was written over places that were free: what older entries are left
+  // before its end, a lap ago, are on disk. Applying them again could undo newer writes, whose
+  // entries are gone.
+  const Position oldest = begin_;
+  for (Position position = end_; position < end_ + units; ++position) {
+    EntryHeader header;
+    const Verdict verdict = Examine(position, &header);
+    if (verdict == Verdict::kNothing) continue;
+    begin_ = position - units + (HasHeader(verdict) ? EntryUnits(header.length) : 1);
+  }
+  end_ = oldest + 2 * units;
+}
+
+Verdict Reader::Examine(Position position, EntryHeader* header) const {
+  EntryHeader copy = {};  // checked and used: what lies in the log may change while we look
+  sys::CopyWords(&copy, view_.log() + position % view_.log_units() * pool::kUnitSize, sizeof(copy));
+  const bool committed = copy.commit == CommitWord(position, view_.salt());
+  const bool applied = copy.commit == AppliedWord(position, view_.salt());
+  const bool whole = copy.position == position &&
+                     copy.header_crc == HeaderCrc(copy, view_.salt()) &&
+                     IsSane(copy, view_.superblock->file_slots);
+  if (!whole) return committed || applied ? Verdict::kDamagedHeader : Verdict::kNothing;
+  if (!committed && !applied && copy.commit != kNotCommitted) return Verdict::kDamagedHeader;
+  *header = copy;
+  if (applied) return Verdict::kApplied;
+  if (!committed) return Verdict::kInFlight;
+  return PayloadCrc(copy) == copy.payload_crc ? Verdict::kCommitted : Verdict::kDamagedPayload;
+}
+
+uint32_t Reader::PayloadCrc(const EntryHeader& header) const {
+  const size_t at = PayloadOffset(header.position);
+  const size_t before_end = std::min<size_t>(header.length, LogBytes() - at);
+  const uint32_t crc = sys::Crc32c(view_.log() + at, before_end);
+  return sys::Crc32c(view_.log(), header.length - before_end, crc);
+}
+
+void Reader::Payload(const EntryHeader& header, void* out, size_t n, size_t skip) const {
+  NVCACHE_CHECK(skip <= header.length && n <= header.length - skip);
+  const size_t at = (PayloadOffset(header.position) + skip) % LogBytes();
+  const size_t before_end = std::min(n, LogBytes() - at);
+  std::memcpy(out, view_.log() + at, before_end);
+  std::memcpy(static_cast<uint8_t*>(out) + before_end, view_.log(), n - before_end);
+}
+
+bool Reader::Passed(Position position) const {
+  Position tail = 0;
+  int records_valid = 0;
+  return pool::ReadTail(view_, &tail, &records_valid) && tail > position;
+}
+
+bool GroupWalk::Next(Group* group) {
+  while (next_ < reader_.end()) {
+    const Position position = next_;
+    EntryHeader header;
+    const Verdict verdict = reader_.Examine(position, &header);
+    if (verdict == Verdict::kNothing) {
+      ++next_;
+      continue;
+    }
+    if (verdict == Verdict::kDamagedHeader) {
+      *group = {position, 1, 0, verdict, position};
+    } else if (verdict == Verdict::kInFlight || header.group_index != 0) {
+      *group = {position, EntryUnits(header.length), 1, Verdict::kInFlight, kNoPosition};
+    } else {
+      *group = Collect(header, verdict);
+    }
+    next_ = position + group->units;
+    // In a pool that is in use, what looks damaged may just have been freed and written over.
+    if (group->damaged == kNoPosition || !reader_.Passed(position)) return true;
+  }
+  return false;
+}
+
+// The group that a committed or applied first entry leads.
+Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) const {
+  Group group = {first.position, EntryUnits(first.length), first.group_count, verdict, kNoPosition};
+  if (verdict == Verdict::kDamagedPayload) group.damaged = first.position;
+  for (uint32_t index = 1; index < first.group_count; ++index) {
+    const Position position = first.position + group.units;
+    EntryHeader member;
+    const Verdict found = reader_.Examine(position, &member);
+    const bool readable = found == Verdict::kCommitted || found == Verdict::kDamagedPayload;
+    if (!readable || !IsMember(member, first, index)) {
+      // Where the next one begins is not known: the walk goes on right here.
+      group.verdict = Verdict::kDamagedHeader;
+      if (group.damaged == kNoPosition) group.damaged = position;
+      return group;
+    }
+    if (found == Verdict::kDamagedPayload && group.verdict == Verdict::kCommitted) {
+      group.verdict = found;
+      group.damaged = position;
+    }
+    group.units += EntryUnits(member.length);
+  }
+  return group;
+}
+
+}  // namespace nvcache::nvlog

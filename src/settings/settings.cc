@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/settings/settings.h"
+
+#include <initializer_list>
+
+#include "src/pool/format.h"
+
+namespace nvcache::settings {
+
+namespace {
+
+using Wrong = sys::Text<480>;
+
+constexpr char kPrefix[] = "NVCACHE_";
+constexpr uint64_t kMaxDelay = 60000;
+
+bool Fail(Wrong* wrong, const char* name, const char* value, const char* what) {
+  constexpr size_t kShown = 120;  // of a long value the beginning says enough
+  *wrong = {};
+  wrong->Append(kPrefix).Append(name, 40).Append("=").Append(value, kShown);
+  if (sys::Length(value) > kShown) wrong->Append("...");
+  wrong->Append(" ").Append(what);
+  return false;
+}
+
+bool TakeFlag(bool* flag, const char* name, const char* value, Wrong* wrong) {
+  for (const char* yes : {"1", "yes", "true", "on"}) {
+    if (sys::Equal(value, yes)) return *flag = true;
+  }
+  for (const char* no : {"0", "no", "false", "off"}) {
+    if (sys::Equal(value, no)) {
+      *flag = false;
+      return true;
+    }
+  }
+  return Fail(wrong, name, value, "is neither yes nor no: give 1 or 0");
+}
+
+bool TakeSize(uint64_t* bytes, uint64_t least, uint64_t most, const char* range, const char* name,
+              const char* value, Wrong* wrong) {
+  uint64_t size = 0;
+  if (!ParseSize(value, &size)) {
+    return Fail(wrong, name, value, "is not a size: give bytes, or a number such as 512M or 1.5G");
+  }
+  if (size < least || size > most) return Fail(wrong, name, value, range);
+  *bytes = size;
+  return true;
+}
+
+bool TakeNumber(uint64_t* number, uint64_t least, uint64_t most, const char* range,
+                const char* name, const char* value, Wrong* wrong) {
+  uint64_t n = 0;
+  const char* p = value;
+  for (; *p >= '0' && *p <= '9' && n <= most; ++p) n = n * 10 + static_cast<uint64_t>(*p - '0');
+  if (*value == '\0' || *p != '\0' || n < least || n > most) return Fail(wrong, name, value, range);
+  *number = n;
+  return true;
+}
+
+template <size_t kCapacity>
+bool TakeText(sys::Text<kCapacity>* text, const char* name, const char* value, Wrong* wrong) {
+  if (sys::Length(value) >= kCapacity) {
+    return Fail(wrong, name, value, "is too long: give a shorter one");
+  }
+  *text = {};
+  text->Append(value);
+  return true;
+}
+
+bool TakeGlobs(sys::Text<1024>* list, const char* name, const char* value, Wrong* wrong) {
+  for (const char* begin = value; *begin != '\0';) {
+    size_t length = 0;
+    while (begin[length] != '\0' && begin[length] != ':') ++length;
+    sys::Text<1024> pattern;
+    pattern.Append(begin, length);
+    if (length > 0 && !IsGlob(pattern.c_str())) {
+      return Fail(wrong, name, value,
+                  "has a pattern that ends within [ ] or after \\: complete it");
+    }
+    begin += begin[length] == ':' ? length + 1 : length;
+  }
+  return TakeText(list, name, value, wrong);
+}
+
+bool Agree(const Settings& settings, Wrong* wrong) {
+  if (settings.batch_min <= settings.batch_max) return true;
+  *wrong = {};
+  wrong->Append("NVCACHE_BATCH_MIN=").AppendNumber(settings.batch_min);
+  wrong->Append(" is more than NVCACHE_BATCH_MAX=").AppendNumber(settings.batch_max);
+  wrong->Append(": lower the one or raise the other");
+  return false;
+}
+
+// The text behind `prefix`, or nullptr.
+const char* Behind(const char* prefix, const char* text) {
+  for (; *prefix != '\0'; ++prefix, ++text) {
+    if (*prefix != *text) return nullptr;
+  }
+  return text;
+}
+
+}  // namespace
+
+bool Apply(Settings* settings, const char* name, const char* value, sys::Text<480>* wrong) {
+  const auto is = [name](const char* known) { return sys::Equal(name, known); };
+  if (is("POOL")) return TakeText(&settings->pool, name, value, wrong);
+  if (is("SIZE")) {
+    return TakeSize(&settings->size, pool::kMinPoolSize, pool::kMaxPoolSize,
+                    "is no size for a pool: choose one from 1M to 64T", name, value, wrong);
+  }
+  if (is("EMULATE")) return TakeFlag(&settings->emulate, name, value, wrong);
+  if (is("DRAM")) {
+    return TakeSize(&settings->dram, kMinDram, kMaxDram,
+                    "is no size for the cache: choose one from 64k to 4T", name, value, wrong);
+  }
+  if (is("INCLUDE")) return TakeGlobs(&settings->include, name, value, wrong);
+  if (is("EXCLUDE")) return TakeGlobs(&settings->exclude, name, value, wrong);
+  if (is("REQUIRED")) return TakeFlag(&settings->required, name, value, wrong);
+  if (is("DRAIN_AT_EXIT")) return TakeFlag(&settings->drain_at_exit, name, value, wrong);
+  if (is("BATCH_MIN")) {
+    return TakeNumber(&settings->batch_min, 1, kMaxBatch,
+                      "is not a number of entries, 1 to 1048576: give one", name, value, wrong);
+  }
+  if (is("BATCH_MAX")) {
+    return TakeNumber(&settings->batch_max, 1, kMaxBatch,
+                      "is not a number of entries, 1 to 1048576: give one", name, value, wrong);
+  }
+  if (is("BATCH_DELAY")) {
+    return TakeNumber(&settings->batch_delay_ms, 1, kMaxDelay,
+                      "is not a number of milliseconds, 1 to 60000: give one", name, value, wrong);
+  }
+  return Fail(wrong, name, value, "is no setting: correct or remove it (docs/settings.md)");
+}
+
+bool FromEnvironment(Settings* settings, char* const* environment, sys::Text<480>* wrong) {
+  for (; *environment != nullptr; ++environment) {
+    const char* name = Behind(kPrefix, *environment);
+    if (name == nullptr) continue;
+    size_t length = 0;
+    while (name[length] != '\0' && name[length] != '=') ++length;
+    if (name[length] == '\0' || name[length + 1] == '\0') continue;  // empty: as if it were unset
+    sys::Text<64> copy;
+    copy.Append(name, length);
+    if (!Apply(settings, copy.c_str(), name + length + 1, wrong)) return false;
+  }
+  return Agree(*settings, wrong);
+}
+
+}  // namespace nvcache::settings
