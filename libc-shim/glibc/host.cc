@@ -15,6 +15,19 @@
 namespace nvcache {
 namespace {
 
+// The engine knows no errno, so its calls must not change the program's: everything that it asks
+// of libc keeps it.
+class KeepErrno {
+ public:
+  KeepErrno() : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  const int saved_;
+};
+
 // ---------------------------------------------------------------------------------------------
 // Threads.
 
@@ -64,6 +77,7 @@ int CreateThread(Thread* thread) {
 }
 
 void* StartThread(void (*entry)(void*), void* argument) {
+  KeepErrno keep;
   Thread* thread = TakeThread();
   if (thread == nullptr) return nullptr;
   thread->entry = entry;
@@ -84,6 +98,7 @@ void* StartThread(void (*entry)(void*), void* argument) {
 }
 
 void JoinThread(void* handle) {
+  KeepErrno keep;
   Thread* thread = static_cast<Thread*>(handle);
   // pthread_join is a cancellation point, and a half-done join leaks the thread.
   int state = 0;
@@ -119,6 +134,7 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 
  private:
+  KeepErrno keep_;
   sigset_t signals_;
   int cancel_state_ = 0;
 };
@@ -163,9 +179,7 @@ void LoadOnce() {
 }
 
 const pmem::Libpmem* LoadLibpmem() {
-  const int saved_errno = errno;
   pthread_once(&g_load_once, LoadOnce);
-  errno = saved_errno;
   return g_loaded;
 }
 

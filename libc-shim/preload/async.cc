@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// POSIX AIO, libaio, liburing.
+#include "libc-shim/preload/async.h"
+
+#include <aio.h>
+
+using namespace nvcache::preload;
+namespace vfs = nvcache::vfs;
+
+namespace {
+
+// struct aiocb and struct aiocb64.
+template <typename Request>
+void BeforeAio(const Request* request) {
+  if (request != nullptr) Tell<vfs::PassThrough>(request->aio_fildes, false);
+}
+
+template <typename Request>
+void BeforeList(Request* const* requests, int count) {
+  for (int i = 0; i < count; ++i) BeforeAio(requests[i]);
+}
+
+}  // namespace
+
+#define NVCACHE_DEFINE_AIO(suffix)                                                              \
+  NVCACHE_EXPORT int aio_read##suffix(struct aiocb##suffix* request) noexcept {                 \
+    BeforeAio(request);                                                                         \
+    return NVCACHE_REAL(aio_read##suffix)(request);                                             \
+  }                                                                                             \
+  NVCACHE_EXPORT int aio_write##suffix(struct aiocb##suffix* request) noexcept {                \
+    BeforeAio(request);                                                                         \
+    return NVCACHE_REAL(aio_write##suffix)(request);                                            \
+  }                                                                                             \
+  NVCACHE_EXPORT int aio_fsync##suffix(int operation, struct aiocb##suffix* request) noexcept { \
+    BeforeAio(request);                                                                         \
+    return NVCACHE_REAL(aio_fsync##suffix)(operation, request);                                 \
+  }                                                                                             \
+  NVCACHE_EXPORT int lio_listio##suffix(int mode, struct aiocb##suffix* const requests[],       \
+                                        int count, struct sigevent* event) noexcept {           \
+    BeforeList(requests, count);                                                                \
+    return NVCACHE_REAL(lio_listio##suffix)(mode, requests, count, event);                      \
+  }
+
+NVCACHE_DEFINE_AIO()
+NVCACHE_DEFINE_AIO(64)
+
+// The functions of other libraries. They answer with a negated errno.
+
+NVCACHE_EXPORT int io_submit(void* context, long count, struct iocb** requests) {
+  const auto real = NVCACHE_REAL(io_submit);
+  if (real == nullptr) return -ENOSYS;
+  BeforeSubmit(count, requests);
+  return real(context, count, requests);
+}
+
+NVCACHE_EXPORT int io_uring_setup(unsigned entries, struct io_uring_params* parameters) {
+  const auto real = NVCACHE_REAL(io_uring_setup);
+  if (real == nullptr) return -ENOSYS;
+  return MakeRing([=] { return real(entries, parameters); });
+}
+
+NVCACHE_EXPORT int io_uring_queue_init(unsigned entries, struct io_uring* ring, unsigned flags) {
+  const auto real = NVCACHE_REAL(io_uring_queue_init);
+  if (real == nullptr) return -ENOSYS;
+  return MakeRing([=] { return real(entries, ring, flags); });
+}
+
+NVCACHE_EXPORT int io_uring_queue_init_params(unsigned entries, struct io_uring* ring,
+                                              struct io_uring_params* parameters) {
+  const auto real = NVCACHE_REAL(io_uring_queue_init_params);
+  if (real == nullptr) return -ENOSYS;
+  return MakeRing([=] { return real(entries, ring, parameters); });
+}

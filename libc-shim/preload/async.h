@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call that starts asynchronous I/O.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_ASYNC_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_ASYNC_H_
+
+#include <linux/aio_abi.h>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+// The kernel's (and libaio's) requests.
+inline void BeforeSubmit(long count, struct iocb* const* requests) {
+  for (long i = 0; i < count; ++i) {
+    if (requests[i] != nullptr) {
+      Tell<vfs::PassThrough>(static_cast<int>(requests[i]->aio_fildes), false);
+    }
+  }
+}
+
+// An io_uring takes its requests from memory: on which files, and which descriptors they open and
+// close, we cannot see. So a program that makes a ring runs without the cache from then on.
+template <typename RealCall>
+inline auto MakeRing(RealCall real) {
+  TurnOff();
+  return real();
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_ASYNC_H_

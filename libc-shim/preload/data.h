@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Reads, writes and the offset: the hot path, and nothing in it but the engine's answer.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_DATA_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_DATA_H_
+
+#include <sys/uio.h>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+template <typename RealCall>
+inline auto Read(int fd, void* buffer, size_t count, RealCall real) {
+  return Answer(vfs::Read(fd, buffer, count), real, fd, buffer, count);
+}
+
+template <typename RealCall>
+inline auto Pread(int fd, void* buffer, size_t count, off_t offset, RealCall real) {
+  return Answer(vfs::Pread(fd, buffer, count, offset), real, fd, buffer, count, offset);
+}
+
+template <typename RealCall>
+inline auto Readv(int fd, const iovec* iov, int iov_count, RealCall real) {
+  return Answer(vfs::Readv(fd, iov, iov_count), real, fd, iov, iov_count);
+}
+
+template <typename RealCall>
+inline auto Preadv(int fd, const iovec* iov, int iov_count, off_t offset, RealCall real) {
+  return Answer(vfs::Preadv(fd, iov, iov_count, offset, 0), real, fd, iov, iov_count, offset);
+}
+
+template <typename RealCall>
+inline auto Write(int fd, const void* buffer, size_t count, RealCall real) {
+  return Answer(vfs::Write(fd, buffer, count), real, fd, buffer, count);
+}
+
+template <typename RealCall>
+inline auto Pwrite(int fd, const void* buffer, size_t count, off_t offset, RealCall real) {
+  return Answer(vfs::Pwrite(fd, buffer, count, offset), real, fd, buffer, count, offset);
+}
+
+template <typename RealCall>
+inline auto Writev(int fd, const iovec* iov, int iov_count, RealCall real) {
+  return Answer(vfs::Writev(fd, iov, iov_count), real, fd, iov, iov_count);
+}
+
+template <typename RealCall>
+inline auto Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, RealCall real) {
+  return Answer(vfs::Pwritev(fd, iov, iov_count, offset, 0), real, fd, iov, iov_count, offset);
+}
+
+template <typename RealCall>
+inline auto Lseek(int fd, off_t offset, int whence, RealCall real) {
+  return Answer(vfs::Lseek(fd, offset, whence), real, fd, offset, whence);
+}
+
+// preadv2 and pwritev2: with the offset -1 they are readv and writev with flags, for which the
+// engine has no call.
+
+template <typename RealCall>
+inline auto Preadv2(int fd, const iovec* iov, int iov_count, off_t offset, int flags,
+                    RealCall real) {
+  long answer = vfs::kNotOurs;
+  if (offset != -1) {
+    answer = vfs::Preadv(fd, iov, iov_count, offset, flags);
+  } else if (flags == 0) {
+    answer = vfs::Readv(fd, iov, iov_count);
+  } else {
+    vfs::PassThrough(fd);
+  }
+  return Answer(answer, real, fd, iov, iov_count, offset, flags);
+}
+
+template <typename RealCall>
+inline auto Pwritev2(int fd, const iovec* iov, int iov_count, off_t offset, int flags,
+                     RealCall real) {
+  long answer = vfs::kNotOurs;
+  if (offset != -1) {
+    answer = vfs::Pwritev(fd, iov, iov_count, offset, flags);
+  } else if (flags == 0) {
+    answer = vfs::Writev(fd, iov, iov_count);
+  } else {
+    vfs::PassThrough(fd);
+  }
+  return Answer(answer, real, fd, iov, iov_count, offset, flags);
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_DATA_H_

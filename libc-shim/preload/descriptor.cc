@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// close, dup, fcntl, ioctl and their names.
+#include "libc-shim/preload/descriptor.h"
+
+#include <climits>
+#include <cstdarg>
+
+#include "libc-shim/preload/open.h"
+
+using namespace nvcache::preload;
+namespace vfs = nvcache::vfs;
+
+namespace {
+
+// The argument of a call like fcntl, which takes at most one, an integer or a pointer.
+#define NVCACHE_LAST_ARGUMENT(result, last)    \
+  va_list arguments;                           \
+  va_start(arguments, last);                   \
+  const long result = va_arg(arguments, long); \
+  va_end(arguments)
+
+}  // namespace
+
+NVCACHE_EXPORT int close(int fd) {
+  CancellationPoint();
+  return Close(fd, NVCACHE_REAL(close));
+}
+NVCACHE_EXPORT_ALIAS(__close, close);
+
+NVCACHE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
+  return CloseRange(first, last, flags, NVCACHE_REAL(close_range));
+}
+
+NVCACHE_EXPORT void closefrom(int first) noexcept {
+  const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
+  if (Offer<vfs::CloseRange>(from, UINT_MAX, 0) == vfs::kNotOurs) NVCACHE_REAL(closefrom)(first);
+}
+
+NVCACHE_EXPORT int dup(int fd) noexcept { return Dup(fd, NVCACHE_REAL(dup)); }
+
+NVCACHE_EXPORT int dup2(int from, int to) noexcept { return Dup2(from, to, NVCACHE_REAL(dup2)); }
+NVCACHE_EXPORT_ALIAS(__dup2, dup2);
+
+NVCACHE_EXPORT int dup3(int from, int to, int flags) noexcept {
+  return Dup3(from, to, flags, NVCACHE_REAL(dup3));
+}
+
+NVCACHE_EXPORT int fcntl64(int fd, int command, ...) {
+  NVCACHE_LAST_ARGUMENT(argument, command);
+  return Fcntl(fd, command, argument, NVCACHE_REAL(fcntl64));
+}
+NVCACHE_EXPORT_ALIAS(fcntl, fcntl64);
+NVCACHE_EXPORT_ALIAS(__fcntl, fcntl64);
+
+// A lock from the current offset on.
+NVCACHE_EXPORT int lockf64(int fd, int command, off64_t length) {
+  Tell<vfs::Publish>(fd);
+  return NVCACHE_REAL(lockf64)(fd, command, length);
+}
+NVCACHE_EXPORT_ALIAS(lockf, lockf64);
+
+NVCACHE_EXPORT int ioctl(int fd, unsigned long request, ...) noexcept {
+  NVCACHE_LAST_ARGUMENT(argument, request);
+  return Ioctl(fd, request, argument, NVCACHE_REAL(ioctl));
+}
+
+// Puts the terminal in place of the standard descriptors, if it can.
+NVCACHE_EXPORT int login_tty(int fd) noexcept {
+  ReleaseStandard();
+  const int result = NVCACHE_REAL(login_tty)(fd);
+  if (result != 0) {
+    for (int standard = 0; standard <= 2; ++standard) Adopt(standard);
+  }
+  return result;
+}
+
+NVCACHE_EXPORT int unshare(int flags) noexcept {
+  return Unshare(flags, [=] { return NVCACHE_REAL(unshare)(flags); });
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call that closes, copies or controls a descriptor.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_DESCRIPTOR_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_DESCRIPTOR_H_
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+template <typename RealCall>
+inline auto Close(int fd, RealCall real) {
+  const bool internal = !InsideLibpmem() && vfs::IsInternal(fd);
+  return Answer(internal ? -EBADF : Offer<vfs::Close>(fd), real, fd);
+}
+
+template <typename RealCall>
+inline auto CloseRange(unsigned first, unsigned last, int flags, RealCall real) {
+  // The calling thread gets a descriptor table of its own; we have one for the process.
+  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_UNSHARE) != 0) TurnOff();
+  return Answer(Offer<vfs::CloseRange>(first, last, flags), real, first, last, flags);
+}
+
+template <typename RealCall>
+inline auto Dup(int fd, RealCall real) {
+  return Answer(Offer<vfs::Dup>(fd), real, fd);
+}
+
+template <typename RealCall>
+inline auto Dup2(int from, int to, RealCall real) {
+  return Answer(Offer<vfs::Dup2>(from, to), real, from, to);
+}
+
+template <typename RealCall>
+inline auto Dup3(int from, int to, int flags, RealCall real) {
+  return Answer(Offer<vfs::Dup3>(from, to, flags), real, from, to, flags);
+}
+
+// A lock whose place is counted from the offset or from the end: the kernel must know both.
+inline bool IsRelativeLock(int command, long argument) {
+  switch (command) {
+    case F_GETLK:
+    case F_SETLK:
+    case F_SETLKW:
+    case F_OFD_GETLK:
+    case F_OFD_SETLK:
+    case F_OFD_SETLKW: {
+      const auto* lock = reinterpret_cast<const struct flock*>(argument);
+      return lock != nullptr && lock->l_whence != SEEK_SET;
+    }
+    default:
+      return false;
+  }
+}
+
+template <typename RealCall>
+inline auto Fcntl(int fd, int command, long argument, RealCall real) {
+  if (IsRelativeLock(command, argument)) Tell<vfs::Publish>(fd);
+  // The commands that the engine answers take an int; the upper half may be anything.
+  const long answer = Offer<vfs::Fcntl>(fd, command, static_cast<int>(argument));
+  return Answer(answer, real, fd, command, argument);
+}
+
+// XFS's way to allocate and to free space, which all file systems understand (linux/falloc.h, but
+// for the kernel's own eyes).
+struct SpaceRange {
+  int16_t type, whence;
+  int64_t start, length;
+  int32_t system, process, padding[4];
+};
+inline constexpr unsigned kReserveSpace = _IOW('X', 40, SpaceRange);
+inline constexpr unsigned kUnreserveSpace = _IOW('X', 41, SpaceRange);
+inline constexpr unsigned kReserveSpace64 = _IOW('X', 42, SpaceRange);
+inline constexpr unsigned kUnreserveSpace64 = _IOW('X', 43, SpaceRange);
+inline constexpr unsigned kZeroSpace = _IOW('X', 57, SpaceRange);
+
+// Controls that read, change or measure a file's data in the kernel.
+inline void BeforeIoctl(int fd, unsigned request, long argument) {
+  switch (request) {
+    case FICLONE:
+      Tell<vfs::PassThrough>(static_cast<int>(argument), false);
+      Tell<vfs::PassThrough>(fd, false);
+      break;
+    case FICLONERANGE:
+      if (const auto* range = reinterpret_cast<const file_clone_range*>(argument)) {
+        Tell<vfs::PassThrough>(static_cast<int>(range->src_fd), false);
+      }
+      Tell<vfs::PassThrough>(fd, false);
+      break;
+    case FIDEDUPERANGE:
+      if (const auto* range = reinterpret_cast<const file_dedupe_range*>(argument)) {
+        for (unsigned i = 0; i < range->dest_count; ++i) {
+          Tell<vfs::PassThrough>(static_cast<int>(range->info[i].dest_fd), false);
+        }
+      }
+      Tell<vfs::PassThrough>(fd, false);
+      break;
+    case kReserveSpace:
+    case kReserveSpace64:
+    case kUnreserveSpace:
+    case kUnreserveSpace64:
+    case kZeroSpace:
+      Tell<vfs::PassThrough>(fd, false);
+      break;
+    case FS_IOC_FIEMAP:
+    case FIBMAP:
+    case FIONREAD:  // size minus offset
+    case FIOQSIZE:
+      Tell<vfs::Publish>(fd);
+      break;
+    default:
+      break;
+  }
+}
+
+template <typename RealCall>
+inline auto Ioctl(int fd, unsigned long request, long argument, RealCall real) {
+  BeforeIoctl(fd, static_cast<unsigned>(request), argument);
+  return real(fd, request, argument);
+}
+
+template <typename RealCall>
+inline auto Unshare(int flags, RealCall real) {
+  if ((flags & CLONE_FILES) != 0) TurnOff();  // as in CloseRange
+  return real();
+}
+
+// libc is about to close `fd` where we cannot see.
+inline void Release(int fd) {
+  if (fd < 0) return;
+  Tell<vfs::PassThrough>(fd, false);
+  Tell<vfs::Forget>(fd);
+}
+
+// The same for the three standard ones, which libc is about to replace, or has replaced.
+inline void ReleaseStandard() {
+  for (int fd = 0; fd <= 2; ++fd) Release(fd);
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_DESCRIPTOR_H_

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The library's beginning and end.
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include "libc-shim/glibc/host.h"
+#include "libc-shim/preload/process.h"
+#include "libc-shim/preload/real.h"
+#include "src/vfs/vfs.h"
+
+namespace nvcache::preload {
+namespace {
+
+// A program with more rights than its user must not write where the user's environment says.
+bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
+
+__attribute__((constructor)) void Begin() {
+  FindAll();
+  if (IsPrivileged()) return;
+  vfs::Start(GlibcHost(), environ);
+  RegisterForkHandlers();
+  // Last registered, first called: the program's own handlers would come later. Those registered
+  // so early come last.
+  at_quick_exit(vfs::Stop);
+}
+
+__attribute__((destructor)) void End() { vfs::Stop(); }
+
+}  // namespace
+}  // namespace nvcache::preload

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Descriptors that travel through a socket. The receiver uses the file where we cannot see, and
+// for as long as it likes; what we receive was opened where we could not see.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_MESSAGE_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_MESSAGE_H_
+
+#include <sys/socket.h>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+void BeforeSend(const msghdr* message);
+void AfterReceive(msghdr* message);
+
+template <typename Result>
+inline Result AfterReceiveOne(Result length, msghdr* message) {
+  if (length >= 0) AfterReceive(message);
+  return length;
+}
+
+// The plurals: a message each, and its length.
+
+inline void BeforeSendMany(const mmsghdr* messages, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) BeforeSend(&messages[i].msg_hdr);
+}
+
+template <typename Result>
+inline Result AfterReceiveMany(Result received, mmsghdr* messages) {
+  for (Result i = 0; i < received; ++i) AfterReceive(&messages[i].msg_hdr);
+  return received;
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_MESSAGE_H_

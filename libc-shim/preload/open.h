@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call that opens a file.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_
+
+#include <fcntl.h>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+// `real` opens; `uncancelled` does the same and is no cancellation point, for then the engine
+// holds locks. (A file that the engine knows is a regular one: opening it does not block.)
+template <typename RealCall, typename UncancelledCall>
+inline auto Open(int dirfd, const char* path, int flags, RealCall real,
+                 UncancelledCall uncancelled) {
+  if (InsideLibpmem()) return real();
+  vfs::OpenGuard guard(dirfd, path, flags);
+  const decltype(real()) fd = guard.holds_locks() ? uncancelled() : real();
+  guard.Opened(static_cast<int>(fd));
+  return fd;
+}
+
+// A descriptor that was opened by other means than a path.
+template <typename Descriptor>
+inline Descriptor Adopt(Descriptor fd) {
+  if (fd >= 0) Tell<vfs::AdoptPassThrough>(static_cast<int>(fd));
+  return fd;
+}
+
+// By a file handle: no path to look at, so O_TRUNC could cut a file that is cached.
+template <typename RealCall>
+inline auto OpenByHandle(int flags, RealCall real) {
+  if ((flags & O_TRUNC) != 0) Tell<vfs::BeforeExec>();
+  return Adopt(real());
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// fork, exec, spawn, exit and their names.
+#include "libc-shim/preload/process.h"
+
+#include <pthread.h>
+#include <pty.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <wordexp.h>
+
+#include <cstdarg>
+
+#include "libc-shim/preload/descriptor.h"
+
+using namespace nvcache::preload;
+namespace vfs = nvcache::vfs;
+
+namespace nvcache::preload {
+
+void RegisterForkHandlers() { pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork); }
+
+}  // namespace nvcache::preload
+
+// ---------------------------------------------------------------------------------------------
+// New processes.
+
+// A child that shares our memory must not run our code; a copy may.
+NVCACHE_EXPORT pid_t vfork() noexcept { return fork(); }
+NVCACHE_EXPORT_ALIAS(__vfork, vfork);
+
+NVCACHE_EXPORT pid_t _Fork() noexcept { return Fork(NVCACHE_REAL(_Fork)); }
+
+namespace {
+
+struct CloneStart {
+  int (*function)(void*);
+  void* argument;
+};
+
+// The child's first steps. It has its own copy of the parent's stack, where `start` lies.
+int RunClone(void* start) {
+  const CloneStart copy = *static_cast<const CloneStart*>(start);
+  vfs::AfterFork();
+  return copy.function(copy.argument);
+}
+
+}  // namespace
+
+NVCACHE_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* argument,
+                         ...) noexcept {
+  va_list arguments;
+  va_start(arguments, argument);
+  auto* parent_id = va_arg(arguments, pid_t*);
+  void* storage = va_arg(arguments, void*);
+  auto* child_id = va_arg(arguments, pid_t*);
+  va_end(arguments);
+
+  const auto real = [=](int (*entry)(void*), void* entry_argument) {
+    return NVCACHE_REAL(clone)(entry, stack, flags, entry_argument, parent_id, storage, child_id);
+  };
+  CloneStart start = {function, argument};
+  switch (KindOfClone(static_cast<unsigned>(flags))) {
+    case CloneKind::kProcess:
+      if (function == nullptr) break;  // EINVAL, and no child
+      return Fork([&] { return real(RunClone, &start); });
+    case CloneKind::kMixture:
+      TurnOff();
+      break;
+    case CloneKind::kThread:
+      break;
+  }
+  return real(function, argument);
+}
+NVCACHE_EXPORT_ALIAS(__clone, clone);
+
+// The child's standard descriptors have been replaced inside libc.
+NVCACHE_EXPORT int daemon(int keep_directory, int keep_descriptors) noexcept {
+  const int result = NVCACHE_REAL(daemon)(keep_directory, keep_descriptors);
+  if (keep_descriptors == 0) ReleaseStandard();
+  return result;
+}
+
+NVCACHE_EXPORT int forkpty(int* terminal, char* name, const struct termios* attributes,
+                           const struct winsize* size) noexcept {
+  const int child = NVCACHE_REAL(forkpty)(terminal, name, attributes, size);
+  if (child == 0) ReleaseStandard();
+  return child;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Programs.
+
+NVCACHE_EXPORT int posix_spawn(pid_t* child, const char* path,
+                               const posix_spawn_file_actions_t* actions,
+                               const posix_spawnattr_t* attributes, char* const arguments[],
+                               char* const environment[]) {
+  return Exec([=] {
+    return NVCACHE_REAL(posix_spawn)(child, path, actions, attributes, arguments, environment);
+  });
+}
+
+NVCACHE_EXPORT int posix_spawnp(pid_t* child, const char* file,
+                                const posix_spawn_file_actions_t* actions,
+                                const posix_spawnattr_t* attributes, char* const arguments[],
+                                char* const environment[]) {
+  return Exec([=] {
+    return NVCACHE_REAL(posix_spawnp)(child, file, actions, attributes, arguments, environment);
+  });
+}
+
+NVCACHE_EXPORT int system(const char* command) {
+  return Exec([=] { return NVCACHE_REAL(system)(command); });
+}
+
+NVCACHE_EXPORT FILE* popen(const char* command, const char* mode) {
+  return Exec([=] { return NVCACHE_REAL(popen)(command, mode); });
+}
+NVCACHE_EXPORT_ALIAS(_IO_popen, popen);
+
+// $(command)
+NVCACHE_EXPORT int wordexp(const char* words, wordexp_t* result, int flags) {
+  if ((flags & WRDE_NOCMD) != 0) return NVCACHE_REAL(wordexp)(words, result, flags);
+  return Exec([=] { return NVCACHE_REAL(wordexp)(words, result, flags); });
+}
+
+NVCACHE_EXPORT int execve(const char* path, char* const arguments[],
+                          char* const environment[]) noexcept {
+  return Exec([=] { return NVCACHE_REAL(execve)(path, arguments, environment); });
+}
+
+NVCACHE_EXPORT int execv(const char* path, char* const arguments[]) noexcept {
+  return Exec([=] { return NVCACHE_REAL(execv)(path, arguments); });
+}
+
+NVCACHE_EXPORT int execvp(const char* file, char* const arguments[]) noexcept {
+  return Exec([=] { return NVCACHE_REAL(execvp)(file, arguments); });
+}
+
+NVCACHE_EXPORT int execvpe(const char* file, char* const arguments[],
+                           char* const environment[]) noexcept {
+  return Exec([=] { return NVCACHE_REAL(execvpe)(file, arguments, environment); });
+}
+
+NVCACHE_EXPORT int fexecve(int fd, char* const arguments[], char* const environment[]) noexcept {
+  return Exec([=] { return NVCACHE_REAL(fexecve)(fd, arguments, environment); });
+}
+
+NVCACHE_EXPORT int execveat(int dirfd, const char* path, char* const arguments[],
+                            char* const environment[], int flags) noexcept {
+  return Exec([=] { return NVCACHE_REAL(execveat)(dirfd, path, arguments, environment, flags); });
+}
+
+namespace {
+
+// The number of arguments of an execl call, without the NULL that ends them.
+size_t CountArguments(const char* first, va_list rest) {
+  if (first == nullptr) return 0;
+  size_t count = 1;
+  while (va_arg(rest, const char*) != nullptr) ++count;
+  return count;
+}
+
+void FillArguments(char** array, const char* first, size_t count, va_list rest) {
+  array[0] = const_cast<char*>(first);
+  for (size_t i = 1; i <= count; ++i) array[i] = va_arg(rest, char*);
+}
+
+// The arguments as an array on the caller's stack, and `rest` behind their NULL: there may be a
+// hundred thousand of them, and this is no place for malloc. A macro, for the stack's sake.
+#define NVCACHE_ARGUMENT_ARRAY(array, rest, first)                                           \
+  va_list rest;                                                                              \
+  va_start(rest, first);                                                                     \
+  const size_t array##_count = CountArguments(first, rest);                                  \
+  va_end(rest);                                                                              \
+  char** array = static_cast<char**>(__builtin_alloca((array##_count + 1) * sizeof(char*))); \
+  va_start(rest, first);                                                                     \
+  FillArguments(array, first, array##_count, rest)
+
+}  // namespace
+
+NVCACHE_EXPORT int execl(const char* path, const char* first, ...) noexcept {
+  NVCACHE_ARGUMENT_ARRAY(array, rest, first);
+  va_end(rest);
+  return execv(path, array);
+}
+
+NVCACHE_EXPORT int execlp(const char* file, const char* first, ...) noexcept {
+  NVCACHE_ARGUMENT_ARRAY(array, rest, first);
+  va_end(rest);
+  return execvp(file, array);
+}
+
+NVCACHE_EXPORT int execle(const char* path, const char* first, ...) noexcept {
+  NVCACHE_ARGUMENT_ARRAY(array, rest, first);
+  char** environment = va_arg(rest, char**);
+  va_end(rest);
+  return execve(path, array, environment);
+}
+
+// ---------------------------------------------------------------------------------------------
+// The end. exit() runs our destructor, and quick_exit() what life.cc has registered.
+
+NVCACHE_EXPORT void _exit(int status) {
+  vfs::Stop();
+  NVCACHE_REAL(_exit)(status);
+  __builtin_unreachable();
+}
+NVCACHE_EXPORT_ALIAS(_Exit, _exit);

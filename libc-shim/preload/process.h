@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call that makes, replaces or ends a process.
+//
+// fork itself has no wrapper: its preparation is registered with pthread_atfork (process.cc), which
+// also reaches the forks inside libc (daemon, forkpty), runs exactly once for each, and runs next
+// to the fork, inside of whatever other libraries have registered: their handlers may still use
+// files.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+// To be called once, from the constructor.
+void RegisterForkHandlers();
+
+// A fork that runs no such handlers.
+template <typename RealCall>
+inline auto Fork(RealCall real) {
+  vfs::BeforeFork();
+  const auto child = real();
+  vfs::AfterFork();
+  return child;
+}
+
+// What a clone() with these flags makes.
+enum class CloneKind {
+  kThread,   // shares memory and descriptors: our tables are its tables
+  kProcess,  // shares neither: a fork
+  kMixture,  // shares one of the two: the tables cannot be right for both
+};
+
+inline CloneKind KindOfClone(unsigned long flags) {
+  const bool memory = (flags & CLONE_VM) != 0;
+  const bool descriptors = (flags & CLONE_FILES) != 0;
+  if (memory != descriptors) return CloneKind::kMixture;
+  return memory ? CloneKind::kThread : CloneKind::kProcess;
+}
+
+// Before a program is started, in this process or in a new one.
+template <typename RealCall>
+inline auto Exec(RealCall real) {
+  Tell<vfs::BeforeExec>();
+  return real();
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_

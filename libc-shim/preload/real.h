@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The functions behind ours: for each wrapped name, what the dynamic linker finds after us.
+//
+// The constructor fills the table, so that no later call takes the dynamic linker's lock (in a
+// signal handler, say). A call that comes earlier, from a library whose constructor runs before
+// ours, finds its function itself.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_REAL_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_REAL_H_
+
+#include <aio.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
+#include <linux/aio_abi.h>
+#include <pty.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <utime.h>
+#include <utmp.h>
+#include <utmpx.h>
+#include <wordexp.h>
+
+#include "libc-shim/preload/undeclared.h"
+
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 forgot to say that it is C
+}
+
+namespace nvcache::preload {
+
+struct RealTable {
+#define NVCACHE_WRAP(name) decltype(&::name) name;
+#define NVCACHE_OPTIONAL(name) decltype(&::name) name;
+#define NVCACHE_ALIAS(name, target)
+#include "libc-shim/preload/wrapped.def"
+#undef NVCACHE_WRAP
+#undef NVCACHE_OPTIONAL
+#undef NVCACHE_ALIAS
+};
+
+extern RealTable g_real;
+
+// Fills the table.
+void FindAll();
+
+// The next definition of `name` after ours, or nullptr.
+void* FindNext(const char* name);
+
+template <typename Function>
+inline Function* Real(Function** slot, const char* name) {
+  Function* function = __atomic_load_n(slot, __ATOMIC_RELAXED);
+  if (function == nullptr) [[unlikely]] {
+    function = reinterpret_cast<Function*>(FindNext(name));
+    __atomic_store_n(slot, function, __ATOMIC_RELAXED);
+  }
+  return function;
+}
+
+// The real function `name`. Never nullptr for a function of libc.
+#define NVCACHE_REAL(name) ::nvcache::preload::Real(&::nvcache::preload::g_real.name, #name)
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_REAL_H_

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call that makes data durable, or changes a file's size.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_SIZE_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_SIZE_H_
+
+#include "libc-shim/preload/calls.h"
+#include "libc-shim/preload/names.h"
+
+namespace nvcache::preload {
+
+template <typename RealCall>
+inline auto Fsync(int fd, RealCall real) {
+  return Answer(Offer<vfs::Fsync>(fd), real, fd);
+}
+
+// The engine's answer when it is an error. Else the real call as well: it judges the arguments,
+// and there is nothing left for it to do.
+template <typename RealCall>
+inline auto AnswerError(long answer, RealCall real) {
+  const bool failed = answer != vfs::kNotOurs && answer < 0;
+  return Answer(failed ? answer : vfs::kNotOurs, real);
+}
+
+template <typename RealCall>
+inline auto SyncFileRange(int fd, RealCall real) {
+  return AnswerError(Offer<vfs::Fsync>(fd), real);
+}
+
+template <typename RealCall>
+inline auto Sync(RealCall real) {
+  Tell<vfs::DrainAll>();
+  return real();
+}
+
+template <typename RealCall>
+inline auto Syncfs(int fd, RealCall real) {
+  Tell<vfs::DrainAll>();
+  return AnswerError(Offer<vfs::Drain>(fd), real);
+}
+
+template <typename RealCall>
+inline auto Ftruncate(int fd, off_t length, RealCall real) {
+  return Answer(Offer<vfs::Ftruncate>(fd, length), real, fd, length);
+}
+
+template <typename RealCall>
+inline auto Truncate(const char* path, RealCall real) {
+  return AroundNames(real, Name{AT_FDCWD, path, true});
+}
+
+template <typename RealCall>
+inline auto Fallocate(int fd, int mode, off_t offset, off_t length, RealCall real) {
+  return Answer(Offer<vfs::Fallocate>(fd, mode, offset, length), real, fd, mode, offset, length);
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_SIZE_H_

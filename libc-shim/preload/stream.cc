@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Standard I/O, and whatever else reads and writes descriptors inside libc. Such calls never pass
+// through ours, so the file is the kernel's before libc gets hold of it, and known as such for as
+// long as libc has it.
+#include <execinfo.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <utmp.h>
+#include <utmpx.h>
+
+#include <cstdarg>
+
+#include "libc-shim/preload/descriptor.h"
+#include "libc-shim/preload/open.h"
+
+using namespace nvcache::preload;
+namespace vfs = nvcache::vfs;
+
+namespace {
+
+// -1 for a stream that has no descriptor (fmemopen).
+int DescriptorOf(FILE* stream) {
+  const int saved_errno = errno;
+  const int fd = fileno(stream);
+  errno = saved_errno;
+  return fd;
+}
+
+FILE* AdoptStream(FILE* stream) {
+  if (stream != nullptr) Adopt(DescriptorOf(stream));
+  return stream;
+}
+
+bool IsRegular(int fd) {
+  const int saved_errno = errno;
+  struct stat64 st;
+  const bool regular = NVCACHE_REAL(fstat64)(fd, &st) == 0 && S_ISREG(st.st_mode);
+  errno = saved_errno;
+  return regular;
+}
+
+// Before libc closes the stream. What is in its buffer is written while the file is still known,
+// for nobody may begin to cache the file in between; errors are met again by the close.
+void ReleaseStream(FILE* stream) {
+  const int fd = DescriptorOf(stream);
+  if (fd < 0) return;
+  if (IsRegular(fd)) {
+    const int saved_errno = errno;
+    fflush(stream);
+    errno = saved_errno;
+  }
+  Release(fd);
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+// FILE.
+
+NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
+  Tell<vfs::PassThroughPath>(AT_FDCWD, path);
+  return AdoptStream(NVCACHE_REAL(fopen64)(path, mode));
+}
+NVCACHE_EXPORT_ALIAS(fopen, fopen64);
+NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
+
+#define NVCACHE_DEFINE_FREOPEN(name)                                            \
+  NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) { \
+    ReleaseStream(stream);                                                      \
+    if (path != nullptr) Tell<vfs::PassThroughPath>(AT_FDCWD, path);            \
+    return AdoptStream(NVCACHE_REAL(name)(path, mode, stream));                 \
+  }
+NVCACHE_DEFINE_FREOPEN(freopen)
+NVCACHE_DEFINE_FREOPEN(freopen64)
+
+NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
+  Tell<vfs::PassThrough>(fd, false);
+  return AdoptStream(NVCACHE_REAL(fdopen)(fd, mode));
+}
+NVCACHE_EXPORT_ALIAS(_IO_fdopen, fdopen);
+
+NVCACHE_EXPORT int fclose(FILE* stream) {
+  ReleaseStream(stream);
+  return NVCACHE_REAL(fclose)(stream);
+}
+NVCACHE_EXPORT_ALIAS(_IO_fclose, fclose);
+
+NVCACHE_EXPORT FILE* tmpfile64() { return AdoptStream(NVCACHE_REAL(tmpfile64)()); }
+NVCACHE_EXPORT_ALIAS(tmpfile, tmpfile64);
+
+// ---------------------------------------------------------------------------------------------
+// Writing to a descriptor inside libc.
+
+NVCACHE_EXPORT int vdprintf(int fd, const char* format, va_list arguments) {
+  Tell<vfs::PassThrough>(fd, false);
+  return NVCACHE_REAL(vdprintf)(fd, format, arguments);
+}
+
+NVCACHE_EXPORT int __vdprintf_chk(int fd, int flag, const char* format, va_list arguments) {
+  Tell<vfs::PassThrough>(fd, false);
+  return NVCACHE_REAL(__vdprintf_chk)(fd, flag, format, arguments);
+}
+
+NVCACHE_EXPORT int dprintf(int fd, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int result = vdprintf(fd, format, arguments);
+  va_end(arguments);
+  return result;
+}
+
+NVCACHE_EXPORT int __dprintf_chk(int fd, int flag, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int result = __vdprintf_chk(fd, flag, format, arguments);
+  va_end(arguments);
+  return result;
+}
+
+NVCACHE_EXPORT void backtrace_symbols_fd(void* const* buffer, int size, int fd) noexcept {
+  Tell<vfs::PassThrough>(fd, false);
+  NVCACHE_REAL(backtrace_symbols_fd)(buffer, size, fd);
+}
+NVCACHE_EXPORT_ALIAS(__backtrace_symbols_fd, backtrace_symbols_fd);
+
+// ---------------------------------------------------------------------------------------------
+// Opening inside libc.
+
+NVCACHE_EXPORT int shm_open(const char* name, int flags, mode_t mode) {
+  return Adopt(NVCACHE_REAL(shm_open)(name, flags, mode));
+}
+
+// Opens, maps and closes a file of its own, which nobody caches: a tmpfs is not a disk. Where one
+// is included all the same, nothing of a semaphore was ever written through us.
+NVCACHE_EXPORT sem_t* sem_open(const char* name, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const bool creates = (flags & O_CREAT) != 0;
+  const mode_t mode = creates ? va_arg(arguments, mode_t) : 0;
+  const unsigned value = creates ? va_arg(arguments, unsigned) : 0;
+  va_end(arguments);
+  return NVCACHE_REAL(sem_open)(name, flags, mode, value);
+}
+
+// The login records. The first two do not say which file they write.
+NVCACHE_EXPORT struct utmpx* pututxline(const struct utmpx* record) {
+  Tell<vfs::BeforeExec>();
+  return NVCACHE_REAL(pututxline)(record);
+}
+
+NVCACHE_EXPORT struct utmp* pututline(const struct utmp* record) noexcept {
+  Tell<vfs::BeforeExec>();
+  return NVCACHE_REAL(pututline)(record);
+}
+
+NVCACHE_EXPORT void updwtmpx(const char* path, const struct utmpx* record) {
+  Tell<vfs::PassThroughPath>(AT_FDCWD, path);
+  NVCACHE_REAL(updwtmpx)(path, record);
+}
+
+NVCACHE_EXPORT void updwtmp(const char* path, const struct utmp* record) noexcept {
+  Tell<vfs::PassThroughPath>(AT_FDCWD, path);
+  NVCACHE_REAL(updwtmp)(path, record);
+}

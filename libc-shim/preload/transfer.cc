@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// mmap, sendfile, copy_file_range, splice.
+#include "libc-shim/preload/transfer.h"
+
+#include <fcntl.h>
+#include <sys/sendfile.h>
+
+using namespace nvcache::preload;
+
+NVCACHE_EXPORT void* mmap64(void* address, size_t length, int protection, int flags, int fd,
+                            off64_t offset) noexcept {
+  return Map(flags, fd,
+             [=] { return NVCACHE_REAL(mmap64)(address, length, protection, flags, fd, offset); });
+}
+NVCACHE_EXPORT_ALIAS(mmap, mmap64);
+
+NVCACHE_EXPORT ssize_t sendfile64(int to, int from, off64_t* offset, size_t count) noexcept {
+  return Transfer(from, offset == nullptr, to,
+                  [=] { return NVCACHE_REAL(sendfile64)(to, from, offset, count); });
+}
+NVCACHE_EXPORT_ALIAS(sendfile, sendfile64);
+
+NVCACHE_EXPORT ssize_t copy_file_range(int from, off64_t* from_offset, int to, off64_t* to_offset,
+                                       size_t count, unsigned flags) {
+  return Transfer(from, from_offset == nullptr, to, [=] {
+    return NVCACHE_REAL(copy_file_range)(from, from_offset, to, to_offset, count, flags);
+  });
+}
+
+NVCACHE_EXPORT ssize_t splice(int from, off64_t* from_offset, int to, off64_t* to_offset,
+                              size_t count, unsigned flags) {
+  return Transfer(from, from_offset == nullptr, to, [=] {
+    return NVCACHE_REAL(splice)(from, from_offset, to, to_offset, count, flags);
+  });
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call with which the kernel itself moves a file's data.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_TRANSFER_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_TRANSFER_H_
+
+#include <sys/mman.h>
+
+#include "libc-shim/preload/calls.h"
+
+namespace nvcache::preload {
+
+// A mapping outlives the descriptor, so the file is the kernel's from now on.
+template <typename RealCall>
+inline auto Map(int flags, int fd, RealCall real) {
+  if ((flags & MAP_ANONYMOUS) == 0) Tell<vfs::PassThrough>(fd, true);
+  return real();
+}
+
+// The kernel reads from one descriptor, at its own offset if `moves_offset`, and writes to the
+// other.
+template <typename RealCall>
+inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
+  Tell<vfs::PassThrough>(to, false);
+  Tell<vfs::Publish>(from);
+  const auto result = real();
+  if (moves_offset) Tell<vfs::TakeOffset>(from);
+  return result;
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_TRANSFER_H_
