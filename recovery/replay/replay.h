@@ -21,9 +21,9 @@ struct Summary {
   uint64_t unresolved_files = 0;    // not found, or not the file that the entries were written to
   uint64_t unresolved_entries = 0;  // kept
   uint64_t unresolved_bytes = 0;
-  uint64_t damaged_groups = 0;      // write calls of which an entry's checksum is wrong; not applied
-  uint64_t failed_files = 0;        // the file system refused; their entries are kept
-  int error = 0;                    // errno of the first refusal, or 0
+  uint64_t damaged_groups = 0;  // write calls of which an entry's checksum is wrong; not applied
+  uint64_t failed_files = 0;    // the file system refused; their entries are kept
+  int error = 0;                // errno of the first refusal, or 0
 };
 
 // Told about what happens; any of them may be null.
@@ -33,16 +33,16 @@ struct Observer {
   void (*damaged)(void* context, const nvlog::Group& group) = nullptr;
   // Once per file whose entries cannot be applied, with errno: ENOENT (not found), ESTALE (another
   // file has its name), EBADMSG (its record is damaged), or what the file system said.
-  void (*unresolved)(void* context, uint32_t slot, const pool::FileRecord& record, int error) =
-      nullptr;
+  void (*unresolved)(void* context, uint32_t slot, const pool::FileRecord& record,
+                     int error) = nullptr;
   // For each entry that is not applied because its file is unresolved. To save it elsewhere.
-  void (*orphan)(void* context, const nvlog::Reader& reader, const nvlog::EntryHeader& header) =
-      nullptr;
+  void (*orphan)(void* context, const nvlog::Reader& reader,
+                 const nvlog::EntryHeader& header) = nullptr;
 };
 
 struct Options {
-  bool dry_run = false;   // look and count; write nothing
-  bool discard = false;   // drop unresolved entries after `orphan` was told
+  bool dry_run = false;  // look and count; write nothing
+  bool discard = false;  // drop unresolved entries after `orphan` was told
 };
 
 // Applies the committed entries of `pool` (opened kExclusive) in log order, syncs the files, and

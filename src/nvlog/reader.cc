@@ -115,6 +115,12 @@ bool GroupWalk::Next(Group* group) {
 // The group that a committed or applied first entry leads.
 Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) const {
   Group group = {first.position, EntryUnits(first.length), first.group_count, verdict, kNoPosition};
+  const auto damaged = [&group](Position position, Verdict how) {
+    // What was applied is on disk: nothing more can be lost.
+    if (group.verdict != Verdict::kCommitted) return;
+    group.verdict = how;
+    group.damaged = position;
+  };
   if (verdict == Verdict::kDamagedPayload) group.damaged = first.position;
   for (uint32_t index = 1; index < first.group_count; ++index) {
     const Position position = first.position + group.units;
@@ -122,15 +128,11 @@ Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) const {
     const Verdict found = reader_.Examine(position, &member);
     const bool readable = found == Verdict::kCommitted || found == Verdict::kDamagedPayload;
     if (!readable || !IsMember(member, first, index)) {
-      // Where the next one begins is not known: the walk goes on right here.
-      group.verdict = Verdict::kDamagedHeader;
-      if (group.damaged == kNoPosition) group.damaged = position;
-      return group;
+      // Where the member after it begins is not known: the walk goes on right here.
+      damaged(position, Verdict::kDamagedHeader);
+      break;
     }
-    if (found == Verdict::kDamagedPayload && group.verdict == Verdict::kCommitted) {
-      group.verdict = found;
-      group.damaged = position;
-    }
+    if (found == Verdict::kDamagedPayload) damaged(position, found);
     group.units += EntryUnits(member.length);
   }
   return group;

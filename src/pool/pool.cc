@@ -323,7 +323,9 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
   // clean pool they are on disk, and must not be met again; a dirty one is for recovery to sort
   // out.
   if (access == Access::kExclusive && valid == 1 && !dirty()) {
-    StoreTail(tail_ + 2 * view_.log_units());
+    const uint64_t fresh = tail_ + 2 * view_.log_units();
+    StoreTail(fresh);
+    StoreTail(fresh);
   }
   return true;
 }

@@ -104,7 +104,8 @@ class Pool {
   // Durable when they return. kExclusive only.
   void MarkInUse();
   void MarkClean();
-  // I5: called before any unit below `tail` is used again. Never goes back.
+  // I5: called before any unit below `tail` is used again. Never goes back, and never by more than
+  // the log's units, so that the record before it is a bound, too; a jump is stored twice.
   void StoreTail(uint64_t tail);
 
  private:

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/replay/files.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include "recovery/replay/resolve.h"
+#include "src/sys/arena.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::recovery {
+
+namespace {
+
+constexpr uint32_t kMaxOpen = 256;
+
+}  // namespace
+
+Files::~Files() {
+  if (files_ == nullptr) return;
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    if (files_[slot].is_open) sys::Close(files_[slot].fd);
+  }
+  sys::Munmap(files_, slots_ * sizeof(File));
+}
+
+bool Files::Open(const pool::View& view) {
+  view_ = view;
+  slots_ = view.superblock->file_slots;
+  size_limit_ = sys::SoftLimit(RLIMIT_FSIZE);
+  files_ = static_cast<File*>(sys::Reserve(slots_ * sizeof(File)));
+  return files_ != nullptr;
+}
+
+void Files::Resolve(uint32_t slot, uint32_t incarnation) {
+  NVCACHE_CHECK(files_[slot].state == File::kUnknown);
+  if (!pool::FileRecordValid(*view_.file(slot), incarnation)) {
+    MakeUnresolved(slot, EBADMSG);
+  } else if (const long fd = OpenNow(slot); fd < 0) {
+    MakeUnresolved(slot, static_cast<int>(-fd));
+  } else {
+    files_[slot].state = File::kGood;
+  }
+}
+
+void Files::Write(uint32_t slot, const void* bytes, size_t n, uint64_t offset) {
+  File& file = files_[slot];
+  if (!EnsureOpen(slot)) return;
+  if (offset + n > size_limit_) {  // the kernel would not only refuse but kill us with SIGXFSZ
+    Refuse(file, EFBIG);
+    return;
+  }
+  const auto* p = static_cast<const uint8_t*>(bytes);
+  while (n > 0) {
+    const long done = sys::Pwrite(file.fd, p, n, offset);
+    if (done == -EINTR) continue;
+    if (done <= 0) {
+      Refuse(file, done < 0 ? static_cast<int>(-done) : EIO);
+      return;
+    }
+    p += done;
+    offset += static_cast<uint64_t>(done);
+    n -= static_cast<size_t>(done);
+  }
+}
+
+void Files::SyncAll() {
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    if (files_[slot].is_open) SyncAndClose(files_[slot]);
+  }
+}
+
+void Files::MakeUnresolved(uint32_t slot, int error) {
+  files_[slot].state = File::kUnresolved;
+  files_[slot].error = error;
+}
+
+void Files::Refuse(File& file, int error) {
+  if (file.state != File::kGood) return;
+  file.state = File::kRefused;
+  file.error = error;
+}
+
+bool Files::EnsureOpen(uint32_t slot) {
+  File& file = files_[slot];
+  NVCACHE_CHECK(file.state == File::kGood);
+  file.last_use = ++uses_;
+  if (file.is_open) return true;
+  const long fd = OpenNow(slot);
+  if (fd < 0) Refuse(file, static_cast<int>(-fd));
+  return fd >= 0;
+}
+
+long Files::OpenNow(uint32_t slot) {
+  if (open_ == kMaxOpen) CloseOldest();
+  long fd = OpenRecorded(*view_.file(slot));
+  while ((fd == -EMFILE || fd == -ENFILE) && open_ > 0) {
+    CloseOldest();
+    fd = OpenRecorded(*view_.file(slot));
+  }
+  if (fd < 0) return fd;
+  files_[slot].is_open = true;
+  files_[slot].fd = static_cast<int>(fd);
+  ++open_;
+  return fd;
+}
+
+// The descriptor that wrote is the one that hears of errors: sync before it goes.
+void Files::SyncAndClose(File& file) {
+  if (const long error = sys::Fsync(file.fd); error < 0) Refuse(file, static_cast<int>(-error));
+  sys::Close(file.fd);
+  file.is_open = false;
+  --open_;
+}
+
+void Files::CloseOldest() {
+  File* oldest = nullptr;
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    File& file = files_[slot];
+    if (file.is_open && (oldest == nullptr || file.last_use < oldest->last_use)) oldest = &file;
+  }
+  SyncAndClose(*oldest);
+}
+
+}  // namespace nvcache::recovery

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The files that a replay writes to, by slot of the pool's file table. Few are open at a time.
+#ifndef NVCACHE_RECOVERY_REPLAY_FILES_H_
+#define NVCACHE_RECOVERY_REPLAY_FILES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pool/pool.h"
+
+namespace nvcache::recovery {
+
+// What became of a file. All zero: no entry was met that names it.
+struct File {
+  enum State : uint32_t {
+    kUnknown,
+    kGood,        // its entries were applied
+    kUnresolved,  // not found, or not the one: its entries cannot be applied
+    kRefused,     // the file system took not all of them
+  };
+  State state;
+  int error;  // errno, if not good
+  bool is_open;
+  int fd;
+  uint64_t last_use;
+  uint64_t entries;
+  uint64_t bytes;
+};
+
+class Files {
+ public:
+  Files() = default;
+  ~Files();
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  // False without memory.
+  bool Open(const pool::View& view);
+
+  File& operator[](uint32_t slot) { return files_[slot]; }
+  uint32_t slots() const { return slots_; }
+
+  // Finds the file of `slot`, which must hold `incarnation`. Its state is kUnknown no more.
+  void Resolve(uint32_t slot, uint32_t incarnation);
+  // Writes to a good file. The file is refused if that fails.
+  void Write(uint32_t slot, const void* bytes, size_t n, uint64_t offset);
+  // fsync of all that were written to; those for which it fails are refused.
+  void SyncAll();
+
+  void MakeUnresolved(uint32_t slot, int error);
+
+ private:
+  void Refuse(File& file, int error);
+  bool EnsureOpen(uint32_t slot);
+  long OpenNow(uint32_t slot);
+  void SyncAndClose(File& file);
+  void CloseOldest();
+
+  pool::View view_;
+  File* files_ = nullptr;
+  uint32_t slots_ = 0;
+  uint32_t open_ = 0;
+  uint64_t uses_ = 0;
+  uint64_t size_limit_ = 0;
+};
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_RECOVERY_REPLAY_FILES_H_

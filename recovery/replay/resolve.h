@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Finds the file that a record of the pool's file table names.
+#ifndef NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
+#define NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
+
+#include "src/pool/format.h"
+
+namespace nvcache::recovery {
+
+// Opens for reading and writing the very file that the valid `record` names: under its path, or,
+// where the privilege is there, wherever it is now. Never another file (I6), never through a
+// symbolic link that took its place. A descriptor, or a negated errno: ENOENT if it is not to be
+// found, ESTALE if something else has its name.
+long OpenRecorded(const pool::FileRecord& record);
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
