@@ -9,6 +9,7 @@
 #define NVCACHE_LIBC_SHIM_PRELOAD_REAL_H_
 
 #include <aio.h>
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <fts.h>

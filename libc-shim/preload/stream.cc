@@ -6,6 +6,7 @@
 #include <execinfo.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <utmp.h>
@@ -34,6 +35,7 @@ FILE* AdoptStream(FILE* stream) {
   return stream;
 }
 
+// Twice a signal for a broken pipe would be once too often.
 bool IsRegular(int fd) {
   const int saved_errno = errno;
   struct stat64 st;
@@ -43,11 +45,12 @@ bool IsRegular(int fd) {
 }
 
 // Before libc closes the stream. What is in its buffer is written while the file is still known,
-// for nobody may begin to cache the file in between; errors are met again by the close.
+// for nobody may begin to cache the file in between; an error is met again by the close. Streams
+// that have nothing to write are left alone: flushing them would move the offset.
 void ReleaseStream(FILE* stream) {
   const int fd = DescriptorOf(stream);
   if (fd < 0) return;
-  if (IsRegular(fd)) {
+  if (__fpending(stream) != 0 && IsRegular(fd)) {
     const int saved_errno = errno;
     fflush(stream);
     errno = saved_errno;
