@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Kills sqlite3 and db_bench at random moments; after recovery their databases are sound and hold
+every row that was acknowledged, and at most one that was not."""
+
+import hashlib
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+from harness import check  # noqa: E402
+
+
+def kill_later(process, seconds):
+    """SIGKILL at a random moment: the moment is what is tested, there is nothing to wait for."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    return timer
+
+
+class Killer:
+    def __init__(self, bench, draw):
+        self.bench = bench
+        self.draw = draw
+        self.recoveries_killed = 0
+
+    def start(self, command, **pipes):
+        return subprocess.Popen(self.bench.cached(command), cwd=self.bench.folder,
+                                env=dict(os.environ, LC_ALL="C"), **pipes)
+
+    def recover(self):
+        """Half of the times killed itself, up to three times, before it may finish."""
+        command = [self.bench.nvcache, "recover", str(self.bench.pool)]
+        if self.draw.random() < 0.5:
+            for _ in range(self.draw.randint(1, 3)):
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+                    timer = kill_later(process, self.draw.uniform(0, 0.03))
+                    status = process.wait()
+                    timer.cancel()
+                check(status in (0, -9), f"nvcache recover: exit code {status}")
+                self.recoveries_killed += status == -9
+        self.bench.without(*command)
+
+
+def value_of(row):
+    return hashlib.sha256(str(row).encode()).hexdigest() * (1 + row * row % 60)
+
+
+def sqlite(options, draw, mode):
+    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+        killer = Killer(bench, draw)
+        bench.without("sqlite3", "db", f"PRAGMA journal_mode={mode};"
+                      "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT); CREATE INDEX i ON t(v);")
+        rows = 0
+        for _ in range(options.rounds):
+            # Interactive, so that it prints each answer at once.
+            process = killer.start(["sqlite3", "-interactive", "db"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+            def feed(first=rows + 1, pipe=process.stdin):
+                try:
+                    pipe.write(b".bail on\nPRAGMA synchronous=FULL;\nPRAGMA wal_autocheckpoint=50;\n")
+                    for row in range(first, first + 10**6):
+                        pipe.write(b"INSERT INTO t VALUES(%d, '%s');\nSELECT 'committed', %d;\n"
+                                   % (row, value_of(row).encode(), row))
+                except (BrokenPipeError, ValueError):
+                    pass
+
+            feeder = threading.Thread(target=feed)
+            feeder.start()
+            errors = []
+            listener = threading.Thread(target=lambda: errors.append(process.stderr.read()))
+            listener.start()
+            timer = None
+            acknowledged = rows
+            for line in process.stdout:
+                answer = re.fullmatch(rb"committed\|(\d+)\n", line)
+                if answer:
+                    acknowledged = int(answer.group(1))
+                    timer = timer or kill_later(process, draw.uniform(0, 0.6))
+            status = process.wait()
+            feeder.join()
+            listener.join()
+            check(status == -9, f"sqlite3 ended with exit code {status}: {errors[0][-2000:]}")
+            killer.recover()
+            verdict = bench.without("sqlite3", "db", "PRAGMA integrity_check;").stdout
+            check(verdict == "ok\n", f"integrity_check: {verdict}")
+            text = bench.without("sqlite3", "db", "SELECT id, v FROM t ORDER BY id;").stdout
+            found = text.splitlines()
+            check(acknowledged <= len(found) <= acknowledged + 1,
+                  f"{len(found)} rows, {acknowledged} are acknowledged")
+            for row, line in enumerate(found, 1):
+                check(line == f"{row}|{value_of(row)}", f"row {row} is wrong: {line[:100]}")
+            harness.say(f"         {acknowledged - rows} rows acknowledged, in all {len(found)}")
+            rows = len(found)
+        check(rows > options.rounds, "hardly a row was ever written")
+        harness.say(f"         recoveries killed: {killer.recoveries_killed}")
+
+
+def rocksdb(options, draw):
+    def db_bench(folder, seed, *more):
+        return ["db_bench", f"--db={folder}", "--benchmarks=fillrandom", "--num=3000000",
+                f"--seed={seed}", "--compression_type=none", "--threads=1", *more]
+
+    def expected(bench, seed, count):
+        """The database after the first count - 1, count and count + 1 operations."""
+        bench.without(*db_bench("plain", seed, "--sync=0", f"--writes={count + 2}"))
+        log, = (bench.folder / "plain").glob("*.log")
+        dump = bench.without("ldb", "dump_wal", f"--walfile={log}", "--print_value").stdout
+        states, content = [], {}
+        for number, line in enumerate(dump.splitlines()):
+            if number in (count, count + 1):
+                states.append(dict(content))
+            put = re.search(r"PUT\(0\) : (0x[0-9A-F]+) : (0x[0-9A-F]+)", line)
+            check(put is not None, f"ldb dump_wal says {line[:200]}")
+            content[put.group(1)] = put.group(2)
+        return states
+
+    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+        killer = Killer(bench, draw)
+        total = 0
+        for _ in range(options.rounds):
+            seed = draw.randrange(1, 10**6)
+            # One line per operation on stderr, after it is durable.
+            process = killer.start(db_bench("db", seed, "--sync=1", "--stats_interval=1",
+                                            "--write_buffer_size=131072"),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+            timer = None
+            acknowledged = 0
+            for line in process.stderr:
+                done = re.search(rb"thread 0: \(\d+,(\d+)\) ops", line)
+                if done:
+                    acknowledged = int(done.group(1))
+                    timer = timer or kill_later(process, draw.uniform(0, 0.6))
+            status = process.wait()
+            check(status == -9, f"db_bench ended with exit code {status}")
+            killer.recover()
+            answer = bench.without("ldb", "--db=db", "checkconsistency").stdout
+            check(answer.strip() == "OK", f"ldb checkconsistency: {answer}")
+            text = bench.without("ldb", "--db=db", "scan", "--hex").stdout
+            found = dict(line.split(" : ") for line in text.splitlines())
+            states = expected(bench, seed, acknowledged)
+            check(len(states) == 2, "the run for comparison is too short")
+            if found not in states:
+                want = states[0]
+                wrong = [key for key in want if found.get(key) != want[key]]
+                extra = [key for key in found if key not in want]
+                raise harness.Failure(
+                    f"seed {seed}: {acknowledged} operations acknowledged, {len(want)} keys; "
+                    f"{len(wrong)} of them missing or different ({wrong[:3]}), "
+                    f"{len(extra)} more ({extra[:3]})")
+            harness.say(f"         {acknowledged} operations acknowledged")
+            total += acknowledged
+            bench.without("rm", "-rf", "db", "plain")
+        check(total > options.rounds, "hardly an operation was ever done")
+        harness.say(f"         recoveries killed: {killer.recoveries_killed}")
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=12, help="kills of each program")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9,
+                        help="repeats the random choices of a run")
+    options = parser.parse_args()
+    harness.say(f"seed {options.seed} (give it back with --seed)")
+    draw = random.Random(options.seed)
+    harness.main(options, {
+        "sqlite_wal": lambda: sqlite(options, draw, "wal"),
+        "sqlite_delete": lambda: sqlite(options, draw, "delete"),
+        "rocksdb": lambda: rocksdb(options, draw),
+    })
+
+
+if __name__ == "__main__":
+    main()

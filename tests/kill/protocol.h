@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the writer (kill_writer, which knows nothing of NVCache) and the driver (kill_driver) agree
+// on: which files there are, what the bytes of a write are, and the records on the pipe.
+//
+// The order of overlapping writes has to be decidable from outside. Hence four kinds of files:
+//
+//   region   one part for each thread, which only that thread writes, and one shared part, which a
+//            thread writes under a mutex that it holds from before the begin record until after
+//            the end record. Any offset and length.
+//   stream   one per thread, written at the descriptor's own offset.
+//   race     all threads, without a mutex, overlapping, multiples of 8 bytes. Each word names its
+//            write, so that the order can be read from the file.
+//   append   all threads with O_APPEND; records that describe themselves.
+#ifndef NVCACHE_TESTS_KILL_PROTOCOL_H_
+#define NVCACHE_TESTS_KILL_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace nvcache::kill_test {
+
+inline constexpr unsigned kMaxThreads = 8;
+inline constexpr unsigned kRegionFiles = 3;
+inline constexpr uint64_t kRegionSize = 2u << 20;
+inline constexpr uint64_t kMaxLength = 1u << 20;
+inline constexpr unsigned kRaceFile = kRegionFiles;
+inline constexpr uint64_t kRaceSize = 64u << 10;
+inline constexpr unsigned kFirstAppendFile = kRaceFile + 1;
+inline constexpr unsigned kAppendFiles = 2;
+inline constexpr uint64_t kMaxAppendPayload = 64u << 10;
+inline constexpr uint64_t kMaxAppendedPerRun = 16u << 20;  // bytes, per file and thread
+inline constexpr unsigned kFirstStreamFile = kFirstAppendFile + kAppendFiles;
+inline constexpr uint64_t kStreamSize = 4u << 20;
+
+inline std::string FileName(unsigned file) {
+  if (file < kRegionFiles) return "region" + std::to_string(file);
+  if (file == kRaceFile) return "race";
+  if (file < kFirstStreamFile) return "append" + std::to_string(file - kFirstAppendFile);
+  return "stream" + std::to_string(file - kFirstStreamFile);
+}
+inline bool IsAppend(unsigned file) { return file >= kFirstAppendFile && file < kFirstStreamFile; }
+
+// On the pipe, one before and one after each write. Smaller than PIPE_BUF, so never torn, and the
+// order of the records is an order of time: end(A) before begin(B) means that A had returned before
+// B was called.
+struct Record {
+  enum Kind : uint32_t { kBegin = 1, kEnd = 2 };
+  uint32_t kind;
+  uint32_t file;
+  uint64_t id;
+  uint64_t offset;  // of an append: 0
+  uint64_t length;  // kBegin: asked for; kEnd: returned
+};
+static_assert(sizeof(Record) == 32);
+
+// Names a write, in 40 bits.
+inline constexpr int kIdBits = 40;
+constexpr uint64_t MakeId(uint64_t round, uint64_t thread, uint64_t count) {
+  return (round & 0xfff) << 28 | thread << 24 | (count & 0xffffff);
+}
+
+constexpr uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+// Content of a write into a region or stream file, and of an append's payload.
+inline void Fill(uint64_t id, uint8_t* bytes, size_t length) {
+  const uint64_t seed = Mix(id);
+  for (size_t i = 0; i < length; i += 8) {
+    const uint64_t word = Mix(seed + i);
+    const size_t n = length - i < 8 ? length - i : 8;
+    __builtin_memcpy(bytes + i, &word, n);
+  }
+}
+
+// Content of a write into the race file: the word at `index` (counted from the file's start).
+constexpr uint64_t RaceWord(uint64_t id, uint64_t index) {
+  return id << 24 | (Mix(id ^ index << 40) & 0xffffff);
+}
+constexpr uint64_t RaceWordId(uint64_t word) { return word >> 24; }
+
+inline constexpr uint64_t kAppendMagic = 0x64726f6365723a61;
+struct AppendHeader {
+  uint64_t magic;
+  uint64_t id;
+  uint64_t payload;  // bytes that follow
+  uint64_t check;    // Mix(id ^ payload << 40)
+};
+static_assert(sizeof(AppendHeader) == 32);
+
+// Small and fast; the same numbers on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(Mix(seed)) {}
+  uint64_t Next() { return Mix(state_++); }
+  uint64_t Below(uint64_t n) { return Next() % n; }
+  // 1 to `most`, every order of magnitude alike.
+  uint64_t Length(uint64_t most) {
+    const int bits = 64 - __builtin_clzll(most);
+    const uint64_t n = 1 + Below(uint64_t{1} << Below(static_cast<uint64_t>(bits) + 1));
+    return n < most ? n : most;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+}  // namespace nvcache::kill_test
+
+#endif  // NVCACHE_TESTS_KILL_PROTOCOL_H_
