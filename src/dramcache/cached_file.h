@@ -29,9 +29,9 @@ struct CachedFile {
   // committed bytes. Shrinks under `lock` exclusive.
   std::atomic<uint64_t> size{0};
 
-  // The file's slot in the pool's file table; sys::kNone while no entry needs one. Set under
-  // `lock` shared and the table's lock, cleared under `lock` exclusive with nothing pending.
-  std::atomic<uint32_t> slot{~uint32_t{0}};
+  // The file's slot in the pool's file table; sys::kNone while no entry needs one. Set under `lock`
+  // shared, cleared under `lock` exclusive with nothing pending.
+  std::atomic<uint32_t> slot{sys::kNone};
   uint32_t incarnation = 0;
 
   // Entries in the log. 0 means: no descriptor is dirty, and the cleanup thread has no business
@@ -42,6 +42,10 @@ struct CachedFile {
   // has to report (I10).
   std::atomic<int> failing{0};
   std::atomic<int> unreported{0};
+
+  // The cleanup thread's list of all files, under its lock.
+  CachedFile* list_next = nullptr;
+  CachedFile* list_previous = nullptr;
 
   // The cleanup thread's own, during a batch.
   CachedFile* batch_next = nullptr;

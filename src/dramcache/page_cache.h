@@ -26,7 +26,7 @@ namespace nvcache::dramcache {
 
 class PageCache {
  public:
-  PageCache(nvlog::Log& log, radix::Supply& supply, Frames& frames)
+  constexpr PageCache(nvlog::Log& log, radix::Supply& supply, Frames& frames)
       : log_(log), supply_(supply), frames_(frames) {}
 
   // Copies [skip, skip + n) of the page to `out`, by way of a frame if one can be had.

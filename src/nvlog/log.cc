@@ -21,6 +21,7 @@ void Log::Open(pool::Pool* pool) {
   uint64_t tail = 0;
   int valid = 0;
   NVCACHE_CHECK(pool::ReadTail(pool->view(), &tail, &valid));
+  first_ = prefaulted_ = tail;
   head_.store(tail);
   tail_.store(tail);
   alarm_.store(kNoPosition);
@@ -38,8 +39,20 @@ Position Log::TryTake(uint64_t units) {
 
 void Log::WaitForRoom(uint32_t seen) {
   pool::Count(statistics()->full_waits);
+  waiters_.fetch_add(1);
   Ring();
   room_.Wait(seen);
+  waiters_.fetch_sub(1);
+}
+
+void Log::Prefault(Position position) {
+  position = std::min(position, first_ + units_);
+  while (prefaulted_ < position) {
+    const uint64_t unit = prefaulted_ % units_;
+    const uint64_t units = std::min(position - prefaulted_, units_ - unit);
+    pmem::Prefault(base_ + unit * pool::kUnitSize, units * pool::kUnitSize);
+    prefaulted_ += units;
+  }
 }
 
 bool Log::IsCommitted(Position position) const {
@@ -120,6 +133,7 @@ void GroupWriter::Commit() {
   // One line, the commit word last: whatever part of these stores survives a crash, the word is
   // there only if the rest is.
   auto* header = reinterpret_cast<EntryHeader*>(log_.UnitAddress(first_));
+  std::atomic_ref(header->commit).store(kNotCommitted, std::memory_order_release);
   constexpr size_t kWord = sizeof(header->commit);
   std::memcpy(reinterpret_cast<uint8_t*>(header) + kWord,
               reinterpret_cast<const uint8_t*>(&first_header_) + kWord,

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "src/nvlog/entry.h"
+#include "src/pmem/persist.h"
 #include "src/pool/pool.h"
 #include "src/sys/lock.h"
 
@@ -79,9 +80,17 @@ class Log {
   uint32_t BellSeen() const { return bell_.Value(); }
   void Sleep(uint32_t seen, Position alarm, uint64_t timeout_ns);
   void Ring() { bell_.Signal(); }
+  // A writer sleeps in WaitForRoom.
+  bool Hurried() const { return waiters_.load(std::memory_order_seq_cst) > 0; }
+  // Wakes the writers to try again: something else than room in the log was freed.
+  void AnnounceRoom() { room_.Signal(); }
+  // Maps the memory up to `position` (at most once, at most one lap).
+  void Prefault(Position position);
 
   pool::Statistics* statistics() const { return pool_->view().statistics(); }
   uint64_t log_units() const { return units_; }
+  // The lap in which this use of the pool began.
+  uint64_t first_lap() const { return first_ / units_; }
 
  private:
   friend class GroupWriter;
@@ -98,11 +107,14 @@ class Log {
   uint64_t units_ = 0;
   uint64_t salt_ = 0;
   uint64_t max_group_units_ = 0;
+  Position first_ = 0;       // the tail when the log was opened
+  Position prefaulted_ = 0;  // the cleanup thread's
 
   // Apart, because different threads write them.
   alignas(pmem::kLine) std::atomic<Position> head_{0};
   alignas(pmem::kLine) std::atomic<Position> tail_{0};
   std::atomic<Position> alarm_{kNoPosition};
+  std::atomic<uint32_t> waiters_{0};
   sys::Event room_;  // something was freed
   sys::Event bell_;  // there is work
 };

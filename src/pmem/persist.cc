@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "src/sys/kernel.h"
+
 namespace nvcache::pmem {
 
 namespace {
@@ -56,6 +58,14 @@ void Copy(void* destination, const void* source, size_t n) {
   }
   std::memcpy(destination, source, n);
   Pwb(destination, n);
+}
+
+void Prefault(void* address, size_t n) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(kPage - 1);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(address) + n + kPage - 1) & ~(kPage - 1);
+  sys::Madvise(reinterpret_cast<void*>(begin), end - begin, kPopulateWrite);
 }
 
 }  // namespace nvcache::pmem

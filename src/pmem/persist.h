@@ -40,6 +40,10 @@ inline void Psync() { asm volatile("sfence" ::: "memory"); }
 // durable. Large copies go around the cache. `destination` and `source` must not overlap.
 void Copy(void* destination, const void* source, size_t n);
 
+// Maps the pages of [address, address + n) for writing now, so that nobody takes a page fault there
+// later. Where the kernel cannot (before 5.14), nothing happens.
+void Prefault(void* address, size_t n);
+
 }  // namespace nvcache::pmem
 
 #endif  // NVCACHE_PMEM_PERSIST_H_

@@ -2,9 +2,6 @@
 #include "src/pool/file_table.h"
 
 #include <errno.h>
-#include <linux/stat.h>
-
-#include <cstring>
 
 #include "src/pmem/persist.h"
 #include "src/sys/kernel.h"
@@ -12,24 +9,6 @@
 namespace nvcache::pool {
 
 namespace {
-
-// struct file_handle of <fcntl.h>, with room.
-struct Handle {
-  uint32_t bytes;
-  int32_t type;
-  uint8_t data[kMaxHandle];
-};
-
-void DescribeHandle(int fd, FileRecord* record) {
-  Handle handle = {};
-  handle.bytes = kMaxHandle;
-  int mount_id = 0;
-  const long error = sys::Call(SYS_name_to_handle_at, fd, sys::Address(""), sys::Address(&handle),
-                               sys::Address(&mount_id), AT_EMPTY_PATH);
-  record->handle_size = error < 0 ? 0 : handle.bytes;
-  record->handle_type = handle.type;
-  std::memcpy(record->handle, handle.data, record->handle_size);
-}
 
 long DescribePath(int fd, FileRecord* record) {
   sys::Text<32> link;
@@ -44,33 +23,6 @@ long DescribePath(int fd, FileRecord* record) {
 
 }  // namespace
 
-long DescribeFile(int fd, FileRecord* record) {
-  struct stat st;
-  if (long error = sys::Fstat(fd, &st); error < 0) return error;
-  if (st.st_nlink == 0) return -ENOENT;
-  struct statx stx;
-  if (long error = sys::Call(SYS_statx, fd, sys::Address(""), AT_EMPTY_PATH, STATX_BTIME,
-                             sys::Address(&stx));
-      error < 0) {
-    return error;
-  }
-  struct statfs fs;
-  if (long error = sys::Fstatfs(fd, &fs); error < 0) return error;
-  record->device = st.st_dev;
-  record->inode = st.st_ino;
-  const bool has_birth = (stx.stx_mask & STATX_BTIME) != 0;
-  record->birth_seconds = has_birth ? stx.stx_btime.tv_sec : 0;
-  record->birth_nanoseconds = has_birth ? stx.stx_btime.tv_nsec : 0;
-  record->mode = st.st_mode;
-  record->uid = st.st_uid;
-  record->gid = st.st_gid;
-  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
-  std::memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
-  record->zero = 0;
-  DescribeHandle(fd, record);
-  return DescribePath(fd, record);
-}
-
 bool FileTable::Open(const View& view) {
   view_ = view;
   return slots_.Open(view.superblock->file_slots);
@@ -80,7 +32,9 @@ void FileTable::Close() { slots_.Close(); }
 
 long FileTable::Allocate(int fd, uint32_t* slot, uint32_t* incarnation) {
   FileRecord record;
-  if (long error = DescribeFile(fd, &record); error < 0) return error;
+  record.zero = 0;
+  if (long error = Identify(fd, &record); error < 0) return error;
+  if (long error = DescribePath(fd, &record); error < 0) return error;
   *slot = slots_.Allocate();
   if (*slot == sys::kNone) return -ENFILE;
   FileRecord* stored = view_.file(*slot);

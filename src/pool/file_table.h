@@ -11,11 +11,6 @@
 
 namespace nvcache::pool {
 
-// Fills in what names the open file for ever: inode, birth time, handle, path. `record`'s
-// incarnation and crc are left alone. 0; -ENAMETOOLONG if the path does not fit; -ENOENT if the
-// file has no name any more; or what the kernel said.
-long DescribeFile(int fd, FileRecord* record);
-
 class FileTable {
  public:
   // Of a clean pool: every slot is free.
@@ -23,8 +18,8 @@ class FileTable {
   void Close();
 
   // Writes the record of the file behind `fd` into a free slot. Its bytes are ordered before
-  // anything that follows a PFENCE, which every commit does. 0, -ENFILE when all slots are taken,
-  // or DescribeFile's error. Any thread.
+  // anything that follows a PFENCE, which every commit does. 0; -ENFILE when all slots are taken;
+  // -ENAMETOOLONG if the path does not fit; or what the kernel said. Any thread.
   long Allocate(int fd, uint32_t* slot, uint32_t* incarnation);
 
   // No entry between tail and head names the slot.

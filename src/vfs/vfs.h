@@ -85,16 +85,17 @@ class OpenGuard {
 };
 
 // Drains the file that `path` names and makes it pass-through, if it is tracked: before someone
-// opens it where we cannot see (fopen inside libc). Follows symbolic links.
-void PassThroughPath(int dirfd, const char* path);
+// opens it where we cannot see (fopen inside libc). Follows symbolic links. Result as PassThrough.
+long PassThroughPath(int dirfd, const char* path);
 
 // Tracks a descriptor that was opened where we could not see, as pass-through (fopen, mkstemp).
 void AdoptPassThrough(int fd);
 
 // Drains the descriptor's file and makes it pass-through: before the kernel or a libc-internal
 // path gets hold of the data (mmap, fdopen, AIO, splice). `forever`: even after the last close,
-// because the access outlives the descriptor (mmap).
-void PassThrough(int fd, bool forever = false);
+// because the access outlives the descriptor (mmap). 0, or the negated errno with which the file
+// system refuses the pending bytes: then the file is still cached, and the call must fail.
+long PassThrough(int fd, bool forever = false);
 
 // Writes the file's newest bytes to the kernel (no device flush) and sets the kernel's offset, so
 // that the kernel can read the data once (sendfile, copy_file_range).

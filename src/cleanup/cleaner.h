@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The cleanup thread: moves the log, in batches, to the file system (thesis, section 3.2.3).
+//
+//   take a run of committed groups from the tail
+//   write each of their pages back to the kernel, under its page lock (I8)
+//   fdatasync each file once
+//   make the new tail durable, then let writers use the room (I5)
+//
+// A file system that refuses loses nothing (I10): the tail stops before the first entry of the file
+// that failed, its pages count as unwritten again, and the next round tries once more.
+//
+// It takes no file lock (it only tries, to take memory back), no lock of the vfs layer, and makes no
+// call that a signal or a cancellation could end.
+#ifndef NVCACHE_CLEANUP_CLEANER_H_
+#define NVCACHE_CLEANUP_CLEANER_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/dramcache/page_cache.h"
+#include "src/pool/file_table.h"
+#include "src/sys/host.h"
+
+namespace nvcache::cleanup {
+
+struct Limits {
+  uint64_t batch_min;  // entries, about: so many start a batch
+  uint64_t batch_max;  // entries: a batch ends with the group that reaches it
+  uint64_t delay_ns;   // after this time fewer start one, too
+};
+
+class Cleaner {
+ public:
+  constexpr Cleaner(nvlog::Log& log, dramcache::PageCache& cache, pool::FileTable& table)
+      : log_(log), cache_(cache), table_(table) {}
+
+  bool Start(const Host& host, const Limits& limits);
+  // Ends the thread after the batch it is at. What is pending stays pending.
+  void Stop();
+
+  // Makes the file known: its entries can be found by slot once SetSlot was called, its memory can
+  // be taken back. Remove() wants nothing pending.
+  void Add(dramcache::CachedFile& file);
+  void Remove(dramcache::CachedFile& file);
+
+  // Gives the file a slot in the file table, if it has none. File lock, shared. 0, or Allocate's
+  // error; -ENFILE: wait for room, slots are freed when little is left.
+  long EnsureSlot(dramcache::CachedFile& file);
+
+  // Takes the slot away again: its path will not be right any more. File lock, exclusive, and nothing
+  // pending.
+  void DropSlot(dramcache::CachedFile& file);
+
+  // Waits until every entry that `file` has now is on disk, or the file system has refused one
+  // after the call began: then a negated errno. Any thread, with or without the file's lock, but
+  // without page locks.
+  long Drain(dramcache::CachedFile& file);
+  long DrainAll();
+
+  // Asks for memory or slots back; the waiter is told as by freed room in the log.
+  void RequestTrim();
+
+ private:
+  struct Batch {
+    nvlog::Position end;
+    uint64_t entries = 0;
+    dramcache::CachedFile* files = nullptr;
+  };
+
+  static void Main(void* self) { static_cast<Cleaner*>(self)->Run(); }
+  void Run();
+  void AwaitWork();
+  bool RunBatch();
+  void WriteBatch(Batch* batch);
+  bool WriteGroup(nvlog::Position first, Batch* batch, nvlog::Position* end);
+  void SyncFiles(Batch* batch);
+  void ForgetEntries(nvlog::Position begin, nvlog::Position end);
+  void Unlist(Batch* batch);
+  void Failed(dramcache::CachedFile& file, long error);
+  bool TrimDue();
+  void Trim();
+  dramcache::CachedFile& FileOf(const nvlog::EntryHeader& header);
+  template <typename Done>
+  long WaitFor(Done done, const std::atomic<int>& failing);
+
+  nvlog::Log& log_;
+  dramcache::PageCache& cache_;
+  pool::FileTable& table_;
+  Limits limits_ = {};
+  const Host* host_ = nullptr;
+  void* thread_ = nullptr;
+
+  std::atomic<dramcache::CachedFile*>* by_slot_ = nullptr;
+  sys::Mutex slot_lock_;  // EnsureSlot
+  sys::Mutex list_lock_;  // list_; a leaf
+  dramcache::CachedFile* list_ = nullptr;
+
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> trim_wanted_{false};
+  std::atomic<uint32_t> drains_{0};   // callers in Drain or DrainAll
+  std::atomic<uint64_t> rounds_{0};   // batches tried
+  std::atomic<int> failing_{0};       // errno of the last round; 0: it went well
+  sys::Event progress_;               // a round is over
+  uint64_t units_per_entry_ = 0;      // of the last batch, to guess when batch_min is reached
+  uint64_t last_trim_ = 0;            // monotonic ns
+  uint64_t first_seen_ = 0;           // monotonic ns, when the entry at the tail was first seen
+};
+
+}  // namespace nvcache::cleanup
+
+#endif  // NVCACHE_CLEANUP_CLEANER_H_

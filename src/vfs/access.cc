@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/access.h"
+
+#include <errno.h>
+
+namespace nvcache::vfs {
+
+// The description is found without a lock, so it may be another's by the time its file is locked:
+// then once more. Closing a description takes its file's lock, exclusive, after the slot is gone.
+long Access::Enter(int fd, unsigned need) {
+  for (;;) {
+    Description* description = engine.SlotOf(fd);
+    if (!IsDescription(description)) {
+      return description == Closing() || description == Internal() ? -EBADF : kNotOurs;
+    }
+    File* file = description->file.load(std::memory_order_acquire);
+    if (file == nullptr) continue;
+    if (file->state.load(std::memory_order_acquire) == State::kPassThrough) return kNotOurs;
+    if ((need & kOffset) != 0) description->offset_lock.Lock();
+    if ((need & kGrow) != 0) file->grow_lock.Lock();
+    file->lock.LockShared();
+    description_ = description;
+    file_ = file;
+    need_ = need;
+    if (engine.SlotOf(fd) == description && description->file.load() == file &&
+        file->state.load() != State::kPassThrough) {
+      return 0;
+    }
+    Leave();
+  }
+}
+
+void Access::Leave() {
+  if (file_ == nullptr) return;
+  file_->lock.UnlockShared();
+  if ((need_ & kGrow) != 0) file_->grow_lock.Unlock();
+  if ((need_ & kOffset) != 0) description_->offset_lock.Unlock();
+  file_ = nullptr;
+}
+
+ExclusiveAccess::ExclusiveAccess(int fd) {
+  if (!IsDescription(engine.SlotOf(fd))) return;
+  engine.table_lock.Lock();
+  Description* description = engine.SlotOf(fd);
+  if (IsDescription(description)) {
+    File* file = description->file.load();
+    if (file->state.load() != State::kPassThrough) {
+      file->lock.Lock();
+      file_ = file;
+      return;
+    }
+  }
+  engine.table_lock.Unlock();
+}
+
+ExclusiveAccess::~ExclusiveAccess() {
+  if (file_ == nullptr) return;
+  file_->lock.Unlock();
+  engine.table_lock.Unlock();
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Entering a file through a descriptor.
+#ifndef NVCACHE_VFS_ACCESS_H_
+#define NVCACHE_VFS_ACCESS_H_
+
+#include "src/vfs/engine.h"
+#include "src/vfs/vfs.h"
+
+namespace nvcache::vfs {
+
+// Holds a descriptor's file, shared, with the locks that a data call needs besides. While it does,
+// the description stays open, the file keeps its state, and its size does not shrink.
+class Access {
+ public:
+  enum Need : unsigned { kData = 0, kOffset = 1, kGrow = 2 };
+
+  Access() = default;
+  ~Access() { Leave(); }
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
+
+  // 0; kNotOurs for untracked and pass-through descriptors; -EBADF for one that is being closed.
+  long Enter(int fd, unsigned need);
+  void Leave();
+
+  File& file() const { return *file_; }
+  Description& description() const { return *description_; }
+  bool cached() const { return file_->state.load(std::memory_order_relaxed) == State::kCached; }
+  bool readable() const { return (flags() & O_ACCMODE) != O_WRONLY; }
+  bool writable() const { return (flags() & O_ACCMODE) != O_RDONLY; }
+  bool appends() const { return (flags() & O_APPEND) != 0; }
+
+ private:
+  int flags() const { return description_->flags.load(std::memory_order_relaxed); }
+
+  Description* description_ = nullptr;
+  File* file_ = nullptr;  // not null: entered
+  unsigned need_ = 0;
+};
+
+// The same, exclusively, under the table lock: for calls that change more than data.
+class ExclusiveAccess {
+ public:
+  explicit ExclusiveAccess(int fd);
+  ~ExclusiveAccess();
+  ExclusiveAccess(const ExclusiveAccess&) = delete;
+  ExclusiveAccess& operator=(const ExclusiveAccess&) = delete;
+
+  // False: untracked or pass-through, and nothing is held.
+  bool entered() const { return file_ != nullptr; }
+  File& file() const { return *file_; }
+  bool cached() const { return file_->state.load(std::memory_order_relaxed) == State::kCached; }
+
+ private:
+  File* file_ = nullptr;
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ACCESS_H_

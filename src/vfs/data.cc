@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Reading and writing.
+#include <errno.h>
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+#include "src/vfs/cursor.h"
+#include "src/vfs/space.h"
+
+#ifndef RWF_NOAPPEND
+#define RWF_NOAPPEND 0x20
+#endif
+
+namespace nvcache::vfs {
+
+namespace {
+
+constexpr uint64_t kPageSize = pool::kPageSize;
+
+// The largest file that any of the disk file systems holds in 4 KiB blocks by default (ext4's
+// 16 TiB). Who goes beyond hears it from the kernel.
+constexpr uint64_t kMaxFileSize = (uint64_t{1} << 44) - kPageSize;
+
+// For O_SYNC and the like every write is good enough; the others change where it goes.
+constexpr int kKnownFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
+
+// What AppendGroup says when it cannot go on.
+constexpr long kLogFull = -ENOBUFS;
+constexpr long kNoDescriptors = -ENOMEM;
+
+// ---------------------------------------------------------------------------------------------
+// Reading
+
+// One page's part. Without a descriptor (the supply is used up, so the page has none and nothing of
+// it is pending) the kernel has the newest bytes.
+long ReadPart(File& file, uint64_t offset, uint8_t* out, size_t n) {
+  const uint64_t number = offset / kPageSize;
+  radix::PageDescriptor* page = file.pages.FindOrMake(engine.supply, number);
+  if (page == nullptr) {
+    engine.cleaner.RequestTrim();
+    const long got = sys::Pread(file.backing_fd, out, n, offset);
+    if (got < 0) return got;
+    std::memset(out + got, 0, n - static_cast<size_t>(got));
+    return 0;
+  }
+  sys::Lock lock(page->lock);
+  return engine.cache.Read(file, number, *page, offset % kPageSize, n, out);
+}
+
+// File lock, shared.
+long ReadAt(File& file, Cursor cursor, uint64_t offset, uint64_t wanted) {
+  const uint64_t size = file.size.load(std::memory_order_acquire);
+  if (offset >= size) return 0;
+  const uint64_t total = std::min(wanted, size - offset);
+  for (uint64_t done = 0; done < total;) {
+    const uint64_t at = offset + done;
+    const size_t n = std::min({total - done, kPageSize - at % kPageSize, cursor.contiguous()});
+    if (long error = ReadPart(file, at, cursor.here(), n); error < 0) {
+      return done > 0 ? static_cast<long>(done) : error;
+    }
+    cursor.Advance(n);
+    done += n;
+  }
+  return static_cast<long>(total);
+}
+
+// `offset` null: at the description's, which moves on.
+long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
+  Access access;
+  if (long r = access.Enter(fd, offset == nullptr ? Access::kOffset : Access::kData); r != 0) {
+    return r;
+  }
+  if (!access.cached()) {
+    // Only the kernel's offset can move here, and nobody may begin to cache while it does.
+    return offset != nullptr ? kNotOurs : sys::Call(SYS_readv, fd, sys::Address(iov), count);
+  }
+  if (!access.readable()) return -EBADF;
+  if (count < 0 || count > IOV_MAX || (offset != nullptr && *offset < 0)) return -EINVAL;
+  const int64_t total = TotalLength(iov, count);
+  if (total < 0) return -EINVAL;
+  if (total == 0) return 0;
+  uint64_t& shared = access.description().offset;
+  const uint64_t at = offset != nullptr ? static_cast<uint64_t>(*offset) : shared;
+  const long n = ReadAt(access.file(), Cursor(iov, count), at, static_cast<uint64_t>(total));
+  if (offset == nullptr && n > 0) shared += static_cast<uint64_t>(n);
+  return n;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Writing
+
+// The pages of one group, locked in ascending order (I3).
+class LockedPages {
+ public:
+  LockedPages(File& file, uint64_t offset, uint64_t length)
+      : first_(offset / kPageSize),
+        count_(static_cast<uint32_t>((offset + length - 1) / kPageSize - first_ + 1)) {
+    NVCACHE_CHECK(count_ <= nvlog::kMaxGroupEntries);
+    for (uint32_t i = 0; i < count_; ++i) {
+      pages_[i] = file.pages.FindOrMake(engine.supply, first_ + i);
+      if (pages_[i] == nullptr) return;
+    }
+    while (locked_ < count_) pages_[locked_++]->lock.Lock();
+  }
+  ~LockedPages() {
+    while (locked_ > 0) pages_[--locked_]->lock.Unlock();
+  }
+  LockedPages(const LockedPages&) = delete;
+  LockedPages& operator=(const LockedPages&) = delete;
+
+  bool ok() const { return locked_ == count_; }
+  uint32_t count() const { return count_; }
+  radix::PageDescriptor& operator[](uint32_t i) { return *pages_[i]; }
+
+ private:
+  uint64_t first_;
+  uint32_t count_;
+  uint32_t locked_ = 0;
+  radix::PageDescriptor* pages_[nvlog::kMaxGroupEntries];
+};
+
+uint64_t GroupUnits(uint64_t offset, uint64_t length) {
+  const uint64_t head = std::min(length, kPageSize - offset % kPageSize);
+  const uint64_t full = (length - head) / kPageSize;
+  const uint64_t rest = (length - head) % kPageSize;
+  return nvlog::EntryUnits(head) + full * nvlog::kMaxEntryUnits +
+         (rest > 0 ? nvlog::EntryUnits(rest) : 0);
+}
+
+// The longest write from `offset` on that fits into one group.
+uint64_t GroupLimit(uint64_t offset) {
+  const uint64_t pages = std::min<uint64_t>(
+      nvlog::kMaxGroupEntries, engine.log.max_group_units() / nvlog::kMaxEntryUnits);
+  return std::min(nvlog::kMaxGroupBytes, pages * kPageSize - offset % kPageSize);
+}
+
+void GrowTo(File& file, uint64_t end) {
+  uint64_t size = file.size.load(std::memory_order_relaxed);
+  while (size < end && !file.size.compare_exchange_weak(size, end, std::memory_order_release,
+                                                        std::memory_order_relaxed)) {
+  }
+}
+
+// Appends one group: lock pages, take the place, fill, commit, count (I1 to I4). Nothing has
+// happened when it says kLogFull or kNoDescriptors. `cursor` moves on by `length`.
+long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
+  LockedPages pages(file, offset, length);
+  if (!pages.ok()) return kNoDescriptors;
+  const nvlog::Position place = engine.log.TryTake(GroupUnits(offset, length));
+  if (place == nvlog::kNoPosition) return kLogFull;
+
+  nvlog::Position positions[nvlog::kMaxGroupEntries];
+  nvlog::GroupWriter group(engine.log, place, pages.count());
+  uint64_t at = offset;
+  for (uint32_t i = 0; i < pages.count(); ++i) {
+    radix::PageDescriptor& page = pages[i];
+    const uint64_t skip = at % kPageSize;
+    const auto n = static_cast<uint32_t>(std::min(kPageSize - skip, offset + length - at));
+    // The program may change its buffer while we read it. Log, checksum and frame must agree, so it
+    // is read once, into the frame, or a place of our own.
+    uint8_t own[kPageSize];
+    uint8_t* bytes = page.has_frame() ? engine.frames.Bytes(page.frame()) + skip : own;
+    if (page.has_frame()) engine.frames.Touch(page.frame());
+    cursor->CopyOut(bytes, n);
+    positions[i] = group.Add({at, bytes, n, file.slot.load(std::memory_order_relaxed),
+                              file.incarnation, page.dirty > 0 ? page.last : nvlog::kNoPosition});
+    at += n;
+  }
+  group.Commit();
+
+  for (uint32_t i = 0; i < pages.count(); ++i) {
+    ++pages[i].dirty;
+    ++pages[i].unwritten;
+    pages[i].last = positions[i];
+  }
+  // Before the pages are unlocked: the cleanup thread counts down after it had them.
+  file.pending.fetch_add(pages.count(), std::memory_order_relaxed);
+  GrowTo(file, offset + length);
+  return 0;
+}
+
+// Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
+// if none were, what kept it: kNoDescriptors, -ENFILE, -ENOSPC, -EFBIG or EnsureSlot's error.
+long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
+  uint64_t done = 0;
+  while (done < length) {
+    const uint64_t at = offset + done;
+    const uint64_t n = std::min(length - done, GroupLimit(at));
+    const uint32_t room = engine.log.RoomSeen();
+    long error = engine.cleaner.EnsureSlot(file);
+    if (error == 0) error = AppendGroup(file, at, n, cursor);
+    if (error == kLogFull) {
+      engine.log.WaitForRoom(room);
+      continue;
+    }
+    if (error < 0) return done > 0 ? static_cast<long>(done) : error;
+    done += n;
+  }
+  return static_cast<long>(done);
+}
+
+struct WriteCall {
+  int fd;
+  const iovec* iov;
+  int count;
+  const off_t* offset;  // null: at the description's
+  int flags;            // RWF_*
+};
+
+// One attempt. -EAGAIN: enter again with the file's grow lock.
+long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
+  Access access;
+  const unsigned need = (call.offset == nullptr ? Access::kOffset : Access::kData) |
+                        (grow ? Access::kGrow : Access::kData);
+  if (long r = access.Enter(call.fd, need); r != 0) return r;
+  if (!access.writable()) return -EBADF;
+  NVCACHE_CHECK(access.cached());
+  if (call.offset != nullptr && *call.offset < 0) return -EINVAL;
+  if (total == 0) return 0;
+
+  File& file = access.file();
+  const bool append = (access.appends() && (call.flags & RWF_NOAPPEND) == 0) ||
+                      (call.flags & RWF_APPEND) != 0;
+  const uint64_t size = file.size.load(std::memory_order_acquire);
+  uint64_t at = call.offset != nullptr ? static_cast<uint64_t>(*call.offset)
+                                       : access.description().offset;
+  if (append) at = size;
+  if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
+  if (at + total > size) {
+    if (!grow) return -EAGAIN;
+    if (long error = ReserveSpace(file, at + total - size); error < 0) return error;
+  }
+  Cursor cursor(call.iov, call.count);
+  const long n = WriteGroups(file, at, total, &cursor);
+  if (n > 0 && call.offset == nullptr) {
+    access.description().offset = at + static_cast<uint64_t>(n);
+  }
+  return n;
+}
+
+long DoWrite(const WriteCall& call) {
+  if (call.count < 0 || call.count > IOV_MAX) {
+    Access access;
+    const long r = access.Enter(call.fd, Access::kData);
+    return r != 0 ? r : -EINVAL;
+  }
+  const int64_t total = TotalLength(call.iov, call.count);
+  if (total < 0) return kNotOurs;  // the kernel finds the same words for it
+  bool grow = false;
+  for (;;) {
+    const uint32_t room = engine.log.RoomSeen();
+    const long n = TryWrite(call, static_cast<uint64_t>(total), grow);
+    if (n == -EAGAIN) {
+      grow = true;
+    } else if (n == kNoDescriptors || n == -ENFILE) {
+      engine.cleaner.RequestTrim();
+      engine.log.WaitForRoom(room);
+    } else if (n == -EFBIG || n == -ENAMETOOLONG || n == -ENOENT) {
+      // Too large, or without a path to recover it by: the kernel's.
+      const long error = PassThrough(call.fd);
+      return error < 0 ? error : kNotOurs;
+    } else {
+      return n;
+    }
+  }
+}
+
+iovec One(const void* buffer, size_t count) { return {const_cast<void*>(buffer), count}; }
+
+}  // namespace
+
+long Read(int fd, void* buffer, size_t count) {
+  const iovec iov = One(buffer, count);
+  return DoRead(fd, &iov, 1, nullptr);
+}
+
+long Pread(int fd, void* buffer, size_t count, off_t offset) {
+  const iovec iov = One(buffer, count);
+  return DoRead(fd, &iov, 1, &offset);
+}
+
+long Readv(int fd, const iovec* iov, int iov_count) { return DoRead(fd, iov, iov_count, nullptr); }
+
+long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
+  if ((rwf_flags & ~kKnownFlags) != 0) {
+    const long error = PassThrough(fd);
+    return error < 0 ? error : kNotOurs;
+  }
+  // preadv2 takes -1 for the description's offset; preadv has no flags and no such offset, but the
+  // kernel says EINVAL to it before it looks at anything else.
+  return DoRead(fd, iov, iov_count, offset == -1 ? nullptr : &offset);
+}
+
+long Write(int fd, const void* buffer, size_t count) {
+  const iovec iov = One(buffer, count);
+  return DoWrite({fd, &iov, 1, nullptr, 0});
+}
+
+long Pwrite(int fd, const void* buffer, size_t count, off_t offset) {
+  const iovec iov = One(buffer, count);
+  return DoWrite({fd, &iov, 1, &offset, 0});
+}
+
+long Writev(int fd, const iovec* iov, int iov_count) {
+  return DoWrite({fd, iov, iov_count, nullptr, 0});
+}
+
+long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
+  if ((rwf_flags & ~kKnownFlags) != 0) {
+    const long error = PassThrough(fd);
+    return error < 0 ? error : kNotOurs;
+  }
+  return DoWrite({fd, iov, iov_count, offset == -1 ? nullptr : &offset, rwf_flags});
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Opening, duplicating and closing descriptors.
+#include <errno.h>
+#include <linux/close_range.h>
+
+#include <algorithm>
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// Forgets what a number stood for before the kernel gave it to somebody new. Table lock held.
+void Vacate(int fd) {
+  Description* old = engine.SlotOf(fd);
+  engine.SetSlot(fd, kUntracked);
+  if (IsDescription(old)) engine.DropReference(*old);
+}
+
+bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+// Starts to track what was just opened. Table lock held.
+void Track(int fd, int flags) {
+  Vacate(fd);
+  struct stat st;
+  if ((flags & O_PATH) != 0 || sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return;
+  File* file = engine.FindFile(st.st_dev, st.st_ino);
+  if (file == nullptr) {
+    if (!engine.Cacheable(fd, st)) return;
+    file = engine.NewFile(st);
+  }
+  Description* description = file != nullptr ? engine.NewDescription(*file, flags) : nullptr;
+  if (description == nullptr) {
+    // No room to remember the file, so nobody may cache it while this descriptor is open.
+    if (file != nullptr) engine.PassThrough(*file);
+    return;
+  }
+  engine.SetSlot(fd, description);
+  if (file->state.load() == State::kPassThrough) return;
+  if ((flags & O_DIRECT) != 0) {
+    engine.PassThrough(*file);
+  } else if (Writes(flags) && file->state.load() == State::kKernel) {
+    if (engine.Attach()) {
+      engine.BeginCaching(*file, fd, st);
+    } else {
+      engine.PassThrough(*file);
+    }
+  }
+}
+
+// Table lock held; both numbers are the kernel's by now.
+void Share(int from, int to) {
+  Vacate(to);
+  Description* description = engine.SlotOf(from);
+  if (!IsDescription(description)) return;
+  ++description->references;
+  engine.SetSlot(to, description);
+}
+
+// Table lock held; the slot is a description.
+long CloseTracked(int fd) {
+  Description* description = engine.SlotOf(fd);
+  engine.SetSlot(fd, Closing());
+  const long error = engine.DropReference(*description);
+  const long result = sys::Close(fd);
+  engine.SetSlot(fd, kUntracked);
+  engine.Reap();
+  return result < 0 ? result : error;
+}
+
+}  // namespace
+
+OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
+  if (!engine.active() || (flags & O_TRUNC) == 0 || engine.InAttach()) return;
+  engine.table_lock.Lock();
+  locked_ = true;
+  File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
+  if (file == nullptr || file->state.load() != State::kCached) return;
+  file->lock.Lock();
+  while (file->pending.load() > 0) {
+    if (engine.cleaner.Drain(*file) == 0) continue;
+    // The file system refuses bytes that the program is about to throw away. The log cannot forget
+    // them, so truncation must not go first: left cached, it fails later, by fsync.
+    break;
+  }
+  file_ = file;
+}
+
+OpenGuard::~OpenGuard() {
+  if (file_ != nullptr) static_cast<File*>(file_)->lock.Unlock();
+  if (locked_) engine.table_lock.Unlock();
+}
+
+void OpenGuard::Opened(int fd) {
+  if (!engine.active() || engine.InAttach()) return;
+  if (!locked_) engine.table_lock.Lock();
+  locked_ = true;
+  if (auto* file = static_cast<File*>(file_); file != nullptr) {
+    if (file->pending.load() == 0) engine.Resync(*file);
+    file->fsync_owed.store(true);
+    file->lock.Unlock();
+    file_ = nullptr;
+  }
+  if (fd >= 0) Track(fd, flags_);
+  engine.Reap();
+}
+
+void AdoptPassThrough(int fd) {
+  if (!engine.active() || fd < 0) return;
+  sys::Lock lock(engine.table_lock);
+  Vacate(fd);
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return;
+  File* file = engine.FindFile(st.st_dev, st.st_ino);
+  if (file == nullptr) file = engine.NewFile(st);
+  if (file == nullptr || engine.PassThrough(*file) < 0) return;
+  if (Description* d = engine.NewDescription(*file, O_RDWR); d != nullptr) engine.SetSlot(fd, d);
+}
+
+void Forget(int fd) {
+  if (!engine.active()) return;
+  sys::Lock lock(engine.table_lock);
+  if (IsDescription(engine.SlotOf(fd))) Vacate(fd);
+}
+
+bool IsInternal(int fd) { return engine.SlotOf(fd) == Internal(); }
+
+long Close(int fd) {
+  if (engine.SlotOf(fd) == kUntracked) return kNotOurs;
+  sys::Lock lock(engine.table_lock);
+  Description* description = engine.SlotOf(fd);
+  if (description == kUntracked) return kNotOurs;
+  return IsDescription(description) ? CloseTracked(fd) : -EBADF;
+}
+
+long Dup(int fd) { return Fcntl(fd, F_DUPFD, 0); }
+
+long Dup2(int from, int to) {
+  if (from != to) return Dup3(from, to, 0);
+  return kNotOurs;
+}
+
+long Dup3(int from, int to, int flags) {
+  if (engine.SlotOf(from) == kUntracked && engine.SlotOf(to) == kUntracked) return kNotOurs;
+  if (from == to) return -EINVAL;
+  sys::Lock lock(engine.table_lock);
+  if (IsInternal(from) || IsInternal(to)) return -EBADF;
+  const long result = sys::Dup3(from, to, flags);
+  if (result >= 0) Share(from, to);
+  engine.Reap();
+  return result;
+}
+
+long Fcntl(int fd, int command, long argument) {
+  if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
+  if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : kNotOurs;
+  sys::Lock lock(engine.table_lock);
+  Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description)) return kNotOurs;
+  const long result = sys::Fcntl(fd, command, argument);
+  if (result < 0) return result;
+  if (command != F_SETFL) {
+    Share(fd, static_cast<int>(result));
+    return result;
+  }
+  const int kept = description->flags.load() & ~O_APPEND;
+  description->flags.store(kept | (static_cast<int>(argument) & O_APPEND));
+  if ((argument & O_DIRECT) != 0) engine.PassThrough(*description->file.load());
+  return result;
+}
+
+// Ours lie somewhere in the range, so it is closed in pieces around them.
+long CloseRange(unsigned first, unsigned last, int flags) {
+  if (!engine.active() || first > last) return kNotOurs;
+  sys::Lock lock(engine.table_lock);
+  if ((flags & CLOSE_RANGE_UNSHARE) != 0) engine.ReleaseAll();
+  const bool closes = (flags & CLOSE_RANGE_CLOEXEC) == 0;
+  unsigned piece = first;
+  const unsigned tracked_end = std::min(engine.descriptor_end(), last == UINT32_MAX ? last : last + 1);
+  for (unsigned fd = first; fd < tracked_end; ++fd) {
+    Description* slot = engine.SlotOf(static_cast<int>(fd));
+    if (IsDescription(slot) && closes) CloseTracked(static_cast<int>(fd));
+    if (slot != Internal()) continue;
+    if (piece < fd) sys::Call(SYS_close_range, piece, fd - 1, flags);
+    piece = fd + 1;
+  }
+  if (piece > last) return 0;
+  return sys::Call(SYS_close_range, piece, last, flags);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Files (one per inode) and open file descriptions, as the program has them.
+#ifndef NVCACHE_VFS_FILE_H_
+#define NVCACHE_VFS_FILE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/dramcache/cached_file.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::vfs {
+
+enum class State : uint32_t { kKernel, kCached, kPassThrough };  // vfs.h says what they mean
+
+struct Description;
+
+// Its memory is a File's for ever (sys::Arena), so a thread that comes too late finds a lock, not
+// somebody else's data, and looks again. Unless another lock is named: the table lock.
+struct File : dramcache::CachedFile {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  std::atomic<State> state{State::kKernel};  // changes under `lock` exclusive
+  Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
+  bool forever = false;                      // stays pass-through after the last close: mapped
+
+  // Held by whoever lets the file grow, and by every append: the end of the file is where it was
+  // when the place in the log was taken (I3). Before `lock`.
+  sys::Mutex grow_lock;
+
+  // The next fsync must reach the device: the name or the size may not be durable yet (I9).
+  std::atomic<bool> fsync_owed{false};
+
+  File* hash_next = nullptr;    // files of one bucket
+  File* closed_next = nullptr;  // closed by the program, entries still pending
+  bool closed = false;
+};
+
+// An open file description: what dup() shares. Memory as with File.
+struct Description {
+  std::atomic<File*> file{nullptr};
+  std::atomic<int> flags{0};      // access mode and O_APPEND, as open() and F_SETFL gave them
+  sys::Mutex offset_lock;         // read and write with the shared offset, one after the other
+  uint64_t offset = 0;            // bytes; counts while the file is kCached. Changes under
+                                  // offset_lock and `lock` shared, or `lock` exclusive
+  uint32_t references = 0;        // descriptors; table lock
+  Description* next = nullptr;    // of the file's descriptions
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_FILE_H_

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine.h"
+#include "src/vfs/vfs.h"
+
+namespace nvcache::vfs {
+
+void Start(const Host& host, char** environment) { engine.Start(host, environment); }
+
+void Stop() { engine.Stop(); }
+
+void BeforeFork() {
+  if (!engine.active()) return;
+  engine.table_lock.Lock();
+  engine.ReleaseAll();
+}
+
+void AfterFork() {
+  if (!engine.active()) return;
+  engine.ResetLocksInChild();
+  engine.table_lock.Unlock();
+}
+
+void BeforeExec() {
+  if (!engine.active()) return;
+  sys::Lock lock(engine.table_lock);
+  engine.ReleaseAll();
+}
+
+}  // namespace nvcache::vfs

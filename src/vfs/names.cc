@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Names, attributes, and handing the data to the kernel.
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+bool IsDirectory(int dirfd, const char* path) {
+  struct stat st;
+  return sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+// Table lock held.
+void PublishCached(File& file) {
+  if (file.state.load() != State::kCached) return;
+  file.lock.Lock();
+  engine.Publish(file);
+  file.lock.Unlock();
+}
+
+// Its name or its size has changed. File lock, exclusive; table lock held.
+void Reexamine(File& file) {
+  if (file.pending.load() > 0) return;  // the disk refused to drain it; nothing could be changed
+  engine.cleaner.DropSlot(file);
+  engine.Resync(file);
+  file.fsync_owed.store(true);
+}
+
+bool Unlinked(const File& file) {
+  struct stat st;
+  return sys::Fstat(file.backing_fd, &st) == 0 && st.st_nlink == 0;
+}
+
+}  // namespace
+
+void NameGuard::Add(int dirfd, const char* path, bool follow) {
+  if (!engine.active() || engine.InAttach()) return;
+  if (!locked_) engine.table_lock.Lock();
+  locked_ = true;
+  // Recovery finds files by the paths they had; those below a directory change with its name.
+  if (IsDirectory(dirfd, path)) engine.ReleaseAll();
+  File* file = engine.FindByPath(dirfd, path, follow);
+  if (file == nullptr || file->state.load() != State::kCached || file == files_[0]) return;
+  file->lock.Lock();
+  while (file->pending.load() > 0 && engine.cleaner.Drain(*file) == 0) {
+  }
+  files_[files_[0] == nullptr ? 0 : 1] = file;
+}
+
+NameGuard::~NameGuard() {
+  for (void* pointer : files_) {
+    if (pointer == nullptr) continue;
+    File& file = *static_cast<File*>(pointer);
+    Reexamine(file);
+    file.lock.Unlock();
+    // What has no name cannot be recovered, and need not be.
+    if (Unlinked(file)) engine.PassThrough(file);
+  }
+  if (!locked_) return;
+  engine.Reap();
+  engine.table_lock.Unlock();
+}
+
+void NewestSize(dev_t dev, ino_t ino, off_t* size) {
+  if (!engine.active() || engine.InAttach()) return;
+  sys::Lock lock(engine.table_lock);
+  const File* file = engine.FindFile(dev, ino);
+  if (file != nullptr && file->state.load() == State::kCached) {
+    *size = static_cast<off_t>(file->size.load(std::memory_order_acquire));
+  }
+}
+
+long PassThrough(int fd, bool forever) {
+  if (!IsDescription(engine.SlotOf(fd))) return 0;
+  sys::Lock lock(engine.table_lock);
+  Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description)) return 0;
+  File& file = *description->file.load();
+  if (long error = engine.PassThrough(file); error < 0) return error;
+  file.forever |= forever;
+  return 0;
+}
+
+long PassThroughPath(int dirfd, const char* path) {
+  if (!engine.active()) return 0;
+  sys::Lock lock(engine.table_lock);
+  File* file = engine.FindByPath(dirfd, path, true);
+  return file != nullptr ? engine.PassThrough(*file) : 0;
+}
+
+void Publish(int fd) {
+  if (!IsDescription(engine.SlotOf(fd))) return;
+  ExclusiveAccess access(fd);
+  if (!access.entered() || !access.cached()) return;
+  engine.Publish(access.file());
+  engine.PublishOffsets(access.file());
+}
+
+void PublishPath(int dirfd, const char* path, bool follow) {
+  if (!engine.active() || path == nullptr) return;
+  sys::Lock lock(engine.table_lock);
+  if (File* file = engine.FindByPath(dirfd, path, follow); file != nullptr) PublishCached(*file);
+}
+
+void PublishAll() {
+  if (!engine.active()) return;
+  sys::Lock lock(engine.table_lock);
+  engine.ForEachFile(PublishCached);
+}
+
+void TakeOffset(int fd) {
+  if (!IsDescription(engine.SlotOf(fd))) return;
+  Access access;
+  if (access.Enter(fd, Access::kOffset) != 0 || !access.cached()) return;
+  const long offset = sys::Lseek(fd, 0, SEEK_CUR);
+  if (offset >= 0) access.description().offset = static_cast<uint64_t>(offset);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Offsets, sizes and durability.
+#include <errno.h>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// Makes the kernel's copy the newest and calls `change`, which may alter the file's size; with
+// everybody else kept out, and nothing in the log that replay could bring back over it (I9).
+template <typename Change>
+long WithKernel(int fd, Change change) {
+  ExclusiveAccess access(fd);
+  if (!access.entered() || !access.cached()) return kNotOurs;
+  File& file = access.file();
+  while (file.pending.load() > 0) {
+    if (long error = engine.cleaner.Drain(file); error < 0) return error;
+  }
+  const long result = change();
+  engine.Resync(file);
+  file.fsync_owed.store(true);
+  return result;
+}
+
+// A hole or data of the kernel's, once it has the bytes that we have.
+long SeekData(Access& access, int fd, off_t offset, int whence) {
+  if (long error = engine.Publish(access.file()); error < 0) return error;
+  return sys::Lseek(fd, offset, whence);
+}
+
+}  // namespace
+
+long Lseek(int fd, off_t offset, int whence) {
+  Access access;
+  if (long r = access.Enter(fd, Access::kOffset); r != 0) return r;
+  if (!access.cached()) return sys::Lseek(fd, offset, whence);
+  uint64_t& shared = access.description().offset;
+  const uint64_t size = access.file().size.load(std::memory_order_acquire);
+  int64_t base = 0;
+  switch (whence) {
+    case SEEK_SET:
+      break;
+    case SEEK_CUR:
+      base = static_cast<int64_t>(shared);
+      break;
+    case SEEK_END:
+      base = static_cast<int64_t>(size);
+      break;
+    case SEEK_DATA:
+    case SEEK_HOLE: {
+      const long found = SeekData(access, fd, offset, whence);
+      if (found >= 0) shared = static_cast<uint64_t>(found);
+      return found;
+    }
+    default:
+      return -EINVAL;
+  }
+  int64_t target;
+  if (__builtin_add_overflow(base, offset, &target)) return -EOVERFLOW;
+  if (target < 0) return -EINVAL;
+  shared = static_cast<uint64_t>(target);
+  return target;
+}
+
+long Fsync(int fd) {
+  Access access;
+  if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+  if (!access.cached()) return kNotOurs;
+  File& file = access.file();
+  if (const int error = file.unreported.exchange(0); error != 0) return -error;
+  if (!file.fsync_owed.exchange(false)) return 0;
+  const long result = sys::Fsync(file.backing_fd);
+  if (result < 0) file.fsync_owed.store(true);
+  return result;
+}
+
+long Ftruncate(int fd, off_t length) {
+  {
+    Access access;
+    if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+    if (!access.writable()) return -EINVAL;
+    if (length < 0) return -EINVAL;
+  }
+  return WithKernel(fd, [&] { return sys::Ftruncate(fd, length); });
+}
+
+long Fallocate(int fd, int mode, off_t offset, off_t length) {
+  return WithKernel(fd, [&] { return sys::Fallocate(fd, mode, offset, length); });
+}
+
+void DrainAll() {
+  if (!engine.active()) return;
+  sys::Lock lock(engine.table_lock);
+  if (engine.attached()) engine.cleaner.DrainAll();
+}
+
+long Drain(int fd) {
+  Access access;
+  if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+  return access.cached() ? engine.cleaner.Drain(access.file()) : kNotOurs;
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Descriptor -> description -> file.
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/engine.h"
+
+namespace nvcache::vfs {
+
+bool Engine::OpenTables() {
+  using Slot = std::atomic<Description*>;
+  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
+  if (slots == nullptr || !files_.Open(kMaxFiles) || !descriptions_.Open(kMaxDescriptions)) {
+    return false;
+  }
+  slots_.store(slots, std::memory_order_release);
+  return true;
+}
+
+void Engine::SetSlot(int fd, Description* description) {
+  const auto number = static_cast<uint32_t>(fd);
+  if (number >= kMaxDescriptors) return;
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (number >= descriptor_end_) {
+    if (description == kUntracked) return;
+    descriptor_end_ = number + 1;
+  }
+  slots_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
+}
+
+uint32_t Engine::BucketOf(uint64_t device, uint64_t inode) {
+  const uint64_t mixed = (inode ^ (device << 32)) * 0x9e3779b97f4a7c15u;
+  return static_cast<uint32_t>(mixed >> 32) % kFileBuckets;
+}
+
+File* Engine::FindFile(uint64_t device, uint64_t inode) const {
+  File* file = buckets_[BucketOf(device, inode)];
+  while (file != nullptr && (file->inode != inode || file->device != device)) {
+    file = file->hash_next;
+  }
+  return file;
+}
+
+File* Engine::FindByPath(int dirfd, const char* path, bool follow) const {
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return nullptr;
+  return S_ISREG(st.st_mode) ? FindFile(st.st_dev, st.st_ino) : nullptr;
+}
+
+File* Engine::NewFile(const struct stat& st) {
+  const uint32_t number = files_.Allocate();
+  if (number == sys::kNone) return nullptr;
+  File& file = files_[number];
+  NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0 && file.pages.empty());
+  file.device = st.st_dev;
+  file.inode = st.st_ino;
+  file.state.store(State::kKernel);
+  file.backing_fd = -1;
+  file.size.store(static_cast<uint64_t>(st.st_size));
+  file.slot.store(sys::kNone);
+  file.failing.store(0);
+  file.unreported.store(0);
+  file.forever = file.closed = false;
+  file.fsync_owed.store(false);
+  File*& bucket = buckets_[BucketOf(file.device, file.inode)];
+  file.hash_next = bucket;
+  bucket = &file;
+  return &file;
+}
+
+void Engine::RemoveFromBucket(File& file) {
+  File** link = &buckets_[BucketOf(file.device, file.inode)];
+  while (*link != &file) link = &(*link)->hash_next;
+  *link = file.hash_next;
+}
+
+Description* Engine::NewDescription(File& file, int flags) {
+  const uint32_t number = descriptions_.Allocate();
+  if (number == sys::kNone) return nullptr;
+  Description& description = descriptions_[number];
+  description.flags.store(flags);
+  description.offset = 0;
+  description.references = 1;
+  file.lock.Lock();
+  description.next = file.descriptions;
+  file.descriptions = &description;
+  description.file.store(&file, std::memory_order_release);
+  file.lock.Unlock();
+  return &description;
+}
+
+// Whoever used the description entered with the file's lock and found its slot in place; the slot
+// is gone by now, so after the exclusive lock nobody is inside.
+long Engine::DropReference(Description& description) {
+  NVCACHE_CHECK(table_lock.IsLocked() && description.references > 0);
+  if (--description.references > 0) return 0;
+  File& file = *description.file.load();
+  file.lock.Lock();
+  Description** link = &file.descriptions;
+  while (*link != &description) link = &(*link)->next;
+  *link = description.next;
+  description.file.store(nullptr, std::memory_order_release);
+  if (file.descriptions == nullptr && file.state.load() == State::kCached) Publish(file);
+  file.lock.Unlock();
+  descriptions_.Free(descriptions_.IndexOf(&description));
+
+  const int error = file.unreported.exchange(0);
+  if (file.descriptions == nullptr && !file.closed) {
+    file.closed = true;
+    file.closed_next = closed_;
+    closed_ = &file;
+  }
+  return -error;
+}
+
+int Engine::DescriptorOf(const Description& description) const {
+  for (uint32_t fd = 0; fd < descriptor_end_; ++fd) {
+    if (SlotOf(static_cast<int>(fd)) == &description) return static_cast<int>(fd);
+  }
+  return -1;
+}
+
+void Engine::Reap() {
+  for (File** link = &closed_; *link != nullptr;) {
+    File& file = **link;
+    const bool reopened = file.descriptions != nullptr;
+    if (!reopened && (file.pending.load() > 0 || file.forever)) {
+      link = &file.closed_next;
+      continue;
+    }
+    *link = file.closed_next;
+    file.closed = false;
+    if (!reopened) Destroy(file);
+  }
+}
+
+}  // namespace nvcache::vfs
