@@ -35,7 +35,8 @@ class Bench:
         self.size = size
         self.dram = dram
         self.timeout = timeout
-        pathlib.Path(scratch).mkdir(parents=True, exist_ok=True)
+        scratch = pathlib.Path(scratch).resolve()
+        scratch.mkdir(parents=True, exist_ok=True)
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="programs-", dir=scratch))
         self.pools = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
         self.pool = self.pools / "pool"
