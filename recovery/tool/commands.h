@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The subcommands of `nvcache`, and what they have in common.
+#ifndef NVCACHE_RECOVERY_TOOL_COMMANDS_H_
+#define NVCACHE_RECOVERY_TOOL_COMMANDS_H_
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nvcache::tool {
+
+// The command's exit status.
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+inline constexpr int kUnresolved = 3;  // recover: entries are left in the pool
+inline constexpr int kDamaged = 4;     // recover: damaged entries were left out, all others applied
+// `nvcache run`, like env(1) and nohup(1): these cannot be told from the program's own status, so
+// they are numbers that programs do not use.
+inline constexpr int kRunFailed = 125;
+inline constexpr int kNotExecutable = 126;
+inline constexpr int kNotFound = 127;
+
+// Ends the command: main prints "nvcache: <text>" and exits with `status`.
+struct Failure {
+  int status;
+  std::string text;
+};
+
+// A size as settings::ParseSize reads it; a Failure that names `what` when it cannot be read.
+uint64_t SizeOf(const std::string& text, const char* what);
+
+// Each adds its subcommand. When the command line names it, *status is its exit status.
+void AddCreate(CLI::App& app, int* status);
+// `behind_dashes`: what the command line has after "--".
+void AddRun(CLI::App& app, const std::vector<std::string>& behind_dashes, int* status);
+void AddRecover(CLI::App& app, int* status);
+void AddStatus(CLI::App& app, int* status);
+void AddDump(CLI::App& app, int* status);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_COMMANDS_H_

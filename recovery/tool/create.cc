@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// nvcache create: makes a pool.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "recovery/tool/commands.h"
+#include "recovery/tool/open.h"
+#include "recovery/tool/text.h"
+#include "src/settings/settings.h"
+
+namespace nvcache::tool {
+namespace {
+
+struct CreateArguments {
+  std::string pool;
+  std::string size;
+  bool emulate = false;
+};
+
+int Create(const CreateArguments& arguments) {
+  CreatePool(arguments.pool,
+             {.size = SizeOf(arguments.size, "--size"), .emulate = arguments.emulate});
+  pool::Pool pool;
+  OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
+  fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
+             Size(pool.view().superblock->pool_size), DurabilityName(pool.durability()),
+             DurabilityMeaning(pool.durability()));
+  FinishOutput();
+  return kOk;
+}
+
+}  // namespace
+
+uint64_t SizeOf(const std::string& text, const char* what) {
+  uint64_t bytes = 0;
+  if (settings::ParseSize(text.c_str(), &bytes)) return bytes;
+  throw Failure{kUsage, fmt::format("{}: '{}' is not a size; give bytes, or a number with k, m, g "
+                                    "or t, as in 64k or 1G",
+                                    what, Printable(text))};
+}
+
+void AddCreate(CLI::App& app, int* status) {
+  auto arguments = std::make_shared<CreateArguments>();
+  CLI::App* command = app.add_subcommand("create", "Make a pool. Never overwrites one.");
+  command->add_option("POOL", arguments->pool, "A new file, or a devdax device")->required();
+  command->add_option("--size", arguments->size, "Bytes, as 512M or 1G")
+      ->required()
+      ->type_name("SIZE");
+  command->add_flag("--emulate", arguments->emulate,
+                    "Accept memory that is not persistent: writes then survive the death of the\n"
+                    "program, not a power failure");
+  command->footer(
+      "Examples:\n"
+      "  nvcache create /mnt/pmem/pool --size 16G\n"
+      "  nvcache create /dev/shm/pool --size 1G --emulate\n");
+  command->callback([arguments, status] { *status = Create(*arguments); });
+}
+
+}  // namespace nvcache::tool

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/tool/findings.h"
+
+#include <fmt/format.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "recovery/tool/summary.h"
+
+namespace nvcache::tool {
+namespace {
+
+constexpr size_t kDamagedShown = 20;
+
+Findings* FindingsOf(void* context) { return static_cast<Findings*>(context); }
+
+std::string Name(const Unresolved& file) {
+  return file.path.empty() ? fmt::format("file {}.{}", file.slot, file.incarnation)
+                           : Printable(file.path);
+}
+
+const char* Reason(int error) {
+  if (error == ESTALE) return "another file has its name";
+  if (error == EBADMSG) return "its record in the pool is damaged";
+  return strerror(error);
+}
+
+void PrintFile(const Unresolved& file) {
+  if (file.entries == 0) {  // found, but the file system did not take what it was given
+    fmt::print("refused: {} (inode {}): {}\n", Name(file), file.inode, Reason(file.error));
+  } else {
+    fmt::print("unresolved: {} (inode {}): {}; {}, {}\n", Name(file), file.inode,
+               Reason(file.error), Many(file.entries, "entry", "entries"), Size(file.bytes));
+  }
+}
+
+}  // namespace
+
+// The callbacks run inside the replay, which is compiled without exceptions: nothing here throws
+// but for want of memory.
+recovery::Observer ObserverOf(Findings* findings) {
+  recovery::Observer observer;
+  observer.context = findings;
+  observer.progress = [](void* context, uint64_t done, uint64_t total) {
+    FindingsOf(context)->progress->Update(done, total);
+  };
+  observer.damaged = [](void* context, const nvlog::Group& group) {
+    FindingsOf(context)->damaged.push_back(group);
+  };
+  observer.unresolved = [](void* context, uint32_t slot, const pool::FileRecord& record,
+                           int error) {
+    const std::string path = error == EBADMSG ? "" : PathOf(record);
+    FindingsOf(context)->unresolved.try_emplace(
+        slot, Unresolved{slot, record.incarnation, path, record.inode, error});
+  };
+  observer.orphan = [](void* context, const nvlog::Reader& reader,
+                       const nvlog::EntryHeader& header) {
+    const auto file = FindingsOf(context)->unresolved.find(header.file);
+    if (file != FindingsOf(context)->unresolved.end()) {
+      ++file->second.entries;
+      file->second.bytes += header.length;
+    }
+    if (FindingsOf(context)->exporter != nullptr) {
+      FindingsOf(context)->exporter->Add(reader, header);
+    }
+  };
+  return observer;
+}
+
+void PrintText(const Findings& findings) {
+  const recovery::Summary& summary = findings.summary;
+  if (!summary.was_dirty) {
+    fmt::print("nothing to recover\n");
+  } else {
+    fmt::print("{} {}\n", findings.dry_run ? "would recover" : "recovered", Applied(summary));
+  }
+  for (const auto& [slot, file] : findings.unresolved) PrintFile(file);
+  for (size_t i = 0; i < std::min(findings.damaged.size(), kDamagedShown); ++i) {
+    const nvlog::Group& group = findings.damaged[i];
+    fmt::print(
+        "damaged: write call at index {}: the checksum of entry {} is wrong; none of it was "
+        "applied\n",
+        group.position, group.damaged);
+  }
+  if (findings.damaged.size() > kDamagedShown) {
+    fmt::print("damaged: {} more\n", findings.damaged.size() - kDamagedShown);
+  }
+  if (findings.exporter != nullptr) {
+    fmt::print("exported {} of {} to {}\n", Many(findings.exporter->entries(), "entry", "entries"),
+               Many(findings.exporter->files(), "file", "files"),
+               Printable(findings.exporter->folder()));
+  }
+  if (findings.discarded != 0) {
+    fmt::print("discarded {}\n", Many(findings.discarded, "entry", "entries"));
+  }
+}
+
+Json ToJson(const Findings& findings) {
+  const recovery::Summary& summary = findings.summary;
+  Json json = {{"dry_run", findings.dry_run},
+               {"was_dirty", summary.was_dirty},
+               {"clean", findings.clean},
+               {"files", summary.files},
+               {"entries", summary.entries},
+               {"bytes", summary.bytes},
+               {"unresolved_files", summary.unresolved_files},
+               {"unresolved_entries", summary.unresolved_entries},
+               {"unresolved_bytes", summary.unresolved_bytes},
+               {"failed_files", summary.failed_files},
+               {"error", summary.error != 0 ? Json(ErrorName(summary.error)) : Json()},
+               {"damaged_groups", summary.damaged_groups},
+               {"discarded_entries", findings.discarded}};
+  json["unresolved"] = Json::array();
+  for (const auto& [slot, file] : findings.unresolved) {
+    Json item = {{"slot", slot}, {"incarnation", file.incarnation}};
+    if (!file.path.empty()) PutPath(item, "path", file.path);
+    item.update({{"inode", file.inode},
+                 {"error", ErrorName(file.error)},
+                 {"entries", file.entries},
+                 {"bytes", file.bytes}});
+    json["unresolved"].push_back(std::move(item));
+  }
+  json["damaged"] = Json::array();
+  for (const nvlog::Group& group : findings.damaged) {
+    json["damaged"].push_back({{"index", group.position}, {"damaged_entry", group.damaged}});
+  }
+  if (findings.exporter != nullptr) {
+    json["exported"] = {{"folder", Printable(findings.exporter->folder())},
+                        {"files", findings.exporter->files()},
+                        {"entries", findings.exporter->entries()}};
+  }
+  return json;
+}
+
+}  // namespace nvcache::tool

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a replay tells, collected, and printed.
+#ifndef NVCACHE_RECOVERY_TOOL_FINDINGS_H_
+#define NVCACHE_RECOVERY_TOOL_FINDINGS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "recovery/replay/replay.h"
+#include "recovery/tool/export.h"
+#include "recovery/tool/progress.h"
+#include "recovery/tool/text.h"
+
+namespace nvcache::tool {
+
+// A file whose entries could not be applied.
+struct Unresolved {
+  uint32_t slot;
+  uint32_t incarnation;
+  std::string path;  // empty: its record is damaged
+  uint64_t inode;
+  int error;
+  uint64_t entries = 0;  // none: it was found, but the file system refused
+  uint64_t bytes = 0;
+};
+
+struct Findings {
+  bool dry_run = false;
+  Exporter* exporter = nullptr;
+  std::optional<Progress> progress;
+
+  recovery::Summary summary;
+  bool clean = false;
+  uint64_t discarded = 0;                     // entries
+  std::map<uint32_t, Unresolved> unresolved;  // by slot
+  std::vector<nvlog::Group> damaged;
+};
+
+recovery::Observer ObserverOf(Findings* findings);
+
+void PrintText(const Findings& findings);
+Json ToJson(const Findings& findings);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_FINDINGS_H_

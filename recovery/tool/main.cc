@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The `nvcache` command.
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "recovery/tool/commands.h"
+#include "recovery/tool/preload.h"
+#include "recovery/tool/text.h"
+
+namespace {
+
+using nvcache::tool::Failure;
+
+constexpr const char* kAbout =
+    "NVCache makes every write of an unmodified program durable in non-volatile memory.";
+constexpr const char* kFooter =
+    "Example:\n"
+    "  nvcache run --pool /dev/shm/pool --size 1G --emulate -- sqlite3 my.db\n"
+    "\n"
+    "'nvcache COMMAND --help' tells more.\n";
+
+int Report(int status, const std::string& text) {
+  // One message is one line, whatever is in the names that it repeats.
+  fmt::print(stderr, "nvcache: {}\n", nvcache::tool::Printable(text));
+  return status;
+}
+
+class Formatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, name);
+    if (!app->get_prefix_command()) return usage;
+    return usage.substr(0, usage.find_last_not_of('\n') + 1) + " -- PROGRAM [ARGUMENT...]\n\n";
+  }
+};
+
+int Parse(CLI::App& app, int argc, char** argv) {
+  // What follows "--" is another program's business, not CLI11's.
+  const bool run = argc > 1 && std::string_view(argv[1]) == "run";
+  char** const end = argv + argc;
+  char** const dashes = run ? std::find(argv, end, std::string_view("--")) : end;
+  const std::vector<std::string> behind_dashes(dashes == end ? end : dashes + 1, end);
+
+  int status = nvcache::tool::kOk;
+  app.set_version_flag("--version", "nvcache " NVCACHE_VERSION);
+  app.formatter(std::make_shared<Formatter>());
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  nvcache::tool::AddCreate(app, &status);
+  nvcache::tool::AddRun(app, behind_dashes, &status);
+  nvcache::tool::AddRecover(app, &status);
+  nvcache::tool::AddStatus(app, &status);
+  nvcache::tool::AddDump(app, &status);
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+    throw Failure{nvcache::tool::kUsage,
+                  fmt::format("{}: there is no such command; see 'nvcache --help'", argv[1])};
+  }
+  app.parse(static_cast<int>(dashes - argv), argv);
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  nvcache::tool::LeaveLibrary(argv);
+  CLI::App app(kAbout, "nvcache");
+  try {
+    return Parse(app, argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    const auto commands = app.get_subcommands();
+    const std::string command = commands.empty() ? "" : commands[0]->get_name() + ' ';
+    return Report(command == "run " ? nvcache::tool::kRunFailed : nvcache::tool::kUsage,
+                  fmt::format("{}; see 'nvcache {}--help'", error.what(), command));
+  } catch (const Failure& failure) {
+    return Report(failure.status, failure.text);
+  } catch (const std::exception& error) {
+    return Report(nvcache::tool::kFailed, error.what());
+  }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Opening a pool for a subcommand.
+#ifndef NVCACHE_RECOVERY_TOOL_OPEN_H_
+#define NVCACHE_RECOVERY_TOOL_OPEN_H_
+
+#include <string>
+
+#include "src/pool/pool.h"
+
+namespace nvcache::tool {
+
+// A Failure with the pool's own one line when it cannot be had.
+void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate);
+void CreatePool(const std::string& path, const pool::CreateOptions& options);
+
+// A pool that exists was either made on persistent memory or with --emulate: whoever only looks at
+// it or saves what is in it does not have to say so again.
+inline constexpr bool kAnyMemory = true;
+
+// "power", "process", and what they mean.
+const char* DurabilityName(pmem::Durability durability);
+const char* DurabilityMeaning(pmem::Durability durability);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_OPEN_H_

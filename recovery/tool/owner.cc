@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/tool/owner.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/sysmacros.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+namespace nvcache::tool {
+namespace {
+
+bool Exists(uint32_t pid) {
+  return pid != 0 && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
+}
+
+// The process that holds the pool's lock, as the kernel lists it; 0: none. Trying the lock would
+// say it, too, but somebody who opens the pool in this moment would find it in use by us.
+// No value when there is no such list.
+std::optional<uint32_t> LockHolder(const pool::Pool& pool) {
+  std::ifstream locks("/proc/locks");
+  if (!locks) return std::nullopt;
+  const std::string place =
+      fmt::format("{:02x}:{:02x}:{}", major(pool.device()), minor(pool.device()), pool.inode());
+  // "7: FLOCK  ADVISORY  WRITE 1234 00:18:42 0 EOF"; those who wait have "->" after the number.
+  for (std::string line; std::getline(locks, line);) {
+    std::istringstream words(line);
+    std::string number, kind, mode, access, pid, where;
+    words >> number >> kind >> mode >> access >> pid >> where;
+    if (kind != "FLOCK" || access != "WRITE" || where != place) continue;
+    const long holder = strtol(pid.c_str(), nullptr, 10);
+    return holder > 0 ? static_cast<uint32_t>(holder) : 0;
+  }
+  return 0;
+}
+
+std::string ProgramOf(uint32_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/comm", pid));
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+}  // namespace
+
+Owner FindOwner(const pool::Pool& pool) {
+  const pool::StateRecord& state = *pool.view().state();
+  Owner owner;
+  const bool dirty = pool.dirty();
+  const uint32_t recorded =
+      dirty ? std::atomic_ref(const_cast<uint32_t&>(state.owner_pid)).load() : 0;
+  const std::optional<uint32_t> holder = LockHolder(pool);
+  const bool in_use = holder ? *holder != 0 : Exists(recorded);
+  owner.use = in_use ? Use::kInUse : dirty ? Use::kDirty : Use::kClean;
+  owner.pid = in_use && holder ? *holder : recorded;
+  owner.alive = Exists(owner.pid);
+  if (owner.alive) owner.program = ProgramOf(owner.pid);
+  if (owner.pid != 0 && owner.pid == recorded) owner.since = pool::Peek(state.owner_since);
+  return owner;
+}
+
+const char* UseName(Use use) {
+  switch (use) {
+    case Use::kInUse:
+      return "in use";
+    case Use::kDirty:
+      return "dirty";
+    default:
+      return "clean";
+  }
+}
+
+}  // namespace nvcache::tool

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/tool/preload.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "recovery/tool/commands.h"
+#include "recovery/tool/text.h"
+
+namespace nvcache::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kName = "libnvcache.so";
+constexpr std::string_view kSeparators = " :";  // of LD_PRELOAD; see ld.so(8)
+
+bool IsLibrary(std::string_view path) {
+  return path.substr(path.rfind('/') + 1) == kName;  // npos + 1 is 0
+}
+
+std::vector<std::string> Items(std::string_view preload) {
+  std::vector<std::string> items;
+  while (!preload.empty()) {
+    const std::string_view item = preload.substr(0, preload.find_first_of(kSeparators));
+    preload.remove_prefix(std::min(item.size() + 1, preload.size()));
+    if (!item.empty()) items.emplace_back(item);
+  }
+  return items;
+}
+
+// `items` without our library, in whatever folder it lies.
+std::string Others(const std::vector<std::string>& items) {
+  std::string others;
+  for (const std::string& item : items) {
+    if (IsLibrary(item)) continue;
+    if (!others.empty()) others += ':';
+    others += item;
+  }
+  return others;
+}
+
+bool IsFile(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+}  // namespace
+
+void LeaveLibrary(char** argv) {
+  const char* preload = getenv("LD_PRELOAD");
+  if (preload == nullptr) return;
+  const std::vector<std::string> items = Items(preload);
+  if (std::none_of(items.begin(), items.end(), IsLibrary)) return;
+  const std::string others = Others(items);
+  if (others.empty()) {
+    unsetenv("LD_PRELOAD");
+  } else {
+    setenv("LD_PRELOAD", others.c_str(), 1);
+  }
+  execv("/proc/self/exe", argv);
+  // Without /proc: stay; the worst is a message that the pool is in use.
+}
+
+std::string FindLibrary(const std::string& wanted) {
+  if (!wanted.empty()) {
+    if (!IsFile(wanted)) {
+      throw Failure{kRunFailed, fmt::format("--library: {} is not there; give the path of {}",
+                                            Printable(wanted), kName)};
+    }
+    return fs::absolute(wanted).string();
+  }
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* folder : {"", "../lib", "../" NVCACHE_LIBDIR}) {
+    const fs::path library = (here / folder / kName).lexically_normal();
+    if (IsFile(library)) return library.string();
+  }
+  throw Failure{kRunFailed,
+                fmt::format("{} is not beside {} nor in ../lib of it; give --library PATH", kName,
+                            Printable(here.string()))};
+}
+
+std::string WithLibrary(const std::string& library, const char* preload) {
+  if (library.find_first_of(kSeparators) != std::string::npos) {
+    throw Failure{kRunFailed,
+                  fmt::format("{}: a path with a space or colon cannot be preloaded; install {} "
+                              "elsewhere, or give --library PATH",
+                              Printable(library), kName)};
+  }
+  const std::string others = Others(Items(preload != nullptr ? preload : ""));
+  return others.empty() ? library : library + ':' + others;
+}
+
+}  // namespace nvcache::tool

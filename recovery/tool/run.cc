@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// nvcache run: gets the pool ready, then becomes the program.
+#include <errno.h>
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "recovery/replay/replay.h"
+#include "recovery/tool/commands.h"
+#include "recovery/tool/open.h"
+#include "recovery/tool/preload.h"
+#include "recovery/tool/progress.h"
+#include "recovery/tool/summary.h"
+#include "recovery/tool/text.h"
+#include "src/settings/settings.h"
+
+namespace nvcache::tool {
+namespace {
+
+constexpr uint64_t kDefaultSize = uint64_t{1} << 30;
+
+struct RunArguments {
+  // Settings that are one value: the variable's name and what the command line says.
+  std::vector<std::pair<std::string, std::string>> values;
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
+  bool emulate = false;
+  bool required = false;
+  bool no_drain = false;
+  std::string library;
+};
+
+void Export(const std::string& name, const std::string& value) {
+  setenv(("NVCACHE_" + name).c_str(), value.c_str(), 1);
+}
+
+std::string Joined(const std::vector<std::string>& globs) {
+  std::string list;
+  for (const std::string& glob : globs) {
+    if (!list.empty()) list += ':';
+    list += glob;
+  }
+  return list;
+}
+
+// The command line goes into the environment first, and the settings are read from there: what we
+// check is then exactly what the library will see.
+void ExportAll(const RunArguments& arguments) {
+  for (const auto& [name, value] : arguments.values) {
+    // The program may change its directory before it starts another one.
+    Export(name, name == "POOL" ? std::filesystem::absolute(value).string() : value);
+  }
+  if (!arguments.include.empty()) Export("INCLUDE", Joined(arguments.include));
+  if (!arguments.exclude.empty()) Export("EXCLUDE", Joined(arguments.exclude));
+  if (arguments.emulate) Export("EMULATE", "1");
+  if (arguments.required) Export("REQUIRED", "1");
+  if (arguments.no_drain) Export("DRAIN_AT_EXIT", "0");
+}
+
+settings::Settings ReadSettings() {
+  settings::Settings settings;
+  sys::Text<480> wrong;
+  if (!settings::FromEnvironment(&settings, environ, &wrong)) {
+    throw Failure{kRunFailed, wrong.c_str()};
+  }
+  if (settings.pool.size() == 0) {
+    throw Failure{kRunFailed, "no pool is named; give --pool PATH or set NVCACHE_POOL"};
+  }
+  return settings;
+}
+
+void Recover(pool::Pool& pool) {
+  Progress progress("recovering");
+  recovery::Observer observer;
+  observer.context = &progress;
+  observer.progress = [](void* context, uint64_t done, uint64_t total) {
+    static_cast<Progress*>(context)->Update(done, total);
+  };
+  recovery::Summary summary;
+  const bool clean = recovery::Replay(pool, {}, observer, &summary);
+  if (!clean) {
+    throw Failure{kRunFailed, fmt::format("pool {0} still holds {1}; see 'nvcache recover {0}'",
+                                          pool.path(), Kept(summary))};
+  }
+  if (summary.entries == 0 && summary.damaged_groups == 0) return;
+  fmt::print(stderr, "nvcache: recovered {} from pool {}{}\n", Applied(summary),
+             Printable(pool.path()),
+             summary.damaged_groups != 0 ? "; " + LeftOut(summary) : std::string());
+}
+
+void PreparePool(const settings::Settings& settings) {
+  const std::string path = settings.pool.c_str();
+  if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+    const uint64_t size = settings.size != 0 ? settings.size : kDefaultSize;
+    CreatePool(path, {.size = size, .emulate = settings.emulate});
+  }
+  pool::Pool pool;
+  OpenPool(&pool, path, pool::Access::kExclusive, settings.emulate);
+  if (pool.dirty()) Recover(pool);
+  pool.Close();  // for the program, which takes it
+}
+
+[[noreturn]] void Become(const std::vector<std::string>& program) {
+  std::vector<char*> argv;
+  for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const bool missing = errno == ENOENT;
+  throw Failure{missing ? kNotFound : kNotExecutable,
+                fmt::format("{}: cannot be started: {}; {}", Printable(program[0]), strerror(errno),
+                            missing ? "check the name and PATH" : "it must be an executable file")};
+}
+
+int Run(const RunArguments& arguments, const std::vector<std::string>& program) {
+  ExportAll(arguments);
+  const settings::Settings settings = ReadSettings();
+  const std::string preload = WithLibrary(FindLibrary(arguments.library), getenv("LD_PRELOAD"));
+  try {
+    PreparePool(settings);
+  } catch (const Failure& failure) {
+    throw Failure{kRunFailed, failure.text};
+  }
+  setenv("LD_PRELOAD", preload.c_str(), 1);
+  Become(program);
+}
+
+// The program and its arguments: what stands behind "--", or what begins with the first word that
+// is no option.
+std::vector<std::string> Program(const CLI::App& command,
+                                 const std::vector<std::string>& behind_dashes) {
+  std::vector<std::string> program = command.remaining();
+  if (!program.empty() && program[0][0] == '-') {
+    throw Failure{kRunFailed, fmt::format("{}: there is no such option; see 'nvcache run --help'",
+                                          Printable(program[0]))};
+  }
+  if (!program.empty() && !behind_dashes.empty()) program.emplace_back("--");
+  program.insert(program.end(), behind_dashes.begin(), behind_dashes.end());
+  if (program.empty()) {
+    throw Failure{kRunFailed, "no program is named; put it behind --, as in 'nvcache run -- ls'"};
+  }
+  return program;
+}
+
+void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& arguments) {
+  const auto value = [&](const char* option, const char* setting, const char* type,
+                         const char* help) {
+    command
+        ->add_option_function<std::string>(
+            option,
+            [arguments, setting](const std::string& text) {
+              arguments->values.emplace_back(setting, text);
+            },
+            help)
+        ->type_name(type);
+  };
+  value("--pool", "POOL", "PATH", "The pool; made when it is missing. Else: NVCACHE_POOL");
+  value("--size", "SIZE", "SIZE", "Size of a pool that has to be made [1G]");
+  command->add_flag("--emulate", arguments->emulate, "Accept a pool that is not persistent memory");
+  value("--dram", "DRAM", "SIZE", "Memory for the read cache [256M]");
+  const auto globs = [&](const char* option, std::vector<std::string>* list, const char* help) {
+    command->add_option(option, *list, help)->type_name("GLOB")->allow_extra_args(false);
+  };
+  globs("--include", &arguments->include, "Cache only files whose path matches; repeatable");
+  globs("--exclude", &arguments->exclude, "Do not cache these; repeatable");
+  command->add_flag("--required", arguments->required,
+                    "Exit with 125 instead of running without the cache");
+  command->add_flag("--no-drain", arguments->no_drain,
+                    "Leave the log as it is at the program's exit; the next start recovers it");
+  value("--batch-min", "BATCH_MIN", "N", "Entries that start a write-back [1000]");
+  value("--batch-max", "BATCH_MAX", "N", "Entries of one write-back at most [10000]");
+  value("--batch-delay", "BATCH_DELAY", "MS", "Time after which fewer start one [50]");
+  command->add_option("--library", arguments->library, "libnvcache.so; else the one beside nvcache")
+      ->type_name("PATH");
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, const std::vector<std::string>& behind_dashes, int* status) {
+  auto arguments = std::make_shared<RunArguments>();
+  CLI::App* command = app.add_subcommand(
+      "run",
+      "Run a program on NVCache: make the pool if it is missing, recover it if it is dirty,\n"
+      "then become the program.");
+  command->prefix_command();
+  AddOptions(command, arguments);
+  command->footer(
+      "Exit status: the program's; 125 when nvcache fails, 126 when the program cannot be\n"
+      "executed, 127 when it is not found.\n"
+      "\n"
+      "Examples:\n"
+      "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"
+      "  nvcache run --pool /dev/shm/pool --emulate --include '/srv/*' -- sqlite3 /srv/my.db\n");
+  command->callback([=] { *status = Run(*arguments, Program(*command, behind_dashes)); });
+}
+
+}  // namespace nvcache::tool

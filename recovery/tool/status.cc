@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// nvcache status: what a pool is, who uses it, and what is pending in it. Changes nothing.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "recovery/tool/commands.h"
+#include "recovery/tool/open.h"
+#include "recovery/tool/owner.h"
+#include "recovery/tool/pending.h"
+#include "recovery/tool/text.h"
+
+namespace nvcache::tool {
+namespace {
+
+struct StatusArguments {
+  std::string pool;
+  bool json = false;
+};
+
+struct Report {
+  std::string path;
+  pool::Superblock superblock;
+  pmem::Durability durability;
+  Owner owner;
+  pool::Statistics statistics;
+  Pending pending;
+};
+
+struct Counter {
+  const char* name;     // in JSON
+  const char* meaning;  // for people
+  uint64_t pool::Statistics::*field;
+};
+
+constexpr Counter kCounters[] = {
+    {"entries_cleaned", "entries that reached the disk", &pool::Statistics::entries_cleaned},
+    {"bytes_cleaned", "their bytes", &pool::Statistics::bytes_cleaned},
+    {"batches", "write-back batches", &pool::Statistics::batches},
+    {"syncs", "device flushes", &pool::Statistics::syncs},
+    {"pages_written", "pages written", &pool::Statistics::pages_written},
+    {"wraps", "wraps of the log", &pool::Statistics::wraps},
+    {"full_waits", "waits for a full log", &pool::Statistics::full_waits},
+    {"misses", "read misses", &pool::Statistics::misses},
+    {"dirty_misses", "dirty misses", &pool::Statistics::dirty_misses},
+    {"evictions", "evictions", &pool::Statistics::evictions},
+    {"dirty_evictions", "dirty evictions", &pool::Statistics::dirty_evictions},
+    {"write_back_errors", "write-back errors", &pool::Statistics::write_back_errors},
+    {"pass_through_files", "files made pass-through", &pool::Statistics::pass_through_files},
+    {"table_full", "files not cached, table full", &pool::Statistics::table_full},
+};
+
+uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
+uint64_t LogSize(const Report& report) { return report.superblock.log_units * pool::kUnitSize; }
+
+pool::Statistics Snapshot(const pool::Statistics& live) {
+  pool::Statistics copy;
+  const auto* from = reinterpret_cast<const uint64_t*>(&live);
+  auto* to = reinterpret_cast<uint64_t*>(&copy);
+  for (size_t i = 0; i < sizeof(copy) / sizeof(uint64_t); ++i) to[i] = pool::Peek(from[i]);
+  return copy;
+}
+
+std::string StateText(const Owner& owner) {
+  std::string text = UseName(owner.use);
+  if (owner.use == Use::kClean) return text;
+  text += owner.use == Use::kInUse ? " by" : ", left by";
+  text += owner.pid != 0 ? fmt::format(" process {}", owner.pid) : " a process";
+  if (owner.use == Use::kInUse && !owner.program.empty()) {
+    text += fmt::format(" ({})", Printable(owner.program));
+  }
+  if (owner.since != 0) text += fmt::format(", since {}", Time(owner.since));
+  if (owner.use == Use::kDirty) text += "; see 'nvcache recover'";
+  return text;
+}
+
+std::string PendingText(const Report& report) {
+  const Pending& pending = report.pending;
+  if (pending.entries == 0) return "nothing";
+  std::string text = fmt::format("{}, {}, of {}", Many(pending.entries, "entry", "entries"),
+                                 Size(pending.bytes), Many(pending.files.size(), "file", "files"));
+  if (report.statistics.oldest_pending != 0) {
+    text += fmt::format("; the oldest for {}", Duration(Since(report.statistics.oldest_pending)));
+  }
+  return text;
+}
+
+std::string ErrorText(const Report& report) {
+  const pool::Statistics& statistics = report.statistics;
+  std::string text;
+  if (statistics.write_back_errors != 0) {
+    text = fmt::format("{}, the last one {} {} ago",
+                       Many(statistics.write_back_errors, "write-back error", "write-back errors"),
+                       ErrorName(static_cast<int>(statistics.last_error)),
+                       Duration(Since(statistics.last_error_time)));
+  }
+  if (report.pending.damaged_groups != 0) {
+    if (!text.empty()) text += "; ";
+    text += Many(report.pending.damaged_groups, "damaged write call", "damaged write calls");
+  }
+  return text.empty() ? "none" : text;
+}
+
+void PrintFiles(const Pending& pending) {
+  if (pending.files.empty()) return;
+  fmt::print("\n{:>10} {:>10} {:>10}  {}\n", "FILE", "ENTRIES", "BYTES", "PATH");
+  for (const auto& [key, file] : pending.files) {
+    fmt::print("{:>10} {:>10} {:>10}  {}\n", fmt::format("{}.{}", key.first, key.second),
+               file.entries, Size(file.bytes), file.path.empty() ? "?" : Printable(file.path));
+  }
+}
+
+void PrintText(const Report& report) {
+  const auto line = [](const char* name, const std::string& value) {
+    fmt::print("{:<12}{}\n", name, value);
+  };
+  line("pool", Printable(report.path));
+  line("state", StateText(report.owner));
+  line("durability", fmt::format("{}: {}", DurabilityName(report.durability),
+                                 DurabilityMeaning(report.durability)));
+  line("size", fmt::format("{}, of it {} log; {} file slots", Size(report.superblock.pool_size),
+                           Size(LogSize(report)), report.superblock.file_slots));
+  line("used",
+       fmt::format("{} of the log ({:.1f} %)", Size(Used(report)),
+                   100 * static_cast<double>(Used(report)) / static_cast<double>(LogSize(report))));
+  line("pending", PendingText(report));
+  line("errors", ErrorText(report));
+  line("created", Time(report.superblock.created));
+  PrintFiles(report.pending);
+  fmt::print("\nsince the pool was last opened for use:\n");
+  for (const Counter& counter : kCounters) {
+    fmt::print("{:>20}  {}\n", report.statistics.*counter.field, counter.meaning);
+  }
+}
+
+std::string Uuid(const uint8_t (&bytes)[16]) {
+  std::string text;
+  for (size_t i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", bytes[i]);
+  }
+  return text;
+}
+
+Json FilesJson(const Pending& pending) {
+  Json files = Json::array();
+  for (const auto& [key, file] : pending.files) {
+    Json item = {{"slot", key.first}, {"incarnation", key.second}};
+    if (!file.path.empty()) {
+      PutPath(item, "path", file.path);
+      item["inode"] = file.inode;
+    }
+    item["entries"] = file.entries;
+    item["bytes"] = file.bytes;
+    files.push_back(std::move(item));
+  }
+  return files;
+}
+
+Json OwnerJson(const Owner& owner) {
+  if (owner.use == Use::kClean) return nullptr;
+  return {{"pid", owner.pid},
+          {"alive", owner.alive},
+          {"program", Printable(owner.program)},
+          {"since_ns", owner.since}};
+}
+
+Json ToJson(const Report& report) {
+  const pool::Statistics& statistics = report.statistics;
+  Json json;
+  PutPath(json, "pool", report.path);
+  json["state"] = UseName(report.owner.use);
+  json["owner"] = OwnerJson(report.owner);
+  json["durability"] = DurabilityName(report.durability);
+  json["uuid"] = Uuid(report.superblock.uuid);
+  json["created_ns"] = report.superblock.created;
+  json["size"] = report.superblock.pool_size;
+  json["log_size"] = LogSize(report);
+  json["file_slots"] = report.superblock.file_slots;
+  json["used"] = Used(report);
+  json["pending_entries"] = report.pending.entries;
+  json["pending_bytes"] = report.pending.bytes;
+  const bool aged = report.pending.entries != 0 && statistics.oldest_pending != 0;
+  json["oldest_pending_age_ns"] = aged ? Json(Since(statistics.oldest_pending)) : Json();
+  json["in_flight_entries"] = report.pending.in_flight;
+  json["damaged_groups"] = report.pending.damaged_groups;
+  json["last_error"] = statistics.write_back_errors != 0
+                           ? Json(ErrorName(static_cast<int>(statistics.last_error)))
+                           : Json();
+  json["last_error_time_ns"] = statistics.last_error_time;
+  json["files"] = FilesJson(report.pending);
+  for (const Counter& counter : kCounters) {
+    json["statistics"][counter.name] = statistics.*counter.field;
+  }
+  return json;
+}
+
+int RunStatus(const StatusArguments& arguments) {
+  pool::Pool pool;
+  OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
+  const Report report = {.path = arguments.pool,
+                         .superblock = *pool.view().superblock,
+                         .durability = pool.durability(),
+                         .owner = FindOwner(pool),
+                         .statistics = Snapshot(*pool.view().statistics()),
+                         .pending = FindPending(pool.view())};
+  if (arguments.json) {
+    fmt::print("{}\n", ToJson(report).dump(2));
+  } else {
+    PrintText(report);
+  }
+  FinishOutput();
+  return kOk;
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& app, int* status) {
+  auto arguments = std::make_shared<StatusArguments>();
+  CLI::App* command =
+      app.add_subcommand("status", "Tell what a pool is and what is pending in it.");
+  command->add_option("POOL", arguments->pool, "The pool; it may be in use")->required();
+  command->add_flag("--json", arguments->json, "As JSON");
+  command->footer(
+      "Examples:\n"
+      "  nvcache status /dev/shm/pool\n"
+      "  nvcache status /dev/shm/pool --json | jq .pending_bytes\n");
+  command->callback([arguments, status] { *status = RunStatus(*arguments); });
+}
+
+}  // namespace nvcache::tool

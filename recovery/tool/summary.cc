@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/tool/summary.h"
+
+#include <fmt/format.h>
+
+#include "recovery/tool/text.h"
+
+namespace nvcache::tool {
+
+std::string Applied(const recovery::Summary& summary) {
+  return fmt::format("{} ({}) of {}", Many(summary.entries, "entry", "entries"),
+                     Size(summary.bytes), Many(summary.files, "file", "files"));
+}
+
+std::string LeftOut(const recovery::Summary& summary) {
+  return fmt::format("{} damaged and left out",
+                     Many(summary.damaged_groups, "write call is", "write calls are"));
+}
+
+std::string Kept(const recovery::Summary& summary) {
+  std::string text;
+  if (summary.unresolved_files != 0) {
+    text = fmt::format("{} of {} that cannot be found",
+                       Many(summary.unresolved_entries, "entry", "entries"),
+                       Many(summary.unresolved_files, "file", "files"));
+  }
+  if (summary.failed_files != 0) {
+    if (!text.empty()) text += ", and ";
+    text += fmt::format("the entries of {} that could not be written ({})",
+                        Many(summary.failed_files, "file", "files"), ErrorName(summary.error));
+  }
+  if (text.empty()) text = fmt::format("everything, for want of {}", ErrorName(summary.error));
+  return text;
+}
+
+}  // namespace nvcache::tool

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A replay's result in words.
+#ifndef NVCACHE_RECOVERY_TOOL_SUMMARY_H_
+#define NVCACHE_RECOVERY_TOOL_SUMMARY_H_
+
+#include <string>
+
+#include "recovery/replay/replay.h"
+
+namespace nvcache::tool {
+
+// "7 entries (12 KiB) of 2 files".
+std::string Applied(const recovery::Summary& summary);
+// "2 write calls are damaged and left out".
+std::string LeftOut(const recovery::Summary& summary);
+// What is still in the pool, and why: "3 entries of 1 file that cannot be found".
+std::string Kept(const recovery::Summary& summary);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_SUMMARY_H_
