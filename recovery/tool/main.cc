@@ -60,7 +60,8 @@ int Parse(CLI::App& app, int argc, char** argv) {
   nvcache::tool::AddRecover(app, &status);
   nvcache::tool::AddStatus(app, &status);
   nvcache::tool::AddDump(app, &status);
-  if (argc > 1 && argv[1][0] != '-' && app.get_subcommand_no_throw(argv[1]) == nullptr) {
+  const auto is_meant = [argv](CLI::App* command) { return command->get_name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_meant).empty()) {
     throw Failure{nvcache::tool::kUsage,
                   fmt::format("{}: there is no such command; see 'nvcache --help'", argv[1])};
   }
