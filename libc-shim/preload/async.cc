@@ -6,39 +6,42 @@
 #include <aio.h>
 
 using namespace nvcache::preload;
-namespace vfs = nvcache::vfs;
 
 namespace {
 
-// struct aiocb and struct aiocb64.
+// struct aiocb and struct aiocb64. False: the call must fail.
+
 template <typename Request>
-void BeforeAio(const Request* request) {
-  if (request != nullptr) Tell<vfs::PassThrough>(request->aio_fildes, false);
+bool BeforeAio(const Request* request) {
+  return request == nullptr || ToKernel(request->aio_fildes);
 }
 
 template <typename Request>
-void BeforeList(Request* const* requests, int count) {
-  for (int i = 0; i < count; ++i) BeforeAio(requests[i]);
+bool BeforeList(Request* const* requests, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (!BeforeAio(requests[i])) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 #define NVCACHE_DEFINE_AIO(suffix)                                                              \
   NVCACHE_EXPORT int aio_read##suffix(struct aiocb##suffix* request) noexcept {                 \
-    BeforeAio(request);                                                                         \
+    if (!BeforeAio(request)) return -1;                                                         \
     return NVCACHE_REAL(aio_read##suffix)(request);                                             \
   }                                                                                             \
   NVCACHE_EXPORT int aio_write##suffix(struct aiocb##suffix* request) noexcept {                \
-    BeforeAio(request);                                                                         \
+    if (!BeforeAio(request)) return -1;                                                         \
     return NVCACHE_REAL(aio_write##suffix)(request);                                            \
   }                                                                                             \
   NVCACHE_EXPORT int aio_fsync##suffix(int operation, struct aiocb##suffix* request) noexcept { \
-    BeforeAio(request);                                                                         \
+    if (!BeforeAio(request)) return -1;                                                         \
     return NVCACHE_REAL(aio_fsync##suffix)(operation, request);                                 \
   }                                                                                             \
   NVCACHE_EXPORT int lio_listio##suffix(int mode, struct aiocb##suffix* const requests[],       \
                                         int count, struct sigevent* event) noexcept {           \
-    BeforeList(requests, count);                                                                \
+    if (!BeforeList(requests, count)) return -1;                                                \
     return NVCACHE_REAL(lio_listio##suffix)(mode, requests, count, event);                      \
   }
 
@@ -50,7 +53,7 @@ NVCACHE_DEFINE_AIO(64)
 NVCACHE_EXPORT int io_submit(void* context, long count, struct iocb** requests) {
   const auto real = NVCACHE_REAL(io_submit);
   if (real == nullptr) return -ENOSYS;
-  BeforeSubmit(count, requests);
+  if (!BeforeSubmit(count, requests)) return -errno;
   return real(context, count, requests);
 }
 

@@ -10,13 +10,13 @@
 
 namespace nvcache::preload {
 
-// The kernel's (and libaio's) requests.
-inline void BeforeSubmit(long count, struct iocb* const* requests) {
+// The kernel's (and libaio's) requests. False: the call must fail.
+inline bool BeforeSubmit(long count, struct iocb* const* requests) {
   for (long i = 0; i < count; ++i) {
-    if (requests[i] != nullptr) {
-      Tell<vfs::PassThrough>(static_cast<int>(requests[i]->aio_fildes), false);
-    }
+    if (requests[i] == nullptr) continue;
+    if (!ToKernel(static_cast<int>(requests[i]->aio_fildes))) return false;
   }
+  return true;
 }
 
 // An io_uring takes its requests from memory: on which files, and which descriptors they open and

@@ -60,6 +60,21 @@ inline void Tell(Arguments... arguments) {
   if (!InsideLibpmem()) call(arguments...);
 }
 
+// Make a file pass-through. False, with errno set: the file system refuses the bytes that are still
+// pending, so the file stays cached, and the call must fail.
+
+inline bool ToKernel(int fd) {
+  return InsideLibpmem() || FromAnswer(vfs::PassThrough(fd, false)) == 0;
+}
+
+inline bool ToKernelForGood(int fd) {
+  return InsideLibpmem() || FromAnswer(vfs::PassThrough(fd, true)) == 0;
+}
+
+inline bool ToKernelByPath(int dirfd, const char* path) {
+  return InsideLibpmem() || FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
+}
+
 // A data call that the engine answers never enters the kernel, and would never notice that its
 // thread is cancelled. Asked before the engine is, since afterwards the data has been moved.
 inline void CancellationPoint() { pthread_testcancel(); }

@@ -66,8 +66,8 @@ inline auto Preadv2(int fd, const iovec* iov, int iov_count, off_t offset, int f
     answer = vfs::Preadv(fd, iov, iov_count, offset, flags);
   } else if (flags == 0) {
     answer = vfs::Readv(fd, iov, iov_count);
-  } else {
-    vfs::PassThrough(fd);
+  } else if (!ToKernel(fd)) {
+    answer = -errno;
   }
   return Answer(answer, real, fd, iov, iov_count, offset, flags);
 }
@@ -80,8 +80,8 @@ inline auto Pwritev2(int fd, const iovec* iov, int iov_count, off_t offset, int 
     answer = vfs::Pwritev(fd, iov, iov_count, offset, flags);
   } else if (flags == 0) {
     answer = vfs::Writev(fd, iov, iov_count);
-  } else {
-    vfs::PassThrough(fd);
+  } else if (!ToKernel(fd)) {
+    answer = -errno;
   }
   return Answer(answer, real, fd, iov, iov_count, offset, flags);
 }

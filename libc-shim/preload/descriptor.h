@@ -84,49 +84,49 @@ inline constexpr unsigned kReserveSpace64 = _IOW('X', 42, SpaceRange);
 inline constexpr unsigned kUnreserveSpace64 = _IOW('X', 43, SpaceRange);
 inline constexpr unsigned kZeroSpace = _IOW('X', 57, SpaceRange);
 
-// Controls that read, change or measure a file's data in the kernel.
-inline void BeforeIoctl(int fd, unsigned request, long argument) {
+// What a control does to files, and to which besides its own.
+inline bool BeforeClone(const file_clone_range* range) {
+  return range == nullptr || ToKernel(static_cast<int>(range->src_fd));
+}
+
+inline bool BeforeDedupe(const file_dedupe_range* range) {
+  if (range == nullptr) return true;
+  for (unsigned i = 0; i < range->dest_count; ++i) {
+    if (!ToKernel(static_cast<int>(range->info[i].dest_fd))) return false;
+  }
+  return true;
+}
+
+// False: the control must fail.
+inline bool BeforeIoctl(int fd, unsigned request, long argument) {
   switch (request) {
     case FICLONE:
-      Tell<vfs::PassThrough>(static_cast<int>(argument), false);
-      Tell<vfs::PassThrough>(fd, false);
-      break;
+      return ToKernel(static_cast<int>(argument)) && ToKernel(fd);
     case FICLONERANGE:
-      if (const auto* range = reinterpret_cast<const file_clone_range*>(argument)) {
-        Tell<vfs::PassThrough>(static_cast<int>(range->src_fd), false);
-      }
-      Tell<vfs::PassThrough>(fd, false);
-      break;
+      return BeforeClone(reinterpret_cast<const file_clone_range*>(argument)) && ToKernel(fd);
     case FIDEDUPERANGE:
-      if (const auto* range = reinterpret_cast<const file_dedupe_range*>(argument)) {
-        for (unsigned i = 0; i < range->dest_count; ++i) {
-          Tell<vfs::PassThrough>(static_cast<int>(range->info[i].dest_fd), false);
-        }
-      }
-      Tell<vfs::PassThrough>(fd, false);
-      break;
+      return BeforeDedupe(reinterpret_cast<const file_dedupe_range*>(argument)) && ToKernel(fd);
     case kReserveSpace:
     case kReserveSpace64:
     case kUnreserveSpace:
     case kUnreserveSpace64:
     case kZeroSpace:
-      Tell<vfs::PassThrough>(fd, false);
-      break;
+      return ToKernel(fd);
     case FS_IOC_FIEMAP:
     case FIBMAP:
     case FIONREAD:  // size minus offset
     case FIOQSIZE:
       Tell<vfs::Publish>(fd);
-      break;
+      return true;
     default:
-      break;
+      return true;
   }
 }
 
 template <typename RealCall>
 inline auto Ioctl(int fd, unsigned long request, long argument, RealCall real) {
-  BeforeIoctl(fd, static_cast<unsigned>(request), argument);
-  return real(fd, request, argument);
+  const bool ready = BeforeIoctl(fd, static_cast<unsigned>(request), argument);
+  return ready ? real(fd, request, argument) : -1;
 }
 
 template <typename RealCall>
@@ -135,14 +135,13 @@ inline auto Unshare(int flags, RealCall real) {
   return real();
 }
 
-// libc is about to close `fd` where we cannot see.
+// libc is about to close `fd` where we cannot see, or has done so.
 inline void Release(int fd) {
-  if (fd < 0) return;
-  Tell<vfs::PassThrough>(fd, false);
-  Tell<vfs::Forget>(fd);
+  if (fd < 0 || InsideLibpmem()) return;
+  if (vfs::PassThrough(fd) >= 0) vfs::Forget(fd);
 }
 
-// The same for the three standard ones, which libc is about to replace, or has replaced.
+// The three standard ones, in place of which libc puts a terminal, or nothing.
 inline void ReleaseStandard() {
   for (int fd = 0; fd <= 2; ++fd) Release(fd);
 }

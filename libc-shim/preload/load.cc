@@ -15,29 +15,32 @@ namespace vfs = nvcache::vfs;
 namespace {
 
 // A name without a slash is looked for in many places.
-void BeforeLoading(const char* path) {
-  if (path == nullptr) return;
-  if (std::strchr(path, '/') != nullptr) {
-    Tell<vfs::PassThroughPath>(AT_FDCWD, path);
-  } else {
-    Tell<vfs::PublishAll>();
-  }
+bool BeforeLoading(const char* path) {
+  if (path == nullptr) return true;
+  if (std::strchr(path, '/') != nullptr) return ToKernelByPath(AT_FDCWD, path);
+  Tell<vfs::PublishAll>();
+  return true;
+}
+
+void* Refuse() { return nullptr; }
+
+template <typename Function>
+void* AddressOf(Function* function) {
+  return reinterpret_cast<void*>(function);
 }
 
 }  // namespace
 
-// Give the real function.
+// Give the function to go on with.
 
 extern "C" __attribute__((visibility("hidden"), used)) void* nvcache_before_dlopen(
     const char* path) {
-  BeforeLoading(path);
-  return reinterpret_cast<void*>(NVCACHE_REAL(dlopen));
+  return BeforeLoading(path) ? AddressOf(NVCACHE_REAL(dlopen)) : AddressOf(Refuse);
 }
 
 extern "C" __attribute__((visibility("hidden"), used)) void* nvcache_before_dlmopen(
     long /*name_space*/, const char* path) {
-  BeforeLoading(path);
-  return reinterpret_cast<void*>(NVCACHE_REAL(dlmopen));
+  return BeforeLoading(path) ? AddressOf(NVCACHE_REAL(dlmopen)) : AddressOf(Refuse);
 }
 
 // The real functions look at who calls them: its search path and its name space count. So they are

@@ -11,7 +11,8 @@
 
 namespace nvcache::preload {
 
-void BeforeSend(const msghdr* message);
+// False: the call must fail.
+bool BeforeSend(const msghdr* message);
 void AfterReceive(msghdr* message);
 
 template <typename Result>
@@ -22,8 +23,11 @@ inline Result AfterReceiveOne(Result length, msghdr* message) {
 
 // The plurals: a message each, and its length.
 
-inline void BeforeSendMany(const mmsghdr* messages, unsigned count) {
-  for (unsigned i = 0; i < count; ++i) BeforeSend(&messages[i].msg_hdr);
+inline bool BeforeSendMany(const mmsghdr* messages, unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (!BeforeSend(&messages[i].msg_hdr)) return false;
+  }
+  return true;
 }
 
 template <typename Result>

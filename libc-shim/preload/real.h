@@ -17,7 +17,6 @@
 #include <linux/aio_abi.h>
 #include <pty.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
 // through ours, so the file is the kernel's before libc gets hold of it, and known as such for as
 // long as libc has it.
 #include <execinfo.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <sys/mman.h>
@@ -64,23 +63,29 @@ void ReleaseStream(FILE* stream) {
 // FILE.
 
 NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
-  Tell<vfs::PassThroughPath>(AT_FDCWD, path);
+  if (!ToKernelByPath(AT_FDCWD, path)) return nullptr;
   return AdoptStream(NVCACHE_REAL(fopen64)(path, mode));
 }
 NVCACHE_EXPORT_ALIAS(fopen, fopen64);
 NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
 
+// The old file is closed in any case.
 #define NVCACHE_DEFINE_FREOPEN(name)                                            \
   NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) { \
     ReleaseStream(stream);                                                      \
-    if (path != nullptr) Tell<vfs::PassThroughPath>(AT_FDCWD, path);            \
+    if (path != nullptr && !ToKernelByPath(AT_FDCWD, path)) {                   \
+      const int error = errno;                                                  \
+      NVCACHE_REAL(fclose)(stream);                                             \
+      errno = error;                                                            \
+      return nullptr;                                                           \
+    }                                                                           \
     return AdoptStream(NVCACHE_REAL(name)(path, mode, stream));                 \
   }
 NVCACHE_DEFINE_FREOPEN(freopen)
 NVCACHE_DEFINE_FREOPEN(freopen64)
 
 NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
-  Tell<vfs::PassThrough>(fd, false);
+  if (!ToKernel(fd)) return nullptr;
   return AdoptStream(NVCACHE_REAL(fdopen)(fd, mode));
 }
 NVCACHE_EXPORT_ALIAS(_IO_fdopen, fdopen);
@@ -98,12 +103,12 @@ NVCACHE_EXPORT_ALIAS(tmpfile, tmpfile64);
 // Writing to a descriptor inside libc.
 
 NVCACHE_EXPORT int vdprintf(int fd, const char* format, va_list arguments) {
-  Tell<vfs::PassThrough>(fd, false);
+  if (!ToKernel(fd)) return -1;
   return NVCACHE_REAL(vdprintf)(fd, format, arguments);
 }
 
 NVCACHE_EXPORT int __vdprintf_chk(int fd, int flag, const char* format, va_list arguments) {
-  Tell<vfs::PassThrough>(fd, false);
+  if (!ToKernel(fd)) return -1;
   return NVCACHE_REAL(__vdprintf_chk)(fd, flag, format, arguments);
 }
 
@@ -124,7 +129,7 @@ NVCACHE_EXPORT int __dprintf_chk(int fd, int flag, const char* format, ...) {
 }
 
 NVCACHE_EXPORT void backtrace_symbols_fd(void* const* buffer, int size, int fd) noexcept {
-  Tell<vfs::PassThrough>(fd, false);
+  if (!ToKernel(fd)) return;
   NVCACHE_REAL(backtrace_symbols_fd)(buffer, size, fd);
 }
 NVCACHE_EXPORT_ALIAS(__backtrace_symbols_fd, backtrace_symbols_fd);
@@ -134,18 +139,6 @@ NVCACHE_EXPORT_ALIAS(__backtrace_symbols_fd, backtrace_symbols_fd);
 
 NVCACHE_EXPORT int shm_open(const char* name, int flags, mode_t mode) {
   return Adopt(NVCACHE_REAL(shm_open)(name, flags, mode));
-}
-
-// Opens, maps and closes a file of its own, which nobody caches: a tmpfs is not a disk. Where one
-// is included all the same, nothing of a semaphore was ever written through us.
-NVCACHE_EXPORT sem_t* sem_open(const char* name, int flags, ...) {
-  va_list arguments;
-  va_start(arguments, flags);
-  const bool creates = (flags & O_CREAT) != 0;
-  const mode_t mode = creates ? va_arg(arguments, mode_t) : 0;
-  const unsigned value = creates ? va_arg(arguments, unsigned) : 0;
-  va_end(arguments);
-  return NVCACHE_REAL(sem_open)(name, flags, mode, value);
 }
 
 // The login records. The first two do not say which file they write.
@@ -160,11 +153,11 @@ NVCACHE_EXPORT struct utmp* pututline(const struct utmp* record) noexcept {
 }
 
 NVCACHE_EXPORT void updwtmpx(const char* path, const struct utmpx* record) {
-  Tell<vfs::PassThroughPath>(AT_FDCWD, path);
+  if (!ToKernelByPath(AT_FDCWD, path)) return;
   NVCACHE_REAL(updwtmpx)(path, record);
 }
 
 NVCACHE_EXPORT void updwtmp(const char* path, const struct utmp* record) noexcept {
-  Tell<vfs::PassThroughPath>(AT_FDCWD, path);
+  if (!ToKernelByPath(AT_FDCWD, path)) return;
   NVCACHE_REAL(updwtmp)(path, record);
 }

@@ -77,18 +77,13 @@ long Clone3(const Call& c) {
 }
 
 long Submit(const Call& c) {
-  BeforeSubmit(c.Long(1), c.As<struct iocb* const*>(2));
-  return c();
+  return BeforeSubmit(c.Long(1), c.As<struct iocb* const*>(2)) ? c() : -1;
 }
 
-long Sendmsg(const Call& c) {
-  BeforeSend(c.As<const msghdr*>(1));
-  return c();
-}
+long Sendmsg(const Call& c) { return BeforeSend(c.As<const msghdr*>(1)) ? c() : -1; }
 
 long Sendmmsg(const Call& c) {
-  BeforeSendMany(c.As<const mmsghdr*>(1), c.As<unsigned>(2));
-  return c();
+  return BeforeSendMany(c.As<const mmsghdr*>(1), c.As<unsigned>(2)) ? c() : -1;
 }
 
 long ExitGroup(const Call& c) {

@@ -6,6 +6,8 @@
 
 #include <sys/mman.h>
 
+#include <type_traits>
+
 #include "libc-shim/preload/calls.h"
 
 namespace nvcache::preload {
@@ -13,15 +15,20 @@ namespace nvcache::preload {
 // A mapping outlives the descriptor, so the file is the kernel's from now on.
 template <typename RealCall>
 inline auto Map(int flags, int fd, RealCall real) {
-  if ((flags & MAP_ANONYMOUS) == 0) Tell<vfs::PassThrough>(fd, true);
-  return real();
+  using Result = decltype(real());
+  if ((flags & MAP_ANONYMOUS) != 0 || ToKernelForGood(fd)) return real();
+  if constexpr (std::is_pointer_v<Result>) {
+    return MAP_FAILED;
+  } else {
+    return Result{-1};
+  }
 }
 
 // The kernel reads from one descriptor, at its own offset if `moves_offset`, and writes to the
 // other.
 template <typename RealCall>
 inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
-  Tell<vfs::PassThrough>(to, false);
+  if (!ToKernel(to)) return decltype(real()){-1};
   Tell<vfs::Publish>(from);
   const auto result = real();
   if (moves_offset) Tell<vfs::TakeOffset>(from);

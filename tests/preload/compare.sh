@@ -1,0 +1,38 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Runs every_call without and with the preload library: same output, same files.
+#
+#   compare.sh EVERY_CALL LIBRARY PLUGIN DIRECTORY [NAME=value ...]
+#
+# DIRECTORY is made anew, on the disk of the build. The settings are for the second run only;
+# @POOL@ in them is a new pool on /dev/shm.
+set -u
+program=$1 library=$2 plugin=$3 directory=$4
+shift 4
+
+pool=/dev/shm/nvcache-every-call-$$.pool
+trap 'rm -f "$pool"' EXIT
+rm -rf "$directory"
+mkdir -p "$directory/without" "$directory/with"
+
+(cd "$directory/without" && exec "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
+without=$?
+(cd "$directory/with" && exec env LD_PRELOAD="$library" "${@//@POOL@/$pool}" "$program" . "$plugin") \
+    < /dev/null > "$directory/with.out" 2> "$directory/with.err"
+with=$?
+
+# Without a pool the library has nothing to say; with one, a line that it is not persistent memory.
+grep -v '^nvcache: ' "$directory/with.err" >> "$directory/with.out"
+if [ $# = 0 ] && [ -s "$directory/with.err" ]; then
+  cat "$directory/with.err"
+  exit 1
+fi
+if [ $without != 0 ] || [ $with != 0 ]; then
+  echo "exit codes: $without without the library, $with with it"
+  diff "$directory/without.out" "$directory/with.out" | head -20
+  exit 1
+fi
+diff "$directory/without.out" "$directory/with.out" || exit 1
+diff -r "$directory/without" "$directory/with" || exit 1
+echo "$(wc -l < "$directory/with.out") lines the same"

@@ -1,0 +1,1080 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Makes every call that the preload library wraps at least once, and prints what it gave: results,
+// errno, sizes, contents. Built against plain glibc; run without the library, with it, and with it
+// and a pool, the output must be the same each time.
+//
+//   every_call DIRECTORY PLUGIN     (an empty directory on a disk; a shared object to load)
+#define _GNU_SOURCE
+#include <aio.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <ftw.h>
+#include <linux/aio_abi.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <pty.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utime.h>
+#include <utmp.h>
+#include <utmpx.h>
+#include <wordexp.h>
+
+// Exported by libc, declared nowhere.
+int __open(const char*, int, ...);
+int __open64(const char*, int, ...);
+int __open_2(const char*, int);
+int __open64_2(const char*, int);
+int __openat_2(int, const char*, int);
+int __openat64_2(int, const char*, int);
+int __close(int);
+int __dup2(int, int);
+int __fcntl(int, int, ...);
+ssize_t __read(int, void*, size_t);
+ssize_t __write(int, const void*, size_t);
+ssize_t __pread64(int, void*, size_t, off64_t);
+ssize_t __pwrite64(int, const void*, size_t, off64_t);
+ssize_t __read_chk(int, void*, size_t, size_t);
+ssize_t __pread_chk(int, void*, size_t, off_t, size_t);
+ssize_t __pread64_chk(int, void*, size_t, off64_t, size_t);
+off_t __lseek(int, off_t, int);
+off64_t old_llseek(int, off64_t, int);
+__asm__(".symver old_llseek, llseek@GLIBC_2.2.5");  // old binaries only
+int __xstat(int, const char*, struct stat*);
+int __xstat64(int, const char*, struct stat64*);
+int __lxstat(int, const char*, struct stat*);
+int __lxstat64(int, const char*, struct stat64*);
+int __fxstat(int, int, struct stat*);
+int __fxstat64(int, int, struct stat64*);
+int __fxstatat(int, int, const char*, struct stat*, int);
+int __fxstatat64(int, int, const char*, struct stat64*, int);
+int __dprintf_chk(int, int, const char*, ...);
+int __vdprintf_chk(int, int, const char*, va_list);
+FILE* _IO_fopen(const char*, const char*);
+FILE* _IO_fdopen(int, const char*);
+int _IO_fclose(FILE*);
+FILE* _IO_popen(const char*, const char*);
+pid_t __vfork(void);
+int __clone(int (*)(void*), void*, int, void*, ...);
+void __backtrace_symbols_fd(void* const*, int, int);
+
+extern char** environ;
+
+static int g_line;
+static void* volatile g_bad = (void*)8;  // EFAULT
+static volatile int g_minus_one = -1;
+
+// Prints the expression, its value, and errno if it failed. errno must survive a success.
+#define SHOW(expression)                                                                \
+  do {                                                                                  \
+    errno = 4711;                                                                       \
+    const long value_ = (long)(expression);                                             \
+    const int error_ = errno;                                                           \
+    printf("%3d %s = %ld", ++g_line, #expression, value_);                              \
+    if (error_ != 4711) printf(value_ < 0 ? " errno %d" : " CHANGED ERRNO %d", error_); \
+    printf("\n");                                                                       \
+  } while (0)
+
+static void show_bytes(const char* what, const char* bytes, ssize_t count) {
+  printf("    %s %zd: ", what, count);
+  for (ssize_t i = 0; i < count && i < 64; ++i) {
+    putchar(bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '.');
+  }
+  putchar('\n');
+}
+
+static void show_file(const char* path) {
+  char buffer[4096];
+  const int fd = open(path, O_RDONLY);
+  if (fd < 0) {
+    printf("    %s: errno %d\n", path, errno);
+    return;
+  }
+  show_bytes(path, buffer, read(fd, buffer, sizeof(buffer)));
+  close(fd);
+}
+
+static void show_status(pid_t child) {
+  int status = -1;
+  if (waitpid(child, &status, 0) < 0) printf("    waitpid: errno %d\n", errno);
+  printf("    child: exit %d signal %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+         WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+
+static void title(const char* text) { printf("--- %s\n", text); }
+
+static void check_opening(void) {
+  title("opening");
+  int fd;
+  SHOW(fd = open("a", O_RDWR | O_CREAT | O_EXCL, 0644));
+  SHOW(write(fd, "hello", 5));
+  SHOW(close(fd));
+  SHOW(close(fd));
+  SHOW(open("a", O_RDWR | O_CREAT | O_EXCL, 0644));
+  SHOW(open("missing/a", O_RDONLY));
+  SHOW(fd = open64("a", O_RDONLY));
+  SHOW(__close(fd));
+  SHOW(fd = __open("a", O_RDONLY));
+  SHOW(close(fd));
+  SHOW(fd = __open64("a", O_RDONLY));
+  SHOW(close(fd));
+  SHOW(fd = openat(AT_FDCWD, "a", O_RDWR));
+  SHOW(close(fd));
+  SHOW(fd = openat64(AT_FDCWD, "a", O_WRONLY | O_APPEND));
+  SHOW(write(fd, " world", 6));
+  SHOW(close(fd));
+  show_file("a");
+  SHOW(fd = creat("b", 0600));
+  SHOW(read(fd, &fd, 1));
+  SHOW(close(fd));
+  SHOW(fd = creat64("b", 0600));
+  SHOW(write(fd, "bbb", 3));
+  SHOW(close(fd));
+  SHOW(fd = __open_2("a", O_RDONLY));
+  SHOW(close(fd));
+  SHOW(fd = __open64_2("a", O_RDONLY));
+  SHOW(close(fd));
+  SHOW(fd = __openat_2(AT_FDCWD, "a", O_RDWR));
+  SHOW(close(fd));
+  SHOW(fd = __openat64_2(AT_FDCWD, "a", O_RDWR | O_TRUNC));
+  SHOW(write(fd, "shorter", 7));
+  SHOW(close(fd));
+  show_file("a");
+  SHOW(fd = open(".", O_RDWR | O_TMPFILE, 0600));
+  SHOW(write(fd, "nameless", 8));
+  SHOW(linkat(fd, "", AT_FDCWD, "named", AT_EMPTY_PATH));
+  SHOW(close(fd));
+  show_file("named");
+}
+
+static void check_temporary(void) {
+  title("temporary files");
+  char names[8][16] = {"tXXXXXX",    "tXXXXXX",    "tXXXXXX",    "tXXXXXX",
+                       "tXXXXXX.ab", "tXXXXXX.ab", "tXXXXXX.ab", "tXXXXXX.ab"};
+  int fds[8];
+  SHOW((fds[0] = mkstemp(names[0])));
+  SHOW((fds[1] = mkstemp64(names[1])));
+  SHOW((fds[2] = mkostemp(names[2], O_CLOEXEC)));
+  SHOW((fds[3] = mkostemp64(names[3], O_APPEND)));
+  SHOW((fds[4] = mkstemps(names[4], 3)));
+  SHOW((fds[5] = mkstemps64(names[5], 3)));
+  SHOW((fds[6] = mkostemps(names[6], 3, O_CLOEXEC)));
+  SHOW((fds[7] = mkostemps64(names[7], 3, O_APPEND)));
+  SHOW(mkstemp(strdup("nonsense")));
+  for (int i = 0; i < 8; ++i) {
+    SHOW(write(fds[i], "temporary", 9));
+    SHOW(fsync(fds[i]));
+    SHOW(close(fds[i]));
+    SHOW(rename(names[i], "kept"));
+  }
+  show_file("kept");
+  FILE* stream = tmpfile();
+  SHOW(fprintf(stream, "x%dy", 12));
+  SHOW(fseek(stream, 0, SEEK_END));
+  SHOW(ftell(stream));
+  SHOW(fclose(stream));
+  stream = tmpfile64();
+  SHOW(fileno(stream));
+  SHOW(fclose(stream));
+}
+
+static void check_data(void) {
+  title("data");
+  char b[64] = {0};
+  char c[64] = {0};
+  const struct iovec out[2] = {{"abc", 3}, {"defgh", 5}};
+  const struct iovec in[2] = {{b, 4}, {c, 4}};
+  int fd;
+  SHOW(fd = open("d", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "0123456789", 10));
+  SHOW(__write(fd, "ABCDEF", 6));
+  SHOW(write(fd, "", 0));
+  SHOW(write(fd, g_bad, 10));
+  SHOW(write(-1, "x", 1));
+  SHOW(pwrite(fd, "p", 1, 20));
+  SHOW(pwrite64(fd, "q", 1, 21));
+  SHOW(__pwrite64(fd, "r", 1, 22));
+  SHOW(pwrite(fd, "r", 1, -1));
+  SHOW(writev(fd, out, 2));
+  SHOW(writev(fd, out, g_minus_one));
+  SHOW(pwritev(fd, out, 2, 100));
+  SHOW(pwritev64(fd, out, 2, 200));
+  SHOW(pwritev2(fd, out, 2, 300, 0));
+  SHOW(pwritev64v2(fd, out, 2, -1, 0));
+  SHOW(pwritev2(fd, out, 1, -1, RWF_DSYNC));
+  SHOW(lseek(fd, 0, SEEK_CUR));
+  SHOW(lseek64(fd, 0, SEEK_END));
+  SHOW(__lseek(fd, -5, SEEK_CUR));
+  SHOW(old_llseek(fd, 0, SEEK_SET));
+  SHOW(lseek(fd, -1, SEEK_SET));
+  SHOW(lseek(fd, 0, 77));
+  SHOW(read(fd, b, 4));
+  show_bytes("read", b, 4);
+  SHOW(__read(fd, b, 4));
+  show_bytes("read", b, 4);
+  SHOW(read(fd, g_bad, 4));
+  SHOW(__read_chk(fd, b, 4, sizeof(b)));
+  SHOW(pread(fd, b, 8, 98));
+  show_bytes("pread", b, 8);
+  SHOW(pread64(fd, b, 8, 1000));
+  SHOW(__pread64(fd, b, 8, 16));
+  show_bytes("pread", b, 8);
+  SHOW(__pread_chk(fd, b, 8, 200, sizeof(b)));
+  SHOW(__pread64_chk(fd, b, 8, 300, sizeof(b)));
+  show_bytes("pread", b, 8);
+  SHOW(readv(fd, in, 2));
+  show_bytes("readv", b, 4);
+  show_bytes("readv", c, 4);
+  SHOW(preadv(fd, in, 2, 16));
+  SHOW(preadv64(fd, in, 2, 20));
+  show_bytes("preadv", b, 4);
+  SHOW(preadv2(fd, in, 2, 100, 0));
+  SHOW(preadv64v2(fd, in, 2, -1, 0));
+  show_bytes("preadv2", c, 4);
+  SHOW(preadv(fd, in, 2, -1));
+  SHOW(preadv2(fd, in, 2, 100, 1 << 30));
+  SHOW(lseek(fd, 0, SEEK_HOLE) > 0);
+  SHOW(lseek(fd, 0, SEEK_DATA));
+  SHOW(close(fd));
+  show_file("d");
+}
+
+static void check_large(void) {
+  title("a larger file");
+  enum { kSize = 3 * 1024 * 1024 };
+  char* data = malloc(kSize);
+  for (int i = 0; i < kSize; ++i) data[i] = (char)(i * 7 + i / 4096);
+  int fd;
+  SHOW(fd = open("large", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, data, kSize));
+  SHOW(pwrite(fd, "overwritten", 11, 8190));
+  memcpy(data + 8190, "overwritten", 11);
+  char* back = malloc(kSize);
+  SHOW(pread(fd, back, kSize, 0));
+  SHOW(memcmp(data, back, kSize));
+  SHOW(fdatasync(fd));
+  SHOW(pread(fd, back, 100000, 1234567));
+  SHOW(memcmp(data + 1234567, back, 100000));
+  SHOW(close(fd));
+  free(data);
+  free(back);
+}
+
+static void check_size(void) {
+  title("durability and size");
+  int fd;
+  SHOW(fd = open("s", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "0123456789", 10));
+  SHOW(fsync(fd));
+  SHOW(fdatasync(fd));
+  SHOW(fsync(-1));
+  SHOW(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE));
+  SHOW(sync_file_range(fd, 0, 0, 77));
+  SHOW(syncfs(fd));
+  SHOW(syncfs(-1));
+  sync();
+  SHOW(ftruncate(fd, 5));
+  SHOW(ftruncate64(fd, 6));
+  SHOW(ftruncate(fd, -1));
+  show_file("s");
+  SHOW(write(fd, "abc", 3));
+  SHOW(truncate("s", 12));
+  SHOW(truncate64("s", 11));
+  SHOW(truncate("nosuch", 11));
+  show_file("s");
+  SHOW(pwrite(fd, "late", 4, 7));
+  SHOW(fallocate(fd, 0, 0, 5000));
+  SHOW(fallocate64(fd, FALLOC_FL_KEEP_SIZE, 0, 9000));
+  SHOW(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8));
+  SHOW(fallocate(fd, 0, -1, 5000));
+  SHOW(posix_fallocate(fd, 0, 6000));
+  SHOW(posix_fallocate64(fd, 0, 0));
+  SHOW(posix_fallocate(-1, 0, 10));
+  SHOW(lseek(fd, 0, SEEK_END));
+  SHOW(close(fd));
+  show_file("s");
+}
+
+static void check_descriptors(void) {
+  title("descriptors");
+  int fd;
+  int copy;
+  SHOW(fd = open("e", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(copy = dup(fd));
+  SHOW(write(fd, "one", 3));
+  SHOW(write(copy, "two", 3));
+  SHOW(lseek(copy, 0, SEEK_CUR));
+  SHOW(dup2(fd, copy));
+  SHOW(dup2(fd, fd));
+  SHOW(__dup2(fd, 100));
+  SHOW(dup3(fd, 101, O_CLOEXEC));
+  SHOW(dup3(fd, fd, 0));
+  SHOW(write(100, "three", 5));
+  SHOW(fcntl(101, F_GETFD));
+  SHOW(fcntl(fd, F_DUPFD, 110));
+  SHOW(fcntl64(fd, F_DUPFD_CLOEXEC, 110));
+  SHOW(__fcntl(fd, F_GETFL));
+  SHOW(fcntl(fd, F_SETFL, O_APPEND));
+  SHOW(fcntl(copy, F_GETFL) & O_APPEND);
+  SHOW(fcntl(-1, F_GETFL));
+  SHOW(fcntl(fd, 4711));
+  SHOW(pwrite(fd, "end", 3, 0));
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3};
+  SHOW(fcntl(fd, F_SETLK, &lock));
+  SHOW(lseek(fd, 4, SEEK_SET));
+  SHOW(lockf(fd, F_LOCK, 2));
+  SHOW(lockf64(fd, F_ULOCK, 2));
+  int waiting = -1;
+  SHOW(ioctl(fd, FIONREAD, &waiting));
+  SHOW(waiting);
+  SHOW(ioctl(fd, FIOCLEX));
+  SHOW(ioctl(fd, TIOCGWINSZ, &waiting));
+  SHOW(ioctl(-1, FIONREAD, &waiting));
+  SHOW(dup2(-1, 100));
+  SHOW(dup2(0, 100));
+  SHOW(lseek(100, 0, SEEK_CUR) == lseek(0, 0, SEEK_CUR));
+  SHOW(close_range(100, 105, CLOSE_RANGE_CLOEXEC));
+  SHOW(fcntl(101, F_GETFD));
+  SHOW(close_range(100, 105, 0));
+  SHOW(write(101, "x", 1));
+  SHOW(close_range(10, 5, 0));
+  closefrom(106);
+  SHOW(write(110, "x", 1));
+  SHOW(close(copy));
+  SHOW(close(fd));
+  show_file("e");
+  SHOW(unshare(0));
+}
+
+static int count_file(const char* path, const struct stat* st, int flag) {
+  if (flag == FTW_F && strcmp(path, "./walked") == 0) SHOW(st->st_size);
+  return 0;
+}
+static int count_file64(const char* path, const struct stat64* st, int flag) {
+  if (flag == FTW_F && strcmp(path, "./walked") == 0) SHOW(st->st_size);
+  return 0;
+}
+static int count_file_n(const char* path, const struct stat* st, int flag, struct FTW* ftw) {
+  return (void)ftw, count_file(path, st, flag);
+}
+static int count_file_n64(const char* path, const struct stat64* st, int flag, struct FTW* ftw) {
+  return (void)ftw, count_file64(path, st, flag);
+}
+
+static void check_attributes(void) {
+  title("attributes");
+  struct stat st;
+  struct stat64 st64;
+  struct statx stx;
+  int fd;
+  SHOW(fd = open("walked", O_RDWR | O_CREAT | O_TRUNC, 0640));
+#define SIZE(call)                                                           \
+  SHOW(write(fd, "0123456789", 10));                                         \
+  memset(&st, 0, sizeof(st));                                                \
+  memset(&st64, 0, sizeof(st64));                                            \
+  SHOW(call);                                                                \
+  printf("    size %ld %ld mode %o\n", (long)st.st_size, (long)st64.st_size, \
+         st.st_mode | st64.st_mode)
+  SIZE(stat("walked", &st));
+  SIZE(stat64("walked", &st64));
+  SIZE(lstat("walked", &st));
+  SIZE(lstat64("walked", &st64));
+  SIZE(fstat(fd, &st));
+  SIZE(fstat64(fd, &st64));
+  SIZE(fstatat(AT_FDCWD, "walked", &st, 0));
+  SIZE(fstatat64(fd, "", &st64, AT_EMPTY_PATH));
+  SIZE(__xstat(1, "walked", &st));
+  SIZE(__xstat64(1, "walked", &st64));
+  SIZE(__lxstat(1, "walked", &st));
+  SIZE(__lxstat64(1, "walked", &st64));
+  SIZE(__fxstat(1, fd, &st));
+  SIZE(__fxstat64(1, fd, &st64));
+  SIZE(__fxstatat(1, AT_FDCWD, "walked", &st, 0));
+  SIZE(__fxstatat64(1, AT_FDCWD, "walked", &st64, 0));
+  SIZE(statx(AT_FDCWD, "walked", 0, STATX_BASIC_STATS, &stx));
+  SHOW(stx.stx_size);
+  SHOW(stat("nosuch", &st));
+  SHOW(fstat(-1, &st));
+  SHOW(statx(-1, "", AT_EMPTY_PATH, STATX_SIZE, &stx));
+
+  SHOW(ftw(".", count_file, 8));
+  SHOW(ftw64(".", count_file64, 8));
+  SHOW(nftw(".", count_file_n, 8, FTW_PHYS));
+  SHOW(nftw64(".", count_file_n64, 8, FTW_PHYS));
+  char* const roots[] = {"walked", NULL};
+  FTS* tree = fts_open(roots, FTS_PHYSICAL, NULL);
+  SHOW(write(fd, "more", 4));
+  SHOW(fts_children(tree, 0)->fts_statp->st_size);
+  SHOW(fts_read(tree)->fts_statp->st_size);
+  SHOW(fts_close(tree));
+  FTS64* tree64 = fts64_open(roots, FTS_PHYSICAL, NULL);
+  SHOW(write(fd, "more", 4));
+  SHOW(fts64_children(tree64, 0)->fts_statp->st_size);
+  SHOW(fts64_read(tree64)->fts_statp->st_size);
+  SHOW(fts64_close(tree64));
+
+  const struct timeval tv[2] = {{1000, 0}, {2000, 0}};
+  const struct timespec ts[2] = {{3000, 0}, {4000, 0}};
+  const struct utimbuf ut = {5000, 6000};
+#define TIME(call)         \
+  SHOW(write(fd, "t", 1)); \
+  SHOW(call);              \
+  SHOW(syncfs(fd));        \
+  SHOW(fstat(fd, &st));    \
+  SHOW(st.st_mtim.tv_sec)
+  TIME(utime("walked", &ut));
+  TIME(utimes("walked", tv));
+  TIME(lutimes("walked", tv));
+  TIME(futimes(fd, tv));
+  TIME(futimens(fd, ts));
+  TIME(futimesat(AT_FDCWD, "walked", tv));
+  TIME(utimensat(AT_FDCWD, "walked", ts, 0));
+  SHOW(utimensat(AT_FDCWD, "nosuch", ts, 0));
+  SHOW(utimensat(AT_FDCWD, "walked", ts, 4711));
+  SHOW(syscall(SYS_utimensat, fd, NULL, ts, 0));
+  SHOW(close(fd));
+}
+
+static void check_names(void) {
+  title("names");
+  int fd;
+  SHOW(fd = open("n1", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "n", 1));
+  SHOW(rename("n1", "n2"));
+  SHOW(write(fd, "a", 1));
+  SHOW(renameat(AT_FDCWD, "n2", AT_FDCWD, "n3"));
+  SHOW(write(fd, "m", 1));
+  SHOW(renameat2(AT_FDCWD, "n3", AT_FDCWD, "n4", RENAME_NOREPLACE));
+  SHOW(write(fd, "e", 1));
+  SHOW(link("n4", "n5"));
+  SHOW(write(fd, "s", 1));
+  SHOW(linkat(AT_FDCWD, "n4", AT_FDCWD, "n6", AT_SYMLINK_FOLLOW));
+  show_file("n6");
+  SHOW(unlink("n4"));
+  SHOW(unlinkat(AT_FDCWD, "n5", 0));
+  SHOW(write(fd, "!", 1));
+  show_file("n6");
+  SHOW(remove("n6"));
+  SHOW(write(fd, "!", 1));
+  char b[8];
+  SHOW(pread(fd, b, 8, 0));
+  show_bytes("unlinked", b, 7);
+  SHOW(close(fd));
+  SHOW(unlink("n6"));
+  SHOW(remove("n6"));
+  SHOW(rename("n6", "n7"));
+  SHOW(link("n6", "n7"));
+  SHOW(mkdir("dir", 0755));
+  SHOW(remove("dir"));
+}
+
+static void check_transfers(void) {
+  title("transfers");
+  int from;
+  int to;
+  int pipes[2];
+  SHOW(from = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(to = open("g", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(from, "abcdefghijklmnopqrstuvwxyz", 26));
+  SHOW(write(to, ">", 1));
+  SHOW(lseek(from, 0, SEEK_SET));
+  off_t at = 20;
+  SHOW(sendfile(to, from, NULL, 3));
+  SHOW(sendfile64(to, from, &at, 2));
+  SHOW(lseek(from, 0, SEEK_CUR));
+  SHOW(lseek(to, 0, SEEK_CUR));
+  SHOW(copy_file_range(from, NULL, to, NULL, 4, 0));
+  SHOW(lseek(from, 0, SEEK_CUR));
+  SHOW(pipe(pipes));
+  SHOW(write(from, "?", 1));
+  SHOW(splice(from, NULL, pipes[1], NULL, 5, 0));
+  SHOW(splice(pipes[0], NULL, to, NULL, 5, 0));
+  SHOW(write(to, "<", 1));
+  SHOW(read(from, &at, 1));
+  SHOW(splice(from, NULL, to, NULL, 5, 0));
+  show_file("f");
+  show_file("g");
+  SHOW(ioctl(to, FICLONE, -1));
+  SHOW(close(pipes[0]) | close(pipes[1]));
+  char* map;
+  SHOW((map = mmap(NULL, 26, PROT_READ | PROT_WRITE, MAP_SHARED, from, 0)) == MAP_FAILED);
+  map[0] = 'M';
+  show_file("f");
+  SHOW(pwrite(from, "W", 1, 1));
+  show_bytes("mapped", map, 4);
+  SHOW(munmap(map, 26));
+  SHOW((map = mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE, to, 0)) == MAP_FAILED);
+  show_bytes("mapped", map, 12);
+  SHOW(munmap(map, 4096));
+  SHOW((map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, -1, 0)) == MAP_FAILED);
+  SHOW(close(from));
+  SHOW(close(to));
+}
+
+// A message of one byte that carries a descriptor; the first member of a struct mmsghdr.
+static struct msghdr* descriptor_message(int fd) {
+  static char space[CMSG_SPACE(sizeof(int))];
+  static char byte[2];
+  static struct iovec iov;
+  static struct mmsghdr message;
+  iov = (struct iovec){byte, 1};
+  memset(&message, 0, sizeof(message));
+  memset(space, 0, sizeof(space));
+  message.msg_hdr = (struct msghdr){
+      .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+  struct cmsghdr* header = CMSG_FIRSTHDR(&message.msg_hdr);
+  *header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+  memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  return &message.msg_hdr;
+}
+
+static int received_descriptor(const struct msghdr* message) {
+  int fd;
+  memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(message)), sizeof(fd));
+  return fd;
+}
+
+static void check_messages(void) {
+  title("messages");
+  int pair[2];
+  int fd;
+  SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+  SHOW(fd = open("h", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "here", 4));
+  struct msghdr* message = descriptor_message(fd);
+  SHOW(sendmsg(pair[0], message, 0));
+  SHOW(recvmsg(pair[1], message, 0));
+  const int twin = received_descriptor(message);
+  SHOW(write(twin, "there", 5));
+  SHOW(write(fd, "!", 1));
+  message = descriptor_message(twin);
+  SHOW(sendmmsg(pair[0], (struct mmsghdr*)message, 1, 0));
+  SHOW(close(twin));
+  SHOW(recvmmsg(pair[1], (struct mmsghdr*)message, 1, 0, NULL));
+  const int third = received_descriptor(message);
+  SHOW(write(third, "!", 1));
+  SHOW(close(third));
+  SHOW(close(fd));
+  show_file("h");
+  SHOW(sendmsg(-1, message, 0));
+  const int self = pidfd_open(getpid(), 0);
+  SHOW(fd = open("h", O_RDWR));
+  int got;
+  SHOW(got = pidfd_getfd(self, fd, 0));
+  SHOW(write(got, "pidfd", 5));
+  show_file("h");
+  SHOW(close(got) | close(fd) | close(self) | close(pair[0]) | close(pair[1]));
+  struct {
+    struct file_handle handle;
+    unsigned char space[MAX_HANDLE_SZ];
+  } handle = {.handle.handle_bytes = MAX_HANDLE_SZ};
+  int mount;
+  const int named = name_to_handle_at(AT_FDCWD, "h", &handle.handle, &mount, 0);
+  const int here = open(".", O_RDONLY);
+  got = named == 0 ? open_by_handle_at(here, &handle.handle, O_RDWR | O_TRUNC) : -1;
+  if (got < 0) got = open("h", O_RDWR | O_TRUNC);  // not allowed to everybody
+  SHOW(write(got, "handle", 6));
+  SHOW(close(got) | close(here));
+  show_file("h");
+}
+
+static int call_vdprintf(int fd, int checked, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int n =
+      checked ? __vdprintf_chk(fd, 1, format, arguments) : vdprintf(fd, format, arguments);
+  va_end(arguments);
+  return n;
+}
+
+static void check_streams(const char* directory) {
+  title("streams");
+  FILE* f = fopen("st", "w");
+  SHOW(fileno(f));
+  SHOW(fprintf(f, "stream %d\n", 1));
+  SHOW(fclose(f));
+  show_file("st");
+  f = fopen64("st", "a+");
+  SHOW(fputs("more\n", f));
+  SHOW(fflush(f));
+  show_file("st");
+  SHOW(freopen("st2", "w", f) == f);
+  SHOW(fputs("reopened", f));
+  SHOW(freopen64("st", "r", f) == f);
+  char line[64];
+  SHOW(fgets(line, sizeof(line), f) == line);
+  show_bytes("line", line, (ssize_t)strlen(line));
+  SHOW(_IO_fclose(f));
+  show_file("st2");
+  SHOW((f = fopen("nosuch", "r")) == NULL);
+  SHOW((f = _IO_fopen("st", "r+")) == NULL);
+  SHOW(freopen(NULL, "r", f) == f);
+  SHOW(fclose(f));
+  int fd;
+  SHOW(fd = open("st3", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "raw ", 4));
+  SHOW((f = fdopen(fd, "w")) == NULL);
+  SHOW(fputs("cooked", f));
+  SHOW(fclose(f));
+  show_file("st3");
+  SHOW(fdopen(-1, "r") == NULL);
+  SHOW(fd = open("st3", O_RDWR | O_APPEND));
+  SHOW((f = _IO_fdopen(fd, "a")) == NULL);
+  SHOW(dprintf(fd, "%s", " dprintf"));
+  SHOW(__dprintf_chk(fd, 1, "%s", " chk"));
+  SHOW(call_vdprintf(fd, 0, "%s", " v"));
+  SHOW(call_vdprintf(fd, 1, "%s", " vchk"));
+  SHOW(write(fd, "!", 1));
+  SHOW(fclose(f));
+  show_file("st3");
+  f = fmemopen(line, sizeof(line), "w");
+  SHOW(fputs("memory", f));
+  SHOW(fclose(f));
+
+  void* frames[4];
+  const int depth = backtrace(frames, 4);
+  SHOW(fd = open("trace", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "#", 1));
+  backtrace_symbols_fd(frames, depth, fd);
+  __backtrace_symbols_fd(frames, depth, fd);
+  SHOW(lseek(fd, 0, SEEK_CUR) > 10);
+  SHOW(close(fd));
+  SHOW(unlink("trace"));  // addresses differ from run to run
+
+  char name[64];
+  snprintf(name, sizeof(name), "/nvcache-every-call-%d", getpid());
+  SHOW(fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600));
+  SHOW(ftruncate(fd, 10));
+  SHOW(close(fd));
+  SHOW(shm_unlink(name));
+
+  snprintf(name, sizeof(name), "%.40s/wtmp", directory);
+  SHOW(close(open("wtmp", O_CREAT | O_RDWR, 0644)));
+  struct utmpx record = {.ut_type = USER_PROCESS, .ut_id = "x", .ut_line = "ttyX"};
+  updwtmpx("wtmp", &record);
+  updwtmp("wtmp", (struct utmp*)&record);
+  SHOW(utmpname("wtmp"));
+  SHOW(pututxline(&record) != NULL);
+  SHOW(pututline((struct utmp*)&record) != NULL);
+  endutxent();
+  struct stat st;
+  SHOW(stat("wtmp", &st));
+  SHOW(st.st_size);
+}
+
+static int run_child(void* argument) {
+  const int fd = open("child", O_WRONLY | O_CREAT | O_APPEND, 0644);
+  const char text[2] = {*(const char*)argument, 0};
+  if (write(fd, text, 1) != 1) return 1;
+  close(fd);
+  return 7;
+}
+
+static char g_stack[1 << 16] __attribute__((aligned(16)));
+
+static void check_processes(void) {
+  title("processes");
+  int fd;
+  int status;
+  pid_t child;
+  SHOW(fd = open("p", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "parent ", 7));
+  fflush(stdout);
+#define CHILD(call)                            \
+  fflush(stdout);                              \
+  child = (call);                              \
+  if (child == 0) {                            \
+    if (write(fd, "child ", 6) != 6) _exit(9); \
+    _exit(run_child("c"));                     \
+  }                                            \
+  show_status(child);                          \
+  SHOW(lseek(fd, 0, SEEK_CUR));                \
+  SHOW(write(fd, "p ", 2))
+  CHILD(fork());
+  CHILD(vfork());
+  CHILD(__vfork());
+  CHILD(_Fork());
+  CHILD((pid_t)syscall(SYS_fork));
+  CHILD((pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  show_file("p");
+  show_file("child");
+  child = clone(run_child, g_stack + sizeof(g_stack), SIGCHLD, "1");
+  show_status(child);
+  child = __clone(run_child, g_stack + sizeof(g_stack), SIGCHLD, "2");
+  show_status(child);
+  SHOW(clone(NULL, g_stack + sizeof(g_stack), SIGCHLD, "2"));
+  show_file("child");
+
+  SHOW(write(fd, "before ", 7));
+  char* const arguments[] = {"sh", "-c", "cat p; echo; exit 3", NULL};
+  SHOW(posix_spawn(&child, "/bin/sh", NULL, NULL, arguments, environ));
+  show_status(child);
+  SHOW(posix_spawnp(&child, "sh", NULL, NULL, arguments, environ));
+  show_status(child);
+  SHOW(posix_spawn(&child, "/nosuch", NULL, NULL, arguments, environ));
+  SHOW(write(fd, "after ", 6));
+  SHOW(system("tail -c 6 p; echo; exit 4") >> 8);
+  SHOW(write(fd, "again ", 6));
+  char line[256];
+  FILE* p = popen("tail -c 6 p", "r");
+  SHOW(fgets(line, sizeof(line), p) == line);
+  show_bytes("popen", line, 6);
+  SHOW(pclose(p));
+  p = _IO_popen("exit 5", "r");
+  SHOW(pclose(p) >> 8);
+  wordexp_t words;
+  SHOW(wordexp("$(tail -c 6 p) *.none", &words, 0));
+  SHOW(words.we_wordc);
+  show_bytes("word", words.we_wordv[0], (ssize_t)strlen(words.we_wordv[0]));
+  wordfree(&words);
+  SHOW(wordexp("$(tail -c 6 p)", &words, WRDE_NOCMD));
+
+  char* const echo[] = {"echo", "x y", "z", NULL};
+  char* const environment[] = {"A=B", NULL};
+#define EXEC(call)  \
+  fflush(stdout);   \
+  child = fork();   \
+  if (child == 0) { \
+    call;           \
+    _Exit(errno);   \
+  }                 \
+  show_status(child)
+  EXEC(execv("/bin/echo", echo));
+  EXEC(execve("/bin/echo", echo, environment));
+  EXEC(execvp("echo", echo));
+  EXEC(execvpe("echo", echo, environment));
+  EXEC(execl("/bin/echo", "echo", "a", "b", "c", "d", "e", "f", "g", "h", "i", NULL));
+  EXEC(execl("/bin/echo", "echo", NULL));
+  EXEC(execlp("echo", "echo", "only", NULL));
+  EXEC(execle("/usr/bin/printenv", "printenv", "A", NULL, environment));
+  EXEC(execv("/nosuch", echo));
+  const int program = open("/bin/echo", O_RDONLY | O_CLOEXEC);
+  EXEC(fexecve(program, echo, environ));
+  EXEC(execveat(program, "", echo, environ, AT_EMPTY_PATH));
+  close(program);
+  EXEC(quick_exit(8));
+
+  // A daemon's standard descriptors, which were files before.
+  fflush(stdout);
+  int pipes[2];
+  SHOW(pipe(pipes));
+  fflush(stdout);
+  child = fork();
+  if (child == 0) {
+    dup2(fd, 0);
+    if (daemon(1, 0) != 0) _exit(1);
+    char byte = 'x';
+    if (read(0, &byte, 1) != 0) _exit(1);  // /dev/null
+    if (write(1, "lost", 4) == 4) dprintf(pipes[1], "daemon");
+    _exit(0);
+  }
+  show_status(child);
+  close(pipes[1]);
+  ssize_t n = read(pipes[0], line, sizeof(line));
+  show_bytes("daemon", line, n);
+  close(pipes[0]);
+
+  int terminal;
+  fflush(stdout);
+  child = forkpty(&terminal, NULL, NULL, NULL);
+  if (child == 0) _exit(write(1, "typed", 5) == 5 && isatty(0) ? 6 : 1);
+  memset(line, 0, sizeof(line));
+  SHOW(read(terminal, line, sizeof(line)));
+  show_status(child);
+  SHOW(close(terminal));
+  SHOW(login_tty(-1));
+  SHOW(waitpid(-1, &status, WNOHANG));
+  SHOW(write(fd, ".", 1));
+  SHOW(close(fd));
+  show_file("p");
+}
+
+static void* read_forever(void* argument) {
+  const int fd = *(int*)argument;
+  char byte;
+  for (;;) {
+    if (pread(fd, &byte, 1, 0) != 1) return NULL;
+  }
+}
+
+static void check_threads(void) {
+  title("threads");
+  int fd;
+  pthread_t thread;
+  void* result;
+  SHOW(fd = open("a", O_RDWR));
+  SHOW(pthread_create(&thread, NULL, read_forever, &fd));
+  usleep(20000);
+  SHOW(pthread_cancel(thread));
+  SHOW(pthread_join(thread, &result));
+  SHOW(result == PTHREAD_CANCELED);
+  SHOW(close(fd));
+}
+
+static void check_async(void) {
+  title("asynchronous");
+  int fd;
+  char b[16] = {0};
+  SHOW(fd = open("as", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "synchronous", 11));
+#define AIO(type, start, wait, finish)                                                 \
+  {                                                                                    \
+    type request = {.aio_fildes = fd, .aio_buf = b, .aio_nbytes = 4, .aio_offset = 2}; \
+    const type* list[1] = {&request};                                                  \
+    SHOW(start);                                                                       \
+    SHOW(wait(list, 1, NULL));                                                         \
+    SHOW(finish(&request));                                                            \
+  }
+  AIO(struct aiocb, aio_read(&request), aio_suspend, aio_return);
+  show_bytes("aio", b, 4);
+  AIO(struct aiocb64, aio_read64(&request), aio_suspend64, aio_return64);
+  memcpy(b, "ASYN", 4);
+  AIO(struct aiocb, aio_write(&request), aio_suspend, aio_return);
+  AIO(struct aiocb64, aio_write64(&request), aio_suspend64, aio_return64);
+  AIO(struct aiocb, aio_fsync(O_SYNC, &request), aio_suspend, aio_return);
+  AIO(struct aiocb64, aio_fsync64(O_DSYNC, &request), aio_suspend64, aio_return64);
+  show_file("as");
+  struct aiocb request = {
+      .aio_fildes = fd, .aio_buf = "list", .aio_nbytes = 4, .aio_lio_opcode = LIO_WRITE};
+  struct aiocb* list[2] = {&request, NULL};
+  SHOW(lio_listio(LIO_WAIT, list, 2, NULL));
+  struct aiocb64 request64 = {.aio_fildes = fd,
+                              .aio_buf = "list64",
+                              .aio_nbytes = 6,
+                              .aio_offset = 20,
+                              .aio_lio_opcode = LIO_WRITE};
+  struct aiocb64* list64[2] = {&request64, NULL};
+  SHOW(lio_listio64(LIO_WAIT, list64, 2, NULL));
+  show_file("as");
+
+  aio_context_t context = 0;
+  SHOW(syscall(SYS_io_setup, 4, &context));
+  struct iocb kernel = {.aio_lio_opcode = IOCB_CMD_PWRITE,
+                        .aio_fildes = (unsigned)fd,
+                        .aio_buf = (unsigned long)"kernel",
+                        .aio_nbytes = 6,
+                        .aio_offset = 4};
+  struct iocb* submitted[1] = {&kernel};
+  struct io_event event;
+  SHOW(syscall(SYS_io_submit, context, 1, submitted));
+  SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL));
+  SHOW(event.res);
+  SHOW(syscall(SYS_io_destroy, context));
+  show_file("as");
+  SHOW(close(fd));
+}
+
+static void copy_file(const char* from, const char* to) {
+  static char buffer[1 << 20];
+  const int in = open(from, O_RDONLY);
+  const int out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0755);
+  ssize_t n;
+  while ((n = read(in, buffer, sizeof(buffer))) > 0) {
+    if (write(out, buffer, (size_t)n) != n) abort();
+  }
+  close(in);
+  close(out);
+}
+
+static void check_loading(const char* plugin) {
+  title("loading");
+  copy_file(plugin, "plugin.so");
+  void* library;
+  SHOW((library = dlopen("./plugin.so", RTLD_NOW)) == NULL);
+  if (library == NULL) printf("%s\n", dlerror());
+  SHOW(((int (*)(void))dlsym(library, "answer"))());
+  SHOW(dlclose(library));
+  SHOW((library = dlmopen(LM_ID_BASE, "./plugin.so", RTLD_NOW)) == NULL);
+  SHOW(dlclose(library));
+  SHOW(dlopen("./nosuch.so", RTLD_NOW) == NULL);
+  show_bytes("dlerror", dlerror(), 11);
+  SHOW(dlopen("libnosuch.so", RTLD_NOW) == NULL);
+  SHOW(dlopen(NULL, RTLD_NOW) == NULL);
+}
+
+static void check_syscalls(void) {
+  title("system calls by number");
+  char b[32] = {0};
+  char c[32] = {0};
+  const struct iovec out[2] = {{"abc", 3}, {"defgh", 5}};
+  const struct iovec in[2] = {{b, 4}, {c, 4}};
+  struct stat st;
+  struct statx stx;
+  struct open_how how = {.flags = O_RDWR | O_CREAT | O_TRUNC, .mode = 0644};
+  const struct timespec ts[2] = {{3000, 0}, {4000, 0}};
+  int fd;
+  SHOW(fd = (int)syscall(SYS_open, "y", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(syscall(SYS_close, fd));
+  SHOW(syscall(SYS_close, fd));
+  SHOW(fd = (int)syscall(SYS_creat, "y", 0644));
+  SHOW(syscall(SYS_close, fd));
+  SHOW(fd = (int)syscall(SYS_openat2, AT_FDCWD, "y", &how, sizeof(how)));
+  SHOW(syscall(SYS_close, fd));
+  SHOW(fd = (int)syscall(SYS_openat, AT_FDCWD, "y", O_RDWR | O_TRUNC, 0));
+  SHOW(syscall(SYS_write, fd, "0123456789", 10));
+  SHOW(syscall(SYS_pwrite64, fd, "P", 1, 12));
+  SHOW(syscall(SYS_writev, fd, out, 2));
+  SHOW(syscall(SYS_pwritev, fd, out, 2, 30, 0));
+  SHOW(syscall(SYS_pwritev2, fd, out, 2, -1L, 0L, 0));
+  SHOW(syscall(SYS_lseek, fd, 2, SEEK_SET));
+  SHOW(syscall(SYS_read, fd, b, 4));
+  show_bytes("read", b, 4);
+  SHOW(syscall(SYS_pread64, fd, b, 4, 12));
+  show_bytes("pread", b, 4);
+  SHOW(syscall(SYS_readv, fd, in, 2));
+  SHOW(syscall(SYS_preadv, fd, in, 2, 30, 0));
+  show_bytes("preadv", c, 4);
+  SHOW(syscall(SYS_preadv2, fd, in, 2, -1L, 0L, 0));
+  show_bytes("preadv2", c, 4);
+  SHOW(syscall(SYS_fsync, fd));
+  SHOW(syscall(SYS_fdatasync, fd));
+  SHOW(syscall(SYS_sync_file_range, fd, 0, 0, 0));
+  SHOW(syscall(SYS_syncfs, fd));
+  SHOW(syscall(SYS_sync));
+  SHOW(syscall(SYS_fstat, fd, &st));
+  SHOW(st.st_size);
+  SHOW(syscall(SYS_ftruncate, fd, 20));
+  SHOW(syscall(SYS_stat, "y", &st));
+  SHOW(st.st_size);
+  SHOW(syscall(SYS_truncate, "y", 22));
+  SHOW(syscall(SYS_lstat, "y", &st));
+  SHOW(st.st_size);
+  SHOW(syscall(SYS_fallocate, fd, 0, 0, 25));
+  SHOW(syscall(SYS_newfstatat, AT_FDCWD, "y", &st, 0));
+  SHOW(st.st_size);
+  SHOW(syscall(SYS_pwrite64, fd, "last", 4, 26));
+  SHOW(syscall(SYS_statx, AT_FDCWD, "y", 0, STATX_SIZE, &stx));
+  SHOW(stx.stx_size);
+  int copy;
+  SHOW(copy = (int)syscall(SYS_dup, fd));
+  SHOW(syscall(SYS_dup2, fd, copy));
+  SHOW(syscall(SYS_dup3, fd, copy, O_CLOEXEC));
+  SHOW(syscall(SYS_fcntl, copy, F_GETFD));
+  SHOW(syscall(SYS_ioctl, fd, FIOCLEX, 0));
+  SHOW(syscall(SYS_close_range, copy, copy, 0));
+  SHOW(syscall(SYS_unshare, 0));
+  SHOW(syscall(SYS_utimensat, AT_FDCWD, "y", ts, 0));
+  SHOW(syscall(SYS_utime, "y", NULL));
+  SHOW(syscall(SYS_utimes, "y", NULL));
+  SHOW(syscall(SYS_futimesat, AT_FDCWD, "y", NULL));
+  SHOW(syscall(SYS_rename, "y", "y2"));
+  SHOW(syscall(SYS_renameat, AT_FDCWD, "y2", AT_FDCWD, "y3"));
+  SHOW(syscall(SYS_renameat2, AT_FDCWD, "y3", AT_FDCWD, "y4", 0));
+  SHOW(syscall(SYS_link, "y4", "y5"));
+  SHOW(syscall(SYS_linkat, AT_FDCWD, "y4", AT_FDCWD, "y6", 0));
+  SHOW(syscall(SYS_unlink, "y4"));
+  SHOW(syscall(SYS_unlinkat, AT_FDCWD, "y5", 0));
+  SHOW(syscall(SYS_pwrite64, fd, "!", 1, 0));
+  show_file("y6");
+  SHOW(copy = (int)syscall(SYS_openat, AT_FDCWD, "y7", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(syscall(SYS_lseek, fd, 0, SEEK_SET));
+  SHOW(syscall(SYS_sendfile, copy, fd, NULL, 4));
+  SHOW(syscall(SYS_copy_file_range, fd, NULL, copy, NULL, 4, 0));
+  show_file("y7");
+  int pipes[2];
+  SHOW(pipe(pipes));
+  SHOW(syscall(SYS_write, pipes[1], "piped", 5));
+  SHOW(syscall(SYS_splice, pipes[0], NULL, copy, NULL, 5, 0));
+  SHOW(close(pipes[0]) | close(pipes[1]));
+  show_file("y7");
+  int pair[2];
+  SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
+  struct msghdr* message = descriptor_message(copy);
+  SHOW(syscall(SYS_sendmsg, pair[0], message, 0));
+  SHOW(syscall(SYS_recvmsg, pair[1], message, 0));
+  SHOW(close(received_descriptor(message)));
+  message = descriptor_message(copy);
+  SHOW(syscall(SYS_sendmmsg, pair[0], message, 1, 0));
+  SHOW(syscall(SYS_recvmmsg, pair[1], message, 1, 0, NULL));
+  SHOW(close(received_descriptor(message)));
+  SHOW(close(pair[0]) | close(pair[1]));
+  char* map = (char*)syscall(SYS_mmap, NULL, 4, PROT_READ, MAP_SHARED, fd, 0);
+  show_bytes("mapped", map, 4);
+  SHOW(munmap(map, 4));
+  SHOW(syscall(SYS_close, copy));
+  SHOW(syscall(SYS_close, fd));
+  SHOW(syscall(SYS_getppid) == getppid());
+  SHOW(syscall(4711));
+  SHOW(syscall(-1));
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0) {
+    char* const echo[] = {"echo", "by number", NULL};
+    syscall(SYS_execve, "/bin/echo", echo, environ);
+    _exit(1);
+  }
+  show_status(child);
+  fflush(stdout);
+  child = fork();
+  if (child == 0) {
+    fd = open("y8", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    if (write(fd, "exit", 4) == 4) syscall(SYS_exit_group, 5);
+  }
+  show_status(child);
+  show_file("y8");
+}
+
+// The calls after which the library does nothing any more come last.
+static void check_turning_off(void) {
+  title("turning off");
+  int fd;
+  SHOW(fd = open("z", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "cached ", 7));
+  const pid_t child =
+      clone(run_child, g_stack + sizeof(g_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, "3");
+  show_status(child);
+  SHOW(write(fd, "uncached", 8));
+  SHOW(lseek(fd, 0, SEEK_CUR));
+  SHOW(close(fd));
+  show_file("z");
+  show_file("child");
+  SHOW(close_range(200, 300, CLOSE_RANGE_UNSHARE));
+  SHOW(syscall(SYS_io_uring_setup, 0, NULL) < 0);
+  SHOW(unshare(CLONE_FILES));
+}
+
+int main(int argc, char** argv) {
+  if (argc != 3 || chdir(argv[1]) != 0) return 2;
+  umask(022);
+  signal(SIGPIPE, SIG_IGN);
+  check_opening();
+  check_temporary();
+  check_data();
+  check_large();
+  check_size();
+  check_descriptors();
+  check_attributes();
+  check_names();
+  check_transfers();
+  check_messages();
+  check_streams(argv[1]);
+  check_processes();
+  check_threads();
+  check_async();
+  check_loading(argv[2]);
+  check_syscalls();
+  check_turning_off();
+  title("end");
+  return 0;
+}
