@@ -1,0 +1,733 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/pool/pool.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "libc-shim/glibc/host.h"
+#include "src/sys/descriptor.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::pool {
+namespace {
+
+using test::Exists;
+using test::Folder;
+using test::InChild;
+using test::kSkip;
+using test::MakePool;
+using test::OpenPool;
+using test::ReadFile;
+using test::ScopedPool;
+using test::WriteFile;
+
+constexpr uint64_t kSize = kMinPoolSize;
+
+// One line that names the pool and says what is wrong and what to do.
+bool IsClear(const Problem& problem, const std::string& path, const std::string& part) {
+  const std::string text = problem.text.c_str();
+  const std::string name = path.size() > 200 ? path.substr(path.size() - 200) : path;
+  return text.find(name) != std::string::npos && text.find(part) != std::string::npos &&
+         text.find(": ") != std::string::npos && text.find('\n') == std::string::npos &&
+         text.size() < 470 && problem.error != 0;
+}
+
+#define EXPECT_CLEAR(problem, path, part)                                     \
+  do {                                                                        \
+    const Problem shown = (problem);                                          \
+    EXPECT_TRUE(IsClear(shown, path, part))                                   \
+        << "expected: " << (part) << "\nbut it says: " << shown.text.c_str(); \
+  } while (false)
+
+Problem FailToCreate(const std::string& path, uint64_t size = kSize, bool emulate = true,
+                     const pmem::Libpmem* libpmem = nullptr) {
+  Problem problem;
+  EXPECT_FALSE(Pool::Create(path.c_str(), {.size = size, .emulate = emulate}, libpmem, &problem));
+  return problem;
+}
+
+Problem FailToOpen(const std::string& path, Access access = Access::kExclusive,
+                   bool emulate = true) {
+  ScopedPool pool;
+  Problem problem;
+  EXPECT_FALSE(pool.Open(path.c_str(), access, emulate, nullptr, &problem));
+  EXPECT_FALSE(pool.is_open());
+  return problem;
+}
+
+// ---------------------------------------------------------------------------------------------
+
+class PoolTest : public testing::Test {
+ protected:
+  // The pool's file, changed; it is a file like any other.
+  void Patch(uint64_t offset, const void* bytes, size_t n) {
+    const int fd = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    ASSERT_EQ(pwrite(fd, bytes, n, static_cast<off_t>(offset)), static_cast<ssize_t>(n));
+    close(fd);
+  }
+  template <typename T>
+  T Get(uint64_t offset) {
+    T value;
+    std::memcpy(static_cast<void*>(&value), ReadFile(path_).data() + offset, sizeof(value));
+    return value;
+  }
+
+  Folder folder_{Folder::kMemory};
+  const std::string path_ = folder_ / "pool";
+};
+
+TEST_F(PoolTest, CreateMakesACleanPool) {
+  MakePool(path_, kSize + 100);  // rounded down to a page
+  struct stat st;
+  ASSERT_EQ(stat(path_.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0600u);
+  EXPECT_EQ(st.st_size, static_cast<off_t>(kSize));
+  EXPECT_GE(st.st_blocks * 512, static_cast<blkcnt_t>(kSize));
+
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_TRUE(pool.is_open());
+  EXPECT_FALSE(pool.dirty());
+  EXPECT_EQ(pool.durability(), pmem::Durability::kProcess);
+  EXPECT_EQ(pool.device(), st.st_dev);
+  EXPECT_EQ(pool.inode(), st.st_ino);
+  EXPECT_EQ(pool.path(), path_);
+  const View view = pool.view();
+  const Geometry geometry = GeometryOf(kSize);
+  EXPECT_EQ(view.log_units(), geometry.log_units);
+  EXPECT_EQ(view.log(), view.base + geometry.log_offset);
+  EXPECT_EQ(view.salt() >> 63, 1u);
+  uint64_t tail = 0;
+  int valid = 0;
+  ASSERT_TRUE(ReadTail(view, &tail, &valid));
+  EXPECT_EQ(tail, geometry.log_units);
+  EXPECT_EQ(valid, 2);
+  for (uint32_t slot = 0; slot < geometry.file_slots; ++slot) {
+    EXPECT_EQ(view.file(slot)->incarnation, 0u);
+    EXPECT_FALSE(FileRecordValid(*view.file(slot), 0));
+  }
+}
+
+TEST_F(PoolTest, TwoPoolsHaveNothingInCommon) {
+  MakePool(path_);
+  MakePool(folder_ / "other");
+  ScopedPool a, b;
+  ASSERT_TRUE(OpenPool(a, path_));
+  ASSERT_TRUE(OpenPool(b, folder_ / "other"));
+  EXPECT_NE(a.view().salt(), b.view().salt());
+  EXPECT_NE(std::memcmp(a.view().superblock->uuid, b.view().superblock->uuid, 16), 0);
+}
+
+TEST_F(PoolTest, EveryGeometryOpens) {
+  for (uint64_t size : {kSize, kSize + 4096, uint64_t{3} << 20, uint64_t{40} << 20}) {
+    MakePool(path_, size);
+    ScopedPool pool;
+    ASSERT_TRUE(OpenPool(pool, path_));
+    const Superblock& s = *pool.view().superblock;
+    EXPECT_LE(s.log_offset + s.log_units * kUnitSize, size);
+    EXPECT_GT(s.log_offset + (s.log_units + 1) * kUnitSize, size);
+    unlink(path_.c_str());
+  }
+}
+
+TEST_F(PoolTest, CreateNeverOverwrites) {
+  WriteFile(path_, "precious");
+  EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
+  EXPECT_EQ(ReadFile(path_), "precious");
+  const std::string link = folder_ / "link";
+  ASSERT_EQ(symlink((folder_ / "nowhere").c_str(), link.c_str()), 0);
+  EXPECT_EQ(FailToCreate(link).error, EEXIST);
+  EXPECT_FALSE(Exists(folder_ / "nowhere"));
+}
+
+TEST_F(PoolTest, CreateRefusesSizes) {
+  for (uint64_t size : {uint64_t{0}, kSize - 1, kMaxPoolSize + 4096, ~uint64_t{0}}) {
+    EXPECT_CLEAR(FailToCreate(path_, size), path_, "1M to 64T");
+    EXPECT_FALSE(Exists(path_));
+  }
+}
+
+TEST_F(PoolTest, CreateWithoutAFolder) {
+  const std::string missing = folder_ / "missing/pool";
+  EXPECT_CLEAR(FailToCreate(missing), missing, "folder does not exist");
+  WriteFile(folder_ / "file", "");
+  const std::string through = folder_ / "file/pool";
+  EXPECT_CLEAR(FailToCreate(through), through, "through a file");
+  EXPECT_CLEAR(FailToCreate(folder_.path()), folder_.path(), "exists already");
+}
+
+TEST_F(PoolTest, CreateWithARelativePath) {
+  EXPECT_EQ(InChild([&] {
+              if (chdir(folder_.path().c_str()) != 0) return kSkip;
+              MakePool("pool");
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  EXPECT_TRUE(Exists(path_));
+}
+
+TEST_F(PoolTest, OrdinaryMemoryNeedsConsent) {
+  EXPECT_CLEAR(FailToCreate(path_, kSize, false), path_, "--emulate");
+  EXPECT_FALSE(Exists(path_));
+  MakePool(path_);
+  const std::string before = ReadFile(path_);
+  EXPECT_CLEAR(FailToOpen(path_, Access::kExclusive, false), path_, "--emulate");
+  EXPECT_EQ(ReadFile(path_), before);
+  ScopedPool pool;
+  Problem problem;  // who only looks needs none
+  EXPECT_TRUE(pool.Open(path_.c_str(), Access::kInspect, false, nullptr, &problem));
+}
+
+TEST_F(PoolTest, WithLibpmem) {
+  const pmem::Libpmem* libpmem = GlibcHost().load_libpmem();
+  if (libpmem == nullptr) GTEST_SKIP() << "no libpmem here";
+  EXPECT_CLEAR(FailToCreate(path_, kSize, false, libpmem), path_, "--emulate");
+  EXPECT_FALSE(Exists(path_));
+  Problem problem;
+  ASSERT_TRUE(Pool::Create(path_.c_str(), {.size = kSize, .emulate = true}, libpmem, &problem))
+      << problem.text.c_str();
+  ScopedPool pool;
+  ASSERT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, libpmem, &problem));
+  EXPECT_EQ(pool.durability(), pmem::Durability::kProcess);
+  pool.MarkInUse();
+  pool.Close();
+  ASSERT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, libpmem, &problem));
+  EXPECT_TRUE(pool.dirty());
+}
+
+TEST_F(PoolTest, WhatLibpmemCallsPersistentIsPersistent) {
+  if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
+    GTEST_SKIP() << "libpmem was loaded by an earlier test: it reads the environment only then";
+  }
+  setenv("PMEM_IS_PMEM_FORCE", "1", 1);
+  const int result = InChild([&] {
+    const pmem::Libpmem* libpmem = GlibcHost().load_libpmem();
+    if (libpmem == nullptr) return kSkip;
+    Problem problem;
+    ScopedPool pool;
+    return Pool::Create(path_.c_str(), {.size = kSize}, libpmem, &problem) &&
+                   pool.Open(path_.c_str(), Access::kExclusive, false, libpmem, &problem) &&
+                   pool.durability() == pmem::Durability::kPower
+               ? 0
+               : 1;
+  });
+  unsetenv("PMEM_IS_PMEM_FORCE");
+  if (result == kSkip) GTEST_SKIP() << "no libpmem here";
+  EXPECT_EQ(result, 0);
+}
+
+// ---------------------------------------------------------------------------------------------
+// No room.
+
+TEST_F(PoolTest, AFileSizeLimitIsRespected) {
+  EXPECT_EQ(InChild([&] {
+              const rlimit limit = {kSize / 2, kSize / 2};
+              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+              const Problem problem = FailToCreate(path_);
+              return IsClear(problem, path_, "ulimit -f") && problem.error == EFBIG ? 0 : 1;
+            }),
+            0);
+  EXPECT_FALSE(Exists(path_));
+}
+
+// Mounts a tmpfs of 2 MiB on the folder, in a child that has its own view of mounts.
+bool MountSmall(const std::string& folder, unsigned long flags = 0) {
+  return unshare(CLONE_NEWNS) == 0 && mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", folder.c_str(), "tmpfs", flags, "size=2m") == 0;
+}
+
+TEST_F(PoolTest, AFullFileSystemLeavesNothing) {
+  const int result = InChild([&] {
+    if (!MountSmall(folder_.path())) return kSkip;
+    const Problem problem = FailToCreate(path_, 4 << 20);
+    if (!IsClear(problem, path_, "no room") || problem.error != ENOSPC) return 1;
+    if (Exists(path_)) return 2;
+    MakePool(path_, kSize);  // the room is given back
+    return testing::Test::HasFailure() ? 3 : 0;
+  });
+  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
+  EXPECT_EQ(result, 0);
+}
+
+TEST_F(PoolTest, AReadOnlyFileSystem) {
+  const int result = InChild([&] {
+    if (!MountSmall(folder_.path())) return kSkip;
+    MakePool(path_);
+    if (mount("", folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) {
+      return kSkip;
+    }
+    if (!IsClear(FailToOpen(path_), path_, "read-only")) return 1;
+    const std::string other = folder_ / "other";
+    if (!IsClear(FailToCreate(other), other, "read-only")) return 2;
+    ScopedPool pool;  // looking is possible
+    return OpenPool(pool, path_, Access::kInspect) ? 0 : 3;
+  });
+  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
+  EXPECT_EQ(result, 0);
+}
+
+TEST_F(PoolTest, PermissionDenied) {
+  MakePool(path_);
+  const int result = InChild([&] {
+    if (geteuid() == 0 && setuid(65534) != 0) return kSkip;
+    chmod(path_.c_str(), 0);  // if it is ours
+    if (!IsClear(FailToOpen(path_), path_, "permission denied")) return 1;
+    return FailToOpen(path_, Access::kInspect).error == EACCES ? 0 : 2;
+  });
+  if (result == kSkip) GTEST_SKIP() << "cannot become another user";
+  EXPECT_EQ(result, 0);
+}
+
+// ---------------------------------------------------------------------------------------------
+// What is no pool.
+
+TEST_F(PoolTest, NotAPool) {
+  for (const Access access : {Access::kExclusive, Access::kInspect}) {
+    EXPECT_CLEAR(FailToOpen(path_, access), path_, "does not exist");
+    EXPECT_CLEAR(FailToOpen(folder_.path(), access), folder_.path(), "is a directory");
+    EXPECT_CLEAR(FailToOpen("/dev/null", access), "/dev/null", "");
+    EXPECT_CLEAR(FailToOpen("/dev/zero", access), "/dev/zero", "");
+  }
+  EXPECT_EQ(FailToOpen(path_).error, ENOENT);
+  EXPECT_EQ(FailToOpen(folder_.path()).error, EISDIR);
+}
+
+TEST_F(PoolTest, AFifoDoesNotHang) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_CLEAR(FailToOpen(path_), path_, "neither a file nor");
+  EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "neither a file nor");
+}
+
+TEST_F(PoolTest, OtherContent) {
+  for (const Access access : {Access::kExclusive, Access::kInspect}) {
+    for (size_t size : {size_t{0}, size_t{1}, sizeof(Superblock), size_t{kSize} - 1}) {
+      const std::string content(size, 'x');
+      WriteFile(path_, content);
+      EXPECT_CLEAR(FailToOpen(path_, access), path_, "too few for a pool");
+      EXPECT_EQ(ReadFile(path_), content);
+    }
+    const std::string content(kSize, 'x');
+    WriteFile(path_, content);
+    EXPECT_CLEAR(FailToOpen(path_, access), path_, "is not a pool");
+    EXPECT_EQ(ReadFile(path_), content);
+  }
+}
+
+// The state of a creation that was killed before its last step.
+TEST_F(PoolTest, AHalfMadePoolIsNone) {
+  MakePool(path_);
+  Patch(0, "\0\0\0\0\0\0\0\0", 8);
+  EXPECT_CLEAR(FailToOpen(path_), path_, "is not a pool");
+}
+
+TEST_F(PoolTest, LongPathsAreShownByTheirEnd) {
+  const std::string path = folder_ / std::string(250, 'p');
+  EXPECT_CLEAR(FailToOpen(path), path, "does not exist");
+  const std::string absurd = folder_ / std::string(300, 'p');
+  EXPECT_CLEAR(FailToOpen(absurd), absurd, "too long");
+  EXPECT_CLEAR(FailToCreate(absurd), absurd, "too long");
+}
+
+TEST_F(PoolTest, EveryFlippedBitOfTheSuperblockIsFound) {
+  MakePool(path_);
+  const std::string good = ReadFile(path_);
+  for (size_t bit = 0; bit < sizeof(Superblock) * 8; ++bit) {
+    const char flipped = static_cast<char>(good[bit / 8] ^ 1 << bit % 8);
+    Patch(bit / 8, &flipped, 1);
+    const char* part = bit < 64   ? "is not a pool"
+                       : bit < 96 ? "format version"
+                                  : "damaged superblock";
+    EXPECT_CLEAR(FailToOpen(path_), path_, part);
+    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, part);
+    std::string expected = good;
+    expected[bit / 8] = flipped;
+    ASSERT_TRUE(ReadFile(path_) == expected) << "the pool was written to, bit " << bit;
+    Patch(bit / 8, &good[bit / 8], 1);
+  }
+  ScopedPool pool;
+  EXPECT_TRUE(OpenPool(pool, path_));
+}
+
+// Whole superblocks, but not for this program.
+TEST_F(PoolTest, OtherVersionsAndGeometries) {
+  MakePool(path_);
+  const std::string good = ReadFile(path_);
+  struct {
+    const char* part;
+    void (*change)(Superblock*);
+  } const kCases[] = {
+      {"version 2, this is for version 1", [](Superblock* s) { s->version = 2; }},
+      {"version 0", [](Superblock* s) { s->version = 0; }},
+      {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
+      {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
+      {"units of 128", [](Superblock* s) { s->unit_size = 128; }},
+      {"geometry", [](Superblock* s) { s->log_offset += 64; }},
+      {"geometry", [](Superblock* s) { s->log_units -= 1; }},
+      {"geometry", [](Superblock* s) { s->file_slots += 1; }},
+      {"geometry", [](Superblock* s) { s->pool_size -= 4096; }},
+      {"geometry", [](Superblock* s) { s->pool_size += 1; }},
+      {"geometry", [](Superblock* s) { s->pool_size = 0; }},
+      {"geometry", [](Superblock* s) { s->pool_size = ~uint64_t{0}; }},
+      {"geometry", [](Superblock* s) { s->salt &= ~uint64_t{0} >> 1; }},
+  };
+  for (const auto& test : kCases) {
+    Superblock superblock = {};
+    std::memcpy(&superblock, good.data(), sizeof(superblock));
+    test.change(&superblock);
+    superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
+    Patch(0, &superblock, sizeof(superblock));
+    const std::string before = ReadFile(path_);
+    EXPECT_CLEAR(FailToOpen(path_), path_, test.part);
+    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, test.part);
+    EXPECT_TRUE(ReadFile(path_) == before);
+  }
+}
+
+TEST_F(PoolTest, Truncated) {
+  MakePool(path_, 2 * kSize);
+  for (uint64_t size : {2 * kSize - 1, 2 * kSize - 4096, kSize, kTailOffset, sizeof(Superblock)}) {
+    ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(size)), 0);
+    EXPECT_CLEAR(FailToOpen(path_), path_, "is truncated, " + std::to_string(size) + " of ");
+    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "is truncated");
+  }
+  for (off_t size : {sizeof(Superblock) - 1, sizeof(kMagic), size_t{0}}) {
+    ASSERT_EQ(truncate(path_.c_str(), size), 0);
+    FailToOpen(path_);
+  }
+}
+
+TEST_F(PoolTest, ALongerFileIsNoHarm) {
+  MakePool(path_);
+  ASSERT_EQ(truncate(path_.c_str(), 2 * kSize), 0);
+  ScopedPool pool;
+  EXPECT_TRUE(OpenPool(pool, path_));
+}
+
+TEST_F(PoolTest, DamagedState) {
+  MakePool(path_);
+  for (int bit = 0; bit < 64; ++bit) {
+    for (const uint64_t state : {kStateClean, kStateInUse}) {
+      const uint64_t damaged = state ^ uint64_t { 1 } << bit;
+      Patch(kStateOffset, &damaged, sizeof(damaged));
+      EXPECT_CLEAR(FailToOpen(path_), path_, "neither clean nor in use");
+      EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "neither clean nor in use");
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// The tail.
+
+uint64_t Tail(const Pool& pool, int* valid = nullptr) {
+  uint64_t tail = 0;
+  int records = 0;
+  EXPECT_TRUE(ReadTail(pool.view(), &tail, &records));
+  if (valid != nullptr) *valid = records;
+  return tail;
+}
+
+TEST_F(PoolTest, TheTailMovesAndStays) {
+  MakePool(path_);
+  uint64_t expected = 0;
+  for (int round = 0; round < 5; ++round) {
+    ScopedPool pool;
+    ASSERT_TRUE(OpenPool(pool, path_));
+    EXPECT_TRUE(round == 0 || Tail(pool) == expected);
+    expected = Tail(pool);
+    for (int i = 0; i < 3; ++i) {
+      expected += 1 + static_cast<uint64_t>(i * 100);
+      pool.StoreTail(expected);
+      int valid = 0;
+      EXPECT_EQ(Tail(pool, &valid), expected);
+      EXPECT_EQ(valid, 2);
+    }
+    pool.StoreTail(expected);  // the same is allowed
+  }
+}
+
+TEST_F(PoolTest, TheTailNeverGoesBack) {
+  MakePool(path_);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  const uint64_t tail = Tail(pool);
+  EXPECT_EXIT(pool.StoreTail(tail - 1), testing::KilledBySignal(SIGKILL), "invariant broken");
+  EXPECT_EXIT(pool.StoreTail(uint64_t{1} << 63), testing::KilledBySignal(SIGKILL), "invariant");
+}
+
+TEST_F(PoolTest, ADamagedTailRecordCostsOneStep) {
+  MakePool(path_);
+  const uint64_t units = GeometryOf(kSize).log_units;
+  {
+    ScopedPool pool;
+    ASSERT_TRUE(OpenPool(pool, path_));
+    pool.MarkInUse();  // dirty: nothing is changed by opening
+    pool.StoreTail(units + 10);
+    pool.StoreTail(units + 20);
+  }
+  const bool second_is_newest =
+      Get<TailRecord>(kTailOffset + sizeof(TailRecord)).tail == units + 20;
+  const std::string good = ReadFile(path_);
+  for (const bool damage_newest : {true, false}) {
+    const uint64_t record =
+        kTailOffset + (damage_newest == second_is_newest ? sizeof(TailRecord) : 0);
+    for (size_t bit = 0; bit < (offsetof(TailRecord, crc) + 4) * 8; ++bit) {
+      const char flipped = static_cast<char>(good[record + bit / 8] ^ 1 << bit % 8);
+      Patch(record + bit / 8, &flipped, 1);
+      for (const Access access : {Access::kInspect, Access::kExclusive}) {
+        ScopedPool pool;
+        ASSERT_TRUE(OpenPool(pool, path_, access));
+        int valid = 0;
+        EXPECT_EQ(Tail(pool, &valid), units + (damage_newest ? 10 : 20)) << bit;
+        EXPECT_EQ(valid, 1);
+      }
+      Patch(record + bit / 8, &good[record + bit / 8], 1);
+    }
+  }
+  EXPECT_TRUE(ReadFile(path_) == good);
+}
+
+TEST_F(PoolTest, BothTailRecordsDamaged) {
+  MakePool(path_);
+  const uint64_t wrong = 7;
+  Patch(kTailOffset, &wrong, sizeof(wrong));
+  Patch(kTailOffset + sizeof(TailRecord), &wrong, sizeof(wrong));
+  const std::string before = ReadFile(path_);
+  EXPECT_CLEAR(FailToOpen(path_), path_, "both records of the log's tail");
+  EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "both records of the log's tail");
+  EXPECT_TRUE(ReadFile(path_) == before);
+}
+
+TEST_F(PoolTest, ARecordFromAnotherPoolIsNone) {
+  MakePool(path_);
+  const std::string other = folder_ / "other";
+  MakePool(other);
+  const std::string content = ReadFile(other);
+  Patch(kTailOffset, content.data() + kTailOffset, 2 * sizeof(TailRecord));
+  EXPECT_CLEAR(FailToOpen(path_), path_, "both records");
+}
+
+// The damaged record may have been the newer one: positions from the older one on were used, and
+// the entries there must not be met by a later recovery.
+TEST_F(PoolTest, ACleanPoolWithADamagedTailGoesOnBehindAllPositions) {
+  MakePool(path_);
+  const uint64_t units = GeometryOf(kSize).log_units;
+  const uint64_t wrong = 7;
+  Patch(kTailOffset + sizeof(TailRecord), &wrong, sizeof(wrong));
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  EXPECT_EQ(Tail(pool), units);
+  pool.Close();
+  ASSERT_TRUE(OpenPool(pool, path_));
+  int valid = 0;
+  EXPECT_EQ(Tail(pool, &valid), 3 * units);
+  EXPECT_EQ(valid, 2);
+}
+
+// ---------------------------------------------------------------------------------------------
+// State and lock.
+
+TEST_F(PoolTest, StateStays) {
+  MakePool(path_);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_FALSE(pool.dirty());
+  pool.MarkInUse();
+  EXPECT_TRUE(pool.dirty());
+  EXPECT_EQ(pool.view().state()->owner_pid, static_cast<uint32_t>(getpid()));
+  EXPECT_GT(pool.view().state()->owner_since, uint64_t{1600000000} * 1000000000);
+  pool.Close();
+  EXPECT_FALSE(pool.is_open());
+  pool.Close();  // again
+  ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_TRUE(pool.dirty());
+  pool.MarkClean();
+  EXPECT_FALSE(pool.dirty());
+  pool.Close();
+  ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_FALSE(pool.dirty());
+}
+
+TEST_F(PoolTest, OneUserAtATime) {
+  MakePool(path_);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  Problem problem = FailToOpen(path_);
+  EXPECT_EQ(problem.error, EBUSY);
+  EXPECT_CLEAR(problem, path_, "in use by another process");
+  pool.MarkInUse();
+  EXPECT_CLEAR(FailToOpen(path_), path_, "in use by process " + std::to_string(getpid()));
+  EXPECT_EQ(InChild([&] { return FailToOpen(path_).error == EBUSY ? 0 : 1; }), 0);
+  ScopedPool looker;
+  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  EXPECT_TRUE(looker.dirty());
+  pool.MarkClean();
+  EXPECT_FALSE(looker.dirty());
+  pool.Close();
+  EXPECT_TRUE(OpenPool(pool, path_));
+}
+
+TEST_F(PoolTest, ADeadUserLeavesItDirtyAndFree) {
+  MakePool(path_);
+  EXPECT_EQ(InChild([&] {
+              ScopedPool pool;
+              if (!OpenPool(pool, path_)) return 1;
+              pool.MarkInUse();
+              raise(SIGKILL);
+              return 2;
+            }),
+            -SIGKILL);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_TRUE(pool.dirty());
+  // Another one recovers it meanwhile: the dead owner is not named.
+  EXPECT_CLEAR(FailToOpen(path_), path_, "in use by another process");
+}
+
+TEST_F(PoolTest, AFailedOpenLeavesNoLockAndNoDescriptor) {
+  MakePool(path_);
+  const int before = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  for (int i = 0; i < 10; ++i) FailToOpen(path_, Access::kExclusive, false);
+  const int after = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(after, before + 1);
+  EXPECT_EQ(fcntl(64, F_GETFD), -1);
+  close(before);
+  close(after);
+  ScopedPool pool;
+  EXPECT_TRUE(OpenPool(pool, path_));
+}
+
+TEST_F(PoolTest, ItsDescriptorIsOutOfTheWay) {
+  MakePool(path_);
+  const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  close(lowest);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_GE(pool.fd(), 64);
+  EXPECT_EQ(fcntl(pool.fd(), F_GETFD), FD_CLOEXEC);
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(next, lowest);
+  close(next);
+}
+
+TEST(MoveHighTest, StaysWithinTheLimit) {
+  EXPECT_EQ(InChild([] {
+              for (rlim_t limit : {rlim_t{3000}, rlim_t{1024}, rlim_t{100}, rlim_t{30}}) {
+                const rlimit both = {limit, limit};
+                if (setrlimit(RLIMIT_NOFILE, &both) != 0) return kSkip;
+                const int fd = open("/dev/null", O_RDONLY);
+                const int high = sys::MoveHigh(fd);
+                const rlim_t base = std::max<rlim_t>(limit / 4 * 3, 64);
+                if (limit > base && static_cast<rlim_t>(high) < base) return 1;
+                if (limit <= base && high != fd) return 2;
+                if (fcntl(high, F_GETFD) < 0) return 3;
+                if (high != fd && fcntl(fd, F_GETFD) != -1) return 4;
+                close(high);
+              }
+              return 0;
+            }),
+            0);
+}
+
+// ---------------------------------------------------------------------------------------------
+// File records.
+
+FileRecord Identified(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  FileRecord record = {};
+  EXPECT_EQ(Identify(fd, &record), 0);
+  close(fd);
+  return record;
+}
+
+FileRecord Recorded(const std::string& path, uint32_t incarnation) {
+  FileRecord record = Identified(path);
+  record.incarnation = incarnation;
+  record.path_length = static_cast<uint32_t>(path.size());
+  std::memcpy(record.path, path.c_str(), path.size() + 1);
+  record.crc = FileRecordCrc(record);
+  return record;
+}
+
+TEST(FileRecordTest, KnowsAFileAgain) {
+  Folder folder;
+  const std::string path = folder / "file";
+  WriteFile(path, "one");
+  WriteFile(folder / "other", "two");
+  const FileRecord record = Identified(path);
+  struct stat st;
+  ASSERT_EQ(stat(path.c_str(), &st), 0);
+  EXPECT_EQ(record.inode, st.st_ino);
+  EXPECT_EQ(record.device, st.st_dev);
+  EXPECT_EQ(record.mode, st.st_mode);
+  EXPECT_EQ(record.uid, st.st_uid);
+  EXPECT_TRUE(SameFile(record, Identified(path)));
+  EXPECT_FALSE(SameFile(record, Identified(folder / "other")));
+
+  ASSERT_EQ(rename(path.c_str(), (folder / "renamed").c_str()), 0);
+  WriteFile(folder / "renamed", "other content");
+  chmod((folder / "renamed").c_str(), 0640);
+  EXPECT_TRUE(SameFile(record, Identified(folder / "renamed")));
+}
+
+// File systems like to use a freed inode again at once.
+TEST(FileRecordTest, ASuccessorIsAnotherFile) {
+  Folder folder;
+  const std::string path = folder / "file";
+  for (int i = 0; i < 20; ++i) {
+    WriteFile(path, "one");
+    const FileRecord record = Identified(path);
+    if (record.birth_seconds == 0 && record.handle_size == 0) {
+      GTEST_SKIP() << "the file system has neither birth times nor handles";
+    }
+    ASSERT_EQ(unlink(path.c_str()), 0);
+    WriteFile(path, "one");
+    EXPECT_FALSE(SameFile(record, Identified(path)));
+  }
+}
+
+TEST(FileRecordTest, EveryFlippedBitIsFound) {
+  Folder folder;
+  const std::string path = folder / "file";
+  WriteFile(path, "");
+  const FileRecord good = Recorded(path, 3);
+  EXPECT_TRUE(FileRecordValid(good, 3));
+  EXPECT_FALSE(FileRecordValid(good, 2));
+  EXPECT_FALSE(FileRecordValid(good, 4));
+  EXPECT_FALSE(FileRecordValid(good, 0));
+  const size_t covered = offsetof(FileRecord, path) + path.size() + 1;
+  for (size_t bit = 0; bit < covered * 8; ++bit) {
+    FileRecord damaged = good;
+    reinterpret_cast<uint8_t*>(&damaged)[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+    EXPECT_FALSE(FileRecordValid(damaged, 3)) << bit;
+  }
+}
+
+TEST(FileRecordTest, RefusesWhatCannotBe) {
+  Folder folder;
+  const std::string path = folder / "file";
+  WriteFile(path, "");
+  const auto check = [&](auto change) {
+    FileRecord record = Recorded(path, 1);
+    change(record);
+    record.crc = FileRecordCrc(record);
+    return FileRecordValid(record, 1);
+  };
+  EXPECT_TRUE(check([](FileRecord&) {}));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path_length = kMaxPath; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path_length = ~0u; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path_length = 0; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path_length -= 1; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.handle_size = kMaxHandle + 1; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path[0] = 'x'; }));
+}
+
+}  // namespace
+}  // namespace nvcache::pool
