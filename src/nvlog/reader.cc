@@ -128,8 +128,9 @@ Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) const {
     const Verdict found = reader_.Examine(position, &member);
     const bool readable = found == Verdict::kCommitted || found == Verdict::kDamagedPayload;
     if (!readable || !IsMember(member, first, index)) {
-      // Where the member after it begins is not known: the walk goes on right here.
+      // Where the member after it begins is not known, and this may be another group's first.
       damaged(position, Verdict::kDamagedHeader);
+      if (found == Verdict::kDamagedHeader) ++group.units;
       break;
     }
     if (found == Verdict::kDamagedPayload) damaged(position, found);

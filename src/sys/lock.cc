@@ -80,8 +80,7 @@ void RwLock::Lock() {
 // The sleeper announces itself before the kernel compares the word; we change the word before we
 // look for sleepers. Both orders are sequentially consistent, so one of the two sees the other.
 void RwLock::Wake() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_relaxed) != 0) FutexWake(&state_, INT32_MAX);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWake(&state_, INT32_MAX);
 }
 
 void Event::Wait(uint32_t seen, uint64_t timeout_ns) {

@@ -56,7 +56,7 @@ class RwLock {
     if (!TryLockShared()) LockSharedSlow();
   }
   void UnlockShared() {
-    uint32_t before = state_.fetch_sub(1, std::memory_order_release);
+    uint32_t before = state_.fetch_sub(1, std::memory_order_seq_cst);
     if ((before & kReaders) == 1 && (before & kWriterWaits) != 0) Wake();
   }
   bool TryLock() {
@@ -66,7 +66,7 @@ class RwLock {
   }
   void Lock();
   void Unlock() {
-    state_.store(0, std::memory_order_release);
+    state_.store(0, std::memory_order_seq_cst);
     Wake();
   }
   bool IsLockedExclusive() const {

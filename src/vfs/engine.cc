@@ -150,24 +150,24 @@ bool Engine::AttachPool() {
     Refuse(problem.text.c_str());
     return false;
   }
+  pool_.MarkInUse();
   const uint64_t log_pages = pool_.view().log_units() * pool::kUnitSize / pool::kPageSize;
   const uint64_t frame_count = settings.dram / pool::kPageSize;
   const uint64_t pages = frame_count + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
+  *statistics() = {};
   log.Open(&pool_);
   if (pages >= sys::kNone || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
       !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits)) {
+    pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
     Refuse("not enough memory or threads for the cache; the program runs without it");
     return false;
   }
   SetSlot(pool_.fd(), Internal());
-  pool_.MarkInUse();
-  *statistics() = {};
-  pool::Note(statistics()->head, log.head());
   if (pool_.durability() == pmem::Durability::kProcess && !said_) {
     sys::Text<512> text;
     text.Append(pool_.path());
