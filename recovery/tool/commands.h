@@ -34,8 +34,8 @@ uint64_t SizeOf(const std::string& text, const char* what);
 
 // Each adds its subcommand. When the command line names it, *status is its exit status.
 void AddCreate(CLI::App& app, int* status);
-// `behind_dashes`: what the command line has after "--".
-void AddRun(CLI::App& app, const std::vector<std::string>& behind_dashes, int* status);
+// `from_dashes`: the command line from the first "--" on.
+void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* status);
 void AddRecover(CLI::App& app, int* status);
 void AddStatus(CLI::App& app, int* status);
 void AddDump(CLI::App& app, int* status);

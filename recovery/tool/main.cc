@@ -48,7 +48,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
   const bool run = argc > 1 && std::string_view(argv[1]) == "run";
   char** const end = argv + argc;
   char** const dashes = run ? std::find(argv, end, std::string_view("--")) : end;
-  const std::vector<std::string> behind_dashes(dashes == end ? end : dashes + 1, end);
+  const std::vector<std::string> from_dashes(dashes, end);
 
   int status = nvcache::tool::kOk;
   app.set_version_flag("--version", "nvcache " NVCACHE_VERSION);
@@ -56,7 +56,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(kFooter);
   nvcache::tool::AddCreate(app, &status);
-  nvcache::tool::AddRun(app, behind_dashes, &status);
+  nvcache::tool::AddRun(app, from_dashes, &status);
   nvcache::tool::AddRecover(app, &status);
   nvcache::tool::AddStatus(app, &status);
   nvcache::tool::AddDump(app, &status);

@@ -134,14 +134,15 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& program) 
 // The program and its arguments: what stands behind "--", or what begins with the first word that
 // is no option.
 std::vector<std::string> Program(const CLI::App& command,
-                                 const std::vector<std::string>& behind_dashes) {
+                                 const std::vector<std::string>& from_dashes) {
   std::vector<std::string> program = command.remaining();
   if (!program.empty() && program[0][0] == '-') {
     throw Failure{kRunFailed, fmt::format("{}: there is no such option; see 'nvcache run --help'",
                                           Printable(program[0]))};
   }
-  if (!program.empty() && !behind_dashes.empty()) program.emplace_back("--");
-  program.insert(program.end(), behind_dashes.begin(), behind_dashes.end());
+  // A "--" behind the program's name is one of its arguments.
+  const bool ours = program.empty() && !from_dashes.empty();
+  program.insert(program.end(), from_dashes.begin() + (ours ? 1 : 0), from_dashes.end());
   if (program.empty()) {
     throw Failure{kRunFailed, "no program is named; put it behind --, as in 'nvcache run -- ls'"};
   }
@@ -182,7 +183,7 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
 
 }  // namespace
 
-void AddRun(CLI::App& app, const std::vector<std::string>& behind_dashes, int* status) {
+void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* status) {
   auto arguments = std::make_shared<RunArguments>();
   CLI::App* command = app.add_subcommand(
       "run",
@@ -197,7 +198,7 @@ void AddRun(CLI::App& app, const std::vector<std::string>& behind_dashes, int* s
       "Examples:\n"
       "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"
       "  nvcache run --pool /dev/shm/pool --emulate --include '/srv/*' -- sqlite3 /srv/my.db\n");
-  command->callback([=] { *status = Run(*arguments, Program(*command, behind_dashes)); });
+  command->callback([=] { *status = Run(*arguments, Program(*command, from_dashes)); });
 }
 
 }  // namespace nvcache::tool

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Pools that cannot be used: one line that says why, and nothing is overwritten."""
+
+import fcntl
+import os
+import resource
+import shutil
+import subprocess
+import unittest
+
+import image
+import support
+
+USERS = {
+    "status": ["status"],
+    "dump": ["dump"],
+    "recover": ["recover"],
+    "run": ["run", "--emulate", "--pool"],
+}
+
+
+class BadPoolTest(support.ToolTest):
+    def use(self, user, pool=None):
+        """Hands the pool to a command; its result and the status it must fail with."""
+        program = ["--", "touch", self.files / "started"] if user == "run" else []
+        result = self.nvcache(*USERS[user], pool or self.pool, *program)
+        return result, 125 if user == "run" else 1
+
+    def assert_bad(self, *words, pool=None, users=tuple(USERS)):
+        """Every command refuses the pool with these words and leaves it as it is."""
+        pool = pool or self.pool
+        is_file = pool.is_file()
+        before = support.checksum(pool) if is_file else None
+        for user in users:
+            with self.subTest(user=user, words=words):
+                result, status = self.use(user, pool)
+                self.assert_refused(result, status, pool, *words)
+                self.assertFalse((self.files / "started").exists(), "the program was started")
+                if is_file:
+                    self.assertEqual(support.checksum(pool), before, "the pool was changed")
+
+    def test_missing(self):
+        self.assert_bad("does not exist", users=("status", "dump", "recover"))
+        self.assertEqual(list(self.pools.iterdir()), [])
+
+    def test_missing_folder(self):
+        pool = self.pools / "nowhere" / "pool"
+        self.assert_bad("does not exist", pool=pool)
+        result = self.nvcache("create", pool, "--size", "1M", "--emulate")
+        self.assert_refused(result, 1, pool, "folder does not exist")
+
+    def test_too_small(self):
+        for size in (0, 1, 4096, 8192):
+            self.pool.write_bytes(b"x" * size)
+            self.assert_bad(f"has {size} bytes, too few for a pool")
+
+    def test_not_a_pool(self):
+        self.pool.write_bytes(os.urandom(2 * support.MIB))
+        self.assert_bad("is not a pool")
+
+    def test_directory(self):
+        self.pool.mkdir()
+        self.assert_bad("is a directory")
+
+    def test_fifo(self):
+        os.mkfifo(self.pool)
+        self.assert_bad("is neither a file nor a devdax device")
+
+    def test_path_through_file(self):
+        (self.pools / "file").write_bytes(b"x")
+        self.assert_bad("through a file", pool=self.pools / "file" / "pool")
+
+    def test_truncated(self):
+        self.create("2M")
+        for size in (2 * support.MIB - 1, support.MIB, 12288, 88):
+            os.truncate(self.pool, size)
+            self.assert_bad(f"is truncated, {size} of {2 * support.MIB} bytes")
+
+    def test_damaged_superblock(self):
+        """A flipped bit in any field, whatever it is, is found."""
+        self.create()
+        expected = {"magic": "is not a pool", "version": "has format version"}
+        for name, offset, size in image.SUPERBLOCK_FIELDS:
+            for byte in (0, size - 1):
+                with self.subTest(field=name, byte=byte), image.Image(self.pool) as pool:
+                    pool.flip(offset + byte, bit=3)
+                    self.assert_bad(expected.get(name, "damaged superblock"), users=("recover",))
+                    pool.flip(offset + byte, bit=3)
+        self.assert_ok(self.nvcache("status", self.pool))
+
+    def test_damaged_superblock_everywhere(self):
+        self.create()
+        with image.Image(self.pool) as pool:
+            pool.flip(70)
+        self.assert_bad("damaged superblock")
+
+    def test_other_version(self):
+        self.create()
+        with image.Image(self.pool) as pool:
+            pool.set_field("version", 2)
+        self.assert_bad("has format version 2", "for version 1")
+
+    def test_other_geometry(self):
+        """Whole superblocks of pools that were laid out in another way."""
+        self.create("2M")
+        original = self.pool.read_bytes()
+        with image.Image(self.pool) as pool:
+            changes = {
+                "pool_size": pool.pool_size + 4096,
+                "log_offset": pool.log_offset + 64,
+                "log_units": pool.log_units - 1,
+                "file_slots": 32,
+                "salt": pool.salt & (2**63 - 1),
+            }
+        for name, value in changes.items():
+            with self.subTest(field=name):
+                self.pool.write_bytes(original)
+                with image.Image(self.pool) as pool:
+                    pool.set_field(name, value)
+                self.assert_bad("geometry", users=("recover", "status"))
+
+    def test_other_units(self):
+        self.create()
+        original = self.pool.read_bytes()
+        for name, value in {"page_size": 8192, "unit_size": 128}.items():
+            self.pool.write_bytes(original)
+            with image.Image(self.pool) as pool:
+                pool.set_field(name, value)
+            self.assert_bad(value, "not 4096 and 64")
+
+    def test_damaged_state(self):
+        self.create()
+        with image.Image(self.pool) as pool:
+            pool.flip(image.STATE_OFFSET, bit=5)
+        self.assert_bad("neither clean nor in use")
+
+    def test_damaged_tails(self):
+        self.create()
+        with image.Image(self.pool) as pool:
+            pool.flip(image.TAIL_OFFSET)
+            self.assert_ok(self.nvcache("status", self.pool))  # one is enough
+            pool.flip(image.TAIL_OFFSET + 64)
+        self.assert_bad("both records of the log's tail")
+
+    def test_in_use(self):
+        self.create()
+        with image.Image(self.pool) as pool, open(self.pool, "r+b") as user:
+            pool.set_dirty(os.getpid())
+            fcntl.flock(user, fcntl.LOCK_EX)
+            self.assert_bad(f"is in use by process {os.getpid()}", users=("recover", "run"))
+            result = self.nvcache("status", self.pool)
+            self.assert_ok(result)
+            self.assertRegex(result.stdout, rf"(?m)^state +in use by process {os.getpid()} ")
+            self.assert_ok(self.nvcache("dump", self.pool))
+
+    def test_read_only(self):
+        """A file system that may only be read; permission bits do not bind root."""
+        self.create()
+        for user in ("recover", "run"):
+            command = [str(support.COMMAND), *USERS[user], str(self.pool)]
+            command += ["--", "true"] if user == "run" else []
+            result = self.in_read_only_folder(command)
+            self.assert_refused(result, 125 if user == "run" else 1, self.pool, "read-only")
+        result = self.in_read_only_folder([str(support.COMMAND), "status", str(self.pool)])
+        self.assert_ok(result)
+        new = self.pools / "new"
+        result = self.in_read_only_folder(
+            [str(support.COMMAND), "create", str(new), "--size", "1M", "--emulate"]
+        )
+        self.assert_refused(result, 1, new, "read-only")
+
+    def in_read_only_folder(self, command):
+        script = (
+            'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 99; exec "$@"'
+        )
+        result = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script, str(self.pools), *command],
+            env=support.clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode == 99 or result.stderr.startswith("unshare:"):
+            self.skipTest("a read-only mount needs root: " + result.stderr.strip())
+        return result
+
+    @unittest.skipIf(os.geteuid() == 0, "permission bits do not bind root")
+    def test_no_permission(self):
+        self.create()
+        self.pool.chmod(0o400)
+        self.assert_bad("permission denied", users=("recover", "run"))
+
+    def test_not_persistent(self):
+        """Without --emulate ordinary memory is refused, new or not."""
+        result = self.nvcache("create", self.pool, "--size", "1M")
+        self.assert_refused(result, 1, self.pool, "is not persistent memory", "--emulate")
+        self.assertFalse(self.pool.exists())
+        result = self.nvcache("run", "--pool", self.pool, "--size", "1M", "--", "true")
+        self.assert_refused(result, 125, self.pool, "is not persistent memory", "--emulate")
+        self.assertFalse(self.pool.exists())
+        self.create()
+        before = support.checksum(self.pool)
+        result = self.nvcache("run", "--pool", self.pool, "--", "true")
+        self.assert_refused(result, 125, self.pool, "is not persistent memory", "--emulate")
+        self.assertEqual(support.checksum(self.pool), before)
+
+    def test_existing_file_is_kept(self):
+        self.pool.write_bytes(b"precious")
+        result = self.nvcache("create", self.pool, "--size", "1M", "--emulate")
+        self.assert_refused(result, 1, self.pool, "exists already")
+        self.assertEqual(self.pool.read_bytes(), b"precious")
+
+    def test_existing_pool_is_kept(self):
+        self.create()
+        before = support.checksum(self.pool)
+        result = self.nvcache("create", self.pool, "--size", "2M", "--emulate")
+        self.assert_refused(result, 1, self.pool, "exists already")
+        self.assertEqual(support.checksum(self.pool), before)
+
+    def test_no_space(self):
+        """More than the whole file system has, so that nothing is taken from it meanwhile."""
+        if self.pools.parent != support.pathlib.Path("/dev/shm"):
+            self.skipTest("no /dev/shm")
+        total = shutil.disk_usage(self.pools).total
+        size = str(total + support.MIB)
+        result = self.nvcache("create", self.pool, "--size", size, "--emulate")
+        self.assert_refused(result, 1, self.pool, "no room for", "smaller size")
+        self.assertFalse(self.pool.exists())
+        result = self.nvcache(
+            "run", "--pool", self.pool, "--size", size, "--emulate", "--", "true"
+        )
+        self.assert_refused(result, 125, self.pool, "no room for")
+        self.assertFalse(self.pool.exists())
+
+    def test_file_size_limit(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (support.MIB, support.MIB))
+
+        result = self.nvcache(
+            "create", self.pool, "--size", "2M", "--emulate", preexec_fn=limit
+        )
+        self.assert_refused(result, 1, self.pool, "are not allowed", "ulimit -f")
+        self.assertFalse(self.pool.exists())
+
+    def test_strange_name(self):
+        """A name with a line feed or an escape sequence does not reach the terminal as such."""
+        pool = self.pools / "a\nb\x1b[31m"
+        result = self.nvcache("status", pool)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"\Anvcache: [ -~]+\n\Z")
+        self.assertIn(r"a\x0ab\x1b[31m", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Settings and command lines that cannot be understood: one line, and no pool is made."""
+
+import unittest
+
+import support
+
+
+class BadSettingTest(support.ToolTest):
+    def assert_run_refused(self, *words, options=(), env=None):
+        result = self.nvcache(
+            "run", "--pool", self.pool, "--emulate", *options, "--", "true", env=env
+        )
+        self.assert_refused(result, 125, *words)
+        self.assertEqual(list(self.pools.iterdir()), [])
+
+    def test_unknown_setting(self):
+        self.assert_run_refused("NVCACHE_BOGUS", "no setting", env={"NVCACHE_BOGUS": "1"})
+
+    def test_unreadable_size(self):
+        for size in ("x", "12q", "1.2.3", "-1", "1 G", "1e9", "99999999999999999999", "0x10", "k"):
+            with self.subTest(size=size):
+                result = self.nvcache("create", self.pool, "--emulate", f"--size={size}")
+                self.assert_refused(result, 2, "--size", size)
+                self.assert_run_refused("NVCACHE_SIZE", size, options=[f"--size={size}"])
+                self.assert_run_refused("NVCACHE_DRAM", size, options=[f"--dram={size}"])
+                self.assert_run_refused("NVCACHE_DRAM", size, env={"NVCACHE_DRAM": size})
+
+    def test_size_out_of_range(self):
+        for size in ("0", "4k", "1023k", "65T", "8000P"):
+            with self.subTest(size=size):
+                result = self.nvcache("create", self.pool, "--emulate", "--size", size)
+                self.assert_refused(result, 1, self.pool, "from 1M to 64T")
+                self.assert_run_refused("from 1M to 64T", options=["--size", size])
+        self.assert_run_refused("from 64k to 4T", options=["--dram", "63k"])
+        self.assert_run_refused("from 64k to 4T", options=["--dram", "5T"])
+
+    def test_impossible_glob(self):
+        for glob in ("[", "[abc", "a[!", "b\\", "/good/*:[bad"):
+            with self.subTest(glob=glob):
+                self.assert_run_refused("NVCACHE_INCLUDE", glob, options=["--include", glob])
+                self.assert_run_refused("NVCACHE_EXCLUDE", glob, options=["--exclude", glob])
+                self.assert_run_refused("NVCACHE_INCLUDE", env={"NVCACHE_INCLUDE": glob})
+
+    def test_one_of_several_globs(self):
+        options = ["--include", "*.db", "--include", "[z"]
+        self.assert_run_refused("NVCACHE_INCLUDE", "[z", options=options)
+
+    def test_flags_and_numbers(self):
+        self.assert_run_refused("NVCACHE_REQUIRED", "maybe", env={"NVCACHE_REQUIRED": "maybe"})
+        self.assert_run_refused("NVCACHE_BATCH_MIN", "ten", options=["--batch-min", "ten"])
+        self.assert_run_refused("NVCACHE_BATCH_MAX", "0", options=["--batch-max", "0"])
+        self.assert_run_refused("NVCACHE_BATCH_DELAY", "1s", options=["--batch-delay", "1s"])
+        self.assert_run_refused(
+            "NVCACHE_BATCH_MIN=20",
+            "NVCACHE_BATCH_MAX=10",
+            options=["--batch-min", "20", "--batch-max", "10"],
+        )
+
+    def test_no_pool(self):
+        self.assert_refused(self.nvcache("run", "--", "true"), 125, "--pool", "NVCACHE_POOL")
+        empty = self.nvcache("run", "--", "true", env={"NVCACHE_POOL": ""})
+        self.assert_refused(empty, 125, "--pool", "NVCACHE_POOL")
+
+    def test_no_program(self):
+        self.assert_refused(self.nvcache("run", "--pool", self.pool), 125, "no program")
+        self.assert_refused(self.nvcache("run", "--pool", self.pool, "--"), 125, "no program")
+
+    def test_no_library(self):
+        missing = self.files / "libnvcache.so"
+        self.assert_run_refused("--library", missing, options=["--library", missing])
+        spaced = self.files / "a b" / "libnvcache.so"
+        spaced.parent.mkdir()
+        spaced.write_bytes(b"")
+        self.assert_run_refused(spaced, "space or colon", options=["--library", spaced])
+
+    def test_usage(self):
+        for arguments in (
+            [],
+            ["bogus"],
+            ["--bogus"],
+            ["create"],
+            ["create", "pool"],
+            ["create", "--size", "1M"],
+            ["create", "pool", "more", "--size", "1M"],
+            ["status"],
+            ["dump", "--bogus", "pool"],
+            ["recover"],
+            ["recover", "pool", "--export"],
+        ):
+            with self.subTest(arguments=arguments):
+                self.assert_refused(self.nvcache(*arguments, cwd=self.files), 2, "--help")
+        self.assert_refused(self.nvcache("run", "--bogus", "--", "true"), 125, "--bogus", "--help")
+        self.assert_refused(self.nvcache("run", "--pool"), 125, "--pool", "--help")
+        self.assertEqual(list(self.files.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

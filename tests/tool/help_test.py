@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the command says about itself."""
+
+import re
+import subprocess
+import unittest
+
+import support
+
+OPTIONS = {
+    "create": ["POOL", "--size", "--emulate"],
+    "run": [
+        "--pool",
+        "--size",
+        "--emulate",
+        "--dram",
+        "--include",
+        "--exclude",
+        "--required",
+        "--no-drain",
+        "--batch-min",
+        "--batch-max",
+        "--batch-delay",
+        "--library",
+        "-- PROGRAM",
+    ],
+    "recover": ["POOL", "--dry-run", "--json", "--export", "--discard"],
+    "status": ["POOL", "--json"],
+    "dump": ["POOL", "--json"],
+}
+
+
+class HelpTest(support.ToolTest):
+    def test_overview(self):
+        result = self.nvcache("--help")
+        self.assert_ok(result)
+        for command in OPTIONS:
+            self.assertRegex(result.stdout, rf"(?m)^  {command} ")
+        self.assertIn("Example", result.stdout)
+
+    def test_each_command(self):
+        for command, options in OPTIONS.items():
+            with self.subTest(command=command):
+                result = self.nvcache(command, "--help")
+                self.assert_ok(result)
+                self.assertIn(f"Usage: nvcache {command} ", result.stdout)
+                self.assertRegex(result.stdout, rf"Examples?:\n  nvcache {command} ")
+                for option in options:
+                    self.assertIn(option, result.stdout)
+
+    def test_version(self):
+        result = self.nvcache("--version")
+        self.assert_ok(result)
+        self.assertTrue(re.fullmatch(r"nvcache \d+\.\d+\.\d+\n", result.stdout), result.stdout)
+
+    def test_output_that_cannot_be_written(self):
+        self.create()
+        with open("/dev/full", "w", encoding="ascii") as full:
+            result = subprocess.run(
+                [support.COMMAND, "status", self.pool],
+                env=support.clean_environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, r"\Anvcache: the output cannot be written[^\n]+\n\Z")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""run: the program's own exit status, signals, arguments and environment; creation, recovery."""
+
+import json
+import os
+import signal
+import subprocess
+import unittest
+
+import image
+import support
+
+
+class RunTest(support.ToolTest):
+    def run_on_pool(self, *program, options=(), **more):
+        return self.nvcache(
+            "run", "--pool", self.pool, "--size", "1M", "--emulate", *options, "--", *program, **more
+        )
+
+    def test_exit_status(self):
+        for status in (0, 1, 2, 3, 77, 255):
+            result = self.run_on_pool("sh", "-c", f"exit {status}")
+            self.assertEqual(result.returncode, status, result.stderr)
+
+    def test_signals(self):
+        for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+            result = self.run_on_pool("sh", "-c", f"kill -{int(number)} $$")
+            self.assertEqual(result.returncode, -number, result.stderr)
+
+    def test_killed_from_outside(self):
+        """The program has the very process that was started; the shell sees its signal."""
+        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
+        with subprocess.Popen(
+            [*command, "--", "sh", "-c", "echo $$; exec sleep 60"],
+            env=support.clean_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as program:
+            self.assertEqual(int(program.stdout.readline()), program.pid)
+            program.terminate()
+            self.assertEqual(program.wait(30), -signal.SIGTERM)
+
+    def test_not_found(self):
+        self.assert_refused(self.run_on_pool("no-such-program"), 127, "no-such-program")
+        self.assert_refused(self.run_on_pool("/no/such/program"), 127, "/no/such/program")
+        self.assert_refused(self.run_on_pool(""), 127, "cannot be started")
+
+    def test_not_executable(self):
+        script = self.files / "script"
+        script.write_text("#!/bin/sh\n")
+        self.assert_refused(self.run_on_pool(script), 126, script)
+        self.assert_refused(self.run_on_pool(self.files), 126, self.files)
+
+    def test_arguments(self):
+        arguments = ["a b", "", "--", "--pool", "-x", "$HOME", "*"]
+        result = self.run_on_pool("printf", "%s\\n", *arguments)
+        self.assertEqual(result.stdout.splitlines(), arguments)
+
+    def test_without_dashes(self):
+        result = self.nvcache(
+            "run", "--pool", self.pool, "--emulate", "--size", "1M", "printf", "%s-", "--size", "--"
+        )
+        self.assertEqual((result.returncode, result.stdout), (0, "--size---"))
+
+    def test_stdin_and_stdout(self):
+        result = self.run_on_pool("cat", stdin=None, input="through\n")
+        self.assertEqual(result.stdout, "through\n")
+
+    def test_environment(self):
+        """What the library will read, and nothing of the environment lost."""
+        options = ["--dram", "1M", "--include", "/a*", "--include", "[b-c]", "--exclude", "*.tmp"]
+        options += ["--required", "--no-drain", "--batch-min", "5", "--batch-max", "50"]
+        options += ["--batch-delay", "20"]
+        result = self.nvcache(
+            "run", "--pool", "pool", "--size", "1M", "--emulate", *options, "--", "env",
+            cwd=self.pools,
+            env={"OTHER": "kept", "NVCACHE_DRAM": "2M"},
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        seen = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+        expected = {
+            "NVCACHE_POOL": str(self.pool),
+            "NVCACHE_SIZE": "1M",
+            "NVCACHE_EMULATE": "1",
+            "NVCACHE_DRAM": "1M",
+            "NVCACHE_INCLUDE": "/a*:[b-c]",
+            "NVCACHE_EXCLUDE": "*.tmp",
+            "NVCACHE_REQUIRED": "1",
+            "NVCACHE_DRAIN_AT_EXIT": "0",
+            "NVCACHE_BATCH_MIN": "5",
+            "NVCACHE_BATCH_MAX": "50",
+            "NVCACHE_BATCH_DELAY": "20",
+            "LD_PRELOAD": str(support.BUILD / "libnvcache.so"),
+            "OTHER": "kept",
+        }
+        self.assertEqual({name: seen.get(name) for name in expected}, expected)
+
+    def test_other_preloaded_libraries(self):
+        other = self.files / "other.so"
+        subprocess.run(["cc", "-shared", "-xc", "/dev/null", "-o", other], check=True)
+        library = support.BUILD / "libnvcache.so"
+        for before, after in (
+            (f"{other}", f"{library}:{other}"),
+            (f"{other} {library}", f"{library}:{other}"),
+            (f"{library}", f"{library}"),
+        ):
+            result = self.run_on_pool("printenv", "LD_PRELOAD", env={"LD_PRELOAD": before})
+            self.assertEqual(result.stdout.strip(), after, result.stderr)
+
+    def test_command_under_the_library(self):
+        """The command does not run on the cache itself, even when the environment says so."""
+        self.dirty_pool()
+        env = {
+            "LD_PRELOAD": str(support.BUILD / "libnvcache.so"),
+            "NVCACHE_POOL": str(self.pool),
+            "NVCACHE_EMULATE": "1",
+            "NVCACHE_SIZE": "1M",
+        }
+        for command in (["status"], ["dump"], ["recover"]):
+            result = self.nvcache(*command, self.pool, env=env)
+            self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_pool_from_environment(self):
+        env = {"NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": "2M", "NVCACHE_EMULATE": "1"}
+        result = self.nvcache("run", "--", "true", env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.pool.stat().st_size, 2 * support.MIB)
+
+    def test_default_size(self):
+        result = self.nvcache("run", "--pool", self.pool, "--emulate", "--", "true")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.pool.stat().st_size, 1024 * support.MIB)
+
+    def dirty_pool(self, lose=False):
+        self.create()
+        data = self.files / "data"
+        data.write_bytes(b"old")
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, data)
+            pool.add_write(0, 0, b"newer")
+            pool.set_dirty()
+        if lose:
+            data.unlink()
+        return data
+
+    def test_recovers_first(self):
+        data = self.dirty_pool()
+        result = self.run_on_pool("cat", data)
+        self.assertEqual((result.returncode, result.stdout), (0, "newer"))
+        lines = result.stderr.splitlines()
+        self.assertRegex(lines[0], r"^nvcache: recovered 1 entry \(5 B\) of 1 file from pool ")
+        result = self.run_on_pool("cat", data)
+        self.assertNotIn("recovered", result.stderr)
+
+    def test_recovers_without_damaged(self):
+        data = self.dirty_pool()
+        with image.Image(self.pool) as pool:
+            pool.head += 2
+            (bad,) = pool.add_write(0, 0, b"wrong")
+            pool.flip(pool.unit_offset(bad + 1))
+        result = self.run_on_pool("cat", data)
+        self.assertEqual((result.returncode, result.stdout), (0, "newer"))
+        self.assertIn("1 write call is damaged and left out", result.stderr.splitlines()[0])
+
+    def test_unresolved(self):
+        self.dirty_pool(lose=True)
+        result = self.run_on_pool("touch", self.files / "started")
+        self.assert_refused(result, 125, self.pool, "1 entry of 1 file", "nvcache recover")
+        self.assertFalse((self.files / "started").exists())
+
+    def test_program_writes_through_the_pool(self):
+        content = os.urandom(300 * 1024)
+        (self.files / "in").write_bytes(content)
+        result = self.run_on_pool(
+            "dd", f"if={self.files / 'in'}", f"of={self.files / 'out'}", "bs=5000"
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual((self.files / "out").read_bytes(), content)
+        status = self.nvcache("status", self.pool, "--json")
+        self.assertGreater(json.loads(status.stdout)["statistics"]["entries_cleaned"], 0)
+
+    def test_no_drain(self):
+        """What the program left is in the pool, and the next start brings it to the file."""
+        out = self.files / "out"
+        options = ["--no-drain", "--batch-min", "1000", "--batch-delay", "60000"]
+        result = self.run_on_pool(
+            "dd", "if=/dev/zero", f"of={out}", "bs=1000", "count=10", options=options
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        status = json.loads(self.nvcache("status", self.pool, "--json").stdout)
+        self.assertEqual(status["state"], "dirty")
+        self.assertEqual(status["pending_bytes"], 10000)
+        self.assertEqual(status["files"][0]["path"], str(out))
+        result = self.run_on_pool("cat", out)
+        self.assertIn("recovered", result.stderr)
+        self.assertEqual(result.stdout, "\0" * 10000)
+
+    def test_pool_in_use(self):
+        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
+        script = 'exec 3>"$0"; echo x >&3; echo ready; read line'
+        with subprocess.Popen(
+            [*command, "--", "sh", "-c", script, self.files / "data"],
+            env=support.clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as program:
+            program.stdout.readline()
+            result = self.run_on_pool("touch", self.files / "started")
+            recovery = self.nvcache("recover", self.pool)
+            program.communicate(b"\n")
+        self.assert_refused(result, 125, self.pool, f"in use by process {program.pid}")
+        self.assert_refused(recovery, 1, self.pool, f"in use by process {program.pid}")
+        self.assertFalse((self.files / "started").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
