@@ -13,7 +13,8 @@ namespace nvcache::recovery {
 
 namespace {
 
-constexpr uint32_t kMaxOpen = 256;
+// Or as many as the limit of descriptors allows. Each that has to go costs an fsync.
+constexpr uint32_t kMaxOpen = 1024;
 
 }  // namespace
 

@@ -23,7 +23,7 @@ struct Summary {
   uint64_t unresolved_bytes = 0;
   uint64_t damaged_groups = 0;  // write calls of which an entry's checksum is wrong; not applied
   uint64_t failed_files = 0;    // the file system refused; their entries are kept
-  int error = 0;                // errno of the first refusal, or 0
+  int error = 0;                // errno of one of these, or 0
 };
 
 // Told about what happens; any of them may be null.

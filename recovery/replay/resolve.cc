@@ -84,7 +84,9 @@ long OpenByHandleAt(int mount, const Handle& handle, int flags) {
 
 bool IsRecorded(int fd, const pool::FileRecord& record) {
   pool::FileRecord found;  // without its path, which may be another now
-  return pool::Identify(fd, &found) == 0 && S_ISREG(found.mode) && pool::SameFile(found, record);
+  struct stat st = {};
+  return pool::Identify(fd, &found) == 0 && S_ISREG(found.mode) && pool::SameFile(found, record) &&
+         sys::Fstat(fd, &st) == 0 && st.st_nlink > 0;  // deleted is gone, even if still open
 }
 
 // `fd` if it is the file, else an error; `opened` may be one already.
