@@ -50,13 +50,14 @@ constexpr int kRoundsPerEpoch = 10;  // then new files and a new pool of another
 // A child process; killed and collected when it goes out of scope.
 class Child {
  public:
-  // `inherit`: a descriptor that the child keeps. `output`: where its stdout goes.
+  // `inherit`: a descriptor that the child keeps. Stdout and stderr are appended to `output`.
   Child(const std::vector<std::string>& command, const std::vector<std::string>& environment,
-        int inherit = -1, const std::string& output = "/dev/null") {
+        int inherit, const std::string& output) {
     pid_ = ::fork();
     if (pid_ == 0) {
-      const int fd = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+      const int fd = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
       ::dup2(fd, STDOUT_FILENO);
+      ::dup2(fd, STDERR_FILENO);
       if (inherit >= 0) ::fcntl(inherit, F_SETFD, 0);
       for (const std::string& variable : environment) ::putenv(const_cast<char*>(variable.c_str()));
       std::vector<char*> argv;
@@ -90,6 +91,15 @@ class Child {
   pid_t pid_ = -1;
 };
 
+std::string Slurp(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+void Spit(const fs::path& path, const std::string& bytes) {
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream << bytes;
+}
+
 constexpr int kKilled = 128 + SIGKILL;
 
 class Driver {
@@ -121,7 +131,8 @@ class Driver {
       if (round % kRoundsPerEpoch == 0) NewEpoch();
       std::string why;
       if (!Round(round, &why)) {
-        std::printf("round %d: %s\n", round, why.c_str());
+        std::printf("round %d: %s\n--- what its programs said\n%s---\n", round, why.c_str(),
+                    Slurp(pools_ / "output").c_str());
         failed_ = true;
         return false;
       }
@@ -178,7 +189,7 @@ class Driver {
                                         std::to_string(ends[1]), std::to_string(options_.seed),
                                         std::to_string(round),   std::to_string(options_.threads)};
     if (!life) command.push_back(std::to_string(writes));
-    Child writer(cached ? Cached(command) : command, {}, ends[1]);
+    Child writer(cached ? Cached(command) : command, {}, ends[1], pools_ / "output");
     ::close(ends[1]);
 
     std::optional<Clock::time_point> deadline;
@@ -208,6 +219,7 @@ class Driver {
   }
 
   bool Round(int round, std::string* why) {
+    fs::remove(pools_ / "output");
     // Mostly while it writes, sometimes while it starts.
     const bool after_first = random_.Below(10) != 0;
     const microseconds life(after_first ? random_.Below(400000) : random_.Below(20000));
@@ -246,7 +258,7 @@ class Driver {
       for (int attempt = 0; attempt < 4; ++attempt) {
         const microseconds life(
             random_.Below(static_cast<uint64_t>(std::max<int64_t>(recovery_time_.count(), 2000))));
-        Child child(recover, {});
+        Child child(recover, {}, -1, pools_ / "output");
         std::this_thread::sleep_for(life);  // the moment of the kill is what is tested
         child.Kill();
         const int status = child.Wait();
@@ -267,7 +279,7 @@ class Driver {
                      "NVCACHE_EMULATE=1", "NVCACHE_REQUIRED=1"};
     }
     const auto start = Clock::now();
-    Child child(command, environment);
+    Child child(command, environment, -1, pools_ / "output");
     const int status = child.Wait();
     if (way == Recovery::kCommand) {
       recovery_time_ = std::chrono::duration_cast<microseconds>(Clock::now() - start);
@@ -278,7 +290,7 @@ class Driver {
     }
     // Once more: a clean pool is left alone.
     if (random_.Below(4) == 0) {
-      Child again(recover, {});
+      Child again(recover, {}, -1, pools_ / "output");
       if (const int code = again.Wait(); code != 0) {
         *why = "recovery of a clean pool: exit code " + std::to_string(code);
         return false;
@@ -301,15 +313,6 @@ class Driver {
   int recoveries_killed_ = 0;
   bool failed_ = false;
 };
-
-std::string Slurp(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-void Spit(const fs::path& path, const std::string& bytes) {
-  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
-  stream << bytes;
-}
 
 bool Driver::SelfCheck() {
   std::printf("seed %llu\n", static_cast<unsigned long long>(options_.seed));

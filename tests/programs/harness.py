@@ -31,7 +31,7 @@ class Bench:
     """One test's surroundings. `with Bench(arguments) as bench:` cleans up whatever happens."""
 
     def __init__(self, nvcache, scratch, size="128M", dram="32M", timeout=1500):
-        self.nvcache = str(nvcache)
+        self.nvcache = str(pathlib.Path(nvcache).resolve())
         self.size = size
         self.dram = dram
         self.timeout = timeout

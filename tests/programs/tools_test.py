@@ -117,7 +117,7 @@ ENVIRONMENT = {
 def main():
     options = harness.arguments(__doc__).parse_args()
 
-    def one(lines):
+    def one(name_of_case, lines):
         with harness.Bench(options.nvcache, options.scratch, size="64M", dram="8M") as bench:
             results = []
             for name, cache in (("plain", False), ("cached", True)):
@@ -129,6 +129,9 @@ def main():
                                  env=ENVIRONMENT)
                 results.append((done.stdout, done.stderr, digest(folder)))
             bench.check_drained()
+            # The counters are those of the last program that wrote.
+            if name_of_case == "python":
+                check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
             (plain_out, plain_err, plain), (out, err, cached) = results
             check(out == plain_out, f"stdout differs:\n{plain_out!r}\n{out!r}")
             for name in sorted(plain.keys() | cached.keys()):
@@ -138,7 +141,7 @@ def main():
             extra = [line for line in err.splitlines() if line not in plain_err.splitlines()]
             check(all(line.startswith("nvcache:") for line in extra), f"stderr has more: {extra}")
 
-    harness.main(options, {name: lambda lines=lines: one(lines) for name, lines in CASES.items()})
+    harness.main(options, {name: lambda name=name, lines=lines: one(name, lines) for name, lines in CASES.items()})
 
 
 if __name__ == "__main__":
