@@ -60,7 +60,7 @@ class RunTest(support.ToolTest):
         result = self.nvcache(
             "run", "--pool", self.pool, "--emulate", "--size", "1M", "printf", "%s-", "--size", "--"
         )
-        self.assertEqual((result.returncode, result.stdout), (0, "--size---"))
+        self.assertEqual((result.returncode, result.stdout), (0, "--size----"))
 
     def test_stdin_and_stdout(self):
         result = self.run_on_pool("cat", stdin=None, input="through\n")
