@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C API's functions with the cache, without it, and under the preload library."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(os.environ["NVCACHE_BUILD_DIR"]).resolve()
+PROGRAM = os.environ["NVCACHE_API_TEST"]
+PRELOAD = str(BUILD / "libnvcache.so")
+
+
+class FunctionsTest(unittest.TestCase):
+    def setUp(self):
+        shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        scratch = BUILD / "test-data"
+        scratch.mkdir(exist_ok=True)
+        pools = pathlib.Path(tempfile.mkdtemp(prefix="nvcache-api-", dir=shared))
+        self.addCleanup(shutil.rmtree, pools, ignore_errors=True)
+        files = pathlib.Path(tempfile.mkdtemp(prefix="api-", dir=scratch))
+        self.addCleanup(shutil.rmtree, files, ignore_errors=True)
+        self.pool = pools / "pool"
+        self.file = files / "data"
+        self.cached = {
+            "NVCACHE_POOL": str(self.pool),
+            "NVCACHE_SIZE": "4M",
+            "NVCACHE_EMULATE": "1",
+            "NVCACHE_REQUIRED": "1",
+        }
+
+    def program(self, case, **env):
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("NVCACHE_", "LD_"))}
+        result = subprocess.run(
+            [PROGRAM, case, self.file],
+            env={**clean, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+        return result.stderr
+
+    def status(self):
+        result = subprocess.run(
+            [BUILD / "nvcache", "status", self.pool, "--json"], check=True, capture_output=True
+        )
+        return json.loads(result.stdout)
+
+    def assert_cached(self):
+        """The engine was at work, and has left nothing behind."""
+        status = self.status()
+        self.assertGreater(status["statistics"]["entries_cleaned"], 0)
+        self.assertEqual((status["state"], status["pending_entries"]), ("clean", 0))
+
+    def everywhere(self, case, check):
+        self.assertEqual(self.program(case), "")
+        check()
+        self.assertFalse(self.pool.exists())
+        for more in ({}, {"LD_PRELOAD": PRELOAD}):
+            with self.subTest(more=more):
+                self.file.unlink(missing_ok=True)
+                self.pool.unlink(missing_ok=True)
+                said = self.program(case, **self.cached, **more)
+                # One engine has the pool, so one line says what an emulated pool is.
+                self.assertRegex(said, r"\A(nvcache: [^\n]+ is emulated: [^\n]+\n)?\Z")
+                check()
+                if case != "pipes":
+                    self.assert_cached()
+
+    def test_functions(self):
+        self.everywhere("functions", lambda: self.assertEqual(self.file.read_bytes(), b"0123"))
+
+    def test_pipes(self):
+        self.everywhere("pipes", lambda: None)
+
+    def test_threads(self):
+        def check():
+            records = (bytes([97 + i]) * 700 for i in range(8))
+            self.assertEqual(self.file.read_bytes(), b"".join(records) * 200)
+
+        self.everywhere("threads", check)
+
+    def test_fork(self):
+        expected = b"parent child parent"
+        self.everywhere("fork", lambda: self.assertEqual(self.file.read_bytes(), expected))
+
+    def test_died(self):
+        """What the program wrote before it died comes back by recovery."""
+        self.program("die", **self.cached, NVCACHE_BATCH_DELAY="60000")
+        status = self.status()
+        self.assertEqual((status["state"], status["pending_entries"]), ("dirty", 100))
+        subprocess.run([BUILD / "nvcache", "recover", self.pool], check=True, capture_output=True)
+        self.assertEqual(self.file.read_bytes(), b"durable\n" * 100)
+
+    def test_pool_that_cannot_be_had(self):
+        """Runs without the cache, after one line; or not at all when it is required."""
+        self.pool.write_bytes(b"no pool" * 1000)
+        env = {**self.cached, "NVCACHE_REQUIRED": "0"}
+        said = self.program("functions", **env)
+        self.assertRegex(said, r"\Anvcache: [^\n]+too few for a pool[^\n]+\n\Z")
+        self.assertEqual(self.file.read_bytes(), b"0123")
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("NVCACHE_", "LD_"))}
+        result = subprocess.run(
+            [PROGRAM, "functions", self.file],
+            env={**clean, **self.cached},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(result.returncode, 125)
+        self.assertRegex(result.stderr, r"\Anvcache: [^\n]+\n\Z")
+
+
+if __name__ == "__main__":
+    unittest.main()
