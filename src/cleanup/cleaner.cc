@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "src/sys/arena.h"
-
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 
@@ -135,7 +134,8 @@ void Cleaner::Run() {
   }
 }
 
-// Returns when there is enough to do, somebody is in a hurry, or the oldest entry has waited enough.
+// Returns when there is enough to do, somebody is in a hurry, or the oldest entry has waited
+// enough.
 void Cleaner::AwaitWork() {
   for (;;) {
     const uint32_t seen = log_.BellSeen();
@@ -155,8 +155,8 @@ void Cleaner::AwaitWork() {
       first_seen_ = now;
       pool::Note(log_.statistics()->oldest_pending, sys::Now(CLOCK_REALTIME));
     }
-    const uint64_t enough = std::min(limits_.batch_min * units_per_entry_,
-                                     log_.log_units() / kPressureShare);
+    const uint64_t enough =
+        std::min(limits_.batch_min * units_per_entry_, log_.log_units() / kPressureShare);
     const uint64_t waited = now - first_seen_;
     if (drains_.load() > 0 || log_.Hurried()) return;
     if (head - tail >= enough || waited >= limits_.delay_ns) return;

@@ -10,8 +10,8 @@
 // A file system that refuses loses nothing (I10): the tail stops before the first entry of the file
 // that failed, its pages count as unwritten again, and the next round tries once more.
 //
-// It takes no file lock (it only tries, to take memory back), no lock of the vfs layer, and makes no
-// call that a signal or a cancellation could end.
+// It takes no file lock (it only tries, to take memory back), no lock of the vfs layer, and makes
+// no call that a signal or a cancellation could end.
 #ifndef NVCACHE_CLEANUP_CLEANER_H_
 #define NVCACHE_CLEANUP_CLEANER_H_
 
@@ -48,8 +48,8 @@ class Cleaner {
   // error; -ENFILE: wait for room, slots are freed when little is left.
   long EnsureSlot(dramcache::CachedFile& file);
 
-  // Takes the slot away again: its path will not be right any more. File lock, exclusive, and nothing
-  // pending.
+  // Takes the slot away again: its path will not be right any more. File lock, exclusive, and
+  // nothing pending.
   void DropSlot(dramcache::CachedFile& file);
 
   // Waits until every entry that `file` has now is on disk, or the file system has refused one
@@ -98,13 +98,13 @@ class Cleaner {
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
-  std::atomic<uint32_t> drains_{0};   // callers in Drain or DrainAll
-  std::atomic<uint64_t> rounds_{0};   // batches tried
-  std::atomic<int> failing_{0};       // errno of the last round; 0: it went well
-  sys::Event progress_;               // a round is over
-  uint64_t units_per_entry_ = 0;      // of the last batch, to guess when batch_min is reached
-  uint64_t last_trim_ = 0;            // monotonic ns
-  uint64_t first_seen_ = 0;           // monotonic ns, when the entry at the tail was first seen
+  std::atomic<uint32_t> drains_{0};  // callers in Drain or DrainAll
+  std::atomic<uint64_t> rounds_{0};  // batches tried
+  std::atomic<int> failing_{0};      // errno of the last round; 0: it went well
+  sys::Event progress_;              // a round is over
+  uint64_t units_per_entry_ = 0;     // of the last batch, to guess when batch_min is reached
+  uint64_t last_trim_ = 0;           // monotonic ns
+  uint64_t first_seen_ = 0;          // monotonic ns, when the entry at the tail was first seen
 };
 
 }  // namespace nvcache::cleanup

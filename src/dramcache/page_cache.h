@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pages between log, DRAM and kernel: load, overlay with pending entries, write back. Every function
-// wants the page's lock held by the caller.
+// Pages between log, DRAM and kernel: load, overlay with pending entries, write back. Every
+// function wants the page's lock held by the caller.
 //
 // Where the newest bytes of a page are:
 //
@@ -34,8 +34,8 @@ class PageCache {
   long Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, size_t skip,
             size_t n, uint8_t* out);
 
-  // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has them.
-  // 0, or a negated errno; then the page is as unwritten as before.
+  // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has
+  // them. 0, or a negated errno; then the page is as unwritten as before.
   long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
 
   radix::Supply& supply() { return supply_; }

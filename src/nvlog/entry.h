@@ -45,7 +45,7 @@ struct alignas(pool::kUnitSize) EntryHeader {
   uint32_t group_count;  // entries of this write call, the same in each of them
   uint32_t payload_crc;  // CRC-32C of the payload
   uint32_t zero;
-  uint32_t header_crc;   // CRC-32C of the bytes from `position` to here, seeded with the salt
+  uint32_t header_crc;  // CRC-32C of the bytes from `position` to here, seeded with the salt
 };
 static_assert(offsetof(EntryHeader, commit) == 0);
 static_assert(offsetof(EntryHeader, position) == 8);

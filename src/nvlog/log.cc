@@ -16,8 +16,8 @@ void Log::Open(pool::Pool* pool) {
   base_ = pool->view().log();
   units_ = pool->view().log_units();
   salt_ = pool->view().salt();
-  max_group_units_ = std::min(units_ / kMinGroupsInLog,
-                              kMaxGroupEntries * EntryUnits(pool::kPageSize));
+  max_group_units_ =
+      std::min(units_ / kMinGroupsInLog, kMaxGroupEntries * EntryUnits(pool::kPageSize));
   uint64_t tail = 0;
   int valid = 0;
   NVCACHE_CHECK(pool::ReadTail(pool->view(), &tail, &valid));

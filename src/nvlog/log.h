@@ -29,7 +29,7 @@ struct Piece {
   uint32_t length;       // 1 to kPageSize
   uint32_t file;         // slot
   uint32_t incarnation;
-  Position previous;     // the page's pending entry before this one
+  Position previous;  // the page's pending entry before this one
 };
 
 class Log {

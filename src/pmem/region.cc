@@ -36,7 +36,8 @@ long SizeOf(int fd, size_t* size) {
 }
 
 long MapByHand(int fd, int protection, Region* region) {
-  long address = sys::Mmap(nullptr, region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+  long address =
+      sys::Mmap(nullptr, region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
   region->durability = Durability::kPower;
   if (sys::IsError(address)) {
     address = sys::Mmap(nullptr, region->size, protection, MAP_SHARED, fd, 0);

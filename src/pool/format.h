@@ -40,17 +40,17 @@ inline constexpr uint64_t kPoolBytesPerFileSlot = 256u << 10;  // 1 slot per so 
 struct Superblock {
   char magic[8];
   uint32_t version;
-  uint32_t superblock_size;    // sizeof(Superblock)
-  uint64_t pool_size;          // bytes, all of it
-  uint64_t salt;               // random, high bit set: makes this pool's commit words its own
-  uint8_t uuid[16];            // random
-  uint64_t created;            // ns since 1970
-  uint64_t log_offset;         // bytes
-  uint64_t log_units;          // units of kUnitSize
+  uint32_t superblock_size;  // sizeof(Superblock)
+  uint64_t pool_size;        // bytes, all of it
+  uint64_t salt;             // random, high bit set: makes this pool's commit words its own
+  uint8_t uuid[16];          // random
+  uint64_t created;          // ns since 1970
+  uint64_t log_offset;       // bytes
+  uint64_t log_units;        // units of kUnitSize
   uint32_t file_slots;
-  uint32_t page_size;          // kPageSize
-  uint32_t unit_size;          // kUnitSize
-  uint32_t crc;                // CRC-32C of the bytes before it
+  uint32_t page_size;  // kPageSize
+  uint32_t unit_size;  // kUnitSize
+  uint32_t crc;        // CRC-32C of the bytes before it
 };
 static_assert(offsetof(Superblock, magic) == 0);
 static_assert(offsetof(Superblock, version) == 8);
@@ -74,7 +74,7 @@ struct alignas(64) TailRecord {
   uint64_t tail;      // position (src/nvlog/entry.h)
   uint64_t sequence;  // odd in record 1, even in record 0
   uint32_t zero;
-  uint32_t crc;       // CRC-32C of the bytes before it, seeded with the salt's low half
+  uint32_t crc;  // CRC-32C of the bytes before it, seeded with the salt's low half
 };
 static_assert(offsetof(TailRecord, tail) == 0);
 static_assert(offsetof(TailRecord, sequence) == 8);
@@ -88,7 +88,7 @@ inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses i
 
 struct alignas(64) StateRecord {
   uint64_t state;
-  uint32_t owner_pid;    // who set kStateInUse last; for people
+  uint32_t owner_pid;  // who set kStateInUse last; for people
   uint32_t zero;
   uint64_t owner_since;  // ns since 1970
 };
@@ -101,19 +101,19 @@ static_assert(kStateOffset % 64 == 0 && kStateOffset + sizeof(StateRecord) <= kS
 // Counters since the pool was last opened for use. Shared memory, never flushed; every field is
 // accessed as a relaxed atomic.
 struct Statistics {
-  uint64_t head;                // position; as of the last time the cleanup thread looked
-  uint64_t oldest_pending;      // ns since 1970 when the entry at the tail was first seen; 0: none
-  uint64_t entries_cleaned;     // entries that reached the disk
-  uint64_t bytes_cleaned;       // their payload
+  uint64_t head;             // position; as of the last time the cleanup thread looked
+  uint64_t oldest_pending;   // ns since 1970 when the entry at the tail was first seen; 0: none
+  uint64_t entries_cleaned;  // entries that reached the disk
+  uint64_t bytes_cleaned;    // their payload
   uint64_t batches;
-  uint64_t syncs;               // fdatasync calls of the cleanup thread
-  uint64_t pages_written;       // write-backs to the kernel
-  uint64_t wraps;               // times the head passed the log's end
-  uint64_t full_waits;          // times a writer slept because the log was full
-  uint64_t misses;              // reads that had to load a page
-  uint64_t dirty_misses;        // misses on a page whose dirty counter was not zero
-  uint64_t evictions;           // frames taken from a page
-  uint64_t dirty_evictions;     // ... whose dirty counter was not zero
+  uint64_t syncs;            // fdatasync calls of the cleanup thread
+  uint64_t pages_written;    // write-backs to the kernel
+  uint64_t wraps;            // times the head passed the log's end
+  uint64_t full_waits;       // times a writer slept because the log was full
+  uint64_t misses;           // reads that had to load a page
+  uint64_t dirty_misses;     // misses on a page whose dirty counter was not zero
+  uint64_t evictions;        // frames taken from a page
+  uint64_t dirty_evictions;  // ... whose dirty counter was not zero
   uint64_t write_back_errors;
   uint64_t last_error;          // errno of the last one
   uint64_t last_error_time;     // ns since 1970
@@ -130,22 +130,22 @@ inline constexpr size_t kMaxPath = 3896;   // with the final zero
 // A file that entries refer to. A record is written before the first entry that names it commits,
 // and not again until the tail has passed the last one.
 struct FileRecord {
-  uint32_t incarnation;      // counts the uses of this slot; entries repeat it. 0: never used
-  uint32_t crc;              // CRC-32C of the record without this field, to the path's end
-  uint64_t device;           // st_dev; not stable across boots
+  uint32_t incarnation;  // counts the uses of this slot; entries repeat it. 0: never used
+  uint32_t crc;          // CRC-32C of the record without this field, to the path's end
+  uint64_t device;       // st_dev; not stable across boots
   uint64_t inode;
-  int64_t birth_seconds;     // statx btime: with the inode it names the file, not its successor
+  int64_t birth_seconds;  // statx btime: with the inode it names the file, not its successor
   uint32_t birth_nanoseconds;
-  uint32_t mode;             // st_mode, for a file that has to be created again
+  uint32_t mode;  // st_mode, for a file that has to be created again
   uint32_t uid;
   uint32_t gid;
-  uint64_t file_system;      // statfs f_fsid
-  int32_t handle_type;       // of name_to_handle_at
-  uint32_t handle_size;      // bytes; 0: the file system has no handles
+  uint64_t file_system;  // statfs f_fsid
+  int32_t handle_type;   // of name_to_handle_at
+  uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxHandle];
   uint32_t zero;
-  uint32_t path_length;      // bytes, without the final zero
-  char path[kMaxPath];       // absolute, when the record was written
+  uint32_t path_length;  // bytes, without the final zero
+  char path[kMaxPath];   // absolute, when the record was written
 };
 static_assert(offsetof(FileRecord, incarnation) == 0);
 static_assert(offsetof(FileRecord, crc) == 4);

@@ -17,17 +17,17 @@ inline constexpr uint64_t kMaxDram = uint64_t{1} << 42;
 inline constexpr uint64_t kMaxBatch = 1u << 20;
 
 struct Settings {
-  sys::Text<512> pool;                  // NVCACHE_POOL; empty: the cache is off
-  uint64_t size = 0;                    // NVCACHE_SIZE, bytes: create a missing pool; 0: do not
-  bool emulate = false;                 // NVCACHE_EMULATE
-  uint64_t dram = 256u << 20;           // NVCACHE_DRAM, bytes of page frames
-  sys::Text<1024> include;              // NVCACHE_INCLUDE, globs with ':' between; empty: all
-  sys::Text<1024> exclude;              // NVCACHE_EXCLUDE
-  bool required = false;                // NVCACHE_REQUIRED
-  bool drain_at_exit = true;            // NVCACHE_DRAIN_AT_EXIT
-  uint64_t batch_min = 1000;            // NVCACHE_BATCH_MIN, entries that start a batch
-  uint64_t batch_max = 10000;           // NVCACHE_BATCH_MAX, entries of a batch
-  uint64_t batch_delay_ms = 50;         // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
+  sys::Text<512> pool;           // NVCACHE_POOL; empty: the cache is off
+  uint64_t size = 0;             // NVCACHE_SIZE, bytes: create a missing pool; 0: do not
+  bool emulate = false;          // NVCACHE_EMULATE
+  uint64_t dram = 256u << 20;    // NVCACHE_DRAM, bytes of page frames
+  sys::Text<1024> include;       // NVCACHE_INCLUDE, globs with ':' between; empty: all
+  sys::Text<1024> exclude;       // NVCACHE_EXCLUDE
+  bool required = false;         // NVCACHE_REQUIRED
+  bool drain_at_exit = true;     // NVCACHE_DRAIN_AT_EXIT
+  uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, entries that start a batch
+  uint64_t batch_max = 10000;    // NVCACHE_BATCH_MAX, entries of a batch
+  uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
 };
 
 // Takes one setting by its name without prefix ("POOL", "DRAM", ...). On false, *wrong is one line

@@ -14,9 +14,9 @@ void Report(const char* text);
 
 }  // namespace nvcache::sys
 
-#define NVCACHE_CHECK(condition)                                                      \
-  (__builtin_expect(static_cast<bool>(condition), 1)                                  \
-       ? static_cast<void>(0)                                                         \
+#define NVCACHE_CHECK(condition)                     \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::nvcache::sys::CheckFailed(#condition, __FILE_NAME__, __LINE__))
 
 #endif  // NVCACHE_SYS_CHECK_H_

@@ -119,7 +119,7 @@ uint32_t Crc32c(const void* data, size_t n, uint32_t seed) {
     instruction.store(known = HasInstruction() ? kYes : kNo, std::memory_order_relaxed);
   }
   return known == kYes ? Crc32cHardware(static_cast<const uint8_t*>(data), n, seed)
-                         : Crc32cPortable(data, n, seed);
+                       : Crc32cPortable(data, n, seed);
 }
 
 }  // namespace nvcache::sys

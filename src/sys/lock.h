@@ -69,9 +69,7 @@ class RwLock {
     state_.store(0, std::memory_order_seq_cst);
     Wake();
   }
-  bool IsLockedExclusive() const {
-    return (state_.load(std::memory_order_relaxed) & kWriter) != 0;
-  }
+  bool IsLockedExclusive() const { return (state_.load(std::memory_order_relaxed) & kWriter) != 0; }
 
  private:
   static constexpr uint32_t kWriter = 1u << 31;
@@ -82,7 +80,8 @@ class RwLock {
   void Wake();
 
   Word state_{0};
-  Word sleepers_{0};  // threads in or near FutexWait: Wake costs a system call only if there are any
+  Word sleepers_{
+      0};  // threads in or near FutexWait: Wake costs a system call only if there are any
 };
 
 // A number that others wait for to change.

@@ -24,7 +24,8 @@ constexpr uint64_t kPageSize = pool::kPageSize;
 constexpr uint64_t kMaxFileSize = (uint64_t{1} << 44) - kPageSize;
 
 // For O_SYNC and the like every write is good enough; the others change where it goes.
-constexpr int kKnownFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
+constexpr int kKnownFlags =
+    RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
 
 // What AppendGroup says when it cannot go on.
 constexpr long kLogFull = -ENOBUFS;
@@ -131,8 +132,8 @@ uint64_t GroupUnits(uint64_t offset, uint64_t length) {
 
 // The longest write from `offset` on that fits into one group.
 uint64_t GroupLimit(uint64_t offset) {
-  const uint64_t pages = std::min<uint64_t>(
-      nvlog::kMaxGroupEntries, engine.log.max_group_units() / nvlog::kMaxEntryUnits);
+  const uint64_t pages = std::min<uint64_t>(nvlog::kMaxGroupEntries,
+                                            engine.log.max_group_units() / nvlog::kMaxEntryUnits);
   return std::min(nvlog::kMaxGroupBytes, pages * kPageSize - offset % kPageSize);
 }
 
@@ -221,11 +222,11 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   if (total == 0) return 0;
 
   File& file = access.file();
-  const bool append = (access.appends() && (call.flags & RWF_NOAPPEND) == 0) ||
-                      (call.flags & RWF_APPEND) != 0;
+  const bool append =
+      (access.appends() && (call.flags & RWF_NOAPPEND) == 0) || (call.flags & RWF_APPEND) != 0;
   const uint64_t size = file.size.load(std::memory_order_acquire);
-  uint64_t at = call.offset != nullptr ? static_cast<uint64_t>(*call.offset)
-                                       : access.description().offset;
+  uint64_t at =
+      call.offset != nullptr ? static_cast<uint64_t>(*call.offset) : access.description().offset;
   if (append) at = size;
   if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
   if (at + total > size) {

@@ -75,19 +75,18 @@ long CloseTracked(int fd) {
 }  // namespace
 
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
-  if (!engine.active() || (flags & O_TRUNC) == 0 || engine.InAttach()) return;
+  if (!engine.active() || (flags & O_TRUNC) == 0) return;
   engine.table_lock.Lock();
   locked_ = true;
   File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
   if (file == nullptr || file->state.load() != State::kCached) return;
   file->lock.Lock();
-  while (file->pending.load() > 0) {
-    if (engine.cleaner.Drain(*file) == 0) continue;
-    // The file system refuses bytes that the program is about to throw away. The log cannot forget
-    // them, so truncation must not go first: left cached, it fails later, by fsync.
-    break;
+  error_ = engine.DrainExclusively(*file);
+  if (error_ < 0) {
+    file->lock.Unlock();
+  } else {
+    file_ = file;
   }
-  file_ = file;
 }
 
 OpenGuard::~OpenGuard() {
@@ -96,11 +95,11 @@ OpenGuard::~OpenGuard() {
 }
 
 void OpenGuard::Opened(int fd) {
-  if (!engine.active() || engine.InAttach()) return;
+  if (!engine.active()) return;
   if (!locked_) engine.table_lock.Lock();
   locked_ = true;
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
-    if (file->pending.load() == 0) engine.Resync(*file);
+    engine.Resync(*file);
     file->fsync_owed.store(true);
     file->lock.Unlock();
     file_ = nullptr;
@@ -180,7 +179,8 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   if ((flags & CLOSE_RANGE_UNSHARE) != 0) engine.ReleaseAll();
   const bool closes = (flags & CLOSE_RANGE_CLOEXEC) == 0;
   unsigned piece = first;
-  const unsigned tracked_end = std::min(engine.descriptor_end(), last == UINT32_MAX ? last : last + 1);
+  const unsigned tracked_end =
+      std::min(engine.descriptor_end(), last == UINT32_MAX ? last : last + 1);
   for (unsigned fd = first; fd < tracked_end; ++fd) {
     Description* slot = engine.SlotOf(static_cast<int>(fd));
     if (IsDescription(slot) && closes) CloseTracked(static_cast<int>(fd));

@@ -34,11 +34,6 @@ void Engine::Refuse(const char* text) {
   if (settings.required) sys::ExitGroup(kExitRequired);
 }
 
-bool Engine::InAttach() const {
-  const long thread = attaching_.load(std::memory_order_relaxed);
-  return thread != 0 && thread == sys::Gettid();
-}
-
 void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
@@ -120,9 +115,7 @@ void Engine::AdoptInherited() {
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (attached_ || hopeless_) return attached_;
-  attaching_.store(sys::Gettid());
   attached_ = AttachPool();
-  attaching_.store(0);
   return attached_;
 }
 
@@ -214,7 +207,8 @@ void Engine::Stop() {
   if (attached_ && settings.drain_at_exit) {
     sys::Text<512> text;
     text.Append(pool_.path());
-    text.Append(": the file system refuses some bytes; they stay in the pool for 'nvcache recover'");
+    text.Append(
+        ": the file system refuses some bytes; they stay in the pool for 'nvcache recover'");
     sys::Report(text.c_str());
   }
   // What is left (a setting asked for it, or the disk refuses) stays in the log, and stays cached:

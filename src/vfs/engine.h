@@ -39,7 +39,7 @@ inline constexpr uint32_t kMaxDescriptors = 1u << 20;  // the kernel's own limit
 inline constexpr uint32_t kMaxFiles = 1u << 16;        // tracked; the rest pass through
 inline constexpr uint32_t kMaxDescriptions = 1u << 18;
 inline constexpr uint32_t kFileBuckets = 1u << 12;
-inline constexpr uint32_t kMaxFileSystems = 64;        // devices whose kind is remembered
+inline constexpr uint32_t kMaxFileSystems = 64;  // devices whose kind is remembered
 
 // What a descriptor number stands for, besides a Description.
 Description* const kUntracked = nullptr;
@@ -97,6 +97,8 @@ class Engine {
   bool BeginCaching(File& file, int fd, const struct stat& st);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached.
   long PassThrough(File& file);
+  // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
+  long DrainExclusively(File& file);
   // The file's kernel size, after a call that may have changed it; frames are dropped. File lock,
   // exclusive, nothing pending.
   void Resync(File& file);
@@ -108,10 +110,6 @@ class Engine {
     return pool_.is_open() && st.st_dev == pool_.device() && st.st_ino == pool_.inode();
   }
   void Destroy(File& file);
-
-  // True in the thread that is attaching the pool right now, below our own calls: whatever libpmem
-  // opens is none of our business.
-  bool InAttach() const;
 
   sys::Mutex table_lock;
   settings::Settings settings;
@@ -149,7 +147,6 @@ class Engine {
   bool attached_ = false;
   bool hopeless_ = false;  // attaching failed for good
   bool said_ = false;      // the one line on stderr is out
-  std::atomic<long> attaching_{0};  // thread id
   long pid_ = 0;
 
   struct FileSystem {

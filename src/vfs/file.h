@@ -40,12 +40,12 @@ struct File : dramcache::CachedFile {
 // An open file description: what dup() shares. Memory as with File.
 struct Description {
   std::atomic<File*> file{nullptr};
-  std::atomic<int> flags{0};      // access mode and O_APPEND, as open() and F_SETFL gave them
-  sys::Mutex offset_lock;         // read and write with the shared offset, one after the other
-  uint64_t offset = 0;            // bytes; counts while the file is kCached. Changes under
-                                  // offset_lock and `lock` shared, or `lock` exclusive
-  uint32_t references = 0;        // descriptors; table lock
-  Description* next = nullptr;    // of the file's descriptions
+  std::atomic<int> flags{0};    // access mode and O_APPEND, as open() and F_SETFL gave them
+  sys::Mutex offset_lock;       // read and write with the shared offset, one after the other
+  uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under
+                                // offset_lock and `lock` shared, or `lock` exclusive
+  uint32_t references = 0;      // descriptors; table lock
+  Description* next = nullptr;  // of the file's descriptions
 };
 
 }  // namespace nvcache::vfs

@@ -21,9 +21,8 @@ void PublishCached(File& file) {
   file.lock.Unlock();
 }
 
-// Its name or its size has changed. File lock, exclusive; table lock held.
+// Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
-  if (file.pending.load() > 0) return;  // the disk refused to drain it; nothing could be changed
   engine.cleaner.DropSlot(file);
   engine.Resync(file);
   file.fsync_owed.store(true);
@@ -36,36 +35,48 @@ bool Unlinked(const File& file) {
 
 }  // namespace
 
-void NameGuard::Add(int dirfd, const char* path, bool follow) {
-  if (!engine.active() || engine.InAttach()) return;
+long NameGuard::Add(int dirfd, const char* path, bool follow) {
+  if (!engine.active()) return 0;
   if (!locked_) engine.table_lock.Lock();
   locked_ = true;
-  // Recovery finds files by the paths they had; those below a directory change with its name.
-  if (IsDirectory(dirfd, path)) engine.ReleaseAll();
+  if (IsDirectory(dirfd, path)) {
+    // Recovery finds files by the paths they had; those below a directory change with its name.
+    LetGo();
+    engine.ReleaseAll();
+    return 0;
+  }
   File* file = engine.FindByPath(dirfd, path, follow);
-  if (file == nullptr || file->state.load() != State::kCached || file == files_[0]) return;
+  if (file == nullptr || file->state.load() != State::kCached || file == files_[0]) return 0;
   file->lock.Lock();
-  while (file->pending.load() > 0 && engine.cleaner.Drain(*file) == 0) {
+  if (long error = engine.DrainExclusively(*file); error < 0) {
+    file->lock.Unlock();
+    return error;
   }
   files_[files_[0] == nullptr ? 0 : 1] = file;
+  return 0;
 }
 
-NameGuard::~NameGuard() {
-  for (void* pointer : files_) {
+void NameGuard::LetGo() {
+  for (void*& pointer : files_) {
     if (pointer == nullptr) continue;
     File& file = *static_cast<File*>(pointer);
     Reexamine(file);
     file.lock.Unlock();
     // What has no name cannot be recovered, and need not be.
     if (Unlinked(file)) engine.PassThrough(file);
+    pointer = nullptr;
   }
+}
+
+NameGuard::~NameGuard() {
   if (!locked_) return;
+  LetGo();
   engine.Reap();
   engine.table_lock.Unlock();
 }
 
 void NewestSize(dev_t dev, ino_t ino, off_t* size) {
-  if (!engine.active() || engine.InAttach()) return;
+  if (!engine.active()) return;
   sys::Lock lock(engine.table_lock);
   const File* file = engine.FindFile(dev, ino);
   if (file != nullptr && file->state.load() == State::kCached) {

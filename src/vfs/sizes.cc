@@ -17,9 +17,7 @@ long WithKernel(int fd, Change change) {
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return kNotOurs;
   File& file = access.file();
-  while (file.pending.load() > 0) {
-    if (long error = engine.cleaner.Drain(file); error < 0) return error;
-  }
+  if (long error = engine.DrainExclusively(file); error < 0) return error;
   const long result = change();
   engine.Resync(file);
   file.fsync_owed.store(true);

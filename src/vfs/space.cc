@@ -31,9 +31,7 @@ uint64_t FreeBytes(int fd) {
   return fs.f_bavail * static_cast<uint64_t>(fs.f_bsize);
 }
 
-uint64_t PendingBytes() {
-  return (engine.log.head() - engine.log.tail()) * pool::kUnitSize;
-}
+uint64_t PendingBytes() { return (engine.log.head() - engine.log.tail()) * pool::kUnitSize; }
 
 }  // namespace
 

@@ -16,12 +16,11 @@ namespace {
 // File systems that keep data on a disk, by statfs f_type. Any other is cached only when a pattern
 // of NVCACHE_INCLUDE names the file.
 constexpr long kDiskFileSystems[] = {
-    EXT4_SUPER_MAGIC,   // ext2, ext3, ext4
-    XFS_SUPER_MAGIC,    BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, NILFS_SUPER_MAGIC,
-    OVERLAYFS_SUPER_MAGIC,
-    0x2fc12fc1,         // ZFS
-    0xca451a4e,         // bcachefs
-    0x3153464a,         // JFS
+    EXT4_SUPER_MAGIC,  // ext2, ext3, ext4
+    XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, NILFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC,
+    0x2fc12fc1,  // ZFS
+    0xca451a4e,  // bcachefs
+    0x3153464a,  // JFS
 };
 
 bool IsDisk(int fd) {
@@ -95,11 +94,9 @@ long Engine::PassThrough(File& file) {
   if (file.state.load() == State::kPassThrough) return 0;
   file.lock.Lock();
   if (file.state.load() == State::kCached) {
-    while (file.pending.load() > 0) {
-      if (long error = cleaner.Drain(file); error < 0) {
-        file.lock.Unlock();
-        return error;
-      }
+    if (long error = DrainExclusively(file); error < 0) {
+      file.lock.Unlock();
+      return error;
     }
     PublishOffsets(file);
     Resync(file);
@@ -109,6 +106,14 @@ long Engine::PassThrough(File& file) {
   }
   file.state.store(State::kPassThrough);
   file.lock.Unlock();
+  return 0;
+}
+
+long Engine::DrainExclusively(File& file) {
+  NVCACHE_CHECK(file.lock.IsLockedExclusive());
+  while (file.pending.load() > 0) {
+    if (long error = cleaner.Drain(file); error < 0) return error;
+  }
   return 0;
 }
 

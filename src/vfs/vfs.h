@@ -62,6 +62,8 @@ void BeforeExec();
 // Brackets a real open() of `path`, so that O_TRUNC is ordered with the log:
 //
 //   OpenGuard guard(dirfd, path, flags);
+//   if (guard.error() < 0) ...      // fail with it instead: the file system refuses the pending
+//                                   // bytes, so it must not be truncated under them
 //   int fd = <real open>;           // errno is the caller's business
 //   guard.Opened(fd);               // fd < 0: the open failed
 //
@@ -77,9 +79,11 @@ class OpenGuard {
 
   void Opened(int fd);
   bool holds_locks() const { return locked_; }
+  long error() const { return error_; }
 
  private:
   int flags_;
+  long error_ = 0;
   bool locked_ = false;
   void* file_ = nullptr;
 };
@@ -136,7 +140,7 @@ long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
 long Writev(int fd, const iovec* iov, int iov_count);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Lseek(int fd, off_t offset, int whence);
-long Fsync(int fd);          // fdatasync, sync_file_range and syncfs's file part too
+long Fsync(int fd);  // fdatasync, sync_file_range and syncfs's file part too
 long Ftruncate(int fd, off_t length);
 long Fallocate(int fd, int mode, off_t offset, off_t length);
 
@@ -154,10 +158,11 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size);
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps
-// writers out until the guard goes; then its name, size and link count are read anew.
+// writers out until the guard goes; then its name, size and link count are read anew. 0, or the
+// negated errno with which the file system refuses the pending bytes: then the call must fail.
 //
 //   NameGuard guard;
-//   guard.Add(dirfd, path);
+//   if (guard.Add(dirfd, path) < 0) ...
 //   <real call, not a cancellation point>
 class NameGuard {
  public:
@@ -166,9 +171,11 @@ class NameGuard {
   NameGuard(const NameGuard&) = delete;
   NameGuard& operator=(const NameGuard&) = delete;
 
-  void Add(int dirfd, const char* path, bool follow = false);
+  long Add(int dirfd, const char* path, bool follow = false);
 
  private:
+  void LetGo();
+
   bool locked_ = false;
   void* files_[2] = {};
 };

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// POSIX semantics through the engine's front door, in one thread. A process has one engine, so
+// each test runs in a child of its own.
+#include "src/vfs/vfs.h"
+
+#include <errno.h>
+#include <sys/mount.h>
+
+#include "libc-shim/glibc/host.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::vfs {
+namespace {
+
+class VfsTest : public testing::Test {
+ protected:
+  // Runs `body` in a child with an engine on a fresh pool.
+  void WithEngine(const std::function<void()>& body, std::vector<std::string> settings = {}) {
+    const int status = test::InChild([&] {
+      settings.push_back("NVCACHE_POOL=" + (memory_ / "pool"));
+      settings.push_back("NVCACHE_SIZE=1M");
+      settings.push_back("NVCACHE_EMULATE=1");
+      std::vector<char*> environment;
+      for (std::string& setting : settings) environment.push_back(setting.data());
+      environment.push_back(nullptr);
+      Start(GlibcHost(), environment.data());
+      body();
+      Stop();
+      return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(status, 0);
+  }
+
+  int Open(const std::string& name, int flags) {
+    const std::string path = disk_ / name;
+    OpenGuard guard(AT_FDCWD, path.c_str(), flags);
+    EXPECT_EQ(guard.error(), 0);
+    const int fd = ::open(path.c_str(), flags, 0600);
+    EXPECT_GE(fd, 0) << path << ": " << std::strerror(errno);
+    guard.Opened(fd);
+    return fd;
+  }
+  // A file that the engine caches, with `content`.
+  int Cached(const std::string& name, const std::string& content, int flags = 0) {
+    const int fd = Open(name, O_RDWR | O_CREAT | flags);
+    EXPECT_EQ(Pwrite(fd, content.data(), content.size(), 0), static_cast<long>(content.size()));
+    return fd;
+  }
+  static std::string ReadSome(int fd, size_t n, off_t at) {
+    std::string bytes(n, '\0');
+    const long got = Pread(fd, bytes.data(), n, at);
+    bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
+    return bytes;
+  }
+  std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
+
+  test::Folder disk_;
+  test::Folder memory_{test::Folder::kMemory};
+};
+
+TEST_F(VfsTest, WithoutAPoolNothingIsOurs) {
+  const int status = test::InChild([&] {
+    char* none[] = {nullptr};
+    Start(GlibcHost(), none);
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(fd, "x", 1), kNotOurs);
+    EXPECT_EQ(Close(fd), kNotOurs);
+    Stop();
+    return HasFailure() ? 1 : 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(VfsTest, WritesAreSeenByReadsAtOnceAndByTheDiskInTheEnd) {
+  WithEngine([&] {
+    const int fd = Cached("a", "hello world");
+    EXPECT_EQ(ReadSome(fd, 100, 0), "hello world");
+    EXPECT_EQ(ReadSome(fd, 3, 6), "wor");
+    EXPECT_EQ(ReadSome(fd, 3, 11), "");
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(OnDisk("a"), "hello world") << "after the last close everybody sees it";
+  });
+}
+
+TEST_F(VfsTest, HolesReadAsZeros) {
+  WithEngine([&] {
+    const int fd = Cached("a", "x");
+    EXPECT_EQ(Pwrite(fd, "y", 1, 100000), 1);
+    EXPECT_EQ(ReadSome(fd, 100, 5000), std::string(100, '\0'));
+    EXPECT_EQ(ReadSome(fd, 200000, 0).size(), 100001u);
+    EXPECT_EQ(Lseek(fd, 0, SEEK_END), 100001);
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+TEST_F(VfsTest, DuplicatesShareOneOffset) {
+  WithEngine([&] {
+    const int fd = Cached("a", "0123456789");
+    const int copy = static_cast<int>(Dup(fd));
+    char c;
+    EXPECT_EQ(Read(fd, &c, 1), 1);
+    EXPECT_EQ(Read(copy, &c, 1), 1);
+    EXPECT_EQ(c, '1');
+    EXPECT_EQ(Lseek(copy, 0, SEEK_CUR), 2);
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(Read(copy, &c, 1), 1);
+    EXPECT_EQ(c, '2');
+    const int other = Open("a", O_RDONLY);
+    EXPECT_EQ(Read(other, &c, 1), 1);
+    EXPECT_EQ(c, '0') << "another description, another offset";
+  });
+}
+
+TEST_F(VfsTest, Dup2ClosesWhatWasThere) {
+  WithEngine([&] {
+    const int a = Cached("a", "aaaa");
+    const int b = Cached("b", "bbbb");
+    EXPECT_EQ(Dup2(a, b), b);
+    EXPECT_EQ(ReadSome(b, 4, 0), "aaaa");
+    EXPECT_EQ(OnDisk("b"), "bbbb");
+    EXPECT_EQ(Dup2(9999, a), -EBADF);
+    EXPECT_EQ(ReadSome(a, 4, 0), "aaaa") << "a failed dup2 closes nothing";
+  });
+}
+
+TEST_F(VfsTest, ADescriptorOpenedBeforeSeesWhatIsWrittenAfter) {
+  test::WriteFile(disk_ / "a", "old content");
+  WithEngine([&] {
+    const int reader = Open("a", O_RDONLY);
+    char bytes[4] = {};
+    EXPECT_EQ(Read(reader, bytes, 4), 4);  // by the kernel: nobody writes yet
+    const int writer = Open("a", O_WRONLY);
+    EXPECT_EQ(Pwrite(writer, "NEW", 3, 4), 3);
+    EXPECT_EQ(Read(reader, bytes, 3), 3);
+    EXPECT_EQ(std::string(bytes, 3), "NEW") << "and its offset went along";
+    EXPECT_EQ(ReadSome(reader, 100, 0), "old NEWtent");
+    EXPECT_EQ(Write(reader, "x", 1), -EBADF);
+    EXPECT_EQ(Read(writer, bytes, 1), -EBADF);
+  });
+}
+
+TEST_F(VfsTest, AppendGoesToTheEndWhateverTheOffset) {
+  WithEngine([&] {
+    const int fd = Cached("a", "start");
+    const int log = Open("a", O_WRONLY | O_APPEND);
+    EXPECT_EQ(Write(log, "+1", 2), 2);
+    EXPECT_EQ(Pwrite(fd, "more", 4, 7), 4);
+    EXPECT_EQ(Pwrite(log, "+2", 2, 0), 2) << "Linux ignores the offset";
+    EXPECT_EQ(ReadSome(fd, 100, 0), "start+1more+2");
+    EXPECT_EQ(Fcntl(log, F_SETFL, 0), 0);
+    EXPECT_EQ(Pwrite(log, "S", 1, 0), 1);
+    EXPECT_EQ(ReadSome(fd, 5, 0), "Start");
+    EXPECT_EQ(Fcntl(fd, F_SETFL, O_APPEND), 0);
+    EXPECT_EQ(Write(fd, "!", 1), 1);
+    EXPECT_EQ(ReadSome(fd, 100, 0), "Start+1more+2!");
+    EXPECT_EQ(Close(fd) + Close(log), 0);
+    EXPECT_EQ(OnDisk("a"), "Start+1more+2!");
+  });
+}
+
+TEST_F(VfsTest, TruncationIsFinal) {
+  WithEngine([&] {
+    const int fd = Cached("a", std::string(10000, 'x'));
+    EXPECT_EQ(Ftruncate(fd, 5), 0);
+    EXPECT_EQ(ReadSome(fd, 100, 0), "xxxxx");
+    EXPECT_EQ(Pwrite(fd, "y", 1, 8), 1);
+    EXPECT_EQ(ReadSome(fd, 100, 0), std::string("xxxxx\0\0\0y", 9));
+    const int again = Open("a", O_WRONLY | O_TRUNC);
+    EXPECT_EQ(ReadSome(fd, 100, 0), "");
+    EXPECT_EQ(Pwrite(again, "z", 1, 2), 1);
+    EXPECT_EQ(Close(fd) + Close(again), 0);
+    EXPECT_EQ(OnDisk("a"), std::string("\0\0z", 3));
+  });
+}
+
+TEST_F(VfsTest, StatSeesTheNewestSize) {
+  WithEngine([&] {
+    const int fd = Cached("a", std::string(5000, 'x'));
+    struct stat st;
+    ASSERT_EQ(::fstat(fd, &st), 0);
+    off_t size = st.st_size;
+    NewestSize(st.st_dev, st.st_ino, &size);
+    EXPECT_EQ(size, 5000);
+    size = 42;
+    NewestSize(st.st_dev, st.st_ino + 1, &size);
+    EXPECT_EQ(size, 42);
+  });
+}
+
+TEST_F(VfsTest, SeekDataAndHole) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Pwrite(fd, "x", 1, 1 << 20), 1);
+    EXPECT_EQ(Lseek(fd, 0, SEEK_DATA), 1 << 20);
+    EXPECT_EQ(Lseek(fd, 0, SEEK_HOLE), 0);
+    EXPECT_EQ(Lseek(fd, -1, SEEK_SET), -EINVAL);
+    EXPECT_EQ(Lseek(fd, 0, 99), -EINVAL);
+  });
+}
+
+TEST_F(VfsTest, PassThroughHandsOverBytesAndOffset) {
+  WithEngine([&] {
+    const int fd = Cached("a", "0123456789");
+    EXPECT_EQ(Lseek(fd, 4, SEEK_SET), 4);
+    EXPECT_EQ(PassThrough(fd), 0);
+    EXPECT_EQ(OnDisk("a"), "0123456789");
+    char c;
+    EXPECT_EQ(Read(fd, &c, 1), kNotOurs);
+    EXPECT_EQ(::read(fd, &c, 1), 1);
+    EXPECT_EQ(c, '4');
+    const int other = Open("a", O_RDWR);
+    EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs) << "as long as it is open";
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(Close(other), 0);
+    const int fresh = Open("a", O_RDWR);
+    EXPECT_EQ(Pwrite(fresh, "y", 1, 0), 1) << "a fresh start after the last close";
+  });
+}
+
+TEST_F(VfsTest, ANumberThatWasClosedUnseenIsNotBelieved) {
+  WithEngine([&] {
+    const int fd = Cached("a", "aaaa");
+    ::close(fd);  // not through us
+    const int reused = Open("b", O_RDWR | O_CREAT);
+    ASSERT_EQ(reused, fd);
+    EXPECT_EQ(Pwrite(reused, "bb", 2, 0), 2);
+    EXPECT_EQ(Close(reused), 0);
+    EXPECT_EQ(OnDisk("a"), "aaaa");
+    EXPECT_EQ(OnDisk("b"), "bb");
+  });
+}
+
+TEST_F(VfsTest, RenameAndUnlinkFindNothingPending) {
+  WithEngine([&] {
+    const int fd = Cached("a", "content");
+    {
+      NameGuard guard;
+      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "a").c_str()), 0);
+      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
+      EXPECT_EQ(OnDisk("a"), "content");
+      EXPECT_EQ(::rename((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
+    }
+    EXPECT_EQ(Pwrite(fd, "CON", 3, 0), 3) << "still cached";
+    {
+      NameGuard guard;
+      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
+      EXPECT_EQ(::unlink((disk_ / "b").c_str()), 0);
+    }
+    EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "without a name it cannot be recovered";
+  });
+}
+
+TEST_F(VfsTest, RenamingADirectoryReleasesWhatIsBelow) {
+  WithEngine([&] {
+    ASSERT_EQ(::mkdir((disk_ / "d").c_str(), 0700), 0);
+    const int fd = Cached("d/a", "content");
+    const int target = Cached("t", "t");
+    {
+      NameGuard guard;
+      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "t").c_str()), 0);
+      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "d").c_str()), 0);
+      EXPECT_EQ(::rename((disk_ / "d").c_str(), (disk_ / "e").c_str()), 0);
+    }
+    EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs);
+    EXPECT_EQ(Pwrite(target, "x", 1, 0), kNotOurs);
+    EXPECT_EQ(OnDisk("e/a"), "content");
+  });
+}
+
+TEST_F(VfsTest, OursAreOutOfReach) {
+  WithEngine([&] {
+    const int fd = Cached("a", "content");
+    int ours = -1;
+    for (int i = 0; i < 4000; ++i) {
+      if (IsInternal(i)) ours = i;
+    }
+    ASSERT_GE(ours, 64) << "our descriptors keep out of the program's way";
+    EXPECT_EQ(Close(ours), -EBADF);
+    EXPECT_EQ(Dup2(fd, ours), -EBADF);
+    const int other = Cached("b", "b");
+    EXPECT_EQ(CloseRange(static_cast<unsigned>(other), ~0u, 0), 0);
+    EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs);
+    EXPECT_EQ(Pwrite(fd, "C", 1, 0), fd > other ? kNotOurs : 1);
+    EXPECT_EQ(OnDisk("b"), "b");
+  });
+}
+
+TEST_F(VfsTest, ManyBuffersAreOneWrite) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    std::string one(5000, '1'), two(1, '2'), three(9000, '3');
+    const iovec parts[] = {{one.data(), one.size()},
+                           {nullptr, 0},
+                           {two.data(), two.size()},
+                           {three.data(), three.size()}};
+    EXPECT_EQ(Writev(fd, parts, 4), 14001);
+    std::string back_one(4096, '\0'), back_two(20000, '\0');
+    const iovec into[] = {{back_one.data(), back_one.size()}, {back_two.data(), back_two.size()}};
+    EXPECT_EQ(Preadv(fd, into, 2, 0, 0), 14001);
+    EXPECT_EQ(back_one + back_two.substr(0, 14001 - 4096), one + two + three);
+    EXPECT_EQ(Writev(fd, parts, -1), -EINVAL);
+    EXPECT_EQ(Writev(fd, parts, 0), 0);
+  });
+}
+
+TEST_F(VfsTest, AWriteLargerThanTheLogIsSplitInOrder) {
+  WithEngine([&] {
+    std::string big(5 << 20, '\0');
+    for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<char>(i * 7 >> 3);
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(fd, big.data(), big.size()), static_cast<long>(big.size()));
+    EXPECT_EQ(ReadSome(fd, big.size(), 0), big);
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(OnDisk("a"), big);
+  });
+}
+
+TEST_F(VfsTest, WhatIsCachedIsAMatterOfPolicy) {
+  test::Folder tmpfs(test::Folder::kMemory);
+  auto open_tmpfs = [&] {
+    const std::string path = tmpfs / "t";
+    OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
+    guard.Opened(fd);
+    return fd;
+  };
+  WithEngine(
+      [&] {
+        EXPECT_EQ(Write(open_tmpfs(), "x", 1), kNotOurs);
+        EXPECT_EQ(Write(Open("kept-out.tmp", O_RDWR | O_CREAT), "x", 1), kNotOurs);
+        EXPECT_EQ(Write(Open("kept-in", O_RDWR | O_CREAT), "x", 1), 1);
+      },
+      {"NVCACHE_EXCLUDE=*.tmp"});
+  WithEngine(
+      [&] {
+        EXPECT_EQ(Write(open_tmpfs(), "x", 1), 1);
+        EXPECT_EQ(Write(Open("kept-in", O_RDWR | O_CREAT), "x", 1), kNotOurs);
+      },
+      {"NVCACHE_INCLUDE=" + tmpfs.path() + "/*"});
+}
+
+TEST_F(VfsTest, AfterForkTheChildTakesThePoolIfItIsFirst) {
+  WithEngine([&] {
+    const int fd = Cached("a", "parent");
+    BeforeFork();
+    const pid_t child = ::fork();
+    AfterFork();
+    if (child == 0) {
+      const int mine = Open("child", O_RDWR | O_CREAT);
+      const bool cached = Write(mine, "child", 5) == 5 && Pwrite(fd, "x", 1, 0) == kNotOurs;
+      Stop();
+      ::_exit(cached ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(OnDisk("child"), "child");
+    EXPECT_EQ(OnDisk("a"), "parent");
+    EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1)
+        << "and the parent when it is gone";
+  });
+}
+
+// I10: what would not fit the disk is refused at the write, and what was accepted gets there.
+TEST_F(VfsTest, AFullDiskIsNoticedAtTheWrite) {
+  const std::string mount_point = disk_ / "small";
+  ASSERT_EQ(::mkdir(mount_point.c_str(), 0700), 0);
+  if (::mount("none", mount_point.c_str(), "tmpfs", 0, "size=2m") != 0) {
+    GTEST_SKIP() << "mounting a small file system: " << std::strerror(errno);
+  }
+  size_t accepted = 0;
+  WithEngine(
+      [&] {
+        const int fd = Open("small/a", O_RDWR | O_CREAT);
+        const std::string block(10000, 'x');
+        long result;
+        while ((result = Write(fd, block.data(), block.size())) > 0) {
+          accepted += static_cast<size_t>(result);
+          ASSERT_LE(accepted, 2u << 20);
+        }
+        EXPECT_EQ(result, -ENOSPC);
+        EXPECT_GT(accepted, 1u << 20);
+        EXPECT_EQ(Pwrite(fd, "y", 1, 0), 1) << "what needs no room goes on";
+        EXPECT_EQ(Drain(fd), 0);
+        EXPECT_EQ(Fsync(fd), 0);
+        EXPECT_EQ(Close(fd), 0);
+        EXPECT_EQ(OnDisk("small/a"), "y" + std::string(accepted - 1, 'x'));
+      },
+      {"NVCACHE_INCLUDE=" + mount_point + "/*"});
+  EXPECT_EQ(::umount(mount_point.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace nvcache::vfs
