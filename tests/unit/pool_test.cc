@@ -398,8 +398,8 @@ TEST_F(PoolTest, Truncated) {
     EXPECT_CLEAR(FailToOpen(path_), path_, "is truncated, " + std::to_string(size) + " of ");
     EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "is truncated");
   }
-  for (off_t size : {sizeof(Superblock) - 1, sizeof(kMagic), size_t{0}}) {
-    ASSERT_EQ(truncate(path_.c_str(), size), 0);
+  for (size_t size : {sizeof(Superblock) - 1, sizeof(kMagic), size_t{0}}) {
+    ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(size)), 0);
     FailToOpen(path_);
   }
 }

@@ -139,7 +139,7 @@ TEST_F(ReaderTest, EveryWayToWrap) {
     const Reader reader(view_);
     EntryHeader header;
     reader.Examine(position, &header);
-    for (size_t skip : {0, 1, 63, 64, 2048, 4095}) {
+    for (const size_t skip : {0u, 1u, 63u, 64u, 2048u, 4095u}) {
       std::string part(4096 - skip, '\0');
       reader.Payload(header, part.data(), part.size(), skip);
       ASSERT_EQ(part, bytes.substr(skip));

@@ -18,7 +18,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -31,8 +30,10 @@
 namespace nvcache::test {
 
 inline std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  std::string content(in ? static_cast<size_t>(in.tellg()) : 0, '\0');
+  in.seekg(0).read(content.data(), static_cast<std::streamsize>(content.size()));
+  return content;
 }
 
 inline void WriteFile(const std::string& path, const std::string& content) {
