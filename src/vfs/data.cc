@@ -231,7 +231,7 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
   if (at + total > size) {
     if (!grow) return -EAGAIN;
-    if (long error = ReserveSpace(file, at + total - size); error < 0) return error;
+    if (long error = ReserveSpace(file, at + total - size, at + total); error < 0) return error;
   }
   Cursor cursor(call.iov, call.count);
   const long n = WriteGroups(file, at, total, &cursor);

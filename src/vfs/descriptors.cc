@@ -33,10 +33,13 @@ void Track(int fd, int flags) {
     if (!engine.Cacheable(fd, st)) return;
     file = engine.NewFile(st);
   }
-  Description* description = file != nullptr ? engine.NewDescription(*file, flags) : nullptr;
+  const bool number_fits = static_cast<uint32_t>(fd) < kMaxDescriptors;
+  Description* description =
+      file != nullptr && number_fits ? engine.NewDescription(*file, flags) : nullptr;
   if (description == nullptr) {
-    // No room to remember the file, so nobody may cache it while this descriptor is open.
-    if (file != nullptr) engine.PassThrough(*file);
+    // No room to remember it. Nobody may cache the file while this descriptor is open, and we
+    // shall not know when it is closed.
+    engine.TableFull(file);
     return;
   }
   engine.SetSlot(fd, description);
@@ -44,7 +47,7 @@ void Track(int fd, int flags) {
   if ((flags & O_DIRECT) != 0) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && file->state.load() == State::kKernel) {
-    if (engine.Attach()) {
+    if (!engine.full() && engine.Attach()) {
       engine.BeginCaching(*file, fd, st);
     } else {
       engine.PassThrough(*file);

@@ -78,6 +78,10 @@ class Engine {
   long DropReference(Description& description);
   int DescriptorOf(const Description& description) const;
   uint32_t descriptor_end() const { return descriptor_end_; }
+  // A descriptor of `file` (null: of a file that found no room, either) cannot be tracked.
+  void TableFull(File* file);
+  // It happened; from now on no file becomes cached that is not yet.
+  bool full() const { return full_; }
   template <typename Function>
   void ForEachFile(Function function) {
     for (File* first : buckets_) {
@@ -145,6 +149,7 @@ class Engine {
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
   bool attached_ = false;
+  bool full_ = false;
   bool hopeless_ = false;  // attaching failed for good
   bool said_ = false;      // the one line on stderr is out
   long pid_ = 0;

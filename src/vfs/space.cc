@@ -2,6 +2,7 @@
 #include "src/vfs/space.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -25,6 +26,9 @@ struct Cell {
 };
 constinit Cell cells[kCells];
 
+// RLIMIT_FSIZE, as of the last look. A program rarely changes its own.
+constinit std::atomic<uint64_t> size_limit{0};
+
 uint64_t FreeBytes(int fd) {
   struct statfs fs;
   if (sys::Fstatfs(fd, &fs) < 0) return UINT64_MAX;
@@ -35,13 +39,18 @@ uint64_t PendingBytes() { return (engine.log.head() - engine.log.tail()) * pool:
 
 }  // namespace
 
-long ReserveSpace(File& file, uint64_t growth) {
+long ReserveSpace(File& file, uint64_t growth, uint64_t size) {
   Cell& cell = cells[file.device % kCells];
   const auto wanted = static_cast<int64_t>(growth);
+  if (size > size_limit.load(std::memory_order_relaxed)) {
+    size_limit.store(sys::SoftLimit(RLIMIT_FSIZE), std::memory_order_relaxed);
+    if (size > size_limit.load(std::memory_order_relaxed)) return -EFBIG;
+  }
   if (cell.device.load(std::memory_order_relaxed) == file.device &&
       cell.granted.fetch_sub(wanted, std::memory_order_relaxed) >= wanted) {
     return 0;
   }
+  size_limit.store(sys::SoftLimit(RLIMIT_FSIZE), std::memory_order_relaxed);
   uint64_t free = FreeBytes(file.backing_fd);
   if (free < growth + PendingBytes() + kGrant + kMargin) {
     // Close to the end. What is pending may have its blocks already; only the disk knows.

@@ -113,6 +113,15 @@ long Engine::DropReference(Description& description) {
   return -error;
 }
 
+void Engine::TableFull(File* file) {
+  if (attached_) pool::Count(statistics()->table_full);
+  if (file == nullptr) {
+    full_ = true;
+  } else if (PassThrough(*file) == 0) {
+    file->forever = true;
+  }
+}
+
 int Engine::DescriptorOf(const Description& description) const {
   for (uint32_t fd = 0; fd < descriptor_end_; ++fd) {
     if (SlotOf(static_cast<int>(fd)) == &description) return static_cast<int>(fd);

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include "libc-shim/glibc/host.h"
 #include "tests/unit/support.h"
@@ -359,6 +360,16 @@ TEST_F(VfsTest, AfterForkTheChildTakesThePoolIfItIsFirst) {
     EXPECT_EQ(OnDisk("a"), "parent");
     EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1)
         << "and the parent when it is gone";
+  });
+}
+
+TEST_F(VfsTest, TheFileSizeLimitIsTheKernelsToEnforce) {
+  WithEngine([&] {
+    const rlimit limit = {2 << 20, RLIM_INFINITY};  // the pool is smaller
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const int fd = Cached("a", std::string(90000, 'x'));
+    EXPECT_EQ(Pwrite(fd, "y", 1, 2 << 20), kNotOurs) << "which sends SIGXFSZ, too";
+    EXPECT_EQ(OnDisk("a").size(), 90000u);
   });
 }
 
