@@ -43,7 +43,7 @@ constexpr uint64_t kFileSize = 64u << 20;
 constexpr uint64_t kPoolSize = 1u << 30;
 constexpr const char* kPoolSizeText = "1G";
 constexpr const char* kDramText = "256M";
-constexpr const char* kInnerVariable = "NVCACHE_MICRO_INNER";
+constexpr const char* kInnerVariable = "MICRO_UNDER_NVCACHE";
 
 [[noreturn]] void Die(const std::string& what) {
   std::fprintf(stderr, "nvcache_micro: %s: %s\n", what.c_str(), std::strerror(errno));
@@ -249,10 +249,9 @@ bool RunUnderNvcache(char** argv, const std::string& pool_path) {
   }
   const pool::Statistics& counters = *pool.view().statistics();
   const bool used = pool::Peek(counters.entries_cleaned) > 0;
-  const uint64_t passed = pool::Peek(counters.pass_through_files);
-  if (!used || passed != 0) std::fprintf(stderr, "nvcache_micro: NVCache was not in use\n");
+  if (!used) std::fprintf(stderr, "nvcache_micro: nothing went through the log\n");
   pool.Close();
-  return used && passed == 0;
+  return used;
 }
 
 int Main(int argc, char** argv) {

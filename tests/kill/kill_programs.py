@@ -87,7 +87,7 @@ def sqlite(options, draw, mode):
                 answer = re.fullmatch(rb"committed\|(\d+)\n", line)
                 if answer:
                     acknowledged = int(answer.group(1))
-                    timer = timer or kill_later(process, draw.uniform(0, 0.6))
+                    timer = timer or kill_later(process, draw.uniform(0, 1.5))
             status = process.wait()
             feeder.join()
             listener.join()
