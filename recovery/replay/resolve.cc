@@ -71,17 +71,6 @@ class Mounts {
   size_t filled_ = 0;
 };
 
-// struct file_handle of <fcntl.h>, with room for the longest.
-struct Handle {
-  uint32_t size;
-  int32_t type;
-  uint8_t bytes[pool::kMaxHandle];
-};
-
-long OpenByHandleAt(int mount, const Handle& handle, int flags) {
-  return sys::Call(SYS_open_by_handle_at, mount, sys::Address(&handle), flags);
-}
-
 bool IsRecorded(int fd, const pool::FileRecord& record) {
   pool::FileRecord found;  // without its path, which may be another now
   struct stat st = {};
@@ -104,11 +93,11 @@ bool IsOnFileSystem(const char* path, uint64_t file_system) {
 
 long OpenByHandle(const pool::FileRecord& record) {
   if (record.handle_size == 0) return -ENOENT;
-  Handle handle = {record.handle_size, record.handle_type, {}};
+  sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
   std::memcpy(handle.bytes, record.handle, record.handle_size);
   // Without the privilege there is no use in asking every mounted file system for its identity,
   // and one of them may be a server that does not answer.
-  const long probe = OpenByHandleAt(AT_FDCWD, handle, O_PATH | O_CLOEXEC);
+  const long probe = sys::OpenByHandleAt(AT_FDCWD, handle, O_PATH | O_CLOEXEC);
   if (probe == -EPERM) return -ENOENT;
   if (probe >= 0) sys::Close(static_cast<int>(probe));
 
@@ -121,7 +110,7 @@ long OpenByHandle(const pool::FileRecord& record) {
       if (OutOfDescriptors(mount)) return mount;
       continue;
     }
-    const long fd = Checked(OpenByHandleAt(static_cast<int>(mount), handle, kFlags), record);
+    const long fd = Checked(sys::OpenByHandleAt(static_cast<int>(mount), handle, kFlags), record);
     sys::Close(static_cast<int>(mount));
     if (fd >= 0 || OutOfDescriptors(fd)) return fd;
   }
@@ -131,7 +120,7 @@ long OpenByHandle(const pool::FileRecord& record) {
 }  // namespace
 
 long OpenRecorded(const pool::FileRecord& record) {
-  long by_path = Checked(sys::Openat(AT_FDCWD, record.path, kFlags), record);
+  const long by_path = Checked(sys::Openat(AT_FDCWD, record.path, kFlags), record);
   if (by_path >= 0 || OutOfDescriptors(by_path)) return by_path;
   const long by_handle = OpenByHandle(record);
   if (by_handle >= 0 || OutOfDescriptors(by_handle)) return by_handle;

@@ -26,10 +26,6 @@ bool IsMember(const EntryHeader& header, const EntryHeader& first, uint32_t inde
          header.file == first.file && header.incarnation == first.incarnation;
 }
 
-bool HasHeader(Verdict verdict) {
-  return verdict != Verdict::kNothing && verdict != Verdict::kDamagedHeader;
-}
-
 }  // namespace
 
 Reader::Reader(const pool::View& view) : view_(view) {
@@ -47,7 +43,8 @@ Reader::Reader(const pool::View& view) : view_(view) {
     EntryHeader header;
     const Verdict verdict = Examine(position, &header);
     if (verdict == Verdict::kNothing) continue;
-    begin_ = position - units + (HasHeader(verdict) ? EntryUnits(header.length) : 1);
+    const uint64_t taken = verdict == Verdict::kDamagedHeader ? 1 : EntryUnits(header.length);
+    begin_ = std::max(begin_, position - units + taken);
   }
   end_ = oldest + 2 * units;
 }

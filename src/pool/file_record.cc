@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <errno.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -12,21 +10,13 @@ namespace nvcache::pool {
 
 namespace {
 
-// struct file_handle of <fcntl.h>, with room for the longest.
-struct Handle {
-  uint32_t size;
-  int32_t type;
-  uint8_t bytes[kMaxHandle];
-};
-
 // Not every file system has handles; one without is known by inode and birth time.
 void FillHandle(int fd, FileRecord* record) {
-  Handle handle = {};
+  sys::FileHandle handle = {};
+  static_assert(sizeof(handle.bytes) == kMaxHandle);
   handle.size = kMaxHandle;
   int mount_id = 0;
-  long error = sys::Call(SYS_name_to_handle_at, fd, sys::Address(""), sys::Address(&handle),
-                         sys::Address(&mount_id), AT_EMPTY_PATH);
-  if (error < 0) return;
+  if (sys::NameToHandleAt(fd, "", &handle, &mount_id, AT_EMPTY_PATH) < 0) return;
   record->handle_type = handle.type;
   record->handle_size = handle.size;
   std::memcpy(record->handle, handle.bytes, handle.size);

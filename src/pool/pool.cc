@@ -302,32 +302,13 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
   }
   path_ = {};
   path_.Append(path);
-  bool ok = OpenFile(access, problem) && MapFile(access, libpmem, problem);
-  if (ok && access == Access::kExclusive && !emulate &&
-      region_.durability != pmem::Durability::kPower) {
-    ok = FailNotPersistent(problem, path);
+  if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
+      CheckContents(problem)) {
+    if (access == Access::kExclusive && !dirty()) RepairTail();
+    return true;
   }
-  if (ok) {
-    view_ = {region_.base, &superblock_};
-    ok = CheckContents(problem);
-  }
-  if (!ok) {
-    Close();
-    return false;
-  }
-  TailRecord newest = {};
-  const int valid = NewestTail(view_, &newest);
-  sequence_ = newest.sequence;
-  tail_ = newest.tail;
-  // The damaged record was the newer one, perhaps: positions up to here may have been used. In a
-  // clean pool they are on disk, and must not be met again; a dirty one is for recovery to sort
-  // out.
-  if (access == Access::kExclusive && valid == 1 && !dirty()) {
-    const uint64_t fresh = tail_ + 2 * view_.log_units();
-    StoreTail(fresh);
-    StoreTail(fresh);
-  }
-  return true;
+  Close();
+  return false;
 }
 
 bool Pool::OpenFile(Access access, Problem* problem) {
@@ -354,7 +335,7 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
 }
 
-bool Pool::MapFile(Access access, const pmem::Libpmem* libpmem, Problem* problem) {
+bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem) {
   const long error = access == Access::kExclusive ? pmem::Map(fd_, libpmem, &region_)
                                                   : pmem::MapReadOnly(fd_, &region_);
   if (error < 0) {
@@ -362,7 +343,11 @@ bool Pool::MapFile(Access access, const pmem::Libpmem* libpmem, Problem* problem
     return FailMap(problem, path(), error);
   }
   libpmem_ = libpmem;
+  if (access == Access::kExclusive && !emulate && region_.durability != pmem::Durability::kPower) {
+    return FailNotPersistent(problem, path());
+  }
   if (is_device_) std::memcpy(&superblock_, region_.base, sizeof(superblock_));
+  view_ = {region_.base, &superblock_};
   return CheckSuperblock(region_.size, problem);
 }
 
@@ -407,7 +392,7 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
   return true;
 }
 
-bool Pool::CheckContents(Problem* problem) const {
+bool Pool::CheckContents(Problem* problem) {
   const uint64_t state = Peek(view_.state()->state);
   if (state != kStateClean && state != kStateInUse) {
     return Fail(problem, path(), EBADMSG, "is damaged, it is neither clean nor in use",
@@ -418,7 +403,19 @@ bool Pool::CheckContents(Problem* problem) const {
     return Fail(problem, path(), EBADMSG, "is damaged, both records of the log's tail are",
                 kKeepDamaged);
   }
+  sequence_ = newest.sequence;
+  tail_ = newest.tail;
   return true;
+}
+
+// A damaged record was the newer one, perhaps, so that positions were used up to two laps from the
+// other. In a clean pool what lies there is on disk, and no later recovery may meet it.
+void Pool::RepairTail() {
+  TailRecord newest = {};
+  if (NewestTail(view_, &newest) == 2) return;
+  const uint64_t fresh = tail_ + 2 * view_.log_units();
+  StoreTail(fresh);
+  StoreTail(fresh);
 }
 
 bool Pool::InUse(Problem* problem) const {

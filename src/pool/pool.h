@@ -110,10 +110,11 @@ class Pool {
 
  private:
   bool OpenFile(Access access, Problem* problem);
-  bool MapFile(Access access, const pmem::Libpmem* libpmem, Problem* problem);
+  bool MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
   bool CheckSuperblock(uint64_t size, Problem* problem) const;
-  bool CheckContents(Problem* problem) const;
+  bool CheckContents(Problem* problem);
   bool InUse(Problem* problem) const;
+  void RepairTail();
 
   View view_;
   pmem::Region region_;

@@ -80,6 +80,21 @@ inline long Statfs(const char* path, struct statfs* st) {
 inline long Statx(int dirfd, const char* path, int flags, unsigned mask, struct statx* st) {
   return Call(SYS_statx, dirfd, Address(path), flags, static_cast<long>(mask), Address(st));
 }
+// struct file_handle of <fcntl.h>, with room for the longest. name_to_handle_at takes the room in
+// `size` and leaves what it used.
+struct FileHandle {
+  uint32_t size;  // bytes
+  int32_t type;
+  uint8_t bytes[128];
+};
+inline long NameToHandleAt(int dirfd, const char* path, FileHandle* handle, int* mount_id,
+                           int flags) {
+  return Call(SYS_name_to_handle_at, dirfd, Address(path), Address(handle), Address(mount_id),
+              flags);
+}
+inline long OpenByHandleAt(int mount, const FileHandle& handle, int flags) {
+  return Call(SYS_open_by_handle_at, mount, Address(&handle), flags);
+}
 inline long Unlinkat(int dirfd, const char* path, int flags) {
   return Call(SYS_unlinkat, dirfd, Address(path), flags);
 }
