@@ -2,6 +2,7 @@
 //
 // nvcache create: makes a pool.
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <memory>
 
@@ -19,9 +20,20 @@ struct CreateArguments {
   bool emulate = false;
 };
 
+// A device has the size that it has.
+bool IsDevice(const std::string& path) {
+  struct stat st = {};
+  return stat(path.c_str(), &st) == 0 && S_ISCHR(st.st_mode);
+}
+
 int Create(const CreateArguments& arguments) {
-  CreatePool(arguments.pool,
-             {.size = SizeOf(arguments.size, "--size"), .emulate = arguments.emulate});
+  if (arguments.size.empty() && !IsDevice(arguments.pool)) {
+    throw Failure{kUsage,
+                  "--size is required; give the new file's, as in 512M or 1G; see 'nvcache "
+                  "create --help'"};
+  }
+  const uint64_t size = arguments.size.empty() ? 0 : SizeOf(arguments.size, "--size");
+  CreatePool(arguments.pool, {.size = size, .emulate = arguments.emulate});
   pool::Pool pool;
   OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
   fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
@@ -45,8 +57,7 @@ void AddCreate(CLI::App& app, int* status) {
   auto arguments = std::make_shared<CreateArguments>();
   CLI::App* command = app.add_subcommand("create", "Make a pool. Never overwrites one.");
   command->add_option("POOL", arguments->pool, "A new file, or a devdax device")->required();
-  command->add_option("--size", arguments->size, "Bytes, as 512M or 1G")
-      ->required()
+  command->add_option("--size", arguments->size, "Bytes of a new file, as 512M or 1G")
       ->type_name("SIZE");
   command->add_flag("--emulate", arguments->emulate,
                     "Accept memory that is not persistent: writes then survive the death of the\n"
@@ -54,6 +65,7 @@ void AddCreate(CLI::App& app, int* status) {
   command->footer(
       "Examples:\n"
       "  nvcache create /mnt/pmem/pool --size 16G\n"
+      "  nvcache create /dev/dax0.0\n"
       "  nvcache create /dev/shm/pool --size 1G --emulate\n");
   command->callback([arguments, status] { *status = Create(*arguments); });
 }

@@ -21,16 +21,17 @@ namespace nvcache::tool {
 namespace {
 
 constexpr const char* kManifest = "manifest.json";
+constexpr size_t kMaxOpen = 64;
 
 // Only the user may read what another program has written.
 constexpr mode_t kFileMode = 0600;
 constexpr mode_t kFolderMode = 0700;
 
-std::string DataName(uint32_t slot, uint32_t incarnation) {
-  return fmt::format("{}-{}.data", slot, incarnation);
+std::string DataName(const std::pair<uint32_t, uint32_t>& key) {
+  return fmt::format("{}-{}.data", key.first, key.second);
 }
 
-// write or pwrite until all is written.
+// pwrite until all is written.
 bool WriteAll(int fd, std::string_view bytes, off_t offset) {
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), offset);
@@ -75,7 +76,7 @@ Exporter::Exporter(const std::string& folder, pool::View view) : folder_(folder)
 }
 
 Exporter::~Exporter() {
-  if (data_fd_ >= 0) close(data_fd_);
+  CloseAll();
   if (folder_fd_ >= 0) close(folder_fd_);
 }
 
@@ -87,32 +88,36 @@ void Exporter::Add(const nvlog::Reader& reader, const nvlog::EntryHeader& header
   if (error_.empty()) Store(reader, header);
 }
 
-void Exporter::OpenData(const Key& key) {
-  if (data_fd_ >= 0 && open_ == key) return;
-  // One descriptor, whatever the number of files; what is written so far must be durable before
-  // its descriptor goes, or an error would be lost.
-  const std::string name = DataName(key.first, key.second);
-  if (data_fd_ >= 0) {
-    Check(fsync(data_fd_) == 0, DataName(open_.first, open_.second));
-    close(data_fd_);
-  }
-  const bool known = files_.count(key) != 0;
-  const int create = known ? 0 : O_CREAT | O_EXCL;
-  data_fd_ =
+int Exporter::OpenData(const Key& key) {
+  if (const auto known = open_.find(key); known != open_.end()) return known->second;
+  if (open_.size() == kMaxOpen) CloseAll();
+  const int create = files_.count(key) != 0 ? 0 : O_CREAT | O_EXCL;
+  const std::string name = DataName(key);
+  const int fd =
       openat(folder_fd_, name.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | create, kFileMode);
-  open_ = key;
-  Check(data_fd_ >= 0, name);
+  Check(fd >= 0, name);
+  if (fd >= 0) open_.emplace(key, fd);
+  return fd;
+}
+
+// The descriptor that wrote is the one that hears of errors: sync before it goes.
+void Exporter::CloseAll() {
+  for (const auto& [key, fd] : open_) {
+    Check(fsync(fd) == 0, DataName(key));
+    close(fd);
+  }
+  open_.clear();
 }
 
 void Exporter::Store(const nvlog::Reader& reader, const nvlog::EntryHeader& header) {
   const Key key = {header.file, header.incarnation};
-  OpenData(key);
-  if (!error_.empty()) return;
+  const int fd = OpenData(key);
+  if (fd < 0) return;
 
   std::array<char, pool::kPageSize> payload;
   reader.Payload(header, payload.data(), header.length);
-  Check(WriteAll(data_fd_, {payload.data(), header.length}, static_cast<off_t>(header.offset)),
-        DataName(key.first, key.second));
+  Check(WriteAll(fd, {payload.data(), header.length}, static_cast<off_t>(header.offset)),
+        DataName(key));
   File& file = files_[key];
   AddExtent(&file.extents, header.offset, header.offset + header.length);
   ++file.entries;
@@ -125,8 +130,7 @@ void Exporter::WriteManifest() {
   for (const auto& [key, file] : files_) {
     const auto& [slot, incarnation] = key;
     const pool::FileRecord& record = *view_.file(slot);
-    Json item = {
-        {"data", DataName(slot, incarnation)}, {"slot", slot}, {"incarnation", incarnation}};
+    Json item = {{"data", DataName(key)}, {"slot", slot}, {"incarnation", incarnation}};
     // Without a whole record nobody knows whose bytes these are, but the bytes are good.
     item["record_valid"] = pool::FileRecordValid(record, incarnation);
     if (item["record_valid"]) {
@@ -151,7 +155,7 @@ void Exporter::WriteManifest() {
 }
 
 void Exporter::Finish() {
-  if (data_fd_ >= 0) Check(fsync(data_fd_) == 0, DataName(open_.first, open_.second));
+  CloseAll();
   if (error_.empty()) WriteManifest();
   if (error_.empty()) Check(fsync(folder_fd_) == 0, ".");
   if (error_.empty()) return;

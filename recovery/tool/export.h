@@ -42,15 +42,15 @@ class Exporter {
   };
 
   void Store(const nvlog::Reader& reader, const nvlog::EntryHeader& header);
-  void OpenData(const Key& key);
+  int OpenData(const Key& key);
+  void CloseAll();
   void Check(bool ok, const std::string& name);
   void WriteManifest();
 
   std::string folder_;
   pool::View view_;
   int folder_fd_ = -1;
-  int data_fd_ = -1;  // of `open_`
-  Key open_ = {};
+  std::map<Key, int> open_;  // descriptors
   std::map<Key, File> files_;
   uint64_t entries_ = 0;
   std::string error_;  // the first one

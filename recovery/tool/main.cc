@@ -6,6 +6,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <string>
@@ -69,9 +70,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
   return status;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Run(int argc, char** argv) {
   nvcache::tool::LeaveLibrary(argv);
   CLI::App app(kAbout, "nvcache");
   try {
@@ -84,7 +83,16 @@ int main(int argc, char** argv) {
                   fmt::format("{}; see 'nvcache {}--help'", error.what(), command));
   } catch (const Failure& failure) {
     return Report(failure.status, failure.text);
-  } catch (const std::exception& error) {
-    return Report(nvcache::tool::kFailed, error.what());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {  // no memory, for one
+    fprintf(stderr, "nvcache: %s\n", error.what());
+    return nvcache::tool::kFailed;
   }
 }

@@ -109,6 +109,7 @@ void PreparePool(const settings::Settings& settings) {
 
 [[noreturn]] void Become(const std::vector<std::string>& program) {
   std::vector<char*> argv;
+  argv.reserve(program.size() + 1);
   for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execvp(argv[0], argv.data());
