@@ -121,7 +121,23 @@ struct Statistics {
   uint64_t table_full;          // files not cached because a table was full
 };
 static_assert(offsetof(Statistics, head) == 0);
-static_assert(offsetof(Statistics, table_full) == 17 * 8);
+static_assert(offsetof(Statistics, oldest_pending) == 8);
+static_assert(offsetof(Statistics, entries_cleaned) == 16);
+static_assert(offsetof(Statistics, bytes_cleaned) == 24);
+static_assert(offsetof(Statistics, batches) == 32);
+static_assert(offsetof(Statistics, syncs) == 40);
+static_assert(offsetof(Statistics, pages_written) == 48);
+static_assert(offsetof(Statistics, wraps) == 56);
+static_assert(offsetof(Statistics, full_waits) == 64);
+static_assert(offsetof(Statistics, misses) == 72);
+static_assert(offsetof(Statistics, dirty_misses) == 80);
+static_assert(offsetof(Statistics, evictions) == 88);
+static_assert(offsetof(Statistics, dirty_evictions) == 96);
+static_assert(offsetof(Statistics, write_back_errors) == 104);
+static_assert(offsetof(Statistics, last_error) == 112);
+static_assert(offsetof(Statistics, last_error_time) == 120);
+static_assert(offsetof(Statistics, pass_through_files) == 128);
+static_assert(offsetof(Statistics, table_full) == 136);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kFileTableOffset);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>

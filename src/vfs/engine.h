@@ -47,6 +47,9 @@ inline Description* Closing() { return reinterpret_cast<Description*>(1); }   //
 inline Description* Internal() { return reinterpret_cast<Description*>(2); }  // opened by us
 inline bool IsDescription(const Description* d) { return reinterpret_cast<uintptr_t>(d) > 2; }
 
+// What a file system keeps its files on, as far as caching goes: never, always, or when asked to.
+enum class Storage : uint8_t { kNone, kDisk, kOther };
+
 class Engine {
  public:
   constexpr Engine() = default;
@@ -134,6 +137,7 @@ class Engine {
   bool AttachPool();
   void Detach();
   void CloseParts();
+  Storage StorageOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 
@@ -156,7 +160,7 @@ class Engine {
 
   struct FileSystem {
     uint64_t device;
-    bool disk;
+    Storage storage;
     bool known;
   };
   FileSystem file_systems_[kMaxFileSystems] = {};

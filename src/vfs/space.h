@@ -8,10 +8,10 @@
 
 namespace nvcache::vfs {
 
-// Whether the file system will take `file` when it has grown by `growth` bytes to `size`, beside all
-// that is pending, as far as statvfs can tell (I10): an acknowledged write must not be refused to the
-// cleanup thread. File lock, shared; without page locks. 0; -ENOSPC; -EFBIG beyond RLIMIT_FSIZE,
-// where the kernel also has a signal to send.
+// Whether the file system will take `file` when it has grown by `growth` bytes to `size`, beside
+// all that is pending, as far as statvfs can tell (I10): an acknowledged write must not be refused
+// to the cleanup thread. File lock, shared; without page locks. 0; -ENOSPC; -EFBIG beyond
+// RLIMIT_FSIZE, where the kernel also has a signal to send.
 long ReserveSpace(File& file, uint64_t growth, uint64_t size);
 
 }  // namespace nvcache::vfs

@@ -23,13 +23,14 @@ constexpr long kDiskFileSystems[] = {
     0x3153464a,  // JFS
 };
 
-bool IsDisk(int fd) {
+Storage KindOf(int fd) {
   struct statfs fs;
-  if (sys::Fstatfs(fd, &fs) < 0) return false;
+  // What has no blocks stores nothing: /proc, /sys and their like.
+  if (sys::Fstatfs(fd, &fs) < 0 || fs.f_blocks == 0) return Storage::kNone;
   for (long type : kDiskFileSystems) {
-    if (fs.f_type == type) return true;
+    if (fs.f_type == type) return Storage::kDisk;
   }
-  return false;
+  return Storage::kOther;
 }
 
 // Another descriptor of the same inode, ours alone. The program's own will not do: it may lack a
@@ -43,20 +44,21 @@ long OpenBacking(int fd) {
 
 }  // namespace
 
+Storage Engine::StorageOf(int fd, uint64_t device) {
+  for (FileSystem& fs : file_systems_) {
+    if (!fs.known) fs = {device, KindOf(fd), true};
+    if (fs.device == device) return fs.storage;
+  }
+  return KindOf(fd);
+}
+
 bool Engine::Cacheable(int fd, const struct stat& st) {
   if (!S_ISREG(st.st_mode) || st.st_nlink == 0 || IsPool(st)) return false;
-  bool disk = false, known = false;
-  for (FileSystem& fs : file_systems_) {
-    if (!fs.known) fs = {st.st_dev, IsDisk(fd), true};
-    if (fs.device != st.st_dev) continue;
-    disk = fs.disk;
-    known = true;
-    break;
-  }
-  if (!known) disk = IsDisk(fd);
+  const Storage storage = StorageOf(fd, st.st_dev);
+  if (storage == Storage::kNone) return false;
   const bool includes = settings.include.size() > 0;
   const bool excludes = settings.exclude.size() > 0;
-  if (!includes && !excludes) return disk;
+  if (!includes && !excludes) return storage == Storage::kDisk;
   sys::Text<32> link;
   link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
   char path[4096];
@@ -64,7 +66,8 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
   if (n < 0) return false;
   path[n] = '\0';
   if (excludes && settings::AnyGlobMatches(settings.exclude.c_str(), path)) return false;
-  return includes ? settings::AnyGlobMatches(settings.include.c_str(), path) : disk;
+  return includes ? settings::AnyGlobMatches(settings.include.c_str(), path)
+                  : storage == Storage::kDisk;
 }
 
 bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {

@@ -341,6 +341,18 @@ TEST_F(VfsTest, WhatIsCachedIsAMatterOfPolicy) {
       {"NVCACHE_INCLUDE=" + tmpfs.path() + "/*"});
 }
 
+TEST_F(VfsTest, WhatStoresNothingIsNeverCached) {
+  WithEngine(
+      [&] {
+        const int fd = ::open("/proc/self/oom_score_adj", O_RDWR);
+        ASSERT_GE(fd, 0);
+        OpenGuard guard(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR);
+        guard.Opened(fd);
+        EXPECT_EQ(Write(fd, "0", 1), kNotOurs);
+      },
+      {"NVCACHE_INCLUDE=*"});
+}
+
 TEST_F(VfsTest, AfterForkTheChildTakesThePoolIfItIsFirst) {
   WithEngine([&] {
     const int fd = Cached("a", "parent");
