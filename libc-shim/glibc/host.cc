@@ -38,6 +38,7 @@ struct Thread {
   pthread_t id;
   void (*entry)(void*);
   void* argument;
+  std::atomic<unsigned>* count;  // glibc's number of threads, or nullptr
 };
 
 constexpr size_t kMaxThreads = 8;
@@ -48,10 +49,20 @@ Thread g_threads[kMaxThreads];
 constexpr size_t kStackSize = size_t{256} << 10;
 constexpr size_t kMaxStackSize = size_t{64} << 20;
 
+// The program ends when its last thread does (main may have left by pthread_exit), so ours must not
+// be counted. The number is glibc's own, and there since it has threads; where it is not found,
+// such a program does not end.
+std::atomic<unsigned>* ThreadCount() {
+  return static_cast<std::atomic<unsigned>*>(dlsym(RTLD_DEFAULT, "__nptl_nthreads"));
+}
+
 void* RunThread(void* self) {
-  prctl(PR_SET_NAME, "nvcache");
   const Thread* thread = static_cast<const Thread*>(self);
+  prctl(PR_SET_NAME, "nvcache");
+  if (thread->count != nullptr) thread->count->fetch_sub(1);
   thread->entry(thread->argument);
+  // glibc counts us out once more. Nobody left: exit() is at work, and must not be called again.
+  if (thread->count != nullptr && thread->count->load() != 0) thread->count->fetch_add(1);
   return nullptr;
 }
 
@@ -82,6 +93,7 @@ void* StartThread(void (*entry)(void*), void* argument) {
   if (thread == nullptr) return nullptr;
   thread->entry = entry;
   thread->argument = argument;
+  thread->count = ThreadCount();
 
   // A new thread inherits the mask, so it never runs a handler of the program. glibc leaves its
   // own two signals (cancellation, setuid) open.

@@ -75,6 +75,10 @@ NVCACHE_EXPORT int login_tty(int fd) noexcept {
   return result;
 }
 
+NVCACHE_EXPORT int setns(int fd, int kind) noexcept {
+  return Setns([=] { return NVCACHE_REAL(setns)(fd, kind); });
+}
+
 NVCACHE_EXPORT int unshare(int flags) noexcept {
   return Unshare(flags, [=] { return NVCACHE_REAL(unshare)(flags); });
 }

@@ -131,7 +131,17 @@ inline auto Ioctl(int fd, unsigned long request, long argument, RealCall real) {
 
 template <typename RealCall>
 inline auto Unshare(int flags, RealCall real) {
-  if ((flags & CLONE_FILES) != 0) TurnOff();  // as in CloseRange
+  if ((flags & CLONE_FILES) != 0) {
+    TurnOff();  // as in CloseRange
+  } else if (flags != 0) {
+    Tell<vfs::BeforeExec>();  // some of these want a process of one thread
+  }
+  return real();
+}
+
+template <typename RealCall>
+inline auto Setns(RealCall real) {
+  Tell<vfs::BeforeExec>();  // for the same reason
   return real();
 }
 

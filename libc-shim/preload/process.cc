@@ -40,11 +40,12 @@ struct CloneStart {
   void* argument;
 };
 
-// The child's first steps. It has its own copy of the parent's stack, where `start` lies.
+// The child's first and last steps. It has its own copy of the parent's stack, where `start` lies.
+// Its end in libc would be that of its thread, and the engine may have another one by then.
 int RunClone(void* start) {
   const CloneStart copy = *static_cast<const CloneStart*>(start);
   vfs::AfterFork();
-  return copy.function(copy.argument);
+  _exit(copy.function(copy.argument));
 }
 
 }  // namespace

@@ -119,6 +119,7 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_dup3, Dup3(c.Int(0), c.Int(1), c.Int(2), c)),
     NVCACHE_ON(SYS_fcntl, Fcntl(c.Int(0), c.Int(1), c.Long(2), c)),
     NVCACHE_ON(SYS_ioctl, Ioctl(c.Int(0), c.Size(1), c.Long(2), c)),
+    NVCACHE_ON(SYS_setns, Setns(c)),
     NVCACHE_ON(SYS_unshare, Unshare(c.Int(0), c)),
 
     // Of an offset's two registers, the second is for machines of 32 bits.

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Runs every_call without and with the preload library: same output, same files.
+# Runs a program without and with the preload library: same output, same files.
 #
-#   compare.sh EVERY_CALL LIBRARY PLUGIN DIRECTORY [NAME=value ...]
+#   compare.sh PROGRAM LIBRARY PLUGIN DIRECTORY [NAME=value ...]
 #
 # DIRECTORY is made anew, on the disk of the build. The settings are for the second run only;
 # @POOL@ in them is a new pool on /dev/shm.
@@ -11,14 +11,14 @@ set -u
 program=$1 library=$2 plugin=$3 directory=$4
 shift 4
 
-pool=/dev/shm/nvcache-every-call-$$.pool
+pool=/dev/shm/nvcache-preload-$$.pool
 trap 'rm -f "$pool"' EXIT
 rm -rf "$directory"
 mkdir -p "$directory/without" "$directory/with"
 
-(cd "$directory/without" && exec "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
+(cd "$directory/without" && exec timeout 60 "$program" . "$plugin") < /dev/null > "$directory/without.out" 2>&1
 without=$?
-(cd "$directory/with" && exec env LD_PRELOAD="$library" "${@//@POOL@/$pool}" "$program" . "$plugin") \
+(cd "$directory/with" && exec env LD_PRELOAD="$library" "${@//@POOL@/$pool}" timeout 60 "$program" . "$plugin") \
     < /dev/null > "$directory/with.out" 2> "$directory/with.err"
 with=$?
 
