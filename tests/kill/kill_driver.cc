@@ -140,9 +140,8 @@ class Driver {
     std::printf(
         "%d rounds, %llu writes acknowledged, all found; %llu in flight, of which %llu were there, "
         "whole; %d recoveries killed\n",
-        options_.rounds, static_cast<unsigned long long>(acknowledged_ + model_->acknowledged()),
-        static_cast<unsigned long long>(in_flight_ + model_->in_flight()),
-        static_cast<unsigned long long>(in_flight_found_ + model_->in_flight_found()),
+        options_.rounds, Total(acknowledged_, model_->acknowledged()),
+        Total(in_flight_, model_->in_flight()), Total(in_flight_found_, model_->in_flight_found()),
         recoveries_killed_);
     return true;
   }
@@ -152,6 +151,8 @@ class Driver {
 
  private:
   enum class Recovery { kCommand, kCommandKilled, kRun, kLibrary };
+
+  static unsigned long long Total(uint64_t before, uint64_t now) { return before + now; }
 
   void NewEpoch() {
     if (model_) {
