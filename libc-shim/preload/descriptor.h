@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "libc-shim/preload/calls.h"
+#include "libc-shim/preload/stream.h"
 
 namespace nvcache::preload {
 
@@ -33,17 +34,17 @@ inline auto CloseRange(unsigned first, unsigned last, int flags, RealCall real) 
 
 template <typename RealCall>
 inline auto Dup(int fd, RealCall real) {
-  return Answer(Offer<vfs::Dup>(fd), real, fd);
+  return AfterNumbering(Answer(Offer<vfs::Dup>(fd), real, fd));
 }
 
 template <typename RealCall>
 inline auto Dup2(int from, int to, RealCall real) {
-  return Answer(Offer<vfs::Dup2>(from, to), real, from, to);
+  return AfterNumbering(Answer(Offer<vfs::Dup2>(from, to), real, from, to));
 }
 
 template <typename RealCall>
 inline auto Dup3(int from, int to, int flags, RealCall real) {
-  return Answer(Offer<vfs::Dup3>(from, to, flags), real, from, to, flags);
+  return AfterNumbering(Answer(Offer<vfs::Dup3>(from, to, flags), real, from, to, flags));
 }
 
 // A lock whose place is counted from the offset or from the end: the kernel must know both.
@@ -68,7 +69,9 @@ inline auto Fcntl(int fd, int command, long argument, RealCall real) {
   if (IsRelativeLock(command, argument)) Tell<vfs::Publish>(fd);
   // The commands that the engine answers take an int; the upper half may be anything.
   const long answer = Offer<vfs::Fcntl>(fd, command, static_cast<int>(argument));
-  return Answer(answer, real, fd, command, argument);
+  const auto result = Answer(answer, real, fd, command, argument);
+  const bool duplicates = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+  return duplicates ? AfterNumbering(result) : result;
 }
 
 // XFS's way to allocate and to free space, which all file systems understand (linux/falloc.h, but

@@ -30,9 +30,11 @@ int OpenAt(int dirfd, const char* path, int flags, mode_t mode, RealCall real) {
 // looking at it only after it was created.
 int Created(int fd, const char* path, int flags) {
   if (fd < 0 || InsideLibpmem()) return fd;
-  vfs::OpenGuard guard(AT_FDCWD, path, flags | O_RDWR | O_CREAT | O_EXCL);
-  guard.Opened(fd);
-  return fd;
+  {
+    vfs::OpenGuard guard(AT_FDCWD, path, flags | O_RDWR | O_CREAT | O_EXCL);
+    guard.Opened(fd);
+  }
+  return AfterNumbering(fd);
 }
 
 }  // namespace

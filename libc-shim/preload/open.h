@@ -7,6 +7,7 @@
 #include <fcntl.h>
 
 #include "libc-shim/preload/calls.h"
+#include "libc-shim/preload/stream.h"
 
 namespace nvcache::preload {
 
@@ -16,10 +17,13 @@ template <typename RealCall, typename UncancelledCall>
 inline auto Open(int dirfd, const char* path, int flags, RealCall real,
                  UncancelledCall uncancelled) {
   if (InsideLibpmem()) return real();
-  vfs::OpenGuard guard(dirfd, path, flags);
-  const decltype(real()) fd = guard.holds_locks() ? uncancelled() : real();
-  guard.Opened(static_cast<int>(fd));
-  return fd;
+  decltype(real()) fd = -1;
+  {
+    vfs::OpenGuard guard(dirfd, path, flags);
+    fd = guard.holds_locks() ? uncancelled() : real();
+    guard.Opened(static_cast<int>(fd));
+  }
+  return AfterNumbering(fd);
 }
 
 // A descriptor that was opened by other means than a path.

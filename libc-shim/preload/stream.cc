@@ -3,6 +3,8 @@
 // Standard I/O, and whatever else reads and writes descriptors inside libc. Such calls never pass
 // through ours, so the file is the kernel's before libc gets hold of it, and known as such for as
 // long as libc has it.
+#include "libc-shim/preload/stream.h"
+
 #include <execinfo.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -11,10 +13,44 @@
 #include <utmp.h>
 #include <utmpx.h>
 
+#include <atomic>
 #include <cstdarg>
+#include <cstdint>
 
 #include "libc-shim/preload/descriptor.h"
 #include "libc-shim/preload/open.h"
+
+namespace nvcache::preload {
+namespace {
+
+// One bit a descriptor, up to the kernel's own limit (fs.nr_open). Pages of it that are never
+// needed cost nothing.
+constexpr unsigned kBits = 64;
+constexpr unsigned kMaxDescriptors = 1u << 20;
+std::atomic<uint64_t> g_has_stream[kMaxDescriptors / kBits];
+
+}  // namespace
+
+bool HasStream(int fd) {
+  const auto number = static_cast<unsigned>(fd);
+  if (number <= 2) return true;
+  if (number >= kMaxDescriptors) return false;
+  const uint64_t word = g_has_stream[number / kBits].load(std::memory_order_relaxed);
+  return (word >> number % kBits & 1) != 0;
+}
+
+void SetHasStream(int fd, bool has) {
+  const auto number = static_cast<unsigned>(fd);
+  if (number >= kMaxDescriptors) return;
+  const uint64_t bit = uint64_t{1} << number % kBits;
+  if (has) {
+    g_has_stream[number / kBits].fetch_or(bit, std::memory_order_relaxed);
+  } else {
+    g_has_stream[number / kBits].fetch_and(~bit, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace nvcache::preload
 
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
@@ -30,7 +66,10 @@ int DescriptorOf(FILE* stream) {
 }
 
 FILE* AdoptStream(FILE* stream) {
-  if (stream != nullptr) Adopt(DescriptorOf(stream));
+  if (stream == nullptr) return stream;
+  const int fd = DescriptorOf(stream);
+  SetHasStream(fd, true);
+  Adopt(fd);
   return stream;
 }
 
@@ -54,6 +93,7 @@ void ReleaseStream(FILE* stream) {
     fflush(stream);
     errno = saved_errno;
   }
+  SetHasStream(fd, false);
   Release(fd);
 }
 

@@ -650,6 +650,42 @@ static void check_streams(const char* directory) {
   SHOW(fputs("memory", f));
   SHOW(fclose(f));
 
+  // Descriptors that have a stream already.
+  fflush(stdout);
+  const int output = dup(1);
+  fd = open("st4", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  dup2(fd, 1);
+  printf("printed ");
+  fflush(stdout);
+  ssize_t written = write(fd, "written ", 8);
+  close(1);
+  close(fd);
+  fd = open("st5", O_RDWR | O_CREAT | O_TRUNC, 0644);  // 1, or a lower one
+  const int again = dup(fd);
+  printf("printed ");
+  fflush(stdout);
+  written += write(again, "written ", 8);
+  dup2(output, 1);
+  if (fd != 1) close(fd);
+  close(again);
+  close(output);
+  SHOW(written);
+  show_file("st4");
+  show_file("st5");
+  SHOW((f = fopen("st6", "w")) == NULL);
+  SHOW(fputs("first ", f));
+  SHOW(fflush(f));
+  SHOW(fd = open("st7", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "raw ", 4));
+  SHOW(dup2(fd, fileno(f)) == fileno(f));
+  SHOW(fputs("second ", f));
+  SHOW(fflush(f));
+  SHOW(write(fd, "raw", 3));
+  SHOW(fclose(f));
+  SHOW(close(fd));
+  show_file("st6");
+  show_file("st7");
+
   void* frames[4];
   const int depth = backtrace(frames, 4);
   SHOW(fd = open("trace", O_RDWR | O_CREAT | O_TRUNC, 0644));
