@@ -121,6 +121,7 @@ void Files::CloseOldest() {
     File& file = files_[slot];
     if (file.is_open && (oldest == nullptr || file.last_use < oldest->last_use)) oldest = &file;
   }
+  NVCACHE_CHECK(oldest != nullptr);
   SyncAndClose(*oldest);
 }
 

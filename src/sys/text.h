@@ -11,7 +11,7 @@ namespace nvcache::sys {
 
 inline size_t Length(const char* s) {
   size_t n = 0;
-  while (s[n] != '\0') ++n;
+  for (; s[n] != '\0'; ++n) asm volatile("");  // or GCC makes a call of strlen out of this
   return n;
 }
 
@@ -32,8 +32,9 @@ class Text {
     char digits[21];
     size_t at = sizeof(digits) - 1;
     digits[at] = '\0';
-    do digits[--at] = static_cast<char>('0' + value % 10);
-    while ((value /= 10) != 0);
+    do {
+      digits[--at] = static_cast<char>('0' + value % 10);
+    } while ((value /= 10) != 0);
     return Append(digits + at);
   }
   const char* c_str() const { return buffer_; }

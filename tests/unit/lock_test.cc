@@ -16,6 +16,7 @@ using std::chrono::milliseconds;
 
 void Together(int threads, const std::function<void(int)>& body) {
   std::vector<std::thread> running;
+  running.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) running.emplace_back(body, i);
   for (std::thread& thread : running) thread.join();
 }

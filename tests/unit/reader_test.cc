@@ -215,12 +215,12 @@ TEST_F(ReaderTest, WhatWasNotCommittedIsInFlight) {
 
 // I5: what is left of earlier laps never counts.
 TEST_F(ReaderTest, EarlierLapsAreNothing) {
-  std::vector<Position> old;
-  for (int i = 0; i < 50; ++i) old.push_back(builder_->Add({0, 1, 0, test::Bytes(random_, 700)}));
+  const Position first = builder_->head();
+  for (int i = 0; i < 50; ++i) builder_->Add({0, 1, 0, test::Bytes(random_, 700)});
   MoveTail(0);
   EXPECT_TRUE(Walk().empty());
-  MoveTail(units_ - (builder_->head() - old[0]));  // one lap after the first
-  EXPECT_EQ(builder_->head(), old[0] + units_);
+  MoveTail(units_ - (builder_->head() - first));  // one lap after the first
+  EXPECT_EQ(builder_->head(), first + units_);
   EXPECT_TRUE(Walk().empty());
   builder_->Hole(EntryUnits(700) * 3);  // over three of them, and it was never filled
   const Position fresh = builder_->Add({0, 1, 0, "new"});

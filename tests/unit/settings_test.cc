@@ -236,6 +236,7 @@ TEST(SettingsTest, SaysWhatIsWrong) {
 
 bool Read(std::vector<std::string> environment, Settings* settings, std::string* wrong) {
   std::vector<char*> pointers;
+  pointers.reserve(environment.size() + 1);
   for (std::string& line : environment) pointers.push_back(line.data());
   pointers.push_back(nullptr);
   sys::Text<480> text;
