@@ -81,6 +81,18 @@ void Log::CopyIn(Position position, const uint8_t* bytes, size_t n) {
   if (before_end < n) pmem::Copy(base_, bytes + before_end, n - before_end);
 }
 
+// One line, the commit word last: whatever part of these stores survives a crash, the word is there
+// only if the rest is.
+void Log::StoreHeader(const EntryHeader& header) {
+  auto* place = reinterpret_cast<EntryHeader*>(UnitAddress(header.position));
+  constexpr size_t kWord = sizeof(header.commit);
+  std::atomic_ref(place->commit).store(kNotCommitted, std::memory_order_release);
+  std::memcpy(reinterpret_cast<uint8_t*>(place) + kWord,
+              reinterpret_cast<const uint8_t*>(&header) + kWord, sizeof(header) - kWord);
+  std::atomic_ref(place->commit).store(header.commit, std::memory_order_release);
+  pmem::Pwb(place, sizeof(*place));
+}
+
 void Log::Committed(Position end) {
   Position alarm = alarm_.load(std::memory_order_seq_cst);
   if (end < alarm || alarm == kNoPosition) return;
@@ -120,7 +132,7 @@ Position GroupWriter::Add(const Piece& piece) {
   if (index_ == 0) {
     first_header_ = header;
   } else {
-    pmem::Copy(log_.UnitAddress(position), &header, sizeof(header));
+    log_.StoreHeader(header);
   }
   ++index_;
   next_ += EntryUnits(piece.length);
@@ -130,16 +142,7 @@ Position GroupWriter::Add(const Piece& piece) {
 void GroupWriter::Commit() {
   NVCACHE_CHECK(index_ == count_);
   pmem::Pfence();
-  // One line, the commit word last: whatever part of these stores survives a crash, the word is
-  // there only if the rest is.
-  auto* header = reinterpret_cast<EntryHeader*>(log_.UnitAddress(first_));
-  std::atomic_ref(header->commit).store(kNotCommitted, std::memory_order_release);
-  constexpr size_t kWord = sizeof(header->commit);
-  std::memcpy(reinterpret_cast<uint8_t*>(header) + kWord,
-              reinterpret_cast<const uint8_t*>(&first_header_) + kWord,
-              sizeof(EntryHeader) - kWord);
-  std::atomic_ref(header->commit).store(first_header_.commit, std::memory_order_release);
-  pmem::Pwb(header, sizeof(*header));
+  log_.StoreHeader(first_header_);
   pmem::Psync();
   log_.Committed(next_);
 }
