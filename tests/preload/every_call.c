@@ -941,6 +941,9 @@ static void check_loading(const char* plugin) {
   SHOW(dlclose(library));
   SHOW((library = dlmopen(LM_ID_BASE, "./plugin.so", RTLD_NOW)) == NULL);
   SHOW(dlclose(library));
+  // By the search path of the caller, which is this program and not the library.
+  SHOW((library = dlopen("libpreload_plugin.so", RTLD_NOW)) == NULL);
+  SHOW(dlclose(library));
   SHOW(dlopen("./nosuch.so", RTLD_NOW) == NULL);
   show_bytes("dlerror", dlerror(), 11);
   SHOW(dlopen("libnosuch.so", RTLD_NOW) == NULL);
