@@ -169,6 +169,28 @@ class RecoverTest(support.ToolTest):
         self.assertTrue(report["clean"])
         self.assertEqual(self.there.read_bytes(), b"...fiSECOND")
 
+    def test_export_of_many_files(self):
+        """More of them than are kept open at a time, in turns."""
+        self.pool.unlink()
+        self.create("32M")
+        count = 100
+        paths = [self.files / f"gone{i}" for i in range(count)]
+        with image.Image(self.pool) as pool:
+            for i, path in enumerate(paths):
+                path.write_bytes(b"")
+                pool.add_file(i, path)
+            for round_ in range(3):
+                for i in range(count):
+                    pool.add_write(i, 2 * round_, b"%d." % round_)
+            pool.set_dirty()
+        for path in paths:
+            path.unlink()
+        result = self.recover("--export", self.export, "--discard")
+        self.assert_ok(result)
+        self.assertIn(f"exported {3 * count} entries of {count} files", result.stdout)
+        for i in range(count):
+            self.assertEqual((self.export / f"{i}-1.data").read_bytes(), b"0.1.2.")
+
     def test_export_overwrites_nothing(self):
         self.make_dirty()
         self.export.mkdir()
