@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import unittest
 
 import image
@@ -168,13 +169,24 @@ class RunTest(support.ToolTest):
         self.assert_refused(result, 125, self.pool, "1 entry of 1 file", "nvcache recover")
         self.assertFalse((self.files / "started").exists())
 
+    def write(self, content, size, options=()):
+        """A program that writes content to the file `out`, `size` bytes at a time."""
+        (self.files / "in").write_bytes(content)
+        script = (
+            "import os, sys\n"
+            "content = open(sys.argv[1], 'rb').read()\n"
+            "out = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)\n"
+            "size = int(sys.argv[3])\n"
+            "for i in range(0, len(content), size): os.write(out, content[i : i + size])\n"
+        )
+        return self.run_on_pool(
+            sys.executable, "-c", script, self.files / "in", self.files / "out", size,
+            options=options,
+        )
+
     def test_program_writes_through_the_pool(self):
         content = os.urandom(300 * 1024)
-        (self.files / "in").write_bytes(content)
-        result = self.run_on_pool(
-            "dd", f"if={self.files / 'in'}", f"of={self.files / 'out'}", "bs=5000"
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.write(content, 5000).returncode, 0)
         self.assertEqual((self.files / "out").read_bytes(), content)
         status = self.nvcache("status", self.pool, "--json")
         self.assertGreater(json.loads(status.stdout)["statistics"]["entries_cleaned"], 0)
@@ -183,17 +195,14 @@ class RunTest(support.ToolTest):
         """What the program left is in the pool, and the next start brings it to the file."""
         out = self.files / "out"
         options = ["--no-drain", "--batch-min", "1000", "--batch-delay", "60000"]
-        result = self.run_on_pool(
-            "dd", "if=/dev/zero", f"of={out}", "bs=1000", "count=10", options=options
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(self.write(b"0123456789" * 1000, 1000, options).returncode, 0)
         status = json.loads(self.nvcache("status", self.pool, "--json").stdout)
         self.assertEqual(status["state"], "dirty")
         self.assertEqual(status["pending_bytes"], 10000)
         self.assertEqual(status["files"][0]["path"], str(out))
         result = self.run_on_pool("cat", out)
         self.assertIn("recovered", result.stderr)
-        self.assertEqual(result.stdout, "\0" * 10000)
+        self.assertEqual(result.stdout, "0123456789" * 1000)
 
     def test_pool_in_use(self):
         command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
