@@ -81,10 +81,7 @@ inline void CancellationPoint() { pthread_testcancel(); }
 
 // For the calls after which our picture of the process cannot be kept right. Everything goes to
 // disk, every file to the kernel, and so does every later call.
-inline void TurnOff() {
-  vfs::BeforeExec();  // Stop() alone need not drain
-  vfs::Stop();
-}
+inline void TurnOff() { vfs::Retire(); }
 
 }  // namespace nvcache::preload
 

@@ -55,34 +55,21 @@ inline auto Lseek(int fd, off_t offset, int whence, RealCall real) {
   return Answer(vfs::Lseek(fd, offset, whence), real, fd, offset, whence);
 }
 
-// preadv2 and pwritev2: with the offset -1 they are readv and writev with flags, for which the
-// engine has no call.
+// preadv2 and pwritev2: with the offset -1 they are readv and writev with flags.
 
 template <typename RealCall>
 inline auto Preadv2(int fd, const iovec* iov, int iov_count, off_t offset, int flags,
                     RealCall real) {
-  long answer = vfs::kNotOurs;
-  if (offset != -1) {
-    answer = vfs::Preadv(fd, iov, iov_count, offset, flags);
-  } else if (flags == 0) {
-    answer = vfs::Readv(fd, iov, iov_count);
-  } else if (!ToKernel(fd)) {
-    answer = -errno;
-  }
+  const long answer = offset == -1 ? vfs::Readv(fd, iov, iov_count, flags)
+                                   : vfs::Preadv(fd, iov, iov_count, offset, flags);
   return Answer(answer, real, fd, iov, iov_count, offset, flags);
 }
 
 template <typename RealCall>
 inline auto Pwritev2(int fd, const iovec* iov, int iov_count, off_t offset, int flags,
                      RealCall real) {
-  long answer = vfs::kNotOurs;
-  if (offset != -1) {
-    answer = vfs::Pwritev(fd, iov, iov_count, offset, flags);
-  } else if (flags == 0) {
-    answer = vfs::Writev(fd, iov, iov_count);
-  } else if (!ToKernel(fd)) {
-    answer = -errno;
-  }
+  const long answer = offset == -1 ? vfs::Writev(fd, iov, iov_count, flags)
+                                   : vfs::Pwritev(fd, iov, iov_count, offset, flags);
   return Answer(answer, real, fd, iov, iov_count, offset, flags);
 }
 

@@ -70,7 +70,7 @@ NVCACHE_EXPORT int login_tty(int fd) noexcept {
   ReleaseStandard();
   const int result = NVCACHE_REAL(login_tty)(fd);
   if (result != 0) {
-    for (int standard = 0; standard <= 2; ++standard) Adopt(standard);
+    for (int standard = 0; standard <= 2; ++standard) Tell<vfs::AdoptPassThrough>(standard);
   }
   return result;
 }

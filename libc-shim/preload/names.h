@@ -21,7 +21,10 @@ template <typename RealCall, typename... Names>
 inline auto AroundNames(RealCall real, Names... names) {
   if (InsideLibpmem()) return real();
   vfs::NameGuard guard;
-  (guard.Add(names.dirfd, names.path, names.follow), ...);
+  long error = 0;
+  // The first one that cannot be drained decides.
+  static_cast<void>((((error = guard.Add(names.dirfd, names.path, names.follow)) == 0) && ...));
+  if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
   return real();
 }
 

@@ -20,17 +20,22 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real,
   decltype(real()) fd = -1;
   {
     vfs::OpenGuard guard(dirfd, path, flags);
+    if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
     fd = guard.holds_locks() ? uncancelled() : real();
     guard.Opened(static_cast<int>(fd));
   }
   return AfterNumbering(fd);
 }
 
-// A descriptor that was opened by other means than a path.
+// A descriptor that was opened by other means than a path. It must not stay open beside a file that
+// is cached and cannot be handed over.
 template <typename Descriptor>
 inline Descriptor Adopt(Descriptor fd) {
-  if (fd >= 0) Tell<vfs::AdoptPassThrough>(static_cast<int>(fd));
-  return fd;
+  if (fd < 0) return fd;
+  const long error = InsideLibpmem() ? 0 : vfs::AdoptPassThrough(static_cast<int>(fd));
+  if (error == 0) return fd;
+  NVCACHE_REAL(close)(static_cast<int>(fd));
+  return static_cast<Descriptor>(FromAnswer(error));
 }
 
 // By a file handle: no path to look at, so O_TRUNC could cut a file that is cached.

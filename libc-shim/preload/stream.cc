@@ -68,8 +68,12 @@ int DescriptorOf(FILE* stream) {
 FILE* AdoptStream(FILE* stream) {
   if (stream == nullptr) return stream;
   const int fd = DescriptorOf(stream);
+  if (const long error = nvcache::InsideLibpmem() ? 0 : vfs::AdoptPassThrough(fd); error < 0) {
+    NVCACHE_REAL(fclose)(stream);
+    errno = static_cast<int>(-error);
+    return nullptr;
+  }
   SetHasStream(fd, true);
-  Adopt(fd);
   return stream;
 }
 

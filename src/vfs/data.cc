@@ -31,6 +31,12 @@ constexpr int kKnownFlags =
 constexpr long kLogFull = -ENOBUFS;
 constexpr long kNoDescriptors = -ENOMEM;
 
+// For what we do not know how to do: the kernel does it, from now on.
+long ToKernel(int fd) {
+  const long error = PassThrough(fd);
+  return error < 0 ? error : kNotOurs;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Reading
 
@@ -259,9 +265,7 @@ long DoWrite(const WriteCall& call) {
       engine.cleaner.RequestTrim();
       engine.log.WaitForRoom(room);
     } else if (n == -EFBIG || n == -ENAMETOOLONG || n == -ENOENT) {
-      // Too large, or without a path to recover it by: the kernel's.
-      const long error = PassThrough(call.fd);
-      return error < 0 ? error : kNotOurs;
+      return ToKernel(call.fd);  // too large, or without a path to recover it by
     } else {
       return n;
     }
@@ -282,16 +286,14 @@ long Pread(int fd, void* buffer, size_t count, off_t offset) {
   return DoRead(fd, &iov, 1, &offset);
 }
 
-long Readv(int fd, const iovec* iov, int iov_count) { return DoRead(fd, iov, iov_count, nullptr); }
+long Readv(int fd, const iovec* iov, int iov_count, int rwf_flags) {
+  if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
+  return DoRead(fd, iov, iov_count, nullptr);
+}
 
 long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
-  if ((rwf_flags & ~kKnownFlags) != 0) {
-    const long error = PassThrough(fd);
-    return error < 0 ? error : kNotOurs;
-  }
-  // preadv2 takes -1 for the description's offset; preadv has no flags and no such offset, but the
-  // kernel says EINVAL to it before it looks at anything else.
-  return DoRead(fd, iov, iov_count, offset == -1 ? nullptr : &offset);
+  if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
+  return DoRead(fd, iov, iov_count, &offset);
 }
 
 long Write(int fd, const void* buffer, size_t count) {
@@ -304,16 +306,14 @@ long Pwrite(int fd, const void* buffer, size_t count, off_t offset) {
   return DoWrite({fd, &iov, 1, &offset, 0});
 }
 
-long Writev(int fd, const iovec* iov, int iov_count) {
-  return DoWrite({fd, iov, iov_count, nullptr, 0});
+long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags) {
+  if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
+  return DoWrite({fd, iov, iov_count, nullptr, rwf_flags});
 }
 
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
-  if ((rwf_flags & ~kKnownFlags) != 0) {
-    const long error = PassThrough(fd);
-    return error < 0 ? error : kNotOurs;
-  }
-  return DoWrite({fd, iov, iov_count, offset == -1 ? nullptr : &offset, rwf_flags});
+  if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
+  return DoWrite({fd, iov, iov_count, &offset, rwf_flags});
 }
 
 }  // namespace nvcache::vfs

@@ -111,22 +111,32 @@ void OpenGuard::Opened(int fd) {
   engine.Reap();
 }
 
-void AdoptPassThrough(int fd) {
-  if (!engine.active() || fd < 0) return;
+long AdoptPassThrough(int fd) {
+  if (!engine.active() || fd < 0) return 0;
   sys::Lock lock(engine.table_lock);
   Vacate(fd);
   struct stat st;
-  if (sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return;
+  if (sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return 0;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) file = engine.NewFile(st);
-  if (file == nullptr || engine.PassThrough(*file) < 0) return;
-  if (Description* d = engine.NewDescription(*file, O_RDWR); d != nullptr) engine.SetSlot(fd, d);
+  if (file != nullptr) {
+    if (long error = engine.PassThrough(*file); error < 0) return error;
+  }
+  Description* description = file != nullptr ? engine.NewDescription(*file, O_RDWR) : nullptr;
+  if (description != nullptr) {
+    engine.SetSlot(fd, description);
+  } else {
+    engine.TableFull(file);
+  }
+  return 0;
 }
 
 void Forget(int fd) {
   if (!engine.active()) return;
   sys::Lock lock(engine.table_lock);
-  if (IsDescription(engine.SlotOf(fd))) Vacate(fd);
+  if (!IsDescription(engine.SlotOf(fd))) return;
+  Vacate(fd);
+  engine.Reap();
 }
 
 bool IsInternal(int fd) { return engine.SlotOf(fd) == Internal(); }

@@ -215,6 +215,13 @@ void Engine::Stop() {
   // the next user of the pool recovers it.
 }
 
+void Engine::Retire() {
+  if (!active()) return;
+  sys::Lock lock(table_lock);
+  hopeless_ = true;
+  ReleaseAll();
+}
+
 void Engine::ResetLocksInChild() {
   if (sys::Getpid() == pid_) return;
   pid_ = sys::Getpid();

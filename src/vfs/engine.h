@@ -57,6 +57,7 @@ class Engine {
   // ---- Life (engine.cc)
   void Start(const Host& host, char** environment);
   void Stop();
+  void Retire();
   bool active() const { return active_.load(std::memory_order_acquire); }
   bool attached() const { return attached_; }  // table lock held
   // Attaches the pool, unless it is. False: the program runs without the cache.

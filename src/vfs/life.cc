@@ -20,6 +20,8 @@ void AfterFork() {
   engine.table_lock.Unlock();
 }
 
+void Retire() { engine.Retire(); }
+
 void BeforeExec() {
   if (!engine.active()) return;
   sys::Lock lock(engine.table_lock);

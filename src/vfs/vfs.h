@@ -56,6 +56,10 @@ void AfterFork();
 // The pool is taken again by the next open for writing.
 void BeforeExec();
 
+// What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
+// kept right from now on (a thread with descriptors of its own, io_uring).
+void Retire();
+
 // ---------------------------------------------------------------------------------------------
 // Descriptors.
 
@@ -92,8 +96,9 @@ class OpenGuard {
 // opens it where we cannot see (fopen inside libc). Follows symbolic links. Result as PassThrough.
 long PassThroughPath(int dirfd, const char* path);
 
-// Tracks a descriptor that was opened where we could not see, as pass-through (fopen, mkstemp).
-void AdoptPassThrough(int fd);
+// Tracks a descriptor that was opened where we could not see, as pass-through (fopen, a message).
+// 0, or as PassThrough: then the descriptor is not tracked, and must be closed again.
+long AdoptPassThrough(int fd);
 
 // Drains the descriptor's file and makes it pass-through: before the kernel or a libc-internal
 // path gets hold of the data (mmap, fdopen, AIO, splice). `forever`: even after the last close,
@@ -133,11 +138,11 @@ long CloseRange(unsigned first, unsigned last, int flags);
 
 long Read(int fd, void* buffer, size_t count);
 long Pread(int fd, void* buffer, size_t count, off_t offset);
-long Readv(int fd, const iovec* iov, int iov_count);
+long Readv(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Write(int fd, const void* buffer, size_t count);
 long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
-long Writev(int fd, const iovec* iov, int iov_count);
+long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Lseek(int fd, off_t offset, int whence);
 long Fsync(int fd);  // fdatasync, sync_file_range and syncfs's file part too

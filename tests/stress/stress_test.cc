@@ -109,7 +109,8 @@ TEST_F(Stress, EveryThreadReadsItsOwnWrites) {
         } else {
           char read[kStripe];
           ASSERT_EQ(vfs::Pread(fd, read, n, static_cast<off_t>(begin)), static_cast<long>(n));
-          ASSERT_EQ(std::memcmp(read, &model[begin], n), 0) << "at " << begin << ", seed " << Seed();
+          ASSERT_EQ(std::memcmp(read, &model[begin], n), 0)
+              << "at " << begin << ", seed " << Seed();
         }
       }
     });

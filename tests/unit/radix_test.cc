@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/radix/tree.h"
-
 #include <map>
 #include <thread>
 
+#include "src/radix/tree.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::radix {
