@@ -10,6 +10,8 @@ namespace nvcache::pool {
 
 namespace {
 
+// The path by which the kernel knows the open file, if it leads there: not that of a link that was
+// removed while another one stays, nor one of another root.
 long DescribePath(int fd, FileRecord* record) {
   sys::Text<32> link;
   link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
@@ -18,7 +20,10 @@ long DescribePath(int fd, FileRecord* record) {
   if (static_cast<size_t>(n) >= kMaxPath) return -ENAMETOOLONG;
   record->path[n] = '\0';
   record->path_length = static_cast<uint32_t>(n);
-  return 0;
+  struct stat st;
+  const bool leads_there = sys::Fstatat(AT_FDCWD, record->path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                           st.st_ino == record->inode && st.st_dev == record->device;
+  return leads_there ? 0 : -ENOENT;
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ class FileTable {
 
   // Writes the record of the file behind `fd` into a free slot. Its bytes are ordered before
   // anything that follows a PFENCE, which every commit does. 0; -ENFILE when all slots are taken;
-  // -ENAMETOOLONG if the path does not fit; or what the kernel said. Any thread.
+  // -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or what the kernel
+  // said. Any thread.
   long Allocate(int fd, uint32_t* slot, uint32_t* incarnation);
 
   // No entry between tail and head names the slot.

@@ -252,6 +252,19 @@ TEST_F(VfsTest, RenameAndUnlinkFindNothingPending) {
   });
 }
 
+TEST_F(VfsTest, AFileWhoseNameIsGoneIsTheKernelsEvenIfItHasAnother) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    ASSERT_EQ(::link((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
+    ASSERT_EQ(::unlink((disk_ / "a").c_str()), 0);  // unseen
+    EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "recovery would not find it";
+    const int other = Open("b", O_RDWR);
+    EXPECT_EQ(Close(fd) + Close(other), 0);
+    const int again = Open("b", O_RDWR);
+    EXPECT_EQ(Pwrite(again, "x", 1, 0), 1);
+  });
+}
+
 TEST_F(VfsTest, RenamingADirectoryReleasesWhatIsBelow) {
   WithEngine([&] {
     ASSERT_EQ(::mkdir((disk_ / "d").c_str(), 0700), 0);
