@@ -215,18 +215,27 @@ long Allocate(int fd, uint64_t size) {
   }
 }
 
-// The name is on disk, too.
-long SyncFolder(const char* path) {
-  size_t length = sys::Length(path);
-  while (length > 0 && path[length - 1] != '/') --length;
-  sys::Text<4096> folder;
-  folder.Append(length > 0 ? path : ".", length > 0 ? length : 1);
-  const long fd = sys::Openat(AT_FDCWD, folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return fd;
-  const long result = sys::Fsync(static_cast<int>(fd));
-  sys::Close(static_cast<int>(fd));
-  return result;
-}
+class Folder {
+ public:
+  explicit Folder(const char* path) {
+    size_t length = sys::Length(path);
+    while (length > 0 && path[length - 1] != '/') --length;
+    path_.Append(length > 0 ? path : ".", length > 0 ? length : 1);
+  }
+  const char* path() const { return path_.c_str(); }
+
+  // A name in it is on disk, too.
+  long Sync() const {
+    const long fd = sys::Openat(AT_FDCWD, path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fd;
+    const long result = sys::Fsync(static_cast<int>(fd));
+    sys::Close(static_cast<int>(fd));
+    return result;
+  }
+
+ private:
+  sys::Text<4096> path_;
+};
 
 bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem,
                     Problem* problem) {
@@ -240,15 +249,38 @@ bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem
   return ok;
 }
 
+// The pool gets its name when it is whole: a crash before leaves nothing, not a file that is no
+// pool and in the way of one. Where the file system cannot do that, it has its name from the start.
+struct NewFile {
+  long fd;
+  bool named;
+};
+NewFile OpenNew(const char* path, const Folder& folder) {
+  const long unnamed = sys::Openat(AT_FDCWD, folder.path(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  if (unnamed != -EOPNOTSUPP && unnamed != -EISDIR && unnamed != -EINVAL) return {unnamed, false};
+  return {sys::Openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), true};
+}
+
+long Name(int fd, const char* path) {
+  sys::Text<32> link;
+  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  return sys::Linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+}
+
 bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
                 Problem* problem) {
-  const long opened = sys::Openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (opened == -ENOENT) {
+  struct stat st;
+  const long found = sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW);
+  if (found != -ENOENT) return FailOpen(problem, path, found == 0 ? -EEXIST : found);
+  const Folder folder(path);
+  const NewFile opened = OpenNew(path, folder);
+  if (opened.fd == -ENOENT) {
     return Fail(problem, path, ENOENT, "cannot be made, its folder does not exist",
                 "make the folder first");
   }
-  if (opened < 0) return FailOpen(problem, path, opened);
-  const int fd = static_cast<int>(opened);
+  if (opened.fd < 0) return FailOpen(problem, path, opened.fd);
+  const int fd = static_cast<int>(opened.fd);
+  bool named = opened.named;
   // Whoever opens the name in this moment waits for nothing: it finds a pool in use.
   sys::Flock(fd, LOCK_EX);
   bool ok = false;
@@ -256,10 +288,15 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
     FailAllocate(problem, path, size, error);
   } else if (FillPool(fd, path, size, emulate, libpmem, problem)) {
     error = sys::Fsync(fd);
-    if (error == 0) error = SyncFolder(path);
-    ok = error == 0 || FailAllocate(problem, path, size, error);
+    if (error == 0 && !named) {
+      error = Name(fd, path);
+      named = error == 0;
+    }
+    if (error == 0) error = folder.Sync();
+    ok = error == 0 || (error == -EEXIST ? FailOpen(problem, path, error)
+                                         : FailAllocate(problem, path, size, error));
   }
-  if (!ok) sys::Unlinkat(AT_FDCWD, path, 0);
+  if (!ok && named) sys::Unlinkat(AT_FDCWD, path, 0);
   sys::Close(fd);
   return ok;
 }

@@ -95,6 +95,9 @@ inline long NameToHandleAt(int dirfd, const char* path, FileHandle* handle, int*
 inline long OpenByHandleAt(int mount, const FileHandle& handle, int flags) {
   return Call(SYS_open_by_handle_at, mount, Address(&handle), flags);
 }
+inline long Linkat(int from_dirfd, const char* from, int to_dirfd, const char* to, int flags) {
+  return Call(SYS_linkat, from_dirfd, Address(from), to_dirfd, Address(to), flags);
+}
 inline long Unlinkat(int dirfd, const char* path, int flags) {
   return Call(SYS_unlinkat, dirfd, Address(path), flags);
 }

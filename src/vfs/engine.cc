@@ -127,7 +127,9 @@ bool Engine::AttachPool() {
                          &problem);
   if (!open && problem.error == ENOENT && settings.size > 0) {
     const pool::CreateOptions options = {settings.size, settings.emulate};
-    open = pool::Pool::Create(settings.pool.c_str(), options, libpmem, &problem) &&
+    // Somebody else may just have made it.
+    open = (pool::Pool::Create(settings.pool.c_str(), options, libpmem, &problem) ||
+            problem.error == EEXIST) &&
            pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, libpmem,
                       &problem);
   }

@@ -148,6 +148,34 @@ TEST_F(PoolTest, CreateNeverOverwrites) {
   EXPECT_FALSE(Exists(folder_ / "nowhere"));
 }
 
+TEST_F(PoolTest, CreateKilledAtAnyMomentLeavesAPoolOrNothing) {
+  int whole = 0, nothing = 0;
+  for (useconds_t delay = 0; delay < 20000; delay += 400) {
+    const pid_t child = fork();
+    if (child == 0) {
+      Problem problem;
+      Pool::Create(path_.c_str(), {64 << 20, true}, nullptr, &problem);
+      _exit(0);
+    }
+    usleep(delay);
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    if (!test::Exists(path_)) {
+      ++nothing;
+      continue;
+    }
+    ++whole;
+    Pool pool;
+    Problem problem;
+    EXPECT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, nullptr, &problem))
+        << problem.text.c_str();
+    pool.Close();
+    ASSERT_EQ(unlink(path_.c_str()), 0);
+  }
+  EXPECT_GT(nothing, 0);
+  std::printf("killed before the pool was there: %d times, after: %d\n", nothing, whole);
+}
+
 TEST_F(PoolTest, CreateRefusesSizes) {
   for (uint64_t size : {uint64_t{0}, kSize - 1, kMaxPoolSize + 4096, ~uint64_t{0}}) {
     EXPECT_CLEAR(FailToCreate(path_, size), path_, "1M to 64T");
