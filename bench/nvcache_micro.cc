@@ -10,7 +10,10 @@
 //                    DRAM cache
 //   nvcache_pwrite_hot   the same, with the pages in the DRAM cache, which is then updated, too
 //   tmpfs_pwrite, disk_pwrite, disk_pwrite_fdatasync
-//   nvcache_pread, disk_pread   4 KiB, from the DRAM cache and from the page cache
+//   nvcache_pread, disk_pread   4 KiB, from the DRAM cache and from the page cache; random pages
+//   out
+//                    of so many bytes (1 MiB: they are in the processor's caches; 64 MiB: in
+//                    memory)
 //
 // The numbers are wall time per call. Everything is warm: the pool's pages are mapped, the files
 // exist at their full size, and each benchmark starts with an empty log, which is larger than what
@@ -57,8 +60,8 @@ struct Options {
 };
 
 // Multiples of `size` within the file, in an order that no prefetcher likes.
-std::vector<off_t> Offsets(uint64_t size) {
-  const uint64_t blocks = kFileSize / size;
+std::vector<off_t> Offsets(uint64_t size, uint64_t area = kFileSize) {
+  const uint64_t blocks = area / size;
   std::vector<off_t> offsets(1u << 15);
   uint64_t state = 88172645463325252u;
   for (off_t& offset : offsets) {
@@ -123,11 +126,11 @@ void Pwrite(benchmark::State& state, const std::string& path, bool sync, bool ho
 }
 
 void Pread(benchmark::State& state, const std::string& path) {
-  const auto size = static_cast<size_t>(state.range(0));
+  constexpr size_t size = 4096;
   const File file(path);
   file.ReadAll();
   ::sync();
-  const std::vector<off_t> offsets = Offsets(size);
+  const std::vector<off_t> offsets = Offsets(size, static_cast<uint64_t>(state.range(0)));
   std::vector<char> bytes(size);
   size_t next = 0;
   for (auto _ : state) {
@@ -167,6 +170,7 @@ void PersistLimit(benchmark::State& state, const std::string& path) {
 }
 
 constexpr int64_t kSizes[] = {64, 512, 4096, 65536};
+constexpr int64_t kReadAreas[] = {1 << 20, kFileSize};
 
 int64_t Iterations(int64_t size, bool brief) {
   const int64_t n = size <= 64 ? 131072 : size <= 512 ? 65536 : size <= 4096 ? 32768 : 2048;
@@ -194,8 +198,10 @@ void RegisterOthers(const Options& options, const std::string& memory) {
     Register("disk_pwrite_fdatasync", size, options.brief ? 10 : 400,
              [=](benchmark::State& state) { Pwrite(state, on_disk, true, false); });
   }
-  Register("disk_pread", 4096, options.brief ? 2000 : 200000,
-           [=](benchmark::State& state) { Pread(state, on_disk); });
+  for (const int64_t area : kReadAreas) {
+    Register("disk_pread", area, options.brief ? 2000 : 200000,
+             [=](benchmark::State& state) { Pread(state, on_disk); });
+  }
 }
 
 void RegisterNvcache(const Options& options) {
@@ -210,8 +216,10 @@ void RegisterNvcache(const Options& options) {
     Register("nvcache_pwrite_hot", size, n,
              [=](benchmark::State& state) { Pwrite(state, on_disk, false, true); });
   }
-  Register("nvcache_pread", 4096, options.brief ? 2000 : 200000,
-           [=](benchmark::State& state) { Pread(state, on_disk); });
+  for (const int64_t area : kReadAreas) {
+    Register("nvcache_pread", area, options.brief ? 2000 : 200000,
+             [=](benchmark::State& state) { Pread(state, on_disk); });
+  }
 }
 
 // Runs this program once more, under the preload library. True if its writes went through the log.

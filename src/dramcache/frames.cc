@@ -10,7 +10,7 @@ namespace {
 
 template <typename T>
 bool ReserveArray(T** array, uint32_t count) {
-  *array = static_cast<T*>(sys::Reserve(uint64_t{count} * sizeof(T)));
+  *array = static_cast<T*>(sys::ReserveLarge(uint64_t{count} * sizeof(T)));
   return *array != nullptr;
 }
 

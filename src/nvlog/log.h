@@ -125,8 +125,7 @@ class Log {
 class GroupWriter {
  public:
   // `place` was taken with the sum of EntryUnits of `count` pieces.
-  GroupWriter(Log& log, Position place, uint32_t count)
-      : log_(log), first_(place), next_(place), count_(count) {}
+  GroupWriter(Log& log, Position place, uint32_t count) : log_(log), next_(place), count_(count) {}
 
   // The pieces in ascending order of offset. Returns the entry's position.
   Position Add(const Piece& piece);
@@ -134,7 +133,6 @@ class GroupWriter {
 
  private:
   Log& log_;
-  Position first_;
   Position next_;
   uint32_t count_;
   uint32_t index_ = 0;

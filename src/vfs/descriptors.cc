@@ -189,8 +189,10 @@ long Fcntl(int fd, int command, long argument) {
 long CloseRange(unsigned first, unsigned last, int flags) {
   if (!engine.active() || first > last) return kNotOurs;
   sys::Lock lock(engine.table_lock);
-  if ((flags & CLOSE_RANGE_UNSHARE) != 0) engine.ReleaseAll();
-  const bool closes = (flags & CLOSE_RANGE_CLOEXEC) == 0;
+  constexpr int kUnshare = CLOSE_RANGE_UNSHARE;
+  constexpr int kCloseOnExec = CLOSE_RANGE_CLOEXEC;
+  if ((flags & kUnshare) != 0) engine.ReleaseAll();
+  const bool closes = (flags & kCloseOnExec) == 0;
   unsigned piece = first;
   const unsigned tracked_end =
       std::min(engine.descriptor_end(), last == UINT32_MAX ? last : last + 1);

@@ -105,7 +105,10 @@ long Engine::PassThrough(File& file) {
     Resync(file);
     file.pages.Trim(supply);
     cleaner.Remove(file);
-    pool::Count(statistics()->pass_through_files);
+    // Not those that only go their way: closed, or open at the program's end.
+    if (file.descriptions != nullptr && !hopeless_) {
+      pool::Count(statistics()->pass_through_files);
+    }
   }
   file.state.store(State::kPassThrough);
   file.lock.Unlock();
