@@ -30,6 +30,10 @@
  *   Writes that overlap have one order, the same for readers and after a crash. None is
  *   async-signal-safe.
  *
+ * BUFFERS
+ *   A buffer that is not there ends the program with SIGSEGV or SIGBUS where the system call would
+ *   say EFAULT: these signals are the program's own.
+ *
  * BUILD
  *   cc program.c $(pkg-config --cflags --libs nvcache)
  */

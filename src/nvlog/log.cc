@@ -60,6 +60,13 @@ bool Log::IsCommitted(Position position) const {
   return std::atomic_ref(commit).load(std::memory_order_acquire) == CommitWord(position, salt_);
 }
 
+uint64_t Log::AbandonedUnits(Position position) const {
+  auto& group = *reinterpret_cast<AbandonedGroup*>(UnitAddress(position));
+  const uint64_t word = std::atomic_ref(group.word).load(std::memory_order_acquire);
+  if (word != AbandonedWord(position, salt_) || group.position != kNoPosition) return 0;
+  return group.units;
+}
+
 void Log::Payload(Position position, size_t skip, size_t n, uint8_t* out) const {
   const uint64_t log_bytes = units_ * pool::kUnitSize;
   const uint64_t at = ((position + 1) % units_ * pool::kUnitSize + skip) % log_bytes;
@@ -145,6 +152,17 @@ void GroupWriter::Commit() {
   log_.StoreHeader(first_header_);
   pmem::Psync();
   log_.Committed(next_);
+}
+
+// For the cleanup thread's eyes only, so nothing has to be durable. What lay here until now is not
+// the header of this position, whichever of these stores a crash leaves.
+void GroupWriter::Abandon(uint64_t units) {
+  auto* group = reinterpret_cast<AbandonedGroup*>(log_.UnitAddress(first_));
+  std::atomic_ref(group->word).store(kNotCommitted, std::memory_order_release);
+  group->position = kNoPosition;
+  group->units = units;
+  std::atomic_ref(group->word).store(AbandonedWord(first_, log_.salt_), std::memory_order_release);
+  log_.Committed(first_ + units);
 }
 
 }  // namespace nvcache::nvlog

@@ -5,7 +5,8 @@
 //
 // Invariants
 //   tail <= head <= tail + log_units.
-//   [tail, head) holds whole groups, each committed or being written by the thread that took it.
+//   [tail, head) holds whole groups, each committed, abandoned, or being written by the thread that
+//   took it.
 //   The order of positions is the order of all writes (I3).
 //   The durable tail (Pool::StoreTail) reaches p before a place below p is taken again (I5).
 #ifndef NVCACHE_NVLOG_LOG_H_
@@ -40,7 +41,7 @@ class Log {
   // ---- Writers
 
   // Takes `units` consecutive units. kNoPosition if they are not free. I3: the caller holds the
-  // locks of all pages that it will write there, and commits or dies.
+  // locks of all pages that it will write there, and commits, abandons or dies.
   Position TryTake(uint64_t units);
 
   // Sleeps until something was freed after `seen`. Without page locks.
@@ -56,6 +57,8 @@ class Log {
     return *reinterpret_cast<const EntryHeader*>(UnitAddress(position));
   }
   bool IsCommitted(Position position) const;
+  // If the group at `position` was abandoned, its units; else 0.
+  uint64_t AbandonedUnits(Position position) const;
   // Copies [skip, skip + n) of the payload.
   void Payload(Position position, size_t skip, size_t n, uint8_t* out) const;
   // The payload where it lies, if it lies in one piece; else nullptr.
@@ -131,6 +134,9 @@ class GroupWriter {
   // The pieces in ascending order of offset. Returns the entry's position.
   Position Add(const Piece& piece);
   void Commit();
+  // Instead of Commit(), whatever was added: the place of `units` becomes a hole. To recovery it is
+  // one that a dead writer left.
+  void Abandon(uint64_t units);
 
  private:
   Log& log_;

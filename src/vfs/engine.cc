@@ -11,6 +11,7 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/user_copy.h"
 
 namespace nvcache::vfs {
 
@@ -37,6 +38,7 @@ void Engine::Refuse(const char* text) {
 void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
+  sys::InitializeUserCopy();
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) {
     Refuse(wrong.c_str());
@@ -181,6 +183,7 @@ void Engine::CloseParts() {
 
 void Engine::Detach() {
   if (!attached_) return;
+  cleaner.DrainAll();  // abandoned groups are no file's
   NVCACHE_CHECK(log.head() == log.tail());
   cleaner.Stop();
   pool_.MarkClean();

@@ -4,7 +4,10 @@
 
 namespace nvcache::vfs {
 
-void Start(const Host& host, char** environment) { engine.Start(host, environment); }
+bool Start(const Host& host, char** environment) {
+  engine.Start(host, environment);
+  return engine.active();
+}
 
 void Stop() { engine.Stop(); }
 
