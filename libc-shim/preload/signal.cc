@@ -9,8 +9,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "libc-shim/preload/calls.h"
+#include "src/sys/deferral.h"
 #include "src/sys/kernel.h"
 #include "src/sys/user_copy.h"
 
@@ -43,23 +45,51 @@ bool IsFunction(Handler handler) {
   return handler != AsHandler(SIG_DFL) && handler != AsHandler(SIG_IGN);
 }
 
-// What bad memory raises. Ours stays in the kernel for these, whatever the program asks for.
+// What bad memory raises. Ours stays in the kernel for these, whatever the program asks for; for
+// the others, while the program has a handler of its own.
 bool IsFault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
 
-bool IsManaged(int signal) { return g_managed.load(std::memory_order_relaxed) && IsFault(signal); }
+bool IsManaged() { return g_managed.load(std::memory_order_relaxed); }
 
 // ---------------------------------------------------------------------------------------------
 // In the handler: system calls only, and errno stays as it is.
 
+// struct sigaction, as the kernel has it.
+struct KernelAction {
+  uint64_t handler, flags, restorer, mask;
+};
+
 void SetDefault(int signal) {
-  struct {
-    uint64_t handler, flags, restorer, mask;
-  } const kDefault = {};  // as the kernel has it
-  sys::Call(SYS_rt_sigaction, signal, sys::Address(&kDefault), 0, sizeof(kDefault.mask));
+  const KernelAction action = {};
+  sys::Call(SYS_rt_sigaction, signal, sys::Address(&action), 0, sizeof(action.mask));
 }
 
-// The instruction that raised it has raised it here and now; it was not sent.
-bool IsRaised(int signal, const siginfo_t* info) { return IsFault(signal) && info->si_code > 0; }
+// What the kernel does to a handler with SA_RESETHAND when it calls it: the rest stays.
+void ResetHandler(int signal, Wish* wish) {
+  wish->handler.store(AsHandler(SIG_DFL));
+  if (IsFault(signal)) return;
+  KernelAction action = {};
+  sys::Call(SYS_rt_sigaction, signal, 0, sys::Address(&action), sizeof(action.mask));
+  constexpr uint64_t kMask = SA_SIGINFO | uint32_t{SA_RESETHAND};
+  action.handler = 0;
+  action.flags = (action.flags & ~kMask) | (static_cast<uint64_t>(wish->flags.load()) & kMask);
+  sys::Call(SYS_rt_sigaction, signal, sys::Address(&action), 0, sizeof(action.mask));
+}
+
+// An instruction of this thread has raised it here and now; it was not sent.
+bool IsRaised(int signal, const siginfo_t* info) {
+  switch (signal) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGTRAP:
+    case SIGSYS:
+      return info->si_code > 0;
+    default:
+      return false;
+  }
+}
 
 // What happens without a handler. A fault repeats itself, with the right registers for the core
 // dump; a signal that was sent is sent once more. It comes when our handler returns.
@@ -87,13 +117,23 @@ void CallProgram(int signal, siginfo_t* info, void* context) {
     if (handler == AsHandler(SIG_DFL) || IsRaised(signal, info)) TakeDefault(signal, info);
     return;
   }
-  if ((wish.flags.load() & kResetHandler) != 0) wish.handler.store(AsHandler(SIG_DFL));
+  if ((wish.flags.load() & kResetHandler) != 0) ResetHandler(signal, &wish);
   handler(signal, info, context);  // one without SA_SIGINFO looks at the first only
 }
 
+// The interrupted call of the engine goes on; when it is over, the signal comes again.
+bool Defer(const siginfo_t& info, void* context) {
+  sigset_t& blocked = static_cast<ucontext_t*>(context)->uc_sigmask;
+  uint64_t mask;  // all that the kernel looks at
+  std::memcpy(&mask, &blocked, sizeof(mask));
+  if (!sys::DeferSignal(info, &mask)) return false;
+  std::memcpy(&blocked, &mask, sizeof(mask));
+  return true;
+}
+
 void OnSignal(int signal, siginfo_t* info, void* context) {
-  if (IsRaised(signal, info) && EndCopy(context)) return;
-  CallProgram(signal, info, context);
+  const bool returns = IsRaised(signal, info) ? EndCopy(context) : Defer(*info, context);
+  if (!returns) CallProgram(signal, info, context);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -127,7 +167,7 @@ struct sigaction Shown(const struct sigaction& kernel, Handler handler, int flag
 }
 
 int Sigaction(int signal, const struct sigaction* action, struct sigaction* old) {
-  if (signal <= 0 || signal >= _NSIG || !IsManaged(signal)) {
+  if (signal <= 0 || signal >= _NSIG || !IsManaged()) {
     return NVCACHE_REAL(sigaction)(signal, action, old);
   }
   const Handler handler = g_wishes[signal].handler.load();
@@ -178,11 +218,12 @@ sighandler_t Held(int signal, int how, sighandler_t handler) {
 
 }  // namespace
 
+// What is there already belongs to libraries that were loaded before us.
 void ManageSignals() {
   g_managed.store(true);
   for (int signal = 1; signal < _NSIG; ++signal) {
     struct sigaction action;
-    if (!IsManaged(signal) || NVCACHE_REAL(sigaction)(signal, nullptr, &action) != 0) continue;
+    if (NVCACHE_REAL(sigaction)(signal, nullptr, &action) != 0) continue;
     const struct sigaction ours = Ours(signal, action);
     if (ours.sa_sigaction != OnSignal) continue;
     Remember(signal, action.sa_sigaction, action.sa_flags);
@@ -201,7 +242,7 @@ NVCACHE_EXPORT int sigaction(int signal, const struct sigaction* action,
 NVCACHE_EXPORT_ALIAS(__sigaction, sigaction);
 
 NVCACHE_EXPORT sighandler_t signal(int signal, sighandler_t handler) noexcept {
-  if (!IsManaged(signal)) return NVCACHE_REAL(signal)(signal, handler);
+  if (!IsManaged()) return NVCACHE_REAL(signal)(signal, handler);
   const bool interrupts = sigismember(&g_interrupting, signal) == 1;
   return Install(signal, handler, interrupts ? 0 : SA_RESTART, true);
 }
@@ -209,13 +250,13 @@ NVCACHE_EXPORT_ALIAS(bsd_signal, signal);
 NVCACHE_EXPORT_ALIAS(ssignal, signal);
 
 NVCACHE_EXPORT sighandler_t sysv_signal(int signal, sighandler_t handler) noexcept {
-  if (!IsManaged(signal)) return NVCACHE_REAL(sysv_signal)(signal, handler);
+  if (!IsManaged()) return NVCACHE_REAL(sysv_signal)(signal, handler);
   return Install(signal, handler, kResetHandler | SA_NODEFER, false);
 }
 NVCACHE_EXPORT_ALIAS(__sysv_signal, sysv_signal);
 
 NVCACHE_EXPORT sighandler_t sigset(int signal, sighandler_t handler) noexcept {
-  if (!IsManaged(signal)) return NVCACHE_REAL(sigset)(signal, handler);
+  if (!IsManaged()) return NVCACHE_REAL(sigset)(signal, handler);
   if (handler == SIG_HOLD) {
     struct sigaction action;
     if (Sigaction(signal, nullptr, &action) != 0) return SIG_ERR;
@@ -226,12 +267,12 @@ NVCACHE_EXPORT sighandler_t sigset(int signal, sighandler_t handler) noexcept {
 }
 
 NVCACHE_EXPORT int sigignore(int signal) noexcept {
-  if (!IsManaged(signal)) return NVCACHE_REAL(sigignore)(signal);
+  if (!IsManaged()) return NVCACHE_REAL(sigignore)(signal);
   return Install(signal, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
 }
 
 NVCACHE_EXPORT int siginterrupt(int signal, int interrupts) noexcept {
-  if (!IsManaged(signal)) return NVCACHE_REAL(siginterrupt)(signal, interrupts);
+  if (!IsManaged()) return NVCACHE_REAL(siginterrupt)(signal, interrupts);
   struct sigaction action;
   if (Sigaction(signal, nullptr, &action) != 0) return -1;
   if (interrupts != 0) {

@@ -8,6 +8,7 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
+#include "src/sys/deferral.h"
 
 namespace nvcache::nvlog {
 
@@ -37,11 +38,15 @@ Position Log::TryTake(uint64_t units) {
   return head;
 }
 
-void Log::WaitForRoom(uint32_t seen) {
+void Log::WaitForRoom(uint32_t seen, bool for_signals) {
+  // A signal ends the sleep, unless it comes just before: then this does.
+  constexpr uint64_t kLookNs = 50 * 1000 * 1000;
   pool::Count(statistics()->full_waits);
   waiters_.fetch_add(1);
   Ring();
-  room_.Wait(seen);
+  do {
+    room_.Wait(seen, for_signals ? kLookNs : sys::kForever);
+  } while (for_signals && room_.Value() == seen && !sys::SignalWaits());
   waiters_.fetch_sub(1);
 }
 

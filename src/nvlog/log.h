@@ -44,9 +44,10 @@ class Log {
   // locks of all pages that it will write there, and commits, abandons or dies.
   Position TryTake(uint64_t units);
 
-  // Sleeps until something was freed after `seen`. Without page locks.
+  // Sleeps until something was freed after `seen`; without page locks. If `for_signals`, also until
+  // a signal waits for the thread to leave the engine.
   uint32_t RoomSeen() const { return room_.Value(); }
-  void WaitForRoom(uint32_t seen);
+  void WaitForRoom(uint32_t seen, bool for_signals = false);
 
   // The longest group that always finds room sooner or later.
   uint64_t max_group_units() const { return max_group_units_; }

@@ -25,7 +25,7 @@ asm(R"(
         .type   nvcache_user_copy, @function
         .type   nvcache_user_touch, @function
 
-# rdi: to, rsi: from, rdx: n, all kept; ecx: 1 if there is AVX. rax: copied
+# CopyUser. rdi: to, rsi: from, rdx: n, all kept. rax: copied
 nvcache_user_copy:
         mov     %rdx, %rax
         cmp     $64, %rdx
@@ -92,7 +92,7 @@ nvcache_user_copy:
         movups  %xmm6, -32(%rdi,%rdx)
         movups  %xmm7, -16(%rdi,%rdx)
         ret
-6:      test    %ecx, %ecx
+6:      cmpl    $0, nvcache_user_copy_avx(%rip)
         je      nvcache_user_copy_again
         lea     -128(%rdx), %rax
         xor     %ecx, %ecx
@@ -141,7 +141,9 @@ nvcache_user_touch_done:
 )");
 
 extern "C" {
-size_t nvcache_user_copy(void* to, const void* from, size_t n, unsigned has_avx);
+// 1 if there is AVX.
+[[gnu::visibility("hidden")]] constinit unsigned nvcache_user_copy_avx = 0;
+
 int nvcache_user_touch(uintptr_t address);
 // Places in the two, not functions.
 extern const char nvcache_user_copy_again[];
@@ -157,8 +159,6 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 
-constinit unsigned has_avx = 0;
-
 uintptr_t At(const char* place) { return reinterpret_cast<uintptr_t>(place); }
 
 bool HasAvx() {
@@ -173,11 +173,7 @@ bool HasAvx() {
 
 }  // namespace
 
-void InitializeUserCopy() { has_avx = HasAvx() ? 1 : 0; }
-
-size_t CopyUser(void* to, const void* from, size_t n) {
-  return nvcache_user_copy(to, from, n, has_avx);
-}
+void InitializeUserCopy() { nvcache_user_copy_avx = HasAvx() ? 1 : 0; }
 
 size_t ReadableUser(const void* from, size_t n) {
   const auto begin = reinterpret_cast<uintptr_t>(from);
@@ -190,7 +186,7 @@ size_t ReadableUser(const void* from, size_t n) {
 }
 
 uintptr_t UserFaultLanding(uintptr_t pc) {
-  const auto begin = reinterpret_cast<uintptr_t>(&nvcache_user_copy);
+  const auto begin = reinterpret_cast<uintptr_t>(&CopyUser);
   if (pc >= begin && pc < At(nvcache_user_copy_again)) return At(nvcache_user_copy_again);
   if (pc == At(nvcache_user_copy_bytes)) return At(nvcache_user_copy_done);
   if (pc == At(nvcache_user_touch_load)) return At(nvcache_user_touch_done);

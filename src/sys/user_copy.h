@@ -16,7 +16,7 @@ namespace nvcache::sys {
 // Copies between the program's memory and ours; the two do not overlap. Returns how many bytes were
 // copied: `n`, or those before the first that cannot be read or written. Never touches a byte of
 // the destination beyond them.
-size_t CopyUser(void* to, const void* from, size_t n);
+size_t CopyUser(void* to, const void* from, size_t n) asm("nvcache_user_copy");
 
 // How many of the `n` bytes can be read now: all, or those before the first page that cannot.
 size_t ReadableUser(const void* from, size_t n);

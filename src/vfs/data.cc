@@ -31,6 +31,8 @@ constexpr int kKnownFlags =
 // What AppendGroup says when it cannot go on.
 constexpr long kLogFull = -ENOBUFS;
 constexpr long kNoDescriptors = -ENOMEM;
+// A signal waits, and the log is full: let its handler run, and try again.
+constexpr long kSignal = -ERESTART;
 
 // For what we do not know how to do: the kernel does it, from now on.
 long ToKernel(int fd) {
@@ -226,9 +228,9 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
 }
 
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, -ENFILE, -ENOSPC, -EFBIG, -EFAULT or EnsureSlot's
-// error. Buffers are looked at when they turn out not to be there, and not before: whoever passes
-// good ones pays nothing.
+// if none were, what kept it: kNoDescriptors, kSignal, -ENFILE, -ENOSPC, -EFBIG, -EFAULT or
+// EnsureSlot's error. Buffers are looked at when they turn out not to be there, and not before:
+// whoever passes good ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
@@ -238,7 +240,9 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     long error = engine.cleaner.EnsureSlot(file);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
     if (error == kLogFull) {
-      engine.log.WaitForRoom(room);
+      // Once a part is written, signals wait for the rest, as they do in the kernel.
+      if (done == 0 && sys::SignalWaits()) return kSignal;
+      engine.log.WaitForRoom(room, done == 0);
       continue;
     }
     if (error == -EFAULT) {
@@ -298,7 +302,10 @@ long DoWrite(const WriteCall& call) {
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
     const long n = TryWrite(call, static_cast<uint64_t>(total), grow);
-    if (n == -EAGAIN) {
+    if (n == kSignal) {
+      // The handler has run by now, and the write is as if it had begun after it. The kernel does
+      // not let a handler end a write to a file, so nobody expects EINTR.
+    } else if (n == -EAGAIN) {
       grow = true;
     } else if (n == kNoDescriptors || n == -ENFILE) {
       engine.cleaner.RequestTrim();

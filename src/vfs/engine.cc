@@ -12,6 +12,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/user_copy.h"
+#include "src/vfs/access.h"
 
 namespace nvcache::vfs {
 
@@ -49,7 +50,7 @@ void Engine::Start(const Host& host, char** environment) {
     Refuse("no address space for the tables; the program runs without the cache");
     return;
   }
-  sys::Lock lock(table_lock);
+  TableLock lock;
   if (!RecoverIfDirty()) return;
   AdoptInherited();
   active_.store(true, std::memory_order_release);
@@ -204,7 +205,7 @@ void Engine::ReleaseAll() {
 
 void Engine::Stop() {
   if (!active()) return;
-  sys::Lock lock(table_lock);
+  TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
   if (attached_ && settings.drain_at_exit) {
@@ -220,7 +221,7 @@ void Engine::Stop() {
 
 void Engine::Retire() {
   if (!active()) return;
-  sys::Lock lock(table_lock);
+  TableLock lock;
   hopeless_ = true;
   ReleaseAll();
 }

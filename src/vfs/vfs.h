@@ -17,6 +17,9 @@
 // kernel, if the front end's handler of SIGSEGV and SIGBUS asks src/sys/user_copy.h; else it ends
 // the program.
 //
+// A signal that comes while its thread holds locks here has to wait (src/sys/deferral.h), if the
+// front end sees to it; then handlers may call anything here as well. Else they must not.
+//
 // Any thread may call anything here, except where a comment says otherwise. Nothing here may be
 // called from a child that shares memory with its parent (vfork).
 #ifndef NVCACHE_VFS_VFS_H_
@@ -90,6 +93,8 @@ class OpenGuard {
   long error() const { return error_; }
 
  private:
+  void LockTable();
+
   int flags_;
   long error_ = 0;
   bool locked_ = false;

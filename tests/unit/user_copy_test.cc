@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(ThisProcessor, UserCopyTest, testing::Values(true));
 
 TEST(UserFault, NothingElseIsRecovered) {
   EXPECT_EQ(UserFaultLanding(0), 0u);
-  EXPECT_EQ(UserFaultLanding(reinterpret_cast<uintptr_t>(&CopyUser)), 0u);
+  EXPECT_EQ(UserFaultLanding(reinterpret_cast<uintptr_t>(&CopyUser) - 1), 0u);
   EXPECT_EQ(UserFaultLanding(reinterpret_cast<uintptr_t>(&UserFaultLanding)), 0u);
 }
 
