@@ -8,6 +8,7 @@
 #include "libc-shim/glibc/host.h"
 #include "libc-shim/preload/process.h"
 #include "libc-shim/preload/real.h"
+#include "libc-shim/preload/signal.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::preload {
@@ -19,7 +20,7 @@ bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 __attribute__((constructor)) void Begin() {
   FindAll();
   if (IsPrivileged()) return;
-  vfs::Start(GlibcHost(), environ);
+  if (vfs::Start(GlibcHost(), environ)) ManageSignals();
   RegisterForkHandlers();
   // Last registered, first called: the program's own handlers would come later. Those registered
   // so early come last.

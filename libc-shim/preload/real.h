@@ -17,6 +17,7 @@
 #include <linux/aio_abi.h>
 #include <pty.h>
 #include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -28,7 +28,11 @@
  * THREADS
  *   Every function may be called from any thread at any time, the first nvcache_open() included.
  *   Writes that overlap have one order, the same for readers and after a crash. None is
- *   async-signal-safe.
+ *   async-signal-safe: a handler that interrupted one of them and calls another may wait for ever.
+ *
+ * BUFFERS
+ *   A buffer that is not there ends the program with SIGSEGV or SIGBUS where the system call would
+ *   say EFAULT: these signals are the program's own.
  *
  * BUILD
  *   cc program.c $(pkg-config --cflags --libs nvcache)

@@ -186,6 +186,10 @@ void Cleaner::WriteBatch(Batch* batch) {
   const Position begin = batch->end;
   const Position head = log_.head();
   while (batch->end < head && batch->entries < limits_.batch_max) {
+    if (const uint64_t units = log_.AbandonedUnits(batch->end); units > 0) {
+      batch->end += units;
+      continue;
+    }
     if (!log_.IsCommitted(batch->end)) break;
     Position end;
     if (!WriteGroup(batch->end, batch, &end)) break;
@@ -247,6 +251,10 @@ void Cleaner::ForgetEntries(Position begin, Position end) {
   pool::Statistics* statistics = log_.statistics();
   uint64_t entries = 0, bytes = 0;
   for (Position position = begin; position < end;) {
+    if (const uint64_t units = log_.AbandonedUnits(position); units > 0) {
+      position += units;
+      continue;
+    }
     const EntryHeader& header = log_.At(position);
     NVCACHE_CHECK(header.position == position);
     CachedFile& file = FileOf(header);

@@ -9,6 +9,7 @@
 #include "src/dramcache/byte_set.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/user_copy.h"
 
 namespace nvcache::dramcache {
 
@@ -70,8 +71,7 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     if (!frames_.Attach(page)) {
       uint8_t bytes[kPageSize];
       const long error = Load(file, page_number, page, bytes);
-      if (error == 0) std::memcpy(out, bytes + skip, n);
-      return error;
+      return error < 0 ? error : static_cast<long>(sys::CopyUser(out, bytes + skip, n));
     }
     const long error = Load(file, page_number, page, frames_.Bytes(page.frame()));
     if (error < 0) {
@@ -80,8 +80,7 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     }
   }
   frames_.Touch(page.frame());
-  std::memcpy(out, frames_.Bytes(page.frame()) + skip, n);
-  return 0;
+  return static_cast<long>(sys::CopyUser(out, frames_.Bytes(page.frame()) + skip, n));
 }
 
 long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,

@@ -29,8 +29,9 @@ class PageCache {
   constexpr PageCache(nvlog::Log& log, radix::Supply& supply, Frames& frames)
       : log_(log), supply_(supply), frames_(frames) {}
 
-  // Copies [skip, skip + n) of the page to `out`, by way of a frame if one can be had.
-  // 0, or a negated errno of the file system's.
+  // Copies [skip, skip + n) of the page to the program's `out`, by way of a frame if one can be
+  // had. The bytes copied, fewer than `n` if more of `out` is not there; or a negated errno of the
+  // file system's.
   long Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, size_t skip,
             size_t n, uint8_t* out);
 

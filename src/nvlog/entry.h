@@ -19,7 +19,8 @@
 //   PSYNC
 //
 // A place that was taken but never committed is a hole. Nobody wrote a header of its lap there, so
-// recovery steps over it unit by unit: every header names its own position.
+// recovery steps over it unit by unit: every header names its own position. A place that its writer
+// gave up is a hole, too; an AbandonedGroup in its first unit tells the cleanup thread.
 #ifndef NVCACHE_NVLOG_ENTRY_H_
 #define NVCACHE_NVLOG_ENTRY_H_
 
@@ -68,6 +69,18 @@ constexpr uint64_t AppliedWord(Position position, uint64_t salt) { return ~(posi
 // What a writer puts into the word of a group's first header before the rest of it. So a whole
 // header with any other word is a damaged one, not one that was never committed.
 inline constexpr uint64_t kNotCommitted = 0;
+
+// The first unit of a place that was given up, for as long as the log is in use. To recovery it is
+// nothing: it names no position.
+struct alignas(pool::kUnitSize) AbandonedGroup {
+  uint64_t word;      // AbandonedWord of where it lies
+  uint64_t position;  // kNoPosition
+  uint64_t units;     // of the whole place
+};
+// Neither of the words above for any position below 2^62.
+constexpr uint64_t AbandonedWord(Position position, uint64_t salt) {
+  return position ^ salt ^ uint64_t { 3 } << 62;
+}
 
 constexpr uint64_t PayloadUnits(uint64_t length) {
   return (length + pool::kUnitSize - 1) / pool::kUnitSize;

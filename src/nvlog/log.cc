@@ -8,6 +8,7 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
+#include "src/sys/deferral.h"
 
 namespace nvcache::nvlog {
 
@@ -37,11 +38,15 @@ Position Log::TryTake(uint64_t units) {
   return head;
 }
 
-void Log::WaitForRoom(uint32_t seen) {
+void Log::WaitForRoom(uint32_t seen, bool for_signals) {
+  // A signal ends the sleep, unless it comes just before: then this does.
+  constexpr uint64_t kLookNs = 50 * 1000 * 1000;
   pool::Count(statistics()->full_waits);
   waiters_.fetch_add(1);
   Ring();
-  room_.Wait(seen);
+  do {
+    room_.Wait(seen, for_signals ? kLookNs : sys::kForever);
+  } while (for_signals && room_.Value() == seen && !sys::SignalWaits());
   waiters_.fetch_sub(1);
 }
 
@@ -58,6 +63,13 @@ void Log::Prefault(Position position) {
 bool Log::IsCommitted(Position position) const {
   auto& commit = const_cast<uint64_t&>(At(position).commit);
   return std::atomic_ref(commit).load(std::memory_order_acquire) == CommitWord(position, salt_);
+}
+
+uint64_t Log::AbandonedUnits(Position position) const {
+  auto& group = *reinterpret_cast<AbandonedGroup*>(UnitAddress(position));
+  const uint64_t word = std::atomic_ref(group.word).load(std::memory_order_acquire);
+  if (word != AbandonedWord(position, salt_) || group.position != kNoPosition) return 0;
+  return group.units;
 }
 
 void Log::Payload(Position position, size_t skip, size_t n, uint8_t* out) const {
@@ -145,6 +157,17 @@ void GroupWriter::Commit() {
   log_.StoreHeader(first_header_);
   pmem::Psync();
   log_.Committed(next_);
+}
+
+// For the cleanup thread's eyes only, so nothing has to be durable. What lay here until now is not
+// the header of this position, whichever of these stores a crash leaves.
+void GroupWriter::Abandon(uint64_t units) {
+  auto* group = reinterpret_cast<AbandonedGroup*>(log_.UnitAddress(first_));
+  std::atomic_ref(group->word).store(kNotCommitted, std::memory_order_release);
+  group->position = kNoPosition;
+  group->units = units;
+  std::atomic_ref(group->word).store(AbandonedWord(first_, log_.salt_), std::memory_order_release);
+  log_.Committed(first_ + units);
 }
 
 }  // namespace nvcache::nvlog

@@ -5,7 +5,8 @@
 //
 // Invariants
 //   tail <= head <= tail + log_units.
-//   [tail, head) holds whole groups, each committed or being written by the thread that took it.
+//   [tail, head) holds whole groups, each committed, abandoned, or being written by the thread that
+//   took it.
 //   The order of positions is the order of all writes (I3).
 //   The durable tail (Pool::StoreTail) reaches p before a place below p is taken again (I5).
 #ifndef NVCACHE_NVLOG_LOG_H_
@@ -40,12 +41,13 @@ class Log {
   // ---- Writers
 
   // Takes `units` consecutive units. kNoPosition if they are not free. I3: the caller holds the
-  // locks of all pages that it will write there, and commits or dies.
+  // locks of all pages that it will write there, and commits, abandons or dies.
   Position TryTake(uint64_t units);
 
-  // Sleeps until something was freed after `seen`. Without page locks.
+  // Sleeps until something was freed after `seen`; without page locks. If `for_signals`, also until
+  // a signal waits for the thread to leave the engine.
   uint32_t RoomSeen() const { return room_.Value(); }
-  void WaitForRoom(uint32_t seen);
+  void WaitForRoom(uint32_t seen, bool for_signals = false);
 
   // The longest group that always finds room sooner or later.
   uint64_t max_group_units() const { return max_group_units_; }
@@ -56,6 +58,8 @@ class Log {
     return *reinterpret_cast<const EntryHeader*>(UnitAddress(position));
   }
   bool IsCommitted(Position position) const;
+  // If the group at `position` was abandoned, its units; else 0.
+  uint64_t AbandonedUnits(Position position) const;
   // Copies [skip, skip + n) of the payload.
   void Payload(Position position, size_t skip, size_t n, uint8_t* out) const;
   // The payload where it lies, if it lies in one piece; else nullptr.
@@ -125,14 +129,19 @@ class Log {
 class GroupWriter {
  public:
   // `place` was taken with the sum of EntryUnits of `count` pieces.
-  GroupWriter(Log& log, Position place, uint32_t count) : log_(log), next_(place), count_(count) {}
+  GroupWriter(Log& log, Position place, uint32_t count)
+      : log_(log), first_(place), next_(place), count_(count) {}
 
   // The pieces in ascending order of offset. Returns the entry's position.
   Position Add(const Piece& piece);
   void Commit();
+  // Instead of Commit(), whatever was added: the place of `units` becomes a hole. To recovery it is
+  // one that a dead writer left.
+  void Abandon(uint64_t units);
 
  private:
   Log& log_;
+  Position first_;
   Position next_;
   uint32_t count_;
   uint32_t index_ = 0;

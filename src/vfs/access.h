@@ -4,6 +4,7 @@
 #ifndef NVCACHE_VFS_ACCESS_H_
 #define NVCACHE_VFS_ACCESS_H_
 
+#include "src/sys/deferral.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
 
@@ -34,12 +35,25 @@ class Access {
  private:
   int flags() const { return description_->flags.load(std::memory_order_relaxed); }
 
+  sys::InEngine inside_;  // goes after the locks
   Description* description_ = nullptr;
   File* file_ = nullptr;  // not null: entered
   unsigned need_ = 0;
 };
 
-// The same, exclusively, under the table lock: for calls that change more than data.
+// The table lock, for a call that comes in by another way.
+class TableLock {
+ public:
+  TableLock() { engine.table_lock.Lock(); }
+  ~TableLock() { engine.table_lock.Unlock(); }
+  TableLock(const TableLock&) = delete;
+  TableLock& operator=(const TableLock&) = delete;
+
+ private:
+  sys::InEngine inside_;
+};
+
+// The same as Access, exclusively, under the table lock: for calls that change more than data.
 class ExclusiveAccess {
  public:
   explicit ExclusiveAccess(int fd);
@@ -53,6 +67,7 @@ class ExclusiveAccess {
   bool cached() const { return file_->state.load(std::memory_order_relaxed) == State::kCached; }
 
  private:
+  sys::InEngine inside_;
   File* file_ = nullptr;
 };
 

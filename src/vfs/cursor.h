@@ -7,13 +7,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "src/sys/check.h"
+#include "src/sys/user_copy.h"
 
 namespace nvcache::vfs {
 
-// The program's buffers, as one stream of bytes.
+// The program's buffers, as one stream of bytes. They may not be there; the array that names them
+// is a copy of ours.
 class Cursor {
  public:
   Cursor(const iovec* iov, int count) : iov_(iov), end_(iov + count) { SkipEmpty(); }
@@ -26,15 +27,30 @@ class Cursor {
     at_ += n;
     SkipEmpty();
   }
-  void CopyOut(uint8_t* to, size_t n) {
+  // False: a byte cannot be read. Those before it are in `to`.
+  bool CopyOut(uint8_t* to, size_t n) {
     while (n > 0) {
       NVCACHE_CHECK(iov_ != end_);
       const size_t part = std::min(n, contiguous());
-      std::memcpy(to, here(), part);
+      if (sys::CopyUser(to, here(), part) != part) return false;
       Advance(part);
       to += part;
       n -= part;
     }
+    return true;
+  }
+  // How many of the next `n` bytes can be read now.
+  size_t Readable(size_t n) const {
+    Cursor ahead = *this;
+    size_t done = 0;
+    while (done < n) {
+      const size_t part = std::min(n - done, ahead.contiguous());
+      const size_t readable = sys::ReadableUser(ahead.here(), part);
+      done += readable;
+      if (readable < part) break;
+      ahead.Advance(part);
+    }
+    return done;
   }
 
  private:
@@ -50,16 +66,17 @@ class Cursor {
   size_t at_ = 0;
 };
 
-// Bytes in all, at most what one call may move (MAX_RW_COUNT of the kernel); or -1 if a length is
-// beyond what a result can say.
+// Bytes in all, at most what one call may move (MAX_RW_COUNT of the kernel); or -1 if a buffer
+// reaches into the kernel's half of the addresses, which the kernel refuses before it moves any.
 inline int64_t TotalLength(const iovec* iov, int count) {
   constexpr uint64_t kMost = 0x7ffff000;
   uint64_t total = 0;
   for (int i = 0; i < count; ++i) {
-    if (iov[i].iov_len > INT64_MAX || total + iov[i].iov_len > INT64_MAX) return -1;
-    total += iov[i].iov_len;
+    const auto begin = reinterpret_cast<uint64_t>(iov[i].iov_base);
+    if (begin > INT64_MAX || iov[i].iov_len > INT64_MAX - begin) return -1;
+    total = std::min(total + iov[i].iov_len, kMost);
   }
-  return static_cast<int64_t>(std::min(total, kMost));
+  return static_cast<int64_t>(total);
 }
 
 }  // namespace nvcache::vfs

@@ -3,8 +3,11 @@
 // Reading and writing.
 #include <errno.h>
 
+#include <cstring>
+
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/cursor.h"
 #include "src/vfs/space.h"
@@ -30,6 +33,8 @@ constexpr int kKnownFlags =
 // What AppendGroup says when it cannot go on.
 constexpr long kLogFull = -ENOBUFS;
 constexpr long kNoDescriptors = -ENOMEM;
+// A signal waits, and the log is full: let its handler run, and try again.
+constexpr long kSignal = -ERESTART;
 
 // For what we do not know how to do: the kernel does it, from now on.
 long ToKernel(int fd) {
@@ -40,17 +45,33 @@ long ToKernel(int fd) {
 // ---------------------------------------------------------------------------------------------
 // Reading
 
-// One page's part. Without a descriptor (the supply is used up, so the page has none and nothing of
-// it is pending) the kernel has the newest bytes.
+// What the kernel has, into the program's buffer; zeros beyond its end. As ReadPart.
+long ReadFromKernel(File& file, uint64_t offset, uint8_t* out, size_t n) {
+  static constexpr uint8_t kZeros[kPageSize] = {};
+  size_t done = 0;
+  while (done < n) {
+    const long got = sys::Pread(file.backing_fd, out + done, n - done, offset + done);
+    if (got == -EINTR) continue;
+    if (got == -EFAULT || (got < 0 && done > 0)) break;
+    if (got < 0) return got;
+    if (got == 0) {
+      done += sys::CopyUser(out + done, kZeros, n - done);
+      break;
+    }
+    done += static_cast<size_t>(got);
+  }
+  return static_cast<long>(done);
+}
+
+// One page's part: the bytes read, fewer than `n` if more of the buffer is not there, or a negated
+// errno. Without a descriptor (the supply is used up, so the page has none and nothing of it is
+// pending) the kernel has the newest bytes.
 long ReadPart(File& file, uint64_t offset, uint8_t* out, size_t n) {
   const uint64_t number = offset / kPageSize;
   radix::PageDescriptor* page = file.pages.FindOrMake(engine.supply, number);
   if (page == nullptr) {
     engine.cleaner.RequestTrim();
-    const long got = sys::Pread(file.backing_fd, out, n, offset);
-    if (got < 0) return got;
-    std::memset(out + got, 0, n - static_cast<size_t>(got));
-    return 0;
+    return ReadFromKernel(file, offset, out, n);
   }
   sys::Lock lock(page->lock);
   return engine.cache.Read(file, number, *page, offset % kPageSize, n, out);
@@ -64,11 +85,13 @@ long ReadAt(File& file, Cursor cursor, uint64_t offset, uint64_t wanted) {
   for (uint64_t done = 0; done < total;) {
     const uint64_t at = offset + done;
     const size_t n = std::min({total - done, kPageSize - at % kPageSize, cursor.contiguous()});
-    if (long error = ReadPart(file, at, cursor.here(), n); error < 0) {
+    const long got = ReadPart(file, at, cursor.here(), n);
+    if (got > 0) done += static_cast<uint64_t>(got);
+    if (got != static_cast<long>(n)) {
+      const long error = got < 0 ? got : -EFAULT;
       return done > 0 ? static_cast<long>(done) : error;
     }
     cursor.Advance(n);
-    done += n;
   }
   return static_cast<long>(total);
 }
@@ -84,9 +107,9 @@ long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
     return offset != nullptr ? kNotOurs : sys::Call(SYS_readv, fd, sys::Address(iov), count);
   }
   if (!access.readable()) return -EBADF;
-  if (count < 0 || count > IOV_MAX || (offset != nullptr && *offset < 0)) return -EINVAL;
+  if (offset != nullptr && *offset < 0) return -EINVAL;
   const int64_t total = TotalLength(iov, count);
-  if (total < 0) return -EINVAL;
+  if (total < 0) return kNotOurs;  // the kernel refuses it in its own words
   if (total == 0) return 0;
   uint64_t& shared = access.description().offset;
   const uint64_t at = offset != nullptr ? static_cast<uint64_t>(*offset) : shared;
@@ -156,16 +179,30 @@ void Fetch(const uint8_t* bytes, size_t n) {
   for (size_t i = 0; i < n; i += pmem::kLine) __builtin_prefetch(bytes + i, 1);
 }
 
-// Appends one group: lock pages, take the place, fill, commit, count (I1 to I4). Nothing has
-// happened when it says kLogFull or kNoDescriptors. `cursor` moves on by `length`.
+// A buffer ended in the middle of a group. Its place cannot be given back, for others may have
+// taken the places after it, so it becomes a hole. What the frames took of these bytes was never
+// written: they go, and the next read loads the pages anew. The first `touched` pages; page locks
+// held.
+void GiveUp(nvlog::GroupWriter* group, uint64_t units, LockedPages* pages, uint32_t touched) {
+  for (uint32_t i = 0; i < touched; ++i) {
+    if ((*pages)[i].has_frame()) engine.frames.Detach((*pages)[i]);
+  }
+  group->Abandon(units);
+}
+
+// Appends one group: lock pages, take the place, fill, commit, count (I1 to I4). No byte of the
+// file has changed when it says kLogFull, kNoDescriptors or -EFAULT; else `cursor` moves on by
+// `length`.
 long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   LockedPages pages(file, offset, length);
   if (!pages.ok()) return kNoDescriptors;
-  const nvlog::Position place = engine.log.TryTake(GroupUnits(offset, length));
+  const uint64_t units = GroupUnits(offset, length);
+  const nvlog::Position place = engine.log.TryTake(units);
   if (place == nvlog::kNoPosition) return kLogFull;
 
   nvlog::Position positions[nvlog::kMaxGroupEntries];
   nvlog::GroupWriter group(engine.log, place, pages.count());
+  Cursor source = *cursor;
   uint64_t at = offset;
   for (uint32_t i = 0; i < pages.count(); ++i) {
     radix::PageDescriptor& page = pages[i];
@@ -176,7 +213,10 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     // The program may change its buffer while we read it. Log, checksum and frame must agree, so it
     // is read once.
     uint8_t own[kPageSize];
-    cursor->CopyOut(own, n);
+    if (!source.CopyOut(own, n)) {
+      GiveUp(&group, units, &pages, i);
+      return -EFAULT;
+    }
     positions[i] = group.Add({at, own, n, file.slot.load(std::memory_order_relaxed),
                               file.incarnation, page.dirty > 0 ? page.last : nvlog::kNoPosition});
     if (frame != nullptr) {
@@ -186,6 +226,7 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     at += n;
   }
   group.Commit();
+  *cursor = source;
 
   for (uint32_t i = 0; i < pages.count(); ++i) {
     ++pages[i].dirty;
@@ -199,7 +240,9 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
 }
 
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, -ENFILE, -ENOSPC, -EFBIG or EnsureSlot's error.
+// if none were, what kept it: kNoDescriptors, kSignal, -ENFILE, -ENOSPC, -EFBIG, -EFAULT or
+// EnsureSlot's error. Buffers are looked at when they turn out not to be there, and not before:
+// whoever passes good ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
@@ -209,8 +252,15 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     long error = engine.cleaner.EnsureSlot(file);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
     if (error == kLogFull) {
-      engine.log.WaitForRoom(room);
+      // Once a part is written, signals wait for the rest, as they do in the kernel.
+      if (done == 0 && sys::SignalWaits()) return kSignal;
+      engine.log.WaitForRoom(room, done == 0);
       continue;
+    }
+    if (error == -EFAULT) {
+      // Up to where they end, as the kernel does.
+      length = done + cursor->Readable(n);
+      if (length > done) continue;
     }
     if (error < 0) return done > 0 ? static_cast<long>(done) : error;
     done += n;
@@ -258,18 +308,16 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
 }
 
 long DoWrite(const WriteCall& call) {
-  if (call.count < 0 || call.count > IOV_MAX) {
-    Access access;
-    const long r = access.Enter(call.fd, Access::kData);
-    return r != 0 ? r : -EINVAL;
-  }
   const int64_t total = TotalLength(call.iov, call.count);
-  if (total < 0) return kNotOurs;  // the kernel finds the same words for it
+  if (total < 0) return kNotOurs;  // the kernel refuses it in its own words
   bool grow = false;
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
     const long n = TryWrite(call, static_cast<uint64_t>(total), grow);
-    if (n == -EAGAIN) {
+    if (n == kSignal) {
+      // The handler has run by now, and the write is as if it had begun after it. The kernel does
+      // not let a handler end a write to a file, so nobody expects EINTR.
+    } else if (n == -EAGAIN) {
       grow = true;
     } else if (n == kNoDescriptors || n == -ENFILE) {
       engine.cleaner.RequestTrim();
@@ -283,6 +331,25 @@ long DoWrite(const WriteCall& call) {
 }
 
 iovec One(const void* buffer, size_t count) { return {const_cast<void*>(buffer), count}; }
+
+// A call with an array that is not there, or too long: the descriptor's faults come first.
+long Refuse(int fd, bool writes, long error) {
+  Access access;
+  if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+  const bool allowed = writes ? access.writable() : access.readable();
+  return allowed ? error : -EBADF;
+}
+
+// Calls call(array) with a copy of the program's array: that may change meanwhile, or not be there.
+template <typename Function>
+long WithArray(int fd, const iovec* iov, int count, bool writes, Function call) {
+  if (engine.SlotOf(fd) == kUntracked) return kNotOurs;
+  if (count < 0 || count > IOV_MAX) return Refuse(fd, writes, -EINVAL);
+  const size_t bytes = static_cast<size_t>(count) * sizeof(iovec);
+  auto* copy = static_cast<iovec*>(__builtin_alloca(bytes));
+  if (sys::CopyUser(copy, iov, bytes) != bytes) return Refuse(fd, writes, -EFAULT);
+  return call(copy);
+}
 
 }  // namespace
 
@@ -298,12 +365,14 @@ long Pread(int fd, void* buffer, size_t count, off_t offset) {
 
 long Readv(int fd, const iovec* iov, int iov_count, int rwf_flags) {
   if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
-  return DoRead(fd, iov, iov_count, nullptr);
+  return WithArray(fd, iov, iov_count, false,
+                   [=](const iovec* copy) { return DoRead(fd, copy, iov_count, nullptr); });
 }
 
 long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
   if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
-  return DoRead(fd, iov, iov_count, &offset);
+  return WithArray(fd, iov, iov_count, false,
+                   [=](const iovec* copy) { return DoRead(fd, copy, iov_count, &offset); });
 }
 
 long Write(int fd, const void* buffer, size_t count) {
@@ -318,12 +387,16 @@ long Pwrite(int fd, const void* buffer, size_t count, off_t offset) {
 
 long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags) {
   if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
-  return DoWrite({fd, iov, iov_count, nullptr, rwf_flags});
+  return WithArray(fd, iov, iov_count, true, [=](const iovec* copy) {
+    return DoWrite({fd, copy, iov_count, nullptr, rwf_flags});
+  });
 }
 
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
   if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
-  return DoWrite({fd, iov, iov_count, &offset, rwf_flags});
+  return WithArray(fd, iov, iov_count, true, [=](const iovec* copy) {
+    return DoWrite({fd, copy, iov_count, &offset, rwf_flags});
+  });
 }
 
 }  // namespace nvcache::vfs

@@ -77,10 +77,12 @@ long CloseTracked(int fd) {
 
 }  // namespace
 
+// Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
-  engine.table_lock.Lock();
-  locked_ = true;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, 0) == 0 && !S_ISREG(st.st_mode)) return;
+  LockTable();
   File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
   if (file == nullptr || file->state.load() != State::kCached) return;
   file->lock.Lock();
@@ -94,13 +96,21 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
 
 OpenGuard::~OpenGuard() {
   if (file_ != nullptr) static_cast<File*>(file_)->lock.Unlock();
-  if (locked_) engine.table_lock.Unlock();
+  if (!locked_) return;
+  engine.table_lock.Unlock();
+  sys::LeaveEngine();
+}
+
+void OpenGuard::LockTable() {
+  if (locked_) return;
+  sys::EnterEngine();
+  engine.table_lock.Lock();
+  locked_ = true;
 }
 
 void OpenGuard::Opened(int fd) {
   if (!engine.active()) return;
-  if (!locked_) engine.table_lock.Lock();
-  locked_ = true;
+  LockTable();
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
     engine.Resync(*file);
     file->fsync_owed.store(true);
@@ -113,7 +123,7 @@ void OpenGuard::Opened(int fd) {
 
 long AdoptPassThrough(int fd) {
   if (!engine.active() || fd < 0) return 0;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   Vacate(fd);
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return 0;
@@ -133,7 +143,7 @@ long AdoptPassThrough(int fd) {
 
 void Forget(int fd) {
   if (!engine.active()) return;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   if (!IsDescription(engine.SlotOf(fd))) return;
   Vacate(fd);
   engine.Reap();
@@ -143,7 +153,7 @@ bool IsInternal(int fd) { return engine.SlotOf(fd) == Internal(); }
 
 long Close(int fd) {
   if (engine.SlotOf(fd) == kUntracked) return kNotOurs;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (description == kUntracked) return kNotOurs;
   return IsDescription(description) ? CloseTracked(fd) : -EBADF;
@@ -159,7 +169,7 @@ long Dup2(int from, int to) {
 long Dup3(int from, int to, int flags) {
   if (engine.SlotOf(from) == kUntracked && engine.SlotOf(to) == kUntracked) return kNotOurs;
   if (from == to) return -EINVAL;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   if (IsInternal(from) || IsInternal(to)) return -EBADF;
   const long result = sys::Dup3(from, to, flags);
   if (result >= 0) Share(from, to);
@@ -170,7 +180,7 @@ long Dup3(int from, int to, int flags) {
 long Fcntl(int fd, int command, long argument) {
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
   if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : kNotOurs;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (!IsDescription(description)) return kNotOurs;
   const long result = sys::Fcntl(fd, command, argument);
@@ -188,7 +198,7 @@ long Fcntl(int fd, int command, long argument) {
 // Ours lie somewhere in the range, so it is closed in pieces around them.
 long CloseRange(unsigned first, unsigned last, int flags) {
   if (!engine.active() || first > last) return kNotOurs;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   constexpr int kUnshare = CLOSE_RANGE_UNSHARE;
   constexpr int kCloseOnExec = CLOSE_RANGE_CLOEXEC;
   if ((flags & kUnshare) != 0) engine.ReleaseAll();

@@ -11,6 +11,8 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/user_copy.h"
+#include "src/vfs/access.h"
 
 namespace nvcache::vfs {
 
@@ -37,6 +39,7 @@ void Engine::Refuse(const char* text) {
 void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
+  sys::InitializeUserCopy();
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) {
     Refuse(wrong.c_str());
@@ -47,7 +50,7 @@ void Engine::Start(const Host& host, char** environment) {
     Refuse("no address space for the tables; the program runs without the cache");
     return;
   }
-  sys::Lock lock(table_lock);
+  TableLock lock;
   if (!RecoverIfDirty()) return;
   AdoptInherited();
   active_.store(true, std::memory_order_release);
@@ -183,6 +186,7 @@ void Engine::CloseParts() {
 
 void Engine::Detach() {
   if (!attached_) return;
+  cleaner.DrainAll();  // abandoned groups are no file's
   NVCACHE_CHECK(log.head() == log.tail());
   cleaner.Stop();
   pool_.MarkClean();
@@ -203,7 +207,7 @@ void Engine::ReleaseAll() {
 
 void Engine::Stop() {
   if (!active()) return;
-  sys::Lock lock(table_lock);
+  TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
   if (attached_ && settings.drain_at_exit) {
@@ -219,7 +223,7 @@ void Engine::Stop() {
 
 void Engine::Retire() {
   if (!active()) return;
-  sys::Lock lock(table_lock);
+  TableLock lock;
   hopeless_ = true;
   ReleaseAll();
 }

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/vfs/engine.h"
+#include "src/vfs/access.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
-void Start(const Host& host, char** environment) { engine.Start(host, environment); }
+bool Start(const Host& host, char** environment) {
+  engine.Start(host, environment);
+  return engine.active();
+}
 
 void Stop() { engine.Stop(); }
 
 void BeforeFork() {
   if (!engine.active()) return;
+  sys::EnterEngine();
   engine.table_lock.Lock();
   engine.ReleaseAll();
 }
@@ -18,13 +22,14 @@ void AfterFork() {
   if (!engine.active()) return;
   engine.ResetLocksInChild();
   engine.table_lock.Unlock();
+  sys::LeaveEngine();
 }
 
 void Retire() { engine.Retire(); }
 
 void BeforeExec() {
   if (!engine.active()) return;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   engine.ReleaseAll();
 }
 

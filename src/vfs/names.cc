@@ -37,7 +37,10 @@ bool Unlinked(const File& file) {
 
 long NameGuard::Add(int dirfd, const char* path, bool follow) {
   if (!engine.active()) return 0;
-  if (!locked_) engine.table_lock.Lock();
+  if (!locked_) {
+    sys::EnterEngine();
+    engine.table_lock.Lock();
+  }
   locked_ = true;
   if (IsDirectory(dirfd, path)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
@@ -73,11 +76,12 @@ NameGuard::~NameGuard() {
   LetGo();
   engine.Reap();
   engine.table_lock.Unlock();
+  sys::LeaveEngine();
 }
 
 void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   if (!engine.active()) return;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   const File* file = engine.FindFile(dev, ino);
   if (file != nullptr && file->state.load() == State::kCached) {
     *size = static_cast<off_t>(file->size.load(std::memory_order_acquire));
@@ -86,7 +90,7 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
 
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.SlotOf(fd))) return 0;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (!IsDescription(description)) return 0;
   File& file = *description->file.load();
@@ -97,7 +101,7 @@ long PassThrough(int fd, bool forever) {
 
 long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   File* file = engine.FindByPath(dirfd, path, true);
   return file != nullptr ? engine.PassThrough(*file) : 0;
 }
@@ -112,13 +116,13 @@ void Publish(int fd) {
 
 void PublishPath(int dirfd, const char* path, bool follow) {
   if (!engine.active() || path == nullptr) return;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   if (File* file = engine.FindByPath(dirfd, path, follow); file != nullptr) PublishCached(*file);
 }
 
 void PublishAll() {
   if (!engine.active()) return;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   engine.ForEachFile(PublishCached);
 }
 

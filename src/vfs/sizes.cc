@@ -92,7 +92,7 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
 
 void DrainAll() {
   if (!engine.active()) return;
-  sys::Lock lock(engine.table_lock);
+  TableLock lock;
   if (engine.attached()) engine.cleaner.DrainAll();
 }
 

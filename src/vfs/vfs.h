@@ -13,6 +13,13 @@
 //   kCached       writes go to the log, reads are served from the DRAM cache (I7).
 //   kPassThrough  every call goes to the kernel, fsync is real. Never left while the file is open.
 //
+// A pointer of the program's that is bad is answered with -EFAULT or a short count, as by the
+// kernel, if the front end's handler of SIGSEGV and SIGBUS asks src/sys/user_copy.h; else it ends
+// the program.
+//
+// A signal that comes while its thread holds locks here has to wait (src/sys/deferral.h), if the
+// front end sees to it; then handlers may call anything here as well. Else they must not.
+//
 // Any thread may call anything here, except where a comment says otherwise. Nothing here may be
 // called from a child that shares memory with its parent (vfork).
 #ifndef NVCACHE_VFS_VFS_H_
@@ -38,10 +45,10 @@ inline constexpr long kNotOurs = LONG_MIN;
 
 // Reads the settings from `environment` (NULL-terminated "NAME=value"), registers the descriptors
 // that the program inherited, and recovers a dirty pool. Called once, before any other thread
-// exists. Without NVCACHE_POOL, every other call answers kNotOurs from then on.
+// exists. False, as without NVCACHE_POOL: every other call answers kNotOurs from then on.
 // Prints at most one line on stderr; exits with status 125 if NVCACHE_REQUIRED is set and the
 // cache cannot be had.
-void Start(const Host& host, char** environment);
+bool Start(const Host& host, char** environment);
 
 // Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
 // pool. The program's exit; calls that come later go to the kernel.
@@ -86,6 +93,8 @@ class OpenGuard {
   long error() const { return error_; }
 
  private:
+  void LockTable();
+
   int flags_;
   long error_ = 0;
   bool locked_ = false;

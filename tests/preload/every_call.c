@@ -78,6 +78,9 @@ FILE* _IO_popen(const char*, const char*);
 pid_t __vfork(void);
 int __clone(int (*)(void*), void*, int, void*, ...);
 void __backtrace_symbols_fd(void* const*, int, int);
+int __sigaction(int, const struct sigaction*, struct sigaction*);
+sighandler_t bsd_signal(int, sighandler_t);
+sighandler_t __sysv_signal(int, sighandler_t);
 
 extern char** environ;
 
@@ -931,6 +934,78 @@ static void copy_file(const char* from, const char* to) {
   close(out);
 }
 
+static void on_signal(int signal) { printf("    signal %d\n", signal); }
+
+static void show_handler(sighandler_t handler) {
+  printf("    %s\n", handler == SIG_DFL     ? "default"
+                     : handler == SIG_IGN   ? "ignored"
+                     : handler == SIG_ERR   ? "error"
+                     : handler == SIG_HOLD  ? "held"
+                     : handler == on_signal ? "ours"
+                                            : "whose?");
+}
+
+static void show_action(int (*query)(int, const struct sigaction*, struct sigaction*), int signal) {
+  struct sigaction action;
+  memset(&action, 0, sizeof(action));
+  SHOW(query(signal, NULL, &action));
+  show_handler(action.sa_handler);
+  printf("    flags %x mask %lx\n", (unsigned)action.sa_flags, action.sa_mask.__val[0]);
+}
+
+// For one signal that the library has a use for itself, and others that it has not.
+static void check_signals(int signal_number) {
+  title("signals");
+  struct sigaction action;
+  memset(&action, 0, sizeof(action));
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESETHAND | SA_RESTART | SA_NODEFER;
+  sigaddset(&action.sa_mask, SIGHUP);
+  show_action(sigaction, signal_number);
+  struct sigaction old;
+  SHOW(sigaction(signal_number, &action, &old));
+  show_handler(old.sa_handler);
+  show_action(__sigaction, signal_number);
+  SHOW(raise(signal_number));
+  show_action(sigaction, signal_number);
+  show_handler(signal(signal_number, on_signal));
+  show_action(sigaction, signal_number);
+  SHOW(raise(signal_number));
+  SHOW(siginterrupt(signal_number, 1));
+  show_action(sigaction, signal_number);
+  show_handler(bsd_signal(signal_number, SIG_IGN));
+  show_action(sigaction, signal_number);
+  SHOW(kill(getpid(), signal_number));
+  show_handler(ssignal(signal_number, on_signal));
+  show_action(sigaction, signal_number);
+  SHOW(siginterrupt(signal_number, 0));
+  show_action(sigaction, signal_number);
+  show_handler(sysv_signal(signal_number, on_signal));
+  show_action(sigaction, signal_number);
+  SHOW(raise(signal_number));
+  show_handler(__sysv_signal(signal_number, SIG_DFL));
+  show_handler(sigset(signal_number, on_signal));
+  show_action(sigaction, signal_number);
+  show_handler(sigset(signal_number, SIG_HOLD));
+  SHOW(raise(signal_number));
+  show_handler(sigset(signal_number, on_signal));
+  SHOW(sigignore(signal_number));
+  SHOW(raise(signal_number));
+  show_action(sigaction, signal_number);
+  show_handler(signal(signal_number, SIG_DFL));
+  show_action(sigaction, signal_number);
+  show_handler(signal(signal_number, SIG_ERR));
+  SHOW(sigaction(0, NULL, NULL));
+  SHOW(sigaction(65, &action, NULL));
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    raise(signal_number);
+    _exit(0);
+  }
+  show_status(child);
+}
+
 static void check_loading(const char* plugin) {
   title("loading");
   copy_file(plugin, "plugin.so");
@@ -1108,6 +1183,10 @@ int main(int argc, char** argv) {
   check_streams(argv[1]);
   check_processes();
   check_threads();
+  check_signals(SIGSEGV);
+  check_signals(SIGBUS);
+  check_signals(SIGUSR1);
+  check_signals(SIGRTMIN + 3);
   check_async();
   check_loading(argv[2]);
   check_syscalls();

@@ -64,7 +64,7 @@ class CleanerTest : public testing::Test {
     std::string bytes(n, '\0');
     EXPECT_EQ(cache_.Read(file, offset / 4096, *page, offset % 4096, n,
                           reinterpret_cast<uint8_t*>(bytes.data())),
-              0);
+              static_cast<long>(n));
     return bytes;
   }
   int OpenData(const std::string& name) {

@@ -65,6 +65,34 @@ TEST_F(LogTest, TheMediumHoldsWhatWasCommitted) {
   EXPECT_EQ(header.length, 4096u);
 }
 
+TEST_F(LogTest, AnAbandonedGroupIsAHole) {
+  const Position before = Append("before", 0);
+  const std::string page(4096, 'x');
+  const auto* bytes = reinterpret_cast<const uint8_t*>(page.data());
+  const uint64_t units = 3 * EntryUnits(4096);
+  const Position place = log_.TryTake(units);
+  GroupWriter group(log_, place, 3);
+  group.Add({4096, bytes, 4096, 0, 1, kNoPosition});
+  group.Add({8192, bytes, 4096, 0, 1, kNoPosition});
+  EXPECT_EQ(log_.AbandonedUnits(place), 0u);
+  group.Abandon(units);
+  const Position after = Append("after", 0);
+  EXPECT_FALSE(log_.IsCommitted(place));
+  EXPECT_EQ(log_.AbandonedUnits(place), units);
+  EXPECT_EQ(log_.AbandonedUnits(before), 0u);
+  EXPECT_EQ(log_.AbandonedUnits(after), 0u);
+  EXPECT_EQ(after, place + units);
+
+  Reader reader(pool_.view());
+  GroupWalk walk(reader);
+  std::vector<Position> committed;
+  for (Group found; walk.Next(&found);) {
+    EXPECT_EQ(found.damaged, kNoPosition);
+    if (found.verdict == Verdict::kCommitted) committed.push_back(found.position);
+  }
+  EXPECT_EQ(committed, (std::vector{before, after}));
+}
+
 TEST_F(LogTest, AFullLogGivesNoPlaceUntilTheTailMoves) {
   const std::string page(4096, 'x');
   Position second = kNoPosition;

@@ -5,10 +5,14 @@
 #include "src/vfs/vfs.h"
 
 #include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <ucontext.h>
 
 #include "libc-shim/glibc/host.h"
+#include "src/sys/deferral.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::vfs {
@@ -252,6 +256,16 @@ TEST_F(VfsTest, RenameAndUnlinkFindNothingPending) {
   });
 }
 
+TEST_F(VfsTest, OpeningAFifoHoldsNobodyUp) {
+  WithEngine([&] {
+    const std::string fifo = disk_ / "fifo";
+    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+    OpenGuard guard(AT_FDCWD, fifo.c_str(), O_WRONLY | O_TRUNC);
+    EXPECT_FALSE(guard.holds_locks());
+    guard.Opened(-1);
+  });
+}
+
 TEST_F(VfsTest, AFileWhoseNameIsGoneIsTheKernelsEvenIfItHasAnother) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT);
@@ -422,6 +436,55 @@ TEST_F(VfsTest, AFullDiskIsNoticedAtTheWrite) {
         EXPECT_EQ(Fsync(fd), 0);
         EXPECT_EQ(Close(fd), 0);
         EXPECT_EQ(OnDisk("small/a"), "y" + std::string(accepted - 1, 'x'));
+      },
+      {"NVCACHE_INCLUDE=" + mount_point + "/*"});
+  EXPECT_EQ(::umount(mount_point.c_str()), 0);
+}
+
+// What a front end's handler does, on top of a program's that does not return.
+sigjmp_buf jump_target;
+
+void DeferOrJump(int, siginfo_t* info, void* context) {
+  sigset_t& blocked = static_cast<ucontext_t*>(context)->uc_sigmask;
+  uint64_t mask;
+  std::memcpy(&mask, &blocked, sizeof(mask));
+  if (!sys::DeferSignal(*info, &mask)) siglongjmp(jump_target, 1);
+  std::memcpy(&blocked, &mask, sizeof(mask));
+}
+
+// A disk that takes nothing any more: a writer waits for ever, but not its signals.
+TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
+  const std::string mount_point = disk_ / "small";
+  ASSERT_EQ(::mkdir(mount_point.c_str(), 0700), 0);
+  if (::mount("none", mount_point.c_str(), "tmpfs", 0, "size=512k") != 0) {
+    GTEST_SKIP() << "mounting a small file system: " << std::strerror(errno);
+  }
+  WithEngine(
+      [&] {
+        struct sigaction action = {};
+        action.sa_sigaction = DeferOrJump;
+        action.sa_flags = SA_SIGINFO | SA_RESTART;
+        ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
+        const int fd = Open("small/a", O_RDWR | O_CREAT);
+        ASSERT_EQ(Ftruncate(fd, 1 << 30), 0);  // a hole: not checked at the write
+        const std::string block(4096, 'x');
+        static int round;  // a jump would spoil a register
+        static long written;
+        for (round = 0; round < 3; ++round) {
+          written = 0;
+          if (sigsetjmp(jump_target, 1) == 0) {
+            ::alarm(1);
+            for (;;) {
+              EXPECT_EQ(Pwrite(fd, block.data(), block.size(), written), 4096);
+              written += 4096;
+              ASSERT_LT(written, 1 << 30);
+            }
+          }
+          EXPECT_EQ(sys::deferral.depth, 0u);
+          EXPECT_EQ(ReadSome(fd, 4096, 0), block) << "nothing stayed locked";
+        }
+        EXPECT_EQ(::unlink((mount_point + "/a").c_str()), 0);
+        ::_exit(HasFailure() ? 1 : 0);  // as by kill: the log can never be drained
       },
       {"NVCACHE_INCLUDE=" + mount_point + "/*"});
   EXPECT_EQ(::umount(mount_point.c_str()), 0);

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Signals: ours comes first, and the program does not see it.
+//
+// The kernel knows one handler of ours. What the program has asked for is in a table here; it is
+// what the program's own queries get, and what is called when a signal is not for us.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_SIGNAL_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_SIGNAL_H_
+
+namespace nvcache::preload {
+
+// To be called once, by the constructor, if there is an engine. Before that, and if there is none,
+// the program's signals are its own.
+void ManageSignals();
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_SIGNAL_H_

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Signals that come while their thread is in the engine.
+//
+// A handler of the program may make any file call, or never return. It must not run while its
+// thread holds a lock of ours, so it waits until the thread has left the engine. That costs a
+// thread-local count, and nothing else as long as no signal comes.
+//
+// A front end whose own handler stands before the program's asks DeferSignal() first. Where there
+// is none, nothing is ever put off.
+#ifndef NVCACHE_SYS_DEFERRAL_H_
+#define NVCACHE_SYS_DEFERRAL_H_
+
+#include <signal.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace nvcache::sys {
+
+// Of one thread, and of the handlers that interrupt it.
+struct Deferral {
+  uint32_t depth;  // calls of the engine that the thread is in, one within the other
+  uint32_t waits;  // a signal does: 0 or 1
+  uint64_t mask;   // of the thread, outside of our handlers
+  // One that cannot be kept out, and was sent to `process`; si_signo 0: none.
+  siginfo_t sent;
+  long process;
+};
+
+// A front end is loaded with the program, or finds room: no call is made to find this.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local Deferral deferral;
+
+// Lets in what waits.
+void DeliverDeferred();
+
+// Between the two, nothing of the program runs on this thread.
+inline void EnterEngine() {
+  ++deferral.depth;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+inline void LeaveEngine() {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  --deferral.depth;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  if (deferral.waits != 0 && deferral.depth == 0) [[unlikely]] {
+    DeliverDeferred();
+  }
+}
+
+class InEngine {
+ public:
+  InEngine() { EnterEngine(); }
+  ~InEngine() { LeaveEngine(); }
+  InEngine(const InEngine&) = delete;
+  InEngine& operator=(const InEngine&) = delete;
+};
+
+// Whether a signal waits until this thread leaves the engine: who is about to sleep for long should
+// leave first.
+inline bool SignalWaits() {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return deferral.waits != 0;
+}
+
+// For a handler, in the thread that was interrupted. True: it is in the engine, the signal waits,
+// and the handler must return. `mask` is the mask with which the thread goes on then, and becomes
+// one that keeps all signals out: they wait in the kernel, in its order and with all that it knows.
+bool DeferSignal(const siginfo_t& signal, uint64_t* mask);
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_DEFERRAL_H_
