@@ -54,13 +54,13 @@ class UserCopyTest : public testing::TestWithParam<bool> {
 std::vector<size_t> Lengths() {
   std::vector<size_t> lengths;
   for (size_t n = 0; n <= 300; ++n) lengths.push_back(n);
-  for (size_t n : {511, 512, 513, 1000, 2048, 4095, 4096}) lengths.push_back(n);
+  for (size_t n : {511u, 512u, 513u, 1000u, 2048u, 4095u, 4096u}) lengths.push_back(n);
   return lengths;
 }
 
 TEST_P(UserCopyTest, CopiesEveryLengthAndNotAByteMore) {
   for (size_t n : Lengths()) {
-    for (size_t skew : {0, 1, 13}) {
+    for (size_t skew : {0u, 1u, 13u}) {
       std::vector<uint8_t> to(n + 64, 0xEE);
       ASSERT_EQ(CopyUser(to.data() + 32, pages_ + skew, n), n);
       for (size_t i = 0; i < to.size(); ++i) {
@@ -108,7 +108,7 @@ TEST_P(UserCopyTest, AddressesThatCannotBe) {
   for (uintptr_t address : {uintptr_t{0}, uintptr_t{8}, uintptr_t{0x1234567800000000},
                             uintptr_t{0xffff888000000000}, ~uintptr_t{0} - 100}) {
     auto* bad = reinterpret_cast<uint8_t*>(address);
-    for (size_t n : {1, 2, 4, 8, 16, 32, 64, 100, 128, 129, 256}) {
+    for (size_t n : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 100u, 128u, 129u, 256u}) {
       EXPECT_EQ(CopyUser(bytes, bad, n), 0u);
       EXPECT_EQ(CopyUser(bad, bytes, n), 0u);
       EXPECT_EQ(ReadableUser(bad, n), 0u);
