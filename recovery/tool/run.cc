@@ -34,7 +34,7 @@ struct RunArguments {
   bool emulate = false;
   bool required = false;
   bool no_drain = false;
-  std::string library;
+  std::string shim;
 };
 
 void Export(const std::string& name, const std::string& value) {
@@ -122,7 +122,7 @@ void PreparePool(const settings::Settings& settings) {
 int Run(const RunArguments& arguments, const std::vector<std::string>& program) {
   ExportAll(arguments);
   const settings::Settings settings = ReadSettings();
-  const std::string preload = WithLibrary(FindLibrary(arguments.library), getenv("LD_PRELOAD"));
+  const std::string preload = WithLibrary(FindLibrary(arguments.shim), getenv("LD_PRELOAD"));
   try {
     PreparePool(settings);
   } catch (const Failure& failure) {
@@ -178,7 +178,7 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
   value("--batch-min", "BATCH_MIN", "N", "Entries that start a write-back [1000]");
   value("--batch-max", "BATCH_MAX", "N", "Entries of one write-back at most [10000]");
   value("--batch-delay", "BATCH_DELAY", "MS", "Time after which fewer start one [50]");
-  command->add_option("--library", arguments->library, "libnvcache.so; else the one beside nvcache")
+  command->add_option("--library", arguments->shim, "libnvcache.so; else the one beside nvcache")
       ->type_name("PATH");
 }
 

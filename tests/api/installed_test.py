@@ -29,10 +29,10 @@ class InstalledTest(unittest.TestCase):
         (BUILD / "test-data").mkdir(exist_ok=True)
         cls.prefix = pathlib.Path(tempfile.mkdtemp(prefix="installed-", dir=BUILD / "test-data"))
         run("cmake", "--install", BUILD, "--prefix", cls.prefix)
-        (cls.library,) = cls.prefix.glob("lib*/**/libnvcache-api.so")
+        (cls.shared_object,) = cls.prefix.glob("lib*/**/libnvcache-api.so")
         cls.env = {k: v for k, v in os.environ.items() if not k.startswith(("NVCACHE_", "LD_"))}
-        cls.env["PKG_CONFIG_PATH"] = str(cls.library.parent / "pkgconfig")
-        cls.env["LD_LIBRARY_PATH"] = str(cls.library.parent)
+        cls.env["PKG_CONFIG_PATH"] = str(cls.shared_object.parent / "pkgconfig")
+        cls.env["LD_LIBRARY_PATH"] = str(cls.shared_object.parent)
 
     @classmethod
     def tearDownClass(cls):
@@ -44,18 +44,18 @@ class InstalledTest(unittest.TestCase):
     def test_everything_is_there(self):
         for name in ("bin/nvcache", "include/nvcache.h"):
             self.assertTrue((self.prefix / name).is_file(), name)
-        self.assertTrue((self.library.parent / "libnvcache.so").is_file())
+        self.assertTrue((self.shared_object.parent / "libnvcache.so").is_file())
 
     def test_pkg_config(self):
         version = run("pkg-config", "--modversion", "nvcache", env=self.env).strip()
         self.assertIn(f"nvcache {version}\n", run(self.prefix / "bin/nvcache", "--version"))
 
     def test_needs_libc_alone(self):
-        dynamic = run("readelf", "--dynamic", "--wide", self.library)
+        dynamic = run("readelf", "--dynamic", "--wide", self.shared_object)
         self.assertEqual(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic), ["libc.so.6"])
 
     def test_exports_the_api_alone(self):
-        lines = run("nm", "--dynamic", "--defined-only", "--portability", self.library).splitlines()
+        lines = run("nm", "--dynamic", "--defined-only", "--portability", self.shared_object).splitlines()
         names = {line.split()[0].split("@")[0] for line in lines if line.split()[1] != "A"}
         self.assertEqual(names, {"nvcache_" + name for name in FUNCTIONS})
 
@@ -100,7 +100,7 @@ class InstalledTest(unittest.TestCase):
             command = [self.prefix / "bin/nvcache", "run", "--pool", f"{pools}/pool"]
             command += ["--size", "1M", "--emulate", "--", "printenv", "LD_PRELOAD"]
             self.assertEqual(
-                run(*command, env=self.env).strip(), str(self.library.parent / "libnvcache.so")
+                run(*command, env=self.env).strip(), str(self.shared_object.parent / "libnvcache.so")
             )
 
 
