@@ -1,41 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// stat, utime and their names, and the calls that walk a tree and report what they stat.
+// stat, utime, chmod and their names, and the calls that walk a tree and report what they stat.
 #include "libc-shim/preload/attributes.h"
 
 #include <fts.h>
 #include <ftw.h>
-#include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <utime.h>
-
-namespace nvcache::preload {
-namespace {
-
-// Newest sizes for what fts has found.
-template <typename Entry>
-Entry* AfterFts(Entry* first, bool list) {
-  for (Entry* entry = first; entry != nullptr; entry = list ? entry->fts_link : nullptr) {
-    if (entry->fts_statp != nullptr && entry->fts_info == FTS_F) PutNewestSize(entry->fts_statp);
-  }
-  return first;
-}
-
-}  // namespace
-
-template <typename Result>
-Result AfterStatx(Result result, struct statx* st) {
-  if (result != 0 || (st->stx_mask & STATX_SIZE) == 0 || !S_ISREG(st->stx_mode)) return result;
-  off_t size = static_cast<off_t>(st->stx_size);
-  Tell<vfs::NewestSize>(makedev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino, &size);
-  st->stx_size = static_cast<__u64>(size);
-  return result;
-}
-
-template int AfterStatx(int result, struct statx* st);
-template long AfterStatx(long result, struct statx* st);
-
-}  // namespace nvcache::preload
 
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
@@ -43,32 +14,34 @@ namespace vfs = nvcache::vfs;
 // ---------------------------------------------------------------------------------------------
 // The stat family.
 
-#define NVCACHE_DEFINE_STAT(suffix)                                                             \
-  NVCACHE_EXPORT int stat##suffix(const char* path, struct stat##suffix* st) noexcept {         \
-    return AfterStat(NVCACHE_REAL(stat##suffix)(path, st), st);                                 \
-  }                                                                                             \
-  NVCACHE_EXPORT int lstat##suffix(const char* path, struct stat##suffix* st) noexcept {        \
-    return AfterStat(NVCACHE_REAL(lstat##suffix)(path, st), st);                                \
-  }                                                                                             \
-  NVCACHE_EXPORT int fstat##suffix(int fd, struct stat##suffix* st) noexcept {                  \
-    return AfterStat(NVCACHE_REAL(fstat##suffix)(fd, st), st);                                  \
-  }                                                                                             \
-  NVCACHE_EXPORT int fstatat##suffix(int dirfd, const char* path, struct stat##suffix* st,      \
-                                     int flags) noexcept {                                      \
-    return AfterStat(NVCACHE_REAL(fstatat##suffix)(dirfd, path, st, flags), st);                \
-  }                                                                                             \
-  NVCACHE_EXPORT int __xstat##suffix(int version, const char* path, struct stat##suffix* st) {  \
-    return AfterStat(NVCACHE_REAL(__xstat##suffix)(version, path, st), st);                     \
-  }                                                                                             \
-  NVCACHE_EXPORT int __lxstat##suffix(int version, const char* path, struct stat##suffix* st) { \
-    return AfterStat(NVCACHE_REAL(__lxstat##suffix)(version, path, st), st);                    \
-  }                                                                                             \
-  NVCACHE_EXPORT int __fxstat##suffix(int version, int fd, struct stat##suffix* st) {           \
-    return AfterStat(NVCACHE_REAL(__fxstat##suffix)(version, fd, st), st);                      \
-  }                                                                                             \
-  NVCACHE_EXPORT int __fxstatat##suffix(int version, int dirfd, const char* path,               \
-                                        struct stat##suffix* st, int flags) {                   \
-    return AfterStat(NVCACHE_REAL(__fxstatat##suffix)(version, dirfd, path, st, flags), st);    \
+#define NVCACHE_DEFINE_STAT(suffix)                                                              \
+  NVCACHE_EXPORT int stat##suffix(const char* path, struct stat##suffix* st) noexcept {          \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(stat##suffix)(path, st); });              \
+  }                                                                                              \
+  NVCACHE_EXPORT int lstat##suffix(const char* path, struct stat##suffix* st) noexcept {         \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(lstat##suffix)(path, st); });             \
+  }                                                                                              \
+  NVCACHE_EXPORT int fstat##suffix(int fd, struct stat##suffix* st) noexcept {                   \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(fstat##suffix)(fd, st); });               \
+  }                                                                                              \
+  NVCACHE_EXPORT int fstatat##suffix(int dirfd, const char* path, struct stat##suffix* st,       \
+                                     int flags) noexcept {                                       \
+    return GetAttributes(st,                                                                     \
+                         [=] { return NVCACHE_REAL(fstatat##suffix)(dirfd, path, st, flags); }); \
+  }                                                                                              \
+  NVCACHE_EXPORT int __xstat##suffix(int version, const char* path, struct stat##suffix* st) {   \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(__xstat##suffix)(version, path, st); });  \
+  }                                                                                              \
+  NVCACHE_EXPORT int __lxstat##suffix(int version, const char* path, struct stat##suffix* st) {  \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(__lxstat##suffix)(version, path, st); }); \
+  }                                                                                              \
+  NVCACHE_EXPORT int __fxstat##suffix(int version, int fd, struct stat##suffix* st) {            \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(__fxstat##suffix)(version, fd, st); });   \
+  }                                                                                              \
+  NVCACHE_EXPORT int __fxstatat##suffix(int version, int dirfd, const char* path,                \
+                                        struct stat##suffix* st, int flags) {                    \
+    return GetAttributes(                                                                        \
+        st, [=] { return NVCACHE_REAL(__fxstatat##suffix)(version, dirfd, path, st, flags); });  \
   }
 
 NVCACHE_DEFINE_STAT()
@@ -76,45 +49,103 @@ NVCACHE_DEFINE_STAT(64)
 
 NVCACHE_EXPORT int statx(int dirfd, const char* path, int flags, unsigned int mask,
                          struct statx* st) noexcept {
-  return AfterStatx(NVCACHE_REAL(statx)(dirfd, path, flags, mask, st), st);
+  return GetExtended(st, [=] { return NVCACHE_REAL(statx)(dirfd, path, flags, mask, st); });
 }
 
 // ---------------------------------------------------------------------------------------------
 // Times.
 
 NVCACHE_EXPORT int utime(const char* path, const struct utimbuf* times) noexcept {
-  return SetTimes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utime)(path, times); });
+  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utime)(path, times); });
 }
 
 NVCACHE_EXPORT int utimes(const char* path, const struct timeval times[2]) noexcept {
-  return SetTimes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utimes)(path, times); });
+  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utimes)(path, times); });
 }
 
 NVCACHE_EXPORT int lutimes(const char* path, const struct timeval times[2]) noexcept {
-  return SetTimes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
-                  [=] { return NVCACHE_REAL(lutimes)(path, times); });
+  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                       [=] { return NVCACHE_REAL(lutimes)(path, times); });
 }
 
 NVCACHE_EXPORT int futimes(int fd, const struct timeval times[2]) noexcept {
-  return SetTimes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimes)(fd, times); });
+  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimes)(fd, times); });
 }
 
 NVCACHE_EXPORT int futimens(int fd, const struct timespec times[2]) noexcept {
-  return SetTimes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimens)(fd, times); });
+  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimens)(fd, times); });
 }
 
 NVCACHE_EXPORT int futimesat(int dirfd, const char* path, const struct timeval times[2]) noexcept {
-  return SetTimes(dirfd, path, 0, [=] { return NVCACHE_REAL(futimesat)(dirfd, path, times); });
+  return SetAttributes(dirfd, path, 0, [=] { return NVCACHE_REAL(futimesat)(dirfd, path, times); });
 }
 
 NVCACHE_EXPORT int utimensat(int dirfd, const char* path, const struct timespec times[2],
                              int flags) noexcept {
-  return SetTimes(dirfd, path, flags,
-                  [=] { return NVCACHE_REAL(utimensat)(dirfd, path, times, flags); });
+  return SetAttributes(dirfd, path, flags,
+                       [=] { return NVCACHE_REAL(utimensat)(dirfd, path, times, flags); });
 }
 
 // ---------------------------------------------------------------------------------------------
-// Walking a tree. ftw stats inside libc and hands the result to the program's function.
+// Permissions, owners and extended attributes.
+
+NVCACHE_EXPORT int chmod(const char* path, mode_t mode) noexcept {
+  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(chmod)(path, mode); });
+}
+
+NVCACHE_EXPORT int lchmod(const char* path, mode_t mode) noexcept {
+  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                       [=] { return NVCACHE_REAL(lchmod)(path, mode); });
+}
+
+NVCACHE_EXPORT int fchmod(int fd, mode_t mode) noexcept {
+  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fchmod)(fd, mode); });
+}
+
+NVCACHE_EXPORT int fchmodat(int dirfd, const char* path, mode_t mode, int flags) noexcept {
+  return SetAttributes(dirfd, path, flags,
+                       [=] { return NVCACHE_REAL(fchmodat)(dirfd, path, mode, flags); });
+}
+
+NVCACHE_EXPORT int chown(const char* path, uid_t owner, gid_t group) noexcept {
+  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(chown)(path, owner, group); });
+}
+
+NVCACHE_EXPORT int lchown(const char* path, uid_t owner, gid_t group) noexcept {
+  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                       [=] { return NVCACHE_REAL(lchown)(path, owner, group); });
+}
+
+NVCACHE_EXPORT int fchown(int fd, uid_t owner, gid_t group) noexcept {
+  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fchown)(fd, owner, group); });
+}
+
+NVCACHE_EXPORT int fchownat(int dirfd, const char* path, uid_t owner, gid_t group,
+                            int flags) noexcept {
+  return SetAttributes(dirfd, path, flags,
+                       [=] { return NVCACHE_REAL(fchownat)(dirfd, path, owner, group, flags); });
+}
+
+NVCACHE_EXPORT int setxattr(const char* path, const char* name, const void* value, size_t size,
+                            int flags) noexcept {
+  return SetAttributes(AT_FDCWD, path, 0,
+                       [=] { return NVCACHE_REAL(setxattr)(path, name, value, size, flags); });
+}
+
+NVCACHE_EXPORT int lsetxattr(const char* path, const char* name, const void* value, size_t size,
+                             int flags) noexcept {
+  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                       [=] { return NVCACHE_REAL(lsetxattr)(path, name, value, size, flags); });
+}
+
+NVCACHE_EXPORT int fsetxattr(int fd, const char* name, const void* value, size_t size,
+                             int flags) noexcept {
+  return SetAttributes(fd, nullptr, 0,
+                       [=] { return NVCACHE_REAL(fsetxattr)(fd, name, value, size, flags); });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Walking a tree: libc stats, and hands over what it has found.
 
 #define NVCACHE_DEFINE_WALK(suffix)                                                              \
   NVCACHE_EXPORT int ftw##suffix(const char* path, __ftw##suffix##_func_t function, int depth) { \
@@ -130,16 +161,21 @@ NVCACHE_EXPORT int utimensat(int dirfd, const char* path, const struct timespec 
 NVCACHE_DEFINE_WALK()
 NVCACHE_DEFINE_WALK(64)
 
-NVCACHE_EXPORT FTSENT* fts_read(FTS* tree) { return AfterFts(NVCACHE_REAL(fts_read)(tree), false); }
+#define NVCACHE_DEFINE_FTS(suffix)                                                        \
+  NVCACHE_EXPORT FTS##suffix* fts##suffix##_open(                                         \
+      char* const* paths, int options,                                                    \
+      int (*compare)(const FTSENT##suffix**, const FTSENT##suffix**)) {                   \
+    Tell<vfs::PublishAll>();                                                              \
+    return NVCACHE_REAL(fts##suffix##_open)(paths, options, compare);                     \
+  }                                                                                       \
+  NVCACHE_EXPORT FTSENT##suffix* fts##suffix##_read(FTS##suffix* tree) {                  \
+    Tell<vfs::PublishAll>();                                                              \
+    return NVCACHE_REAL(fts##suffix##_read)(tree);                                        \
+  }                                                                                       \
+  NVCACHE_EXPORT FTSENT##suffix* fts##suffix##_children(FTS##suffix* tree, int options) { \
+    Tell<vfs::PublishAll>();                                                              \
+    return NVCACHE_REAL(fts##suffix##_children)(tree, options);                           \
+  }
 
-NVCACHE_EXPORT FTSENT64* fts64_read(FTS64* tree) {
-  return AfterFts(NVCACHE_REAL(fts64_read)(tree), false);
-}
-
-NVCACHE_EXPORT FTSENT* fts_children(FTS* tree, int options) {
-  return AfterFts(NVCACHE_REAL(fts_children)(tree, options), true);
-}
-
-NVCACHE_EXPORT FTSENT64* fts64_children(FTS64* tree, int options) {
-  return AfterFts(NVCACHE_REAL(fts64_children)(tree, options), true);
-}
+NVCACHE_DEFINE_FTS()
+NVCACHE_DEFINE_FTS(64)

@@ -1,32 +1,53 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that reads a file's attributes, or sets its times.
+// What is done around a call that reads a file's attributes, or sets them.
 #ifndef NVCACHE_LIBC_SHIM_PRELOAD_ATTRIBUTES_H_
 #define NVCACHE_LIBC_SHIM_PRELOAD_ATTRIBUTES_H_
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "libc-shim/preload/calls.h"
 
 namespace nvcache::preload {
 
-// struct stat and struct stat64, which are one on x86-64, but not to the compiler.
-template <typename Stat>
-inline void PutNewestSize(Stat* st) {
-  if (S_ISREG(st->st_mode)) Tell<vfs::NewestSize>(st->st_dev, st->st_ino, &st->st_size);
+inline bool PublishInode(dev_t device, ino_t inode) {
+  return !InsideLibpmem() && vfs::PublishInode(device, inode);
 }
 
-template <typename Result, typename Stat>
-inline Result AfterStat(Result result, Stat* st) {
-  if (result == 0) PutNewestSize(st);
+// `Stat` is struct stat or struct stat64, which are one on x86-64, but not to the compiler.
+template <typename Stat, typename RealCall>
+inline auto GetAttributes(Stat* st, RealCall real) {
+  auto result = real();
+  if (result != 0 || !S_ISREG(st->st_mode) || !PublishInode(st->st_dev, st->st_ino)) return result;
+  result = real();
+  if (result == 0) vfs::NewestSize(st->st_dev, st->st_ino, &st->st_size);
   return result;
 }
 
-template <typename Result>
-Result AfterStatx(Result result, struct statx* st);
+inline dev_t DeviceOf(const struct statx& st) {
+  return makedev(st.stx_dev_major, st.stx_dev_minor);
+}
 
-// Times are set on what the kernel has: a later write-back would set them anew.
+// Not every mask asks for the type and the inode, but every file system gives them.
+template <typename RealCall>
+inline auto GetExtended(struct statx* st, RealCall real) {
+  auto result = real();
+  if (result != 0 || !S_ISREG(st->stx_mode) || !PublishInode(DeviceOf(*st), st->stx_ino)) {
+    return result;
+  }
+  result = real();
+  if (result == 0 && (st->stx_mask & STATX_SIZE) != 0) {
+    auto size = static_cast<off_t>(st->stx_size);
+    vfs::NewestSize(DeviceOf(*st), st->stx_ino, &size);
+    st->stx_size = static_cast<__u64>(size);
+  }
+  return result;
+}
+
+// Attributes are set on what the kernel has: a later write-back would set times anew, and take
+// set-user-ID bits and capabilities away.
 
 inline void PublishAt(int dirfd, const char* path, int flags) {
   // The headers promise a path. The kernel allows none: then dirfd is the file itself.
@@ -39,7 +60,7 @@ inline void PublishAt(int dirfd, const char* path, int flags) {
 }
 
 template <typename RealCall>
-inline auto SetTimes(int dirfd, const char* path, int flags, RealCall real) {
+inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real) {
   PublishAt(dirfd, path, flags);
   return real();
 }

@@ -119,6 +119,7 @@ inline bool BeforeIoctl(int fd, unsigned request, long argument) {
     case FIBMAP:
     case FIONREAD:  // size minus offset
     case FIOQSIZE:
+    case FS_IOC_SETFLAGS:  // immutable, append-only
       Tell<vfs::Publish>(fd);
       return true;
     default:

@@ -154,8 +154,10 @@ NVCACHE_API int nvcache_ftruncate(int fd, off_t length) {
 }
 
 NVCACHE_API int nvcache_fstat(int fd, struct stat* st) {
-  const int result = fstat(fd, st);
-  if (result == 0 && api::Started()) vfs::NewestSize(st->st_dev, st->st_ino, &st->st_size);
+  int result = fstat(fd, st);
+  if (result != 0 || !api::Started() || !vfs::PublishInode(st->st_dev, st->st_ino)) return result;
+  result = fstat(fd, st);
+  if (result == 0) vfs::NewestSize(st->st_dev, st->st_ino, &st->st_size);
   return result;
 }
 

@@ -237,9 +237,10 @@ void Cleaner::SyncFiles(Batch* batch) {
     }
     // The kernel may have dropped any page of the file that was not on disk yet, and calls it
     // clean; the log still has the bytes.
-    file->pages.ForEach(cache_.supply(), [](uint64_t, radix::PageDescriptor& page) {
+    file->pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
       sys::Lock lock(page.lock);
       page.unwritten = page.dirty;
+      if (page.dirty > 0) file->pages.Mark(cache_.supply(), number);
     });
     Failed(*file, error);
     batch->end = std::min(batch->end, file->batch_first);

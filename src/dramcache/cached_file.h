@@ -19,6 +19,7 @@ struct CachedFile {
   // only ever tries it.
   sys::RwLock lock;
 
+  // Marked are, at least, the pages that the kernel does not have in their newest form.
   radix::Tree pages;
 
   // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none.

@@ -24,6 +24,7 @@ uint32_t Fill(std::atomic<uint32_t>& slot, sys::Arena<T>& arena) {
 }  // namespace
 
 bool Supply::Open(uint32_t page_capacity) {
+  NVCACHE_CHECK(page_capacity < kMaxPages);
   return pages.Open(page_capacity) &&
          nodes.Open(page_capacity / kPagesPerNode + kMaxHeight * kFanout);
 }
@@ -42,10 +43,10 @@ PageDescriptor* Tree::Find(Supply& supply, uint64_t page) const {
   if (root.height == 0 || !Covers(root, page)) return nullptr;
   uint32_t child = root.node_plus_one;
   for (uint32_t level = root.height; level-- > 0;) {
-    child = supply.nodes[child - 1].child[Slot(page, level)].load(std::memory_order_acquire);
+    child = supply.nodes[ChildOf(child)].child[Slot(page, level)].load(std::memory_order_acquire);
     if (child == 0) return nullptr;
   }
-  return &supply.pages[child - 1];
+  return &supply.pages[ChildOf(child)];
 }
 
 PageDescriptor* Tree::FindOrMake(Supply& supply, uint64_t page) {
@@ -54,14 +55,35 @@ PageDescriptor* Tree::FindOrMake(Supply& supply, uint64_t page) {
   const Root root = Load();
   uint32_t child = root.node_plus_one;
   for (uint32_t level = root.height; level-- > 0;) {
-    std::atomic<uint32_t>& slot = supply.nodes[child - 1].child[Slot(page, level)];
+    std::atomic<uint32_t>& slot = supply.nodes[ChildOf(child)].child[Slot(page, level)];
     child = slot.load(std::memory_order_acquire);
     if (child == 0) {
       child = level == 0 ? Fill(slot, supply.pages) : Fill(slot, supply.nodes);
       if (child == 0) return nullptr;
     }
   }
-  return &supply.pages[child - 1];
+  return &supply.pages[ChildOf(child)];
+}
+
+// From the page up, so that whoever takes a mark away above has not yet looked below. With a root
+// that has grown meanwhile, once more.
+void Tree::Mark(Supply& supply, uint64_t page) {
+  for (Root root = Load();;) {
+    NVCACHE_CHECK(root.height > 0 && Covers(root, page));
+    std::atomic<uint32_t>* path[kMaxHeight];
+    uint32_t child = root.node_plus_one;
+    for (uint32_t level = root.height; level-- > 0;) {
+      path[level] = &supply.nodes[ChildOf(child)].child[Slot(page, level)];
+      child = path[level]->load(std::memory_order_relaxed);
+      NVCACHE_CHECK(child != 0);
+    }
+    for (uint32_t level = 0; level < root.height; ++level) {
+      if ((path[level]->load() & kMarked) == 0) path[level]->fetch_or(kMarked);
+    }
+    const Root now = Load();
+    if (now.height == root.height) return;
+    root = now;
+  }
 }
 
 // Puts new roots above the old one until `page` fits below.
@@ -72,7 +94,8 @@ bool Tree::Grow(Supply& supply, uint64_t page) {
     const uint32_t fresh = supply.nodes.Allocate();
     if (fresh == sys::kNone) return false;
     std::atomic<uint32_t>& lowest = supply.nodes[fresh].child[0];
-    lowest.store(root.node_plus_one, std::memory_order_relaxed);
+    // Whether a page below is marked is not known.
+    lowest.store(root.height > 0 ? root.node_plus_one | kMarked : 0, std::memory_order_relaxed);
     uint64_t expected = Word(root);
     if (!root_.compare_exchange_strong(expected, Word({fresh + 1, root.height + 1}),
                                        std::memory_order_acq_rel)) {
@@ -93,22 +116,23 @@ void Tree::Trim(Supply& supply) {
 bool Tree::TrimNode(Supply& supply, uint32_t node, uint32_t height) {
   bool empty = true;
   for (std::atomic<uint32_t>& slot : supply.nodes[node].child) {
-    const uint32_t child = slot.load(std::memory_order_relaxed);
-    if (child == 0) continue;
+    const uint32_t word = slot.load(std::memory_order_relaxed);
+    if (word == 0) continue;
+    const uint32_t child = ChildOf(word);
     bool free_child;
     if (height == 1) {
       // Whoever takes a frame away locks the page first, with the frame's owner as a hint only.
-      sys::Lock lock(supply.pages[child - 1].lock);
-      free_child = supply.pages[child - 1].idle();
+      sys::Lock lock(supply.pages[child].lock);
+      free_child = supply.pages[child].idle();
     } else {
-      free_child = TrimNode(supply, child - 1, height - 1);
+      free_child = TrimNode(supply, child, height - 1);
     }
     if (!free_child) {
       empty = false;
       continue;
     }
     slot.store(0, std::memory_order_relaxed);
-    height == 1 ? supply.pages.Free(child - 1) : supply.nodes.Free(child - 1);
+    height == 1 ? supply.pages.Free(child) : supply.nodes.Free(child);
   }
   return empty;
 }

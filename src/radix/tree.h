@@ -21,19 +21,21 @@ inline constexpr unsigned kPageNumberBits = 51;
 inline constexpr unsigned kMaxHeight = (kPageNumberBits + kFanoutBits - 1) / kFanoutBits;
 
 // An inner node's children are nodes, a lowest node's are page descriptors; number plus one, so
-// that zero is none.
+// that zero is none. kMarked besides: a page below is marked.
 struct Node {
   std::atomic<uint32_t> child[kFanout];
 };
 static_assert(sizeof(Node) == 256);
+inline constexpr uint32_t kMarked = 1u << 31;
+inline constexpr uint32_t kMaxPages = kMarked - 1;  // of a supply
 
 // Where all trees take their nodes and descriptors from.
 struct Supply {
   PageArena pages;
   sys::Arena<Node> nodes;
 
-  // Room for `page_capacity` descriptors and for half as many nodes: pages that lie far apart need
-  // a node each. Who finds no node is as badly off as who finds no descriptor.
+  // Room for `page_capacity` descriptors and for half as many nodes (< kMaxPages): pages that lie
+  // far apart need a node each. Who finds no node is as badly off as who finds no descriptor.
   bool Open(uint32_t page_capacity);
   void Close();
   // Less than a quarter is left of either.
@@ -54,6 +56,18 @@ class Tree {
   void ForEach(Supply& supply, Function function) const {
     const Root root = Load();
     if (root.node_plus_one != 0) Visit(supply, root.node_plus_one - 1, root.height, 0, function);
+  }
+
+  // Has the next TakeMarked() visit the page, which is in the tree. Page lock.
+  void Mark(Supply& supply, uint64_t page);
+
+  // The same as ForEach, for marked pages only, and their marks are gone: each before its page is
+  // visited, so that none is lost of those that are set meanwhile under the page lock. One caller
+  // at a time. (After the tags of the Linux page cache's tree.)
+  template <typename Function>
+  void TakeMarked(Supply& supply, Function function) {
+    const Root root = Load();
+    if (root.node_plus_one != 0) Take(supply, root.node_plus_one - 1, root.height, 0, function);
   }
 
   // Gives back idle descriptors and empty nodes. File lock, exclusive.
@@ -79,6 +93,9 @@ class Tree {
     return static_cast<uint32_t>(page >> (level * kFanoutBits)) & (kFanout - 1);
   }
 
+  // The number of a child, none being ~0.
+  static uint32_t ChildOf(uint32_t word) { return (word & ~kMarked) - 1; }
+
   bool Grow(Supply& supply, uint64_t page);
   static bool TrimNode(Supply& supply, uint32_t node, uint32_t height);
 
@@ -90,9 +107,25 @@ class Tree {
       if (child == 0) continue;
       const uint64_t page = prefix << kFanoutBits | i;
       if (height == 1) {
-        function(page, supply.pages[child - 1]);
+        function(page, supply.pages[ChildOf(child)]);
       } else {
-        Visit(supply, child - 1, height - 1, page, function);
+        Visit(supply, ChildOf(child), height - 1, page, function);
+      }
+    }
+  }
+
+  template <typename Function>
+  static void Take(Supply& supply, uint32_t node, uint32_t height, uint64_t prefix,
+                   Function& function) {
+    for (uint32_t i = 0; i < kFanout; ++i) {
+      std::atomic<uint32_t>& slot = supply.nodes[node].child[i];
+      if ((slot.load() & kMarked) == 0) continue;
+      const uint32_t child = ChildOf(slot.fetch_and(~kMarked));
+      const uint64_t page = prefix << kFanoutBits | i;
+      if (height == 1) {
+        function(page, supply.pages[child]);
+      } else {
+        Take(supply, child, height - 1, page, function);
       }
     }
   }

@@ -232,6 +232,7 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     ++pages[i].dirty;
     ++pages[i].unwritten;
     pages[i].last = positions[i];
+    file.pages.Mark(engine.supply, offset / kPageSize + i);
   }
   // Before the pages are unlocked: the cleanup thread counts down after it had them.
   file.pending.fetch_add(pages.count(), std::memory_order_relaxed);

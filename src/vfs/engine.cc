@@ -117,9 +117,8 @@ void Engine::AdoptInherited() {
 
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (attached_ || hopeless_) return attached_;
-  attached_ = AttachPool();
-  return attached_;
+  if (!attached() && !hopeless_) attached_.store(AttachPool());
+  return attached();
 }
 
 bool Engine::AttachPool() {
@@ -156,7 +155,7 @@ bool Engine::AttachPool() {
                                   settings.batch_delay_ms * 1000000};
   *statistics() = {};
   log.Open(&pool_);
-  if (pages >= sys::kNone || !supply.Open(static_cast<uint32_t>(pages)) ||
+  if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
       !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits)) {
     pool_.MarkClean();
@@ -185,14 +184,14 @@ void Engine::CloseParts() {
 }
 
 void Engine::Detach() {
-  if (!attached_) return;
+  if (!attached()) return;
   cleaner.DrainAll();  // abandoned groups are no file's
   NVCACHE_CHECK(log.head() == log.tail());
   cleaner.Stop();
   pool_.MarkClean();
   SetSlot(pool_.fd(), kUntracked);
   CloseParts();
-  attached_ = false;
+  attached_.store(false);
 }
 
 void Engine::ReleaseAll() {
@@ -210,7 +209,7 @@ void Engine::Stop() {
   TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
-  if (attached_ && settings.drain_at_exit) {
+  if (attached() && settings.drain_at_exit) {
     sys::Text<512> text;
     text.Append(pool_.path());
     text.Append(

@@ -11,6 +11,7 @@
 //   Description::offset_lock
 //   File::grow_lock
 //   File::lock            (with table_lock: exclusive; without: shared)
+//   File::publish_lock
 //   page locks            (ascending)
 //   locks of the cleanup thread, the arenas, the frames, the file table of the pool
 //
@@ -59,7 +60,8 @@ class Engine {
   void Stop();
   void Retire();
   bool active() const { return active_.load(std::memory_order_acquire); }
-  bool attached() const { return attached_; }  // table lock held
+  // Nothing is cached while it is not. Table lock, to rely on it.
+  bool attached() const { return attached_.load(std::memory_order_relaxed); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
   // Every file pass-through, and the pool given back. Table lock held.
@@ -110,7 +112,8 @@ class Engine {
   // The file's kernel size, after a call that may have changed it; frames are dropped. File lock,
   // exclusive, nothing pending.
   void Resync(File& file);
-  // Writes back what the kernel does not have. File lock, shared or exclusive.
+  // Writes back what the kernel does not have. File lock, shared or exclusive. The error; or the
+  // pages looked at, 0: there was nothing.
   long Publish(File& file);
   // Hands the kernel the offsets of the file's descriptions. File lock, exclusive.
   void PublishOffsets(File& file);
@@ -153,7 +156,7 @@ class Engine {
   const Host* host_ = nullptr;
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
-  bool attached_ = false;
+  std::atomic<bool> attached_{false};
   bool full_ = false;
   bool hopeless_ = false;  // attaching failed for good
   bool said_ = false;      // the one line on stderr is out

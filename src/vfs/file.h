@@ -29,6 +29,10 @@ struct File : dramcache::CachedFile {
   // when the place in the log was taken (I3). Before `lock`.
   sys::Mutex grow_lock;
 
+  // Held by whoever hands the kernel what it does not have (Engine::Publish): it is done when the
+  // next one begins. After `lock`, before page locks.
+  sys::Mutex publish_lock;
+
   // The next fsync must reach the device: the name or the size may not be durable yet (I9).
   std::atomic<bool> fsync_owed{false};
 

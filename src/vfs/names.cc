@@ -16,9 +16,20 @@ bool IsDirectory(int dirfd, const char* path) {
 // Table lock held.
 void PublishCached(File& file) {
   if (file.state.load() != State::kCached) return;
-  file.lock.Lock();
+  file.lock.LockShared();
   engine.Publish(file);
-  file.lock.Unlock();
+  file.lock.UnlockShared();
+}
+
+// A cached file of which something is pending, with its lock shared, so that it stays; or nullptr.
+File* EnterPending(dev_t dev, ino_t ino) {
+  TableLock lock;
+  File* file = engine.FindFile(dev, ino);
+  if (file == nullptr || file->state.load() != State::kCached || file->pending.load() == 0) {
+    return nullptr;
+  }
+  file->lock.LockShared();
+  return file;
 }
 
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
@@ -79,6 +90,17 @@ NameGuard::~NameGuard() {
   sys::LeaveEngine();
 }
 
+// The file system may take its time: not under the table lock.
+bool PublishInode(dev_t dev, ino_t ino) {
+  if (!engine.attached()) return false;
+  sys::InEngine inside;
+  File* file = EnterPending(dev, ino);
+  if (file == nullptr) return false;
+  const long published = engine.Publish(*file);
+  file->lock.UnlockShared();
+  return published != 0;
+}
+
 void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   if (!engine.active()) return;
   TableLock lock;
@@ -115,13 +137,13 @@ void Publish(int fd) {
 }
 
 void PublishPath(int dirfd, const char* path, bool follow) {
-  if (!engine.active() || path == nullptr) return;
+  if (!engine.attached() || path == nullptr) return;
   TableLock lock;
   if (File* file = engine.FindByPath(dirfd, path, follow); file != nullptr) PublishCached(*file);
 }
 
 void PublishAll() {
-  if (!engine.active()) return;
+  if (!engine.attached()) return;
   TableLock lock;
   engine.ForEachFile(PublishCached);
 }

@@ -134,13 +134,18 @@ void Engine::Resync(File& file) {
 }
 
 long Engine::Publish(File& file) {
-  long result = 0;
+  long pages = 0, error = 0;
   if (file.pending.load() == 0) return 0;
-  file.pages.ForEach(supply, [&](uint64_t number, radix::PageDescriptor& page) {
+  sys::Lock one_at_a_time(file.publish_lock);
+  file.pages.TakeMarked(supply, [&](uint64_t number, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
-    if (long error = cache.WriteBack(file, number, page); error < 0) result = error;
+    ++pages;
+    const long refused = cache.WriteBack(file, number, page);
+    if (refused == 0) return;
+    file.pages.Mark(supply, number);
+    error = refused;
   });
-  return result;
+  return error < 0 ? error : pages;
 }
 
 void Engine::PublishOffsets(File& file) {

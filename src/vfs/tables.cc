@@ -114,7 +114,7 @@ long Engine::DropReference(Description& description) {
 }
 
 void Engine::TableFull(File* file) {
-  if (attached_) pool::Count(statistics()->table_full);
+  if (attached()) pool::Count(statistics()->table_full);
   if (file == nullptr) {
     full_ = true;
   } else if (PassThrough(*file) == 0) {

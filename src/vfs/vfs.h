@@ -119,7 +119,7 @@ long PassThrough(int fd, bool forever = false);
 // that the kernel can read the data once (sendfile, copy_file_range).
 void Publish(int fd);
 void PublishPath(int dirfd, const char* path, bool follow);
-void PublishAll();
+void PublishAll();  // for calls that look at files whose names we do not learn
 
 // After a real call that may have moved the kernel's offset of `fd` (sendfile): takes it over.
 void TakeOffset(int fd);
@@ -166,8 +166,12 @@ long Drain(int fd);
 // ---------------------------------------------------------------------------------------------
 // Names and attributes.
 
-// Replaces *size by the newest size when (dev, ino) is a cached file. For the stat family, after
-// the real call.
+// For the stat family, after a real call that has met a regular file: size, blocks and times are
+// the kernel's, once it has the bytes. True: it had not, and now does; the call must be made again.
+bool PublishInode(dev_t dev, ino_t ino);
+
+// Replaces *size by the newest size when (dev, ino) is a cached file: for the second of these
+// calls, in case the file system has refused the bytes.
 void NewestSize(dev_t dev, ino_t ino, off_t* size);
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.

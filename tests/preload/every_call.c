@@ -35,6 +35,7 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <utime.h>
 #include <utmp.h>
@@ -454,6 +455,46 @@ static void check_attributes(void) {
   SHOW(utimensat(AT_FDCWD, "nosuch", ts, 0));
   SHOW(utimensat(AT_FDCWD, "walked", ts, 4711));
   SHOW(syscall(SYS_utimensat, fd, NULL, ts, 0));
+  SHOW(close(fd));
+}
+
+// A write takes set-user-ID bits and capabilities away; one that came before they were set does
+// not.
+static void check_permissions(void) {
+  const int fd = open("permitted", O_RDWR | O_CREAT, 0644);
+  struct stat st;
+  const uid_t owner = getuid();
+  const gid_t group = getgid();
+  // CAP_DAC_OVERRIDE, as the kernel keeps it (struct vfs_ns_cap_data, second revision).
+  const unsigned capability[5] = {0x02000000, 2, 0, 0, 0};
+  const char* const name = "security.capability";
+  char value[64];
+#define PERMIT(call)                               \
+  SHOW(write(fd, "p", 1));                         \
+  SHOW(call);                                      \
+  SHOW(syncfs(fd));                                \
+  SHOW(fstat(fd, &st));                            \
+  SHOW(st.st_mode);                                \
+  SHOW(st.st_uid == owner && st.st_gid == group);  \
+  SHOW(fgetxattr(fd, name, value, sizeof(value))); \
+  SHOW(fremovexattr(fd, name))
+  PERMIT(chmod("permitted", 04711));
+  PERMIT(fchmod(fd, 06755));
+  PERMIT(fchmodat(AT_FDCWD, "permitted", 04700, 0));
+  PERMIT(lchmod("permitted", 04701));
+  PERMIT(chown("permitted", owner, group));
+  PERMIT(lchown("permitted", owner, group));
+  PERMIT(fchown(fd, owner, group));
+  PERMIT(fchownat(AT_FDCWD, "permitted", owner, group, AT_SYMLINK_NOFOLLOW));
+  PERMIT(setxattr("permitted", name, capability, sizeof(capability), 0));
+  PERMIT(lsetxattr("permitted", name, capability, sizeof(capability), 0));
+  PERMIT(fsetxattr(fd, name, capability, sizeof(capability), XATTR_CREATE));
+  PERMIT(syscall(SYS_fsetxattr, fd, name, capability, sizeof(capability), 0));
+  PERMIT(syscall(SYS_chmod, "permitted", 04711));
+  SHOW(chmod("nosuch", 0644));
+  SHOW(fchmod(-1, 0644));
+  SHOW(fchownat(AT_FDCWD, "nosuch", owner, group, 4711));
+  SHOW(fsetxattr(fd, "nonsense", "", 0, 0));
   SHOW(close(fd));
 }
 
@@ -1176,6 +1217,7 @@ int main(int argc, char** argv) {
   check_large();
   check_size();
   check_descriptors();
+  check_permissions();
   check_attributes();
   check_names();
   check_transfers();

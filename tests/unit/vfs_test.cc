@@ -193,6 +193,27 @@ TEST_F(VfsTest, StatSeesTheNewestSize) {
   });
 }
 
+// Size, blocks and times are the kernel's, once it has the bytes; and it gets them once.
+TEST_F(VfsTest, AttributesAreThoseOfTheBytesWritten) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const std::string data(10000, 'x');
+    for (int round = 0; round < 3; ++round) {
+      struct stat before, after;
+      ASSERT_EQ(::fstat(fd, &before), 0);
+      ASSERT_EQ(Pwrite(fd, data.data(), data.size(), round * 100000), 10000);
+      EXPECT_TRUE(PublishInode(before.st_dev, before.st_ino));
+      ASSERT_EQ(::fstat(fd, &after), 0);
+      EXPECT_EQ(after.st_size, round * 100000 + 10000);
+      EXPECT_GT(after.st_blocks, before.st_blocks);
+      EXPECT_TRUE(before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
+                  before.st_mtim.tv_nsec != after.st_mtim.tv_nsec);
+      EXPECT_FALSE(PublishInode(before.st_dev, before.st_ino));
+      EXPECT_FALSE(PublishInode(before.st_dev, before.st_ino + 1));
+    }
+  });
+}
+
 TEST_F(VfsTest, SeekDataAndHole) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT);
