@@ -227,18 +227,38 @@ void Engine::Retire() {
   ReleaseAll();
 }
 
-void Engine::ResetLocksInChild() {
+void Engine::BecomeChild() {
   if (sys::Getpid() == pid_) return;
   pid_ = sys::Getpid();
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
-  // here, and every file is pass-through.
+  // here.
   ForEachFile([](File& file) {
     new (&file.lock) sys::RwLock;
     new (&file.grow_lock) sys::Mutex;
+    new (&file.publish_lock) sys::Mutex;
     for (Description* d = file.descriptions; d != nullptr; d = d->next) {
       new (&d->offset_lock) sys::Mutex;
     }
   });
+  if (attached()) LeaveToParent();
+}
+
+// The file system refuses what is pending, so the parent could not let go before the fork. Pool,
+// log and cleanup thread are the parent's; the child sees what the kernel has.
+void Engine::LeaveToParent() {
+  hopeless_ = true;
+  ForEachFile([&](File& file) {
+    if (file.state.load() != State::kCached) return;
+    PublishOffsets(file);
+    new (&file.pages) radix::Tree;
+    file.pending.store(0);
+    file.unreported.store(0);
+    file.slot.store(sys::kNone);
+    file.state.store(State::kPassThrough);
+  });
+  SetSlot(pool_.fd(), kUntracked);
+  pool_.Close();
+  attached_.store(false);
 }
 
 }  // namespace nvcache::vfs

@@ -66,7 +66,8 @@ class Engine {
   bool Attach();
   // Every file pass-through, and the pool given back. Table lock held.
   void ReleaseAll();
-  void ResetLocksInChild();
+  // After fork, in both; does nothing in the parent. Table lock held.
+  void BecomeChild();
 
   // ---- Tables (tables.cc); table lock held, but for SlotOf
   Description* SlotOf(int fd) const {
@@ -140,6 +141,7 @@ class Engine {
   bool RecoverIfDirty();
   bool AttachPool();
   void Detach();
+  void LeaveToParent();
   void CloseParts();
   Storage StorageOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);

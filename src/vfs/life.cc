@@ -20,7 +20,7 @@ void BeforeFork() {
 
 void AfterFork() {
   if (!engine.active()) return;
-  engine.ResetLocksInChild();
+  engine.BecomeChild();
   engine.table_lock.Unlock();
   sys::LeaveEngine();
 }

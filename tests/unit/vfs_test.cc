@@ -423,6 +423,35 @@ TEST_F(VfsTest, AfterForkTheChildTakesThePoolIfItIsFirst) {
   });
 }
 
+// The disk refuses what is pending, so the parent cannot let go: the pool, the bytes and the
+// cleanup thread stay the parent's, and the child neither waits for them nor touches them.
+TEST_F(VfsTest, AForkThatCannotDrainLeavesThePoolToTheParent) {
+  WithEngine([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const int fd = Cached("a", std::string(100000, 'x'));
+    rlimit limit = {4096, RLIM_INFINITY};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    BeforeFork();
+    const pid_t child = ::fork();
+    AfterFork();
+    if (child == 0) {
+      const bool kernel = Pread(fd, nullptr, 0, 0) == kNotOurs && Pwrite(fd, "y", 1, 0) == kNotOurs;
+      const int mine = Open("child", O_RDWR | O_CREAT);
+      const bool alive = Write(mine, "c", 1) == kNotOurs && Close(mine) + Close(fd) == 0;
+      Stop();
+      ::_exit(kernel && alive ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(ReadSome(fd, 1000, 99000), std::string(1000, 'x'));
+    limit.rlim_cur = RLIM_INFINITY;
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    EXPECT_EQ(Drain(fd), 0);
+    EXPECT_EQ(OnDisk("a"), std::string(100000, 'x'));
+  });
+}
+
 TEST_F(VfsTest, TheFileSizeLimitIsTheKernelsToEnforce) {
   WithEngine([&] {
     const rlimit limit = {2 << 20, RLIM_INFINITY};  // the pool is smaller
