@@ -104,6 +104,12 @@ void PreparePool(const settings::Settings& settings) {
   pool::Pool pool;
   OpenPool(&pool, path, pool::Access::kExclusive, settings.emulate);
   if (pool.dirty()) Recover(pool);
+  if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
+    fmt::print(stderr,
+               "nvcache: {} is emulated: writes survive the death of the process, not a power "
+               "failure\n",
+               Printable(path));
+  }
   pool.Close();  // for the program, which takes it
 }
 
@@ -129,6 +135,7 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& program) 
     throw Failure{kRunFailed, failure.text};
   }
   setenv("LD_PRELOAD", preload.c_str(), 1);
+  Export("NOTICE", "0");  // it has been given
   Become(program);
 }
 

@@ -143,8 +143,9 @@ bool Engine::AttachPool() {
     problem.text.Append(": unresolved entries were found; run 'nvcache recover' on it");
   }
   if (!open) {
-    hopeless_ = problem.error != EBUSY;
-    Refuse(problem.text.c_str());
+    const bool busy = problem.error == EBUSY;
+    hopeless_ = !busy;
+    if (!busy || settings.notice || settings.required) Refuse(problem.text.c_str());
     return false;
   }
   pool_.MarkInUse();
@@ -165,7 +166,7 @@ bool Engine::AttachPool() {
     return false;
   }
   SetSlot(pool_.fd(), Internal());
-  if (pool_.durability() == pmem::Durability::kProcess && !said_) {
+  if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
     sys::Text<512> text;
     text.Append(pool_.path());
     text.Append(" is emulated: writes survive the death of the process, not a power failure");

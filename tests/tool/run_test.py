@@ -12,6 +12,9 @@ import image
 import support
 
 
+QUIET = {"NVCACHE_NOTICE": "0"}
+
+
 class RunTest(support.ToolTest):
     def run_on_pool(self, *program, options=(), **more):
         return self.nvcache(
@@ -42,15 +45,23 @@ class RunTest(support.ToolTest):
             self.assertEqual(program.wait(30), -signal.SIGTERM)
 
     def test_not_found(self):
-        self.assert_refused(self.run_on_pool("no-such-program"), 127, "no-such-program")
-        self.assert_refused(self.run_on_pool("/no/such/program"), 127, "/no/such/program")
-        self.assert_refused(self.run_on_pool(""), 127, "cannot be started")
+        self.assert_refused(self.run_on_pool("no-such-program", env=QUIET), 127, "no-such-program")
+        self.assert_refused(self.run_on_pool("/no/such/program", env=QUIET), 127, "/no/such/program")
+        self.assert_refused(self.run_on_pool("", env=QUIET), 127, "cannot be started")
 
     def test_not_executable(self):
         script = self.files / "script"
         script.write_text("#!/bin/sh\n")
-        self.assert_refused(self.run_on_pool(script), 126, script)
-        self.assert_refused(self.run_on_pool(self.files), 126, self.files)
+        self.assert_refused(self.run_on_pool(script, env=QUIET), 126, script)
+        self.assert_refused(self.run_on_pool(self.files, env=QUIET), 126, self.files)
+
+    def test_notice(self):
+        """That the pool is emulated is said once, however many processes there are."""
+        script = f"for i in 1 2 3; do dd if=/dev/zero of={self.files}/$i bs=1 count=1 status=none; done"
+        result = self.run_on_pool("sh", "-c", script)
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, r"\Anvcache: [^\n]+ is emulated: [^\n]+\n\Z")
+        self.assertEqual(self.run_on_pool("sh", "-c", script, env=QUIET).stderr, "")
 
     def test_arguments(self):
         arguments = ["a b", "", "--", "--pool", "-x", "$HOME", "*"]
