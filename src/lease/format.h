@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The file that processes share: a header, a line for each slot, the cells of each slot. All zero
+// is a valid file in which nobody is.
+//
+// What any process reads through its mapping has memory behind it since its slot was taken, so that
+// a full /dev/shm refuses newcomers instead of killing those who are there.
+#ifndef NVCACHE_LEASE_FORMAT_H_
+#define NVCACHE_LEASE_FORMAT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/lease/leases.h"
+
+namespace nvcache::lease {
+
+// "NVLEASE", and the version of the layout and of the hash.
+inline constexpr uint64_t kFormat = 0x4e564c4541534500 + 1;
+
+// A cell: how many files with this hash its process uses, and how many of them exclusively. The
+// count of users stays at its maximum once it was there; exclusion is refused before its own is.
+using Cell = std::atomic<uint8_t>;
+inline constexpr uint8_t kUser = 0x01;
+inline constexpr uint8_t kUsers = 0x0f;
+inline constexpr uint8_t kExclusive = 0x10;
+inline constexpr uint8_t kExclusives = 0xf0;
+inline constexpr uint8_t kAnyUse = kUsers | kExclusives;
+
+struct alignas(64) Slot {
+  // Odd: in use, by a process that lives or has died. Grows with each taking and freeing.
+  sys::Word life;
+  // The keeper sleeps on it; whoever asks changes it.
+  sys::Word requests;
+  sys::Word release_wanted;
+  // A ticket for each who asks for publication, and the last one that was served.
+  sys::Word publish_wanted;
+  sys::Word published;
+  // What to publish since the keeper looked last: kNoCell, a cell + 1, or kEveryCell.
+  sys::Word publish_cell;
+  // Askers sleep on it. Odd: one may; who lets go of something makes it even, and wakes them.
+  sys::Word answers;
+};
+inline constexpr uint32_t kNoCell = 0;
+inline constexpr uint32_t kEveryCell = ~uint32_t{0};
+
+struct Shared {
+  std::atomic<uint64_t> format;
+  // Below: all slots in use (kMarkBits). Above: how often it was written, so that who lowers it
+  // notices who has come meanwhile.
+  std::atomic<uint64_t> mark;
+  sys::Word deaths;
+  sys::Word sweep;  // the next slot to be looked after
+
+  alignas(4096) Slot slots[kMaxProcesses];
+  Cell cells[kMaxProcesses][kCells];
+};
+inline constexpr uint32_t kMarkBits = 16;
+
+inline constexpr size_t kCellsOffset = offsetof(Shared, cells);
+inline constexpr size_t kFileSize = sizeof(Shared);
+
+static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
+              std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 1 && sizeof(Slot) == 64);
+static_assert(kCells % 4096 == 0 && kCellsOffset % 4096 == 0, "fallocate works by pages");
+static_assert((kCells & (kCells - 1)) == 0, "CellOf takes bits");
+static_assert(kMaxProcesses < (1u << kMarkBits));
+static_assert(kMaxProcesses <= kFileSize, "a byte to lock for each slot");
+
+}  // namespace nvcache::lease
+
+#endif  // NVCACHE_LEASE_FORMAT_H_

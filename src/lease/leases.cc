@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What processes tell each other is sequentially consistent throughout: marks are put before others
+// are looked for, on both sides. On x86-64 only the stores pay for it.
+#include "src/lease/leases.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+
+#include <algorithm>
+#include <new>
+
+#include "src/lease/format.h"
+#include "src/sys/check.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/text.h"
+
+namespace nvcache::lease {
+
+namespace {
+
+// Slots that each newcomer looks after: so many dead can come with each, and they do not add up.
+constexpr uint32_t kSweepSlots = 4;
+
+// As sys::FutexWait and sys::FutexWake, between processes.
+void Sleep(sys::Word* word, uint32_t expected, uint64_t timeout_ns) {
+  timespec timeout = {static_cast<time_t>(timeout_ns / 1000000000u),
+                      static_cast<long>(timeout_ns % 1000000000u)};
+  sys::Call(SYS_futex, sys::Address(word), FUTEX_WAIT, static_cast<long>(expected),
+            timeout_ns == sys::kForever ? 0 : sys::Address(&timeout));
+}
+void Wake(sys::Word* word) { sys::Call(SYS_futex, sys::Address(word), FUTEX_WAKE, INT32_MAX); }
+
+bool InUse(uint32_t life) { return life % 2 != 0; }
+
+void Ask(Slot& slot) {
+  slot.requests.fetch_add(1);
+  Wake(&slot.requests);
+}
+
+// After something in the slot has changed that askers may wait for. Fails to win the exchange only
+// against another thread that does the same.
+void WakeAskers(Slot& slot) {
+  uint32_t seen = slot.answers.load();
+  if (seen % 2 != 0 && slot.answers.compare_exchange_strong(seen, seen + 1)) Wake(&slot.answers);
+}
+
+// Sleeps until the slot's owner may have done what `done` looks for; it has to be called again.
+// False: the time is over.
+template <typename Condition>
+bool SleepUnless(Slot& slot, uint64_t end, Condition done) {
+  const uint32_t seen = slot.answers.fetch_or(1) | 1;
+  if (done()) return true;
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  if (now >= end) return false;
+  Sleep(&slot.answers, seen, std::min(end - now, kAliveCheckInterval));
+  return true;
+}
+
+uint64_t EndOf(uint64_t timeout_ns) {
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  return timeout_ns < sys::kForever - now ? now + timeout_ns : sys::kForever;
+}
+
+void Clear(Cell* cells) {
+  using Aliased [[gnu::may_alias]] = uint64_t;
+  auto* words = reinterpret_cast<Aliased*>(cells);
+  for (size_t i = 0; i < kCells / sizeof(Aliased); ++i) {
+    __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
+  }
+}
+
+// A regular file of this user alone. Says why not.
+const char* Objection(const struct stat& st) {
+  if (!S_ISREG(st.st_mode)) return "the file of leases is not a regular file";
+  if (st.st_uid != static_cast<uid_t>(sys::Call(SYS_geteuid))) {
+    return "the file of leases belongs to another user";
+  }
+  if ((st.st_mode & 07777 & ~0600u) != 0) return "others may open the file of leases";
+  if (st.st_nlink != 1) return "the file of leases has another name, or none";
+  if (st.st_size != 0 && st.st_size != kFileSize) return "the file of leases has a wrong size";
+  return nullptr;
+}
+
+}  // namespace
+
+uint32_t CellOf(uint64_t device, uint64_t inode) {
+  uint64_t h = inode + device * 0x9e3779b97f4a7c15u;
+  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+  return static_cast<uint32_t>(h >> 32) % kCells;
+}
+
+bool Request::Publish(uint64_t device, uint64_t inode) const {
+  return publish_cell == kEveryCell || publish_cell == CellOf(device, inode) + 1;
+}
+
+// ------------------------------------------------------------------------------------------- Life
+
+bool Leases::Open(const char* folder, const char** why) {
+  NVCACHE_CHECK(!is_open());
+  if (OpenFile(folder, why) && Claim(why)) return true;
+  Forget();
+  return false;
+}
+
+bool Leases::OpenFile(const char* folder, const char** why) {
+  sys::Text<512> path;
+  path.Append(folder).Append("/nvcache-leases-");
+  path.AppendNumber(static_cast<uint64_t>(sys::Call(SYS_geteuid)));
+  const long fd =
+      sys::Openat(AT_FDCWD, path.c_str(),
+                  O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+  *why = "the file of leases cannot be opened";
+  if (fd < 0) return false;
+  fd_ = sys::MoveHigh(static_cast<int>(fd));  // before the lock, which a close would drop
+
+  struct stat st;
+  if (sys::Fstat(fd_, &st) < 0) return false;
+  if (*why = Objection(st); *why != nullptr) return false;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  // A umask may have taken the owner's right to open it again.
+  if ((st.st_mode & 0600) != 0600) sys::Call(SYS_fchmod, fd_, 0600);
+
+  *why = "there is no room for the file of leases";
+  if (st.st_size == 0) {
+    // To grow beyond this limit would be a signal.
+    if (sys::SoftLimit(RLIMIT_FSIZE) < kFileSize) return false;
+    if (sys::Ftruncate(fd_, kFileSize) < 0) return false;
+  }
+  if (sys::Fallocate(fd_, 0, 0, kCellsOffset) < 0) return false;
+  const long address =
+      sys::Mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+  if (sys::IsError(address)) return false;
+  shared_ = reinterpret_cast<Shared*>(address);
+
+  uint64_t format = 0;
+  *why = "the file of leases is of another version; remove it when no process uses NVCache";
+  return shared_->format.compare_exchange_strong(format, kFormat) || format == kFormat;
+}
+
+void Leases::Close() {
+  if (!is_open()) return;
+  Slot& slot = shared_->slots[slot_];
+  if (slot.life.load() == life_) {
+    slot.life.store(life_ + 1);
+    WakeAskers(slot);
+    LowerMark();
+  }
+  Forget();
+}
+
+bool Leases::AfterForkInChild(const char** why) {
+  NVCACHE_CHECK(is_open());
+  new (&reaping_) sys::Mutex;  // a thread of the parent may have had it
+  if (Claim(why)) return true;
+  Forget();
+  return false;
+}
+
+// The lock goes with the descriptor.
+void Leases::Forget() {
+  if (shared_ != nullptr) sys::Munmap(shared_, kFileSize);
+  if (fd_ >= 0) sys::Close(fd_);
+  shared_ = nullptr;
+  fd_ = -1;
+  slot_ = kMaxProcesses;
+}
+
+// ------------------------------------------------------------------------------------------ Slots
+
+bool Leases::Lock(uint32_t slot) const {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = slot;
+  lock.l_len = 1;
+  return sys::Fcntl(fd_, F_SETLK, sys::Address(&lock)) == 0;
+}
+
+void Leases::Unlock(uint32_t slot) const {
+  struct flock lock = {};
+  lock.l_type = F_UNLCK;
+  lock.l_start = slot;
+  lock.l_len = 1;
+  sys::Fcntl(fd_, F_SETLK, sys::Address(&lock));
+}
+
+// The lowest slot that nobody uses; if there is none, one whose owner has died.
+bool Leases::Claim(const char** why) {
+  slot_ = kMaxProcesses;
+  Sweep();
+  long result = -EAGAIN;
+  for (const bool dead_ones : {false, true}) {
+    for (uint32_t i = 0; i < kMaxProcesses && result == -EAGAIN; ++i) {
+      if (InUse(shared_->slots[i].life.load()) == dead_ones) result = ClaimSlot(i);
+    }
+  }
+  *why = result == -EAGAIN ? "too many processes share the file of leases"
+                           : "there is no memory for another process in the file of leases";
+  return result == 0;
+}
+
+// 0; -EAGAIN: somebody has it; or what else went wrong.
+long Leases::ClaimSlot(uint32_t index) {
+  if (!Lock(index)) return -EAGAIN;
+  Slot& slot = shared_->slots[index];
+  Bury(slot);
+  const auto offset = static_cast<off_t>(kCellsOffset + size_t{index} * kCells);
+  if (const long error = sys::Fallocate(fd_, 0, offset, kCells); error < 0) {
+    Unlock(index);
+    return error == -EAGAIN ? -ENOMEM : error;
+  }
+  Clear(shared_->cells[index]);
+  slot.publish_cell.store(kNoCell);
+  slot.published.store(slot.publish_wanted.load());
+  publish_served_ = slot.published.load();
+  release_served_ = slot.release_wanted.load();
+  stopping_.store(false);
+  slot_ = index;
+  life_ = slot.life.load() + 1;
+  slot.life.store(life_);
+  RaiseMark();  // before any mark is put: who looks, looks here as well
+  return 0;
+}
+
+// What a process has left that did not close, whose byte we have locked.
+void Leases::Bury(Slot& slot) {
+  if (!InUse(slot.life.load())) return;
+  shared_->deaths.fetch_add(1);  // first: who sees the slot free, sees the death
+  slot.life.fetch_add(1);
+  WakeAskers(slot);
+}
+
+// Frees the slot of a process that has died. False: it lives, or somebody is at it right now.
+bool Leases::Reap(uint32_t index) {
+  NVCACHE_CHECK(index != slot_);
+  sys::Lock lock(reaping_);
+  if (!Lock(index)) return false;
+  Bury(shared_->slots[index]);
+  Unlock(index);
+  return true;
+}
+
+void Leases::Sweep() {
+  const uint32_t n = mark();
+  for (uint32_t k = 0; k < std::min(n, kSweepSlots); ++k) {
+    const uint32_t index = shared_->sweep.fetch_add(1) % n;
+    if (InUse(shared_->slots[index].life.load())) Reap(index);
+  }
+  LowerMark();
+}
+
+uint32_t Leases::mark() const {
+  return static_cast<uint32_t>(shared_->mark.load() % (1u << kMarkBits));
+}
+
+void Leases::RaiseMark() {
+  uint64_t seen = shared_->mark.load();
+  uint64_t next;
+  do {
+    const uint64_t n = std::max<uint64_t>(seen % (1u << kMarkBits), slot_ + 1);
+    next = (((seen >> kMarkBits) + 1) << kMarkBits) + n;
+  } while (!shared_->mark.compare_exchange_weak(seen, next));
+}
+
+// A slot that is taken after we found it free either has its owner raise the mark after us, or
+// changes the word under us; then it stays for the next one to lower.
+void Leases::LowerMark() {
+  uint64_t seen = shared_->mark.load();
+  const uint64_t before = seen % (1u << kMarkBits);
+  uint64_t n = before;
+  while (n > 0 && !InUse(shared_->slots[n - 1].life.load())) --n;
+  if (n == before) return;
+  const uint64_t next = (((seen >> kMarkBits) + 1) << kMarkBits) + n;
+  shared_->mark.compare_exchange_strong(seen, next);
+}
+
+uint32_t Leases::deaths() const { return shared_->deaths.load(); }
+
+bool Leases::lost() const { return shared_->slots[slot_].life.load() != life_; }
+
+bool Leases::Relock() { return !lost() && Lock(slot_) && Sound(); }
+
+// The descriptor and the slot are still ours, and newcomers find the file.
+bool Leases::Sound() const {
+  struct stat st;
+  return sys::Fstat(fd_, &st) == 0 && IsOwnFile(st.st_dev, st.st_ino) && st.st_nlink == 1 &&
+         !lost();
+}
+
+// ------------------------------------------------------------------------------------------ Marks
+
+// nullptr: the slot is lost, and so are the marks; the cells are somebody else's.
+Cell* Leases::OwnCell(uint64_t device, uint64_t inode) {
+  NVCACHE_CHECK(is_open() && slot_ < kMaxProcesses);
+  return lost() ? nullptr : &shared_->cells[slot_][CellOf(device, inode)];
+}
+
+void Leases::Share(uint64_t device, uint64_t inode) {
+  Cell* cell = OwnCell(device, inode);
+  if (cell == nullptr) return;
+  const uint8_t now = cell->load(std::memory_order_relaxed);
+  if ((now & kUsers) != kUsers) cell->store(static_cast<uint8_t>(now + kUser));
+}
+
+bool Leases::TryExclude(uint64_t device, uint64_t inode) {
+  Cell* cell = OwnCell(device, inode);
+  if (cell == nullptr || !Sound()) return false;
+  const uint8_t now = cell->load(std::memory_order_relaxed);
+  NVCACHE_CHECK((now & kUsers) != 0);
+  if ((now & kExclusives) == kExclusives) return false;
+  cell->store(static_cast<uint8_t>(now + kExclusive));
+  if (!Wanted(device, inode)) return true;
+  Downgrade(device, inode);
+  return false;
+}
+
+void Leases::Downgrade(uint64_t device, uint64_t inode) {
+  Cell* cell = OwnCell(device, inode);
+  if (cell == nullptr) return;
+  const uint8_t now = cell->load(std::memory_order_relaxed);
+  NVCACHE_CHECK((now & kExclusives) != 0 && (now & kUsers) != 0);
+  cell->store(static_cast<uint8_t>(now - kExclusive));
+  WakeAskers(shared_->slots[slot_]);
+}
+
+void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
+  if (was_exclusive) Downgrade(device, inode);
+  Cell* cell = OwnCell(device, inode);
+  if (cell == nullptr) return;
+  const uint8_t now = cell->load(std::memory_order_relaxed);
+  NVCACHE_CHECK((now & kUsers) != 0);
+  if ((now & kUsers) != kUsers) {
+    cell->store(static_cast<uint8_t>(now - kUser), std::memory_order_release);
+  }
+}
+
+// The life of the slot if its owner lives and has one of `mask` in the cell, else 0.
+uint32_t Leases::Marked(uint32_t index, uint32_t cell, uint8_t mask) {
+  for (;;) {
+    const uint32_t life = shared_->slots[index].life.load();
+    if (!InUse(life)) return 0;
+    if ((shared_->cells[index][cell].load() & mask) == 0) return 0;
+    if (!Reap(index)) return life;
+  }
+}
+
+bool Leases::MarkedElsewhere(uint32_t cell, uint8_t mask) {
+  const uint32_t n = mark();
+  for (uint32_t i = 0; i < n; ++i) {
+    if (i != slot_ && Marked(i, cell, mask) != 0) return true;
+  }
+  return false;
+}
+
+bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
+  return MarkedElsewhere(CellOf(device, inode), kExclusives);
+}
+
+bool Leases::Wanted(uint64_t device, uint64_t inode) {
+  return MarkedElsewhere(CellOf(device, inode), kAnyUse);
+}
+
+// ------------------------------------------------------------------------------ Asking, answering
+
+// Nobody can exclude us any more, so each slot is looked at once. Whoever is in TryExclude takes
+// its mark back by itself.
+bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
+  const Cell* own = OwnCell(device, inode);
+  NVCACHE_CHECK(own == nullptr || (own->load() & kUsers) != 0);
+  const uint64_t end = EndOf(timeout_ns);
+  const uint32_t cell = CellOf(device, inode);
+  const uint32_t n = mark();
+  for (uint32_t i = 0; i < n; ++i) {
+    if (i == slot_ || Marked(i, cell, kExclusives) == 0) continue;
+    Slot& slot = shared_->slots[i];
+    slot.release_wanted.fetch_add(1);
+    Ask(slot);
+    const auto released = [&] { return Marked(i, cell, kExclusives) == 0; };
+    while (!released()) {
+      if (!SleepUnless(slot, end, released)) return false;
+    }
+  }
+  return true;
+}
+
+bool Leases::AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
+  const uint64_t end = EndOf(timeout_ns);
+  const uint32_t cell = CellOf(device, inode);
+  const uint32_t n = mark();
+  for (uint32_t i = 0; i < n; ++i) {
+    if (i == slot_) continue;
+    Slot& slot = shared_->slots[i];
+    bool published = false;
+    // The next owner of the slot is asked anew.
+    while (const uint32_t life = published ? 0 : Marked(i, cell, kExclusives)) {
+      // The cell before the ticket: the keeper reads them the other way round.
+      uint32_t none = kNoCell;
+      if (!slot.publish_cell.compare_exchange_strong(none, cell + 1) && none != cell + 1) {
+        slot.publish_cell.store(kEveryCell);
+      }
+      const uint32_t ticket = slot.publish_wanted.fetch_add(1) + 1;
+      Ask(slot);
+      const auto done = [&] {
+        published = static_cast<int32_t>(slot.published.load() - ticket) >= 0;
+        return published || Marked(i, cell, kExclusives) != life;
+      };
+      while (!done()) {
+        if (!SleepUnless(slot, end, done)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+Request Leases::WaitForRequest() {
+  Slot& slot = shared_->slots[slot_];
+  for (;;) {
+    const uint32_t seen = slot.requests.load();
+    Request request;
+    request.stop = stopping_.load();
+    if (request.stop) return request;
+    request.release_ticket = slot.release_wanted.load();
+    request.publish_ticket = slot.publish_wanted.load();
+    request.release = request.release_ticket != release_served_;
+    if (request.release || request.publish_ticket != publish_served_) {
+      request.publish_cell = slot.publish_cell.exchange(kNoCell);
+      return request;
+    }
+    Sleep(&slot.requests, seen, sys::kForever);
+  }
+}
+
+void Leases::Answered(const Request& request) {
+  NVCACHE_CHECK(!request.stop);
+  Slot& slot = shared_->slots[slot_];
+  release_served_ = request.release_ticket;
+  publish_served_ = request.publish_ticket;
+  slot.published.store(request.publish_ticket);
+  WakeAskers(slot);
+}
+
+void Leases::StopWaiting() {
+  stopping_.store(true);
+  Ask(shared_->slots[slot_]);
+}
+
+}  // namespace nvcache::lease

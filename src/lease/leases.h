@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Which process uses which file: so that a file is cached by at most one (I11).
+//
+// The processes of one user that run under NVCache share one small file in memory. Each has a slot
+// in it, and in its slot a cell for each hash of (device, inode), which says how many files with
+// that hash the process uses, and how many of these it has for itself. Only the owner writes its
+// cells; the others read them. So an open costs one store and a look at each process that lives.
+//
+//   every file that is used      Share ... Drop
+//   before it may be cached      TryExclude; true: nobody else uses it, and who comes later, sees
+//   it it is in another's cache     HeldElsewhere, after Share; then AwaitRelease, and pass through
+//   its bytes alone are needed   AwaitPublish: the other writes them to the kernel and stays holder
+//
+// The holder has a thread, the keeper, that serves those who ask: WaitForRequest, Answered.
+//
+// Who shares and then looks for a holder, and who excludes and then looks for users, cannot miss
+// each other: each puts its mark before it looks. Two that exclude at once both fail, or one does.
+// Files whose hashes collide are taken for one: they pass through where they need not, no more.
+//
+// A process may die at any instruction. That a slot is alive is a record lock on one byte of the
+// file, which the kernel drops with the process, and at exec. The lock is looked at only when the
+// slot's marks stand in the way, and a dead slot is freed by whoever meets it. Being slow is not
+// being dead: a process that is stopped keeps its marks.
+//
+// Not seen are other users, other mount namespaces, and who runs without NVCache.
+//
+// Threads: Share, TryExclude, Downgrade and Drop exclude each other by a lock of the caller. The
+// other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not
+// with a lock that a keeper, even of another process, might need to get on.
+#ifndef NVCACHE_LEASE_LEASES_H_
+#define NVCACHE_LEASE_LEASES_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/sys/lock.h"
+
+namespace nvcache::lease {
+
+inline constexpr const char* kFolder = "/dev/shm";
+inline constexpr uint32_t kMaxProcesses = 4096;  // of one user, at a time
+inline constexpr uint32_t kCells = 1u << 16;     // for each process; as many as it can have files
+
+// For how long an asker takes a holder's silence for work: then it looks whether the holder lives.
+inline constexpr uint64_t kAliveCheckInterval = 50000000;  // ns
+
+struct Shared;  // the file
+struct Slot;
+
+// What others ask of a holder.
+struct Request {
+  bool stop = false;     // StopWaiting was called; nothing else is said
+  bool release = false;  // let go of each file held exclusively that is Wanted()
+  // Write to the kernel what it does not have of each file held exclusively for which this is true.
+  bool Publish(uint64_t device, uint64_t inode) const;
+
+  // For Answered.
+  uint32_t release_ticket = 0;
+  uint32_t publish_ticket = 0;
+  uint32_t publish_cell = 0;
+};
+
+class Leases {
+ public:
+  constexpr Leases() = default;
+  Leases(const Leases&) = delete;
+  Leases& operator=(const Leases&) = delete;
+
+  // Opens the user's file in `folder`, made when missing, and takes a slot. False, and why in a few
+  // words: then nothing may be cached. Closing any descriptor of the file gives a process's record
+  // locks up; see Relock.
+  bool Open(const char* folder, const char** why);
+  // Gives the slot back, with all that is marked in it. No keeper waits any more.
+  void Close();
+  // In a child of fork, which has the parent's mapping but neither its slot nor its keeper: takes a
+  // slot, in which nothing is marked. False as for Open; then it is closed.
+  bool AfterForkInChild(const char** why);
+
+  bool is_open() const { return shared_ != nullptr; }
+  int fd() const { return fd_; }
+  // The program may have opened the file, too. After it has closed such a descriptor: Relock.
+  // False: the slot is lost, or our own descriptor is.
+  bool IsOwnFile(uint64_t device, uint64_t inode) const {
+    return is_open() && device == device_ && inode == inode_;
+  }
+  bool Relock();
+  // Somebody took this process for dead. Nothing that it holds is protected any more: all files
+  // have to pass through. The calls below do no harm; TryExclude fails.
+  bool lost() const;
+
+  // ---- A file, from its first open to its last close
+  void Share(uint64_t device, uint64_t inode);
+  // Of a shared file: for this process alone. False: another process uses it, or might.
+  bool TryExclude(uint64_t device, uint64_t inode);
+  void Downgrade(uint64_t device, uint64_t inode);  // exclusive -> shared
+  void Drop(uint64_t device, uint64_t inode, bool was_exclusive);
+
+  // Another process has the file for itself.
+  bool HeldElsewhere(uint64_t device, uint64_t inode);
+  // Another process uses the file.
+  bool Wanted(uint64_t device, uint64_t inode);
+
+  // ---- Asking. The result is false when the time is over first.
+  // The file is shared by the caller, so that nobody can take it afterwards.
+  bool AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns);
+  bool AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns);
+
+  // ---- Answering
+  Request WaitForRequest();
+  void Answered(const Request& request);
+  // The keeper's wait ends, now and for good. Until the next Open or AfterForkInChild.
+  void StopWaiting();
+
+  // How many processes were found dead, ever. What such a process held, stood in its log only: when
+  // the number has changed since the log's state was last looked at, look again, before what
+  // HeldElsewhere or AwaitRelease gave free is read from the kernel.
+  uint32_t deaths() const;
+
+ private:
+  bool OpenFile(const char* folder, const char** why);
+  bool Claim(const char** why);
+  long ClaimSlot(uint32_t slot);
+  void Forget();
+
+  bool Lock(uint32_t slot) const;
+  void Unlock(uint32_t slot) const;
+  bool Sound() const;
+
+  uint32_t Marked(uint32_t slot, uint32_t cell, uint8_t mask);
+  bool MarkedElsewhere(uint32_t cell, uint8_t mask);
+  bool Reap(uint32_t slot);
+  void Bury(Slot& slot);
+  void Sweep();
+  void RaiseMark();
+  void LowerMark();
+  uint32_t mark() const;
+  std::atomic<uint8_t>* OwnCell(uint64_t device, uint64_t inode);
+
+  Shared* shared_ = nullptr;
+  int fd_ = -1;
+  uint32_t slot_ = kMaxProcesses;
+  uint32_t life_ = 0;  // of the slot, since it is ours
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  // Record locks do not tell the threads of a process apart.
+  sys::Mutex reaping_;
+  // The keeper's.
+  std::atomic<bool> stopping_{false};
+  uint32_t release_served_ = 0;
+  uint32_t publish_served_ = 0;
+};
+
+// The cell of a file: the same in all processes. For tests of collisions.
+uint32_t CellOf(uint64_t device, uint64_t inode);
+
+}  // namespace nvcache::lease
+
+#endif  // NVCACHE_LEASE_LEASES_H_

@@ -1,0 +1,973 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Every part is played by a process of its own: that is what leases are about.
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "src/lease/format.h"
+#include "src/lease/leases.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::lease {
+namespace {
+
+using test::InChild;
+
+constexpr uint64_t kDevice = 0x801;
+constexpr uint64_t kSecond = 1000000000;
+constexpr uint64_t kLong = 60 * kSecond;  // for what has to come
+
+std::string FileIn(const std::string& folder) {
+  return folder + "/nvcache-leases-" + std::to_string(geteuid());
+}
+
+// Memory that processes share, all zero.
+template <typename T>
+class Common {
+ public:
+  Common()
+      : at_(static_cast<T*>(
+            mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~Common() { munmap(at_, sizeof(T)); }
+  Common(const Common&) = delete;
+  Common& operator=(const Common&) = delete;
+  T* operator->() const { return at_; }
+
+ private:
+  T* at_;
+};
+
+// The file, as it is.
+class Look {
+ public:
+  explicit Look(const std::string& folder) {
+    const int fd = open(FileIn(folder).c_str(), O_RDWR | O_CLOEXEC);
+    EXPECT_GE(fd, 0);
+    at_ = static_cast<Shared*>(mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    EXPECT_NE(at_, MAP_FAILED);
+    close(fd);  // not in a process that has a slot
+  }
+  ~Look() { munmap(at_, kFileSize); }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+  Shared* operator->() const { return at_; }
+  uint64_t mark() const { return at_->mark.load() % (1u << kMarkBits); }
+
+ private:
+  Shared* at_;
+};
+
+enum class Do : uint8_t {
+  kShare,
+  kExclude,
+  kDowngrade,
+  kDrop,
+  kDropExclusive,
+  kHeld,
+  kWanted,
+  kAwaitRelease,
+  kAwaitPublish,
+  kDeaths,
+  kKeep,          // start a keeper that does as it is asked
+  kKeepDeaf,      // start one that answers without letting go
+  kPublished,     // how often the keeper published the file
+  kStop,          // the keeper
+  kOpenAndClose,  // the file of leases, as a program might
+  kRelock,
+  kLost,
+  kFork,  // a child that shares the file; is it held elsewhere?
+  kClose,
+  kReopen,
+};
+
+// A process with a slot, that does what it is told and says what came of it.
+class Peer {
+ public:
+  explicit Peer(const std::string& folder) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(ends[0]);
+      Actor(folder, ends[1]).Run();
+      _exit(0);
+    }
+    close(ends[1]);
+    socket_ = ends[0];
+    EXPECT_EQ(Answer(), 1) << "has a slot";
+  }
+  ~Peer() {
+    close(socket_);  // it ends by itself
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  long operator()(Do what, uint64_t inode = 0, uint64_t timeout = kLong) {
+    Begin(what, inode, timeout);
+    return Answer();
+  }
+  void Begin(Do what, uint64_t inode = 0, uint64_t timeout = kLong) const {
+    const Order order = {what, inode, timeout};
+    EXPECT_EQ(write(socket_, &order, sizeof(order)), static_cast<ssize_t>(sizeof(order)));
+  }
+  long Answer() const {
+    long answer = -1;
+    EXPECT_EQ(read(socket_, &answer, sizeof(answer)), static_cast<ssize_t>(sizeof(answer)));
+    return answer;
+  }
+  void Kill() {
+    EXPECT_EQ(kill(pid_, SIGKILL), 0);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    pid_ = -1;
+  }
+  void Signal(int signal) const { EXPECT_EQ(kill(pid_, signal), 0); }
+
+ private:
+  struct Order {
+    Do what;
+    uint64_t inode;
+    uint64_t timeout;
+  };
+
+  class Actor {
+   public:
+    Actor(std::string folder, int socket) : folder_(std::move(folder)), socket_(socket) {}
+    void Run() {
+      const char* why = nullptr;
+      long answer = leases_.Open(folder_.c_str(), &why) ? 1 : 0;
+      Order order;
+      do {
+        if (write(socket_, &answer, sizeof(answer)) < 0) break;
+        if (read(socket_, &order, sizeof(order)) <= 0) break;
+        answer = Obey(order);
+      } while (true);
+      StopKeeper();
+      leases_.Close();
+    }
+
+   private:
+    long Obey(const Order& order) {
+      const uint64_t inode = order.inode;
+      switch (order.what) {
+        case Do::kAwaitRelease:
+          return leases_.AwaitRelease(kDevice, inode, order.timeout);
+        case Do::kAwaitPublish:
+          return leases_.AwaitPublish(kDevice, inode, order.timeout);
+        case Do::kKeep:
+          keeper_ = std::thread([this] { Keep(false); });
+          return 1;
+        case Do::kKeepDeaf:
+          keeper_ = std::thread([this] { Keep(true); });
+          return 1;
+        case Do::kStop:
+          StopKeeper();
+          return 1;
+        default:
+          break;
+      }
+      const std::lock_guard lock(mutex_);
+      const char* why = nullptr;
+      switch (order.what) {
+        case Do::kShare:
+          leases_.Share(kDevice, inode);
+          return 1;
+        case Do::kExclude:
+          if (!leases_.TryExclude(kDevice, inode)) return 0;
+          exclusive_.insert(inode);
+          return 1;
+        case Do::kDowngrade:
+          exclusive_.erase(inode);
+          leases_.Downgrade(kDevice, inode);
+          return 1;
+        case Do::kDrop:
+          leases_.Drop(kDevice, inode, false);
+          return 1;
+        case Do::kDropExclusive:
+          exclusive_.erase(inode);
+          leases_.Drop(kDevice, inode, true);
+          return 1;
+        case Do::kHeld:
+          return leases_.HeldElsewhere(kDevice, inode);
+        case Do::kWanted:
+          return leases_.Wanted(kDevice, inode);
+        case Do::kDeaths:
+          return leases_.deaths();
+        case Do::kPublished:
+          return std::count(published_.begin(), published_.end(), inode);
+        case Do::kOpenAndClose:
+          return close(open(FileIn(folder_).c_str(), O_RDONLY)) == 0;
+        case Do::kRelock:
+          return leases_.Relock();
+        case Do::kLost:
+          return leases_.lost();
+        case Do::kFork:
+          return InChild([&] {
+            if (!leases_.AfterForkInChild(&why)) return 2;
+            leases_.Share(kDevice, inode);
+            return leases_.HeldElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
+          });
+        case Do::kClose:
+          leases_.Close();
+          return 1;
+        case Do::kReopen:
+          return leases_.Open(folder_.c_str(), &why);
+        default:
+          return -1;
+      }
+    }
+    void Keep(bool deaf) {
+      for (;;) {
+        const Request request = leases_.WaitForRequest();
+        if (request.stop) return;
+        const std::lock_guard lock(mutex_);
+        for (auto at = exclusive_.begin(); at != exclusive_.end();) {
+          const uint64_t inode = *at;
+          if (!deaf && request.Publish(kDevice, inode)) published_.push_back(inode);
+          if (!deaf && request.release && leases_.Wanted(kDevice, inode)) {
+            leases_.Downgrade(kDevice, inode);
+            at = exclusive_.erase(at);
+          } else {
+            ++at;
+          }
+        }
+        if (!deaf) leases_.Answered(request);
+        if (deaf) return;
+      }
+    }
+    void StopKeeper() {
+      if (!keeper_.joinable()) return;
+      leases_.StopWaiting();
+      keeper_.join();
+    }
+
+    const std::string folder_;
+    const int socket_;
+    Leases leases_;
+    std::mutex mutex_;
+    std::set<uint64_t> exclusive_;
+    std::vector<uint64_t> published_;
+    std::thread keeper_;
+  };
+
+  pid_t pid_ = -1;
+  int socket_ = -1;
+};
+
+class LeaseTest : public testing::Test {
+ protected:
+  std::unique_ptr<Peer> NewPeer() const { return std::make_unique<Peer>(folder.path()); }
+
+  // In a process of its own: whether a slot is to be had, and if not, why.
+  std::string WhyNot(const std::function<void()>& before = [] {}) const {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    const int status = InChild([&] {
+      before();
+      Leases leases;
+      const char* why = "";
+      if (leases.Open(folder.path().c_str(), &why)) {
+        leases.Close();
+        return 0;
+      }
+      return write(ends[1], why, strlen(why)) > 0 && !leases.is_open() ? 1 : 2;
+    });
+    close(ends[1]);
+    char text[256] = {};
+    EXPECT_GE(read(ends[0], text, sizeof(text) - 1), 0);
+    close(ends[0]);
+    EXPECT_TRUE(status == 0 || status == 1) << status;
+    return text;
+  }
+
+  const test::Folder folder{test::Folder::kMemory};
+  const std::string file = FileIn(folder.path());
+};
+
+TEST_F(LeaseTest, SharedByAllExclusiveForOne) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kHeld, 1));
+  EXPECT_TRUE((*b)(Do::kWanted, 1));
+  EXPECT_FALSE((*a)(Do::kWanted, 1)) << "one's own use is none of others";
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  EXPECT_FALSE((*a)(Do::kHeld, 1));
+  EXPECT_FALSE((*b)(Do::kHeld, 2));
+
+  (*b)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kExclude, 1));
+  EXPECT_TRUE((*a)(Do::kWanted, 1));
+  EXPECT_FALSE((*a)(Do::kHeld, 1)) << "taken back";
+  (*a)(Do::kDowngrade, 1);
+  EXPECT_FALSE((*b)(Do::kHeld, 1));
+  EXPECT_FALSE((*a)(Do::kExclude, 1)) << "b uses it";
+  EXPECT_FALSE((*b)(Do::kExclude, 1)) << "a uses it";
+  (*a)(Do::kDrop, 1);
+  EXPECT_TRUE((*b)(Do::kExclude, 1));
+  (*b)(Do::kDropExclusive, 1);
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+}
+
+TEST_F(LeaseTest, ClosingGivesAllBack) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  (*a)(Do::kClose);
+  (*b)(Do::kShare, 1);
+  EXPECT_TRUE((*b)(Do::kExclude, 1));
+  EXPECT_EQ((*b)(Do::kDeaths), 0);
+  EXPECT_TRUE((*a)(Do::kReopen));
+  EXPECT_TRUE((*a)(Do::kHeld, 1));
+  (*b)(Do::kDropExclusive, 1);
+  EXPECT_FALSE((*a)(Do::kWanted, 1)) << "of its own life before nothing is left";
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+}
+
+TEST_F(LeaseTest, FilesThatShareACell) {
+  uint64_t twin = 2;
+  while (CellOf(kDevice, twin) != CellOf(kDevice, 1)) ++twin;
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kShare, twin);
+  EXPECT_TRUE((*a)(Do::kExclude, 1)) << "one's own do not disturb each other";
+  EXPECT_TRUE((*a)(Do::kExclude, twin));
+  (*a)(Do::kDropExclusive, 1);
+  EXPECT_TRUE((*b)(Do::kHeld, twin)) << "both were counted";
+  EXPECT_TRUE((*b)(Do::kHeld, 1)) << "needlessly";
+  (*b)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kExclude, 1));
+  (*a)(Do::kDropExclusive, twin);
+  EXPECT_TRUE((*b)(Do::kExclude, 1));
+}
+
+TEST_F(LeaseTest, ACellThatIsFullStaysInUse) {
+  auto a = NewPeer(), b = NewPeer();
+  constexpr int kMany = 100;
+  for (int i = 0; i < kMany; ++i) (*a)(Do::kShare, 1);
+  int exclusive = 0;
+  while (exclusive < kMany && (*a)(Do::kExclude, 1)) ++exclusive;
+  EXPECT_EQ(exclusive, kExclusives / kExclusive);
+  for (int i = 0; i < exclusive; ++i) (*a)(Do::kDropExclusive, 1);
+  EXPECT_FALSE((*b)(Do::kHeld, 1));
+  for (int i = exclusive; i < kMany; ++i) (*a)(Do::kDrop, 1);
+  (*b)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kExclude, 1));
+  (*a)(Do::kClose);
+  EXPECT_TRUE((*b)(Do::kExclude, 1));
+
+  for (int i = 0; i < kUsers - 2; ++i) (*b)(Do::kShare, 1);  // one less than full
+  for (int i = 0; i < kUsers - 2; ++i) (*b)(Do::kDrop, 1);
+  (*b)(Do::kDropExclusive, 1);
+  EXPECT_TRUE((*a)(Do::kReopen));
+  EXPECT_FALSE((*a)(Do::kWanted, 1));
+}
+
+// ------------------------------------------------------------------------------------------ Death
+
+TEST_F(LeaseTest, ADeadHolderHoldsNothing) {
+  auto b = NewPeer();
+  const auto holder = [&] {
+    auto peer = NewPeer();
+    (*peer)(Do::kShare, 1);
+    EXPECT_TRUE((*peer)(Do::kExclude, 1));
+    EXPECT_TRUE((*b)(Do::kHeld, 1));
+    return peer;
+  };
+  (*b)(Do::kShare, 1);
+  EXPECT_EQ((*b)(Do::kDeaths), 0);
+  (*b)(Do::kDrop, 1);
+
+  holder()->Kill();
+  EXPECT_FALSE((*b)(Do::kHeld, 1));
+  EXPECT_EQ((*b)(Do::kDeaths), 1);
+  holder()->Kill();
+  EXPECT_FALSE((*b)(Do::kWanted, 1));
+  EXPECT_EQ((*b)(Do::kDeaths), 2);
+  auto a = holder();
+  (*b)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kExclude, 1));
+  a->Kill();
+  EXPECT_TRUE((*b)(Do::kExclude, 1));
+  EXPECT_EQ((*b)(Do::kDeaths), 3);
+}
+
+TEST_F(LeaseTest, AStoppedHolderIsNotDead) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  a->Signal(SIGSTOP);
+  (*b)(Do::kShare, 1);
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  EXPECT_FALSE((*b)(Do::kExclude, 1));
+  EXPECT_FALSE((*b)(Do::kAwaitRelease, 1, kSecond / 5));
+  a->Signal(SIGCONT);
+  (*a)(Do::kDowngrade, 1);
+  EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
+}
+
+TEST_F(LeaseTest, TheNextOwnerOfASlotIsNotTheOneBefore) {
+  auto a = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  a->Kill();
+  auto next = NewPeer(), b = NewPeer();
+  EXPECT_EQ((*b)(Do::kDeaths), 1);
+  EXPECT_FALSE((*b)(Do::kWanted, 1));
+  EXPECT_EQ(Look(folder.path()).mark(), 2u) << "the slot was taken again";
+}
+
+TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
+  auto first = NewPeer();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::unique_ptr<Peer>> peers(20);
+    for (auto& peer : peers) peer = NewPeer();
+    EXPECT_EQ(Look(folder.path()).mark(), 21u);
+    for (auto& peer : peers) peer->Kill();
+    for (int i = 0; i < 30; ++i) EXPECT_EQ(WhyNot(), "");
+    EXPECT_EQ(Look(folder.path()).mark(), 1u);
+  }
+  EXPECT_EQ((*first)(Do::kDeaths), 60);
+}
+
+// ----------------------------------------------------------------------------------------- Asking
+
+TEST_F(LeaseTest, NobodyToAsk) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*b)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kAwaitRelease, 1, 0));
+  EXPECT_TRUE((*a)(Do::kAwaitPublish, 1, 0));
+}
+
+TEST_F(LeaseTest, TheKeeperLetsGoOfWhatIsWanted) {
+  auto a = NewPeer(), b = NewPeer();
+  for (uint64_t inode : {1, 2}) {
+    (*a)(Do::kShare, inode);
+    EXPECT_TRUE((*a)(Do::kExclude, inode));
+  }
+  (*b)(Do::kShare, 1);
+  b->Begin(Do::kAwaitRelease, 1);
+  (*a)(Do::kKeep);  // what was asked before is served
+  EXPECT_TRUE(b->Answer());
+  EXPECT_FALSE((*b)(Do::kHeld, 1));
+  EXPECT_TRUE((*b)(Do::kHeld, 2));
+
+  for (int round = 0; round < 200; ++round) {
+    (*b)(Do::kDrop, 1);
+    EXPECT_TRUE((*a)(Do::kExclude, 1));
+    (*b)(Do::kShare, 1);
+    EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
+  }
+  (*a)(Do::kStop);
+  (*b)(Do::kShare, 2);
+  EXPECT_FALSE((*b)(Do::kAwaitRelease, 2, kSecond / 5)) << "nobody serves any more";
+}
+
+// Each wait is served long before a holder's life is doubted, so wake-ups are not lost.
+TEST_F(LeaseTest, TheAskerIsWoken) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kKeep);
+  const auto begin = std::chrono::steady_clock::now();
+  constexpr int kRounds = 400;
+  for (int round = 0; round < kRounds; ++round) {
+    (*a)(Do::kShare, 1);
+    EXPECT_TRUE((*a)(Do::kExclude, 1));
+    (*b)(Do::kShare, 1);
+    EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
+    (*a)(Do::kDrop, 1);
+    (*b)(Do::kDrop, 1);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            std::chrono::nanoseconds(kRounds * kAliveCheckInterval * 3 / 4));
+}
+
+TEST_F(LeaseTest, LettingGoUnaskedEndsTheWait) {
+  for (const Do how : {Do::kDowngrade, Do::kDropExclusive, Do::kClose}) {
+    auto a = NewPeer(), b = NewPeer();
+    (*a)(Do::kShare, 1);
+    EXPECT_TRUE((*a)(Do::kExclude, 1));
+    (*b)(Do::kShare, 1);
+    b->Begin(Do::kAwaitRelease, 1);
+    usleep(20000);
+    (*a)(how, 1);
+    EXPECT_TRUE(b->Answer());
+  }
+}
+
+TEST_F(LeaseTest, DeathEndsTheWait) {
+  for (const Do what : {Do::kAwaitRelease, Do::kAwaitPublish}) {
+    auto a = NewPeer(), b = NewPeer();
+    (*a)(Do::kShare, 1);
+    EXPECT_TRUE((*a)(Do::kExclude, 1));
+    (*a)(Do::kKeepDeaf);
+    (*b)(Do::kShare, 1);
+    const long deaths = (*b)(Do::kDeaths);
+    b->Begin(what, 1);
+    usleep(20000);
+    a->Kill();
+    auto next = NewPeer();  // may have the slot before b looks
+    EXPECT_TRUE(b->Answer());
+    EXPECT_EQ((*b)(Do::kDeaths), deaths + 1);
+  }
+}
+
+TEST_F(LeaseTest, ANewOwnerOfTheSlotDoesNotProlongTheWait) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  (*b)(Do::kShare, 1);
+  b->Begin(Do::kAwaitRelease, 1);
+  usleep(20000);
+  b->Signal(SIGSTOP);
+  a->Kill();
+  auto next = NewPeer();
+  (*next)(Do::kShare, 2);
+  EXPECT_TRUE((*next)(Do::kExclude, 2));
+  b->Signal(SIGCONT);
+  EXPECT_TRUE(b->Answer());
+}
+
+TEST_F(LeaseTest, PublishingKeepsTheLease) {
+  auto a = NewPeer(), b = NewPeer(), c = NewPeer();
+  for (uint64_t inode : {1, 2, 3}) {
+    (*a)(Do::kShare, inode);
+    EXPECT_TRUE((*a)(Do::kExclude, inode));
+  }
+  EXPECT_FALSE((*b)(Do::kAwaitPublish, 1, kSecond / 5)) << "no keeper";
+  (*a)(Do::kKeep);
+  EXPECT_TRUE((*b)(Do::kAwaitPublish, 1));
+  EXPECT_GE((*a)(Do::kPublished, 1), 1);
+  EXPECT_EQ((*a)(Do::kPublished, 2), 0);
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  const long before = (*a)(Do::kPublished, 1);
+  for (int round = 1; round <= 100; ++round) {
+    b->Begin(Do::kAwaitPublish, 1);
+    c->Begin(Do::kAwaitPublish, 2);
+    EXPECT_TRUE(b->Answer());
+    EXPECT_TRUE(c->Answer());
+    EXPECT_GE((*a)(Do::kPublished, 1), before + round);
+    EXPECT_GE((*a)(Do::kPublished, 2), round);
+  }
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  EXPECT_TRUE((*b)(Do::kAwaitPublish, 4)) << "nobody's";
+}
+
+TEST_F(LeaseTest, TwoAskForDifferentFilesAtOnce) {
+  auto a = NewPeer(), b = NewPeer(), c = NewPeer();
+  for (uint64_t inode : {1, 2}) {
+    (*a)(Do::kShare, inode);
+    EXPECT_TRUE((*a)(Do::kExclude, inode));
+  }
+  b->Begin(Do::kAwaitPublish, 1);
+  c->Begin(Do::kAwaitPublish, 2);
+  const Look look(folder.path());
+  const auto asked = [&] {
+    uint32_t n = 0;
+    for (Slot& slot : look->slots) n += slot.publish_wanted.load();
+    return n;
+  };
+  while (asked() < 2) usleep(1000);
+  (*a)(Do::kKeep);
+  EXPECT_TRUE(b->Answer());
+  EXPECT_TRUE(c->Answer());
+  EXPECT_EQ((*a)(Do::kPublished, 1), 1);
+  EXPECT_EQ((*a)(Do::kPublished, 2), 1);
+}
+
+// ------------------------------------------------------------------------------------------- Fork
+
+TEST_F(LeaseTest, AChildHasASlotOfItsOwn) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_EQ((*a)(Do::kFork, 2), 0);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  EXPECT_EQ((*a)(Do::kFork, 1), 1) << "its parent's";
+  EXPECT_TRUE((*b)(Do::kHeld, 1)) << "still the parent's";
+  (*a)(Do::kDropExclusive, 1);
+  EXPECT_FALSE((*b)(Do::kWanted, 1)) << "the child died";
+  EXPECT_GE((*b)(Do::kDeaths), 1);
+}
+
+TEST_F(LeaseTest, AChildWithoutASlotIsClosed) {
+  Leases leases;
+  const char* why = nullptr;
+  ASSERT_TRUE(leases.Open(folder.path().c_str(), &why));
+  Common<std::atomic<int>> step;
+  const pid_t greedy = fork();
+  if (greedy == 0) {
+    struct flock rest = {};
+    rest.l_type = F_WRLCK;
+    rest.l_start = 1;
+    rest.l_len = kMaxProcesses - 1;
+    if (fcntl(leases.fd(), F_SETLK, &rest) == 0) step->store(1);
+    while (getppid() != 1) usleep(1000);
+    _exit(0);
+  }
+  while (step->load() == 0) usleep(1000);
+  EXPECT_EQ(InChild([&] {
+              const bool got = leases.AfterForkInChild(&why);
+              return !got && !leases.is_open() && strstr(why, "too many") != nullptr ? 0 : 1;
+            }),
+            0);
+  kill(greedy, SIGKILL);
+  waitpid(greedy, nullptr, 0);
+  EXPECT_EQ(InChild([&] { return leases.AfterForkInChild(&why) ? 0 : 1; }), 0);
+  leases.Share(kDevice, 1);
+  EXPECT_TRUE(leases.TryExclude(kDevice, 1)) << "the parent's slot is as it was";
+  leases.Close();
+}
+
+// ------------------------------------------------------------------------------- Losing the lock
+
+TEST_F(LeaseTest, AProgramThatClosesTheFile) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  EXPECT_TRUE((*a)(Do::kOpenAndClose));
+  EXPECT_TRUE((*a)(Do::kRelock));
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  EXPECT_FALSE((*a)(Do::kLost));
+
+  EXPECT_TRUE((*a)(Do::kOpenAndClose));
+  EXPECT_FALSE((*b)(Do::kHeld, 1)) << "taken for dead";
+  EXPECT_TRUE((*a)(Do::kLost));
+  EXPECT_FALSE((*a)(Do::kRelock));
+  auto next = NewPeer();
+  (*next)(Do::kShare, 1);
+  EXPECT_TRUE((*next)(Do::kExclude, 1));
+  (*a)(Do::kDropExclusive, 1);
+  (*a)(Do::kShare, 1);
+  EXPECT_FALSE((*a)(Do::kExclude, 1));
+  EXPECT_TRUE((*b)(Do::kHeld, 1)) << "the next owner's marks are its own";
+  (*a)(Do::kClose);
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  EXPECT_TRUE((*a)(Do::kReopen));
+}
+
+TEST_F(LeaseTest, AFileThatNobodyFindsExcludesNobody) {
+  auto a = NewPeer();
+  (*a)(Do::kShare, 1);
+  ASSERT_EQ(unlink(file.c_str()), 0);
+  EXPECT_FALSE((*a)(Do::kExclude, 1));
+}
+
+TEST_F(LeaseTest, ItsOwnFile) {
+  Leases leases;
+  EXPECT_FALSE(leases.IsOwnFile(0, 0));
+  const char* why = nullptr;
+  ASSERT_TRUE(leases.Open(folder.path().c_str(), &why));
+  struct stat st;
+  ASSERT_EQ(stat(file.c_str(), &st), 0);
+  EXPECT_TRUE(leases.IsOwnFile(st.st_dev, st.st_ino));
+  EXPECT_FALSE(leases.IsOwnFile(st.st_dev, st.st_ino + 1));
+  EXPECT_EQ(st.st_mode & 07777, 0600u);
+  EXPECT_GE(leases.fd(), 64);
+  EXPECT_EQ(fcntl(leases.fd(), F_GETFD), FD_CLOEXEC);
+  leases.Close();
+}
+
+// --------------------------------------------------------------------------------------- Refusals
+
+TEST_F(LeaseTest, AMaskOfTheUserDoesNotMatter) {
+  EXPECT_EQ(WhyNot([] { umask(0777); }), "");
+  EXPECT_EQ(WhyNot(), "");
+}
+
+TEST_F(LeaseTest, RefusesWhatMayBeSomebodyElses) {
+  const std::string other = folder / "other";
+  EXPECT_EQ(WhyNot(), "");
+  chmod(file.c_str(), 0644);
+  EXPECT_NE(WhyNot().find("others"), std::string::npos);
+  chmod(file.c_str(), 0600);
+  EXPECT_EQ(WhyNot(), "");
+
+  ASSERT_EQ(link(file.c_str(), other.c_str()), 0);
+  EXPECT_NE(WhyNot().find("another name"), std::string::npos);
+  unlink(other.c_str());
+  ASSERT_EQ(rename(file.c_str(), other.c_str()), 0);
+  ASSERT_EQ(symlink(other.c_str(), file.c_str()), 0);
+  EXPECT_NE(WhyNot().find("opened"), std::string::npos);
+  unlink(file.c_str());
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_NE(WhyNot().find("regular"), std::string::npos);
+  unlink(file.c_str());
+  ASSERT_EQ(mkdir(file.c_str(), 0700), 0);
+  EXPECT_NE(WhyNot().find("opened"), std::string::npos);
+  rmdir(file.c_str());
+  ASSERT_EQ(rename(other.c_str(), file.c_str()), 0);
+  EXPECT_EQ(WhyNot(), "");
+}
+
+TEST_F(LeaseTest, RefusesAnotherUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  EXPECT_EQ(WhyNot(), "");
+  ASSERT_EQ(chown(file.c_str(), 12345, 12345), 0);
+  EXPECT_NE(WhyNot(), "");
+}
+
+TEST_F(LeaseTest, RefusesAnotherFormat) {
+  test::WriteFile(file, "something");
+  chmod(file.c_str(), 0600);
+  EXPECT_NE(WhyNot().find("size"), std::string::npos);
+  EXPECT_EQ(test::ReadFile(file), "something");
+  ASSERT_EQ(truncate(file.c_str(), kFileSize), 0);
+  EXPECT_NE(WhyNot().find("version"), std::string::npos);
+  ASSERT_EQ(truncate(file.c_str(), 0), 0);
+  EXPECT_EQ(WhyNot(), "");
+}
+
+TEST_F(LeaseTest, ALimitOfFileSizeIsNoSignal) {
+  const auto limit = [] {
+    const rlimit small = {1 << 20, 1 << 20};
+    setrlimit(RLIMIT_FSIZE, &small);
+  };
+  EXPECT_NE(WhyNot(limit).find("no room"), std::string::npos);
+  EXPECT_EQ(WhyNot(), "");
+  EXPECT_EQ(WhyNot(limit), "") << "it need not grow any more";
+}
+
+TEST_F(LeaseTest, ALimitOfAddressSpaceIsNoDisaster) {
+  EXPECT_NE(WhyNot([] {
+              const rlimit small = {1 << 20, 1 << 20};
+              setrlimit(RLIMIT_AS, &small);
+            }).find("no room"),
+            std::string::npos);
+}
+
+TEST_F(LeaseTest, AFullFileSystemIsNoDisaster) {
+  const int status = InChild([&] {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+      return test::kSkip;
+    const std::string size = "size=" + std::to_string(kCellsOffset + kCells + kCells / 2);
+    if (mount("none", folder.path().c_str(), "tmpfs", 0, size.c_str()) != 0) return test::kSkip;
+    Peer peer(folder.path());
+    peer(Do::kShare, 1);
+    if (!peer(Do::kExclude, 1)) return 1;
+    if (WhyNot().find("no memory") == std::string::npos) return 2;
+    test::WriteFile(folder / "filler", std::string(kCells, 'x'));
+    for (uint64_t inode = 2; inode < 2000; ++inode) peer(Do::kShare, inode);
+    return peer(Do::kHeld, 1) != 0 ? 3 : 0;
+  });
+  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(LeaseTest, NoSlotIsFree) {
+  EXPECT_EQ(WhyNot(), "");
+  const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+  struct flock all = {};
+  all.l_type = F_WRLCK;
+  all.l_len = kMaxProcesses;
+  ASSERT_EQ(fcntl(fd, F_SETLK, &all), 0);
+  EXPECT_NE(WhyNot().find("too many"), std::string::npos);
+  all.l_type = F_UNLCK;
+  all.l_start = kMaxProcesses - 1;
+  all.l_len = 1;
+  ASSERT_EQ(fcntl(fd, F_SETLK, &all), 0);
+  EXPECT_EQ(WhyNot(), "") << "the last one";
+  // What the dead have left is taken when there is nothing else.
+  {
+    const Look look(folder.path());  // closes a descriptor, and so unlocks all
+    for (Slot& slot : look->slots) slot.life.store(slot.life.load() | 1);
+    look->mark.store(kMaxProcesses);
+  }
+  all.l_type = F_WRLCK;
+  all.l_start = 0;
+  all.l_len = kMaxProcesses - 1;
+  ASSERT_EQ(fcntl(fd, F_SETLK, &all), 0);
+  EXPECT_EQ(WhyNot(), "");
+  close(fd);
+}
+
+// ------------------------------------------------------------------------------------- At once
+
+// Processes that go on together, round after round.
+struct Barrier {
+  std::atomic<uint32_t> arrived;
+  void Wait(uint32_t parties) {
+    const uint32_t mine = arrived.fetch_add(1);
+    const uint32_t all = (mine / parties + 1) * parties;
+    while (static_cast<int32_t>(arrived.load() - all) < 0) sched_yield();
+  }
+};
+
+struct Round {
+  Barrier start, middle, end;
+  std::atomic<uint32_t> holders, seen, wins, losses, wrong;
+};
+
+// Runs `body(leases, who)` in `n` processes with a slot each. How many went wrong.
+int Together(const std::string& folder, uint32_t n,
+             const std::function<bool(Leases&, uint32_t)>& body) {
+  std::vector<pid_t> children;
+  for (uint32_t who = 0; who < n; ++who) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    Leases leases;
+    const char* why = nullptr;
+    _exit(leases.Open(folder.c_str(), &why) && body(leases, who) ? 0 : 1);
+  }
+  int wrong = 0;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    wrong += status != 0 ? 1 : 0;
+  }
+  return wrong;
+}
+
+TEST_F(LeaseTest, NeverTwoAtOnce) {
+  constexpr uint32_t kRounds = 20000;
+  constexpr uint32_t kAlone = 100;  // each so many rounds, the first is alone
+  Common<Round> round;
+  const auto body = [&](Leases& leases, uint32_t who) {
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      const bool alone = i % kAlone == 0;
+      const bool idle = alone && who != 0;
+      round->start.Wait(2);
+      if (!idle) leases.Share(kDevice, i);
+      const bool mine = !idle && leases.TryExclude(kDevice, i);
+      if (mine && round->holders.fetch_add(1) != 0) round->wrong.fetch_add(1);
+      if (mine) round->wins.fetch_add(1);
+      if (alone && !idle && !mine) round->losses.fetch_add(1);
+      round->middle.Wait(2);
+      round->holders.store(0);
+      if (!idle) leases.Drop(kDevice, i, mine);
+      round->end.Wait(2);
+    }
+    return true;
+  };
+  EXPECT_EQ(Together(folder.path(), 2, body), 0);
+  EXPECT_EQ(round->wrong.load(), 0u);
+  EXPECT_EQ(round->losses.load(), 0u);
+  EXPECT_GE(round->wins.load(), kRounds / kAlone);
+}
+
+// One opens a file that the other is about to take: one of them sees the other.
+TEST_F(LeaseTest, NeverUnseen) {
+  constexpr uint32_t kRounds = 20000;
+  Common<Round> round;
+  EXPECT_EQ(Together(folder.path(), 2,
+                     [&](Leases& leases, uint32_t who) {
+                       for (uint32_t i = 0; i < kRounds; ++i) {
+                         bool mine = false;
+                         if (who == 0) leases.Share(kDevice, i);
+                         round->start.Wait(2);
+                         if (who == 0) {
+                           mine = leases.TryExclude(kDevice, i);
+                           round->holders.store(mine);
+                         } else {
+                           leases.Share(kDevice, i);
+                           round->seen.store(leases.HeldElsewhere(kDevice, i));
+                         }
+                         round->middle.Wait(2);
+                         if (who == 0) {
+                           if (round->holders.load() != 0 && round->seen.load() == 0) {
+                             round->wrong.fetch_add(1);
+                           }
+                           (mine ? round->wins : round->losses).fetch_add(1);
+                         }
+                         leases.Drop(kDevice, i, mine);
+                         round->end.Wait(2);
+                       }
+                       return true;
+                     }),
+            0);
+  EXPECT_EQ(round->wrong.load(), 0u);
+  EXPECT_EQ(round->wins.load() + round->losses.load(), kRounds);
+}
+
+// Processes that come, take files for themselves, and die or go, at any instruction. Who takes a
+// file finds it free, or another's that was already sentenced.
+struct Slaughter {
+  static constexpr uint32_t kFiles = 4;
+  static constexpr uint32_t kLives = 4096;
+  std::atomic<uint32_t> owner[kFiles];  // number of a life
+  std::atomic<bool> sentenced[kLives];
+  std::atomic<uint32_t> wrong, taken, refused;
+};
+
+[[noreturn]] void Live(const std::string& folder, const Common<Slaughter>& all, uint32_t life) {
+  std::mt19937_64 random(test::Seed() * 1000003 + life);
+  Leases leases;
+  const char* why = nullptr;
+  for (;;) {
+    if (!leases.Open(folder.c_str(), &why)) {
+      all->refused.fetch_add(1);
+      _exit(1);
+    }
+    for (uint64_t steps = random() % 64; steps > 0; --steps) {
+      const uint64_t file = random() % Slaughter::kFiles;
+      leases.Share(kDevice, file);
+      const bool mine = leases.TryExclude(kDevice, file);
+      if (mine) {
+        const uint32_t before = all->owner[file].exchange(life);
+        if (before != 0 && !all->sentenced[before].load()) all->wrong.fetch_add(1);
+        all->taken.fetch_add(1);
+        all->owner[file].store(0);
+      }
+      leases.Drop(kDevice, file, mine);
+    }
+    leases.Close();
+  }
+}
+
+TEST_F(LeaseTest, DeathAtAnyInstruction) {
+  std::mt19937_64 random(test::Seed());
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  Common<Slaughter> all;
+  constexpr int kAtOnce = 4;
+  struct {
+    pid_t pid = 0;
+    uint32_t life = 0;
+  } living[kAtOnce];
+  uint32_t lives = 0;
+  for (int kills = 0; kills < 400; ++kills) {
+    auto& one = living[static_cast<size_t>(kills) % kAtOnce];
+    if (one.pid != 0) {
+      all->sentenced[one.life].store(true);
+      kill(one.pid, SIGKILL);
+      int status = 0;
+      waitpid(one.pid, &status, 0);
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    }
+    one.life = ++lives;
+    one.pid = fork();
+    if (one.pid == 0) Live(folder.path(), all, one.life);
+    usleep(static_cast<useconds_t>(random() % 4000));
+  }
+  for (auto& one : living) {
+    kill(one.pid, SIGKILL);
+    waitpid(one.pid, nullptr, 0);
+  }
+  EXPECT_EQ(all->wrong.load(), 0u);
+  EXPECT_EQ(all->refused.load(), 0u);
+  EXPECT_GT(all->taken.load(), 100u);
+  // Nothing is left of them.
+  auto last = NewPeer();
+  for (uint64_t inode = 0; inode < Slaughter::kFiles; ++inode) {
+    (*last)(Do::kShare, inode);
+    EXPECT_TRUE((*last)(Do::kExclude, inode));
+  }
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(WhyNot(), "");
+  EXPECT_LE(Look(folder.path()).mark(), 4u * kAtOnce);
+}
+
+}  // namespace
+}  // namespace nvcache::lease
