@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The library's beginning and end.
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@ namespace {
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 
 __attribute__((constructor)) void Begin() {
+  const int saved_errno = errno;  // the program finds zero
   FindAll();
   if (IsPrivileged()) return;
   if (vfs::Start(GlibcHost(), environ)) ManageSignals();
@@ -25,6 +27,7 @@ __attribute__((constructor)) void Begin() {
   // Last registered, first called: the program's own handlers would come later. Those registered
   // so early come last.
   at_quick_exit(vfs::Stop);
+  errno = saved_errno;
 }
 
 __attribute__((destructor)) void End() { vfs::Stop(); }

@@ -23,7 +23,8 @@ inline auto AroundNames(RealCall real, Names... names) {
   vfs::NameGuard guard;
   long error = 0;
   // The first one that cannot be drained decides.
-  static_cast<void>((((error = guard.Add(names.dirfd, names.path, names.follow)) == 0) && ...));
+  static_cast<void>((((error = guard.Claim(names.dirfd, names.path, names.follow)) == 0) && ...) &&
+                    (((error = guard.Add(names.dirfd, names.path, names.follow)) == 0) && ...));
   if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
   return real();
 }

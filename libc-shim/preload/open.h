@@ -22,7 +22,10 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real,
     vfs::OpenGuard guard(dirfd, path, flags);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
     fd = guard.holds_locks() ? uncancelled() : real();
-    guard.Opened(static_cast<int>(fd));
+    if (const long error = guard.Opened(static_cast<int>(fd)); error < 0) {
+      NVCACHE_REAL(close)(static_cast<int>(fd));
+      return static_cast<decltype(fd)>(FromAnswer(error));
+    }
   }
   return AfterNumbering(fd);
 }

@@ -129,29 +129,30 @@ NVCACHE_EXPORT int wordexp(const char* words, wordexp_t* result, int flags) {
 
 NVCACHE_EXPORT int execve(const char* path, char* const arguments[],
                           char* const environment[]) noexcept {
-  return Exec([=] { return NVCACHE_REAL(execve)(path, arguments, environment); });
+  return Replace([=] { return NVCACHE_REAL(execve)(path, arguments, environment); });
 }
 
 NVCACHE_EXPORT int execv(const char* path, char* const arguments[]) noexcept {
-  return Exec([=] { return NVCACHE_REAL(execv)(path, arguments); });
+  return Replace([=] { return NVCACHE_REAL(execv)(path, arguments); });
 }
 
 NVCACHE_EXPORT int execvp(const char* file, char* const arguments[]) noexcept {
-  return Exec([=] { return NVCACHE_REAL(execvp)(file, arguments); });
+  return Replace([=] { return NVCACHE_REAL(execvp)(file, arguments); });
 }
 
 NVCACHE_EXPORT int execvpe(const char* file, char* const arguments[],
                            char* const environment[]) noexcept {
-  return Exec([=] { return NVCACHE_REAL(execvpe)(file, arguments, environment); });
+  return Replace([=] { return NVCACHE_REAL(execvpe)(file, arguments, environment); });
 }
 
 NVCACHE_EXPORT int fexecve(int fd, char* const arguments[], char* const environment[]) noexcept {
-  return Exec([=] { return NVCACHE_REAL(fexecve)(fd, arguments, environment); });
+  return Replace([=] { return NVCACHE_REAL(fexecve)(fd, arguments, environment); });
 }
 
 NVCACHE_EXPORT int execveat(int dirfd, const char* path, char* const arguments[],
                             char* const environment[], int flags) noexcept {
-  return Exec([=] { return NVCACHE_REAL(execveat)(dirfd, path, arguments, environment, flags); });
+  return Replace(
+      [=] { return NVCACHE_REAL(execveat)(dirfd, path, arguments, environment, flags); });
 }
 
 namespace {

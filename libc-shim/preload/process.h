@@ -49,6 +49,16 @@ inline auto Exec(RealCall real) {
   return real();
 }
 
+// The same for a program in place of this one. Returns only if it cannot be started.
+template <typename RealCall>
+inline auto Replace(RealCall real) {
+  Tell<vfs::BeforeExec>();
+  Tell<vfs::KeepLocks>(true);
+  const auto result = real();
+  Tell<vfs::KeepLocks>(false);
+  return result;
+}
+
 }  // namespace nvcache::preload
 
 #endif  // NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_

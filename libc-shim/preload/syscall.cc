@@ -189,8 +189,8 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, {}})),  // as vfork()
     NVCACHE_ON(SYS_clone, CloneWith(c.Size(0), c)),
     NVCACHE_ON(SYS_clone3, Clone3(c)),
-    NVCACHE_ON(SYS_execve, Exec(c)),
-    NVCACHE_ON(SYS_execveat, Exec(c)),
+    NVCACHE_ON(SYS_execve, Replace(c)),
+    NVCACHE_ON(SYS_execveat, Replace(c)),
     NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
 };
 

@@ -93,7 +93,10 @@ int Open(const char* path, int flags, mode_t mode) {
   } else {
     fd = open(path, flags, mode);
   }
-  guard.Opened(fd);
+  if (const long error = guard.Opened(fd); error < 0) {
+    close(fd);
+    return Result<int>(error);
+  }
   return fd;
 }
 

@@ -109,8 +109,9 @@ class Leases {
   // ---- Answering
   Request WaitForRequest();
   void Answered(const Request& request);
-  // The keeper's wait ends, now and for good. Until the next Open or AfterForkInChild.
+  // The keeper's wait ends, now and for good: until StartWaiting, for another keeper.
   void StopWaiting();
+  void StartWaiting() { stopping_.store(false); }
 
   // How many processes were found dead, ever. What such a process held, stood in its log only: when
   // the number has changed since the log's state was last looked at, look again, before what

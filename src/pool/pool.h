@@ -44,8 +44,9 @@ inline void Count(uint64_t& counter, uint64_t n = 1) {
 inline void Note(uint64_t& counter, uint64_t value) {
   std::atomic_ref(counter).store(value, std::memory_order_relaxed);
 }
-inline uint64_t Peek(const uint64_t& counter) {
-  return std::atomic_ref(const_cast<uint64_t&>(counter)).load(std::memory_order_relaxed);
+template <typename Integer>
+inline Integer Peek(const Integer& counter) {
+  return std::atomic_ref(const_cast<Integer&>(counter)).load(std::memory_order_relaxed);
 }
 
 // The newest valid tail record. False when both are damaged; `records_valid` says how many are

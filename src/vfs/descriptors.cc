@@ -24,14 +24,11 @@ void Vacate(int fd) {
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 // Starts to track what was just opened. Table lock held.
-void Track(int fd, int flags) {
-  Vacate(fd);
-  struct stat st;
-  if ((flags & O_PATH) != 0 || sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return;
+void Track(int fd, int flags, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
-    if (!engine.Cacheable(fd, st)) return;
     file = engine.NewFile(st);
+    if (file != nullptr && !engine.Cacheable(fd, st)) engine.PassThrough(*file);
   }
   const bool number_fits = static_cast<uint32_t>(fd) < kMaxDescriptors;
   Description* description =
@@ -64,6 +61,16 @@ void Share(int from, int to) {
   engine.SetSlot(to, description);
 }
 
+// The kernel does not tell a process which locks it has.
+void NoteLock(int fd) {
+  Description* description = engine.SlotOf(fd);
+  const File* known = IsDescription(description) ? description->file.load() : nullptr;
+  if (known == nullptr || known->locked.load(std::memory_order_relaxed)) return;
+  TableLock lock;
+  description = engine.SlotOf(fd);
+  if (IsDescription(description)) description->file.load()->locked.store(true);
+}
+
 // Table lock held; the slot is a description.
 long CloseTracked(int fd) {
   Description* description = engine.SlotOf(fd);
@@ -81,7 +88,10 @@ long CloseTracked(int fd) {
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
   struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, 0) == 0 && !S_ISREG(st.st_mode)) return;
+  const bool there = sys::Fstatat(dirfd, path, &st, 0) == 0;
+  if (there && !S_ISREG(st.st_mode)) return;
+  if (there) error_ = by_path_.Take(st.st_dev, st.st_ino);
+  if (error_ < 0) return;
   LockTable();
   File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
   if (file == nullptr || file->state.load() != State::kCached) return;
@@ -96,9 +106,7 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
 
 OpenGuard::~OpenGuard() {
   if (file_ != nullptr) static_cast<File*>(file_)->lock.Unlock();
-  if (!locked_) return;
-  engine.table_lock.Unlock();
-  sys::LeaveEngine();
+  UnlockTable();
 }
 
 void OpenGuard::LockTable() {
@@ -108,8 +116,15 @@ void OpenGuard::LockTable() {
   locked_ = true;
 }
 
-void OpenGuard::Opened(int fd) {
-  if (!engine.active()) return;
+void OpenGuard::UnlockTable() {
+  if (!locked_) return;
+  engine.table_lock.Unlock();
+  sys::LeaveEngine();
+  locked_ = false;
+}
+
+long OpenGuard::Opened(int fd) {
+  if (!engine.active()) return 0;
   LockTable();
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
     engine.Resync(*file);
@@ -117,16 +132,31 @@ void OpenGuard::Opened(int fd) {
     file->lock.Unlock();
     file_ = nullptr;
   }
-  if (fd >= 0) Track(fd, flags_);
+  struct stat st;
+  const bool trackable = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Fstat(fd, &st) == 0 &&
+                         S_ISREG(st.st_mode) && engine.Trackable(fd, st);
+  if (trackable) {
+    UnlockTable();
+    error_ = by_descriptor_.Take(st.st_dev, st.st_ino);
+    LockTable();
+  }
+  if (fd >= 0) Vacate(fd);
+  if (trackable && error_ == 0) Track(fd, flags_, st);
   engine.Reap();
+  return error_;
 }
 
 long AdoptPassThrough(int fd) {
   if (!engine.active() || fd < 0) return 0;
+  struct stat st;
+  const bool regular = sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+  Claim claim;
+  if (regular) {
+    if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
+  }
   TableLock lock;
   Vacate(fd);
-  struct stat st;
-  if (sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return 0;
+  if (!regular) return 0;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) file = engine.NewFile(st);
   if (file != nullptr) {
@@ -178,6 +208,10 @@ long Dup3(int from, int to, int flags) {
 }
 
 long Fcntl(int fd, int command, long argument) {
+  if (command == F_SETLK || command == F_SETLKW) {
+    NoteLock(fd);
+    return kNotOurs;
+  }
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
   if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : kNotOurs;
   TableLock lock;

@@ -11,6 +11,7 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/process.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 
@@ -26,6 +27,15 @@ constexpr int kExitRequired = 125;  // as env(1) and `nvcache run`: the program 
 // pages when they are small. Who needs more waits for the cleanup thread, as with a full log.
 constexpr uint64_t kDescriptorsPerLogPage = 4;
 constexpr uint64_t kSpareDescriptors = 1u << 16;
+
+// For another process that recovers the pool.
+constexpr uint64_t kRecoveryPatienceNs = 60ull * 1000 * 1000 * 1000;
+constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
+
+void Pause(uint64_t ns) {
+  sys::Word word{0};
+  sys::FutexWait(&word, 0, ns);
+}
 
 }  // namespace
 
@@ -50,41 +60,78 @@ void Engine::Start(const Host& host, char** environment) {
     Refuse("no address space for the tables; the program runs without the cache");
     return;
   }
-  TableLock lock;
-  if (!RecoverIfDirty()) return;
+  {
+    TableLock lock;
+    if (!OpenLeases() || !RecoverIfDirty()) return;
+    active_.store(true, std::memory_order_release);
+  }
   AdoptInherited();
-  active_.store(true, std::memory_order_release);
-  if (settings.required) Attach();
+  if (settings.required) {
+    TableLock lock;
+    Attach();
+  }
+}
+
+bool Engine::OpenLeases() {
+  const char* why = "";
+  if (leases.Open(lease::kFolder, &why)) {
+    SetSlot(leases.fd(), Internal());
+    // Whoever dies from now on is noticed; the pools of the others are looked at next.
+    deaths_seen_.store(leases.deaths());
+    return true;
+  }
+  sys::Text<480> text;
+  text.Append(lease::kFolder).Append(": ").Append(why);
+  text.Append("; the program runs without the cache");
+  Refuse(text.c_str());
+  return false;
 }
 
 // The pool can be looked at without being taken: a mistake in the settings shows at once, and a
-// pool that a dead process left is recovered before the first file call.
+// pool that a dead process left is recovered before the first file call. If another process does
+// so just now, that is waited for.
 bool Engine::RecoverIfDirty() {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kRecoveryPatienceNs;
+  for (;;) {
+    switch (TryRecovery()) {
+      case Recovery::kDone:
+        return true;
+      case Recovery::kFailed:
+        return false;
+      case Recovery::kByAnother:
+        if (sys::Now(CLOCK_MONOTONIC) >= end) return true;
+        Pause(kRecoveryPollNs);
+    }
+  }
+}
+
+Engine::Recovery Engine::TryRecovery() {
   pool::Problem problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   &problem)) {
-    if (problem.error == ENOENT && settings.size > 0) return true;
+    if (problem.error == ENOENT && settings.size > 0) return Recovery::kDone;
     Refuse(problem.text.c_str());
-    return false;
+    return Recovery::kFailed;
   }
   const bool dirty = pool_.dirty();
+  const uint32_t owner = pool::Peek(pool_.view().state()->owner_pid);
   pool_.Close();
-  if (!dirty) return true;
+  if (!dirty) return Recovery::kDone;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate,
                   host_->load_libpmem(), &problem)) {
-    if (problem.error == EBUSY) return true;  // not dead: at work
+    if (problem.error == EBUSY) return sys::Runs(owner) ? Recovery::kDone : Recovery::kByAnother;
     Refuse(problem.text.c_str());
-    return false;
+    return Recovery::kFailed;
   }
   pmem::Initialize(host_->load_libpmem());
   const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
   pool_.Close();
-  if (clean && recovered_.damaged_groups == 0) return true;
+  if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
   sys::Text<512> text;
   text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
   text.Append(" entries were found; run 'nvcache recover' on it. Running without the cache");
   Refuse(text.c_str());
-  return false;
+  return Recovery::kFailed;
 }
 
 // Descriptors from before us are shared with whoever gave them to us: never cached.
@@ -103,13 +150,7 @@ void Engine::AdoptInherited() {
         fd = *p >= '0' && *p <= '9' ? fd * 10 + (*p - '0') : INT32_MIN;
         if (fd < 0) break;
       }
-      struct stat st;
-      if (fd < 0 || fd == directory || sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) continue;
-      File* file = FindFile(st.st_dev, st.st_ino);
-      if (file == nullptr) file = NewFile(st);
-      if (file == nullptr) break;
-      PassThrough(*file);
-      if (Description* d = NewDescription(*file, O_RDWR); d != nullptr) SetSlot(fd, d);
+      if (fd >= 0 && fd != directory && SlotOf(fd) != Internal()) AdoptPassThrough(fd);
     }
   }
   sys::Close(static_cast<int>(directory));
@@ -158,7 +199,7 @@ bool Engine::AttachPool() {
   log.Open(&pool_);
   if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits)) {
+      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits) || !StartKeeper()) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
@@ -177,6 +218,7 @@ bool Engine::AttachPool() {
 }
 
 void Engine::CloseParts() {
+  StopKeeper();
   cleaner.Stop();
   file_table.Close();
   frames.Close();
@@ -241,7 +283,28 @@ void Engine::BecomeChild() {
       new (&d->offset_lock) sys::Mutex;
     }
   });
-  if (attached()) LeaveToParent();
+  const bool left = attached();
+  if (left) LeaveToParent();
+  ShareAgain(!left);
+}
+
+// The child has the parent's descriptors and no lease on any file. With `wait`: nobody has a file
+// in its cache when this returns. (The parent let go of all before the fork, and we hold none.)
+void Engine::ShareAgain(bool wait) {
+  if (!leases.is_open()) return;
+  SetSlot(leases.fd(), kUntracked);
+  const char* why = "";
+  if (!leases.AfterForkInChild(&why)) {
+    hopeless_ = true;
+    return;
+  }
+  SetSlot(leases.fd(), Internal());
+  ForEachFile([&](File& file) {
+    leases.Share(file.device, file.inode);
+    if (wait && leases.HeldElsewhere(file.device, file.inode)) {
+      leases.AwaitRelease(file.device, file.inode, kRecoveryPatienceNs);
+    }
+  });
 }
 
 // The file system refuses what is pending, so the parent could not let go before the fork. Pool,
@@ -256,7 +319,9 @@ void Engine::LeaveToParent() {
     file.unreported.store(0);
     file.slot.store(sys::kNone);
     file.state.store(State::kPassThrough);
+    file.exclusive = false;
   });
+  keeper_ = nullptr;
   SetSlot(pool_.fd(), kUntracked);
   pool_.Close();
   attached_.store(false);

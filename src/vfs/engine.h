@@ -28,6 +28,7 @@
 #include "recovery/replay/replay.h"
 #include "src/cleanup/cleaner.h"
 #include "src/dramcache/page_cache.h"
+#include "src/lease/leases.h"
 #include "src/pool/pool.h"
 #include "src/settings/settings.h"
 #include "src/sys/arena.h"
@@ -69,6 +70,12 @@ class Engine {
   // After fork, in both; does nothing in the parent. Table lock held.
   void BecomeChild();
 
+  // ---- Other processes (claim.cc); without locks
+  // When a process has died: the pool may have what the files lack.
+  void NoticeDeaths();
+  // The kernel gets what another process has of the file in its cache. True: it may have got some.
+  bool AwaitPublication(uint64_t device, uint64_t inode);
+
   // ---- Tables (tables.cc); table lock held, but for SlotOf
   Description* SlotOf(int fd) const {
     const auto* slots = slots_.load(std::memory_order_acquire);
@@ -102,7 +109,9 @@ class Engine {
   void Reap();
 
   // ---- States (states.cc); table lock held
-  // Whether policy lets the file be cached: kind of file system, settings.
+  // Whether the file is worth to be known: it has bytes on some device.
+  bool Trackable(int fd, const struct stat& st);
+  // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
   // kKernel -> kCached. False: it became pass-through instead.
   bool BeginCaching(File& file, int fd, const struct stat& st);
@@ -125,6 +134,7 @@ class Engine {
 
   sys::Mutex table_lock;
   settings::Settings settings;
+  lease::Leases leases;
   pool::Statistics* statistics() const { return pool_.view().statistics(); }
 
   nvlog::Log log;
@@ -137,11 +147,19 @@ class Engine {
  private:
   void Refuse(const char* text);
   bool OpenTables();
+  bool OpenLeases();
   void AdoptInherited();
   bool RecoverIfDirty();
+  enum class Recovery { kDone, kFailed, kByAnother };
+  Recovery TryRecovery();
   bool AttachPool();
   void Detach();
   void LeaveToParent();
+  void ShareAgain(bool wait);
+  bool StartKeeper();
+  void StopKeeper();
+  void Keep();
+  bool LockTableAsKeeper();
   void CloseParts();
   Storage StorageOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);
@@ -163,6 +181,10 @@ class Engine {
   bool hopeless_ = false;  // attaching failed for good
   bool said_ = false;      // the one line on stderr is out
   long pid_ = 0;
+  std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
+  bool relock_due_ = false;               // the program has closed a descriptor of the leases' file
+  void* keeper_ = nullptr;
+  sys::Word keeper_stops_{0};
 
   struct FileSystem {
     uint64_t device;

@@ -25,9 +25,15 @@ struct File : dramcache::CachedFile {
   Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
   bool forever = false;                      // stays pass-through after the last close: mapped
 
+  // The program has asked for an fcntl lock: one may be held.
+  std::atomic<bool> locked{false};
+
   // Held by whoever lets the file grow, and by every append: the end of the file is where it was
   // when the place in the log was taken (I3). Before `lock`.
   sys::Mutex grow_lock;
+
+  // No other process uses the file (src/lease). Table lock.
+  bool exclusive = false;
 
   // Held by whoever hands the kernel what it does not have (Engine::Publish): it is done when the
   // next one begins. After `lock`, before page locks.

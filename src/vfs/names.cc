@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Names, attributes, and handing the data to the kernel.
+#include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
 
@@ -32,6 +33,17 @@ File* EnterPending(dev_t dev, ino_t ino) {
   return file;
 }
 
+// The file system may take its time: not under the table lock.
+bool PublishOwn(dev_t dev, ino_t ino) {
+  if (!engine.attached()) return false;
+  sys::InEngine inside;
+  File* file = EnterPending(dev, ino);
+  if (file == nullptr) return false;
+  const long published = engine.Publish(*file);
+  file->lock.UnlockShared();
+  return published != 0;
+}
+
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
   engine.cleaner.DropSlot(file);
@@ -45,6 +57,11 @@ bool Unlinked(const File& file) {
 }
 
 }  // namespace
+
+long NameGuard::Claim(int dirfd, const char* path, bool follow) {
+  NVCACHE_CHECK(!locked_);
+  return claims_[claims_[0].taken() ? 1 : 0].TakePath(dirfd, path, follow);
+}
 
 long NameGuard::Add(int dirfd, const char* path, bool follow) {
   if (!engine.active()) return 0;
@@ -90,15 +107,10 @@ NameGuard::~NameGuard() {
   sys::LeaveEngine();
 }
 
-// The file system may take its time: not under the table lock.
 bool PublishInode(dev_t dev, ino_t ino) {
-  if (!engine.attached()) return false;
-  sys::InEngine inside;
-  File* file = EnterPending(dev, ino);
-  if (file == nullptr) return false;
-  const long published = engine.Publish(*file);
-  file->lock.UnlockShared();
-  return published != 0;
+  if (!engine.active()) return false;
+  const bool elsewhere = engine.AwaitPublication(dev, ino);
+  return PublishOwn(dev, ino) || elsewhere;
 }
 
 void NewestSize(dev_t dev, ino_t ino, off_t* size) {
@@ -137,9 +149,10 @@ void Publish(int fd) {
 }
 
 void PublishPath(int dirfd, const char* path, bool follow) {
-  if (!engine.attached() || path == nullptr) return;
-  TableLock lock;
-  if (File* file = engine.FindByPath(dirfd, path, follow); file != nullptr) PublishCached(*file);
+  if (!engine.active() || path == nullptr) return;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
+  if (S_ISREG(st.st_mode)) PublishInode(st.st_dev, st.st_ino);
 }
 
 void PublishAll() {

@@ -52,10 +52,13 @@ Storage Engine::StorageOf(int fd, uint64_t device) {
   return KindOf(fd);
 }
 
+bool Engine::Trackable(int fd, const struct stat& st) {
+  return S_ISREG(st.st_mode) && StorageOf(fd, st.st_dev) != Storage::kNone;
+}
+
 bool Engine::Cacheable(int fd, const struct stat& st) {
-  if (!S_ISREG(st.st_mode) || st.st_nlink == 0 || IsPool(st)) return false;
+  if (st.st_nlink == 0 || IsPool(st)) return false;
   const Storage storage = StorageOf(fd, st.st_dev);
-  if (storage == Storage::kNone) return false;
   const bool includes = settings.include.size() > 0;
   const bool excludes = settings.exclude.size() > 0;
   if (!includes && !excludes) return storage == Storage::kDisk;
@@ -72,7 +75,9 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
 
 bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
-  const long backing = OpenBacking(fd);
+  const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
+  const long backing = alone ? OpenBacking(fd) : -EBUSY;
+  file.exclusive = alone;
   if (backing < 0) {
     PassThrough(file);
     return false;
@@ -112,6 +117,9 @@ long Engine::PassThrough(File& file) {
   }
   file.state.store(State::kPassThrough);
   file.lock.Unlock();
+  // Whoever waits for the file reads it now.
+  if (file.exclusive) leases.Downgrade(file.device, file.inode);
+  file.exclusive = false;
   return 0;
 }
 
@@ -165,6 +173,7 @@ void Engine::Destroy(File& file) {
     sys::Close(file.backing_fd);
     file.backing_fd = -1;
   }
+  if (leases.is_open()) leases.Drop(file.device, file.inode, false);
   RemoveFromBucket(file);
   files_.Free(files_.IndexOf(&file));
 }

@@ -60,11 +60,13 @@ File* Engine::NewFile(const struct stat& st) {
   file.slot.store(sys::kNone);
   file.failing.store(0);
   file.unreported.store(0);
-  file.forever = file.closed = false;
+  file.forever = file.closed = file.exclusive = false;
   file.fsync_owed.store(false);
+  file.locked.store(false);
   File*& bucket = buckets_[BucketOf(file.device, file.inode)];
   file.hash_next = bucket;
   bucket = &file;
+  if (leases.is_open()) leases.Share(file.device, file.inode);
   return &file;
 }
 
@@ -104,6 +106,7 @@ long Engine::DropReference(Description& description) {
   file.lock.Unlock();
   descriptions_.Free(descriptions_.IndexOf(&description));
 
+  if (leases.IsOwnFile(file.device, file.inode)) relock_due_ = true;
   const int error = file.unreported.exchange(0);
   if (file.descriptions == nullptr && !file.closed) {
     file.closed = true;
@@ -130,6 +133,8 @@ int Engine::DescriptorOf(const Description& description) const {
 }
 
 void Engine::Reap() {
+  if (relock_due_) leases.Relock();
+  relock_due_ = false;
   for (File** link = &closed_; *link != nullptr;) {
     File& file = **link;
     const bool reopened = file.descriptions != nullptr;

@@ -34,6 +34,7 @@
 #include <cstdint>
 
 #include "src/sys/host.h"
+#include "src/vfs/claim.h"
 
 namespace nvcache::vfs {
 
@@ -63,6 +64,10 @@ void AfterFork();
 // The pool is taken again by the next open for writing.
 void BeforeExec();
 
+// Around exec in this process, after BeforeExec: the program's fcntl locks go on with it, which the
+// closing of our own descriptors would end. `coming` false: exec has failed.
+void KeepLocks(bool coming);
+
 // What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
 // kept right from now on (a thread with descriptors of its own, io_uring).
 void Retire();
@@ -76,11 +81,12 @@ void Retire();
 //   if (guard.error() < 0) ...      // fail with it instead: the file system refuses the pending
 //                                   // bytes, so it must not be truncated under them
 //   int fd = <real open>;           // errno is the caller's business
-//   guard.Opened(fd);               // fd < 0: the open failed
+//   if (guard.Opened(fd) < 0) ...   // fd < 0: the open failed
 //
-// Opened() starts to track a regular file. It never fails: what cannot be tracked is left to the
-// kernel. The guard may hold locks: the real open of a tracked file must not be a cancellation
-// point (`holds_locks()` tells; make the raw system call then).
+// Opened() starts to track a regular file. What cannot be tracked is left to the kernel; but while
+// another process has the file in its cache and does not let go, the answer is -EIO, and the
+// descriptor must be closed again. The guard may hold locks: the real open of a tracked file must
+// not be a cancellation point (`holds_locks()` tells; make the raw system call then).
 class OpenGuard {
  public:
   OpenGuard(int dirfd, const char* path, int flags);
@@ -88,14 +94,17 @@ class OpenGuard {
   OpenGuard(const OpenGuard&) = delete;
   OpenGuard& operator=(const OpenGuard&) = delete;
 
-  void Opened(int fd);
+  long Opened(int fd);
   bool holds_locks() const { return locked_; }
   long error() const { return error_; }
 
  private:
   void LockTable();
+  void UnlockTable();
 
   int flags_;
+  Claim by_path_;
+  Claim by_descriptor_;
   long error_ = 0;
   bool locked_ = false;
   void* file_ = nullptr;
@@ -136,7 +145,8 @@ long Close(int fd);
 long Dup(int fd);
 long Dup2(int from, int to);  // also with an untracked `from` and a tracked `to`
 long Dup3(int from, int to, int flags);
-// F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command.
+// F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command. Locks (lockf, too) are
+// shown here before the real call.
 long Fcntl(int fd, int command, long argument);
 // Tracked descriptors in [first, last] are closed (or, with CLOSE_RANGE_CLOEXEC, marked), the
 // rest as well, our own are spared. Never kNotOurs once started.
@@ -180,8 +190,11 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size);
 // negated errno with which the file system refuses the pending bytes: then the call must fail.
 //
 //   NameGuard guard;
+//   if (guard.Claim(dirfd, path) < 0) ...   // each name, before the first Add()
 //   if (guard.Add(dirfd, path) < 0) ...
 //   <real call, not a cancellation point>
+//
+// Claim() has other processes do the same that have the file in their cache.
 class NameGuard {
  public:
   NameGuard() = default;
@@ -189,11 +202,13 @@ class NameGuard {
   NameGuard(const NameGuard&) = delete;
   NameGuard& operator=(const NameGuard&) = delete;
 
+  long Claim(int dirfd, const char* path, bool follow = false);
   long Add(int dirfd, const char* path, bool follow = false);
 
  private:
   void LetGo();
 
+  vfs::Claim claims_[2];
   bool locked_ = false;
   void* files_[2] = {};
 };

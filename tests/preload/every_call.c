@@ -1208,9 +1208,11 @@ static void check_turning_off(void) {
 }
 
 int main(int argc, char** argv) {
+  const int first_errno = errno;
   if (argc != 3 || chdir(argv[1]) != 0) return 2;
   umask(022);
   signal(SIGPIPE, SIG_IGN);
+  SHOW(first_errno);
   check_opening();
   check_temporary();
   check_data();

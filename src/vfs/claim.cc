@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What we ask of other processes, and what they ask of us.
+#include "src/vfs/claim.h"
+
+#include <errno.h>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// For a holder that lives and says nothing. It may have a full log to bring to a slow disk.
+constexpr uint64_t kPatienceNs = 60ull * 1000 * 1000 * 1000;
+// Between two attempts of the keeper to get the table lock, while it may be told to stop.
+constexpr uint64_t kTableLockNs = 100 * 1000;
+
+}  // namespace
+
+long Claim::Take(dev_t device, ino_t inode) {
+  if (!engine.active()) return 0;
+  NVCACHE_CHECK(!taken_);
+  {
+    TableLock lock;
+    if (!engine.leases.is_open()) return 0;
+    engine.leases.Share(device, inode);
+  }
+  device_ = device;
+  inode_ = inode;
+  taken_ = true;
+  const bool released = !engine.leases.HeldElsewhere(device, inode) ||
+                        engine.leases.AwaitRelease(device, inode, kPatienceNs);
+  engine.NoticeDeaths();
+  return released ? 0 : -EIO;
+}
+
+long Claim::TakePath(int dirfd, const char* path, bool follow) {
+  struct stat st;
+  if (!engine.active() || taken_) return 0;
+  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return 0;
+  return S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
+}
+
+Claim::~Claim() {
+  if (!taken_) return;
+  TableLock lock;
+  if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);
+}
+
+// What a dead process held exclusively is in its pool only. If that is ours, too, it goes to the
+// files before anyone looks at them.
+void Engine::NoticeDeaths() {
+  if (!leases.is_open() || leases.deaths() == deaths_seen_.load()) return;
+  TableLock lock;
+  const uint32_t deaths = leases.deaths();
+  if (deaths == deaths_seen_.load()) return;
+  if (!attached() && !RecoverIfDirty()) hopeless_ = true;
+  deaths_seen_.store(deaths);
+}
+
+bool Engine::AwaitPublication(uint64_t device, uint64_t inode) {
+  if (!leases.is_open()) return false;
+  const bool held = leases.HeldElsewhere(device, inode);
+  if (held) leases.AwaitPublish(device, inode, kPatienceNs);
+  const bool news = held || leases.deaths() != deaths_seen_.load();
+  NoticeDeaths();
+  return news;
+}
+
+// The keeper: a thread that lives as long as the pool is attached, for nothing is held without.
+void Engine::Keep() {
+  for (;;) {
+    const lease::Request request = leases.WaitForRequest();
+    if (request.stop || !LockTableAsKeeper()) return;
+    ForEachFile([&](File& file) {
+      if (!file.exclusive) return;
+      if (request.Publish(file.device, file.inode)) {
+        file.lock.LockShared();
+        Publish(file);
+        file.lock.UnlockShared();
+      }
+      if (request.release && leases.Wanted(file.device, file.inode)) PassThrough(file);
+    });
+    Reap();
+    table_lock.Unlock();
+    leases.Answered(request);
+  }
+}
+
+// Whoever ends the keeper holds the table lock while it waits for that.
+bool Engine::LockTableAsKeeper() {
+  while (!table_lock.TryLock()) {
+    if (keeper_stops_.load() != 0) return false;
+    sys::FutexWait(&keeper_stops_, 0, kTableLockNs);
+  }
+  return true;
+}
+
+bool Engine::StartKeeper() {
+  keeper_stops_.store(0);
+  leases.StartWaiting();
+  keeper_ = host_->start_thread([](void* self) { static_cast<Engine*>(self)->Keep(); }, this);
+  return keeper_ != nullptr;
+}
+
+void Engine::StopKeeper() {
+  if (keeper_ == nullptr) return;
+  keeper_stops_.store(1);
+  sys::FutexWake(&keeper_stops_, 1);
+  leases.StopWaiting();
+  host_->join_thread(keeper_);
+  keeper_ = nullptr;
+}
+
+}  // namespace nvcache::vfs

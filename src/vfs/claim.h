@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Other processes of the user: a file is in one cache at most (I11).
+#ifndef NVCACHE_VFS_CLAIM_H_
+#define NVCACHE_VFS_CLAIM_H_
+
+#include <sys/types.h>
+
+namespace nvcache::vfs {
+
+// A file that this process is about to use, by a descriptor or by its name. While the claim lives,
+// no other process has the file in its cache; afterwards as long as a File of it does.
+class Claim {
+ public:
+  Claim() = default;
+  ~Claim();
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  // Has whoever caches the file let go of it, and the pool of one that has died recovered. A claim
+  // is taken once; without any lock, for it waits for other processes' disks. 0; -EIO: the holder
+  // lives and does not let go.
+  long Take(dev_t device, ino_t inode);
+  // Of the regular file that the path names, if it does.
+  long TakePath(int dirfd, const char* path, bool follow);
+  bool taken() const { return taken_; }
+
+ private:
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+  bool taken_ = false;
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_CLAIM_H_
