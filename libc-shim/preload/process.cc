@@ -79,6 +79,7 @@ NVCACHE_EXPORT_ALIAS(__clone, clone);
 
 // The child's standard descriptors have been replaced inside libc.
 NVCACHE_EXPORT int daemon(int keep_directory, int keep_descriptors) noexcept {
+  Tell<vfs::BeforeExec>();  // the parent ends where we cannot see
   const int result = NVCACHE_REAL(daemon)(keep_directory, keep_descriptors);
   if (keep_descriptors == 0) ReleaseStandard();
   return result;
@@ -98,7 +99,7 @@ NVCACHE_EXPORT int posix_spawn(pid_t* child, const char* path,
                                const posix_spawn_file_actions_t* actions,
                                const posix_spawnattr_t* attributes, char* const arguments[],
                                char* const environment[]) {
-  return Exec([=] {
+  return Spawn([=] {
     return NVCACHE_REAL(posix_spawn)(child, path, actions, attributes, arguments, environment);
   });
 }
@@ -107,24 +108,31 @@ NVCACHE_EXPORT int posix_spawnp(pid_t* child, const char* file,
                                 const posix_spawn_file_actions_t* actions,
                                 const posix_spawnattr_t* attributes, char* const arguments[],
                                 char* const environment[]) {
-  return Exec([=] {
+  return Spawn([=] {
     return NVCACHE_REAL(posix_spawnp)(child, file, actions, attributes, arguments, environment);
   });
 }
 
+// The new program will have the file under another number.
+NVCACHE_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* actions, int from,
+                                                    int to) noexcept {
+  if (!ToKernel(from)) return errno;
+  return NVCACHE_REAL(posix_spawn_file_actions_adddup2)(actions, from, to);
+}
+
 NVCACHE_EXPORT int system(const char* command) {
-  return Exec([=] { return NVCACHE_REAL(system)(command); });
+  return Spawn([=] { return NVCACHE_REAL(system)(command); });
 }
 
 NVCACHE_EXPORT FILE* popen(const char* command, const char* mode) {
-  return Exec([=] { return NVCACHE_REAL(popen)(command, mode); });
+  return Spawn([=] { return NVCACHE_REAL(popen)(command, mode); });
 }
 NVCACHE_EXPORT_ALIAS(_IO_popen, popen);
 
 // $(command)
 NVCACHE_EXPORT int wordexp(const char* words, wordexp_t* result, int flags) {
   if ((flags & WRDE_NOCMD) != 0) return NVCACHE_REAL(wordexp)(words, result, flags);
-  return Exec([=] { return NVCACHE_REAL(wordexp)(words, result, flags); });
+  return Spawn([=] { return NVCACHE_REAL(wordexp)(words, result, flags); });
 }
 
 NVCACHE_EXPORT int execve(const char* path, char* const arguments[],

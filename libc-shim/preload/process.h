@@ -42,10 +42,10 @@ inline CloneKind KindOfClone(unsigned long flags) {
   return memory ? CloneKind::kThread : CloneKind::kProcess;
 }
 
-// Before a program is started, in this process or in a new one.
+// Before a program is started in a new process.
 template <typename RealCall>
-inline auto Exec(RealCall real) {
-  Tell<vfs::BeforeExec>();
+inline auto Spawn(RealCall real) {
+  Tell<vfs::BeforeSpawn>();
   return real();
 }
 

@@ -48,8 +48,12 @@ void Cleaner::Stop() {
     stopping_.store(true);
     log_.Ring();
     host_->join_thread(thread_);
-    thread_ = nullptr;
   }
+  LeaveToParent();
+}
+
+void Cleaner::LeaveToParent() {
+  thread_ = nullptr;
   if (by_slot_ != nullptr) sys::Munmap(by_slot_, table_.capacity() * sizeof(*by_slot_));
   by_slot_ = nullptr;
 }

@@ -38,6 +38,8 @@ class Cleaner {
   bool Start(const Host& host, const Limits& limits);
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
+  // In a child of fork, which has no such thread.
+  void LeaveToParent();
 
   // Makes the file known: its entries can be found by slot once SetSlot was called, its memory can
   // be taken back. Remove() wants nothing pending.

@@ -33,7 +33,10 @@ struct alignas(64) Slot {
   sys::Word life;
   // The keeper sleeps on it; whoever asks changes it.
   sys::Word requests;
+  // A ticket for each who asks for release, and the last one that was served: by then the file is
+  // free, or refused.
   sys::Word release_wanted;
+  sys::Word released;
   // A ticket for each who asks for publication, and the last one that was served.
   sys::Word publish_wanted;
   sys::Word published;

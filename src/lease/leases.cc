@@ -215,6 +215,7 @@ long Leases::ClaimSlot(uint32_t index) {
   Clear(shared_->cells[index]);
   slot.publish_cell.store(kNoCell);
   slot.published.store(slot.publish_wanted.load());
+  slot.released.store(slot.release_wanted.load());
   publish_served_ = slot.published.load();
   release_served_ = slot.release_wanted.load();
   stopping_.store(false);
@@ -376,11 +377,14 @@ bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
   for (uint32_t i = 0; i < n; ++i) {
     if (i == slot_ || Marked(i, cell, kExclusives) == 0) continue;
     Slot& slot = shared_->slots[i];
-    slot.release_wanted.fetch_add(1);
+    const uint32_t ticket = slot.release_wanted.fetch_add(1) + 1;
     Ask(slot);
     const auto released = [&] { return Marked(i, cell, kExclusives) == 0; };
+    const auto served = [&] { return static_cast<int32_t>(slot.released.load() - ticket) >= 0; };
     while (!released()) {
-      if (!SleepUnless(slot, end, released)) return false;
+      // In this order: what is served is free by then, or never.
+      if (served()) return released();
+      if (!SleepUnless(slot, end, [&] { return served() || released(); })) return false;
     }
   }
   return true;
@@ -439,6 +443,7 @@ void Leases::Answered(const Request& request) {
   release_served_ = request.release_ticket;
   publish_served_ = request.publish_ticket;
   slot.published.store(request.publish_ticket);
+  slot.released.store(request.release_ticket);
   WakeAskers(slot);
 }
 

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 
+#include "src/sys/kernel.h"
+
 namespace nvcache::vfs {
 
 // The description is found without a lock, so it may be another's by the time its file is locked:
@@ -15,7 +17,12 @@ long Access::Enter(int fd, unsigned need) {
     }
     File* file = description->file.load(std::memory_order_acquire);
     if (file == nullptr) continue;
-    if (file->state.load(std::memory_order_acquire) == State::kPassThrough) return kNotOurs;
+    const State state = file->state.load(std::memory_order_acquire);
+    if (state == State::kPassThrough) return kNotOurs;
+    if (state == State::kForeign) {
+      if (long error = engine.TakeOver(fd); error < 0) return error;
+      continue;
+    }
     if ((need & kOffset) != 0) description->offset_lock.Lock();
     if ((need & kGrow) != 0) file->grow_lock.Lock();
     file->lock.LockShared();
@@ -27,6 +34,13 @@ long Access::Enter(int fd, unsigned need) {
       return 0;
     }
     Leave();
+  }
+}
+
+void Access::MoveOffset(int fd, uint64_t offset) {
+  description_->offset = offset;
+  if (description_->forked.load(std::memory_order_relaxed)) {
+    sys::Lseek(fd, static_cast<off_t>(offset), SEEK_SET);
   }
 }
 

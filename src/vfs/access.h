@@ -30,6 +30,8 @@ class Access {
   bool cached() const { return file_->state.load(std::memory_order_relaxed) == State::kCached; }
   bool readable() const { return (flags() & O_ACCMODE) != O_WRONLY; }
   bool writable() const { return (flags() & O_ACCMODE) != O_RDONLY; }
+  // With kOffset.
+  void MoveOffset(int fd, uint64_t offset);
   bool appends() const { return (flags() & O_APPEND) != 0; }
 
  private:

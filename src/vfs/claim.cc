@@ -49,6 +49,20 @@ Claim::~Claim() {
   if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);
 }
 
+long Engine::TakeOver(int fd) {
+  Description* description = SlotOf(fd);
+  const File* known = IsDescription(description) ? description->file.load() : nullptr;
+  if (known == nullptr || known->state.load() != State::kForeign) return 0;
+  struct stat st;
+  if (long error = sys::Fstat(fd, &st); error < 0) return error;
+  Claim claim;
+  if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
+  TableLock lock;
+  File* file = FindFile(st.st_dev, st.st_ino);
+  if (file != nullptr && file->state.load() == State::kForeign) PassThrough(*file);
+  return 0;
+}
+
 // What a dead process held exclusively is in its pool only. If that is ours, too, it goes to the
 // files before anyone looks at them.
 void Engine::NoticeDeaths() {

@@ -111,10 +111,10 @@ long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
   const int64_t total = TotalLength(iov, count);
   if (total < 0) return kNotOurs;  // the kernel refuses it in its own words
   if (total == 0) return 0;
-  uint64_t& shared = access.description().offset;
-  const uint64_t at = offset != nullptr ? static_cast<uint64_t>(*offset) : shared;
+  const uint64_t at =
+      offset != nullptr ? static_cast<uint64_t>(*offset) : access.description().offset;
   const long n = ReadAt(access.file(), Cursor(iov, count), at, static_cast<uint64_t>(total));
-  if (offset == nullptr && n > 0) shared += static_cast<uint64_t>(n);
+  if (offset == nullptr && n > 0) access.MoveOffset(fd, at + static_cast<uint64_t>(n));
   return n;
 }
 
@@ -303,7 +303,7 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   Cursor cursor(call.iov, call.count);
   const long n = WriteGroups(file, at, total, &cursor);
   if (n > 0 && call.offset == nullptr) {
-    access.description().offset = at + static_cast<uint64_t>(n);
+    access.MoveOffset(call.fd, at + static_cast<uint64_t>(n));
   }
   return n;
 }

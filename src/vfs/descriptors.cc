@@ -40,6 +40,7 @@ void Track(int fd, int flags, const struct stat& st) {
     return;
   }
   engine.SetSlot(fd, description);
+  if (file->state.load() == State::kForeign) engine.PassThrough(*file);
   if (file->state.load() == State::kPassThrough) return;
   if ((flags & O_DIRECT) != 0) {
     engine.PassThrough(*file);
@@ -214,6 +215,9 @@ long Fcntl(int fd, int command, long argument) {
   }
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
   if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : kNotOurs;
+  if (command == F_SETFL) {
+    if (long error = engine.TakeOver(fd); error < 0) return error;
+  }
   TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (!IsDescription(description)) return kNotOurs;

@@ -241,6 +241,7 @@ void Engine::ReleaseAll() {
   NVCACHE_CHECK(table_lock.IsLocked());
   long error = 0;
   ForEachFile([&](File& file) {
+    if (file.state.load() == State::kForeign) return;
     if (long e = PassThrough(file); e < 0) error = e;
   });
   Reap();
@@ -270,6 +271,26 @@ void Engine::Retire() {
   ReleaseAll();
 }
 
+void Engine::ReleaseUnlessOpen() {
+  bool open = false;
+  ForEachFile([&](const File& file) {
+    open |= file.state.load() == State::kCached && file.descriptions != nullptr;
+  });
+  if (!open) ReleaseAll();
+}
+
+void Engine::PrepareFork() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  ReleaseUnlessOpen();
+  ForEachFile([&](File& file) {
+    if (file.state.load() != State::kCached || file.descriptions == nullptr) return;
+    file.lock.Lock();
+    for (Description* d = file.descriptions; d != nullptr; d = d->next) d->forked.store(true);
+    PublishOffsets(file);
+    file.lock.Unlock();
+  });
+}
+
 void Engine::BecomeChild() {
   if (sys::Getpid() == pid_) return;
   pid_ = sys::Getpid();
@@ -283,14 +304,43 @@ void Engine::BecomeChild() {
       new (&d->offset_lock) sys::Mutex;
     }
   });
-  const bool left = attached();
-  if (left) LeaveToParent();
-  ShareAgain(!left);
+  if (attached()) LeaveToParent();
+  ShareAgain();
 }
 
-// The child has the parent's descriptors and no lease on any file. With `wait`: nobody has a file
-// in its cache when this returns. (The parent let go of all before the fork, and we hold none.)
-void Engine::ShareAgain(bool wait) {
+// Pool, log, frames and the two threads are the parent's, and so are the files in its cache: it may
+// have written more by the time that we come to look at them.
+void Engine::LeaveToParent() {
+  ForEachFile([&](File& file) {
+    if (file.state.load() != State::kCached) return;
+    new (&file.pages) radix::Tree;
+    file.pending.store(0);
+    file.failing.store(0);
+    file.unreported.store(0);
+    file.slot.store(sys::kNone);
+    file.in_batch = false;
+    file.exclusive = file.leased = false;
+    file.state.store(State::kForeign);
+  });
+  SetSlot(pool_.fd(), kUntracked);
+  keeper_ = nullptr;
+  cleaner.LeaveToParent();
+  file_table.Close();
+  frames.Close();
+  supply.Close();
+  pool_.Close();
+  // Some of their locks may be held, by threads that are not here.
+  new (&log) nvlog::Log;
+  new (&supply) radix::Supply;
+  new (&frames) dramcache::Frames;
+  new (&file_table) pool::FileTable;
+  new (&cleaner) cleanup::Cleaner(log, cache, file_table);
+  attached_.store(false);
+}
+
+// The parent's leases are not the child's. Nobody has a file in its cache when this returns, but
+// for the foreign ones; and none of these has been used by us.
+void Engine::ShareAgain() {
   if (!leases.is_open()) return;
   SetSlot(leases.fd(), kUntracked);
   const char* why = "";
@@ -300,31 +350,14 @@ void Engine::ShareAgain(bool wait) {
   }
   SetSlot(leases.fd(), Internal());
   ForEachFile([&](File& file) {
+    if (file.state.load() == State::kForeign) return;
     leases.Share(file.device, file.inode);
-    if (wait && leases.HeldElsewhere(file.device, file.inode)) {
+    file.leased = true;
+    // The parent used it when we began, but may be gone.
+    if (leases.HeldElsewhere(file.device, file.inode)) {
       leases.AwaitRelease(file.device, file.inode, kRecoveryPatienceNs);
     }
   });
-}
-
-// The file system refuses what is pending, so the parent could not let go before the fork. Pool,
-// log and cleanup thread are the parent's; the child sees what the kernel has.
-void Engine::LeaveToParent() {
-  hopeless_ = true;
-  ForEachFile([&](File& file) {
-    if (file.state.load() != State::kCached) return;
-    PublishOffsets(file);
-    new (&file.pages) radix::Tree;
-    file.pending.store(0);
-    file.unreported.store(0);
-    file.slot.store(sys::kNone);
-    file.state.store(State::kPassThrough);
-    file.exclusive = false;
-  });
-  keeper_ = nullptr;
-  SetSlot(pool_.fd(), kUntracked);
-  pool_.Close();
-  attached_.store(false);
 }
 
 }  // namespace nvcache::vfs

@@ -67,12 +67,17 @@ class Engine {
   bool Attach();
   // Every file pass-through, and the pool given back. Table lock held.
   void ReleaseAll();
-  // After fork, in both; does nothing in the parent. Table lock held.
+  // The same, if no cached file is open any more.
+  void ReleaseUnlessOpen();
+  // Around fork, the second in both, where it does nothing in the parent. Table lock held.
+  void PrepareFork();
   void BecomeChild();
 
   // ---- Other processes (claim.cc); without locks
   // When a process has died: the pool may have what the files lack.
   void NoticeDeaths();
+  // If the descriptor's file is foreign: has the parent let go of it. 0, or as Claim::Take.
+  long TakeOver(int fd);
   // The kernel gets what another process has of the file in its cache. True: it may have got some.
   bool AwaitPublication(uint64_t device, uint64_t inode);
 
@@ -115,7 +120,8 @@ class Engine {
   bool Cacheable(int fd, const struct stat& st);
   // kKernel -> kCached. False: it became pass-through instead.
   bool BeginCaching(File& file, int fd, const struct stat& st);
-  // -> kPassThrough. 0, or the write-back error that keeps the file cached.
+  // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
+  // claimed by the caller.
   long PassThrough(File& file);
   // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
   long DrainExclusively(File& file);
@@ -155,7 +161,7 @@ class Engine {
   bool AttachPool();
   void Detach();
   void LeaveToParent();
-  void ShareAgain(bool wait);
+  void ShareAgain();
   bool StartKeeper();
   void StopKeeper();
   void Keep();

@@ -12,7 +12,8 @@
 
 namespace nvcache::vfs {
 
-enum class State : uint32_t { kKernel, kCached, kPassThrough };  // vfs.h says what they mean
+// vfs.h says what they mean. In the last two we have nothing to say.
+enum class State : uint32_t { kKernel, kCached, kPassThrough, kForeign };
 
 struct Description;
 
@@ -32,7 +33,8 @@ struct File : dramcache::CachedFile {
   // when the place in the log was taken (I3). Before `lock`.
   sys::Mutex grow_lock;
 
-  // No other process uses the file (src/lease). Table lock.
+  // What other processes are told (src/lease): that we use it, that nobody else may. Table lock.
+  bool leased = false;
   bool exclusive = false;
 
   // Held by whoever hands the kernel what it does not have (Engine::Publish): it is done when the
@@ -50,8 +52,10 @@ struct File : dramcache::CachedFile {
 // An open file description: what dup() shares. Memory as with File.
 struct Description {
   std::atomic<File*> file{nullptr};
-  std::atomic<int> flags{0};    // access mode and O_APPEND, as open() and F_SETFL gave them
-  sys::Mutex offset_lock;       // read and write with the shared offset, one after the other
+  std::atomic<int> flags{0};  // access mode and O_APPEND, as open() and F_SETFL gave them
+  sys::Mutex offset_lock;     // read and write with the shared offset, one after the other
+  // A child of fork has it, too, and may find us gone: the kernel's offset moves with ours.
+  std::atomic<bool> forked{false};
   uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under
                                 // offset_lock and `lock` shared, or `lock` exclusive
   uint32_t references = 0;      // descriptors; table lock

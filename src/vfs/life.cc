@@ -16,7 +16,7 @@ void BeforeFork() {
   if (!engine.active()) return;
   sys::EnterEngine();
   engine.table_lock.Lock();
-  engine.ReleaseAll();
+  engine.PrepareFork();
 }
 
 void AfterFork() {
@@ -28,32 +28,61 @@ void AfterFork() {
 
 void Retire() { engine.Retire(); }
 
+namespace {
+
+// Calls function(fd, file) for each descriptor that a program has which is started now. Table lock
+// held.
+template <typename Function>
+void ForEachInherited(Function function) {
+  for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
+    const int fd = static_cast<int>(number);
+    Description* description = engine.SlotOf(fd);
+    if (!IsDescription(description)) continue;
+    File& file = *description->file.load();
+    if (file.state.load() == State::kPassThrough && !file.locked.load()) continue;
+    if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
+  }
+}
+
+// The new program may not know to ask for a file.
+void TakeOverInherited() {
+  int failed = -1;
+  for (;;) {
+    int foreign = -1;
+    {
+      TableLock lock;
+      ForEachInherited([&](int fd, const File& file) {
+        if (file.state.load() == State::kForeign && fd > failed && foreign < 0) foreign = fd;
+      });
+    }
+    if (foreign < 0) return;
+    if (engine.TakeOver(foreign) < 0) failed = foreign;
+  }
+}
+
+}  // namespace
+
 void BeforeExec() {
   if (!engine.active()) return;
+  TakeOverInherited();
   TableLock lock;
   engine.ReleaseAll();
 }
 
-namespace {
-
-bool SurvivesExec(const File& file) {
-  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
-    for (uint32_t fd = 0; fd < engine.descriptor_end(); ++fd) {
-      if (engine.SlotOf(static_cast<int>(fd)) != d) continue;
-      if (sys::Fcntl(static_cast<int>(fd), F_GETFD) == 0) return true;
-    }
-  }
-  return false;
+void BeforeSpawn() {
+  if (!engine.active()) return;
+  TakeOverInherited();
+  TableLock lock;
+  ForEachInherited([](int, File& file) { engine.PassThrough(file); });
+  engine.ReleaseUnlessOpen();
 }
-
-}  // namespace
 
 // The descriptor stays open in the new program, as one that it has inherited.
 void KeepLocks(bool coming) {
   if (!engine.active()) return;
   TableLock lock;
-  engine.ForEachFile([&](File& file) {
-    if (file.backing_fd < 0 || !file.locked.load() || !SurvivesExec(file)) return;
+  ForEachInherited([&](int, const File& file) {
+    if (file.backing_fd < 0 || !file.locked.load()) return;
     sys::Fcntl(file.backing_fd, F_SETFD, coming ? 0 : FD_CLOEXEC);
   });
 }

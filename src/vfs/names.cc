@@ -124,6 +124,7 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
 
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.SlotOf(fd))) return 0;
+  if (long error = engine.TakeOver(fd); error < 0) return error;
   TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (!IsDescription(description)) return 0;
@@ -141,7 +142,7 @@ long PassThroughPath(int dirfd, const char* path) {
 }
 
 void Publish(int fd) {
-  if (!IsDescription(engine.SlotOf(fd))) return;
+  if (!IsDescription(engine.SlotOf(fd)) || engine.TakeOver(fd) < 0) return;
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return;
   engine.Publish(access.file());

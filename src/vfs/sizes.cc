@@ -14,6 +14,7 @@ namespace {
 // everybody else kept out, and nothing in the log that replay could bring back over it (I9).
 template <typename Change>
 long WithKernel(int fd, Change change) {
+  if (long error = engine.TakeOver(fd); error < 0) return error;
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return kNotOurs;
   File& file = access.file();
@@ -36,7 +37,7 @@ long Lseek(int fd, off_t offset, int whence) {
   Access access;
   if (long r = access.Enter(fd, Access::kOffset); r != 0) return r;
   if (!access.cached()) return sys::Lseek(fd, offset, whence);
-  uint64_t& shared = access.description().offset;
+  const uint64_t shared = access.description().offset;
   const uint64_t size = access.file().size.load(std::memory_order_acquire);
   int64_t base = 0;
   switch (whence) {
@@ -51,7 +52,7 @@ long Lseek(int fd, off_t offset, int whence) {
     case SEEK_DATA:
     case SEEK_HOLE: {
       const long found = SeekData(access, fd, offset, whence);
-      if (found >= 0) shared = static_cast<uint64_t>(found);
+      if (found >= 0) access.MoveOffset(fd, static_cast<uint64_t>(found));
       return found;
     }
     default:
@@ -60,7 +61,7 @@ long Lseek(int fd, off_t offset, int whence) {
   int64_t target;
   if (__builtin_add_overflow(base, offset, &target)) return -EOVERFLOW;
   if (target < 0) return -EINVAL;
-  shared = static_cast<uint64_t>(target);
+  access.MoveOffset(fd, static_cast<uint64_t>(target));
   return target;
 }
 

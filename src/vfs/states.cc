@@ -100,6 +100,10 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
 long Engine::PassThrough(File& file) {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (file.state.load() == State::kPassThrough) return 0;
+  if (file.state.load() == State::kForeign && leases.is_open()) {
+    leases.Share(file.device, file.inode);
+    file.leased = true;
+  }
   file.lock.Lock();
   if (file.state.load() == State::kCached) {
     if (long error = DrainExclusively(file); error < 0) {
@@ -167,13 +171,13 @@ void Engine::PublishOffsets(File& file) {
 // (I11).
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
-  PassThrough(file);
+  if (file.state.load() != State::kForeign) PassThrough(file);
   if (file.backing_fd >= 0) {
     SetSlot(file.backing_fd, kUntracked);
     sys::Close(file.backing_fd);
     file.backing_fd = -1;
   }
-  if (leases.is_open()) leases.Drop(file.device, file.inode, false);
+  if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
   RemoveFromBucket(file);
   files_.Free(files_.IndexOf(&file));
 }

@@ -61,12 +61,13 @@ File* Engine::NewFile(const struct stat& st) {
   file.failing.store(0);
   file.unreported.store(0);
   file.forever = file.closed = file.exclusive = false;
+  file.leased = leases.is_open();
   file.fsync_owed.store(false);
   file.locked.store(false);
   File*& bucket = buckets_[BucketOf(file.device, file.inode)];
   file.hash_next = bucket;
   bucket = &file;
-  if (leases.is_open()) leases.Share(file.device, file.inode);
+  if (file.leased) leases.Share(file.device, file.inode);
   return &file;
 }
 
@@ -81,6 +82,7 @@ Description* Engine::NewDescription(File& file, int flags) {
   if (number == sys::kNone) return nullptr;
   Description& description = descriptions_[number];
   description.flags.store(flags);
+  description.forked.store(false);
   description.offset = 0;
   description.references = 1;
   file.lock.Lock();

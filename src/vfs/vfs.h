@@ -7,11 +7,14 @@
 // the real call itself, and nothing has happened yet.
 //
 // A descriptor that we track refers to a Description (POSIX: open file description), which
-// refers to a File (one per inode). A File is in one of three states:
+// refers to a File (one per inode). A File is in one of four states:
 //
 //   kKernel       nobody has it open for writing. The kernel has every byte; we only watch.
 //   kCached       writes go to the log, reads are served from the DRAM cache (I7).
 //   kPassThrough  every call goes to the kernel, fsync is real. Never left while the file is open.
+//   kForeign      in a child of fork: the parent may have it in its cache. The first call that
+//   needs
+//                 it has the parent let go, and then it is pass-through.
 //
 // A pointer of the program's that is bad is answered with -EFAULT or a short count, as by the
 // kernel, if the front end's handler of SIGSEGV and SIGBUS asks src/sys/user_copy.h; else it ends
@@ -55,14 +58,19 @@ bool Start(const Host& host, char** environment);
 // pool. The program's exit; calls that come later go to the kernel.
 void Stop();
 
-// Around fork: drains, makes every open file pass-through, releases the pool. Whoever opens a file
-// for writing next, parent or child, takes the pool. AfterFork is called in both.
+// Around fork. Cached files that are open stay in the parent's cache, and the pool with them; the
+// child asks for a file when it uses one. If none is, the pool is released: whoever opens a file
+// for writing next, parent or child, takes it. AfterFork is called in both.
 void BeforeFork();
 void AfterFork();
 
-// Before exec, posix_spawn, system, popen: what BeforeFork does, but nothing stays locked.
-// The pool is taken again by the next open for writing.
+// Before exec in this process: drains, makes every open file pass-through, releases the pool. The
+// pool is taken again by the next open for writing.
 void BeforeExec();
+
+// Before posix_spawn, system, popen: files that the new program will have open become pass-through,
+// for it may not know of us; with no cached file left, the pool is released.
+void BeforeSpawn();
 
 // Around exec in this process, after BeforeExec: the program's fcntl locks go on with it, which the
 // closing of our own descriptors would end. `coming` false: exec has failed.

@@ -401,49 +401,113 @@ TEST_F(VfsTest, WhatStoresNothingIsNeverCached) {
       {"NVCACHE_INCLUDE=*"});
 }
 
-TEST_F(VfsTest, AfterForkTheChildTakesThePoolIfItIsFirst) {
+// Runs `child` in a child of fork, and wants true from it.
+template <typename Function>
+void Forked(Function child) {
+  BeforeFork();
+  const pid_t pid = ::fork();
+  AfterFork();
+  if (pid == 0) {
+    const bool good = child();
+    Stop();
+    ::_exit(good ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(VfsTest, AfterForkThePoolIsFreeIfNoCachedFileIsOpen) {
   WithEngine([&] {
     const int fd = Cached("a", "parent");
-    BeforeFork();
-    const pid_t child = ::fork();
-    AfterFork();
-    if (child == 0) {
-      const int mine = Open("child", O_RDWR | O_CREAT);
-      const bool cached = Write(mine, "child", 5) == 5 && Pwrite(fd, "x", 1, 0) == kNotOurs;
-      Stop();
-      ::_exit(cached ? 0 : 1);
-    }
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    EXPECT_EQ(Close(fd), 0);
+    Forked([&] { return Write(Open("child", O_RDWR | O_CREAT), "child", 5) == 5; });
     EXPECT_EQ(OnDisk("child"), "child");
     EXPECT_EQ(OnDisk("a"), "parent");
     EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1)
-        << "and the parent when it is gone";
+        << "and the parent's when the child is gone";
   });
 }
 
-// The disk refuses what is pending, so the parent cannot let go: the pool, the bytes and the
-// cleanup thread stay the parent's, and the child neither waits for them nor touches them.
-TEST_F(VfsTest, AForkThatCannotDrainLeavesThePoolToTheParent) {
+TEST_F(VfsTest, AForkLeavesTheParentItsCache) {
+  WithEngine([&] {
+    const int fd = Cached("a", "parent");
+    Forked([&] {
+      const int mine = Open("child", O_RDWR | O_CREAT);
+      return Write(mine, "child", 5) == kNotOurs && Close(mine) + Close(fd) == 0;
+    });
+    EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
+    EXPECT_EQ(ReadSome(fd, 10, 0), "Parent");
+  });
+}
+
+// The child looks at what it has inherited: newest bytes, one offset, and the parent's is the
+// kernel's from then on.
+TEST_F(VfsTest, AChildThatUsesAFileHasTheParentLetGo) {
+  WithEngine([&] {
+    const int fd = Cached("a", "parent");
+    const int unused = Cached("b", "other");
+    EXPECT_EQ(Lseek(fd, 6, SEEK_SET), 6);
+    int go[2];
+    ASSERT_EQ(::pipe(go), 0);
+    BeforeFork();
+    const pid_t pid = ::fork();
+    AfterFork();
+    if (pid == 0) {
+      char byte;
+      bool good = ::read(go[0], &byte, 1) == 1;  // what the parent writes after the fork counts
+      good = good && Lseek(fd, 0, SEEK_CUR) == kNotOurs && ::lseek(fd, 0, SEEK_CUR) == 11;
+      good = good && Write(fd, " child", 6) == kNotOurs && ::write(fd, " child", 6) == 6;
+      Stop();
+      ::_exit(good ? 0 : 1);
+    }
+    EXPECT_EQ(Write(fd, " more", 5), 5);
+    ASSERT_EQ(::write(go[1], "x", 1), 1);
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(Lseek(fd, 0, SEEK_CUR), kNotOurs);
+    EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), 17);
+    EXPECT_EQ(OnDisk("a"), "parent more child");
+    EXPECT_EQ(Pwrite(unused, "O", 1, 0), 1) << "the other one is cached still";
+  });
+}
+
+// The offset is the description's, so it outlives the parent's descriptor.
+TEST_F(VfsTest, AChildFindsTheOffsetOfAParentThatHasClosed) {
+  WithEngine([&] {
+    const int fd = Cached("a", "0123456789");
+    int go[2];
+    ASSERT_EQ(::pipe(go), 0);
+    BeforeFork();
+    const pid_t pid = ::fork();
+    AfterFork();
+    if (pid == 0) {
+      char bytes[2];
+      bool good = ::read(go[0], bytes, 1) == 1;
+      good = good && Read(fd, bytes, 2) == kNotOurs && ::read(fd, bytes, 2) == 2;
+      good = good && bytes[0] == '4' && bytes[1] == '5';
+      Stop();
+      ::_exit(good ? 0 : 1);
+    }
+    char bytes[4];
+    EXPECT_EQ(Read(fd, bytes, 4), 4);
+    EXPECT_EQ(Close(fd), 0);
+    ASSERT_EQ(::write(go[1], "x", 1), 1);
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  });
+}
+
+// The disk refuses what is pending: the parent cannot let go, and the child is told so.
+TEST_F(VfsTest, WhatTheParentCannotLetGoTheChildCannotUse) {
   WithEngine([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const int fd = Cached("a", std::string(100000, 'x'));
     rlimit limit = {4096, RLIM_INFINITY};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    BeforeFork();
-    const pid_t child = ::fork();
-    AfterFork();
-    if (child == 0) {
-      const bool kernel = Pread(fd, nullptr, 0, 0) == kNotOurs && Pwrite(fd, "y", 1, 0) == kNotOurs;
-      const int mine = Open("child", O_RDWR | O_CREAT);
-      const bool alive = Write(mine, "c", 1) == kNotOurs && Close(mine) + Close(fd) == 0;
-      Stop();
-      ::_exit(kernel && alive ? 0 : 1);
-    }
-    int status = 0;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    Forked([&] { return Pwrite(fd, "y", 1, 0) == -EIO && Close(fd) == 0; });
     EXPECT_EQ(ReadSome(fd, 1000, 99000), std::string(1000, 'x'));
     limit.rlim_cur = RLIM_INFINITY;
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
