@@ -32,6 +32,7 @@
 #define NVCACHE_LEASE_LEASES_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "src/sys/lock.h"
@@ -107,8 +108,11 @@ class Leases {
   bool AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns);
 
   // ---- Answering
+  // For the keeper alone: sleeps until something is asked, also if that was before.
   Request WaitForRequest();
-  void Answered(const Request& request);
+  // All of the request was seen to. Who asked for what could not be let go waits in vain; so do
+  // those who asked for publication, unless all of it was `published`, until somebody asks again.
+  void Answered(const Request& request, bool published = true);
   // The keeper's wait ends, now and for good. Until the next Open or AfterForkInChild.
   void StopWaiting();
 
@@ -120,7 +124,8 @@ class Leases {
  private:
   bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
-  long ClaimSlot(uint32_t slot);
+  bool Back(size_t offset, size_t bytes) const;
+  void Take(uint32_t slot);
   void Forget();
 
   bool Lock(uint32_t slot) const;
