@@ -975,6 +975,7 @@ TEST_F(LeaseTest, DeathAtAnyInstruction) {
     usleep(static_cast<useconds_t>(random() % 4000));
   }
   for (auto& one : living) {
+    all->sentenced[one.life].store(true);
     kill(one.pid, SIGKILL);
     waitpid(one.pid, nullptr, 0);
   }
