@@ -433,7 +433,10 @@ TEST_F(LeaseTest, TheNextOwnerOfASlotIsNotTheOneBefore) {
   (*a)(Do::kShare, 1);
   EXPECT_TRUE((*a)(Do::kExclude, 1));
   a->Kill();
+  uint64_t neighbour = 2;  // its cell is on the same page
+  while (CellOf(kDevice, neighbour) / kPage != CellOf(kDevice, 1) / kPage) ++neighbour;
   auto next = NewPeer(), b = NewPeer();
+  (*next)(Do::kShare, neighbour);
   EXPECT_EQ((*b)(Do::kDeaths), 1);
   EXPECT_FALSE((*b)(Do::kWanted, 1));
   EXPECT_EQ(Look(folder.path()).mark(), 2u) << "the slot was taken again";
@@ -499,21 +502,32 @@ TEST_F(LeaseTest, TheAskerIsWoken) {
     EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
     (*a)(Do::kDrop, 1);
     (*b)(Do::kDrop, 1);
+    (*a)(Do::kShare, 2);
+    EXPECT_TRUE((*a)(Do::kExclude, 2));
+    EXPECT_TRUE((*b)(Do::kAwaitPublish, 2));
+    (*a)(Do::kDropExclusive, 2);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin,
             std::chrono::nanoseconds(kRounds * kAliveCheckInterval * 3 / 4));
 }
 
-TEST_F(LeaseTest, LettingGoUnaskedEndsTheWait) {
-  for (const Do how : {Do::kDowngrade, Do::kDropExclusive, Do::kClose}) {
-    auto a = NewPeer(), b = NewPeer();
-    (*a)(Do::kShare, 1);
-    EXPECT_TRUE((*a)(Do::kExclude, 1));
-    (*b)(Do::kShare, 1);
-    b->Begin(Do::kAwaitRelease, 1);
-    usleep(20000);
-    (*a)(how, 1);
-    EXPECT_TRUE(b->Answer());
+TEST_F(LeaseTest, WhoLetsGoOrPublishesWakes) {
+  for (const Do how : {Do::kDowngrade, Do::kDropExclusive, Do::kClose, Do::kKeep}) {
+    int woken = 0;
+    for (int round = 0; round < 5; ++round) {
+      auto a = NewPeer(), b = NewPeer();
+      (*a)(Do::kShare, 1);
+      EXPECT_TRUE((*a)(Do::kExclude, 1));
+      (*b)(Do::kShare, 1);
+      const Look look(folder.path());
+      sys::Word& answers = look->slots[0].answers;
+      b->Begin(how == Do::kKeep ? Do::kAwaitPublish : Do::kAwaitRelease, 1);
+      while (answers.load() % 2 == 0) usleep(1000);
+      (*a)(how, 1);
+      EXPECT_TRUE(b->Answer());
+      woken += answers.load() % 2 == 0 ? 1 : 0;  // odd: it has looked once more by itself
+    }
+    EXPECT_GT(woken, 0) << static_cast<int>(how);
   }
 }
 
@@ -708,6 +722,9 @@ TEST_F(LeaseTest, ItsOwnFile) {
 
 TEST_F(LeaseTest, AMaskOfTheUserDoesNotMatter) {
   EXPECT_EQ(WhyNot([] { umask(0777); }), "");
+  struct stat st;
+  ASSERT_EQ(stat(file.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0600u);
   EXPECT_EQ(WhyNot(), "");
 }
 
