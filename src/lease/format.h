@@ -44,9 +44,13 @@ struct alignas(64) Slot {
   sys::Word publish_cell;
   // Askers sleep on it. Odd: one may; who lets go of something makes it even, and wakes them.
   sys::Word answers;
+  // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
+  sys::Word touched;
 };
 inline constexpr uint32_t kNoCell = 0;
 inline constexpr uint32_t kEveryCell = ~uint32_t{0};
+
+inline constexpr size_t kPage = 4096;  // of the kernel
 
 struct Shared {
   std::atomic<uint64_t> format;
@@ -56,7 +60,7 @@ struct Shared {
   sys::Word deaths;
   sys::Word sweep;  // the next slot to be looked after
 
-  alignas(4096) Slot slots[kMaxProcesses];
+  alignas(kPage) Slot slots[kMaxProcesses];
   Cell cells[kMaxProcesses][kCells];
 };
 inline constexpr uint32_t kMarkBits = 16;
@@ -67,7 +71,9 @@ inline constexpr size_t kFileSize = sizeof(Shared);
 static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
               std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 1 && sizeof(Slot) == 64);
-static_assert(kCells % 4096 == 0 && kCellsOffset % 4096 == 0, "fallocate works by pages");
+static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0,
+              "fallocate works by pages");
+static_assert(kCells / kPage <= 32, "Slot::touched has a bit for each");
 static_assert((kCells & (kCells - 1)) == 0, "CellOf takes bits");
 static_assert(kMaxProcesses < (1u << kMarkBits));
 static_assert(kMaxProcesses <= kFileSize, "a byte to lock for each slot");

@@ -63,10 +63,13 @@ uint64_t EndOf(uint64_t timeout_ns) {
   return timeout_ns < sys::kForever - now ? now + timeout_ns : sys::kForever;
 }
 
-void Clear(Cell* cells) {
+// The bit of a cell's page in Slot::touched.
+uint32_t PageOf(uint32_t cell) { return 1u << (cell / kPage); }
+
+void ClearPage(Cell* cells) {
   using Aliased [[gnu::may_alias]] = uint64_t;
   auto* words = reinterpret_cast<Aliased*>(cells);
-  for (size_t i = 0; i < kCells / sizeof(Aliased); ++i) {
+  for (size_t i = 0; i < kPage / sizeof(Aliased); ++i) {
     __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
   }
 }
@@ -130,7 +133,7 @@ bool Leases::OpenFile(const char* folder, const char** why) {
     if (sys::SoftLimit(RLIMIT_FSIZE) < kFileSize) return false;
     if (sys::Ftruncate(fd_, kFileSize) < 0) return false;
   }
-  if (sys::Fallocate(fd_, 0, 0, kCellsOffset) < 0) return false;
+  if (!Back(0, kPage)) return false;
   const long address =
       sys::Mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   if (sys::IsError(address)) return false;
@@ -187,32 +190,41 @@ void Leases::Unlock(uint32_t slot) const {
   sys::Fcntl(fd_, F_SETLK, sys::Address(&lock));
 }
 
-// The lowest slot that nobody uses; if there is none, one whose owner has died.
+// Puts memory behind this part of the file, so that nobody who reads it is refused by a signal.
+bool Leases::Back(size_t offset, size_t bytes) const {
+  return sys::Fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+}
+
+// Takes the lowest slot that nobody uses; if there is none, one whose owner has died.
 bool Leases::Claim(const char** why) {
   slot_ = kMaxProcesses;
   Sweep();
-  long result = -EAGAIN;
+  *why = "there is no memory for another process in the file of leases";
   for (const bool dead_ones : {false, true}) {
-    for (uint32_t i = 0; i < kMaxProcesses && result == -EAGAIN; ++i) {
-      if (InUse(shared_->slots[i].life.load()) == dead_ones) result = ClaimSlot(i);
+    for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+      const size_t line = offsetof(Shared, slots) + i * sizeof(Slot);
+      if (line % kPage == 0 && !Back(line, kPage)) return false;
+      if (InUse(shared_->slots[i].life.load()) != dead_ones || !Lock(i)) continue;
+      if (!Back(kCellsOffset + size_t{i} * kCells, kCells)) {
+        Unlock(i);
+        return false;
+      }
+      Take(i);
+      return true;
     }
   }
-  *why = result == -EAGAIN ? "too many processes share the file of leases"
-                           : "there is no memory for another process in the file of leases";
-  return result == 0;
+  *why = "too many processes share the file of leases";
+  return false;
 }
 
-// 0; -EAGAIN: somebody has it; or what else went wrong.
-long Leases::ClaimSlot(uint32_t index) {
-  if (!Lock(index)) return -EAGAIN;
+// The slot's byte is locked.
+void Leases::Take(uint32_t index) {
   Slot& slot = shared_->slots[index];
   Bury(slot);
-  const auto offset = static_cast<off_t>(kCellsOffset + size_t{index} * kCells);
-  if (const long error = sys::Fallocate(fd_, 0, offset, kCells); error < 0) {
-    Unlock(index);
-    return error == -EAGAIN ? -ENOMEM : error;
+  for (uint32_t page = 0; page < kCells / kPage; ++page) {
+    if ((slot.touched.load() >> page) % 2 != 0) ClearPage(&shared_->cells[index][page * kPage]);
   }
-  Clear(shared_->cells[index]);
+  slot.touched.store(0);
   slot.publish_cell.store(kNoCell);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
@@ -223,7 +235,6 @@ long Leases::ClaimSlot(uint32_t index) {
   life_ = slot.life.load() + 1;
   slot.life.store(life_);
   RaiseMark();  // before any mark is put: who looks, looks here as well
-  return 0;
 }
 
 // What a process has left that did not close, whose byte we have locked.
@@ -302,6 +313,10 @@ Cell* Leases::OwnCell(uint64_t device, uint64_t inode) {
 void Leases::Share(uint64_t device, uint64_t inode) {
   Cell* cell = OwnCell(device, inode);
   if (cell == nullptr) return;
+  sys::Word& touched = shared_->slots[slot_].touched;
+  const uint32_t pages = touched.load(std::memory_order_relaxed);
+  const uint32_t page = PageOf(CellOf(device, inode));
+  if ((pages & page) == 0) touched.store(pages | page);
   const uint8_t now = cell->load(std::memory_order_relaxed);
   if ((now & kUsers) != kUsers) cell->store(static_cast<uint8_t>(now + kUser));
 }
@@ -341,8 +356,10 @@ void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
 // The life of the slot if its owner lives and has one of `mask` in the cell, else 0.
 uint32_t Leases::Marked(uint32_t index, uint32_t cell, uint8_t mask) {
   for (;;) {
-    const uint32_t life = shared_->slots[index].life.load();
-    if (!InUse(life)) return 0;
+    const Slot& slot = shared_->slots[index];
+    const uint32_t life = slot.life.load();
+    // What was never touched need not be mapped to be known: a page fault less.
+    if (!InUse(life) || (slot.touched.load() & PageOf(cell)) == 0) return 0;
     if ((shared_->cells[index][cell].load() & mask) == 0) return 0;
     if (!Reap(index)) return life;
   }
@@ -437,13 +454,17 @@ Request Leases::WaitForRequest() {
   }
 }
 
-void Leases::Answered(const Request& request) {
+void Leases::Answered(const Request& request, bool published) {
   NVCACHE_CHECK(!request.stop);
   Slot& slot = shared_->slots[slot_];
   release_served_ = request.release_ticket;
   publish_served_ = request.publish_ticket;
-  slot.published.store(request.publish_ticket);
   slot.released.store(request.release_ticket);
+  if (published) {
+    slot.published.store(request.publish_ticket);
+  } else if (request.publish_cell != kNoCell) {
+    slot.publish_cell.store(kEveryCell);  // for the next ticket, which stands for this one as well
+  }
   WakeAskers(slot);
 }
 

@@ -32,6 +32,7 @@
 #define NVCACHE_LEASE_LEASES_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "src/sys/lock.h"
@@ -101,14 +102,17 @@ class Leases {
   // Another process uses the file.
   bool Wanted(uint64_t device, uint64_t inode);
 
-  // ---- Asking. The result is false when the time is over first.
+  // ---- Asking. False: the time is over, or the holder cannot let go.
   // The file is shared by the caller, so that nobody can take it afterwards.
   bool AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns);
   bool AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns);
 
   // ---- Answering
+  // For the keeper alone: sleeps until something is asked, also if that was before.
   Request WaitForRequest();
-  void Answered(const Request& request);
+  // All of the request was seen to. Who asked for what is held still is refused; those who asked
+  // for publication wait, unless all of it was `published`, until somebody asks again.
+  void Answered(const Request& request, bool published = true);
   // The keeper's wait ends, now and for good: until StartWaiting, for another keeper.
   void StopWaiting();
   void StartWaiting() { stopping_.store(false); }
@@ -121,7 +125,8 @@ class Leases {
  private:
   bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
-  long ClaimSlot(uint32_t slot);
+  bool Back(size_t offset, size_t bytes) const;
+  void Take(uint32_t slot);
   void Forget();
 
   bool Lock(uint32_t slot) const;

@@ -8,8 +8,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -80,7 +82,8 @@ enum class Do : uint8_t {
   kAwaitPublish,
   kDeaths,
   kKeep,          // start a keeper that does as it is asked
-  kKeepDeaf,      // start one that answers without letting go
+  kKeepDeaf,      // start one that hears one request and does nothing
+  kFail,          // from now on the keeper can publish nothing; or again, the next time
   kPublished,     // how often the keeper published the file
   kStop,          // the keeper
   kOpenAndClose,  // the file of leases, as a program might
@@ -204,6 +207,9 @@ class Peer {
           return leases_.HeldElsewhere(kDevice, inode);
         case Do::kWanted:
           return leases_.Wanted(kDevice, inode);
+        case Do::kFail:
+          failing_ = !failing_;
+          return 1;
         case Do::kDeaths:
           return leases_.deaths();
         case Do::kPublished:
@@ -236,7 +242,7 @@ class Peer {
         const std::lock_guard lock(mutex_);
         for (auto at = exclusive_.begin(); at != exclusive_.end();) {
           const uint64_t inode = *at;
-          if (!deaf && request.Publish(kDevice, inode)) published_.push_back(inode);
+          if (!deaf && !failing_ && request.Publish(kDevice, inode)) published_.push_back(inode);
           if (!deaf && request.release && leases_.Wanted(kDevice, inode)) {
             leases_.Downgrade(kDevice, inode);
             at = exclusive_.erase(at);
@@ -244,8 +250,8 @@ class Peer {
             ++at;
           }
         }
-        if (!deaf) leases_.Answered(request);
         if (deaf) return;
+        leases_.Answered(request, !failing_);
       }
     }
     void StopKeeper() {
@@ -260,6 +266,7 @@ class Peer {
     std::mutex mutex_;
     std::set<uint64_t> exclusive_;
     std::vector<uint64_t> published_;
+    bool failing_ = false;
     std::thread keeper_;
   };
 
@@ -426,7 +433,10 @@ TEST_F(LeaseTest, TheNextOwnerOfASlotIsNotTheOneBefore) {
   (*a)(Do::kShare, 1);
   EXPECT_TRUE((*a)(Do::kExclude, 1));
   a->Kill();
+  uint64_t neighbour = 2;  // its cell is on the same page
+  while (CellOf(kDevice, neighbour) / kPage != CellOf(kDevice, 1) / kPage) ++neighbour;
   auto next = NewPeer(), b = NewPeer();
+  (*next)(Do::kShare, neighbour);
   EXPECT_EQ((*b)(Do::kDeaths), 1);
   EXPECT_FALSE((*b)(Do::kWanted, 1));
   EXPECT_EQ(Look(folder.path()).mark(), 2u) << "the slot was taken again";
@@ -457,7 +467,7 @@ TEST_F(LeaseTest, NobodyToAsk) {
 
 TEST_F(LeaseTest, TheKeeperLetsGoOfWhatIsWanted) {
   auto a = NewPeer(), b = NewPeer();
-  for (uint64_t inode : {1, 2}) {
+  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
     (*a)(Do::kShare, inode);
     EXPECT_TRUE((*a)(Do::kExclude, inode));
   }
@@ -492,21 +502,32 @@ TEST_F(LeaseTest, TheAskerIsWoken) {
     EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
     (*a)(Do::kDrop, 1);
     (*b)(Do::kDrop, 1);
+    (*a)(Do::kShare, 2);
+    EXPECT_TRUE((*a)(Do::kExclude, 2));
+    EXPECT_TRUE((*b)(Do::kAwaitPublish, 2));
+    (*a)(Do::kDropExclusive, 2);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin,
             std::chrono::nanoseconds(kRounds * kAliveCheckInterval * 3 / 4));
 }
 
-TEST_F(LeaseTest, LettingGoUnaskedEndsTheWait) {
-  for (const Do how : {Do::kDowngrade, Do::kDropExclusive, Do::kClose}) {
-    auto a = NewPeer(), b = NewPeer();
-    (*a)(Do::kShare, 1);
-    EXPECT_TRUE((*a)(Do::kExclude, 1));
-    (*b)(Do::kShare, 1);
-    b->Begin(Do::kAwaitRelease, 1);
-    usleep(20000);
-    (*a)(how, 1);
-    EXPECT_TRUE(b->Answer());
+TEST_F(LeaseTest, WhoLetsGoOrPublishesWakes) {
+  for (const Do how : {Do::kDowngrade, Do::kDropExclusive, Do::kClose, Do::kKeep}) {
+    int woken = 0;
+    for (int round = 0; round < 5; ++round) {
+      auto a = NewPeer(), b = NewPeer();
+      (*a)(Do::kShare, 1);
+      EXPECT_TRUE((*a)(Do::kExclude, 1));
+      (*b)(Do::kShare, 1);
+      const Look look(folder.path());
+      sys::Word& answers = look->slots[0].answers;
+      b->Begin(how == Do::kKeep ? Do::kAwaitPublish : Do::kAwaitRelease, 1);
+      while (answers.load() % 2 == 0) usleep(1000);
+      (*a)(how, 1);
+      EXPECT_TRUE(b->Answer());
+      woken += answers.load() % 2 == 0 ? 1 : 0;  // odd: it has looked once more by itself
+    }
+    EXPECT_GT(woken, 0) << static_cast<int>(how);
   }
 }
 
@@ -545,7 +566,7 @@ TEST_F(LeaseTest, ANewOwnerOfTheSlotDoesNotProlongTheWait) {
 
 TEST_F(LeaseTest, PublishingKeepsTheLease) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
-  for (uint64_t inode : {1, 2, 3}) {
+  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2, 3}) {
     (*a)(Do::kShare, inode);
     EXPECT_TRUE((*a)(Do::kExclude, inode));
   }
@@ -568,9 +589,24 @@ TEST_F(LeaseTest, PublishingKeepsTheLease) {
   EXPECT_TRUE((*b)(Do::kAwaitPublish, 4)) << "nobody's";
 }
 
+TEST_F(LeaseTest, WhatCouldNotBePublishedIsOwed) {
+  auto a = NewPeer(), b = NewPeer();
+  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
+    (*a)(Do::kShare, inode);
+    EXPECT_TRUE((*a)(Do::kExclude, inode));
+  }
+  (*a)(Do::kKeep);
+  (*a)(Do::kFail);
+  EXPECT_FALSE((*b)(Do::kAwaitPublish, 1, kSecond / 5));
+  (*a)(Do::kFail);
+  EXPECT_TRUE((*b)(Do::kAwaitPublish, 2));
+  EXPECT_EQ((*a)(Do::kPublished, 1), 1);
+  EXPECT_EQ((*a)(Do::kPublished, 2), 1);
+}
+
 TEST_F(LeaseTest, TwoAskForDifferentFilesAtOnce) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
-  for (uint64_t inode : {1, 2}) {
+  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
     (*a)(Do::kShare, inode);
     EXPECT_TRUE((*a)(Do::kExclude, inode));
   }
@@ -686,6 +722,9 @@ TEST_F(LeaseTest, ItsOwnFile) {
 
 TEST_F(LeaseTest, AMaskOfTheUserDoesNotMatter) {
   EXPECT_EQ(WhyNot([] { umask(0777); }), "");
+  struct stat st;
+  ASSERT_EQ(stat(file.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 07777, 0600u);
   EXPECT_EQ(WhyNot(), "");
 }
 
@@ -754,7 +793,7 @@ TEST_F(LeaseTest, AFullFileSystemIsNoDisaster) {
   const int status = InChild([&] {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
       return test::kSkip;
-    const std::string size = "size=" + std::to_string(kCellsOffset + kCells + kCells / 2);
+    const std::string size = "size=" + std::to_string(2 * kPage + kCells + kCells / 2);
     if (mount("none", folder.path().c_str(), "tmpfs", 0, size.c_str()) != 0) return test::kSkip;
     Peer peer(folder.path());
     peer(Do::kShare, 1);
@@ -938,7 +977,7 @@ TEST_F(LeaseTest, DeathAtAnyInstruction) {
     uint32_t life = 0;
   } living[kAtOnce];
   uint32_t lives = 0;
-  for (int kills = 0; kills < 400; ++kills) {
+  for (int kills = 0; kills < 300; ++kills) {
     auto& one = living[static_cast<size_t>(kills) % kAtOnce];
     if (one.pid != 0) {
       all->sentenced[one.life].store(true);
@@ -953,6 +992,7 @@ TEST_F(LeaseTest, DeathAtAnyInstruction) {
     usleep(static_cast<useconds_t>(random() % 4000));
   }
   for (auto& one : living) {
+    all->sentenced[one.life].store(true);
     kill(one.pid, SIGKILL);
     waitpid(one.pid, nullptr, 0);
   }
