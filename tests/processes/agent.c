@@ -59,7 +59,7 @@ static long mapped(int fd, long offset) {
   char* page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, offset & ~4095l);
   struct stat st;
   if (page == MAP_FAILED) return -1;
-  const long byte = fstat(fd, &st) == 0 && offset < st.st_size ? page[offset & 4095] : -1000;
+  const long byte = fstat(fd, &st) == 0 && offset < st.st_size ? page[offset & 4095] : 1000;
   munmap(page, 4096);
   return byte;
 }
