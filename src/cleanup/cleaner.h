@@ -44,9 +44,14 @@ class Cleaner {
   void Add(dramcache::CachedFile& file);
   void Remove(dramcache::CachedFile& file);
 
-  // Gives the file a slot in the file table, if it has none. File lock, shared. 0, or Allocate's
-  // error; -ENFILE: wait for room, slots are freed when little is left.
+  // Gives the file a slot in the file table, if it has none, after a sync if its name has changed.
+  // File lock, shared. 0, or the error of the sync or of Allocate; -ENFILE: wait for room, slots
+  // are freed when little is left.
   long EnsureSlot(dramcache::CachedFile& file);
+
+  // A sync of the file has succeeded that began after its last change of name, and before any of
+  // its entries is freed. File lock, shared; or entries pending.
+  void SettleName(dramcache::CachedFile& file);
 
   // Takes the slot away again: its path will not be right any more. File lock, exclusive, and
   // nothing pending.
@@ -92,7 +97,7 @@ class Cleaner {
   void* thread_ = nullptr;
 
   std::atomic<dramcache::CachedFile*>* by_slot_ = nullptr;
-  sys::Mutex slot_lock_;  // EnsureSlot
+  sys::Mutex slot_lock_;  // EnsureSlot, SettleName
   sys::Mutex list_lock_;  // list_; a leaf
   dramcache::CachedFile* list_ = nullptr;
 

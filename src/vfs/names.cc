@@ -26,6 +26,7 @@ void Reexamine(File& file) {
   engine.cleaner.DropSlot(file);
   engine.Resync(file);
   file.fsync_owed.store(true);
+  file.name.store(dramcache::Name::kChanged);
 }
 
 bool Unlinked(const File& file) {

@@ -72,7 +72,11 @@ long Fsync(int fd) {
   if (const int error = file.unreported.exchange(0); error != 0) return -error;
   if (!file.fsync_owed.exchange(false)) return 0;
   const long result = sys::Fsync(file.backing_fd);
-  if (result < 0) file.fsync_owed.store(true);
+  if (result < 0) {
+    file.fsync_owed.store(true);
+  } else {
+    engine.cleaner.SettleName(file);
+  }
   return result;
 }
 
