@@ -70,14 +70,12 @@ long Fsync(int fd) {
   if (!access.cached()) return kNotOurs;
   File& file = access.file();
   if (const int error = file.unreported.exchange(0); error != 0) return -error;
-  if (!file.fsync_owed.exchange(false)) return 0;
-  const long result = sys::Fsync(file.backing_fd);
-  if (result < 0) {
-    file.fsync_owed.store(true);
-  } else {
-    engine.cleaner.SettleName(file);
-  }
-  return result;
+  if (!file.fsync_owed.load()) return 0;
+  if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
+  // After it: another thread's fsync that finds nothing owed returns at once.
+  file.fsync_owed.store(false);
+  engine.cleaner.SettleName(file);
+  return 0;
 }
 
 long Ftruncate(int fd, off_t length) {

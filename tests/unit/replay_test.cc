@@ -830,9 +830,9 @@ TEST_F(ReplayTest, ACreatedFileThatIsRemovedStaysSo) {
   EXPECT_FALSE(Exists(Path("a")));
 }
 
-// Runs `body` in a child and kills it as its n-th system call begins or ends. The result is that of
-// InChild, but for a child that cannot be traced: kSkip.
-int KilledAt(int n, const std::function<int()>& body) {
+// Runs `body` in a child, and `act` as the child's n-th system call begins or ends, if there are so
+// many. The result is that of InChild, but for a child that cannot be traced: kSkip.
+int WithActAt(int n, const std::function<void(pid_t)>& act, const std::function<int()>& body) {
   const pid_t pid = fork();
   if (pid == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kSkip);
@@ -842,11 +842,49 @@ int KilledAt(int n, const std::function<int()>& body) {
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
   while (WIFSTOPPED(status)) {
-    if (n-- == 0) kill(pid, SIGKILL);
+    if (n-- == 0) act(pid);
     ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
   }
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Somebody takes the name while recovery is about to.
+TEST_F(ReplayTest, AFileThatAppearsMeanwhileIsNotTouched) {
+  MakeLost(0, "a");
+  log_->Add({0, 1, 0, "one"});
+  pool_.Close();
+  const std::string pool_before = ReadFile(pool_path_);
+  int in_the_way = 0, too_late = 0;
+  bool acted = true;
+  for (int step = 0; acted; ++step) {
+    SCOPED_TRACE(step);
+    unlink(Path("a").c_str());
+    WriteFile(pool_path_, pool_before);
+    acted = false;
+    bool taken = false;
+    const auto take_name = [&](pid_t) {
+      acted = true;
+      const int fd = open(Path("a").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      taken = fd >= 0;
+      if (taken) close(fd);
+    };
+    const int status = WithActAt(step, take_name, [&] {
+      ScopedPool pool;
+      if (!test::OpenPool(pool, pool_path_)) return 1;
+      Summary summary;
+      Heard heard;
+      if (Replay(pool, {}, heard.observer(), &summary)) return 0;
+      return heard.unresolved == std::map<uint32_t, int>{{0, ESTALE}} ? 2 : 3;
+    });
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    EXPECT_EQ(status, taken ? 2 : 0);
+    EXPECT_EQ(ReadFile(Path("a")), taken ? "" : "one");
+    ++(taken ? in_the_way : too_late);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(in_the_way, 10);
+  EXPECT_GT(too_late, 10);
 }
 
 // Files that are lost, one that is there, and one that keeps the pool from becoming clean.
@@ -872,12 +910,14 @@ TEST_F(ReplayTest, KilledAtEverySystemCallOfACreation) {
     for (const char* name : {"a", "b"}) unlink(Path(name).c_str());
     WriteFile(Path("there"), "....");
     WriteFile(pool_path_, pool_before);
-    status = KilledAt(steps, [&] {
-      ScopedPool pool;
-      if (!test::OpenPool(pool, pool_path_)) return 1;
-      Summary summary;
-      return Replay(pool, {}, {}, &summary) ? 2 : 0;
-    });
+    status = WithActAt(
+        steps, [](pid_t pid) { kill(pid, SIGKILL); },
+        [&] {
+          ScopedPool pool;
+          if (!test::OpenPool(pool, pool_path_)) return 1;
+          Summary summary;
+          return Replay(pool, {}, {}, &summary) ? 2 : 0;
+        });
     if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
     ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
     Reopen();
@@ -1029,6 +1069,31 @@ TEST_F(ManyFilesTest, WithFewDescriptors) {
               EXPECT_EQ(summary_.failed_files + summary_.unresolved_files, 0u);
               const int fd = open("/dev/null", O_RDONLY);
               EXPECT_LT(fd, 10) << "none is left open";
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  ExpectContents();
+}
+
+TEST_F(ManyFilesTest, ADryRunWithFewDescriptors) {
+  for (uint32_t slot = 0; slot < kFiles; ++slot) {
+    pool_.view().file(slot)->name = pool::kNameNew;
+    if (slot % 2 == 0) unlink(Path(std::to_string(slot)).c_str());
+  }
+  pool_.Close();
+  EXPECT_EQ(InChild([&] {
+              const rlimit limit = {20, 20};
+              if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return kSkip;
+              Reopen();
+              EXPECT_FALSE(Run({.dry_run = true}));
+              EXPECT_EQ(summary_.recreated_files, kFiles / 2);
+              EXPECT_EQ(summary_.files, kFiles);
+              for (uint32_t slot = 0; slot < kFiles; ++slot) {
+                EXPECT_EQ(pool_.view().file(slot)->name, pool::kNameNew);
+                EXPECT_EQ(pool_.view().file(slot)->successor, 0u);
+              }
+              EXPECT_TRUE(Run());
+              EXPECT_EQ(summary_.recreated_files, kFiles / 2);
               return testing::Test::HasFailure() ? 1 : 0;
             }),
             0);
