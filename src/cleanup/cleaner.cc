@@ -95,6 +95,11 @@ long Cleaner::EnsureSlot(CachedFile& file) {
   return 0;
 }
 
+void Cleaner::AwaitSync(CachedFile& file) {
+  DropSlot(file);
+  file.name.store(Name::kChanged);
+}
+
 void Cleaner::SettleName(CachedFile& file) {
   if (file.name.load() == Name::kSettled) return;
   sys::Lock lock(slot_lock_);

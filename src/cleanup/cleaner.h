@@ -44,13 +44,16 @@ class Cleaner {
   void Add(dramcache::CachedFile& file);
   void Remove(dramcache::CachedFile& file);
 
-  // Gives the file a slot in the file table, if it has none, after a sync if its name has changed.
+  // Gives the file a slot in the file table, if it has none, after a sync if one is awaited.
   // File lock, shared. 0, or the error of the sync or of Allocate; -ENFILE: wait for room, slots
   // are freed when little is left.
   long EnsureSlot(dramcache::CachedFile& file);
 
-  // A sync of the file has succeeded that began after its last change of name, and before any of
-  // its entries is freed. File lock, shared; or entries pending.
+  // The next entry waits for a sync, because the file system may still undo what was done to the
+  // file. File lock, exclusive, and nothing pending.
+  void AwaitSync(dramcache::CachedFile& file);
+  // A sync of the file has succeeded that began after the last AwaitSync, and before any of its
+  // entries is freed. File lock, shared; or entries pending.
   void SettleName(dramcache::CachedFile& file);
 
   // Takes the slot away again: its path will not be right any more. File lock, exclusive, and

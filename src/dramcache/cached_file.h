@@ -17,7 +17,7 @@ namespace nvcache::dramcache {
 enum class Name : uint32_t {
   kSettled,  // its name; or all that matters here is that it held data before us
   kNew,  // perhaps not even that it exists; it was empty when we met it, and was not synced since
-  kChanged,  // its old name; the next entry has to wait for a sync
+  kChanged,  // its old name, or bytes that were cut off since: the next entry waits for a sync
 };
 
 struct CachedFile {

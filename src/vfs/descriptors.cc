@@ -23,8 +23,8 @@ void Vacate(int fd) {
 
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
-// Starts to track what was just opened. Table lock held.
-void Track(int fd, int flags) {
+// Starts to track what was just opened, and perhaps `cut`. Table lock held.
+void Track(int fd, int flags, bool cut) {
   Vacate(fd);
   struct stat st;
   if ((flags & O_PATH) != 0 || sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return;
@@ -48,7 +48,7 @@ void Track(int fd, int flags) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && file->state.load() == State::kKernel) {
     if (!engine.full() && engine.Attach()) {
-      engine.BeginCaching(*file, fd, st);
+      engine.BeginCaching(*file, fd, st, cut);
     } else {
       engine.PassThrough(*file);
     }
@@ -81,7 +81,9 @@ long CloseTracked(int fd) {
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
   struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, 0) == 0 && !S_ISREG(st.st_mode)) return;
+  const bool exists = sys::Fstatat(dirfd, path, &st, 0) == 0;
+  if (exists && !S_ISREG(st.st_mode)) return;
+  cuts_ = exists && st.st_size > 0;
   LockTable();
   File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
   if (file == nullptr || file->state.load() != State::kCached) return;
@@ -91,6 +93,7 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
     file->lock.Unlock();
   } else {
     file_ = file;
+    cuts_ = file->size.load() > 0;
   }
 }
 
@@ -113,11 +116,12 @@ void OpenGuard::Opened(int fd) {
   LockTable();
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
     engine.Resync(*file);
+    if (cuts_) engine.cleaner.AwaitSync(*file);
     file->fsync_owed.store(true);
     file->lock.Unlock();
     file_ = nullptr;
   }
-  if (fd >= 0) Track(fd, flags_);
+  if (fd >= 0) Track(fd, flags_, cuts_);
   engine.Reap();
 }
 

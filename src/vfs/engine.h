@@ -101,8 +101,8 @@ class Engine {
   // ---- States (states.cc); table lock held
   // Whether policy lets the file be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
-  // kKernel -> kCached. False: it became pass-through instead.
-  bool BeginCaching(File& file, int fd, const struct stat& st);
+  // kKernel -> kCached; `cut`: this open cut bytes off. False: it became pass-through instead.
+  bool BeginCaching(File& file, int fd, const struct stat& st, bool cut);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached.
   long PassThrough(File& file);
   // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.

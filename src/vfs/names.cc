@@ -23,10 +23,9 @@ void PublishCached(File& file) {
 
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
-  engine.cleaner.DropSlot(file);
+  engine.cleaner.AwaitSync(file);
   engine.Resync(file);
   file.fsync_owed.store(true);
-  file.name.store(dramcache::Name::kChanged);
 }
 
 bool Unlinked(const File& file) {

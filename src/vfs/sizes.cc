@@ -11,15 +11,18 @@ namespace nvcache::vfs {
 namespace {
 
 // Makes the kernel's copy the newest and calls `change`, which may alter the file's size; with
-// everybody else kept out, and nothing in the log that replay could bring back over it (I9).
+// everybody else kept out, and nothing in the log that replay could bring back over it (I9). Nor
+// may what it `cuts`, or lets the file lose by being shorter, come back under a later entry.
 template <typename Change>
-long WithKernel(int fd, Change change) {
+long WithKernel(int fd, bool cuts, Change change) {
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return kNotOurs;
   File& file = access.file();
   if (long error = engine.DrainExclusively(file); error < 0) return error;
+  const uint64_t size = file.size.load();
   const long result = change();
   engine.Resync(file);
+  if (cuts || file.size.load() < size) engine.cleaner.AwaitSync(file);
   file.fsync_owed.store(true);
   return result;
 }
@@ -85,11 +88,12 @@ long Ftruncate(int fd, off_t length) {
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
   }
-  return WithKernel(fd, [&] { return sys::Ftruncate(fd, length); });
+  return WithKernel(fd, false, [&] { return sys::Ftruncate(fd, length); });
 }
 
 long Fallocate(int fd, int mode, off_t offset, off_t length) {
-  return WithKernel(fd, [&] { return sys::Fallocate(fd, mode, offset, length); });
+  const bool cuts = (mode & ~FALLOC_FL_KEEP_SIZE) != 0;
+  return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }
 
 void DrainAll() {

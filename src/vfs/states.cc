@@ -70,7 +70,7 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
                   : storage == Storage::kDisk;
 }
 
-bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
+bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   const long backing = OpenBacking(fd);
   if (backing < 0) {
@@ -82,7 +82,8 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
   file.backing_fd = static_cast<int>(backing);
   file.size.store(static_cast<uint64_t>(st.st_size));
   file.fsync_owed.store(true);
-  file.name.store(st.st_size == 0 ? dramcache::Name::kNew : dramcache::Name::kSettled);
+  using dramcache::Name;
+  file.name.store(cut ? Name::kChanged : st.st_size == 0 ? Name::kNew : Name::kSettled);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);
