@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/resource.h>
 
+#include "recovery/replay/recreate.h"
 #include "recovery/replay/resolve.h"
 #include "src/sys/arena.h"
 #include "src/sys/check.h"
@@ -26,8 +27,9 @@ Files::~Files() {
   sys::Munmap(files_, slots_ * sizeof(File));
 }
 
-bool Files::Open(const pool::View& view) {
+bool Files::Open(const pool::View& view, bool dry_run) {
   view_ = view;
+  dry_run_ = dry_run;
   slots_ = view.superblock->file_slots;
   size_limit_ = sys::SoftLimit(RLIMIT_FSIZE);
   files_ = static_cast<File*>(sys::Reserve(slots_ * sizeof(File)));
@@ -68,7 +70,7 @@ void Files::Write(uint32_t slot, const void* bytes, size_t n, uint64_t offset) {
 
 void Files::SyncAll() {
   for (uint32_t slot = 0; slot < slots_; ++slot) {
-    if (files_[slot].is_open) SyncAndClose(files_[slot]);
+    if (files_[slot].is_open) SyncAndClose(slot);
   }
 }
 
@@ -95,10 +97,10 @@ bool Files::EnsureOpen(uint32_t slot) {
 
 long Files::OpenNow(uint32_t slot) {
   if (open_ == kMaxOpen) CloseOldest();
-  long fd = OpenRecorded(*view_.file(slot));
+  long fd = FindOrRecreate(slot);
   while ((fd == -EMFILE || fd == -ENFILE) && open_ > 0) {
     CloseOldest();
-    fd = OpenRecorded(*view_.file(slot));
+    fd = FindOrRecreate(slot);
   }
   if (fd < 0) return fd;
   files_[slot].is_open = true;
@@ -107,22 +109,44 @@ long Files::OpenNow(uint32_t slot) {
   return fd;
 }
 
+// Only where its first entry is met: a file that goes while others are written to was removed.
+long Files::FindOrRecreate(uint32_t slot) {
+  pool::FileRecord* record = view_.file(slot);
+  File& file = files_[slot];
+  const long found = OpenRecorded(*record);
+  if (found != -ENOENT || record->name != pool::kNameNew || file.state != File::kUnknown) {
+    return found;
+  }
+  const long created = Recreate(record, dry_run_);
+  file.recreated = created >= 0;
+  return created;
+}
+
 // The descriptor that wrote is the one that hears of errors: sync before it goes.
-void Files::SyncAndClose(File& file) {
-  if (const long error = sys::Fsync(file.fd); error < 0) Refuse(file, static_cast<int>(-error));
+void Files::SyncAndClose(uint32_t slot) {
+  File& file = files_[slot];
+  pool::FileRecord* record = view_.file(slot);
+  const bool settles = record->name == pool::kNameNew && !dry_run_;
+  long error = sys::Fsync(file.fd);
   sys::Close(file.fd);
   file.is_open = false;
   --open_;
+  if (error == 0 && settles) error = SyncFolder(*record);
+  if (error < 0) {
+    Refuse(file, static_cast<int>(-error));
+  } else if (settles) {
+    pool::SettleName(record);
+  }
 }
 
 void Files::CloseOldest() {
-  File* oldest = nullptr;
+  uint32_t oldest = slots_;
   for (uint32_t slot = 0; slot < slots_; ++slot) {
-    File& file = files_[slot];
-    if (file.is_open && (oldest == nullptr || file.last_use < oldest->last_use)) oldest = &file;
+    if (!files_[slot].is_open) continue;
+    if (oldest == slots_ || files_[slot].last_use < files_[oldest].last_use) oldest = slot;
   }
-  NVCACHE_CHECK(oldest != nullptr);
-  SyncAndClose(*oldest);
+  NVCACHE_CHECK(oldest < slots_);
+  SyncAndClose(oldest);
 }
 
 }  // namespace nvcache::recovery

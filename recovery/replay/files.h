@@ -22,9 +22,10 @@ struct File {
   State state;
   int error;  // errno, if not good
   bool is_open;
+  bool recreated;  // or would be, in a dry run
   int fd;
   uint64_t last_use;
-  uint64_t entries;
+  uint64_t entries;  // all that name it
   uint64_t bytes;
 };
 
@@ -35,17 +36,18 @@ class Files {
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
 
-  // False without memory.
-  bool Open(const pool::View& view);
+  // False without memory. A `dry_run` creates nothing.
+  bool Open(const pool::View& view, bool dry_run);
 
   File& operator[](uint32_t slot) { return files_[slot]; }
   uint32_t slots() const { return slots_; }
 
-  // Finds the file of `slot`, which must hold `incarnation`. Its state is kUnknown no more.
+  // Finds the file of `slot`, which must hold `incarnation`, or creates it again if the file system
+  // may have lost it. Its state is kUnknown no more.
   void Resolve(uint32_t slot, uint32_t incarnation);
   // Writes to a good file. The file is refused if that fails.
   void Write(uint32_t slot, const void* bytes, size_t n, uint64_t offset);
-  // fsync of all that were written to; those for which it fails are refused.
+  // fsync of all that were written to, and of new names; those for which it fails are refused.
   void SyncAll();
 
   void MakeUnresolved(uint32_t slot, int error);
@@ -54,10 +56,12 @@ class Files {
   void Refuse(File& file, int error);
   bool EnsureOpen(uint32_t slot);
   long OpenNow(uint32_t slot);
-  void SyncAndClose(File& file);
+  long FindOrRecreate(uint32_t slot);
+  void SyncAndClose(uint32_t slot);
   void CloseOldest();
 
   pool::View view_;
+  bool dry_run_ = false;
   File* files_ = nullptr;
   uint32_t slots_ = 0;
   uint32_t open_ = 0;

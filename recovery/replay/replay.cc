@@ -3,14 +3,15 @@
 // The order on the medium (I6):
 //
 //   entries applied, in log order
-//   every file synced
+//   every file synced; those that were new are not any more
 //   nothing left:  tail past every position ever taken, durable; then the state, clean
 //   else:          applied groups marked, each durable before the next
 //
-// Killed before the files are synced, nothing in the pool has changed, and the next run applies
-// everything again: in the same order, so with the same result. Killed while groups are marked, a
-// run of the oldest ones is: had a newer one been marked alone, applying an older one again would
-// undo it. Killed between tail and state, the next run finds an empty log.
+// Killed before the files are synced, nothing in the log has changed, and the next run applies
+// everything again: in the same order, so with the same result. Files that the file system has lost
+// are created on the way (recreate.cc); the next run knows them by their records. Killed while
+// groups are marked, a run of the oldest ones is: had a newer one been marked alone, applying an
+// older one again would undo it. Killed between tail and state, the next run finds an empty log.
 #include "recovery/replay/replay.h"
 
 #include <errno.h>
@@ -48,6 +49,7 @@ class Run {
   bool FindFile(const EntryHeader& first);
   bool IsOnDisk(const EntryHeader& first) const;
   void ApplyEntry(const EntryHeader& header);
+  void TellRecreated(uint32_t slot);
   void TellUnresolved(uint32_t slot);
   void CountFiles();
   bool IsKept(const EntryHeader& first);
@@ -63,7 +65,7 @@ class Run {
 };
 
 bool Run::Do() {
-  if (!files_.Open(view_)) {
+  if (!files_.Open(view_, options_.dry_run)) {
     summary_.error = ENOMEM;
     return false;
   }
@@ -123,6 +125,7 @@ bool Run::FindFile(const EntryHeader& first) {
     files_.MakeUnresolved(first.file, EBADMSG);
   }
   if (file.state == File::kUnresolved) TellUnresolved(first.file);
+  if (file.recreated && file.entries == 0) TellRecreated(first.file);
   return true;
 }
 
@@ -136,20 +139,21 @@ bool Run::IsOnDisk(const EntryHeader& first) const {
 
 void Run::ApplyEntry(const EntryHeader& header) {
   File& file = files_[header.file];
+  ++file.entries;
+  file.bytes += header.length;
   if (file.state == File::kUnresolved) {
-    ++summary_.unresolved_entries;
-    summary_.unresolved_bytes += header.length;
     if (observer_.orphan != nullptr) observer_.orphan(observer_.context, reader_, header);
     return;
   }
-  if (file.state == File::kRefused) return;
-  if (!options_.dry_run) {
-    uint8_t payload[pool::kPageSize];
-    reader_.Payload(header, payload, header.length);
-    files_.Write(header.file, payload, header.length, header.offset);
-  }
-  ++file.entries;
-  file.bytes += header.length;
+  if (file.state == File::kRefused || options_.dry_run) return;
+  uint8_t payload[pool::kPageSize];
+  reader_.Payload(header, payload, header.length);
+  files_.Write(header.file, payload, header.length, header.offset);
+}
+
+void Run::TellRecreated(uint32_t slot) {
+  if (observer_.recreated == nullptr) return;
+  observer_.recreated(observer_.context, slot, *view_.file(slot));
 }
 
 void Run::TellUnresolved(uint32_t slot) {
@@ -165,14 +169,19 @@ void Run::CountFiles() {
         break;
       case File::kGood:
         ++summary_.files;
+        summary_.recreated_files += file.recreated ? 1 : 0;
         summary_.entries += file.entries;
         summary_.bytes += file.bytes;
         break;
       case File::kUnresolved:
         ++summary_.unresolved_files;
+        summary_.unresolved_entries += file.entries;
+        summary_.unresolved_bytes += file.bytes;
         break;
       case File::kRefused:
         ++summary_.failed_files;
+        summary_.failed_entries += file.entries;
+        summary_.failed_bytes += file.bytes;
         if (summary_.error == 0) summary_.error = file.error;
         TellUnresolved(slot);
         break;
@@ -194,6 +203,8 @@ void Run::MarkApplied() {
     auto* first = reinterpret_cast<EntryHeader*>(view_.log() + group.position % view_.log_units() *
                                                                    pool::kUnitSize);
     if (IsKept(*first)) continue;
+    NVCACHE_CHECK(files_[first->file].state != File::kGood ||
+                  view_.file(first->file)->name == pool::kNameSettled);
     std::atomic_ref(first->commit)
         .store(nvlog::AppliedWord(group.position, view_.salt()), std::memory_order_release);
     pmem::Pwb(first, sizeof(*first));

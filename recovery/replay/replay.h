@@ -16,14 +16,17 @@ namespace nvcache::recovery {
 struct Summary {
   bool was_dirty = false;
   uint64_t files = 0;               // that entries were applied to
+  uint64_t recreated_files = 0;     // of these: created again, because the file system lost them
   uint64_t entries = 0;             // applied
   uint64_t bytes = 0;               // applied
   uint64_t unresolved_files = 0;    // not found, or not the file that the entries were written to
   uint64_t unresolved_entries = 0;  // kept
   uint64_t unresolved_bytes = 0;
   uint64_t damaged_groups = 0;  // write calls of which an entry's checksum is wrong; not applied
-  uint64_t failed_files = 0;    // the file system refused; their entries are kept
-  int error = 0;                // errno of one of these, or 0
+  uint64_t failed_files = 0;    // the file system refused
+  uint64_t failed_entries = 0;  // kept, even if some of them were applied
+  uint64_t failed_bytes = 0;
+  int error = 0;  // errno of one of these, or 0
 };
 
 // Told about what happens; any of them may be null.
@@ -31,8 +34,11 @@ struct Observer {
   void* context = nullptr;
   void (*progress)(void* context, uint64_t done, uint64_t total) = nullptr;
   void (*damaged)(void* context, const nvlog::Group& group) = nullptr;
+  // Once per file that was created again, or would be, when its first entry is met.
+  void (*recreated)(void* context, uint32_t slot, const pool::FileRecord& record) = nullptr;
   // Once per file whose entries cannot be applied, with errno: ENOENT (not found), ESTALE (another
-  // file has its name), EBADMSG (its record is damaged), or what the file system said.
+  // file has its name), EBADMSG (its record is damaged), or what kept it from being created again
+  // (recreate.h), or what the file system said.
   void (*unresolved)(void* context, uint32_t slot, const pool::FileRecord& record,
                      int error) = nullptr;
   // For each entry that is not applied because its file is unresolved. To save it elsewhere.

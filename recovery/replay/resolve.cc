@@ -74,7 +74,8 @@ class Mounts {
 bool IsRecorded(int fd, const pool::FileRecord& record) {
   pool::FileRecord found;  // without its path, which may be another now
   struct stat st = {};
-  return pool::Identify(fd, &found) == 0 && S_ISREG(found.mode) && pool::SameFile(found, record) &&
+  return pool::Identify(fd, &found) == 0 && S_ISREG(found.mode) &&
+         (pool::SameFile(found, record) || pool::IsSuccessor(found, record)) &&
          sys::Fstat(fd, &st) == 0 && st.st_nlink > 0;  // deleted is gone, even if still open
 }
 

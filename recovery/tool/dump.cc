@@ -77,7 +77,9 @@ const std::string& Dump::PathOfEntry(const nvlog::EntryHeader& header) {
   const std::pair file(header.file, header.incarnation);
   if (file != last_file_) {
     last_file_ = file;
-    last_path_ = PathInTable(view_, header.file, header.incarnation);
+    PendingFile found;
+    FindInTable(view_, header.file, header.incarnation, &found);
+    last_path_ = found.path;
   }
   return last_path_;
 }

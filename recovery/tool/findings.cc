@@ -21,18 +21,32 @@ std::string Name(const Unresolved& file) {
                            : Printable(file.path);
 }
 
-const char* Reason(int error) {
-  if (error == ESTALE) return "another file has its name";
-  if (error == EBADMSG) return "its record in the pool is damaged";
-  return strerror(error);
+const char* Reason(const Unresolved& file) {
+  switch (file.error) {
+    case ESTALE:
+      return "another file has its name";
+    case EBADMSG:
+      return "its record in the pool is damaged";
+    case ENOTDIR:
+      return "it is lost, and its folder too";
+    case ELOOP:
+      return "it is lost, and its path leads through a symbolic link now";
+    case EXDEV:
+      return "it is lost, and its file system is not mounted there";
+    case EPERM:
+      if (file.is_new) return "it is lost, and only root or its owner can create it again";
+      [[fallthrough]];
+    default:
+      return strerror(file.error);
+  }
 }
 
 void PrintFile(const Unresolved& file) {
   if (file.entries == 0) {  // found, but the file system did not take what it was given
-    fmt::print("refused: {} (inode {}): {}\n", Name(file), file.inode, Reason(file.error));
+    fmt::print("refused: {} (inode {}): {}\n", Name(file), file.inode, Reason(file));
   } else {
-    fmt::print("unresolved: {} (inode {}): {}; {}, {}\n", Name(file), file.inode,
-               Reason(file.error), Many(file.entries, "entry", "entries"), Size(file.bytes));
+    fmt::print("unresolved: {} (inode {}): {}; {}, {}\n", Name(file), file.inode, Reason(file),
+               Many(file.entries, "entry", "entries"), Size(file.bytes));
   }
 }
 
@@ -49,11 +63,15 @@ recovery::Observer ObserverOf(Findings* findings) {
   observer.damaged = [](void* context, const nvlog::Group& group) {
     FindingsOf(context)->damaged.push_back(group);
   };
+  observer.recreated = [](void* context, uint32_t slot, const pool::FileRecord& record) {
+    FindingsOf(context)->recreated.push_back({slot, record.incarnation, PathOf(record)});
+  };
   observer.unresolved = [](void* context, uint32_t slot, const pool::FileRecord& record,
                            int error) {
     const std::string path = error == EBADMSG ? "" : PathOf(record);
     FindingsOf(context)->unresolved.try_emplace(
-        slot, Unresolved{slot, record.incarnation, path, record.inode, error});
+        slot, Unresolved{slot, record.incarnation, path, record.inode, error,
+                         record.name == pool::kNameNew});
   };
   observer.orphan = [](void* context, const nvlog::Reader& reader,
                        const nvlog::EntryHeader& header) {
@@ -75,6 +93,10 @@ void PrintText(const Findings& findings) {
     fmt::print("nothing to recover\n");
   } else {
     fmt::print("{} {}\n", findings.dry_run ? "would recover" : "recovered", Applied(summary));
+  }
+  for (const Recreated& file : findings.recreated) {
+    fmt::print("{}: {}\n", findings.dry_run ? "would create again" : "created again",
+               Printable(file.path));
   }
   for (const auto& [slot, file] : findings.unresolved) PrintFile(file);
   for (size_t i = 0; i < std::min(findings.damaged.size(), kDamagedShown); ++i) {
@@ -105,13 +127,22 @@ Json ToJson(const Findings& findings) {
                {"files", summary.files},
                {"entries", summary.entries},
                {"bytes", summary.bytes},
+               {"recreated_files", summary.recreated_files},
                {"unresolved_files", summary.unresolved_files},
                {"unresolved_entries", summary.unresolved_entries},
                {"unresolved_bytes", summary.unresolved_bytes},
                {"failed_files", summary.failed_files},
+               {"failed_entries", summary.failed_entries},
+               {"failed_bytes", summary.failed_bytes},
                {"error", summary.error != 0 ? Json(ErrorName(summary.error)) : Json()},
                {"damaged_groups", summary.damaged_groups},
                {"discarded_entries", findings.discarded}};
+  json["recreated"] = Json::array();
+  for (const Recreated& file : findings.recreated) {
+    Json item = {{"slot", file.slot}, {"incarnation", file.incarnation}};
+    PutPath(item, "path", file.path);
+    json["recreated"].push_back(std::move(item));
+  }
   json["unresolved"] = Json::array();
   for (const auto& [slot, file] : findings.unresolved) {
     Json item = {{"slot", slot}, {"incarnation", file.incarnation}};

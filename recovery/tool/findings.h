@@ -24,8 +24,16 @@ struct Unresolved {
   std::string path;  // empty: its record is damaged
   uint64_t inode;
   int error;
+  bool is_new;           // the file system may have lost it
   uint64_t entries = 0;  // none: it was found, but the file system refused
   uint64_t bytes = 0;
+};
+
+// A file that the file system had lost.
+struct Recreated {
+  uint32_t slot;
+  uint32_t incarnation;
+  std::string path;
 };
 
 struct Findings {
@@ -35,7 +43,8 @@ struct Findings {
 
   recovery::Summary summary;
   bool clean = false;
-  uint64_t discarded = 0;                     // entries
+  uint64_t discarded = 0;  // entries
+  std::vector<Recreated> recreated;
   std::map<uint32_t, Unresolved> unresolved;  // by slot
   std::vector<nvlog::Group> damaged;
 };

@@ -22,7 +22,7 @@ void AddGroup(const pool::View& view, const nvlog::Reader& reader, const nvlog::
     if (verdict == nvlog::Verdict::kNothing || verdict == nvlog::Verdict::kDamagedHeader) return;
     auto [file, is_new] = pending->files.try_emplace({header.file, header.incarnation});
     if (is_new) {
-      file->second.path = PathInTable(view, header.file, header.incarnation, &file->second.inode);
+      FindInTable(view, header.file, header.incarnation, &file->second);
     }
     ++file->second.entries;
     file->second.bytes += header.length;
@@ -34,14 +34,14 @@ void AddGroup(const pool::View& view, const nvlog::Reader& reader, const nvlog::
 
 }  // namespace
 
-std::string PathInTable(const pool::View& view, uint32_t slot, uint32_t incarnation,
-                        uint64_t* inode) {
-  if (slot >= view.superblock->file_slots) return "";
+void FindInTable(const pool::View& view, uint32_t slot, uint32_t incarnation, PendingFile* file) {
+  if (slot >= view.superblock->file_slots) return;
   const auto copy =
       std::make_unique<pool::FileRecord>(*view.file(slot));  // it may change meanwhile
-  if (!pool::FileRecordValid(*copy, incarnation)) return "";
-  if (inode != nullptr) *inode = copy->inode;
-  return PathOf(*copy);
+  if (!pool::FileRecordValid(*copy, incarnation)) return;
+  file->path = PathOf(*copy);
+  file->inode = copy->inode;
+  file->is_new = copy->name == pool::kNameNew;
 }
 
 Pending FindPending(const pool::View& view) {

@@ -18,6 +18,7 @@ struct PendingFile {
   uint64_t bytes = 0;
   std::string path;  // empty: its record is damaged
   uint64_t inode = 0;
+  bool is_new = false;  // the file system may still lose it
 };
 
 struct Pending {
@@ -32,9 +33,8 @@ struct Pending {
 // Walks the log. The pool may be in use meanwhile: what is freed during the walk is left out.
 Pending FindPending(const pool::View& view);
 
-// The path of (slot, incarnation), or "" when its record is damaged or of another incarnation.
-std::string PathInTable(const pool::View& view, uint32_t slot, uint32_t incarnation,
-                        uint64_t* inode = nullptr);
+// Fills path, inode and is_new of (slot, incarnation), if its record is whole.
+void FindInTable(const pool::View& view, uint32_t slot, uint32_t incarnation, PendingFile* file);
 
 }  // namespace nvcache::tool
 

@@ -108,8 +108,9 @@ void PrintFiles(const Pending& pending) {
   if (pending.files.empty()) return;
   fmt::print("\n{:>10} {:>10} {:>10}  {}\n", "FILE", "ENTRIES", "BYTES", "PATH");
   for (const auto& [key, file] : pending.files) {
-    fmt::print("{:>10} {:>10} {:>10}  {}\n", fmt::format("{}.{}", key.first, key.second),
-               file.entries, Size(file.bytes), file.path.empty() ? "?" : Printable(file.path));
+    fmt::print("{:>10} {:>10} {:>10}  {}{}\n", fmt::format("{}.{}", key.first, key.second),
+               file.entries, Size(file.bytes), file.path.empty() ? "?" : Printable(file.path),
+               file.is_new ? " (new)" : "");
   }
 }
 
@@ -152,6 +153,7 @@ Json FilesJson(const Pending& pending) {
     if (!file.path.empty()) {
       PutPath(item, "path", file.path);
       item["inode"] = file.inode;
+      item["new"] = file.is_new;
     }
     item["entries"] = file.entries;
     item["bytes"] = file.bytes;

@@ -8,8 +8,12 @@
 namespace nvcache::tool {
 
 std::string Applied(const recovery::Summary& summary) {
-  return fmt::format("{} ({}) of {}", Many(summary.entries, "entry", "entries"),
-                     Size(summary.bytes), Many(summary.files, "file", "files"));
+  std::string text = fmt::format("{} ({}) of {}", Many(summary.entries, "entry", "entries"),
+                                 Size(summary.bytes), Many(summary.files, "file", "files"));
+  if (summary.recreated_files != 0) {
+    text += fmt::format(", {} of them created again", summary.recreated_files);
+  }
+  return text;
 }
 
 std::string LeftOut(const recovery::Summary& summary) {
@@ -26,7 +30,8 @@ std::string Kept(const recovery::Summary& summary) {
   }
   if (summary.failed_files != 0) {
     if (!text.empty()) text += ", and ";
-    text += fmt::format("the entries of {} that could not be written ({})",
+    text += fmt::format("{} of {} that could not be written ({})",
+                        Many(summary.failed_entries, "entry", "entries"),
                         Many(summary.failed_files, "file", "files"), ErrorName(summary.error));
   }
   if (text.empty()) text = fmt::format("everything, for want of {}", ErrorName(summary.error));

@@ -10,6 +10,7 @@
 namespace nvcache::cleanup {
 
 using dramcache::CachedFile;
+using dramcache::Name;
 using nvlog::EntryHeader;
 using nvlog::EntryUnits;
 using nvlog::Position;
@@ -84,13 +85,30 @@ long Cleaner::EnsureSlot(CachedFile& file) {
   if (file.slot.load(std::memory_order_acquire) != sys::kNone) return 0;
   sys::Lock lock(slot_lock_);
   if (file.slot.load(std::memory_order_relaxed) != sys::kNone) return 0;
+  if (file.name.load() == Name::kChanged) {
+    if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
+    file.name.store(Name::kSettled);
+  }
   uint32_t slot;
-  if (long error = table_.Allocate(file.backing_fd, &slot, &file.incarnation); error < 0) {
+  const bool is_new = file.name.load() == Name::kNew;
+  if (long error = table_.Allocate(file.backing_fd, is_new, &slot, &file.incarnation); error < 0) {
     return error;
   }
   by_slot_[slot].store(&file, std::memory_order_release);
   file.slot.store(slot, std::memory_order_release);
   return 0;
+}
+
+void Cleaner::AwaitSync(CachedFile& file) {
+  DropSlot(file);
+  file.name.store(Name::kChanged);
+}
+
+void Cleaner::SettleName(CachedFile& file) {
+  if (file.name.load() == Name::kSettled) return;
+  sys::Lock lock(slot_lock_);
+  file.name.store(Name::kSettled);
+  if (const uint32_t slot = file.slot.load(); slot != sys::kNone) table_.SettleName(slot);
 }
 
 // Waits until done(), or until a whole round that began after the call has left `failing` set.
@@ -237,6 +255,7 @@ void Cleaner::SyncFiles(Batch* batch) {
     const long error = sys::Fdatasync(file->backing_fd);
     if (error == 0) {
       file->failing.store(0);
+      SettleName(*file);
       continue;
     }
     // The kernel may have dropped any page of the file that was not on disk yet, and calls it
@@ -263,6 +282,7 @@ void Cleaner::ForgetEntries(Position begin, Position end) {
     const EntryHeader& header = log_.At(position);
     NVCACHE_CHECK(header.position == position);
     CachedFile& file = FileOf(header);
+    NVCACHE_CHECK(file.name.load() == Name::kSettled);
     radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
     NVCACHE_CHECK(page != nullptr);
     {

@@ -46,9 +46,17 @@ class Cleaner {
   void Add(dramcache::CachedFile& file);
   void Remove(dramcache::CachedFile& file);
 
-  // Gives the file a slot in the file table, if it has none. File lock, shared. 0, or Allocate's
-  // error; -ENFILE: wait for room, slots are freed when little is left.
+  // Gives the file a slot in the file table, if it has none, after a sync if one is awaited.
+  // File lock, shared. 0, or the error of the sync or of Allocate; -ENFILE: wait for room, slots
+  // are freed when little is left.
   long EnsureSlot(dramcache::CachedFile& file);
+
+  // The next entry waits for a sync, because the file system may still undo what was done to the
+  // file. File lock, exclusive, and nothing pending.
+  void AwaitSync(dramcache::CachedFile& file);
+  // A sync of the file has succeeded that began after the last AwaitSync, and before any of its
+  // entries is freed. File lock, shared; or entries pending.
+  void SettleName(dramcache::CachedFile& file);
 
   // Takes the slot away again: its path will not be right any more. File lock, exclusive, and
   // nothing pending.
@@ -94,7 +102,7 @@ class Cleaner {
   void* thread_ = nullptr;
 
   std::atomic<dramcache::CachedFile*>* by_slot_ = nullptr;
-  sys::Mutex slot_lock_;  // EnsureSlot
+  sys::Mutex slot_lock_;  // EnsureSlot, SettleName
   sys::Mutex list_lock_;  // list_; a leaf
   dramcache::CachedFile* list_ = nullptr;
 

@@ -13,6 +13,13 @@
 
 namespace nvcache::dramcache {
 
+// What the file system knows of a file for good (I9).
+enum class Name : uint32_t {
+  kSettled,  // its name; or all that matters here is that it held data before us
+  kNew,  // perhaps not even that it exists; it was empty when we met it, and was not synced since
+  kChanged,  // its old name, or bytes that were cut off since: the next entry waits for a sync
+};
+
 struct CachedFile {
   // Shared: reading and writing data. Exclusive: truncation, a change of state, taking descriptors
   // back. The cleanup thread works without it (it relies on page locks and pending entries), and
@@ -34,6 +41,10 @@ struct CachedFile {
   // shared, cleared under `lock` exclusive with nothing pending.
   std::atomic<uint32_t> slot{sys::kNone};
   uint32_t incarnation = 0;
+
+  // kSettled while one of the file's entries is freed. Set to anything else under `lock` exclusive
+  // with nothing pending.
+  std::atomic<Name> name{Name::kSettled};
 
   // Entries in the log. 0 means: no descriptor is dirty, and the cleanup thread has no business
   // here.

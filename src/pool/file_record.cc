@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/pmem/persist.h"
 #include "src/pool/pool.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
@@ -22,18 +23,47 @@ void FillHandle(int fd, FileRecord* record) {
   std::memcpy(record->handle, handle.bytes, handle.size);
 }
 
+// FNV-1a.
+uint64_t Hash(uint64_t hash, const void* bytes, size_t n) {
+  const auto* p = static_cast<const uint8_t*>(bytes);
+  for (size_t i = 0; i < n; ++i) hash = (hash ^ p[i]) * 0x100000001b3;
+  return hash;
+}
+
+// Of what SameFile compares; never 0.
+uint64_t Fingerprint(const FileRecord& record) {
+  uint64_t hash = 0xcbf29ce484222325;
+  hash = Hash(hash, &record.inode, sizeof(record.inode));
+  hash = Hash(hash, &record.birth_seconds, sizeof(record.birth_seconds));
+  hash = Hash(hash, &record.birth_nanoseconds, sizeof(record.birth_nanoseconds));
+  hash = Hash(hash, &record.handle_type, sizeof(record.handle_type));
+  hash = Hash(hash, &record.handle_size, sizeof(record.handle_size));
+  hash = Hash(hash, record.handle, std::min<size_t>(record.handle_size, kMaxHandle));
+  return hash | 1;
+}
+
+template <typename T>
+void StoreDurably(T* field, T value) {
+  std::atomic_ref(*field).store(value, std::memory_order_release);
+  pmem::Pwb(field, sizeof(*field));
+  pmem::Psync();
+}
+
 }  // namespace
 
 uint32_t FileRecordCrc(const FileRecord& record) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&record);
   constexpr size_t kBegin = offsetof(FileRecord, device);
-  const size_t end = offsetof(FileRecord, path) + std::min<size_t>(record.path_length, kMaxPath);
-  const uint32_t crc = sys::Crc32c(&record.incarnation, sizeof(record.incarnation));
-  return sys::Crc32c(reinterpret_cast<const uint8_t*>(&record) + kBegin, end - kBegin, crc);
+  uint32_t crc = sys::Crc32c(&record.incarnation, sizeof(record.incarnation));
+  crc = sys::Crc32c(bytes + kBegin, offsetof(FileRecord, name) - kBegin, crc);
+  crc = sys::Crc32c(&record.path_length, sizeof(record.path_length), crc);
+  return sys::Crc32c(record.path, std::min<size_t>(record.path_length, kMaxPath), crc);
 }
 
 bool FileRecordValid(const FileRecord& record, uint32_t incarnation) {
   return incarnation != 0 && record.incarnation == incarnation &&
          record.handle_size <= kMaxHandle && record.path_length > 0 &&
+         (record.name == kNameSettled || record.name == kNameNew) &&
          record.path_length < kMaxPath && record.path[0] == '/' &&
          record.path[record.path_length] == '\0' && record.crc == FileRecordCrc(record);
 }
@@ -69,6 +99,16 @@ bool SameFile(const FileRecord& a, const FileRecord& b) {
          a.birth_nanoseconds == b.birth_nanoseconds && a.handle_type == b.handle_type &&
          a.handle_size == b.handle_size && a.handle_size <= kMaxHandle &&
          std::memcmp(a.handle, b.handle, a.handle_size) == 0;
+}
+
+bool IsSuccessor(const FileRecord& found, const FileRecord& record) {
+  return record.successor == Fingerprint(found);
+}
+
+void SettleName(FileRecord* record) { StoreDurably(&record->name, kNameSettled); }
+
+void StoreSuccessor(FileRecord* record, const FileRecord& created) {
+  StoreDurably(&record->successor, Fingerprint(created));
 }
 
 }  // namespace nvcache::pool

@@ -35,9 +35,10 @@ bool FileTable::Open(const View& view) {
 
 void FileTable::Close() { slots_.Close(); }
 
-long FileTable::Allocate(int fd, uint32_t* slot, uint32_t* incarnation) {
+long FileTable::Allocate(int fd, bool is_new, uint32_t* slot, uint32_t* incarnation) {
   FileRecord record;
-  record.zero = 0;
+  record.name = is_new ? kNameNew : kNameSettled;
+  record.successor = 0;
   if (long error = Identify(fd, &record); error < 0) return error;
   if (long error = DescribePath(fd, &record); error < 0) return error;
   *slot = slots_.Allocate();

@@ -17,11 +17,15 @@ class FileTable {
   bool Open(const View& view);
   void Close();
 
-  // Writes the record of the file behind `fd` into a free slot. Its bytes are ordered before
-  // anything that follows a PFENCE, which every commit does. 0; -ENFILE when all slots are taken;
+  // Writes the record of the file behind `fd` into a free slot; `is_new` makes its name kNameNew.
+  // Its bytes are ordered before anything that follows a PFENCE, which every commit does. 0;
+  // -ENFILE when all slots are taken;
   // -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or what the kernel
   // said. Any thread.
-  long Allocate(int fd, uint32_t* slot, uint32_t* incarnation);
+  long Allocate(int fd, bool is_new, uint32_t* slot, uint32_t* incarnation);
+
+  // The file of the slot was synced. Durable when it returns.
+  void SettleName(uint32_t slot) { pool::SettleName(view_.file(slot)); }
 
   // No entry between tail and head names the slot.
   void Free(uint32_t slot) { slots_.Free(slot); }

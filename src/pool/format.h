@@ -20,7 +20,7 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one entry, one frame, one page holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; the log is counted in units
@@ -141,13 +141,20 @@ static_assert(offsetof(Statistics, table_full) == 136);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kFileTableOffset);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
-inline constexpr size_t kMaxPath = 3896;   // with the final zero
+inline constexpr size_t kMaxPath = 3888;   // with the final zero
+
+inline constexpr uint32_t kNameSettled = 0;  // a missing file was removed, or has another name now
+inline constexpr uint32_t kNameNew = 0x3f77656e;  // the file system may still lose the file
 
 // A file that entries refer to. A record is written before the first entry that names it commits,
-// and not again until the tail has passed the last one.
+// and not again until the tail has passed the last one; but for `name` and `successor`, which are
+// not in the crc: each changes alone, by one store.
+//
+// While `name` is kNameNew, the log has every byte that was ever written to the file: it was empty
+// when the record was written, and none of its entries is freed. So it can be created again.
 struct FileRecord {
   uint32_t incarnation;  // counts the uses of this slot; entries repeat it. 0: never used
-  uint32_t crc;          // CRC-32C of the record without this field, to the path's end
+  uint32_t crc;          // CRC-32C of the record to the path's end, without itself, name, successor
   uint64_t device;       // st_dev; not stable across boots
   uint64_t inode;
   int64_t birth_seconds;  // statx btime: with the inode it names the file, not its successor
@@ -159,8 +166,9 @@ struct FileRecord {
   int32_t handle_type;   // of name_to_handle_at
   uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxHandle];
-  uint32_t zero;
+  uint32_t name;         // kNameNew until a sync of the file has succeeded, then kNameSettled
   uint32_t path_length;  // bytes, without the final zero
+  uint64_t successor;    // fingerprint of the file that recovery created in its place; 0: none
   char path[kMaxPath];   // absolute, when the record was written
 };
 static_assert(offsetof(FileRecord, incarnation) == 0);
@@ -176,8 +184,10 @@ static_assert(offsetof(FileRecord, file_system) == 48);
 static_assert(offsetof(FileRecord, handle_type) == 56);
 static_assert(offsetof(FileRecord, handle_size) == 60);
 static_assert(offsetof(FileRecord, handle) == 64);
+static_assert(offsetof(FileRecord, name) == 192);
 static_assert(offsetof(FileRecord, path_length) == 196);
-static_assert(offsetof(FileRecord, path) == 200);
+static_assert(offsetof(FileRecord, successor) == 200);
+static_assert(offsetof(FileRecord, path) == 208);
 static_assert(sizeof(FileRecord) == 4096);
 
 struct Geometry {

@@ -62,6 +62,12 @@ uint32_t FileRecordCrc(const FileRecord& record);
 long Identify(int fd, FileRecord* record);
 // Both records name one file: the same inode, and not one that was freed and used again.
 bool SameFile(const FileRecord& a, const FileRecord& b);
+// `found` is the file that recovery created in place of the lost one that `record` names.
+bool IsSuccessor(const FileRecord& found, const FileRecord& record);
+
+// Durable when they return.
+void SettleName(FileRecord* record);
+void StoreSuccessor(FileRecord* record, const FileRecord& created);
 
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page

@@ -6,6 +6,7 @@
 #define NVCACHE_SYS_KERNEL_H_
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -41,6 +42,9 @@ inline long Address(const void* p) { return reinterpret_cast<long>(p); }
 inline long Openat(int dirfd, const char* path, int flags, mode_t mode = 0) {
   return Call(SYS_openat, dirfd, Address(path), flags, static_cast<long>(mode));
 }
+inline long Openat2(int dirfd, const char* path, const open_how& how) {
+  return Call(SYS_openat2, dirfd, Address(path), Address(&how), sizeof(how));
+}
 inline long Close(int fd) { return Call(SYS_close, fd); }
 inline long Read(int fd, void* buffer, size_t n) {
   return Call(SYS_read, fd, Address(buffer), static_cast<long>(n));
@@ -60,6 +64,10 @@ inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
 inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd, offset, whence); }
 inline long Fsync(int fd) { return Call(SYS_fsync, fd); }
 inline long Fdatasync(int fd) { return Call(SYS_fdatasync, fd); }
+inline long Fchmod(int fd, mode_t mode) { return Call(SYS_fchmod, fd, static_cast<long>(mode)); }
+inline long Fchown(int fd, uid_t uid, gid_t gid) {
+  return Call(SYS_fchown, fd, static_cast<long>(uid), static_cast<long>(gid));
+}
 inline long Ftruncate(int fd, off_t length) { return Call(SYS_ftruncate, fd, length); }
 inline long Fallocate(int fd, int mode, off_t offset, off_t length) {
   return Call(SYS_fallocate, fd, mode, offset, length);

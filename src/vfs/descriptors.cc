@@ -23,8 +23,8 @@ void Vacate(int fd) {
 
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
-// Starts to track what was just opened. Table lock held.
-void Track(int fd, int flags, const struct stat& st) {
+// Starts to track what was just opened, and perhaps `cut`. Table lock held.
+void Track(int fd, int flags, bool cut, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.NewFile(st);
@@ -46,7 +46,7 @@ void Track(int fd, int flags, const struct stat& st) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && file->state.load() == State::kKernel) {
     if (!engine.full() && engine.Attach()) {
-      engine.BeginCaching(*file, fd, st);
+      engine.BeginCaching(*file, fd, st, cut);
     } else {
       engine.PassThrough(*file);
     }
@@ -89,10 +89,11 @@ long CloseTracked(int fd) {
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
   struct stat st;
-  const bool there = sys::Fstatat(dirfd, path, &st, 0) == 0;
-  if (there && !S_ISREG(st.st_mode)) return;
-  if (there) error_ = by_path_.Take(st.st_dev, st.st_ino);
+  const bool exists = sys::Fstatat(dirfd, path, &st, 0) == 0;
+  if (exists && !S_ISREG(st.st_mode)) return;
+  if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
   if (error_ < 0) return;
+  cuts_ = exists && (sys::Fstatat(dirfd, path, &st, 0) < 0 || st.st_size > 0);
   LockTable();
   File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
   if (file == nullptr || file->state.load() != State::kCached) return;
@@ -102,6 +103,7 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
     file->lock.Unlock();
   } else {
     file_ = file;
+    cuts_ = file->size.load() > 0;
   }
 }
 
@@ -129,6 +131,7 @@ long OpenGuard::Opened(int fd) {
   LockTable();
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
     engine.Resync(*file);
+    if (cuts_) engine.cleaner.AwaitSync(*file);
     file->fsync_owed.store(true);
     file->lock.Unlock();
     file_ = nullptr;
@@ -142,7 +145,7 @@ long OpenGuard::Opened(int fd) {
     LockTable();
   }
   if (fd >= 0) Vacate(fd);
-  if (trackable && error_ == 0) Track(fd, flags_, st);
+  if (trackable && error_ == 0) Track(fd, flags_, cuts_, st);
   engine.Reap();
   return error_;
 }

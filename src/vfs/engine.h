@@ -118,8 +118,8 @@ class Engine {
   bool Trackable(int fd, const struct stat& st);
   // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
-  // kKernel -> kCached. False: it became pass-through instead.
-  bool BeginCaching(File& file, int fd, const struct stat& st);
+  // kKernel -> kCached; `cut`: this open cut bytes off. False: it became pass-through instead.
+  bool BeginCaching(File& file, int fd, const struct stat& st, bool cut);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);

@@ -46,7 +46,7 @@ bool PublishOwn(dev_t dev, ino_t ino) {
 
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
-  engine.cleaner.DropSlot(file);
+  engine.cleaner.AwaitSync(file);
   engine.Resync(file);
   file.fsync_owed.store(true);
 }

@@ -11,16 +11,19 @@ namespace nvcache::vfs {
 namespace {
 
 // Makes the kernel's copy the newest and calls `change`, which may alter the file's size; with
-// everybody else kept out, and nothing in the log that replay could bring back over it (I9).
+// everybody else kept out, and nothing in the log that replay could bring back over it (I9). Nor
+// may what it `cuts`, or lets the file lose by being shorter, come back under a later entry.
 template <typename Change>
-long WithKernel(int fd, Change change) {
+long WithKernel(int fd, bool cuts, Change change) {
   if (long error = engine.TakeOver(fd); error < 0) return error;
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return kNotOurs;
   File& file = access.file();
   if (long error = engine.DrainExclusively(file); error < 0) return error;
+  const uint64_t size = file.size.load();
   const long result = change();
   engine.Resync(file);
+  if (cuts || file.size.load() < size) engine.cleaner.AwaitSync(file);
   file.fsync_owed.store(true);
   return result;
 }
@@ -71,10 +74,12 @@ long Fsync(int fd) {
   if (!access.cached()) return kNotOurs;
   File& file = access.file();
   if (const int error = file.unreported.exchange(0); error != 0) return -error;
-  if (!file.fsync_owed.exchange(false)) return 0;
-  const long result = sys::Fsync(file.backing_fd);
-  if (result < 0) file.fsync_owed.store(true);
-  return result;
+  if (!file.fsync_owed.load()) return 0;
+  if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
+  // After it: another thread's fsync that finds nothing owed returns at once.
+  file.fsync_owed.store(false);
+  engine.cleaner.SettleName(file);
+  return 0;
 }
 
 long Ftruncate(int fd, off_t length) {
@@ -84,11 +89,12 @@ long Ftruncate(int fd, off_t length) {
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
   }
-  return WithKernel(fd, [&] { return sys::Ftruncate(fd, length); });
+  return WithKernel(fd, false, [&] { return sys::Ftruncate(fd, length); });
 }
 
 long Fallocate(int fd, int mode, off_t offset, off_t length) {
-  return WithKernel(fd, [&] { return sys::Fallocate(fd, mode, offset, length); });
+  const bool cuts = (mode & ~FALLOC_FL_KEEP_SIZE) != 0;
+  return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }
 
 void DrainAll() {

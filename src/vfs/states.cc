@@ -73,7 +73,7 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
                   : storage == Storage::kDisk;
 }
 
-bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
+bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
   const long backing = alone ? OpenBacking(fd) : -EBUSY;
@@ -87,6 +87,8 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
   file.backing_fd = static_cast<int>(backing);
   file.size.store(static_cast<uint64_t>(st.st_size));
   file.fsync_owed.store(true);
+  using dramcache::Name;
+  file.name.store(cut ? Name::kChanged : st.st_size == 0 ? Name::kNew : Name::kSettled);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);

@@ -115,6 +115,7 @@ class OpenGuard {
   Claim by_descriptor_;
   long error_ = 0;
   bool locked_ = false;
+  bool cuts_ = false;  // O_TRUNC, and there is something to cut off
   void* file_ = nullptr;
 };
 

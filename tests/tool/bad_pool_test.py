@@ -97,8 +97,8 @@ class BadPoolTest(support.ToolTest):
     def test_other_version(self):
         self.create()
         with image.Image(self.pool) as pool:
-            pool.set_field("version", 2)
-        self.assert_bad("has format version 2", "for version 1")
+            pool.set_field("version", 1)
+        self.assert_bad("has format version 1", "for version 2")
 
     def test_other_geometry(self):
         """Whole superblocks of pools that were laid out in another way."""

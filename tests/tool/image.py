@@ -18,6 +18,7 @@ FILE_RECORD_SIZE = 4096
 
 STATE_CLEAN = 0x6E61656C63766E00
 STATE_IN_USE = 0x657375206E690000
+NAME_NEW = 0x3F77656E
 
 # name, offset, size
 SUPERBLOCK_FIELDS = [
@@ -127,8 +128,8 @@ class Image:
 
     # Files and entries.
 
-    def add_file(self, slot, path, incarnation=1):
-        """The record of an existing file."""
+    def add_file(self, slot, path, incarnation=1, new=False):
+        """The record of an existing file; `new`: it was never synced."""
         path = os.path.abspath(path)
         st = os.stat(path)
         seconds, nanoseconds = _birth(path)
@@ -136,7 +137,7 @@ class Image:
         name = os.fsencode(path)
         fsid = os.statvfs(path).f_fsid
         record = struct.pack(
-            "<QQqIIIIQiI128sII",
+            "<QQqIIIIQiI128s",
             st.st_dev,
             st.st_ino,
             seconds,
@@ -148,13 +149,14 @@ class Image:
             kind,
             len(handle),
             handle,
-            0,
-            len(name),
         )
         number = struct.pack("<I", incarnation)
-        crc = crc32c(record + name, crc32c(number))
+        length = struct.pack("<I", len(name))
+        crc = struct.pack("<I", crc32c(record + length + name, crc32c(number)))
+        state = struct.pack("<I", NAME_NEW if new else 0)
+        successor = bytes(8)
         offset = FILE_TABLE_OFFSET + slot * FILE_RECORD_SIZE
-        self.write(offset, number + struct.pack("<I", crc) + record + name + b"\0")
+        self.write(offset, number + crc + record + state + length + successor + name + b"\0")
 
     def unit_offset(self, position):
         return self.log_offset + position % self.log_units * UNIT

@@ -4,6 +4,8 @@
 import json
 import os
 import resource
+import signal
+import sys
 import unittest
 
 import image
@@ -125,6 +127,107 @@ class RecoverTest(support.ToolTest):
         self.assertEqual(support.checksum(self.pool), before)
         self.assertEqual(self.there.read_bytes(), b"." * 10)
 
+    def lose_new(self):
+        """A file that was never synced, and is gone."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_file(1, self.gone, incarnation=9, new=True)
+            pool.add_write(1, 3, b"found", incarnation=9)
+            pool.add_write(0, 0, b"there")
+            pool.set_dirty()
+        self.gone.unlink()
+
+    def test_lost_file(self):
+        self.gone.chmod(0o640)
+        self.lose_new()
+        before = support.checksum(self.pool)
+        result = self.recover("--dry-run")
+        self.assert_ok(result)
+        self.assertEqual(
+            result.stdout,
+            "would recover 2 entries (10 B) of 2 files, 1 of them created again\n"
+            f"would create again: {self.gone}\n",
+        )
+        self.assertEqual(os.listdir(self.files), ["there"])
+        self.assertEqual(support.checksum(self.pool), before)
+        result = self.nvcache("status", self.pool)
+        self.assertIn(f"{self.gone} (new)\n", result.stdout)
+        files = json.loads(self.nvcache("status", self.pool, "--json").stdout)["files"]
+        self.assertEqual([file["new"] for file in files], [False, True])
+        result = self.recover("--json")
+        self.assert_ok(result)
+        report = json.loads(result.stdout)
+        self.assertEqual((report["files"], report["recreated_files"]), (2, 1))
+        self.assertEqual(
+            report["recreated"], [{"slot": 1, "incarnation": 9, "path": str(self.gone)}]
+        )
+        self.assertEqual(self.gone.read_bytes(), b"\0\0\0found")
+        self.assertEqual(self.gone.stat().st_mode & 0o7777, 0o640)
+        self.assertTrue(self.is_clean())
+
+    def test_lost_file_cannot_be_created(self):
+        self.gone = self.files / "folder" / "gone"
+        self.gone.parent.mkdir()
+        self.gone.write_bytes(b"")
+        self.lose_new()
+        self.gone.parent.rename(self.files / "elsewhere")
+        for options in ([], ["--dry-run"]):
+            result = self.recover(*options)
+            self.assert_kept(result)
+            self.assertIn("it is lost, and its folder too; 1 entry, 5 B\n", result.stdout)
+        self.gone.parent.symlink_to("elsewhere")
+        result = self.recover()
+        self.assert_kept(result)
+        self.assertIn("leads through a symbolic link now", result.stdout)
+        self.assertEqual(os.listdir(self.files / "elsewhere"), [])
+
+    def run_and_kill(self, code):
+        """A Python program with the cache that writes to the file `new`, and kills itself."""
+        program = "import os, signal\n" + code + "os.kill(os.getpid(), signal.SIGKILL)\n"
+        result = self.nvcache(
+            "run", "--pool", self.pool, "--emulate", "--batch-delay", "60000", "--batch-min",
+            "1000", "--batch-max", "1000", "--", sys.executable, "-c", program, cwd=self.files,
+        )
+        self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+
+    WRITE = (
+        "os.umask(0)\n"
+        "f = os.open('new', os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o604)\n"
+        "os.write(f, b'first ' * 1000)\n"
+        "os.pwrite(f, b'SECOND', 6)\n"
+    )
+    WRITTEN = b"first SECOND" + b"first " * 998
+
+    def test_a_program_and_its_lost_file(self):
+        self.run_and_kill(self.WRITE)
+        new = self.files / "new"
+        new.unlink()
+        result = self.recover()
+        self.assert_ok(result)
+        self.assertIn(f"created again: {new}\n", result.stdout)
+        self.assertEqual(new.read_bytes(), self.WRITTEN)
+        self.assertEqual(new.stat().st_mode & 0o7777, 0o604)
+        self.assertTrue(self.is_clean())
+
+    def test_the_library_creates_it_again(self):
+        """The next program on the pool, before its first file call."""
+        self.run_and_kill(self.WRITE)
+        (self.files / "new").unlink()
+        self.run_and_kill("assert open('new', 'rb').read() == b'first SECOND' + b'first ' * 998\n")
+
+    def test_a_program_and_its_removed_file(self):
+        """Removed, not lost: it was synced."""
+        for sync in ("os.fsync(f)\n", "os.sync()\nos.pwrite(f, b'SECOND', 6)\n"):
+            self.run_and_kill(self.WRITE + sync)
+            new = self.files / "new"
+            new.unlink()
+            result = self.recover()
+            self.assert_kept(result)
+            self.assertIn(f"unresolved: {new} ", result.stdout)
+            self.assertIn("No such file or directory", result.stdout)
+            self.assertFalse(new.exists())
+            self.assert_ok(self.recover("--discard"))
+
     def check_export(self):
         self.assertEqual(sorted(os.listdir(self.export)), ["1-9.data", "manifest.json"])
         data = self.export / "1-9.data"
@@ -243,6 +346,7 @@ class RecoverTest(support.ToolTest):
             self.recover("--json", preexec_fn=limit, restore_signals=False).stdout
         )
         self.assertEqual((report["failed_files"], report["error"]), (1, "EFBIG"))
+        self.assertEqual((report["failed_entries"], report["failed_bytes"]), (4, 5006))
         self.assert_kept(self.recover("--discard", preexec_fn=limit, restore_signals=False))
         self.assert_ok(self.recover())
         self.assertEqual(self.gone.read_bytes(), self.expected_gone())

@@ -2,10 +2,12 @@
 #include "recovery/replay/replay.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -37,6 +39,7 @@ struct Heard {
     uint64_t offset;
     std::string bytes;
   };
+  std::vector<uint32_t> recreated;
   std::map<uint32_t, int> unresolved;  // slot to errno
   std::vector<Orphan> orphans;
   std::vector<Position> damaged;
@@ -56,6 +59,9 @@ struct Heard {
     };
     o.damaged = [](void* self, const nvlog::Group& group) {
       static_cast<Heard*>(self)->damaged.push_back(group.damaged);
+    };
+    o.recreated = [](void* self, uint32_t slot, const pool::FileRecord&) {
+      static_cast<Heard*>(self)->recreated.push_back(slot);
     };
     o.unresolved = [](void* self, uint32_t slot, const pool::FileRecord&, int error) {
       EXPECT_TRUE(static_cast<Heard*>(self)->unresolved.emplace(slot, error).second) << "twice";
@@ -101,11 +107,26 @@ class ReplayTest : public testing::Test {
     record->incarnation = incarnation;
     record->path_length = static_cast<uint32_t>(path.size());
     std::memcpy(record->path, path.c_str(), path.size() + 1);
+    record->name = pool::kNameSettled;
+    record->successor = 0;
     record->crc = pool::FileRecordCrc(*record);
   }
   void MakeFile(uint32_t slot, const std::string& name, const std::string& content = "") {
     WriteFile(Path(name), content);
     Record(slot, Path(name));
+  }
+
+  // An empty file that is not synced yet, as the program has just created it.
+  void MakeNew(uint32_t slot, const std::string& name, mode_t mode = 0600) {
+    MakeFile(slot, name);
+    chmod(Path(name).c_str(), mode);
+    Record(slot, Path(name));
+    pool_.view().file(slot)->name = pool::kNameNew;
+  }
+  // ... and is gone after a power failure.
+  void MakeLost(uint32_t slot, const std::string& name, mode_t mode = 0600) {
+    MakeNew(slot, name, mode);
+    unlink(Path(name).c_str());
   }
 
   bool Run(const Options& options = {}) {
@@ -592,6 +613,333 @@ TEST_F(ReplayTest, ADeletedFileIsNotFoundByItsHandleWhileSomebodyHasItOpen) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// I9: a file whose creation the file system has lost.
+
+mode_t ModeOf(const std::string& path) {
+  struct stat st = {};
+  EXPECT_EQ(lstat(path.c_str(), &st), 0) << path;
+  return st.st_mode;
+}
+
+TEST_F(ReplayTest, ALostFileIsCreatedAgain) {
+  MakeLost(0, "a", 0641);
+  MakeLost(1, "b", 04777);  // a write would have taken set-user-ID away
+  log_->Add({0, 1, 3, "one"});
+  log_->Add({1, 1, 0, "b"});
+  log_->Add({0, 1, 6, "two"});
+  const mode_t mask = umask(0077);
+  EXPECT_TRUE(Run());
+  umask(mask);
+  EXPECT_EQ(ReadFile(Path("a")), std::string(3, '\0') + "onetwo");
+  EXPECT_EQ(ReadFile(Path("b")), "b");
+  EXPECT_EQ(ModeOf(Path("a")), S_IFREG | 0641u);
+  EXPECT_EQ(ModeOf(Path("b")), S_IFREG | 0777u);
+  EXPECT_EQ(heard_.recreated, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(summary_.files, 2u);
+  EXPECT_EQ(summary_.recreated_files, 2u);
+  EXPECT_EQ(summary_.entries, 3u);
+  EXPECT_EQ(summary_.unresolved_files, 0u);
+  ExpectDone();
+}
+
+TEST_F(ReplayTest, ANewFileThatIsThereIsNotCreatedAgain) {
+  MakeNew(0, "a");
+  log_->Add({0, 1, 0, "one"});
+  struct stat before = {}, after = {};
+  ASSERT_EQ(stat(Path("a").c_str(), &before), 0);
+  EXPECT_TRUE(Run());
+  ASSERT_EQ(stat(Path("a").c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+  EXPECT_EQ(ReadFile(Path("a")), "one");
+  EXPECT_EQ(summary_.recreated_files, 0u);
+  EXPECT_TRUE(heard_.recreated.empty());
+}
+
+TEST_F(ReplayTest, OfALostFileADryRunOnlyTells) {
+  MakeLost(0, "a");
+  MakeLost(1, "b");
+  log_->Add({0, 1, 0, "one"});
+  log_->Add({1, 1, 0, "two"});
+  WriteFile(Path("b"), "another");
+  const std::string before = ReadFile(pool_path_);
+  EXPECT_FALSE(Run({.dry_run = true}));
+  EXPECT_EQ(heard_.recreated, (std::vector<uint32_t>{0}));
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{1, ESTALE}}));
+  EXPECT_EQ(summary_.recreated_files, 1u);
+  EXPECT_EQ(summary_.entries, 1u);
+  EXPECT_FALSE(Exists(Path("a")));
+  EXPECT_TRUE(ReadFile(pool_path_) == before);
+}
+
+TEST_F(ReplayTest, WhateverHasALostFilesNameIsNotTouched) {
+  WriteFile(Path("victim"), "safe");
+  const auto run = [&](auto replace) {
+    Make(pool::kMinPoolSize);
+    MakeLost(0, "a");
+    log_->Add({0, 1, 0, "XXX"});
+    replace();
+    EXPECT_FALSE(Run());
+    EXPECT_TRUE(heard_.recreated.empty());
+    EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, ESTALE}}));
+    EXPECT_EQ(summary_.unresolved_entries, 1u);
+  };
+  run([&] { WriteFile(Path("a"), "another"); });
+  EXPECT_EQ(ReadFile(Path("a")), "another");
+  unlink(Path("a").c_str());
+  run([&] { ASSERT_EQ(symlink(Path("victim").c_str(), Path("a").c_str()), 0); });
+  EXPECT_EQ(ReadFile(Path("victim")), "safe");
+  unlink(Path("a").c_str());
+  run([&] { ASSERT_EQ(symlink(Path("nothing").c_str(), Path("a").c_str()), 0); });
+  EXPECT_FALSE(Exists(Path("nothing")));
+  unlink(Path("a").c_str());
+  run([&] { ASSERT_EQ(mkdir(Path("a").c_str(), 0700), 0); });
+}
+
+TEST_F(ReplayTest, ALostFileWithoutItsFolder) {
+  ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
+  MakeLost(0, "folder/a");
+  log_->Add({0, 1, 0, "one"});
+  ASSERT_EQ(rmdir(Path("folder").c_str()), 0);
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, ENOTDIR}}));
+  WriteFile(Path("folder"), "");
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, ENOTDIR}}));
+  // Its place may have been taken by a link into a folder that belongs to somebody else.
+  unlink(Path("folder").c_str());
+  ASSERT_EQ(mkdir(Path("other").c_str(), 0700), 0);
+  ASSERT_EQ(symlink(Path("other").c_str(), Path("folder").c_str()), 0);
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, ELOOP}}));
+  EXPECT_TRUE(std::filesystem::is_empty(Path("other")));
+  unlink(Path("folder").c_str());
+  ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
+  EXPECT_TRUE(Run()) << "the folder is back";
+  EXPECT_EQ(ReadFile(Path("folder/a")), "one");
+  ExpectDone();
+}
+
+// The path of a file system that is not mounted leads to a folder of another one.
+TEST_F(ReplayTest, ALostFileOfAnotherFileSystem) {
+  MakeLost(0, "a");
+  log_->Add({0, 1, 0, "one"});
+  pool::FileRecord* record = pool_.view().file(0);
+  record->file_system ^= 1;
+  record->crc = pool::FileRecordCrc(*record);
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, EXDEV}}));
+  EXPECT_FALSE(Exists(Path("a")));
+}
+
+// Found by its handle, where the rename that was lost had found it.
+TEST_F(ReplayTest, ALostRenameIsNotALostFile) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  MakeNew(0, "new name");
+  if (pool_.view().file(0)->handle_size == 0) GTEST_SKIP() << "no handles here";
+  log_->Add({0, 1, 0, "XXXX"});
+  ASSERT_EQ(rename(Path("new name").c_str(), Path("old name").c_str()), 0);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("old name")), "XXXX");
+  EXPECT_FALSE(Exists(Path("new name")));
+  EXPECT_EQ(summary_.recreated_files, 0u);
+}
+
+TEST_F(ReplayTest, TheOwnerOfALostFile) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kUser = 65534;
+  for (uint32_t slot : {0u, 1u, 2u}) {
+    const std::string path = Path(std::to_string(slot));
+    MakeFile(slot, std::to_string(slot));
+    ASSERT_EQ(chown(path.c_str(), slot == 0 ? kUser : slot, slot == 0 ? kUser : 7), 0);
+    Record(slot, path);
+    pool_.view().file(slot)->name = pool::kNameNew;
+    unlink(path.c_str());
+    log_->Add({slot, 1, 0, "one"});
+  }
+  WriteFile(Path("2"), "in the way");
+  chmod(files_.path().c_str(), 0777);
+  chmod(memory_.path().c_str(), 0777);
+  chmod(pool_path_.c_str(), 0666);
+  pool_.Close();
+  EXPECT_EQ(InChild([&] {
+              if (setgroups(0, nullptr) != 0 || setgid(kUser) != 0 || setuid(kUser) != 0) {
+                return kSkip;
+              }
+              ScopedPool pool;
+              if (!test::OpenPool(pool, pool_path_)) return 1;
+              Summary summary;
+              Heard heard;
+              if (Replay(pool, {}, heard.observer(), &summary)) return 2;
+              if (heard.recreated != std::vector<uint32_t>{0}) return 3;
+              return heard.unresolved == std::map<uint32_t, int>{{1, EPERM}, {2, EACCES}} ? 0 : 4;
+            }),
+            0);
+  EXPECT_FALSE(Exists(Path("1"))) << "not with another owner";
+  unlink(Path("2").c_str());
+  Reopen();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(heard_.recreated, (std::vector<uint32_t>{1, 2}));
+  struct stat st = {};
+  ASSERT_EQ(stat(Path("0").c_str(), &st), 0);
+  EXPECT_EQ(st.st_uid, kUser);
+  ASSERT_EQ(stat(Path("1").c_str(), &st), 0);
+  EXPECT_EQ(st.st_uid, 1u);
+  EXPECT_EQ(st.st_gid, 7u);
+  ExpectDone();
+}
+
+// What is left of it after a run that could not finish is the file, and is not created twice.
+TEST_F(ReplayTest, ACreatedFileIsKnownAgain) {
+  MakeLost(0, "a");
+  log_->Add(Pieces(0, 0, std::string(5000, 'a')));
+  pool_.Close();
+  EXPECT_EQ(InChild([&] {
+              ScopedPool pool;
+              if (!test::OpenPool(pool, pool_path_)) return 1;
+              const rlimit limit = {4500, 4500};
+              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+              Summary summary;
+              Heard heard;
+              if (Replay(pool, {}, heard.observer(), &summary)) return 3;
+              return heard.unresolved == std::map<uint32_t, int>{{0, EFBIG}} ? 0 : 4;
+            }),
+            0);
+  Reopen();
+  EXPECT_EQ(ReadFile(Path("a")).size(), 4096u);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(summary_.recreated_files, 0u);
+  EXPECT_TRUE(ReadFile(Path("a")) == std::string(5000, 'a'));
+  ExpectDone();
+}
+
+// Once it was synced, it is a file like any other: who removes it means it.
+TEST_F(ReplayTest, ACreatedFileThatIsRemovedStaysSo) {
+  MakeLost(0, "a");
+  MakeFile(1, "gone");
+  log_->Add({0, 1, 0, "one"});
+  log_->Add({1, 1, 0, "two"});
+  unlink(Path("gone").c_str());
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "one");
+  EXPECT_EQ(pool_.view().file(0)->name, pool::kNameSettled);
+  EXPECT_EQ(pool_.view().file(1)->name, pool::kNameSettled);
+  unlink(Path("a").c_str());
+  log_->Add({0, 1, 3, "three"});
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, ENOENT}, {1, ENOENT}}));
+  EXPECT_FALSE(Exists(Path("a")));
+}
+
+// Runs `body` in a child, and `act` as the child's n-th system call begins or ends, if there are so
+// many. The result is that of InChild, but for a child that cannot be traced: kSkip.
+int WithActAt(int n, const std::function<void(pid_t)>& act, const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kSkip);
+    raise(SIGSTOP);
+    _exit(body());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  while (WIFSTOPPED(status)) {
+    if (n-- == 0) act(pid);
+    ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  }
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Somebody takes the name while recovery is about to.
+TEST_F(ReplayTest, AFileThatAppearsMeanwhileIsNotTouched) {
+  MakeLost(0, "a");
+  log_->Add({0, 1, 0, "one"});
+  pool_.Close();
+  const std::string pool_before = ReadFile(pool_path_);
+  int in_the_way = 0, too_late = 0;
+  bool acted = true;
+  for (int step = 0; acted; ++step) {
+    SCOPED_TRACE(step);
+    unlink(Path("a").c_str());
+    WriteFile(pool_path_, pool_before);
+    acted = false;
+    bool taken = false;
+    const auto take_name = [&](pid_t) {
+      acted = true;
+      const int fd = open(Path("a").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+      taken = fd >= 0;
+      if (taken) close(fd);
+    };
+    const int status = WithActAt(step, take_name, [&] {
+      ScopedPool pool;
+      if (!test::OpenPool(pool, pool_path_)) return 1;
+      Summary summary;
+      Heard heard;
+      if (Replay(pool, {}, heard.observer(), &summary)) return 0;
+      return heard.unresolved == std::map<uint32_t, int>{{0, ESTALE}} ? 2 : 3;
+    });
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    EXPECT_EQ(status, taken ? 2 : 0);
+    EXPECT_EQ(ReadFile(Path("a")), taken ? "" : "one");
+    ++(taken ? in_the_way : too_late);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(in_the_way, 10);
+  EXPECT_GT(too_late, 10);
+}
+
+// Files that are lost, one that is there, and one that keeps the pool from becoming clean.
+TEST_F(ReplayTest, KilledAtEverySystemCallOfACreation) {
+  MakeFile(0, "there", "....");
+  MakeLost(1, "a", 0640);
+  MakeLost(2, "b");
+  MakeFile(3, "gone");
+  unlink(Path("gone").c_str());
+  log_->Add({0, 1, 0, "12"});
+  log_->Add({1, 1, 0, "one"});
+  log_->Add(Pieces(2, 4090, std::string(10, 'b')));
+  log_->Add({3, 1, 0, "kept"});
+  log_->Add({1, 1, 2, "two"});
+  log_->Add({0, 1, 1, "34"});
+  pool_.Close();
+  const std::string pool_before = ReadFile(pool_path_);
+  int status = -SIGKILL;
+  int steps = 0;
+  int before_name = 0, half_done = 0;
+  for (; status == -SIGKILL; ++steps) {
+    SCOPED_TRACE(steps);
+    for (const char* name : {"a", "b"}) unlink(Path(name).c_str());
+    WriteFile(Path("there"), "....");
+    WriteFile(pool_path_, pool_before);
+    status = WithActAt(
+        steps, [](pid_t pid) { kill(pid, SIGKILL); },
+        [&] {
+          ScopedPool pool;
+          if (!test::OpenPool(pool, pool_path_)) return 1;
+          Summary summary;
+          return Replay(pool, {}, {}, &summary) ? 2 : 0;
+        });
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    Reopen();
+    before_name += Exists(Path("a")) ? 0 : 1;
+    half_done += Exists(Path("a")) && !Exists(Path("b")) ? 1 : 0;
+    EXPECT_FALSE(Run());
+    EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{3, ENOENT}}));
+    EXPECT_EQ(ReadFile(Path("there")), "134.");
+    EXPECT_EQ(ReadFile(Path("a")), "ontwo");
+    EXPECT_EQ(ReadFile(Path("b")), std::string(4090, '\0') + std::string(10, 'b'));
+    EXPECT_EQ(ModeOf(Path("a")), S_IFREG | 0640u);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(files_.path()), {}), 3)
+        << "nothing else is left behind";
+    ASSERT_FALSE(HasFailure());
+    pool_.Close();
+  }
+  EXPECT_GT(before_name, 10);
+  EXPECT_GT(half_done, 10);
+  EXPECT_LT(before_name + half_done, steps);
+}
+
+// ---------------------------------------------------------------------------------------------
 // The file system says no.
 
 TEST_F(ReplayTest, ARefusedFileIsKeptTheOthersAreApplied) {
@@ -612,6 +960,7 @@ TEST_F(ReplayTest, ARefusedFileIsKeptTheOthersAreApplied) {
               if (Replay(pool, {.discard = true}, heard.observer(), &summary)) return 3;
               if (summary.failed_files != 1 || summary.error != EFBIG) return 4;
               if (summary.files != 1 || summary.entries != 2) return 5;
+              if (summary.failed_entries != 3 || summary.failed_bytes != 5100) return 9;
               if (heard.unresolved != std::map<uint32_t, int>{{1, EFBIG}}) return 6;
               if (!heard.orphans.empty() || !pool.dirty()) return 7;
               return testing::Test::HasFailure() ? 8 : 0;
@@ -720,6 +1069,31 @@ TEST_F(ManyFilesTest, WithFewDescriptors) {
               EXPECT_EQ(summary_.failed_files + summary_.unresolved_files, 0u);
               const int fd = open("/dev/null", O_RDONLY);
               EXPECT_LT(fd, 10) << "none is left open";
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
+  ExpectContents();
+}
+
+TEST_F(ManyFilesTest, ADryRunWithFewDescriptors) {
+  for (uint32_t slot = 0; slot < kFiles; ++slot) {
+    pool_.view().file(slot)->name = pool::kNameNew;
+    if (slot % 2 == 0) unlink(Path(std::to_string(slot)).c_str());
+  }
+  pool_.Close();
+  EXPECT_EQ(InChild([&] {
+              const rlimit limit = {20, 20};
+              if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return kSkip;
+              Reopen();
+              EXPECT_FALSE(Run({.dry_run = true}));
+              EXPECT_EQ(summary_.recreated_files, kFiles / 2);
+              EXPECT_EQ(summary_.files, kFiles);
+              for (uint32_t slot = 0; slot < kFiles; ++slot) {
+                EXPECT_EQ(pool_.view().file(slot)->name, pool::kNameNew);
+                EXPECT_EQ(pool_.view().file(slot)->successor, 0u);
+              }
+              EXPECT_TRUE(Run());
+              EXPECT_EQ(summary_.recreated_files, kFiles / 2);
               return testing::Test::HasFailure() ? 1 : 0;
             }),
             0);

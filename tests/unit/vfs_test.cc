@@ -5,11 +5,20 @@
 #include "src/vfs/vfs.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <ucontext.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
 
 #include "libc-shim/glibc/host.h"
 #include "src/sys/deferral.h"
@@ -57,6 +66,44 @@ class VfsTest : public testing::Test {
     const long got = Pread(fd, bytes.data(), n, at);
     bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
     return bytes;
+  }
+  // While the file's own descriptor is one that cannot be synced.
+  static void WithoutSync(int fd, const std::function<void()>& body) {
+    rlimit limit = {};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct stat st, other;
+    ASSERT_EQ(::fstat(fd, &st), 0);
+    int backing = static_cast<int>(limit.rlim_cur) - 1;
+    while (backing >= 0 && !(IsInternal(backing) && ::fstat(backing, &other) == 0 &&
+                             other.st_ino == st.st_ino && other.st_dev == st.st_dev)) {
+      --backing;
+    }
+    ASSERT_GE(backing, 0);
+    const int spare = ::dup(backing);
+    const int null = ::open("/dev/null", O_RDWR);
+    ASSERT_EQ(::dup2(null, backing), backing);
+    body();
+    ASSERT_EQ(::dup2(spare, backing), backing);
+    ::close(spare);
+    ::close(null);
+  }
+  // The record of the file in the pool's table, if it has one.
+  std::optional<pool::FileRecord> RecordOf(const std::string& name) {
+    test::ScopedPool pool;
+    EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
+    std::optional<pool::FileRecord> newest;
+    for (uint32_t slot = 0; slot < pool.view().superblock->file_slots; ++slot) {
+      const pool::FileRecord& record = *pool.view().file(slot);
+      if (!pool::FileRecordValid(record, record.incarnation)) continue;
+      if (disk_ / name == record.path) newest = record;
+    }
+    return newest;
+  }
+  // Its name, as long as it has a record.
+  uint32_t NameOf(const std::string& name) {
+    const auto record = RecordOf(name);
+    EXPECT_TRUE(record.has_value());
+    return record.has_value() ? record->name : 0;
   }
   std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
 
@@ -524,6 +571,128 @@ TEST_F(VfsTest, TheFileSizeLimitIsTheKernelsToEnforce) {
     EXPECT_EQ(Pwrite(fd, "y", 1, 2 << 20), kNotOurs) << "which sends SIGXFSZ, too";
     EXPECT_EQ(OnDisk("a").size(), 90000u);
   });
+}
+
+// The cleanup thread has nothing to do for a while.
+const std::string kLater[] = {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_MAX=10000",
+                              "NVCACHE_BATCH_DELAY=60000"};
+
+// I9: what recovery has to know of a file that the file system may still lose.
+TEST_F(VfsTest, AFileIsNewUntilItsFirstSync) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", "one");
+        EXPECT_EQ(NameOf("a"), pool::kNameNew);
+        EXPECT_EQ(Close(fd), 0);
+        EXPECT_EQ(NameOf("a"), pool::kNameNew) << "a close syncs nothing";
+        const int again = Open("a", O_RDWR);
+        EXPECT_EQ(Pwrite(again, "two", 3, 3), 3);
+        EXPECT_EQ(Fsync(again), 0);
+        EXPECT_EQ(NameOf("a"), pool::kNameSettled);
+        EXPECT_EQ(Pwrite(again, "three", 5, 6), 5);
+        EXPECT_EQ(NameOf("a"), pool::kNameSettled);
+
+        const int synced = Open("b", O_RDWR | O_CREAT);
+        EXPECT_EQ(Fsync(synced), 0);
+        EXPECT_EQ(Pwrite(synced, "b", 1, 0), 1);
+        EXPECT_EQ(NameOf("b"), pool::kNameSettled) << "before its first write";
+
+        const int refused = Cached("c", "c");
+        WithoutSync(refused, [&] { EXPECT_EQ(Fsync(refused), -EINVAL); });
+        EXPECT_EQ(NameOf("c"), pool::kNameNew) << "a sync that failed settles nothing";
+        EXPECT_EQ(Fsync(refused), 0);
+        EXPECT_EQ(NameOf("c"), pool::kNameSettled);
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+TEST_F(VfsTest, AFileIsNotNewWhenTheLogLacksSomeOfIt) {
+  test::WriteFile(disk_ / "old", "data from before");
+  test::WriteFile(disk_ / "empty", "");
+  WithEngine(
+      [&] {
+        Cached("old", "X");
+        EXPECT_EQ(NameOf("old"), pool::kNameSettled);
+        Cached("empty", "X");
+        EXPECT_EQ(NameOf("empty"), pool::kNameNew);
+
+        const int drained = Cached("a", "one");
+        EXPECT_EQ(NameOf("a"), pool::kNameNew);
+        EXPECT_EQ(Drain(drained), 0);
+        EXPECT_EQ(NameOf("a"), pool::kNameSettled) << "fdatasync is a sync";
+        EXPECT_EQ(Pwrite(drained, "two", 3, 3), 3);
+        EXPECT_EQ(NameOf("a"), pool::kNameSettled);
+
+        const int grown = Open("b", O_RDWR | O_CREAT);
+        EXPECT_EQ(Ftruncate(grown, 10000), 0);
+        EXPECT_EQ(Pwrite(grown, "b", 1, 5000), 1);
+        EXPECT_EQ(NameOf("b"), pool::kNameNew) << "zeros are no data";
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// One thread's fsync has begun, and another one's must not claim what is not done yet.
+TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
+  WithEngine([&] {
+    const int fd = Cached("a", "one");
+    // Every fsync of this thread, and of those that it starts, waits for an answer.
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fsync, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program = {std::size(code), code};
+    ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    const auto calls = static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                                  SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+    ASSERT_GE(calls, 0);
+    const auto receive = [&] {
+      seccomp_notif call = {};
+      EXPECT_EQ(::ioctl(calls, SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
+      return call.id;
+    };
+    const auto answer = [&](uint64_t id, int error, uint32_t flags) {
+      seccomp_notif_resp response = {id, 0, error, flags};
+      EXPECT_EQ(::ioctl(calls, SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
+    };
+    std::thread first([&] { EXPECT_EQ(Fsync(fd), -EIO); });
+    const uint64_t first_call = receive();
+    std::atomic<bool> returned{false};
+    std::thread second([&] {
+      EXPECT_EQ(Fsync(fd), 0);
+      returned.store(true);
+    });
+    pollfd event = {calls, POLLIN, 0};
+    while (::poll(&event, 1, 1) == 0 && !returned.load()) {
+    }
+    EXPECT_FALSE(returned.load());
+    answer(first_call, -EIO, 0);
+    if (!returned.load()) answer(receive(), 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE);
+    first.join();
+    second.join();
+    if (HasFailure()) return;
+    EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
+  });
+}
+
+// What is written after a rename cannot be found under the old name only.
+TEST_F(VfsTest, ARenamedFileIsSyncedBeforeItsNextEntry) {
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        {
+          NameGuard guard;
+          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "a").c_str()), 0);
+          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
+          ASSERT_EQ(::rename((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
+        }
+        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "b", 1, 0), -EINVAL); });
+        EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
+        EXPECT_EQ(NameOf("b"), pool::kNameSettled);
+        EXPECT_FALSE(RecordOf("a").has_value());
+      },
+      {std::begin(kLater), std::end(kLater)});
 }
 
 // I10: what would not fit the disk is refused at the write, and what was accepted gets there.

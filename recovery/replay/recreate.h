@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Creates again a file whose creation the file system has lost (I9).
+#ifndef NVCACHE_RECOVERY_REPLAY_RECREATE_H_
+#define NVCACHE_RECOVERY_REPLAY_RECREATE_H_
+
+#include "src/pool/format.h"
+
+namespace nvcache::recovery {
+
+// Creates the file that the valid `record` names under its path, empty, with its mode and owner, if
+// nothing has that name. Opened for reading and writing, and OpenRecorded finds it from now on. A
+// `dry_run` leaves no file behind when it is closed, and the record as it is. A descriptor, or a
+// negated errno: ENOTDIR without the folder, ELOOP if the path leads through a symbolic link now,
+// EXDEV if it leads to another file system, EPERM if the owner's rights are missing, ESTALE if
+// something has the name, or what the file system said.
+long Recreate(pool::FileRecord* record, bool dry_run);
+
+// Makes the record's name durable in its folder. 0 if that folder cannot be had: then the file was
+// there before, or is elsewhere.
+long SyncFolder(const pool::FileRecord& record);
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_RECOVERY_REPLAY_RECREATE_H_

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Power failures, as far as the disk goes: a program is killed, and ext4 is shut down without
+writing anything more, so that it loses what it has not made durable. The pool in memory stays, as
+NVMM would. Recovery brings every write back that had returned, or keeps it and says so.
+
+Exit code 77 where a file system cannot be mounted and shut down."""
+
+import ctypes
+import fcntl
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+from harness import check  # noqa: E402
+
+SKIP = 77
+CLONE_NEWNS = 0x20000
+EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
+SHUTDOWN_NOLOGFLUSH = 2
+
+LATE = {"NVCACHE_BATCH_MIN": "1000", "NVCACHE_BATCH_MAX": "1000", "NVCACHE_BATCH_DELAY": "60000"}
+EARLY = {"NVCACHE_BATCH_DELAY": "1"}
+DATA = b"".join(b"line %d\n" % i for i in range(3000))
+KEPT = 3
+
+
+class Disk:
+    """An ext4 file system in a file, which commits only when it is asked to."""
+
+    def __init__(self, bench):
+        self.image = bench.folder / "image"
+        self.folder = bench.folder / "mounted"
+        self.folder.mkdir()
+        with open(self.image, "wb") as image:
+            image.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
+        self.mount()
+
+    def mount(self):
+        subprocess.run(["mount", "-o", "loop,commit=300", self.image, self.folder], check=True,
+                       stderr=subprocess.DEVNULL)
+
+    def sync(self):
+        folder = os.open(self.folder, os.O_RDONLY)
+        ctypes.CDLL(None).syncfs(folder)
+        os.close(folder)
+
+    def fail(self):
+        """The power is gone, and comes back."""
+        folder = os.open(self.folder, os.O_RDONLY)
+        fcntl.ioctl(folder, EXT4_IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_NOLOGFLUSH))
+        os.close(folder)
+        subprocess.run(["umount", self.folder], check=True)
+        self.mount()
+
+    def files(self):
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes()
+                for path in self.folder.rglob("*") if path.is_file()}
+
+
+def run_and_kill(bench, disk, code, env):
+    """A program that writes, then waits until it is killed: at once, or when nothing is pending."""
+    program = ("import os, sys\n"
+               "DATA = b''.join(b'line %d\\n' % i for i in range(3000))\n"
+               f"{code}\nprint('done', flush=True)\nsys.stdin.read()\n")
+    with subprocess.Popen(bench.cached([sys.executable, "-c", program]), cwd=disk.folder,
+                          env=dict(os.environ, **env), stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        check(process.stdout.readline() == b"done\n", "the program failed")
+        deadline = time.monotonic() + 60
+        while env is EARLY and bench.counter("pending_entries") > 0:
+            check(time.monotonic() < deadline, "the log is never drained")
+            time.sleep(0.01)
+        process.kill()
+        check(process.wait() == -signal.SIGKILL, "the program was not there to be killed")
+
+
+def recover(bench, status=0):
+    done = bench.run([bench.nvcache, "recover", bench.pool], False, may_fail=True)
+    check(done.returncode == status, f"recover: exit code {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def expect(found, expected):
+    check(found == expected, f"{ {name: len(data) for name, data in found.items()} }, expected "
+                             f"{ {name: len(data) for name, data in expected.items()} }")
+
+
+CREATE = "os.umask(0); f = os.open('file', os.O_RDWR | os.O_CREAT, 0o640); os.write(f, DATA)"
+
+
+def lost(bench, disk):
+    run_and_kill(bench, disk, CREATE, LATE)
+    disk.fail()
+    expect(disk.files(), {})
+    check("created again" in recover(bench), "recovery does not say so")
+    expect(disk.files(), {"file": DATA})
+    check((disk.folder / "file").stat().st_mode & 0o7777 == 0o640, "another mode")
+    disk.fail()
+    expect(disk.files(), {"file": DATA})
+
+
+def written_back(bench, disk):
+    """Nobody synced it but the cleanup thread."""
+    run_and_kill(bench, disk, CREATE, EARLY)
+    disk.fail()
+    expect(disk.files(), {"file": DATA})
+    recover(bench)
+    expect(disk.files(), {"file": DATA})
+
+
+def synced(bench, disk):
+    run_and_kill(bench, disk, CREATE + "; os.fsync(f); os.pwrite(f, b'LINE', 0)", LATE)
+    disk.fail()
+    check("created again" not in recover(bench), "a file that is there is created again")
+    expect(disk.files(), {"file": b"LINE" + DATA[4:]})
+
+
+def renamed(bench, disk):
+    """The name under which entries were written is not lost."""
+    (disk.folder / "old").write_bytes(b"before")
+    disk.sync()
+    run_and_kill(bench, disk, "f = os.open('old', os.O_RDWR); os.rename('old', 'new');"
+                              "os.pwrite(f, b'after', 6)", LATE)
+    disk.fail()
+    expect(disk.files(), {"new": b"before"})
+    recover(bench)
+    expect(disk.files(), {"new": b"beforeafter"})
+
+
+def replaced(bench, disk):
+    """The file system has brought the removed file back under the name of the lost one."""
+    (disk.folder / "file").write_bytes(b"removed")
+    disk.sync()
+    run_and_kill(bench, disk, "os.unlink('file')\n" + CREATE, LATE)
+    disk.fail()
+    expect(disk.files(), {"file": b"removed"})
+    check("another file has its name" in recover(bench, KEPT), "recovery does not say so")
+    expect(disk.files(), {"file": b"removed"})
+    (disk.folder / "file").unlink()
+    recover(bench)
+    expect(disk.files(), {"file": DATA})
+
+
+def folder(bench, disk):
+    run_and_kill(bench, disk, "os.mkdir('sub'); os.chdir('sub')\n" + CREATE, LATE)
+    disk.fail()
+    expect(disk.files(), {})
+    check("and its folder too" in recover(bench, KEPT), "recovery does not say so")
+    (disk.folder / "sub").mkdir()
+    recover(bench)
+    expect(disk.files(), {"sub/file": DATA})
+
+
+FALLOCATE = ("import ctypes; off = ctypes.c_int64; call = ctypes.CDLL(None).fallocate64\n"
+             "def fallocate(mode, at, n): assert call(f, mode, off(at), off(n)) == 0\n")
+CUTS = {
+    "ftruncate": "os.ftruncate(f, 0)",
+    "ftruncate shorter": "os.ftruncate(f, 5000)",
+    "truncate": "os.truncate('file', 10)",
+    "O_TRUNC": "g = os.open('file', os.O_RDWR | os.O_TRUNC); os.close(f); f = g",
+    "O_TRUNC alone": "os.close(f); f = os.open('file', os.O_RDWR | os.O_TRUNC)",
+    "punch": "fallocate(3, 4096, 8192)",
+    "collapse": "fallocate(8, 4096, 8192)",
+    "zero": "fallocate(16, 4000, 8192)",
+    "insert": "fallocate(32, 4096, 8192)",
+}
+
+
+def cut(bench, disk):
+    """Entries from after a cut never meet the bytes that were cut off, although nobody synced."""
+    plain = bench.folder / "file"
+    for name, code in CUTS.items():
+        # What is cut off is on the disk, or still in the log.
+        for content, write in ((DATA, ""), (b"", "os.write(f, DATA)")):
+            (disk.folder / "file").write_bytes(content)
+            plain.write_bytes(content)
+            disk.sync()
+            program = (f"DATA = {DATA}\n{FALLOCATE}f = os.open('file', os.O_RDWR)\n{write}\n{code}\n"
+                       "os.pwrite(f, b'after', 3)")
+            bench.without(sys.executable, "-c", "import os\n" + program)
+            run_and_kill(bench, disk, program, LATE)
+            check(bench.counter("pending_entries") > 0, f"{name}: nothing is pending")
+            disk.fail()
+            recover(bench)
+            found, expected = (disk.folder / "file").read_bytes(), plain.read_bytes()
+            check(found == expected, f"{name}: {len(found)} bytes, {found[:12]}..., "
+                                     f"expected {len(expected)}, {expected[:12]}...")
+
+
+CASES = {case.__name__: case
+         for case in (lost, written_back, synced, renamed, replaced, folder, cut)}
+
+
+def run(options, case):
+    with harness.Bench(options.nvcache, options.scratch, size="4M", dram="1M") as bench:
+        disk = Disk(bench)
+        try:
+            case(bench, disk)
+        finally:
+            subprocess.run(["umount", disk.folder], check=False)
+
+
+def possible(scratch):
+    """Whether a file system of our own can be had; seen by nobody else, and gone with us."""
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0:
+        return False
+    try:
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        with harness.Bench("/", scratch) as bench:
+            disk = Disk(bench)
+            disk.fail()
+            subprocess.run(["umount", disk.folder], check=True)
+        return True
+    except (OSError, subprocess.CalledProcessError) as problem:
+        harness.say(f"ext4 cannot be mounted and shut down here: {problem}")
+        return False
+
+
+if __name__ == "__main__":
+    arguments = harness.arguments(__doc__).parse_args()
+    if not possible(arguments.scratch):
+        sys.exit(SKIP)
+    harness.main(arguments, {name: lambda case=case: run(arguments, case)
+                             for name, case in CASES.items()})
