@@ -15,6 +15,7 @@
 #include <fts.h>
 #include <ftw.h>
 #include <linux/aio_abi.h>
+#include <pthread.h>
 #include <pty.h>
 #include <sched.h>
 #include <signal.h>

@@ -863,6 +863,9 @@ static void check_threads(void) {
   SHOW(fd = open("a", O_RDWR));
   SHOW(pthread_create(&thread, NULL, read_forever, &fd));
   usleep(20000);
+  int type = -1;
+  SHOW(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type));
+  printf("    type %d\n", type);
   SHOW(pthread_cancel(thread));
   SHOW(pthread_join(thread, &result));
   SHOW(result == PTHREAD_CANCELED);
