@@ -19,6 +19,7 @@
 #include "libc-shim/preload/names.h"
 #include "libc-shim/preload/open.h"
 #include "libc-shim/preload/process.h"
+#include "libc-shim/preload/signal.h"
 #include "libc-shim/preload/size.h"
 #include "libc-shim/preload/transfer.h"
 
@@ -84,6 +85,12 @@ long Sendmsg(const Call& c) { return BeforeSend(c.As<const msghdr*>(1)) ? c() : 
 
 long Sendmmsg(const Call& c) {
   return BeforeSendMany(c.As<const mmsghdr*>(1), c.As<unsigned>(2)) ? c() : -1;
+}
+
+long Sigaction(const Call& c) {
+  long result = 0;
+  const bool done = SigactionByNumber(c.Long(0), c.Buffer(1), c.Buffer(2), c.Long(3), &result);
+  return done ? result : c();
 }
 
 long ExitGroup(const Call& c) {
@@ -173,6 +180,8 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_sendmmsg, Sendmmsg(c)),
     NVCACHE_ON(SYS_recvmsg, AfterReceiveOne(c(), c.As<msghdr*>(1))),
     NVCACHE_ON(SYS_recvmmsg, AfterReceiveMany(c(), c.As<mmsghdr*>(1))),
+
+    NVCACHE_ON(SYS_rt_sigaction, Sigaction(c)),
 
     NVCACHE_ON(SYS_fork, Fork(c)),
     NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, {}})),  // as vfork()
