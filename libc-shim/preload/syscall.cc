@@ -3,7 +3,6 @@
 // syscall(): the same calls by number. It is no cancellation point, and so neither are these.
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <linux/sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,9 +59,9 @@ struct Call {
 // Calls that need a closer look.
 
 long Openat2(const Call& c) {
-  const auto* how = c.As<const open_how*>(2);
-  if (how == nullptr) return c();
-  return Open(c.Int(0), c.Path(1), static_cast<int>(how->flags), c, c);
+  open_how how;
+  if (!Fetch(&how, c.Buffer(2))) return c();
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c);
 }
 
 long CloneWith(unsigned long flags, const Call& c) {
@@ -73,8 +72,8 @@ long CloneWith(unsigned long flags, const Call& c) {
 }
 
 long Clone3(const Call& c) {
-  const auto* wanted = c.As<const clone_args*>(0);
-  return wanted == nullptr ? c() : CloneWith(wanted->flags, c);
+  uint64_t flags;  // the first member of clone_args
+  return Fetch(&flags, c.Buffer(0)) ? CloneWith(flags, c) : c();
 }
 
 long Submit(const Call& c) {

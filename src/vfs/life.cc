@@ -9,6 +9,8 @@ bool Start(const Host& host, char** environment) {
   return engine.active();
 }
 
+bool IsActive() { return engine.active(); }
+
 void Stop() { engine.Stop(); }
 
 void BeforeFork() {

@@ -50,6 +50,9 @@ inline constexpr long kNotOurs = LONG_MIN;
 // cache cannot be had.
 bool Start(const Host& host, char** environment);
 
+// False before Start, and if it was: no descriptor is tracked, no file cached.
+bool IsActive();
+
 // Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
 // pool. The program's exit; calls that come later go to the kernel.
 void Stop();
