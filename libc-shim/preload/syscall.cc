@@ -188,6 +188,8 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_clone3, Clone3(c)),
     NVCACHE_ON(SYS_execve, Exec(c)),
     NVCACHE_ON(SYS_execveat, Exec(c)),
+    NVCACHE_ON(SYS_setrlimit, SetLimit(0, c.Int(0), c.Buffer(1), c)),
+    NVCACHE_ON(SYS_prlimit64, SetLimit(c.Int(0), c.Int(1), c.Buffer(2), c)),
     NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
 };
 

@@ -26,7 +26,7 @@ struct Cell {
 };
 constinit Cell cells[kCells];
 
-// RLIMIT_FSIZE, as of the last look. A program rarely changes its own.
+// RLIMIT_FSIZE, as of the last look. Never more than it is.
 constinit std::atomic<uint64_t> size_limit{0};
 
 uint64_t FreeBytes(int fd) {
@@ -39,18 +39,23 @@ uint64_t PendingBytes() { return (engine.log.head() - engine.log.tail()) * pool:
 
 }  // namespace
 
+bool WithinSizeLimit(uint64_t size) {
+  if (size <= size_limit.load(std::memory_order_relaxed)) return true;
+  const uint64_t limit = sys::SoftLimit(RLIMIT_FSIZE);
+  size_limit.store(limit, std::memory_order_relaxed);
+  return size <= limit;
+}
+
+void ForgetSizeLimit() { size_limit.store(0, std::memory_order_relaxed); }
+
 long ReserveSpace(File& file, uint64_t growth, uint64_t size) {
   Cell& cell = cells[file.device % kCells];
   const auto wanted = static_cast<int64_t>(growth);
-  if (size > size_limit.load(std::memory_order_relaxed)) {
-    size_limit.store(sys::SoftLimit(RLIMIT_FSIZE), std::memory_order_relaxed);
-    if (size > size_limit.load(std::memory_order_relaxed)) return -EFBIG;
-  }
+  if (!WithinSizeLimit(size)) return -EFBIG;
   if (cell.device.load(std::memory_order_relaxed) == file.device &&
       cell.granted.fetch_sub(wanted, std::memory_order_relaxed) >= wanted) {
     return 0;
   }
-  size_limit.store(sys::SoftLimit(RLIMIT_FSIZE), std::memory_order_relaxed);
   uint64_t free = FreeBytes(file.backing_fd);
   if (free < growth + PendingBytes() + kGrant + kMargin) {
     // Close to the end. What is pending may have its blocks already; only the disk knows.

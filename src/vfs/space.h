@@ -14,6 +14,11 @@ namespace nvcache::vfs {
 // RLIMIT_FSIZE, where the kernel also has a signal to send.
 long ReserveSpace(File& file, uint64_t growth, uint64_t size);
 
+// Whether a file of `size` bytes is within RLIMIT_FSIZE. The limit is remembered, so it must be
+// forgotten when it may have gone down; no thread may be asking meanwhile.
+bool WithinSizeLimit(uint64_t size);
+void ForgetSizeLimit();
+
 }  // namespace nvcache::vfs
 
 #endif  // NVCACHE_VFS_SPACE_H_

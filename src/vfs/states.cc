@@ -8,6 +8,7 @@
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
+#include "src/vfs/space.h"
 
 namespace nvcache::vfs {
 
@@ -72,7 +73,8 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
 
 bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
-  const long backing = OpenBacking(fd);
+  const bool fits = WithinSizeLimit(static_cast<uint64_t>(st.st_size));
+  const long backing = fits ? OpenBacking(fd) : -EFBIG;
   if (backing < 0) {
     PassThrough(file);
     return false;

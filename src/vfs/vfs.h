@@ -66,6 +66,11 @@ void AfterFork();
 // The pool is taken again by the next open for writing.
 void BeforeExec();
 
+// Around a call that may set RLIMIT_FSIZE to `soft`. A file that is cached is never larger than
+// that, for then the cleanup thread could not write it; so no file is cached when it goes down.
+void BeforeSizeLimit(uint64_t soft);
+void AfterSizeLimit();
+
 // What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
 // kept right from now on (a thread with descriptors of its own, io_uring).
 void Retire();

@@ -28,6 +28,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -1089,6 +1090,15 @@ static void check_syscalls(void) {
   SHOW(syscall(SYS_ioctl, fd, FIOCLEX, 0));
   SHOW(syscall(SYS_close_range, copy, copy, 0));
   SHOW(syscall(SYS_unshare, 0));
+  struct rlimit limit;
+  struct rlimit64 limit64;
+  SHOW(getrlimit(RLIMIT_FSIZE, &limit) | getrlimit64(RLIMIT_FSIZE, &limit64));
+  SHOW(setrlimit(RLIMIT_FSIZE, &limit));
+  SHOW(setrlimit64(RLIMIT_FSIZE, &limit64));
+  SHOW(prlimit(0, RLIMIT_FSIZE, &limit, &limit));
+  SHOW(prlimit64(0, RLIMIT_FSIZE, &limit64, &limit64));
+  SHOW(syscall(SYS_setrlimit, RLIMIT_FSIZE, &limit));
+  SHOW(syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, &limit));
   SHOW(syscall(SYS_utimensat, AT_FDCWD, "y", ts, 0));
   SHOW(syscall(SYS_utime, "y", NULL));
   SHOW(syscall(SYS_utimes, "y", NULL));
