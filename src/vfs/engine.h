@@ -107,6 +107,8 @@ class Engine {
   long PassThrough(File& file);
   // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
   long DrainExclusively(File& file);
+  // Size, and whether there are holes, from the kernel. File lock, exclusive, or nobody else yet.
+  static void TakeSize(File& file, const struct stat& st);
   // The file's kernel size, after a call that may have changed it; frames are dropped. File lock,
   // exclusive, nothing pending.
   void Resync(File& file);

@@ -82,7 +82,7 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
   SetSlot(static_cast<int>(backing), Internal());
   file.lock.Lock();
   file.backing_fd = static_cast<int>(backing);
-  file.size.store(static_cast<uint64_t>(st.st_size));
+  TakeSize(file, st);
   file.fsync_owed.store(true);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
@@ -132,7 +132,13 @@ void Engine::Resync(File& file) {
     if (page.has_frame()) frames.Detach(page);
   });
   struct stat st;
-  if (sys::Fstat(file.backing_fd, &st) == 0) file.size.store(static_cast<uint64_t>(st.st_size));
+  if (sys::Fstat(file.backing_fd, &st) == 0) TakeSize(file, st);
+}
+
+void Engine::TakeSize(File& file, const struct stat& st) {
+  constexpr int64_t kStatBlock = 512;
+  file.size.store(static_cast<uint64_t>(st.st_size));
+  file.sparse.store(st.st_blocks * kStatBlock < st.st_size);
 }
 
 long Engine::Publish(File& file) {
