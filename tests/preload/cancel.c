@@ -101,11 +101,12 @@ static void check_deferred(void) {
 // ---------------------------------------------------------------------------------------------
 // At any instruction. A lock that the thread has left behind would stop everybody.
 
-static atomic_long g_begun, g_acknowledged;
+static atomic_long g_begun, g_acknowledged, g_ended;
 
 static void at_end(void* unused) {
   (void)unused;
   check("append after a cancellation", write(g_fd, "end\n", 4) == 4);
+  atomic_fetch_add(&g_ended, 1);
 }
 
 static void* write_for_ever(void* kind) {
@@ -176,7 +177,7 @@ static void check_asynchronous(void) {
     check("append", write(g_fd, "main\n", 5) == 5);
     check("ftruncate", ftruncate(g_fd, 1 << 21) == 0);
   }
-  printf("cancelled: %d\n", cancelled);
+  printf("cancelled: %d, cleanup handlers: %ld\n", cancelled, atomic_load(&g_ended));
   const long lost = atomic_load(&g_begun) - atomic_load(&g_acknowledged);
   check("one call each", lost >= 0 && lost <= cancelled);
   check("some work", atomic_load(&g_acknowledged) > 0);
