@@ -21,8 +21,10 @@ struct CachedFile {
 
   radix::Tree pages;
 
-  // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none.
-  int backing_fd = -1;
+  // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none. The program may
+  // close it by a system call that nobody sees, and have the number for another file: who is about
+  // to write looks first, or knows that somebody has just done so.
+  std::atomic<int> backing_fd{-1};
 
   // The newest size in bytes; the kernel's may lag behind. Grows under `lock` shared and the locks
   // of the pages written, so that whoever holds a page lock sees a size that covers the page's

@@ -85,7 +85,10 @@ long ReadAt(File& file, Cursor cursor, uint64_t offset, uint64_t wanted) {
   for (uint64_t done = 0; done < total;) {
     const uint64_t at = offset + done;
     const size_t n = std::min({total - done, kPageSize - at % kPageSize, cursor.contiguous()});
-    const long got = ReadPart(file, at, cursor.here(), n);
+    long got = ReadPart(file, at, cursor.here(), n);
+    if (got == -EBADF && engine.CheckBacking(file) == 0) {
+      got = ReadPart(file, at, cursor.here(), n);
+    }
     if (got > 0) done += static_cast<uint64_t>(got);
     if (got != static_cast<long>(n)) {
       const long error = got < 0 ? got : -EFAULT;

@@ -154,11 +154,14 @@ bool Engine::AttachPool() {
   const uint64_t pages = frame_count + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
+  const auto check = [](dramcache::CachedFile& file) {
+    return engine.CheckBacking(static_cast<File&>(file));
+  };
   *statistics() = {};
   log.Open(&pool_);
   if (pages >= sys::kNone || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits)) {
+      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check)) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
@@ -190,7 +193,7 @@ void Engine::Detach() {
   NVCACHE_CHECK(log.head() == log.tail());
   cleaner.Stop();
   pool_.MarkClean();
-  SetSlot(pool_.fd(), kUntracked);
+  if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_ = false;
 }

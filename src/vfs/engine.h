@@ -81,7 +81,7 @@ class Engine {
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
   long DropReference(Description& description);
   int DescriptorOf(const Description& description) const;
-  uint32_t descriptor_end() const { return descriptor_end_; }
+  uint32_t descriptor_end() const { return descriptor_end_.load(std::memory_order_relaxed); }
   // A descriptor of `file` (null: of a file that found no room, either) cannot be tracked.
   void TableFull(File* file);
   // It happened; from now on no file becomes cached that is not yet.
@@ -105,6 +105,13 @@ class Engine {
   bool BeginCaching(File& file, int fd, const struct stat& st);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached.
   long PassThrough(File& file);
+  // Looks whether the file's descriptor is still its own, and opens it anew if not. 0, or -EBADF:
+  // then nothing can be read or written. Any thread; no page locks.
+  long CheckBacking(File& file);
+  // The kernel has given the number of one of our descriptors to the program.
+  void LostInternal(int fd);
+  // Takes one of ours elsewhere: the program wants the number. 0, or a negated errno.
+  long MoveInternal(int fd);
   // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
   long DrainExclusively(File& file);
   // Size, and whether there are holes, from the kernel. File lock, exclusive, or nobody else yet.
@@ -142,13 +149,17 @@ class Engine {
   void CloseParts();
   Storage StorageOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);
+  void Store(int fd, Description* description);
+  void DisownBacking(File& file);
+  long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 
   std::atomic<bool> active_{false};
   std::atomic<std::atomic<Description*>*> slots_{nullptr};
-  uint32_t descriptor_end_ = 0;  // no slot at or above was ever set
+  std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
   sys::Arena<File> files_;
   sys::Arena<Description> descriptions_;
+  sys::Mutex backing_lock_;  // CheckBacking; a leaf, but for page locks
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
 

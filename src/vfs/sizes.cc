@@ -71,7 +71,8 @@ long Fsync(int fd) {
   File& file = access.file();
   if (const int error = file.unreported.exchange(0); error != 0) return -error;
   if (!file.fsync_owed.exchange(false)) return 0;
-  const long result = sys::Fsync(file.backing_fd);
+  long result = engine.CheckBacking(file);
+  if (result == 0) result = sys::Fsync(file.backing_fd);
   if (result < 0) file.fsync_owed.store(true);
   return result;
 }

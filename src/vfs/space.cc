@@ -49,8 +49,9 @@ uint64_t PageUp(uint64_t offset) { return PageDown(offset + pool::kPageSize - 1)
 
 // Gives these bytes their blocks now. If there are none, or the file system cannot do that: the
 // write is the kernel's.
-long Allocate(const File& file, uint64_t begin, uint64_t end) {
-  long result;
+long Allocate(File& file, uint64_t begin, uint64_t end) {
+  long result = engine.CheckBacking(file);
+  if (result < 0) return result;
   do {
     result = sys::Fallocate(file.backing_fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
                             static_cast<off_t>(end - begin));

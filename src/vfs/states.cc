@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <linux/magic.h>
 
+#include "recovery/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
@@ -41,6 +42,16 @@ long OpenBacking(int fd) {
   path.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
   const long backing = sys::Openat(AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC);
   return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
+}
+
+bool IsInode(int fd, const File& file) {
+  struct stat st;
+  return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
+}
+
+// What OpenBacking opened, or as good.
+bool IsBacking(int fd, const File& file) {
+  return IsInode(fd, file) && (sys::Fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
 }
 
 }  // namespace
@@ -94,6 +105,75 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
   return true;
 }
 
+long Engine::CheckBacking(File& file) {
+  if (IsBacking(file.backing_fd, file)) return 0;
+  sys::Lock lock(backing_lock_);
+  if (IsBacking(file.backing_fd, file)) return 0;
+  const long opened = Reopen(file);
+  if (opened < 0) return -EBADF;
+  Store(static_cast<int>(opened), Internal());
+  DisownBacking(file);
+  file.backing_fd.store(static_cast<int>(opened));
+  // Meanwhile somebody may have read from what has the number now.
+  file.pages.ForEach(supply, [&](uint64_t, radix::PageDescriptor& page) {
+    sys::Lock page_lock(page.lock);
+    if (page.has_frame()) frames.Detach(page);
+  });
+  return 0;
+}
+
+// By a descriptor of the program's, or else as recovery finds it.
+long Engine::Reopen(File& file) {
+  for (int fd = 0; fd < static_cast<int>(descriptor_end()); ++fd) {
+    const Description* description = SlotOf(fd);
+    if (!IsDescription(description) || description->file.load() != &file) continue;
+    if (!IsInode(fd, file)) continue;
+    const long opened = OpenBacking(fd);
+    if (opened >= 0) return opened;
+  }
+  const uint32_t slot = file.slot.load();
+  if (slot == sys::kNone) return -EBADF;
+  const long opened = recovery::OpenRecorded(*pool_.view().file(slot));
+  return opened < 0 ? opened : sys::MoveHigh(static_cast<int>(opened));
+}
+
+// The number is the program's now.
+void Engine::DisownBacking(File& file) {
+  const int fd = file.backing_fd.exchange(-1);
+  if (SlotOf(fd) == Internal()) Store(fd, kUntracked);
+}
+
+void Engine::LostInternal(int fd) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  ForEachFile([&](File& file) {
+    if (file.backing_fd == fd) CheckBacking(file);
+  });
+}
+
+long Engine::MoveInternal(int fd) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (fd == pool_.fd()) {
+    pool_.Renumber();
+    SetSlot(pool_.fd(), Internal());
+    SetSlot(fd, kUntracked);
+    return 0;
+  }
+  long result = -EBADF;
+  ForEachFile([&](File& file) {
+    if (file.backing_fd != fd) return;
+    file.lock.Lock();
+    // Nobody uses the number when nothing is pending.
+    result = DrainExclusively(file);
+    if (result == 0) {
+      file.backing_fd.store(sys::MoveHigh(fd));
+      SetSlot(file.backing_fd, Internal());
+      SetSlot(fd, kUntracked);
+    }
+    file.lock.Unlock();
+  });
+  return result;
+}
+
 long Engine::PassThrough(File& file) {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (file.state.load() == State::kPassThrough) return 0;
@@ -132,7 +212,7 @@ void Engine::Resync(File& file) {
     if (page.has_frame()) frames.Detach(page);
   });
   struct stat st;
-  if (sys::Fstat(file.backing_fd, &st) == 0) TakeSize(file, st);
+  if (CheckBacking(file) == 0 && sys::Fstat(file.backing_fd, &st) == 0) TakeSize(file, st);
 }
 
 void Engine::TakeSize(File& file, const struct stat& st) {
@@ -144,6 +224,7 @@ void Engine::TakeSize(File& file, const struct stat& st) {
 long Engine::Publish(File& file) {
   long result = 0;
   if (file.pending.load() == 0) return 0;
+  if (long error = CheckBacking(file); error < 0) return error;
   file.pages.ForEach(supply, [&](uint64_t number, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
     if (long error = cache.WriteBack(file, number, page); error < 0) result = error;
@@ -164,9 +245,10 @@ void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   PassThrough(file);
   if (file.backing_fd >= 0) {
-    SetSlot(file.backing_fd, kUntracked);
-    sys::Close(file.backing_fd);
-    file.backing_fd = -1;
+    const int fd = file.backing_fd;
+    const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
+    DisownBacking(file);
+    if (ours) sys::Close(fd);
   }
   RemoveFromBucket(file);
   files_.Free(files_.IndexOf(&file));
