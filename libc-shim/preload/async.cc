@@ -13,13 +13,15 @@ namespace {
 
 template <typename Request>
 bool BeforeAio(const Request* request) {
-  return request == nullptr || ToKernel(request->aio_fildes);
+  int fd;
+  return !Fetch(&fd, &request->aio_fildes) || ToKernel(fd);
 }
 
 template <typename Request>
 bool BeforeList(Request* const* requests, int count) {
-  for (int i = 0; i < count; ++i) {
-    if (!BeforeAio(requests[i])) return false;
+  const Request* request;
+  for (int i = 0; i < count && Fetch(&request, &requests[i]); ++i) {
+    if (!BeforeAio(request)) return false;
   }
   return true;
 }

@@ -12,9 +12,11 @@ namespace nvcache::preload {
 
 // The kernel's (and libaio's) requests. False: the call must fail.
 inline bool BeforeSubmit(long count, struct iocb* const* requests) {
+  struct iocb* address;
+  struct iocb request;
   for (long i = 0; i < count; ++i) {
-    if (requests[i] == nullptr) continue;
-    if (!ToKernel(static_cast<int>(requests[i]->aio_fildes))) return false;
+    if (!Fetch(&address, &requests[i]) || !Fetch(&request, address)) break;
+    if (!ToKernel(static_cast<int>(request.aio_fildes))) return false;
   }
   return true;
 }

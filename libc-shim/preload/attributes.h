@@ -52,7 +52,7 @@ inline auto GetExtended(struct statx* st, RealCall real) {
 inline void PublishAt(int dirfd, const char* path, int flags) {
   // The headers promise a path. The kernel allows none: then dirfd is the file itself.
   __asm__("" : "+r"(path));
-  if (path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && path[0] == '\0')) {
+  if (path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path))) {
     Tell<vfs::Publish>(dirfd);
   } else {
     Tell<vfs::PublishPath>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0);

@@ -13,6 +13,7 @@
 
 #include "libc-shim/glibc/host.h"
 #include "libc-shim/preload/real.h"
+#include "src/sys/user_copy.h"
 #include "src/vfs/vfs.h"
 
 // A wrapper, and another name for a wrapper. The linker exports only what wrapped.def lists.
@@ -58,6 +59,19 @@ inline long Offer(Arguments... arguments) {
 template <auto call, typename... Arguments>
 inline void Tell(Arguments... arguments) {
   if (!InsideLibpmem()) call(arguments...);
+}
+
+// Copies what the program points at. False: it is not there, which the kernel shall say; or nobody
+// needs to know.
+template <typename Type>
+inline bool Fetch(Type* to, const void* from) {
+  return vfs::IsActive() && sys::CopyUser(to, from, sizeof(Type)) == sizeof(Type);
+}
+
+// A path that stands for the descriptor beside it.
+inline bool IsEmpty(const char* path) {
+  char first;
+  return Fetch(&first, path) && first == '\0';
 }
 
 // Make a file pass-through. False, with errno set: the file system refuses the bytes that are still

@@ -56,8 +56,8 @@ inline bool IsRelativeLock(int command, long argument) {
     case F_OFD_GETLK:
     case F_OFD_SETLK:
     case F_OFD_SETLKW: {
-      const auto* lock = reinterpret_cast<const struct flock*>(argument);
-      return lock != nullptr && lock->l_whence != SEEK_SET;
+      struct flock lock;
+      return Fetch(&lock, reinterpret_cast<void*>(argument)) && lock.l_whence != SEEK_SET;
     }
     default:
       return false;
@@ -89,13 +89,16 @@ inline constexpr unsigned kZeroSpace = _IOW('X', 57, SpaceRange);
 
 // What a control does to files, and to which besides its own.
 inline bool BeforeClone(const file_clone_range* range) {
-  return range == nullptr || ToKernel(static_cast<int>(range->src_fd));
+  file_clone_range wanted;
+  return !Fetch(&wanted, range) || ToKernel(static_cast<int>(wanted.src_fd));
 }
 
 inline bool BeforeDedupe(const file_dedupe_range* range) {
-  if (range == nullptr) return true;
-  for (unsigned i = 0; i < range->dest_count; ++i) {
-    if (!ToKernel(static_cast<int>(range->info[i].dest_fd))) return false;
+  file_dedupe_range wanted;  // without its targets
+  if (!Fetch(&wanted, range)) return true;
+  file_dedupe_range_info target;
+  for (unsigned i = 0; i < wanted.dest_count && Fetch(&target, &range->info[i]); ++i) {
+    if (!ToKernel(static_cast<int>(target.dest_fd))) return false;
   }
   return true;
 }

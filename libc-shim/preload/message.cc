@@ -3,26 +3,33 @@
 // sendmsg, recvmsg and their plurals.
 #include "libc-shim/preload/message.h"
 
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 
 namespace nvcache::preload {
 namespace {
 
-// Calls action(fd) for each descriptor that the message carries, until one says false.
+// Calls action(fd) for each descriptor that the message carries, until one says false. Neither the
+// message nor its control part need be there.
 template <typename Action>
-bool ForEachDescriptor(const msghdr* message, Action action) {
-  if (message == nullptr || message->msg_control == nullptr) return true;
-  auto* headers = const_cast<msghdr*>(message);
-  for (cmsghdr* header = CMSG_FIRSTHDR(headers); header != nullptr;
-       header = CMSG_NXTHDR(headers, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    if (header->cmsg_len < CMSG_LEN(0)) return true;
-    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+bool ForEachDescriptor(const msghdr* address, Action action) {
+  msghdr message;
+  if (!Fetch(&message, address)) return true;
+  const auto* part = static_cast<const uint8_t*>(message.msg_control);
+  size_t left = part != nullptr ? message.msg_controllen : 0;
+  cmsghdr header;
+  while (left >= sizeof(header) && Fetch(&header, part)) {
+    if (header.cmsg_len < CMSG_LEN(0) || header.cmsg_len > left) break;
+    const bool rights = header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_RIGHTS;
+    const size_t count = rights ? (header.cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+    int fd;
+    for (size_t i = 0; i < count && Fetch(&fd, part + CMSG_LEN(i * sizeof(int))); ++i) {
       if (!action(fd)) return false;
     }
+    const size_t step = CMSG_ALIGN(header.cmsg_len);
+    if (step > left) break;
+    part += step;
+    left -= step;
   }
   return true;
 }

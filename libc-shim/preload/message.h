@@ -24,7 +24,8 @@ inline Result AfterReceiveOne(Result length, msghdr* message) {
 // The plurals: a message each, and its length.
 
 inline bool BeforeSendMany(const mmsghdr* messages, unsigned count) {
-  for (unsigned i = 0; i < count; ++i) {
+  constexpr unsigned kMost = 1024;  // that the kernel looks at
+  for (unsigned i = 0; i < count && i < kMost; ++i) {
     if (!BeforeSend(&messages[i].msg_hdr)) return false;
   }
   return true;

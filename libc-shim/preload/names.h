@@ -53,7 +53,7 @@ class DescriptorPath {
 // file is the descriptor itself.
 template <typename RealCall>
 inline auto Link(int dirfd, const char* path, int flags, RealCall real) {
-  if ((flags & AT_EMPTY_PATH) != 0 && path != nullptr && path[0] == '\0') {
+  if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
     return AroundNames(real, Name{AT_FDCWD, DescriptorPath(dirfd).text(), true});
   }
   return AroundNames(real, Name{dirfd, path, (flags & AT_SYMLINK_FOLLOW) != 0});

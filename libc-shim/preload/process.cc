@@ -14,6 +14,7 @@
 #include <cstdarg>
 
 #include "libc-shim/preload/descriptor.h"
+#include "src/sys/kernel.h"
 
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
@@ -21,6 +22,8 @@ namespace vfs = nvcache::vfs;
 namespace nvcache::preload {
 
 void RegisterForkHandlers() { pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork); }
+
+bool IsThread(long id) { return id == 0 || sys::Call(SYS_tgkill, sys::Getpid(), id, 0) == 0; }
 
 }  // namespace nvcache::preload
 
@@ -219,3 +222,22 @@ NVCACHE_EXPORT void _exit(int status) {
   __builtin_unreachable();
 }
 NVCACHE_EXPORT_ALIAS(_Exit, _exit);
+
+// ---------------------------------------------------------------------------------------------
+// Limits.
+
+#define NVCACHE_DEFINE_LIMITS(suffix)                                                              \
+  NVCACHE_EXPORT int setrlimit##suffix(__rlimit_resource_t resource,                               \
+                                       const struct rlimit##suffix* limit) noexcept {              \
+    return SetLimit(0, resource, limit,                                                            \
+                    [=] { return NVCACHE_REAL(setrlimit##suffix)(resource, limit); });             \
+  }                                                                                                \
+  NVCACHE_EXPORT int prlimit##suffix(pid_t process, __rlimit_resource resource,                    \
+                                     const struct rlimit##suffix* limit,                           \
+                                     struct rlimit##suffix* old) noexcept {                        \
+    return SetLimit(process, resource, limit,                                                      \
+                    [=] { return NVCACHE_REAL(prlimit##suffix)(process, resource, limit, old); }); \
+  }
+
+NVCACHE_DEFINE_LIMITS()
+NVCACHE_DEFINE_LIMITS(64)

@@ -10,6 +10,7 @@
 #define NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "libc-shim/preload/calls.h"
@@ -18,6 +19,9 @@ namespace nvcache::preload {
 
 // To be called once, from the constructor.
 void RegisterForkHandlers();
+
+// Whether `id` stands for this process: 0, or one of its threads.
+bool IsThread(long id);
 
 // A fork that runs no such handlers.
 template <typename RealCall>
@@ -40,6 +44,19 @@ inline CloneKind KindOfClone(unsigned long flags) {
   const bool descriptors = (flags & CLONE_FILES) != 0;
   if (memory != descriptors) return CloneKind::kMixture;
   return memory ? CloneKind::kThread : CloneKind::kProcess;
+}
+
+// Around setrlimit and prlimit. `limit` is the program's struct rlimit, which is the kernel's.
+template <typename RealCall>
+inline auto SetLimit(long process, int resource, const void* limit, RealCall real) {
+  rlim_t soft;  // its first member
+  const bool ours =
+      resource == RLIMIT_FSIZE && !InsideLibpmem() && Fetch(&soft, limit) && IsThread(process);
+  if (!ours) return real();
+  vfs::BeforeSizeLimit(soft);
+  const auto result = real();
+  vfs::AfterSizeLimit();
+  return result;
 }
 
 // Before a program is started in a new process.

@@ -166,27 +166,63 @@ struct sigaction Shown(const struct sigaction& kernel, Handler handler, int flag
   return shown;
 }
 
-int Sigaction(int signal, const struct sigaction* action, struct sigaction* old) {
-  if (signal <= 0 || signal >= _NSIG || !IsManaged()) {
-    return NVCACHE_REAL(sigaction)(signal, action, old);
-  }
+// `real` makes the real call.
+template <typename RealCall>
+int Sigaction(int signal, const struct sigaction* action, struct sigaction* old, RealCall real) {
+  if (signal <= 0 || signal >= _NSIG || !IsManaged()) return real(signal, action, old);
   const Handler handler = g_wishes[signal].handler.load();
   const int flags = g_wishes[signal].flags.load();
   struct sigaction before;
   int result;
   if (action == nullptr) {
-    result = NVCACHE_REAL(sigaction)(signal, nullptr, &before);
+    result = real(signal, nullptr, &before);
   } else {
     const struct sigaction wish = *action;  // may be `old`
     const struct sigaction ours = Ours(signal, wish);
     // First ours, for the signal may come at once. One that comes before that finds the new one:
     // it might as well have come later.
     Remember(signal, AsHandler(wish.sa_handler), wish.sa_flags | kRestorer);
-    result = NVCACHE_REAL(sigaction)(signal, &ours, &before);
+    result = real(signal, &ours, &before);
     if (result != 0) Remember(signal, handler, flags);
   }
   if (result == 0 && old != nullptr) *old = Shown(before, handler, flags);
   return result;
+}
+
+int Sigaction(int signal, const struct sigaction* action, struct sigaction* old) {
+  return Sigaction(signal, action, old, NVCACHE_REAL(sigaction));
+}
+
+// The two forms of an action. libc's has room for more signals.
+
+struct sigaction FromKernel(const KernelAction& kernel) {
+  struct sigaction action = {};
+  action.sa_sigaction = reinterpret_cast<Handler>(kernel.handler);
+  action.sa_flags = static_cast<int>(kernel.flags);
+  action.sa_restorer = reinterpret_cast<void (*)()>(kernel.restorer);
+  std::memcpy(&action.sa_mask, &kernel.mask, sizeof(kernel.mask));
+  return action;
+}
+
+KernelAction ToKernel(const struct sigaction& action) {
+  KernelAction kernel = {reinterpret_cast<uint64_t>(action.sa_sigaction),
+                         static_cast<uint32_t>(action.sa_flags),
+                         reinterpret_cast<uint64_t>(action.sa_restorer), 0};
+  std::memcpy(&kernel.mask, &action.sa_mask, sizeof(kernel.mask));
+  return kernel;
+}
+
+// A handler comes with its own way back. What else is set takes libc's, for the kernel may get our
+// handler in its place.
+int SetByNumber(int signal, const struct sigaction* action, struct sigaction* old) {
+  const bool function = action != nullptr && (action->sa_flags & kRestorer) != 0;
+  if (!function) return NVCACHE_REAL(sigaction)(signal, action, old);
+  const KernelAction wish = ToKernel(*action);
+  KernelAction before = {};
+  const long result = sys::Call(SYS_rt_sigaction, signal, sys::Address(&wish),
+                                sys::Address(&before), sizeof(wish.mask));
+  *old = FromKernel(before);
+  return static_cast<int>(FromAnswer(result));
 }
 
 // The rest of the family, as glibc has it, on top of the one above.
@@ -217,6 +253,25 @@ sighandler_t Held(int signal, int how, sighandler_t handler) {
 }
 
 }  // namespace
+
+bool SigactionByNumber(long signal, const void* action, void* old, long mask_size, long* result) {
+  // Two signals are libc's own, for which its functions are of no use.
+  const bool of_libc = signal == 32 || signal == 33;
+  if (signal <= 0 || signal >= _NSIG || of_libc || !IsManaged()) return false;
+  KernelAction kernel = {};
+  if (mask_size != sizeof(kernel.mask)) return false;
+  if (action != nullptr && sys::CopyUser(&kernel, action, sizeof(kernel)) != sizeof(kernel)) {
+    return false;  // the kernel says so
+  }
+  const struct sigaction wish = FromKernel(kernel);
+  struct sigaction before;
+  *result = Sigaction(static_cast<int>(signal), action != nullptr ? &wish : nullptr, &before,
+                      SetByNumber);
+  if (*result != 0 || old == nullptr) return true;
+  kernel = ToKernel(before);
+  if (sys::CopyUser(old, &kernel, sizeof(kernel)) != sizeof(kernel)) *result = FromAnswer(-EFAULT);
+  return true;
+}
 
 // What is there already belongs to libraries that were loaded before us.
 void ManageSignals() {

@@ -13,6 +13,9 @@ namespace nvcache::preload {
 // the program's signals are its own.
 void ManageSignals();
 
+// rt_sigaction, the system call. False: it is the kernel's alone, and the real call must be made.
+bool SigactionByNumber(long signal, const void* action, void* old, long mask_size, long* result);
+
 }  // namespace nvcache::preload
 
 #endif  // NVCACHE_LIBC_SHIM_PRELOAD_SIGNAL_H_

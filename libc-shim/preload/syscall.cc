@@ -3,7 +3,6 @@
 // syscall(): the same calls by number. It is no cancellation point, and so neither are these.
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <linux/sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "libc-shim/preload/names.h"
 #include "libc-shim/preload/open.h"
 #include "libc-shim/preload/process.h"
+#include "libc-shim/preload/signal.h"
 #include "libc-shim/preload/size.h"
 #include "libc-shim/preload/transfer.h"
 
@@ -59,9 +59,9 @@ struct Call {
 // Calls that need a closer look.
 
 long Openat2(const Call& c) {
-  const auto* how = c.As<const open_how*>(2);
-  if (how == nullptr) return c();
-  return Open(c.Int(0), c.Path(1), static_cast<int>(how->flags), c, c);
+  open_how how;
+  if (!Fetch(&how, c.Buffer(2))) return c();
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c);
 }
 
 long CloneWith(unsigned long flags, const Call& c) {
@@ -72,8 +72,8 @@ long CloneWith(unsigned long flags, const Call& c) {
 }
 
 long Clone3(const Call& c) {
-  const auto* wanted = c.As<const clone_args*>(0);
-  return wanted == nullptr ? c() : CloneWith(wanted->flags, c);
+  uint64_t flags;  // the first member of clone_args
+  return Fetch(&flags, c.Buffer(0)) ? CloneWith(flags, c) : c();
 }
 
 long Submit(const Call& c) {
@@ -84,6 +84,12 @@ long Sendmsg(const Call& c) { return BeforeSend(c.As<const msghdr*>(1)) ? c() : 
 
 long Sendmmsg(const Call& c) {
   return BeforeSendMany(c.As<const mmsghdr*>(1), c.As<unsigned>(2)) ? c() : -1;
+}
+
+long Sigaction(const Call& c) {
+  long result = 0;
+  const bool done = SigactionByNumber(c.Long(0), c.Buffer(1), c.Buffer(2), c.Long(3), &result);
+  return done ? result : c();
 }
 
 long ExitGroup(const Call& c) {
@@ -185,12 +191,16 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_recvmsg, AfterReceiveOne(c(), c.As<msghdr*>(1))),
     NVCACHE_ON(SYS_recvmmsg, AfterReceiveMany(c(), c.As<mmsghdr*>(1))),
 
+    NVCACHE_ON(SYS_rt_sigaction, Sigaction(c)),
+
     NVCACHE_ON(SYS_fork, Fork(c)),
     NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, {}})),  // as vfork()
     NVCACHE_ON(SYS_clone, CloneWith(c.Size(0), c)),
     NVCACHE_ON(SYS_clone3, Clone3(c)),
     NVCACHE_ON(SYS_execve, Replace(c)),
     NVCACHE_ON(SYS_execveat, Replace(c)),
+    NVCACHE_ON(SYS_setrlimit, SetLimit(0, c.Int(0), c.Buffer(1), c)),
+    NVCACHE_ON(SYS_prlimit64, SetLimit(c.Int(0), c.Int(1), c.Buffer(2), c)),
     NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
 };
 

@@ -32,8 +32,9 @@ uint64_t PageOf(const EntryHeader& header) { return header.offset / pool::kPageS
 
 }  // namespace
 
-bool Cleaner::Start(const Host& host, const Limits& limits) {
+bool Cleaner::Start(const Host& host, const Limits& limits, Check check) {
   limits_ = limits;
+  check_ = check;
   host_ = &host;
   units_per_entry_ = nvlog::kMaxEntryUnits;
   using Slot = std::atomic<CachedFile*>;
@@ -85,6 +86,7 @@ long Cleaner::EnsureSlot(CachedFile& file) {
   if (file.slot.load(std::memory_order_acquire) != sys::kNone) return 0;
   sys::Lock lock(slot_lock_);
   if (file.slot.load(std::memory_order_relaxed) != sys::kNone) return 0;
+  if (long error = CheckDescriptor(file); error < 0) return error;
   if (file.name.load() == Name::kChanged) {
     if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
     file.name.store(Name::kSettled);
@@ -225,6 +227,10 @@ bool Cleaner::WriteGroup(Position first, Batch* batch, Position* end) {
   const uint32_t count = log_.At(first).group_count;
   CachedFile& file = FileOf(log_.At(first));
   if (!file.in_batch) {
+    if (const long error = CheckDescriptor(file); error < 0) {
+      Failed(file, error);
+      return false;
+    }
     file.in_batch = true;
     file.batch_first = first;
     file.batch_next = batch->files;

@@ -35,7 +35,10 @@ class Cleaner {
   constexpr Cleaner(nvlog::Log& log, dramcache::PageCache& cache, pool::FileTable& table)
       : log_(log), cache_(cache), table_(table) {}
 
-  bool Start(const Host& host, const Limits& limits);
+  // `check` says whether the file's descriptor is its own, and may open it anew: 0, or a negated
+  // errno. It is called once for each batch that the file is in. Null: it always is.
+  using Check = long (*)(dramcache::CachedFile&);
+  bool Start(const Host& host, const Limits& limits, Check check = nullptr);
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
   // In a child of fork, which has no such thread.
@@ -87,6 +90,7 @@ class Cleaner {
   void SyncFiles(Batch* batch);
   void ForgetEntries(nvlog::Position begin, nvlog::Position end);
   void Unlist(Batch* batch);
+  long CheckDescriptor(dramcache::CachedFile& file) { return check_ != nullptr ? check_(file) : 0; }
   void Failed(dramcache::CachedFile& file, long error);
   bool TrimDue();
   void Trim();
@@ -98,6 +102,7 @@ class Cleaner {
   dramcache::PageCache& cache_;
   pool::FileTable& table_;
   Limits limits_ = {};
+  Check check_ = nullptr;
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 

@@ -29,8 +29,10 @@ struct CachedFile {
   // Marked are, at least, the pages that the kernel does not have in their newest form.
   radix::Tree pages;
 
-  // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none.
-  int backing_fd = -1;
+  // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none. The program may
+  // close it by a system call that nobody sees, and have the number for another file: who is about
+  // to write looks first, or knows that somebody has just done so.
+  std::atomic<int> backing_fd{-1};
 
   // The newest size in bytes; the kernel's may lag behind. Grows under `lock` shared and the locks
   // of the pages written, so that whoever holds a page lock sees a size that covers the page's

@@ -293,6 +293,12 @@ uint32_t Leases::deaths() const { return shared_->deaths.load(); }
 
 bool Leases::lost() const { return shared_->slots[slot_].life.load() != life_; }
 
+// The old one stays open, for the program to replace.
+void Leases::Renumber() {
+  const long fd = sys::Fcntl(fd_, F_DUPFD_CLOEXEC, fd_ + 1);
+  if (fd >= 0) fd_ = static_cast<int>(fd);
+}
+
 bool Leases::Relock() { return !lost() && Lock(slot_) && Sound(); }
 
 // The descriptor and the slot are still ours, and newcomers find the file.

@@ -86,6 +86,8 @@ class Leases {
     return is_open() && device == device_ && inode == inode_;
   }
   bool Relock();
+  // The program wants the number of our descriptor, which is its own from now on. Then Relock.
+  void Renumber();
   // Somebody took this process for dead. Nothing that it holds is protected any more: all files
   // have to pass through. The calls below do no harm; TryExclude fails.
   bool lost() const;

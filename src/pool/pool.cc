@@ -367,6 +367,10 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   if (access == Access::kExclusive && sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0) {
     return InUse(problem);
   }
+  // The lock lasts as long as the open file does: should the program close the descriptor behind
+  // our back, this still holds it.
+  const long page = sys::Mmap(nullptr, kPageSize, PROT_NONE, MAP_SHARED, fd_, 0);
+  if (!sys::IsError(page)) lock_page_ = reinterpret_cast<void*>(page);
   if (is_device_) return true;  // cannot be read but through a mapping
   sys::Pread(fd_, &superblock_, sizeof(superblock_), 0);
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
@@ -467,9 +471,17 @@ bool Pool::InUse(Problem* problem) const {
   return Fail(problem, path(), EBUSY, what.c_str(), "wait for its end, or use another pool");
 }
 
+void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
+
 void Pool::Close() {
   if (region_.base != nullptr) pmem::Unmap(region_, libpmem_);
-  if (fd_ >= 0) sys::Close(fd_);
+  if (lock_page_ != nullptr) sys::Munmap(lock_page_, kPageSize);
+  lock_page_ = nullptr;
+  // The program may have closed it, and have the number for a file of its own.
+  struct stat st = {};
+  if (fd_ >= 0 && sys::Fstat(fd_, &st) == 0 && st.st_ino == inode_ && st.st_dev == device_) {
+    sys::Close(fd_);
+  }
   region_ = {};
   view_ = {};
   superblock_ = {};

@@ -104,6 +104,8 @@ class Pool {
   uint64_t device() const { return device_; }  // of the pool's own file, which is never cached
   uint64_t inode() const { return inode_; }
   int fd() const { return fd_; }
+  // The program wants the descriptor's number: it gets another.
+  void Renumber();
 
   // Pending entries may be there: the last user did not close it.
   bool dirty() const;
@@ -129,6 +131,7 @@ class Pool {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   int fd_ = -1;
+  void* lock_page_ = nullptr;  // mapped
   bool is_device_ = false;
   uint64_t sequence_ = 0;       // of the newest tail record
   uint64_t tail_ = 0;           // what it says

@@ -8,6 +8,9 @@
 //
 // A front end whose own handler stands before the program's asks DeferSignal() first. Where there
 // is none, nothing is ever put off.
+//
+// Asynchronous cancellation is no signal that we see. A front end gives each thread that asks for
+// it a function that turns it off and on again.
 #ifndef NVCACHE_SYS_DEFERRAL_H_
 #define NVCACHE_SYS_DEFERRAL_H_
 
@@ -23,6 +26,8 @@ struct Deferral {
   uint32_t depth;  // calls of the engine that the thread is in, one within the other
   uint32_t waits;  // a signal does: 0 or 1
   uint64_t mask;   // of the thread, outside of our handlers
+  // Whether the thread may be cancelled at any instruction. Null: it cannot be.
+  void (*let_cancel)(bool);
   // One that cannot be kept out, and was sent to `process`; si_signo 0: none.
   siginfo_t sent;
   long process;
@@ -36,6 +41,9 @@ void DeliverDeferred();
 
 // Between the two, nothing of the program runs on this thread.
 inline void EnterEngine() {
+  if (deferral.let_cancel != nullptr && deferral.depth == 0) [[unlikely]] {
+    deferral.let_cancel(false);
+  }
   ++deferral.depth;
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
@@ -45,6 +53,9 @@ inline void LeaveEngine() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   if (deferral.waits != 0 && deferral.depth == 0) [[unlikely]] {
     DeliverDeferred();
+  }
+  if (deferral.let_cancel != nullptr && deferral.depth == 0) [[unlikely]] {
+    deferral.let_cancel(true);
   }
 }
 

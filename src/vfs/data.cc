@@ -85,7 +85,10 @@ long ReadAt(File& file, Cursor cursor, uint64_t offset, uint64_t wanted) {
   for (uint64_t done = 0; done < total;) {
     const uint64_t at = offset + done;
     const size_t n = std::min({total - done, kPageSize - at % kPageSize, cursor.contiguous()});
-    const long got = ReadPart(file, at, cursor.here(), n);
+    long got = ReadPart(file, at, cursor.here(), n);
+    if (got == -EBADF && engine.CheckBacking(file) == 0) {
+      got = ReadPart(file, at, cursor.here(), n);
+    }
     if (got > 0) done += static_cast<uint64_t>(got);
     if (got != static_cast<long>(n)) {
       const long error = got < 0 ? got : -EFAULT;
@@ -241,9 +244,9 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
 }
 
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, kSignal, -ENFILE, -ENOSPC, -EFBIG, -EFAULT or
-// EnsureSlot's error. Buffers are looked at when they turn out not to be there, and not before:
-// whoever passes good ones pays nothing.
+// if none were, what kept it: kNoDescriptors, kSignal, -ENFILE, -EFAULT or EnsureSlot's error.
+// Buffers are looked at when they turn out not to be there, and not before: whoever passes good
+// ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
@@ -296,9 +299,10 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
       call.offset != nullptr ? static_cast<uint64_t>(*call.offset) : access.description().offset;
   if (append) at = size;
   if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
-  if (at + total > size) {
-    if (!grow) return -EAGAIN;
-    if (long error = ReserveSpace(file, at + total - size, at + total); error < 0) return error;
+  const bool grows = at + total > size;
+  if (grows && !grow) return -EAGAIN;
+  if (grows || file.sparse.load(std::memory_order_relaxed)) {
+    if (long error = ReserveSpace(file, at, at + total); error < 0) return error;
   }
   Cursor cursor(call.iov, call.count);
   const long n = WriteGroups(file, at, total, &cursor);
@@ -323,8 +327,8 @@ long DoWrite(const WriteCall& call) {
     } else if (n == kNoDescriptors || n == -ENFILE) {
       engine.cleaner.RequestTrim();
       engine.log.WaitForRoom(room);
-    } else if (n == -EFBIG || n == -ENAMETOOLONG || n == -ENOENT) {
-      return ToKernel(call.fd);  // too large, or without a path to recover it by
+    } else if (n == -EFBIG || n == -ENOSPC || n == -ENAMETOOLONG || n == -ENOENT) {
+      return ToKernel(call.fd);  // too large, no room, or without a path to recover it by
     } else {
       return n;
     }

@@ -19,6 +19,7 @@ void Vacate(int fd) {
   Description* old = engine.SlotOf(fd);
   engine.SetSlot(fd, kUntracked);
   if (IsDescription(old)) engine.DropReference(*old);
+  if (old == Internal()) engine.LostInternal(fd);
 }
 
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
@@ -204,7 +205,10 @@ long Dup3(int from, int to, int flags) {
   if (engine.SlotOf(from) == kUntracked && engine.SlotOf(to) == kUntracked) return kNotOurs;
   if (from == to) return -EINVAL;
   TableLock lock;
-  if (IsInternal(from) || IsInternal(to)) return -EBADF;
+  if (IsInternal(from)) return -EBADF;
+  if (IsInternal(to)) {
+    if (long error = engine.MoveInternal(to); error < 0) return error;
+  }
   const long result = sys::Dup3(from, to, flags);
   if (result >= 0) Share(from, to);
   engine.Reap();

@@ -195,11 +195,14 @@ bool Engine::AttachPool() {
   const uint64_t pages = frame_count + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
+  const auto check = [](dramcache::CachedFile& file) {
+    return engine.CheckBacking(static_cast<File&>(file));
+  };
   *statistics() = {};
   log.Open(&pool_);
   if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits) || !StartKeeper()) {
+      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check) || !StartKeeper()) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
@@ -232,7 +235,7 @@ void Engine::Detach() {
   NVCACHE_CHECK(log.head() == log.tail());
   cleaner.Stop();
   pool_.MarkClean();
-  SetSlot(pool_.fd(), kUntracked);
+  if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);
 }
@@ -287,6 +290,7 @@ void Engine::PrepareFork() {
     file.lock.Lock();
     for (Description* d = file.descriptions; d != nullptr; d = d->next) d->forked.store(true);
     PublishOffsets(file);
+    Publish(file);  // for what the child may start that does not know of us
     file.lock.Unlock();
   });
 }

@@ -96,7 +96,7 @@ class Engine {
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
   long DropReference(Description& description);
   int DescriptorOf(const Description& description) const;
-  uint32_t descriptor_end() const { return descriptor_end_; }
+  uint32_t descriptor_end() const { return descriptor_end_.load(std::memory_order_relaxed); }
   // A descriptor of `file` (null: of a file that found no room, either) cannot be tracked.
   void TableFull(File* file);
   // It happened; from now on no file becomes cached that is not yet.
@@ -123,8 +123,17 @@ class Engine {
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);
+  // Looks whether the file's descriptor is still its own, and opens it anew if not. 0, or -EBADF:
+  // then nothing can be read or written. Any thread; no page locks.
+  long CheckBacking(File& file);
+  // The kernel has given the number of one of our descriptors to the program.
+  void LostInternal(int fd);
+  // Takes one of ours elsewhere: the program wants the number. 0, or a negated errno.
+  long MoveInternal(int fd);
   // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
   long DrainExclusively(File& file);
+  // Size, and whether there are holes, from the kernel. File lock, exclusive, or nobody else yet.
+  static void TakeSize(File& file, const struct stat& st);
   // The file's kernel size, after a call that may have changed it; frames are dropped. File lock,
   // exclusive, nothing pending.
   void Resync(File& file);
@@ -169,13 +178,17 @@ class Engine {
   void CloseParts();
   Storage StorageOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);
+  void Store(int fd, Description* description);
+  void DisownBacking(File& file);
+  long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 
   std::atomic<bool> active_{false};
   std::atomic<std::atomic<Description*>*> slots_{nullptr};
-  uint32_t descriptor_end_ = 0;  // no slot at or above was ever set
+  std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
   sys::Arena<File> files_;
   sys::Arena<Description> descriptions_;
+  sys::Mutex backing_lock_;  // CheckBacking; a leaf, but for page locks
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
 

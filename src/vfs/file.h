@@ -41,6 +41,9 @@ struct File : dramcache::CachedFile {
   // next one begins. After `lock`, before page locks.
   sys::Mutex publish_lock;
 
+  // There may be holes below its size, which take room on the disk when they are written.
+  std::atomic<bool> sparse{false};
+
   // The next fsync must reach the device: the name or the size may not be durable yet (I9).
   std::atomic<bool> fsync_owed{false};
 

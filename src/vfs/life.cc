@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/resource.h>
+
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/space.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
@@ -9,6 +12,8 @@ bool Start(const Host& host, char** environment) {
   engine.Start(host, environment);
   return engine.active();
 }
+
+bool IsActive() { return engine.active(); }
 
 void Stop() { engine.Stop(); }
 
@@ -22,6 +27,20 @@ void BeforeFork() {
 void AfterFork() {
   if (!engine.active()) return;
   engine.BecomeChild();
+  engine.table_lock.Unlock();
+  sys::LeaveEngine();
+}
+
+void BeforeSizeLimit(uint64_t soft) {
+  if (!engine.active()) return;
+  sys::EnterEngine();
+  engine.table_lock.Lock();
+  if (soft < sys::SoftLimit(RLIMIT_FSIZE)) engine.ReleaseAll();
+}
+
+void AfterSizeLimit() {
+  if (!engine.active()) return;
+  ForgetSizeLimit();
   engine.table_lock.Unlock();
   sys::LeaveEngine();
 }
@@ -72,9 +91,12 @@ void BeforeExec() {
 void BeforeSpawn() {
   if (!engine.active()) return;
   TakeOverInherited();
-  TableLock lock;
-  ForEachInherited([](int, File& file) { engine.PassThrough(file); });
-  engine.ReleaseUnlessOpen();
+  {
+    TableLock lock;
+    ForEachInherited([](int, File& file) { engine.PassThrough(file); });
+    engine.ReleaseUnlessOpen();
+  }
+  PublishAll();  // the new program may not know of us
 }
 
 // The descriptor stays open in the new program, as one that it has inherited.

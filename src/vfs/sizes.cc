@@ -75,6 +75,7 @@ long Fsync(int fd) {
   File& file = access.file();
   if (const int error = file.unreported.exchange(0); error != 0) return -error;
   if (!file.fsync_owed.load()) return 0;
+  if (long error = engine.CheckBacking(file); error < 0) return error;
   if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
   // After it: another thread's fsync that finds nothing owed returns at once.
   file.fsync_owed.store(false);

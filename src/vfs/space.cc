@@ -2,6 +2,7 @@
 #include "src/vfs/space.h"
 
 #include <errno.h>
+#include <linux/falloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,8 +14,8 @@ namespace nvcache::vfs {
 
 namespace {
 
-// Growth that is granted at once after a look at the file system, and how much room beyond it must
-// have been there: other programs use the disk, too, and metadata takes blocks.
+// What is granted at once after a look at the file system, and how much room beyond it must have
+// been there: other programs use the disk, too, and metadata takes blocks.
 constexpr uint64_t kGrant = 64u << 20;
 constexpr uint64_t kMargin = 16u << 20;
 
@@ -23,10 +24,18 @@ constexpr uint64_t kCells = 16;
 struct Cell {
   std::atomic<uint64_t> device{0};
   std::atomic<int64_t> granted{0};
+  sys::Mutex lock;  // the rest; grants are made under it
+  // What was granted and may have no blocks yet, because its entries are pending: `recent` since
+  // the log's head was at `mark`, `older` before.
+  uint64_t recent = 0;
+  uint64_t older = 0;
+  uint64_t mark = 0;
+  // Little room is left: every write allocates its blocks, and nothing is pending without.
+  bool exact = false;
 };
 constinit Cell cells[kCells];
 
-// RLIMIT_FSIZE, as of the last look. A program rarely changes its own.
+// RLIMIT_FSIZE, as of the last look. Never more than it is.
 constinit std::atomic<uint64_t> size_limit{0};
 
 uint64_t FreeBytes(int fd) {
@@ -35,33 +44,75 @@ uint64_t FreeBytes(int fd) {
   return fs.f_bavail * static_cast<uint64_t>(fs.f_bsize);
 }
 
-uint64_t PendingBytes() { return (engine.log.head() - engine.log.tail()) * pool::kUnitSize; }
+uint64_t PageDown(uint64_t offset) { return offset / pool::kPageSize * pool::kPageSize; }
+uint64_t PageUp(uint64_t offset) { return PageDown(offset + pool::kPageSize - 1); }
+
+// Gives these bytes their blocks now. If there are none, or the file system cannot do that: the
+// write is the kernel's.
+long Allocate(File& file, uint64_t begin, uint64_t end) {
+  long result = engine.CheckBacking(file);
+  if (result < 0) return result;
+  do {
+    result = sys::Fallocate(file.backing_fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                            static_cast<off_t>(end - begin));
+  } while (result == -EINTR);
+  return result < 0 ? -ENOSPC : 0;
+}
+
+// True: `wanted` bytes are granted, and more. False: little room is left. Cell locked.
+bool Grant(Cell& cell, const File& file, uint64_t wanted) {
+  if (engine.log.tail() >= cell.mark || engine.log.head() < cell.mark) {  // or another pool's
+    cell.older = cell.recent;
+    cell.recent = 0;
+    cell.mark = engine.log.head();
+  }
+  const uint64_t needed = wanted + cell.older + cell.recent + kGrant + kMargin;
+  if (FreeBytes(file.backing_fd) < needed) return false;
+  cell.recent += wanted + kGrant;
+  cell.exact = false;
+  cell.granted.store(static_cast<int64_t>(kGrant), std::memory_order_relaxed);
+  cell.device.store(file.device, std::memory_order_relaxed);
+  return true;
+}
+
+// What was granted has its blocks when it is on disk. Cell locked.
+void BecomeExact(Cell& cell) {
+  if (cell.exact) return;
+  cell.granted.store(0);
+  engine.cleaner.DrainAll();
+  cell.older = cell.recent = 0;
+  cell.exact = true;
+}
 
 }  // namespace
 
-long ReserveSpace(File& file, uint64_t growth, uint64_t size) {
+bool WithinSizeLimit(uint64_t size) {
+  if (size <= size_limit.load(std::memory_order_relaxed)) return true;
+  const uint64_t limit = sys::SoftLimit(RLIMIT_FSIZE);
+  size_limit.store(limit, std::memory_order_relaxed);
+  return size <= limit;
+}
+
+void ForgetSizeLimit() { size_limit.store(0, std::memory_order_relaxed); }
+
+long ReserveSpace(File& file, uint64_t begin, uint64_t end) {
+  const uint64_t size = file.size.load(std::memory_order_relaxed);
+  if (end > size && !WithinSizeLimit(end)) return -EFBIG;
+  if (begin > size) file.sparse.store(true, std::memory_order_relaxed);
+  const uint64_t from = file.sparse.load(std::memory_order_relaxed) ? begin : size;
+
   Cell& cell = cells[file.device % kCells];
-  const auto wanted = static_cast<int64_t>(growth);
-  if (size > size_limit.load(std::memory_order_relaxed)) {
-    size_limit.store(sys::SoftLimit(RLIMIT_FSIZE), std::memory_order_relaxed);
-    if (size > size_limit.load(std::memory_order_relaxed)) return -EFBIG;
-  }
+  const auto wanted = static_cast<int64_t>(PageUp(end) - PageDown(from));
   if (cell.device.load(std::memory_order_relaxed) == file.device &&
       cell.granted.fetch_sub(wanted, std::memory_order_relaxed) >= wanted) {
     return 0;
   }
-  size_limit.store(sys::SoftLimit(RLIMIT_FSIZE), std::memory_order_relaxed);
-  uint64_t free = FreeBytes(file.backing_fd);
-  if (free < growth + PendingBytes() + kGrant + kMargin) {
-    // Close to the end. What is pending may have its blocks already; only the disk knows.
-    engine.cleaner.Drain(file);
-    free = FreeBytes(file.backing_fd);
-    cell.granted.store(0, std::memory_order_relaxed);
-    return free < growth ? -ENOSPC : 0;
+  {
+    sys::Lock lock(cell.lock);
+    if (Grant(cell, file, static_cast<uint64_t>(wanted))) return 0;
+    BecomeExact(cell);
   }
-  cell.granted.store(static_cast<int64_t>(kGrant), std::memory_order_relaxed);
-  cell.device.store(file.device, std::memory_order_relaxed);
-  return 0;
+  return Allocate(file, from, end);
 }
 
 }  // namespace nvcache::vfs

@@ -8,11 +8,17 @@
 
 namespace nvcache::vfs {
 
-// Whether the file system will take `file` when it has grown by `growth` bytes to `size`, beside
-// all that is pending, as far as statvfs can tell (I10): an acknowledged write must not be refused
-// to the cleanup thread. File lock, shared; without page locks. 0; -ENOSPC; -EFBIG beyond
-// RLIMIT_FSIZE, where the kernel also has a signal to send.
-long ReserveSpace(File& file, uint64_t growth, uint64_t size);
+// Whether the file system will take the bytes from `begin` to `end` of `file`, beside all that is
+// pending (I10): an acknowledged write must not be refused to the cleanup thread. To be asked
+// before a write that lets the file grow, or that may fill a hole. File lock, shared, and the grow
+// lock if it grows; no page locks. 0; or -ENOSPC, -EFBIG (RLIMIT_FSIZE): then the
+// kernel shall write what it can, and say or send the rest.
+long ReserveSpace(File& file, uint64_t begin, uint64_t end);
+
+// Whether a file of `size` bytes is within RLIMIT_FSIZE. The limit is remembered, so it must be
+// forgotten when it may have gone down; no thread may be asking meanwhile.
+bool WithinSizeLimit(uint64_t size);
+void ForgetSizeLimit();
 
 }  // namespace nvcache::vfs
 

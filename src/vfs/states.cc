@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <linux/magic.h>
 
+#include "recovery/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
+#include "src/vfs/space.h"
 
 namespace nvcache::vfs {
 
@@ -40,6 +42,16 @@ long OpenBacking(int fd) {
   path.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
   const long backing = sys::Openat(AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC);
   return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
+}
+
+bool IsInode(int fd, const File& file) {
+  struct stat st;
+  return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
+}
+
+// What OpenBacking opened, or as good.
+bool IsBacking(int fd, const File& file) {
+  return IsInode(fd, file) && (sys::Fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
 }
 
 }  // namespace
@@ -76,7 +88,8 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
 bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
-  const long backing = alone ? OpenBacking(fd) : -EBUSY;
+  const bool fits = WithinSizeLimit(static_cast<uint64_t>(st.st_size));
+  const long backing = alone && fits ? OpenBacking(fd) : -EBUSY;
   file.exclusive = alone;
   if (backing < 0) {
     PassThrough(file);
@@ -85,7 +98,7 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   SetSlot(static_cast<int>(backing), Internal());
   file.lock.Lock();
   file.backing_fd = static_cast<int>(backing);
-  file.size.store(static_cast<uint64_t>(st.st_size));
+  TakeSize(file, st);
   file.fsync_owed.store(true);
   using dramcache::Name;
   file.name.store(cut ? Name::kChanged : st.st_size == 0 ? Name::kNew : Name::kSettled);
@@ -97,6 +110,84 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   file.state.store(State::kCached);
   file.lock.Unlock();
   return true;
+}
+
+long Engine::CheckBacking(File& file) {
+  if (IsBacking(file.backing_fd, file)) return 0;
+  sys::Lock lock(backing_lock_);
+  if (IsBacking(file.backing_fd, file)) return 0;
+  const long opened = Reopen(file);
+  if (opened < 0) return -EBADF;
+  Store(static_cast<int>(opened), Internal());
+  DisownBacking(file);
+  file.backing_fd.store(static_cast<int>(opened));
+  // Meanwhile somebody may have read from what has the number now.
+  file.pages.ForEach(supply, [&](uint64_t, radix::PageDescriptor& page) {
+    sys::Lock page_lock(page.lock);
+    if (page.has_frame()) frames.Detach(page);
+  });
+  return 0;
+}
+
+// By a descriptor of the program's, or else as recovery finds it.
+long Engine::Reopen(File& file) {
+  for (int fd = 0; fd < static_cast<int>(descriptor_end()); ++fd) {
+    const Description* description = SlotOf(fd);
+    if (!IsDescription(description) || description->file.load() != &file) continue;
+    if (!IsInode(fd, file)) continue;
+    const long opened = OpenBacking(fd);
+    if (opened >= 0) return opened;
+  }
+  const uint32_t slot = file.slot.load();
+  if (slot == sys::kNone) return -EBADF;
+  const long opened = recovery::OpenRecorded(*pool_.view().file(slot));
+  return opened < 0 ? opened : sys::MoveHigh(static_cast<int>(opened));
+}
+
+// The number is the program's now.
+void Engine::DisownBacking(File& file) {
+  const int fd = file.backing_fd.exchange(-1);
+  if (SlotOf(fd) == Internal()) Store(fd, kUntracked);
+}
+
+void Engine::LostInternal(int fd) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  // Others take us for dead, and what we hold for theirs.
+  if (fd == leases.fd()) ReleaseAll();
+  ForEachFile([&](File& file) {
+    if (file.backing_fd == fd) CheckBacking(file);
+  });
+}
+
+long Engine::MoveInternal(int fd) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (fd == pool_.fd()) {
+    pool_.Renumber();
+    SetSlot(pool_.fd(), Internal());
+    SetSlot(fd, kUntracked);
+    return 0;
+  }
+  if (fd == leases.fd()) {
+    leases.Renumber();
+    SetSlot(leases.fd(), Internal());
+    SetSlot(fd, kUntracked);
+    relock_due_ = true;
+    return 0;
+  }
+  long result = -EBADF;
+  ForEachFile([&](File& file) {
+    if (file.backing_fd != fd) return;
+    file.lock.Lock();
+    // Nobody uses the number when nothing is pending.
+    result = DrainExclusively(file);
+    if (result == 0) {
+      file.backing_fd.store(sys::MoveHigh(fd));
+      SetSlot(file.backing_fd, Internal());
+      SetSlot(fd, kUntracked);
+    }
+    file.lock.Unlock();
+  });
+  return result;
 }
 
 long Engine::PassThrough(File& file) {
@@ -144,13 +235,20 @@ void Engine::Resync(File& file) {
     if (page.has_frame()) frames.Detach(page);
   });
   struct stat st;
-  if (sys::Fstat(file.backing_fd, &st) == 0) file.size.store(static_cast<uint64_t>(st.st_size));
+  if (CheckBacking(file) == 0 && sys::Fstat(file.backing_fd, &st) == 0) TakeSize(file, st);
+}
+
+void Engine::TakeSize(File& file, const struct stat& st) {
+  constexpr int64_t kStatBlock = 512;
+  file.size.store(static_cast<uint64_t>(st.st_size));
+  file.sparse.store(st.st_blocks * kStatBlock < st.st_size);
 }
 
 long Engine::Publish(File& file) {
   long pages = 0, error = 0;
   if (file.pending.load() == 0) return 0;
   sys::Lock one_at_a_time(file.publish_lock);
+  if (long lost = CheckBacking(file); lost < 0) return lost;
   file.pages.TakeMarked(supply, [&](uint64_t number, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
     ++pages;
@@ -175,9 +273,10 @@ void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) PassThrough(file);
   if (file.backing_fd >= 0) {
-    SetSlot(file.backing_fd, kUntracked);
-    sys::Close(file.backing_fd);
-    file.backing_fd = -1;
+    const int fd = file.backing_fd;
+    const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
+    DisownBacking(file);
+    if (ours) sys::Close(fd);
   }
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
   RemoveFromBucket(file);

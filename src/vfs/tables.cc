@@ -21,9 +21,16 @@ void Engine::SetSlot(int fd, Description* description) {
   const auto number = static_cast<uint32_t>(fd);
   if (number >= kMaxDescriptors) return;
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (number >= descriptor_end_) {
-    if (description == kUntracked) return;
-    descriptor_end_ = number + 1;
+  if (description == kUntracked && number >= descriptor_end()) return;
+  Store(fd, description);
+}
+
+// Without the table lock: for numbers of ours only.
+void Engine::Store(int fd, Description* description) {
+  const auto number = static_cast<uint32_t>(fd);
+  if (number >= kMaxDescriptors) return;
+  uint32_t end = descriptor_end();
+  while (end <= number && !descriptor_end_.compare_exchange_weak(end, number + 1)) {
   }
   slots_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
 }
@@ -128,7 +135,7 @@ void Engine::TableFull(File* file) {
 }
 
 int Engine::DescriptorOf(const Description& description) const {
-  for (uint32_t fd = 0; fd < descriptor_end_; ++fd) {
+  for (uint32_t fd = 0; fd < descriptor_end(); ++fd) {
     if (SlotOf(static_cast<int>(fd)) == &description) return static_cast<int>(fd);
   }
   return -1;

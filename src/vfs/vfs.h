@@ -54,6 +54,9 @@ inline constexpr long kNotOurs = LONG_MIN;
 // cache cannot be had.
 bool Start(const Host& host, char** environment);
 
+// False before Start, and if it was: no descriptor is tracked, no file cached.
+bool IsActive();
+
 // Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
 // pool. The program's exit; calls that come later go to the kernel.
 void Stop();
@@ -75,6 +78,10 @@ void BeforeSpawn();
 // Around exec in this process, after BeforeExec: the program's fcntl locks go on with it, which the
 // closing of our own descriptors would end. `coming` false: exec has failed.
 void KeepLocks(bool coming);
+// Around a call that may set RLIMIT_FSIZE to `soft`. A file that is cached is never larger than
+// that, for then the cleanup thread could not write it; so no file is cached when it goes down.
+void BeforeSizeLimit(uint64_t soft);
+void AfterSizeLimit();
 
 // What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
 // kept right from now on (a thread with descriptors of its own, io_uring).

@@ -8,11 +8,18 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -209,6 +216,150 @@ static void check_race(int fd) {
   munmap(pages, kPages * kPage);
 }
 
+// ---------------------------------------------------------------------------------------------
+// Structures and paths, which the library looks into before the kernel does. `end` is the end of
+// what is there.
+
+static void check_controls(int fd, void* bad, char* end) {
+  show("F_GETLK", fcntl(fd, F_GETLK, bad));
+  show("F_SETLK", fcntl(fd, F_SETLK, bad));
+  show("F_SETLKW", fcntl(fd, F_SETLKW, bad));
+  show("F_OFD_GETLK", fcntl(fd, F_OFD_GETLK, bad));
+  show("F_OFD_SETLK", fcntl(fd, F_OFD_SETLK, bad));
+  show("F_SETLK, cut off", fcntl(fd, F_SETLK, end - 8));
+  show("FICLONERANGE", ioctl(fd, FICLONERANGE, bad));
+  show("FIDEDUPERANGE", ioctl(fd, FIDEDUPERANGE, bad));
+  struct file_dedupe_range* range = (void*)(end - sizeof(*range));
+  memset(range, 0, sizeof(*range));
+  range->dest_count = 2;
+  show("FIDEDUPERANGE, cut off", ioctl(fd, FIDEDUPERANGE, range));
+  show("rlimit", prlimit(0, RLIMIT_FSIZE, bad, NULL));
+  show("rlimit by number", syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, bad, NULL));
+}
+
+static void check_messages(int fd, void* bad, char* end) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) != 0) exit(1);
+  struct iovec iov = {"0123456789", 10}, bad_iov = {bad, 10};
+  show("sendmsg", sendmsg(pair[0], bad, 0));
+  show("sendmsg by number", syscall(SYS_sendmsg, pair[0], bad, 0));
+  show("sendmmsg", sendmmsg(pair[0], bad, 2, 0));
+  show("sendmmsg, many", sendmmsg(pair[0], bad, 4000000000u, 0));
+  show("recvmsg", recvmsg(pair[1], bad, MSG_DONTWAIT));
+  show("recvmmsg", recvmmsg(pair[1], bad, 2, MSG_DONTWAIT, NULL));
+
+  struct msghdr message = {.msg_iov = bad, .msg_iovlen = 1};
+  show("bad array", sendmsg(pair[0], &message, 0));
+  message.msg_iov = &bad_iov;
+  show("bad bytes", sendmsg(pair[0], &message, 0));
+  message.msg_iov = &iov;
+  message.msg_control = bad;
+  message.msg_controllen = 100;
+  show("bad control part", sendmsg(pair[0], &message, 0));
+  struct cmsghdr* header = (void*)(end - sizeof(*header));
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  message.msg_control = header;
+  message.msg_controllen = CMSG_SPACE(sizeof(int));
+  show("bad descriptors", sendmsg(pair[0], &message, 0));
+
+  struct mmsghdr* messages = (void*)(end - sizeof(*messages));
+  memset(messages, 0, sizeof(*messages));
+  messages->msg_hdr.msg_iov = &iov;
+  messages->msg_hdr.msg_iovlen = 1;
+  show("the second is bad", sendmmsg(pair[0], messages, 2, 0));
+  char bytes[20];
+  struct iovec into = {bytes, sizeof(bytes)};
+  struct msghdr receive = {.msg_iov = &into, .msg_iovlen = 1};
+  show("the first", recvmsg(pair[1], &receive, MSG_DONTWAIT));
+
+  // A good one, so that it is not all in vain.
+  char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+  header = (void*)control;
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(2 * sizeof(int));
+  memcpy(CMSG_DATA(header), (int[]){0, fd}, 2 * sizeof(int));
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  show("good", sendmsg(pair[0], &message, 0));
+  receive.msg_control = bad;
+  receive.msg_controllen = 100;
+  show("bad control part, received", recvmsg(pair[1], &receive, MSG_DONTWAIT));
+  close(pair[0]);
+  close(pair[1]);
+}
+
+static void check_transfers(int fd, void* bad) {
+  const int other = open("other", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) exit(1);
+  show("sendfile", sendfile(other, fd, bad, 10));
+  show("copy_file_range, from", copy_file_range(fd, bad, other, NULL, 10, 0));
+  show("copy_file_range, to", copy_file_range(fd, NULL, other, bad, 10, 0));
+  show("splice", splice(fd, bad, pipe_ends[1], NULL, 10, 0));
+  show("offset", lseek(fd, 0, SEEK_CUR));
+  aio_context_t context = 0;
+  struct iocb* requests[] = {bad};
+  show("io_setup", syscall(SYS_io_setup, 1, &context));
+  show("io_submit", syscall(SYS_io_submit, context, 1, bad));
+  show("io_submit, second", syscall(SYS_io_submit, context, 1, requests));
+  show("io_submit, many", syscall(SYS_io_submit, context, 1L << 40, bad));
+  syscall(SYS_io_destroy, context);
+  close(other);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+static void check_paths(int fd, void* bad) {
+  struct stat st;
+  show("open", open(bad, O_RDWR | O_CREAT | O_TRUNC, 0644));
+  show("openat", openat(AT_FDCWD, bad, O_RDONLY));
+  show("openat2", syscall(SYS_openat2, AT_FDCWD, "other", bad, 24));
+  show("creat", creat(bad, 0644));
+  show("stat", stat(bad, &st));
+  show("stat into", stat("other", bad));
+  show("fstat into", fstat(fd, bad));
+  show("fstatat", fstatat(fd, bad, &st, AT_EMPTY_PATH) < 0 && errno != EFAULT);
+  show("statx into", statx(AT_FDCWD, "other", 0, STATX_ALL, bad));
+  show("rename from", rename(bad, "other"));
+  show("rename to", rename("other", bad));
+  show("link", link(bad, "another"));
+  show("linkat", linkat(fd, bad, AT_FDCWD, "another", AT_EMPTY_PATH));
+  show("unlink", unlink(bad));
+  show("unlinkat", unlinkat(AT_FDCWD, bad, 0));
+  show("remove", remove(bad));
+  show("truncate", truncate(bad, 10));
+  show("utimensat, times", utimensat(AT_FDCWD, "other", bad, 0));
+  show("clone3", syscall(SYS_clone3, bad, 64));
+}
+
+// A new file each time: some of these calls hand it to the kernel.
+static int open_new(void) {
+  static int number = 0;
+  char name[20];
+  snprintf(name, sizeof(name), "new%d", number++);
+  const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  show("new", write(fd, g_model, kPage));
+  return fd;
+}
+
+static void check_structures(void* bad, char* end) {
+  int fd = open_new();
+  check_controls(fd, bad, end);
+  close(fd);
+  fd = open_new();
+  check_messages(fd, bad, end);
+  close(fd);
+  fd = open_new();
+  check_transfers(fd, bad);
+  close(fd);
+  fd = open_new();
+  check_paths(fd, bad);
+  close(fd);
+}
+
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
   const int fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
@@ -237,6 +388,14 @@ int main(int argc, char** argv) {
   show("too much to read", pread(fd, g_model, (size_t)-1, 0));
   show("too much to write", pwrite(fd, g_model, (size_t)-1, 0));
   show("no such descriptor", writev(99, NULL, 2));
+
+  char* part = map_pages(1, PROT_NONE);
+  puts("structures: NULL");
+  check_structures(NULL, part + kPage);
+  puts("structures: no access");
+  check_structures(part + kPage, part + kPage);
+  puts("structures: of the kernel");
+  check_structures((void*)0xffff888000000000, part + kPage);
 
   check_short(fd, PROT_NONE);
   check_read_only(fd);

@@ -28,6 +28,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -811,6 +812,18 @@ static void check_processes(void) {
   SHOW(posix_spawnp(&child, "sh", NULL, NULL, arguments, environ));
   show_status(child);
   SHOW(posix_spawn(&child, "/nosuch", NULL, NULL, arguments, environ));
+  posix_spawn_file_actions_t actions;
+  const int redirected = open("redirected", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  SHOW(write(redirected, "ours ", 5));
+  SHOW(posix_spawn_file_actions_init(&actions));
+  SHOW(posix_spawn_file_actions_adddup2(&actions, redirected, 1));
+  SHOW(posix_spawn_file_actions_adddup2(&actions, -1, 1));
+  SHOW(posix_spawn(&child, "/bin/sh", &actions, NULL, arguments, environ));
+  show_status(child);
+  SHOW(posix_spawn_file_actions_destroy(&actions));
+  SHOW(lseek(redirected, 0, SEEK_CUR));
+  SHOW(close(redirected));
+  show_file("redirected");
   SHOW(write(fd, "after ", 6));
   SHOW(system("tail -c 6 p; echo; exit 4") >> 8);
   SHOW(write(fd, "again ", 6));
@@ -904,6 +917,9 @@ static void check_threads(void) {
   SHOW(fd = open("a", O_RDWR));
   SHOW(pthread_create(&thread, NULL, read_forever, &fd));
   usleep(20000);
+  int type = -1;
+  SHOW(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type));
+  printf("    type %d\n", type);
   SHOW(pthread_cancel(thread));
   SHOW(pthread_join(thread, &result));
   SHOW(result == PTHREAD_CANCELED);
@@ -1127,6 +1143,15 @@ static void check_syscalls(void) {
   SHOW(syscall(SYS_ioctl, fd, FIOCLEX, 0));
   SHOW(syscall(SYS_close_range, copy, copy, 0));
   SHOW(syscall(SYS_unshare, 0));
+  struct rlimit limit;
+  struct rlimit64 limit64;
+  SHOW(getrlimit(RLIMIT_FSIZE, &limit) | getrlimit64(RLIMIT_FSIZE, &limit64));
+  SHOW(setrlimit(RLIMIT_FSIZE, &limit));
+  SHOW(setrlimit64(RLIMIT_FSIZE, &limit64));
+  SHOW(prlimit(0, RLIMIT_FSIZE, &limit, &limit));
+  SHOW(prlimit64(0, RLIMIT_FSIZE, &limit64, &limit64));
+  SHOW(syscall(SYS_setrlimit, RLIMIT_FSIZE, &limit));
+  SHOW(syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, &limit));
   SHOW(syscall(SYS_utimensat, AT_FDCWD, "y", ts, 0));
   SHOW(syscall(SYS_utime, "y", NULL));
   SHOW(syscall(SYS_utimes, "y", NULL));
