@@ -50,7 +50,7 @@ constexpr Counter kCounters[] = {
     {"dirty_evictions", "dirty evictions", &pool::Statistics::dirty_evictions},
     {"write_back_errors", "write-back errors", &pool::Statistics::write_back_errors},
     {"pass_through_files", "files made pass-through", &pool::Statistics::pass_through_files},
-    {"table_full", "files not cached, table full", &pool::Statistics::table_full},
+    {"table_full", "files passed through: table full", &pool::Statistics::table_full},
 };
 
 uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }

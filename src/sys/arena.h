@@ -38,9 +38,11 @@ inline void* ReserveLarge(size_t bytes) {
 template <typename T>
 class Arena {
  public:
-  bool Open(uint32_t capacity) {
+  // `large`: in large pages, of which the first object takes a whole one, and the time to clear it.
+  bool Open(uint32_t capacity, bool large = true) {
     NVCACHE_CHECK(objects_ == nullptr && capacity < kNone);
-    objects_ = static_cast<T*>(ReserveLarge(size_t{capacity} * sizeof(T)));
+    const size_t bytes = size_t{capacity} * sizeof(T);
+    objects_ = static_cast<T*>(large ? ReserveLarge(bytes) : Reserve(bytes));
     free_ = static_cast<uint32_t*>(Reserve(size_t{capacity} * sizeof(uint32_t)));
     if (objects_ == nullptr || free_ == nullptr) {
       Close();

@@ -10,7 +10,9 @@ namespace nvcache::vfs {
 bool Engine::OpenTables() {
   using Slot = std::atomic<Description*>;
   auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
-  if (slots == nullptr || !files_.Open(kMaxFiles) || !descriptions_.Open(kMaxDescriptions)) {
+  // Most programs have few files open, or none: an exec should not cost large pages.
+  if (slots == nullptr || !files_.Open(kMaxFiles, false) ||
+      !descriptions_.Open(kMaxDescriptions, false)) {
     return false;
   }
   slots_.store(slots, std::memory_order_release);

@@ -22,6 +22,7 @@
 
 #include "libc-shim/glibc/host.h"
 #include "src/sys/deferral.h"
+#include "src/vfs/access.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::vfs {
@@ -377,12 +378,45 @@ TEST_F(VfsTest, OursAreOutOfReach) {
     }
     ASSERT_GE(ours, 64) << "our descriptors keep out of the program's way";
     EXPECT_EQ(Close(ours), -EBADF);
-    EXPECT_EQ(Dup2(fd, ours), -EBADF);
+    EXPECT_EQ(Dup2(ours, fd), -EBADF);
+    EXPECT_EQ(Dup2(fd, ours), ours) << "who wants the number gets it";
+    EXPECT_FALSE(IsInternal(ours));
+    EXPECT_EQ(Pwrite(ours, "C", 1, 0), 1);
+    EXPECT_EQ(Drain(ours), 0) << "the file has another descriptor of ours";
+    EXPECT_EQ(OnDisk("a"), "Content");
+    EXPECT_EQ(Close(ours), 0);
     const int other = Cached("b", "b");
     EXPECT_EQ(CloseRange(static_cast<unsigned>(other), ~0u, 0), 0);
     EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs);
     EXPECT_EQ(Pwrite(fd, "C", 1, 0), fd > other ? kNotOurs : 1);
     EXPECT_EQ(OnDisk("b"), "b");
+  });
+}
+
+// As if the program had so many open: no process here may have that many descriptors.
+void FillTheTable() {
+  TableLock lock;
+  struct stat st = {};
+  st.st_mode = S_IFREG;
+  st.st_dev = ~dev_t{0};
+  while (engine.NewFile(st) != nullptr) ++st.st_ino;
+}
+
+TEST_F(VfsTest, MoreFilesThanTheTableHoldsPassThrough) {
+  WithEngine([&] {
+    const int before = Cached("before", "before");
+    FillTheTable();
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(fd, "a", 1), kNotOurs);
+    EXPECT_EQ(Pwrite(before, "B", 1, 0), 1) << "what is cached stays so";
+    const int again = Open("before", O_RDWR);
+    EXPECT_EQ(ReadSome(again, 100, 0), "Before") << "its file has a place";
+    EXPECT_EQ(engine.statistics()->table_full, 1u);
+    EXPECT_EQ(Close(before), 0);
+    EXPECT_EQ(Close(again), 0);
+    const int later = Open("later", O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(later, "a", 1), kNotOurs) << "nobody knows whether the one without a place "
+                                                 "is still open";
   });
 }
 
