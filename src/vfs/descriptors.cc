@@ -201,6 +201,7 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   TableLock lock;
   constexpr int kUnshare = CLOSE_RANGE_UNSHARE;
   constexpr int kCloseOnExec = CLOSE_RANGE_CLOEXEC;
+  if ((flags & ~(kUnshare | kCloseOnExec)) != 0) return -EINVAL;
   if ((flags & kUnshare) != 0) engine.ReleaseAll();
   const bool closes = (flags & kCloseOnExec) == 0;
   unsigned piece = first;
