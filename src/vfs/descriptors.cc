@@ -30,8 +30,10 @@ void Track(int fd, int flags) {
   if ((flags & O_PATH) != 0 || sys::Fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) return;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
-    if (!engine.Cacheable(fd, st)) return;
+    if (!engine.Trackable(fd, st)) return;
     file = engine.NewFile(st);
+    // It may get a name by which it would be cached, while this descriptor is still open.
+    if (file != nullptr && !engine.Cacheable(fd, st)) engine.PassThrough(*file);
   }
   const bool number_fits = static_cast<uint32_t>(fd) < kMaxDescriptors;
   Description* description =

@@ -99,7 +99,9 @@ class Engine {
   void Reap();
 
   // ---- States (states.cc); table lock held
-  // Whether policy lets the file be cached: kind of file system, settings.
+  // Whether the file, by this name or another, may ever be cached: kind of file, of file system.
+  bool Trackable(int fd, const struct stat& st);
+  // Whether policy lets a trackable file be cached: settings, and that it has a name.
   bool Cacheable(int fd, const struct stat& st);
   // kKernel -> kCached. False: it became pass-through instead.
   bool BeginCaching(File& file, int fd, const struct stat& st);

@@ -52,13 +52,17 @@ Storage Engine::StorageOf(int fd, uint64_t device) {
   return KindOf(fd);
 }
 
-bool Engine::Cacheable(int fd, const struct stat& st) {
-  if (!S_ISREG(st.st_mode) || st.st_nlink == 0 || IsPool(st)) return false;
+bool Engine::Trackable(int fd, const struct stat& st) {
+  if (!S_ISREG(st.st_mode) || IsPool(st)) return false;
   const Storage storage = StorageOf(fd, st.st_dev);
-  if (storage == Storage::kNone) return false;
+  return storage == Storage::kDisk || (storage == Storage::kOther && settings.include.size() > 0);
+}
+
+bool Engine::Cacheable(int fd, const struct stat& st) {
+  if (st.st_nlink == 0) return false;
   const bool includes = settings.include.size() > 0;
   const bool excludes = settings.exclude.size() > 0;
-  if (!includes && !excludes) return storage == Storage::kDisk;
+  if (!includes && !excludes) return true;
   sys::Text<32> link;
   link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
   char path[4096];
@@ -66,8 +70,7 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
   if (n < 0) return false;
   path[n] = '\0';
   if (excludes && settings::AnyGlobMatches(settings.exclude.c_str(), path)) return false;
-  return includes ? settings::AnyGlobMatches(settings.include.c_str(), path)
-                  : storage == Storage::kDisk;
+  return !includes || settings::AnyGlobMatches(settings.include.c_str(), path);
 }
 
 bool Engine::BeginCaching(File& file, int fd, const struct stat& st) {
