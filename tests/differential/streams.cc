@@ -38,12 +38,15 @@ Direction DirectionOf(const std::string& name) {
 }
 Direction g_directions[kStreams];
 
-void ChangeDirection(const Call& call, FILE* stream) {
+// False: it cannot seek.
+bool ChangeDirection(const Call& call, FILE* stream) {
   const Direction now = DirectionOf(call.op.name());
   Direction& before = g_directions[static_cast<size_t>(call.op.Number("s")) % kStreams];
-  if (now == Direction::kNone) return;
-  if (now != before && before != Direction::kNone) fseeko(stream, 0, SEEK_CUR);
+  if (now == Direction::kNone) return true;
+  const bool changes = now != before && before != Direction::kNone;
+  if (changes && fseeko(stream, 0, SEEK_CUR) != 0) return false;
   before = now;
+  return true;
 }
 
 // Only a stream that nobody has used yet may get another buffer.
@@ -218,10 +221,9 @@ bool DoStreamCall(const Call& call) {
   const auto found = kStreamCalls.find(call.op.name());
   if (found == kStreamCalls.end()) return false;
   FILE*& stream = StreamOf(call.op);
-  if (stream == nullptr) {
+  if (stream == nullptr || !ChangeDirection(call, stream)) {
     call.line.Add("skipped");
   } else {
-    ChangeDirection(call, stream);
     found->second(call, stream);
   }
   return true;
