@@ -96,7 +96,16 @@ bool GrowsWithoutBytes(const Operation& op) {
   return std::max(op.Number("off"), lseek(fd, 0, SEEK_CUR)) > st.st_size;
 }
 
+// Of a direct write that is not aligned, as much as is in the first extent may be written before it
+// is refused.
+bool IsUnalignedDirect(const Operation& op) {
+  const int flags = fcntl(Descriptor(op), F_GETFL);
+  if (flags < 0 || (flags & O_DIRECT) == 0) return false;
+  return op.Number("len") % 512 != 0 || op.Number("vec", 1) != 1 || op.Has("buf");
+}
+
 void Writing(const Call& call) {
+  if (IsUnalignedDirect(call.op)) return call.line.Add("skipped");
   size_t there = 0;
   uint8_t* buffer = ProgramBuffer(call.op, &there);
   if (there == 0 && call.op.Has("buf") && GrowsWithoutBytes(call.op)) {

@@ -45,6 +45,7 @@ struct Options {
   bool crash = false;
   bool must_find = false;
   bool keep = false;
+  bool trace = false;
 };
 
 struct Difference {
@@ -112,6 +113,12 @@ class Driver {
       const bool good = options_.crash ? CrashRound(seed) : Round(seed);
       operations += static_cast<uint64_t>(options_.length);
       if (!good) return false;
+      if (other_.said().find(" is emulated: ") != std::string::npos) ++cached_;
+      ++rounds_;
+    }
+    if (!options_.library.empty() && !options_.must_find && cached_ < rounds_ * 3 / 4) {
+      fmt::print("the cache was used in {} of {} sequences only\n", cached_, rounds_);
+      return false;
     }
     const std::chrono::duration<double> passed = Clock::now() - start;
     fmt::print("{} operations in {:.0f} s, no difference\n", operations, passed.count());
@@ -153,6 +160,9 @@ class Driver {
     found = other_.Run(sequence);
     plain.join();
     const std::vector<std::string> all = WithEnds(sequence.operations);
+    for (size_t i = 0; options_.trace && i < all.size(); ++i) {
+      fmt::print("{}\n  plain: {}\n  other: {}\n", all[i], expected.lines[i], found.lines[i]);
+    }
     for (size_t i = 0; i < all.size(); ++i) {
       if (SameLine(expected.lines[i], found.lines[i], options_.gaps)) continue;
       std::string text = fmt::format("operation {}: {}\n  plain: {}\n  other: {}\n", i, all[i],
@@ -326,6 +336,8 @@ class Driver {
   const Options& options_;
   Side plain_;
   Side other_;
+  int rounds_ = 0;
+  int cached_ = 0;  // rounds in which the cache was used
   int tries_ = 1;
   std::optional<size_t> shrunk_;
 };
@@ -367,6 +379,7 @@ int main(int argc, char** argv) {
   app.add_option("--case", options.cases, "execute these sequences, and no others");
   app.add_flag("--crash", options.crash, "kill the program, recover, compare the files");
   app.add_flag("--must-find", options.must_find, "a difference is expected");
+  app.add_flag("--trace", options.trace, "print what each operation answered");
   app.add_flag("--keep", options.keep, "leave the files of a failure");
   CLI11_PARSE(app, argc, argv);
   options.gaps.insert(options.gap_list.begin(), options.gap_list.end());

@@ -88,7 +88,6 @@ void AwaitTurn(uint32_t index) {
 }
 
 void GiveTurn(uint32_t index) {
-  if (static_cast<long>(index) + 1 == g_kill) kill(0, SIGKILL);
   g_shared->next.store(index + 1);
   FutexWake(&g_shared->next);
 }
@@ -253,6 +252,7 @@ void Step(uint32_t index) {
 void Walk(uint32_t index) {
   for (; index < g_operations.size(); ++index) {
     AwaitTurn(index);
+    if (static_cast<long>(index) == g_kill) kill(0, SIGKILL);
     Step(index);
   }
   _exit(0);  // the last operation of each process is an exit
@@ -313,6 +313,5 @@ int main(int count, char** arguments) {
   Me().parent = -1;
   Me().used_aio = false;
   for (int& fd : Me().descriptors) fd = -1;
-  if (g_kill == static_cast<long>(start)) raise(SIGKILL);
   Walk(start);
 }

@@ -92,7 +92,6 @@ pid_t Side::Start(const Sequence& sequence, uint32_t index, long kill_before) co
     environment.push_back("LD_PRELOAD=" + library_);
     environment.push_back("NVCACHE_POOL=" + pool());
     environment.emplace_back("NVCACHE_EMULATE=1");
-    environment.emplace_back("NVCACHE_REQUIRED=1");
     environment.push_back("NVCACHE_INCLUDE=" + root() + "/*");
     for (const std::string& setting : sequence.settings) environment.push_back(setting);
   }
@@ -124,7 +123,9 @@ pid_t Side::Start(const Sequence& sequence, uint32_t index, long kill_before) co
 // The status, or kStuck.
 int Side::Await(pid_t pid, const Kill& kill) const {
   if (kill.during >= 0) {
-    while (shared_->next.load() < kill.during && ::waitpid(pid, nullptr, WNOHANG | WNOWAIT) == 0) {
+    siginfo_t ended = {};
+    while (shared_->next.load() < kill.during && ended.si_pid == 0) {
+      ::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(kill.delay_us));
     ::kill(-pid, SIGKILL);
