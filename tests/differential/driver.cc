@@ -2,6 +2,7 @@
 //
 // Executes random sequences of file calls twice and compares. differential --help, and README.md.
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +45,7 @@ struct Options {
   int seconds = 0;
   bool crash = false;
   bool must_find = false;
+  std::string plant;
   bool keep = false;
   bool trace = false;
 };
@@ -187,7 +189,7 @@ class Driver {
   }
 
   bool Round(uint64_t seed) {
-    const Sequence sequence = Generate(seed, options_.length, options_.gaps);
+    const Sequence sequence = Generate(seed, options_.length, options_.gaps, Ending::kOwn);
     const auto difference = Compare(sequence);
     if (!difference) return true;
     fmt::print("seed {} (--seed {} --rounds 1 --length {}): {}", seed, seed, options_.length,
@@ -286,7 +288,6 @@ class Driver {
   // ---- Killing
   bool CrashRound(uint64_t seed) {
     kill_test::Random random(seed ^ 0xc4a5);
-    const Sequence sequence = GenerateForCrash(seed, options_.length, options_.gaps);
     Kill kill;
     const auto at = static_cast<long>(random.Below(static_cast<uint64_t>(options_.length)));
     if (random.Below(3) == 0) {
@@ -295,6 +296,8 @@ class Driver {
       kill.during = at;
       kill.delay_us = static_cast<long>(random.Below(300));
     }
+    const Ending ending = kill.before >= 0 ? Ending::kKilledBetween : Ending::kKilledInside;
+    const Sequence sequence = Generate(seed, options_.length, options_.gaps, ending);
     std::string trouble;
     const uint32_t done = other_.RunUntilKilled(sequence, kill, &trouble);
     const std::string command = fmt::format("{} recover {} > {}/recovered 2>&1", options_.nvcache,
@@ -343,6 +346,7 @@ class Driver {
 };
 
 int Main(const Options& options) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   Driver driver(options);
   if (!options.cases.empty()) {
     bool good = true;
@@ -379,9 +383,11 @@ int main(int argc, char** argv) {
   app.add_option("--case", options.cases, "execute these sequences, and no others");
   app.add_flag("--crash", options.crash, "kill the program, recover, compare the files");
   app.add_flag("--must-find", options.must_find, "a difference is expected");
+  app.add_option("--plant", options.plant, "the error of the library with errors");
   app.add_flag("--trace", options.trace, "print what each operation answered");
   app.add_flag("--keep", options.keep, "leave the files of a failure");
   CLI11_PARSE(app, argc, argv);
+  if (!options.plant.empty()) ::setenv("DIFFERENTIAL_PLANT", options.plant.c_str(), 1);
   options.gaps.insert(options.gap_list.begin(), options.gap_list.end());
   return nvcache::differential::Main(options);
 }

@@ -16,8 +16,8 @@ using kill_test::Random;
 
 class Generator {
  public:
-  Generator(uint64_t seed, const std::set<std::string>& gaps, bool crash)
-      : random_(seed), gaps_(gaps), crash_(crash) {
+  Generator(uint64_t seed, const std::set<std::string>& gaps, Ending ending)
+      : random_(seed), gaps_(gaps), ending_(ending) {
     ChooseTheme();
     Collect();
   }
@@ -63,7 +63,7 @@ class Generator {
     fallocate_ = Chance(1, 3);
     places_ = 2 + static_cast<int>(Below(11));
     files_ = 1 + static_cast<int>(Below(8));
-    if (crash_) limits_ = false;
+    if (ending_ == Ending::kKilledInside) streams_ = transfers_ = aio_ = false;
   }
 
   std::vector<std::string> Settings() {
@@ -301,6 +301,7 @@ class Generator {
       if (opens_) Emit("open_by_number {} {} {}", Fd(), OpenFlags(), To());
     });
     Add(2, [this] {
+      if (ending_ == Ending::kKilledInside) return;
       if (opens_) Emit("mkstemp {} {} flags={}", PathIs(), To(), Pick({"0", "O_APPEND"}));
     });
     Add(22, [this] {
@@ -468,7 +469,7 @@ class Generator {
     const int before = thread_;
     if (Chance(1, 4)) {
       Emit("exec");
-    } else if (Chance(1, 3) && !crash_) {
+    } else if (Chance(1, 3) && ending_ == Ending::kOwn) {
       Emit("exit how={}", Pick({"exit", "_exit", "kill"}));
     } else {
       Child();
@@ -507,7 +508,7 @@ class Generator {
 
   Random random_;
   const std::set<std::string>& gaps_;
-  const bool crash_;
+  const Ending ending_;
 
   int threads_;
   bool processes_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_, huge_,
@@ -526,12 +527,8 @@ class Generator {
 
 }  // namespace
 
-Sequence Generate(uint64_t seed, int operations, const std::set<std::string>& gaps) {
-  return Generator(seed, gaps, false).Make(operations);
-}
-
-Sequence GenerateForCrash(uint64_t seed, int operations, const std::set<std::string>& gaps) {
-  return Generator(seed, gaps, true).Make(operations);
+Sequence Generate(uint64_t seed, int operations, const std::set<std::string>& gaps, Ending ending) {
+  return Generator(seed, gaps, ending).Make(operations);
 }
 
 }  // namespace nvcache::differential

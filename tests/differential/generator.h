@@ -18,11 +18,13 @@ struct Sequence {
   std::vector<std::string> operations;
 };
 
-// `gaps`: what NVCache is known not to do, and is not asked for. README.md has the list.
-Sequence Generate(uint64_t seed, int operations, const std::set<std::string>& gaps);
+// How a sequence ends: by itself, or by a kill from outside. What is killed between two operations
+// may have used all of them; what is killed inside one, only those of one system call, which are
+// there whole or not at all.
+enum class Ending { kOwn, kKilledBetween, kKilledInside };
 
-// For the crash mode: one life of a process, without ends of its own.
-Sequence GenerateForCrash(uint64_t seed, int operations, const std::set<std::string>& gaps);
+// `gaps`: what NVCache is known not to do, and is not asked for. README.md has the list.
+Sequence Generate(uint64_t seed, int operations, const std::set<std::string>& gaps, Ending ending);
 
 }  // namespace nvcache::differential
 

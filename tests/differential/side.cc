@@ -93,6 +93,9 @@ pid_t Side::Start(const Sequence& sequence, uint32_t index, long kill_before) co
     environment.push_back("NVCACHE_POOL=" + pool());
     environment.emplace_back("NVCACHE_EMULATE=1");
     environment.push_back("NVCACHE_INCLUDE=" + root() + "/*");
+    if (const char* plant = std::getenv("DIFFERENTIAL_PLANT")) {
+      environment.push_back(std::string("DIFFERENTIAL_PLANT=") + plant);
+    }
     for (const std::string& setting : sequence.settings) environment.push_back(setting);
   }
   const auto pointers = [](std::vector<std::string>& strings) {
@@ -146,7 +149,10 @@ void Side::RunAll(const Sequence& sequence, const Kill& kill, std::string* troub
   while (shared_->next.load() < all.size()) {
     const pid_t pid = Start(sequence, shared_->next.load(), kill.before);
     const int status = Await(pid, kill);
-    ::kill(-pid, SIGKILL);  // whoever is left of its children
+    // Whoever is left of its children, which are ours now.
+    ::kill(-pid, SIGKILL);
+    while (::waitpid(-pid, nullptr, 0) > 0) {
+    }
     const uint32_t index = shared_->next.load();
     if (kill.during >= 0 || index == kill.before) return;
     if (status == kStuck || index >= all.size() || !EndsFirstProcess(all[index])) {
