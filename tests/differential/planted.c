@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A library with errors in it, for the tests of the test: DIFFERENTIAL_PLANT says which one. short:
-// now and then pwrite writes less than it was given, and says that it was all. append: of
-// descriptors opened with O_APPEND every fourth forgets it.
+// now and then pwrite writes less than it was given, and says that it was all. append:
+// O_APPEND is lost where O_CLOEXEC is there, too.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -28,14 +28,14 @@ ssize_t pwrite(int fd, const void* buffer, size_t count, off_t offset) {
 int open(const char* path, int flags, ...);
 int open(const char* path, int flags, ...) {
   static int (*real)(const char*, int, ...);
-  static unsigned appends;
   if (real == NULL) *(void**)&real = dlsym(RTLD_NEXT, "open");
   va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
   const int fd = real(path, flags, mode);
-  if (fd >= 0 && (flags & O_APPEND) != 0 && Planted("append") && ++appends % 4 == 0) {
+  const int both = O_APPEND | O_CLOEXEC;
+  if (fd >= 0 && (flags & both) == both && Planted("append")) {
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_APPEND);
   }
   return fd;
