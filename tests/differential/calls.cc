@@ -88,7 +88,7 @@ void Keep(const Call& call, int fd, const char* key) {
   const long place = call.op.Number(key, 0);
   if (fd < 0 || place < 0 || place >= kDescriptors) return;
   int& old = Me().descriptors[place];
-  if (old >= 3 && old != fd) call.line.Add("closed=%d", close(old));
+  if (old >= 3 && old != fd && !BelongsToStream(old)) call.line.Add("closed=%d", close(old));
   old = fd;
 }
 
@@ -129,14 +129,17 @@ void MakeTemporary(const Call& call) {
 // ---------------------------------------------------------------------------------------------
 // Descriptors.
 
-void Close(const Call& call) { call.line.Result(close(Descriptor(call.op))); }
+void Close(const Call& call) {
+  if (BelongsToStream(Descriptor(call.op))) return call.line.Add("skipped");
+  call.line.Result(close(Descriptor(call.op)));
+}
 
 void Dup(const Call& call) { Keep(call, dup(Descriptor(call.op))); }
 
 // In place of another one, or at a number of its own.
 int Target(const Call& call) {
   const int over = Descriptor(call.op, "over");
-  return over >= 3 ? over : 20 + static_cast<int>(call.op.Number("over"));
+  return over >= 3 && !BelongsToStream(over) ? over : 20 + static_cast<int>(call.op.Number("over"));
 }
 void KeepDuplicate(const Call& call, int result) {
   call.line.Result(result);
@@ -166,16 +169,23 @@ void SetDescriptorFlags(const Call& call) {
   call.line.Result(fcntl(Descriptor(call.op), F_SETFD, static_cast<int>(call.op.Number("flags"))));
 }
 
+bool StreamFrom(int first) {
+  for (int fd = first; fd < 100; ++fd) {
+    if (BelongsToStream(fd)) return true;
+  }
+  return false;
+}
+
 void CloseRange(const Call& call) {
   const int first = Descriptor(call.op, "first");
   const int last = Descriptor(call.op, "last");
-  if (first < 3) return call.line.Add("skipped");
+  if (first < 3 || StreamFrom(first)) return call.line.Add("skipped");
   call.line.Result(close_range(static_cast<unsigned>(first), static_cast<unsigned>(last),
                                static_cast<int>(call.op.Number("flags"))));
 }
 void CloseFrom(const Call& call) {
   const int first = Descriptor(call.op, "first");
-  if (first < 3) return call.line.Add("skipped");
+  if (first < 3 || StreamFrom(first)) return call.line.Add("skipped");
   closefrom(first);
   call.line.Add("done");
 }

@@ -45,6 +45,8 @@ inline ProcessState& Me() { return g_shared->processes[g_process]; }
 int Descriptor(const Operation& op, const char* key = "fd");
 // Puts a new descriptor into the table's place `to=`; what was there is closed first.
 void Keep(const Call& call, int fd, const char* key = "to");
+// Such a descriptor is closed by fclose, and replaced by freopen, and by nobody else.
+bool BelongsToStream(int fd);
 std::string Path(const Operation& op, const char* key = "path");
 int DirectoryOf(const Operation& op);
 

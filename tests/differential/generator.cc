@@ -49,7 +49,7 @@ class Generator {
   void ChooseTheme() {
     threads_ = Chance(1, 3) ? 3 : 1;
     processes_ = Chance(1, 4);
-    streams_ = Chance(1, 3) && gaps_.count("stdio") == 0;
+    streams_ = Chance(1, 3);
     mappings_ = Chance(1, 6);
     direct_ = Chance(1, 6);
     transfers_ = Chance(1, 4);

@@ -72,6 +72,7 @@ void Fopen(const Call& call) {
   Opened(call, fopen(Path(call.op).c_str(), call.op.Text("mode").c_str()));
 }
 void Fdopen(const Call& call) {
+  if (BelongsToStream(Descriptor(call.op))) return call.line.Add("skipped");
   Opened(call, fdopen(Descriptor(call.op), call.op.Text("mode").c_str()));
 }
 void Tmpfile(const Call& call) { Opened(call, tmpfile()); }
@@ -200,6 +201,13 @@ void Dprintf(const Call& call) {
 }
 
 }  // namespace
+
+bool BelongsToStream(int fd) {
+  for (FILE* stream : g_streams) {
+    if (fd >= 0 && stream != nullptr && fileno(stream) == fd) return true;
+  }
+  return false;
+}
 
 bool DoStreamCall(const Call& call) {
   static const std::map<std::string, void (*)(const Call&)> kCalls = {
