@@ -36,6 +36,9 @@ constexpr long kNoDescriptors = -ENOMEM;
 // A signal waits, and the log is full: let its handler run, and try again.
 constexpr long kSignal = -ERESTART;
 
+// The kernel refuses it in its own words.
+constexpr long kRefused = kNotOurs;
+
 // For what we do not know how to do: the kernel does it, from now on.
 long ToKernel(int fd) {
   const long error = PassThrough(fd);
@@ -110,12 +113,12 @@ long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
     return offset != nullptr ? kNotOurs : sys::Call(SYS_readv, fd, sys::Address(iov), count);
   }
   if (!access.readable()) return -EBADF;
-  if (offset != nullptr && *offset < 0) return -EINVAL;
   const int64_t total = TotalLength(iov, count);
-  if (total < 0) return kNotOurs;  // the kernel refuses it in its own words
+  if (total < 0) return kRefused;
   if (total == 0) return 0;
   const uint64_t at =
       offset != nullptr ? static_cast<uint64_t>(*offset) : access.description().offset;
+  if (at + static_cast<uint64_t>(total) > INT64_MAX) return -EINVAL;
   const long n = ReadAt(access.file(), Cursor(iov, count), at, static_cast<uint64_t>(total));
   if (offset == nullptr && n > 0) access.MoveOffset(fd, at + static_cast<uint64_t>(n));
   return n;
@@ -288,7 +291,6 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   if (long r = access.Enter(call.fd, need); r != 0) return r;
   if (!access.writable()) return -EBADF;
   NVCACHE_CHECK(access.cached());
-  if (call.offset != nullptr && *call.offset < 0) return -EINVAL;
   if (total == 0) return 0;
 
   File& file = access.file();
@@ -297,6 +299,7 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   const uint64_t size = file.size.load(std::memory_order_acquire);
   uint64_t at =
       call.offset != nullptr ? static_cast<uint64_t>(*call.offset) : access.description().offset;
+  if (at + total > INT64_MAX) return -EINVAL;
   if (append) at = size;
   if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
   const bool grows = at + total > size;
@@ -314,7 +317,7 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
 
 long DoWrite(const WriteCall& call) {
   const int64_t total = TotalLength(call.iov, call.count);
-  if (total < 0) return kNotOurs;  // the kernel refuses it in its own words
+  if (total < 0) return kRefused;
   bool grow = false;
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
@@ -364,6 +367,7 @@ long Read(int fd, void* buffer, size_t count) {
 }
 
 long Pread(int fd, void* buffer, size_t count, off_t offset) {
+  if (offset < 0) return kRefused;
   const iovec iov = One(buffer, count);
   return DoRead(fd, &iov, 1, &offset);
 }
@@ -375,6 +379,7 @@ long Readv(int fd, const iovec* iov, int iov_count, int rwf_flags) {
 }
 
 long Preadv(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
+  if (offset < 0) return kRefused;
   if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
   return WithArray(fd, iov, iov_count, false,
                    [=](const iovec* copy) { return DoRead(fd, copy, iov_count, &offset); });
@@ -386,6 +391,7 @@ long Write(int fd, const void* buffer, size_t count) {
 }
 
 long Pwrite(int fd, const void* buffer, size_t count, off_t offset) {
+  if (offset < 0) return kRefused;
   const iovec iov = One(buffer, count);
   return DoWrite({fd, &iov, 1, &offset, 0});
 }
@@ -398,6 +404,7 @@ long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags) {
 }
 
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags) {
+  if (offset < 0) return kRefused;
   if ((rwf_flags & ~kKnownFlags) != 0) return ToKernel(fd);
   return WithArray(fd, iov, iov_count, true, [=](const iovec* copy) {
     return DoWrite({fd, copy, iov_count, &offset, rwf_flags});

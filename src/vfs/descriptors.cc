@@ -29,6 +29,7 @@ void Track(int fd, int flags, bool cut, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.NewFile(st);
+    // It may get a name by which it would be cached, while this descriptor is still open.
     if (file != nullptr && !engine.Cacheable(fd, st)) engine.PassThrough(*file);
   }
   const bool number_fits = static_cast<uint32_t>(fd) < kMaxDescriptors;
@@ -246,6 +247,7 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   TableLock lock;
   constexpr int kUnshare = CLOSE_RANGE_UNSHARE;
   constexpr int kCloseOnExec = CLOSE_RANGE_CLOEXEC;
+  if ((flags & ~(kUnshare | kCloseOnExec)) != 0) return -EINVAL;
   if ((flags & kUnshare) != 0) engine.ReleaseAll();
   const bool closes = (flags & kCloseOnExec) == 0;
   unsigned piece = first;

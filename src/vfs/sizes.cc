@@ -3,12 +3,17 @@
 // Offsets, sizes and durability.
 #include <errno.h>
 
+#include <cstdint>
+
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
 
 namespace nvcache::vfs {
 
 namespace {
+
+// No disk file system refuses an offset up to here.
+constexpr int64_t kAnywhere = INT32_MAX;
 
 // Makes the kernel's copy the newest and calls `change`, which may alter the file's size; with
 // everybody else kept out, and nothing in the log that replay could bring back over it (I9). Nor
@@ -62,8 +67,11 @@ long Lseek(int fd, off_t offset, int whence) {
       return -EINVAL;
   }
   int64_t target;
-  if (__builtin_add_overflow(base, offset, &target)) return -EOVERFLOW;
-  if (target < 0) return -EINVAL;
+  if (__builtin_add_overflow(base, offset, &target) || target < 0) return -EINVAL;
+  if (target > kAnywhere) {
+    // How far one may go is the file system's to say.
+    if (const long error = sys::Lseek(fd, target, SEEK_SET); error < 0) return error;
+  }
   access.MoveOffset(fd, static_cast<uint64_t>(target));
   return target;
 }
