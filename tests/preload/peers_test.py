@@ -44,18 +44,18 @@ LATER = ("--batch-delay", "60000", "--batch-min", "1048576", "--batch-max", "104
 class Peers:
     def __init__(self, options, bench):
         self.bench = bench
+        self.library = str(pathlib.Path(bench.nvcache).parent / "libnvcache.so")
         self.program = str(pathlib.Path(options.program).resolve())
 
-    def command(self, case, cache):
-        if not cache:
-            return [self.program, case]
+    def cached(self, *command):
         return [self.bench.nvcache, "run", "--pool", str(self.bench.pool), "--size", self.bench.size,
-                "--emulate", *LATER, "--", self.program, case]
+                "--emulate", *LATER, "--", *command]
 
     def run(self, case, cache, *before):
         folder = self.bench.folder / ("cached" if cache else "plain")
         folder.mkdir()
-        done = self.bench.without(*before, *self.command(case, cache), cwd=folder, may_fail=True)
+        command = self.cached(self.program, case) if cache else [self.program, case]
+        done = self.bench.without(*before, *command, cwd=folder, may_fail=True)
         want = -9 if case in KILLED else 0
         check(done.returncode == want, f"exit code {done.returncode}: {done.stderr}")
         return folder, done
@@ -72,8 +72,9 @@ class Peers:
         check(plain.stdout == cached.stdout, f"stdout: {cached.stdout!r} instead of {plain.stdout!r}")
         if case in KILLED:
             check(self.bench.counter("pending_entries") > 0, "nothing is pending: nothing is tested")
-            # Recovery needs no word from anybody: any program's start on this pool does it.
-            self.bench.with_cache("true")
+            # Recovery needs no word from anybody: any program's start with the library does it.
+            self.bench.without("true", env={"LD_PRELOAD": self.library, "NVCACHE_POOL": str(self.bench.pool),
+                                            "NVCACHE_EMULATE": "1"})
         elif case != "last_byte_of_stream":
             check(self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
             check(self.bench.counter("pass_through_files") == 0, "a file went to the kernel")
@@ -112,7 +113,7 @@ class Peers:
                         enough.wait(60)
 
         with subprocess.Popen(
-                ["bash", "-c", f'exec "$@" {give}', "bash", *self.bench.cached(["bash", "-c", shell + " wait"])],
+                ["bash", "-c", f'exec "$@" {give}', "bash", *self.cached("bash", "-c", shell + " wait")],
                 cwd=self.bench.folder, pass_fds=[pipes[name][1] for name in names],
                 start_new_session=True, stderr=subprocess.DEVNULL) as shell_process:
             for name in names:
