@@ -46,6 +46,8 @@ PROGRAMS = {
     "gzip": (["gzip", "-k", "source/words"], set()),
     "sort": (["sort", "-S", "500k", "-T", ".", "-o", "out", "source/words"], {"stream", "standard"}),
     "sed": (["sed", "-i.bak", "s/1/one/", "source/words"], {"stream"}),
+    "perl": (["perl", "-i", "-pe", "s/1/one/", "source/words"], set()),
+    "rsync": (["rsync", "-a", "source/", "copy"], set()),
     "git": (["sh", "-c", GIT], {"stream", "standard", "used again"}),
     "python": ([sys.executable, "-c", PYTHON], set()),
     "fio": (FIO.split(), set()),
@@ -56,7 +58,8 @@ PROGRAMS = {
 UNCACHED = {"cat", "dd", "sort", "sed"}
 
 # What raw.c does past libc.
-PLANTED = ("write", "pwrite64", "pread64", "lseek", "fsync", "ftruncate", "dup", "close", "read", "open")
+PLANTED = ("write", "pwrite64", "pread64", "lseek", "fsync", "ftruncate", "dup", "close", "read", "open", "fork",
+           "target")
 
 
 class Auditor:

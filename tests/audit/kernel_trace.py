@@ -5,7 +5,10 @@ reached the kernel past the library.
 A system call that the library makes has its instruction within libnvcache.so. So has, for each file
 that becomes cached, the open of a descriptor of its own by /proc/self/fd. From then on, until the
 last close, every data call on the program's descriptors of this file must be the library's, unless
-something documented has handed the file to the kernel before (REASONS)."""
+something documented has handed the file to the kernel before (REASONS). Then the library has told the
+kernel the offsets of the program's descriptors, which is seen as well.
+
+Calls on names, such as rename, are not judged: whoever makes them, they are made within libc."""
 
 import collections
 import re
@@ -48,6 +51,7 @@ class File:
         self.reason = reason
         self.written = False  # a descriptor of the program's is, or was since all were closed, for writing
         self.cached = False   # the library has a descriptor of its own
+        self.handed_over = False  # the library has told the kernel the offsets
 
 
 class Process:
@@ -59,14 +63,12 @@ class Process:
         self.uncached = None  # or the reason for which no further file becomes cached
 
     def fork(self):
-        """The child; it and its parent have handed over what is open."""
         child = Process()
         copies = {}
         for fd, file in self.files.items():
-            file.reason = file.reason or "fork"
             if id(file) not in copies:
                 copies[id(file)] = copy = File(file.path, file.reason)
-                copy.written, copy.cached = file.written, file.cached
+                copy.written = file.written
             child.files[fd] = copies[id(file)]
         child.library = self.library
         child.mapped = set(self.mapped)
@@ -75,6 +77,7 @@ class Process:
     def execute(self):
         for file in self.files.values():
             file.reason = file.reason or "exec"
+            file.cached = False
         self.internal, self.library, self.mapped, self.uncached = {}, [], set(), None
 
     def close(self, fd):
@@ -177,6 +180,8 @@ class Audit:
 
     def judge(self, process, ours, name, fd, text):
         if ours:
+            if name == "lseek" and "SEEK_SET" in text and fd in process.files:
+                process.files[fd].handed_over = True
             self.served += fd in process.internal and name in ("pread64", "pwrite64")
             return
         if fd in process.internal:
@@ -186,7 +191,7 @@ class Audit:
         if file is None or not (file.cached or file.written and name in DATA):
             return
         reason = file.reason or (None if file.cached else process.uncached)
-        if reason is not None:
+        if reason is not None and (file.handed_over or not file.cached):
             self.reasons[reason] += 1
         else:
             what = "past the cache" if file.cached else "on a file that was never cached"
@@ -223,8 +228,12 @@ class Audit:
                 self.give(process, fd, "standard")
 
     def forked(self, process, arguments, child):
-        same = "CLONE_THREAD" in arguments
-        self.processes[child] = process if same else process.fork()
+        if "CLONE_THREAD" in arguments:
+            self.processes[child] = process
+        else:
+            for fd in process.files:
+                self.give(process, fd, "fork")
+            self.processes[child] = process.fork()
         for pointer, text in self.waiting.pop(child, ()):
             self.line(child, pointer, text)
 
@@ -262,8 +271,11 @@ class Audit:
         else:
             self.give(process, int(text.split()[1]), "stream")
 
-    @staticmethod
-    def give(process, fd, reason):
+    def give(self, process, fd, reason):
+        """From now on the kernel may see data calls. In these cases it has to be handed over before."""
         file = process.files.get(fd)
-        if file is not None:
-            file.reason = file.reason or reason
+        if file is None:
+            return
+        if reason in ("mmap", "fork", "target") and file.cached and not file.handed_over:
+            self.violations.append(f"not handed over: {file.path}, and yet {REASONS[reason]}: {reason}(")
+        file.reason = file.reason or reason

@@ -34,6 +34,14 @@ int main(int argc, char** argv) {
   if (strcmp(call, "ftruncate") == 0) return Raw(SYS_ftruncate, fd, 5, 0, 0) != 0;
   if (strcmp(call, "dup") == 0) return Raw(SYS_dup, fd, 0, 0, 0) < 0;
   if (strcmp(call, "close") == 0) return Raw(SYS_close, fd, 0, 0, 0) != 0;
+  if (strcmp(call, "fork") == 0) {
+    if (Raw(SYS_fork, 0, 0, 0, 0) == 0) Raw(SYS_exit_group, 0, 0, 0, 0);
+    return 0;
+  }
+  if (strcmp(call, "target") == 0) {  // the kernel copies into it
+    const int from = open("source/words", O_RDONLY);
+    return Raw(SYS_sendfile, fd, from, 0, 100) != 100;
+  }
   if (strcmp(call, "read") == 0) {  // by another descriptor, while the file is cached
     const long other = Raw(SYS_openat, AT_FDCWD, (long)"file", O_RDONLY, 0);
     return Raw(SYS_read, other, (long)buffer, 3, 0) < 0;

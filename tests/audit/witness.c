@@ -21,7 +21,7 @@ static void Say(const char* text) {
 }
 
 // The next definition of the function that is being defined.
-#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define NEXT(name) (__extension__(__typeof__(&name)) dlsym(RTLD_NEXT, #name))
 
 #define OPENS(name, parameters, arguments) \
   FILE* name parameters {                  \

@@ -149,4 +149,4 @@ def prepare(folder):
 
 
 if __name__ == "__main__":
-    comparison.main(__doc__, CASES, prepare, through_the_log=("files", "databases"))
+    comparison.main(__doc__, CASES, prepare, through_the_log=CASES)
