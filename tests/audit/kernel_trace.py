@@ -83,7 +83,8 @@ class Process:
     def close(self, fd):
         file = self.files.pop(fd, None)
         if file is not None and file not in self.files.values():
-            file.written = False
+            file.written = file.handed_over = False
+            file.reason = "mmap" if file.path in self.mapped else None
         file = self.internal.pop(fd, None)
         if file is not None and file not in self.internal.values():
             file.cached = False
@@ -123,7 +124,8 @@ class Audit:
         if thread not in self.processes:
             self.waiting[thread].append((pointer, text))
             return
-        if text.startswith(("+++", "---", "???")):
+        if text.startswith("+++"):
+            del self.processes[thread]  # the number may come back
             return
         if text.endswith("<unfinished ...>"):
             text = text[:-len("<unfinished ...>")]

@@ -3,12 +3,12 @@
 """PostgreSQL with pgbench, stopped without a shutdown and killed: after each start the balances
 agree with the history, and every transaction that was acknowledged is in it."""
 
+import ctypes
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
-import time
 
 import harness
 from harness import check
@@ -16,6 +16,8 @@ from harness import check
 BIN = pathlib.Path("/usr/lib/postgresql/15/bin")
 # It refuses to run as root. The Debian package makes this user.
 USER = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+
+PR_SET_CHILD_SUBREAPER = 36  # <sys/prctl.h>
 
 SUMS = ("SELECT sum(abalance) FROM pgbench_accounts;", "SELECT sum(bbalance) FROM pgbench_branches;",
         "SELECT sum(tbalance) FROM pgbench_tellers;", "SELECT coalesce(sum(delta), 0) FROM pgbench_history;")
@@ -56,10 +58,11 @@ class Cluster:
 
     def kill(self):
         server = int((self.data / "postmaster.pid").read_text().split()[0])
-        for pid in (server, *children(server)):
+        processes = (server, *children(server))
+        for pid in processes:
             os.kill(pid, signal.SIGKILL)
-        while os.path.exists(f"/proc/{server}"):
-            time.sleep(0.01)
+        for pid in processes:
+            os.waitpid(pid, 0)
 
     def end(self):
         """Whatever state the test has left it in."""
@@ -144,6 +147,8 @@ def one(options, cache):
 
 def main():
     options = harness.arguments(__doc__).parse_args()
+    # The server leaves its parent. It becomes our child, so that we know when it is gone.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     harness.main(options, {"plain": lambda: one(options, False), "cached": lambda: one(options, True)})
 
 
