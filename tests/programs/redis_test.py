@@ -53,7 +53,7 @@ class Client:
 
 
 class Server:
-    """redis-server under NVCache, or without it. Leaves with `kill`."""
+    """redis-server under NVCache, or without it. The end of the `with` kills it."""
 
     def __init__(self, bench, cache):
         # redis-tools has the server under another of its names, and starts nothing when installed.
@@ -70,7 +70,18 @@ class Server:
                 bench.cached(command) if cache else [str(word) for word in command], stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, cwd=bench.folder, start_new_session=True,
                 env=dict(os.environ, LC_ALL="C"))
-        self.client = self.connect(bench)
+        try:
+            self.client = self.connect(bench)
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.client.close()
+        self.kill()
 
     def connect(self, bench):
         limit = time.monotonic() + 60
@@ -91,26 +102,21 @@ class Server:
         """The server, and a child of its that may be rewriting the file."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self.client.close()
 
 
 def write(server, first, count, rewrite):
-    """Sets keys from `first` on; kills after `count` answers. How many are acknowledged."""
-    sent = answered = 0
-    try:
-        while answered < count:
-            while sent < answered + BATCH:
-                server.client.send("SET", f"key{first + sent}", value_of(first + sent))
-                sent += 1
-            check(server.client.answer() == b"+OK", "a key was refused")
-            answered += 1
-            if answered == rewrite:
-                other = Client(server.socket)
-                other.ask("BGREWRITEAOF")
-                other.close()
-    finally:
-        server.kill()
-    return answered, sent
+    """Sets keys from `first` on until `count` are acknowledged; how many were sent."""
+    sent = 0
+    for answered in range(count):
+        while sent < answered + BATCH:
+            server.client.send("SET", f"key{first + sent}", value_of(first + sent))
+            sent += 1
+        check(server.client.answer() == b"+OK", "a key was refused")
+        if answered == rewrite:
+            other = Client(server.socket)
+            other.ask("BGREWRITEAOF")
+            other.close()
+    return sent
 
 
 def check_keys(server, acknowledged, sent):
@@ -126,24 +132,21 @@ def killed(options, cache):
     with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M", timeout=120) as bench:
         acknowledged, sent = set(), 0
         for number in range(options.rounds):
-            server = Server(bench, cache)
-            check_keys(server, acknowledged, sent)
             count = draw.randint(500, 3000)
             # Not in the first round, which is to be killed with its file on the cache.
-            rewrite = draw.randint(1, count) if number else None
-            answered, more = write(server, sent, count, rewrite)
-            acknowledged |= set(range(sent, sent + answered))
+            rewrite = draw.randrange(count) if number else None
+            with Server(bench, cache) as server:
+                check_keys(server, acknowledged, sent)
+                more = write(server, sent, count, rewrite)
+            acknowledged |= set(range(sent, sent + count))
             sent += more
             if cache and number == 0:
                 check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
         # The last time by the command, and without the cache.
         if cache:
             bench.without(bench.nvcache, "recover", bench.pool)
-        server = Server(bench, False)
-        try:
+        with Server(bench, False) as server:
             check_keys(server, acknowledged, sent)
-        finally:
-            server.kill()
         harness.say(f"         {len(acknowledged)} keys acknowledged")
 
 
