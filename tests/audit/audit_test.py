@@ -39,6 +39,7 @@ PROGRAMS = {
     "sqlite_wal": (["sqlite3", "db", SQL.format("wal")], set()),
     "sqlite_delete": (["sqlite3", "db", SQL.format("delete")], set()),
     "cp": (["cp", "-r", "--reflink=never", "source", "copy"], set()),
+    "cp_in_kernel": (["cp", "source/words", "copy"], {"target"}),
     "cat": (["sh", "-c", "cat source/words >> out"], {"standard"}),
     "dd": (["dd", "if=source/words", "of=out", "bs=1000", "conv=fsync", "status=none"], {"standard"}),
     "tar_create": (["tar", "cf", "a.tar", "source"], set()),
@@ -54,8 +55,8 @@ PROGRAMS = {
     "db_bench": (["db_bench", "--db=db", "--benchmarks=fillsync,fillrandom,readrandom,compact",
                   "--num=2000", "--write_buffer_size=100000", "--compression_type=none"], {"stream", "unlinked"}),
 }
-# Everything that these write is a stream's, or goes to descriptor 1.
-UNCACHED = {"cat", "dd", "sort", "sed"}
+# Everything that these write is the kernel's work, or a stream's, or goes to descriptor 1.
+UNCACHED = {"cp_in_kernel", "cat", "dd", "sort", "sed"}
 
 # What raw.c does past libc.
 PLANTED = ("write", "pwrite64", "pread64", "lseek", "fsync", "ftruncate", "dup", "close", "read", "open", "fork",
