@@ -4,6 +4,7 @@
 
   docs/pool-format.md  its tables against the structures, static_asserts and constants of the format
   docs/settings.md     variables, defaults, options and counters against the sources
+  docs/posix.md        every wrapped name, once, in a row whose test really calls it
   *.md                 links within the tree lead somewhere
 
 Prints every difference; exit code 1 if there is one."""
@@ -185,6 +186,31 @@ def check_settings():
 
 
 # ---------------------------------------------------------------------------------------------
+# Calls.
+
+def check_calls():
+    where, source = "docs/posix.md", "libc-shim/preload/wrapped.def"
+    wrapped = re.findall(r"^NVCACHE_\w+\((\w+)", read(source), re.M)
+    check(len(wrapped) > 100, f"{source}: the names cannot be found any more")
+    documented = []
+    for calls, what, tests in rows(read(where), ("calls", "what happens", "test")):
+        names = re.findall(r"`(\w+)`", calls)
+        check(" ".join(f"`{name}`" for name in names) == calls, f"{where}: more than names: {calls}")
+        check(what != "", f"{where}: nothing is said of {calls}")
+        documented += names
+        paths = [path for path in re.findall(r"\(\.\./(tests/[^)]+)\)", tests) if (ROOT / path).is_file()]
+        check(bool(paths), f"{where}: no test for {calls}")
+        called = [set(re.findall(r"\w+", without_comments(read(path)))) for path in paths]
+        for path, words in zip(paths, called):
+            check(not words.isdisjoint(names), f"{where}: {path} calls nothing of {calls}")
+        for name in names:
+            check(any(name in words for words in called), f"{where}: {name} is not in {', '.join(paths)}")
+    compare("", set(documented), set(wrapped), where, source)
+    for name in sorted({name for name in documented if documented.count(name) > 1}):
+        check(False, f"{where}: {name} has more than one row")
+
+
+# ---------------------------------------------------------------------------------------------
 # Links.
 
 def documents():
@@ -224,6 +250,7 @@ def check_links():
 def main():
     check_format()
     check_settings()
+    check_calls()
     check_links()
     print("\n".join(wrong) if wrong else f"documentation: {checked} statements, all as in the code")
     sys.exit(1 if wrong else 0)

@@ -84,6 +84,15 @@ int __sigaction(int, const struct sigaction*, struct sigaction*);
 sighandler_t bsd_signal(int, sighandler_t);
 sighandler_t __sysv_signal(int, sighandler_t);
 
+// async_library.c
+struct io_uring;
+struct io_uring_params;
+int io_submit(void*, long, struct iocb**);
+int io_uring_setup(unsigned, struct io_uring_params*);
+int io_uring_queue_init(unsigned, struct io_uring*, unsigned);
+int io_uring_queue_init_params(unsigned, struct io_uring*, struct io_uring_params*);
+long write_by_ring(int, const char*, long, long);
+
 extern char** environ;
 
 static int g_line;
@@ -974,9 +983,40 @@ static void check_async(void) {
   SHOW(syscall(SYS_io_submit, context, 1, submitted));
   SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL));
   SHOW(event.res);
+  show_file("as");
+  SHOW(close(fd));
+  SHOW(fd = open("as", O_RDWR));
+  SHOW(pwrite(fd, "cached again", 12, 0));
+  kernel.aio_fildes = (unsigned)fd;
+  SHOW(io_submit((void*)context, 1, submitted));
+  SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL));
   SHOW(syscall(SYS_io_destroy, context));
   show_file("as");
   SHOW(close(fd));
+}
+
+// A ring turns the cache off for its process, so each has one of its own.
+static void check_rings(void) {
+  title("rings");
+  for (int kind = 0; kind < 3; ++kind) {
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+      int fd;
+      SHOW(fd = open("ring", O_RDWR | O_CREAT | O_TRUNC, 0644));
+      SHOW(write(fd, "before the ring", 15));
+      if (kind == 0) SHOW(io_uring_setup(5, NULL));
+      if (kind == 1) SHOW(io_uring_queue_init(5, NULL, 2));
+      if (kind == 2) SHOW(io_uring_queue_init_params(5, NULL, NULL));
+      SHOW(write_by_ring(fd, "by", 2, 4));
+      show_file("ring");
+      SHOW(write(fd, "!", 1));
+      fflush(stdout);
+      _exit(0);
+    }
+    show_status(child);
+    show_file("ring");
+  }
 }
 
 static void copy_file(const char* from, const char* to) {
@@ -1257,6 +1297,7 @@ int main(int argc, char** argv) {
   check_signals(SIGUSR1);
   check_signals(SIGRTMIN + 3);
   check_async();
+  check_rings();
   check_loading(argv[2]);
   check_syscalls();
   check_turning_off();

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Redis with an append-only file, killed again and again: after each start every acknowledged key
+is there with its value."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import harness
+from harness import check
+
+BATCH = 20  # commands under way at one time; each is acknowledged on its own
+
+
+def value_of(key):
+    return (f"{key}." * (1 + key * 37 % 300)).encode()
+
+
+class Client:
+    """Enough of the protocol: an array of strings there, one answer back."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(60)
+        self.socket.connect(str(path))
+        self.stream = self.socket.makefile("rb")
+
+    def close(self):
+        self.stream.close()
+        self.socket.close()
+
+    def send(self, *words):
+        words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        self.socket.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+
+    def answer(self):
+        line = self.stream.readline()
+        if not line.endswith(b"\r\n"):
+            raise EOFError
+        check(not line.startswith(b"-") or line.startswith(b"-LOADING"), f"redis says {line}")
+        if line.startswith(b"$") and line != b"$-1\r\n":
+            return self.stream.read(int(line[1:]) + 2)[:-2]
+        return None if line == b"$-1\r\n" else line[:-2]
+
+    def ask(self, *words):
+        self.send(*words)
+        return self.answer()
+
+
+class Server:
+    """redis-server under NVCache, or without it. The end of the `with` kills it."""
+
+    def __init__(self, bench, cache):
+        # redis-tools has the server under another of its names, and starts nothing when installed.
+        program = bench.folder / "redis-server"
+        if not program.exists():
+            program.symlink_to(shutil.which("redis-check-rdb"))
+        self.socket = bench.pools / "socket"  # the name of a socket has to be short
+        self.socket.unlink(missing_ok=True)
+        command = [program, "--port", "0", "--unixsocket", self.socket, "--appendonly", "yes",
+                   "--appendfsync", "always", "--save", "", "--auto-aof-rewrite-percentage", "0",
+                   "--dir", bench.folder]
+        with open(bench.folder / "server.log", "ab") as log:
+            self.process = subprocess.Popen(
+                bench.cached(command) if cache else [str(word) for word in command], stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, cwd=bench.folder, start_new_session=True,
+                env=dict(os.environ, LC_ALL="C"))
+        try:
+            self.client = self.connect(bench)
+        except BaseException:
+            self.kill()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.client.close()
+        self.kill()
+
+    def connect(self, bench):
+        limit = time.monotonic() + 60
+        while True:
+            check(self.process.poll() is None, "redis does not start:\n" +
+                  (bench.folder / "server.log").read_text(errors="replace")[-3000:])
+            check(time.monotonic() < limit, "redis does not answer")
+            try:
+                client = Client(self.socket)
+                if client.ask("PING") == b"+PONG":
+                    return client
+                client.close()
+            except (ConnectionError, FileNotFoundError):
+                pass
+            time.sleep(0.05)
+
+    def kill(self):
+        """The server, and a child of its that may be rewriting the file."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def write(server, first, count, rewrite):
+    """Sets keys from `first` on until `count` are acknowledged; how many were sent."""
+    sent = 0
+    for answered in range(count):
+        while sent < answered + BATCH:
+            server.client.send("SET", f"key{first + sent}", value_of(first + sent))
+            sent += 1
+        check(server.client.answer() == b"+OK", "a key was refused")
+        if answered == rewrite:
+            other = Client(server.socket)
+            other.ask("BGREWRITEAOF")
+            other.close()
+    return sent
+
+
+def check_keys(server, acknowledged, sent):
+    """Everything acknowledged is there; what was sent is there whole, or not at all."""
+    for key in range(sent):
+        value = server.client.ask("GET", f"key{key}")
+        check(value == value_of(key) or (value is None and key not in acknowledged),
+              f"key{key}: {value and value[:50]!r}, acknowledged: {key in acknowledged}")
+
+
+def killed(options, cache):
+    draw = random.Random(options.seed)
+    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M", timeout=120) as bench:
+        acknowledged, sent = set(), 0
+        for number in range(options.rounds):
+            count = draw.randint(500, 3000)
+            # Not in the first round, which is to be killed with its file on the cache.
+            rewrite = draw.randrange(count) if number else None
+            with Server(bench, cache) as server:
+                check_keys(server, acknowledged, sent)
+                more = write(server, sent, count, rewrite)
+            acknowledged |= set(range(sent, sent + count))
+            sent += more
+            if cache and number == 0:
+                check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
+        # The last time by the command, and without the cache.
+        if cache:
+            bench.without(bench.nvcache, "recover", bench.pool)
+        with Server(bench, False) as server:
+            check_keys(server, acknowledged, sent)
+        harness.say(f"         {len(acknowledged)} keys acknowledged")
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
+    options = parser.parse_args()
+    harness.say(f"seed {options.seed} (give it back with --seed)")
+    harness.main(options, {"plain": lambda: killed(options, False), "cached": lambda: killed(options, True)})
+
+
+if __name__ == "__main__":
+    main()
