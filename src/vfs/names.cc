@@ -103,7 +103,10 @@ long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
   TableLock lock;
   File* file = engine.FindByPath(dirfd, path, true);
-  return file != nullptr ? engine.PassThrough(*file) : 0;
+  if (file == nullptr) return 0;
+  const long error = engine.PassThrough(*file);
+  engine.Reap();  // a closed file can be cached again: nothing of it is pending now
+  return error;
 }
 
 void Publish(int fd) {
