@@ -9,6 +9,7 @@
 #include "libc-shim/preload/process.h"
 #include "libc-shim/preload/real.h"
 #include "libc-shim/preload/signal.h"
+#include "libc-shim/preload/stdio_slots.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::preload {
@@ -20,7 +21,10 @@ bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 __attribute__((constructor)) void Begin() {
   FindAll();
   if (IsPrivileged()) return;
-  if (vfs::Start(GlibcHost(), environ)) ManageSignals();
+  if (vfs::Start(GlibcHost(), environ)) {
+    ManageSignals();
+    if (vfs::WantsStreams()) CatchStreams();
+  }
   RegisterForkHandlers();
   // Last registered, first called: the program's own handlers would come later. Those registered
   // so early come last.

@@ -25,6 +25,7 @@ struct Settings {
   sys::Text<1024> exclude;       // NVCACHE_EXCLUDE
   bool required = false;         // NVCACHE_REQUIRED
   bool drain_at_exit = true;     // NVCACHE_DRAIN_AT_EXIT
+  bool stdio = true;             // NVCACHE_STDIO
   uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, entries that start a batch
   uint64_t batch_max = 10000;    // NVCACHE_BATCH_MAX, entries of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too

@@ -9,6 +9,8 @@ bool Start(const Host& host, char** environment) {
   return engine.active();
 }
 
+bool WantsStreams() { return engine.settings.stdio; }
+
 void Stop() { engine.Stop(); }
 
 void BeforeFork() {

@@ -50,6 +50,9 @@ inline constexpr long kNotOurs = LONG_MIN;
 // cache cannot be had.
 bool Start(const Host& host, char** environment);
 
+// NVCACHE_STDIO: whether the front end shall bring the streams of libc here, if it can.
+bool WantsStreams();
+
 // Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
 // pool. The program's exit; calls that come later go to the kernel.
 void Stop();
@@ -102,7 +105,7 @@ class OpenGuard {
 };
 
 // Drains the file that `path` names and makes it pass-through, if it is tracked: before someone
-// opens it where we cannot see (fopen inside libc). Follows symbolic links. Result as PassThrough.
+// opens it where we cannot see (freopen inside libc). Follows symbolic links. Result as PassThrough.
 long PassThroughPath(int dirfd, const char* path);
 
 // Tracks a descriptor that was opened where we could not see, as pass-through (fopen, a message).
