@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
 
-#include "libc-shim/preload/attributes.h"
 #include "libc-shim/preload/data.h"
 #include "libc-shim/preload/descriptor.h"
 
@@ -38,7 +38,8 @@ void StreamCancellationPoint(const FILE* stream) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// What stands in libc's tables instead.
+// What stands in libc's tables instead. Called with the lock of the stream, so but for closing,
+// when libc does not know the stream any more, nothing here waits for a fork (vfs.h).
 
 ssize_t ReadStream(FILE* stream, void* buffer, ssize_t count) {
   StreamCancellationPoint(stream);
@@ -73,7 +74,9 @@ off64_t SeekStream(FILE* stream, off64_t offset, int whence) {
 }
 
 int StatStream(FILE* stream, void* st) {
-  return AfterStat(g_original.stat(stream, st), static_cast<struct stat64*>(st));
+  const int result = g_original.stat(stream, st);
+  if (result == 0) vfs::NewestSizeOf(stream->_fileno, &static_cast<struct stat64*>(st)->st_size);
+  return result;
 }
 
 int CloseStream(FILE* stream) {

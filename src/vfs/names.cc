@@ -88,6 +88,12 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   }
 }
 
+void NewestSizeOf(int fd, off_t* size) {
+  Access access;
+  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return;
+  *size = static_cast<off_t>(access.file().size.load(std::memory_order_acquire));
+}
+
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.SlotOf(fd))) return 0;
   TableLock lock;

@@ -105,7 +105,8 @@ class OpenGuard {
 };
 
 // Drains the file that `path` names and makes it pass-through, if it is tracked: before someone
-// opens it where we cannot see (freopen inside libc). Follows symbolic links. Result as PassThrough.
+// opens it where we cannot see (freopen inside libc). Follows symbolic links. Result as
+// PassThrough.
 long PassThroughPath(int dirfd, const char* path);
 
 // Tracks a descriptor that was opened where we could not see, as pass-through (fopen, a message).
@@ -172,6 +173,9 @@ long Drain(int fd);
 // Replaces *size by the newest size when (dev, ino) is a cached file. For the stat family, after
 // the real call.
 void NewestSize(dev_t dev, ino_t ino, off_t* size);
+// The same by a descriptor, without the table lock, which fork holds while it waits for the
+// streams' locks.
+void NewestSizeOf(int fd, off_t* size);
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps

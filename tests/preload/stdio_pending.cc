@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Writes by every kind of stream, one new file each, flushes, and dies with all of them open.
+// Writes by every kind of stream, one new file each, flushes, writes a little more, and ends with
+// all of them open: by exit, which flushes once more, or by SIGKILL.
 //
-//   stdio_pending DIRECTORY
+//   stdio_pending DIRECTORY exit|kill
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 #include <wchar.h>
 
@@ -14,7 +16,7 @@
 #include <vector>
 
 int main(int argc, char** argv) {
-  if (argc != 2 || chdir(argv[1]) != 0) return 2;
+  if (argc != 3 || chdir(argv[1]) != 0) return 2;
 
   // Closed a moment ago, so it is still in the log.
   FILE* file = fopen("again", "w");
@@ -69,5 +71,9 @@ int main(int argc, char** argv) {
   std::fstream both("fstream", std::ios::in | std::ios::out | std::ios::trunc);
   both << "both ways" << std::flush;
 
+  fputs(" and more", file);
+  fputs("another", fopen("unflushed", "w"));
+  printf(" and more");
+  if (argv[2][0] == 'e') exit(0);
   kill(getpid(), SIGKILL);
 }

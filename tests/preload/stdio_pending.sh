@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What a program has flushed to its streams is durable, and in the log: after its death the files
+# What a program has flushed to its streams is durable, and in the log: when it has ended, the files
 # are empty, and recovery makes them what they are without the library.
 #
 #   stdio_pending.sh PROGRAM LIBRARY NVCACHE DIRECTORY [NAME=value ...]
@@ -11,26 +11,32 @@ shift 4
 
 pool=/dev/shm/nvcache-preload-$$.pool
 trap 'rm -f "$pool"' EXIT
-rm -rf "$directory"
-mkdir -p "$directory/without" "$directory/with"
-
-# No write-back before the end.
+# No write-back before the end, nor at the end.
 settings=(NVCACHE_POOL="$pool" NVCACHE_SIZE=64M NVCACHE_EMULATE=1 NVCACHE_BATCH_MIN=1000000
-          NVCACHE_BATCH_MAX=1000000 NVCACHE_BATCH_DELAY=60000 "$@")
-timeout 60 "$program" "$directory/without"
-without=$?
-env LD_PRELOAD="$library" "${settings[@]}" timeout 60 "$program" "$directory/with" 2> /dev/null
-with=$?
-if [ $without != 137 ] || [ $with != 137 ]; then
-  echo "exit codes: $without without the library, $with with it"
-  exit 1
-fi
+          NVCACHE_BATCH_MAX=1000000 NVCACHE_BATCH_DELAY=60000 NVCACHE_DRAIN_AT_EXIT=0 "$@")
 
-written=$(find "$directory/with" -type f -size +0 -printf '%f ')
-if [ -n "$written" ]; then
-  echo "not in the log, but written to the file: $written"
-  exit 1
-fi
-"$nvcache" recover "$pool" || exit 1
-diff -rq "$directory/without" "$directory/with" || exit 1
-echo "$(find "$directory/with" -type f | wc -l) files recovered"
+# The program's end, and its exit code then.
+check() {
+  local end=$1 expected=$2 without with written
+  rm -rf "$directory"
+  mkdir -p "$directory/without" "$directory/with"
+  timeout 60 "$program" "$directory/without" "$end"
+  without=$?
+  env LD_PRELOAD="$library" "${settings[@]}" timeout 60 "$program" "$directory/with" "$end"
+  with=$?
+  if [ $without != "$expected" ] || [ $with != "$expected" ]; then
+    echo "$end: exit codes: $without without the library, $with with it"
+    exit 1
+  fi
+  written=$(find "$directory/with" -type f -size +0 -printf '%f ')
+  if [ -n "$written" ]; then
+    echo "$end: not in the log, but written to the file: $written"
+    exit 1
+  fi
+  "$nvcache" recover "$pool" || exit 1
+  diff -rq "$directory/without" "$directory/with" || exit 1
+  echo "$end: $(find "$directory/with" -type f | wc -l) files recovered"
+}
+
+check kill 137
+check exit 0
