@@ -36,7 +36,8 @@ void ShowFile(const char* path) {
   const ssize_t count = read(fd, bytes.data(), bytes.size());
   close(fd);
   unsigned sum = 0;
-  for (ssize_t i = 0; i < count; ++i) sum = sum * 31 + static_cast<unsigned char>(bytes[i]);
+  bytes.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  for (const char byte : bytes) sum = sum * 31 + static_cast<unsigned char>(byte);
   std::cout << path << ": size " << st.st_size << " read " << count << " sum " << sum << std::endl;
 }
 
