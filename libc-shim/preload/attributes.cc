@@ -22,7 +22,7 @@ namespace vfs = nvcache::vfs;
     return GetAttributes(st, [=] { return NVCACHE_REAL(lstat##suffix)(path, st); });             \
   }                                                                                              \
   NVCACHE_EXPORT int fstat##suffix(int fd, struct stat##suffix* st) noexcept {                   \
-    return GetAttributes(st, [=] { return NVCACHE_REAL(fstat##suffix)(fd, st); });               \
+    return GetAttributesOf(fd, st, [=] { return NVCACHE_REAL(fstat##suffix)(fd, st); });         \
   }                                                                                              \
   NVCACHE_EXPORT int fstatat##suffix(int dirfd, const char* path, struct stat##suffix* st,       \
                                      int flags) noexcept {                                       \
@@ -36,7 +36,8 @@ namespace vfs = nvcache::vfs;
     return GetAttributes(st, [=] { return NVCACHE_REAL(__lxstat##suffix)(version, path, st); }); \
   }                                                                                              \
   NVCACHE_EXPORT int __fxstat##suffix(int version, int fd, struct stat##suffix* st) {            \
-    return GetAttributes(st, [=] { return NVCACHE_REAL(__fxstat##suffix)(version, fd, st); });   \
+    return GetAttributesOf(fd, st,                                                               \
+                           [=] { return NVCACHE_REAL(__fxstat##suffix)(version, fd, st); });     \
   }                                                                                              \
   NVCACHE_EXPORT int __fxstatat##suffix(int version, int dirfd, const char* path,                \
                                         struct stat##suffix* st, int flags) {                    \

@@ -26,6 +26,16 @@ inline auto GetAttributes(Stat* st, RealCall real) {
   return result;
 }
 
+// The same by a descriptor.
+template <typename Stat, typename RealCall>
+inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
+  auto result = real();
+  if (result != 0 || InsideLibpmem() || !vfs::PublishBytes(fd)) return result;
+  result = real();
+  if (result == 0) vfs::NewestSizeOf(fd, &st->st_size);
+  return result;
+}
+
 inline dev_t DeviceOf(const struct statx& st) {
   return makedev(st.stx_dev_major, st.stx_dev_minor);
 }

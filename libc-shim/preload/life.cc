@@ -10,6 +10,7 @@
 #include "libc-shim/preload/process.h"
 #include "libc-shim/preload/real.h"
 #include "libc-shim/preload/signal.h"
+#include "libc-shim/preload/stdio_slots.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::preload {
@@ -22,7 +23,10 @@ __attribute__((constructor)) void Begin() {
   const int saved_errno = errno;  // the program finds zero
   FindAll();
   if (IsPrivileged()) return;
-  if (vfs::Start(GlibcHost(), environ)) ManageSignals();
+  if (vfs::Start(GlibcHost(), environ)) {
+    ManageSignals();
+    if (vfs::WantsStreams()) CatchStreams();
+  }
   RegisterForkHandlers();
   // Last registered, first called: the program's own handlers would come later. Those registered
   // so early come last.

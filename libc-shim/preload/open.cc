@@ -3,8 +3,6 @@
 // open and its many names, and what makes temporary files.
 #include "libc-shim/preload/open.h"
 
-#include <sys/syscall.h>
-
 #include <cstdarg>
 
 namespace nvcache::preload {
@@ -17,25 +15,13 @@ mode_t ModeFrom(int flags, va_list arguments) {
   return CreatesFile(flags) ? va_arg(arguments, mode_t) : 0;
 }
 
-int UncancelledOpen(int dirfd, const char* path, int flags, mode_t mode) {
-  return static_cast<int>(NVCACHE_REAL(syscall)(SYS_openat, dirfd, path, flags, mode));
-}
-
 template <typename RealCall>
 int OpenAt(int dirfd, const char* path, int flags, mode_t mode, RealCall real) {
-  return Open(dirfd, path, flags, real, [=] { return UncancelledOpen(dirfd, path, flags, mode); });
+  return Open(dirfd, path, flags, real, [=] { return OpenUncancelled(dirfd, path, flags, mode); });
 }
 
-// mkstemp and its family. The file is new and nobody else knows its name, so nothing is lost by
-// looking at it only after it was created.
-int Created(int fd, const char* path, int flags) {
-  if (fd < 0 || InsideLibpmem()) return fd;
-  {
-    vfs::OpenGuard guard(AT_FDCWD, path, flags | O_RDWR | O_CREAT | O_EXCL);
-    guard.Opened(fd);
-  }
-  return AfterNumbering(fd);
-}
+// mkstemp and its family. The file is new and nobody else knows its name.
+int Created(int fd, int flags) { return TrackOpened(fd, flags | O_RDWR); }
 
 }  // namespace
 }  // namespace nvcache::preload
@@ -93,20 +79,20 @@ NVCACHE_EXPORT int pidfd_getfd(int pidfd, int fd, unsigned int flags) noexcept {
   return Adopt(NVCACHE_REAL(pidfd_getfd)(pidfd, fd, flags));
 }
 
-NVCACHE_EXPORT int mkstemp64(char* path) { return Created(NVCACHE_REAL(mkstemp64)(path), path, 0); }
+NVCACHE_EXPORT int mkstemp64(char* path) { return Created(NVCACHE_REAL(mkstemp64)(path), 0); }
 NVCACHE_EXPORT_ALIAS(mkstemp, mkstemp64);
 
 NVCACHE_EXPORT int mkostemp64(char* path, int flags) {
-  return Created(NVCACHE_REAL(mkostemp64)(path, flags), path, flags);
+  return Created(NVCACHE_REAL(mkostemp64)(path, flags), flags);
 }
 NVCACHE_EXPORT_ALIAS(mkostemp, mkostemp64);
 
 NVCACHE_EXPORT int mkstemps64(char* path, int suffix_length) {
-  return Created(NVCACHE_REAL(mkstemps64)(path, suffix_length), path, 0);
+  return Created(NVCACHE_REAL(mkstemps64)(path, suffix_length), 0);
 }
 NVCACHE_EXPORT_ALIAS(mkstemps, mkstemps64);
 
 NVCACHE_EXPORT int mkostemps64(char* path, int suffix_length, int flags) {
-  return Created(NVCACHE_REAL(mkostemps64)(path, suffix_length, flags), path, flags);
+  return Created(NVCACHE_REAL(mkostemps64)(path, suffix_length, flags), flags);
 }
 NVCACHE_EXPORT_ALIAS(mkostemps, mkostemps64);

@@ -5,11 +5,17 @@
 #define NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 
 #include "libc-shim/preload/calls.h"
 #include "libc-shim/preload/stream.h"
 
 namespace nvcache::preload {
+
+// open, but no cancellation point.
+inline int OpenUncancelled(int dirfd, const char* path, int flags, mode_t mode) {
+  return static_cast<int>(NVCACHE_REAL(syscall)(SYS_openat, dirfd, path, flags, mode));
+}
 
 // `real` opens; `uncancelled` does the same and is no cancellation point, for then the engine
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
@@ -26,6 +32,17 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real,
       NVCACHE_REAL(close)(static_cast<int>(fd));
       return static_cast<decltype(fd)>(FromAnswer(error));
     }
+  }
+  return AfterNumbering(fd);
+}
+
+// A descriptor that libc has opened inside itself, without our order between truncation and log:
+// a new file, or one of which nothing is pending.
+inline int TrackOpened(int fd, int flags) {
+  if (fd < 0 || InsideLibpmem()) return fd;
+  {
+    vfs::OpenGuard guard(AT_FDCWD, "", flags & ~O_TRUNC);
+    guard.Opened(fd);
   }
   return AfterNumbering(fd);
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Standard I/O, and whatever else reads and writes descriptors inside libc. Such calls never pass
-// through ours, so the file is the kernel's before libc gets hold of it, and known as such for as
-// long as libc has it.
+// Standard I/O, and whatever else opens, reads and writes inside libc.
+//
+// The streams' file calls come to us (stdio_slots.h), so a file may be cached while a stream has
+// it. Where they do not, and for calls that never do, the file is the kernel's before libc gets
+// hold of it, and known as such for as long as libc has it.
 #include "libc-shim/preload/stream.h"
 
 #include <execinfo.h>
@@ -16,9 +18,12 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdint>
+#include <cstring>
 
+#include "libc-shim/preload/data.h"
 #include "libc-shim/preload/descriptor.h"
 #include "libc-shim/preload/open.h"
+#include "libc-shim/preload/stdio_slots.h"
 
 namespace nvcache::preload {
 namespace {
@@ -33,7 +38,8 @@ std::atomic<uint64_t> g_has_stream[kMaxDescriptors / kBits];
 
 bool HasStream(int fd) {
   const auto number = static_cast<unsigned>(fd);
-  if (number <= 2) return true;
+  if (number == STDERR_FILENO) return true;
+  if (number < STDERR_FILENO) return !StreamsCaught();
   if (number >= kMaxDescriptors) return false;
   const uint64_t word = g_has_stream[number / kBits].load(std::memory_order_relaxed);
   return (word >> number % kBits & 1) != 0;
@@ -65,9 +71,21 @@ int DescriptorOf(FILE* stream) {
   return fd;
 }
 
+// What is in a FILE and in no header (libc's _IO_FLAGS2_*).
+constexpr int kMapped = 1;
+constexpr int kNotCancelled = 2;
+constexpr int kCloseOnExec = 64;
+
+// A stream that libc may map reads its file, and closes it, in ways of its own.
+bool IsCaught(const FILE* stream) { return StreamsCaught() && (stream->_flags2 & kMapped) == 0; }
+
 FILE* AdoptStream(FILE* stream) {
   if (stream == nullptr) return stream;
   const int fd = DescriptorOf(stream);
+  if (IsCaught(stream)) {
+    TrackOpened(fd, NVCACHE_REAL(fcntl64)(fd, F_GETFL));
+    return stream;
+  }
   if (const long error = nvcache::InsideLibpmem() ? 0 : vfs::AdoptPassThrough(fd); error < 0) {
     NVCACHE_REAL(fclose)(stream);
     errno = static_cast<int>(-error);
@@ -106,7 +124,97 @@ void ReleaseStream(FILE* stream) {
 // ---------------------------------------------------------------------------------------------
 // FILE.
 
+namespace {
+
+// What the mode of fopen asks for.
+struct Mode {
+  int flags = 0;         // of open
+  int stream_flags = 0;  // of the FILE
+  char plain[3] = {};    // all that fdopen has to know
+};
+
+// As libc reads it: a letter, and at most `count` characters behind it, of which others are
+// ignored. `m` is ignored as well: it wants the file mapped to read it faster.
+bool Parse(const char* text, int count, Mode* mode) {
+  switch (text[0]) {
+    case 'r':
+      mode->flags = O_RDONLY;
+      break;
+    case 'w':
+      mode->flags = O_WRONLY | O_CREAT | O_TRUNC;
+      break;
+    case 'a':
+      mode->flags = O_WRONLY | O_CREAT | O_APPEND;
+      break;
+    default:
+      return false;
+  }
+  mode->plain[0] = text[0];
+  for (int i = 1; i <= count && text[i] != '\0'; ++i) {
+    switch (text[i]) {
+      case '+':
+        mode->flags = (mode->flags & ~O_ACCMODE) | O_RDWR;
+        mode->plain[1] = '+';
+        break;
+      case 'x':
+        mode->flags |= O_EXCL;
+        break;
+      case 'c':
+        mode->stream_flags |= kNotCancelled;
+        break;
+      case 'e':
+        mode->flags |= O_CLOEXEC;
+        mode->stream_flags |= kCloseOnExec;
+        break;
+      default:
+        break;
+    }
+  }
+  return true;
+}
+
+int OpenForStream(const char* path, const Mode& mode) {
+  const int flags = mode.flags;
+  constexpr mode_t kPermissions = 0666;
+  const auto uncancelled = [=] { return OpenUncancelled(AT_FDCWD, path, flags, kPermissions); };
+  if ((mode.stream_flags & kNotCancelled) != 0) {
+    return Open(AT_FDCWD, path, flags, uncancelled, uncancelled);
+  }
+  return Open(
+      AT_FDCWD, path, flags, [=] { return NVCACHE_REAL(open64)(path, flags, kPermissions); },
+      uncancelled);
+}
+
+// Who only appends begins at the end. False: not possible there.
+bool SeekToAppend(int fd, const Mode& mode) {
+  if ((mode.flags & (O_APPEND | O_RDWR)) != O_APPEND) return true;
+  return Lseek(fd, 0, SEEK_END, NVCACHE_REAL(lseek64)) >= 0 || errno == ESPIPE;
+}
+
+// fopen, of our own open.
+FILE* OpenStream(const char* path, const Mode& mode) {
+  const int fd = OpenForStream(path, mode);
+  if (fd < 0) return nullptr;
+  FILE* stream = SeekToAppend(fd, mode) ? NVCACHE_REAL(fdopen)(fd, mode.plain) : nullptr;
+  if (stream == nullptr) {
+    const int error = errno;
+    Close(fd, NVCACHE_REAL(close));
+    errno = error;
+    return nullptr;
+  }
+  stream->_flags2 |= mode.stream_flags;
+  return stream;
+}
+
+}  // namespace
+
+// Which of its tables libc takes for a stream that converts, only libc knows.
 NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
+  Mode parsed;
+  constexpr int kRead = 6;
+  if (StreamsCaught() && std::strstr(mode, ",ccs=") == nullptr && Parse(mode, kRead, &parsed)) {
+    return OpenStream(path, parsed);
+  }
   if (!ToKernelByPath(AT_FDCWD, path)) return nullptr;
   return AdoptStream(NVCACHE_REAL(fopen64)(path, mode));
 }
@@ -128,14 +236,24 @@ NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
 NVCACHE_DEFINE_FREOPEN(freopen)
 NVCACHE_DEFINE_FREOPEN(freopen64)
 
+// Appending is a property of the descriptor, which libc sets inside itself.
 NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
+  Mode parsed;
+  constexpr int kRead = 4;
+  if (StreamsCaught() && Parse(mode, kRead, &parsed)) {
+    FILE* stream = NVCACHE_REAL(fdopen)(fd, parsed.plain);
+    if (stream != nullptr && (parsed.flags & O_APPEND) != 0) {
+      Tell<vfs::Fcntl>(fd, F_SETFL, static_cast<long>(NVCACHE_REAL(fcntl64)(fd, F_GETFL)));
+    }
+    return stream;
+  }
   if (!ToKernel(fd)) return nullptr;
   return AdoptStream(NVCACHE_REAL(fdopen)(fd, mode));
 }
 NVCACHE_EXPORT_ALIAS(_IO_fdopen, fdopen);
 
 NVCACHE_EXPORT int fclose(FILE* stream) {
-  ReleaseStream(stream);
+  if (!IsCaught(stream)) ReleaseStream(stream);
   return NVCACHE_REAL(fclose)(stream);
 }
 NVCACHE_EXPORT_ALIAS(_IO_fclose, fclose);
@@ -147,12 +265,12 @@ NVCACHE_EXPORT_ALIAS(tmpfile, tmpfile64);
 // Writing to a descriptor inside libc.
 
 NVCACHE_EXPORT int vdprintf(int fd, const char* format, va_list arguments) {
-  if (!ToKernel(fd)) return -1;
+  if (!DprintfCaught() && !ToKernel(fd)) return -1;
   return NVCACHE_REAL(vdprintf)(fd, format, arguments);
 }
 
 NVCACHE_EXPORT int __vdprintf_chk(int fd, int flag, const char* format, va_list arguments) {
-  if (!ToKernel(fd)) return -1;
+  if (!DprintfCaught() && !ToKernel(fd)) return -1;
   return NVCACHE_REAL(__vdprintf_chk)(fd, flag, format, arguments);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Descriptors that a standard I/O stream reads and writes, inside libc. Whatever file gets such a
-// number is the kernel's: by dup2, as a shell does with standard output, or by open after close.
+// Descriptors that libc reads and writes inside itself, where we cannot see. Whatever file gets
+// such a number is the kernel's: by dup2, as a shell does with standard output, or by open after
+// close.
 #ifndef NVCACHE_LIBC_SHIM_PRELOAD_STREAM_H_
 #define NVCACHE_LIBC_SHIM_PRELOAD_STREAM_H_
 
@@ -9,7 +10,9 @@
 
 namespace nvcache::preload {
 
-// The three standard ones always have a stream.
+// Standard error always is one: perror writes to a copy of it, and libc's last words go there by
+// the number. So are, unless libc's streams come to us (stdio_slots.h), standard input and output,
+// and those of other streams.
 bool HasStream(int fd);
 void SetHasStream(int fd, bool has);
 

@@ -152,7 +152,7 @@ constexpr Entry kEntries[] = {
 
     NVCACHE_ON(SYS_stat, GetAttributes(c.As<struct stat*>(1), c)),
     NVCACHE_ON(SYS_lstat, GetAttributes(c.As<struct stat*>(1), c)),
-    NVCACHE_ON(SYS_fstat, GetAttributes(c.As<struct stat*>(1), c)),
+    NVCACHE_ON(SYS_fstat, GetAttributesOf(c.Int(0), c.As<struct stat*>(1), c)),
     NVCACHE_ON(SYS_newfstatat, GetAttributes(c.As<struct stat*>(2), c)),
     NVCACHE_ON(SYS_statx, GetExtended(c.As<struct statx*>(4), c)),
     NVCACHE_ON(SYS_utime, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),

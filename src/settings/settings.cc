@@ -118,6 +118,7 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   if (is("REQUIRED")) return TakeFlag(&settings->required, name, value, wrong);
   if (is("DRAIN_AT_EXIT")) return TakeFlag(&settings->drain_at_exit, name, value, wrong);
   if (is("NOTICE")) return TakeFlag(&settings->notice, name, value, wrong);
+  if (is("STDIO")) return TakeFlag(&settings->stdio, name, value, wrong);
   if (is("BATCH_MIN")) {
     return TakeNumber(&settings->batch_min, 1, kMaxBatch,
                       "is not a number of entries, 1 to 1048576: give one", name, value, wrong);

@@ -15,6 +15,8 @@ bool Start(const Host& host, char** environment) {
 
 bool IsActive() { return engine.active(); }
 
+bool WantsStreams() { return engine.settings.stdio; }
+
 void Stop() { engine.Stop(); }
 
 void BeforeFork() {

@@ -122,6 +122,19 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   }
 }
 
+// A file that is in another cache is claimed by whoever has a descriptor of it.
+bool PublishBytes(int fd) {
+  Access access;
+  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return false;
+  return engine.Publish(access.file()) != 0;
+}
+
+void NewestSizeOf(int fd, off_t* size) {
+  Access access;
+  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return;
+  *size = static_cast<off_t>(access.file().size.load(std::memory_order_acquire));
+}
+
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.SlotOf(fd))) return 0;
   if (long error = engine.TakeOver(fd); error < 0) return error;
@@ -138,7 +151,10 @@ long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
   TableLock lock;
   File* file = engine.FindByPath(dirfd, path, true);
-  return file != nullptr ? engine.PassThrough(*file) : 0;
+  if (file == nullptr) return 0;
+  const long error = engine.PassThrough(*file);
+  engine.Reap();  // a closed file can be cached again: nothing of it is pending now
+  return error;
 }
 
 void Publish(int fd) {

@@ -57,6 +57,9 @@ bool Start(const Host& host, char** environment);
 // False before Start, and if it was: no descriptor is tracked, no file cached.
 bool IsActive();
 
+// NVCACHE_STDIO: whether the front end shall bring the streams of libc here, if it can.
+bool WantsStreams();
+
 // Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
 // pool. The program's exit; calls that come later go to the kernel.
 void Stop();
@@ -127,7 +130,8 @@ class OpenGuard {
 };
 
 // Drains the file that `path` names and makes it pass-through, if it is tracked: before someone
-// opens it where we cannot see (fopen inside libc). Follows symbolic links. Result as PassThrough.
+// opens it where we cannot see (freopen inside libc). Follows symbolic links. Result as
+// PassThrough.
 long PassThroughPath(int dirfd, const char* path);
 
 // Tracks a descriptor that was opened where we could not see, as pass-through (fopen, a message).
@@ -199,6 +203,11 @@ bool PublishInode(dev_t dev, ino_t ino);
 // Replaces *size by the newest size when (dev, ino) is a cached file: for the second of these
 // calls, in case the file system has refused the bytes.
 void NewestSize(dev_t dev, ino_t ino, off_t* size);
+
+// The same by a descriptor, without the table lock, which fork holds while it waits for the
+// streams' locks.
+bool PublishBytes(int fd);
+void NewestSizeOf(int fd, off_t* size);
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps

@@ -153,6 +153,7 @@ TEST(SettingsTest, TakesEachByItsName) {
   EXPECT_TRUE(Take(&s, "EXCLUDE", "*.log"));
   EXPECT_TRUE(Take(&s, "REQUIRED", "yes"));
   EXPECT_TRUE(Take(&s, "DRAIN_AT_EXIT", "off"));
+  EXPECT_TRUE(Take(&s, "STDIO", "0"));
   EXPECT_TRUE(Take(&s, "BATCH_MIN", "1"));
   EXPECT_TRUE(Take(&s, "BATCH_MAX", "1048576"));
   EXPECT_TRUE(Take(&s, "BATCH_DELAY", "60000"));
@@ -164,6 +165,7 @@ TEST(SettingsTest, TakesEachByItsName) {
   EXPECT_STREQ(s.exclude.c_str(), "*.log");
   EXPECT_TRUE(s.required);
   EXPECT_FALSE(s.drain_at_exit);
+  EXPECT_FALSE(s.stdio);
   EXPECT_EQ(s.batch_min, 1u);
   EXPECT_EQ(s.batch_max, kMaxBatch);
   EXPECT_EQ(s.batch_delay_ms, 60000u);

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "libc-shim/preload/stdio_slots.h"
+
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "libc-shim/preload/attributes.h"
+#include "libc-shim/preload/data.h"
+#include "libc-shim/preload/descriptor.h"
+
+namespace nvcache::preload {
+namespace {
+
+// libc's own, which the program may not have asked for.
+struct Originals {
+  ssize_t (*read)(FILE*, void*, ssize_t);
+  ssize_t (*write)(FILE*, const void*, ssize_t);
+  off64_t (*seek)(FILE*, off64_t, int);
+  int (*stat)(FILE*, void*);
+  int (*close)(FILE*);
+};
+
+Originals g_original;
+bool g_caught = false;
+bool g_dprintf_caught = false;
+
+// A stream that was opened with `c` is no cancellation point (libc's _IO_FLAGS2_NOTCANCEL).
+void StreamCancellationPoint(const FILE* stream) {
+  constexpr int kNotCancelled = 2;
+  if ((stream->_flags2 & kNotCancelled) == 0) CancellationPoint();
+}
+
+// ---------------------------------------------------------------------------------------------
+// What stands in libc's tables instead. Called with the lock of the stream, so but for closing,
+// when libc does not know the stream any more, nothing here waits for a fork (vfs.h).
+
+ssize_t ReadStream(FILE* stream, void* buffer, ssize_t count) {
+  StreamCancellationPoint(stream);
+  const auto real = [=](int, void*, size_t) { return g_original.read(stream, buffer, count); };
+  return Read(stream->_fileno, buffer, static_cast<size_t>(count), real);
+}
+
+// Writes all of it, as libc's does, and keeps the same books.
+ssize_t WriteStream(FILE* stream, const void* data, ssize_t count) {
+  StreamCancellationPoint(stream);
+  const auto* bytes = static_cast<const char*>(data);
+  ssize_t done = 0;
+  while (done < count) {
+    const auto rest = static_cast<size_t>(count - done);
+    const long answer = vfs::Write(stream->_fileno, bytes + done, rest);
+    if (answer == vfs::kNotOurs) {
+      return done + g_original.write(stream, bytes + done, count - done);
+    }
+    if (FromAnswer(answer) < 0) {
+      stream->_flags |= _IO_ERR_SEEN;
+      break;
+    }
+    done += answer;
+    if (stream->_offset >= 0) stream->_offset += answer;
+  }
+  return done;
+}
+
+off64_t SeekStream(FILE* stream, off64_t offset, int whence) {
+  const auto real = [=](int, off_t, int) { return g_original.seek(stream, offset, whence); };
+  return Lseek(stream->_fileno, offset, whence, real);
+}
+
+int StatStream(FILE* stream, void* st) {
+  return GetAttributesOf(stream->_fileno, static_cast<struct stat64*>(st),
+                         [=] { return g_original.stat(stream, st); });
+}
+
+int CloseStream(FILE* stream) {
+  return Close(stream->_fileno, [=](int) { return g_original.close(stream); });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Finding the tables, and writing to them.
+
+// Eight-byte words that are read-only once libc has been relocated; the tables are among them.
+struct Words {
+  uintptr_t* begin = nullptr;
+  uintptr_t* end = nullptr;
+};
+
+struct Search {
+  uintptr_t base;
+  Words found;
+};
+
+// The dynamic linker protects the whole pages.
+int TakeIfSearched(struct dl_phdr_info* info, size_t /*size*/, void* argument) {
+  auto* search = static_cast<Search*>(argument);
+  if (info->dlpi_addr != search->base) return 0;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& segment = info->dlpi_phdr[i];
+    if (segment.p_type != PT_GNU_RELRO) continue;
+    const uintptr_t begin = search->base + segment.p_vaddr;
+    search->found = {reinterpret_cast<uintptr_t*>(begin & -page),
+                     reinterpret_cast<uintptr_t*>((begin + segment.p_memsz) & -page)};
+  }
+  return 1;
+}
+
+Words ReadOnlyWordsAround(const void* address) {
+  Dl_info object;
+  if (dladdr(address, &object) == 0) return {};
+  Search search = {reinterpret_cast<uintptr_t>(object.dli_fbase), {}};
+  dl_iterate_phdr(TakeIfSearched, &search);
+  return search.found;
+}
+
+template <typename Function>
+bool FindOriginal(Function** function, const char* name) {
+  *function = reinterpret_cast<Function*>(FindNext(name));
+  return *function != nullptr;
+}
+
+bool FindOriginals() {
+  return FindOriginal(&g_original.read, "_IO_file_read") &&
+         FindOriginal(&g_original.write, "_IO_file_write") &&
+         FindOriginal(&g_original.seek, "_IO_file_seek") &&
+         FindOriginal(&g_original.stat, "_IO_file_stat") &&
+         FindOriginal(&g_original.close, "_IO_file_close");
+}
+
+template <typename Function>
+uintptr_t AddressOf(Function* function) {
+  return reinterpret_cast<uintptr_t>(function);
+}
+
+// Ours for libc's; 0 for any other word.
+uintptr_t Replacement(uintptr_t word) {
+  if (word == AddressOf(g_original.read)) return AddressOf(ReadStream);
+  if (word == AddressOf(g_original.write)) return AddressOf(WriteStream);
+  if (word == AddressOf(g_original.seek)) return AddressOf(SeekStream);
+  if (word == AddressOf(g_original.stat)) return AddressOf(StatStream);
+  if (word == AddressOf(g_original.close)) return AddressOf(CloseStream);
+  return 0;
+}
+
+// Tables for streams of files and pipes, of bytes and wide characters, mapped and not: seven. The
+// mapped ones and the pipes close in their own way.
+constexpr size_t kSlots = 7 * 5 - 3;
+
+}  // namespace
+
+void CatchStreams() {
+  if (!FindOriginals()) return;
+  const Words words = ReadOnlyWordsAround(reinterpret_cast<void*>(g_original.read));
+  size_t count = 0;
+  for (const uintptr_t* word = words.begin; word != words.end; ++word) {
+    if (Replacement(*word) != 0) ++count;
+  }
+  if (count != kSlots) return;
+
+  const auto length = static_cast<size_t>(words.end - words.begin) * sizeof(uintptr_t);
+  if (mprotect(words.begin, length, PROT_READ | PROT_WRITE) != 0) return;
+  for (uintptr_t* word = words.begin; word != words.end; ++word) {
+    const uintptr_t ours = Replacement(*word);
+    if (ours != 0) __atomic_store_n(word, ours, __ATOMIC_RELAXED);
+  }
+  mprotect(words.begin, length, PROT_READ);
+  g_caught = true;
+  g_dprintf_caught = strverscmp(gnu_get_libc_version(), "2.37") < 0;
+}
+
+bool StreamsCaught() { return g_caught; }
+
+bool DprintfCaught() { return g_dprintf_caught; }
+
+}  // namespace nvcache::preload
