@@ -28,6 +28,35 @@ class KeepErrno {
   const int saved_;
 };
 
+thread_local int t_inside_libpmem = 0;
+
+// Marks that libpmem, its loading, or the making of a thread runs on this thread. No handler of the
+// program may run in between, for its calls would be taken for libpmem's, and a cancellation would
+// leave the engine's locks behind. The program's malloc may, and use files: those calls, too, are
+// the kernel's, for the engine is waiting. Nothing is cached at that time.
+class Inside {
+ public:
+  Inside() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &signals_);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
+    ++t_inside_libpmem;
+  }
+  ~Inside() {
+    --t_inside_libpmem;
+    pthread_setcancelstate(cancel_state_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  KeepErrno keep_;
+  sigset_t signals_;
+  int cancel_state_ = 0;
+};
+
 // ---------------------------------------------------------------------------------------------
 // Threads.
 
@@ -88,7 +117,7 @@ int CreateThread(Thread* thread) {
 }
 
 void* StartThread(void (*entry)(void*), void* argument) {
-  KeepErrno keep;
+  Inside inside;
   Thread* thread = TakeThread();
   if (thread == nullptr) return nullptr;
   thread->entry = entry;
@@ -97,59 +126,21 @@ void* StartThread(void (*entry)(void*), void* argument) {
 
   // A new thread inherits the mask, so it never runs a handler of the program. glibc leaves its
   // own two signals (cancellation, setuid) open.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = CreateThread(thread);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-
   if (error == 0) return thread;
   GiveBack(thread);
   return nullptr;
 }
 
 void JoinThread(void* handle) {
-  KeepErrno keep;
+  Inside inside;  // pthread_join is a cancellation point, and a half-done join leaks the thread
   Thread* thread = static_cast<Thread*>(handle);
-  // pthread_join is a cancellation point, and a half-done join leaks the thread.
-  int state = 0;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
   pthread_join(thread->id, nullptr);
-  pthread_setcancelstate(state, nullptr);
   GiveBack(thread);
 }
 
 // ---------------------------------------------------------------------------------------------
 // libpmem.
-
-thread_local int t_inside_libpmem = 0;
-
-// Marks that libpmem, or its loading, runs on this thread. Nothing of the program may run in
-// between: a handler's calls would be taken for libpmem's, and a cancellation would leave the
-// engine's locks behind.
-class Inside {
- public:
-  Inside() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &signals_);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state_);
-    ++t_inside_libpmem;
-  }
-  ~Inside() {
-    --t_inside_libpmem;
-    pthread_setcancelstate(cancel_state_, nullptr);
-    pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
-  }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
- private:
-  KeepErrno keep_;
-  sigset_t signals_;
-  int cancel_state_ = 0;
-};
 
 pmem::Libpmem g_real;    // libpmem's own functions
 pmem::Libpmem g_marked;  // the same; those that call libc's file functions are bracketed

@@ -10,7 +10,8 @@ namespace nvcache {
 
 const Host& GlibcHost();
 
-// True while this thread is loading libpmem, or is inside one of its functions that map and unmap.
+// True while this thread is loading libpmem, is inside one of its functions that map and unmap, or
+// makes a thread for the engine (libc asks for memory then, perhaps of the program's own malloc).
 // libpmem opens, maps and closes files through the same libc symbols as the program: a front end
 // that catches those symbols must not offer libpmem's own calls to the engine that is waiting
 // for their result.

@@ -9,7 +9,8 @@ namespace nvcache::vfs {
 
 // The description is found without a lock, so it may be another's by the time its file is locked:
 // then once more. Closing a description takes its file's lock, exclusive, after the slot is gone.
-long Access::Enter(int fd, unsigned need) {
+long Access::Enter(int fd, unsigned wanted) {
+  unsigned need = wanted;
   for (;;) {
     Description* description = engine.SlotOf(fd);
     if (!IsDescription(description)) {
@@ -23,6 +24,7 @@ long Access::Enter(int fd, unsigned need) {
       if (long error = engine.TakeOver(fd); error < 0) return error;
       continue;
     }
+    if (state == State::kKernel) need &= ~static_cast<unsigned>(kOffset);  // the kernel has its own
     if ((need & kOffset) != 0) description->offset_lock.Lock();
     if ((need & kGrow) != 0) file->grow_lock.Lock();
     file->lock.LockShared();
@@ -30,10 +32,11 @@ long Access::Enter(int fd, unsigned need) {
     file_ = file;
     need_ = need;
     if (engine.SlotOf(fd) == description && description->file.load() == file &&
-        file->state.load() != State::kPassThrough) {
+        file->state.load() == state) {
       return 0;
     }
     Leave();
+    need = wanted;
   }
 }
 
