@@ -26,14 +26,20 @@ inline auto GetAttributes(Stat* st, RealCall real) {
   return result;
 }
 
-// The same by a descriptor.
+// The same for the file of a stream.
 template <typename Stat, typename RealCall>
-inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
+inline auto GetStreamAttributes(int fd, Stat* st, RealCall real) {
   auto result = real();
   if (result != 0 || InsideLibpmem() || !vfs::PublishBytes(fd)) return result;
   result = real();
   if (result == 0) vfs::NewestSizeOf(fd, &st->st_size);
   return result;
+}
+
+// The same by a descriptor, which may be one that is not tracked (O_PATH).
+template <typename Stat, typename RealCall>
+inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
+  return vfs::Tracks(fd) ? GetStreamAttributes(fd, st, real) : GetAttributes(st, real);
 }
 
 inline dev_t DeviceOf(const struct statx& st) {

@@ -75,8 +75,8 @@ off64_t SeekStream(FILE* stream, off64_t offset, int whence) {
 }
 
 int StatStream(FILE* stream, void* st) {
-  return GetAttributesOf(stream->_fileno, static_cast<struct stat64*>(st),
-                         [=] { return g_original.stat(stream, st); });
+  return GetStreamAttributes(stream->_fileno, static_cast<struct stat64*>(st),
+                             [=] { return g_original.stat(stream, st); });
 }
 
 int CloseStream(FILE* stream) {

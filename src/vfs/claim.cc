@@ -49,10 +49,14 @@ Claim::~Claim() {
   if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);
 }
 
+bool Engine::IsForeign(int fd) const {
+  const Description* description = SlotOf(fd);
+  const File* file = IsDescription(description) ? description->file.load() : nullptr;
+  return file != nullptr && file->state.load(std::memory_order_relaxed) == State::kForeign;
+}
+
 long Engine::TakeOver(int fd) {
-  Description* description = SlotOf(fd);
-  const File* known = IsDescription(description) ? description->file.load() : nullptr;
-  if (known == nullptr || known->state.load() != State::kForeign) return 0;
+  if (!IsForeign(fd)) return 0;
   struct stat st;
   if (long error = sys::Fstat(fd, &st); error < 0) return error;
   Claim claim;

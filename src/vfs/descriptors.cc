@@ -185,6 +185,8 @@ void Forget(int fd) {
   engine.Reap();
 }
 
+bool Tracks(int fd) { return IsDescription(engine.SlotOf(fd)); }
+
 bool IsInternal(int fd) { return engine.SlotOf(fd) == Internal(); }
 
 long Close(int fd) {

@@ -76,6 +76,7 @@ class Engine {
   // ---- Other processes (claim.cc); without locks
   // When a process has died: the pool may have what the files lack.
   void NoticeDeaths();
+  bool IsForeign(int fd) const;
   // If the descriptor's file is foreign: has the parent let go of it. 0, or as Claim::Take.
   long TakeOver(int fd);
   // The kernel gets what another process has of the file in its cache. True: it may have got some.

@@ -122,8 +122,12 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   }
 }
 
-// A file that is in another cache is claimed by whoever has a descriptor of it.
+// Whoever has a descriptor of a file has claimed it, but for a child of fork.
 bool PublishBytes(int fd) {
+  if (engine.IsForeign(fd)) {
+    struct stat st;
+    return sys::Fstat(fd, &st) == 0 && engine.AwaitPublication(st.st_dev, st.st_ino);
+  }
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return false;
   return engine.Publish(access.file()) != 0;

@@ -157,6 +157,9 @@ void TakeOffset(int fd);
 // The descriptor stays open in the kernel. For pass-through files only.
 void Forget(int fd);
 
+// True for a descriptor of a file that the engine follows, cached or not.
+bool Tracks(int fd);
+
 // True for a descriptor that the engine opened for itself. The program does not know it: answer
 // EBADF to close() and leave it out of close_range().
 bool IsInternal(int fd);
