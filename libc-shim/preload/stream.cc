@@ -105,18 +105,21 @@ bool IsRegular(int fd) {
 }
 
 // Before libc closes the stream. What is in its buffer is written while the file is still known,
-// for nobody may begin to cache the file in between; an error is met again by the close. Streams
-// that have nothing to write are left alone: flushing them would move the offset.
-void ReleaseStream(FILE* stream) {
+// for nobody may begin to cache the file in between. Streams that have nothing to write are left
+// alone: flushing them would move the offset. Returns the errno of a write that failed, else 0:
+// libc does not keep the bytes, so the close would not meet the error again.
+int ReleaseStream(FILE* stream) {
   const int fd = DescriptorOf(stream);
-  if (fd < 0) return;
+  if (fd < 0) return 0;
+  int error = 0;
   if (__fpending(stream) != 0 && IsRegular(fd)) {
     const int saved_errno = errno;
-    fflush(stream);
+    if (fflush(stream) != 0) error = errno;
     errno = saved_errno;
   }
   SetHasStream(fd, false);
   Release(fd);
+  return error;
 }
 
 }  // namespace
@@ -253,8 +256,11 @@ NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
 NVCACHE_EXPORT_ALIAS(_IO_fdopen, fdopen);
 
 NVCACHE_EXPORT int fclose(FILE* stream) {
-  if (!IsCaught(stream)) ReleaseStream(stream);
-  return NVCACHE_REAL(fclose)(stream);
+  const int error = IsCaught(stream) ? 0 : ReleaseStream(stream);
+  const int result = NVCACHE_REAL(fclose)(stream);
+  if (error == 0) return result;
+  errno = error;
+  return EOF;
 }
 NVCACHE_EXPORT_ALIAS(_IO_fclose, fclose);
 

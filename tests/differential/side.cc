@@ -66,6 +66,7 @@ Side::~Side() {
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
   fs::remove_all(memory_, ignored);
+  fs::remove(fs::path(folder_).parent_path(), ignored);  // the last one
 }
 
 std::string Side::said() const {
