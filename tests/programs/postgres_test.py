@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """PostgreSQL with pgbench, stopped without a shutdown and killed: after each start the balances
-agree with the history, and every transaction that was acknowledged is in it."""
+agree with the history, and every transaction that was acknowledged is in it.
+
+Its processes share nearly all of their files, which are the kernel's then: what is tested is that none
+of them misses anything on the way there."""
 
 import ctypes
 import os
@@ -131,8 +134,6 @@ def one(options, cache):
                 acknowledged += cluster.bench_for(number, seconds / 2, how)
                 harness.say(f"         {acknowledged} transactions acknowledged")
                 check(acknowledged > 100, "hardly a transaction was ever done")
-                if cache:
-                    check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
                 cluster.start(cache)
                 cluster.check(acknowledged)
             # And from the disk, without the cache.
