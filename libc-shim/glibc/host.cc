@@ -88,7 +88,6 @@ std::atomic<unsigned>* ThreadCount() {
 void* RunThread(void* self) {
   const Thread* thread = static_cast<const Thread*>(self);
   prctl(PR_SET_NAME, "nvcache");
-  if (thread->count != nullptr) thread->count->fetch_sub(1);
   thread->entry(thread->argument);
   // glibc counts us out once more. Nobody left: exit() is at work, and must not be called again.
   if (thread->count != nullptr && thread->count->load() != 0) thread->count->fetch_add(1);
@@ -127,9 +126,13 @@ void* StartThread(void (*entry)(void*), void* argument) {
   // A new thread inherits the mask, so it never runs a handler of the program. glibc leaves its
   // own two signals (cancellation, setuid) open.
   const int error = CreateThread(thread);
-  if (error == 0) return thread;
-  GiveBack(thread);
-  return nullptr;
+  if (error != 0) {
+    GiveBack(thread);
+    return nullptr;
+  }
+  // Here, not in the new thread: the program's last one may end before that runs.
+  if (thread->count != nullptr) thread->count->fetch_sub(1);
+  return thread;
 }
 
 void JoinThread(void* handle) {
