@@ -7,11 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "libc-shim/glibc/host.h"
 #include "recovery/replay/replay.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/open.h"
@@ -20,11 +23,15 @@
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
 #include "src/settings/settings.h"
+#include "src/sys/process.h"
 
 namespace nvcache::tool {
 namespace {
 
 constexpr uint64_t kDefaultSize = uint64_t{1} << 30;
+// For somebody else who gets the same pool ready.
+constexpr std::chrono::seconds kPatience(2);
+constexpr std::chrono::milliseconds kPause(5);
 
 struct RunArguments {
   // Settings that are one value: the variable's name and what the command line says.
@@ -95,14 +102,44 @@ void Recover(pool::Pool& pool) {
              summary.damaged_groups != 0 ? "; " + LeftOut(summary) : std::string());
 }
 
+void MakePool(const std::string& path, const settings::Settings& settings) {
+  const uint64_t size = settings.size != 0 ? settings.size : kDefaultSize;
+  pool::Problem problem;
+  const pool::CreateOptions options = {.size = size, .emulate = settings.emulate};
+  if (pool::Pool::Create(path.c_str(), options, GlibcHost().load_libpmem(), &problem)) return;
+  // Another one that was started at the same time was faster.
+  if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
+}
+
+// A process works with the pool. Whoever else has it locked recovers it, or looks whether that is
+// necessary.
+bool IsTaken(const std::string& path) {
+  pool::Pool pool;
+  pool::Problem problem;
+  if (!pool.Open(path.c_str(), pool::Access::kInspect, kAnyMemory, nullptr, &problem)) return true;
+  return pool.dirty() && sys::Runs(pool::Peek(pool.view().state()->owner_pid));
+}
+
+void TakePool(pool::Pool* pool, const std::string& path, const settings::Settings& settings) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    pool::Problem problem;
+    if (pool->Open(path.c_str(), pool::Access::kExclusive, settings.emulate,
+                   GlibcHost().load_libpmem(), &problem)) {
+      return;
+    }
+    if (problem.error != EBUSY || IsTaken(path) || std::chrono::steady_clock::now() >= end) {
+      throw Failure{kRunFailed, problem.text.c_str()};
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 void PreparePool(const settings::Settings& settings) {
   const std::string path = settings.pool.c_str();
-  if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
-    const uint64_t size = settings.size != 0 ? settings.size : kDefaultSize;
-    CreatePool(path, {.size = size, .emulate = settings.emulate});
-  }
+  if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) MakePool(path, settings);
   pool::Pool pool;
-  OpenPool(&pool, path, pool::Access::kExclusive, settings.emulate);
+  TakePool(&pool, path, settings);
   if (pool.dirty()) Recover(pool);
   if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
     fmt::print(stderr,

@@ -215,6 +215,18 @@ class RunTest(support.ToolTest):
         self.assertIn("recovered", result.stderr)
         self.assertEqual(result.stdout, "0123456789" * 1000)
 
+    def test_started_together(self):
+        """Each looks whether the pool must be made or recovered, and none disturbs the others."""
+        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate", "--", "true"]
+        for _ in range(20):
+            self.pool.unlink(missing_ok=True)
+            started = [subprocess.Popen(command, env=support.clean_environment(), stderr=subprocess.PIPE)
+                       for _ in range(4)]
+            self.assertEqual([program.wait(30) for program in started], [0] * 4,
+                             b"".join(program.stderr.read() for program in started))
+            for program in started:
+                program.stderr.close()
+
     def test_pool_in_use(self):
         command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
         script = 'exec 3>"$0"; echo x >&3; echo ready; read line'
