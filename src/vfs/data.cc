@@ -275,6 +275,14 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   return static_cast<long>(done);
 }
 
+// By the time that the kernel meets a bad buffer, it has given the page its block and the file a
+// new mtime.
+void TouchAsForBadBuffer(File& file, uint64_t at, uint64_t length) {
+  engine.Publish(file);
+  sys::Pwrite(file.backing_fd, engine.unreadable(), std::min(length, kPageSize - at % kPageSize),
+              at);
+}
+
 struct WriteCall {
   int fd;
   const iovec* iov;
@@ -309,6 +317,7 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   }
   Cursor cursor(call.iov, call.count);
   const long n = WriteGroups(file, at, total, &cursor);
+  if (n == -EFAULT) TouchAsForBadBuffer(file, at, total);
   if (n > 0 && call.offset == nullptr) {
     access.MoveOffset(call.fd, at + static_cast<uint64_t>(n));
   }

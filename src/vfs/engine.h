@@ -148,6 +148,9 @@ class Engine {
   }
   void Destroy(File& file);
 
+  // A page that nobody can read.
+  const void* unreadable() const { return unreadable_; }
+
   sys::Mutex table_lock;
   settings::Settings settings;
   lease::Leases leases;
@@ -186,6 +189,7 @@ class Engine {
 
   std::atomic<bool> active_{false};
   std::atomic<std::atomic<Description*>*> slots_{nullptr};
+  void* unreadable_ = nullptr;
   std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
   sys::Arena<File> files_;
   sys::Arena<Description> descriptions_;

@@ -15,6 +15,10 @@ bool Engine::OpenTables() {
       !descriptions_.Open(kMaxDescriptions, false)) {
     return false;
   }
+  constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+  const long page = sys::Mmap(nullptr, pool::kPageSize, PROT_NONE, kAnonymous, -1, 0);
+  if (sys::IsError(page)) return false;
+  unreadable_ = reinterpret_cast<void*>(page);
   slots_.store(slots, std::memory_order_release);
   return true;
 }
