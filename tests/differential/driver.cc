@@ -302,6 +302,9 @@ class Driver {
     const uint32_t done = other_.RunUntilKilled(sequence, kill, &trouble);
     const std::string command = fmt::format("{} recover {} > {}/recovered 2>&1", options_.nvcache,
                                             other_.pool(), other_.folder());
+    for (uint32_t i = 0; options_.trace && i <= done; ++i) {
+      fmt::print("{}\n", WithEnds(sequence.operations)[i]);
+    }
     const bool has_pool = std::filesystem::exists(other_.pool());
     const int status = has_pool ? std::system(command.c_str()) : 0;
     const Tree found = ReadTree(other_.root());

@@ -64,7 +64,8 @@ class Generator {
     places_ = 2 + static_cast<int>(Below(11));
     files_ = 1 + static_cast<int>(Below(8));
     if (ending_ == Ending::kKilledInside) {
-      streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = false;
+      streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = names_ =
+          false;
     }
   }
 
@@ -290,7 +291,7 @@ class Generator {
   void CollectSmall() {
     Add(50, [this] {
       if (!opens_) return;
-      if (names_ && ending_ != Ending::kKilledInside && Chance(1, 20))
+      if (names_ && Chance(1, 20))
         return Emit("open path={} flags=O_RDWR|O_TMPFILE {}", Pick({".", "d0"}), To());
       if (names_ && Chance(1, 10))
         return Emit("open {} {} {} at={}", PathIs(), OpenFlags(), To(), Place());
