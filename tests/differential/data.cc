@@ -82,7 +82,8 @@ long Transfer(const Operation& op, uint8_t* buffer) {
 bool IsUnalignedDirect(const Operation& op) {
   const int flags = fcntl(Descriptor(op), F_GETFL);
   if (flags < 0 || (flags & O_DIRECT) == 0) return false;
-  return op.Number("len") % 512 != 0 || op.Number("vec", 1) != 1 || op.Has("buf");
+  const long offset = op.Has("off") ? op.Number("off") : lseek(Descriptor(op), 0, SEEK_CUR);
+  return (op.Number("len") | offset) % 512 != 0 || op.Number("vec", 1) != 1 || op.Has("buf");
 }
 
 // What is behind the bytes read must be as it was.
