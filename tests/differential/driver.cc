@@ -208,7 +208,7 @@ class Driver {
     return std::nullopt;
   }
 
-  void Shrink(Sequence sequence, Difference difference, uint64_t seed) {
+  void Shrink(Sequence sequence, const Difference& difference, uint64_t seed) {
     std::fflush(stdout);
     tries_ = 1;
     while (!StillDiffers(sequence, difference.kind)) {
