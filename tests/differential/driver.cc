@@ -202,7 +202,7 @@ class Driver {
   // Whether the same call (or the files) still differs. What depends on time may need some tries.
   std::optional<Difference> StillDiffers(const Sequence& sequence, const std::string& kind) {
     for (int i = 0; i < tries_; ++i) {
-      const auto difference = Compare(sequence);
+      auto difference = Compare(sequence);
       if (difference && difference->kind == kind) return difference;
     }
     return std::nullopt;
