@@ -275,12 +275,11 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   return static_cast<long>(done);
 }
 
-// By the time that the kernel meets a bad buffer, it has given the page its block and the file a
-// new mtime.
+// By the time that the kernel meets a bad buffer, it has given the first pages their blocks and the
+// file a new mtime.
 void TouchAsForBadBuffer(File& file, uint64_t at, uint64_t length) {
   engine.Publish(file);
-  sys::Pwrite(file.backing_fd, engine.unreadable(), std::min(length, kPageSize - at % kPageSize),
-              at);
+  sys::Pwrite(file.backing_fd, engine.unreadable(), std::min(length, kUnreadable), at);
 }
 
 struct WriteCall {

@@ -41,7 +41,8 @@ inline constexpr uint32_t kMaxDescriptors = 1u << 20;  // the kernel's own limit
 inline constexpr uint32_t kMaxFiles = 1u << 16;        // tracked; the rest pass through
 inline constexpr uint32_t kMaxDescriptions = 1u << 18;
 inline constexpr uint32_t kFileBuckets = 1u << 12;
-inline constexpr uint32_t kMaxFileSystems = 64;  // devices whose kind is remembered
+inline constexpr uint64_t kUnreadable = 2u << 20;  // as much as the kernel takes in at a time
+inline constexpr uint32_t kMaxFileSystems = 64;    // devices whose kind is remembered
 
 // What a descriptor number stands for, besides a Description.
 Description* const kUntracked = nullptr;
@@ -148,7 +149,7 @@ class Engine {
   }
   void Destroy(File& file);
 
-  // A page that nobody can read.
+  // kUnreadable bytes that nobody can read.
   const void* unreadable() const { return unreadable_; }
 
   sys::Mutex table_lock;

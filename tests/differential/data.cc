@@ -77,8 +77,18 @@ long Transfer(const Operation& op, uint8_t* buffer) {
   return pwritev2(fd, vector.array, vector.count, offset, flags & ~RWF_NOWAIT);
 }
 
+// Of a direct write that is not aligned, as much as is in the first extent may be written before it
+// is refused; what a direct read says depends on extents, too.
+bool IsUnalignedDirect(const Operation& op) {
+  const int flags = fcntl(Descriptor(op), F_GETFL);
+  if (flags < 0 || (flags & O_DIRECT) == 0) return false;
+  const long offset = op.Has("off") ? op.Number("off") : lseek(Descriptor(op), 0, SEEK_CUR);
+  return (op.Number("len") | offset) % 512 != 0 || op.Number("vec", 1) != 1 || op.Has("buf");
+}
+
 // What is behind the bytes read must be as it was.
 void Reading(const Call& call) {
+  if (IsUnalignedDirect(call.op)) return call.line.Add("skipped");
   size_t there = 0;
   uint8_t* buffer = ProgramBuffer(call.op, &there);
   if (there > 0) std::memset(buffer, kUntouched, there);
@@ -94,14 +104,6 @@ bool GrowsWithoutBytes(const Operation& op) {
   const int fd = Descriptor(op);
   if (fstat(fd, &st) != 0) return false;
   return std::max(op.Number("off"), lseek(fd, 0, SEEK_CUR)) > st.st_size;
-}
-
-// Of a direct write that is not aligned, as much as is in the first extent may be written before it
-// is refused.
-bool IsUnalignedDirect(const Operation& op) {
-  const int flags = fcntl(Descriptor(op), F_GETFL);
-  if (flags < 0 || (flags & O_DIRECT) == 0) return false;
-  return op.Number("len") % 512 != 0 || op.Number("vec", 1) != 1 || op.Has("buf");
 }
 
 void Writing(const Call& call) {

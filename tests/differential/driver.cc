@@ -202,13 +202,13 @@ class Driver {
   // Whether the same call (or the files) still differs. What depends on time may need some tries.
   std::optional<Difference> StillDiffers(const Sequence& sequence, const std::string& kind) {
     for (int i = 0; i < tries_; ++i) {
-      const auto difference = Compare(sequence);
+      auto difference = Compare(sequence);
       if (difference && difference->kind == kind) return difference;
     }
     return std::nullopt;
   }
 
-  void Shrink(Sequence sequence, Difference difference, uint64_t seed) {
+  void Shrink(Sequence sequence, const Difference& difference, uint64_t seed) {
     std::fflush(stdout);
     tries_ = 1;
     while (!StillDiffers(sequence, difference.kind)) {
@@ -302,6 +302,9 @@ class Driver {
     const uint32_t done = other_.RunUntilKilled(sequence, kill, &trouble);
     const std::string command = fmt::format("{} recover {} > {}/recovered 2>&1", options_.nvcache,
                                             other_.pool(), other_.folder());
+    for (uint32_t i = 0; options_.trace && i <= done; ++i) {
+      fmt::print("{}\n", WithEnds(sequence.operations)[i]);
+    }
     const bool has_pool = std::filesystem::exists(other_.pool());
     const int status = has_pool ? std::system(command.c_str()) : 0;
     const Tree found = ReadTree(other_.root());

@@ -30,7 +30,7 @@ class Generator {
     Emit("mkdir path=d1");
     while (static_cast<int>(out_->size()) < operations) {
       if (processes_ && Chance(1, 60)) ChangeProcesses();
-      if (threads_ > 1) thread_ = static_cast<int>(Below(threads_));
+      if (threads_ > 1) thread_ = static_cast<int>(Below(static_cast<uint64_t>(threads_)));
       One();
     }
     return sequence;
@@ -55,6 +55,7 @@ class Generator {
     transfers_ = Chance(1, 4);
     aio_ = Chance(1, 10);
     locks_ = Chance(1, 5);
+    execs_ = !locks_ || gaps_.count("exec_locks") == 0;
     limits_ = Chance(1, 8) && gaps_.count("limit") == 0;
     bad_ = Chance(1, 3);
     huge_ = Chance(1, 3);
@@ -64,7 +65,8 @@ class Generator {
     places_ = 2 + static_cast<int>(Below(11));
     files_ = 1 + static_cast<int>(Below(8));
     if (ending_ == Ending::kKilledInside) {
-      streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = false;
+      streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = names_ =
+          false;
     }
   }
 
@@ -237,7 +239,7 @@ class Generator {
     }
     for (const char* name : {"pwritev2", "preadv2"}) {
       Add(12, [this, name] {
-        const std::string flags = Chance(1, 20)
+        const std::string flags = bad_ && Chance(1, 20)
                                       ? "0x4000"
                                       : Pick({"0", "RWF_DSYNC", "RWF_APPEND", "RWF_NOWAIT",
                                               "RWF_HIPRI", "RWF_SYNC|RWF_APPEND"});
@@ -290,7 +292,7 @@ class Generator {
   void CollectSmall() {
     Add(50, [this] {
       if (!opens_) return;
-      if (names_ && ending_ != Ending::kKilledInside && Chance(1, 20))
+      if (names_ && Chance(1, 20))
         return Emit("open path={} flags=O_RDWR|O_TMPFILE {}", Pick({".", "d0"}), To());
       if (names_ && Chance(1, 10))
         return Emit("open {} {} {} at={}", PathIs(), OpenFlags(), To(), Place());
@@ -469,7 +471,7 @@ class Generator {
   // ---- Processes: one after the other, exec, a child alone, parent and child in turn.
   void ChangeProcesses() {
     const int before = thread_;
-    if (Chance(1, 4)) {
+    if (execs_ && Chance(1, 4)) {
       Emit("exec");
     } else if (Chance(1, 3) && ending_ == Ending::kOwn) {
       Emit("exit how={}", Pick({"exit", "_exit", "kill"}));
@@ -490,7 +492,7 @@ class Generator {
     for (uint64_t i = 0; i < n; ++i) {
       process_ = turns && Chance(1, 2) ? 0 : 1;
       thread_ = static_cast<int>(Below(static_cast<uint64_t>(threads_)));
-      if (process_ == 1 && Chance(1, 40)) {
+      if (execs_ && process_ == 1 && Chance(1, 40)) {
         Emit("exec");
       } else {
         One();
@@ -513,8 +515,8 @@ class Generator {
   const Ending ending_;
 
   int threads_;
-  bool processes_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_, huge_,
-      names_, sync_, fallocate_;
+  bool processes_, execs_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_,
+      huge_, names_, sync_, fallocate_;
   int places_;
   int files_;
 
