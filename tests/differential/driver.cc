@@ -37,8 +37,6 @@ struct Options {
   std::string nvcache;
   std::string scratch;
   std::vector<std::string> cases;
-  std::vector<std::string> gap_list;
-  std::set<std::string> gaps;
   uint64_t seed = 0;
   int rounds = 1'000'000'000;
   int length = 1000;
@@ -71,21 +69,20 @@ bool AboutTheSame(const std::string& a, const std::string& b) {
 }
 
 // Words with a colon may be excused.
-bool SameWord(const std::string& a, const std::string& b, const std::set<std::string>& gaps) {
+bool SameWord(const std::string& a, const std::string& b) {
   if (a == b) return true;
   const auto both = [&](const char* start) { return a.starts_with(start) && b.starts_with(start); };
-  if (both("blocks:")) return gaps.count("blocks") != 0 || AboutTheSame(a.substr(7), b.substr(7));
-  if (both("mtime:") || both("ctime:")) return gaps.count("times") != 0;
+  if (both("blocks:")) return AboutTheSame(a.substr(7), b.substr(7));
   return false;
 }
 
-bool SameLine(const std::string& a, const std::string& b, const std::set<std::string>& gaps) {
+bool SameLine(const std::string& a, const std::string& b) {
   std::istringstream some(a);
   std::istringstream others(b);
   std::string word;
   std::string other;
   while (some >> word) {
-    if (!(others >> other) || !SameWord(word, other, gaps)) return false;
+    if (!(others >> other) || !SameWord(word, other)) return false;
   }
   return !(others >> other);
 }
@@ -166,7 +163,7 @@ class Driver {
       fmt::print("{}\n  plain: {}\n  other: {}\n", all[i], expected.lines[i], found.lines[i]);
     }
     for (size_t i = 0; i < all.size(); ++i) {
-      if (SameLine(expected.lines[i], found.lines[i], options_.gaps)) continue;
+      if (SameLine(expected.lines[i], found.lines[i])) continue;
       std::string text = fmt::format("operation {}: {}\n  plain: {}\n  other: {}\n", i, all[i],
                                      expected.lines[i], found.lines[i]);
       if (!expected.trouble.empty()) text += "  plain: " + expected.trouble + "\n";
@@ -189,7 +186,7 @@ class Driver {
   }
 
   bool Round(uint64_t seed) {
-    const Sequence sequence = Generate(seed, options_.length, options_.gaps, Ending::kOwn);
+    const Sequence sequence = Generate(seed, options_.length, Ending::kOwn);
     const auto difference = Compare(sequence);
     if (!difference) return true;
     fmt::print("seed {} (--seed {} --rounds 1 --length {}): {}", seed, seed, options_.length,
@@ -297,7 +294,7 @@ class Driver {
       kill.delay_us = static_cast<long>(random.Below(300));
     }
     const Ending ending = kill.before >= 0 ? Ending::kKilledBetween : Ending::kKilledInside;
-    const Sequence sequence = Generate(seed, options_.length, options_.gaps, ending);
+    const Sequence sequence = Generate(seed, options_.length, ending);
     std::string trouble;
     const uint32_t done = other_.RunUntilKilled(sequence, kill, &trouble);
     const std::string command = fmt::format("{} recover {} > {}/recovered 2>&1", options_.nvcache,
@@ -382,7 +379,6 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "sequences");
   app.add_option("--length", options.length, "operations of a sequence");
   app.add_option("--seconds", options.seconds, "stop after that time");
-  app.add_option("--gaps", options.gap_list, "what is known to differ")->delimiter(',');
   app.add_option("--case", options.cases, "execute these sequences, and no others");
   app.add_flag("--crash", options.crash, "kill the program, recover, compare the files");
   app.add_flag("--must-find", options.must_find, "a difference is expected");
@@ -391,6 +387,5 @@ int main(int argc, char** argv) {
   app.add_flag("--keep", options.keep, "leave the files of a failure");
   CLI11_PARSE(app, argc, argv);
   if (!options.plant.empty()) ::setenv("DIFFERENTIAL_PLANT", options.plant.c_str(), 1);
-  options.gaps.insert(options.gap_list.begin(), options.gap_list.end());
   return nvcache::differential::Main(options);
 }

@@ -12,12 +12,14 @@
 namespace nvcache::differential {
 namespace {
 
+// The kernel gives blocks to more than what it can read of a bad buffer.
+constexpr uint64_t kMostWithBadBuffers = 60000;
+
 using kill_test::Random;
 
 class Generator {
  public:
-  Generator(uint64_t seed, const std::set<std::string>& gaps, Ending ending)
-      : random_(seed), gaps_(gaps), ending_(ending) {
+  Generator(uint64_t seed, Ending ending) : random_(seed), ending_(ending) {
     ChooseTheme();
     Collect();
   }
@@ -55,8 +57,7 @@ class Generator {
     transfers_ = Chance(1, 4);
     aio_ = Chance(1, 10);
     locks_ = Chance(1, 5);
-    execs_ = !locks_ || gaps_.count("exec_locks") == 0;
-    limits_ = Chance(1, 8) && gaps_.count("limit") == 0;
+    limits_ = Chance(1, 8);
     bad_ = Chance(1, 3);
     huge_ = Chance(1, 3);
     names_ = Chance(1, 2);
@@ -124,7 +125,7 @@ class Generator {
       case 2:
         return 4096 * (1 + Below(4)) + Below(3) - 1;
       case 3:
-        return 1 + Below(200000);
+        return 1 + Below(bad_ ? kMostWithBadBuffers : 200000);
       default:
         return random_.Length(20000);
     }
@@ -291,26 +292,19 @@ class Generator {
 
   void CollectSmall() {
     Add(50, [this] {
-      if (!opens_) return;
       if (names_ && Chance(1, 20))
         return Emit("open path={} flags=O_RDWR|O_TMPFILE {}", Pick({".", "d0"}), To());
       if (names_ && Chance(1, 10))
         return Emit("open {} {} {} at={}", PathIs(), OpenFlags(), To(), Place());
       Emit("open {} {} {}", PathIs(), OpenFlags(), To());
     });
-    Add(4, [this] {
-      if (opens_) Emit("creat {} {}", PathIs(), To());
-    });
-    Add(3, [this] {
-      if (opens_) Emit("open_by_number {} {} {}", Fd(), OpenFlags(), To());
-    });
+    Add(4, [this] { Emit("creat {} {}", PathIs(), To()); });
+    Add(3, [this] { Emit("open_by_number {} {} {}", Fd(), OpenFlags(), To()); });
     Add(2, [this] {
       if (ending_ == Ending::kKilledInside) return;
-      if (opens_) Emit("mkstemp {} {} flags={}", PathIs(), To(), Pick({"0", "O_APPEND"}));
+      Emit("mkstemp {} {} flags={}", PathIs(), To(), Pick({"0", "O_APPEND"}));
     });
-    Add(22, [this] {
-      if (opens_) Emit("close {}", Fd());
-    });
+    Add(22, [this] { Emit("close {}", Fd()); });
     Add(6, [this] { Emit("dup {} {}", Fd(), To()); });
     Add(5, [this] { Emit("dup2 {} over={}", Fd(), Place()); });
     Add(3, [this] {
@@ -328,13 +322,11 @@ class Generator {
     Add(2, [this] { Emit("getfd {}", Fd()); });
     Add(2, [this] { Emit("setfd {} flags={}", Fd(), Pick({"FD_CLOEXEC", "0"})); });
     Add(1, [this] {
-      if (opens_) {
-        Emit("close_range first={} last={} flags={}", Place(), Place(),
-             Pick({"0", "CLOSE_RANGE_CLOEXEC", "0x100"}));
-      }
+      Emit("close_range first={} last={} flags={}", Place(), Place(),
+           Pick({"0", "CLOSE_RANGE_CLOEXEC", "0x100"}));
     });
     Add(1, [this] {
-      if (opens_ && Chance(1, 4)) Emit("closefrom first={}", Place());
+      if (Chance(1, 4)) Emit("closefrom first={}", Place());
     });
     Add(3, [this] {
       const uint64_t time = Chance(1, 4) ? 0 : 1 + Below(900000);
@@ -379,7 +371,6 @@ class Generator {
   std::string S() { return fmt::format("s={}", Below(4)); }
   void CollectStreams() {
     Add(14, [this] {
-      if (!opens_) return;
       const std::string mode =
           Pick({"r", "w", "a", "r+", "w+", "a+", "r+", "wx", "re", "w+x", "ae"});
       std::string buffer;
@@ -389,17 +380,12 @@ class Generator {
       }
       Emit("fopen {} {} mode={}{}", S(), PathIs(), mode, buffer);
     });
-    Add(4, [this] {
-      if (opens_) Emit("fdopen {} {} mode={}", S(), Fd(), Pick({"r", "w", "a", "r+", "a+"}));
-    });
+    Add(4, [this] { Emit("fdopen {} {} mode={}", S(), Fd(), Pick({"r", "w", "a", "r+", "a+"})); });
     Add(3, [this] {
-      if (!opens_) return;
       if (Chance(1, 5)) return Emit("freopen {} mode={}", S(), Pick({"r", "r+", "a"}));
       Emit("freopen {} {} mode={}", S(), PathIs(), Pick({"r", "w", "r+", "a+"}));
     });
-    Add(7, [this] {
-      if (opens_) Emit("fclose {}", S());
-    });
+    Add(7, [this] { Emit("fclose {}", S()); });
     Add(20, [this] { Emit("fwrite {} len={} {}", S(), Length(), Data()); });
     Add(14, [this] { Emit("fread {} len={}", S(), Length()); });
     Add(6, [this] { Emit("fputs {} len={} {}", S(), Below(6000), Data()); });
@@ -419,9 +405,7 @@ class Generator {
     Add(3, [this] { Emit("stream_state {}", S()); });
     Add(2, [this] { Emit("clearerr {}", S()); });
     Add(3, [this] { Emit("fileno {} {}", S(), To()); });
-    Add(1, [this] {
-      if (opens_) Emit("tmpfile {}", S());
-    });
+    Add(1, [this] { Emit("tmpfile {}", S()); });
     Add(5, [this] { Emit("dprintf {} len={} {}", Fd(), Below(9000), Data()); });
   }
 
@@ -471,7 +455,7 @@ class Generator {
   // ---- Processes: one after the other, exec, a child alone, parent and child in turn.
   void ChangeProcesses() {
     const int before = thread_;
-    if (execs_ && Chance(1, 4)) {
+    if (Chance(1, 4)) {
       Emit("exec");
     } else if (Chance(1, 3) && ending_ == Ending::kOwn) {
       Emit("exit how={}", Pick({"exit", "_exit", "kill"}));
@@ -483,25 +467,20 @@ class Generator {
 
   void Child() {
     Emit("fork child=1");
-    // While a process has a file cached, another one does not see what it has: so a child that
-    // opens files is alone, and where both go on nothing is opened.
     const bool turns = Chance(1, 2);
-    const bool sharing = gaps_.count("sharing") == 0;
-    opens_ = !turns || sharing;
     const uint64_t n = 1 + Below(40);
     for (uint64_t i = 0; i < n; ++i) {
       process_ = turns && Chance(1, 2) ? 0 : 1;
       thread_ = static_cast<int>(Below(static_cast<uint64_t>(threads_)));
-      if (execs_ && process_ == 1 && Chance(1, 40)) {
+      if (process_ == 1 && Chance(1, 40)) {
         Emit("exec");
       } else {
         One();
       }
     }
-    opens_ = true;
     process_ = 1;
     thread_ = 0;
-    Emit("exit how={}", Pick({"exit", "_exit", sharing ? "kill" : "_exit"}));
+    Emit("exit how={}", Pick({"exit", "_exit", "kill"}));
     process_ = 0;
   }
 
@@ -511,12 +490,11 @@ class Generator {
   };
 
   Random random_;
-  const std::set<std::string>& gaps_;
   const Ending ending_;
 
   int threads_;
-  bool processes_, execs_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_,
-      huge_, names_, sync_, fallocate_;
+  bool processes_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_, huge_,
+      names_, sync_, fallocate_;
   int places_;
   int files_;
 
@@ -526,13 +504,12 @@ class Generator {
   uint64_t data_ = 0;
   int process_ = 0;
   int thread_ = 0;
-  bool opens_ = true;
 };
 
 }  // namespace
 
-Sequence Generate(uint64_t seed, int operations, const std::set<std::string>& gaps, Ending ending) {
-  return Generator(seed, gaps, ending).Make(operations);
+Sequence Generate(uint64_t seed, int operations, Ending ending) {
+  return Generator(seed, ending).Make(operations);
 }
 
 }  // namespace nvcache::differential

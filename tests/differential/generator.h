@@ -24,8 +24,7 @@ struct Sequence {
 // all.
 enum class Ending { kOwn, kKilledBetween, kKilledInside };
 
-// `gaps`: what NVCache is known not to do, and is not asked for. README.md has the list.
-Sequence Generate(uint64_t seed, int operations, const std::set<std::string>& gaps, Ending ending);
+Sequence Generate(uint64_t seed, int operations, Ending ending);
 
 }  // namespace nvcache::differential
 

@@ -56,7 +56,7 @@ void AddTimes(const Call& call, const struct stat& st, uint64_t identity) {
   SeenTimes& seen = Remembered(identity);
   const int64_t modified = Nanoseconds(st.st_mtim);
   const int64_t changed = Nanoseconds(st.st_ctim);
-  if (modified < kToday) {
+  if (modified < kToday && g_shared->killed == 0) {
     call.line.Add("mtime:@%ld", static_cast<long>(modified));
   } else {
     call.line.Add("mtime:%c", Relation(seen.modified, modified));

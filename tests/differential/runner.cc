@@ -189,7 +189,11 @@ void Spawn(Line* line) {
 
 [[noreturn]] void Exit(const Operation& op) {
   if (op.Text("how") == "_exit") _exit(0);
-  if (op.Text("how") == "kill") raise(SIGKILL);
+  if (op.Text("how") == "kill") {
+    g_shared->killed = 1;
+    g_shared->times_used = 0;
+    raise(SIGKILL);
+  }
   exit(0);
 }
 

@@ -37,6 +37,7 @@ struct ProcessState {
 struct Shared {
   std::atomic<uint32_t> next;  // the operation whose turn it is; a futex
   ProcessState processes[kProcesses];
+  uint32_t killed;  // a process was: times may be those of the recovery
   uint32_t times_used;
   SeenTimes times[kTimes];
   char lines[kMaxOperations + 1][kLineSize];  // empty: not done yet
