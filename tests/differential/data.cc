@@ -77,11 +77,15 @@ long Transfer(const Operation& op, uint8_t* buffer) {
   return pwritev2(fd, vector.array, vector.count, offset, flags & ~RWF_NOWAIT);
 }
 
+bool IsDirect(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_DIRECT) != 0;
+}
+
 // Of a direct write that is not aligned, as much as is in the first extent may be written before it
 // is refused; what a direct read says depends on extents, too.
 bool IsUnalignedDirect(const Operation& op) {
-  const int flags = fcntl(Descriptor(op), F_GETFL);
-  if (flags < 0 || (flags & O_DIRECT) == 0) return false;
+  if (!IsDirect(Descriptor(op))) return false;
   const long offset = op.Has("off") ? op.Number("off") : lseek(Descriptor(op), 0, SEEK_CUR);
   return (op.Number("len") | offset) % 512 != 0 || op.Number("vec", 1) != 1 || op.Has("buf");
 }
@@ -198,7 +202,14 @@ off_t* OffsetOf(const Operation& op, const char* key, off_t* offset) {
   return op.Has(key) ? offset : nullptr;
 }
 
+// The kernel cuts it in pieces, which are not aligned.
+bool MovesDirectly(const Operation& op) {
+  return op.Has("out") ? IsDirect(Descriptor(op, "out")) || IsDirect(Descriptor(op, "in"))
+                       : IsDirect(Descriptor(op));
+}
+
 void Sendfile(const Call& call) {
+  if (MovesDirectly(call.op)) return call.line.Add("skipped");
   off_t offset;
   off_t* from = OffsetOf(call.op, "off", &offset);
   call.line.Result(sendfile(Descriptor(call.op, "out"), Descriptor(call.op, "in"), from,
@@ -207,6 +218,7 @@ void Sendfile(const Call& call) {
 }
 
 void CopyRange(const Call& call) {
+  if (MovesDirectly(call.op)) return call.line.Add("skipped");
   off_t in_offset;
   off_t out_offset;
   off_t* in = OffsetOf(call.op, "off", &in_offset);
@@ -219,6 +231,7 @@ void CopyRange(const Call& call) {
 constexpr size_t kPipe = 32768;
 
 void SpliceOut(const Call& call) {
+  if (MovesDirectly(call.op)) return call.line.Add("skipped");
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return call.line.Result(-1);
   off_t offset;
@@ -233,6 +246,7 @@ void SpliceOut(const Call& call) {
 }
 
 void SpliceIn(const Call& call) {
+  if (MovesDirectly(call.op)) return call.line.Add("skipped");
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return call.line.Result(-1);
   const size_t length = std::min(kPipe, static_cast<size_t>(call.op.Number("len")));

@@ -73,13 +73,24 @@ std::string Path(const Operation& op, const char* key) {
   return !text.empty() && text[0] == '/' ? g_root + text : text;
 }
 
+// While ext4 writes a file back, there is a moment in which a new block is counted neither as
+// promised nor as given.
+long Blocks(const struct stat& st, int dirfd, const char* path, int flags) {
+  struct stat again = st;
+  for (int i = 0; i < 3 && again.st_blocks == 0 && again.st_size > 0; ++i) {
+    usleep(1000);
+    if (fstatat(dirfd, path, &again, flags) != 0) break;
+  }
+  return static_cast<long>(again.st_blocks);
+}
+
 void AddStat(const Call& call, const struct stat& st, int dirfd, const char* path, int flags) {
   const bool directory = S_ISDIR(st.st_mode);
   call.line.Add("mode=%o nlink=%lu uid=%u gid=%u", st.st_mode,
                 static_cast<unsigned long>(st.st_nlink), st.st_uid, st.st_gid);
   // A directory's size is the file system's business.
   if (!directory) call.line.Add("size=%ld", static_cast<long>(st.st_size));
-  if (S_ISREG(st.st_mode)) call.line.Add("blocks:%ld", static_cast<long>(st.st_blocks));
+  if (S_ISREG(st.st_mode)) call.line.Add("blocks:%ld", Blocks(st, dirfd, path, flags));
   AddTimes(call, st, Identity(dirfd, path, flags));
 }
 
