@@ -44,6 +44,8 @@ struct alignas(64) Slot {
   sys::Word publish_cell;
   // Askers sleep on it. Odd: one may; who lets go of something makes it even, and wakes them.
   sys::Word answers;
+  // Files that the process has for itself; at least that many. Its death counts if there are any.
+  sys::Word exclusives;
   // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
   sys::Word touched;
 };

@@ -117,7 +117,9 @@ bool Leases::OpenFile(const char* folder, const char** why) {
                   O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
   *why = "the file of leases cannot be opened";
   if (fd < 0) return false;
-  fd_ = sys::MoveHigh(static_cast<int>(fd));  // before the lock, which a close would drop
+  // Before the lock, which a close would drop. And above the pool's: when our lock is gone, nobody
+  // finds the pool in use by us.
+  fd_ = sys::MoveHigh(static_cast<int>(fd), 7);
 
   struct stat st;
   if (sys::Fstat(fd_, &st) < 0) return false;
@@ -225,6 +227,7 @@ void Leases::Take(uint32_t index) {
     if ((slot.touched.load() >> page) % 2 != 0) ClearPage(&shared_->cells[index][page * kPage]);
   }
   slot.touched.store(0);
+  slot.exclusives.store(0);
   slot.publish_cell.store(kNoCell);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
@@ -240,7 +243,8 @@ void Leases::Take(uint32_t index) {
 // What a process has left that did not close, whose byte we have locked.
 void Leases::Bury(Slot& slot) {
   if (!InUse(slot.life.load())) return;
-  shared_->deaths.fetch_add(1);  // first: who sees the slot free, sees the death
+  // First: who sees the slot free, sees the death.
+  if (slot.exclusives.load() != 0) shared_->deaths.fetch_add(1);
   slot.life.fetch_add(1);
   WakeAskers(slot);
 }
@@ -333,6 +337,7 @@ bool Leases::TryExclude(uint64_t device, uint64_t inode) {
   const uint8_t now = cell->load(std::memory_order_relaxed);
   NVCACHE_CHECK((now & kUsers) != 0);
   if ((now & kExclusives) == kExclusives) return false;
+  shared_->slots[slot_].exclusives.fetch_add(1);
   cell->store(static_cast<uint8_t>(now + kExclusive));
   if (!Wanted(device, inode)) return true;
   Downgrade(device, inode);
@@ -345,6 +350,7 @@ void Leases::Downgrade(uint64_t device, uint64_t inode) {
   const uint8_t now = cell->load(std::memory_order_relaxed);
   NVCACHE_CHECK((now & kExclusives) != 0 && (now & kUsers) != 0);
   cell->store(static_cast<uint8_t>(now - kExclusive));
+  shared_->slots[slot_].exclusives.fetch_sub(1);
   WakeAskers(shared_->slots[slot_]);
 }
 

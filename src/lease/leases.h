@@ -119,9 +119,9 @@ class Leases {
   void StopWaiting();
   void StartWaiting() { stopping_.store(false); }
 
-  // How many processes were found dead, ever. What such a process held, stood in its log only: when
-  // the number has changed since the log's state was last looked at, look again, before what
-  // HeldElsewhere or AwaitRelease gave free is read from the kernel.
+  // How many processes were found dead that held something, ever. What they held, stood in a log
+  // only: when the number has changed since the log's state was last looked at, look again, before
+  // what HeldElsewhere or AwaitRelease gave free is read from the kernel.
   uint32_t deaths() const;
 
  private:

@@ -18,11 +18,13 @@ namespace nvcache::sys {
 // by flock go along. Where there is no room, `fd` stays what it is.
 //
 // The kernel's table of descriptors is as long as the highest number, and fork copies it; so not
-// higher than kHighest, whatever the limit.
-inline int MoveHigh(int fd) {
+// higher than kHighest, whatever the limit. (`eighths`: of the limit; 7 for the last one that goes
+// when the process dies, for the kernel closes them in their order.)
+inline int MoveHigh(int fd, uint64_t eighths = 6) {
   constexpr uint64_t kLowest = 64;
-  constexpr uint64_t kHighest = 3072;
-  const uint64_t base = std::clamp(SoftLimit(RLIMIT_NOFILE) / 4 * 3, kLowest, kHighest);
+  constexpr uint64_t kHighest = 4096;
+  const uint64_t limit = std::clamp(SoftLimit(RLIMIT_NOFILE), kLowest / 6 * 8, kHighest);
+  const uint64_t base = std::max(limit / 8 * eighths, kLowest);
   const long high = Fcntl(fd, F_DUPFD_CLOEXEC, static_cast<long>(base));
   if (high < 0) return fd;
   Close(fd);

@@ -312,7 +312,12 @@ class Driver {
         plain_kill.before = k;
         std::string ignored;
         plain_.RunUntilKilled(sequence, plain_kill, &ignored);
-        const std::string now = CompareTrees(ReadTree(plain_.root()), found);
+        std::string now = CompareTrees(ReadTree(plain_.root()), found);
+        for (uint32_t i = 0; i < done && now.empty(); ++i) {
+          if (SameLine(plain_.Answer(i), other_.Answer(i))) continue;
+          now = fmt::format("  operation {}: {} without, {} with NVCache\n", i, plain_.Answer(i),
+                            other_.Answer(i));
+        }
         if (now.empty()) return true;
         differences += fmt::format("after {} operations, plain and recovered:\n{}", k, now);
         if (kill.before >= 0) break;

@@ -176,6 +176,8 @@ Outcome Side::Run(const Sequence& sequence, const Kill& kill) {
   return outcome;
 }
 
+std::string Side::Answer(uint32_t index) const { return shared_->lines[index]; }
+
 uint32_t Side::RunUntilKilled(const Sequence& sequence, const Kill& kill, std::string* trouble) {
   RunAll(sequence, kill, trouble);
   return shared_->next.load();

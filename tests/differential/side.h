@@ -38,6 +38,8 @@ class Side {
   Outcome Run(const Sequence& sequence, const Kill& kill = {});
   // As Run, and ReadTree is left to the caller. Result: the operations that were completed.
   uint32_t RunUntilKilled(const Sequence& sequence, const Kill& kill, std::string* trouble);
+  // What the operation of the last run answered.
+  std::string Answer(uint32_t index) const;
 
   std::string root() const { return folder_ + "/root"; }
   std::string folder() const { return folder_; }

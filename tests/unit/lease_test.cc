@@ -446,13 +446,20 @@ TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
   auto first = NewPeer();
   for (int round = 0; round < 3; ++round) {
     std::vector<std::unique_ptr<Peer>> peers(20);
-    for (auto& peer : peers) peer = NewPeer();
+    for (size_t i = 0; i < peers.size(); ++i) {
+      peers[i] = NewPeer();
+      const auto used = static_cast<long>(i);
+      (*peers[i])(Do::kShare, used);
+      if (i < 5) {
+        EXPECT_TRUE((*peers[i])(Do::kExclude, used));
+      }
+    }
     EXPECT_EQ(Look(folder.path()).mark(), 21u);
     for (auto& peer : peers) peer->Kill();
     for (int i = 0; i < 30; ++i) EXPECT_EQ(WhyNot(), "");
     EXPECT_EQ(Look(folder.path()).mark(), 1u);
   }
-  EXPECT_EQ((*first)(Do::kDeaths), 60);
+  EXPECT_EQ((*first)(Do::kDeaths), 15) << "who held nothing has left nothing";
 }
 
 // ----------------------------------------------------------------------------------------- Asking
@@ -637,7 +644,6 @@ TEST_F(LeaseTest, AChildHasASlotOfItsOwn) {
   EXPECT_TRUE((*b)(Do::kHeld, 1)) << "still the parent's";
   (*a)(Do::kDropExclusive, 1);
   EXPECT_FALSE((*b)(Do::kWanted, 1)) << "the child died";
-  EXPECT_GE((*b)(Do::kDeaths), 1);
 }
 
 TEST_F(LeaseTest, AChildWithoutASlotIsClosed) {
