@@ -24,7 +24,7 @@ inline int MoveHigh(int fd, uint64_t eighths = 6) {
   constexpr uint64_t kLowest = 64;
   constexpr uint64_t kHighest = 4096;
   const uint64_t limit = std::clamp(SoftLimit(RLIMIT_NOFILE), kLowest / 6 * 8, kHighest);
-  const uint64_t base = std::max(limit / 8 * eighths, kLowest);
+  const uint64_t base = std::max(limit * eighths / 8, kLowest);
   const long high = Fcntl(fd, F_DUPFD_CLOEXEC, static_cast<long>(base));
   if (high < 0) return fd;
   Close(fd);

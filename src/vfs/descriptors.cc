@@ -145,6 +145,8 @@ long OpenGuard::Opened(int fd) {
     UnlockTable();
     error_ = by_descriptor_.Take(st.st_dev, st.st_ino);
     LockTable();
+    // Whoever has let go of the file has brought it up to date.
+    if (error_ == 0) error_ = sys::Fstat(fd, &st);
   }
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0) Track(fd, flags_, cuts_, st);
