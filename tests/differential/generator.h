@@ -18,9 +18,10 @@ struct Sequence {
   std::vector<std::string> operations;
 };
 
-// How a sequence ends: by itself, or by a kill from outside. What is killed inside an operation uses
-// only those that are one system call, and nothing that makes a file pass-through: the kernel may
-// leave a part of a write to a file of its own, while one to a cached file is whole or not at all.
+// How a sequence ends: by itself, or by a kill from outside. What is killed inside an operation
+// uses only those that are one system call, and nothing that makes a file pass-through: the kernel
+// may leave a part of a write to a file of its own, while one to a cached file is whole or not at
+// all.
 enum class Ending { kOwn, kKilledBetween, kKilledInside };
 
 // `gaps`: what NVCache is known not to do, and is not asked for. README.md has the list.
