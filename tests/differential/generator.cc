@@ -30,7 +30,7 @@ class Generator {
     Emit("mkdir path=d1");
     while (static_cast<int>(out_->size()) < operations) {
       if (processes_ && Chance(1, 60)) ChangeProcesses();
-      if (threads_ > 1) thread_ = static_cast<int>(Below(threads_));
+      if (threads_ > 1) thread_ = static_cast<int>(Below(static_cast<uint64_t>(threads_)));
       One();
     }
     return sequence;
