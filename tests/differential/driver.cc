@@ -202,13 +202,13 @@ class Driver {
   // Whether the same call (or the files) still differs. What depends on time may need some tries.
   std::optional<Difference> StillDiffers(const Sequence& sequence, const std::string& kind) {
     for (int i = 0; i < tries_; ++i) {
-      const auto difference = Compare(sequence);
+      auto difference = Compare(sequence);
       if (difference && difference->kind == kind) return difference;
     }
     return std::nullopt;
   }
 
-  void Shrink(Sequence sequence, Difference difference, uint64_t seed) {
+  void Shrink(Sequence sequence, const Difference& difference, uint64_t seed) {
     std::fflush(stdout);
     tries_ = 1;
     while (!StillDiffers(sequence, difference.kind)) {

@@ -143,7 +143,7 @@ Operation::Operation(const std::string& line) {
     const size_t equals = word.find('=');
     if (equals == std::string::npos) Fail(line);
     const std::string text = word.substr(equals + 1);
-    if (text.find("_") != std::string::npos && text[0] >= 'A' && text[0] <= 'Z') {
+    if (text.find('_') != std::string::npos && text[0] >= 'A' && text[0] <= 'Z') {
       std::istringstream parts(text);
       long ignored = 0;
       for (std::string part; std::getline(parts, part, '|');) {
