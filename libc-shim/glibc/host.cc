@@ -4,8 +4,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstddef>
@@ -149,6 +152,7 @@ pmem::Libpmem g_real;    // libpmem's own functions
 pmem::Libpmem g_marked;  // the same; those that call libc's file functions are bracketed
 const pmem::Libpmem* g_loaded = nullptr;
 pthread_once_t g_load_once = PTHREAD_ONCE_INIT;
+constexpr size_t kLoadStackSize = size_t{1} << 20;
 
 void* MapFile(const char* path, size_t length, int flags, mode_t mode, size_t* mapped_length,
               int* is_pmem) {
@@ -162,26 +166,46 @@ int Unmap(void* address, size_t length) {
 }
 
 template <typename Function>
-bool Find(void* library, const char* name, Function** function) {
-  *function = reinterpret_cast<Function*>(dlsym(library, name));
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
   return *function != nullptr;
 }
 
-void LoadOnce() {
-  Inside inside;
+int Load(void*) {
   void* library = dlopen("libpmem.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return;
+  if (library == nullptr) return 0;
   if (!Find(library, "pmem_map_file", &g_real.map_file) ||
       !Find(library, "pmem_unmap", &g_real.unmap) ||
       !Find(library, "pmem_memcpy", &g_real.memcpy) ||
       !Find(library, "pmem_errormsg", &g_real.errormsg)) {
     dlclose(library);
-    return;
+    return 0;
   }
   g_marked = g_real;
   g_marked.map_file = MapFile;
   g_marked.unmap = Unmap;
   g_loaded = &g_marked;
+  return 0;
+}
+
+// libpmem's constructor changes the working directory, of the whole process, to look at devices.
+// The program's other threads go on meanwhile, and would find their files in /sys. So a process
+// with a working directory of its own runs it, in our memory and in this thread's place, as
+// posix_spawn does. Another thread would not do: this one may hold the loader's lock.
+void LoadOnce() {
+  Inside inside;
+  using Clone = int (*)(int (*)(void*), void*, int, void*, ...);
+  void* libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);  // not the front end's
+  Clone clone_libc = nullptr;
+  if (libc == nullptr || !Find(libc, "clone", &clone_libc)) return;
+  void* stack = mmap(nullptr, kLoadStackSize, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) return;
+  const int child = clone_libc(Load, static_cast<char*>(stack) + kLoadStackSize,
+                               CLONE_VM | CLONE_VFORK | CLONE_FILES, nullptr);
+  // It has ended, and sends no SIGCHLD.
+  if (child > 0) waitpid(child, nullptr, static_cast<int>(__WCLONE));
+  munmap(stack, kLoadStackSize);
 }
 
 const pmem::Libpmem* LoadLibpmem() {

@@ -19,9 +19,9 @@ bool BeforeAio(const Request* request) {
 
 template <typename Request>
 bool BeforeList(Request* const* requests, int count) {
-  const Request* request;
+  const void* request;
   for (int i = 0; i < count && Fetch(&request, &requests[i]); ++i) {
-    if (!BeforeAio(request)) return false;
+    if (!BeforeAio(static_cast<const Request*>(request))) return false;
   }
   return true;
 }

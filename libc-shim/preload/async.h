@@ -12,7 +12,7 @@ namespace nvcache::preload {
 
 // The kernel's (and libaio's) requests. False: the call must fail.
 inline bool BeforeSubmit(long count, struct iocb* const* requests) {
-  struct iocb* address;
+  void* address;
   struct iocb request;
   for (long i = 0; i < count; ++i) {
     if (!Fetch(&address, &requests[i]) || !Fetch(&request, address)) break;

@@ -74,14 +74,14 @@ void Engine::Start(const Host& host, char** environment) {
 
 bool Engine::OpenLeases() {
   const char* why = "";
-  if (leases.Open(lease::kFolder, &why)) {
+  if (leases.Open(lease_folder, &why)) {
     SetSlot(leases.fd(), Internal());
     // Whoever dies from now on is noticed; the pools of the others are looked at next.
     deaths_seen_.store(leases.deaths());
     return true;
   }
   sys::Text<480> text;
-  text.Append(lease::kFolder).Append(": ").Append(why);
+  text.Append(lease_folder).Append(": ").Append(why);
   text.Append("; the program runs without the cache");
   Refuse(text.c_str());
   return false;

@@ -11,12 +11,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "libc-shim/glibc/host.h"
+#include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache {
@@ -284,17 +286,19 @@ TEST_F(Stress, PassThroughInBetween) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
-  const std::string pool = "/dev/shm/nvcache-test-stress-" + std::to_string(getpid());
-  std::string pool_setting = "NVCACHE_POOL=" + pool;
+  const std::string folder = "/dev/shm/nvcache-test-stress-" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  std::string pool_setting = "NVCACHE_POOL=" + folder + "/pool";
   std::string settings[] = {pool_setting, "NVCACHE_SIZE=1M", "NVCACHE_EMULATE=1",
                             "NVCACHE_DRAM=128k", "NVCACHE_BATCH_DELAY=2"};
   std::vector<char*> environment;
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);
+  nvcache::vfs::engine.lease_folder = folder.c_str();
   nvcache::vfs::Start(nvcache::GlibcHost(), environment.data());
   std::printf("seed %llu\n", static_cast<unsigned long long>(nvcache::Seed()));
   const int result = RUN_ALL_TESTS();
   nvcache::vfs::Stop();
-  ::unlink(pool.c_str());
+  std::filesystem::remove_all(folder);
   return result;
 }

@@ -4,13 +4,22 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <thread>
 
 #include "libc-shim/glibc/host.h"
 #include "src/pmem/persist.h"
@@ -230,6 +239,48 @@ TEST_F(PoolTest, WithLibpmem) {
   pool.Close();
   ASSERT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, libpmem, &problem));
   EXPECT_TRUE(pool.dirty());
+}
+
+// Its constructor looks at devices by fchdir. Other threads of a program must not notice.
+TEST_F(PoolTest, LoadingLibpmemLeavesTheWorkingDirectory) {
+  if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
+    GTEST_SKIP() << "libpmem was loaded by an earlier test";
+  }
+  const int result = InChild([&] {
+    const std::filesystem::path before = std::filesystem::current_path();
+    // Each fchdir from here on waits, so that we can look in between.
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fchdir, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program = {std::size(code), code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return kSkip;
+    const auto calls = static_cast<int>(
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+    if (calls < 0) return kSkip;
+    std::atomic<bool> loaded{false};
+    std::thread loader([&] {
+      GlibcHost().load_libpmem();
+      loaded.store(true);
+    });
+    int seen = 0, elsewhere = 0;
+    pollfd event = {calls, POLLIN, 0};
+    while (!loaded.load()) {
+      if (poll(&event, 1, 1) != 1) continue;
+      seccomp_notif call = {};
+      if (ioctl(calls, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) continue;
+      ++seen;
+      if (std::filesystem::current_path() != before) ++elsewhere;
+      seccomp_notif_resp response = {call.id, 0, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+      ioctl(calls, SECCOMP_IOCTL_NOTIF_SEND, &response);
+    }
+    loader.join();
+    return elsewhere > 0 ? 1 : seen > 0 ? 0 : kSkip;
+  });
+  if (result == kSkip) GTEST_SKIP() << "no libpmem here, or nothing that it changes to";
+  EXPECT_EQ(result, 0);
 }
 
 TEST_F(PoolTest, WhatLibpmemCallsPersistentIsPersistent) {

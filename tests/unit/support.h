@@ -52,7 +52,7 @@ class Folder {
   enum Where { kDisk, kMemory };
   explicit Folder(Where where = kDisk) {
     std::string name = where == kDisk ? std::filesystem::current_path().string() : "/dev/shm";
-    name += "/nvcache-unit-XXXXXX";
+    name += "/nvcache-test-unit-XXXXXX";
     EXPECT_NE(mkdtemp(name.data()), nullptr) << name;
     path_ = name;
   }

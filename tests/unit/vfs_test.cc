@@ -39,6 +39,7 @@ class VfsTest : public testing::Test {
       std::vector<char*> environment;
       for (std::string& setting : settings) environment.push_back(setting.data());
       environment.push_back(nullptr);
+      engine.lease_folder = memory_.path().c_str();
       Start(GlibcHost(), environment.data());
       body();
       Stop();
