@@ -203,8 +203,12 @@ void LoadOnce() {
   if (stack == MAP_FAILED) return;
   const int child = clone_libc(Load, static_cast<char*>(stack) + kLoadStackSize,
                                CLONE_VM | CLONE_VFORK | CLONE_FILES, nullptr);
-  // It has ended, and sends no SIGCHLD.
-  if (child > 0) waitpid(child, nullptr, static_cast<int>(__WCLONE));
+  // It has ended, and sends no SIGCHLD. Where no process can be made, the program has to bear it.
+  if (child > 0) {
+    waitpid(child, nullptr, static_cast<int>(__WCLONE));
+  } else {
+    Load(nullptr);
+  }
   munmap(stack, kLoadStackSize);
 }
 
