@@ -17,7 +17,8 @@
 namespace nvcache::lease {
 
 // "NVLEASE", and the version of the layout and of the hash.
-inline constexpr uint64_t kFormat = 0x4e564c4541534500 + 1;
+inline constexpr unsigned kVersionBits = 8;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 2;
 
 // A cell: how many files with this hash its process uses, and how many of them exclusively. The
 // count of users stays at its maximum once it was there; exclusion is refused before its own is.

@@ -23,6 +23,9 @@ namespace {
 // Slots that each newcomer looks after: so many dead can come with each, and they do not add up.
 constexpr uint32_t kSweepSlots = 4;
 
+// To open a file that others may be replacing.
+constexpr int kAttempts = 5;
+
 // As sys::FutexWait and sys::FutexWake, between processes.
 void Sleep(sys::Word* word, uint32_t expected, uint64_t timeout_ns) {
   timespec timeout = {static_cast<time_t>(timeout_ns / 1000000000u),
@@ -82,7 +85,6 @@ const char* Objection(const struct stat& st) {
   }
   if ((st.st_mode & 07777 & ~0600u) != 0) return "others may open the file of leases";
   if (st.st_nlink != 1) return "the file of leases has another name, or none";
-  if (st.st_size != 0 && st.st_size != kFileSize) return "the file of leases has a wrong size";
   return nullptr;
 }
 
@@ -103,18 +105,36 @@ bool Request::Publish(uint64_t device, uint64_t inode) const {
 
 bool Leases::Open(const char* folder, const char** why) {
   NVCACHE_CHECK(!is_open());
-  if (OpenFile(folder, why) && Claim(why)) return true;
-  Forget();
-  return false;
-}
-
-bool Leases::OpenFile(const char* folder, const char** why) {
   sys::Text<512> path;
   path.Append(folder).Append("/nvcache-leases-");
   path.AppendNumber(static_cast<uint64_t>(sys::Call(SYS_geteuid)));
-  const long fd =
-      sys::Openat(AT_FDCWD, path.c_str(),
-                  O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+  for (int i = 0; i < kAttempts; ++i) {
+    bool outdated = false;
+    if (OpenFile(path.c_str(), why, &outdated) && Claim(why)) return true;
+    const bool again = outdated && RemoveUnused(path.c_str());
+    Forget();
+    if (!again) break;
+  }
+  return false;
+}
+
+// A file of another version that no process uses is removed. False: one does. Who waits for the
+// lock meanwhile finds another file under the name, and leaves that alone.
+bool Leases::RemoveUnused(const char* path) const {
+  struct flock all = {};
+  all.l_type = F_WRLCK;
+  if (sys::Fcntl(fd_, F_SETLK, sys::Address(&all)) < 0) return false;
+  struct stat st;
+  if (sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == device_ &&
+      st.st_ino == inode_) {
+    sys::Unlinkat(AT_FDCWD, path, 0);
+  }
+  return true;
+}
+
+bool Leases::OpenFile(const char* path, const char** why, bool* outdated) {
+  const long fd = sys::Openat(
+      AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
   *why = "the file of leases cannot be opened";
   if (fd < 0) return false;
   // Before the lock, which a close would drop. And above the pool's: when our lock is gone, nobody
@@ -126,6 +146,14 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   if (*why = Objection(st); *why != nullptr) return false;
   device_ = st.st_dev;
   inode_ = st.st_ino;
+  uint64_t format = 0;
+  sys::Pread(fd_, &format, sizeof(format), 0);
+  *outdated = format != kFormat && format >> kVersionBits == kFormat >> kVersionBits;
+  *why = "the file of leases is of another version, and processes use it: end them";
+  if (*outdated) return false;
+  *why = "the file of leases is not what its name says: remove it";
+  if (format != 0 && format != kFormat) return false;
+  if (st.st_size != 0 && st.st_size != kFileSize) return false;
   // A umask may have taken the owner's right to open it again.
   if ((st.st_mode & 0600) != 0600) sys::Call(SYS_fchmod, fd_, 0600);
 
@@ -141,8 +169,8 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
 
-  uint64_t format = 0;
-  *why = "the file of leases is of another version; remove it when no process uses NVCache";
+  *why = "the file of leases was replaced just now: try again";
+  format = 0;
   return shared_->format.compare_exchange_strong(format, kFormat) || format == kFormat;
 }
 

@@ -125,7 +125,8 @@ class Leases {
   uint32_t deaths() const;
 
  private:
-  bool OpenFile(const char* folder, const char** why);
+  bool OpenFile(const char* path, const char** why, bool* outdated);
+  bool RemoveUnused(const char* path) const;
   bool Claim(const char** why);
   bool Back(size_t offset, size_t bytes) const;
   void Take(uint32_t slot);

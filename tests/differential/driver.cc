@@ -313,10 +313,11 @@ class Driver {
         std::string ignored;
         plain_.RunUntilKilled(sequence, plain_kill, &ignored);
         std::string now = CompareTrees(ReadTree(plain_.root()), found);
-        for (uint32_t i = 0; i < done && now.empty(); ++i) {
+        for (uint32_t i = 0; i < done; ++i) {
           if (SameLine(plain_.Answer(i), other_.Answer(i))) continue;
-          now = fmt::format("  operation {}: {} without, {} with NVCache\n", i, plain_.Answer(i),
-                            other_.Answer(i));
+          now += fmt::format("  operation {}: {} without, {} with NVCache\n", i, plain_.Answer(i),
+                             other_.Answer(i));
+          break;
         }
         if (now.empty()) return true;
         differences += fmt::format("after {} operations, plain and recovered:\n{}", k, now);

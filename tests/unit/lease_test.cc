@@ -766,15 +766,48 @@ TEST_F(LeaseTest, RefusesAnotherUsers) {
   EXPECT_NE(WhyNot(), "");
 }
 
-TEST_F(LeaseTest, RefusesAnotherFormat) {
+TEST_F(LeaseTest, RefusesWhatIsNoFileOfLeases) {
   test::WriteFile(file, "something");
   chmod(file.c_str(), 0600);
-  EXPECT_NE(WhyNot().find("size"), std::string::npos);
+  EXPECT_NE(WhyNot().find("not what its name says"), std::string::npos);
   EXPECT_EQ(test::ReadFile(file), "something");
   ASSERT_EQ(truncate(file.c_str(), kFileSize), 0);
-  EXPECT_NE(WhyNot().find("version"), std::string::npos);
+  EXPECT_NE(WhyNot().find("not what its name says"), std::string::npos);
   ASSERT_EQ(truncate(file.c_str(), 0), 0);
   EXPECT_EQ(WhyNot(), "");
+}
+
+// After an update: as long as processes of the other version live, there is no common word.
+TEST_F(LeaseTest, AnotherVersionIsReplacedWhenNobodyUsesIt) {
+  for (const off_t size : {off_t{kFileSize}, off_t{100}}) {
+    const uint64_t other = kFormat + 1;
+    test::WriteFile(file, std::string(reinterpret_cast<const char*>(&other), sizeof(other)));
+    chmod(file.c_str(), 0600);
+    ASSERT_EQ(truncate(file.c_str(), size), 0);
+    int ready[2], done[2];
+    ASSERT_EQ(pipe(ready) + pipe(done), 0);
+    const pid_t user = fork();
+    if (user == 0) {
+      struct flock lock = {};
+      lock.l_type = F_WRLCK;
+      lock.l_start = 7;
+      lock.l_len = 1;
+      char byte = 'x';
+      const int fd = open(file.c_str(), O_RDWR);
+      if (fcntl(fd, F_SETLK, &lock) != 0 || write(ready[1], &byte, 1) != 1) _exit(1);
+      close(done[1]);
+      _exit(read(done[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    char byte;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    EXPECT_NE(WhyNot().find("another version"), std::string::npos);
+    close(done[1]);
+    int status = 0;
+    EXPECT_EQ(waitpid(user, &status, 0), user);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(WhyNot(), "");
+    EXPECT_EQ(Look(folder.path())->format.load(), kFormat);
+  }
 }
 
 TEST_F(LeaseTest, ALimitOfFileSizeIsNoSignal) {
