@@ -23,6 +23,9 @@ namespace {
 // Slots that each newcomer looks after: so many dead can come with each, and they do not add up.
 constexpr uint32_t kSweepSlots = 4;
 
+// So often a holder that has been served a request, and has the file still, has refused.
+constexpr int kRefusals = 3;
+
 // To open a file that others may be replacing.
 constexpr int kAttempts = 5;
 
@@ -432,16 +435,20 @@ bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
   const uint32_t cell = CellOf(device, inode);
   const uint32_t n = mark();
   for (uint32_t i = 0; i < n; ++i) {
-    if (i == slot_ || Marked(i, cell, kExclusives) == 0) continue;
+    if (i == slot_) continue;
     Slot& slot = shared_->slots[i];
-    const uint32_t ticket = slot.release_wanted.fetch_add(1) + 1;
-    Ask(slot);
-    const auto released = [&] { return Marked(i, cell, kExclusives) == 0; };
-    const auto served = [&] { return static_cast<int32_t>(slot.released.load() - ticket) >= 0; };
-    while (!released()) {
-      // In this order: what is served is free by then, or never.
-      if (served()) return released();
-      if (!SleepUnless(slot, end, [&] { return served() || released(); })) return false;
+    int refusals = 0;
+    // The next owner of the slot is asked anew.
+    while (const uint32_t life = Marked(i, cell, kExclusives)) {
+      const uint32_t ticket = slot.release_wanted.fetch_add(1) + 1;
+      Ask(slot);
+      const auto served = [&] { return static_cast<int32_t>(slot.released.load() - ticket) >= 0; };
+      const auto over = [&] { return Marked(i, cell, kExclusives) != life; };
+      while (!over() && !served()) {
+        if (!SleepUnless(slot, end, [&] { return over() || served(); })) return false;
+      }
+      // What is held still may be a mark that TryExclude is about to take back.
+      if (!over() && ++refusals == kRefusals) return false;
     }
   }
   return true;
