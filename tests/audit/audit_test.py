@@ -67,14 +67,14 @@ class Auditor:
     def __init__(self, options, bench):
         self.bench = bench
         self.witness = pathlib.Path(options.witness).resolve()
-        self.library = pathlib.Path(options.nvcache).resolve().parent / "libnvcache.so"
+        self.preloaded = pathlib.Path(options.nvcache).resolve().parent / "libnvcache.so"
         self.folder = bench.folder / "work"
         comparison.source_tree(self.folder / "source")
         bench.without("tar", "cf", "given.tar", "-C", "source", ".", cwd=self.folder)
 
     def run(self, command):
         trace = self.bench.folder / "trace"
-        settings = {"LD_PRELOAD": f"{self.witness} {self.library}", "NVCACHE_POOL": self.bench.pool,
+        settings = {"LD_PRELOAD": f"{self.witness} {self.preloaded}", "NVCACHE_POOL": self.bench.pool,
                     "NVCACHE_SIZE": "64M", "NVCACHE_EMULATE": "1", "NVCACHE_DRAM": "8M",
                     "NVCACHE_BATCH_MIN": "20"}
         words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]

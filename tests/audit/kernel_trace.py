@@ -58,7 +58,7 @@ class Process:
     def __init__(self):
         self.files = {}     # by the program's descriptors
         self.internal = {}  # the same by the library's
-        self.library = []   # where libnvcache.so lies: (begin, end)
+        self.preloaded = []   # where libnvcache.so lies: (begin, end)
         self.mapped = set()  # paths; they stay with the kernel for good
         self.uncached = None  # or the reason for which no further file becomes cached
 
@@ -70,7 +70,7 @@ class Process:
                 copies[id(file)] = copy = File(file.path, file.reason)
                 copy.written = file.written
             child.files[fd] = copies[id(file)]
-        child.library = self.library
+        child.preloaded = self.preloaded
         child.mapped = set(self.mapped)
         return child
 
@@ -78,7 +78,7 @@ class Process:
         for file in self.files.values():
             file.reason = file.reason or "exec"
             file.cached = False
-        self.internal, self.library, self.mapped, self.uncached = {}, [], set(), None
+        self.internal, self.preloaded, self.mapped, self.uncached = {}, [], set(), None
 
     def close(self, fd):
         file = self.files.pop(fd, None)
@@ -90,7 +90,7 @@ class Process:
             file.cached = False
 
     def in_library(self, pointer):
-        return any(begin <= pointer < end for begin, end in self.library)
+        return any(begin <= pointer < end for begin, end in self.preloaded)
 
     def file_at(self, path):
         for file in (*self.files.values(), *self.internal.values()):
@@ -242,7 +242,7 @@ class Audit:
     def mapping(self, process, descriptor, arguments, address):
         fd, path = descriptor
         if path.endswith("/libnvcache.so") and "PROT_EXEC" in arguments:
-            process.library.append((address, address + int(arguments.split(", ")[1])))
+            process.preloaded.append((address, address + int(arguments.split(", ")[1])))
         if fd in process.files:
             self.give(process, fd, "mmap")
             process.mapped.add(path)

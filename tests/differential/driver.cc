@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string runner;
-  std::string library;
+  std::string preloaded;
   std::string nvcache;
   std::string scratch;
   std::vector<std::string> cases;
@@ -100,7 +100,7 @@ class Driver {
   explicit Driver(const Options& options)
       : options_(options),
         plain_(options.runner, "", Folder("plain"), Memory("plain")),
-        other_(options.runner, options.library, Folder("other"), Memory("other")) {}
+        other_(options.runner, options.preloaded, Folder("other"), Memory("other")) {}
 
   bool Run() {
     const auto start = Clock::now();
@@ -115,7 +115,7 @@ class Driver {
       if (other_.said().find(" is emulated: ") != std::string::npos) ++cached_;
       ++rounds_;
     }
-    if (!options_.library.empty() && !options_.must_find && cached_ < rounds_ * 3 / 4) {
+    if (!options_.preloaded.empty() && !options_.must_find && cached_ < rounds_ * 3 / 4) {
       fmt::print("the cache was used in {} of {} sequences only\n", cached_, rounds_);
       return false;
     }
@@ -378,7 +378,7 @@ int main(int argc, char** argv) {
   options.seed = std::random_device()();
   CLI::App app("Compares the file calls of a program with and without NVCache");
   app.add_option("--runner", options.runner, "the program that makes the calls")->required();
-  app.add_option("--library", options.library, "is preloaded on one side; none: plain twice");
+  app.add_option("--library", options.preloaded, "is preloaded on one side; none: plain twice");
   app.add_option("--nvcache", options.nvcache, "the command, for --crash");
   app.add_option("--scratch", options.scratch, "folder for the files")->required();
   app.add_option("--seed", options.seed, "of the first sequence");
