@@ -230,7 +230,7 @@ class Audit:
                 self.give(process, fd, "standard")
 
     def forked(self, process, arguments, child):
-        if "CLONE_THREAD" in arguments:
+        if "CLONE_FILES" in arguments:  # a thread, or who loads libpmem in one's place
             self.processes[child] = process
         else:
             for fd in process.files:
