@@ -177,7 +177,9 @@ static void check_asynchronous(void) {
     check("append", write(g_fd, "main\n", 5) == 5);
     check("ftruncate", ftruncate(g_fd, 1 << 21) == 0);
   }
-  printf("cancelled: %d, cleanup handlers: %ld\n", cancelled, atomic_load(&g_ended));
+  printf("cancelled: %d\n", cancelled);
+  // The compiler's tables know calls, not every instruction: glibc alone loses a few, too.
+  check("cleanup handlers", atomic_load(&g_ended) * 10 >= cancelled * 9L);
   const long lost = atomic_load(&g_begun) - atomic_load(&g_acknowledged);
   check("one call each", lost >= 0 && lost <= cancelled);
   check("some work", atomic_load(&g_acknowledged) > 0);
