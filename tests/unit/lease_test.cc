@@ -448,7 +448,7 @@ TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
     std::vector<std::unique_ptr<Peer>> peers(20);
     for (size_t i = 0; i < peers.size(); ++i) {
       peers[i] = NewPeer();
-      const auto used = static_cast<long>(i);
+      const uint64_t used = i;
       (*peers[i])(Do::kShare, used);
       if (i < 5) {
         EXPECT_TRUE((*peers[i])(Do::kExclude, used));
