@@ -66,7 +66,7 @@ class Inside {
 // A running thread of the engine; its address is the handle. A fixed number of them, because a
 // handle from malloc could re-enter a program's own malloc.
 struct Thread {
-  std::atomic<bool> in_use;
+  std::atomic<pid_t> owner;  // 0: none; a process that was forked has none of its parent's
   pthread_t id;
   void (*entry)(void*);
   void* argument;
@@ -98,13 +98,15 @@ void* RunThread(void* self) {
 }
 
 Thread* TakeThread() {
+  const pid_t self = getpid();
   for (Thread& thread : g_threads) {
-    if (!thread.in_use.exchange(true, std::memory_order_acquire)) return &thread;
+    pid_t owner = thread.owner.load(std::memory_order_relaxed);
+    if (owner != self && thread.owner.compare_exchange_strong(owner, self)) return &thread;
   }
   return nullptr;
 }
 
-void GiveBack(Thread* thread) { thread->in_use.store(false, std::memory_order_release); }
+void GiveBack(Thread* thread) { thread->owner.store(0, std::memory_order_release); }
 
 int CreateThread(Thread* thread) {
   int error = EINVAL;

@@ -14,6 +14,7 @@
 #include "src/sys/process.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
+#include "src/vfs/space.h"
 
 namespace nvcache::vfs {
 
@@ -308,6 +309,8 @@ void Engine::BecomeChild() {
       new (&d->offset_lock) sys::Mutex;
     }
   });
+  new (&backing_lock_) sys::Mutex;
+  ResetSpaceLocks();
   if (attached()) LeaveToParent();
   ShareAgain();
 }

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <new>
 
 #include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
@@ -91,6 +92,10 @@ bool WithinSizeLimit(uint64_t size) {
   const uint64_t limit = sys::SoftLimit(RLIMIT_FSIZE);
   size_limit.store(limit, std::memory_order_relaxed);
   return size <= limit;
+}
+
+void ResetSpaceLocks() {
+  for (Cell& cell : cells) new (&cell.lock) sys::Mutex;
 }
 
 void ForgetSizeLimit() { size_limit.store(0, std::memory_order_relaxed); }

@@ -20,6 +20,9 @@ long ReserveSpace(File& file, uint64_t begin, uint64_t end);
 bool WithinSizeLimit(uint64_t size);
 void ForgetSizeLimit();
 
+// In a child of fork: a thread of the parent may have had a lock of ours.
+void ResetSpaceLocks();
+
 }  // namespace nvcache::vfs
 
 #endif  // NVCACHE_VFS_SPACE_H_

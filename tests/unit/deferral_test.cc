@@ -11,14 +11,6 @@
 namespace nvcache::sys {
 namespace {
 
-#ifdef __has_feature  // clang's way to say it
-constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
-#elif defined(__SANITIZE_THREAD__)
-constexpr bool kThreadSanitizer = true;
-#else
-constexpr bool kThreadSanitizer = false;
-#endif
-
 std::vector<int> order;  // of the signals that were handled
 std::vector<int> code;   // and what the kernel said about them
 int deferred = 0;
@@ -40,7 +32,7 @@ void DeferOrNote(int signal, siginfo_t* info, void* context) {
 class DeferralTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (kThreadSanitizer) GTEST_SKIP() << "the sanitizer has its own time for signals";
+    if (test::kThreadSanitizer) GTEST_SKIP() << "the sanitizer has its own time for signals";
     order.clear();
     code.clear();
     deferred = 0;

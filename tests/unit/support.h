@@ -29,6 +29,15 @@
 
 namespace nvcache::test {
 
+// Of which some things cannot be asked.
+#ifdef __has_feature  // clang's way to say it
+inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
+#elif defined(__SANITIZE_THREAD__)
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 inline std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   std::string content(in ? static_cast<size_t>(in.tellg()) : 0, '\0');

@@ -515,6 +515,41 @@ TEST_F(VfsTest, AfterForkThePoolIsFreeIfNoCachedFileIsOpen) {
   });
 }
 
+// A daemon that forks again and again, each time with a cached file open, and goes on in the child:
+// what the parent had, threads and all, is not the child's, and there is no end of it.
+TEST_F(VfsTest, EachChildThatGoesOnHasACacheOfItsOwn) {
+  if (test::kThreadSanitizer) GTEST_SKIP() << "it wants no thread after such a fork";
+  constexpr int kGenerations = 12;
+  WithEngine([&] {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    for (int n = 0; n < kGenerations; ++n) {
+      const pid_t parent = ::getpid();
+      BeforeFork();
+      const pid_t pid = ::fork();
+      AfterFork();
+      if (pid != 0) {
+        if (n == 0) break;
+        Stop();
+        ::_exit(0);
+      }
+      while (n > 0 && ::getppid() == parent) ::usleep(100);
+      const int fd = Open(std::to_string(n), O_RDWR | O_CREAT);
+      const bool cached = Pwrite(fd, "x", 1, 0) == 1;
+      if (!cached || n == kGenerations - 1) {
+        Stop();
+        ::_exit(::write(ends[1], cached ? "y" : "n", 1) == 1 ? 0 : 1);
+      }
+    }
+    char last = '?';
+    EXPECT_EQ(::read(ends[0], &last, 1), 1);
+    EXPECT_EQ(last, 'y');
+    for (int n = 0; n < kGenerations; ++n) EXPECT_EQ(OnDisk(std::to_string(n)), "x") << n;
+    while (::wait(nullptr) > 0) {
+    }
+  });
+}
+
 TEST_F(VfsTest, AForkLeavesTheParentItsCache) {
   WithEngine([&] {
     const int fd = Cached("a", "parent");
