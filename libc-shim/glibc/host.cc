@@ -173,20 +173,27 @@ bool Find(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
-int Load(void*) {
+void Load() {
   void* library = dlopen("libpmem.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return 0;
+  if (library == nullptr) return;
   if (!Find(library, "pmem_map_file", &g_real.map_file) ||
       !Find(library, "pmem_unmap", &g_real.unmap) ||
       !Find(library, "pmem_memcpy", &g_real.memcpy) ||
       !Find(library, "pmem_errormsg", &g_real.errormsg)) {
     dlclose(library);
-    return 0;
+    return;
   }
   g_marked = g_real;
   g_marked.map_file = MapFile;
   g_marked.unmap = Unmap;
   g_loaded = &g_marked;
+}
+
+// If the program is killed meanwhile, this goes, too: it has the program's descriptors and memory,
+// but not the thread that holds the loader's lock.
+int LoadApart(void* parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() == *static_cast<pid_t*>(parent)) Load();
   return 0;
 }
 
@@ -203,13 +210,14 @@ void LoadOnce() {
   void* stack = mmap(nullptr, kLoadStackSize, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stack == MAP_FAILED) return;
-  const int child = clone_libc(Load, static_cast<char*>(stack) + kLoadStackSize,
-                               CLONE_VM | CLONE_VFORK | CLONE_FILES, nullptr);
+  pid_t self = getpid();
+  const int child = clone_libc(LoadApart, static_cast<char*>(stack) + kLoadStackSize,
+                               CLONE_VM | CLONE_VFORK | CLONE_FILES, &self);
   // It has ended, and sends no SIGCHLD. Where no process can be made, the program has to bear it.
   if (child > 0) {
     waitpid(child, nullptr, static_cast<int>(__WCLONE));
   } else {
-    Load(nullptr);
+    Load();
   }
   munmap(stack, kLoadStackSize);
 }

@@ -283,6 +283,35 @@ TEST_F(PoolTest, LoadingLibpmemLeavesTheWorkingDirectory) {
   EXPECT_EQ(result, 0);
 }
 
+// What loads it must not outlive the program: it would keep the pool locked, and wait for ever.
+TEST_F(PoolTest, AProgramThatIsKilledWhileItLoadsLibpmemLeavesNothing) {
+  if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
+    GTEST_SKIP() << "libpmem was loaded by an earlier test";
+  }
+  std::mt19937_64 random(test::Seed());
+  EXPECT_EQ(InChild([&] {
+              if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return kSkip;
+              for (int i = 0; i < 300; ++i) {
+                const pid_t program = fork();
+                if (program == 0) {
+                  GlibcHost().load_libpmem();
+                  pause();
+                }
+                usleep(static_cast<useconds_t>(random() % 3000));
+                kill(program, SIGKILL);
+              }
+              // All are ours now, those as well that were made meanwhile.
+              for (int ms = 0; ms < 10000; ++ms) {
+                while (waitpid(-1, nullptr, static_cast<int>(__WALL) | WNOHANG) > 0) {
+                }
+                if (errno == ECHILD) return 0;
+                usleep(1000);
+              }
+              return 1;
+            }),
+            0);
+}
+
 TEST_F(PoolTest, WhatLibpmemCallsPersistentIsPersistent) {
   if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
     GTEST_SKIP() << "libpmem was loaded by an earlier test: it reads the environment only then";
