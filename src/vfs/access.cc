@@ -24,7 +24,10 @@ long Access::Enter(int fd, unsigned wanted) {
       if (long error = engine.TakeOver(fd); error < 0) return error;
       continue;
     }
-    if (state == State::kKernel) need &= ~static_cast<unsigned>(kOffset);  // the kernel has its own
+    if (state == State::kKernel) {
+      if ((need & kUnlessKernel) != 0) return kNotOurs;
+      need &= ~static_cast<unsigned>(kOffset);  // the kernel has its own
+    }
     if ((need & kOffset) != 0) description->offset_lock.Lock();
     if ((need & kGrow) != 0) file->grow_lock.Lock();
     file->lock.LockShared();

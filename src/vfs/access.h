@@ -14,7 +14,9 @@ namespace nvcache::vfs {
 // the description stays open, the file keeps its state, and its size does not shrink.
 class Access {
  public:
-  enum Need : unsigned { kData = 0, kOffset = 1, kGrow = 2 };
+  // kUnlessKernel: a file that is only watched is not ours; the call is the kernel's, whenever
+  // made.
+  enum Need : unsigned { kData = 0, kOffset = 1, kGrow = 2, kUnlessKernel = 4 };
 
   Access() = default;
   ~Access() { Leave(); }

@@ -105,7 +105,8 @@ long ReadAt(File& file, Cursor cursor, uint64_t offset, uint64_t wanted) {
 // `offset` null: at the description's, which moves on.
 long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
   Access access;
-  if (long r = access.Enter(fd, offset == nullptr ? Access::kOffset : Access::kData); r != 0) {
+  if (long r = access.Enter(fd, offset == nullptr ? Access::kOffset : Access::kUnlessKernel);
+      r != 0) {
     return r;
   }
   if (!access.cached()) {
