@@ -44,7 +44,7 @@ LATER = ("--batch-delay", "60000", "--batch-min", "1048576", "--batch-max", "104
 class Peers:
     def __init__(self, options, bench):
         self.bench = bench
-        self.library = str(pathlib.Path(bench.nvcache).parent / "libnvcache.so")
+        self.preloaded = str(pathlib.Path(bench.nvcache).parent / "libnvcache.so")
         self.program = str(pathlib.Path(options.program).resolve())
 
     def cached(self, *command):
@@ -73,7 +73,7 @@ class Peers:
         if case in KILLED:
             check(self.bench.counter("pending_entries") > 0, "nothing is pending: nothing is tested")
             # Recovery needs no word from anybody: any program's start with the library does it.
-            self.bench.without("true", env={"LD_PRELOAD": self.library, "NVCACHE_POOL": str(self.bench.pool),
+            self.bench.without("true", env={"LD_PRELOAD": self.preloaded, "NVCACHE_POOL": str(self.bench.pool),
                                             "NVCACHE_EMULATE": "1"})
         elif case != "last_byte_of_stream":
             check(self.bench.counter("entries_cleaned") > 0, "nothing went through the log")

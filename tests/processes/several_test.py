@@ -101,7 +101,7 @@ def environments(options, memory, generator):
     result = []
     for who in range(options.processes):
         pool = memory / f"pool{who if generator.random() < 0.5 else 0}"
-        result.append({**os.environ, "LD_PRELOAD": options.library, "NVCACHE_POOL": str(pool),
+        result.append({**os.environ, "LD_PRELOAD": options.preloaded, "NVCACHE_POOL": str(pool),
                        "NVCACHE_SIZE": "4M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
                        "NVCACHE_DRAM": generator.choice(["64k", "16M"]),
                        "NVCACHE_BATCH_DELAY": generator.choice(["1", "50", "10000"])})
@@ -142,8 +142,9 @@ def shrink(options, steps, seed):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("agent", "library", "scratch"):
-        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--agent", required=True)
+    parser.add_argument("--library", dest="preloaded", required=True)
+    parser.add_argument("--scratch", required=True)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=250)
