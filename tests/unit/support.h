@@ -32,10 +32,18 @@ namespace nvcache::test {
 // Of which some things cannot be asked.
 #ifdef __has_feature  // clang's way to say it
 inline constexpr bool kThreadSanitizer = __has_feature(thread_sanitizer);
-#elif defined(__SANITIZE_THREAD__)
+inline constexpr bool kAddressSanitizer = __has_feature(address_sanitizer);
+#else
+#ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
+#endif
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
 #endif
 
 inline std::string ReadFile(const std::string& path) {
