@@ -63,22 +63,25 @@ inline auto GetExtended(struct statx* st, RealCall real) {
 }
 
 // Attributes are set on what the kernel has: a later write-back would set times anew, and take
-// set-user-ID bits and capabilities away.
-
-inline void PublishAt(int dirfd, const char* path, int flags) {
-  // The headers promise a path. The kernel allows none: then dirfd is the file itself.
-  __asm__("" : "+r"(path));
-  if (path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path))) {
-    Tell<vfs::Publish>(dirfd);
-  } else {
-    Tell<vfs::PublishPath>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0);
-  }
-}
-
+// set-user-ID bits and capabilities away. Those that are set are in no log, so an fsync is due.
 template <typename RealCall>
 inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real) {
-  PublishAt(dirfd, path, flags);
-  return real();
+  // The headers promise a path. The kernel allows none: then dirfd is the file itself.
+  __asm__("" : "+r"(path));
+  const bool by_descriptor = path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path));
+  const bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
+  if (by_descriptor) {
+    Tell<vfs::Publish>(dirfd);
+  } else {
+    Tell<vfs::PublishPath>(dirfd, path, follow);
+  }
+  auto result = real();
+  if (by_descriptor) {
+    Tell<vfs::OweSync>(dirfd);
+  } else {
+    Tell<vfs::OweSyncPath>(dirfd, path, follow);
+  }
+  return result;
 }
 
 }  // namespace nvcache::preload

@@ -134,7 +134,7 @@ long OpenGuard::Opened(int fd) {
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
     engine.Resync(*file);
     if (cuts_) engine.cleaner.AwaitSync(*file);
-    file->fsync_owed.store(true);
+    file->changes.fetch_add(1);
     file->lock.Unlock();
     file_ = nullptr;
   }

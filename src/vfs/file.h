@@ -44,8 +44,10 @@ struct File : dramcache::CachedFile {
   // There may be holes below its size, which take room on the disk when they are written.
   std::atomic<bool> sparse{false};
 
-  // The next fsync must reach the device: the name or the size may not be durable yet (I9).
-  std::atomic<bool> fsync_owed{false};
+  // What no log has: changes of its name, size or attributes (I9), and how many of these a sync has
+  // covered. While they differ, an fsync must reach the device.
+  std::atomic<uint32_t> changes{0};
+  std::atomic<uint32_t> changes_synced{0};
 
   File* hash_next = nullptr;    // files of one bucket
   File* closed_next = nullptr;  // closed by the program, entries still pending

@@ -48,7 +48,7 @@ bool PublishOwn(dev_t dev, ino_t ino) {
 void Reexamine(File& file) {
   engine.cleaner.AwaitSync(file);
   engine.Resync(file);
-  file.fsync_owed.store(true);
+  file.changes.fetch_add(1);
 }
 
 bool Unlinked(const File& file) {
@@ -174,6 +174,20 @@ void PublishPath(int dirfd, const char* path, bool follow) {
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   if (S_ISREG(st.st_mode)) PublishInode(st.st_dev, st.st_ino);
+}
+
+void OweSync(int fd) {
+  Access access;
+  if (access.Enter(fd, Access::kData) == 0 && access.cached()) {
+    access.file().changes.fetch_add(1);
+  }
+}
+
+void OweSyncPath(int dirfd, const char* path, bool follow) {
+  if (!engine.attached()) return;
+  TableLock lock;
+  File* file = engine.FindByPath(dirfd, path, follow);
+  if (file != nullptr) file->changes.fetch_add(1);
 }
 
 void PublishAll() {

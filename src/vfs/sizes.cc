@@ -29,7 +29,7 @@ long WithKernel(int fd, bool cuts, Change change) {
   const long result = change();
   engine.Resync(file);
   if (cuts || file.size.load() < size) engine.cleaner.AwaitSync(file);
-  file.fsync_owed.store(true);
+  file.changes.fetch_add(1);
   return result;
 }
 
@@ -82,11 +82,13 @@ long Fsync(int fd) {
   if (!access.cached()) return kNotOurs;
   File& file = access.file();
   if (const int error = file.unreported.exchange(0); error != 0) return -error;
-  if (!file.fsync_owed.load()) return 0;
+  const uint32_t changes = file.changes.load();
+  if (file.changes_synced.load() == changes) return 0;
   if (long error = engine.CheckBacking(file); error < 0) return error;
   if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
-  // After it: another thread's fsync that finds nothing owed returns at once.
-  file.fsync_owed.store(false);
+  // After it: another thread's fsync that finds all of them covered returns at once. Attributes may
+  // have been set meanwhile.
+  file.changes_synced.store(changes);
   engine.cleaner.SettleName(file);
   return 0;
 }

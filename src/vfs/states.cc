@@ -99,7 +99,7 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   file.lock.Lock();
   file.backing_fd = static_cast<int>(backing);
   TakeSize(file, st);
-  file.fsync_owed.store(true);
+  file.changes.fetch_add(1);
   using dramcache::Name;
   file.name.store(cut ? Name::kChanged : st.st_size == 0 ? Name::kNew : Name::kSettled);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {

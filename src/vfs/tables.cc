@@ -75,7 +75,8 @@ File* Engine::NewFile(const struct stat& st) {
   file.unreported.store(0);
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
-  file.fsync_owed.store(false);
+  file.changes.store(0);
+  file.changes_synced.store(0);
   file.locked.store(false);
   File*& bucket = buckets_[BucketOf(file.device, file.inode)];
   file.hash_next = bucket;

@@ -150,6 +150,10 @@ void Publish(int fd);
 void PublishPath(int dirfd, const char* path, bool follow);
 void PublishAll();  // for calls that look at files whose names we do not learn
 
+// After a real call that set attributes of the file, which are in no log: its next fsync is real.
+void OweSync(int fd);
+void OweSyncPath(int dirfd, const char* path, bool follow);
+
 // After a real call that may have moved the kernel's offset of `fd` (sendfile): takes it over.
 void TakeOffset(int fd);
 

@@ -196,8 +196,20 @@ def cut(bench, disk):
                                      f"expected {len(expected)}, {expected[:12]}...")
 
 
+def attributes(bench, disk):
+    """What fsync is for when no data is pending: mode and times, by descriptor and by path."""
+    run_and_kill(bench, disk, CREATE + """
+os.fsync(f); os.sync()
+os.fchmod(f, 0o600); os.fsync(f)
+os.utime('file', (1, 2)); os.fsync(f)""", EARLY)
+    disk.fail()
+    status = (disk.folder / "file").stat()
+    check(status.st_mode & 0o7777 == 0o600, f"mode {status.st_mode:o}")
+    check(status.st_mtime == 2, f"mtime {status.st_mtime}")
+
+
 CASES = {case.__name__: case
-         for case in (lost, written_back, synced, renamed, replaced, folder, cut)}
+         for case in (lost, written_back, synced, renamed, replaced, folder, attributes, cut)}
 
 
 def run(options, case):
