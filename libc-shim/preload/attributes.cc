@@ -145,6 +145,19 @@ NVCACHE_EXPORT int fsetxattr(int fd, const char* name, const void* value, size_t
                        [=] { return NVCACHE_REAL(fsetxattr)(fd, name, value, size, flags); });
 }
 
+NVCACHE_EXPORT int removexattr(const char* path, const char* name) noexcept {
+  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(removexattr)(path, name); });
+}
+
+NVCACHE_EXPORT int lremovexattr(const char* path, const char* name) noexcept {
+  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                       [=] { return NVCACHE_REAL(lremovexattr)(path, name); });
+}
+
+NVCACHE_EXPORT int fremovexattr(int fd, const char* name) noexcept {
+  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fremovexattr)(fd, name); });
+}
+
 // ---------------------------------------------------------------------------------------------
 // Walking a tree: libc stats, and hands over what it has found.
 

@@ -170,6 +170,9 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_setxattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
     NVCACHE_ON(SYS_lsetxattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
     NVCACHE_ON(SYS_fsetxattr, SetAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_removexattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lremovexattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fremovexattr, SetAttributes(c.Int(0), nullptr, 0, c)),
 
     NVCACHE_ON(SYS_rename, Rename(AT_FDCWD, c.Path(0), AT_FDCWD, c.Path(1), c)),
     NVCACHE_ON(SYS_renameat, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),

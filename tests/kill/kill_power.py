@@ -197,15 +197,19 @@ def cut(bench, disk):
 
 
 def attributes(bench, disk):
-    """What fsync is for when no data is pending: mode and times, by descriptor and by path."""
+    """What fsync is for when no data is pending: mode, times and more, by descriptor and by path."""
     run_and_kill(bench, disk, CREATE + """
 os.fsync(f); os.sync()
 os.fchmod(f, 0o600); os.fsync(f)
-os.utime('file', (1, 2)); os.fsync(f)""", EARLY)
+os.utime('file', (1, 2)); os.fsync(f)
+os.setxattr(f, 'user.kept', b'1'); os.setxattr(f, 'user.gone', b'2'); os.fsync(f)
+os.removexattr('file', 'user.gone'); os.fsync(f)""", EARLY)
     disk.fail()
     status = (disk.folder / "file").stat()
     check(status.st_mode & 0o7777 == 0o600, f"mode {status.st_mode:o}")
     check(status.st_mtime == 2, f"mtime {status.st_mtime}")
+    names = os.listxattr(disk.folder / "file")
+    check(names == ["user.kept"], f"attributes {names}")
 
 
 CASES = {case.__name__: case

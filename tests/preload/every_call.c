@@ -505,6 +505,10 @@ static void check_permissions(void) {
   SHOW(fchmod(-1, 0644));
   SHOW(fchownat(AT_FDCWD, "nosuch", owner, group, 4711));
   SHOW(fsetxattr(fd, "nonsense", "", 0, 0));
+  SHOW(fsetxattr(fd, name, capability, sizeof(capability), 0));
+  SHOW(removexattr("permitted", name));
+  SHOW(lremovexattr("permitted", name));
+  SHOW(syscall(SYS_fremovexattr, fd, name));
   SHOW(close(fd));
 }
 
