@@ -50,6 +50,7 @@ long FileTable::Allocate(int fd, bool is_new, uint32_t* slot, uint32_t* incarnat
   *incarnation = record.incarnation;
   pmem::Copy(stored, &record, offsetof(FileRecord, path) + record.path_length + 1,
              pmem::Step::kFileRecord);
+  pmem::Psync(pmem::Step::kFileRecordDurable);
   return 0;
 }
 
