@@ -140,6 +140,7 @@ void Pread(benchmark::State& state, const std::string& path) {
 }
 
 void PersistLimit(benchmark::State& state, const std::string& path) {
+  using pmem::Step;
   const auto size = static_cast<size_t>(state.range(0));
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
   if (fd < 0 || ::ftruncate(fd, kFileSize) != 0) Die(path);
@@ -156,13 +157,13 @@ void PersistLimit(benchmark::State& state, const std::string& path) {
   for (auto _ : state) {
     if (at + slot > kFileSize) at = 0;
     auto* header = reinterpret_cast<volatile uint64_t*>(base + at);
-    pmem::Copy(base + at + pmem::kLine, bytes.data(), size);
+    pmem::Copy(base + at + pmem::kLine, bytes.data(), size, Step::kPayload);
     for (int word = 1; word < 8; ++word) header[word] = count;
-    pmem::Pwb(base + at, pmem::kLine);
-    pmem::Pfence();
+    pmem::Pwb(base + at, pmem::kLine, Step::kGroupHeaders);
+    pmem::Pfence(Step::kGroupFence);
     header[0] = ++count;
-    pmem::Pwb(base + at, sizeof *header);
-    pmem::Psync();
+    pmem::Pwb(base + at, sizeof *header, Step::kCommit);
+    pmem::Psync(Step::kCommitted);
     at += slot;
   }
   ::munmap(mapped, kFileSize);

@@ -16,8 +16,6 @@
 
 #include <errno.h>
 
-#include <atomic>
-
 #include "recovery/replay/files.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
@@ -30,6 +28,7 @@ using nvlog::EntryHeader;
 using nvlog::Group;
 using nvlog::Position;
 using nvlog::Verdict;
+using pmem::Step;
 
 class Run {
  public:
@@ -79,8 +78,8 @@ bool Run::Do() {
   }
   // No position from end() on was ever taken, so none of the old headers can come to life again.
   // Twice: both records agree, whatever state they were in.
-  pool_.StoreTail(reader_.end());
-  pool_.StoreTail(reader_.end());
+  pool_.StoreTail(reader_.end(), Step::kRecoveredTail, Step::kRecoveredTailDurable);
+  pool_.StoreTail(reader_.end(), Step::kRecoveredTail, Step::kRecoveredTailDurable);
   pool_.MarkClean();
   return true;
 }
@@ -205,12 +204,10 @@ void Run::MarkApplied() {
     if (IsKept(*first)) continue;
     NVCACHE_CHECK(files_[first->file].state != File::kGood ||
                   view_.file(first->file)->name == pool::kNameSettled);
-    std::atomic_ref(first->commit)
-        .store(nvlog::AppliedWord(group.position, view_.salt()), std::memory_order_release);
-    pmem::Pwb(first, sizeof(*first));
-    pmem::Pfence();
+    pmem::Store(first->commit, nvlog::AppliedWord(group.position, view_.salt()));
+    pmem::Pwb(first, sizeof(*first), Step::kApplied);
+    pmem::Psync(Step::kAppliedDurable);
   }
-  pmem::Psync();
 }
 
 }  // namespace

@@ -12,6 +12,8 @@
 
 namespace nvcache::nvlog {
 
+using pmem::Step;
+
 void Log::Open(pool::Pool* pool) {
   pool_ = pool;
   base_ = pool->view().log();
@@ -89,20 +91,20 @@ const uint8_t* Log::PayloadInPlace(Position position) const {
 void Log::CopyIn(Position position, const uint8_t* bytes, size_t n) {
   const uint64_t at = position % units_ * pool::kUnitSize;
   const size_t before_end = std::min<size_t>(n, units_ * pool::kUnitSize - at);
-  pmem::Copy(base_ + at, bytes, before_end);
-  if (before_end < n) pmem::Copy(base_, bytes + before_end, n - before_end);
+  pmem::Copy(base_ + at, bytes, before_end, Step::kPayload);
+  if (before_end < n) pmem::Copy(base_, bytes + before_end, n - before_end, Step::kPayload);
 }
 
 // One line, the commit word last: whatever part of these stores survives a crash, the word is there
 // only if the rest is.
-void Log::StoreHeader(const EntryHeader& header) {
+void Log::StoreHeader(const EntryHeader& header, Step step) {
   auto* place = reinterpret_cast<EntryHeader*>(UnitAddress(header.position));
   constexpr size_t kWord = sizeof(header.commit);
-  std::atomic_ref(place->commit).store(kNotCommitted, std::memory_order_release);
-  std::memcpy(reinterpret_cast<uint8_t*>(place) + kWord,
-              reinterpret_cast<const uint8_t*>(&header) + kWord, sizeof(header) - kWord);
-  std::atomic_ref(place->commit).store(header.commit, std::memory_order_release);
-  pmem::Pwb(place, sizeof(*place));
+  pmem::Store(place->commit, kNotCommitted);
+  pmem::StoreBytes(reinterpret_cast<uint8_t*>(place) + kWord,
+                   reinterpret_cast<const uint8_t*>(&header) + kWord, sizeof(header) - kWord);
+  pmem::Store(place->commit, header.commit);
+  pmem::Pwb(place, sizeof(*place), step);
 }
 
 void Log::Committed(Position end) {
@@ -144,7 +146,7 @@ Position GroupWriter::Add(const Piece& piece) {
   if (index_ == 0) {
     first_header_ = header;
   } else {
-    log_.StoreHeader(header);
+    log_.StoreHeader(header, Step::kGroupHeaders);
   }
   ++index_;
   next_ += EntryUnits(piece.length);
@@ -153,9 +155,9 @@ Position GroupWriter::Add(const Piece& piece) {
 
 void GroupWriter::Commit() {
   NVCACHE_CHECK(index_ == count_);
-  pmem::Pfence();
-  log_.StoreHeader(first_header_);
-  pmem::Psync();
+  pmem::Pfence(Step::kGroupFence);
+  log_.StoreHeader(first_header_, Step::kCommit);
+  pmem::Psync(Step::kCommitted);
   log_.Committed(next_);
 }
 
@@ -163,10 +165,10 @@ void GroupWriter::Commit() {
 // the header of this position, whichever of these stores a crash leaves.
 void GroupWriter::Abandon(uint64_t units) {
   auto* group = reinterpret_cast<AbandonedGroup*>(log_.UnitAddress(first_));
-  std::atomic_ref(group->word).store(kNotCommitted, std::memory_order_release);
-  group->position = kNoPosition;
-  group->units = units;
-  std::atomic_ref(group->word).store(AbandonedWord(first_, log_.salt_), std::memory_order_release);
+  pmem::Store(group->word, kNotCommitted);
+  pmem::Store(group->position, kNoPosition);
+  pmem::Store(group->units, units);
+  pmem::Store(group->word, AbandonedWord(first_, log_.salt_));
   log_.Committed(first_ + units);
 }
 

@@ -103,7 +103,7 @@ class Log {
     return base_ + position % units_ * pool::kUnitSize;
   }
   void CopyIn(Position position, const uint8_t* bytes, size_t n);
-  void StoreHeader(const EntryHeader& header);
+  void StoreHeader(const EntryHeader& header, pmem::Step step);
   void Committed(Position end);
   void Release(Position position);
 

@@ -31,7 +31,7 @@ void Initialize(const Libpmem* libpmem) {
   libpmem_memcpy = libpmem != nullptr ? libpmem->memcpy : nullptr;
 }
 
-void Pwb(const void* address, size_t n) {
+void WriteBackLines(const void* address, size_t n) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{kLine - 1};
   const uintptr_t end = reinterpret_cast<uintptr_t>(address) + n;
   for (uintptr_t line = begin; line < end; line += kLine) {
@@ -51,13 +51,13 @@ void Pwb(const void* address, size_t n) {
   }
 }
 
-void Copy(void* destination, const void* source, size_t n) {
+void CopyAndWriteBack(void* destination, const void* source, size_t n) {
   if (libpmem_memcpy != nullptr) {
     libpmem_memcpy(destination, source, n, kNoDrain);
     return;
   }
   std::memcpy(destination, source, n);
-  Pwb(destination, n);
+  WriteBackLines(destination, n);
 }
 
 void Prefault(void* address, size_t n) {

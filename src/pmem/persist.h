@@ -8,14 +8,24 @@
 //   PSYNC   as PFENCE, and waits until the PWBs before it have reached the persistence domain
 //
 // On x86-64, PWB is CLWB, CLFLUSHOPT or CLFLUSH, whichever the processor has; PFENCE and PSYNC are
-// both SFENCE (the memory controller's write queue is within the persistence domain, ADR).
+// both SFENCE (the memory controller's write queue is within the persistence domain, ADR). They
+// order the PWBs of their own thread only.
+//
+// All that the engine and recovery store in a pool goes through here, so that the tests of crash
+// states see it (record.h). Stores to one line become durable in the order of these calls.
 #ifndef NVCACHE_PMEM_PERSIST_H_
 #define NVCACHE_PMEM_PERSIST_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "src/pmem/libpmem.h"
+#include "src/pmem/step.h"
+#ifdef NVCACHE_RECORD
+#include "src/pmem/record.h"
+#endif
 
 namespace nvcache::pmem {
 
@@ -30,15 +40,69 @@ WriteBack BestWriteBack();
 // thread. `libpmem` may be null.
 void Initialize(const Libpmem* libpmem);
 
-// Of every line that [address, address + n) touches.
-void Pwb(const void* address, size_t n);
+// What the functions below do; not to be called otherwise.
+void WriteBackLines(const void* address, size_t n);
+void CopyAndWriteBack(void* destination, const void* source, size_t n);
 
-inline void Pfence() { asm volatile("sfence" ::: "memory"); }
-inline void Psync() { asm volatile("sfence" ::: "memory"); }
+#ifndef NVCACHE_RECORD
+
+// Of every line that [address, address + n) touches.
+inline void Pwb(const void* address, size_t n, Step) { WriteBackLines(address, n); }
+inline void Pfence(Step) { asm volatile("sfence" ::: "memory"); }
+inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }
 
 // memcpy into a pool, with the PWBs included: after a PFENCE or PSYNC the bytes are ordered or
 // durable. Large copies go around the cache. `destination` and `source` must not overlap.
-void Copy(void* destination, const void* source, size_t n);
+inline void Copy(void* destination, const void* source, size_t n, Step) {
+  CopyAndWriteBack(destination, source, n);
+}
+
+// One store, after all before it and before all after it: also in the compiler's eyes, to which a
+// release alone would let later stores pass.
+template <typename Integer>
+inline void Store(Integer& field, Integer value) {
+  std::atomic_ref(field).store(value, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+// Stores in any order among themselves; after all before them and before all after them.
+inline void StoreBytes(void* destination, const void* source, size_t n) {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  std::memcpy(destination, source, n);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+inline void Fill(void* destination, uint8_t byte, size_t n) { std::memset(destination, byte, n); }
+
+// Counters, which nothing depends on.
+inline void Add(uint64_t& counter, uint64_t n) {
+  std::atomic_ref(counter).fetch_add(n, std::memory_order_relaxed);
+}
+inline void Note(uint64_t& counter, uint64_t value) {
+  std::atomic_ref(counter).store(value, std::memory_order_relaxed);
+}
+
+#else  // the same, for tests/crash
+
+inline void Pwb(const void* address, size_t n, Step step) { record::Pwb(address, n, step); }
+inline void Pfence(Step step) { record::Fence(step); }
+inline void Psync(Step step) { record::Fence(step); }
+inline void Copy(void* destination, const void* source, size_t n, Step step) {
+  record::Store(destination, source, n);
+  record::Pwb(destination, n, step);
+}
+template <typename Integer>
+inline void Store(Integer& field, Integer value) {
+  record::Store(&field, &value, sizeof(value));
+}
+inline void StoreBytes(void* destination, const void* source, size_t n) {
+  record::Store(destination, source, n);
+}
+inline void Fill(void* destination, uint8_t byte, size_t n) { record::Fill(destination, byte, n); }
+inline void Add(uint64_t& counter, uint64_t n) { record::Add(&counter, n); }
+inline void Note(uint64_t& counter, uint64_t value) {
+  record::Store(&counter, &value, sizeof(value));
+}
+
+#endif
 
 // Maps the pages of [address, address + n) for writing now, so that nobody takes a page fault there
 // later. Where the kernel cannot (before 5.14), nothing happens.

@@ -42,13 +42,6 @@ uint64_t Fingerprint(const FileRecord& record) {
   return hash | 1;
 }
 
-template <typename T>
-void StoreDurably(T* field, T value) {
-  std::atomic_ref(*field).store(value, std::memory_order_release);
-  pmem::Pwb(field, sizeof(*field));
-  pmem::Psync();
-}
-
 }  // namespace
 
 uint32_t FileRecordCrc(const FileRecord& record) {
@@ -105,10 +98,16 @@ bool IsSuccessor(const FileRecord& found, const FileRecord& record) {
   return record.successor == Fingerprint(found);
 }
 
-void SettleName(FileRecord* record) { StoreDurably(&record->name, kNameSettled); }
+void SettleName(FileRecord* record) {
+  pmem::Store(record->name, kNameSettled);
+  pmem::Pwb(&record->name, sizeof(record->name), pmem::Step::kSettle);
+  pmem::Psync(pmem::Step::kSettled);
+}
 
 void StoreSuccessor(FileRecord* record, const FileRecord& created) {
-  StoreDurably(&record->successor, Fingerprint(created));
+  pmem::Store(record->successor, Fingerprint(created));
+  pmem::Pwb(&record->successor, sizeof(record->successor), pmem::Step::kSuccessor);
+  pmem::Psync(pmem::Step::kSuccessorDurable);
 }
 
 }  // namespace nvcache::pool

@@ -48,7 +48,9 @@ long FileTable::Allocate(int fd, bool is_new, uint32_t* slot, uint32_t* incarnat
   if (record.incarnation == 0) record.incarnation = 1;
   record.crc = FileRecordCrc(record);
   *incarnation = record.incarnation;
-  pmem::Copy(stored, &record, offsetof(FileRecord, path) + record.path_length + 1);
+  pmem::Copy(stored, &record, offsetof(FileRecord, path) + record.path_length + 1,
+             pmem::Step::kFileRecord);
+  pmem::Psync(pmem::Step::kFileRecordDurable);
   return 0;
 }
 

@@ -18,6 +18,7 @@ namespace nvcache::pool {
 
 namespace {
 
+using pmem::Step;
 using What = sys::Text<200>;
 
 constexpr char kUseAnother[] = "name another file, or remove this one first";
@@ -99,17 +100,12 @@ int NewestTail(const View& view, TailRecord* newest) {
   return 0;
 }
 
-void WriteTail(const View& view, uint64_t tail, uint64_t sequence) {
+void WriteTail(const View& view, uint64_t tail, uint64_t sequence, Step step) {
   TailRecord record = {tail, sequence, 0, 0};
   record.crc = TailCrc(record, view.salt());
   TailRecord* place = view.tails() + sequence % 2;
-  std::memcpy(static_cast<void*>(place), &record, sizeof(record));
-  pmem::Pwb(place, sizeof(*place));
-}
-
-template <typename T>
-void Store(T& field, T value) {
-  std::atomic_ref(field).store(value, std::memory_order_release);
+  pmem::StoreBytes(place, &record, sizeof(record));
+  pmem::Pwb(place, sizeof(*place), step);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -140,22 +136,23 @@ void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
   const Superblock superblock = NewSuperblock(size);
   const View view = {base, &superblock};
   if (zero_first) {
-    std::memset(base, 0, superblock.log_offset);
-    pmem::Pwb(base, superblock.log_offset);
+    pmem::Fill(base, 0, superblock.log_offset);
+    pmem::Pwb(base, superblock.log_offset, Step::kCreateZeros);
   }
   // Positions begin with lap 1. What the log's memory holds names no position of this pool: it is
   // zero, or belongs to a pool with another salt.
-  WriteTail(view, superblock.log_units, 0);
-  WriteTail(view, superblock.log_units, 1);
-  view.state()->state = kStateClean;
-  pmem::Pwb(view.state(), sizeof(StateRecord));
+  WriteTail(view, superblock.log_units, 0, Step::kCreateTail);
+  WriteTail(view, superblock.log_units, 1, Step::kCreateTail);
+  pmem::Store(view.state()->state, kStateClean);
+  pmem::Pwb(view.state(), sizeof(StateRecord), Step::kCreateState);
   constexpr size_t kMagicSize = sizeof(superblock.magic);
-  std::memcpy(base + kMagicSize, superblock.magic + kMagicSize, sizeof(superblock) - kMagicSize);
-  pmem::Pwb(base, sizeof(superblock));
-  pmem::Psync();
-  std::memcpy(base, superblock.magic, kMagicSize);
-  pmem::Pwb(base, kMagicSize);
-  pmem::Psync();
+  pmem::StoreBytes(base + kMagicSize, reinterpret_cast<const uint8_t*>(&superblock) + kMagicSize,
+                   sizeof(superblock) - kMagicSize);
+  pmem::Pwb(base, sizeof(superblock), Step::kCreateSuperblock);
+  pmem::Pfence(Step::kCreateContents);
+  pmem::StoreBytes(base, superblock.magic, kMagicSize);
+  pmem::Pwb(base, kMagicSize, Step::kCreateMagic);
+  pmem::Psync(Step::kCreated);
 }
 
 // Maps the new pool and fills it. `size` 0: as large as the device.
@@ -455,8 +452,8 @@ void Pool::RepairTail() {
   TailRecord newest = {};
   if (NewestTail(view_, &newest) == 2) return;
   const uint64_t fresh = tail_ + 2 * view_.log_units();
-  StoreTail(fresh);
-  StoreTail(fresh);
+  StoreTail(fresh, Step::kRepairedTail, Step::kRepairedTailDurable);
+  StoreTail(fresh, Step::kRepairedTail, Step::kRepairedTailDurable);
 }
 
 bool Pool::InUse(Problem* problem) const {
@@ -496,24 +493,24 @@ bool Pool::dirty() const { return Peek(view_.state()->state) != kStateClean; }
 
 void Pool::MarkInUse() {
   StateRecord* record = view_.state();
-  Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
-  Store(record->owner_since, sys::Now(CLOCK_REALTIME));
-  Store(record->state, kStateInUse);
-  pmem::Pwb(record, sizeof(*record));
-  pmem::Psync();
+  pmem::Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
+  pmem::Store(record->owner_since, sys::Now(CLOCK_REALTIME));
+  pmem::Store(record->state, kStateInUse);
+  pmem::Pwb(record, sizeof(*record), Step::kInUse);
+  pmem::Psync(Step::kInUseDurable);
 }
 
 void Pool::MarkClean() {
   StateRecord* record = view_.state();
-  Store(record->state, kStateClean);
-  pmem::Pwb(record, sizeof(*record));
-  pmem::Psync();
+  pmem::Store(record->state, kStateClean);
+  pmem::Pwb(record, sizeof(*record), Step::kClean);
+  pmem::Psync(Step::kCleanDurable);
 }
 
-void Pool::StoreTail(uint64_t tail) {
+void Pool::StoreTail(uint64_t tail, Step step, Step durable) {
   NVCACHE_CHECK(tail >= tail_ && tail >> 63 == 0);
-  WriteTail(view_, tail, sequence_ + 1);
-  pmem::Psync();
+  WriteTail(view_, tail, sequence_ + 1, step);
+  pmem::Psync(durable);
   ++sequence_;
   tail_ = tail;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/pmem/persist.h"
 #include "src/pmem/region.h"
 #include "src/pool/format.h"
 #include "src/sys/text.h"
@@ -38,12 +39,8 @@ struct View {
 };
 
 // A counter of Statistics.
-inline void Count(uint64_t& counter, uint64_t n = 1) {
-  std::atomic_ref(counter).fetch_add(n, std::memory_order_relaxed);
-}
-inline void Note(uint64_t& counter, uint64_t value) {
-  std::atomic_ref(counter).store(value, std::memory_order_relaxed);
-}
+inline void Count(uint64_t& counter, uint64_t n = 1) { pmem::Add(counter, n); }
+inline void Note(uint64_t& counter, uint64_t value) { pmem::Note(counter, value); }
 template <typename Integer>
 inline Integer Peek(const Integer& counter) {
   return std::atomic_ref(const_cast<Integer&>(counter)).load(std::memory_order_relaxed);
@@ -115,7 +112,8 @@ class Pool {
   void MarkClean();
   // I5: called before any unit below `tail` is used again. Never goes back, and never by more than
   // the log's units, so that the record before it is a bound, too; a jump is stored twice.
-  void StoreTail(uint64_t tail);
+  void StoreTail(uint64_t tail, pmem::Step step = pmem::Step::kTail,
+                 pmem::Step durable = pmem::Step::kTailDurable);
 
  private:
   bool OpenFile(Access access, Problem* problem);

@@ -199,7 +199,7 @@ bool Engine::AttachPool() {
   const auto check = [](dramcache::CachedFile& file) {
     return engine.CheckBacking(static_cast<File&>(file));
   };
-  *statistics() = {};
+  pmem::Fill(statistics(), 0, sizeof(pool::Statistics));
   log.Open(&pool_);
   if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
