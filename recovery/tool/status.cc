@@ -28,6 +28,7 @@ struct Report {
   Owner owner;
   pool::Statistics statistics;
   Pending pending;
+  bool superblock_damaged;
 };
 
 struct Counter {
@@ -100,6 +101,10 @@ std::string ErrorText(const Report& report) {
   if (report.pending.damaged_groups != 0) {
     if (!text.empty()) text += "; ";
     text += Many(report.pending.damaged_groups, "damaged write call", "damaged write calls");
+  }
+  if (report.superblock_damaged) {
+    if (!text.empty()) text += "; ";
+    text += "a damaged superblock, which the next use or recovery repairs";
   }
   return text.empty() ? "none" : text;
 }
@@ -189,6 +194,7 @@ Json ToJson(const Report& report) {
   json["oldest_pending_age_ns"] = aged ? Json(Since(statistics.oldest_pending)) : Json();
   json["in_flight_entries"] = report.pending.in_flight;
   json["damaged_groups"] = report.pending.damaged_groups;
+  json["superblock_damaged"] = report.superblock_damaged;
   json["last_error"] = statistics.write_back_errors != 0
                            ? Json(ErrorName(static_cast<int>(statistics.last_error)))
                            : Json();
@@ -208,7 +214,8 @@ int RunStatus(const StatusArguments& arguments) {
                          .durability = pool.durability(),
                          .owner = FindOwner(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
-                         .pending = FindPending(pool.view())};
+                         .pending = FindPending(pool.view()),
+                         .superblock_damaged = pool.superblock_damaged()};
   if (arguments.json) {
     fmt::print("{}\n", ToJson(report).dump(2));
   } else {

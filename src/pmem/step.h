@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The protocol, step by step: every PWB and every fence of the engine and of recovery, by name, with
-// what it orders. Each call of src/pmem/persist.h says which one it is. The program is the same
-// without the names; tests/crash leaves out one step after the other, and proves that each is
+// The protocol, step by step: every PWB and every fence of the engine and of recovery, by name,
+// with what it orders. Each call of src/pmem/persist.h says which one it is. The program is the
+// same without the names; tests/crash leaves out one step after the other, and proves that each is
 // needed.
 #ifndef NVCACHE_PMEM_STEP_H_
 #define NVCACHE_PMEM_STEP_H_
@@ -48,13 +48,16 @@ enum class Step : uint8_t {
   kRepairedTailDurable,  // PSYNC  before a place is taken there
 
   // Creation (src/pool/pool.cc)
-  kCreateZeros,       // PWB    what a device held before, but for the log
-  kCreateTail,        // PWB    both tail records
-  kCreateState,       // PWB    the state: clean
-  kCreateSuperblock,  // PWB    all of it but the magic
-  kCreateContents,    // PFENCE all of these, before the magic
-  kCreateMagic,       // PWB    the magic
-  kCreated,           // PSYNC  before the pool is used
+  kCreateZeros,     // PWB    what a device held before, but for the log
+  kCreateTail,      // PWB    both tail records
+  kCreateState,     // PWB    the state: clean
+  kCreateContents,  // PFENCE all of these, before the first superblock
+
+  // A superblock, when a pool is made or the copy repaired (src/pool/pool.cc)
+  kSuperblock,       // PWB    all of it but the magic
+  kSuperblockFence,  // PFENCE before the magic
+  kMagic,            // PWB    the magic
+  kMagicDurable,     // PSYNC  before the next superblock, and before the pool is used
 
   kCount
 };

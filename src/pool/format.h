@@ -3,12 +3,16 @@
 // What a pool looks like on the medium; docs/pool-format.md says it in prose. Little endian.
 //
 //   0        Superblock     written once, at creation
-//   4096     TailRecord[2]  the log's tail, written alternately
-//   4224     StateRecord    clean or in use, and by whom
-//   8192     Statistics     counters for `nvcache status`; nothing depends on them
-//   12288    (reserved)
+//   4096     TailRecord 0   the log's tail; the two records are written alternately
+//   8192     StateRecord    clean or in use, and by whom
+//   8256     Statistics     counters for `nvcache status`; nothing depends on them
+//   12288    TailRecord 1
+//   12352    Superblock     a copy, whole before the first one is
 //   16384    FileRecord[file_slots]
 //   ...      the log, to the end: `log_units` units of 64 bytes (src/nvlog/entry.h)
+//
+// What recovery cannot do without is there twice, or can be told from the rest, and no 4 KiB of the
+// medium hold all of it: each of these pages may be lost.
 //
 // Changing anything here means a new kVersion.
 #ifndef NVCACHE_POOL_FORMAT_H_
@@ -20,14 +24,16 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one entry, one frame, one page holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; the log is counted in units
 
-inline constexpr uint64_t kTailOffset = 4096;
-inline constexpr uint64_t kStateOffset = 4224;
-inline constexpr uint64_t kStatisticsOffset = 8192;
+inline constexpr uint64_t kTailOffset = 4096;    // of record 0
+inline constexpr uint64_t kTailDistance = 8192;  // from there to record 1
+inline constexpr uint64_t kStateOffset = 8192;
+inline constexpr uint64_t kStatisticsOffset = 8256;
+inline constexpr uint64_t kSuperblockCopyOffset = 12352;
 inline constexpr uint64_t kFileTableOffset = 16384;
 
 inline constexpr uint64_t kMinPoolSize = 1u << 20;
@@ -66,6 +72,8 @@ static_assert(offsetof(Superblock, page_size) == 76);
 static_assert(offsetof(Superblock, unit_size) == 80);
 static_assert(offsetof(Superblock, crc) == 84);
 static_assert(sizeof(Superblock) == 88 && sizeof(Superblock) <= kTailOffset);
+static_assert(kSuperblockCopyOffset % 64 == 0 &&
+              kSuperblockCopyOffset + sizeof(Superblock) <= kFileTableOffset);
 
 // The tail: the position of the oldest entry that is not known to be on disk. Two records, the
 // older one is overwritten, the valid one with the higher sequence counts: a record torn or
@@ -81,7 +89,9 @@ static_assert(offsetof(TailRecord, sequence) == 8);
 static_assert(offsetof(TailRecord, zero) == 16);
 static_assert(offsetof(TailRecord, crc) == 20);
 static_assert(sizeof(TailRecord) == 64);
-static_assert(kTailOffset + 2 * sizeof(TailRecord) <= kStateOffset);
+static_assert(kTailOffset + sizeof(TailRecord) <= kStateOffset);
+static_assert(kTailDistance % kPageSize == 0);
+static_assert(kTailOffset + kTailDistance + sizeof(TailRecord) <= kSuperblockCopyOffset);
 
 inline constexpr uint64_t kStateClean = 0x6e61656c63766e00;  // the log holds nothing pending
 inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses it, or died using it
@@ -138,7 +148,7 @@ static_assert(offsetof(Statistics, last_error) == 112);
 static_assert(offsetof(Statistics, last_error_time) == 120);
 static_assert(offsetof(Statistics, pass_through_files) == 128);
 static_assert(offsetof(Statistics, table_full) == 136);
-static_assert(kStatisticsOffset + sizeof(Statistics) <= kFileTableOffset);
+static_assert(kStatisticsOffset + sizeof(Statistics) <= kTailOffset + kTailDistance);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
 inline constexpr size_t kMaxPath = 3888;   // with the final zero

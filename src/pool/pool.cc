@@ -23,6 +23,7 @@ using What = sys::Text<200>;
 
 constexpr char kUseAnother[] = "name another file, or remove this one first";
 constexpr char kKeepDamaged[] = "keep it if its data matters, and use another pool";
+constexpr char kSaveDamaged[] = "keep it; 'nvcache dump --all --export DIR' saves what it holds";
 
 bool Fail(Problem* problem, const char* path, int error, const char* what, const char* advice) {
   constexpr size_t kShown = 200;  // of a long path the end says more
@@ -81,8 +82,9 @@ uint32_t TailCrc(const TailRecord& record, uint64_t salt) {
 
 // A consistent copy of record 0 or 1, if it is whole.
 bool LoadTail(const View& view, uint64_t index, TailRecord* copy) {
-  sys::CopyWords(copy, view.tails() + index, sizeof(*copy));
-  return copy->sequence % 2 == index && copy->crc == TailCrc(*copy, view.salt());
+  sys::CopyWords(copy, view.tail_record(index), sizeof(*copy));
+  return copy->sequence % 2 == index && copy->tail >> 62 == 0 &&
+         copy->crc == TailCrc(*copy, view.salt());
 }
 
 // The newest valid record, and how many are valid.
@@ -103,9 +105,19 @@ int NewestTail(const View& view, TailRecord* newest) {
 void WriteTail(const View& view, uint64_t tail, uint64_t sequence, Step step) {
   TailRecord record = {tail, sequence, 0, 0};
   record.crc = TailCrc(record, view.salt());
-  TailRecord* place = view.tails() + sequence % 2;
+  TailRecord* place = view.tail_record(sequence % 2);
   pmem::StoreBytes(place, &record, sizeof(record));
   pmem::Pwb(place, sizeof(*place), step);
+}
+
+bool HasMagic(const Superblock& s) { return std::memcmp(s.magic, kMagic, sizeof(kMagic)) == 0; }
+bool HasCrc(const Superblock& s) { return s.crc == sys::Crc32c(&s, offsetof(Superblock, crc)); }
+bool IsWhole(const Superblock& s) {
+  return HasMagic(s) && s.version == kVersion && s.superblock_size == sizeof(s) && HasCrc(s);
+}
+
+bool IsExclusive(Access access) {
+  return access == Access::kExclusive || access == Access::kRecovery;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -131,7 +143,20 @@ Superblock NewSuperblock(uint64_t size) {
   return superblock;
 }
 
-// Everything is durable before the magic is: a crash in between leaves something that is no pool.
+// The magic comes last: what has it is whole, or was.
+void WriteSuperblock(uint8_t* place, const Superblock& superblock) {
+  constexpr size_t kMagicSize = sizeof(superblock.magic);
+  pmem::StoreBytes(place + kMagicSize, reinterpret_cast<const uint8_t*>(&superblock) + kMagicSize,
+                   sizeof(superblock) - kMagicSize);
+  pmem::Pwb(place, sizeof(superblock), Step::kSuperblock);
+  pmem::Pfence(Step::kSuperblockFence);
+  pmem::StoreBytes(place, superblock.magic, kMagicSize);
+  pmem::Pwb(place, kMagicSize, Step::kMagic);
+  pmem::Psync(Step::kMagicDurable);
+}
+
+// Everything is durable before one of the superblocks is: a crash in between leaves something that
+// is no pool. The copy comes first, so that a pool always has it.
 void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
   const Superblock superblock = NewSuperblock(size);
   const View view = {base, &superblock};
@@ -145,14 +170,15 @@ void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
   WriteTail(view, superblock.log_units, 1, Step::kCreateTail);
   pmem::Store(view.state()->state, kStateClean);
   pmem::Pwb(view.state(), sizeof(StateRecord), Step::kCreateState);
-  constexpr size_t kMagicSize = sizeof(superblock.magic);
-  pmem::StoreBytes(base + kMagicSize, reinterpret_cast<const uint8_t*>(&superblock) + kMagicSize,
-                   sizeof(superblock) - kMagicSize);
-  pmem::Pwb(base, sizeof(superblock), Step::kCreateSuperblock);
   pmem::Pfence(Step::kCreateContents);
-  pmem::StoreBytes(base, superblock.magic, kMagicSize);
-  pmem::Pwb(base, kMagicSize, Step::kCreateMagic);
-  pmem::Psync(Step::kCreated);
+  WriteSuperblock(base + kSuperblockCopyOffset, superblock);
+  WriteSuperblock(base, superblock);
+}
+
+// A pool, damaged or not.
+bool HoldsPool(const uint8_t* base) {
+  return std::memcmp(base, kMagic, sizeof(kMagic)) == 0 ||
+         std::memcmp(base + kSuperblockCopyOffset, kMagic, sizeof(kMagic)) == 0;
 }
 
 // Maps the new pool and fills it. `size` 0: as large as the device.
@@ -165,11 +191,11 @@ bool FillPool(int fd, const char* path, uint64_t size, bool emulate, const pmem:
   bool ok = false;
   if (!emulate && region.durability != pmem::Durability::kPower) {
     FailNotPersistent(problem, path);
-  } else if (is_device && std::memcmp(region.base, kMagic, sizeof(kMagic)) == 0) {
-    Fail(problem, path, EEXIST, "holds a pool already",
-         "use it as it is, or overwrite the device's first page with zeros");
   } else if (size < kMinPoolSize || size > kMaxPoolSize || size > region.size) {
     Fail(problem, path, EINVAL, "is too small or too large for a pool", "use another device");
+  } else if (is_device && HoldsPool(region.base)) {
+    Fail(problem, path, EEXIST, "holds a pool already",
+         "use it as it is, or overwrite the device's first 16 KiB with zeros");
   } else {
     WriteContents(region.base, size, is_device);
     ok = true;
@@ -278,6 +304,7 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
   if (opened.fd < 0) return FailOpen(problem, path, opened.fd);
   const int fd = static_cast<int>(opened.fd);
   bool named = opened.named;
+  sys::Fchmod(fd, 0600);  // whatever the umask says
   // Whoever opens the name in this moment waits for nothing: it finds a pool in use.
   sys::Flock(fd, LOCK_EX);
   bool ok = false;
@@ -329,16 +356,16 @@ bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Li
 bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
                 Problem* problem) {
   NVCACHE_CHECK(!is_open());
-  if (access == Access::kInspect) {
-    libpmem = nullptr;
-  } else {
+  if (IsExclusive(access)) {
     pmem::Initialize(libpmem);
+  } else {
+    libpmem = nullptr;
   }
   path_ = {};
   path_.Append(path);
   if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
-      CheckContents(problem)) {
-    if (access == Access::kExclusive && !dirty()) RepairTail();
+      (access == Access::kSalvage || CheckContents(problem))) {
+    if (IsExclusive(access) && !dirty()) RepairTail();
     return true;
   }
   Close();
@@ -347,7 +374,7 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
 
 bool Pool::OpenFile(Access access, Problem* problem) {
   // O_NONBLOCK: a fifo has no right to keep us waiting.
-  const int flags = (access == Access::kExclusive ? O_RDWR : O_RDONLY) | O_NONBLOCK;
+  const int flags = (IsExclusive(access) ? O_RDWR : O_RDONLY) | O_NONBLOCK;
   const long opened = sys::Openat(AT_FDCWD, path(), flags | O_CLOEXEC);
   if (opened < 0) return FailOpen(problem, path(), opened);
   fd_ = sys::MoveHigh(static_cast<int>(opened));
@@ -355,36 +382,69 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   if (long error = sys::Fstat(fd_, &st); error < 0) return FailOpen(problem, path(), error);
   device_ = st.st_dev;
   inode_ = st.st_ino;
+  owner_ = st.st_uid;
+  mode_ = st.st_mode;
   is_device_ = S_ISCHR(st.st_mode);
   if (S_ISDIR(st.st_mode)) return FailOpen(problem, path(), -EISDIR);
   if (!S_ISREG(st.st_mode) && !is_device_) {
     return Fail(problem, path(), EINVAL, "is neither a file nor a devdax device",
                 "name one of these");
   }
-  if (access == Access::kExclusive && sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0) {
-    return InUse(problem);
+  if (IsExclusive(access)) {
+    if (!CheckOwner(access, problem)) return false;
+    if (sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0) return InUse(problem);
   }
   // The lock lasts as long as the open file does: should the program close the descriptor behind
   // our back, this still holds it.
   const long page = sys::Mmap(nullptr, kPageSize, PROT_NONE, MAP_SHARED, fd_, 0);
   if (!sys::IsError(page)) lock_page_ = reinterpret_cast<void*>(page);
   if (is_device_) return true;  // cannot be read but through a mapping
-  sys::Pread(fd_, &superblock_, sizeof(superblock_), 0);
+  Superblock first = {}, copy = {};
+  sys::Pread(fd_, &first, sizeof(first), 0);
+  sys::Pread(fd_, &copy, sizeof(copy), kSuperblockCopyOffset);
+  ChooseSuperblock(first, copy);
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
 }
 
+// Whoever may write to a pool says what recovery writes, and to which files. Of a device the owner
+// and the mode are the administrator's affair.
+bool Pool::CheckOwner(Access access, Problem* problem) const {
+  if (is_device_) return true;
+  const auto user = static_cast<uint64_t>(sys::Geteuid());
+  if (owner_ != user && !(user == 0 && access == Access::kRecovery)) {
+    What what;
+    what.Append("belongs to the user with the number ").AppendNumber(owner_);
+    return Fail(problem, path(), EPERM, what.c_str(),
+                "run as that user, or use a pool of your own");
+  }
+  if ((mode_ & (S_IWGRP | S_IWOTH)) != 0) {
+    return Fail(problem, path(), EPERM, "may be written by other users",
+                "if it is what you left, forbid that with chmod 600, else use another pool");
+  }
+  return true;
+}
+
+// A whole superblock of another version is one, and what lies where the copy would be is not ours.
+void Pool::ChooseSuperblock(const Superblock& first, const Superblock& copy) {
+  const bool another = HasMagic(first) && HasCrc(first);
+  superblock_ = another || !IsWhole(copy) ? first : copy;
+}
+
 bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem) {
-  const long error = access == Access::kExclusive ? pmem::Map(fd_, libpmem, &region_)
-                                                  : pmem::MapReadOnly(fd_, &region_);
+  const long error =
+      IsExclusive(access) ? pmem::Map(fd_, libpmem, &region_) : pmem::MapReadOnly(fd_, &region_);
   if (error < 0) {
     region_ = {};
     return FailMap(problem, path(), error);
   }
   libpmem_ = libpmem;
-  if (access == Access::kExclusive && !emulate && region_.durability != pmem::Durability::kPower) {
+  if (IsExclusive(access) && !emulate && region_.durability != pmem::Durability::kPower) {
     return FailNotPersistent(problem, path());
   }
-  if (is_device_) std::memcpy(&superblock_, region_.base, sizeof(superblock_));
+  if (is_device_ && region_.size >= kMinPoolSize) {
+    ChooseSuperblock(*reinterpret_cast<const Superblock*>(region_.base),
+                     *reinterpret_cast<const Superblock*>(region_.base + kSuperblockCopyOffset));
+  }
   view_ = {region_.base, &superblock_};
   return CheckSuperblock(region_.size, problem);
 }
@@ -393,7 +453,7 @@ bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Pr
 bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
   const Superblock& s = superblock_;
   What what;
-  if (std::memcmp(s.magic, kMagic, sizeof(kMagic)) != 0) {
+  if (!HasMagic(s)) {
     if (size >= kMinPoolSize) {
       return Fail(problem, path(), EINVAL, "is not a pool", kUseAnother);
     }
@@ -405,9 +465,9 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
     what.AppendNumber(kVersion);
     return Fail(problem, path(), EPROTO, what.c_str(), "use the NVCache that made it");
   }
-  if (s.superblock_size != sizeof(Superblock) ||
-      s.crc != sys::Crc32c(&s, offsetof(Superblock, crc))) {
-    return Fail(problem, path(), EBADMSG, "has a damaged superblock", kKeepDamaged);
+  if (!IsWhole(s)) {
+    return Fail(problem, path(), EBADMSG, "has a damaged superblock, and so is the copy",
+                kKeepDamaged);
   }
   if (s.page_size != kPageSize || s.unit_size != kUnitSize) {
     what.Append("has pages of ").AppendNumber(s.page_size).Append(" bytes and units of ");
@@ -431,15 +491,19 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
 }
 
 bool Pool::CheckContents(Problem* problem) {
-  const uint64_t state = Peek(view_.state()->state);
-  if (state != kStateClean && state != kStateInUse) {
-    return Fail(problem, path(), EBADMSG, "is damaged, it is neither clean nor in use",
-                kKeepDamaged);
-  }
   TailRecord newest = {};
-  if (NewestTail(view_, &newest) == 0) {
+  const int valid = NewestTail(view_, &newest);
+  if (valid == 0) {
     return Fail(problem, path(), EBADMSG, "is damaged, both records of the log's tail are",
-                kKeepDamaged);
+                kSaveDamaged);
+  }
+  // A damaged state counts as in use: from the tail on, the log of a clean pool holds nothing, and
+  // applying that is harmless. But a clean pool's older tail is behind entries that were on disk
+  // before other programs wrote to the files.
+  const uint64_t state = Peek(view_.state()->state);
+  if (state != kStateClean && state != kStateInUse && valid == 1) {
+    return Fail(problem, path(), EBADMSG, "is damaged, its state and a record of the tail are",
+                kSaveDamaged);
   }
   sequence_ = newest.sequence;
   tail_ = newest.tail;
@@ -468,6 +532,18 @@ bool Pool::InUse(Problem* problem) const {
   return Fail(problem, path(), EBUSY, what.c_str(), "wait for its end, or use another pool");
 }
 
+bool Pool::superblock_damaged() const {
+  return std::memcmp(region_.base, &superblock_, sizeof(superblock_)) != 0 ||
+         std::memcmp(region_.base + kSuperblockCopyOffset, &superblock_, sizeof(superblock_)) != 0;
+}
+
+void Pool::RepairSuperblock() {
+  if (superblock_damaged()) {
+    WriteSuperblock(region_.base + kSuperblockCopyOffset, superblock_);
+    WriteSuperblock(region_.base, superblock_);
+  }
+}
+
 void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
 
 void Pool::Close() {
@@ -492,6 +568,7 @@ void Pool::Close() {
 bool Pool::dirty() const { return Peek(view_.state()->state) != kStateClean; }
 
 void Pool::MarkInUse() {
+  RepairSuperblock();
   StateRecord* record = view_.state();
   pmem::Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
   pmem::Store(record->owner_since, sys::Now(CLOCK_REALTIME));

@@ -5,6 +5,8 @@
 #ifndef NVCACHE_POOL_POOL_H_
 #define NVCACHE_POOL_POOL_H_
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +35,9 @@ struct View {
   FileRecord* file(uint32_t slot) const {
     return reinterpret_cast<FileRecord*>(base + kFileTableOffset) + slot;
   }
-  TailRecord* tails() const { return reinterpret_cast<TailRecord*>(base + kTailOffset); }
+  TailRecord* tail_record(uint64_t i) const {  // 0 or 1
+    return reinterpret_cast<TailRecord*>(base + kTailOffset + i * kTailDistance);
+  }
   StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
   Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
 };
@@ -72,8 +76,10 @@ struct CreateOptions {
 };
 
 enum class Access {
-  kExclusive,  // locked; for use and for recovery
+  kExclusive,  // locked; for use and for recovery. Only for the pool's owner
+  kRecovery,   // the same, but root may have another user's pool: with that user's rights
   kInspect,    // read-only and not locked: contents may change while they are read
+  kSalvage,    // as kInspect; state and tail may be damaged
 };
 
 class Pool {
@@ -87,8 +93,8 @@ class Pool {
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
-  // Opens and checks. kExclusive fails when another process has the pool, and, unless `emulate`,
-  // when the mapping is not persistent memory.
+  // Opens and checks. kExclusive fails when another process has the pool, when another user owns it
+  // or may write to it, and, unless `emulate`, when the mapping is not persistent memory.
   bool Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
             Problem* problem);
   // Unlocks and unmaps, if it is open. The state on the medium stays as it is.
@@ -100,16 +106,23 @@ class Pool {
   pmem::Durability durability() const { return region_.durability; }
   uint64_t device() const { return device_; }  // of the pool's own file, which is never cached
   uint64_t inode() const { return inode_; }
+  uint32_t owner() const { return owner_; }  // of the pool's own file
+  bool is_device() const { return is_device_; }
+  bool others_may_write() const { return (mode_ & (S_IWGRP | S_IWOTH)) != 0; }
   int fd() const { return fd_; }
   // The program wants the descriptor's number: it gets another.
   void Renumber();
 
   // Pending entries may be there: the last user did not close it.
   bool dirty() const;
+  // One of the two superblocks is.
+  bool superblock_damaged() const;
 
   // Durable when they return. kExclusive only.
   void MarkInUse();
   void MarkClean();
+  // From the one that is whole. MarkInUse does it, too.
+  void RepairSuperblock();
   // I5: called before any unit below `tail` is used again. Never goes back, and never by more than
   // the log's units, so that the record before it is a bound, too; a jump is stored twice.
   void StoreTail(uint64_t tail, pmem::Step step = pmem::Step::kTail,
@@ -118,6 +131,8 @@ class Pool {
  private:
   bool OpenFile(Access access, Problem* problem);
   bool MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
+  bool CheckOwner(Access access, Problem* problem) const;
+  void ChooseSuperblock(const Superblock& first, const Superblock& copy);
   bool CheckSuperblock(uint64_t size, Problem* problem) const;
   bool CheckContents(Problem* problem);
   bool InUse(Problem* problem) const;
@@ -128,6 +143,8 @@ class Pool {
   const pmem::Libpmem* libpmem_ = nullptr;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
+  uint32_t owner_ = 0;
+  uint32_t mode_ = 0;
   int fd_ = -1;
   void* lock_page_ = nullptr;  // mapped
   bool is_device_ = false;

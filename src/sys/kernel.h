@@ -131,6 +131,7 @@ inline long Getrandom(void* buffer, size_t n) {
   return Call(SYS_getrandom, Address(buffer), static_cast<long>(n), 0);
 }
 inline long Getpid() { return Call(SYS_getpid); }
+inline long Geteuid() { return Call(SYS_geteuid); }
 inline long Gettid() { return Call(SYS_gettid); }
 [[noreturn]] inline void ExitGroup(int status) {
   for (;;) Call(SYS_exit_group, status);

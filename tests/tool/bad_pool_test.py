@@ -77,8 +77,27 @@ class BadPoolTest(support.ToolTest):
             self.assert_bad(f"is truncated, {size} of {2 * support.MIB} bytes")
 
     def test_damaged_superblock(self):
-        """A flipped bit in any field, whatever it is, is found."""
+        """A flipped bit in any field is repaired from the copy."""
         self.create()
+        good = self.pool.read_bytes()
+        for place in (0, image.SUPERBLOCK_COPY_OFFSET):
+            for name, offset, size in image.SUPERBLOCK_FIELDS:
+                with self.subTest(field=name, place=place), image.Image(self.pool) as pool:
+                    pool.flip(place + offset + size - 1, bit=3)
+                    damaged = self.pool.read_bytes()
+                    result = self.nvcache("status", self.pool)
+                    self.assert_ok(result)
+                    self.assertRegex(result.stdout, "(?m)^errors +a damaged superblock")
+                    self.assert_ok(self.nvcache("recover", self.pool, "--dry-run"))
+                    self.assertEqual(self.pool.read_bytes(), damaged)
+                    self.assert_ok(self.nvcache("recover", self.pool))
+                    self.assertEqual(self.pool.read_bytes(), good)
+
+    def test_damaged_superblocks(self):
+        """With the copy gone as well, a flipped bit in any field, whatever it is, is found."""
+        self.create()
+        with image.Image(self.pool) as pool:
+            pool.write(image.SUPERBLOCK_COPY_OFFSET, bytes(88))
         expected = {"magic": "is not a pool", "version": "has format version"}
         for name, offset, size in image.SUPERBLOCK_FIELDS:
             for byte in (0, size - 1):
@@ -92,13 +111,14 @@ class BadPoolTest(support.ToolTest):
         self.create()
         with image.Image(self.pool) as pool:
             pool.flip(70)
-        self.assert_bad("damaged superblock")
+            pool.flip(image.SUPERBLOCK_COPY_OFFSET + 70)
+        self.assert_bad("damaged superblock", "so is the copy")
 
     def test_other_version(self):
         self.create()
         with image.Image(self.pool) as pool:
-            pool.set_field("version", 1)
-        self.assert_bad("has format version 1", "for version 2")
+            pool.set_field("version", 2)
+        self.assert_bad("has format version 2", "for version 3")
 
     def test_other_geometry(self):
         """Whole superblocks of pools that were laid out in another way."""
@@ -132,15 +152,26 @@ class BadPoolTest(support.ToolTest):
         self.create()
         with image.Image(self.pool) as pool:
             pool.flip(image.STATE_OFFSET, bit=5)
-        self.assert_bad("neither clean nor in use")
+        result = self.nvcache("status", self.pool)
+        self.assert_ok(result)
+        self.assertRegex(result.stdout, "(?m)^state +dirty")
+        with image.Image(self.pool) as pool:
+            pool.flip(image.TAIL_OFFSET)
+        self.assert_bad("its state and a record of the tail", "dump --all")
+        with image.Image(self.pool) as pool:
+            pool.flip(image.TAIL_OFFSET)
+        result = self.nvcache("recover", self.pool)
+        self.assert_ok(result)
+        self.assertEqual(result.stdout, "recovered 0 entries (0 B) of 0 files\n")
+        self.assert_ok(self.nvcache("recover", self.pool))
 
     def test_damaged_tails(self):
         self.create()
         with image.Image(self.pool) as pool:
             pool.flip(image.TAIL_OFFSET)
             self.assert_ok(self.nvcache("status", self.pool))  # one is enough
-            pool.flip(image.TAIL_OFFSET + 64)
-        self.assert_bad("both records of the log's tail")
+            pool.flip(image.TAIL_OFFSET + image.TAIL_DISTANCE)
+        self.assert_bad("both records of the log's tail", "dump --all")
 
     def test_in_use(self):
         self.create()

@@ -168,7 +168,8 @@ class InspectTest(support.ToolTest):
                 record = image.struct.pack("<QQI", pool.head, sequence, 0)
                 crc = image.crc32c(record, pool.salt & 0xFFFFFFFF)
                 pool.write(
-                    image.TAIL_OFFSET + 64 * (sequence % 2), record + image.struct.pack("<I", crc)
+                    image.TAIL_OFFSET + image.TAIL_DISTANCE * (sequence % 2),
+                    record + image.struct.pack("<I", crc),
                 )
             payload = os.urandom(4096)
             head = payload[: 2 * 64]

@@ -433,6 +433,7 @@ TEST_F(PoolTest, OtherContent) {
 // The state of a creation that was killed before its last step.
 TEST_F(PoolTest, AHalfMadePoolIsNone) {
   MakePool(path_);
+  Patch(kSuperblockCopyOffset, "\0\0\0\0\0\0\0\0", 8);
   Patch(0, "\0\0\0\0\0\0\0\0", 8);
   EXPECT_CLEAR(FailToOpen(path_), path_, "is not a pool");
 }
@@ -445,8 +446,88 @@ TEST_F(PoolTest, LongPathsAreShownByTheirEnd) {
   EXPECT_CLEAR(FailToCreate(absurd), absurd, "too long");
 }
 
-TEST_F(PoolTest, EveryFlippedBitOfTheSuperblockIsFound) {
+// Recovery does without the first superblock, or without the copy, and makes it again.
+TEST_F(PoolTest, EveryFlippedBitOfASuperblockIsRepaired) {
   MakePool(path_);
+  const std::string good = ReadFile(path_);
+  for (const uint64_t place : {uint64_t{0}, kSuperblockCopyOffset}) {
+    for (uint64_t at = place; at < place + sizeof(Superblock); ++at) {
+      for (int bit = 0; bit < 8; ++bit) {
+        const char flipped = static_cast<char>(good[at] ^ 1 << bit);
+        Patch(at, &flipped, 1);
+        ScopedPool pool;
+        ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+        EXPECT_TRUE(pool.superblock_damaged());
+        pool.Close();
+        EXPECT_EQ(ReadFile(path_)[at], flipped) << "looking changes nothing";
+        ASSERT_TRUE(OpenPool(pool, path_));
+        pool.RepairSuperblock();
+        EXPECT_FALSE(pool.superblock_damaged());
+        pool.Close();
+        ASSERT_TRUE(ReadFile(path_) == good) << "bit " << bit << " of " << at;
+      }
+    }
+  }
+}
+
+TEST_F(PoolTest, UseRepairsTheSuperblock) {
+  MakePool(path_);
+  const std::string good = ReadFile(path_);
+  const std::string zeros(4096, '\0');
+  Patch(0, zeros.data(), zeros.size());
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  pool.MarkInUse();
+  pool.MarkClean();
+  EXPECT_EQ(ReadFile(path_).substr(0, 4096), good.substr(0, 4096));
+}
+
+// A crash while a pool is made on a device, between the two superblocks.
+TEST_F(PoolTest, TheCopyAloneIsAPool) {
+  MakePool(path_);
+  const std::string none(sizeof(kMagic), '\0');
+  Patch(0, none.data(), none.size());
+  ScopedPool pool;
+  EXPECT_TRUE(OpenPool(pool, path_));
+}
+
+// What an older version has left behind its superblock is no copy.
+TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
+  MakePool(path_);
+  auto superblock = Get<Superblock>(0);
+  superblock.version = 2;
+  superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
+  Patch(0, &superblock, sizeof(superblock));
+  EXPECT_CLEAR(FailToOpen(path_), path_, "format version 2, this is for version 3");
+}
+
+// Any 4 KiB before the file table may be lost at once.
+TEST_F(PoolTest, AnyPageOfTheHeaderMayBeLost) {
+  MakePool(path_);
+  {
+    ScopedPool pool;
+    ASSERT_TRUE(OpenPool(pool, path_));
+    pool.MarkInUse();
+    pool.StoreTail(GeometryOf(kSize).log_units + 10);
+  }
+  const std::string good = ReadFile(path_);
+  for (uint64_t page = 0; page < kFileTableOffset; page += 4096) {
+    for (const char filler : {'\0', '\xff'}) {
+      const std::string lost(4096, filler);
+      Patch(page, lost.data(), lost.size());
+      ScopedPool pool;
+      EXPECT_TRUE(OpenPool(pool, path_)) << page;
+      EXPECT_TRUE(pool.dirty());
+      pool.Close();
+      Patch(page, good.data() + page, 4096);
+    }
+  }
+}
+
+TEST_F(PoolTest, EveryFlippedBitOfBothSuperblocksIsFound) {
+  MakePool(path_);
+  const std::string none(sizeof(Superblock), '\0');
+  Patch(kSuperblockCopyOffset, none.data(), none.size());
   const std::string good = ReadFile(path_);
   for (size_t bit = 0; bit < sizeof(Superblock) * 8; ++bit) {
     const char flipped = static_cast<char>(good[bit / 8] ^ 1 << bit % 8);
@@ -473,7 +554,7 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 1, this is for version 2", [](Superblock* s) { s->version = 1; }},
+      {"version 2, this is for version 3", [](Superblock* s) { s->version = 2; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
@@ -520,15 +601,28 @@ TEST_F(PoolTest, ALongerFileIsNoHarm) {
   EXPECT_TRUE(OpenPool(pool, path_));
 }
 
+// It counts as in use: what is pending can be told from the tail alone.
 TEST_F(PoolTest, DamagedState) {
   MakePool(path_);
+  const std::string good = ReadFile(path_);
   for (int bit = 0; bit < 64; ++bit) {
     for (const uint64_t state : {kStateClean, kStateInUse}) {
       const uint64_t damaged = state ^ uint64_t { 1 } << bit;
       Patch(kStateOffset, &damaged, sizeof(damaged));
-      EXPECT_CLEAR(FailToOpen(path_), path_, "neither clean nor in use");
-      EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "neither clean nor in use");
+      for (const Access access : {Access::kInspect, Access::kExclusive}) {
+        ScopedPool pool;
+        EXPECT_TRUE(OpenPool(pool, path_, access));
+        EXPECT_TRUE(pool.dirty());
+      }
     }
+  }
+  // But not from an older tail: the pool was clean, perhaps, and the files have changed since.
+  const uint64_t wrong = 7;
+  for (const uint64_t record : {kTailOffset, kTailOffset + kTailDistance}) {
+    Patch(record, &wrong, sizeof(wrong));
+    EXPECT_CLEAR(FailToOpen(path_), path_, "its state and a record of the tail");
+    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "its state and a record of the tail");
+    Patch(record, good.data() + record, sizeof(wrong));
   }
 }
 
@@ -581,12 +675,10 @@ TEST_F(PoolTest, ADamagedTailRecordCostsOneStep) {
     pool.StoreTail(units + 10);
     pool.StoreTail(units + 20);
   }
-  const bool second_is_newest =
-      Get<TailRecord>(kTailOffset + sizeof(TailRecord)).tail == units + 20;
+  const bool second_is_newest = Get<TailRecord>(kTailOffset + kTailDistance).tail == units + 20;
   const std::string good = ReadFile(path_);
   for (const bool damage_newest : {true, false}) {
-    const uint64_t record =
-        kTailOffset + (damage_newest == second_is_newest ? sizeof(TailRecord) : 0);
+    const uint64_t record = kTailOffset + (damage_newest == second_is_newest ? kTailDistance : 0);
     for (size_t bit = 0; bit < (offsetof(TailRecord, crc) + 4) * 8; ++bit) {
       const char flipped = static_cast<char>(good[record + bit / 8] ^ 1 << bit % 8);
       Patch(record + bit / 8, &flipped, 1);
@@ -607,7 +699,7 @@ TEST_F(PoolTest, BothTailRecordsDamaged) {
   MakePool(path_);
   const uint64_t wrong = 7;
   Patch(kTailOffset, &wrong, sizeof(wrong));
-  Patch(kTailOffset + sizeof(TailRecord), &wrong, sizeof(wrong));
+  Patch(kTailOffset + kTailDistance, &wrong, sizeof(wrong));
   const std::string before = ReadFile(path_);
   EXPECT_CLEAR(FailToOpen(path_), path_, "both records of the log's tail");
   EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "both records of the log's tail");
@@ -619,7 +711,9 @@ TEST_F(PoolTest, ARecordFromAnotherPoolIsNone) {
   const std::string other = folder_ / "other";
   MakePool(other);
   const std::string content = ReadFile(other);
-  Patch(kTailOffset, content.data() + kTailOffset, 2 * sizeof(TailRecord));
+  for (const uint64_t record : {kTailOffset, kTailOffset + kTailDistance}) {
+    Patch(record, content.data() + record, sizeof(TailRecord));
+  }
   EXPECT_CLEAR(FailToOpen(path_), path_, "both records");
 }
 
@@ -629,7 +723,7 @@ TEST_F(PoolTest, ACleanPoolWithADamagedTailGoesOnBehindAllPositions) {
   MakePool(path_);
   const uint64_t units = GeometryOf(kSize).log_units;
   const uint64_t wrong = 7;
-  Patch(kTailOffset + sizeof(TailRecord), &wrong, sizeof(wrong));
+  Patch(kTailOffset + kTailDistance, &wrong, sizeof(wrong));
   ScopedPool pool;
   ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
   EXPECT_EQ(Tail(pool), units);

@@ -43,8 +43,9 @@ class ReaderTest : public testing::Test {
     builder_.emplace(view_);
   }
   void DamageNewestTail() {
-    pool::TailRecord* tails = view_.tails();
-    tails[tails[0].sequence > tails[1].sequence ? 0 : 1].crc ^= 1;
+    pool::TailRecord* const first = view_.tail_record(0);
+    pool::TailRecord* const second = view_.tail_record(1);
+    (first->sequence > second->sequence ? first : second)->crc ^= 1;
   }
 
   Verdict Examine(Position position) const {

@@ -467,8 +467,9 @@ TEST_F(ReplayTest, ADamagedTailRecord) {
   log_->Add({0, 1, 0, "on disk, "});
   pool_.StoreTail(log_->head());
   log_->Add({0, 1, 9, "pending"});
-  pool::TailRecord* tails = pool_.view().tails();
-  tails[tails[0].sequence > tails[1].sequence ? 0 : 1].tail ^= 1;
+  pool::TailRecord* const first = pool_.view().tail_record(0);
+  pool::TailRecord* const second = pool_.view().tail_record(1);
+  (first->sequence > second->sequence ? first : second)->tail ^= 1;
   Reopen();
   EXPECT_TRUE(Run());
   EXPECT_EQ(summary_.entries, 2u) << "one step back is harmless";
@@ -583,7 +584,7 @@ TEST_F(ReplayTest, ARenamedFileIsFoundByItsHandle) {
   WriteFile(Path("a"), "another");  // has its name
   chmod(files_.path().c_str(), 0777);
   chmod(memory_.path().c_str(), 0777);
-  chmod(pool_path_.c_str(), 0666);
+  ASSERT_EQ(chown(pool_path_.c_str(), 65534, 65534), 0);
   pool_.Close();
   EXPECT_EQ(InChild([&] {
               if (setuid(65534) != 0) return kSkip;
@@ -595,6 +596,7 @@ TEST_F(ReplayTest, ARenamedFileIsFoundByItsHandle) {
               return heard.unresolved.contains(0) ? 0 : 3;
             }),
             0);
+  ASSERT_EQ(chown(pool_path_.c_str(), 0, 0), 0);
   Reopen();
   EXPECT_TRUE(Run());
   EXPECT_EQ(ReadFile(Path("b c")), "XXXX");
@@ -759,7 +761,7 @@ TEST_F(ReplayTest, TheOwnerOfALostFile) {
   WriteFile(Path("2"), "in the way");
   chmod(files_.path().c_str(), 0777);
   chmod(memory_.path().c_str(), 0777);
-  chmod(pool_path_.c_str(), 0666);
+  ASSERT_EQ(chown(pool_path_.c_str(), 65534, 65534), 0);
   pool_.Close();
   EXPECT_EQ(InChild([&] {
               if (setgroups(0, nullptr) != 0 || setgid(kUser) != 0 || setuid(kUser) != 0) {
@@ -776,6 +778,7 @@ TEST_F(ReplayTest, TheOwnerOfALostFile) {
             0);
   EXPECT_FALSE(Exists(Path("1"))) << "not with another owner";
   unlink(Path("2").c_str());
+  ASSERT_EQ(chown(pool_path_.c_str(), 0, 0), 0);
   Reopen();
   EXPECT_TRUE(Run());
   EXPECT_EQ(heard_.recreated, (std::vector<uint32_t>{1, 2}));
@@ -1005,7 +1008,7 @@ TEST_F(ReplayTest, AFileThatMayNotBeWritten) {
   chmod(Path("a").c_str(), 0444);
   chmod(files_.path().c_str(), 0755);
   chmod(memory_.path().c_str(), 0777);
-  chmod(pool_path_.c_str(), 0666);
+  ASSERT_EQ(chown(pool_path_.c_str(), 65534, 65534), 0);
   pool_.Close();
   EXPECT_EQ(InChild([&] {
               if (setuid(65534) != 0) return kSkip;
@@ -1017,6 +1020,7 @@ TEST_F(ReplayTest, AFileThatMayNotBeWritten) {
               return heard.unresolved == std::map<uint32_t, int>{{0, EACCES}} ? 0 : 3;
             }),
             0);
+  ASSERT_EQ(chown(pool_path_.c_str(), 0, 0), 0);
   Reopen();
   EXPECT_TRUE(Run());
   EXPECT_EQ(ReadFile(Path("a")), "new");
