@@ -17,6 +17,17 @@ namespace {
 // Or as many as the limit of descriptors allows. Each that has to go costs an fsync.
 constexpr uint32_t kMaxOpen = 1024;
 
+// Bytes that the disk is given at a time.
+constexpr uint64_t kPiece = 16u << 20;
+
+// Leaves out what was written.
+void Skip(iovec** pieces, int* n, size_t done) {
+  for (; *n > 0 && done >= (*pieces)->iov_len; ++*pieces, --*n) done -= (*pieces)->iov_len;
+  if (*n == 0) return;
+  (*pieces)->iov_base = static_cast<uint8_t*>((*pieces)->iov_base) + done;
+  (*pieces)->iov_len -= done;
+}
+
 }  // namespace
 
 Files::~Files() {
@@ -47,31 +58,69 @@ void Files::Resolve(uint32_t slot, uint32_t incarnation) {
   }
 }
 
-void Files::Write(uint32_t slot, const void* bytes, size_t n, uint64_t offset) {
+void Files::Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t offset) {
   File& file = files_[slot];
-  if (!EnsureOpen(slot)) return;
-  if (offset + n > size_limit_) {  // the kernel would not only refuse but kill us with SIGXFSZ
+  if (file.state != File::kGood || !EnsureOpen(slot)) return;
+  if (offset + bytes > size_limit_) {  // the kernel would not only refuse but kill us with SIGXFSZ
     Refuse(file, EFBIG);
     return;
   }
-  const auto* p = static_cast<const uint8_t*>(bytes);
-  while (n > 0) {
-    const long done = sys::Pwrite(file.fd, p, n, offset);
+  file.is_unsynced = true;
+  for (uint64_t at = offset; n > 0;) {
+    const long done = sys::Pwritev(file.fd, pieces, n, at);
     if (done == -EINTR) continue;
     if (done <= 0) {
       Refuse(file, done < 0 ? static_cast<int>(-done) : EIO);
       return;
     }
-    p += done;
-    offset += static_cast<uint64_t>(done);
-    n -= static_cast<size_t>(done);
+    at += static_cast<uint64_t>(done);
+    Skip(&pieces, &n, static_cast<size_t>(done));
   }
+  WriteOut(slot, offset, bytes);
 }
 
-void Files::SyncAll() {
-  for (uint32_t slot = 0; slot < slots_; ++slot) {
-    if (files_[slot].is_open) SyncAndClose(slot);
+// The kernel would leave everything to fsync, or to its timer. So the disk works while entries are
+// applied, no more than two pieces of a large file wait for it, and fsync is short.
+void Files::WriteOut(uint32_t slot, uint64_t offset, size_t bytes) {
+  if (filling_.bytes > 0 && filling_.slot != slot) StartPiece();
+  if (filling_.bytes == 0) filling_ = {slot, offset, offset, 0};
+  filling_.begin = offset < filling_.begin ? offset : filling_.begin;
+  filling_.end = offset + bytes > filling_.end ? offset + bytes : filling_.end;
+  filling_.bytes += bytes;
+  if (filling_.bytes < kPiece) return;
+  const Piece piece = filling_;
+  StartPiece();
+  AwaitPiece();
+  started_ = piece;
+}
+
+// Whether it can be had is seen by who waits for it.
+void Files::StartPiece() {
+  if (filling_.bytes > 0 && files_[filling_.slot].is_open) {
+    sys::SyncFileRange(files_[filling_.slot].fd, filling_.begin, filling_.end - filling_.begin,
+                       SYNC_FILE_RANGE_WRITE);
   }
+  filling_.bytes = 0;
+}
+
+// Errors are told once for each descriptor: what this wait is told, fsync is not.
+void Files::AwaitPiece() {
+  File& file = files_[started_.slot];
+  if (started_.bytes > 0 && file.is_open) {
+    const long error = sys::SyncFileRange(file.fd, started_.begin, started_.end - started_.begin,
+                                          SYNC_FILE_RANGE_WAIT_BEFORE);
+    if (error < 0 && error != -ENOSYS) Refuse(file, static_cast<int>(-error));
+  }
+  started_.bytes = 0;
+}
+
+void Files::StartSync() { StartPiece(); }
+
+bool Files::SyncNext() {
+  while (next_to_sync_ < slots_ && !files_[next_to_sync_].is_open) ++next_to_sync_;
+  if (next_to_sync_ == slots_) return false;
+  SyncAndClose(next_to_sync_);
+  return true;
 }
 
 void Files::MakeUnresolved(uint32_t slot, int error) {
@@ -87,7 +136,6 @@ void Files::Refuse(File& file, int error) {
 
 bool Files::EnsureOpen(uint32_t slot) {
   File& file = files_[slot];
-  NVCACHE_CHECK(file.state == File::kGood);
   file.last_use = ++uses_;
   if (file.is_open) return true;
   const long fd = OpenNow(slot);
@@ -126,10 +174,11 @@ long Files::FindOrRecreate(uint32_t slot) {
 void Files::SyncAndClose(uint32_t slot) {
   File& file = files_[slot];
   pool::FileRecord* record = view_.file(slot);
-  const bool settles = record->name == pool::kNameNew && !dry_run_;
-  long error = sys::Fsync(file.fd);
+  const bool settles = record->name == pool::kNameNew && file.is_unsynced;
+  long error = file.is_unsynced ? sys::Fsync(file.fd) : 0;
   sys::Close(file.fd);
   file.is_open = false;
+  file.is_unsynced = false;
   --open_;
   if (error == 0 && settles) error = SyncFolder(*record);
   if (error < 0) {

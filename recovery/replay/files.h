@@ -4,6 +4,8 @@
 #ifndef NVCACHE_RECOVERY_REPLAY_FILES_H_
 #define NVCACHE_RECOVERY_REPLAY_FILES_H_
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -23,6 +25,7 @@ struct File {
   int error;  // errno, if not good
   bool is_open;
   bool recreated;  // or would be, in a dry run
+  bool is_unsynced;  // written to since it was opened
   int fd;
   uint64_t last_use;
   uint64_t entries;  // all that name it
@@ -45,10 +48,16 @@ class Files {
   // Finds the file of `slot`, which must hold `incarnation`, or creates it again if the file system
   // may have lost it. Its state is kUnknown no more.
   void Resolve(uint32_t slot, uint32_t incarnation);
-  // Writes to a good file. The file is refused if that fails.
-  void Write(uint32_t slot, const void* bytes, size_t n, uint64_t offset);
-  // fsync of all that were written to, and of new names; those for which it fails are refused.
-  void SyncAll();
+  // Writes the `bytes` of these pieces, which it uses up, to a good file; to one that was refused
+  // nothing more. The file is refused if that fails. The disk gets to work at once.
+  void Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t offset);
+
+  // Starts the write-out of all that is left of it.
+  void StartSync();
+  // fsync of one file that was written to, and of its name if that is new; the file is refused if
+  // that fails. False if none was left.
+  bool SyncNext();
+  uint32_t open() const { return open_; }
 
   void MakeUnresolved(uint32_t slot, int error);
 
@@ -59,6 +68,17 @@ class Files {
   long FindOrRecreate(uint32_t slot);
   void SyncAndClose(uint32_t slot);
   void CloseOldest();
+  void WriteOut(uint32_t slot, uint64_t offset, size_t bytes);
+  void StartPiece();
+  void AwaitPiece();
+
+  // A stretch of a file that was written to.
+  struct Piece {
+    uint32_t slot;
+    uint64_t begin;
+    uint64_t end;
+    uint64_t bytes;  // written within; 0: none
+  };
 
   pool::View view_;
   bool dry_run_ = false;
@@ -67,6 +87,9 @@ class Files {
   uint32_t open_ = 0;
   uint64_t uses_ = 0;
   uint64_t size_limit_ = 0;
+  uint32_t next_to_sync_ = 0;
+  Piece filling_ = {};  // what the disk was not told of yet
+  Piece started_ = {};  // what it may be at
 };
 
 }  // namespace nvcache::recovery

@@ -2,13 +2,13 @@
 //
 // The order on the medium (I6):
 //
-//   entries applied, in log order
+//   entries applied; those of one page of a file in log order
 //   every file synced; those that were new are not any more
 //   nothing left:  tail past every position ever taken, durable; then the state, clean
 //   else:          applied groups marked, each durable before the next
 //
 // Killed before the files are synced, nothing in the log has changed, and the next run applies
-// everything again: in the same order, so with the same result. Files that the file system has lost
+// everything again: of each page in the same order, so with the same result. Files that the file system has lost
 // are created on the way (recreate.cc); the next run knows them by their records. Killed while
 // groups are marked, a run of the oldest ones is: had a newer one been marked alone, applying an
 // older one again would undo it. Killed between tail and state, the next run finds an empty log.
@@ -17,6 +17,7 @@
 #include <errno.h>
 
 #include "recovery/replay/files.h"
+#include "recovery/replay/window.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 
@@ -35,19 +36,24 @@ class Run {
   Run(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary)
       : pool_(pool),
         view_(pool.view()),
-        reader_(view_),
+        reader_(view_, pool.fd()),
+        walk_(reader_),
         options_(options),
         observer_(observer),
-        summary_(*summary) {}
+        summary_(*summary),
+        window_(reader_, files_) {}
 
   bool Do();
 
  private:
   void ApplyAll();
   void ApplyGroup(const Group& group);
+  void ApplyWindow();
+  void SyncAll();
+  void TellProgress(uint64_t synced, uint64_t to_sync) const;
   bool FindFile(const EntryHeader& first);
   bool IsOnDisk(const EntryHeader& first) const;
-  void ApplyEntry(const EntryHeader& header);
+  void TakeEntry(const EntryHeader& header);
   void TellRecreated(uint32_t slot);
   void TellUnresolved(uint32_t slot);
   void CountFiles();
@@ -57,19 +63,22 @@ class Run {
   pool::Pool& pool_;
   const pool::View view_;
   const nvlog::Reader reader_;
+  nvlog::GroupWalk walk_;
   const Options& options_;
   const Observer& observer_;
   Summary& summary_;
   Files files_;
+  Window window_;
+  uint64_t applied_ = 0;  // units
 };
 
 bool Run::Do() {
-  if (!files_.Open(view_, options_.dry_run)) {
+  if (!files_.Open(view_, options_.dry_run) || !window_.Open()) {
     summary_.error = ENOMEM;
     return false;
   }
   ApplyAll();
-  if (!options_.dry_run) files_.SyncAll();
+  SyncAll();
   CountFiles();
   if (options_.dry_run) return false;
   if (summary_.failed_files > 0 || (summary_.unresolved_entries > 0 && !options_.discard)) {
@@ -85,31 +94,50 @@ bool Run::Do() {
 }
 
 void Run::ApplyAll() {
-  nvlog::GroupWalk walk(reader_);
-  const auto progress = [&] {
-    if (observer_.progress != nullptr) {
-      observer_.progress(observer_.context, walk.done(), walk.total());
-    }
-  };
-  for (Group group; walk.Next(&group); progress()) {
+  for (Group group; walk_.Next(&group); TellProgress(0, 0)) {
     if (group.verdict == Verdict::kCommitted) ApplyGroup(group);
     if (group.damaged == nvlog::kNoPosition) continue;
     ++summary_.damaged_groups;
     if (observer_.damaged != nullptr) observer_.damaged(observer_.context, group);
   }
-  progress();
+  ApplyWindow();
 }
 
 // The group is whole, so every entry of it is.
 void Run::ApplyGroup(const Group& group) {
+  if (window_.IsEnough(group.entries)) ApplyWindow();
   Position position = group.position;
   for (uint32_t i = 0; i < group.entries; ++i) {
-    EntryHeader header = {};
-    NVCACHE_CHECK(reader_.Examine(position, &header) == Verdict::kCommitted);
+    const EntryHeader header = reader_.HeaderAt(position);
     if (i == 0 && !FindFile(header)) return;
-    ApplyEntry(header);
+    TakeEntry(header);
     position += nvlog::EntryUnits(header.length);
   }
+}
+
+void Run::ApplyWindow() {
+  const auto progress = [](void* self, uint64_t units) {
+    auto& run = *static_cast<Run*>(self);
+    run.applied_ += units;
+    run.TellProgress(0, 0);
+  };
+  window_.Apply(progress, this);
+}
+
+void Run::SyncAll() {
+  applied_ = walk_.total();
+  files_.StartSync();
+  const uint64_t all = files_.open();
+  for (uint64_t done = 0; files_.SyncNext();) TellProgress(++done, all);
+  TellProgress(1, 1);
+}
+
+// Reading and writing the log count alike, and syncing the files as the eighth part of either.
+void Run::TellProgress(uint64_t synced, uint64_t to_sync) const {
+  if (observer_.progress == nullptr) return;
+  const uint64_t log = walk_.total();
+  const uint64_t sync = to_sync == 0 ? 0 : log / 8 * synced / to_sync;
+  observer_.progress(observer_.context, walk_.done() + applied_ + sync, 2 * log + log / 8);
 }
 
 // False if there is no need to apply the group.
@@ -136,7 +164,7 @@ bool Run::IsOnDisk(const EntryHeader& first) const {
   return later > 0 && pool::FileRecordValid(record, record.incarnation);
 }
 
-void Run::ApplyEntry(const EntryHeader& header) {
+void Run::TakeEntry(const EntryHeader& header) {
   File& file = files_[header.file];
   ++file.entries;
   file.bytes += header.length;
@@ -144,10 +172,7 @@ void Run::ApplyEntry(const EntryHeader& header) {
     if (observer_.orphan != nullptr) observer_.orphan(observer_.context, reader_, header);
     return;
   }
-  if (file.state == File::kRefused || options_.dry_run) return;
-  uint8_t payload[pool::kPageSize];
-  reader_.Payload(header, payload, header.length);
-  files_.Write(header.file, payload, header.length, header.offset);
+  if (file.state == File::kGood && !options_.dry_run) window_.Add(header);
 }
 
 void Run::TellRecreated(uint32_t slot) {

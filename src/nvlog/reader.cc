@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/nvlog/reader.h"
 
+#include <errno.h>
+#include <linux/magic.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "src/nvlog/entry_crc.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
+#include "src/sys/kernel.h"
 #include "src/sys/words.h"
 
 namespace nvcache::nvlog {
@@ -26,9 +31,19 @@ bool IsMember(const EntryHeader& header, const EntryHeader& first, uint32_t inde
          header.file == first.file && header.incarnation == first.incarnation;
 }
 
+// Units between two questions about what was never written.
+constexpr uint64_t kStride = (1u << 20) / pool::kUnitSize;
+
+// What a file system calls a hole is zero. But not each of them looks at the pages that are mapped
+// before it calls something so.
+bool KnowsItsHoles(int fd) {
+  struct statfs fs = {};
+  return fd >= 0 && sys::Fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 }  // namespace
 
-Reader::Reader(const pool::View& view) : view_(view) {
+Reader::Reader(const pool::View& view, int fd) : view_(view), fd_(KnowsItsHoles(fd) ? fd : -1) {
   const uint64_t units = view.log_units();
   int records_valid = 0;
   pool::ReadTail(view, &begin_, &records_valid);
@@ -50,8 +65,9 @@ Reader::Reader(const pool::View& view) : view_(view) {
 }
 
 Verdict Reader::Examine(Position position, EntryHeader* header) const {
+  const uint8_t* unit = view_.log() + position % view_.log_units() * pool::kUnitSize;
   EntryHeader copy = {};  // checked and used: what lies in the log may change while we look
-  sys::CopyWords(&copy, view_.log() + position % view_.log_units() * pool::kUnitSize, sizeof(copy));
+  sys::CopyWords(&copy, unit, sizeof(copy));
   const bool committed = copy.commit == CommitWord(position, view_.salt());
   const bool applied = copy.commit == AppliedWord(position, view_.salt());
   const bool whole = copy.position == position &&
@@ -80,6 +96,36 @@ void Reader::Payload(const EntryHeader& header, void* out, size_t n, size_t skip
   std::memcpy(static_cast<uint8_t*>(out) + before_end, view_.log(), n - before_end);
 }
 
+EntryHeader Reader::HeaderAt(Position position) const {
+  EntryHeader header = {};
+  sys::CopyWords(&header, view_.log() + position % view_.log_units() * pool::kUnitSize,
+                 sizeof(header));
+  NVCACHE_CHECK(header.position == position && IsSane(header, view_.superblock->file_slots));
+  return header;
+}
+
+int Reader::PayloadInPlace(Position position, size_t length, iovec pieces[2]) const {
+  const size_t at = PayloadOffset(position);
+  const size_t before_end = std::min(length, LogBytes() - at);
+  pieces[0] = {view_.log() + at, before_end};
+  pieces[1] = {view_.log(), length - before_end};
+  return before_end < length ? 2 : 1;
+}
+
+// A new pool's memory is made when it is used. It is not made, page by page, to find nothing in it:
+// so the question comes before the first look at the page.
+Position Reader::AfterNothing(Position position) const {
+  const Position next = position + 1;
+  const uint64_t unit = next % view_.log_units();
+  if (fd_ < 0 || unit % kStride != 0) return next;
+  const uint64_t asked = view_.superblock->log_offset + unit * pool::kUnitSize;
+  const long data = sys::Lseek(fd_, static_cast<off_t>(asked), SEEK_DATA);
+  const uint64_t rest = view_.log_units() - unit;
+  if (data == -ENXIO) return next + rest;  // nothing up to the end
+  if (data < 0 || static_cast<uint64_t>(data) <= asked) return next;
+  return next + std::min((static_cast<uint64_t>(data) - asked) / pool::kUnitSize, rest);
+}
+
 bool Reader::Passed(Position position) const {
   Position tail = 0;
   int records_valid = 0;
@@ -92,7 +138,7 @@ bool GroupWalk::Next(Group* group) {
     EntryHeader header;
     const Verdict verdict = reader_.Examine(position, &header);
     if (verdict == Verdict::kNothing) {
-      ++next_;
+      next_ = reader_.AfterNothing(position);
       continue;
     }
     if (verdict == Verdict::kDamagedHeader) {

@@ -5,6 +5,8 @@
 #ifndef NVCACHE_NVLOG_READER_H_
 #define NVCACHE_NVLOG_READER_H_
 
+#include <sys/uio.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -24,13 +26,21 @@ enum class Verdict {
 
 class Reader {
  public:
-  explicit Reader(const pool::View& view);
+  // `fd`: the pool's file, if there is one to ask what of it was never written.
+  explicit Reader(const pool::View& view, int fd = -1);
 
   // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
   Verdict Examine(Position position, EntryHeader* header) const;
 
+  // The header at `position`, where Examine has just found a whole entry: its payload is not
+  // checked again.
+  EntryHeader HeaderAt(Position position) const;
+
   // Copies [skip, skip + n) of an entry's payload. skip + n <= header.length <= kPageSize.
   void Payload(const EntryHeader& header, void* out, size_t n, size_t skip = 0) const;
+
+  // Where the payload of an entry lies: one piece, or two if it wraps. Returns how many.
+  int PayloadInPlace(Position position, size_t length, iovec pieces[2]) const;
 
   // Where a walk begins and where it can stop: [begin(), end()) covers every position that may be
   // pending. A walk goes from begin() by EntryUnits(length) over what it knows, and by one unit
@@ -38,6 +48,9 @@ class Reader {
   // reader was made. No position from end() on was ever taken by then.
   Position begin() const { return begin_; }
   Position end() const { return end_; }
+
+  // Where a walk that finds nothing at `position` goes on.
+  Position AfterNothing(Position position) const;
 
   // By now the tail has passed `position`: a pool in use has freed it.
   bool Passed(Position position) const;
@@ -50,6 +63,7 @@ class Reader {
   uint32_t PayloadCrc(const EntryHeader& header) const;
 
   pool::View view_;
+  int fd_;
   Position begin_ = 0;
   Position end_ = 0;
 };
