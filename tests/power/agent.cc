@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The program in the guest. It knows nothing of NVCache.
+//
+//   agent work FOLDER SEED PROMISE NAME...         the workloads, each in a thread, until killed
+//   agent verify FOLDER SEED PROMISE NAME:ACKED... whether what was acknowledged is there
+//   agent yield FOLDER SEED PROMISE NAME:ACKED...  makes room for files that recovery has kept
+//
+// PROMISE is write, fsync or nothing. What the host is to know are lines that begin with @. What
+// `verify` finds, `work` goes on from: it is kept in /tmp/found, in the guest's memory.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "tests/power/workload.h"
+
+namespace nvcache::power_test {
+
+namespace {
+
+constexpr char kFoundFile[] = "/tmp/found";
+constexpr int64_t kBetweenLines = 2'000'000;  // nanoseconds
+
+// One write call, so that lines of several threads are not mixed.
+void Tell(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void Tell(const char* format, ...) {
+  char line[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  int n = std::vsnprintf(line, sizeof(line) - 1, format, arguments);
+  va_end(arguments);
+  if (n < 0) return;
+  if (static_cast<size_t>(n) > sizeof(line) - 2) n = static_cast<int>(sizeof(line) - 2);
+  line[n] = '\n';
+  if (::write(STDOUT_FILENO, line, static_cast<size_t>(n) + 1) < 0) std::_Exit(2);
+}
+
+int64_t Now() {
+  timespec t = {};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+}  // namespace
+
+void Fill(uint64_t id, uint64_t at, uint8_t* bytes, uint64_t length) {
+  const uint64_t seed = Mix(id);
+  uint64_t word = 0;
+  for (uint64_t i = 0; i < length; ++i) {
+    const uint64_t place = at + i;
+    if (i == 0 || place % 8 == 0) word = Mix(seed + place / 8) >> (8 * (place % 8));
+    bytes[i] = static_cast<uint8_t>(word);
+    word >>= 8;
+  }
+}
+
+std::vector<uint8_t> Content(uint64_t id, uint64_t length) {
+  std::vector<uint8_t> bytes(length);
+  Fill(id, 0, bytes.data(), length);
+  return bytes;
+}
+
+std::vector<uint8_t> ReadFile(const std::string& path, bool* exists) {
+  std::vector<uint8_t> bytes;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  *exists = fd >= 0;
+  if (fd < 0) return bytes;
+  struct stat st = {};
+  ::fstat(fd, &st);
+  bytes.resize(static_cast<size_t>(st.st_size));
+  size_t got = 0;
+  while (got < bytes.size()) {
+    const ssize_t n = ::read(fd, bytes.data() + got, bytes.size() - got);
+    if (n <= 0) break;
+    got += static_cast<size_t>(n);
+  }
+  bytes.resize(got);
+  ::close(fd);
+  return bytes;
+}
+
+Verdict Good(uint64_t found) { return {true, found, {}}; }
+
+Verdict Bad(const char* format, ...) {
+  char text[600];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  return {false, 0, text};
+}
+
+void Workload::Acknowledge(uint64_t n) {
+  const int64_t now = Now();
+  if (now - last_line_ < kBetweenLines) return;
+  Tell("@acked %s %llu", name_.c_str(), static_cast<unsigned long long>(n));
+  last_line_ = Now();
+}
+
+void Workload::Die(const char* what) const {
+  Tell("@bad %s %s: %s", name_.c_str(), what, std::strerror(errno));
+  std::_Exit(2);
+}
+
+void Workload::SyncFolder() const {
+  const int fd = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0 || ::fsync(fd) != 0) Die("fsync of the folder");
+  ::close(fd);
+}
+
+std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::string& folder,
+                                       uint64_t seed, Promise promise) {
+  const std::string kind = name.substr(0, name.find_first_of("0123456789"));
+  if (kind == "raw") return MakeRaw(name, folder, seed, promise);
+  if (kind == "cut") return MakeCut(name, folder, seed, promise);
+  if (kind == "replace") return MakeReplace(name, folder, seed, promise);
+  if (kind == "recreate") return MakeRecreate(name, folder, seed, promise);
+  if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
+  if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
+  if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);
+  return nullptr;
+}
+
+namespace {
+
+struct Job {
+  std::unique_ptr<Workload> workload;
+  uint64_t number;  // of operations: done, or acknowledged
+};
+
+int Work(std::vector<Job>& jobs) {
+  std::map<std::string, uint64_t> found;
+  std::ifstream file(kFoundFile);
+  std::string name;
+  uint64_t number = 0;
+  while (file >> name >> number) found[name] = number;
+  Tell("@started");
+  std::vector<std::thread> threads;
+  for (Job& job : jobs) {
+    threads.emplace_back([&job, done = found[job.workload->name()]] { job.workload->Run(done); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return 0;
+}
+
+int Verify(const std::vector<Job>& jobs) {
+  std::ofstream file(kFoundFile);
+  bool ok = true;
+  for (const Job& job : jobs) {
+    const char* name = job.workload->name().c_str();
+    const Verdict verdict = job.workload->Check(job.number);
+    if (verdict.ok) {
+      Tell("@found %s %llu", name, static_cast<unsigned long long>(verdict.found));
+      file << name << ' ' << verdict.found << '\n';
+    } else {
+      Tell("@bad %s %s", name, verdict.what.c_str());
+      ok = false;
+    }
+  }
+  return ok ? 0 : 1;
+}
+
+int Yield(const std::vector<Job>& jobs) {
+  for (const Job& job : jobs) {
+    const Verdict verdict = job.workload->Yield(job.number);
+    if (!verdict.ok) Tell("@bad %s %s", job.workload->name().c_str(), verdict.what.c_str());
+  }
+  return 0;
+}
+
+bool ParsePromise(const char* text, Promise* promise) {
+  constexpr const char* kNames[] = {"write", "fsync", "nothing"};
+  for (int i = 0; i < 3; ++i) {
+    if (std::strcmp(text, kNames[i]) == 0) {
+      *promise = static_cast<Promise>(i);
+      return true;
+    }
+  }
+  return false;
+}
+
+int Usage() {
+  std::fprintf(stderr, "usage: agent work|verify|yield FOLDER SEED PROMISE NAME[:ACKED]...\n");
+  return 2;
+}
+
+int Main(int argc, char** argv) {
+  Promise promise;
+  if (argc < 6 || !ParsePromise(argv[4], &promise)) return Usage();
+  const uint64_t seed = std::strtoull(argv[3], nullptr, 0);
+  std::vector<Job> jobs;
+  for (int i = 5; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t colon = word.find(':');
+    const std::string name = word.substr(0, colon);
+    const uint64_t number =
+        colon == std::string::npos ? 0 : std::strtoull(word.c_str() + colon + 1, nullptr, 10);
+    jobs.push_back({MakeWorkload(name, std::string(argv[2]) + "/" + name, seed, promise), number});
+    if (jobs.back().workload == nullptr) return Usage();
+  }
+  const std::string mode = argv[1];
+  if (mode == "work") return Work(jobs);
+  if (mode == "verify") return Verify(jobs);
+  if (mode == "yield") return Yield(jobs);
+  return Usage();
+}
+
+}  // namespace
+}  // namespace nvcache::power_test
+
+int main(int argc, char** argv) { return nvcache::power_test::Main(argc, argv); }

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// raw: writes of all sizes, at all places, to three files, and appends to a fourth, in one order.
+// cut: one file, made shorter and longer, with holes, and written in between. What was cut off must
+//      never come back.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/power/workload.h"
+
+namespace nvcache::power_test {
+namespace {
+
+constexpr const char* kNames[] = {"a", "b", "c", "log"};
+constexpr unsigned kMaxFiles = 4;
+constexpr unsigned kAppended = 3;
+constexpr uint64_t kMaxAppended = 512u << 10;
+
+struct Operation {
+  enum Kind { kWrite, kWriteVector, kAppend, kTruncate, kReopen, kPunch, kSync } kind;
+  unsigned file;
+  uint64_t offset;
+  uint64_t length;  // kTruncate: the new size is `offset`
+};
+
+// The operations, one after the other, and the sizes of the files after them.
+class Script {
+ public:
+  Script(uint64_t seed, bool cuts) : seed_(seed), cuts_(cuts) {}
+
+  Operation Next() {
+    Random random(seed_ ^ ++number_);
+    const Operation operation = cuts_ ? NextCut(random) : NextRaw(random);
+    uint64_t& size = sizes_[operation.file];
+    switch (operation.kind) {
+      case Operation::kWrite:
+      case Operation::kWriteVector:
+      case Operation::kAppend:
+        size = std::max(size, operation.offset + operation.length);
+        break;
+      case Operation::kTruncate:
+      case Operation::kReopen:
+        size = operation.offset;
+        break;
+      case Operation::kPunch:
+      case Operation::kSync:
+        break;
+    }
+    return operation;
+  }
+  uint64_t number() const { return number_; }
+  uint64_t id() const { return seed_ ^ number_ << 20; }  // of the last operation's content
+  unsigned files() const { return cuts_ ? 1 : kMaxFiles; }
+
+ private:
+  Operation NextRaw(Random& random) {
+    constexpr uint64_t kSize = 160u << 10;
+    const uint64_t choice = random.Below(100);
+    if (choice < 4) return {Operation::kSync, static_cast<unsigned>(random.Below(4)), 0, 0};
+    const uint64_t length = random.Length(48u << 10);
+    if (choice < 30 && sizes_[kAppended] + length <= kMaxAppended) {
+      return {Operation::kAppend, kAppended, sizes_[kAppended], length};
+    }
+    const uint64_t offset = random.Below(kSize - length + 1);
+    const auto kind = choice < 50 ? Operation::kWriteVector : Operation::kWrite;
+    return {kind, static_cast<unsigned>(random.Below(3)), offset, length};
+  }
+
+  Operation NextCut(Random& random) {
+    constexpr uint64_t kSize = 48u << 10;
+    const uint64_t choice = random.Below(100);
+    if (choice < 10) return {Operation::kTruncate, 0, random.Below(sizes_[0] + 1), 0};
+    if (choice < 14) return {Operation::kTruncate, 0, random.Below(kSize), 0};
+    if (choice < 18) return {Operation::kReopen, 0, 0, 0};
+    if (choice < 24 && sizes_[0] > 0) {
+      const uint64_t offset = random.Below(sizes_[0]);
+      return {Operation::kPunch, 0, offset, 1 + random.Below(sizes_[0] - offset)};
+    }
+    if (choice < 26) return {Operation::kSync, 0, 0, 0};
+    const uint64_t length = random.Length(12u << 10);
+    // Most of them at the end, or a little behind it, where cut-off bytes would show.
+    uint64_t offset =
+        choice < 60 ? sizes_[0] + random.Below(choice < 45 ? 1 : 6000) : random.Below(kSize);
+    if (offset + length > kSize) offset = kSize - length;
+    return {Operation::kWrite, 0, offset, length};
+  }
+
+  const uint64_t seed_;
+  const bool cuts_;
+  uint64_t number_ = 0;
+  uint64_t sizes_[kMaxFiles] = {};
+};
+
+void Apply(const Operation& operation, uint64_t id, std::vector<uint8_t>* bytes) {
+  switch (operation.kind) {
+    case Operation::kWrite:
+    case Operation::kWriteVector:
+    case Operation::kAppend: {
+      const uint64_t end = operation.offset + operation.length;
+      if (end > bytes->size()) bytes->resize(end);
+      Fill(id, 0, bytes->data() + operation.offset, operation.length);
+      break;
+    }
+    case Operation::kTruncate:
+    case Operation::kReopen:
+      bytes->resize(operation.offset);
+      break;
+    case Operation::kPunch:
+      std::memset(bytes->data() + operation.offset, 0, operation.length);
+      break;
+    case Operation::kSync:
+      break;
+  }
+}
+
+class DataWorkload : public Workload {
+ public:
+  DataWorkload(std::string name, std::string folder, uint64_t seed, Promise promise, bool cuts)
+      : Workload(std::move(name), std::move(folder), seed, promise), cuts_(cuts) {}
+
+  void Run(uint64_t done) override;
+  Verdict Check(uint64_t acknowledged) override;
+
+ private:
+  void Open(unsigned file, int more_flags) {
+    const int flags =
+        O_RDWR | O_CREAT | O_CLOEXEC | (file == kAppended ? O_APPEND : 0) | more_flags;
+    fds_[file] = ::open(Path(kNames[file]).c_str(), flags, 0644);
+    if (fds_[file] < 0) Die("open");
+  }
+  void Do(const Operation& operation, uint64_t id);
+  Verdict Explain(uint64_t acknowledged, const std::vector<std::vector<uint8_t>>& found);
+
+  const bool cuts_;
+  int fds_[kMaxFiles] = {};
+};
+
+void DataWorkload::Do(const Operation& operation, uint64_t id) {
+  const int fd = fds_[operation.file];
+  const auto offset = static_cast<off_t>(operation.offset);
+  const auto length = static_cast<ssize_t>(operation.length);
+  switch (operation.kind) {
+    case Operation::kWrite:
+    case Operation::kAppend: {
+      const std::vector<uint8_t> bytes = Content(id, operation.length);
+      const ssize_t n = operation.kind == Operation::kWrite
+                            ? ::pwrite(fd, bytes.data(), bytes.size(), offset)
+                            : ::write(fd, bytes.data(), bytes.size());
+      if (n != length) Die("write");
+      break;
+    }
+    case Operation::kWriteVector: {
+      std::vector<uint8_t> bytes = Content(id, operation.length);
+      const size_t half = bytes.size() / 2;
+      const iovec parts[2] = {{bytes.data(), half}, {bytes.data() + half, bytes.size() - half}};
+      if (::pwritev(fd, parts, 2, offset) != length) Die("pwritev");
+      break;
+    }
+    case Operation::kTruncate:
+      if (::ftruncate(fd, offset) != 0) Die("ftruncate");
+      break;
+    case Operation::kReopen:
+      ::close(fd);
+      Open(operation.file, O_TRUNC);
+      break;
+    case Operation::kPunch:
+      if (::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length) != 0) {
+        Die("fallocate");
+      }
+      break;
+    case Operation::kSync:
+      if (promise() != Promise::kNothing && ::fsync(fd) != 0) Die("fsync");
+      break;
+  }
+}
+
+void DataWorkload::Run(uint64_t done) {
+  Script script(seed(), cuts_);
+  while (script.number() < done) script.Next();
+  for (unsigned file = 0; file < script.files(); ++file) Open(file, 0);
+  if (promise() == Promise::kFsync) SyncFolder();
+  for (;;) {
+    const Operation operation = script.Next();
+    Do(operation, script.id());
+    // A cut is durable when something has been written after it, or when it was synced.
+    bool durable = operation.kind <= Operation::kAppend || operation.kind == Operation::kSync;
+    if (promise() == Promise::kFsync) durable = ::fsync(fds_[operation.file]) == 0;
+    if (durable) Acknowledge(script.number());
+  }
+}
+
+Verdict DataWorkload::Check(uint64_t acknowledged) {
+  Script script(seed(), cuts_);
+  std::vector<std::vector<uint8_t>> found, expected(script.files());
+  std::vector<bool> same;
+  for (unsigned file = 0; file < script.files(); ++file) {
+    bool exists;
+    found.push_back(ReadFile(Path(kNames[file]), &exists));
+  }
+  const auto step = [&] {
+    const Operation operation = script.Next();
+    Apply(operation, script.id(), &expected[operation.file]);
+    return operation.file;
+  };
+  while (script.number() < acknowledged) step();
+  for (unsigned file = 0; file < script.files(); ++file) {
+    same.push_back(expected[file] == found[file]);
+  }
+  for (;;) {
+    if (std::find(same.begin(), same.end(), false) == same.end()) return Good(script.number());
+    if (script.number() == acknowledged + kUnacknowledged) return Explain(acknowledged, found);
+    const unsigned file = step();
+    same[file] = expected[file] == found[file];
+  }
+}
+
+// Says of the first wrong byte which operation's it should be, and whose it is.
+Verdict DataWorkload::Explain(uint64_t acknowledged,
+                              const std::vector<std::vector<uint8_t>>& found) {
+  Script script(seed(), cuts_);
+  std::vector<std::vector<uint8_t>> expected(script.files());
+  std::vector<std::vector<uint64_t>> owner(script.files());
+  while (script.number() < acknowledged) {
+    const Operation operation = script.Next();
+    std::vector<uint8_t>& bytes = expected[operation.file];
+    std::vector<uint64_t>& owners = owner[operation.file];
+    Apply(operation, script.id(), &bytes);
+    owners.resize(bytes.size());
+    if (operation.kind > Operation::kAppend && operation.kind != Operation::kPunch) continue;
+    for (uint64_t i = 0; i < operation.length; ++i) owners[operation.offset + i] = script.number();
+  }
+  unsigned file = 0;
+  while (file + 1 < found.size() && expected[file] == found[file]) ++file;
+  const auto [wanted, got] = std::mismatch(expected[file].begin(), expected[file].end(),
+                                           found[file].begin(), found[file].end());
+  const auto at = static_cast<uint64_t>(wanted - expected[file].begin());
+
+  // Whose bytes are there?
+  Script again(seed(), cuts_);
+  uint64_t whose = 0;
+  const uint64_t here = std::min<uint64_t>(8, found[file].size() - at);
+  while (here > 0 && again.number() < acknowledged + kUnacknowledged) {
+    const Operation operation = again.Next();
+    if (operation.file != file || operation.kind > Operation::kAppend || operation.offset > at ||
+        operation.offset + operation.length < at + here) {
+      continue;
+    }
+    uint8_t bytes[8];
+    Fill(again.id(), at - operation.offset, bytes, here);
+    if (std::memcmp(bytes, &*got, here) == 0) whose = again.number();
+  }
+  const uint64_t should = at < owner[file].size() ? owner[file][at] : 0;
+  const char* what = whose > acknowledged ? "an unacknowledged write is torn, or out of order"
+                     : whose > should     ? "bytes that were cut off are there again"
+                                          : "an acknowledged operation is missing";
+  return Bad(
+      "%s: file %s (%zu bytes, after operation %llu it has %zu): byte %llu should be from "
+      "operation %llu, and is from %llu (0: from none)",
+      what, kNames[file], found[file].size(), static_cast<unsigned long long>(acknowledged),
+      expected[file].size(), static_cast<unsigned long long>(at),
+      static_cast<unsigned long long>(should), static_cast<unsigned long long>(whose));
+}
+
+}  // namespace
+
+std::unique_ptr<Workload> MakeRaw(std::string name, std::string folder, uint64_t seed,
+                                  Promise promise) {
+  return std::make_unique<DataWorkload>(std::move(name), std::move(folder), seed, promise, false);
+}
+
+std::unique_ptr<Workload> MakeCut(std::string name, std::string folder, uint64_t seed,
+                                  Promise promise) {
+  return std::make_unique<DataWorkload>(std::move(name), std::move(folder), seed, promise, true);
+}
+
+}  // namespace nvcache::power_test

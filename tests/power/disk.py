@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The guest's disk: a server of the NBD protocol, which QEMU speaks. It knows what was made durable
+by a flush and what was not, so at a power failure it can lose any part of the rest, in any order, as
+a disk with a volatile cache may."""
+
+import pathlib
+import socket
+import struct
+import threading
+
+SECTOR = 512
+POLICIES = ("all", "none", "some", "torn")
+
+MAGIC, OPTION_MAGIC, REPLY_MAGIC = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
+REQUEST_MAGIC, SIMPLE_REPLY_MAGIC = 0x25609513, 0x67446698
+FIXED_NEWSTYLE, NO_ZEROES = 1, 2
+OPT_ABORT, OPT_INFO, OPT_GO = 2, 6, 7
+REP_ACK, REP_INFO, REP_ERR_UNSUP = 1, 3, 2**31 + 1
+HAS_FLAGS, SEND_FLUSH = 1, 4
+READ, WRITE, DISCONNECT, FLUSH = 0, 1, 2, 3
+EINVAL = 22
+
+
+class Closed(Exception):
+    """QEMU has gone."""
+
+
+def receive(connection, size):
+    buffer = bytearray(size)
+    view, got = memoryview(buffer), 0
+    while got < size:
+        count = connection.recv_into(view[got:])
+        if count == 0:
+            raise Closed
+        got += count
+    return buffer
+
+
+class Disk:
+    """Of `size` bytes in memory. `ignores_flush` makes it a disk that lies."""
+
+    def __init__(self, socket_path, size, ignores_flush=False):
+        self.path = str(socket_path)
+        self.durable = bytearray(size)
+        self.current = bytearray(size)
+        self.unflushed = []  # (offset, bytes) in the order in which they came
+        self.undo = []  # (offset, bytes): what was durable when the guest was started
+        self.ignores_flush = ignores_flush
+        self.counts = {"writes": 0, "flushes": 0, "lost": 0}
+        self.idle = threading.Event()
+        self.idle.set()
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(1)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self):
+        self.listener.close()
+        pathlib.Path(self.path).unlink(missing_ok=True)
+
+    def load(self, path):
+        """The content of an image; what is zero is left alone, and takes no memory."""
+        chunk = 1 << 16
+        with open(path, "rb") as image:
+            offset = 0
+            while data := image.read(chunk):
+                if data.strip(b"\0"):
+                    self.durable[offset:offset + len(data)] = data
+                    self.current[offset:offset + len(data)] = data
+                offset += len(data)
+
+    def save(self, path):
+        """What was durable when the guest was started, as a sparse image."""
+        content = bytearray(self.durable)
+        for offset, data in reversed(self.undo):
+            content[offset:offset + len(data)] = data
+        chunk = 1 << 16
+        with open(path, "wb") as image:
+            for offset in range(0, len(content), chunk):
+                data = bytes(content[offset:offset + chunk])
+                if data.strip(b"\0"):
+                    image.seek(offset)
+                    image.write(data)
+            image.truncate(len(content))
+
+    def expect_connection(self):
+        """A guest is being started."""
+        self.undo = []
+        self.idle.clear()
+
+    def _keep(self, offset, data):
+        self.undo.append((offset, self.durable[offset:offset + len(data)]))
+        self.durable[offset:offset + len(data)] = data
+
+    def power_failure(self, draw, policy):
+        """To be called when QEMU is dead. What was not flushed is lost: nothing of it, all, any of
+        the writes, or any of their sectors. Later writes win over earlier ones, if both survive."""
+        if not self.idle.wait(30):
+            raise TimeoutError("QEMU is dead, and still connected")
+        chance = draw.random()
+        for offset, data in self.unflushed:
+            step = SECTOR if policy == "torn" else max(len(data), 1)
+            for at in range(0, len(data), step):
+                if policy == "all" or (policy != "none" and draw.random() < chance):
+                    self._keep(offset + at, data[at:at + step])
+                else:
+                    self.counts["lost"] += 1
+        for offset, data in self.unflushed:
+            self.current[offset:offset + len(data)] = self.durable[offset:offset + len(data)]
+        self.unflushed = []
+
+    def _listen(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    self._negotiate(connection)
+                    self._serve(connection)
+                except (Closed, OSError):
+                    pass
+            self.idle.set()
+
+    def _negotiate(self, connection):
+        connection.sendall(MAGIC + OPTION_MAGIC + struct.pack(">H", FIXED_NEWSTYLE | NO_ZEROES))
+        receive(connection, 4)
+        while True:
+            _, option, length = struct.unpack(">8sII", receive(connection, 16))
+            receive(connection, length)
+
+            def reply(kind, data=b"", to=option):
+                connection.sendall(struct.pack(">QIII", REPLY_MAGIC, to, kind, len(data)) + data)
+
+            if option in (OPT_INFO, OPT_GO):
+                reply(REP_INFO, struct.pack(">HQH", 0, len(self.current), HAS_FLAGS | SEND_FLUSH))
+                reply(REP_ACK)
+                if option == OPT_GO:
+                    return
+            elif option == OPT_ABORT:
+                reply(REP_ACK)
+                raise Closed
+            else:
+                reply(REP_ERR_UNSUP)
+
+    def _serve(self, connection):
+        """One request after the other: every write that came before a flush is made durable by it."""
+        while True:
+            header = receive(connection, 28)
+            _, _, kind, handle, offset, length = struct.unpack(">IHHQQI", header)
+            error, data = 0, b""
+            if kind == READ:
+                data = self.current[offset:offset + length]
+            elif kind == WRITE:
+                content = receive(connection, length)
+                self.current[offset:offset + length] = content
+                self.unflushed.append((offset, content))
+                self.counts["writes"] += 1
+            elif kind == FLUSH:
+                self._flush()
+            elif kind == DISCONNECT:
+                return
+            else:
+                error = EINVAL
+            connection.sendall(struct.pack(">IIQ", SIMPLE_REPLY_MAGIC, error, handle) + data)
+
+    def _flush(self):
+        self.counts["flushes"] += 1
+        if self.ignores_flush:
+            return
+        for offset, data in self.unflushed:
+            self._keep(offset, data)
+        self.unflushed = []

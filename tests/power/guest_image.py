@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Makes the guest: a kernel and an initial RAM disk, from Debian packages and programs that were
+built here. Nothing is installed, and there is no root file system but the RAM disk."""
+
+import hashlib
+import lzma
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# In the order in which the guest loads them.
+MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci
+virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4 qemu_fw_cfg dm-mod
+dm-flakey dm-delay""".split()
+TOOLS = ["busybox", "ndctl", "mkfs.ext4", "dmsetup"]
+# The pool's library is loaded by name at run time, so no program lists it.
+LIBPMEM = "libpmem.so.1"
+
+
+class Missing(Exception):
+    """Something that the guest is made of is not there; the text says what to do."""
+
+
+def find(program):
+    path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
+    if path is None:
+        raise Missing(f"{program} is not installed; run scripts/install-packages test")
+    return pathlib.Path(path)
+
+
+# ---------------------------------------------------------------------------------------------
+# The kernel.
+
+def kernel_package():
+    """The package of the newest kernel, which linux-image-amd64 depends on."""
+    text = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=False, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    found = re.search(r"Depends: (linux-image-\S+)", text)
+    if not found:
+        raise Missing("apt knows no linux-image-amd64; run apt-get update")
+    return found.group(1)
+
+
+def download(package, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", package]
+    done = subprocess.run(command, cwd=folder, check=False, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    if done.returncode != 0:
+        raise Missing(f"{package} cannot be downloaded; run apt-get update:\n{done.stdout}")
+    return next(folder.glob(package + "_*.deb"))
+
+
+def unpack_kernel(package, folder):
+    """The ELF image, which QEMU starts at once, and the modules, without installing anything."""
+    wanted = {f"{name}.ko" for name in MODULES}
+    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package],
+                          stdout=subprocess.PIPE) as process:
+        with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
+            for member in archive:
+                name = pathlib.PurePath(member.name).name
+                if name in wanted:
+                    (folder / name).write_bytes(archive.extractfile(member).read())
+                    wanted.remove(name)
+                elif name.startswith("vmlinuz-"):
+                    packed = archive.extractfile(member).read()
+                    (folder / "vmlinux").write_bytes(unpack_image(packed))
+    if wanted:
+        raise Missing(f"{package} has no {', '.join(sorted(wanted))}")
+    check_order(folder)
+
+
+def unpack_image(packed):
+    start = packed.find(b"\xfd7zXZ\0")
+    if start < 0:
+        raise Missing("the kernel's image is not packed with XZ")
+    return lzma.LZMADecompressor().decompress(packed[start:])
+
+
+def check_order(folder):
+    loaded = set()
+    for name in MODULES:
+        found = re.search(rb"\0depends=([^\0]*)\0", (folder / f"{name}.ko").read_bytes())
+        needs = {word.replace("-", "_") for word in found.group(1).decode().split(",") if word}
+        if needs - loaded:
+            raise Missing(f"module {name} needs {', '.join(sorted(needs - loaded))} before it")
+        loaded.add(name.replace("-", "_"))
+
+
+def kernel(cache):
+    """A folder with the kernel and its modules, made once for each version."""
+    package = kernel_package()
+    version = hashlib.sha256(repr((package, MODULES)).encode()).hexdigest()[:12]
+    folder = cache / f"kernel-{version}"
+    if folder.exists():
+        return folder
+    unfinished = cache / f"kernel-{version}.{os.getpid()}"
+    archive = download(package, unfinished)
+    unpack_kernel(archive, unfinished)
+    archive.unlink()
+    unfinished.rename(folder)
+    return folder
+
+
+# ---------------------------------------------------------------------------------------------
+# The RAM disk.
+
+class Archive:
+    """A cpio archive in the format that the kernel reads ("newc")."""
+
+    def __init__(self):
+        self.parts = []
+        self.names = set()
+        self.inode = 1
+
+    def put(self, name, mode, content=b""):
+        if name in self.names:
+            return
+        parent = str(pathlib.PurePosixPath(name).parent)
+        if parent != ".":
+            self.put(parent, stat.S_IFDIR | 0o755)
+        self.names.add(name)
+        self._append(name, mode, content)
+
+    def _append(self, name, mode, content):
+        fields = (self.inode, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name) + 1, 0)
+        header = b"070701" + b"".join(b"%08X" % field for field in fields)
+        head = header + name.encode() + b"\0"
+        self.parts += [head, b"\0" * (-len(head) % 4), content, b"\0" * (-len(content) % 4)]
+        self.inode += 1
+
+    def folder(self, name):
+        self.put(name, stat.S_IFDIR | 0o755)
+
+    def file(self, name, content, mode=0o644):
+        self.put(name, stat.S_IFREG | mode, content)
+
+    def program(self, name, path):
+        self.file(name, pathlib.Path(path).read_bytes(), 0o755)
+        for library in libraries(path):
+            self.file(str(library).lstrip("/"), library.read_bytes(), 0o755)
+
+    def finish(self):
+        self._append("TRAILER!!!", 0, b"")
+        return b"".join(self.parts)
+
+
+def libraries(path):
+    text = subprocess.run(["ldd", path], check=False, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL).stdout
+    if "not found" in text:
+        raise Missing(f"{path} needs libraries that are not there:\n{text}")
+    return [pathlib.Path(found) for found in re.findall(r"(?:=> |^\s+)(/\S+)", text, re.MULTILINE)]
+
+
+def library_path(name):
+    text = subprocess.run(["/sbin/ldconfig", "-p"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout
+    found = re.search(rf"{re.escape(name)} .*x86-64.*=> (\S+)", text)
+    if not found:
+        raise Missing(f"{name} is not installed; run scripts/install-packages build")
+    return pathlib.Path(found.group(1))
+
+
+def ram_disk(modules, build, agent):
+    archive = Archive()
+    for folder in ("dev", "proc", "sys", "tmp", "p", "d"):
+        archive.folder(folder)
+    for name in MODULES:
+        archive.file(f"modules/{name}.ko", (modules / f"{name}.ko").read_bytes())
+    archive.file("modules/order", "\n".join(MODULES).encode() + b"\n")
+    archive.file("init", (HERE / "guest_init.sh").read_bytes(), 0o755)
+    for tool in TOOLS:
+        archive.program(f"bin/{tool}", find(tool))
+    archive.file("etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
+    archive.program("nvcache/nvcache", build / "nvcache")
+    archive.program("nvcache/libnvcache.so", build / "libnvcache.so")
+    archive.program("nvcache/agent", agent)
+    libpmem = library_path(LIBPMEM)
+    archive.program(str(libpmem).lstrip("/"), libpmem)
+    return archive.finish()
+
+
+class Image:
+    """What QEMU starts. `version` names the kernel: what is made with it may be kept with it."""
+
+    def __init__(self, cache, build, agent):
+        cache.mkdir(parents=True, exist_ok=True)
+        self.folder = kernel(cache)
+        self.version = self.folder.name
+        self.kernel = self.folder / "vmlinux"
+        content = ram_disk(self.folder, build, agent)
+        self.ram_disk = cache / f"ram-disk-{hashlib.sha256(content).hexdigest()[:12]}"
+        if not self.ram_disk.exists():
+            for old in cache.glob("ram-disk-*"):
+                old.unlink()
+            unfinished = cache / f"unfinished.{os.getpid()}"
+            unfinished.write_bytes(content)
+            unfinished.rename(self.ram_disk)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""An NVDIMM and a disk over many power failures, and the host's record of what the guest has
+acknowledged."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import disk
+import guest_image
+import machine
+
+POOL_PREFIX = "nvcache-test-power-"
+DISK_SIZE = 320 << 20
+NVDIMM_SIZE = {"fsdax": 64 << 20, "devdax": 32 << 20}
+# Far more than is needed, for machines that are busy.
+BOOT_SECONDS = 180
+KEPT = 3  # exit status of nvcache recover
+
+
+class Failure(Exception):
+    """What was acknowledged is not there, or something else is wrong; the text says what."""
+
+
+@dataclasses.dataclass
+class Plan:
+    """All choices of a life: from the seed, or as a self check wants them."""
+    seed: int
+    workloads: tuple
+    media: str = "fsdax"
+    pool_size: str = "8M"
+    mount: str = "rw"
+    promise: str = "write"
+    cached: bool = True  # under NVCache
+    recovers: bool = True
+    disk_lies: bool = False
+    policies: tuple = disk.POLICIES
+    batches: tuple = ("default", "eager", "late")
+
+
+@dataclasses.dataclass
+class Start:
+    """The choices of one start of the guest."""
+    kill: str = ""  # the moment: boot, recover, work; empty: none
+    delay: float = 0.0  # seconds after it
+    recovery: str = "recover"  # or run, library: who recovers
+    early: bool = False  # recovery is tried before the disk is mounted
+    batch: str = "default"
+    dram: str = "1M"
+    policy: str = "all"  # what the disk keeps at the power failure
+
+
+BATCHES = {
+    "default": "",
+    "eager": "NVCACHE_BATCH_MIN=1 NVCACHE_BATCH_MAX=8 NVCACHE_BATCH_DELAY=1",
+    "late": "NVCACHE_BATCH_MIN=2000 NVCACHE_BATCH_DELAY=60000",
+}
+
+
+def draw_start(draw, plan, first):
+    """A power failure: mostly at work, now and then while the guest starts or recovers."""
+    kill = "work" if first else draw.choices(("work", "recover", "boot"), (70, 20, 10))[0]
+    longest = {"work": 2.0, "recover": 0.4, "boot": 3.0}[kill]
+    return Start(kill=kill, delay=draw.uniform(0, longest),
+                 recovery=draw.choice(("recover", "run", "library")),
+                 early=not first and draw.random() < 0.2, batch=draw.choice(plan.batches),
+                 dram=draw.choice(("64k", "1M", "16M")), policy=draw.choice(plan.policies))
+
+
+def prepare_nvdimm(image, media, scratch):
+    """An NVDIMM with a namespace, and for fsdax a file system. Made once, by a guest."""
+    path = image.folder / f"{media}.nvdimm"
+    if path.exists():
+        return path
+    unfinished = scratch / f"{media}.nvdimm"
+    with open(unfinished, "wb") as file:
+        file.truncate(NVDIMM_SIZE[media])
+    text = (f"step namespace ndctl create-namespace -f -e namespace0.0 -m {media} "
+            f"--map={'mem' if media == 'fsdax' else 'dev'}\n")
+    if media == "fsdax":
+        text += ("step format mkfs.ext4 -q -F -b 4096 /dev/pmem0\n"
+                 "pool_up fsdax\nstep unmount umount /p\n")
+    with machine.Machine(image, text, scratch, nvdimm=unfinished) as guest:
+        guest.finish(BOOT_SECONDS)
+    bad = [line for line in guest.texts() if re.match(r"@bad|@end \S+ [^0]", line)]
+    if bad:
+        raise machine.Stuck(f"the NVDIMM cannot be prepared: {bad}\n{guest.tail()}")
+    shutil.copyfile(unfinished, path.with_suffix(".unfinished"))
+    path.with_suffix(".unfinished").rename(path)
+    return path
+
+
+def copy_sparse(source, target):
+    subprocess.run(["cp", "--sparse=always", source, target], check=True)
+
+
+class Life:
+    """`with Life(...) as life:` cleans up, whatever happens."""
+
+    def __init__(self, bench, plan, draw):
+        self.bench = bench
+        self.plan = plan
+        self.draw = draw
+        self.acknowledged = dict.fromkeys(plan.workloads, 0)
+        self.starts = 0
+        self.verified = 0
+        self.kept = 0
+        self.logs = []
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
+        self.memory = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
+        self.nvdimm = self.memory / "nvdimm"
+        self.before = self.memory / "nvdimm.before"
+        # A socket's name has to be short.
+        self.disk = disk.Disk(self.memory / "disk", DISK_SIZE, plan.disk_lies)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.disk.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+    def begin(self):
+        """A new NVDIMM and a new disk."""
+        copy_sparse(prepare_nvdimm(self.bench.image, self.plan.media, self.folder), self.nvdimm)
+        image = self.folder / "disk"
+        with open(image, "wb") as file:
+            file.truncate(DISK_SIZE)
+        subprocess.run([guest_image.find("mkfs.ext4"), "-q", "-F", image], check=True)
+        self.disk.load(image)
+        image.unlink()
+
+    # -----------------------------------------------------------------------------------------
+    # What the guest is told to do.
+
+    def agent(self, mode):
+        plan = self.plan
+        names = (plan.workloads if mode == "work" else
+                 [f"{name}:{number}" for name, number in self.acknowledged.items()])
+        return f"agent {mode} /d {plan.seed} {plan.promise} {' '.join(names)}"
+
+    def job(self, start):
+        plan = self.plan
+        lines = []
+        first = self.starts == 0
+        if plan.cached:
+            lines.append(f"pool_up {plan.media}")
+            if first:
+                size = f"--size {plan.pool_size}" if plan.media == "fsdax" else ""
+                lines.append(f"step create nvcache create $POOL {size}")
+            if start.early:
+                lines.append("step early nvcache recover $POOL")
+        lines.append(f"disk_up /dev/vda {plan.mount}")
+        if first:
+            folders = " ".join(f"/d/{name}" for name in plan.workloads)
+            lines.append(f"mkdir {folders}; sync")
+        if plan.cached and plan.recovers:
+            lines += self.recovery(start)
+        lines.append(f"step verify {self.agent('verify')}")
+        if start.kill:
+            lines.append(f"[ $STATUS = 0 ] && {self.work(start)}")
+        return "\n".join(lines) + "\n"
+
+    def recovery(self, start):
+        yield "echo @recovering"
+        if start.recovery == "run":
+            yield "step run nvcache run --pool $POOL --required -- busybox true"
+        elif start.recovery == "library":
+            yield ("step library env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
+                   "LD_PRELOAD=/nvcache/libnvcache.so dmsetup --version")
+        yield "step recover nvcache recover $POOL"
+        yield f"if [ $STATUS = {KEPT} ]; then"
+        yield f"  step yield {self.agent('yield')}"
+        yield "  step again nvcache recover $POOL"
+        yield "fi"
+
+    def work(self, start):
+        if not self.plan.cached:
+            return f"step work {self.agent('work')}"
+        # --required: without the cache nothing would be promised.
+        return (f"step work env {BATCHES[start.batch]} nvcache run --pool $POOL --required "
+                f"--dram {start.dram} -- {self.agent('work')}")
+
+    # -----------------------------------------------------------------------------------------
+
+    def run(self, start):
+        """Starts the guest, takes its power away as `start` says, and judges what it said."""
+        shutil.copyfile(self.nvdimm, self.before)
+        self.record = dict(self.acknowledged)
+        guest = machine.Machine(self.bench.image, self.job(start), self.folder, self.nvdimm,
+                                self.disk, self.bench.accelerator)
+        stuck = None
+        with guest:
+            try:
+                self.follow(guest, start)
+            except machine.Stuck as problem:
+                stuck = problem
+        self.logs.append((start, guest.lines))
+        self.disk.power_failure(self.draw, start.policy)
+        self.starts += 1
+        self.judge(guest.texts(), start)
+        if stuck:
+            raise Failure(str(stuck))
+
+    def follow(self, guest, start):
+        if not start.kill:
+            guest.finish(BOOT_SECONDS)
+            return
+        moment = {"boot": None, "recover": "@recovering", "work": "@started"}[start.kill]
+        if moment:
+            guest.must(moment, BOOT_SECONDS)
+        guest.wait("@done|@end work.*", start.delay)
+
+    def judge(self, lines, start):
+        for line in lines:
+            if found := re.fullmatch(r"@bad (\S+) (.*)", line):
+                raise Failure(f"{found[1]}: {found[2]}")
+            if found := re.fullmatch(r"@end (\S+) (\d+)", line):
+                self.judge_status(found[1], int(found[2]), lines)
+            elif found := re.fullmatch(r"@found (\S+) (\d+)", line):
+                self.acknowledged[found[1]] = int(found[2])
+            elif found := re.fullmatch(r"@acked (\S+) (\d+)", line):
+                self.acknowledged[found[1]] = max(self.acknowledged[found[1]], int(found[2]))
+
+    def judge_status(self, step, status, lines):
+        if step == "work":
+            raise Failure(f"the workloads have ended, status {status}: {lines[-5:]}")
+        # Where the file system may have lost a removal, entries may be kept.
+        may_keep = any(name.startswith("recreate") for name in self.plan.workloads)
+        if step == "recover" and status == KEPT and may_keep:
+            self.kept += 1
+        elif step in ("run", "library") and status == 125 and may_keep:
+            pass
+        elif step == "early":
+            if status not in (0, KEPT):
+                raise Failure(f"recovery without the disk: exit status {status}: {lines[-5:]}")
+        elif status != 0:
+            raise Failure(f"{step}: exit status {status}: " + "\n".join(lines[-8:]))
+        elif step == "verify":
+            self.verified += 1
+
+    # -----------------------------------------------------------------------------------------
+
+    def save(self, reason):
+        """All that is needed to verify once more: as it was before the last start."""
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="case-", dir=self.bench.cases))
+        copy_sparse(self.before, folder / "nvdimm")
+        self.disk.save(folder / "disk")
+        (folder / "case.json").write_text(json.dumps(
+            {"reason": reason, "plan": dataclasses.asdict(self.plan),
+             "acknowledged": self.record, "starts": self.starts}, indent=2) + "\n")
+        with open(folder / "serial", "w", encoding="utf-8") as log:
+            for start, lines in self.logs:
+                log.write(f"=== {start}\n")
+                log.writelines(f"{seconds:8.3f} {text}\n" for seconds, text in lines)
+        return folder
+
+    @staticmethod
+    def load(bench, folder, draw):
+        folder = pathlib.Path(folder)
+        case = json.loads((folder / "case.json").read_text())
+        plan = dict(case["plan"])
+        for name in ("workloads", "policies", "batches"):
+            plan[name] = tuple(plan[name])
+        life = Life(bench, Plan(**plan), draw)
+        copy_sparse(folder / "nvdimm", life.nvdimm)
+        life.disk.load(folder / "disk")
+        life.acknowledged = case["acknowledged"]
+        life.starts = case["starts"]
+        return life

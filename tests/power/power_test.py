@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Takes the power from a guest with an NVDIMM and a disk, again and again, while programs write
+under NVCache at level `power`. After each recovery, what was acknowledged is there, and the rest is
+a clean prefix. README.md says more.
+
+Exit code 77 where there is no QEMU or no kernel for the guest, except in CI (CI=true)."""
+
+import argparse
+import os
+import pathlib
+import random
+import sys
+import time
+
+import guest_image
+import machine
+from life import Failure, Life, Plan, Start, draw_start
+
+SKIP = 77
+
+WORKLOADS = (
+    ("raw0", "raw1", "cut"),
+    ("sqlite-wal", "replace"),
+    ("rocksdb",),
+    ("recreate", "cut", "raw0"),
+    ("sqlite-delete", "recreate", "replace"),
+)
+MEDIA = ("fsdax", "devdax")
+MOUNTS = ("rw", "commit=300", "data=writeback,commit=300", "nodelalloc")
+
+
+def say(text):
+    print(text, flush=True)
+
+
+class Bench:
+    """What all lives share."""
+
+    def __init__(self, options):
+        build = pathlib.Path(options.build).resolve()
+        self.scratch = build / "test-data"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self.cases = build / "power-cases"
+        self.cases.mkdir(exist_ok=True)
+        cache = build / "power-guest"
+        self.image = guest_image.Image(cache, build, build / "power_agent")
+        self.accelerator = machine.accelerator(self.image, self.scratch, cache)
+        say(f"guest: {self.image.version}, {self.accelerator}")
+
+
+def draw_plan(draw, number):
+    return Plan(seed=draw.randrange(1, 10**9), workloads=WORKLOADS[number % len(WORKLOADS)],
+                media=MEDIA[number % len(MEDIA)], pool_size=draw.choice(("1M", "4M", "16M")),
+                mount=draw.choice(MOUNTS))
+
+
+def failed(life, problem):
+    folder = life.save(str(problem))
+    say(f"FAILED {problem}\n"
+        f"  {life.plan}\n"
+        f"  saved; verify it again with:\n"
+        f"  {sys.argv[0]} --build {life.bench.scratch.parent} --case {folder}")
+
+
+# ---------------------------------------------------------------------------------------------
+
+def cycles(bench, options):
+    """Lives of a few power failures each, until there were enough, or the time is over."""
+    seed = options.seed
+    say(f"seed {seed} (give it back with --seed)")
+    begin = time.monotonic()
+    kills = number = starts = verified = kept = 0
+    totals = {"writes": 0, "flushes": 0, "lost": 0}
+
+    def enough():
+        return ((options.kills and kills >= options.kills) or
+                (options.seconds and time.monotonic() - begin > options.seconds))
+
+    while not enough():
+        draw = random.Random(f"{seed}.{number}")
+        plan = draw_plan(draw, number)
+        say(f"life {number}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
+            f"mount {plan.mount}")
+        with Life(bench, plan, draw) as life:
+            try:
+                life.begin()
+                for cycle in range(options.kills_per_life):
+                    start = draw_start(draw, plan, first=cycle == 0)
+                    life.run(start)
+                    kills += 1
+                    say(f"  {time.monotonic() - begin:6.1f} s, kill {kills}: {start.kill} "
+                        f"+{start.delay:.2f} s, batches {start.batch}, disk keeps {start.policy}; "
+                        + ", ".join(f"{k} {v}" for k, v in life.acknowledged.items()))
+                life.run(Start(recovery=draw.choice(("recover", "run", "library"))))
+            except Failure as problem:
+                failed(life, problem)
+                return 1
+            starts += life.starts
+            verified += life.verified
+            kept += life.kept
+            for name in totals:
+                totals[name] += life.disk.counts[name]
+        number += 1
+    say(f"{kills} power failures in {number} lives, {starts} starts, {verified} verifications, "
+        f"{kept} times entries were kept until an old file was out of the way; the disk had "
+        f"{totals['writes']} writes and {totals['flushes']} flushes, and lost {totals['lost']} "
+        f"writes or sectors")
+    return 0
+
+
+def verify_case(bench, options):
+    with Life.load(bench, options.case, random.Random(0)) as life:
+        try:
+            life.run(Start())
+        except Failure as problem:
+            say("\n".join(text for _, text in life.logs[-1][1]))
+            say(f"FAILED {problem}")
+            return 1
+    say("what was acknowledged is there: " + str(life.acknowledged))
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------
+# Whether this test can fail.
+
+DATA = ("raw0", "cut")
+CHECKS = {
+    # What it is about, whether a loss must be found, and how.
+    "without NVCache and without fsync": (True, dict(
+        workloads=DATA + ("replace",), cached=False, promise="nothing", mount="commit=300")),
+    "sqlite3 without NVCache and without fsync": (True, dict(
+        workloads=("sqlite-delete",), cached=False, promise="nothing", mount="commit=300")),
+    "without NVCache, everything synced": (False, dict(
+        workloads=DATA + ("replace", "recreate"), cached=False, promise="fsync")),
+    "NVCache, not recovered": (True, dict(
+        workloads=("raw0",), recovers=False, batches=("late",))),
+    "NVCache, on a disk that ignores flushes": (True, dict(
+        workloads=("raw0",), disk_lies=True, policies=("none",), batches=("eager",))),
+}
+
+
+def self_check(bench, options):
+    seed = options.seed
+    say(f"seed {seed} (give it back with --seed)")
+    wrong = 0
+    for name, (must_fail, choices) in CHECKS.items():
+        draw = random.Random(f"{seed}.{name}")
+        found = None
+        with Life(bench, Plan(seed=draw.randrange(1, 10**9), **choices), draw) as life:
+            try:
+                life.begin()
+                for _ in range(3):
+                    policy = draw.choice(life.plan.policies)
+                    life.run(Start("work", draw.uniform(0.5, 1.5), policy=policy,
+                                   batch=life.plan.batches[0]))
+                life.run(Start())
+            except Failure as problem:
+                found = problem
+            as_wanted = (found is not None) == must_fail
+            wrong += not as_wanted
+            say(f"[ {'OK  ' if as_wanted else 'FAIL'} ] {name}: {found or 'nothing is lost'}")
+            if not as_wanted and found:
+                failed(life, found)
+            if name == "NVCache, not recovered" and found:
+                wrong += not check_case(bench, life, found)
+    return 1 if wrong else 0
+
+
+def check_case(bench, life, found):
+    """A saved case can be loaded. This one is no loss any more when it is recovered."""
+    folder = life.save(str(found))
+    with Life.load(bench, folder, random.Random(0)) as again:
+        try:
+            again.run(Start())
+            problem = "a saved case that must fail does not"
+        except Failure as failure:
+            problem = None if str(failure) == str(found) else f"not the same: {failure}"
+    with Life.load(bench, folder, random.Random(0)) as recovered:
+        recovered.plan.recovers = True
+        try:
+            recovered.run(Start())
+        except Failure as failure:
+            problem = f"recovery does not bring it back: {failure}"
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    say(f"[ {'FAIL' if problem else 'OK  '} ] the same, saved, loaded and recovered: {problem}")
+    return problem is None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True, help="the build folder")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9,
+                        help="repeats the random choices of a run")
+    parser.add_argument("--kills", type=int, default=0, help="stop after so many power failures")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this time")
+    parser.add_argument("--kills-per-life", type=int, default=5,
+                        help="power failures of the same NVDIMM and disk")
+    parser.add_argument("--self-check", action="store_true", help="show that a loss is found")
+    parser.add_argument("--case", help="verify a saved failure again")
+    options = parser.parse_args()
+    try:
+        bench = Bench(options)
+    except guest_image.Missing as problem:
+        say(f"there is no guest: {problem}")
+        return 1 if os.environ.get("CI") else SKIP
+    if options.case:
+        return verify_case(bench, options)
+    if options.self_check:
+        return self_check(bench, options)
+    return cycles(bench, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

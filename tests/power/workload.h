@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the guest does to its files, as sequences of numbered operations. All of an operation is
+// determined by the seed and its number, so after a power failure the files can be compared with
+// those after any operation.
+#ifndef NVCACHE_TESTS_POWER_WORKLOAD_H_
+#define NVCACHE_TESTS_POWER_WORKLOAD_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace nvcache::power_test {
+
+// When an operation is acknowledged.
+enum class Promise {
+  kWrite,    // NVCache's: data when the write has returned, names when they have been synced
+  kFsync,    // any file system's: everything is synced first
+  kNothing,  // at once, and nothing is synced: what a power failure loses without NVCache
+};
+
+constexpr uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+  x = (x ^ x >> 27) * 0x94d049bb133111eb;
+  return x ^ x >> 31;
+}
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(Mix(seed)) {}
+  uint64_t Next() { return Mix(state_++); }
+  uint64_t Below(uint64_t n) { return Next() % n; }
+  bool OneIn(uint64_t n) { return Below(n) == 0; }
+  // 1 to `most`, every order of magnitude alike.
+  uint64_t Length(uint64_t most) {
+    const int bits = 64 - __builtin_clzll(most);
+    const uint64_t n = 1 + Below(uint64_t{1} << Below(static_cast<uint64_t>(bits) + 1));
+    return n < most ? n : most;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// The bytes number `at` to `at + length` of what belongs to `id`.
+void Fill(uint64_t id, uint64_t at, uint8_t* bytes, uint64_t length);
+std::vector<uint8_t> Content(uint64_t id, uint64_t length);
+
+struct Verdict {
+  bool ok;
+  uint64_t found;    // the files are as after this many operations
+  std::string what;  // is wrong with them
+};
+Verdict Good(uint64_t found);
+Verdict Bad(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+class Workload {
+ public:
+  Workload(std::string name, std::string folder, uint64_t seed, Promise promise)
+      : name_(std::move(name)),
+        folder_(std::move(folder)),
+        seed_(Mix(seed ^ Mix(NameHash(name_)))),
+        promise_(promise) {}
+  virtual ~Workload() = default;
+  Workload(const Workload&) = delete;
+  Workload& operator=(const Workload&) = delete;
+
+  // Goes on after operation `done`, until it is killed.
+  virtual void Run(uint64_t done) = 0;
+  // Whether the files are as after `acknowledged` operations, or some more.
+  virtual Verdict Check(uint64_t acknowledged) = 0;
+  // Recovery has kept entries. Makes room for the file that they belong to, if that is as it may
+  // be.
+  virtual Verdict Yield(uint64_t acknowledged) { return Good(acknowledged); }
+
+  const std::string& name() const { return name_; }
+
+ protected:
+  // How many operations beyond the acknowledged ones are looked at. The lines on their way to the
+  // host are lost with the guest.
+  static constexpr uint64_t kUnacknowledged = 5000;
+
+  // Operation `n` has been done, to what the promise says. At most one line each few milliseconds,
+  // for the line is slow.
+  void Acknowledge(uint64_t n);
+  [[noreturn]] void Die(const char* what) const;
+
+  const std::string& folder() const { return folder_; }
+  std::string Path(const char* file) const { return folder_ + "/" + file; }
+  uint64_t seed() const { return seed_; }
+  Promise promise() const { return promise_; }
+  // Whether to sync what the promise does not ask for.
+  bool MustSync(Random& random) const {
+    return promise_ == Promise::kFsync || (promise_ == Promise::kWrite && random.OneIn(2));
+  }
+  void SyncFolder() const;
+
+ private:
+  static uint64_t NameHash(const std::string& name) {
+    uint64_t hash = 0;
+    for (const char c : name) hash = Mix(hash ^ static_cast<uint8_t>(c));
+    return hash;
+  }
+
+  const std::string name_;
+  const std::string folder_;
+  const uint64_t seed_;
+  const Promise promise_;
+  int64_t last_line_ = 0;  // when, in nanoseconds
+};
+
+// nullptr: there is no such workload.
+std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::string& folder,
+                                       uint64_t seed, Promise promise);
+
+// The kinds; what follows a digit or a dash in a name makes it another one of its kind.
+std::unique_ptr<Workload> MakeRaw(std::string name, std::string folder, uint64_t seed,
+                                  Promise promise);
+std::unique_ptr<Workload> MakeCut(std::string name, std::string folder, uint64_t seed,
+                                  Promise promise);
+std::unique_ptr<Workload> MakeReplace(std::string name, std::string folder, uint64_t seed,
+                                      Promise promise);
+std::unique_ptr<Workload> MakeRecreate(std::string name, std::string folder, uint64_t seed,
+                                       Promise promise);
+std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
+                                     Promise promise, bool wal);
+std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,
+                                      Promise promise);
+
+// A whole file; empty, with *exists false, if there is none.
+std::vector<uint8_t> ReadFile(const std::string& path, bool* exists);
+
+}  // namespace nvcache::power_test
+
+#endif  // NVCACHE_TESTS_POWER_WORKLOAD_H_
