@@ -24,7 +24,7 @@ struct File {
   State state;
   int error;  // errno, if not good
   bool is_open;
-  bool recreated;  // or would be, in a dry run
+  bool recreated;    // or would be, in a dry run
   bool is_unsynced;  // written to since it was opened
   int fd;
   uint64_t last_use;

@@ -8,10 +8,11 @@
 //   else:          applied groups marked, each durable before the next
 //
 // Killed before the files are synced, nothing in the log has changed, and the next run applies
-// everything again: of each page in the same order, so with the same result. Files that the file system has lost
-// are created on the way (recreate.cc); the next run knows them by their records. Killed while
-// groups are marked, a run of the oldest ones is: had a newer one been marked alone, applying an
-// older one again would undo it. Killed between tail and state, the next run finds an empty log.
+// everything again: of each page in the same order, so with the same result. Files that the file
+// system has lost are created on the way (recreate.cc); the next run knows them by their records.
+// Killed while groups are marked, a run of the oldest ones is: had a newer one been marked alone,
+// applying an older one again would undo it. Killed between tail and state, the next run finds an
+// empty log.
 #include "recovery/replay/replay.h"
 
 #include <errno.h>

@@ -52,8 +52,8 @@ class Window {
   };
   static constexpr uint32_t kCapacity = 1u << 18;  // 1 GiB of whole pages; 6 MiB of memory
   static_assert(kCapacity >= nvlog::kMaxGroupEntries);
-  static constexpr uint64_t kEnough = 4u << 20;  // what was checked is still in the caches then
-  static constexpr int kMaxPieces = 1024;  // the kernel's limit (UIO_MAXIOV)
+  static constexpr uint64_t kEnough = 1u << 20;  // what was checked is still in the caches then
+  static constexpr int kMaxPieces = 1024;        // the kernel's limit (UIO_MAXIOV)
   static constexpr size_t kMaxWrite = 1u << 20;
 
   void Append(const Item& item);

@@ -138,7 +138,7 @@ bool GroupWalk::Next(Group* group) {
     EntryHeader header;
     const Verdict verdict = reader_.Examine(position, &header);
     if (verdict == Verdict::kNothing) {
-      next_ = reader_.AfterNothing(position);
+      next_ = std::min(reader_.AfterNothing(position), reader_.end());
       continue;
     }
     if (verdict == Verdict::kDamagedHeader) {

@@ -41,7 +41,6 @@ struct Options {
   uint64_t seed = 0;
   int rounds = 50;
   unsigned threads = 4;
-  bool keep = false;
   bool self_check = false;
 };
 
@@ -113,7 +112,7 @@ class Driver {
     fs::create_directories(pools_);
   }
   ~Driver() {
-    if (options_.keep && failed_) {
+    if (failed_) {
       std::printf("kept: %s and %s\n", folder_.c_str(), pools_.c_str());
       return;
     }
@@ -139,10 +138,10 @@ class Driver {
     }
     std::printf(
         "%d rounds, %llu writes acknowledged, all found; %llu in flight, of which %llu were there, "
-        "whole; %d recoveries killed\n",
+        "whole; %d kills, %d of them of recoveries\n",
         options_.rounds, Total(acknowledged_, model_->acknowledged()),
         Total(in_flight_, model_->in_flight()), Total(in_flight_found_, model_->in_flight_found()),
-        recoveries_killed_);
+        options_.rounds + recoveries_killed_, recoveries_killed_);
     return true;
   }
 
@@ -221,9 +220,10 @@ class Driver {
 
   bool Round(int round, std::string* why) {
     fs::remove(pools_ / "output");
-    // Mostly while it writes, sometimes while it starts.
+    // Mostly while it writes, sometimes while it starts; now and then with a full log.
     const bool after_first = random_.Below(10) != 0;
-    const microseconds life(after_first ? random_.Below(400000) : random_.Below(20000));
+    const uint64_t most = !after_first ? 20000 : random_.Below(4) == 0 ? 400000 : 100000;
+    const microseconds life(random_.Below(most));
     std::vector<Record> records;
     const int status =
         RunWriter(true, static_cast<uint64_t>(round), life, after_first, 0, &records);
@@ -437,7 +437,6 @@ int Main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "repeats the random choices of a run");
   app.add_option("--rounds", options.rounds, "kills");
   app.add_option("--threads", options.threads, "of the writer")->check(CLI::Range(1u, kMaxThreads));
-  app.add_flag("--keep", options.keep, "keep the files and the pool of a failure");
   app.add_flag("--self-check", options.self_check, "damage good files: is it found?");
   CLI11_PARSE(app, argc, argv);
   Driver driver(options);

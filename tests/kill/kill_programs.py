@@ -41,7 +41,7 @@ class Killer:
         if self.draw.random() < 0.5:
             for _ in range(self.draw.randint(1, 3)):
                 with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-                    timer = kill_later(process, self.draw.uniform(0, 0.03))
+                    timer = kill_later(process, self.draw.uniform(0, 0.015))
                     status = process.wait()
                     timer.cancel()
                 check(status in (0, -9), f"nvcache recover: exit code {status}")
@@ -87,7 +87,7 @@ def sqlite(options, draw, mode):
                 answer = re.fullmatch(rb"committed\|(\d+)\n", line)
                 if answer:
                     acknowledged = int(answer.group(1))
-                    timer = timer or kill_later(process, draw.uniform(0, 1.5))
+                    timer = timer or kill_later(process, draw.uniform(0, 0.8))
             status = process.wait()
             feeder.join()
             listener.join()
@@ -104,7 +104,8 @@ def sqlite(options, draw, mode):
             harness.say(f"         {acknowledged - rows} rows acknowledged, in all {len(found)}")
             rows = len(found)
         check(rows > options.rounds, "hardly a row was ever written")
-        harness.say(f"         recoveries killed: {killer.recoveries_killed}")
+        harness.say(f"         {options.rounds + killer.recoveries_killed} kills, "
+                    f"{killer.recoveries_killed} of them of recoveries")
 
 
 def rocksdb(options, draw):
@@ -164,7 +165,8 @@ def rocksdb(options, draw):
             total += acknowledged
             bench.without("rm", "-rf", "db", "plain")
         check(total > options.rounds, "hardly an operation was ever done")
-        harness.say(f"         recoveries killed: {killer.recoveries_killed}")
+        harness.say(f"         {options.rounds + killer.recoveries_killed} kills, "
+                    f"{killer.recoveries_killed} of them of recoveries")
 
 
 def main():
@@ -178,6 +180,7 @@ def main():
     harness.main(options, {
         "sqlite_wal": lambda: sqlite(options, draw, "wal"),
         "sqlite_delete": lambda: sqlite(options, draw, "delete"),
+        "sqlite_truncate": lambda: sqlite(options, draw, "truncate"),
         "rocksdb": lambda: rocksdb(options, draw),
     })
 

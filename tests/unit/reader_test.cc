@@ -197,6 +197,45 @@ TEST_F(ReaderTest, HolesAreSteppedOver) {
   EXPECT_EQ(Walk(Verdict::kInFlight).size(), 2u);  // members whose first is not there
 }
 
+// What was never written is not looked at page by page, and what is behind it is found.
+TEST(ReaderOfMemoryTest, WhatWasNeverUsedIsSteppedOver) {
+  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
+  std::mt19937_64 random(test::Seed());
+  for (int round = 0; round < 10; ++round) {
+    const test::Folder memory(test::Folder::kMemory);
+    test::MakePool(memory / "pool", 16 << 20);
+    test::ScopedPool pool;
+    ASSERT_TRUE(test::OpenPool(pool, memory / "pool"));
+    const uint64_t units = pool.view().log_units();
+    if (round > 0) pool.StoreTail(LogBuilder(pool.view()).head() + random() % units);
+    LogBuilder builder(pool.view());
+    const Position begin = builder.head();
+    std::vector<Position> expected;
+    for (;;) {
+      builder.Hole(random() % 3 != 0 ? random() % 100 : random() % (units / 2));
+      if (builder.head() + kMaxEntryUnits >= begin + units) break;
+      expected.push_back(builder.Add({0, 1, 0, test::Bytes(random, 1 + random() % 4096)}));
+    }
+    const auto data = [&] {  // bytes of the log that are there
+      uint64_t bytes = 0;
+      const auto log = static_cast<off_t>(pool.view().superblock->log_offset);
+      for (off_t at = log, end; (at = lseek(pool.fd(), at, SEEK_DATA)) >= 0; at = end) {
+        end = lseek(pool.fd(), at, SEEK_HOLE);
+        bytes += static_cast<uint64_t>(end - at);
+      }
+      return bytes;
+    };
+    const uint64_t before = data();
+    const Reader reader(pool.view(), pool.fd());
+    GroupWalk walk(reader);
+    std::vector<Position> found;
+    for (Group group; walk.Next(&group);) found.push_back(group.position);
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(walk.done(), walk.total());
+    EXPECT_LE(data(), before + (expected.size() + 1) * (1u << 20)) << "up to 1 MiB behind each";
+  }
+}
+
 TEST_F(ReaderTest, WhatWasNotCommittedIsInFlight) {
   const Position alone = builder_->Add({0, 1, 0, "a"}, LogBuilder::kCommitNot);
   const auto group = builder_->Add(Pieces(0, 0, std::string(9000, 'x')), LogBuilder::kCommitNot);

@@ -277,6 +277,104 @@ TEST_F(ReplayTest, RandomWritesAgainstAModel) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// What is next to each other in a file is written by one call.
+
+TEST_F(ReplayTest, NeighboursInAnyOrder) {
+  MakeFile(0, "a");
+  MakeFile(1, "b");
+  const std::string bytes = test::Bytes(random_, 40 << 10);
+  std::vector<size_t> pages = {3, 0, 9, 1, 2, 8, 4, 7, 6, 5};
+  for (const size_t page : pages) {
+    log_->Add({0, 1, page * 4096, bytes.substr(page * 4096, 4096)});
+    log_->Add({1, 1, page * 4096 + 10, bytes.substr(page * 4096, 100)});  // with gaps
+  }
+  EXPECT_TRUE(Run());
+  EXPECT_TRUE(ReadFile(Path("a")) == bytes);
+  std::string expected(9 * 4096 + 110, '\0');
+  for (const size_t page : pages) {
+    expected.replace(page * 4096 + 10, 100, bytes.substr(page * 4096, 100));
+  }
+  EXPECT_TRUE(ReadFile(Path("b")) == expected);
+  EXPECT_EQ(summary_.entries, 20u);
+  ExpectDone();
+}
+
+// Of all ways in which two pieces of a page can lie, after each other and before a third.
+TEST_F(ReplayTest, OverlapsKeepTheirOrder) {
+  constexpr uint64_t kPlaces[][2] = {{10, 20}, {10, 20}, {5, 10},  {20, 30}, {0, 40},
+                                     {12, 18}, {15, 25}, {10, 30}, {5, 20},  {30, 40}};
+  for (const auto& first : kPlaces) {
+    for (const auto& second : kPlaces) {
+      for (const auto& third : kPlaces) {
+        const auto slot = static_cast<uint32_t>(random_() % 3);
+        if (ReadFile(Path(std::to_string(slot))).empty()) MakeFile(slot, std::to_string(slot), ".");
+        std::string expected = ReadFile(Path(std::to_string(slot)));
+        pool_.MarkInUse();
+        log_.emplace(pool_.view());
+        char c = 'a';
+        for (const auto& place : {first, second, third}) {
+          const std::string bytes(place[1] - place[0], c++);
+          log_->Add({slot, 1, 4096 + place[0], bytes});
+          if (expected.size() < 4096 + place[1]) expected.resize(4096 + place[1]);
+          expected.replace(4096 + place[0], bytes.size(), bytes);
+        }
+        ASSERT_TRUE(Run());
+        ASSERT_TRUE(ReadFile(Path(std::to_string(slot))) == expected)
+            << first[0] << " " << second[0] << " " << third[0];
+      }
+    }
+  }
+}
+
+// Small pieces, most of them over others, anywhere in the log: also around its end.
+TEST_F(ReplayTest, PiecesAgainstAModel) {
+  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
+  std::vector<std::string> model(3);
+  for (uint32_t slot = 0; slot < model.size(); ++slot) MakeFile(slot, std::to_string(slot));
+  const uint64_t room = pool_.view().log_units();
+  int around = 0;
+  for (int session = 0; session < 60; ++session) {
+    pool_.StoreTail(Tail() + 1 + random_() % room);
+    log_.emplace(pool_.view());
+    const Position begin = log_->head();
+    while (log_->head() + 3 * nvlog::kMaxEntryUnits < begin + room) {
+      const auto slot = static_cast<uint32_t>(random_() % model.size());
+      const uint64_t offset = random_() % 40000;
+      const std::string bytes = test::Bytes(random_, 1 + random_() % (random_() % 2 ? 200 : 5000));
+      log_->Add(Pieces(slot, offset, bytes));
+      std::string& content = model[slot];
+      if (content.size() < offset + bytes.size()) content.resize(offset + bytes.size());
+      content.replace(offset, bytes.size(), bytes);
+    }
+    around += begin / room != log_->head() / room ? 1 : 0;
+    ASSERT_TRUE(Run());
+    for (uint32_t slot = 0; slot < model.size(); ++slot) {
+      ASSERT_TRUE(ReadFile(Path(std::to_string(slot))) == model[slot]) << session << " " << slot;
+    }
+    Reopen();
+    pool_.MarkInUse();
+  }
+  EXPECT_GT(around, 40);
+}
+
+// They are applied in several goes.
+TEST_F(ReplayTest, MoreEntriesThanAreHeldAtATime) {
+  Make(64 << 20);
+  MakeFile(0, "a");
+  constexpr uint64_t kEntries = 400000, kSize = 5000;
+  std::string expected(kSize, '\0');
+  for (uint64_t i = 0; i < kEntries; ++i) {
+    const uint64_t at = (kEntries - i) * 7 % kSize;
+    expected[at] = static_cast<char>('a' + i % 26);
+    log_->Add({0, 1, at, std::string(1, expected[at])});
+  }
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(summary_.entries, kEntries);
+  EXPECT_TRUE(ReadFile(Path("a")) == expected);
+  ExpectDone();
+}
+
+// ---------------------------------------------------------------------------------------------
 // I6: killed and run again.
 
 TEST_F(ReplayTest, KilledAnywhereAndRunAgain) {
@@ -290,7 +388,7 @@ TEST_F(ReplayTest, KilledAnywhereAndRunAgain) {
   const std::string pool_before = ReadFile(pool_path_);
   std::string a, b;
   int killed = 0;
-  for (int die_at = 0; die_at < 30; ++die_at) {
+  for (int die_at = 0; die_at < 60; ++die_at) {
     WriteFile(Path("a"), "0123456789");
     WriteFile(Path("b"), "");
     WriteFile(pool_path_, pool_before);
@@ -312,7 +410,7 @@ TEST_F(ReplayTest, KilledAnywhereAndRunAgain) {
     EXPECT_EQ(ReadFile(Path("b")), b) << die_at;
     pool_.Close();
   }
-  EXPECT_EQ(killed, 21);  // each group, and the end
+  EXPECT_EQ(killed, 53);  // 20 groups read, 30 entries applied, 2 files synced, and the end
   EXPECT_EQ(a, "ijjjjjhh89");
   EXPECT_EQ(b, std::string(4094, '\0') + "jjjj");
 }
@@ -808,7 +906,7 @@ TEST_F(ReplayTest, ACreatedFileIsKnownAgain) {
             }),
             0);
   Reopen();
-  EXPECT_EQ(ReadFile(Path("a")).size(), 4096u);
+  EXPECT_EQ(ReadFile(Path("a")), "");
   EXPECT_TRUE(Run());
   EXPECT_EQ(summary_.recreated_files, 0u);
   EXPECT_TRUE(ReadFile(Path("a")) == std::string(5000, 'a'));
@@ -995,6 +1093,43 @@ TEST_F(ReplayTest, AFullDiskKeepsTheEntries) {
     unlink(Path("full").c_str());
     EXPECT_TRUE(Run());
     EXPECT_TRUE(ReadFile(Path("a")) == std::string(40000, 'a'));
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
+  EXPECT_EQ(result, 0);
+}
+
+// A part of a merged write is done when the disk is full: all of it is kept. Other files, and what
+// comes later, are not concerned.
+TEST_F(ReplayTest, AFullDiskWithinAMergedWrite) {
+  pool_.Close();
+  const int result = InChild([&] {
+    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", files_.path().c_str(), "tmpfs", 0, "size=128k") != 0) {
+      return kSkip;
+    }
+    Reopen();
+    const std::string bytes = test::Bytes(random_, 200 << 10);
+    MakeFile(0, "a");
+    MakeFile(1, "b", std::string(8192, '.'));
+    log_->Add({1, 1, 0, "first"});
+    for (uint64_t at = 0; at < bytes.size(); at += 4096) {
+      log_->Add({0, 1, at, bytes.substr(at, 4096)});
+      log_->Add({1, 1, 5 + at / 4096, "x"});
+    }
+    log_->Add({1, 1, 8000, "last"});
+    std::string b = "first" + std::string(50, 'x') + std::string(8192 - 55, '.');
+    b.replace(8000, 4, "last");
+    EXPECT_FALSE(Run());
+    EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{0, ENOSPC}}));
+    EXPECT_EQ(summary_.failed_entries, 50u);
+    EXPECT_EQ(summary_.entries, 52u);
+    EXPECT_EQ(ReadFile(Path("b")), b);
+    EXPECT_GT(ReadFile(Path("a")).size(), 4096u) << "a part of it was written";
+    if (mount("tmpfs", files_.path().c_str(), "tmpfs", MS_REMOUNT, "size=1m") != 0) return kSkip;
+    EXPECT_TRUE(Run());
+    EXPECT_EQ(summary_.entries, 50u);
+    EXPECT_TRUE(ReadFile(Path("a")) == bytes);
     return testing::Test::HasFailure() ? 1 : 0;
   });
   if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
