@@ -65,6 +65,9 @@ inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd,
 inline long Fsync(int fd) { return Call(SYS_fsync, fd); }
 inline long Fdatasync(int fd) { return Call(SYS_fdatasync, fd); }
 inline long Fchmod(int fd, mode_t mode) { return Call(SYS_fchmod, fd, static_cast<long>(mode)); }
+inline long Fchmodat(int dirfd, const char* path, mode_t mode) {
+  return Call(SYS_fchmodat, dirfd, Address(path), static_cast<long>(mode));
+}
 inline long Fchown(int fd, uid_t uid, gid_t gid) {
   return Call(SYS_fchown, fd, static_cast<long>(uid), static_cast<long>(gid));
 }
