@@ -91,7 +91,7 @@ long OpenFound(int found, const struct stat& st) {
   long fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
   const bool owned = st.st_uid == ActingUser() && (st.st_mode & kOwner) != kOwner;
   if (fd != -EACCES || !owned) return fd;
-  const mode_t mode = st.st_mode & 07777;
+  const mode_t mode = st.st_mode & 01777;  // a write takes set-user-ID away
   if (sys::Fchmodat(AT_FDCWD, link.c_str(), mode | kOwner) < 0) return fd;
   fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
   sys::Fchmodat(AT_FDCWD, link.c_str(), mode);
