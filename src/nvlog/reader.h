@@ -25,6 +25,9 @@ enum class Verdict {
 class Reader {
  public:
   explicit Reader(const pool::View& view);
+  // Of a log whose tail is not known: one length of the log, up to the end of its newest whole
+  // entry. All that is pending is in it, and what was on disk long ago, too.
+  static Reader OfAll(const pool::View& view);
 
   // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
   Verdict Examine(Position position, EntryHeader* header) const;
@@ -43,6 +46,8 @@ class Reader {
   bool Passed(Position position) const;
 
  private:
+  Reader(const pool::View& view, Position begin, Position end)
+      : view_(view), begin_(begin), end_(end) {}
   size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
   size_t PayloadOffset(Position position) const {
     return (position + 1) % view_.log_units() * pool::kUnitSize;

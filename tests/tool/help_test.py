@@ -26,7 +26,7 @@ OPTIONS = {
     ],
     "recover": ["POOL", "--list", "--user", "--dry-run", "--json", "--export", "--discard"],
     "status": ["POOL", "--json"],
-    "dump": ["POOL", "--json"],
+    "dump": ["POOL", "--all", "--export", "--json"],
 }
 
 
