@@ -62,28 +62,29 @@ long SetOwnerAndMode(int fd, const pool::FileRecord& record) {
   return sys::Fchmod(fd, record.mode & 0777);
 }
 
-long GiveName(int fd, int folder, pool::FileRecord* record) {
+long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
   pool::FileRecord created;
   if (long error = pool::Identify(fd, &created); error < 0) return error;
-  pool::StoreSuccessor(record, created);
+  pool::StoreSuccessor(shared, created);
   sys::Text<32> link;
   link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
-  const long error =
-      sys::Linkat(AT_FDCWD, link.c_str(), folder, NameOf(*record), AT_SYMLINK_FOLLOW);
+  const long error = sys::Linkat(AT_FDCWD, link.c_str(), folder, name, AT_SYMLINK_FOLLOW);
   return error == -EEXIST ? -ESTALE : error;
 }
 
 }  // namespace
 
-long Recreate(pool::FileRecord* record, bool dry_run) {
-  const long opened = OpenFolder(*record);
+long Recreate(pool::FileRecord* shared, bool dry_run) {
+  pool::FileRecord record;
+  if (!pool::CopyFileRecord(*shared, &record)) return -EBADMSG;
+  const long opened = OpenFolder(record);
   if (opened < 0) return opened;
   const auto folder = static_cast<int>(opened);
   long result = sys::Openat(folder, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
   if (result >= 0) {
     const auto fd = static_cast<int>(result);
-    long error = SetOwnerAndMode(fd, *record);
-    if (error == 0 && !dry_run) error = GiveName(fd, folder, record);
+    long error = SetOwnerAndMode(fd, record);
+    if (error == 0 && !dry_run) error = GiveName(fd, folder, NameOf(record), shared);
     if (error < 0) {
       sys::Close(fd);
       result = error;
@@ -93,7 +94,9 @@ long Recreate(pool::FileRecord* record, bool dry_run) {
   return result;
 }
 
-long SyncFolder(const pool::FileRecord& record) {
+long SyncFolder(const pool::FileRecord& shared) {
+  pool::FileRecord record;
+  if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
   const long folder = OpenFolder(record);
   if (folder == -EMFILE || folder == -ENFILE) return folder;
   if (folder < 0) return 0;

@@ -8,7 +8,7 @@
 
 namespace nvcache::recovery {
 
-// Creates the file that the valid `record` names under its path, empty, with its mode and owner, if
+// Creates the file that `record` names under its path, empty, with its mode and owner, if
 // nothing has that name. Opened for reading and writing, and OpenRecorded finds it from now on. A
 // `dry_run` leaves no file behind when it is closed, and the record as it is. A descriptor, or a
 // negated errno: ENOTDIR without the folder, ELOOP if the path leads through a symbolic link now,

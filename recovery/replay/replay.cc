@@ -225,11 +225,13 @@ void Run::MarkApplied() {
   nvlog::GroupWalk walk(reader_);
   for (Group group; walk.Next(&group);) {
     if (group.verdict != Verdict::kCommitted) continue;
+    EntryHeader header = {};
+    NVCACHE_CHECK(reader_.Examine(group.position, &header) == Verdict::kCommitted);
+    if (IsKept(header)) continue;
+    NVCACHE_CHECK(files_[header.file].state != File::kGood ||
+                  view_.file(header.file)->name == pool::kNameSettled);
     auto* first = reinterpret_cast<EntryHeader*>(view_.log() + group.position % view_.log_units() *
                                                                    pool::kUnitSize);
-    if (IsKept(*first)) continue;
-    NVCACHE_CHECK(files_[first->file].state != File::kGood ||
-                  view_.file(first->file)->name == pool::kNameSettled);
     pmem::Store(first->commit, nvlog::AppliedWord(group.position, view_.salt()));
     pmem::Pwb(first, sizeof(*first), Step::kApplied);
     pmem::Psync(Step::kAppliedDurable);

@@ -5,15 +5,18 @@
 
 #include <cstring>
 
+#include "recovery/replay/rights.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
+#include "src/sys/text.h"
 
 namespace nvcache::recovery {
 
 namespace {
 
-// O_NONBLOCK: what has the file's name now may be a fifo.
-constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+// To look at it: a file is opened for use when it is known to be the one, so that nothing happens
+// to what else has its name (a device, a fifo, the end of a symbolic link).
+constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
 bool OutOfDescriptors(long result) { return result == -EMFILE || result == -ENFILE; }
 
@@ -71,19 +74,43 @@ class Mounts {
   size_t filled_ = 0;
 };
 
-bool IsRecorded(int fd, const pool::FileRecord& record) {
-  pool::FileRecord found;  // without its path, which may be another now
-  struct stat st = {};
-  return pool::Identify(fd, &found) == 0 && S_ISREG(found.mode) &&
-         (pool::SameFile(found, record) || pool::IsSuccessor(found, record)) &&
-         sys::Fstat(fd, &st) == 0 && st.st_nlink > 0;  // deleted is gone, even if still open
+bool IsRecorded(int found, const struct stat& st, const pool::FileRecord& record) {
+  pool::FileRecord now;                             // without its path, which may be another
+  return S_ISREG(st.st_mode) && st.st_nlink > 0 &&  // deleted is gone, even if still open
+         pool::Identify(found, &now) == 0 &&
+         (pool::SameFile(now, record) || pool::IsSuccessor(now, record));
 }
 
-// `fd` if it is the file, else an error; `opened` may be one already.
-long Checked(long opened, const pool::FileRecord& record) {
-  if (opened < 0 || IsRecorded(static_cast<int>(opened), record)) return opened;
-  sys::Close(static_cast<int>(opened));
-  return -ESTALE;
+// Opens what was found for reading and writing, with the rights that count now. Its owner may
+// always write to it: that the mode says otherwise may be the program's own wish (git's objects).
+long OpenFound(int found, const struct stat& st) {
+  constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  constexpr mode_t kOwner = S_IRUSR | S_IWUSR;
+  sys::Text<32> link;
+  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(found));
+  long fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
+  const bool owned = st.st_uid == ActingUser() && (st.st_mode & kOwner) != kOwner;
+  if (fd != -EACCES || !owned) return fd;
+  const mode_t mode = st.st_mode & 01777;  // a write takes set-user-ID away
+  if (sys::Fchmodat(AT_FDCWD, link.c_str(), mode | kOwner) < 0) return fd;
+  fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
+  sys::Fchmodat(AT_FDCWD, link.c_str(), mode);
+  return fd;
+}
+
+// Opens `found`, or an error, if it is the file. Closes it.
+long OpenChecked(long found, const pool::FileRecord& record, bool by_handle) {
+  if (found < 0) return found;
+  const auto look = static_cast<int>(found);
+  struct stat st = {};
+  long result = sys::Fstat(look, &st);
+  if (result == 0 && !IsRecorded(look, st, record)) result = -ESTALE;
+  // A handle leads past the folders that keep others away. A file of one's own is one's own
+  // wherever it is; of another's, a folder may be all that protects it.
+  if (result == 0 && by_handle && ActsForAnother() && st.st_uid != ActingUser()) result = -EACCES;
+  if (result == 0) result = OpenFound(look, st);
+  sys::Close(look);
+  return result;
 }
 
 bool IsOnFileSystem(const char* path, uint64_t file_system) {
@@ -92,44 +119,58 @@ bool IsOnFileSystem(const char* path, uint64_t file_system) {
          std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
 }
 
+// On the file system that has this mount point.
+long LookByHandle(const char* mount_point, const sys::FileHandle& handle) {
+  const OwnRights rights;
+  const long mount = sys::Openat(AT_FDCWD, mount_point, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (mount < 0) return mount;
+  const long found = sys::OpenByHandleAt(static_cast<int>(mount), handle, kToLook);
+  sys::Close(static_cast<int>(mount));
+  return found;
+}
+
+// Without the privilege there is no use in asking every mounted file system for its identity, and
+// one of them may be a server that does not answer.
+bool MayLookByHandle(const sys::FileHandle& handle) {
+  const OwnRights rights;
+  const long probe = sys::OpenByHandleAt(AT_FDCWD, handle, kToLook);
+  if (probe >= 0) sys::Close(static_cast<int>(probe));
+  return probe != -EPERM;
+}
+
+// ENOENT if it is nowhere; what it was refused with, if it is somewhere.
 long OpenByHandle(const pool::FileRecord& record) {
   if (record.handle_size == 0) return -ENOENT;
   sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
   std::memcpy(handle.bytes, record.handle, record.handle_size);
-  // Without the privilege there is no use in asking every mounted file system for its identity,
-  // and one of them may be a server that does not answer.
-  const long probe = sys::OpenByHandleAt(AT_FDCWD, handle, O_PATH | O_CLOEXEC);
-  if (probe == -EPERM) return -ENOENT;
-  if (probe >= 0) sys::Close(static_cast<int>(probe));
+  if (!MayLookByHandle(handle)) return -ENOENT;
 
   Mounts mounts;
   if (mounts.error() != 0) return -mounts.error();
+  long result = -ENOENT;
   while (mounts.Next()) {
     if (!IsOnFileSystem(mounts.path(), record.file_system)) continue;
-    const long mount = sys::Openat(AT_FDCWD, mounts.path(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (mount < 0) {
-      if (OutOfDescriptors(mount)) return mount;
-      continue;
-    }
-    const long fd = Checked(sys::OpenByHandleAt(static_cast<int>(mount), handle, kFlags), record);
-    sys::Close(static_cast<int>(mount));
+    const long found = LookByHandle(mounts.path(), handle);
+    if (OutOfDescriptors(found)) return found;
+    if (found < 0) continue;
+    const long fd = OpenChecked(found, record, true);
     if (fd >= 0 || OutOfDescriptors(fd)) return fd;
+    if (fd != -ESTALE) result = fd;
   }
-  return -ENOENT;
+  return result;
 }
 
 }  // namespace
 
-long OpenRecorded(const pool::FileRecord& record) {
-  const long by_path = Checked(sys::Openat(AT_FDCWD, record.path, kFlags), record);
+long OpenRecorded(const pool::FileRecord& shared) {
+  pool::FileRecord record;
+  if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
+  const long by_path = OpenChecked(sys::Openat(AT_FDCWD, record.path, kToLook), record, false);
   if (by_path >= 0 || OutOfDescriptors(by_path)) return by_path;
   const long by_handle = OpenByHandle(record);
-  if (by_handle >= 0 || OutOfDescriptors(by_handle)) return by_handle;
+  if (by_handle != -ENOENT) return by_handle;
   switch (-by_path) {
-    case ELOOP:  // a symbolic link
-    case EISDIR:
-    case ENXIO:  // a socket
-    case ENODEV:
+    case ELOOP:  // a symbolic link that leads to itself
       return -ESTALE;
     case ENOTDIR:
       return -ENOENT;

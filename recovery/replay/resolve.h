@@ -8,11 +8,11 @@
 
 namespace nvcache::recovery {
 
-// Opens for reading and writing the very file that the valid `record` names, or the one that
-// recovery created in its place: under its path, or, where the privilege is there, wherever it is
-// now. Never another file (I6), never through a
-// symbolic link that took its place. A descriptor, or a negated errno: ENOENT if it is not to be
-// found, ESTALE if something else has its name.
+// Opens for reading and writing the very file that `record` names, or the one that recovery created
+// in its place: under its path, or, where the privilege is there, wherever it is now. Never another
+// file (I6), never through a symbolic link that took its place, and only if the acting user
+// (rights.h) may write to it, or owns it. A descriptor, or a negated errno: ENOENT if it is not to
+// be found, ESTALE if something else has its name, EBADMSG if the record is not whole.
 long OpenRecorded(const pool::FileRecord& record);
 
 }  // namespace nvcache::recovery

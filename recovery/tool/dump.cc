@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "recovery/tool/commands.h"
+#include "recovery/tool/export.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/pending.h"
 #include "recovery/tool/text.h"
@@ -17,11 +19,15 @@ namespace {
 struct DumpArguments {
   std::string pool;
   bool json = false;
+  bool all = false;
+  std::string export_folder;
 };
 
 class Dump {
  public:
-  Dump(const pool::View& view, bool json) : view_(view), reader_(view), json_(json) {}
+  // `exporter`, if there is one, gets the committed entries.
+  Dump(const pool::View& view, const nvlog::Reader& reader, bool json, Exporter* exporter)
+      : view_(view), reader_(reader), json_(json), exporter_(exporter) {}
 
   void Print();
 
@@ -35,6 +41,7 @@ class Dump {
   pool::View view_;
   nvlog::Reader reader_;
   bool json_;
+  Exporter* exporter_;
   std::pair<uint32_t, uint32_t> last_file_ = {~0u, ~0u};  // most entries follow one of their file
   std::string last_path_;
 };
@@ -69,6 +76,9 @@ void Dump::PrintGroup(const nvlog::Group& group) {
       continue;
     }
     PrintEntry(group, header, verdict);
+    if (exporter_ != nullptr && group.verdict == nvlog::Verdict::kCommitted) {
+      exporter_->Add(reader_, header);
+    }
     position += nvlog::EntryUnits(header.length);
   }
 }
@@ -122,9 +132,15 @@ void Dump::PrintUnreadable(nvlog::Position position) {
 
 int RunDump(const DumpArguments& arguments) {
   pool::Pool pool;
-  OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
-  Dump(pool.view(), arguments.json).Print();
+  OpenPool(&pool, arguments.pool, arguments.all ? pool::Access::kSalvage : pool::Access::kInspect,
+           kAnyMemory);
+  std::optional<Exporter> exporter;
+  if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder, pool.view());
+  const nvlog::Reader reader =
+      arguments.all ? nvlog::Reader::OfAll(pool.view()) : nvlog::Reader(pool.view());
+  Dump(pool.view(), reader, arguments.json, exporter ? &*exporter : nullptr).Print();
   FinishOutput();
+  if (exporter) exporter->Finish();
   return kOk;
 }
 
@@ -135,13 +151,22 @@ void AddDump(CLI::App& app, int* status) {
   CLI::App* command = app.add_subcommand("dump", "Print the entries in a pool's log.");
   command->add_option("POOL", arguments->pool, "The pool; it may be in use")->required();
   command->add_flag("--json", arguments->json, "One JSON object per line");
+  command->add_flag(
+      "--all", arguments->all,
+      "Entries that were on disk long ago as well, and of a pool that cannot be used\n"
+      "because its tail is damaged");
+  command
+      ->add_option("--export", arguments->export_folder,
+                   "Save the committed entries, file by file, to this new folder")
+      ->type_name("DIR");
   command->footer(
       "One line per entry, oldest first, from the tail of the log: its index, the slot and\n"
       "incarnation of its file, offset and length in bytes, its place in its write call, whether\n"
       "that was committed, and whether recovery has brought it to the disk already.\n"
       "\n"
-      "Example:\n"
-      "  nvcache dump /dev/shm/pool | grep my.db\n");
+      "Examples:\n"
+      "  nvcache dump /dev/shm/pool | grep my.db\n"
+      "  nvcache dump /mnt/pmem/pool --all --export saved\n");
   command->callback([arguments, status] { *status = RunDump(*arguments); });
 }
 

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "recovery/replay/rights.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/text.h"
 
@@ -91,6 +92,7 @@ void Exporter::Add(const nvlog::Reader& reader, const nvlog::EntryHeader& header
 int Exporter::OpenData(const Key& key) {
   if (const auto known = open_.find(key); known != open_.end()) return known->second;
   if (open_.size() == kMaxOpen) CloseAll();
+  const recovery::OwnRights rights;  // the folder is the caller's
   const int create = files_.count(key) != 0 ? 0 : O_CREAT | O_EXCL;
   const std::string name = DataName(key);
   const int fd =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Saves entries whose file cannot be found: per file a sparse file that holds their bytes, and one
+// Saves entries, of files that cannot be found above all: per file a sparse file that holds their bytes, and one
 // manifest that says what they are.
 #ifndef NVCACHE_RECOVERY_TOOL_EXPORT_H_
 #define NVCACHE_RECOVERY_TOOL_EXPORT_H_

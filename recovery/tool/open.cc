@@ -8,7 +8,7 @@ namespace nvcache::tool {
 
 void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate) {
   const pmem::Libpmem* libpmem =
-      access == pool::Access::kExclusive ? GlibcHost().load_libpmem() : nullptr;
+      access == pool::Access::kRecovery ? GlibcHost().load_libpmem() : nullptr;
   pool::Problem problem;
   if (pool->Open(path.c_str(), access, emulate, libpmem, &problem)) return;
   throw Failure{kFailed, problem.text.c_str()};

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace nvcache::tool {
 
@@ -21,7 +22,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
 
-  const char* what_;
+  std::string what_;
   bool terminal_;
   bool drawn_ = false;
   Clock::time_point next_;  // when to draw

@@ -1,24 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // nvcache recover: brings what a dead program left in the log to its files.
+#include <errno.h>
 #include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "recovery/replay/replay.h"
+#include "recovery/tool/acting.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/export.h"
 #include "recovery/tool/findings.h"
 #include "recovery/tool/open.h"
+#include "recovery/tool/pool_list.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
+#include "src/sys/kernel.h"
 
 namespace nvcache::tool {
 namespace {
 
 struct RecoverArguments {
-  std::string pool;
+  std::vector<std::string> pools;
+  std::string list;
+  std::string user;
   bool emulate = false;  // accepted, never needed
   bool dry_run = false;
   bool json = false;
@@ -26,66 +43,228 @@ struct RecoverArguments {
   bool discard = false;
 };
 
-void Replay(pool::Pool& pool, Findings* findings) {
-  findings->progress.emplace("recovering");
+// What became of one pool.
+struct Result {
+  int status = kOk;
+  std::string message;  // what is wrong, if the status is not kOk
+  Json json;
+};
+
+void Replay(pool::Pool& pool, const User& user, const std::string& label, Findings* findings) {
+  const Acting acting(user);
+  findings->progress.emplace(label.c_str());
   findings->clean = recovery::Replay(pool, {.dry_run = findings->dry_run, .discard = false},
                                      ObserverOf(findings), &findings->summary);
   findings->progress.reset();
 }
 
 // Entries are discarded by a second replay, after everything that is exported is durable.
-void Discard(pool::Pool& pool, Findings* findings) {
+void Discard(pool::Pool& pool, const User& user, Findings* findings) {
+  const Acting acting(user);
   recovery::Summary summary;
   findings->clean = recovery::Replay(pool, {.dry_run = false, .discard = true}, {}, &summary);
   findings->discarded = summary.unresolved_entries;
 }
 
-void Print(const RecoverArguments& arguments, const Findings& findings) {
-  if (arguments.json) {
-    Json json;
-    PutPath(json, "pool", arguments.pool);
-    json.update(ToJson(findings));
-    fmt::print("{}\n", json.dump(2));
-  } else {
-    PrintText(findings);
-  }
-  FinishOutput();
-}
-
-// The exit status, with one line on stderr when it is not 0.
-int Conclude(const RecoverArguments& arguments, const Findings& findings) {
+// The exit status, with one line when it is not 0.
+void Conclude(const RecoverArguments& arguments, const std::string& path, const Findings& findings,
+              Result* result) {
   const recovery::Summary& summary = findings.summary;
-  const std::string pool = Printable(arguments.pool);
+  const std::string pool = Printable(path);
   const bool left =
       arguments.dry_run ? summary.unresolved_files + summary.failed_files != 0 : !findings.clean;
   if (left) {
-    throw Failure{kUnresolved,
-                  fmt::format("pool {} {} {}; bring the files back and recover again, or save the "
-                              "entries with --export DIR --discard",
-                              pool, arguments.dry_run ? "would keep" : "keeps", Kept(summary))};
+    result->status = kUnresolved;
+    result->message = fmt::format(
+        "pool {} {} {}; bring the files back and recover again, or save the entries "
+        "with --export DIR --discard",
+        pool, arguments.dry_run ? "would keep" : "keeps", Kept(summary));
+  } else if (summary.damaged_groups != 0) {
+    result->status = kDamaged;
+    result->message =
+        fmt::format("pool {}: {}; check the program's data and the memory", pool, LeftOut(summary));
   }
-  if (summary.damaged_groups != 0) {
-    throw Failure{kDamaged, fmt::format("pool {}: {}; check the program's data and the memory",
-                                        pool, LeftOut(summary))};
-  }
-  return kOk;
 }
 
-int Recover(const RecoverArguments& arguments) {
+// Prints what it found, unless it is to be JSON.
+void RecoverPool(const RecoverArguments& arguments, const ListedPool& listed,
+                 const std::string& label, Result* result) {
   pool::Pool pool;
-  OpenPool(&pool, arguments.pool, pool::Access::kExclusive, kAnyMemory);
+  OpenPool(&pool, listed.path, pool::Access::kRecovery, kAnyMemory);
+  const User user = UserOf(pool, listed.user);
   std::optional<Exporter> exporter;
   if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder, pool.view());
 
   Findings findings;
   findings.dry_run = arguments.dry_run;
   findings.exporter = exporter ? &*exporter : nullptr;
-  Replay(pool, &findings);
+  Replay(pool, user, label, &findings);
   if (exporter) exporter->Finish();
-  if (arguments.discard && !arguments.dry_run && !findings.clean) Discard(pool, &findings);
+  if (arguments.discard && !arguments.dry_run && !findings.clean) Discard(pool, user, &findings);
 
-  Print(arguments, findings);
-  return Conclude(arguments, findings);
+  if (arguments.json) {
+    result->json["user"] = user.name;
+    result->json.update(ToJson(findings));
+  } else {
+    PrintText(findings);
+  }
+  Conclude(arguments, listed.path, findings, result);
+}
+
+Result RecoverOne(const RecoverArguments& arguments, const ListedPool& listed,
+                  const std::string& label) {
+  Result result;
+  PutPath(result.json, "pool", listed.path);
+  try {
+    if (!listed.mistake.empty()) throw Failure{kFailed, listed.mistake};
+    const bool missing = access(listed.path.c_str(), F_OK) != 0 && errno == ENOENT;
+    if (missing && listed.may_be_missing) {
+      if (!arguments.json) fmt::print("not there\n");
+      return result;
+    }
+    RecoverPool(arguments, listed, label, &result);
+  } catch (const Failure& failure) {
+    result.status = failure.status;
+    result.message = failure.text;
+  }
+  return result;
+}
+
+int RecoverSingle(const RecoverArguments& arguments, const ListedPool& listed) {
+  const Result result = RecoverOne(arguments, listed, "recovering");
+  if (arguments.json && result.json.contains("clean")) {
+    fmt::print("{}\n", result.json.dump(2));
+  }
+  FinishOutput();
+  if (result.status != kOk) throw Failure{result.status, result.message};
+  return kOk;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Several pools.
+
+void Say(const std::string& message) {
+  fmt::print(stderr, "nvcache: {}\n", Printable(message));
+  fflush(stderr);
+}
+
+// In a child: a pool that is cut off by its owner while it is read kills the process that reads it.
+int InChild(const RecoverArguments& arguments, const ListedPool& listed, const std::string& label,
+            int out) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Result result = RecoverOne(arguments, listed, label);
+  if (result.status != kOk) Say(result.message);
+  if (arguments.json) {
+    result.json["status"] = result.status;
+    result.json["message"] = result.message.empty() ? Json() : Json(Printable(result.message));
+    const std::string text = result.json.dump();
+    for (size_t done = 0; done < text.size();) {
+      const ssize_t n = write(out, text.data() + done, text.size() - done);
+      if (n <= 0) return kFailed;
+      done += static_cast<size_t>(n);
+    }
+    return result.status;
+  }
+  FinishOutput();
+  return result.status;
+}
+
+std::string ReadAll(int fd) {
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (ssize_t n = 0; (n = read(fd, buffer.data(), buffer.size())) > 0;) {
+    text.append(buffer.data(), static_cast<size_t>(n));
+  }
+  return text;
+}
+
+Result RecoverApart(const RecoverArguments& arguments, const ListedPool& listed,
+                    const std::string& label) {
+  std::array<int, 2> ends;
+  if (!arguments.json) fmt::print("{}: ", Printable(listed.path));
+  fflush(stdout);
+  if (pipe(ends.data()) != 0) throw Failure{kFailed, fmt::format("pipe: {}", strerror(errno))};
+  const pid_t child = fork();
+  if (child < 0) throw Failure{kFailed, fmt::format("fork: {}", strerror(errno))};
+  if (child == 0) {
+    close(ends[0]);
+    int status = kFailed;
+    try {
+      status = InChild(arguments, listed, label, ends[1]);
+    } catch (const Failure& failure) {
+      Say(failure.text);
+    }
+    _exit(status);
+  }
+  close(ends[1]);
+  Result result;
+  result.json = Json::parse(ReadAll(ends[0]), nullptr, false);
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : kFailed;
+  if (WIFSIGNALED(status)) {
+    result.message = fmt::format("pool {}: the recovery was killed by signal {}; recover it again",
+                                 Printable(listed.path), WTERMSIG(status));
+    Say(result.message);
+  }
+  if (arguments.json && !result.json.is_object()) {
+    result.json = Json::object();
+    PutPath(result.json, "pool", listed.path);
+    result.json["status"] = result.status;
+    result.json["message"] = result.message;
+  }
+  return result;
+}
+
+// Of several: that something was not done at all weighs most.
+int Worse(int a, int b) {
+  constexpr std::array kOrder = {kOk, kDamaged, kUnresolved, kFailed};
+  return std::find(kOrder.begin(), kOrder.end(), a) > std::find(kOrder.begin(), kOrder.end(), b)
+             ? a
+             : b;
+}
+
+int RecoverSeveral(const RecoverArguments& arguments, const std::vector<ListedPool>& pools) {
+  int worst = kOk;
+  size_t wrong = 0;
+  Json all = Json::array();
+  for (size_t i = 0; i < pools.size(); ++i) {
+    const std::string label = fmt::format("recovering {} of {}", i + 1, pools.size());
+    Result result = RecoverApart(arguments, pools[i], label);
+    worst = Worse(worst, result.status);
+    wrong += result.status != kOk ? 1 : 0;
+    if (arguments.json) all.push_back(std::move(result.json));
+  }
+  if (arguments.json) fmt::print("{}\n", Json({{"pools", all}}).dump(2));
+  FinishOutput();
+  if (worst != kOk) {
+    throw Failure{worst, fmt::format("{} of {} not recovered completely; see above", wrong,
+                                     Many(pools.size(), "pool was", "pools were"))};
+  }
+  return kOk;
+}
+
+int Recover(const RecoverArguments& arguments) {
+  std::vector<ListedPool> pools;
+  for (const std::string& path : arguments.pools)
+    pools.push_back({path, arguments.user, false, {}});
+  if (!arguments.list.empty()) {
+    for (ListedPool& pool : ReadPoolList(arguments.list)) {
+      if (pool.user.empty()) pool.user = arguments.user;
+      pools.push_back(std::move(pool));
+    }
+  } else if (pools.empty()) {
+    throw Failure{kUsage,
+                  "no pool is named; give POOL or --list FILE; see 'nvcache recover --help'"};
+  }
+  const bool single = pools.size() == 1 && arguments.list.empty();
+  if (single) return RecoverSingle(arguments, pools[0]);
+  if (!arguments.export_folder.empty()) {
+    throw Failure{kUsage, "--export is for one pool; name it alone, without --list"};
+  }
+  if (pools.empty() && !arguments.json) fmt::print("no pools are listed\n");
+  return RecoverSeveral(arguments, pools);
 }
 
 }  // namespace
@@ -94,7 +273,16 @@ void AddRecover(CLI::App& app, int* status) {
   auto arguments = std::make_shared<RecoverArguments>();
   CLI::App* command = app.add_subcommand(
       "recover", "Bring what a dead program left in a pool to its files. May be repeated.");
-  command->add_option("POOL", arguments->pool, "The pool; not in use")->required();
+  command->add_option("POOL", arguments->pools,
+                      "The pool; not in use. Several: one after the other");
+  command
+      ->add_option("--list", arguments->list,
+                   "Also the pools in this file: one a line, [USER] [-]/PATH; '-': may be missing")
+      ->type_name("FILE");
+  command
+      ->add_option("--user", arguments->user,
+                   "As root: write with this user's rights; else with those of the pool's owner")
+      ->type_name("USER");
   command->add_flag("--dry-run", arguments->dry_run, "Look and report, change nothing");
   command->add_flag("--json", arguments->json, "Report as JSON");
   command
@@ -105,12 +293,17 @@ void AddRecover(CLI::App& app, int* status) {
                     "Then drop them from the pool; without --export they are lost");
   command->add_flag("--emulate", arguments->emulate, "Accepted as elsewhere, but never needed");
   command->footer(
+      "Root recovers the pool of another user with that user's rights: no file is written that\n"
+      "its owner could not write.\n"
+      "\n"
       "Exit status: 0 when the pool is clean, 3 when entries are left in it, 4 when damaged\n"
-      "entries were found and everything else was applied.\n"
+      "entries were found and everything else was applied. Of several pools: 1 when one of them\n"
+      "could not be recovered at all, else 3, else 4; the others are recovered all the same.\n"
       "\n"
       "Examples:\n"
       "  nvcache recover /dev/shm/pool\n"
-      "  nvcache recover /dev/shm/pool --export lost --discard\n");
+      "  nvcache recover /dev/shm/pool --export lost --discard\n"
+      "  nvcache recover --list /etc/nvcache/pools\n");
   command->callback([arguments, status] { *status = Recover(*arguments); });
 }
 

@@ -64,6 +64,22 @@ Reader::Reader(const pool::View& view, int fd) : view_(view), fd_(KnowsItsHoles(
   end_ = oldest + 2 * units;
 }
 
+Reader Reader::OfAll(const pool::View& view) {
+  const uint64_t units = view.log_units();
+  const Reader any(view, 0, 0);
+  Position end = units;
+  for (uint64_t unit = 0; unit < units; ++unit) {
+    EntryHeader header = {};
+    sys::CopyWords(&header, view.log() + unit * pool::kUnitSize, sizeof(header));
+    const Position position = header.position;  // as it says; Examine sees whether that is so
+    if (position % units != unit || position >> 62 != 0) continue;
+    const Verdict verdict = any.Examine(position, &header);
+    if (verdict == Verdict::kNothing || verdict == Verdict::kDamagedHeader) continue;
+    end = std::max(end, position + EntryUnits(header.length));
+  }
+  return Reader(view, end - units, end);
+}
+
 Verdict Reader::Examine(Position position, EntryHeader* header) const {
   const uint8_t* unit = view_.log() + position % view_.log_units() * pool::kUnitSize;
   EntryHeader copy = {};  // checked and used: what lies in the log may change while we look

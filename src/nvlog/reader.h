@@ -28,6 +28,9 @@ class Reader {
  public:
   // `fd`: the pool's file, if there is one to ask what of it was never written.
   explicit Reader(const pool::View& view, int fd = -1);
+  // Of a log whose tail is not known: one length of the log, up to the end of its newest whole
+  // entry. All that is pending is in it, and what was on disk long ago, too.
+  static Reader OfAll(const pool::View& view);
 
   // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
   Verdict Examine(Position position, EntryHeader* header) const;
@@ -56,6 +59,8 @@ class Reader {
   bool Passed(Position position) const;
 
  private:
+  Reader(const pool::View& view, Position begin, Position end)
+      : view_(view), begin_(begin), end_(end) {}
   size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
   size_t PayloadOffset(Position position) const {
     return (position + 1) % view_.log_units() * pool::kUnitSize;
@@ -63,7 +68,7 @@ class Reader {
   uint32_t PayloadCrc(const EntryHeader& header) const;
 
   pool::View view_;
-  int fd_;
+  int fd_ = -1;
   Position begin_ = 0;
   Position end_ = 0;
 };

@@ -6,6 +6,7 @@
 #include "src/pool/pool.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
+#include "src/sys/words.h"
 
 namespace nvcache::pool {
 
@@ -54,11 +55,17 @@ uint32_t FileRecordCrc(const FileRecord& record) {
 }
 
 bool FileRecordValid(const FileRecord& record, uint32_t incarnation) {
+  const uint32_t length = Peek(record.path_length);
+  const uint32_t name = Peek(record.name);
   return incarnation != 0 && record.incarnation == incarnation &&
-         record.handle_size <= kMaxHandle && record.path_length > 0 &&
-         (record.name == kNameSettled || record.name == kNameNew) &&
-         record.path_length < kMaxPath && record.path[0] == '/' &&
-         record.path[record.path_length] == '\0' && record.crc == FileRecordCrc(record);
+         record.handle_size <= kMaxHandle && length > 0 && length < kMaxPath &&
+         (name == kNameSettled || name == kNameNew) && record.path[0] == '/' &&
+         record.path[length] == '\0' && record.crc == FileRecordCrc(record);
+}
+
+bool CopyFileRecord(const FileRecord& record, FileRecord* copy) {
+  sys::CopyWords(copy, &record, sizeof(*copy));
+  return FileRecordValid(*copy, copy->incarnation);
 }
 
 long Identify(int fd, FileRecord* record) {

@@ -57,6 +57,8 @@ bool ReadTail(const View& view, uint64_t* tail, int* records_valid);
 // A record of the file table is whole and belongs to `incarnation`.
 bool FileRecordValid(const FileRecord& record, uint32_t incarnation);
 uint32_t FileRecordCrc(const FileRecord& record);
+// A copy of it to be used: what lies in a pool may change while we look. False if it is not whole.
+bool CopyFileRecord(const FileRecord& record, FileRecord* copy);
 
 // Fills what names the open file `fd` and makes it known again: everything but incarnation, crc and
 // path. 0, or a negated errno.

@@ -78,6 +78,9 @@ inline long SyncFileRange(int fd, uint64_t offset, uint64_t n, unsigned flags) {
               static_cast<long>(flags));
 }
 inline long Fchmod(int fd, mode_t mode) { return Call(SYS_fchmod, fd, static_cast<long>(mode)); }
+inline long Fchmodat(int dirfd, const char* path, mode_t mode) {
+  return Call(SYS_fchmodat, dirfd, Address(path), static_cast<long>(mode));
+}
 inline long Fchown(int fd, uid_t uid, gid_t gid) {
   return Call(SYS_fchown, fd, static_cast<long>(uid), static_cast<long>(gid));
 }

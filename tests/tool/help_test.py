@@ -24,9 +24,9 @@ OPTIONS = {
         "--library",
         "-- PROGRAM",
     ],
-    "recover": ["POOL", "--dry-run", "--json", "--export", "--discard"],
+    "recover": ["POOL", "--list", "--user", "--dry-run", "--json", "--export", "--discard"],
     "status": ["POOL", "--json"],
-    "dump": ["POOL", "--json"],
+    "dump": ["POOL", "--all", "--export", "--json"],
 }
 
 

@@ -156,6 +156,50 @@ class InspectTest(support.ToolTest):
         self.assertEqual(status["in_flight_entries"], 1)
         self.assertEqual(status["damaged_groups"], 2)
 
+    def test_dump_of_a_damaged_pool(self):
+        """Whose tail or state is damaged: what it holds can be read, and saved."""
+        self.create()
+        paths = [self.make_file(name) for name in ("one", "two")]
+        with image.Image(self.pool) as pool:
+            for slot, path in enumerate(paths):
+                pool.add_file(slot, path)
+            pool.add_write(0, 0, b"old")
+            pool.add_write(1, 4090, b"a" * 20)
+            pool.add_write(0, 1, b"LD.")
+            pool.add_write(0, 0, b"never", commit=False)
+            pool.set_dirty()
+            good = pool.read(0, image.FILE_TABLE_OFFSET)
+        damages = {
+            "tails": (image.TAIL_OFFSET, image.TAIL_OFFSET + image.TAIL_DISTANCE),
+            "tail and state": (image.STATE_OFFSET, image.TAIL_OFFSET),
+            "all, and a superblock": (0, image.TAIL_OFFSET, image.STATE_OFFSET,
+                                      image.TAIL_OFFSET + image.TAIL_DISTANCE),
+            "nothing": (),
+        }
+        for number, (name, places) in enumerate(damages.items()):
+            with self.subTest(damage=name), image.Image(self.pool) as pool:
+                for place in places:
+                    pool.flip(place)
+                before = support.checksum(self.pool)
+                if places:
+                    result = self.nvcache("dump", self.pool)
+                    self.assert_refused(result, 1, self.pool, "dump --all --export DIR")
+                export = self.files / f"export{number}"
+                result = self.nvcache("dump", self.pool, "--all", "--json", "--export", export)
+                self.assert_ok(result)
+                lines = [json.loads(line) for line in result.stdout.splitlines()]
+                self.assertEqual([(line["slot"], line["committed"]) for line in lines],
+                                 [(0, True), (1, True), (1, True), (0, True), (0, False)])
+                self.assertEqual((export / "0-1.data").read_bytes(), b"oLD.")
+                self.assertEqual((export / "1-1.data").read_bytes(), bytes(4090) + b"a" * 20)
+                manifest = json.loads((export / "manifest.json").read_text("utf-8"))
+                self.assertEqual([file["path"] for file in manifest["files"]],
+                                 [str(path) for path in paths])
+                self.assertEqual(support.checksum(self.pool), before)
+                pool.write(0, good)
+        for path in paths:
+            self.assertEqual(path.read_bytes(), b"")
+
     def test_dump_wraps(self):
         """Entries that go over the end of the log, their payload as well."""
         self.create()

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/tool/acting.h"
+
+#include <fmt/format.h>
+#include <grp.h>
+#include <pwd.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <optional>
+
+#include "recovery/replay/rights.h"
+#include "recovery/tool/commands.h"
+#include "recovery/tool/text.h"
+
+namespace nvcache::tool {
+namespace {
+
+// Who is in no list of users has no group that anybody gave him.
+constexpr uint32_t kNoGroup = 65534;
+
+User Known(const passwd& entry) {
+  User user = {entry.pw_uid, entry.pw_name, entry.pw_gid, {}};
+  int count = 64;
+  for (;;) {
+    user.groups.resize(static_cast<size_t>(count));
+    const int room = count;
+    const bool all = getgrouplist(entry.pw_name, entry.pw_gid, user.groups.data(), &count) >= 0;
+    if (all || count <= room) break;
+  }
+  user.groups.resize(static_cast<size_t>(count));
+  return user;
+}
+
+User ByNumber(uint32_t id) {
+  const passwd* entry = getpwuid(id);
+  return entry != nullptr ? Known(*entry) : User{id, fmt::format("{}", id), kNoGroup, {}};
+}
+
+std::optional<uint32_t> Number(const std::string& text) {
+  uint32_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || at != end || number == ~uint32_t{0}) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+User UserOf(const pool::Pool& pool, const std::string& wanted) {
+  const bool root = geteuid() == 0;
+  if (!wanted.empty()) {
+    const passwd* entry = getpwnam(wanted.c_str());
+    const std::optional<uint32_t> number = Number(wanted);
+    if (entry == nullptr && !number) {
+      throw Failure{kFailed,
+                    fmt::format("--user {}: there is no such user; give a name or a number",
+                                Printable(wanted))};
+    }
+    User user = entry != nullptr ? Known(*entry) : ByNumber(*number);
+    if (!root && user.id != geteuid()) {
+      throw Failure{kFailed, fmt::format("--user {}: only root may act for others; run as root, or "
+                                         "as that user",
+                                         Printable(wanted))};
+    }
+    return user;
+  }
+  if (!root) return ByNumber(geteuid());
+  if (pool.is_device() && pool.owner() == 0 && pool.others_may_write()) {
+    throw Failure{kFailed,
+                  fmt::format("pool {} is a device that others than root may write to; say with "
+                              "--user whose files are in it",
+                              Printable(pool.path()))};
+  }
+  return ByNumber(pool.owner());
+}
+
+Acting::Acting(const User& user) {
+  if (user.id == geteuid()) return;
+  const recovery::Rights rights = {user.id, user.group, user.groups.data(), user.groups.size()};
+  const long error = recovery::ActFor(rights);
+  if (error < 0) {
+    throw Failure{kFailed, fmt::format("cannot take the rights of user {}: {}; run as that user",
+                                       user.name, strerror(static_cast<int>(-error)))};
+  }
+  acts_ = true;
+}
+
+Acting::~Acting() {
+  if (acts_) recovery::ActForOneself();
+}
+
+}  // namespace nvcache::tool

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The pools that one `nvcache recover` is for.
+#ifndef NVCACHE_RECOVERY_TOOL_POOL_LIST_H_
+#define NVCACHE_RECOVERY_TOOL_POOL_LIST_H_
+
+#include <string>
+#include <vector>
+
+namespace nvcache::tool {
+
+struct ListedPool {
+  std::string path;
+  std::string user;  // whose rights count; empty: the owner's
+  bool may_be_missing = false;
+  std::string mistake;  // of its line; the rest does not count then
+};
+
+// Reads a list: one pool a line, `[USER] [-]/PATH`; "-": the pool may be missing. Empty lines and
+// lines that begin with "#" are left out. A Failure if the file cannot be read.
+std::vector<ListedPool> ReadPoolList(const std::string& file);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_POOL_LIST_H_

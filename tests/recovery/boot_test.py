@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The systemd units: as they are installed, as systemd reads them, and that what they forbid is not
+needed."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+import machine
+from machine import GROUP, USER, run, support
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DOCUMENT = ROOT / "docs" / "recovery-at-boot.md"
+UNITS = ("nvcache-recover.service", "nvcache-recover@.service")
+
+
+class BootTest(machine.MachineTest):
+    def setUp(self):
+        super().setUp()
+        self.prefix = self.base / "installed"
+        run("cmake", "--install", support.BUILD, "--component", "command", "--prefix", self.prefix)
+        self.units = self.prefix / "lib" / "systemd" / "system"
+
+    def settings(self, unit):
+        """Name to values, in their order."""
+        found = {}
+        for line in (self.units / unit).read_text().splitlines():
+            if "=" in line and not line.startswith("#"):
+                name, value = line.split("=", 1)
+                found.setdefault(name, []).append(value)
+        return found
+
+    def verify(self, *units):
+        return subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *map(str, units)],
+            env={**support.clean_environment(), "SYSTEMD_UNIT_PATH": f"{self.units}:"},
+            capture_output=True, text=True, check=False, timeout=60)
+
+    def assert_verified(self, *units):
+        result = self.verify(*units)
+        self.assertEqual((result.returncode, result.stdout + result.stderr), (0, ""))
+
+    def test_systemd_reads_them(self):
+        self.assert_verified(self.units / UNITS[0])
+        instance = self.units / "nvcache-recover@mnt-pmem-db.service"
+        shutil.copy(self.units / UNITS[1], instance)
+        self.assert_verified(instance)
+
+    def test_systemd_finds_errors(self):
+        """Or the test above proves nothing."""
+        unit = self.units / UNITS[0]
+        good = unit.read_text()
+        for old, new in (("RemainAfterExit", "RemainAfterwards"), ("/bin/nvcache", "/bin/no"),
+                         ("oneshot", "onceshot")):
+            unit.write_text(good.replace(old, new))
+            result = self.verify(unit)
+            self.assertNotEqual(result.stdout + result.stderr, "", new)
+
+    def test_a_service_that_waits(self):
+        """The drop-ins of the documentation, at a service."""
+        drop_ins = re.findall(r"(?m)^    \[Unit\]\n(?:    .+\n)+", DOCUMENT.read_text("utf-8"))
+        self.assertEqual(len(drop_ins), 3)
+        for number, drop_in in enumerate(drop_ins):
+            service = self.units / f"database{number}.service"
+            service.write_text("[Service]\nExecStart=/bin/true\n")
+            folder = self.units / f"database{number}.service.d"
+            folder.mkdir()
+            (folder / "nvcache.conf").write_text(re.sub(r"(?m)^    ", "", drop_in))
+            self.assert_verified(service)
+
+    def test_what_is_installed(self):
+        for unit in UNITS:
+            path = self.units / unit
+            self.assertEqual(path.stat().st_mode & 0o777, 0o644)
+            settings = self.settings(unit)
+            self.assertNotIn("@", settings["ExecStart"][0])
+            command = settings["ExecStart"][0].split()[0]
+            self.assertEqual(command, str(self.prefix / "bin" / "nvcache"))
+            self.assertTrue(os.access(command, os.X_OK))
+            document = settings["Documentation"][0]
+            self.assertTrue(pathlib.Path(document.removeprefix("file:")).exists(), document)
+            self.assertEqual(settings["RemainAfterExit"], ["yes"])
+        one, two = (self.settings(unit) for unit in UNITS)
+        for name in set(one) - {"Description", "ExecStart", "ConditionPathExists"}:
+            self.assertEqual(one[name], two[name])
+
+    def test_staged_as_by_a_package(self):
+        stage = self.base / "stage"
+        subprocess.run(
+            ["cmake", "--install", support.BUILD, "--component", "command", "--prefix", "/usr"],
+            env={**os.environ, "DESTDIR": str(stage)}, check=True, capture_output=True)
+        unit = stage / "usr/lib/systemd/system" / UNITS[0]
+        self.assertIn("ExecStart=/usr/bin/nvcache recover", unit.read_text())
+
+    def make_work(self):
+        """A pool of root's and one of a user's, with files to find in all ways."""
+        pools = []
+        for owner in (0, USER):
+            pool = self.make_pool(owner, self.pools / str(owner))
+            folder = self.files / str(owner)
+            folder.mkdir()
+            os.chown(folder, owner, owner)
+            with machine.image.Image(pool) as image:
+                for slot, new in enumerate((False, False, False, True)):
+                    group = GROUP if owner == USER else 0
+                    path = self.make_file(folder / str(slot), b"old", owner, group)
+                    image.add_file(slot, path, new=new)
+                    image.add_write(slot, 0, b"new")
+                    if slot == 1:
+                        path.rename(folder / "renamed")
+                    elif slot == 2:
+                        path.chmod(0o444)
+                    elif slot == 3:
+                        path.unlink()
+                image.set_dirty()
+            pools.append(pool)
+        list_file = self.base / "pools"
+        list_file.write_text("".join(f"{pool}\n" for pool in pools))
+        return list_file
+
+    def check_work(self):
+        for owner in (0, USER):
+            for name in ("0", "renamed", "2", "3"):
+                path = self.files / str(owner) / name
+                self.assertEqual(path.read_bytes(), b"new", path)
+                self.assertEqual(path.stat().st_uid, owner)
+
+    def command_line(self, list_file):
+        words = self.settings(UNITS[0])["ExecStart"][0].split()
+        self.assertEqual(words.count("/etc/nvcache/pools"), 1)
+        return [str(list_file) if word == "/etc/nvcache/pools" else word for word in words]
+
+    def test_the_capabilities_are_enough(self):
+        list_file = self.make_work()
+        names = " ".join(self.settings(UNITS[0])["CapabilityBoundingSet"]).split()
+        bound = "-all," + ",".join("+" + name.removeprefix("CAP_").lower() for name in names)
+        result = subprocess.run(
+            ["setpriv", "--bounding-set", bound, "--no-new-privs", *self.command_line(list_file)],
+            env=support.clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.check_work()
+
+    def test_the_system_calls_are_allowed(self):
+        list_file = self.make_work()
+        log = self.base / "calls"
+        result = subprocess.run(
+            ["strace", "-f", "-qq", "-o", log, *self.command_line(list_file)],
+            env=support.clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.check_work()
+        used = set(re.findall(r"(?m)^\d+ +(\w+)\(", log.read_text()))
+        self.assertIn("open_by_handle_at", used)
+        filters = self.settings(UNITS[0])["SystemCallFilter"][0].split()
+        allowed = set()
+        pending = [name for name in filters]
+        while pending:
+            name = pending.pop()
+            if not name.startswith("@"):
+                allowed.add(name)
+                continue
+            for line in run("systemd-analyze", "syscall-filter", name).stdout.splitlines():
+                word = line.split("#")[0].strip()
+                if word and word != name:
+                    pending.append(word)
+        self.assertEqual(used - allowed, set())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whose pool it is. A pool of another user is refused, and root, who recovers it all the same,
+writes nothing that the pool's owner could not have written: the pools here were made to mislead."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+import machine
+from machine import GROUP, STRANGER, TEAM, USER, USER_NAME, image, support
+
+SECRET = b"secret content"
+
+
+class OwnerTest(machine.MachineTest):
+    """Who may use a pool at all."""
+
+    def test_mode_of_a_new_pool(self):
+        self.pools.chmod(0o777)
+        for number, umask in enumerate((0, 0o022, 0o777)):
+            pool = self.pools / f"pool{number}"
+            for way in (["create", pool, "--size", "1M", "--emulate"],
+                        ["run", "--pool", f"{pool}.run", "--size", "1M", "--emulate",
+                         "--library", support.BUILD / "libnvcache.so", "--", "true"]):
+                result = self.as_user(0, *way, umask=umask)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            for path in (pool, pathlib.Path(f"{pool}.run")):
+                self.assertEqual(path.stat().st_mode & 0o7777, 0o600, oct(umask))
+
+    def test_of_another_user(self):
+        """Even if its mode would let everybody write."""
+        self.make_pool(STRANGER)
+        self.pool.chmod(0o666)
+        before = support.checksum(self.pool)
+        for user in (USER, 0):
+            result = self.as_user(user, "run", "--pool", self.pool, "--emulate", "--library",
+                                  self.copy_library(), "--", "true")
+            self.assert_refused(result, 125, self.pool, f"belongs to the user with the number {STRANGER}")
+        result = self.as_user(USER, "recover", self.pool)
+        self.assert_refused(result, 1, self.pool, "belongs to the user")
+        self.assertEqual(support.checksum(self.pool), before)
+        # To look at it is another matter.
+        self.assert_ok(self.as_user(USER, "status", self.pool))
+
+    def copy_library(self):
+        copy = self.base / "libnvcache.so"
+        shutil.copy(support.BUILD / "libnvcache.so", copy)
+        return copy
+
+    def test_the_library(self):
+        """Without the cache, after one line; the pool stays as it is."""
+        self.make_pool(STRANGER)
+        before = support.checksum(self.pool)
+        for dirty in (False, True):
+            if dirty:
+                self.fill(self.make_file(self.files / "data", b"old"))
+                before = support.checksum(self.pool)
+            result = subprocess.run(
+                ["sh", "-c", "echo text > \"$0\"; cat \"$0\"", str(self.files / "written")],
+                env={**support.clean_environment(), "NVCACHE_POOL": str(self.pool),
+                     "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_INCLUDE": "*",
+                     "LD_PRELOAD": str(self.copy_library())},
+                capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual((result.returncode, result.stdout), (0, "text\n"), result.stderr)
+            for line in result.stderr.splitlines():
+                self.assertIn("belongs to the user", line)
+            self.assertNotEqual(result.stderr, "")
+            self.assertEqual(support.checksum(self.pool), before)
+
+    def test_that_others_may_write_to(self):
+        self.make_pool(USER)
+        for mode in (0o620, 0o602, 0o666):
+            self.pool.chmod(mode)
+            for user in (USER, 0):
+                result = self.as_user(user, "recover", self.pool)
+                self.assert_refused(result, 1, self.pool, "may be written by other users", "chmod 600")
+        self.pool.chmod(0o644)
+        self.assert_ok(self.as_user(USER, "recover", self.pool))
+
+    def test_planted_link(self):
+        """In a folder where everybody may plant names. The kernel may be told to follow such a
+        link or not; it leads to a pool of the same user, or is refused."""
+        self.make_pool(STRANGER)
+        public = self.base / "public"
+        public.mkdir()
+        public.chmod(0o1777)
+        link = public / "pool"
+        link.symlink_to(self.pool)
+        os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+        self.assert_refused(self.as_user(USER, "recover", link), 1, link)
+        result = self.as_user(USER, "create", link, "--size", "1M", "--emulate")
+        self.assert_refused(result, 1, link, "exists already")
+
+    def test_user_option(self):
+        self.make_pool(USER)
+        self.assert_ok(self.as_user(USER, "recover", self.pool, "--user", USER_NAME))
+        self.assert_refused(self.as_user(USER, "recover", self.pool, "--user", "root"), 1, "only root")
+        for user in ("no-such-user", "-1", "4294967295", "1x"):
+            result = self.as_user(0, "recover", self.pool, f"--user={user}")
+            self.assert_refused(result, 1, user, "no such user")
+
+
+class MisleadingPoolTest(machine.MachineTest):
+    """Root recovers a pool of the user."""
+
+    def setUp(self):
+        super().setUp()
+        self.make_pool(USER)
+        self.home = self.files / "home"
+        self.home.mkdir()
+        os.chown(self.home, USER, GROUP)
+        self.secrets = self.files / "secrets"
+        self.secrets.mkdir(mode=0o755)
+
+    def secret(self, owner=0, group=None, mode=0o600, folder=None):
+        return self.make_file((folder or self.secrets) / "secret", SECRET, owner, group, mode)
+
+    def point_to(self, target, data=b"EVIL", **changes):
+        """The pool names the file by all that it is, under `changes["path"]` if given."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, target, new=changes.pop("new", False))
+            self.change_record(pool, **changes)
+            pool.add_write(0, 0, data)
+            pool.set_dirty()
+
+    def change_record(self, pool, path=None, mode=None, uid=None, gid=None):
+        at = image.FILE_TABLE_OFFSET
+        record = bytearray(pool.read(at, image.FILE_RECORD_SIZE))
+        for value, offset in ((mode, 36), (uid, 40), (gid, 44)):
+            if value is not None:
+                image.struct.pack_into("<I", record, offset, value)
+        if path is not None:
+            name = os.fsencode(path)
+            image.struct.pack_into("<I", record, 196, len(name))
+            record[208 : 209 + len(name)] = name + b"\0"
+        length = image.struct.unpack_from("<I", record, 196)[0]
+        crc = image.crc32c(record[196:200] + record[208 : 208 + length],
+                           image.crc32c(record[8:192], image.crc32c(record[:4])))
+        image.struct.pack_into("<I", record, 4, crc)
+        pool.write(at, bytes(record))
+
+    def recover(self, *options):
+        return self.as_user(0, "recover", self.pool, *options)
+
+    def assert_not_written(self, path, *words):
+        result = self.recover()
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        for word in words:
+            self.assertIn(word, result.stdout)
+        self.assertEqual(path.read_bytes(), SECRET)
+        self.assertFalse(self.is_clean())
+
+    def test_nothing_wrong(self):
+        path = self.make_file(self.home / "file", b"old.", USER, GROUP)
+        self.point_to(path)
+        result = self.recover("--json")
+        self.assert_ok(result)
+        self.assertEqual(json.loads(result.stdout)["user"], USER_NAME)
+        self.assertEqual(path.read_bytes(), b"EVIL")
+
+    def test_files_of_others(self):
+        for owner, mode in ((0, 0o600), (0, 0o644), (STRANGER, 0o640), (STRANGER, 0o4755)):
+            self.point_to(self.secret(owner, mode=mode))
+            self.assert_not_written(self.secrets / "secret", "Permission denied")
+
+    def test_in_a_closed_folder(self):
+        """Everybody could write to it, could they get there; its handle leads there."""
+        self.secrets.chmod(0o700)
+        secret = self.secret(mode=0o666)
+        self.point_to(secret)
+        self.assert_not_written(secret, "Permission denied")
+        self.point_to(secret, path=self.home / "nothing")
+        self.assert_not_written(secret, "Permission denied")
+
+    def test_symbolic_links(self):
+        secret = self.secret()
+        link = self.home / "link"
+        link.symlink_to(secret)
+        self.point_to(secret, path=link)
+        self.assert_not_written(secret, "")
+        folder = self.home / "folder"
+        folder.symlink_to(self.secrets)
+        self.point_to(secret, path=folder / "secret")
+        self.assert_not_written(secret, "Permission denied")
+        # Even to what the user may write, a link at the place of the file is another file.
+        own = self.make_file(self.home / "own", SECRET, USER, GROUP)
+        other = self.make_file(self.home / "other", b"other", USER, GROUP)
+        self.point_to(other)
+        other.rename(self.home / "gone")
+        other.symlink_to(own)
+        self.assert_ok(self.recover())  # by its handle
+        self.assertEqual(own.read_bytes(), SECRET)
+        self.assertEqual((self.home / "gone").read_bytes(), b"EVILr")
+
+    def test_hard_link(self):
+        secret = self.secret()
+        link = self.home / "link"
+        os.link(secret, link)
+        self.point_to(secret, path=link)
+        self.assert_not_written(secret, "Permission denied")
+        file = self.make_file(self.home / "file", b"old", USER, GROUP)
+        self.point_to(file)
+        file.unlink()
+        os.link(secret, file)
+        self.assert_not_written(secret, "another file has its name")
+
+    def test_devices(self):
+        """Nothing is opened that is not the file: a fifo would hang, a device might do things."""
+        file = self.make_file(self.home / "file", b"old", USER, GROUP)
+        self.point_to(file)
+        file.unlink()
+        os.mkfifo(file)
+        os.chown(file, USER, GROUP)
+        secret = self.secret()
+        self.assert_not_written(secret, "another file has its name")
+
+    def test_groups(self):
+        """The groups of the user count, and no others."""
+        secret = self.secret(0, TEAM, 0o660)
+        self.point_to(secret, b"TEAM")
+        self.assert_ok(self.recover())
+        self.assertEqual(secret.read_bytes(), b"TEAM" + SECRET[4:])
+        secret = self.secret(0, STRANGER, 0o660)
+        for groups in ((), (STRANGER,)):  # root may have it
+            self.make_again()
+            self.point_to(secret)
+            result = subprocess.run(
+                [str(self.command), "recover", str(self.pool)], env=support.clean_environment(),
+                capture_output=True, text=True, check=False, extra_groups=groups, timeout=60)
+            self.assertEqual(result.returncode, 3, result.stdout)
+            self.assertEqual(secret.read_bytes(), SECRET)
+
+    def test_a_user_without_an_entry(self):
+        """Has no groups: not even that of his pool, which a folder may have given it."""
+        self.make_again(STRANGER)
+        os.chown(self.pool, STRANGER, TEAM)
+        secret = self.secret(0, TEAM, 0o660)
+        self.point_to(secret)
+        self.assert_not_written(secret, "Permission denied")
+        own = self.make_file(self.secrets / "own", b"own.", STRANGER, TEAM)
+        self.make_again(STRANGER)
+        self.point_to(own)
+        self.assert_ok(self.recover())
+        self.assertEqual(own.read_bytes(), b"EVIL")
+
+    def make_again(self, owner=USER):
+        self.pool.unlink()
+        self.make_pool(owner)
+
+    def test_another_user_is_named(self):
+        secret = self.secret(STRANGER)
+        self.point_to(secret)
+        self.assert_not_written(secret)
+        self.assert_ok(self.recover("--user", str(STRANGER)))
+        self.assertEqual(secret.read_bytes()[:4], b"EVIL")
+
+    def test_set_user_id(self):
+        """A file of the user with set-user-ID loses it, as by any write of its owner."""
+        file = self.make_file(self.home / "file", b"old.", USER, GROUP, 0o4755)
+        self.point_to(file)
+        self.assert_ok(self.recover())
+        self.assertEqual(file.read_bytes(), b"EVIL")
+        self.assertEqual(file.stat().st_mode & 0o7777, 0o755)
+
+    def test_created_again(self):
+        """As the user could create it, and in no other way."""
+        lost = self.make_file(self.home / "lost", b"", USER, GROUP)
+        cases = (
+            (dict(), None),
+            (dict(mode=0o106777), None),
+            (dict(gid=TEAM), None),
+            (dict(uid=0), "only root or its owner"),
+            (dict(gid=0), "only root or its owner"),
+            (dict(uid=STRANGER), "only root or its owner"),
+            (dict(path=self.secrets / "lost"), "Permission denied"),
+            (dict(path="/etc/cron.d/nvcache-test"), "it is lost"),
+            (dict(path=f"{self.home}/../secrets/lost"), "Permission denied"),
+            (dict(path=f"{self.home}/.."), "another file has its name"),
+            (dict(path=f"{self.home}/"), ""),
+        )
+        for changes, words in cases:
+            with self.subTest(changes=changes):
+                self.make_again()
+                lost.touch()
+                os.chown(lost, USER, GROUP)
+                self.point_to(lost, new=True, **changes)
+                lost.unlink()
+                result = self.recover()
+                if words is None:
+                    self.assert_ok(result)
+                    self.assertEqual(lost.read_bytes(), b"EVIL")
+                    st = lost.stat()
+                    self.assertEqual((st.st_uid, st.st_gid), (USER, changes.get("gid", GROUP)))
+                    self.assertEqual(st.st_mode & 0o7000, 0)
+                    lost.unlink()
+                else:
+                    self.assertEqual(result.returncode, 3, result.stdout)
+                    self.assertIn(words, result.stdout)
+                self.assertEqual(os.listdir(self.home), [])
+                self.assertEqual(os.listdir(self.secrets), [])
+                self.assertFalse(os.path.exists("/etc/cron.d/nvcache-test"))
+
+    def test_created_again_through_a_link(self):
+        lost = self.make_file(self.home / "lost", b"", USER, GROUP)
+        open_to_all = self.files / "open"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o777)
+        (self.home / "link").symlink_to(open_to_all)
+        self.point_to(lost, new=True, path=self.home / "link" / "lost")
+        lost.unlink()
+        result = self.recover()
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("symbolic link", result.stdout)
+        self.assertEqual(os.listdir(open_to_all), [])
+
+    def test_export_belongs_to_the_caller(self):
+        file = self.make_file(self.home / "file", b"old", USER, GROUP)
+        self.point_to(file)
+        file.unlink()
+        result = self.recover("--export", self.export, "--discard")
+        self.assert_ok(result)
+        for path in (self.export, self.export / "0-1.data", self.export / "manifest.json"):
+            self.assertEqual((path.stat().st_uid, path.stat().st_mode & 0o077), (0, 0))
+        self.assertTrue(self.is_clean())
+
+    def test_export_follows_no_link(self):
+        file = self.make_file(self.home / "file", b"old", USER, GROUP)
+        self.point_to(file)
+        file.unlink()
+        secret = self.secret()
+        self.export.mkdir()
+        (self.export / "0-1.data").symlink_to(secret)
+        result = self.recover("--export", self.export)
+        self.assert_refused(result, 1, self.export, "empty or a new folder")
+        self.assertEqual(secret.read_bytes(), SECRET)
+
+    def test_capabilities_that_stay(self):
+        """Where the kernel was told to leave root its capabilities, nothing is done."""
+        secret = self.secret()
+        self.point_to(secret)
+        result = subprocess.run(
+            ["setpriv", "--securebits", "+no_setuid_fixup", str(self.command), "recover",
+             str(self.pool)],
+            env=support.clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        self.assert_refused(result, 1, "cannot take the rights of user", USER_NAME)
+        self.assertEqual(secret.read_bytes(), SECRET)
+
+
+if __name__ == "__main__":
+    unittest.main()
