@@ -59,10 +59,13 @@ int Conclude(const RecoverArguments& arguments, const Findings& findings) {
   const bool left =
       arguments.dry_run ? summary.unresolved_files + summary.failed_files != 0 : !findings.clean;
   if (left) {
+    const char* advice = summary.unresolved_files != 0
+                             ? "bring the files back and recover again, or save the entries with "
+                               "--export DIR --discard"
+                             : "see to the disk and recover again";
     throw Failure{kUnresolved,
-                  fmt::format("pool {} {} {}; bring the files back and recover again, or save the "
-                              "entries with --export DIR --discard",
-                              pool, arguments.dry_run ? "would keep" : "keeps", Kept(summary))};
+                  fmt::format("pool {} {} {}; {}", pool, arguments.dry_run ? "would keep" : "keeps",
+                              Kept(summary), advice)};
   }
   if (summary.damaged_groups != 0) {
     throw Failure{kDamaged, fmt::format("pool {}: {}; check the program's data and the memory",

@@ -22,8 +22,6 @@ constexpr uint64_t kPressureShare = 4;  // 1/4 of it
 // After a refusal, before the next try; and at least so many times what the last one took.
 constexpr uint64_t kRetryNs = 100 * 1000 * 1000;
 constexpr uint64_t kRetryShare = 4;
-// Files that fail may have 1/2 of what writers can fill.
-constexpr uint64_t kFailingShare = 2;
 // So much is moved in one round, 1/16 of the log.
 constexpr uint64_t kMoveShare = 16;
 // For a writer that has taken the place at the tail and not committed yet.
@@ -47,6 +45,7 @@ bool Cleaner::Start(const Host& host, const Limits& limits, Check check) {
   if (by_slot_ == nullptr) return false;
   stopping_.store(false);
   handled_ = log_.tail();
+  compact_to_ = 0;
   failing_files_ = nullptr;
   thread_ = host.start_thread(&Main, this);
   return thread_ != nullptr;
@@ -203,7 +202,7 @@ void Cleaner::AwaitWork() {
     if (pool::Peek(log_.statistics()->oldest_pending) == 0) {
       pool::Note(log_.statistics()->oldest_pending, sys::Now(CLOCK_REALTIME));
     }
-    if (drains_.load() > 0 || log_.Hurried()) return;
+    if (drains_.load() > 0 || log_.Hurried() || Compacts()) return;
     const uint64_t now = sys::Now(CLOCK_MONOTONIC);
     uint64_t sleep = sys::kForever;
     if (failing_files_ != nullptr) {
@@ -487,7 +486,7 @@ bool Cleaner::RoomIsShort() const {
 bool Cleaner::MustMove() {
   const bool wanted = tail_wanted_.exchange(false);
   if (log_.tail() == handled_) return false;
-  return wanted || (RoomIsShort() && !overloaded_.load());
+  return wanted || Compacts() || (RoomIsShort() && !overloaded_.load());
 }
 
 // The tail passes what files that fail have in the log, by and by: what they have goes to the head.
@@ -531,13 +530,20 @@ bool Cleaner::MoveGroup(CachedFile& file, Position first) {
   return true;
 }
 
-// Whoever waits for room that will not come is told.
+// Files that fail may write over their own bytes again and again, so they are only overloaded if
+// they still have too much when all of it has been to the head. Whoever waits for room is told.
 void Cleaner::WeighFailing() {
   uint64_t units = 0;
   for (CachedFile* file = failing_files_; file != nullptr; file = file->failing_next) {
     units += file->pending.load();
   }
-  overloaded_.store(units > log_.writable_units() / kFailingShare);
+  const uint64_t limit = FailingLimit();
+  if (units <= limit - limit / 4) {
+    compact_to_ = 0;
+  } else if (units > limit && compact_to_ == 0) {
+    compact_to_ = log_.head();
+  }
+  overloaded_.store(compact_to_ != 0 && !Compacts());
   if (overloaded_.load() && log_.Hurried()) log_.AnnounceRoom();
 }
 

@@ -89,7 +89,12 @@ class Cleaner {
   // Files that fail have as much in the log as they may. Whoever waits for room looks again when
   // this becomes so.
   bool overloaded() const { return overloaded_.load(std::memory_order_relaxed); }
-  // 0; or, if it is so and the file is one of them, the error with which it fails, negated.
+  // The file is one of them, or about to be: then the next round tells.
+  bool Crowds(const dramcache::CachedFile& file) const {
+    return file.failing.load(std::memory_order_relaxed) != 0 &&
+           file.pending.load() > FailingLimit();
+  }
+  // 0; or, if they have and the file is one of them, the error with which it fails, negated.
   long Refusal(const dramcache::CachedFile& file) const {
     const int error = file.failing.load(std::memory_order_relaxed);
     return error != 0 && overloaded() ? -error : 0;
@@ -121,7 +126,9 @@ class Cleaner {
   void Failed(dramcache::CachedFile& file, long error);
   void Recovered(dramcache::CachedFile& file);
   void NoteFailure(const dramcache::CachedFile& file, int error);
+  uint64_t FailingLimit() const { return log_.writable_units() / 2; }
   bool RoomIsShort() const;
+  bool Compacts() const { return log_.tail() < compact_to_; }
   bool MustMove();
   void MoveFailing();
   nvlog::Position MoveSome(nvlog::Position target);
@@ -161,6 +168,8 @@ class Cleaner {
   sys::Event progress_;  // a round is over
 
   nvlog::Position handled_ = 0;
+  // Not 0: files that fail have too much in the log, or had until it has got here.
+  nvlog::Position compact_to_ = 0;
   dramcache::CachedFile* failing_files_ = nullptr;
   uint64_t retry_at_ = 0;         // monotonic ns
   uint64_t units_per_entry_ = 0;  // of the last batch, to guess when batch_min is reached
