@@ -28,6 +28,12 @@ void Skip(iovec** pieces, int* n, size_t done) {
   (*pieces)->iov_len -= done;
 }
 
+// The disk's words, not the name's: the file may well be there, so its entries are not for
+// discarding.
+bool IsRefusal(long error) {
+  return error == -EIO || error == -EROFS || error == -ENOSPC || error == -EDQUOT;
+}
+
 }  // namespace
 
 Files::~Files() {
@@ -51,10 +57,11 @@ void Files::Resolve(uint32_t slot, uint32_t incarnation) {
   NVCACHE_CHECK(files_[slot].state == File::kUnknown);
   if (!pool::FileRecordValid(*view_.file(slot), incarnation)) {
     MakeUnresolved(slot, EBADMSG);
-  } else if (const long fd = OpenNow(slot); fd < 0) {
+  } else if (const long fd = OpenNow(slot); fd < 0 && !IsRefusal(fd)) {
     MakeUnresolved(slot, static_cast<int>(-fd));
   } else {
     files_[slot].state = File::kGood;
+    if (fd < 0) Refuse(files_[slot], static_cast<int>(-fd));
   }
 }
 

@@ -74,11 +74,14 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
   const bool left =
       arguments.dry_run ? summary.unresolved_files + summary.failed_files != 0 : !findings.clean;
   if (left) {
+    const char* advice = summary.unresolved_files != 0
+                             ? "bring the files back and recover again, or save the entries with "
+                               "--export DIR --discard"
+                             : "see to the disk and recover again";
     result->status = kUnresolved;
-    result->message = fmt::format(
-        "pool {} {} {}; bring the files back and recover again, or save the entries "
-        "with --export DIR --discard",
-        pool, arguments.dry_run ? "would keep" : "keeps", Kept(summary));
+    result->message =
+        fmt::format("pool {} {} {}; {}", pool, arguments.dry_run ? "would keep" : "keeps",
+                    Kept(summary), advice);
   } else if (summary.damaged_groups != 0) {
     result->status = kDamaged;
     result->message =

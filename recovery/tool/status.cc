@@ -52,6 +52,7 @@ constexpr Counter kCounters[] = {
     {"write_back_errors", "write-back errors", &pool::Statistics::write_back_errors},
     {"pass_through_files", "files made pass-through", &pool::Statistics::pass_through_files},
     {"table_full", "files passed through: table full", &pool::Statistics::table_full},
+    {"entries_moved", "entries moved ahead: their disk refuses", &pool::Statistics::entries_moved},
 };
 
 uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
@@ -63,6 +64,22 @@ pool::Statistics Snapshot(const pool::Statistics& live) {
   auto* to = reinterpret_cast<uint64_t*>(&copy);
   for (size_t i = 0; i < sizeof(copy) / sizeof(uint64_t); ++i) to[i] = pool::Peek(from[i]);
   return copy;
+}
+
+// A file that the disk refuses, as the program at work has it.
+struct Failing {
+  int error = 0;
+  uint64_t since = 0;
+};
+
+Failing FindFailing(const pool::Statistics& statistics, uint32_t slot, uint32_t incarnation) {
+  const uint64_t key = uint64_t{slot} << 32 | incarnation;
+  for (uint32_t i = 0; i < pool::kMaxFailingShown; ++i) {
+    if (statistics.failing_file[i] == key) {
+      return {static_cast<int>(statistics.failing_error[i]), statistics.failing_since[i]};
+    }
+  }
+  return {};
 }
 
 std::string StateText(const Owner& owner) {
@@ -109,13 +126,18 @@ std::string ErrorText(const Report& report) {
   return text.empty() ? "none" : text;
 }
 
-void PrintFiles(const Pending& pending) {
+void PrintFiles(const Report& report) {
+  const Pending& pending = report.pending;
   if (pending.files.empty()) return;
   fmt::print("\n{:>10} {:>10} {:>10}  {}\n", "FILE", "ENTRIES", "BYTES", "PATH");
   for (const auto& [key, file] : pending.files) {
-    fmt::print("{:>10} {:>10} {:>10}  {}{}\n", fmt::format("{}.{}", key.first, key.second),
+    const Failing failing = FindFailing(report.statistics, key.first, key.second);
+    fmt::print("{:>10} {:>10} {:>10}  {}{}{}\n", fmt::format("{}.{}", key.first, key.second),
                file.entries, Size(file.bytes), file.path.empty() ? "?" : Printable(file.path),
-               file.is_new ? " (new)" : "");
+               file.is_new ? " (new)" : "",
+               failing.error == 0 ? ""
+                                  : fmt::format(" ({} for {})", ErrorName(failing.error),
+                                                Duration(Since(failing.since))));
   }
 }
 
@@ -135,7 +157,7 @@ void PrintText(const Report& report) {
   line("pending", PendingText(report));
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
-  PrintFiles(report.pending);
+  PrintFiles(report);
   fmt::print("\nsince the pool was last opened for use:\n");
   for (const Counter& counter : kCounters) {
     fmt::print("{:>20}  {}\n", report.statistics.*counter.field, counter.meaning);
@@ -151,9 +173,9 @@ std::string Uuid(const uint8_t (&bytes)[16]) {
   return text;
 }
 
-Json FilesJson(const Pending& pending) {
+Json FilesJson(const Report& report) {
   Json files = Json::array();
-  for (const auto& [key, file] : pending.files) {
+  for (const auto& [key, file] : report.pending.files) {
     Json item = {{"slot", key.first}, {"incarnation", key.second}};
     if (!file.path.empty()) {
       PutPath(item, "path", file.path);
@@ -162,6 +184,9 @@ Json FilesJson(const Pending& pending) {
     }
     item["entries"] = file.entries;
     item["bytes"] = file.bytes;
+    const Failing failing = FindFailing(report.statistics, key.first, key.second);
+    item["error"] = failing.error != 0 ? Json(ErrorName(failing.error)) : Json();
+    item["error_since_ns"] = failing.since;
     files.push_back(std::move(item));
   }
   return files;
@@ -199,7 +224,7 @@ Json ToJson(const Report& report) {
                            ? Json(ErrorName(static_cast<int>(statistics.last_error)))
                            : Json();
   json["last_error_time_ns"] = statistics.last_error_time;
-  json["files"] = FilesJson(report.pending);
+  json["files"] = FilesJson(report);
   for (const Counter& counter : kCounters) {
     json["statistics"][counter.name] = statistics.*counter.field;
   }

@@ -19,8 +19,11 @@ namespace {
 
 // The log is never left this full for the sake of a larger batch.
 constexpr uint64_t kPressureShare = 4;  // 1/4 of it
-// After a refusal, before the next try.
+// After a refusal, before the next try; and at least so many times what the last one took.
 constexpr uint64_t kRetryNs = 100 * 1000 * 1000;
+constexpr uint64_t kRetryShare = 4;
+// So much is moved in one round, 1/16 of the log.
+constexpr uint64_t kMoveShare = 16;
 // For a writer that has taken the place at the tail and not committed yet.
 constexpr uint64_t kCommitNs = 50 * 1000;
 // Between two looks for memory to take back, while little is left and nobody waits for it.
@@ -41,6 +44,9 @@ bool Cleaner::Start(const Host& host, const Limits& limits, Check check) {
   by_slot_ = static_cast<Slot*>(sys::Reserve(table_.capacity() * sizeof(Slot)));
   if (by_slot_ == nullptr) return false;
   stopping_.store(false);
+  handled_ = log_.tail();
+  compact_to_ = 0;
+  failing_files_ = nullptr;
   thread_ = host.start_thread(&Main, this);
   return thread_ != nullptr;
 }
@@ -69,7 +75,7 @@ void Cleaner::Add(CachedFile& file) {
 }
 
 void Cleaner::Remove(CachedFile& file) {
-  NVCACHE_CHECK(file.pending.load() == 0);
+  NVCACHE_CHECK(file.pending.load() == 0 && file.failing.load() == 0);
   sys::Lock lock(list_lock_);
   (file.list_previous != nullptr ? file.list_previous->list_next : list_) = file.list_next;
   if (file.list_next != nullptr) file.list_next->list_previous = file.list_previous;
@@ -124,6 +130,8 @@ long Cleaner::WaitFor(Done done, const std::atomic<int>& failing) {
     if (done()) break;
     result = -failing.load();
     if (result != 0 && rounds_.load() >= rounds + 2) break;
+    // Not at once: a round may show that the file fails, or free all of it.
+    if (result == 0 && rounds_.load() > rounds) tail_wanted_.store(true);
     result = 0;
     log_.Ring();
     progress_.Wait(seen);
@@ -132,14 +140,31 @@ long Cleaner::WaitFor(Done done, const std::atomic<int>& failing) {
   return result;
 }
 
+// Until gone(), or the tail has passed what is in the log now, and nothing of it went to the head
+// meanwhile.
+template <typename Gone>
+long Cleaner::DrainUnless(Gone gone, const std::atomic<int>& failing,
+                          const std::atomic<uint64_t>& moves) {
+  uint64_t moves_seen = moves.load();
+  Position target = log_.head();
+  const auto done = [&] {
+    const Position tail = log_.tail();  // first: it passes entries after `moves` has counted them
+    if (gone()) return true;
+    if (const uint64_t now = moves.load(); now != moves_seen) {
+      moves_seen = now;
+      target = log_.head();
+    }
+    return tail >= target;
+  };
+  return WaitFor(done, failing);
+}
+
 long Cleaner::Drain(CachedFile& file) {
-  const Position target = log_.head();
-  return WaitFor([&] { return file.pending.load() == 0 || log_.tail() >= target; }, file.failing);
+  return DrainUnless([&] { return file.pending.load() == 0; }, file.failing, file.moves);
 }
 
 long Cleaner::DrainAll() {
-  const Position target = log_.head();
-  return WaitFor([&] { return log_.tail() >= target; }, failing_);
+  return DrainUnless([] { return false; }, failing_, moves_);
 }
 
 void Cleaner::RequestTrim() {
@@ -151,7 +176,7 @@ void Cleaner::Run() {
   while (!stopping_.load()) {
     AwaitWork();
     if (log_.head() != log_.tail() && !RunBatch()) {
-      const uint64_t pause = failing_.load() != 0 ? kRetryNs : kCommitNs;
+      const uint64_t pause = handled_ == log_.head() ? kRetryNs : kCommitNs;
       log_.Sleep(log_.BellSeen(), nvlog::kNoPosition, pause);
     }
     if (trim_wanted_.exchange(false) || TrimDue()) Trim();
@@ -163,48 +188,61 @@ void Cleaner::Run() {
 void Cleaner::AwaitWork() {
   for (;;) {
     const uint32_t seen = log_.BellSeen();
-    const Position tail = log_.tail();
     const Position head = log_.head();
     pool::Note(log_.statistics()->head, head);
     log_.Prefault(head + kPrefaultUnits);
     if (stopping_.load() || trim_wanted_.load()) return;
-    if (head == tail) {
-      first_seen_ = 0;
+    const bool idle = head == log_.tail();
+    if (idle || head == handled_) first_seen_ = 0;
+    if (idle) {
       pool::Note(log_.statistics()->oldest_pending, 0);
-      log_.Sleep(seen, tail + 1, sys::kForever);
+      log_.Sleep(seen, head + 1, sys::kForever);
       continue;
     }
-    const uint64_t now = sys::Now(CLOCK_MONOTONIC);
-    if (first_seen_ == 0) {
-      first_seen_ = now;
+    if (pool::Peek(log_.statistics()->oldest_pending) == 0) {
       pool::Note(log_.statistics()->oldest_pending, sys::Now(CLOCK_REALTIME));
     }
-    const uint64_t enough =
-        std::min(limits_.batch_min * units_per_entry_, log_.log_units() / kPressureShare);
-    const uint64_t waited = now - first_seen_;
-    if (drains_.load() > 0 || log_.Hurried()) return;
-    if (head - tail >= enough || waited >= limits_.delay_ns) return;
-    log_.Sleep(seen, tail + enough, limits_.delay_ns - waited);
+    if (drains_.load() > 0 || log_.Hurried() || Compacts()) return;
+    const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+    uint64_t sleep = sys::kForever;
+    if (failing_files_ != nullptr) {
+      if (now >= retry_at_) return;
+      sleep = retry_at_ - now;
+    }
+    Position alarm = handled_ + 1;
+    if (head > handled_) {
+      if (first_seen_ == 0) first_seen_ = now;
+      const uint64_t enough =
+          std::min(limits_.batch_min * units_per_entry_, log_.log_units() / kPressureShare);
+      const uint64_t waited = now - first_seen_;
+      if (head - handled_ >= enough || waited >= limits_.delay_ns) return;
+      alarm = handled_ + enough;
+      sleep = std::min(sleep, limits_.delay_ns - waited);
+    }
+    log_.Sleep(seen, alarm, sleep);
   }
 }
 
-// False if nothing could be freed.
+// False if it came no further.
 bool Cleaner::RunBatch() {
-  const Position begin = log_.tail();
+  const Position tail = log_.tail(), begin = handled_;
+  RetryFailing();
   Batch batch = {begin};
-  failing_.store(0);
   WriteBatch(&batch);
   SyncFiles(&batch);
   Unlist(&batch);
-  if (batch.end > begin) {
-    log_.Free(batch.end, [&] { ForgetEntries(begin, batch.end); });
-    first_seen_ = 0;
-    pool::Count(log_.statistics()->batches);
-  }
+  handled_ = batch.end;
+  if (handled_ > begin) first_seen_ = 0;
+  FreeHandled();
+  if (MustMove()) MoveFailing();
+  WeighFailing();
   rounds_.fetch_add(1);
   progress_.Signal();
-  return batch.end > begin;
+  return handled_ > begin || log_.tail() > tail;
 }
+
+// ---------------------------------------------------------------------------------------------
+// Writing back.
 
 void Cleaner::WriteBatch(Batch* batch) {
   const Position begin = batch->end;
@@ -215,97 +253,65 @@ void Cleaner::WriteBatch(Batch* batch) {
       continue;
     }
     if (!log_.IsCommitted(batch->end)) break;
-    Position end;
-    if (!WriteGroup(batch->end, batch, &end)) break;
-    batch->end = end;
+    WriteGroup(batch->end, batch);
+    batch->entries += log_.At(batch->end).group_count;
+    batch->end = EndOfGroup(batch->end);
   }
   if (batch->entries > 0) units_per_entry_ = (batch->end - begin) / batch->entries + 1;
 }
 
-// False if the file system refused; pages of the group that were written by then stay pending.
-bool Cleaner::WriteGroup(Position first, Batch* batch, Position* end) {
-  const uint32_t count = log_.At(first).group_count;
+// What a file that fails has is left to RetryFailing.
+void Cleaner::WriteGroup(Position first, Batch* batch) {
   CachedFile& file = FileOf(log_.At(first));
+  if (file.failing.load() != 0) return;
+  long error = 0;
   if (!file.in_batch) {
-    if (const long error = CheckDescriptor(file); error < 0) {
-      Failed(file, error);
-      return false;
-    }
+    error = CheckDescriptor(file);
     file.in_batch = true;
-    file.batch_first = first;
     file.batch_next = batch->files;
     batch->files = &file;
   }
+  const uint32_t count = log_.At(first).group_count;
   Position position = first;
-  for (uint32_t i = 0; i < count; ++i) {
-    const EntryHeader& header = log_.At(position);
-    NVCACHE_CHECK(header.position == position && header.group_index == i);
-    radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
-    NVCACHE_CHECK(page != nullptr);
-    sys::Lock lock(page->lock);
-    if (const long error = cache_.WriteBack(file, PageOf(header), *page); error < 0) {
-      Failed(file, error);
-      return false;
-    }
-    position += EntryUnits(header.length);
+  for (uint32_t i = 0; i < count && error == 0; ++i) {
+    NVCACHE_CHECK(log_.At(position).position == position && log_.At(position).group_index == i);
+    error = WriteEntry(file, position);
+    position += EntryUnits(log_.At(position).length);
   }
-  batch->entries += count;
-  *end = position;
-  return true;
+  if (error < 0) Failed(file, error);
+}
+
+long Cleaner::WriteEntry(CachedFile& file, Position position) {
+  const EntryHeader& header = log_.At(position);
+  radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
+  NVCACHE_CHECK(page != nullptr);
+  sys::Lock lock(page->lock);
+  return cache_.WriteBack(file, PageOf(header), *page);
 }
 
 void Cleaner::SyncFiles(Batch* batch) {
   for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
-    if (file->batch_first >= batch->end) continue;
-    pool::Count(log_.statistics()->syncs);
-    const long error = sys::Fdatasync(file->backing_fd);
-    if (error == 0) {
-      file->failing.store(0);
+    if (file->failing.load() != 0) continue;
+    if (const long error = SyncFile(*file); error < 0) {
+      Failed(*file, error);
+    } else {
       SettleName(*file);
-      continue;
     }
-    // The kernel may have dropped any page of the file that was not on disk yet, and calls it
-    // clean; the log still has the bytes.
-    file->pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
-      sys::Lock lock(page.lock);
-      page.unwritten = page.dirty;
-      if (page.dirty > 0) file->pages.Mark(cache_.supply(), number);
-    });
-    Failed(*file, error);
-    batch->end = std::min(batch->end, file->batch_first);
   }
 }
 
-// The entries are on disk and their places not yet free.
-void Cleaner::ForgetEntries(Position begin, Position end) {
-  pool::Statistics* statistics = log_.statistics();
-  uint64_t entries = 0, bytes = 0;
-  for (Position position = begin; position < end;) {
-    if (const uint64_t units = log_.AbandonedUnits(position); units > 0) {
-      position += units;
-      continue;
-    }
-    const EntryHeader& header = log_.At(position);
-    NVCACHE_CHECK(header.position == position);
-    CachedFile& file = FileOf(header);
-    NVCACHE_CHECK(file.name.load() == Name::kSettled);
-    radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
-    NVCACHE_CHECK(page != nullptr);
-    {
-      sys::Lock lock(page->lock);
-      NVCACHE_CHECK(page->dirty > page->unwritten);
-      --page->dirty;
-    }
-    ++entries;
-    bytes += header.length;
-    position += EntryUnits(header.length);
-    // The last touch: with nothing pending, the file may go.
-    const uint64_t pending = file.pending.fetch_sub(1);
-    NVCACHE_CHECK(pending > 0);
-  }
-  pool::Count(statistics->entries_cleaned, entries);
-  pool::Count(statistics->bytes_cleaned, bytes);
-  pool::Note(statistics->wraps, end / log_.log_units() - log_.first_lap());
+long Cleaner::SyncFile(CachedFile& file) {
+  pool::Count(log_.statistics()->syncs);
+  const long error = sys::Fdatasync(file.backing_fd);
+  if (error == 0) return 0;
+  // The kernel may have dropped any page of the file that was not on disk yet, and calls it
+  // clean; the log still has the bytes.
+  file.pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
+    sys::Lock lock(page.lock);
+    page.unwritten = page.dirty;
+    if (page.dirty > 0) file.pages.Mark(cache_.supply(), number);
+  });
+  return error;
 }
 
 void Cleaner::Unlist(Batch* batch) {
@@ -315,15 +321,237 @@ void Cleaner::Unlist(Batch* batch) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------
+// Freeing.
+
+// Up to the first group of a file that fails.
+void Cleaner::FreeHandled() {
+  Position end = failing_files_ == nullptr ? handled_ : log_.tail();
+  while (end < handled_) {
+    const uint64_t abandoned = log_.AbandonedUnits(end);
+    if (abandoned == 0 && FileOf(log_.At(end)).failing.load() != 0) break;
+    end = abandoned > 0 ? end + abandoned : EndOfGroup(end);
+  }
+  FreeTo(end);
+}
+
+void Cleaner::FreeTo(Position end) {
+  const Position begin = log_.tail();
+  if (end == begin) return;
+  log_.Free(end, [&] { ForgetEntries(begin, end); });
+  pool::Note(log_.statistics()->oldest_pending, 0);
+  pool::Note(log_.statistics()->wraps, end / log_.log_units() - log_.first_lap());
+  pool::Count(log_.statistics()->batches);
+}
+
+// The entries are on disk, or once more in the log, and their places not yet free.
+void Cleaner::ForgetEntries(Position begin, Position end) {
+  for (Position position = begin; position < end;) {
+    if (const uint64_t units = log_.AbandonedUnits(position); units > 0) {
+      position += units;
+      continue;
+    }
+    const EntryHeader& header = log_.At(position);
+    NVCACHE_CHECK(header.position == position);
+    position += EntryUnits(header.length);
+    ForgetEntry(header);
+  }
+}
+
+void Cleaner::ForgetEntry(const EntryHeader& header) {
+  CachedFile& file = FileOf(header);
+  pool::Statistics* statistics = log_.statistics();
+  const bool on_disk = file.failing.load() == 0;
+  radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
+  NVCACHE_CHECK(page != nullptr);
+  {
+    sys::Lock lock(page->lock);
+    NVCACHE_CHECK(page->dirty > (on_disk ? page->unwritten : 1));
+    --page->dirty;
+    page->unwritten = std::min(page->unwritten, page->dirty);
+  }
+  if (on_disk) {
+    NVCACHE_CHECK(file.name.load() == Name::kSettled);
+    pool::Count(statistics->entries_cleaned);
+    pool::Count(statistics->bytes_cleaned, header.length);
+  } else {
+    file.moves.fetch_add(1);
+    moves_.fetch_add(1);
+    pool::Count(statistics->entries_moved);
+  }
+  // The last touch: with nothing pending, the file may go.
+  const uint64_t units = EntryUnits(header.length);
+  const uint64_t pending = file.pending.fetch_sub(units);
+  NVCACHE_CHECK(pending >= units && (on_disk || pending > units));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Files that fail.
+
 void Cleaner::Failed(CachedFile& file, long error) {
+  NVCACHE_CHECK(file.pending.load() > 0);
   const int number = static_cast<int>(-error);
-  file.failing.store(number);
-  file.unreported.store(number);
+  if (file.failing.exchange(number) == 0) {
+    file.failing_next = failing_files_;
+    failing_files_ = &file;
+    retry_at_ = std::max(retry_at_, sys::Now(CLOCK_MONOTONIC) + kRetryNs);
+  }
+  file.errors.Set(number);
   failing_.store(number);
   pool::Statistics* statistics = log_.statistics();
   pool::Count(statistics->write_back_errors);
   pool::Note(statistics->last_error, static_cast<uint64_t>(number));
   pool::Note(statistics->last_error_time, sys::Now(CLOCK_REALTIME));
+  NoteFailure(file, number);
+}
+
+// For `nvcache status`; the file keeps its slot while it fails.
+void Cleaner::NoteFailure(const CachedFile& file, int error) {
+  pool::Statistics* statistics = log_.statistics();
+  const uint64_t key = uint64_t{file.slot.load()} << 32 | file.incarnation;
+  uint32_t place = pool::kMaxFailingShown;
+  for (uint32_t i = 0; i < pool::kMaxFailingShown; ++i) {
+    const uint64_t shown = pool::Peek(statistics->failing_file[i]);
+    if (shown == key) {
+      place = i;
+      break;
+    }
+    if (shown == 0 && place == pool::kMaxFailingShown) place = i;
+  }
+  if (place == pool::kMaxFailingShown) return;
+  if (pool::Peek(statistics->failing_file[place]) != key) {
+    pool::Note(statistics->failing_since[place], sys::Now(CLOCK_REALTIME));
+  }
+  pool::Note(statistics->failing_error[place], static_cast<uint64_t>(error));
+  pool::Note(statistics->failing_file[place], error != 0 ? key : 0);
+}
+
+// Everything is on disk that the file had in the log when its pages were written again, so all of
+// it below handled_.
+void Cleaner::Recovered(CachedFile& file) {
+  SettleName(file);
+  NoteFailure(file, 0);
+  file.failing.store(0);
+}
+
+// Not so often that it takes more than a share of the time: the disk may be slow to refuse.
+void Cleaner::RetryFailing() {
+  if (failing_files_ == nullptr) return;
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  if (begin < retry_at_ && drains_.load() == 0) return;
+  for (CachedFile** link = &failing_files_; *link != nullptr;) {
+    CachedFile& file = **link;
+    if (const long error = WriteAgain(file); error < 0) {
+      Failed(file, error);
+      link = &file.failing_next;
+    } else {
+      *link = file.failing_next;
+      Recovered(file);
+    }
+  }
+  failing_.store(failing_files_ != nullptr ? failing_files_->failing.load() : 0);
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC);
+  retry_at_ = end + std::max(kRetryNs, kRetryShare * (end - begin));
+}
+
+// One page is tried first, and only then the rest. The tree stays as it is: something is pending,
+// and only this thread takes descriptors back.
+long Cleaner::WriteAgain(CachedFile& file) {
+  NVCACHE_CHECK(file.pending.load() > 0);
+  long error = CheckDescriptor(file);
+  bool tried = false;
+  file.pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
+    if (error < 0) return;
+    {
+      sys::Lock lock(page.lock);
+      if (page.unwritten == 0) return;
+      error = cache_.WriteBack(file, number, page);
+    }
+    if (error == 0 && !tried) error = SyncFile(file);
+    tried = true;
+  });
+  return error < 0 ? error : SyncFile(file);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Passing them.
+
+// The largest group may not find room soon, or does not now.
+bool Cleaner::RoomIsShort() const {
+  const uint64_t writable = log_.writable_units();
+  const uint64_t spare = std::max(writable / kPressureShare, log_.max_group_units());
+  return log_.head() - log_.tail() > writable - spare;
+}
+
+bool Cleaner::MustMove() {
+  const bool wanted = tail_wanted_.exchange(false);
+  if (log_.tail() == handled_) return false;
+  return wanted || Compacts() || (RoomIsShort() && !overloaded_.load());
+}
+
+// The tail passes what files that fail have in the log, by and by: what they have goes to the head.
+void Cleaner::MoveFailing() {
+  const Position limit = log_.tail() + log_.log_units() / kMoveShare;
+  const Position target = std::min(handled_, limit);
+  while (log_.tail() < target) {
+    const Position end = MoveSome(target);
+    NVCACHE_CHECK(end > log_.tail());  // the reserve has room for one group
+    FreeTo(end);
+  }
+}
+
+// Returns how far the tail may go now.
+Position Cleaner::MoveSome(Position target) {
+  Position position = log_.tail();
+  while (position < target) {
+    if (const uint64_t units = log_.AbandonedUnits(position); units > 0) {
+      position += units;
+      continue;
+    }
+    CachedFile& file = FileOf(log_.At(position));
+    if (file.failing.load() != 0 && !MoveGroup(file, position)) break;
+    position = EndOfGroup(position);
+  }
+  return position;
+}
+
+// False: no room for all of it. What was appended stays good.
+bool Cleaner::MoveGroup(CachedFile& file, Position first) {
+  const uint32_t count = log_.At(first).group_count;
+  Position position = first;
+  for (uint32_t i = 0; i < count; ++i) {
+    const EntryHeader& header = log_.At(position);
+    radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
+    NVCACHE_CHECK(page != nullptr);
+    sys::Lock lock(page->lock);
+    if (!cache_.Move(file, PageOf(header), *page, position)) return false;
+    position += EntryUnits(header.length);
+  }
+  return true;
+}
+
+// Files that fail may write over their own bytes again and again, so they are only overloaded if
+// they still have too much when all of it has been to the head. Whoever waits for room is told.
+void Cleaner::WeighFailing() {
+  uint64_t units = 0;
+  for (CachedFile* file = failing_files_; file != nullptr; file = file->failing_next) {
+    units += file->pending.load();
+  }
+  const uint64_t limit = FailingLimit();
+  if (units <= limit - limit / 4) {
+    compact_to_ = 0;
+  } else if (units > limit && compact_to_ == 0) {
+    compact_to_ = log_.head();
+  }
+  overloaded_.store(compact_to_ != 0 && !Compacts());
+  if (overloaded_.load() && log_.Hurried()) log_.AnnounceRoom();
+}
+
+Position Cleaner::EndOfGroup(Position first) const {
+  const uint32_t count = log_.At(first).group_count;
+  Position position = first;
+  for (uint32_t i = 0; i < count; ++i) position += EntryUnits(log_.At(position).length);
+  return position;
 }
 
 bool Cleaner::TrimDue() {

@@ -7,8 +7,18 @@
 //   fdatasync each file once
 //   make the new tail durable, then let writers use the room (I5)
 //
-// A file system that refuses loses nothing (I10): the tail stops before the first entry of the file
-// that failed, its pages count as unwritten again, and the next round tries once more.
+// A file system that refuses loses nothing (I10). The file fails from then on: its pages count as
+// unwritten again, and all of them are tried once more from time to time, until it has them. Others
+// go on behind it:
+//
+//   every group in [tail, handled_) is on disk, or its file fails
+//
+// so the tail stops before the first group of a file that fails. When somebody needs the room
+// behind, or waits for the tail, the entries of such files are appended once more, with the newest
+// bytes, and the old ones freed (I5: free only what is on disk, or in the log once more). What
+// files that fail have in the log is bounded: beyond half of it, writes to them are refused with
+// the file system's error, and a write to another file that finds the log full makes its file
+// pass-through.
 //
 // It takes no file lock (it only tries, to take memory back), no lock of the vfs layer, and makes
 // no call that a signal or a cancellation could end.
@@ -74,6 +84,22 @@ class Cleaner {
   // Asks for memory or slots back; the waiter is told as by freed room in the log.
   void RequestTrim();
 
+  // Some file fails.
+  bool failing() const { return failing_.load(std::memory_order_relaxed) != 0; }
+  // Files that fail have as much in the log as they may. Whoever waits for room looks again when
+  // this becomes so.
+  bool overloaded() const { return overloaded_.load(std::memory_order_relaxed); }
+  // The file is one of them, or about to be: then the next round tells.
+  bool Crowds(const dramcache::CachedFile& file) const {
+    return file.failing.load(std::memory_order_relaxed) != 0 &&
+           file.pending.load() > FailingLimit();
+  }
+  // 0; or, if they have and the file is one of them, the error with which it fails, negated.
+  long Refusal(const dramcache::CachedFile& file) const {
+    const int error = file.failing.load(std::memory_order_relaxed);
+    return error != 0 && overloaded() ? -error : 0;
+  }
+
  private:
   struct Batch {
     nvlog::Position end;
@@ -86,17 +112,37 @@ class Cleaner {
   void AwaitWork();
   bool RunBatch();
   void WriteBatch(Batch* batch);
-  bool WriteGroup(nvlog::Position first, Batch* batch, nvlog::Position* end);
+  void WriteGroup(nvlog::Position first, Batch* batch);
+  long WriteEntry(dramcache::CachedFile& file, nvlog::Position position);
   void SyncFiles(Batch* batch);
-  void ForgetEntries(nvlog::Position begin, nvlog::Position end);
   void Unlist(Batch* batch);
-  long CheckDescriptor(dramcache::CachedFile& file) { return check_ != nullptr ? check_(file) : 0; }
+  void FreeHandled();
+  void FreeTo(nvlog::Position end);
+  void ForgetEntries(nvlog::Position begin, nvlog::Position end);
+  void ForgetEntry(const nvlog::EntryHeader& header);
+  void RetryFailing();
+  long WriteAgain(dramcache::CachedFile& file);
+  long SyncFile(dramcache::CachedFile& file);
   void Failed(dramcache::CachedFile& file, long error);
+  void Recovered(dramcache::CachedFile& file);
+  void NoteFailure(const dramcache::CachedFile& file, int error);
+  uint64_t FailingLimit() const { return log_.writable_units() / 2; }
+  bool RoomIsShort() const;
+  bool Compacts() const { return log_.tail() < compact_to_; }
+  bool MustMove();
+  void MoveFailing();
+  nvlog::Position MoveSome(nvlog::Position target);
+  bool MoveGroup(dramcache::CachedFile& file, nvlog::Position first);
+  void WeighFailing();
+  nvlog::Position EndOfGroup(nvlog::Position first) const;
+  long CheckDescriptor(dramcache::CachedFile& file) { return check_ != nullptr ? check_(file) : 0; }
   bool TrimDue();
   void Trim();
   dramcache::CachedFile& FileOf(const nvlog::EntryHeader& header);
   template <typename Done>
   long WaitFor(Done done, const std::atomic<int>& failing);
+  template <typename Gone>
+  long DrainUnless(Gone gone, const std::atomic<int>& failing, const std::atomic<uint64_t>& moves);
 
   nvlog::Log& log_;
   dramcache::PageCache& cache_;
@@ -113,13 +159,22 @@ class Cleaner {
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
-  std::atomic<uint32_t> drains_{0};  // callers in Drain or DrainAll
-  std::atomic<uint64_t> rounds_{0};  // batches tried
-  std::atomic<int> failing_{0};      // errno of the last round; 0: it went well
-  sys::Event progress_;              // a round is over
-  uint64_t units_per_entry_ = 0;     // of the last batch, to guess when batch_min is reached
-  uint64_t last_trim_ = 0;           // monotonic ns
-  uint64_t first_seen_ = 0;          // monotonic ns, when the entry at the tail was first seen
+  std::atomic<uint32_t> drains_{0};       // callers in Drain or DrainAll
+  std::atomic<uint64_t> rounds_{0};       // batches tried
+  std::atomic<int> failing_{0};           // errno of some file that fails; 0: there is none
+  std::atomic<uint64_t> moves_{0};        // CachedFile::moves of all files
+  std::atomic<bool> tail_wanted_{false};  // somebody waits for it who could go on
+  std::atomic<bool> overloaded_{false};
+  sys::Event progress_;  // a round is over
+
+  nvlog::Position handled_ = 0;
+  // Not 0: files that fail have too much in the log, or had until it has got here.
+  nvlog::Position compact_to_ = 0;
+  dramcache::CachedFile* failing_files_ = nullptr;
+  uint64_t retry_at_ = 0;         // monotonic ns
+  uint64_t units_per_entry_ = 0;  // of the last batch, to guess when batch_min is reached
+  uint64_t last_trim_ = 0;        // monotonic ns
+  uint64_t first_seen_ = 0;       // monotonic ns, when the entry at handled_ was first seen
 };
 
 }  // namespace nvcache::cleanup

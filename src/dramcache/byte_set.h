@@ -17,6 +17,7 @@ class ByteSet {
   static constexpr size_t kSize = pool::kPageSize;
 
   bool full() const { return count_ == kSize; }
+  bool Contains(size_t begin, size_t end) const { return Next(begin, end, false) == end; }
 
   // Adds [begin, end) and calls function(from, to) for each run that was not in the set.
   template <typename Function>

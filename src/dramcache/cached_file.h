@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/dramcache/error_sequence.h"
 #include "src/nvlog/entry.h"
 #include "src/radix/tree.h"
 #include "src/sys/lock.h"
@@ -48,23 +49,27 @@ struct CachedFile {
   // with nothing pending.
   std::atomic<Name> name{Name::kSettled};
 
-  // Entries in the log. 0 means: no descriptor is dirty, and the cleanup thread has no business
-  // here.
+  // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup
+  // thread has no business here.
   std::atomic<uint64_t> pending{0};
 
-  // Write-back: errno of the last attempt, 0 when it went well; and what the next fsync or close
-  // has to report (I10).
+  // Write-back (I10): errno of the last attempt, 0 when it went well. Set by the cleanup thread,
+  // only while something is pending; then none of it counts as on disk. And what fsync and close
+  // have to report.
   std::atomic<int> failing{0};
-  std::atomic<int> unreported{0};
+  ErrorSequence errors;
+
+  // Times that entries went to the head of the log, because the file fails.
+  std::atomic<uint64_t> moves{0};
 
   // The cleanup thread's list of all files, under its lock.
   CachedFile* list_next = nullptr;
   CachedFile* list_previous = nullptr;
 
-  // The cleanup thread's own, during a batch.
+  // The cleanup thread's own: during a batch, and while the file fails.
   CachedFile* batch_next = nullptr;
-  nvlog::Position batch_first = nvlog::kNoPosition;
   bool in_batch = false;
+  CachedFile* failing_next = nullptr;
 };
 
 }  // namespace nvcache::dramcache

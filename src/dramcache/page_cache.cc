@@ -71,12 +71,13 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     if (!frames_.Attach(page)) {
       uint8_t bytes[kPageSize];
       const long error = Load(file, page_number, page, bytes);
-      return error < 0 ? error : static_cast<long>(sys::CopyUser(out, bytes + skip, n));
+      return error < 0 ? ReadFromLog(page, skip, n, out, error)
+                       : static_cast<long>(sys::CopyUser(out, bytes + skip, n));
     }
     const long error = Load(file, page_number, page, frames_.Bytes(page.frame()));
     if (error < 0) {
       frames_.Detach(page);
-      return error;
+      return ReadFromLog(page, skip, n, out, error);
     }
   }
   frames_.Touch(page.frame());
@@ -90,6 +91,16 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
   ByteSet laid;
   Overlay(log_, page, page.unwritten, bytes, &laid);
   return 0;
+}
+
+// The disk cannot be read: what is pending can, and no more.
+long PageCache::ReadFromLog(const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
+                            long error) {
+  uint8_t bytes[kPageSize];
+  ByteSet laid;
+  Overlay(log_, page, page.dirty, bytes, &laid);
+  if (!laid.Contains(skip, skip + n)) return error;
+  return static_cast<long>(sys::CopyUser(out, bytes + skip, n));
 }
 
 long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
@@ -128,6 +139,53 @@ long PageCache::WriteEntries(CachedFile& file, uint64_t page_number,
     if (error == 0) error = WriteAll(file.backing_fd, begin + from, bytes + from, to - from);
   });
   return error;
+}
+
+bool PageCache::Superseded(const radix::PageDescriptor& page, nvlog::Position position) const {
+  const nvlog::EntryHeader& old = log_.At(position);
+  const size_t begin = old.offset % kPageSize;
+  ByteSet newer;
+  for (nvlog::Position p = page.last; p != position; p = log_.At(p).previous) {
+    const nvlog::EntryHeader& header = log_.At(p);
+    NVCACHE_CHECK(header.position == p && p > position);
+    const size_t from = header.offset % kPageSize;
+    newer.Add(from, from + header.length, [](size_t, size_t) {});
+    if (newer.Contains(begin, begin + old.length)) return true;
+  }
+  return false;
+}
+
+bool PageCache::Move(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+                     nvlog::Position position) {
+  NVCACHE_CHECK(page.lock.IsLocked() && page.dirty > 0);
+  if (Superseded(page, position)) return true;
+  uint8_t bytes[kPageSize];
+  ByteSet laid;
+  Overlay(log_, page, page.dirty, bytes, &laid);
+  const nvlog::EntryHeader& old = log_.At(position);
+  size_t begin = old.offset % kPageSize, end = begin + old.length;
+  NVCACHE_CHECK(laid.Contains(begin, end));
+  nvlog::Position place = nvlog::kNoPosition;
+  laid.ForEachRun([&](size_t from, size_t to) {
+    if (from > begin || to < end) return;
+    place = log_.TryTake(nvlog::EntryUnits(to - from));
+    if (place == nvlog::kNoPosition) return;
+    begin = from;
+    end = to;
+  });
+  const uint64_t units = nvlog::EntryUnits(end - begin);
+  if (place == nvlog::kNoPosition) place = log_.TakeReserve(units);
+  if (place == nvlog::kNoPosition) return false;
+  nvlog::GroupWriter group(log_, place, 1);
+  group.Add({page_number * kPageSize + begin, bytes + begin, static_cast<uint32_t>(end - begin),
+             file.slot.load(), file.incarnation, page.last});
+  group.Commit();
+  ++page.dirty;
+  ++page.unwritten;
+  page.last = place;
+  file.pages.Mark(supply_, page_number);
+  file.pending.fetch_add(units);
+  return true;
 }
 
 }  // namespace nvcache::dramcache

@@ -39,6 +39,12 @@ class PageCache {
   // them. 0, or a negated errno; then the page is as unwritten as before.
   long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
 
+  // Appends what the entry at `position` holds once more, with the newest bytes, unless newer
+  // entries hold all of it: so the tail can pass it before the disk has it. What is pending next to
+  // it goes along if writers have room for it. False: not even the reserve has room.
+  bool Move(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+            nvlog::Position position);
+
   radix::Supply& supply() { return supply_; }
   Frames& frames() { return frames_; }
   nvlog::Log& log() { return log_; }
@@ -47,6 +53,10 @@ class PageCache {
   long Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
             uint8_t* bytes);
   long WriteEntries(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
+  long ReadFromLog(const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
+                   long error);
+  // Newer entries hold all that the entry at `position` does.
+  bool Superseded(const radix::PageDescriptor& page, nvlog::Position position) const;
 
   nvlog::Log& log_;
   radix::Supply& supply_;

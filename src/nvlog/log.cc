@@ -30,11 +30,11 @@ void Log::Open(pool::Pool* pool) {
   alarm_.store(kNoPosition);
 }
 
-Position Log::TryTake(uint64_t units) {
+Position Log::Take(uint64_t units, uint64_t limit) {
   NVCACHE_CHECK(units >= 2 && units <= max_group_units_);
   Position head = head_.load(std::memory_order_relaxed);
   do {
-    if (head + units - tail_.load(std::memory_order_acquire) > units_) return kNoPosition;
+    if (head + units - tail_.load(std::memory_order_acquire) > limit) return kNoPosition;
   } while (!head_.compare_exchange_weak(head, head + units, std::memory_order_seq_cst,
                                         std::memory_order_relaxed));
   return head;

@@ -4,7 +4,7 @@
 // cleanup thread frees at the tail. What an entry looks like is in entry.h.
 //
 // Invariants
-//   tail <= head <= tail + log_units.
+//   tail <= head <= tail + log_units; writers leave the reserve, which is the cleanup thread's.
 //   [tail, head) holds whole groups, each committed, abandoned, or being written by the thread that
 //   took it.
 //   The order of positions is the order of all writes (I3).
@@ -42,7 +42,7 @@ class Log {
 
   // Takes `units` consecutive units. kNoPosition if they are not free. I3: the caller holds the
   // locks of all pages that it will write there, and commits, abandons or dies.
-  Position TryTake(uint64_t units);
+  Position TryTake(uint64_t units) { return Take(units, writable_units()); }
 
   // Sleeps until something was freed after `seen`; without page locks. If `for_signals`, also until
   // a signal waits for the thread to leave the engine.
@@ -66,6 +66,12 @@ class Log {
   const uint8_t* PayloadInPlace(Position position) const;
 
   // ---- The cleanup thread
+
+  // As TryTake, the reserve included, which has room for one group of any size: so it can always
+  // append the oldest group once more, and then free the old one.
+  Position TakeReserve(uint64_t units) { return Take(units, units_); }
+  // What writers can fill.
+  uint64_t writable_units() const { return units_ - max_group_units_; }
 
   Position head() const { return head_.load(std::memory_order_seq_cst); }
   Position tail() const { return tail_.load(std::memory_order_acquire); }
@@ -99,6 +105,7 @@ class Log {
  private:
   friend class GroupWriter;
 
+  Position Take(uint64_t units, uint64_t limit);
   uint8_t* UnitAddress(Position position) const {
     return base_ + position % units_ * pool::kUnitSize;
   }

@@ -108,6 +108,9 @@ static_assert(offsetof(StateRecord, owner_since) == 16);
 static_assert(sizeof(StateRecord) == 64);
 static_assert(kStateOffset % 64 == 0 && kStateOffset + sizeof(StateRecord) <= kStatisticsOffset);
 
+// Of the files whose write-back fails, so many are named.
+inline constexpr uint32_t kMaxFailingShown = 16;
+
 // Counters since the pool was last opened for use. Shared memory, never flushed; every field is
 // accessed as a relaxed atomic.
 struct Statistics {
@@ -129,6 +132,11 @@ struct Statistics {
   uint64_t last_error_time;     // ns since 1970
   uint64_t pass_through_files;  // files that were made pass-through
   uint64_t table_full;          // files not cached because a table was full
+  uint64_t entries_moved;       // to the head, because the disk refuses their file
+  // Files whose write-back fails: slot << 32 | incarnation, 0: none; errno; ns since 1970.
+  uint64_t failing_file[kMaxFailingShown];
+  uint64_t failing_error[kMaxFailingShown];
+  uint64_t failing_since[kMaxFailingShown];
 };
 static_assert(offsetof(Statistics, head) == 0);
 static_assert(offsetof(Statistics, oldest_pending) == 8);
@@ -148,6 +156,10 @@ static_assert(offsetof(Statistics, last_error) == 112);
 static_assert(offsetof(Statistics, last_error_time) == 120);
 static_assert(offsetof(Statistics, pass_through_files) == 128);
 static_assert(offsetof(Statistics, table_full) == 136);
+static_assert(offsetof(Statistics, entries_moved) == 144);
+static_assert(offsetof(Statistics, failing_file) == 152);
+static_assert(offsetof(Statistics, failing_error) == 280);
+static_assert(offsetof(Statistics, failing_since) == 408);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kTailOffset + kTailDistance);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>

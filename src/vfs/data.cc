@@ -33,6 +33,8 @@ constexpr int kKnownFlags =
 // What AppendGroup says when it cannot go on.
 constexpr long kLogFull = -ENOBUFS;
 constexpr long kNoDescriptors = -ENOMEM;
+// As kLogFull, and full of what the disk refuses of other files.
+constexpr long kNoHope = -ENOLCK;
 // A signal waits, and the log is full: let its handler run, and try again.
 constexpr long kSignal = -ERESTART;
 
@@ -242,23 +244,30 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     file.pages.Mark(engine.supply, offset / kPageSize + i);
   }
   // Before the pages are unlocked: the cleanup thread counts down after it had them.
-  file.pending.fetch_add(pages.count(), std::memory_order_relaxed);
+  file.pending.fetch_add(units, std::memory_order_relaxed);
   GrowTo(file, offset + length);
   return 0;
 }
 
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, kSignal, -ENFILE, -EFAULT or EnsureSlot's error.
-// Buffers are looked at when they turn out not to be there, and not before: whoever passes good
-// ones pays nothing.
+// if none were, what kept it: kNoDescriptors, kSignal, kNoHope, -ENFILE, -EFAULT, EnsureSlot's
+// error, or what the disk says to the file's write-back. Buffers are looked at when they turn out
+// not to be there, and not before: whoever passes good ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
     const uint64_t at = offset + done;
     const uint64_t n = std::min(length - done, GroupLimit(at));
     const uint32_t room = engine.log.RoomSeen();
-    long error = engine.cleaner.EnsureSlot(file);
+    long error = engine.cleaner.Refusal(file);
+    if (error == 0 && engine.cleaner.Crowds(file)) error = kLogFull;
+    if (error == 0) error = engine.cleaner.EnsureSlot(file);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
+    if (error == kLogFull && engine.cleaner.overloaded()) {
+      // Look again: it may just have turned out that this file fails, too.
+      error = engine.cleaner.Refusal(file);
+      if (error == 0) error = kNoHope;
+    }
     if (error == kLogFull) {
       // Once a part is written, signals wait for the rest, as they do in the kernel.
       if (done == 0 && sys::SignalWaits()) return kSignal;
@@ -324,6 +333,22 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   return n;
 }
 
+// Too large, no room on the disk, no path to recover it by; or no room here for who knows how long.
+bool IsForKernel(long error) {
+  switch (error) {
+    case -EFBIG:
+    case -ENOSPC:
+    case -ENAMETOOLONG:
+    case -ENOENT:
+    case -ENFILE:
+    case kNoDescriptors:
+    case kNoHope:
+      return true;
+    default:
+      return false;
+  }
+}
+
 long DoWrite(const WriteCall& call) {
   const int64_t total = TotalLength(call.iov, call.count);
   if (total < 0) return kRefused;
@@ -336,11 +361,11 @@ long DoWrite(const WriteCall& call) {
       // not let a handler end a write to a file, so nobody expects EINTR.
     } else if (n == -EAGAIN) {
       grow = true;
-    } else if (n == kNoDescriptors || n == -ENFILE) {
+    } else if ((n == kNoDescriptors || n == -ENFILE) && !engine.cleaner.failing()) {
       engine.cleaner.RequestTrim();
       engine.log.WaitForRoom(room);
-    } else if (n == -EFBIG || n == -ENOSPC || n == -ENAMETOOLONG || n == -ENOENT) {
-      return ToKernel(call.fd);  // too large, no room, or without a path to recover it by
+    } else if (IsForKernel(n)) {
+      return ToKernel(call.fd);
     } else {
       return n;
     }

@@ -323,7 +323,7 @@ void Engine::LeaveToParent() {
     new (&file.pages) radix::Tree;
     file.pending.store(0);
     file.failing.store(0);
-    file.unreported.store(0);
+    file.errors.Clear();
     file.slot.store(sys::kNone);
     file.in_batch = false;
     file.exclusive = file.leased = false;

@@ -59,6 +59,8 @@ struct Description {
   std::atomic<File*> file{nullptr};
   std::atomic<int> flags{0};  // access mode and O_APPEND, as open() and F_SETFL gave them
   sys::Mutex offset_lock;     // read and write with the shared offset, one after the other
+  // Which write-back errors fsync has reported here.
+  std::atomic<uint32_t> errors_heard{0};
   // A child of fork has it, too, and may find us gone: the kernel's offset moves with ours.
   std::atomic<bool> forked{false};
   uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under

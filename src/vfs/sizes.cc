@@ -81,11 +81,15 @@ long Fsync(int fd) {
   if (long r = access.Enter(fd, Access::kData); r != 0) return r;
   if (!access.cached()) return kNotOurs;
   File& file = access.file();
-  if (const int error = file.unreported.exchange(0); error != 0) return -error;
+  const int error = file.errors.Take(&access.description().errors_heard);
   const uint32_t changes = file.changes.load();
-  if (file.changes_synced.load() == changes) return 0;
-  if (long error = engine.CheckBacking(file); error < 0) return error;
-  if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
+  if (error == 0 && file.changes_synced.load() == changes) return 0;
+  // By the program's own descriptor: each hears once of an error, after which the kernel may have
+  // dropped bytes, and what ours has to hear is for the cleanup thread (I10). If there was one, the
+  // program's has it, too, and should not tell it a second time.
+  const long result = sys::Fsync(fd);
+  if (error != 0) return -error;
+  if (result < 0) return result;
   // After it: another thread's fsync that finds all of them covered returns at once. Attributes may
   // have been set meanwhile.
   file.changes_synced.store(changes);

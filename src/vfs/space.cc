@@ -106,6 +106,10 @@ long ReserveSpace(File& file, uint64_t begin, uint64_t end) {
   if (begin > size) file.sparse.store(true, std::memory_order_relaxed);
   const uint64_t from = file.sparse.load(std::memory_order_relaxed) ? begin : size;
 
+  // The disk has less room than was granted, or the quota has.
+  const int failing = file.failing.load(std::memory_order_relaxed);
+  if (failing == ENOSPC || failing == EDQUOT) return Allocate(file, from, end);
+
   Cell& cell = cells[file.device % kCells];
   const auto wanted = static_cast<int64_t>(PageUp(end) - PageDown(from));
   if (cell.device.load(std::memory_order_relaxed) == file.device &&

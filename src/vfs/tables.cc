@@ -72,7 +72,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.size.store(static_cast<uint64_t>(st.st_size));
   file.slot.store(sys::kNone);
   file.failing.store(0);
-  file.unreported.store(0);
+  file.errors.Clear();
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.changes.store(0);
@@ -98,6 +98,7 @@ Description* Engine::NewDescription(File& file, int flags) {
   description.flags.store(flags);
   description.forked.store(false);
   description.offset = 0;
+  description.errors_heard.store(file.errors.Sample());
   description.references = 1;
   file.lock.Lock();
   description.next = file.descriptions;
@@ -119,11 +120,11 @@ long Engine::DropReference(Description& description) {
   *link = description.next;
   description.file.store(nullptr, std::memory_order_release);
   if (file.descriptions == nullptr && file.state.load() == State::kCached) Publish(file);
+  const int error = file.errors.Take(&description.errors_heard);
   file.lock.Unlock();
   descriptions_.Free(descriptions_.IndexOf(&description));
 
   if (leases.IsOwnFile(file.device, file.inode)) relock_due_ = true;
-  const int error = file.unreported.exchange(0);
   if (file.descriptions == nullptr && !file.closed) {
     file.closed = true;
     file.closed_next = closed_;

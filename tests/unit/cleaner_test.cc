@@ -55,7 +55,7 @@ class CleanerTest : public testing::Test {
     ++page->dirty;
     ++page->unwritten;
     page->last = place;
-    file.pending.fetch_add(1);
+    file.pending.fetch_add(nvlog::EntryUnits(bytes.size()));
     file.size.store(std::max(file.size.load(), offset + bytes.size()));
   }
   std::string Read(CachedFile& file, uint64_t offset, size_t n) {
@@ -121,7 +121,8 @@ TEST_F(CleanerTest, ARefusedWriteStaysAndIsTriedAgain) {
   Write(file, 0, "precious");
   EXPECT_EQ(cleaner_.Drain(file), -ENOSPC);
   EXPECT_EQ(log_.tail(), tail) << "the tail must wait";
-  EXPECT_EQ(file.unreported.load(), ENOSPC);
+  std::atomic<uint32_t> heard{0};
+  EXPECT_EQ(file.errors.Take(&heard), ENOSPC);
   EXPECT_GT(pool::Peek(log_.statistics()->write_back_errors), 0u);
   Repair(file);
   while (cleaner_.Drain(file) != 0) {

@@ -100,13 +100,22 @@ TEST_F(LogTest, AFullLogGivesNoPlaceUntilTheTailMoves) {
   for (Position p; (p = Append(page, 0)) != kNoPosition;) {
     if (++entries == 2) second = p;
   }
-  EXPECT_EQ(static_cast<uint64_t>(entries), log_.log_units() / EntryUnits(4096));
+  EXPECT_EQ(static_cast<uint64_t>(entries), log_.writable_units() / EntryUnits(4096));
   log_.Free(second, [] {});
   EXPECT_NE(Append(page, 0), kNoPosition);
   uint64_t tail = 0;
   int valid = 0;
   ASSERT_TRUE(pool::ReadTail(pool_.view(), &tail, &valid));
   EXPECT_EQ(tail, second) << "I5: the tail is durable before its places are used again";
+}
+
+TEST_F(LogTest, TheCleanupThreadHasRoomForOneGroupMore) {
+  const std::string page(4096, 'x');
+  while (Append(page, 0) != kNoPosition) {
+  }
+  EXPECT_NE(log_.TakeReserve(log_.max_group_units()), kNoPosition);
+  EXPECT_EQ(log_.TakeReserve(EntryUnits(4096)), kNoPosition);
+  EXPECT_LE(log_.head() - log_.tail(), log_.log_units());
 }
 
 TEST_F(LogTest, EntriesWrapAroundTheEnd) {

@@ -1,0 +1,545 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Disks that fail, one way at a time. No acknowledged byte is lost: the program reads it, and it is
+on the disk once that works again. fsync and close say what is wrong, no call hangs where the kernel
+would answer, and files on another disk do not notice.
+
+Exit code 77 where file systems cannot be mounted; 1 if CI=true."""
+
+import os
+import shutil
+import subprocess
+import time
+
+import surroundings
+from surroundings import (KEPT, MIB, Disk, Mount, Program, check, command, failing, harness, prepare,
+                          recover, say, until)
+
+QUICK = {"BATCH_DELAY": 1}
+LATE = {"BATCH_DELAY": 60000, "BATCH_MIN": 100000, "BATCH_MAX": 100000}
+
+
+class Case:
+    """A bad disk, a good one, and a pool of 4 MiB."""
+
+    def __init__(self, options, **disk):
+        self.bench = harness.Bench(options.nvcache, options.scratch, size="4M", dram="256k")
+        self.tool = options.disk
+        self.bad = Disk(self.bench, options.disk, **disk)
+        self.good = self.bench.folder / "good"
+        self.good.mkdir()
+        self.writer = options.writer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.bad.close()
+        self.bench.__exit__(kind, value, trace)
+
+    def file(self, name="a", size=MIB):
+        path = self.bad.folder / name
+        prepare(path, size)
+        return path
+
+    def program(self, prefix=(), **env):
+        return Program(self.bench, prefix, **env)
+
+    def drained(self):
+        return self.bench.counter("pending_entries") == 0
+
+
+def until_failing(case, path, error="EIO"):
+    until(lambda: failing(case.bench).get(str(path), {}).get("error") == error, f"{error} in status")
+
+
+def refuses(case, what):
+    """The disk refuses and works again; who has the file open hears it, once each, and others do
+    not."""
+    bad, other, good = case.file("a"), case.file("b"), case.good / "c"
+    with case.program(**QUICK) as program:
+        a, b, c = program.open(bad), program.open(other), program.open(good)
+        twin = program.open(bad)
+        for fd in (a, b, c, twin):
+            program.expect(0, "fsync", fd)
+        case.bad.tell(f"{what} 5")
+        program.must_write(bad, a, 5000, 100000)
+        until_failing(case, bad)
+        for i in range(20):
+            program.must_write(good, c, i * 5000, 5000)
+            program.must_write(bad, a, i * 4096 + 100, 3000)
+        program.check_reads(bad, twin)
+        shown = failing(case.bench)[str(bad)]
+        check(shown["error_since_ns"] > 0 and shown["bytes"] >= 160000, f"status: {shown}")
+        check("(EIO for " in case.bench.without(case.bench.nvcache, "status", case.bench.pool).stdout,
+              "status does not tell")
+        program.expect("EIO", "fdatasync", a)
+        program.expect("EIO", "sync_range", twin)
+        program.expect(0, "fsync", b)
+        program.expect(0, "fsync", c)
+        late = program.open(bad)
+        case.bad.tell("ok")
+        until(case.drained, "everything on the disk")
+        program.call("fsync", a)  # a retry may have failed after the last one
+        program.call("fsync", twin)
+        for fd in (a, twin, late):
+            program.expect(0, "fsync", fd)
+            program.expect(0, "close", fd)
+        check(failing(case.bench) == {}, "status still calls it failing")
+        program.end()
+    case.bad.again()
+    program.check_disk()
+
+
+def write_eio(options):
+    with Case(options) as case:
+        refuses(case, "write")
+
+
+def flush_eio(options):
+    with Case(options) as case:
+        refuses(case, "flush")
+
+
+def program_hears_first(options):
+    """The program's own fsync meets the error, after which the kernel calls the pages clean."""
+    with Case(options) as case:
+        path = case.file()
+        with case.program(**LATE) as program:
+            fd = program.open(path)
+            program.must_write(path, fd, 8192, 200000)
+            program.call("size", path)  # the kernel gets the bytes
+            case.bad.tell("write 5")
+            program.expect("EIO", "fsync", fd)
+            case.bad.tell("ok")
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def close_reports(options):
+    with Case(options) as case:
+        path = case.file()
+        with case.program(**QUICK) as program:
+            fd, twin = program.open(path), program.open(path)
+            program.expect(0, "fsync", fd)
+            case.bad.tell("write 5")
+            program.must_write(path, fd, 0, 50000)
+            until_failing(case, path)
+            program.expect("EIO", "close", twin)
+            again = program.open(path)  # the error is known by now
+            case.bad.tell("ok")
+            until(case.drained, "everything on the disk")
+            program.expect(0, "fsync", again)
+            program.expect("EIO", "close", fd)
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def cannot_be_read(options):
+    """Nor can what is not in memory; but what is pending can."""
+    with Case(options) as case:
+        path = case.file()
+        with case.program(**LATE) as program:
+            fd = program.open(path)
+            program.must_write(path, fd, 0, MIB)
+            case.bad.tell("read 5")
+            program.check_reads(path, fd)
+            case.bad.tell("ok")
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def full_log(options):
+    """More than the log holds, while one disk refuses for ever: writes to it are refused, and the
+    other disk's go on, on the cache."""
+    with Case(options) as case:
+        path, good = case.file(size=4 * MIB), case.good / "c"
+        with case.program(**QUICK) as program:
+            fd, other = program.open(path), program.open(good)
+            program.expect(0, "fsync", fd)
+            case.bad.tell("write 5")
+            program.must_write(path, fd, 0, 4096)
+            until_failing(case, path)
+            done, why = program.burst(path, fd, 0, 16384, 200)
+            check(why == "EIO" and 16 <= done < 128, f"{done} writes to the bad disk, then {why}")
+            for i in range(8):
+                count, why = program.burst(good, other, i * 100, 16384, 200)
+                check(count == 200, f"{count} writes to the good disk, then {why}")
+                program.expect(0, "fsync", other)
+            check(case.bench.counter("entries_moved") > 0, "nothing was moved")
+            program.check_reads(path, fd)
+            program.check_reads(good, other)
+            program.expect("EIO", "fsync", fd)
+            case.bad.tell("ok")
+            until(case.drained, "everything on the disk")
+            program.must_write(path, fd, 0, 100000)
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def overwritten(options):
+    """The same bytes again and again, on a disk that refuses, need no more room than once."""
+    with Case(options) as case:
+        path = case.file()
+        with case.program(**QUICK) as program:
+            fd = program.open(path)
+            case.bad.tell("write 5")
+            for i in range(12):
+                done, why = program.burst(path, fd, i * 512, 20000, 25)
+                check(done == 25, f"round {i}: {done} writes, then {why}")
+            program.check_reads(path, fd)
+            case.bad.tell("ok")
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def full_at_once(options):
+    """The log is full of a file before its disk is found to fail: other files are the kernel's."""
+    with Case(options) as case:
+        path, good = case.file(size=8 * MIB), case.good / "c"
+        with case.program(**LATE) as program:
+            fd, other = program.open(path), program.open(good)
+            program.must_write(good, other, 0, 1000)
+            case.bad.tell("write 5")
+            done, why = program.burst(path, fd, 0, 65536, 128)
+            check(why == "EIO" and done > 20, f"{done} writes to the bad disk, then {why}")
+            count, why = program.burst(good, other, 500, 65536, 200)
+            check(count == 200, f"{count} writes to the good disk, then {why}")
+            program.check_reads(path, fd)
+            program.check_reads(good, other)
+            program.kill()
+        recover(case.bench, KEPT, "EIO")
+        program.check_disk(good)
+        case.bad.tell("ok")
+        case.bad.again()
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
+def ends(options):
+    """The program's end does not wait for a disk that refuses; its exit code is its own."""
+    with Case(options) as case:
+        path, good = case.file(), case.good / "c"
+        with case.program(**LATE) as program:
+            fd, other = program.open(path), program.open(good)
+            program.must_write(path, fd, 0, 300000)
+            program.must_write(good, other, 0, 300000)
+            case.bad.tell("flush 5")
+            text = program.end(code=7, lines=1)
+            check("refuses" in text and "recover" in text, text)
+        program.check_disk(good)
+        check(case.bench.status()["state"] == "dirty", "the pool is not dirty")
+        for _ in range(2):
+            recover(case.bench, KEPT, "EIO")
+        done = case.bench.with_cache("true", may_fail=True)
+        check(done.returncode == 125 and "EIO" in done.stderr and "recover" in done.stderr,
+              f"run: exit code {done.returncode}: {done.stderr}")
+        case.bad.tell("ok")
+        recover(case.bench, 0)
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
+def killed(options):
+    """In the middle of it, after entries were moved; and recovery fails in the middle, too."""
+    with Case(options) as case:
+        path, second, good = case.file(), case.file("b"), case.good / "c"
+        with case.program(**QUICK) as program:
+            fd, b, other = program.open(path), program.open(second), program.open(good)
+            case.bad.tell("write 5")
+            for i in range(20):
+                program.must_write(path, fd, i * 7000, 20000)
+                program.must_write(second, b, i * 9000, 9500)
+                check(program.burst(good, other, i * 64000, 64000, 4)[0] == 4, "the good disk")
+            check(case.bench.counter("entries_moved") > 0, "nothing was moved")
+            program.check_reads(path, fd)
+            program.kill()
+        recover(case.bench, KEPT, "EIO")
+        case.bad.tell("ok")
+        case.bad.again()
+        case.bad.tell("flush 5 1")  # one of the two
+        recover(case.bench, KEPT, "EIO")
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
+def names(options):
+    """Calls that want a file on its disk first fail, or go on; for the other disk's file they work."""
+    with Case(options) as case:
+        path, good = case.file(), case.good / "c"
+        with case.program(**QUICK) as program:
+            fd, other = program.open(path), program.open(good)
+            program.expect(0, "fsync", fd)
+            case.bad.tell("write 5")
+            program.must_write(path, fd, 0, 300000)
+            until_failing(case, path)
+            program.must_write(good, other, 0, 300000)
+            program.expect("EIO", "rename", path, case.bad.folder / "b")
+            program.expect("EIO", "unlink", path)
+            program.expect("EIO", "ftruncate", fd, 10)
+            program.expect("EIO", "truncate", path, 10)
+            program.expect("EIO", "open", path, os.O_RDWR | os.O_TRUNC)
+            program.expect(MIB, "size", path)
+            program.expect(5, "fork")
+            program.expect(0, "spawn")
+            program.expect(0, "rename", good, case.good / "d")
+            program.files[case.good / "d"] = program.files.pop(good)
+            good = case.good / "d"
+            program.must_write(good, other, 300000, 5000)
+            program.expect(0, "ftruncate", other, 200000)
+            del program.files[good][200000:]
+            program.check_reads(path, fd)
+            program.check_reads(good, other)
+            program.expect(0, "unlink", good)
+            del program.files[good]
+            case.bad.tell("ok")
+            until(case.drained, "everything on the disk")
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def slow(options):
+    """A disk a hundred times slower costs time, and nothing else."""
+    with Case(options) as case:
+        path = case.file(size=6 * MIB)
+        with case.program(**QUICK) as program:
+            fd = program.open(path)
+            program.expect(0, "fsync", fd)
+            case.bad.tell("delay 50000")
+            for at in range(0, 6 * MIB, 1 << 17):
+                program.must_write(path, fd, at, 1 << 17)
+            program.check_reads(path, fd)
+            program.expect(0, "fsync", fd)
+            check(failing(case.bench) == {}, "slow is not failing")
+            check(case.bench.counter("write_back_errors") == 0, "there were errors")
+            check(case.bench.counter("full_waits") > 0, "the log was never full")
+            case.bad.tell("ok")
+            program.end()
+        case.bad.again()
+        program.check_disk()
+
+
+def read_only(options):
+    """ext4 gives up its journal and is read-only until it is mounted again."""
+    with Case(options, make=(), mount_options="errors=remount-ro,commit=1") as case:
+        path, good = case.file(), case.good / "c"
+        with case.program(**QUICK) as program:
+            fd, other = program.open(path), program.open(good)
+            program.must_write(path, fd, 0, 100000)
+            until(case.drained, "everything on the disk")
+            case.bad.tell("write 5")
+            program.must_write(path, fd, MIB - 100, 4000)
+            until(lambda: failing(case.bench) != {}, "an error")
+            until(lambda: case.bad.shown_read_only(), "read-only")
+            case.bad.tell("ok")
+            until(lambda: failing(case.bench)[str(path)]["error"] == "EROFS", "EROFS")
+            # What the log has room for is taken; then it is as without us.
+            done, why = program.burst(path, fd, 0, 16384, 200)
+            check(why in ("EROFS", "EIO"), f"{done} writes, then {why}")
+            check(program.call("fsync", fd) in ("EROFS", "EIO"), "fsync says nothing")
+            check(program.burst(good, other, 0, 16384, 400)[0] == 400, "the good disk")
+            program.check_reads(path, fd)
+            program.end(lines=1)
+        recover(case.bench, KEPT, "EROFS")
+        case.bad.unmount()
+        recover(case.bench, KEPT)
+        case.bad.mount()
+        command("mount", "-o", "remount,ro", case.bad.folder)
+        recover(case.bench, KEPT, "EROFS", "see to the disk")
+        case.bad.again()
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
+def fill(folder):
+    with open(folder / "ballast", "wb") as ballast:
+        room = os.statvfs(folder)
+        os.posix_fallocate(ballast.fileno(), 0, room.f_bavail * room.f_bsize - 65536)
+        for size in (65536, 4096, 1):
+            try:
+                while True:
+                    ballast.seek(0, 2)
+                    ballast.write(bytes(size))
+                    ballast.flush()
+                    os.fsync(ballast.fileno())
+            except OSError:
+                try:
+                    ballast.close()
+                except OSError:
+                    pass
+                ballast = open(folder / "ballast", "ab")
+
+
+def full_disk(options):
+    """Somebody else takes the room that was there at the write."""
+    with Case(options, size=160 * MIB) as case:
+        path, other = case.bad.folder / "a", case.good / "c"
+        with case.program(**LATE) as program:
+            fd, good = program.open(path), program.open(other)
+            program.must_write(path, fd, 0, 1000000)
+            fill(case.bad.folder)
+            program.must_write(other, good, 0, 1000000)
+            program.expect("ENOSPC", "rename", path, case.bad.folder / "b")
+            check(failing(case.bench)[str(path)]["error"] == "ENOSPC", "status does not tell")
+            program.expect("ENOSPC", "fsync", fd)
+            for i in range(3):
+                found = program.write(path, fd, 1000000 + i * 5000, 5000)
+                check(found == "ENOSPC", f"a write to a full disk: {found}")
+            program.check_reads(path, fd)
+            program.expect(0, "rename", other, case.good / "d")
+            program.files[case.good / "d"] = program.files.pop(other)
+            program.kill()
+        recover(case.bench, KEPT, "ENOSPC")
+        (case.bad.folder / "ballast").unlink()
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
+def quota(options):
+    """Btrfs counts the blocks that others have of the same folder, and says so at write-back."""
+    with harness.Bench(options.nvcache, options.scratch, size="4M", dram="256k") as bench:
+        image = bench.folder / "image"
+        with open(image, "wb") as file:
+            file.truncate(256 * MIB)
+        disk = Mount(image, bench.folder / "mounted", "btrfs", ("-f",))
+        try:
+            folder = disk.folder / "volume"
+            command("btrfs", "quota", "enable", disk.folder)
+            command("btrfs", "subvolume", "create", folder)
+            command("btrfs", "qgroup", "limit", str(8 * MIB), folder)
+            path, ballast = folder / "a", folder / "ballast"
+            with Program(bench, **LATE) as program:
+                fd = program.open(path)
+                program.must_write(path, fd, 0, 1000000)
+                subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k", "conv=fsync"],
+                               check=False, stderr=subprocess.DEVNULL)
+                program.expect("EDQUOT", "rename", path, folder / "b")
+                program.expect("EDQUOT", "fsync", fd)
+                found = program.write(path, fd, 1000000, 100000)
+                check(found == "EDQUOT", f"a write beyond the quota: {found}")
+                program.check_reads(path, fd)
+                ballast.unlink()
+                disk.sync()
+                until(lambda: bench.counter("pending_entries") == 0, "everything on the disk")
+                program.must_write(path, fd, 1000000, 10000)
+                program.end()
+            disk.again()
+            program.check_disk()
+        finally:
+            disk.close()
+
+
+def gone(options):
+    """The folder is removed, and the file system detached, while files in it are written."""
+    with Case(options) as case:
+        (case.bad.folder / "sub").mkdir()
+        removed, kept = case.file("sub/a"), case.file("b")
+        with case.program(**QUICK) as program:
+            a, b = program.open(removed), program.open(kept)
+            program.must_write(removed, a, 0, 100000)
+            program.must_write(kept, b, 0, 100000)
+            shutil.rmtree(case.bad.folder / "sub")
+            for i in range(10):
+                program.must_write(removed, a, i * 50000, 60000)
+            program.expect(0, "fsync", a)
+            program.check_reads(removed, a)
+            del program.files[removed]
+            case.bad.unmount("-l")
+            for i in range(10):
+                program.must_write(kept, b, i * 50000, 60000)
+            program.expect(0, "fsync", b)
+            content = bytes(program.files[kept])
+            program.expect([len(content), __import__("hashlib").md5(content).hexdigest()],
+                           "read", b, 0, len(content) + 1)
+            program.end()
+        time.sleep(0.2)
+        case.bad.mount()
+        program.check_disk()
+        # Recovery that finds no disk.
+        with case.program(**LATE) as program:
+            b = program.open(kept)
+            program.must_write(kept, b, 0, 100000)
+            program.kill()
+        case.bad.unmount()
+        recover(case.bench, KEPT, "bring the files back")
+        case.bad.mount()
+        recover(case.bench, 0)
+        program.check_disk()
+
+
+def programs(options):
+    """sqlite3 and dd, as packaged."""
+    with Case(options) as case:
+        base = case.bad.folder / "db"
+        rows = 3000
+
+        def sql(text, cached=True):
+            return case.bench.run(["sqlite3", base, text], cached, may_fail=True)
+
+        made = sql("PRAGMA journal_mode=WAL; CREATE TABLE t(x)")
+        check(made.returncode == 0, made.stderr)
+        prepare(case.bad.folder / "room", 8 * MIB)
+        (case.bad.folder / "room").unlink()
+        case.bad.sync()
+        case.bad.tell("write 5")
+        inserts = "".join(f"INSERT INTO t VALUES({i});" for i in range(rows))
+        done = sql("PRAGMA synchronous=FULL;" + inserts + "SELECT count(*) FROM t")
+        say(f"sqlite3: exit code {done.returncode}: {done.stdout.strip()} {done.stderr.strip()[-200:]}")
+        case.bad.tell("ok")
+        recover(case.bench, 0)
+        case.bad.again()
+        found = sql("PRAGMA integrity_check; SELECT count(*) FROM t", False).stdout.split()
+        check(found[0] == "ok", f"sqlite3: {found}")
+        acknowledged = done.stdout.split()
+        check(not acknowledged or int(found[1]) >= int(acknowledged[-1]),
+              f"{found[1]} rows of {acknowledged}")
+        target = case.file("copy", 2 * MIB)
+        case.bad.tell("write 5")
+        source = case.bench.folder / "source"
+        source.write_bytes(os.urandom(2 * MIB))
+        # dd syncs at once: everything is in the log.
+        done = case.bench.run(["dd", f"if={source}", f"of={target}", "bs=64k", "conv=notrunc,fsync"],
+                              True, may_fail=True)
+        check(done.returncode in (0, 1), done.stderr)
+        case.bad.tell("ok")
+        recover(case.bench, 0)
+        case.bad.again()
+        if done.returncode == 0:
+            check(target.read_bytes() == source.read_bytes(), "dd: another copy")
+
+
+CASES = {case.__name__: case for case in
+         (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
+          overwritten, full_at_once, ends, killed, names, slow, read_only, full_disk, quota, gone,
+          programs)}
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--disk", required=True, help="the faulty_disk to use")
+    parser.add_argument("--writer", help="the faults_writer; not needed here")
+    options = parser.parse_args()
+    if not surroundings.own_mounts():
+        surroundings.skip()
+
+    def timed(case):
+        begin = time.monotonic()
+        case(options)
+        say(f"         {time.monotonic() - begin:.1f} s")
+
+    harness.main(options, {name: lambda case=case: timed(case) for name, case in CASES.items()})
+
+
+if __name__ == "__main__":
+    main()
