@@ -61,6 +61,7 @@ void Files::Resolve(uint32_t slot, uint32_t incarnation) {
     MakeUnresolved(slot, static_cast<int>(-fd));
   } else {
     files_[slot].state = File::kGood;
+    files_[slot].unopened = fd < 0;
     if (fd < 0) Refuse(files_[slot], static_cast<int>(-fd));
   }
 }

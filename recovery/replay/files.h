@@ -25,6 +25,7 @@ struct File {
   int error;  // errno, if not good
   bool is_open;
   bool recreated;    // or would be, in a dry run
+  bool unopened;     // refused when it was to be opened: none of its entries was applied
   bool is_unsynced;  // written to since it was opened
   int fd;
   uint64_t last_use;

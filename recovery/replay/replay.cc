@@ -169,7 +169,7 @@ void Run::TakeEntry(const EntryHeader& header) {
   File& file = files_[header.file];
   ++file.entries;
   file.bytes += header.length;
-  if (file.state == File::kUnresolved) {
+  if (file.state == File::kUnresolved || file.unopened) {
     if (observer_.orphan != nullptr) observer_.orphan(observer_.context, reader_, header);
     return;
   }

@@ -41,7 +41,8 @@ struct Observer {
   // (recreate.h), or what the file system said.
   void (*unresolved)(void* context, uint32_t slot, const pool::FileRecord& record,
                      int error) = nullptr;
-  // For each entry that is not applied because its file is unresolved. To save it elsewhere.
+  // For each entry that is not applied because its file is unresolved, or cannot be opened for
+  // writing on a disk that refuses. To save it elsewhere.
   void (*orphan)(void* context, const nvlog::Reader& reader,
                  const nvlog::EntryHeader& header) = nullptr;
 };

@@ -147,8 +147,8 @@ class ListTest(support.ToolTest):
         hostile, hostile_file = self.dirty_pool("hostile")
         for options in ([], ["--json"]):
             result = subprocess.run(
-                ["strace", "-f", "-o", os.devnull, "-P", hostile_file, "-e", "trace=pwrite64",
-                 "-e", "inject=pwrite64:signal=SIGBUS",
+                ["strace", "-f", "-o", os.devnull, "-P", hostile_file, "-e", "trace=pwritev",
+                 "-e", "inject=pwritev:signal=SIGBUS",
                  support.COMMAND, "recover", hostile, good, *options],
                 env=support.clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
                 text=True, check=False, timeout=60)
