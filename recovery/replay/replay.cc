@@ -23,6 +23,7 @@
 #include "recovery/replay/window.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
+#include "src/sys/kernel.h"
 
 namespace nvcache::recovery {
 
@@ -32,6 +33,8 @@ using nvlog::EntryHeader;
 using nvlog::Group;
 using nvlog::Position;
 using nvlog::Verdict;
+
+constexpr uint64_t kUnmapUnits = (32u << 20) / pool::kUnitSize;
 
 class Run {
  public:
@@ -51,6 +54,7 @@ class Run {
   void ApplyAll();
   void ApplyGroup(const Group& group);
   void ApplyWindow();
+  void Unmap();
   void SyncAll();
   void TellProgress(uint64_t synced, uint64_t to_sync) const;
   bool FindFile(const EntryHeader& first);
@@ -71,7 +75,8 @@ class Run {
   Summary& summary_;
   Files files_;
   Window window_;
-  uint64_t applied_ = 0;  // units
+  uint64_t applied_ = 0;   // units
+  uint64_t unmapped_ = 0;  // units
 };
 
 bool Run::Do() {
@@ -124,6 +129,14 @@ void Run::ApplyWindow() {
     run.TellProgress(0, 0);
   };
   window_.Apply(progress, this);
+  if (walk_.done() - unmapped_ >= kUnmapUnits) Unmap();
+}
+
+// The memory of the log that was dealt with need not stay in our address space: what is mapped is
+// bounded, and the disk works while it goes.
+void Run::Unmap() {
+  sys::Madvise(view_.log(), view_.log_units() * pool::kUnitSize, MADV_DONTNEED);
+  unmapped_ = walk_.done();
 }
 
 void Run::SyncAll() {
