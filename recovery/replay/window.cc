@@ -78,11 +78,12 @@ void Window::Copy(const Item& item) {
   std::memcpy(copy, lies[0].iov_base, lies[0].iov_len);
   if (n == 2) std::memcpy(copy + lies[0].iov_len, lies[1].iov_base, lies[1].iov_len);
   copied_ += item.length;
-  iovec* last = memory_->pieces + pieces_ - 1;
-  if (pieces_ > 0 && static_cast<uint8_t*>(last->iov_base) + last->iov_len == copy) {
-    last->iov_len += item.length;
+  iovec* next = memory_->pieces + pieces_;
+  if (pieces_ > 0 && static_cast<uint8_t*>(next[-1].iov_base) + next[-1].iov_len == copy) {
+    next[-1].iov_len += item.length;
   } else {
-    memory_->pieces[pieces_++] = {copy, item.length};
+    *next = {copy, item.length};
+    ++pieces_;
   }
 }
 
