@@ -57,6 +57,7 @@ class Run {
   void Unmap();
   void SyncAll();
   void TellProgress(uint64_t synced, uint64_t to_sync) const;
+  size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
   bool FindFile(const EntryHeader& first);
   bool IsOnDisk(const EntryHeader& first) const;
   void TakeEntry(const EntryHeader& header);
@@ -84,7 +85,10 @@ bool Run::Do() {
     summary_.error = ENOMEM;
     return false;
   }
+  // Nobody should take its pages for important when they are unmapped.
+  sys::Madvise(view_.log(), LogBytes(), MADV_SEQUENTIAL);
   ApplyAll();
+  sys::Madvise(view_.log(), LogBytes(), MADV_NORMAL);
   SyncAll();
   CountFiles();
   if (options_.dry_run) return false;
@@ -135,7 +139,7 @@ void Run::ApplyWindow() {
 // The memory of the log that was dealt with need not stay in our address space: what is mapped is
 // bounded, and the disk works while it goes.
 void Run::Unmap() {
-  sys::Madvise(view_.log(), view_.log_units() * pool::kUnitSize, MADV_DONTNEED);
+  sys::Madvise(view_.log(), LogBytes(), MADV_DONTNEED);
   unmapped_ = walk_.done();
 }
 
