@@ -9,7 +9,7 @@
 //                                                   file, fsync; over old bytes if `fill` does so.
 //                                                   Prints the seconds
 //
-//   overwrite    4 KiB at random places of a file of 1 GiB
+//   overwrite    4 KiB at random places of a file of 1 GiB, or of 16 times BYTES if that is less
 //   append4k     4 KiB after 4 KiB to a new file
 //   append64k    64 KiB after 64 KiB
 //   records      100 bytes after 100 bytes
@@ -33,8 +33,9 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kChunk = 1u << 20;
-constexpr uint64_t kOverwritten = 1u << 30;
 constexpr int kFiles = 500;
+
+uint64_t Overwritten(uint64_t bytes) { return std::min<uint64_t>(1u << 30, 16 * bytes); }
 
 [[noreturn]] void Die(const std::string& what) {
   std::fprintf(stderr, "nvcache_recovery: %s: %s\n", what.c_str(), std::strerror(errno));
@@ -80,7 +81,7 @@ void Overwrite(const std::string& folder, uint64_t bytes) {
     state ^= state >> 7;
     state ^= state << 17;
     std::memcpy(content.data(), &done, sizeof done);
-    file.Write(content, state % (kOverwritten / kPage) * kPage);
+    file.Write(content, state % (Overwritten(bytes) / kPage) * kPage);
   }
 }
 
@@ -110,7 +111,7 @@ int Main(int argc, char** argv) {
   const std::string what = argv[1], folder = argv[2], kind = argv[3];
   const uint64_t bytes = std::strtoull(argv[4], nullptr, 0);
   if (what == "prepare") {
-    if (kind == "overwrite") File(folder + "/file").Sequential('.', kOverwritten);
+    if (kind == "overwrite") File(folder + "/file").Sequential('.', Overwritten(bytes));
     return 0;
   }
   if (what == "sequential") {

@@ -88,7 +88,7 @@ void Files::Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t of
 }
 
 // The kernel would leave everything to fsync, or to its timer. So the disk works while entries are
-// applied, no more than two pieces of a large file wait for it, and fsync is short.
+// applied, no more than a few pieces of a large file wait for it, and fsync is short.
 void Files::WriteOut(uint32_t slot, uint64_t offset, size_t bytes) {
   if (filling_.bytes > 0 && filling_.slot != slot) StartPiece();
   if (filling_.bytes == 0) filling_ = {slot, offset, offset, 0};
@@ -96,10 +96,10 @@ void Files::WriteOut(uint32_t slot, uint64_t offset, size_t bytes) {
   filling_.end = offset + bytes > filling_.end ? offset + bytes : filling_.end;
   filling_.bytes += bytes;
   if (filling_.bytes < kPiece) return;
-  const Piece piece = filling_;
+  AwaitPiece(started_[oldest_]);
+  started_[oldest_] = filling_;
+  oldest_ = (oldest_ + 1) % kInFlight;
   StartPiece();
-  AwaitPiece();
-  started_ = piece;
 }
 
 // Whether it can be had is seen by who waits for it.
@@ -112,14 +112,12 @@ void Files::StartPiece() {
 }
 
 // Errors are told once for each descriptor: what this wait is told, fsync is not.
-void Files::AwaitPiece() {
-  File& file = files_[started_.slot];
-  if (started_.bytes > 0 && file.is_open) {
-    const long error = sys::SyncFileRange(file.fd, started_.begin, started_.end - started_.begin,
-                                          SYNC_FILE_RANGE_WAIT_BEFORE);
-    if (error < 0 && error != -ENOSYS) Refuse(file, static_cast<int>(-error));
-  }
-  started_.bytes = 0;
+void Files::AwaitPiece(const Piece& piece) {
+  File& file = files_[piece.slot];
+  if (piece.bytes == 0 || !file.is_open) return;
+  const long error = sys::SyncFileRange(file.fd, piece.begin, piece.end - piece.begin,
+                                        SYNC_FILE_RANGE_WAIT_BEFORE);
+  if (error < 0 && error != -ENOSYS) Refuse(file, static_cast<int>(-error));
 }
 
 void Files::StartSync() { StartPiece(); }

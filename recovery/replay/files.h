@@ -71,8 +71,6 @@ class Files {
   void CloseOldest();
   void WriteOut(uint32_t slot, uint64_t offset, size_t bytes);
   void StartPiece();
-  void AwaitPiece();
-
   // A stretch of a file that was written to.
   struct Piece {
     uint32_t slot;
@@ -80,6 +78,7 @@ class Files {
     uint64_t end;
     uint64_t bytes;  // written within; 0: none
   };
+  void AwaitPiece(const Piece& piece);
 
   pool::View view_;
   bool dry_run_ = false;
@@ -89,8 +88,10 @@ class Files {
   uint64_t uses_ = 0;
   uint64_t size_limit_ = 0;
   uint32_t next_to_sync_ = 0;
-  Piece filling_ = {};  // what the disk was not told of yet
-  Piece started_ = {};  // what it may be at
+  static constexpr uint32_t kInFlight = 4;
+  Piece filling_ = {};             // what the disk was not told of yet
+  Piece started_[kInFlight] = {};  // what it may be at
+  uint32_t oldest_ = 0;            // of these
 };
 
 }  // namespace nvcache::recovery

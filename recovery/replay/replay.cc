@@ -21,6 +21,7 @@
 #include "recovery/replay/window.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
+#include "src/sys/kernel.h"
 
 namespace nvcache::recovery {
 
@@ -31,6 +32,8 @@ using nvlog::Group;
 using nvlog::Position;
 using nvlog::Verdict;
 using pmem::Step;
+
+constexpr uint64_t kUnmapUnits = (32u << 20) / pool::kUnitSize;
 
 class Run {
  public:
@@ -50,8 +53,10 @@ class Run {
   void ApplyAll();
   void ApplyGroup(const Group& group);
   void ApplyWindow();
+  void Unmap();
   void SyncAll();
   void TellProgress(uint64_t synced, uint64_t to_sync) const;
+  size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
   bool FindFile(const EntryHeader& first);
   bool IsOnDisk(const EntryHeader& first) const;
   void TakeEntry(const EntryHeader& header);
@@ -70,7 +75,8 @@ class Run {
   Summary& summary_;
   Files files_;
   Window window_;
-  uint64_t applied_ = 0;  // units
+  uint64_t applied_ = 0;   // units
+  uint64_t unmapped_ = 0;  // units
 };
 
 bool Run::Do() {
@@ -78,7 +84,10 @@ bool Run::Do() {
     summary_.error = ENOMEM;
     return false;
   }
+  // Nobody should take its pages for important when they are unmapped.
+  sys::Madvise(view_.log(), LogBytes(), MADV_SEQUENTIAL);
   ApplyAll();
+  sys::Madvise(view_.log(), LogBytes(), MADV_NORMAL);
   SyncAll();
   CountFiles();
   if (options_.dry_run) return false;
@@ -123,6 +132,14 @@ void Run::ApplyWindow() {
     run.TellProgress(0, 0);
   };
   window_.Apply(progress, this);
+  if (walk_.done() - unmapped_ >= kUnmapUnits) Unmap();
+}
+
+// The memory of the log that was dealt with need not stay in our address space: what is mapped is
+// bounded, and the disk works while it goes.
+void Run::Unmap() {
+  sys::Madvise(view_.log(), LogBytes(), MADV_DONTNEED);
+  unmapped_ = walk_.done();
 }
 
 void Run::SyncAll() {

@@ -2,6 +2,7 @@
 #include "recovery/replay/window.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "src/sys/arena.h"
 #include "src/sys/check.h"
@@ -10,30 +11,31 @@
 namespace nvcache::recovery {
 
 Window::~Window() {
-  if (items_ != nullptr) sys::Munmap(items_, kCapacity * sizeof(Item));
+  if (memory_ != nullptr) sys::Munmap(memory_, sizeof(Memory));
 }
 
 bool Window::Open() {
-  items_ = static_cast<Item*>(sys::Reserve(kCapacity * sizeof(Item)));
-  return items_ != nullptr;
+  memory_ = static_cast<Memory*>(sys::Reserve(sizeof(Memory)));
+  return memory_ != nullptr;
 }
 
 void Window::Add(const nvlog::EntryHeader& header) {
   NVCACHE_CHECK(count_ < kCapacity);
-  items_[count_] = {header.offset / pool::kPageSize, header.position, header.file,
-                    static_cast<uint16_t>(header.offset % pool::kPageSize),
-                    static_cast<uint16_t>(header.length)};
-  in_order_ = in_order_ && (count_ == 0 || items_[count_ - 1] < items_[count_]);
+  Item* item = memory_->items + count_;
+  *item = {header.offset / pool::kPageSize, header.position, header.file,
+           static_cast<uint16_t>(header.offset % pool::kPageSize),
+           static_cast<uint16_t>(header.length)};
+  in_order_ = in_order_ && (count_ == 0 || item[-1] < *item);
   bytes_held_ += header.length;
   ++count_;
 }
 
 void Window::Apply(void (*progress)(void* context, uint64_t units), void* context) {
-  if (!in_order_) std::sort(items_, items_ + count_);
-  for (uint32_t i = 0; i < count_; ++i) {
-    const Item& item = items_[i];
-    if (i + 1 == count_ || !items_[i + 1].Hides(item)) Append(item);
-    progress(context, nvlog::EntryUnits(item.length));
+  const Item* end = memory_->items + count_;
+  if (!in_order_) std::sort(memory_->items, memory_->items + count_);
+  for (const Item* item = memory_->items; item < end; ++item) {
+    if (item + 1 == end || !item[1].Hides(*item)) Append(*item);
+    progress(context, nvlog::EntryUnits(item->length));
   }
   Flush();
   count_ = 0;
@@ -54,19 +56,42 @@ bool Window::Item::Hides(const Item& earlier) const {
 
 void Window::Append(const Item& item) {
   const bool follows = item.slot == slot_ && item.offset() == offset_ + bytes_;
-  if (!follows || bytes_ + item.length > kMaxWrite || pieces_ + 2 > kMaxPieces) Flush();
+  const bool fits = bytes_ + item.length <= kMaxWrite && pieces_ + 2 <= kMaxPieces &&
+                    copied_ + item.length <= kCopied;
+  if (!follows || !fits) Flush();
   if (pieces_ == 0) {
     slot_ = item.slot;
     offset_ = item.offset();
   }
-  pieces_ += reader_.PayloadInPlace(item.position, item.length, vector_ + pieces_);
+  if (item.length <= kSmall) {
+    Copy(item);
+  } else {
+    pieces_ += reader_.PayloadInPlace(item.position, item.length, memory_->pieces + pieces_);
+  }
   bytes_ += item.length;
 }
 
+void Window::Copy(const Item& item) {
+  iovec lies[2];
+  const int n = reader_.PayloadInPlace(item.position, item.length, lies);
+  uint8_t* copy = memory_->copies + copied_;
+  std::memcpy(copy, lies[0].iov_base, lies[0].iov_len);
+  if (n == 2) std::memcpy(copy + lies[0].iov_len, lies[1].iov_base, lies[1].iov_len);
+  copied_ += item.length;
+  iovec* next = memory_->pieces + pieces_;
+  if (pieces_ > 0 && static_cast<uint8_t*>(next[-1].iov_base) + next[-1].iov_len == copy) {
+    next[-1].iov_len += item.length;
+  } else {
+    *next = {copy, item.length};
+    ++pieces_;
+  }
+}
+
 void Window::Flush() {
-  if (pieces_ > 0) files_.Write(slot_, vector_, pieces_, bytes_, offset_);
+  if (pieces_ > 0) files_.Write(slot_, memory_->pieces, pieces_, bytes_, offset_);
   pieces_ = 0;
   bytes_ = 0;
+  copied_ = 0;
 }
 
 }  // namespace nvcache::recovery

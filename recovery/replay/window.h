@@ -55,13 +55,22 @@ class Window {
   static constexpr uint64_t kEnough = 1u << 20;  // what was checked is still in the caches then
   static constexpr int kMaxPieces = 1024;        // the kernel's limit (UIO_MAXIOV)
   static constexpr size_t kMaxWrite = 1u << 20;
+  static constexpr size_t kSmall = 1024;  // cheaper to copy than to name
+  static constexpr size_t kCopied = 128u << 10;
 
   void Append(const Item& item);
+  void Copy(const Item& item);
   void Flush();
+
+  struct Memory {
+    Item items[kCapacity];
+    iovec pieces[kMaxPieces];
+    uint8_t copies[kCopied];
+  };
 
   const nvlog::Reader& reader_;
   Files& files_;
-  Item* items_ = nullptr;
+  Memory* memory_ = nullptr;
   uint32_t count_ = 0;
   uint64_t bytes_held_ = 0;
   bool in_order_ = true;
@@ -71,7 +80,7 @@ class Window {
   uint64_t offset_ = 0;
   size_t bytes_ = 0;
   int pieces_ = 0;
-  iovec vector_[kMaxPieces];
+  size_t copied_ = 0;
 };
 
 }  // namespace nvcache::recovery

@@ -89,11 +89,8 @@ class Tracer {
         return;
       }
       signal = 0;
-    } else if (event == PTRACE_EVENT_STOP) {
-      // A thread's first stop, or a group's: nobody here wants to stay stopped.
-      signal = 0;
     } else if (event != 0) {
-      signal = 0;
+      signal = 0;  // of ptrace, not for the program; nobody here wants to stay stopped
     }
     ::ptrace(PTRACE_SYSCALL, tid, nullptr, signal);
   }

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""recover on a disk that refuses: whichever call is told so, all entries of the file stay, those of
+the other file are applied, and the next recovery brings the rest. strace plays the disk."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+import support
+
+SIZE = 112 * support.MIB  # so much that recovery waits for the disk in between
+LATE = {"NVCACHE_BATCH_MIN": "1048576", "NVCACHE_BATCH_MAX": "1048576",
+        "NVCACHE_BATCH_DELAY": "60000"}
+PROGRAM = f"""
+import os, signal, sys
+large, small = (os.open(name, os.O_RDWR | os.O_CREAT, 0o600) for name in ("large", "small"))
+for at in range(0, {SIZE}, 1 << 20):
+    os.pwrite(large, bytes([97 + (at >> 20) % 26]) * (1 << 20), at)
+os.pwrite(small, b"small", 0)
+os.fsync(large)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+EXPECTED = b"".join(bytes([97 + i % 26]) * (1 << 20) for i in range(SIZE >> 20))
+
+
+@unittest.skipUnless(shutil.which("strace"), "needs strace")
+class RecoverErrorsTest(support.ToolTest):
+    def setUp(self):
+        super().setUp()
+        # The cleanup thread leaves a log alone that is filled to less than a quarter.
+        result = self.nvcache("run", "--pool", self.pool, "--size", "640M", "--emulate", "--",
+                              sys.executable, "-c", PROGRAM, env=LATE, cwd=self.files)
+        self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+
+    def recover_with(self, call, error, when):
+        result = subprocess.run(
+            ["strace", "-f", "-o", str(self.pools / "trace"), "-e", f"trace={call}",
+             "-e", f"inject={call}:error={error}:when={when}",
+             str(support.COMMAND), "recover", str(self.pool)],
+            env=support.clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, check=False, timeout=120)
+        if "ptrace" in result.stderr:
+            self.skipTest("cannot trace")
+        self.assertIn("INJECTED", (self.pools / "trace").read_text())
+        return result
+
+    def refuse(self, call, error, when, message):
+        result = self.recover_with(call, error, when)
+        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        self.assertIn(f"large (inode {(self.files / 'large').stat().st_ino}): {message}",
+                      result.stdout)
+        self.assertEqual((self.files / "small").read_bytes(), b"small")
+        (self.files / "large").write_bytes(b"")
+        self.assert_ok(self.nvcache("recover", self.pool))
+        self.assertTrue((self.files / "large").read_bytes() == EXPECTED)
+
+    def test_a_write(self):
+        self.refuse("pwritev", "ENOSPC", "40", "No space left on device")
+
+    def test_the_final_sync(self):
+        self.refuse("fsync", "EIO", "1", "Input/output error")
+
+    def test_a_wait_for_what_was_written_before(self):
+        """Each error is told once: fsync will not tell it again."""
+        # The fifth stretch waits for the first, before it is started itself.
+        self.refuse("sync_file_range", "EIO", "5", "Input/output error")
+        self.assertIn("WAIT_BEFORE) = -1 EIO", (self.pools / "trace").read_text())
+
+    def test_a_start_alone_says_nothing(self):
+        """What it did not start, fsync does."""
+        self.assert_ok(self.recover_with("sync_file_range", "EIO", "1"))
+        self.assertTrue((self.files / "large").read_bytes() == EXPECTED)
+
+    def test_a_kernel_without_it(self):
+        self.assert_ok(self.recover_with("sync_file_range", "ENOSYS", "1+"))
+        self.assertTrue((self.files / "large").read_bytes() == EXPECTED)
+
+
+if __name__ == "__main__":
+    unittest.main()
