@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 
 import disk
 import guest_image
@@ -19,6 +20,7 @@ DISK_SIZE = 320 << 20
 NVDIMM_SIZE = {"fsdax": 64 << 20, "devdax": 32 << 20}
 # Far more than is needed, for machines that are busy.
 BOOT_SECONDS = 180
+LONGEST_WORK = 4  # seconds, while the disk waits for the flush at which it stops
 KEPT = 3  # exit status of nvcache recover
 
 
@@ -45,13 +47,19 @@ class Plan:
 @dataclasses.dataclass
 class Start:
     """The choices of one start of the guest."""
-    kill: str = ""  # the moment: boot, recover, work; empty: none
-    delay: float = 0.0  # seconds after it
+    kill: str = ""  # from when on: boot, recover, work; empty: no power failure
+    delay: float = 0.0  # seconds after that
+    flush: int = 0  # or at this flush of the disk after that
     recovery: str = "recover"  # or run, library: who recovers
     early: bool = False  # recovery is tried before the disk is mounted
     batch: str = "default"
     dram: str = "1M"
-    policy: str = "all"  # what the disk keeps at the power failure
+    flush_seconds: float = 0.0  # how slow the disk is
+    policy: str = "all"  # what it keeps at the power failure
+
+    def moment(self):
+        after = f"flush {self.flush}" if self.flush else f"{self.delay:.2f} s"
+        return f"{self.kill} + {after}"
 
 
 BATCHES = {
@@ -62,13 +70,16 @@ BATCHES = {
 
 
 def draw_start(draw, plan, first):
-    """A power failure: mostly at work, now and then while the guest starts or recovers."""
+    """A power failure: mostly at work, now and then while the guest starts or recovers. Half of them
+    while the disk flushes, for that is when most can be lost."""
     kill = "work" if first else draw.choices(("work", "recover", "boot"), (70, 20, 10))[0]
-    longest = {"work": 2.0, "recover": 0.4, "boot": 3.0}[kill]
-    return Start(kill=kill, delay=draw.uniform(0, longest),
+    seconds, flushes = {"work": (2.0, 60), "recover": (0.4, 8), "boot": (3.0, 4)}[kill]
+    return Start(kill=kill, delay=draw.uniform(0, seconds),
+                 flush=draw.choice((0, draw.randint(1, flushes))),
                  recovery=draw.choice(("recover", "run", "library")),
                  early=not first and draw.random() < 0.2, batch=draw.choice(plan.batches),
-                 dram=draw.choice(("64k", "1M", "16M")), policy=draw.choice(plan.policies))
+                 dram=draw.choice(("64k", "1M", "16M")),
+                 flush_seconds=draw.choice((0.0, 0.003, 0.02)), policy=draw.choice(plan.policies))
 
 
 def prepare_nvdimm(image, media, scratch):
@@ -192,9 +203,11 @@ class Life:
         """Starts the guest, takes its power away as `start` says, and judges what it said."""
         shutil.copyfile(self.nvdimm, self.before)
         self.record = dict(self.acknowledged)
+        self.disk.flush_seconds = start.flush_seconds
         guest = machine.Machine(self.bench.image, self.job(start), self.folder, self.nvdimm,
                                 self.disk, self.bench.accelerator)
         stuck = None
+        self.starts += 1
         with guest:
             try:
                 self.follow(guest, start)
@@ -202,7 +215,6 @@ class Life:
                 stuck = problem
         self.logs.append((start, guest.lines))
         self.disk.power_failure(self.draw, start.policy)
-        self.starts += 1
         self.judge(guest.texts(), start)
         if stuck:
             raise Failure(str(stuck))
@@ -214,12 +226,21 @@ class Life:
         moment = {"boot": None, "recover": "@recovering", "work": "@started"}[start.kill]
         if moment:
             guest.must(moment, BOOT_SECONDS)
-        guest.wait("@done|@end work.*", start.delay)
+        over = "@done|@end work.*"
+        if start.flush == 0:
+            guest.wait(over, start.delay)
+            return
+        self.disk.stop_at_flush(start.flush)
+        deadline = time.monotonic() + LONGEST_WORK
+        while not self.disk.stopped.is_set() and time.monotonic() < deadline:
+            if guest.wait(over, 0.01):
+                return
 
     def judge(self, lines, start):
+        bad = [line.removeprefix("@bad ") for line in lines if line.startswith("@bad ")]
+        if bad:
+            raise Failure("; ".join(bad))
         for line in lines:
-            if found := re.fullmatch(r"@bad (\S+) (.*)", line):
-                raise Failure(f"{found[1]}: {found[2]}")
             if found := re.fullmatch(r"@end (\S+) (\d+)", line):
                 self.judge_status(found[1], int(found[2]), lines)
             elif found := re.fullmatch(r"@found (\S+) (\d+)", line):
@@ -253,7 +274,7 @@ class Life:
         self.disk.save(folder / "disk")
         (folder / "case.json").write_text(json.dumps(
             {"reason": reason, "plan": dataclasses.asdict(self.plan),
-             "acknowledged": self.record, "starts": self.starts}, indent=2) + "\n")
+             "acknowledged": self.record, "starts": self.starts - 1}, indent=2) + "\n")
         with open(folder / "serial", "w", encoding="utf-8") as log:
             for start, lines in self.logs:
                 log.write(f"=== {start}\n")

@@ -41,7 +41,7 @@ class Machine:
                         f"size={os.path.getsize(nvdimm)},pmem=off",
                         "-device", "nvdimm,id=nvdimm,memdev=memory"]
         if disk is not None:
-            disk.expect_connection()
+            disk.start()
             command += ["-blockdev", f"driver=nbd,node-name=disk,server.type=unix,"
                         f"server.path={disk.path}", "-device", "virtio-blk-pci,drive=disk"]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
