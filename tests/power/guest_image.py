@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci
 virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4 qemu_fw_cfg dm-mod
 dm-flakey dm-delay""".split()
-TOOLS = ["busybox", "ndctl", "mkfs.ext4", "dmsetup"]
+TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup"]
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
 
@@ -39,12 +39,15 @@ def find(program):
 
 def kernel_package():
     """The package of the newest kernel, which linux-image-amd64 depends on."""
-    text = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=False, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    found = re.search(r"Depends: (linux-image-\S+)", text)
-    if not found:
-        raise Missing("apt knows no linux-image-amd64; run apt-get update")
-    return found.group(1)
+    for attempt in range(2):
+        text = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        if found := re.search(r"Depends: (linux-image-\S+)", text):
+            return found.group(1)
+        if attempt == 0:
+            subprocess.run(["apt-get", "-q", "update"], check=False, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    raise Missing("apt knows no linux-image-amd64; run apt-get update")
 
 
 def download(package, folder):
@@ -94,7 +97,7 @@ def check_order(folder):
 
 
 def kernel(cache):
-    """A folder with the kernel and its modules, made once for each version."""
+    """A folder with the kernel and its modules, made once for each version of the package."""
     package = kernel_package()
     version = hashlib.sha256(repr((package, MODULES)).encode()).hexdigest()[:12]
     folder = cache / f"kernel-{version}"

@@ -40,6 +40,7 @@ class Plan:
     cached: bool = True  # under NVCache
     recovers: bool = True
     disk_lies: bool = False
+    mapped: bool = False  # the disk is behind device-mapper
     policies: tuple = disk.POLICIES
     batches: tuple = ("default", "eager", "late")
 
@@ -51,6 +52,8 @@ class Start:
     delay: float = 0.0  # seconds after that
     flush: int = 0  # or at this flush of the disk after that
     recovery: str = "recover"  # or run, library: who recovers
+    fault: str = ""  # of a mapped disk at work: error, flakey, delay, blocks
+    then: str = "mend"  # and then: mend, restart, power
     early: bool = False  # recovery is tried before the disk is mounted
     batch: str = "default"
     dram: str = "1M"
@@ -117,9 +120,11 @@ class Life:
         self.plan = plan
         self.draw = draw
         self.acknowledged = dict.fromkeys(plan.workloads, 0)
+        self.announced = dict.fromkeys(plan.workloads, 0)
         self.starts = 0
         self.verified = 0
         self.kept = 0
+        self.errors = 0  # that the file system gave to NVCache
         self.logs = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
         self.memory = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
@@ -152,7 +157,8 @@ class Life:
     def agent(self, mode):
         plan = self.plan
         names = (plan.workloads if mode == "work" else
-                 [f"{name}:{number}" for name, number in self.acknowledged.items()])
+                 [f"{name}:{number}:{self.announced[name]}"
+                  for name, number in self.acknowledged.items()])
         return f"agent {mode} /d {plan.seed} {plan.promise} {' '.join(names)}"
 
     def job(self, start):
@@ -166,16 +172,45 @@ class Life:
                 lines.append(f"step create nvcache create $POOL {size}")
             if start.early:
                 lines.append("step early nvcache recover $POOL")
-        lines.append(f"disk_up /dev/vda {plan.mount}")
+        if plan.mapped:
+            lines.append("mapper_up")
+        lines.append(self.mount())
         if first:
             folders = " ".join(f"/d/{name}" for name in plan.workloads)
             lines.append(f"mkdir {folders}; sync")
         if plan.cached and plan.recovers:
             lines += self.recovery(start)
         lines.append(f"step verify {self.agent('verify')}")
-        if start.kill:
+        if start.fault:
+            lines += self.fault(start)
+        elif start.kill:
             lines.append(f"[ $STATUS = 0 ] && {self.work(start)}")
         return "\n".join(lines) + "\n"
+
+    def mount(self):
+        device = "/dev/mapper/data" if self.plan.mapped else "/dev/vda"
+        return f"disk_up {device} {self.plan.mount}"
+
+    def fault(self, start):
+        """The disk fails while the workloads are at it. Then it works again, and they go on; or they
+        are killed, nothing can be recovered, the disk works again, and all can be; or the power
+        fails as well."""
+        yield f"{self.work(start).removeprefix('step work ')} &"
+        yield "PROGRAM=$!"
+        yield f"sleep 1; break_disk {start.fault}; sleep 2; errors"
+        if start.then == "power":
+            yield "sleep 1000"
+        if start.then == "mend":
+            yield "mend_disk; sleep 1"
+        yield "kill -9 $PROGRAM; wait"
+        yield "umount /d || echo '@bad guest the disk cannot be unmounted'"
+        if start.then == "restart":
+            yield f"mount -t ext4 -o {self.plan.mount} /dev/mapper/data /d"
+            yield "step broken nvcache recover $POOL"
+            yield "umount /d"
+            yield "mend_disk"
+        yield self.mount()
+        yield "step recover nvcache recover $POOL"
 
     def recovery(self, start):
         yield "echo @recovering"
@@ -202,7 +237,8 @@ class Life:
     def run(self, start):
         """Starts the guest, takes its power away as `start` says, and judges what it said."""
         shutil.copyfile(self.nvdimm, self.before)
-        self.record = dict(self.acknowledged)
+        self.record = {"acknowledged": dict(self.acknowledged),
+                       "announced": dict(self.announced), "starts": self.starts}
         self.disk.flush_seconds = start.flush_seconds
         guest = machine.Machine(self.bench.image, self.job(start), self.folder, self.nvdimm,
                                 self.disk, self.bench.accelerator)
@@ -223,7 +259,8 @@ class Life:
         if not start.kill:
             guest.finish(BOOT_SECONDS)
             return
-        moment = {"boot": None, "recover": "@recovering", "work": "@started"}[start.kill]
+        moment = {"boot": None, "recover": "@recovering", "work": "@started",
+                  "fault": "@errors .*"}[start.kill]
         if moment:
             guest.must(moment, BOOT_SECONDS)
         over = "@done|@end work.*"
@@ -247,6 +284,12 @@ class Life:
                 self.acknowledged[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@acked (\S+) (\d+)", line):
                 self.acknowledged[found[1]] = max(self.acknowledged[found[1]], int(found[2]))
+            elif found := re.fullmatch(r"@next (\S+) (\d+)", line):
+                self.announced[found[1]] = int(found[2])
+            elif found := re.fullmatch(r"@errors (\d+)", line):
+                self.errors += int(found[1])
+            elif line.startswith("@refused ") and not start.fault:
+                raise Failure(line)
 
     def judge_status(self, step, status, lines):
         if step == "work":
@@ -257,9 +300,9 @@ class Life:
             self.kept += 1
         elif step in ("run", "library") and status == 125 and may_keep:
             pass
-        elif step == "early":
+        elif step in ("early", "broken"):
             if status not in (0, KEPT):
-                raise Failure(f"recovery without the disk: exit status {status}: {lines[-5:]}")
+                raise Failure(f"recovery without a disk: exit status {status}: {lines[-5:]}")
         elif status != 0:
             raise Failure(f"{step}: exit status {status}: " + "\n".join(lines[-8:]))
         elif step == "verify":
@@ -274,7 +317,7 @@ class Life:
         self.disk.save(folder / "disk")
         (folder / "case.json").write_text(json.dumps(
             {"reason": reason, "plan": dataclasses.asdict(self.plan),
-             "acknowledged": self.record, "starts": self.starts - 1}, indent=2) + "\n")
+             **self.record}, indent=2) + "\n")
         with open(folder / "serial", "w", encoding="utf-8") as log:
             for start, lines in self.logs:
                 log.write(f"=== {start}\n")
@@ -292,5 +335,6 @@ class Life:
         copy_sparse(folder / "nvdimm", life.nvdimm)
         life.disk.load(folder / "disk")
         life.acknowledged = case["acknowledged"]
+        life.announced = case["announced"]
         life.starts = case["starts"]
         return life
