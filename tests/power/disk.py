@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The guest's disk: a server of the NBD protocol, which QEMU speaks. It knows what was made durable
-by a flush and what was not, so at a power failure it can lose any part of the rest, in any order, as
-a disk with a volatile cache may."""
+"""The guest's disk: a server of the NBD protocol, which QEMU speaks. It knows what was made
+durable by a flush and what was not, so at a power failure it can lose any part of the rest, in any
+order, as a disk with a volatile cache may."""
 
 import pathlib
 import socket
@@ -47,7 +47,7 @@ class Disk:
         self.unflushed = []  # (offset, bytes) in the order in which they came
         self.undo = []  # (offset, bytes): what was durable when the guest was started
         self.ignores_flush = ignores_flush
-        self.flush_seconds = 0.0  # how long it takes, and with it the time in which much can be lost
+        self.flush_seconds = 0.0  # how long it takes
         self.counts = {"writes": 0, "flushes": 0, "lost": 0}
         self.flushes_left = 0  # until the disk stops; 0: it does not
         self.stopped = threading.Event()
@@ -158,7 +158,7 @@ class Disk:
                 reply(REP_ERR_UNSUP)
 
     def _serve(self, connection):
-        """One request after the other: every write that came before a flush is made durable by it."""
+        """One request after the other: a flush makes durable every write that came before."""
         while True:
             header = receive(connection, 28)
             _, _, kind, handle, offset, length = struct.unpack(">IHHQQI", header)

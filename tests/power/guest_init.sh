@@ -20,7 +20,7 @@ pool_up() {
   case $1 in
     devdax) POOL=/dev/dax0.0 ;;
     fsdax)
-      mount -t ext4 -o dax /dev/pmem0 /p || echo "@bad guest the pool's file system cannot be mounted"
+      mount -t ext4 -o dax /dev/pmem0 /p || echo "@bad guest the NVDIMM cannot be mounted"
       POOL=/p/pool
       ;;
   esac
@@ -88,6 +88,7 @@ step() {
   echo "@end $name $STATUS"
 }
 
+echo "@up"
 . /sys/firmware/qemu_fw_cfg/by_name/opt/job/raw
 echo "@done"
 sleep 0.1

@@ -20,6 +20,7 @@ DISK_SIZE = 320 << 20
 NVDIMM_SIZE = {"fsdax": 64 << 20, "devdax": 32 << 20}
 # Far more than is needed, for machines that are busy.
 BOOT_SECONDS = 180
+MOST_ATTEMPTS = 3
 LONGEST_WORK = 4  # seconds, while the disk waits for the flush at which it stops
 KEPT = 3  # exit status of nvcache recover
 
@@ -48,7 +49,7 @@ class Plan:
 @dataclasses.dataclass
 class Start:
     """The choices of one start of the guest."""
-    kill: str = ""  # from when on: boot, recover, work; empty: no power failure
+    kill: str = ""  # from when on: boot, create, recover, work, fault; empty: no power failure
     delay: float = 0.0  # seconds after that
     flush: int = 0  # or at this flush of the disk after that
     recovery: str = "recover"  # or run, library: who recovers
@@ -73,14 +74,15 @@ BATCHES = {
 
 
 def draw_start(draw, plan, first):
-    """A power failure: mostly at work, now and then while the guest starts or recovers. Half of them
-    while the disk flushes, for that is when most can be lost."""
-    kill = "work" if first else draw.choices(("work", "recover", "boot"), (70, 20, 10))[0]
-    seconds, flushes = {"work": (2.0, 60), "recover": (0.4, 8), "boot": (3.0, 4)}[kill]
+    """A power failure: mostly at work, now and then while the guest starts or recovers, or makes
+    the pool. Half of them while the disk flushes, for that is when most can be lost."""
+    kill = draw.choices(("work", "create" if first else "recover", "boot"), (70, 20, 10))[0]
+    seconds, flushes = {"work": (2.0, 60), "recover": (0.4, 8), "boot": (3.0, 4),
+                        "create": (0.2, 0)}[kill]
     return Start(kill=kill, delay=draw.uniform(0, seconds),
-                 flush=draw.choice((0, draw.randint(1, flushes))),
+                 flush=draw.choice((0, draw.randint(min(1, flushes), flushes))),
                  recovery=draw.choice(("recover", "run", "library")),
-                 early=not first and draw.random() < 0.2, batch=draw.choice(plan.batches),
+                 early=draw.random() < 0.2, batch=draw.choice(plan.batches),
                  dram=draw.choice(("64k", "1M", "16M")),
                  flush_seconds=draw.choice((0.0, 0.003, 0.02)), policy=draw.choice(plan.policies))
 
@@ -122,6 +124,8 @@ class Life:
         self.acknowledged = dict.fromkeys(plan.workloads, 0)
         self.announced = dict.fromkeys(plan.workloads, 0)
         self.starts = 0
+        self.created = False  # the pool is
+        self.ready = False  # and the folders
         self.verified = 0
         self.kept = 0
         self.errors = 0  # that the file system gave to NVCache
@@ -164,20 +168,21 @@ class Life:
     def job(self, start):
         plan = self.plan
         lines = []
-        first = self.starts == 0
+        folders = " ".join(f"/d/{name}" for name in plan.workloads)
         if plan.cached:
             lines.append(f"pool_up {plan.media}")
-            if first:
+            if not self.created:
                 size = f"--size {plan.pool_size}" if plan.media == "fsdax" else ""
-                lines.append(f"step create nvcache create $POOL {size}")
+                lines.append("nvcache status $POOL >/tmp/status 2>&1 || "
+                             f"step create nvcache create $POOL {size}")
             if start.early:
-                lines.append("step early nvcache recover $POOL")
+                # The folders are there, but below them is not the disk.
+                lines += [f"mkdir {folders}", "step early nvcache recover $POOL"]
         if plan.mapped:
             lines.append("mapper_up")
         lines.append(self.mount())
-        if first:
-            folders = " ".join(f"/d/{name}" for name in plan.workloads)
-            lines.append(f"mkdir {folders}; sync")
+        if not self.ready:
+            lines.append(f"mkdir -p {folders}; sync; echo @ready")
         if plan.cached and plan.recovers:
             lines += self.recovery(start)
         lines.append(f"step verify {self.agent('verify')}")
@@ -192,9 +197,9 @@ class Life:
         return f"disk_up {device} {self.plan.mount}"
 
     def fault(self, start):
-        """The disk fails while the workloads are at it. Then it works again, and they go on; or they
-        are killed, nothing can be recovered, the disk works again, and all can be; or the power
-        fails as well."""
+        """The disk fails while the workloads are at it. Then it works again, and they go on; or
+        they are killed, nothing can be recovered, the disk works again, and all can be; or the
+        power fails as well."""
         yield f"{self.work(start).removeprefix('step work ')} &"
         yield "PROGRAM=$!"
         yield f"sleep 1; break_disk {start.fault}; sleep 2; errors"
@@ -238,17 +243,25 @@ class Life:
         """Starts the guest, takes its power away as `start` says, and judges what it said."""
         shutil.copyfile(self.nvdimm, self.before)
         self.record = {"acknowledged": dict(self.acknowledged),
-                       "announced": dict(self.announced), "starts": self.starts}
+                       "announced": dict(self.announced), "created": self.created,
+                       "ready": self.ready}
         self.disk.flush_seconds = start.flush_seconds
-        guest = machine.Machine(self.bench.image, self.job(start), self.folder, self.nvdimm,
-                                self.disk, self.bench.accelerator)
-        stuck = None
+        job = self.job(start)
         self.starts += 1
-        with guest:
-            try:
-                self.follow(guest, start)
-            except machine.Stuck as problem:
-                stuck = problem
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            stuck = None
+            with machine.Machine(self.bench.image, job, self.folder, self.nvdimm, self.disk,
+                                 self.bench.accelerator) as guest:
+                try:
+                    self.follow(guest, start)
+                except machine.NotStarted as problem:
+                    # A busy host makes an emulated machine too slow for its kernel now and then.
+                    stuck = problem
+                    if attempt < MOST_ATTEMPTS:
+                        continue
+                except machine.Stuck as problem:
+                    stuck = problem
+            break
         self.logs.append((start, guest.lines))
         self.disk.power_failure(self.draw, start.policy)
         self.judge(guest.texts(), start)
@@ -260,7 +273,7 @@ class Life:
             guest.finish(BOOT_SECONDS)
             return
         moment = {"boot": None, "recover": "@recovering", "work": "@started",
-                  "fault": "@errors .*"}[start.kill]
+                  "create": "@begin create", "fault": "@errors .*"}[start.kill]
         if moment:
             guest.must(moment, BOOT_SECONDS)
         over = "@done|@end work.*"
@@ -284,6 +297,8 @@ class Life:
                 self.acknowledged[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@acked (\S+) (\d+)", line):
                 self.acknowledged[found[1]] = max(self.acknowledged[found[1]], int(found[2]))
+            elif line == "@ready":
+                self.ready = True
             elif found := re.fullmatch(r"@next (\S+) (\d+)", line):
                 self.announced[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@errors (\d+)", line):
@@ -307,6 +322,8 @@ class Life:
             raise Failure(f"{step}: exit status {status}: " + "\n".join(lines[-8:]))
         elif step == "verify":
             self.verified += 1
+        elif step == "create":
+            self.created = True
 
     # -----------------------------------------------------------------------------------------
 
@@ -336,5 +353,5 @@ class Life:
         life.disk.load(folder / "disk")
         life.acknowledged = case["acknowledged"]
         life.announced = case["announced"]
-        life.starts = case["starts"]
+        life.created, life.ready = case["created"], case["ready"]
         return life

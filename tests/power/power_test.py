@@ -11,6 +11,7 @@ import os
 import pathlib
 import random
 import sys
+import tempfile
 import time
 
 import guest_image
@@ -36,7 +37,7 @@ def say(text):
 
 
 class Bench:
-    """What all lives share."""
+    """What all lives share. `with Bench(...)` cleans up."""
 
     def __init__(self, options):
         build = pathlib.Path(options.build).resolve()
@@ -45,9 +46,17 @@ class Bench:
         self.cases = build / "power-cases"
         self.cases.mkdir(exist_ok=True)
         cache = build / "power-guest"
-        self.image = guest_image.Image(cache, build, build / "power_agent")
-        self.accelerator = machine.accelerator(self.image, self.scratch, cache)
+        self.folder = tempfile.TemporaryDirectory(prefix="power-image-", dir=self.scratch)
+        name = self.folder.name
+        self.image = guest_image.Image(cache, name, build, build / "power_agent")
+        self.accelerator = machine.accelerator(self.image, pathlib.Path(name), cache)
         say(f"guest: {self.image.version}, {self.accelerator}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.folder.cleanup()
 
 
 def draw_plan(draw, number):
@@ -90,8 +99,8 @@ def cycles(bench, options):
                     start = draw_start(draw, plan, first=cycle == 0)
                     life.run(start)
                     kills += 1
-                    say(f"  {time.monotonic() - begin:6.1f} s, kill {kills}: {start.moment()}, batches "
-                        f"{start.batch}, disk keeps {start.policy}; "
+                    say(f"  {time.monotonic() - begin:6.1f} s, kill {kills}: {start.moment()}, "
+                        f"batches {start.batch}, disk keeps {start.policy}; "
                         + ", ".join(f"{k} {v}" for k, v in life.acknowledged.items()))
                 life.run(Start(recovery=draw.choice(("recover", "run", "library"))))
             except Failure as problem:
@@ -256,13 +265,14 @@ def main():
     except guest_image.Missing as problem:
         say(f"there is no guest: {problem}")
         return 1 if os.environ.get("CI") else SKIP
-    if options.case:
-        return verify_case(bench, options)
-    if options.self_check:
-        return self_check(bench, options)
-    if options.mapper:
-        return mapper(bench, options)
-    return cycles(bench, options)
+    with bench:
+        if options.case:
+            return verify_case(bench, options)
+        if options.self_check:
+            return self_check(bench, options)
+        if options.mapper:
+            return mapper(bench, options)
+        return cycles(bench, options)
 
 
 if __name__ == "__main__":
