@@ -3,15 +3,19 @@
 // The program in the guest. It knows nothing of NVCache.
 //
 //   agent work FOLDER SEED PROMISE NAME...         the workloads, each in a thread, until killed
-//   agent verify FOLDER SEED PROMISE NAME:ACKED... whether what was acknowledged is there
-//   agent yield FOLDER SEED PROMISE NAME:ACKED...  makes room for files that recovery has kept
+//   agent verify FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
+//                                                  whether what was acknowledged is there
+//   agent yield FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
+//                                                  makes room for files that recovery has kept
 //
 // PROMISE is write, fsync or nothing. What the host is to know are lines that begin with @. What
 // `verify` finds, `work` goes on from: it is kept in /tmp/found, in the guest's memory.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -106,9 +110,18 @@ void Workload::Acknowledge(uint64_t n) {
   last_line_ = Now();
 }
 
+void Workload::Announce(uint64_t n) const {
+  Tell("@next %s %llu", name_.c_str(), static_cast<unsigned long long>(n));
+  ::tcdrain(STDOUT_FILENO);
+}
+
 void Workload::Die(const char* what) const {
   Tell("@bad %s %s: %s", name_.c_str(), what, std::strerror(errno));
   std::_Exit(2);
+}
+
+void Workload::Refused(const char* what) const {
+  Tell("@refused %s %s: %s", name_.c_str(), what, std::strerror(errno));
 }
 
 void Workload::SyncFolder() const {
@@ -134,7 +147,8 @@ namespace {
 
 struct Job {
   std::unique_ptr<Workload> workload;
-  uint64_t number;  // of operations: done, or acknowledged
+  uint64_t acknowledged;  // operations
+  uint64_t announced;
 };
 
 int Work(std::vector<Job>& jobs) {
@@ -157,7 +171,7 @@ int Verify(const std::vector<Job>& jobs) {
   bool ok = true;
   for (const Job& job : jobs) {
     const char* name = job.workload->name().c_str();
-    const Verdict verdict = job.workload->Check(job.number);
+    const Verdict verdict = job.workload->Check(job.acknowledged, job.announced);
     if (verdict.ok) {
       Tell("@found %s %llu", name, static_cast<unsigned long long>(verdict.found));
       file << name << ' ' << verdict.found << '\n';
@@ -171,7 +185,7 @@ int Verify(const std::vector<Job>& jobs) {
 
 int Yield(const std::vector<Job>& jobs) {
   for (const Job& job : jobs) {
-    const Verdict verdict = job.workload->Yield(job.number);
+    const Verdict verdict = job.workload->Yield(job.acknowledged);
     if (!verdict.ok) Tell("@bad %s %s", job.workload->name().c_str(), verdict.what.c_str());
   }
   return 0;
@@ -189,7 +203,8 @@ bool ParsePromise(const char* text, Promise* promise) {
 }
 
 int Usage() {
-  std::fprintf(stderr, "usage: agent work|verify|yield FOLDER SEED PROMISE NAME[:ACKED]...\n");
+  std::fprintf(stderr,
+               "usage: agent work|verify|yield FOLDER SEED PROMISE NAME[:NUMBER:NUMBER]...\n");
   return 2;
 }
 
@@ -200,11 +215,11 @@ int Main(int argc, char** argv) {
   std::vector<Job> jobs;
   for (int i = 5; i < argc; ++i) {
     const std::string word = argv[i];
-    const size_t colon = word.find(':');
-    const std::string name = word.substr(0, colon);
-    const uint64_t number =
-        colon == std::string::npos ? 0 : std::strtoull(word.c_str() + colon + 1, nullptr, 10);
-    jobs.push_back({MakeWorkload(name, std::string(argv[2]) + "/" + name, seed, promise), number});
+    const std::string name = word.substr(0, word.find(':'));
+    Job job = {MakeWorkload(name, std::string(argv[2]) + "/" + name, seed, promise), 0, 0};
+    std::sscanf(word.c_str() + name.size(), ":%" SCNu64 ":%" SCNu64, &job.acknowledged,
+                &job.announced);
+    jobs.push_back(std::move(job));
     if (jobs.back().workload == nullptr) return Usage();
   }
   const std::string mode = argv[1];

@@ -20,6 +20,7 @@ constexpr const char* kNames[] = {"a", "b", "c", "log"};
 constexpr unsigned kMaxFiles = 4;
 constexpr unsigned kAppended = 3;
 constexpr uint64_t kMaxAppended = 512u << 10;
+constexpr uint64_t kBlock = 4096;  // of the file system
 
 struct Operation {
   enum Kind { kWrite, kWriteVector, kAppend, kTruncate, kReopen, kPunch, kSync } kind;
@@ -77,9 +78,11 @@ class Script {
     if (choice < 10) return {Operation::kTruncate, 0, random.Below(sizes_[0] + 1), 0};
     if (choice < 14) return {Operation::kTruncate, 0, random.Below(kSize), 0};
     if (choice < 18) return {Operation::kReopen, 0, 0, 0};
-    if (choice < 24 && sizes_[0] > 0) {
-      const uint64_t offset = random.Below(sizes_[0]);
-      return {Operation::kPunch, 0, offset, 1 + random.Below(sizes_[0] - offset)};
+    if (choice < 24) {
+      // Whole blocks: what is punched into a part of one is zeroed in memory, and not at once on
+      // the disk when the rest of the hole is.
+      const uint64_t blocks = 1 + random.Below(4);
+      return {Operation::kPunch, 0, random.Below(8) * kBlock, blocks * kBlock};
     }
     if (choice < 26) return {Operation::kSync, 0, 0, 0};
     const uint64_t length = random.Length(12u << 10);
@@ -96,6 +99,11 @@ class Script {
   uint64_t sizes_[kMaxFiles] = {};
 };
 
+// What follows it may hide what was lost before.
+bool Hides(const Operation& operation) {
+  return operation.kind == Operation::kTruncate || operation.kind == Operation::kReopen;
+}
+
 void Apply(const Operation& operation, uint64_t id, std::vector<uint8_t>* bytes) {
   switch (operation.kind) {
     case Operation::kWrite:
@@ -111,7 +119,9 @@ void Apply(const Operation& operation, uint64_t id, std::vector<uint8_t>* bytes)
       bytes->resize(operation.offset);
       break;
     case Operation::kPunch:
-      std::memset(bytes->data() + operation.offset, 0, operation.length);
+      for (uint64_t i = 0; i < operation.length && operation.offset + i < bytes->size(); ++i) {
+        (*bytes)[operation.offset + i] = 0;
+      }
       break;
     case Operation::kSync:
       break;
@@ -124,7 +134,7 @@ class DataWorkload : public Workload {
       : Workload(std::move(name), std::move(folder), seed, promise), cuts_(cuts) {}
 
   void Run(uint64_t done) override;
-  Verdict Check(uint64_t acknowledged) override;
+  Verdict Check(uint64_t acknowledged, uint64_t) override;
 
  private:
   void Open(unsigned file, int more_flags) {
@@ -174,7 +184,7 @@ void DataWorkload::Do(const Operation& operation, uint64_t id) {
       }
       break;
     case Operation::kSync:
-      if (promise() != Promise::kNothing && ::fsync(fd) != 0) Die("fsync");
+      if (promise() != Promise::kNothing && ::fsync(fd) != 0) Refused("fsync");
       break;
   }
 }
@@ -186,6 +196,7 @@ void DataWorkload::Run(uint64_t done) {
   if (promise() == Promise::kFsync) SyncFolder();
   for (;;) {
     const Operation operation = script.Next();
+    if (Hides(operation)) Announce(script.number());
     Do(operation, script.id());
     // A cut is durable when something has been written after it, or when it was synced.
     bool durable = operation.kind <= Operation::kAppend || operation.kind == Operation::kSync;
@@ -194,7 +205,7 @@ void DataWorkload::Run(uint64_t done) {
   }
 }
 
-Verdict DataWorkload::Check(uint64_t acknowledged) {
+Verdict DataWorkload::Check(uint64_t acknowledged, uint64_t announced) {
   Script script(seed(), cuts_);
   std::vector<std::vector<uint8_t>> found, expected(script.files());
   std::vector<bool> same;
@@ -202,21 +213,24 @@ Verdict DataWorkload::Check(uint64_t acknowledged) {
     bool exists;
     found.push_back(ReadFile(Path(kNames[file]), &exists));
   }
-  const auto step = [&] {
+  while (script.number() < acknowledged) {
     const Operation operation = script.Next();
     Apply(operation, script.id(), &expected[operation.file]);
-    return operation.file;
-  };
-  while (script.number() < acknowledged) step();
+  }
   for (unsigned file = 0; file < script.files(); ++file) {
     same.push_back(expected[file] == found[file]);
   }
-  for (;;) {
-    if (std::find(same.begin(), same.end(), false) == same.end()) return Good(script.number());
-    if (script.number() == acknowledged + kUnacknowledged) return Explain(acknowledged, found);
-    const unsigned file = step();
+  const uint64_t end = acknowledged + kUnacknowledged;
+  while (std::find(same.begin(), same.end(), false) != same.end()) {
+    const Operation operation = script.Next();
+    if (script.number() > end || (Hides(operation) && script.number() > announced)) {
+      return Explain(acknowledged, found);
+    }
+    const unsigned file = operation.file;
+    Apply(operation, script.id(), &expected[file]);
     same[file] = expected[file] == found[file];
   }
+  return Good(script.number());
 }
 
 // Says of the first wrong byte which operation's it should be, and whose it is.
@@ -232,7 +246,8 @@ Verdict DataWorkload::Explain(uint64_t acknowledged,
     Apply(operation, script.id(), &bytes);
     owners.resize(bytes.size());
     if (operation.kind > Operation::kAppend && operation.kind != Operation::kPunch) continue;
-    for (uint64_t i = 0; i < operation.length; ++i) owners[operation.offset + i] = script.number();
+    const uint64_t end = std::min<uint64_t>(operation.offset + operation.length, owners.size());
+    for (uint64_t i = operation.offset; i < end; ++i) owners[i] = script.number();
   }
   unsigned file = 0;
   while (file + 1 < found.size() && expected[file] == found[file]) ++file;

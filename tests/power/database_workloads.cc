@@ -49,12 +49,12 @@ class Sqlite : public Workload {
     }
   }
 
-  Verdict Check(uint64_t acknowledged) override {
+  Verdict Check(uint64_t acknowledged, uint64_t) override {
     if (::access(Path("db").c_str(), F_OK) != 0) {
       return acknowledged == 0 ? Good(0) : Bad("the database is not there");
     }
     sqlite3* db = Open();
-    const Verdict verdict = CheckOpen(db, acknowledged);
+    Verdict verdict = CheckOpen(db, acknowledged);
     sqlite3_close(db);
     return verdict;
   }
@@ -138,7 +138,7 @@ class Rocksdb : public Workload {
     }
   }
 
-  Verdict Check(uint64_t acknowledged) override {
+  Verdict Check(uint64_t acknowledged, uint64_t) override {
     if (::access(Path("CURRENT").c_str(), F_OK) != 0) {
       return acknowledged == 0 ? Good(0) : Bad("CURRENT is not there");
     }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The guest's disk: a server of the NBD protocol, which QEMU speaks. It knows what was made durable
-by a flush and what was not, so at a power failure it can lose any part of the rest, in any order, as
-a disk with a volatile cache may."""
+"""The guest's disk: a server of the NBD protocol, which QEMU speaks. It knows what was made
+durable by a flush and what was not, so at a power failure it can lose any part of the rest, in any
+order, as a disk with a volatile cache may."""
 
 import pathlib
 import socket
 import struct
 import threading
+import time
 
 SECTOR = 512
 POLICIES = ("all", "none", "some", "torn")
@@ -46,7 +47,11 @@ class Disk:
         self.unflushed = []  # (offset, bytes) in the order in which they came
         self.undo = []  # (offset, bytes): what was durable when the guest was started
         self.ignores_flush = ignores_flush
+        self.flush_seconds = 0.0  # how long it takes
         self.counts = {"writes": 0, "flushes": 0, "lost": 0}
+        self.flushes_left = 0  # until the disk stops; 0: it does not
+        self.stopped = threading.Event()
+        self.power_is_gone = threading.Event()
         self.idle = threading.Event()
         self.idle.set()
         self.listener = socket.socket(socket.AF_UNIX)
@@ -83,10 +88,16 @@ class Disk:
                     image.write(data)
             image.truncate(len(content))
 
-    def expect_connection(self):
-        """A guest is being started."""
+    def start(self):
+        """A guest is being started, and will connect."""
         self.undo = []
-        self.idle.clear()
+        self.flushes_left = 0
+        self.stopped.clear()
+        self.power_is_gone.clear()
+
+    def stop_at_flush(self, number):
+        """The disk does not answer that flush any more, counted from now, nor what comes after."""
+        self.flushes_left = number
 
     def _keep(self, offset, data):
         self.undo.append((offset, self.durable[offset:offset + len(data)]))
@@ -95,6 +106,7 @@ class Disk:
     def power_failure(self, draw, policy):
         """To be called when QEMU is dead. What was not flushed is lost: nothing of it, all, any of
         the writes, or any of their sectors. Later writes win over earlier ones, if both survive."""
+        self.power_is_gone.set()
         if not self.idle.wait(30):
             raise TimeoutError("QEMU is dead, and still connected")
         chance = draw.random()
@@ -115,6 +127,7 @@ class Disk:
                 connection, _ = self.listener.accept()
             except OSError:
                 return
+            self.idle.clear()
             with connection:
                 try:
                     self._negotiate(connection)
@@ -145,7 +158,7 @@ class Disk:
                 reply(REP_ERR_UNSUP)
 
     def _serve(self, connection):
-        """One request after the other: every write that came before a flush is made durable by it."""
+        """One request after the other: a flush makes durable every write that came before."""
         while True:
             header = receive(connection, 28)
             _, _, kind, handle, offset, length = struct.unpack(">IHHQQI", header)
@@ -158,12 +171,22 @@ class Disk:
                 self.unflushed.append((offset, content))
                 self.counts["writes"] += 1
             elif kind == FLUSH:
+                self._before_flush()
                 self._flush()
             elif kind == DISCONNECT:
                 return
             else:
                 error = EINVAL
             connection.sendall(struct.pack(">IIQ", SIMPLE_REPLY_MAGIC, error, handle) + data)
+
+    def _before_flush(self):
+        time.sleep(self.flush_seconds)
+        if self.flushes_left > 0:
+            self.flushes_left -= 1
+            if self.flushes_left == 0:
+                self.stopped.set()
+                self.power_is_gone.wait()
+                raise Closed
 
     def _flush(self):
         self.counts["flushes"] += 1

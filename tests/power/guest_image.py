@@ -15,10 +15,10 @@ import tarfile
 HERE = pathlib.Path(__file__).resolve().parent
 
 # In the order in which the guest loads them.
-MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci
-virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4 qemu_fw_cfg dm-mod
-dm-flakey dm-delay""".split()
-TOOLS = ["busybox", "ndctl", "mkfs.ext4", "dmsetup"]
+MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev
+virtio_pci virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4
+qemu_fw_cfg dm-mod dm-flakey dm-delay""".split()
+TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup"]
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
 
@@ -39,12 +39,15 @@ def find(program):
 
 def kernel_package():
     """The package of the newest kernel, which linux-image-amd64 depends on."""
-    text = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=False, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    found = re.search(r"Depends: (linux-image-\S+)", text)
-    if not found:
-        raise Missing("apt knows no linux-image-amd64; run apt-get update")
-    return found.group(1)
+    for attempt in range(2):
+        text = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        if found := re.search(r"Depends: (linux-image-\S+)", text):
+            return found.group(1)
+        if attempt == 0:
+            subprocess.run(["apt-get", "-q", "update"], check=False, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
+    raise Missing("apt knows no linux-image-amd64; run apt-get update")
 
 
 def download(package, folder):
@@ -94,7 +97,7 @@ def check_order(folder):
 
 
 def kernel(cache):
-    """A folder with the kernel and its modules, made once for each version."""
+    """A folder with the kernel and its modules, made once for each version of the package."""
     package = kernel_package()
     version = hashlib.sha256(repr((package, MODULES)).encode()).hexdigest()[:12]
     folder = cache / f"kernel-{version}"
@@ -188,18 +191,12 @@ def ram_disk(modules, build, agent):
 
 
 class Image:
-    """What QEMU starts. `version` names the kernel: what is made with it may be kept with it."""
+    """What QEMU starts. The kernel is kept in `cache`, the RAM disk goes to `folder`."""
 
-    def __init__(self, cache, build, agent):
+    def __init__(self, cache, folder, build, agent):
         cache.mkdir(parents=True, exist_ok=True)
         self.folder = kernel(cache)
         self.version = self.folder.name
         self.kernel = self.folder / "vmlinux"
-        content = ram_disk(self.folder, build, agent)
-        self.ram_disk = cache / f"ram-disk-{hashlib.sha256(content).hexdigest()[:12]}"
-        if not self.ram_disk.exists():
-            for old in cache.glob("ram-disk-*"):
-                old.unlink()
-            unfinished = cache / f"unfinished.{os.getpid()}"
-            unfinished.write_bytes(content)
-            unfinished.rename(self.ram_disk)
+        self.ram_disk = pathlib.Path(folder) / "ram-disk"
+        self.ram_disk.write_bytes(ram_disk(self.folder, build, agent))

@@ -20,7 +20,7 @@ pool_up() {
   case $1 in
     devdax) POOL=/dev/dax0.0 ;;
     fsdax)
-      mount -t ext4 -o dax /dev/pmem0 /p || echo "@bad guest the pool's file system cannot be mounted"
+      mount -t ext4 -o dax /dev/pmem0 /p || echo "@bad guest the NVDIMM cannot be mounted"
       POOL=/p/pool
       ;;
   esac
@@ -29,6 +29,53 @@ pool_up() {
 # disk_up DEVICE OPTIONS
 disk_up() {
   mount -t ext4 -o "$2" "$1" /d || echo "@bad guest the disk cannot be mounted"
+}
+
+# mapper_up: /dev/mapper/data is the disk, and can be broken and mended.
+mapper_up() {
+  SECTORS=$(blockdev --getsz /dev/vda)
+  dmsetup create data --noudevsync --table "0 $SECTORS linear /dev/vda 0"
+  dmsetup mknodes
+}
+
+# mapper_is: the table on stdin is in force from now on; what is under way is not waited for.
+mapper_is() {
+  cat >/tmp/table
+  dmsetup load data /tmp/table && dmsetup suspend --noflush --nolockfs --noudevsync data &&
+    dmsetup resume --noudevsync data && return
+  cat /tmp/table
+  echo "@bad guest the mapping cannot be changed"
+}
+
+# bad_blocks FILE...: a table by which the blocks of these files give errors.
+bad_blocks() {
+  for file in "$@"; do filefrag -e -b512 "$file"; done | grep -v delalloc | tr -d ':.' |
+    awk '$1 ~ /^[0-9]+$/ && NF >= 6 { print $4, $6 }' | sort -n |
+    awk -v at=0 -v end="$SECTORS" '
+      function linear(to) { if (to > at) print at, to - at, "linear /dev/vda", at }
+      { linear($1); print $1, $2, "error"; at = $1 + $2 }
+      END { linear(end) }'
+}
+
+# break_disk error|flakey|delay|blocks
+break_disk() {
+  case $1 in
+    error) echo "0 $SECTORS error" ;;
+    flakey) echo "0 $SECTORS flakey /dev/vda 0 1 1 1 error_writes" ;;
+    delay) echo "0 $SECTORS delay /dev/vda 0 40" ;;
+    blocks) bad_blocks /d/raw*/[abc] ;;
+  esac | mapper_is
+  echo "@broken"
+}
+
+mend_disk() {
+  echo "0 $SECTORS linear /dev/vda 0" | mapper_is
+  echo "@mended"
+}
+
+# errors: how often the file system has refused since the pool was opened.
+errors() {
+  nvcache status "$POOL" --json | sed -n 's/.*"write_back_errors": \([0-9]*\).*/@errors \1/p'
 }
 
 # step NAME COMMAND...: runs the command between two lines to the host. Its status is in STATUS.
@@ -41,6 +88,7 @@ step() {
   echo "@end $name $STATUS"
 }
 
+echo "@up"
 . /sys/firmware/qemu_fw_cfg/by_name/opt/job/raw
 echo "@done"
 sleep 0.1

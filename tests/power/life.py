@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 
 import disk
 import guest_image
@@ -19,6 +20,8 @@ DISK_SIZE = 320 << 20
 NVDIMM_SIZE = {"fsdax": 64 << 20, "devdax": 32 << 20}
 # Far more than is needed, for machines that are busy.
 BOOT_SECONDS = 180
+MOST_ATTEMPTS = 3
+LONGEST_WORK = 4  # seconds, while the disk waits for the flush at which it stops
 KEPT = 3  # exit status of nvcache recover
 
 
@@ -38,6 +41,7 @@ class Plan:
     cached: bool = True  # under NVCache
     recovers: bool = True
     disk_lies: bool = False
+    mapped: bool = False  # the disk is behind device-mapper
     policies: tuple = disk.POLICIES
     batches: tuple = ("default", "eager", "late")
 
@@ -45,13 +49,21 @@ class Plan:
 @dataclasses.dataclass
 class Start:
     """The choices of one start of the guest."""
-    kill: str = ""  # the moment: boot, recover, work; empty: none
-    delay: float = 0.0  # seconds after it
+    kill: str = ""  # from when on: boot, create, recover, work, fault; empty: no power failure
+    delay: float = 0.0  # seconds after that
+    flush: int = 0  # or at this flush of the disk after that
     recovery: str = "recover"  # or run, library: who recovers
+    fault: str = ""  # of a mapped disk at work: error, flakey, delay, blocks
+    then: str = "mend"  # and then: mend, restart, power
     early: bool = False  # recovery is tried before the disk is mounted
     batch: str = "default"
     dram: str = "1M"
-    policy: str = "all"  # what the disk keeps at the power failure
+    flush_seconds: float = 0.0  # how slow the disk is
+    policy: str = "all"  # what it keeps at the power failure
+
+    def moment(self):
+        after = f"flush {self.flush}" if self.flush else f"{self.delay:.2f} s"
+        return f"{self.kill} + {after}"
 
 
 BATCHES = {
@@ -62,13 +74,17 @@ BATCHES = {
 
 
 def draw_start(draw, plan, first):
-    """A power failure: mostly at work, now and then while the guest starts or recovers."""
-    kill = "work" if first else draw.choices(("work", "recover", "boot"), (70, 20, 10))[0]
-    longest = {"work": 2.0, "recover": 0.4, "boot": 3.0}[kill]
-    return Start(kill=kill, delay=draw.uniform(0, longest),
+    """A power failure: mostly at work, now and then while the guest starts or recovers, or makes
+    the pool. Half of them while the disk flushes, for that is when most can be lost."""
+    kill = draw.choices(("work", "create" if first else "recover", "boot"), (70, 20, 10))[0]
+    seconds, flushes = {"work": (2.0, 60), "recover": (0.4, 8), "boot": (3.0, 4),
+                        "create": (0.2, 0)}[kill]
+    return Start(kill=kill, delay=draw.uniform(0, seconds),
+                 flush=draw.choice((0, draw.randint(min(1, flushes), flushes))),
                  recovery=draw.choice(("recover", "run", "library")),
-                 early=not first and draw.random() < 0.2, batch=draw.choice(plan.batches),
-                 dram=draw.choice(("64k", "1M", "16M")), policy=draw.choice(plan.policies))
+                 early=draw.random() < 0.2, batch=draw.choice(plan.batches),
+                 dram=draw.choice(("64k", "1M", "16M")),
+                 flush_seconds=draw.choice((0.0, 0.003, 0.02)), policy=draw.choice(plan.policies))
 
 
 def prepare_nvdimm(image, media, scratch):
@@ -106,9 +122,13 @@ class Life:
         self.plan = plan
         self.draw = draw
         self.acknowledged = dict.fromkeys(plan.workloads, 0)
+        self.announced = dict.fromkeys(plan.workloads, 0)
         self.starts = 0
+        self.created = False  # the pool is
+        self.ready = False  # and the folders
         self.verified = 0
         self.kept = 0
+        self.errors = 0  # that the file system gave to NVCache
         self.logs = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
         self.memory = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
@@ -141,30 +161,61 @@ class Life:
     def agent(self, mode):
         plan = self.plan
         names = (plan.workloads if mode == "work" else
-                 [f"{name}:{number}" for name, number in self.acknowledged.items()])
+                 [f"{name}:{number}:{self.announced[name]}"
+                  for name, number in self.acknowledged.items()])
         return f"agent {mode} /d {plan.seed} {plan.promise} {' '.join(names)}"
 
     def job(self, start):
         plan = self.plan
         lines = []
-        first = self.starts == 0
+        folders = " ".join(f"/d/{name}" for name in plan.workloads)
         if plan.cached:
             lines.append(f"pool_up {plan.media}")
-            if first:
+            if not self.created:
                 size = f"--size {plan.pool_size}" if plan.media == "fsdax" else ""
-                lines.append(f"step create nvcache create $POOL {size}")
+                lines.append("nvcache status $POOL >/tmp/status 2>&1 || "
+                             f"step create nvcache create $POOL {size}")
             if start.early:
-                lines.append("step early nvcache recover $POOL")
-        lines.append(f"disk_up /dev/vda {plan.mount}")
-        if first:
-            folders = " ".join(f"/d/{name}" for name in plan.workloads)
-            lines.append(f"mkdir {folders}; sync")
+                # The folders are there, but below them is not the disk.
+                lines += [f"mkdir {folders}", "step early nvcache recover $POOL"]
+        if plan.mapped:
+            lines.append("mapper_up")
+        lines.append(self.mount())
+        if not self.ready:
+            lines.append(f"mkdir -p {folders}; sync; echo @ready")
         if plan.cached and plan.recovers:
             lines += self.recovery(start)
         lines.append(f"step verify {self.agent('verify')}")
-        if start.kill:
+        if start.fault:
+            lines += self.fault(start)
+        elif start.kill:
             lines.append(f"[ $STATUS = 0 ] && {self.work(start)}")
         return "\n".join(lines) + "\n"
+
+    def mount(self):
+        device = "/dev/mapper/data" if self.plan.mapped else "/dev/vda"
+        return f"disk_up {device} {self.plan.mount}"
+
+    def fault(self, start):
+        """The disk fails while the workloads are at it. Then it works again, and they go on; or
+        they are killed, nothing can be recovered, the disk works again, and all can be; or the
+        power fails as well."""
+        yield f"{self.work(start).removeprefix('step work ')} &"
+        yield "PROGRAM=$!"
+        yield f"sleep 1; break_disk {start.fault}; sleep 2; errors"
+        if start.then == "power":
+            yield "sleep 1000"
+        if start.then == "mend":
+            yield "mend_disk; sleep 1"
+        yield "kill -9 $PROGRAM; wait"
+        yield "umount /d || echo '@bad guest the disk cannot be unmounted'"
+        if start.then == "restart":
+            yield f"mount -t ext4 -o {self.plan.mount} /dev/mapper/data /d"
+            yield "step broken nvcache recover $POOL"
+            yield "umount /d"
+            yield "mend_disk"
+        yield self.mount()
+        yield "step recover nvcache recover $POOL"
 
     def recovery(self, start):
         yield "echo @recovering"
@@ -191,18 +242,28 @@ class Life:
     def run(self, start):
         """Starts the guest, takes its power away as `start` says, and judges what it said."""
         shutil.copyfile(self.nvdimm, self.before)
-        self.record = dict(self.acknowledged)
-        guest = machine.Machine(self.bench.image, self.job(start), self.folder, self.nvdimm,
-                                self.disk, self.bench.accelerator)
-        stuck = None
-        with guest:
-            try:
-                self.follow(guest, start)
-            except machine.Stuck as problem:
-                stuck = problem
+        self.record = {"acknowledged": dict(self.acknowledged),
+                       "announced": dict(self.announced), "created": self.created,
+                       "ready": self.ready}
+        self.disk.flush_seconds = start.flush_seconds
+        job = self.job(start)
+        self.starts += 1
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            stuck = None
+            with machine.Machine(self.bench.image, job, self.folder, self.nvdimm, self.disk,
+                                 self.bench.accelerator) as guest:
+                try:
+                    self.follow(guest, start)
+                except machine.NotStarted as problem:
+                    # A busy host makes an emulated machine too slow for its kernel now and then.
+                    stuck = problem
+                    if attempt < MOST_ATTEMPTS:
+                        continue
+                except machine.Stuck as problem:
+                    stuck = problem
+            break
         self.logs.append((start, guest.lines))
         self.disk.power_failure(self.draw, start.policy)
-        self.starts += 1
         self.judge(guest.texts(), start)
         if stuck:
             raise Failure(str(stuck))
@@ -211,21 +272,39 @@ class Life:
         if not start.kill:
             guest.finish(BOOT_SECONDS)
             return
-        moment = {"boot": None, "recover": "@recovering", "work": "@started"}[start.kill]
+        moment = {"boot": None, "recover": "@recovering", "work": "@started",
+                  "create": "@begin create", "fault": "@errors .*"}[start.kill]
         if moment:
             guest.must(moment, BOOT_SECONDS)
-        guest.wait("@done|@end work.*", start.delay)
+        over = "@done|@end work.*"
+        if start.flush == 0:
+            guest.wait(over, start.delay)
+            return
+        self.disk.stop_at_flush(start.flush)
+        deadline = time.monotonic() + LONGEST_WORK
+        while not self.disk.stopped.is_set() and time.monotonic() < deadline:
+            if guest.wait(over, 0.01):
+                return
 
     def judge(self, lines, start):
+        bad = [line.removeprefix("@bad ") for line in lines if line.startswith("@bad ")]
+        if bad:
+            raise Failure("; ".join(bad))
         for line in lines:
-            if found := re.fullmatch(r"@bad (\S+) (.*)", line):
-                raise Failure(f"{found[1]}: {found[2]}")
             if found := re.fullmatch(r"@end (\S+) (\d+)", line):
                 self.judge_status(found[1], int(found[2]), lines)
             elif found := re.fullmatch(r"@found (\S+) (\d+)", line):
                 self.acknowledged[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@acked (\S+) (\d+)", line):
                 self.acknowledged[found[1]] = max(self.acknowledged[found[1]], int(found[2]))
+            elif line == "@ready":
+                self.ready = True
+            elif found := re.fullmatch(r"@next (\S+) (\d+)", line):
+                self.announced[found[1]] = int(found[2])
+            elif found := re.fullmatch(r"@errors (\d+)", line):
+                self.errors += int(found[1])
+            elif line.startswith("@refused ") and not start.fault:
+                raise Failure(line)
 
     def judge_status(self, step, status, lines):
         if step == "work":
@@ -236,13 +315,15 @@ class Life:
             self.kept += 1
         elif step in ("run", "library") and status == 125 and may_keep:
             pass
-        elif step == "early":
+        elif step in ("early", "broken"):
             if status not in (0, KEPT):
-                raise Failure(f"recovery without the disk: exit status {status}: {lines[-5:]}")
+                raise Failure(f"recovery without a disk: exit status {status}: {lines[-5:]}")
         elif status != 0:
             raise Failure(f"{step}: exit status {status}: " + "\n".join(lines[-8:]))
         elif step == "verify":
             self.verified += 1
+        elif step == "create":
+            self.created = True
 
     # -----------------------------------------------------------------------------------------
 
@@ -253,7 +334,7 @@ class Life:
         self.disk.save(folder / "disk")
         (folder / "case.json").write_text(json.dumps(
             {"reason": reason, "plan": dataclasses.asdict(self.plan),
-             "acknowledged": self.record, "starts": self.starts}, indent=2) + "\n")
+             **self.record}, indent=2) + "\n")
         with open(folder / "serial", "w", encoding="utf-8") as log:
             for start, lines in self.logs:
                 log.write(f"=== {start}\n")
@@ -271,5 +352,6 @@ class Life:
         copy_sparse(folder / "nvdimm", life.nvdimm)
         life.disk.load(folder / "disk")
         life.acknowledged = case["acknowledged"]
-        life.starts = case["starts"]
+        life.announced = case["announced"]
+        life.created, life.ready = case["created"], case["ready"]
         return life

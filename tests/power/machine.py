@@ -11,12 +11,16 @@ import time
 import guest_image
 
 COMMAND_LINE = ("console=ttyS0 quiet panic=-1 oops=panic edd=off tsc=reliable "
-                "random.trust_cpu=on mitigations=off")
+                "random.trust_cpu=on mitigations=off no_timer_check")
 MEMORY = "1G"
 
 
 class Stuck(Exception):
     """The guest does not get on."""
+
+
+class NotStarted(Stuck):
+    """It has not even come to its job."""
 
 
 class Machine:
@@ -41,7 +45,7 @@ class Machine:
                         f"size={os.path.getsize(nvdimm)},pmem=off",
                         "-device", "nvdimm,id=nvdimm,memdev=memory"]
         if disk is not None:
-            disk.expect_connection()
+            disk.start()
             command += ["-blockdev", f"driver=nbd,node-name=disk,server.type=unix,"
                         f"server.path={disk.path}", "-device", "virtio-blk-pci,drive=disk"]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
@@ -87,12 +91,14 @@ class Machine:
             data = os.read(self.process.stdout.fileno(), 1 << 16)
             if not data:
                 self.kill()
-                raise Stuck(f"the guest has ended: {self.errors.strip() or self.tail()}")
+                kind = Stuck if self.lines else NotStarted
+                raise kind(f"the guest has ended: {self.errors.strip() or self.tail()}")
             self._take(data)
 
     def must(self, pattern, seconds):
         if (found := self.wait(pattern, seconds)) is None:
-            raise Stuck(f"no line '{pattern}' within {seconds} s: {self.tail()}")
+            kind = Stuck if self.lines else NotStarted
+            raise kind(f"no line '{pattern}' within {seconds} s: {self.tail()}")
         return found
 
     def finish(self, seconds):

@@ -37,7 +37,7 @@ class Replace : public Workload {
   }
 
   // An operation is a generation; its number stands in front.
-  Verdict Check(uint64_t acknowledged) override {
+  Verdict Check(uint64_t acknowledged, uint64_t) override {
     bool exists;
     const std::vector<uint8_t> found = ReadFile(Path(kName), &exists);
     if (!exists) {
@@ -141,6 +141,8 @@ class Recreate : public Workload {
     int fd = ::open(Path(kName).c_str(), O_WRONLY | O_CLOEXEC);
     for (;;) {
       const Step step = steps.Next();
+      // That nothing has the name is right only after that.
+      if (step.kind == Step::kUnlink) Announce(steps.number());
       Do(step, &fd);
       if (promise() == Promise::kFsync) {
         if (fd >= 0 && ::fsync(fd) != 0) Die("fsync");
@@ -151,7 +153,7 @@ class Recreate : public Workload {
     }
   }
 
-  Verdict Check(uint64_t acknowledged) override {
+  Verdict Check(uint64_t acknowledged, uint64_t announced) override {
     bool exists;
     const std::vector<uint8_t> found = ReadFile(Path(kName), &exists);
     Steps steps(seed());
@@ -161,8 +163,9 @@ class Recreate : public Workload {
           state.Bytes(seed()) == found) {
         return Good(steps.number());
       }
-      if (steps.number() == acknowledged + kUnacknowledged) break;
-      state.Take(steps.Next());
+      const Step step = steps.Next();
+      if (step.kind == Step::kUnlink && steps.number() > std::max(acknowledged, announced)) break;
+      state.Take(step);
     }
     Steps again(seed());
     State expected;

@@ -69,8 +69,9 @@ class Workload {
 
   // Goes on after operation `done`, until it is killed.
   virtual void Run(uint64_t done) = 0;
-  // Whether the files are as after `acknowledged` operations, or some more.
-  virtual Verdict Check(uint64_t acknowledged) = 0;
+  // Whether the files are as after `acknowledged` operations, or some more; `announced` is the last
+  // one that was.
+  virtual Verdict Check(uint64_t acknowledged, uint64_t announced) = 0;
   // Recovery has kept entries. Makes room for the file that they belong to, if that is as it may
   // be.
   virtual Verdict Yield(uint64_t acknowledged) { return Good(acknowledged); }
@@ -85,7 +86,11 @@ class Workload {
   // Operation `n` has been done, to what the promise says. At most one line each few milliseconds,
   // for the line is slow.
   void Acknowledge(uint64_t n);
+  // Operation `n` comes next: the host has heard of it when this returns.
+  void Announce(uint64_t n) const;
   [[noreturn]] void Die(const char* what) const;
+  // The disk has failed, which matters only to who has been promised a working one.
+  void Refused(const char* what) const;
 
   const std::string& folder() const { return folder_; }
   std::string Path(const char* file) const { return folder_ + "/" + file; }
@@ -115,7 +120,7 @@ class Workload {
 std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::string& folder,
                                        uint64_t seed, Promise promise);
 
-// The kinds; what follows a digit or a dash in a name makes it another one of its kind.
+// The kinds. A digit behind the name makes it another one of its kind.
 std::unique_ptr<Workload> MakeRaw(std::string name, std::string folder, uint64_t seed,
                                   Promise promise);
 std::unique_ptr<Workload> MakeCut(std::string name, std::string folder, uint64_t seed,
