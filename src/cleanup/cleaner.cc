@@ -130,8 +130,12 @@ long Cleaner::WaitFor(Done done, const std::atomic<int>& failing) {
     if (done()) break;
     result = -failing.load();
     if (result != 0 && rounds_.load() >= rounds + 2) break;
-    // Not at once: a round may show that the file fails, or free all of it.
-    if (result == 0 && rounds_.load() > rounds) tail_wanted_.store(true);
+    if (result != 0) {
+      retry_wanted_.store(true);
+    } else if (rounds_.load() > rounds) {
+      // Not at once: a round may show that the file fails, or free all of it.
+      tail_wanted_.store(true);
+    }
     result = 0;
     log_.Ring();
     progress_.Wait(seen);
@@ -438,7 +442,7 @@ void Cleaner::Recovered(CachedFile& file) {
 void Cleaner::RetryFailing() {
   if (failing_files_ == nullptr) return;
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-  if (begin < retry_at_ && drains_.load() == 0) return;
+  if (!retry_wanted_.exchange(false) && begin < retry_at_) return;
   for (CachedFile** link = &failing_files_; *link != nullptr;) {
     CachedFile& file = **link;
     if (const long error = WriteAgain(file); error < 0) {

@@ -159,11 +159,12 @@ class Cleaner {
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
-  std::atomic<uint32_t> drains_{0};       // callers in Drain or DrainAll
-  std::atomic<uint64_t> rounds_{0};       // batches tried
-  std::atomic<int> failing_{0};           // errno of some file that fails; 0: there is none
-  std::atomic<uint64_t> moves_{0};        // CachedFile::moves of all files
-  std::atomic<bool> tail_wanted_{false};  // somebody waits for it who could go on
+  std::atomic<uint32_t> drains_{0};        // callers in Drain or DrainAll
+  std::atomic<uint64_t> rounds_{0};        // batches tried
+  std::atomic<int> failing_{0};            // errno of some file that fails; 0: there is none
+  std::atomic<uint64_t> moves_{0};         // CachedFile::moves of all files
+  std::atomic<bool> retry_wanted_{false};  // somebody waits for a file that fails
+  std::atomic<bool> tail_wanted_{false};   // somebody waits for it who could go on
   std::atomic<bool> overloaded_{false};
   sys::Event progress_;  // a round is over
 

@@ -172,8 +172,8 @@ inline constexpr uint32_t kNameNew = 0x3f77656e;  // the file system may still l
 // and not again until the tail has passed the last one; but for `name` and `successor`, which are
 // not in the crc: each changes alone, by one store.
 //
-// While `name` is kNameNew, the log has every byte that was ever written to the file: it was empty
-// when the record was written, and none of its entries is freed. So it can be created again.
+// While `name` is kNameNew, the log has every byte that the file should have: it was empty when the
+// record was written, and no entry of it is freed but for newer ones. So it can be created again.
 struct FileRecord {
   uint32_t incarnation;  // counts the uses of this slot; entries repeat it. 0: never used
   uint32_t crc;          // CRC-32C of the record to the path's end, without itself, name, successor

@@ -246,6 +246,8 @@ void Engine::ReleaseAll() {
   long error = 0;
   ForEachFile([&](File& file) {
     if (file.state.load() == State::kForeign) return;
+    // Once is enough: the first to be refused has had all that fail tried again.
+    if (error < 0 && file.failing.load() != 0) return;
     if (long e = PassThrough(file); e < 0) error = e;
   });
   Reap();

@@ -6,13 +6,14 @@ would answer, and files on another disk do not notice.
 
 Exit code 77 where file systems cannot be mounted; 1 if CI=true."""
 
+import json
 import os
 import shutil
 import subprocess
 import time
 
 import surroundings
-from surroundings import (KEPT, MIB, Disk, Mount, Program, check, command, failing, harness, prepare,
+from surroundings import (KEPT, MIB, PATIENCE, Disk, Mount, Program, check, command, failing, harness, prepare,
                           recover, say, until)
 
 QUICK = {"BATCH_DELAY": 1}
@@ -307,6 +308,38 @@ def names(options):
         program.check_disk()
 
 
+def others(options):
+    """Other processes that want the file, and a program in place of this one, get an answer."""
+    with Case(options) as case:
+        path = case.file()
+        other = harness.Bench(options.nvcache, options.scratch, size="1M")
+        with other, case.program(**QUICK) as program:
+            fd = program.open(path)
+            program.must_write(path, fd, 0, 300000)
+            until(case.drained, "everything on the disk")
+            case.bad.tell("write 5")
+            program.must_write(path, fd, 1000, 300000)
+            until_failing(case, path)
+            begin = time.monotonic()
+            done = other.run(["cat", path], True, may_fail=True)
+            check(done.returncode == 1 and "Input/output error" in done.stderr,
+                  f"another process: exit code {done.returncode}: {done.stderr}")
+            other.run(["cp", path, other.folder / "copy"], False)
+            done = other.run(["sh", "-c", f"echo >> {path}"], True, may_fail=True)
+            check(done.returncode != 0, "another process may write")
+            check(time.monotonic() - begin < PATIENCE, "others wait long")
+            program.check_reads(path, fd)
+            program.process.stdin.write(json.dumps(["exec", "true"]) + "\n")
+            program.process.stdin.flush()
+            until(lambda: program.process.poll() is not None, "exec")
+            check(program.process.returncode == 0, "the new program failed")
+        recover(case.bench, KEPT, "EIO")
+        case.bad.tell("ok")
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
 def slow(options):
     """A disk a hundred times slower costs time, and nothing else."""
     with Case(options) as case:
@@ -521,7 +554,7 @@ def programs(options):
 
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
-          overwritten, full_at_once, ends, killed, names, slow, read_only, full_disk, quota, gone,
+          overwritten, full_at_once, ends, killed, names, others, slow, read_only, full_disk, quota, gone,
           programs)}
 
 

@@ -128,6 +128,7 @@ calls = {"open": lambda path, flags: os.open(path, flags, 0o644), "burst": burst
          "write": lambda fd, at, n, seed: os.pwrite(fd, data(seed, n), at),
          "read": lambda fd, at, n: (lambda b: [len(b), hashlib.md5(b).hexdigest()])(os.pread(fd, n, at)),
          "size": lambda path: os.stat(path).st_size, "sync_range": sync_range,
+         "exec": lambda name: os.execvp(name, [name]),
          "spawn": lambda: subprocess.run(["true"]).returncode, "exit": lambda n: sys.exit(n)}
 for name in ("close", "fsync", "fdatasync", "ftruncate", "rename", "unlink", "truncate", "dup"):
     calls[name] = lambda *a, f=getattr(os, name): f(*a) or 0

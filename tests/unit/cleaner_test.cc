@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "libc-shim/glibc/host.h"
+#include "src/nvlog/reader.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/support.h"
 
@@ -51,6 +52,9 @@ class CleanerTest : public testing::Test {
     group.Add({offset, reinterpret_cast<const uint8_t*>(bytes.data()),
                static_cast<uint32_t>(bytes.size()), file.slot, file.incarnation,
                page->dirty > 0 ? page->last : nvlog::kNoPosition});
+    if (page->has_frame()) {
+      std::memcpy(frames_.Bytes(page->frame()) + offset % 4096, bytes.data(), bytes.size());
+    }
     group.Commit();
     ++page->dirty;
     ++page->unwritten;
@@ -66,6 +70,41 @@ class CleanerTest : public testing::Test {
                           reinterpret_cast<uint8_t*>(bytes.data())),
               static_cast<long>(n));
     return bytes;
+  }
+  // As the vfs layer, too: the tests keep within what the cleanup thread can free.
+  void WriteWhenThereIsRoom(CachedFile& file, uint64_t offset, const std::string& bytes) {
+    for (;;) {
+      const uint32_t room = log_.RoomSeen();
+      if (log_.head() - log_.tail() + 2 * nvlog::kMaxEntryUnits < log_.writable_units()) break;
+      log_.WaitForRoom(room);
+    }
+    Write(file, offset, bytes);
+  }
+  // What recovery would make of an empty file, if the process died now.
+  std::string FoundByRecovery(const CachedFile& file, size_t size) {
+    std::string content(size, '\0');
+    Position tail, head;
+    do {  // once while the log stands still
+      tail = log_.tail();
+      head = log_.head();
+      std::filesystem::copy_file(memory_ / "pool", memory_ / "copy",
+                                 std::filesystem::copy_options::overwrite_existing);
+    } while (log_.tail() != tail || log_.head() != head);
+    test::ScopedPool copy;
+    EXPECT_TRUE(test::OpenPool(copy, memory_ / "copy", pool::Access::kInspect));
+    nvlog::Reader reader(copy.view());
+    nvlog::GroupWalk walk(reader);
+    for (nvlog::Group group; walk.Next(&group);) {
+      nvlog::EntryHeader header;
+      EXPECT_EQ(group.damaged, nvlog::kNoPosition);
+      if (group.verdict != nvlog::Verdict::kCommitted) continue;
+      EXPECT_EQ(group.entries, 1u);
+      reader.Examine(group.position, &header);
+      if (header.file == file.slot && header.incarnation == file.incarnation) {
+        reader.Payload(header, content.data() + header.offset, header.length);
+      }
+    }
+    return content;
   }
   int OpenData(const std::string& name) {
     return ::open((disk_ / name).c_str(), O_RDWR | O_CREAT, 0600);
@@ -202,6 +241,183 @@ TEST_F(CleanerTest, SlotsAreTakenBack) {
     EXPECT_EQ(test::ReadFile(disk_ / ("f" + std::to_string(i))), "content " + std::to_string(i));
     cleaner_.Remove(*files[i]);
     ::close(files[i]->backing_fd);
+  }
+}
+
+// A file whose entries are not the oldest, too: those before it go to the head of the log.
+TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
+  CachedFile good, bad;
+  good.backing_fd = OpenData("good");
+  bad.backing_fd = OpenData("bad");
+  cleaner_.Add(good);
+  cleaner_.Add(bad);
+  cleaner_.EnsureSlot(bad);
+  Break(bad);
+  Write(bad, 0, "first");
+  EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
+  const Position tail = log_.tail();
+  Write(good, 0, "second");
+  EXPECT_EQ(cleaner_.Drain(good), 0);
+  EXPECT_EQ(good.pending.load(), 0u);
+  EXPECT_GT(log_.tail(), tail);
+  EXPECT_LT(log_.tail(), log_.head()) << "what was not written stays";
+  EXPECT_EQ(Read(bad, 0, 5), "first");
+  EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC) << "the tail has passed its old place, and yet";
+  EXPECT_EQ(cleaner_.DrainAll(), -ENOSPC);
+  EXPECT_GT(pool::Peek(log_.statistics()->entries_moved), 0u);
+  Repair(bad);
+  while (cleaner_.Drain(bad) != 0) {
+  }
+  EXPECT_EQ(test::ReadFile(disk_ / "bad"), "first");
+  EXPECT_EQ(bad.failing.load(), 0);
+  cleaner_.Remove(good);
+  cleaner_.Remove(bad);
+  ::close(good.backing_fd);
+  ::close(bad.backing_fd);
+}
+
+// Lap after lap of the log, while one file's disk refuses: whenever the process dies, recovery
+// finds every byte of it, the newest last (I1, I3).
+TEST_F(CleanerTest, WhatIsMovedIsFoundInOrder) {
+  constexpr size_t kSize = 16 * 4096;
+  std::mt19937_64 random(test::Seed());
+  CachedFile good, bad;
+  good.backing_fd = OpenData("good");
+  bad.backing_fd = OpenData("bad");
+  cleaner_.Add(good);
+  cleaner_.Add(bad);
+  cleaner_.EnsureSlot(bad);
+  Break(bad);
+  std::string expected(kSize, '\0');
+  Write(bad, 0, "x");
+  expected[0] = 'x';
+  EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 30; ++i) {
+      const size_t at = random() % kSize;
+      const size_t most = std::min(4096 - at % 4096, kSize - at);
+      const std::string bytes = test::Bytes(random, 1 + random() % most);
+      expected.replace(at, bytes.size(), bytes);
+      WriteWhenThereIsRoom(bad, at, bytes);
+      WriteWhenThereIsRoom(good, random() % 50 * 4096, test::Bytes(random, 4096));
+    }
+    if (round % 20 == 0) {
+      EXPECT_TRUE(FoundByRecovery(bad, kSize) == expected) << "round " << round;
+    }
+    const size_t at = random() % 16 * 4096;
+    EXPECT_TRUE(Read(bad, at, 4096) == expected.substr(at, 4096)) << "round " << round;
+  }
+  EXPECT_GT(pool::Peek(log_.statistics()->entries_moved), 1000u);
+  EXPECT_GT(pool::Peek(log_.statistics()->wraps), 5u);
+  EXPECT_FALSE(cleaner_.overloaded());
+  Repair(bad);
+  while (cleaner_.Drain(bad) != 0) {
+  }
+  EXPECT_TRUE(test::ReadFile(disk_ / "bad") == expected.substr(0, bad.size));
+  EXPECT_EQ(cleaner_.Drain(good), 0);
+  cleaner_.Remove(good);
+  cleaner_.Remove(bad);
+  ::close(good.backing_fd);
+  ::close(bad.backing_fd);
+}
+
+// The tail passes what somebody waits for, and it is not on the disk for that.
+TEST_F(CleanerTest, ADrainIsNotTakenInByAMove) {
+  CachedFile good, bad;
+  good.backing_fd = OpenData("good");
+  bad.backing_fd = OpenData("bad");
+  cleaner_.Add(good);
+  cleaner_.Add(bad);
+  cleaner_.EnsureSlot(bad);
+  Break(bad);
+  Write(bad, 0, "not on the disk");
+  EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
+  std::atomic<bool> stop{false};
+  std::thread mover([&] {
+    while (!stop) {
+      WriteWhenThereIsRoom(good, 0, "x");
+      EXPECT_EQ(cleaner_.Drain(good), 0);
+    }
+  });
+  const uint64_t before = pool::Peek(log_.statistics()->entries_moved);
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC) << i;
+  stop = true;
+  mover.join();
+  EXPECT_GT(pool::Peek(log_.statistics()->entries_moved), before);
+  Repair(bad);
+  while (cleaner_.Drain(bad) != 0) {
+  }
+  cleaner_.Remove(good);
+  cleaner_.Remove(bad);
+  ::close(good.backing_fd);
+  ::close(bad.backing_fd);
+}
+
+// As much as a file may have that fails; then it is refused, until the disk works again.
+TEST_F(CleanerTest, AFileThatFailsMayNotHaveTheWholeLog) {
+  CachedFile bad;
+  bad.backing_fd = OpenData("bad");
+  cleaner_.Add(bad);
+  cleaner_.EnsureSlot(bad);
+  Break(bad);
+  const std::string page(4096, 'p');
+  uint64_t pages = 0;
+  for (; !cleaner_.Crowds(bad); ++pages) {
+    ASSERT_LT(pages, 1000u);
+    WriteWhenThereIsRoom(bad, pages * 4096, page);
+    EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
+  }
+  EXPECT_GE(bad.pending.load(), log_.writable_units() / 2);
+  while (!cleaner_.overloaded()) EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
+  EXPECT_EQ(cleaner_.Refusal(bad), -ENOSPC);
+  CachedFile good;
+  EXPECT_EQ(cleaner_.Refusal(good), 0);
+  Repair(bad);
+  while (cleaner_.Drain(bad) != 0) {
+  }
+  EXPECT_EQ(cleaner_.Refusal(bad), 0);
+  while (cleaner_.overloaded()) std::this_thread::yield();
+  EXPECT_EQ(test::ReadFile(disk_ / "bad").size(), pages * 4096);
+  cleaner_.Remove(bad);
+  ::close(bad.backing_fd);
+}
+
+TEST_F(CleanerTest, WhatIsPendingCanBeReadWithoutTheDisk) {
+  CachedFile file;
+  file.backing_fd = OpenData("a");
+  cleaner_.Add(file);
+  cleaner_.EnsureSlot(file);
+  spare_ = ::dup(file.backing_fd);
+  const int write_only = ::open("/dev/full", O_WRONLY);  // refuses both
+  ASSERT_EQ(::dup2(write_only, file.backing_fd), file.backing_fd);
+  ::close(write_only);
+  Write(file, 100, "one");
+  Write(file, 103, "two");
+  EXPECT_EQ(Read(file, 100, 6), "onetwo");
+  Repair(file);
+  while (cleaner_.Drain(file) != 0) {
+  }
+  cleaner_.Remove(file);
+  ::close(file.backing_fd);
+}
+
+TEST(ErrorSequenceTest, EachHearsOnce) {
+  dramcache::ErrorSequence errors;
+  std::atomic<uint32_t> first{errors.Sample()}, second{errors.Sample()};
+  EXPECT_EQ(errors.Take(&first), 0);
+  errors.Set(EIO);
+  std::atomic<uint32_t> before_anybody_heard{errors.Sample()};
+  EXPECT_EQ(errors.Take(&first), EIO);
+  EXPECT_EQ(errors.Take(&first), 0);
+  std::atomic<uint32_t> after{errors.Sample()};
+  EXPECT_EQ(errors.Take(&after), 0);
+  EXPECT_EQ(errors.Take(&before_anybody_heard), EIO);
+  EXPECT_EQ(errors.Take(&second), EIO);
+  errors.Set(EIO);
+  errors.Set(ENOSPC);
+  for (auto* since : {&first, &second, &after}) {
+    EXPECT_EQ(errors.Take(since), ENOSPC);
+    EXPECT_EQ(errors.Take(since), 0);
   }
 }
 
