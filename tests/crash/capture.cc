@@ -54,6 +54,8 @@ Capture::~Capture() { Listen(nullptr); }
 
 Trace Capture::Finish() {
   Listen(nullptr);
+  std::lock_guard lock(lock_);  // somebody may still be on the way
+  finished_ = true;
   return std::move(trace_);
 }
 
@@ -95,7 +97,9 @@ void Capture::End(uint32_t number) {
   Add({Event::kEnd, {}, ThisThread(), number, 0, 0, 0});
 }
 
-void Capture::Add(Event event) { trace_.events.push_back(event); }
+void Capture::Add(Event event) {
+  if (!finished_) trace_.events.push_back(event);
+}
 
 void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
   std::lock_guard lock(lock_);

@@ -59,6 +59,7 @@ class Capture : public Listener {
 
   std::mutex lock_;
   Trace trace_;
+  bool finished_ = false;
   ino_t pool_inode_ = 0;
   uint8_t* base_ = nullptr;
   std::string shadow_;

@@ -239,7 +239,7 @@ class Program {
  public:
   Program(const std::string& name, const Place& place, uint64_t seed, const char* batch_delay = "1",
           const char* batch_min = "8")
-      : place_(place), random_(seed), capture_(name, seed, MakeAgedPool(place, seed)) {
+      : place_(place), random_(seed), capture_(*new Capture(name, seed, MakeAgedPool(place, seed))) {
     static Host host;  // libpmem would go past the recorder
     host = GlibcHost();
     host.load_libpmem = []() -> const pmem::Libpmem* { return nullptr; };
@@ -320,7 +320,7 @@ class Program {
 
   const Place place_;
   std::mt19937_64 random_;
-  Capture capture_;
+  Capture& capture_;  // the engine's threads outlive us
   std::map<std::string, uint32_t> numbers_;
   std::map<int, uint32_t> files_;
 };
