@@ -44,6 +44,8 @@ class Run {
 
  private:
   void ApplyAll();
+  void Secure(const Group& group);
+  EntryHeader* FirstHeader(const Group& group) const;
   void ApplyGroup(const Group& group);
   bool FindFile(const EntryHeader& first);
   bool IsOnDisk(const EntryHeader& first) const;
@@ -92,12 +94,26 @@ void Run::ApplyAll() {
     }
   };
   for (Group group; walk.Next(&group); progress()) {
+    if (group.verdict == Verdict::kCommitted || group.verdict == Verdict::kApplied) Secure(group);
     if (group.verdict == Verdict::kCommitted) ApplyGroup(group);
     if (group.damaged == nvlog::kNoPosition) continue;
     ++summary_.damaged_groups;
     if (observer_.damaged != nullptr) observer_.damaged(observer_.context, group);
   }
   progress();
+}
+
+// The process that stored the group's word may have been killed before it wrote it back. Without
+// this, a power failure could take the group away and leave a part of what it was applied to: what
+// the next recovery does not write over.
+void Run::Secure(const Group& group) {
+  pmem::Pwb(FirstHeader(group), sizeof(EntryHeader), Step::kSeenGroup);
+  pmem::Psync(Step::kSeenGroupDurable);
+}
+
+EntryHeader* Run::FirstHeader(const Group& group) const {
+  return reinterpret_cast<EntryHeader*>(view_.log() +
+                                        group.position % view_.log_units() * pool::kUnitSize);
 }
 
 // The group is whole, so every entry of it is.
@@ -199,8 +215,7 @@ void Run::MarkApplied() {
   nvlog::GroupWalk walk(reader_);
   for (Group group; walk.Next(&group);) {
     if (group.verdict != Verdict::kCommitted) continue;
-    auto* first = reinterpret_cast<EntryHeader*>(view_.log() + group.position % view_.log_units() *
-                                                                   pool::kUnitSize);
+    EntryHeader* first = FirstHeader(group);
     if (IsKept(*first)) continue;
     NVCACHE_CHECK(files_[first->file].state != File::kGood ||
                   view_.file(first->file)->name == pool::kNameSettled);

@@ -120,7 +120,12 @@ void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
   for (size_t done = 0; done < n;) {
     const uint64_t at = begin + done;
     const size_t part = std::min<size_t>(n - done, kLine - at % kLine);
-    Add({Event::kStore, {}, ThisThread(), 0, at, static_cast<uint32_t>(part),
+    Add({Event::kStore,
+         {},
+         ThisThread(),
+         0,
+         at,
+         static_cast<uint32_t>(part),
          trace_.Keep(from + done, part)});
     done += part;
   }
@@ -187,7 +192,12 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
         Add({Event::kTruncate, {}, ThisThread(), which, static_cast<uint64_t>(b), 0, 0});
       } else if (result > 0) {
         const auto n = static_cast<uint32_t>(result);
-        Add({Event::kWrite, {}, ThisThread(), which, static_cast<uint64_t>(d), n,
+        Add({Event::kWrite,
+             {},
+             ThisThread(),
+             which,
+             static_cast<uint64_t>(d),
+             n,
              trace_.Keep(reinterpret_cast<const void*>(b), n)});
       }
       return result;

@@ -15,6 +15,9 @@ namespace {
 // How often a recovered pool is used and recovered once more.
 constexpr uint64_t kAgainEvery = 16;
 
+// The engine's end, a recovery's, and that of the recovery after one that was killed.
+constexpr int kMaxDepth = 2;
+
 class ScopedListen {
  public:
   explicit ScopedListen(Listener* listener) { Listen(listener); }
@@ -40,8 +43,8 @@ std::string OldEntries(const pool::View& view) {
     if (header.position % units != unit) continue;
     const nvlog::Verdict verdict = reader.Examine(header.position, &header);
     if (verdict == nvlog::Verdict::kNothing || verdict == nvlog::Verdict::kInFlight) continue;
-    return "an old entry lies at position " + std::to_string(header.position) +
-           ", past the tail " + std::to_string(tail);
+    return "an old entry lies at position " + std::to_string(header.position) + ", past the tail " +
+           std::to_string(tail);
   }
   return "";
 }
@@ -69,9 +72,21 @@ std::string Difference(const std::string& found, const Expected::File& expected)
 
 // ---------------------------------------------------------------------------------------------
 
-Explorer::Level::Level(const Trace& t, Machine* m)
-    : trace(t), machine(*m), memory(t.pool), disk(t.files) {
+Explorer::Level::Level(const Trace& t, Machine* m, int d, bool k)
+    : trace(t), machine(*m), memory(t.pool), disk(t.files), depth(d), kept(k) {
   std::memcpy(machine.pool(), t.pool.data(), t.pool.size());
+}
+
+// What the killed process had not made durable is not durable now.
+Explorer::Level::Level(const Level& killed, const Trace& t, Machine* m, bool k)
+    : trace(t),
+      machine(*m),
+      memory(killed.memory),
+      disk(killed.disk),
+      depth(killed.depth + 1),
+      kept(k) {
+  for (size_t i = disk.files().size(); i < t.files.size(); ++i) disk.Add(t.files[i]);
+  std::memcpy(machine.pool(), memory.certain().data(), memory.certain().size());
 }
 
 void Explorer::Level::Advance(size_t events, Model* model) {
@@ -89,15 +104,16 @@ void Explorer::Level::Advance(size_t events, Model* model) {
 Explorer::Explorer(const Trace& trace, const Plan& plan)
     : trace_([&] {
         Trace mutated = trace;
-        if (plan.mutate) plan.mutate(&mutated.events);
+        if (plan.mutate) plan.mutate(&mutated.events, false);
         return mutated;
       }()),
       plan_(plan),
       model_(trace_),
-      machine_(trace.pool.size()),
-      nested_machine_(trace.pool.size()),
-      level_(trace_, &machine_),
-      random_(plan.seed) {}
+      random_(plan.seed) {
+  for (int depth = 0; depth <= kMaxDepth; ++depth) {
+    machines_.push_back(std::make_unique<Machine>(trace.pool.size()));
+  }
+}
 
 // Before what takes possible images away, and after what makes more of them wrong.
 std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
@@ -130,55 +146,129 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
 }
 
 std::optional<Failure> Explorer::Run() {
-  for (const size_t moment : Moments(trace_.events)) {
-    level_.Advance(moment, &model_);
-    ++counts_.moments;
-    if (const auto wrong = TryAll(model_.Now())) return Failure{*wrong, crashes_};
-    if (std::chrono::steady_clock::now() >= plan_.end) break;
-  }
-  return std::nullopt;
+  Level level(trace_, machines_[0].get(), 0, false);
+  const std::string wrong = Explore(&level, {});
+  if (wrong.empty()) return std::nullopt;
+  return Failure{wrong, crashes_};
 }
 
-std::optional<std::string> Explorer::TryAll(const Expected& expected) {
-  bool complete = false;
-  for (const Choice& choice :
-       Choose(level_.memory, level_.disk, plan_.limits, &random_, &complete)) {
-    if (std::chrono::steady_clock::now() >= plan_.end) return std::nullopt;
-    std::string wrong = TryImage(choice, expected);
+// `fixed`: what has to be there after any crash of recovery.
+std::string Explorer::Explore(Level* level, const Expected& fixed) {
+  const bool outermost = level->depth == 0;
+  for (const size_t moment : Moments(level->trace.events)) {
+    level->Advance(moment, outermost ? &model_ : nullptr);
+    const Expected expected = ExpectedAt(*level, fixed);
+    bool complete = false;
+    for (const Choice& choice :
+         Choose(level->memory, level->disk, outermost ? plan_.limits : plan_.nested_limits,
+                &random_, &complete)) {
+      if (std::chrono::steady_clock::now() >= plan_.end) return "";
+      std::string wrong = TryImage(level, choice, expected);
+      if (!wrong.empty()) return wrong;
+    }
+    if (outermost) {
+      ++counts_.moments;
+      counts_.exhaustive += complete ? 1 : 0;
+    }
+    if (plan_.killed_every == 0 || level->depth + 1 >= kMaxDepth + (outermost ? 0 : 1) ||
+        random_() % plan_.killed_every != 0) {
+      continue;
+    }
+    std::string wrong = TryKill(level, expected);
     if (!wrong.empty()) return wrong;
   }
-  counts_.exhaustive += complete ? 1 : 0;
-  return std::nullopt;
+  return "";
 }
 
-std::string Explorer::TryImage(const Choice& choice, const Expected& expected) {
-  crashes_ = {{level_.at, choice}};
+Expected Explorer::ExpectedAt(const Level& level, const Expected& fixed) const {
+  if (level.depth == 0) return model_.Now();
+  Expected expected = fixed;
+  expected.clean = level.AtEnd() && !level.kept && !level.trace.events.empty();
+  return expected;
+}
+
+std::string Explorer::TryImage(Level* level, const Choice& choice, const Expected& expected) {
+  crashes_.push_back({level->at, false, choice});
   if (plan_.trying) plan_.trying(crashes_);
-  ++counts_.images;
-  Put(&level_, choice);
+  ++(level->depth == 0 ? counts_.images : counts_.nested);
+  Put(level, choice, level->depth == 0);
   const bool removed = std::any_of(choice.files.begin(), choice.files.end(),
                                    [](const FileChoice& file) { return file.removed; });
-  const bool nest = !trace_.creation && !removed && plan_.nested_every > 0 &&
+  const bool nest = level->depth == 0 && !trace_.creation && !removed && plan_.nested_every > 0 &&
                     random_() % plan_.nested_every == 0;
   std::string image;
-  if (nest) image.assign(reinterpret_cast<char*>(machine_.pool()), machine_.pool_size());
-  std::string wrong = Check(&level_, choice, expected);
+  Machine& machine = level->machine;
+  if (nest) image.assign(reinterpret_cast<char*>(machine.pool()), machine.pool_size());
+  std::string wrong = Check(level, choice, expected, level->depth == 0);
   if (wrong.empty() && nest) {
-    recovery_.pool = std::move(image);
-    wrong = ExploreRecovery(expected, choice);
+    const Trace recovery = Recovery(*level, std::move(image));
+    Level next(recovery, machines_[1].get(), 1, kept_);
+    wrong = Explore(&next, AfterFirst(*level, expected));
   }
-  Restore(&level_, choice);
+  Restore(level, choice);
+  if (wrong.empty()) crashes_.pop_back();
   return wrong;
 }
 
-// What the first recovery has made of an image, the second must make of it, too.
-Expected Explorer::AfterFirst(const Expected& expected) const {
+// What is there because it was not lost with the process need not be durable, so the same is
+// expected as before.
+std::string Explorer::TryKill(Level* level, const Expected& expected) {
+  const Choice choice = Everything(*level);
+  crashes_.push_back({level->at, true, choice});
+  if (plan_.trying) plan_.trying(crashes_);
+  Put(level, choice, true);
+  std::string wrong = Check(level, choice, expected, true);
+  if (wrong.empty()) {
+    const Trace recovery = RecoveryOfKilled(*level);
+    Level next(*level, recovery, machines_[static_cast<size_t>(level->depth) + 1].get(), kept_);
+    wrong = Explore(&next, expected);
+  }
+  Restore(level, choice);
+  if (wrong.empty()) crashes_.pop_back();
+  return wrong;
+}
+
+Trace Explorer::Recovery(const Level& level, std::string image) {
+  Trace recovery = std::move(recovery_);
+  recovery.pool = std::move(image);
+  for (size_t i = 0; i < level.trace.files.size(); ++i) {
+    recovery.files[i].away = level.trace.files[i].away;
+  }
+  if (plan_.mutate) plan_.mutate(&recovery.events, true);
+  return recovery;
+}
+
+// Its events go on where the killed process left the medium.
+Trace Explorer::RecoveryOfKilled(const Level& level) {
+  constexpr uint16_t kThread = 1000;
+  Trace recovery = Recovery(level, "");
+  const auto before = static_cast<uint32_t>(level.trace.bytes.size());
+  recovery.bytes.insert(0, level.trace.bytes);
+  for (Event& event : recovery.events) {
+    event.data += before;
+    event.thread = static_cast<uint16_t>(kThread + level.depth);
+  }
+  return recovery;
+}
+
+Choice Explorer::Everything(const Level& level) {
+  Choice choice;
+  for (const auto& [number, line] : level.memory.uncertain()) {
+    choice.lines.push_back({number, static_cast<uint32_t>(line.stores.size()), 0});
+  }
+  for (uint32_t i = 0; i < level.disk.files().size(); ++i) {
+    choice.files.push_back(
+        {i, true, false, std::vector<bool>(level.disk.files()[i].calls.size(), true)});
+  }
+  return choice;
+}
+
+// What one recovery has made of an image, the next must make of it, too.
+Expected Explorer::AfterFirst(const Level& level, const Expected& expected) const {
   Expected after = expected;
-  after.clean = false;
   for (size_t i = 0; i < expected.files.size(); ++i) {
     if (trace_.files[i].away) continue;
-    const Machine::File* file =
-        const_cast<Machine&>(machine_).Find(trace_.files[i].identity.path);
+    const Machine::File* file = level.machine.Find(trace_.files[i].identity.path);
     after.files[i].absent = file == nullptr;
     after.files[i].contents.clear();
     if (file != nullptr) after.files[i].contents.push_back(file->content);
@@ -186,63 +276,47 @@ Expected Explorer::AfterFirst(const Expected& expected) const {
   return after;
 }
 
-std::string Explorer::ExploreRecovery(const Expected& expected, const Choice& outer) {
-  Trace recovery = std::move(recovery_);
-  const bool kept = kept_;
-  Expected after = AfterFirst(expected);
-  const size_t all = recovery.events.size();
-  if (plan_.mutate) plan_.mutate(&recovery.events);
-  Level level(recovery, &nested_machine_);
-  for (const size_t moment : Moments(recovery.events)) {
-    level.Advance(moment, nullptr);
-    after.clean = moment == recovery.events.size() && all > 0 && !kept;
-    kept_ = kept;
-    for (const Choice& choice :
-         Choose(level.memory, level.disk, plan_.nested_limits, &random_, nullptr)) {
-      ++counts_.nested;
-      crashes_ = {{level_.at, outer}, {moment, choice}};
-      if (plan_.trying) plan_.trying(crashes_);
-      Put(&level, choice);
-      kept_ = kept;
-      std::string wrong = Check(&level, choice, after);
-      Restore(&level, choice);
-      if (!wrong.empty()) return "after a crash of recovery: " + wrong;
-    }
-  }
-  return "";
+std::string Explorer::Again(const Crashes& crashes) {
+  Level level(trace_, machines_[0].get(), 0, false);
+  return Step(&level, crashes, 0, {});
 }
 
-std::string Explorer::Again(const Crashes& crashes) {
-  level_.Advance(crashes[0].events, &model_);
-  Put(&level_, crashes[0].choice);
-  const std::string image(reinterpret_cast<char*>(machine_.pool()), machine_.pool_size());
-  const Expected expected = model_.Now();
-  std::string wrong = Check(&level_, crashes[0].choice, expected);
-  if (!wrong.empty() || crashes.size() < 2) return wrong;
-  Trace recovery = std::move(recovery_);
-  recovery.pool = image;
-  Expected after = AfterFirst(expected);
-  if (plan_.mutate) plan_.mutate(&recovery.events);
-  Level level(recovery, &nested_machine_);
-  level.Advance(crashes[1].events, nullptr);
-  after.clean = level.at == recovery.events.size() && level.at > 0 && !kept_;
-  Put(&level, crashes[1].choice);
-  wrong = Check(&level, crashes[1].choice, after);
-  return wrong.empty() ? "" : "after a crash of recovery: " + wrong;
+std::string Explorer::Step(Level* level, const Crashes& crashes, size_t next,
+                           const Expected& fixed) {
+  const Crash& crash = crashes[next];
+  level->Advance(crash.events, level->depth == 0 ? &model_ : nullptr);
+  const Expected expected = ExpectedAt(*level, fixed);
+  const bool away = level->depth == 0 || crash.killed;
+  Machine& machine = level->machine;
+  Put(level, crash.choice, away);
+  std::string image(reinterpret_cast<char*>(machine.pool()), machine.pool_size());
+  std::string wrong = Check(level, crash.choice, expected, away);
+  if (!wrong.empty() || next + 1 == crashes.size()) return wrong;
+  Machine* m = machines_[static_cast<size_t>(level->depth) + 1].get();
+  if (crash.killed) {
+    const Trace recovery = RecoveryOfKilled(*level);
+    Level deeper(*level, recovery, m, kept_);
+    return Step(&deeper, crashes, next + 1, expected);
+  }
+  const Expected after = AfterFirst(*level, expected);
+  const Trace recovery = Recovery(*level, std::move(image));
+  Level deeper(recovery, m, level->depth + 1, kept_);
+  return Step(&deeper, crashes, next + 1, after);
 }
 
 // ---------------------------------------------------------------------------------------------
 // One image
 
-void Explorer::Put(Level* level, const Choice& choice) {
+// `away`: the files that are to be away are.
+void Explorer::Put(Level* level, const Choice& choice, bool away) {
   Machine& machine = level->machine;
   for (const LineChoice& line : choice.lines) {
     level->memory.Build(line, level->trace, machine.pool() + line.line * kLine);
   }
   // Nothing depends on the counters, so they may be anything; but in a new pool.
-  if (!level->trace.creation) std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
-              sizeof(pool::Statistics));
-  const bool first = !level->trace.operations.empty();  // not recovery's own trace
+  if (!level->trace.creation)
+    std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
+                sizeof(pool::Statistics));
   machine.files().resize(level->trace.files.size());
   for (const FileChoice& file : choice.files) {
     const FileInfo& info = level->trace.files[file.file];
@@ -251,8 +325,8 @@ void Explorer::Put(Level* level, const Choice& choice) {
     there.content.clear();
     there.named = level->disk.Build(file, level->trace, &there.content);
     if (!info.away) continue;
-    there.named = !first;
-    if (!first) there.content = level->disk.files()[file.file].content;
+    there.named = !away;
+    there.content = level->disk.files()[file.file].content;
   }
 }
 
@@ -268,17 +342,16 @@ void Explorer::Restore(Level* level, const Choice& choice) {
   }
 }
 
-// The first recovery of a level's image, or the one after a recovery that crashed.
-std::string Explorer::Check(Level* level, const Choice& choice, const Expected& expected) {
+std::string Explorer::Check(Level* level, const Choice& choice, const Expected& expected,
+                            bool away) {
   if (trace_.creation) return CheckCreation(level, expected);
   Machine& machine = level->machine;
   Expected wanted = expected;
-  const bool second = level != &level_;
-  const bool after_kept = second && kept_ && level->at == level->trace.events.size();
+  const bool after_kept = level->depth > 0 && level->kept && level->AtEnd();
   bool may_keep = false;
   for (const FileChoice& file : choice.files) may_keep |= file.removed;
   for (size_t i = 0; i < trace_.files.size(); ++i) {
-    may_keep |= trace_.files[i].away && !second;
+    may_keep |= trace_.files[i].away && away;
     if (!after_kept || trace_.files[i].away) continue;
     // The recovery before had returned, and the program went on without the cache.
     Machine::File* file = machine.Find(trace_.files[i].identity.path);
@@ -295,9 +368,6 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
   if (wrong.empty()) wrong = CompareFiles(&machine, choice, wanted);
   recovery_ = std::move(machine.done());
   recovery_.events.resize(std::min(recovery_.events.size(), recovery_events_));
-  for (size_t i = 0; i < level->trace.files.size(); ++i) {
-    recovery_.files[i].away = level->trace.files[i].away;
-  }
   return wrong;
 }
 
@@ -369,7 +439,7 @@ std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
 std::string ToText(const Crashes& crashes) {
   std::ostringstream out;
   for (const Crash& crash : crashes) {
-    out << "crash " << crash.events << "\nlines";
+    out << (crash.killed ? "kill " : "crash ") << crash.events << "\nlines";
     for (const LineChoice& line : crash.choice.lines) {
       out << " " << line.line << " " << line.stores << " " << line.torn;
     }
@@ -391,8 +461,9 @@ Crashes FromText(const std::string& text) {
     std::istringstream fields(line);
     std::string word;
     fields >> word;
-    if (word == "crash") {
+    if (word == "crash" || word == "kill") {
       fields >> crashes.emplace_back().events;
+      crashes.back().killed = word == "kill";
     } else if (word == "lines") {
       for (LineChoice c; fields >> c.line >> c.stores >> c.torn;) {
         crashes.back().choice.lines.push_back(c);

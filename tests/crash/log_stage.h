@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The log alone: what src/vfs and the cleanup thread do with it, one call at a time and in the order
-// that a scenario wants.
+// The log alone: what src/vfs and the cleanup thread do with it, one call at a time and in the
+// order that a scenario wants.
 #ifndef NVCACHE_TESTS_CRASH_LOG_STAGE_H_
 #define NVCACHE_TESTS_CRASH_LOG_STAGE_H_
 

@@ -228,8 +228,7 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       const auto n = static_cast<size_t>(c);
       if (file->content.size() < at + n) file->content.resize(at + n);
       std::memcpy(file->content.data() + at, At<void>(b), n);
-      Add(Event::kWrite, descriptor.file, at, static_cast<uint32_t>(n),
-          done_.Keep(At<void>(b), n));
+      Add(Event::kWrite, descriptor.file, at, static_cast<uint32_t>(n), done_.Keep(At<void>(b), n));
       return c;
     }
     case SYS_fsync:

@@ -57,8 +57,8 @@ class Machine : public Listener {
     uint32_t file;
     std::string path;
   };
-  void Add(Event::Type type, uint32_t file, uint64_t at = 0, uint32_t length = 0,
-           uint32_t data = 0, Step step = {}) {
+  void Add(Event::Type type, uint32_t file, uint64_t at = 0, uint32_t length = 0, uint32_t data = 0,
+           Step step = {}) {
     done_.events.push_back({type, step, 0, file, at, length, data});
   }
   bool IsFolder(const std::string& path) const;

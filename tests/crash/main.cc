@@ -119,11 +119,11 @@ int Session::Unmutated() {
       row["wrong"] = outcome.what;
       rows.push_back(row);
       if (!arguments_.json && (rounds == 0 || !outcome.what.empty())) {
-        std::printf("%-8s %7zu events %6llu moments (%llu whole) %8llu images %8llu nested %6.1f s  %s\n",
-                    scenario.name.c_str(), trace.events.size(), Wide(outcome.counts.moments),
-                    Wide(outcome.counts.exhaustive), Wide(outcome.counts.images),
-                    Wide(outcome.counts.nested), Since(started),
-                    outcome.what.empty() ? "ok" : "WRONG");
+        std::printf(
+            "%-8s %7zu events %6llu moments (%llu whole) %8llu images %8llu nested %6.1f s  %s\n",
+            scenario.name.c_str(), trace.events.size(), Wide(outcome.counts.moments),
+            Wide(outcome.counts.exhaustive), Wide(outcome.counts.images),
+            Wide(outcome.counts.nested), Since(started), outcome.what.empty() ? "ok" : "WRONG");
       }
       if (!outcome.what.empty()) {
         Report(scenario.name, trace, "", outcome);
@@ -248,8 +248,7 @@ int Main(int argc, char** argv) {
       return outcome.what.empty() ? 0 : 1;
     }
     Session session(arguments);
-    return arguments.mutants || !arguments.mutant.empty() ? session.Mutants()
-                                                          : session.Unmutated();
+    return arguments.mutants || !arguments.mutant.empty() ? session.Mutants() : session.Unmutated();
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   } catch (const std::exception& e) {

@@ -15,8 +15,8 @@ void Memory::Apply(const Event& event, const Trace& trace) {
     case Event::kStore: {
       auto [place, is_new] = uncertain_.try_emplace(line);
       if (is_new) place->second.first = counts_[line];
-      place->second.stores.push_back({static_cast<uint8_t>(event.at % kLine),
-                                      static_cast<uint8_t>(event.length), event.data});
+      place->second.stores.push_back(
+          {static_cast<uint8_t>(event.at % kLine), static_cast<uint8_t>(event.length), event.data});
       break;
     }
     case Event::kPwb:
@@ -70,9 +70,11 @@ void Memory::Build(const LineChoice& choice, const Trace& trace, uint8_t* line) 
 // Files
 
 Disk::Disk(const std::vector<FileInfo>& files) {
-  for (const FileInfo& file : files) {
-    files_.push_back({file.exists, file.exists, file.content, 0, {}});
-  }
+  for (const FileInfo& file : files) Add(file);
+}
+
+void Disk::Add(const FileInfo& file) {
+  files_.push_back({file.exists, file.exists, file.content, 0, {}});
 }
 
 void Disk::Apply(const Event& event, const Trace& trace) {

@@ -24,8 +24,8 @@ namespace nvcache::crash {
 
 constexpr uint32_t kLine = 64;
 
-// One line that is not as it is certain to be: its first `stores` uncertain stores are there, and of
-// the next one the words in `torn`.
+// One line that is not as it is certain to be: its first `stores` uncertain stores are there, and
+// of the next one the words in `torn`.
 struct LineChoice {
   uint32_t line;
   uint32_t stores;
@@ -88,6 +88,7 @@ class Memory {
 class Disk {
  public:
   explicit Disk(const std::vector<FileInfo>& files);
+  void Add(const FileInfo& file);
 
   void Apply(const Event& event, const Trace& trace);
 

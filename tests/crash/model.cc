@@ -52,10 +52,9 @@ Expected::File Model::FileNow(uint32_t file) const {
       open.push_back(i);
     }
   }
-  expected.absent =
-      !trace_.files[file].exists && std::none_of(items.begin(), items.end(), [&](size_t i) {
-        return taken[i] && !trace_.items[i].truncates;
-      });
+  expected.absent = !trace_.files[file].exists &&
+                    std::none_of(items.begin(), items.end(),
+                                 [&](size_t i) { return taken[i] && !trace_.items[i].truncates; });
   Try(file, items, open, 0, &taken, &expected);
   return expected;
 }

@@ -39,8 +39,8 @@ class Model {
   std::string Content(uint32_t file, const std::vector<bool>& taken) const;
 
   const Trace& trace_;
-  std::vector<State> states_;             // of operations
-  std::vector<bool> durable_;             // truncations that a sync has made so
+  std::vector<State> states_;                 // of operations
+  std::vector<bool> durable_;                 // truncations that a sync has made so
   std::vector<std::vector<size_t>> by_file_;  // items
   bool closed_ = false;
 };

@@ -58,7 +58,8 @@ void Move(Events* events, const Indexes& which, size_t before) {
   *events = std::move(result);
 }
 
-// The first event from `from` on, or the last before it, that `is`; events->size() if there is none.
+// The first event from `from` on, or the last before it, that `is`; events->size() if there is
+// none.
 template <typename Function>
 size_t After(const Events& events, size_t from, Function is) {
   while (from < events.size() && !is(events[from])) ++from;
@@ -233,13 +234,12 @@ void CleanBeforeTail(Events* events) {
 }
 
 void NamedBeforeSuccessor(Events* events) {
-  MoveEach(events, Step::kSuccessor, Step::kSuccessorDurable,
-           [](const Events& e, const Indexes& unit) {
-             const size_t named = After(e, unit.back() + 1, [](const Event& event) {
-               return event.type == Event::kNamed;
-             });
-             return named == e.size() ? kNowhere : named + 1;
-           });
+  MoveEach(
+      events, Step::kSuccessor, Step::kSuccessorDurable, [](const Events& e, const Indexes& unit) {
+        const size_t named = After(e, unit.back() + 1,
+                                   [](const Event& event) { return event.type == Event::kNamed; });
+        return named == e.size() ? kNowhere : named + 1;
+      });
 }
 
 void RecoveredBeforeSync(Events* events) {
@@ -279,9 +279,23 @@ std::vector<Mutant> AllMutants() {
   for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
     const auto step = static_cast<Step>(i);
     mutants.push_back({NameOf(step), "the step is left out",
-                       [step](Events* events) { LeaveOut(events, step); }});
+                       [step](Events* events, bool) { LeaveOut(events, step); }});
   }
-  const Mutant orders[] = {
+  // Steps that the engine and recovery share.
+  for (const Step step : {Step::kSettle, Step::kSettled, Step::kClean, Step::kCleanDurable}) {
+    for (const bool in_recovery : {false, true}) {
+      mutants.push_back({NameOf(step) + std::string(in_recovery ? ", recovery" : ", engine"),
+                         "the step is left out there",
+                         [step, in_recovery](Events* events, bool of_recovery) {
+                           if (of_recovery == in_recovery) LeaveOut(events, step);
+                         }});
+    }
+  }
+  struct {
+    const char* name;
+    const char* what;
+    void (*apply)(Events*);
+  } const orders[] = {
       {"word before rest", "a header's commit word is stored before its other fields",
        WordBeforeRest},
       {"word not cleared", "a header's old word stays while the other fields change",
@@ -290,14 +304,12 @@ std::vector<Mutant> AllMutants() {
        CommitBeforeContent},
       {"tail before sync", "the tail is durable before the files are written and synced",
        TailBeforeSync},
-      {"reused before tail", "places are taken again before the tail is durable",
-       ReusedBeforeTail},
+      {"reused before tail", "places are taken again before the tail is durable", ReusedBeforeTail},
       {"slot before tail", "a slot of the file table is written again before the tail is durable",
        SlotReusedBeforeTail},
       {"record after commit", "a file's record is written after its first entry committed",
        RecordAfterCommit},
-      {"in use after commit", "the state is set after the first entry committed",
-       InUseAfterCommit},
+      {"in use after commit", "the state is set after the first entry committed", InUseAfterCommit},
       {"settled after tail", "the name is settled after the file's first entries are freed",
        SettledAfterTail},
       {"clean before tail", "the state is clean before the tail is durable", CleanBeforeTail},
@@ -309,7 +321,10 @@ std::vector<Mutant> AllMutants() {
        AppliedNewestFirst},
       {"magic first", "a new pool's magic is durable before its contents", MagicFirst},
   };
-  mutants.insert(mutants.end(), std::begin(orders), std::end(orders));
+  for (const auto& order : orders) {
+    mutants.push_back(
+        {order.name, order.what, [apply = order.apply](Events* events, bool) { apply(events); }});
+  }
   return mutants;
 }
 

@@ -18,7 +18,8 @@ namespace nvcache::crash {
 struct Mutant {
   std::string name;
   std::string what;
-  std::function<void(std::vector<Event>*)> apply;  // changes nothing where it has nothing to change
+  // Changes nothing where there is nothing to change.
+  std::function<void(std::vector<Event>*, bool of_recovery)> apply;
 };
 
 std::vector<Mutant> AllMutants();

@@ -50,7 +50,8 @@ class TemporaryFolder {
     std::filesystem::create_directories(where);
     path_ = where + "/nvcache-test-crash-XXXXXX";
     if (::mkdtemp(path_.data()) == nullptr) {
-      throw std::runtime_error(where + ": no folder can be made there; name another with --scratch");
+      throw std::runtime_error(where +
+                               ": no folder can be made there; name another with --scratch");
     }
     path_ = std::filesystem::canonical(path_);
   }
@@ -141,6 +142,7 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
   plan.limits.removals = scenario.removals;
   plan.limits.exhaustive = scenario.exhaustive;
   plan.nested_every = scenario.nested_every;
+  plan.killed_every = scenario.killed_every;
   plan.end = end;
   if (mutant != nullptr) plan.mutate = mutant->apply;
   return Guarded(trace, plan, [](Explorer& explorer) {
@@ -152,8 +154,10 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
 void Save(const std::string& path, const Trace& trace, const std::string& mutant,
           const Outcome& outcome) {
   std::ofstream out(path, std::ios::binary);
-  out << kHeading << mutant << "\n" << outcome.what << "\n"
-      << outcome.crashes.size() << "\n" << outcome.crashes << trace.ToBytes();
+  out << kHeading << mutant << "\n"
+      << outcome.what << "\n"
+      << outcome.crashes.size() << "\n"
+      << outcome.crashes << trace.ToBytes();
 }
 
 Outcome Replay(const std::string& path) {
@@ -181,9 +185,8 @@ Outcome Replay(const std::string& path) {
               static_cast<unsigned long long>(trace.seed),
               mutant.empty() ? "the engine as it is" : "mutant: ", mutant.c_str(), what.c_str(),
               crashes.c_str());
-  Outcome outcome = Guarded(trace, plan, [&](Explorer& explorer) {
-    return explorer.Again(FromText(crashes));
-  });
+  Outcome outcome =
+      Guarded(trace, plan, [&](Explorer& explorer) { return explorer.Again(FromText(crashes)); });
   outcome.crashes = crashes;
   return outcome;
 }

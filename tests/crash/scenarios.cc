@@ -239,7 +239,9 @@ class Program {
  public:
   Program(const std::string& name, const Place& place, uint64_t seed, const char* batch_delay = "1",
           const char* batch_min = "8")
-      : place_(place), random_(seed), capture_(*new Capture(name, seed, MakeAgedPool(place, seed))) {
+      : place_(place),
+        random_(seed),
+        capture_(*new Capture(name, seed, MakeAgedPool(place, seed))) {
     static Host host;  // libpmem would go past the recorder
     host = GlibcHost();
     host.load_libpmem = []() -> const pmem::Libpmem* { return nullptr; };
@@ -384,7 +386,8 @@ Trace Threads(const Place& place, uint64_t seed) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(seed * 3 + t);
       for (int i = 0; i < 60; ++i) {
-        program.Write(fds[random() % 2], random() % (4 * kPage), 1 + random() % (2 * kPage), &random);
+        program.Write(fds[random() % 2], random() % (4 * kPage), 1 + random() % (2 * kPage),
+                      &random);
       }
     });
   }
@@ -437,22 +440,24 @@ Trace Slots(const Place& place, uint64_t seed) {
 
 std::vector<Scenario> AllScenarios() {
   return {
-      {"create", "a pool is made where another one was", Create, false, 0, 64},
-      {"tiny", "two small groups that overlap, an abandoned one, a clean end", Tiny, false, 10, 512},
-      {"record", "one thread makes a file known, another one commits first", Record, false, 20, 64},
-      {"attach", "one thread attaches the pool, another one writes", Attach, false, 20, 64},
-      {"kept", "a file is away while its entries are recovered", Kept, false, 2, 64},
-      {"lost", "a new file that the file system may lose", Lost, true, 4, 64},
-      {"slot", "one slot of the file table for one file after the other", Slot, false, 20, 64},
-      {"repair", "a clean pool with a damaged tail record", Repair, false, 20, 64},
-      {"lap", "headers over the headers of the lap before", Lap, false, 40, 64},
-      {"wrap", "groups across the end of the log", Wrap, false, 60, 64},
-      {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64},
-      {"names", "new files and files that are cut", Names, true, 40, 64},
-      {"groups", "overlapping writes of several pages", Groups, false, 60, 64},
-      {"slots", "more files than slots", Slots, true, 60, 64},
-      {"threads", "three threads on two files", Threads, false, 60, 64},
-      {"laps", "many laps with the cleanup thread at work", Laps, false, 60, 64},
+      {"create", "a pool is made where another one was", Create, false, 0, 64, 0},
+      {"tiny", "two small groups that overlap, an abandoned one, a clean end", Tiny, false, 10, 512,
+       1},
+      {"record", "one thread makes a file known, another one commits first", Record, false, 20, 64,
+       1},
+      {"attach", "one thread attaches the pool, another one writes", Attach, false, 20, 64, 2},
+      {"kept", "a file is away while its entries are recovered", Kept, false, 2, 64, 2},
+      {"lost", "a new file that the file system may lose", Lost, true, 4, 64, 1},
+      {"slot", "one slot of the file table for one file after the other", Slot, false, 20, 64, 3},
+      {"repair", "a clean pool with a damaged tail record", Repair, false, 20, 64, 2},
+      {"lap", "headers over the headers of the lap before", Lap, false, 40, 64, 0},
+      {"wrap", "groups across the end of the log", Wrap, false, 60, 64, 0},
+      {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64, 5},
+      {"names", "new files and files that are cut", Names, true, 40, 64, 5},
+      {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
+      {"slots", "more files than slots", Slots, true, 60, 64, 0},
+      {"threads", "three threads on two files", Threads, false, 60, 64, 0},
+      {"laps", "many laps with the cleanup thread at work", Laps, false, 60, 64, 0},
   };
 }
 

@@ -24,9 +24,10 @@ struct Scenario {
   std::string what;
   // One for each process: a process has one engine.
   std::function<Trace(const Place& place, uint64_t seed)> record;
-  bool removals = false;      // files are also removed by somebody else after the crash
+  bool removals = false;       // files are also removed by somebody else after the crash
   uint32_t nested_every = 40;  // images: how often recovery is crashed, too
   uint64_t exhaustive = 64;    // images of one moment
+  uint32_t killed_every = 0;  // moments: how often the process is killed, and then recovery crashed
 };
 
 std::vector<Scenario> AllScenarios();

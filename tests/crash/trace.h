@@ -82,8 +82,8 @@ struct Operation {
   uint32_t data;
 };
 
-// One group that an operation brought to the log, in the order of the log. A truncation lies between
-// the groups before and after it.
+// One group that an operation brought to the log, in the order of the log. A truncation lies
+// between the groups before and after it.
 struct Item {
   uint32_t operation;
   uint64_t order;
