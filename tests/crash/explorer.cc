@@ -162,7 +162,7 @@ std::string Explorer::Explore(Level* level, const Expected& fixed) {
     for (const Choice& choice :
          Choose(level->memory, level->disk, outermost ? plan_.limits : plan_.nested_limits,
                 &random_, &complete)) {
-      if (std::chrono::steady_clock::now() >= plan_.end) return "";
+      if (Over()) return "";
       std::string wrong = TryImage(level, choice, expected);
       if (!wrong.empty()) return wrong;
     }
@@ -178,6 +178,11 @@ std::string Explorer::Explore(Level* level, const Expected& fixed) {
     if (!wrong.empty()) return wrong;
   }
   return "";
+}
+
+bool Explorer::Over() const {
+  return counts_.images + counts_.nested >= plan_.images ||
+         std::chrono::steady_clock::now() >= plan_.end;
 }
 
 Expected Explorer::ExpectedAt(const Level& level, const Expected& fixed) const {
@@ -365,7 +370,7 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
   std::string wrong = Recover(&machine, &clean, may_keep);
   if (wrong.empty() && wanted.clean && !clean_before_) wrong = "the pool is not clean";
   kept_ = !clean;
-  if (wrong.empty()) wrong = CompareFiles(&machine, choice, wanted);
+  if (wrong.empty()) wrong = CompareFiles(*level, choice, wanted);
   recovery_ = std::move(machine.done());
   recovery_.events.resize(std::min(recovery_.events.size(), recovery_events_));
   return wrong;
@@ -397,12 +402,15 @@ std::string Explorer::Recover(Machine* machine, bool* clean, bool may_keep) {
   return summary.entries > 0 ? "a second recovery applies entries" : "";
 }
 
-std::string Explorer::CompareFiles(Machine* machine, const Choice& choice,
+std::string Explorer::CompareFiles(const Level& level, const Choice& choice,
                                    const Expected& expected) const {
   for (size_t i = 0; i < expected.files.size(); ++i) {
     const std::string& path = trace_.files[i].identity.path;
-    const bool removed = i < choice.files.size() && choice.files[i].removed;
-    const Machine::File* file = machine->Find(path);
+    const bool removed =
+        std::any_of(choice.files.begin(), choice.files.end(), [&](const FileChoice& c) {
+          return c.removed && level.trace.files[c.file].identity.path == path;
+        });
+    const Machine::File* file = level.machine.Find(path);
     if (file == nullptr) {
       if (removed || expected.files[i].absent || trace_.files[i].away) continue;
       return path + ": the file is gone";

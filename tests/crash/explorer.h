@@ -47,8 +47,9 @@ struct Plan {
   uint64_t seed = 1;
   Limits limits;
   Limits nested_limits = {8, 4, 4, false};
-  uint32_t nested_every = 40;  // images: recovery crashes, too
-  uint32_t killed_every = 0;   // moments: the process is killed, and recovery crashes
+  uint32_t nested_every = 40;      // images: recovery crashes, too
+  uint32_t killed_every = 0;       // moments: the process is killed, and recovery crashes
+  uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Applied to the events of the engine and to those of recovery: a planted bug.
   std::function<void(std::vector<Event>*, bool of_recovery)> mutate;
@@ -84,6 +85,7 @@ class Explorer {
     bool kept;  // this recovery keeps entries
   };
 
+  bool Over() const;
   std::string Explore(Level* level, const Expected& fixed);
   std::string TryImage(Level* level, const Choice& choice, const Expected& expected);
   std::string TryKill(Level* level, const Expected& expected);
@@ -100,7 +102,8 @@ class Explorer {
   std::string Check(Level* level, const Choice& choice, const Expected& expected, bool away);
   std::string CheckCreation(Level* level, const Expected& expected);
   std::string Recover(Machine* machine, bool* clean, bool may_keep);
-  std::string CompareFiles(Machine* machine, const Choice& choice, const Expected& expected) const;
+  std::string CompareFiles(const Level& level, const Choice& choice,
+                           const Expected& expected) const;
   std::string Step(Level* level, const Crashes& crashes, size_t next, const Expected& fixed);
 
   Trace trace_;  // as mutated

@@ -2,6 +2,7 @@
 //
 // crash_explorer: see README.md.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -19,6 +20,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
+
+// Images of one scenario.
+constexpr uint64_t kUnbounded = ~uint64_t{0};
+constexpr uint64_t kMany = 30000;  // where a mutant is expected to be found
+constexpr uint64_t kSome = 4000;
 
 struct Arguments {
   uint64_t seed = 0;
@@ -73,6 +79,13 @@ class Session {
  private:
   void Report(const std::string& scenario, const Trace& trace, const std::string& mutant,
               const Outcome& outcome);
+  std::vector<Scenario> InOrderFor(const Mutant& mutant) const {
+    std::vector<Scenario> order = scenarios_;
+    std::stable_partition(order.begin(), order.end(), [&](const Scenario& scenario) {
+      return scenario.name == mutant.scenario;
+    });
+    return order;
+  }
   void Print(const Json& json) const {
     if (arguments_.json) std::printf("%s\n", json.dump(2).c_str());
   }
@@ -110,8 +123,8 @@ int Session::Unmutated() {
       const uint64_t seed = arguments_.seed + rounds;
       const Trace trace = Record(scenario, seed, arguments_.scratch);
       const auto started = Clock::now();
-      const Outcome outcome =
-          Explore(scenario, trace, nullptr, seed, started + Seconds(std::max(share, 0.5)));
+      const Outcome outcome = Explore(scenario, trace, nullptr, seed, kUnbounded,
+                                      started + Seconds(std::max(share, 0.5)));
       AddTo(&all, outcome.counts);
       Json row = {{"scenario", scenario.name}, {"seed", seed}, {"events", trace.events.size()}};
       row.update(ToJson(outcome.counts));
@@ -160,10 +173,11 @@ int Session::Mutants() {
     Counts counts;
     std::string by;
     Outcome outcome;
-    for (const Scenario& scenario : scenarios_) {
+    for (const Scenario& scenario : InOrderFor(mutant)) {
       const Trace& trace = traces[scenario.name];
+      // As many images as it takes, whatever the machine's speed.
       outcome = Explore(scenario, trace, &mutant, arguments_.seed,
-                        Clock::now() + Seconds(arguments_.seconds / 20));
+                        scenario.name == mutant.scenario ? kMany : kSome, Clock::time_point::max());
       AddTo(&counts, outcome.counts);
       if (outcome.what.empty()) continue;
       by = scenario.name;
@@ -189,7 +203,7 @@ int Session::Mutants() {
   Counts counts;
   for (const Scenario& scenario : scenarios_) {
     const Outcome outcome = Explore(scenario, traces[scenario.name], nullptr, arguments_.seed,
-                                    Clock::now() + Seconds(arguments_.seconds / 60));
+                                    kSome, Clock::time_point::max());
     AddTo(&counts, outcome.counts);
     if (outcome.what.empty()) continue;
     failed = true;

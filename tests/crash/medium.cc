@@ -266,8 +266,9 @@ void Torn(const Lines& lines, const FileChoices& files, const Limits& limits, Ra
 }
 
 void RemoveSome(std::vector<Choice>* choices, Random* random) {
+  constexpr size_t kFew = 16;
   const size_t n = choices->size();
-  for (size_t i = 0; i < n; i += 1 + (*random)() % 4) {
+  for (size_t i = 0; i < n; i += n <= kFew ? 1 : 1 + (*random)() % 4) {
     if ((*choices)[i].files.empty()) continue;
     Choice choice = (*choices)[i];
     choice.files[(*random)() % choice.files.size()].removed = true;

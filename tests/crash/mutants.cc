@@ -272,20 +272,43 @@ void LeaveOut(Events* events, Step step) {
   });
 }
 
+const char* ScenarioOf(Step step) {
+  switch (step) {
+    case Step::kInUseDurable:
+    case Step::kTail:
+      return "attach";
+    case Step::kFileRecordDurable:
+      return "record";
+    case Step::kSettle:
+    case Step::kSettled:
+    case Step::kSuccessor:
+    case Step::kSuccessorDurable:
+      return "lost";
+    case Step::kApplied:
+    case Step::kAppliedDurable:
+      return "kept";
+    case Step::kRepairedTail:
+    case Step::kRepairedTailDurable:
+      return "repair";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 std::vector<Mutant> AllMutants() {
   std::vector<Mutant> mutants;
   for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
     const auto step = static_cast<Step>(i);
-    mutants.push_back({NameOf(step), "the step is left out",
+    mutants.push_back({NameOf(step), "the step is left out", ScenarioOf(step),
                        [step](Events* events, bool) { LeaveOut(events, step); }});
   }
   // Steps that the engine and recovery share.
   for (const Step step : {Step::kSettle, Step::kSettled, Step::kClean, Step::kCleanDurable}) {
     for (const bool in_recovery : {false, true}) {
       mutants.push_back({NameOf(step) + std::string(in_recovery ? ", recovery" : ", engine"),
-                         "the step is left out there",
+                         "the step is left out there", in_recovery ? "marked" : ScenarioOf(step),
                          [step, in_recovery](Events* events, bool of_recovery) {
                            if (of_recovery == in_recovery) LeaveOut(events, step);
                          }});
@@ -294,36 +317,39 @@ std::vector<Mutant> AllMutants() {
   struct {
     const char* name;
     const char* what;
+    const char* scenario;
     void (*apply)(Events*);
   } const orders[] = {
-      {"word before rest", "a header's commit word is stored before its other fields",
+      {"word before rest", "a header's commit word is stored before its other fields", "",
        WordBeforeRest},
-      {"word not cleared", "a header's old word stays while the other fields change",
+      {"word not cleared", "a header's old word stays while the other fields change", "",
        WordNotCleared},
-      {"commit before content", "the first header is durable before the rest of its group",
+      {"commit before content", "the first header is durable before the rest of its group", "",
        CommitBeforeContent},
-      {"tail before sync", "the tail is durable before the files are written and synced",
+      {"tail before sync", "the tail is durable before the files are written and synced", "",
        TailBeforeSync},
-      {"reused before tail", "places are taken again before the tail is durable", ReusedBeforeTail},
+      {"reused before tail", "places are taken again before the tail is durable", "attach",
+       ReusedBeforeTail},
       {"slot before tail", "a slot of the file table is written again before the tail is durable",
-       SlotReusedBeforeTail},
-      {"record after commit", "a file's record is written after its first entry committed",
+       "slot", SlotReusedBeforeTail},
+      {"record after commit", "a file's record is written after its first entry committed", "",
        RecordAfterCommit},
-      {"in use after commit", "the state is set after the first entry committed", InUseAfterCommit},
-      {"settled after tail", "the name is settled after the file's first entries are freed",
+      {"in use after commit", "the state is set after the first entry committed", "",
+       InUseAfterCommit},
+      {"settled after tail", "the name is settled after the file's first entries are freed", "lost",
        SettledAfterTail},
-      {"clean before tail", "the state is clean before the tail is durable", CleanBeforeTail},
-      {"named before successor", "recovery names a new file before its record knows it",
+      {"clean before tail", "the state is clean before the tail is durable", "", CleanBeforeTail},
+      {"named before successor", "recovery names a new file before its record knows it", "lost",
        NamedBeforeSuccessor},
-      {"recovered before sync", "recovery moves the tail before it syncs the files",
+      {"recovered before sync", "recovery moves the tail before it syncs the files", "",
        RecoveredBeforeSync},
-      {"applied newest first", "recovery marks what it has applied in the wrong order",
+      {"applied newest first", "recovery marks what it has applied in the wrong order", "kept",
        AppliedNewestFirst},
-      {"magic first", "a new pool's magic is durable before its contents", MagicFirst},
+      {"magic first", "a new pool's magic is durable before its contents", "", MagicFirst},
   };
   for (const auto& order : orders) {
-    mutants.push_back(
-        {order.name, order.what, [apply = order.apply](Events* events, bool) { apply(events); }});
+    mutants.push_back({order.name, order.what, order.scenario,
+                       [apply = order.apply](Events* events, bool) { apply(events); }});
   }
   return mutants;
 }

@@ -18,6 +18,7 @@ namespace nvcache::crash {
 struct Mutant {
   std::string name;
   std::string what;
+  std::string scenario;  // the one that is likely to find it, tried first; may be empty
   // Changes nothing where there is nothing to change.
   std::function<void(std::vector<Event>*, bool of_recovery)> apply;
 };

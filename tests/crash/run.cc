@@ -136,13 +136,15 @@ Trace Record(const Scenario& scenario, uint64_t seed, const std::string& disk) {
 }
 
 Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant, uint64_t seed,
-                std::chrono::steady_clock::time_point end) {
+                uint64_t images, std::chrono::steady_clock::time_point end) {
   Plan plan;
   plan.seed = seed;
   plan.limits.removals = scenario.removals;
+  plan.nested_limits.removals = scenario.removals;
   plan.limits.exhaustive = scenario.exhaustive;
   plan.nested_every = scenario.nested_every;
   plan.killed_every = scenario.killed_every;
+  plan.images = images;
   plan.end = end;
   if (mutant != nullptr) plan.mutate = mutant->apply;
   return Guarded(trace, plan, [](Explorer& explorer) {

@@ -22,9 +22,9 @@ struct Outcome {
   Counts counts;
 };
 
-// `mutant` may be null. `end`: when to stop.
+// `mutant` may be null. Ends after so many images, about, and at `end`.
 Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant, uint64_t seed,
-                std::chrono::steady_clock::time_point end);
+                uint64_t images, std::chrono::steady_clock::time_point end);
 
 // A failing case in a file, and once more.
 void Save(const std::string& path, const Trace& trace, const std::string& mutant,

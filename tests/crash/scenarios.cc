@@ -167,6 +167,21 @@ Trace Lost(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
+// A new file's groups are marked while another file is away.
+Trace Marked(const Place& place, uint64_t seed) {
+  MakeFile(place, "b", kPage);
+  LogStage stage("marked", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", false);
+  const uint32_t b = stage.Open("b", true);
+  stage.Away(b);
+  stage.Allocate(a);
+  stage.Allocate(b);
+  stage.Write(b, 10, 100);
+  stage.Write(a, 0, 100);
+  stage.Write(a, 100, 100);
+  return stage.Finish();
+}
+
 // A clean pool of which the newer record of the tail is damaged.
 Trace Repair(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
@@ -448,6 +463,7 @@ std::vector<Scenario> AllScenarios() {
       {"attach", "one thread attaches the pool, another one writes", Attach, false, 20, 64, 2},
       {"kept", "a file is away while its entries are recovered", Kept, false, 2, 64, 2},
       {"lost", "a new file that the file system may lose", Lost, true, 4, 64, 1},
+      {"marked", "a new file is recovered while another one is away", Marked, true, 2, 64, 3},
       {"slot", "one slot of the file table for one file after the other", Slot, false, 20, 64, 3},
       {"repair", "a clean pool with a damaged tail record", Repair, false, 20, 64, 2},
       {"lap", "headers over the headers of the lap before", Lap, false, 40, 64, 0},
