@@ -51,6 +51,8 @@ class Run {
 
  private:
   void ApplyAll();
+  void Secure(const Group& group);
+  EntryHeader* FirstHeader(const Group& group) const;
   void ApplyGroup(const Group& group);
   void ApplyWindow();
   void Unmap();
@@ -105,12 +107,25 @@ bool Run::Do() {
 
 void Run::ApplyAll() {
   for (Group group; walk_.Next(&group); TellProgress(0, 0)) {
+    if (group.verdict == Verdict::kCommitted || group.verdict == Verdict::kApplied) Secure(group);
     if (group.verdict == Verdict::kCommitted) ApplyGroup(group);
     if (group.damaged == nvlog::kNoPosition) continue;
     ++summary_.damaged_groups;
     if (observer_.damaged != nullptr) observer_.damaged(observer_.context, group);
   }
   ApplyWindow();
+}
+
+// The process that stored the group's word may have been killed before it wrote it back. Without
+// this, a power failure could take the group away and leave a part of what it was applied to: what
+// the next recovery does not write over.
+void Run::Secure(const Group& group) {
+  pmem::Pwb(FirstHeader(group), sizeof(EntryHeader), Step::kSeenGroup);
+}
+
+EntryHeader* Run::FirstHeader(const Group& group) const {
+  return reinterpret_cast<EntryHeader*>(view_.log() +
+                                        group.position % view_.log_units() * pool::kUnitSize);
 }
 
 // The group is whole, so every entry of it is.
@@ -131,6 +146,7 @@ void Run::ApplyWindow() {
     run.applied_ += units;
     run.TellProgress(0, 0);
   };
+  pmem::Psync(Step::kSeenGroupDurable);
   window_.Apply(progress, this);
   if (walk_.done() - unmapped_ >= kUnmapUnits) Unmap();
 }
@@ -247,8 +263,7 @@ void Run::MarkApplied() {
     if (IsKept(header)) continue;
     NVCACHE_CHECK(files_[header.file].state != File::kGood ||
                   view_.file(header.file)->name == pool::kNameSettled);
-    auto* first = reinterpret_cast<EntryHeader*>(view_.log() + group.position % view_.log_units() *
-                                                                   pool::kUnitSize);
+    EntryHeader* first = FirstHeader(group);
     pmem::Store(first->commit, nvlog::AppliedWord(group.position, view_.salt()));
     pmem::Pwb(first, sizeof(*first), Step::kApplied);
     pmem::Psync(Step::kAppliedDurable);

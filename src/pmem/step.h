@@ -36,12 +36,18 @@ enum class Step : uint8_t {
   kSettled,            // PSYNC  before an entry of the file is freed
 
   // Recovery (recovery/replay)
+  kSeenGroup,             // PWB    the first header of a group, as it was found
+  kSeenGroupDurable,      // PSYNC  before any of them is applied, or counts as applied
   kSuccessor,             // PWB    the fingerprint of a file that was created again
   kSuccessorDurable,      // PSYNC  before the file gets its name
   kApplied,               // PWB    the applied word of a group
   kAppliedDurable,        // PSYNC  before a newer group gets its own, and before recovery ends
   kRecoveredTail,         // PWB    the tail, past all positions ever taken
   kRecoveredTailDurable,  // PSYNC  before the state is clean
+
+  // Opening (src/pool/pool.cc)
+  kSeen,         // PWB    tail, state and file table, as a process has left them that was killed
+  kSeenDurable,  // PSYNC  before anything is done that relies on them
 
   // Repair of the tail of a clean pool (src/pool/pool.cc)
   kRepairedTail,         // PWB    the tail, two laps on

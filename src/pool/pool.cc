@@ -365,7 +365,10 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
   path_.Append(path);
   if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
       (access == Access::kSalvage || CheckContents(problem))) {
-    if (IsExclusive(access) && !dirty()) RepairTail();
+    if (IsExclusive(access)) {
+      SecureSeen();
+      if (!dirty()) RepairTail();
+    }
     return true;
   }
   Close();
@@ -508,6 +511,15 @@ bool Pool::CheckContents(Problem* problem) {
   sequence_ = newest.sequence;
   tail_ = newest.tail;
   return true;
+}
+
+// A process that is killed leaves stores that it had not written back. We see them and build on
+// them; a power failure must not take them away under what we build. Of a clean pool nobody reads
+// the file table.
+void Pool::SecureSeen() {
+  const uint64_t end = dirty() ? superblock_.log_offset : kFileTableOffset;
+  pmem::Pwb(view_.base + kTailOffset, end - kTailOffset, Step::kSeen);
+  pmem::Psync(Step::kSeenDurable);
 }
 
 // A damaged record was the newer one, perhaps, so that positions were used up to two laps from the

@@ -138,6 +138,7 @@ class Pool {
   bool CheckSuperblock(uint64_t size, Problem* problem) const;
   bool CheckContents(Problem* problem);
   bool InUse(Problem* problem) const;
+  void SecureSeen();
   void RepairTail();
 
   View view_;

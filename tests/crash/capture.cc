@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/capture.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "src/pool/format.h"
+#include "src/pool/pool.h"
+#include "src/sys/kernel.h"
+#include "tests/crash/medium.h"
+
+namespace nvcache::crash {
+
+namespace {
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "crash: the recording failed: %s\n", what);
+  std::_Exit(3);
+}
+
+uint16_t ThisThread() {
+  static std::atomic<uint16_t> count{0};
+  thread_local const uint16_t number = count++;
+  return number;
+}
+
+std::string ContentOf(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+Capture::Capture(const std::string& scenario, uint64_t seed, const std::string& pool) {
+  trace_.scenario = scenario;
+  trace_.seed = seed;
+  trace_.pool = shadow_ = ContentOf(pool);
+  struct stat st = {};
+  if (::stat(pool.c_str(), &st) != 0) Die("there is no pool");
+  pool_inode_ = st.st_ino;
+  Listen(this);
+}
+
+Capture::~Capture() { Listen(nullptr); }
+
+Trace Capture::Finish() {
+  Listen(nullptr);
+  std::lock_guard lock(lock_);  // somebody may still be on the way
+  finished_ = true;
+  return std::move(trace_);
+}
+
+uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
+  pool::FileRecord record = {};
+  if (pool::Identify(fd, &record) < 0) Die("a file cannot be identified");
+  Identity id;
+  id.device = record.device, id.inode = record.inode;
+  id.birth_seconds = record.birth_seconds, id.birth_nanoseconds = record.birth_nanoseconds;
+  id.mode = record.mode, id.uid = record.uid, id.gid = record.gid;
+  id.file_system = record.file_system, id.handle_type = record.handle_type;
+  id.handle.assign(reinterpret_cast<const char*>(record.handle), record.handle_size);
+  id.path = path;
+  std::lock_guard lock(lock_);
+  const auto number = static_cast<uint32_t>(trace_.files.size());
+  trace_.files.push_back({id, exists, exists ? ContentOf(path) : "", false});
+  by_inode_[record.inode] = number;
+  if (!exists) Add({Event::kNamed, {}, ThisThread(), number, 0, 0, 0});
+  return number;
+}
+
+void Capture::Cut(uint32_t file) {
+  std::lock_guard lock(lock_);
+  Add({Event::kTruncate, {}, ThisThread(), file, 0, 0, 0});
+}
+
+uint32_t Capture::Begin(Operation operation, const std::string& bytes) {
+  std::lock_guard lock(lock_);
+  operation.length = static_cast<uint32_t>(bytes.size());
+  operation.data = trace_.Keep(bytes.data(), bytes.size());
+  trace_.operations.push_back(operation);
+  const auto number = static_cast<uint32_t>(trace_.operations.size() - 1);
+  Add({Event::kBegin, {}, ThisThread(), number, 0, 0, 0});
+  return number;
+}
+
+void Capture::End(uint32_t number) {
+  std::lock_guard lock(lock_);
+  Add({Event::kEnd, {}, ThisThread(), number, 0, 0, 0});
+}
+
+void Capture::Add(Event event) {
+  if (!finished_) trace_.events.push_back(event);
+}
+
+void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
+  std::lock_guard lock(lock_);
+  if (n == 8 && reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    uint64_t word;
+    std::memcpy(&word, from, sizeof(word));
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(word);
+  } else {
+    std::memcpy(to, from, n);
+  }
+  if (!InPool(to)) return;
+  const auto begin = static_cast<uint64_t>(to - base_);
+  std::memcpy(shadow_.data() + begin, from, n);
+  if (begin >= pool::kStatisticsOffset &&
+      begin < pool::kStatisticsOffset + sizeof(pool::Statistics)) {
+    return;  // they are never written back; each image has other ones
+  }
+  for (size_t done = 0; done < n;) {
+    const uint64_t at = begin + done;
+    const size_t part = std::min<size_t>(n - done, kLine - at % kLine);
+    Add({Event::kStore,
+         {},
+         ThisThread(),
+         0,
+         at,
+         static_cast<uint32_t>(part),
+         trace_.Keep(from + done, part)});
+    done += part;
+  }
+}
+
+void Capture::Pwb(const uint8_t* address, size_t n, Step step) {
+  std::lock_guard lock(lock_);
+  if (!InPool(address)) return;
+  const auto begin = static_cast<uint64_t>(address - base_);
+  for (uint64_t at = begin / kLine * kLine; at < begin + n; at += kLine) {
+    Add({Event::kPwb, step, ThisThread(), 0, at, 0, 0});
+  }
+}
+
+void Capture::Fence(Step step) {
+  std::lock_guard lock(lock_);
+  if (base_ == nullptr) return;
+  CompareShadow();
+  Add({Event::kFence, step, ThisThread(), 0, 0, 0, 0});
+}
+
+void Capture::CompareShadow() const {
+  if (std::memcmp(shadow_.data(), base_, shadow_.size()) == 0) return;
+  Die("something was stored in the pool that did not go through src/pmem/persist.h");
+}
+
+int Capture::FileOf(long fd) const {
+  struct stat st = {};
+  if (sys::CallKernel(SYS_fstat, fd, sys::Address(&st), 0, 0, 0, 0) != 0) return -1;
+  const auto found = by_inode_.find(st.st_ino);
+  return found == by_inode_.end() ? -1 : static_cast<int>(found->second);
+}
+
+long Capture::Sync(long number, long fd, int file) {
+  const auto f = static_cast<uint32_t>(file);
+  {
+    std::lock_guard lock(lock_);
+    Add({Event::kSyncBegin, {}, ThisThread(), f, 0, 0, 0});
+  }
+  const long result = sys::CallKernel(number, fd, 0, 0, 0, 0, 0);
+  std::lock_guard lock(lock_);
+  if (result == 0) Add({Event::kSyncEnd, {}, ThisThread(), f, 0, 0, 0});
+  return result;
+}
+
+long Capture::Call(long number, long a, long b, long c, long d, long e, long f) {
+  switch (number) {
+    case SYS_fsync:
+    case SYS_fdatasync: {
+      std::unique_lock lock(lock_);
+      const int file = FileOf(a);
+      lock.unlock();
+      if (file >= 0) return Sync(number, a, file);
+      break;
+    }
+    case SYS_pwrite64:
+    case SYS_ftruncate: {
+      std::lock_guard lock(lock_);
+      const long result = sys::CallKernel(number, a, b, c, d, e, f);
+      const int file = FileOf(a);
+      if (file < 0 || result < 0) return result;
+      const auto which = static_cast<uint32_t>(file);
+      if (number == SYS_ftruncate) {
+        Add({Event::kTruncate, {}, ThisThread(), which, static_cast<uint64_t>(b), 0, 0});
+      } else if (result > 0) {
+        const auto n = static_cast<uint32_t>(result);
+        Add({Event::kWrite,
+             {},
+             ThisThread(),
+             which,
+             static_cast<uint64_t>(d),
+             n,
+             trace_.Keep(reinterpret_cast<const void*>(b), n)});
+      }
+      return result;
+    }
+    case SYS_mmap: {
+      const long result = sys::CallKernel(number, a, b, c, d, e, f);
+      struct stat st = {};
+      std::lock_guard lock(lock_);
+      if (!sys::IsError(result) && e >= 0 && (c & PROT_WRITE) != 0 &&
+          sys::CallKernel(SYS_fstat, e, sys::Address(&st), 0, 0, 0, 0) == 0 &&
+          st.st_ino == pool_inode_ && static_cast<size_t>(b) == shadow_.size()) {
+        base_ = reinterpret_cast<uint8_t*>(result);
+        CompareShadow();
+      }
+      return result;
+    }
+    case SYS_munmap: {
+      std::lock_guard lock(lock_);
+      if (base_ != nullptr && a == sys::Address(base_)) {
+        CompareShadow();
+        base_ = nullptr;
+      }
+      return sys::CallKernel(number, a, b, c, d, e, f);
+    }
+    default:
+      break;
+  }
+  return sys::CallKernel(number, a, b, c, d, e, f);
+}
+
+}  // namespace nvcache::crash

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Records the real engine on a real pool and real files.
+#ifndef NVCACHE_TESTS_CRASH_CAPTURE_H_
+#define NVCACHE_TESTS_CRASH_CAPTURE_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "tests/crash/recorder.h"
+#include "tests/crash/trace.h"
+
+namespace nvcache::crash {
+
+class Capture : public Listener {
+ public:
+  // `pool`: the file; what it holds now is the beginning of the trace.
+  Capture(const std::string& scenario, uint64_t seed, const std::string& pool);
+  ~Capture() override;
+
+  // A file that is open as `fd`. It `exists` durably with the content that it has now, or has just
+  // been created.
+  uint32_t Watch(int fd, const std::string& path, bool exists);
+  void Away(uint32_t file) { trace_.files[file].away = true; }
+  // The program has cut the open file `fd` to nothing.
+  void Cut(uint32_t file);
+
+  // Around what the program asks for. Returns the operation's bytes, of the length asked for.
+  template <typename Function>
+  void Do(Operation operation, const std::string& bytes, Function function) {
+    const uint32_t number = Begin(operation, bytes);
+    function();
+    End(number);
+  }
+
+  // Nobody is recorded any more.
+  Trace Finish();
+
+  void Store(uint8_t* to, const uint8_t* from, size_t n) override;
+  void Pwb(const uint8_t* address, size_t n, Step step) override;
+  void Fence(Step step) override;
+  long Call(long number, long a, long b, long c, long d, long e, long f) override;
+
+ private:
+  uint32_t Begin(Operation operation, const std::string& bytes);
+  void End(uint32_t number);
+  void Add(Event event);
+  bool InPool(const uint8_t* address) const {
+    return base_ != nullptr && address >= base_ && address < base_ + shadow_.size();
+  }
+  void CompareShadow() const;
+  // The watched file that `fd` is, or -1.
+  int FileOf(long fd) const;
+  long Sync(long number, long fd, int file);
+
+  std::mutex lock_;
+  Trace trace_;
+  bool finished_ = false;
+  ino_t pool_inode_ = 0;
+  uint8_t* base_ = nullptr;
+  std::string shadow_;
+  std::map<ino_t, uint32_t> by_inode_;
+};
+
+}  // namespace nvcache::crash
+
+#endif  // NVCACHE_TESTS_CRASH_CAPTURE_H_

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The tester itself: event lists made by hand, and exactly the images that they allow.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "src/pmem/persist.h"
+#include "tests/crash/explorer.h"
+#include "tests/crash/log_stage.h"
+#include "tests/crash/run.h"
+
+namespace nvcache::crash {
+namespace {
+
+constexpr size_t kPoolSize = 4096;
+
+// Events of a pool of zeros and of one file.
+class Made {
+ public:
+  Made() { trace_.pool.assign(kPoolSize, '\0'); }
+
+  Made& Store(uint64_t at, const std::string& bytes, uint16_t thread = 0) {
+    return Add({Event::kStore, {}, thread, 0, at, static_cast<uint32_t>(bytes.size()),
+                trace_.Keep(bytes.data(), bytes.size())});
+  }
+  Made& Pwb(uint64_t at, uint16_t thread = 0) {
+    return Add({Event::kPwb, {}, thread, 0, at, 0, 0});
+  }
+  Made& Fence(uint16_t thread = 0) { return Add({Event::kFence, {}, thread, 0, 0, 0, 0}); }
+  Made& File(const std::string& content, bool exists = true) {
+    FileInfo file;
+    file.exists = exists;
+    file.content = content;
+    trace_.files.push_back(file);
+    return *this;
+  }
+  Made& Write(uint64_t at, const std::string& bytes) {
+    return Add({Event::kWrite, {}, 0, 0, at, static_cast<uint32_t>(bytes.size()),
+                trace_.Keep(bytes.data(), bytes.size())});
+  }
+  Made& Event_(Event::Type type, uint64_t at = 0) { return Add({type, {}, 0, 0, at, 0, 0}); }
+
+  // All that may be left of the first `n` bytes of the pool, a space for each zero.
+  std::set<std::string> Pools(size_t n, uint32_t tries = 0) const {
+    Memory memory(trace_.pool);
+    Disk disk(trace_.files);
+    Apply(&memory, &disk);
+    std::set<std::string> pools;
+    std::mt19937_64 random(1);
+    bool complete = false;
+    Limits limits = {1000, 0, tries, false};
+    for (const Choice& choice : Choose(memory, disk, limits, &random, &complete)) {
+      std::string pool = memory.certain();
+      for (const LineChoice& line : choice.lines) {
+        memory.Build(line, trace_, reinterpret_cast<uint8_t*>(&pool[line.line * kLine]));
+      }
+      pool.resize(n);
+      for (char& c : pool) c = c == '\0' ? ' ' : c;
+      pools.insert(pool);
+    }
+    EXPECT_TRUE(complete);
+    return pools;
+  }
+  // All that may be left of the file; "-" when it is lost.
+  std::set<std::string> Files() const {
+    Memory memory(trace_.pool);
+    Disk disk(trace_.files);
+    Apply(&memory, &disk);
+    std::set<std::string> files;
+    std::mt19937_64 random(1);
+    for (const Choice& choice : Choose(memory, disk, {1000, 0, 0, false}, &random)) {
+      std::string content;
+      files.insert(disk.Build(choice.files[0], trace_, &content) ? content : "-");
+    }
+    return files;
+  }
+
+ private:
+  Made& Add(const Event& event) {
+    trace_.events.push_back(event);
+    return *this;
+  }
+  void Apply(Memory* memory, Disk* disk) const {
+    for (const Event& event : trace_.events) {
+      memory->Apply(event, trace_);
+      disk->Apply(event, trace_);
+    }
+  }
+
+  Trace trace_;
+};
+
+using Set = std::set<std::string>;
+
+TEST(MemoryTest, StoresOfALineSurviveAsAPrefix) {
+  EXPECT_EQ(Made().Store(0, "a").Store(1, "b").Store(0, "c").Pools(2),
+            (Set{"  ", "a ", "ab", "cb"}));
+}
+
+TEST(MemoryTest, LinesSurviveInAnyCombination) {
+  EXPECT_EQ(Made().Store(0, "a").Store(64, "b").Pools(65),
+            (Set{std::string(65, ' '), "a" + std::string(64, ' '), std::string(64, ' ') + "b",
+                 "a" + std::string(63, ' ') + "b"}));
+}
+
+TEST(MemoryTest, APwbAloneIsNothing) {
+  EXPECT_EQ(Made().Store(0, "a").Pwb(0).Pools(1), (Set{" ", "a"}));
+  EXPECT_EQ(Made().Store(0, "a").Fence().Pools(1), (Set{" ", "a"}));
+}
+
+TEST(MemoryTest, APwbAndAFenceAreCertain) {
+  EXPECT_EQ(Made().Store(0, "a").Pwb(0).Fence().Pools(1), (Set{"a"}));
+}
+
+TEST(MemoryTest, AStoreAfterThePwbIsNotCovered) {
+  EXPECT_EQ(Made().Store(0, "a").Pwb(0).Store(0, "b").Fence().Pools(1), (Set{"a", "b"}));
+  EXPECT_EQ(Made().Store(0, "a").Pwb(0).Store(0, "b").Fence().Pwb(0).Fence().Pools(1), (Set{"b"}));
+}
+
+TEST(MemoryTest, AFenceOrdersThePwbsOfItsOwnThread) {
+  EXPECT_EQ(Made().Store(0, "a", 1).Pwb(0, 1).Fence(2).Pools(1), (Set{" ", "a"}));
+  EXPECT_EQ(Made().Store(0, "a", 1).Pwb(0, 2).Fence(2).Pools(1), (Set{"a"}));
+}
+
+TEST(MemoryTest, AFenceEndsOncePerPwb) {
+  // The second store has no PWB of its own.
+  EXPECT_EQ(Made().Store(0, "a").Pwb(0).Fence().Store(0, "b").Fence().Pools(1), (Set{"a", "b"}));
+}
+
+TEST(MemoryTest, AStoreOfManyWordsIsTornBetweenThem) {
+  const Set pools = Made().Store(0, "aaaaaaaabbbbbbbb").Pools(16, 200);
+  EXPECT_EQ(pools, (Set{std::string(16, ' '), "aaaaaaaa        ", "        bbbbbbbb",
+                        "aaaaaaaabbbbbbbb"}));
+  EXPECT_EQ(Made().Store(0, "aaaaaaaa").Pools(8, 200), (Set{std::string(8, ' '), "aaaaaaaa"}));
+}
+
+TEST(DiskTest, WhatWasNotSyncedMayBeMissing) {
+  EXPECT_EQ(Made().File("....").Write(0, "a").Write(1, "b").Files(),
+            (Set{"....", "a...", ".b..", "ab.."}));
+}
+
+TEST(DiskTest, ASyncCoversWhatCameBeforeItBegan) {
+  EXPECT_EQ(Made()
+                .File("....")
+                .Write(0, "a")
+                .Event_(Event::kSyncBegin)
+                .Write(1, "b")
+                .Event_(Event::kSyncEnd)
+                .Files(),
+            (Set{"a...", "ab.."}));
+  EXPECT_EQ(Made().File("....").Write(0, "a").Event_(Event::kSyncBegin).Files(),
+            (Set{"....", "a..."}));
+}
+
+TEST(DiskTest, ATruncationIsACallLikeAnother) {
+  EXPECT_EQ(Made().File("abcd").Event_(Event::kTruncate, 2).Files(), (Set{"ab", "abcd"}));
+}
+
+TEST(DiskTest, ANewNameIsLostUntilItIsSynced) {
+  EXPECT_EQ(Made().File("", false).Files(), (Set{"-"}));
+  EXPECT_EQ(Made().File("", false).Event_(Event::kNamed).Write(0, "a").Files(),
+            (Set{"-", "", "a"}));
+  EXPECT_EQ(Made()
+                .File("", false)
+                .Event_(Event::kNamed)
+                .Write(0, "a")
+                .Event_(Event::kSyncBegin)
+                .Event_(Event::kSyncEnd)
+                .Files(),
+            (Set{"a"}));
+}
+
+TEST(ModelTest, InFlightGroupsAreWholeOrNotAtAll) {
+  Trace trace;
+  trace.files.push_back({{}, true, "....", false});
+  trace.operations = {{Operation::kWrite, 0, 0, 2, trace.Keep("ab", 2)},
+                      {Operation::kWrite, 0, 1, 2, trace.Keep("xy", 2)}};
+  trace.items = {{1, 10, 1, 2, false}, {0, 20, 0, 2, false}};  // the second came first in the log
+  Model model(trace);
+  const auto contents = [&] {
+    const auto now = model.Now().files[0].contents;
+    return Set(now.begin(), now.end());
+  };
+  EXPECT_EQ(contents(), (Set{"...."}));
+  model.Apply({Event::kBegin, {}, 0, 0, 0, 0, 0});
+  EXPECT_EQ(contents(), (Set{"....", "ab.."}));
+  model.Apply({Event::kBegin, {}, 1, 1, 0, 0, 0});
+  EXPECT_EQ(contents(), (Set{"....", "ab..", ".xy.", "aby."}));
+  model.Apply({Event::kEnd, {}, 1, 1, 0, 0, 0});
+  EXPECT_EQ(contents(), (Set{".xy.", "aby."}));
+  model.Apply({Event::kEnd, {}, 0, 0, 0, 0, 0});
+  EXPECT_EQ(contents(), (Set{"aby."}));
+}
+
+TEST(ModelTest, WhatWasCutOffDoesNotComeBackUnderALaterWrite) {
+  Trace trace;
+  trace.files.push_back({{}, true, "....", false});
+  trace.operations = {{Operation::kTruncate, 0, 1, 0, 0},
+                      {Operation::kWrite, 0, 2, 1, trace.Keep("x", 1)}};
+  trace.items = {{0, 1, 1, 0, true}, {1, 2, 2, 1, false}};
+  Model model(trace);
+  for (uint32_t i = 0; i < 2; ++i) {
+    model.Apply({Event::kBegin, {}, 0, i, 0, 0, 0});
+    model.Apply({Event::kEnd, {}, 0, i, 0, 0, 0});
+    const auto now = model.Now().files[0].contents;
+    EXPECT_EQ(Set(now.begin(), now.end()), i == 0 ? (Set{"....", "."}) : (Set{{".\0x", 3}}));
+  }
+}
+
+TEST(CrashesTest, TextIsReadBack) {
+  Crashes crashes = {{17, true, {{{1, 2, 0}, {9, 0, 6}}, {{0, true, false, {true, false}}}}},
+                     {3, false, {{}, {{0, false, true, {}}, {1, true, false, {}}}}}};
+  const Crashes again = FromText(ToText(crashes));
+  ASSERT_EQ(again.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(again[i].events, crashes[i].events);
+    EXPECT_EQ(again[i].killed, crashes[i].killed);
+    EXPECT_EQ(again[i].choice, crashes[i].choice);
+  }
+}
+
+// A store that goes past src/pmem is found at the next fence.
+TEST(CaptureDeathTest, AStoreThatIsNotRecordedIsFound) {
+  const auto body = [](bool past) {
+    char memory[] = "/dev/shm/nvcache-test-crash-unit-XXXXXX";
+    const Place place = {"/dev/shm", ::mkdtemp(memory)};
+    const std::string path = MakeAgedPool(place, 1);
+    Capture capture("test", 1, path);
+    pool::Pool pool;
+    pool::Problem problem;
+    pool.Open(path.c_str(), pool::Access::kExclusive, true, nullptr, &problem);
+    ::unlink(path.c_str());
+    ::rmdir(memory);
+    if (past) pool.view().log()[123] ^= 1;
+    pool.MarkInUse();
+    ::_exit(0);
+  };
+  EXPECT_EXIT(body(false), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(body(true), testing::ExitedWithCode(3), "did not go through src/pmem/persist.h");
+}
+
+TEST(MutantsTest, EachChangesSomethingAndLeavesTheRest) {
+  std::set<std::string> names;
+  for (const Mutant& mutant : AllMutants()) {
+    EXPECT_TRUE(names.insert(mutant.name).second) << mutant.name;
+    std::vector<Event> nothing;
+    mutant.apply(&nothing, false);
+    EXPECT_TRUE(nothing.empty());
+  }
+  for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
+    EXPECT_EQ(names.count(NameOf(static_cast<Step>(i))), 1u);
+  }
+}
+
+}  // namespace
+}  // namespace nvcache::crash

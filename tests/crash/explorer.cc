@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/explorer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "recovery/replay/replay.h"
+#include "src/nvlog/reader.h"
+
+namespace nvcache::crash {
+
+namespace {
+
+// How often a recovered pool is used and recovered once more.
+constexpr uint64_t kAgainEvery = 16;
+
+// The engine's end, a recovery's, and that of the recovery after one that was killed.
+constexpr int kMaxDepth = 2;
+
+class ScopedListen {
+ public:
+  explicit ScopedListen(Listener* listener) { Listen(listener); }
+  ~ScopedListen() { Listen(nullptr); }
+};
+
+class ScopedPool : public pool::Pool {
+ public:
+  ~ScopedPool() { Close(); }
+};
+
+// Nothing that lies in the log may be taken for an entry of the positions to come.
+std::string OldEntries(const pool::View& view) {
+  uint64_t tail = 0;
+  int valid = 0;
+  if (!pool::ReadTail(view, &tail, &valid) || valid != 2) return "a tail record is damaged";
+  const nvlog::Reader reader(view);
+  const uint64_t units = view.log_units();
+  for (uint64_t unit = 0; unit < units; ++unit) {
+    nvlog::EntryHeader header;
+    std::memcpy(&header, view.log() + unit * pool::kUnitSize, sizeof(header));
+    if (header.position < tail || header.position >= tail + 2 * units) continue;
+    if (header.position % units != unit) continue;
+    const nvlog::Verdict verdict = reader.Examine(header.position, &header);
+    if (verdict == nvlog::Verdict::kNothing || verdict == nvlog::Verdict::kInFlight) continue;
+    return "an old entry lies at position " + std::to_string(header.position) + ", past the tail " +
+           std::to_string(tail);
+  }
+  return "";
+}
+
+// What the format says of a new pool: all but superblock, tail, state and log is zero.
+bool IsZeroed(const pool::View& view) {
+  const auto zero = [&](uint64_t from, uint64_t to) {
+    return std::all_of(view.base + from, view.base + to, [](uint8_t byte) { return byte == 0; });
+  };
+  return zero(sizeof(pool::Superblock), pool::kTailOffset) &&
+         zero(pool::kStateOffset + sizeof(uint64_t), view.superblock->log_offset);
+}
+
+std::string Difference(const std::string& found, const Expected::File& expected) {
+  if (expected.contents.empty()) return "it should not be there";
+  const std::string& wanted = expected.contents[0];
+  size_t at = 0;
+  while (at < found.size() && at < wanted.size() && found[at] == wanted[at]) ++at;
+  return "it has " + std::to_string(found.size()) + " bytes and differs at " + std::to_string(at) +
+         " from the " + std::to_string(wanted.size()) + " bytes expected (the first of " +
+         std::to_string(expected.contents.size()) + " contents)";
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------
+
+Explorer::Level::Level(const Trace& t, Machine* m, int d, bool k)
+    : trace(t), machine(*m), memory(t.pool), disk(t.files), depth(d), kept(k) {
+  std::memcpy(machine.pool(), t.pool.data(), t.pool.size());
+}
+
+// What the killed process had not made durable is not durable now.
+Explorer::Level::Level(const Level& killed, const Trace& t, Machine* m, bool k)
+    : trace(t),
+      machine(*m),
+      memory(killed.memory),
+      disk(killed.disk),
+      depth(killed.depth + 1),
+      kept(k) {
+  for (size_t i = disk.files().size(); i < t.files.size(); ++i) disk.Add(t.files[i]);
+  std::memcpy(machine.pool(), memory.certain().data(), memory.certain().size());
+}
+
+void Explorer::Level::Advance(size_t events, Model* model) {
+  for (; at < events; ++at) {
+    const Event& event = trace.events[at];
+    memory.Apply(event, trace);
+    disk.Apply(event, trace);
+    if (model != nullptr) model->Apply(event);
+  }
+  for (const uint32_t line : memory.TakeChanged()) {
+    std::memcpy(machine.pool() + line * kLine, memory.certain().data() + line * kLine, kLine);
+  }
+}
+
+Explorer::Explorer(const Trace& trace, const Plan& plan)
+    : trace_([&] {
+        Trace mutated = trace;
+        if (plan.mutate) plan.mutate(&mutated.events, false);
+        return mutated;
+      }()),
+      plan_(plan),
+      model_(trace_),
+      random_(plan.seed) {
+  for (int depth = 0; depth <= kMaxDepth; ++depth) {
+    machines_.push_back(std::make_unique<Machine>(trace.pool.size()));
+  }
+}
+
+// Before what takes possible images away, and after what makes more of them wrong.
+std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
+  std::vector<size_t> moments;
+  bool changed = true;
+  for (size_t i = 0; i < events.size(); ++i) {
+    switch (events[i].type) {
+      case Event::kStore:
+      case Event::kWrite:
+      case Event::kTruncate:
+        changed = true;
+        break;
+      case Event::kFence:
+      case Event::kSyncEnd:
+      case Event::kNamed:
+      case Event::kFolderSync:
+        if (changed) moments.push_back(i);
+        changed = events[i].type == Event::kNamed;
+        break;
+      case Event::kEnd:
+        moments.push_back(i + 1);
+        changed = false;
+        break;
+      default:
+        break;
+    }
+  }
+  if (moments.empty() || moments.back() != events.size()) moments.push_back(events.size());
+  return moments;
+}
+
+std::optional<Failure> Explorer::Run() {
+  Level level(trace_, machines_[0].get(), 0, false);
+  const std::string wrong = Explore(&level, {});
+  if (wrong.empty()) return std::nullopt;
+  return Failure{wrong, crashes_};
+}
+
+// `fixed`: what has to be there after any crash of recovery.
+std::string Explorer::Explore(Level* level, const Expected& fixed) {
+  const bool outermost = level->depth == 0;
+  for (const size_t moment : Moments(level->trace.events)) {
+    level->Advance(moment, outermost ? &model_ : nullptr);
+    const Expected expected = ExpectedAt(*level, fixed);
+    bool complete = false;
+    for (const Choice& choice :
+         Choose(level->memory, level->disk, outermost ? plan_.limits : plan_.nested_limits,
+                &random_, &complete)) {
+      if (Over()) return "";
+      std::string wrong = TryImage(level, choice, expected);
+      if (!wrong.empty()) return wrong;
+    }
+    if (outermost) {
+      ++counts_.moments;
+      counts_.exhaustive += complete ? 1 : 0;
+    }
+    if (plan_.killed_every == 0 || level->depth + 1 >= kMaxDepth + (outermost ? 0 : 1) ||
+        random_() % plan_.killed_every != 0) {
+      continue;
+    }
+    std::string wrong = TryKill(level, expected);
+    if (!wrong.empty()) return wrong;
+  }
+  return "";
+}
+
+bool Explorer::Over() const {
+  return counts_.images + counts_.nested >= plan_.images ||
+         std::chrono::steady_clock::now() >= plan_.end;
+}
+
+Expected Explorer::ExpectedAt(const Level& level, const Expected& fixed) const {
+  if (level.depth == 0) return model_.Now();
+  Expected expected = fixed;
+  expected.clean = level.AtEnd() && !level.kept && !level.trace.events.empty();
+  return expected;
+}
+
+std::string Explorer::TryImage(Level* level, const Choice& choice, const Expected& expected) {
+  crashes_.push_back({level->at, false, choice});
+  if (plan_.trying) plan_.trying(crashes_);
+  ++(level->depth == 0 ? counts_.images : counts_.nested);
+  Put(level, choice, level->depth == 0);
+  const bool removed = std::any_of(choice.files.begin(), choice.files.end(),
+                                   [](const FileChoice& file) { return file.removed; });
+  const bool nest = level->depth == 0 && !trace_.creation && !removed && plan_.nested_every > 0 &&
+                    random_() % plan_.nested_every == 0;
+  std::string image;
+  Machine& machine = level->machine;
+  if (nest) image.assign(reinterpret_cast<char*>(machine.pool()), machine.pool_size());
+  std::string wrong = Check(level, choice, expected, level->depth == 0);
+  if (wrong.empty() && nest) {
+    const Trace recovery = Recovery(*level, std::move(image));
+    Level next(recovery, machines_[1].get(), 1, kept_);
+    wrong = Explore(&next, AfterFirst(*level, expected));
+  }
+  Restore(level, choice);
+  if (wrong.empty()) crashes_.pop_back();
+  return wrong;
+}
+
+// What is there because it was not lost with the process need not be durable, so the same is
+// expected as before.
+std::string Explorer::TryKill(Level* level, const Expected& expected) {
+  const Choice choice = Everything(*level);
+  crashes_.push_back({level->at, true, choice});
+  if (plan_.trying) plan_.trying(crashes_);
+  Put(level, choice, true);
+  std::string wrong = Check(level, choice, expected, true);
+  if (wrong.empty()) {
+    const Trace recovery = RecoveryOfKilled(*level);
+    Level next(*level, recovery, machines_[static_cast<size_t>(level->depth) + 1].get(), kept_);
+    wrong = Explore(&next, expected);
+  }
+  Restore(level, choice);
+  if (wrong.empty()) crashes_.pop_back();
+  return wrong;
+}
+
+Trace Explorer::Recovery(const Level& level, std::string image) {
+  Trace recovery = std::move(recovery_);
+  recovery.pool = std::move(image);
+  for (size_t i = 0; i < level.trace.files.size(); ++i) {
+    recovery.files[i].away = level.trace.files[i].away;
+  }
+  if (plan_.mutate) plan_.mutate(&recovery.events, true);
+  return recovery;
+}
+
+// Its events go on where the killed process left the medium.
+Trace Explorer::RecoveryOfKilled(const Level& level) {
+  constexpr uint16_t kThread = 1000;
+  Trace recovery = Recovery(level, "");
+  const auto before = static_cast<uint32_t>(level.trace.bytes.size());
+  recovery.bytes.insert(0, level.trace.bytes);
+  for (Event& event : recovery.events) {
+    event.data += before;
+    event.thread = static_cast<uint16_t>(kThread + level.depth);
+  }
+  return recovery;
+}
+
+Choice Explorer::Everything(const Level& level) {
+  Choice choice;
+  for (const auto& [number, line] : level.memory.uncertain()) {
+    choice.lines.push_back({number, static_cast<uint32_t>(line.stores.size()), 0});
+  }
+  for (uint32_t i = 0; i < level.disk.files().size(); ++i) {
+    choice.files.push_back(
+        {i, true, false, std::vector<bool>(level.disk.files()[i].calls.size(), true)});
+  }
+  return choice;
+}
+
+// What one recovery has made of an image, the next must make of it, too.
+Expected Explorer::AfterFirst(const Level& level, const Expected& expected) const {
+  Expected after = expected;
+  for (size_t i = 0; i < expected.files.size(); ++i) {
+    if (trace_.files[i].away) continue;
+    const Machine::File* file = level.machine.Find(trace_.files[i].identity.path);
+    after.files[i].absent = file == nullptr;
+    after.files[i].contents.clear();
+    if (file != nullptr) after.files[i].contents.push_back(file->content);
+  }
+  return after;
+}
+
+std::string Explorer::Again(const Crashes& crashes) {
+  Level level(trace_, machines_[0].get(), 0, false);
+  return Step(&level, crashes, 0, {});
+}
+
+std::string Explorer::Step(Level* level, const Crashes& crashes, size_t next,
+                           const Expected& fixed) {
+  const Crash& crash = crashes[next];
+  level->Advance(crash.events, level->depth == 0 ? &model_ : nullptr);
+  const Expected expected = ExpectedAt(*level, fixed);
+  const bool away = level->depth == 0 || crash.killed;
+  Machine& machine = level->machine;
+  Put(level, crash.choice, away);
+  std::string image(reinterpret_cast<char*>(machine.pool()), machine.pool_size());
+  std::string wrong = Check(level, crash.choice, expected, away);
+  if (!wrong.empty() || next + 1 == crashes.size()) return wrong;
+  Machine* m = machines_[static_cast<size_t>(level->depth) + 1].get();
+  if (crash.killed) {
+    const Trace recovery = RecoveryOfKilled(*level);
+    Level deeper(*level, recovery, m, kept_);
+    return Step(&deeper, crashes, next + 1, expected);
+  }
+  const Expected after = AfterFirst(*level, expected);
+  const Trace recovery = Recovery(*level, std::move(image));
+  Level deeper(recovery, m, level->depth + 1, kept_);
+  return Step(&deeper, crashes, next + 1, after);
+}
+
+// ---------------------------------------------------------------------------------------------
+// One image
+
+// `away`: the files that are to be away are.
+void Explorer::Put(Level* level, const Choice& choice, bool away) {
+  Machine& machine = level->machine;
+  for (const LineChoice& line : choice.lines) {
+    level->memory.Build(line, level->trace, machine.pool() + line.line * kLine);
+  }
+  // Nothing depends on the counters, so they may be anything; but in a new pool.
+  if (!level->trace.creation)
+    std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
+                sizeof(pool::Statistics));
+  machine.files().resize(level->trace.files.size());
+  for (const FileChoice& file : choice.files) {
+    const FileInfo& info = level->trace.files[file.file];
+    Machine::File& there = machine.files()[file.file];
+    there.identity = info.identity;
+    there.content.clear();
+    there.named = level->disk.Build(file, level->trace, &there.content);
+    if (!info.away) continue;
+    there.named = !away;
+    there.content = level->disk.files()[file.file].content;
+  }
+}
+
+void Explorer::Restore(Level* level, const Choice& choice) {
+  const auto restore = [&](uint64_t line) {
+    std::memcpy(level->machine.pool() + line * kLine, level->memory.certain().data() + line * kLine,
+                kLine);
+  };
+  for (const LineChoice& line : choice.lines) restore(line.line);
+  for (const uint32_t line : level->machine.lines()) restore(line);
+  for (uint64_t at = 0; at < sizeof(pool::Statistics); at += kLine) {
+    restore((pool::kStatisticsOffset + at) / kLine);
+  }
+}
+
+std::string Explorer::Check(Level* level, const Choice& choice, const Expected& expected,
+                            bool away) {
+  if (trace_.creation) return CheckCreation(level, expected);
+  Machine& machine = level->machine;
+  Expected wanted = expected;
+  const bool after_kept = level->depth > 0 && level->kept && level->AtEnd();
+  bool may_keep = false;
+  for (const FileChoice& file : choice.files) may_keep |= file.removed;
+  for (size_t i = 0; i < trace_.files.size(); ++i) {
+    may_keep |= trace_.files[i].away && away;
+    if (!after_kept || trace_.files[i].away) continue;
+    // The recovery before had returned, and the program went on without the cache.
+    Machine::File* file = machine.Find(trace_.files[i].identity.path);
+    if (file == nullptr) continue;
+    for (char& byte : file->content) byte = static_cast<char>(byte ^ 0x55);
+    wanted.files[i].contents = {file->content};
+  }
+  ScopedListen listen(&machine);
+  machine.Begin();
+  bool clean = false;
+  std::string wrong = Recover(&machine, &clean, may_keep);
+  if (wrong.empty() && wanted.clean && !clean_before_) wrong = "the pool is not clean";
+  kept_ = !clean;
+  if (wrong.empty()) wrong = CompareFiles(*level, choice, wanted);
+  recovery_ = std::move(machine.done());
+  recovery_.events.resize(std::min(recovery_.events.size(), recovery_events_));
+  return wrong;
+}
+
+std::string Explorer::Recover(Machine* machine, bool* clean, bool may_keep) {
+  ScopedPool pool;
+  pool::Problem problem;
+  if (!pool.Open(kPoolPath, pool::Access::kExclusive, true, nullptr, &problem)) {
+    return problem.text.c_str();
+  }
+  clean_before_ = !pool.dirty();
+  recovery::Summary summary;
+  *clean = recovery::Replay(pool, {}, {}, &summary);
+  recovery_events_ = machine->done().events.size();
+  if (summary.damaged_groups > 0) return "a group is reported as damaged";
+  if (summary.failed_files > 0) return "a file is reported to refuse bytes";
+  if (!*clean && !may_keep) {
+    return "entries of " + std::to_string(summary.unresolved_files) + " files are kept, error " +
+           std::to_string(summary.error);
+  }
+  if (!*clean) return "";
+  if (pool.dirty()) return "the pool is dirty after recovery";
+  std::string wrong = OldEntries(pool.view());
+  if (!wrong.empty() || counts_.images % kAgainEvery != 0) return wrong;
+  // Used again, and nothing done: there is nothing to recover (I6).
+  pool.MarkInUse();
+  if (!recovery::Replay(pool, {}, {}, &summary)) return "a second recovery keeps entries";
+  return summary.entries > 0 ? "a second recovery applies entries" : "";
+}
+
+std::string Explorer::CompareFiles(const Level& level, const Choice& choice,
+                                   const Expected& expected) const {
+  for (size_t i = 0; i < expected.files.size(); ++i) {
+    const std::string& path = trace_.files[i].identity.path;
+    const bool removed =
+        std::any_of(choice.files.begin(), choice.files.end(), [&](const FileChoice& c) {
+          return c.removed && level.trace.files[c.file].identity.path == path;
+        });
+    const Machine::File* file = level.machine.Find(path);
+    if (file == nullptr) {
+      if (removed || expected.files[i].absent || trace_.files[i].away) continue;
+      return path + ": the file is gone";
+    }
+    const std::vector<std::string>& contents = expected.files[i].contents;
+    if (std::find(contents.begin(), contents.end(), file->content) != contents.end()) continue;
+    return path + ": " + Difference(file->content, expected.files[i]);
+  }
+  return "";
+}
+
+std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
+  ScopedListen listen(&level->machine);
+  level->machine.Begin();
+  pool::Problem problem;
+  ScopedPool pool;
+  bool open = pool.Open(kDevicePath, pool::Access::kExclusive, true, nullptr, &problem);
+  if (!open) {
+    const std::string text = problem.text.c_str();
+    if (expected.clean || text.find("is not a pool") == std::string::npos) return text;
+    if (!pool::Pool::Create(kDevicePath, {.size = 0, .emulate = true}, nullptr, &problem) ||
+        !pool.Open(kDevicePath, pool::Access::kExclusive, true, nullptr, &problem)) {
+      return std::string("made again: ") + problem.text.c_str();
+    }
+  }
+  if (pool.dirty()) return "the new pool is dirty";
+  if (!IsZeroed(pool.view())) return "the new pool holds what was there before";
+  return OldEntries(pool.view());
+}
+
+// crash EVENTS
+// lines LINE STORES TORN ...
+// files FILE EXISTS REMOVED REACHED ...
+std::string ToText(const Crashes& crashes) {
+  std::ostringstream out;
+  for (const Crash& crash : crashes) {
+    out << (crash.killed ? "kill " : "crash ") << crash.events << "\nlines";
+    for (const LineChoice& line : crash.choice.lines) {
+      out << " " << line.line << " " << line.stores << " " << line.torn;
+    }
+    out << "\nfiles";
+    for (const FileChoice& file : crash.choice.files) {
+      out << " " << file.file << " " << file.exists << " " << file.removed << " r";
+      for (const bool reached : file.reached) out << (reached ? '1' : '0');
+    }
+    out << "\n";
+  }
+  return out.str();
+}
+
+Crashes FromText(const std::string& text) {
+  Crashes crashes;
+  std::istringstream in(text);
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream fields(line);
+    std::string word;
+    fields >> word;
+    if (word == "crash" || word == "kill") {
+      fields >> crashes.emplace_back().events;
+      crashes.back().killed = word == "kill";
+    } else if (word == "lines") {
+      for (LineChoice c; fields >> c.line >> c.stores >> c.torn;) {
+        crashes.back().choice.lines.push_back(c);
+      }
+    } else if (word == "files") {
+      FileChoice c;
+      for (std::string reached; fields >> c.file >> c.exists >> c.removed >> reached;) {
+        c.reached.clear();
+        for (size_t i = 1; i < reached.size(); ++i) c.reached.push_back(reached[i] == '1');
+        crashes.back().choice.files.push_back(c);
+      }
+    }
+  }
+  return crashes;
+}
+
+}  // namespace nvcache::crash

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Goes through a trace. At each moment at which more may be left of it than before, the images that
+// a crash can leave are built, recovered by recovery::Replay, and compared with the model.
+#ifndef NVCACHE_TESTS_CRASH_EXPLORER_H_
+#define NVCACHE_TESTS_CRASH_EXPLORER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "src/pool/pool.h"
+#include "tests/crash/machine.h"
+#include "tests/crash/medium.h"
+#include "tests/crash/model.h"
+#include "tests/crash/trace.h"
+
+namespace nvcache::crash {
+
+// The end of a process: after so many events.
+struct Crash {
+  size_t events;
+  bool killed;  // it was killed, and everything that it did is still there, but not more durable
+  Choice choice;
+};
+// The second is that of the recovery after the first, and so on.
+using Crashes = std::vector<Crash>;
+
+struct Failure {
+  std::string what;
+  Crashes crashes;
+};
+
+struct Counts {
+  uint64_t moments = 0;
+  uint64_t exhaustive = 0;  // moments of which all images were tried
+  uint64_t images = 0;
+  uint64_t nested = 0;  // of these, after a crash of recovery
+};
+
+struct Plan {
+  uint64_t seed = 1;
+  Limits limits;
+  Limits nested_limits = {8, 4, 4, false};
+  uint32_t nested_every = 40;      // images: recovery crashes, too
+  uint32_t killed_every = 0;       // moments: the process is killed, and recovery crashes
+  uint64_t images = ~uint64_t{0};  // at most, about
+  std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
+  // Applied to the events of the engine and to those of recovery: a planted bug.
+  std::function<void(std::vector<Event>*, bool of_recovery)> mutate;
+  // Told of each crash before it is tried.
+  std::function<void(const Crashes&)> trying;
+};
+
+class Explorer {
+ public:
+  Explorer(const Trace& trace, const Plan& plan);
+
+  // The first image that is not recovered as it should be.
+  std::optional<Failure> Run();
+  // One image, again. Empty: it is recovered as it should be.
+  std::string Again(const Crashes& crashes);
+  const Counts& counts() const { return counts_; }
+
+ private:
+  // A trace and the moment that was reached in it: of the engine, of the recovery after it, or of
+  // the recovery after that.
+  struct Level {
+    Level(const Trace& t, Machine* m, int d, bool k);
+    Level(const Level& killed, const Trace& t, Machine* m, bool k);
+    void Advance(size_t events, Model* model);
+    bool AtEnd() const { return at == trace.events.size(); }
+
+    const Trace& trace;
+    Machine& machine;
+    Memory memory;
+    Disk disk;
+    size_t at = 0;
+    int depth;
+    bool kept;  // this recovery keeps entries
+  };
+
+  bool Over() const;
+  std::string Explore(Level* level, const Expected& fixed);
+  std::string TryImage(Level* level, const Choice& choice, const Expected& expected);
+  std::string TryKill(Level* level, const Expected& expected);
+  // The recovery that was just checked, as a trace of its own.
+  Trace Recovery(const Level& level, std::string image);
+  Trace RecoveryOfKilled(const Level& level);
+  Expected ExpectedAt(const Level& level, const Expected& fixed) const;
+  Expected AfterFirst(const Level& level, const Expected& expected) const;
+  static std::vector<size_t> Moments(const std::vector<Event>& events);
+  static Choice Everything(const Level& level);
+
+  static void Put(Level* level, const Choice& choice, bool away);
+  static void Restore(Level* level, const Choice& choice);
+  std::string Check(Level* level, const Choice& choice, const Expected& expected, bool away);
+  std::string CheckCreation(Level* level, const Expected& expected);
+  std::string Recover(Machine* machine, bool* clean, bool may_keep);
+  std::string CompareFiles(const Level& level, const Choice& choice,
+                           const Expected& expected) const;
+  std::string Step(Level* level, const Crashes& crashes, size_t next, const Expected& fixed);
+
+  Trace trace_;  // as mutated
+  const Plan plan_;
+  Model model_;
+  std::vector<std::unique_ptr<Machine>> machines_;  // one for each depth
+  std::mt19937_64 random_;
+  Counts counts_;
+  Crashes crashes_;
+  // Of the recovery that was just checked.
+  Trace recovery_;
+  size_t recovery_events_ = 0;
+  bool clean_before_ = false;
+  bool kept_ = false;
+};
+
+// For people to read and for FromText.
+std::string ToText(const Crashes& crashes);
+Crashes FromText(const std::string& text);
+
+}  // namespace nvcache::crash
+
+#endif  // NVCACHE_TESTS_CRASH_EXPLORER_H_

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "src/pool/format.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::crash {
+
+namespace {
+
+constexpr int kFirstDescriptor = 1 << 24;
+constexpr char kOpenFiles[] = "/proc/self/fd/";
+constexpr uint64_t kFirstInode = uint64_t{1} << 40;  // of files that recovery creates
+
+// Of the pool's first page, mapped to hold its lock.
+alignas(4096) char lock_page[4096];
+
+template <typename T>
+T* At(long address) {
+  return reinterpret_cast<T*>(address);
+}
+
+}  // namespace
+
+Machine::Machine(size_t pool_size) : size_(pool_size) {
+  pool_ = static_cast<uint8_t*>(::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
+}
+
+Machine::~Machine() { ::munmap(pool_, size_); }
+
+Machine::File* Machine::Find(const std::string& path) {
+  for (File& file : files_) {
+    if (file.named && file.identity.path == path) return &file;
+  }
+  return nullptr;
+}
+
+void Machine::Begin() {
+  done_ = {};
+  lines_.clear();
+  descriptors_.clear();
+  inodes_ = 0;
+  next_ = kFirstDescriptor;
+  for (const File& file : files_) {
+    done_.files.push_back({file.identity, file.named, file.content, false});
+    if (file.identity.inode >= kFirstInode) inodes_ = file.identity.inode - kFirstInode;
+  }
+}
+
+void Machine::Store(uint8_t* to, const uint8_t* from, size_t n) {
+  std::memcpy(to, from, n);
+  if (to < pool_ || to >= pool_ + size_) return;
+  const auto begin = static_cast<uint64_t>(to - pool_);
+  for (size_t part, did = 0; did < n; did += part) {
+    const uint64_t at = begin + did;
+    part = std::min<size_t>(n - did, kLine - at % kLine);
+    Add(Event::kStore, 0, at, static_cast<uint32_t>(part), done_.Keep(from + did, part));
+    lines_.push_back(static_cast<uint32_t>(at / kLine));
+  }
+}
+
+void Machine::Pwb(const uint8_t* address, size_t n, Step step) {
+  if (address < pool_ || address >= pool_ + size_) return;
+  const auto begin = static_cast<uint64_t>(address - pool_);
+  for (uint64_t at = begin / kLine * kLine; at < begin + n; at += kLine) {
+    Add(Event::kPwb, 0, at, 0, 0, step);
+  }
+}
+
+void Machine::Fence(Step step) { Add(Event::kFence, 0, 0, 0, 0, step); }
+
+int Machine::New(Descriptor descriptor) {
+  descriptors_[next_] = std::move(descriptor);
+  return next_++;
+}
+
+bool Machine::IsFolder(const std::string& path) const {
+  return std::any_of(files_.begin(), files_.end(), [&](const File& file) {
+    const std::string& name = file.identity.path;
+    return name.substr(0, name.rfind('/') + 1) == path;
+  });
+}
+
+long Machine::OpenUnnamed(const Descriptor& folder) {
+  File file = {};
+  // Of the folder's file system; otherwise new.
+  for (const File& other : files_) {
+    if (other.identity.path.rfind(folder.path, 0) == 0) file.identity = other.identity;
+  }
+  file.identity.path = "";
+  file.identity.mode = S_IFREG | 0600;
+  file.identity.inode = kFirstInode + ++inodes_;
+  file.identity.birth_seconds += static_cast<int64_t>(inodes_);
+  file.identity.handle = "new" + std::to_string(inodes_);
+  files_.push_back(file);
+  done_.files.push_back({file.identity, false, "", false});
+  return New({Descriptor::kFile, static_cast<uint32_t>(files_.size() - 1), ""});
+}
+
+long Machine::Open(long folder, const std::string& path, long flags) {
+  if (path == kPoolPath) return New({Descriptor::kPool, 0, path});
+  if (path == kDevicePath) return New({Descriptor::kDevice, 0, path});
+  if (path.rfind("/sys/dev/char/", 0) == 0) return New({Descriptor::kDeviceSize, 0, path});
+  if ((flags & O_TMPFILE) == O_TMPFILE) {
+    const auto in = descriptors_.find(static_cast<int>(folder));
+    return in == descriptors_.end() ? -ENOENT : OpenUnnamed(in->second);
+  }
+  if ((flags & O_DIRECTORY) != 0) {
+    return IsFolder(path) ? New({Descriptor::kFolder, 0, path}) : -ENOENT;
+  }
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].named && files_[i].identity.path == path) {
+      return New({Descriptor::kFile, i, path});
+    }
+  }
+  return -ENOENT;
+}
+
+long Machine::Link(const std::string& from, long folder, const std::string& name) {
+  const auto source = descriptors_.find(std::atoi(from.c_str() + sizeof(kOpenFiles) - 1));
+  const auto in = descriptors_.find(static_cast<int>(folder));
+  if (source == descriptors_.end() || in == descriptors_.end()) return -ENOENT;
+  const std::string path = in->second.path + name;
+  if (Find(path) != nullptr) return -EEXIST;
+  File& file = files_[source->second.file];
+  file.named = true;
+  file.identity.path = done_.files[source->second.file].identity.path = path;
+  Add(Event::kNamed, source->second.file);
+  return 0;
+}
+
+void Machine::FillStat(const Descriptor& descriptor, void* out) const {
+  struct stat st = {};
+  st.st_nlink = 1;
+  switch (descriptor.kind) {
+    case Descriptor::kPool:
+      st.st_mode = S_IFREG | 0600;
+      st.st_size = static_cast<off_t>(size_);
+      break;
+    case Descriptor::kDevice:
+      st.st_mode = S_IFCHR | 0600;
+      st.st_rdev = makedev(250, 1);
+      break;
+    case Descriptor::kFolder:
+      st.st_mode = S_IFDIR | 0700;
+      break;
+    default: {
+      const File& file = files_[descriptor.file];
+      st.st_dev = file.identity.device;
+      st.st_ino = file.identity.inode;
+      st.st_mode = file.identity.mode;
+      st.st_uid = file.identity.uid;
+      st.st_gid = file.identity.gid;
+      st.st_size = static_cast<off_t>(file.content.size());
+      st.st_nlink = file.named ? 1 : 0;
+    }
+  }
+  std::memcpy(out, &st, sizeof(st));
+}
+
+// The calls on an open file.
+long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d,
+                           long e) {
+  File* file = descriptor.kind == Descriptor::kFile ? &files_[descriptor.file] : nullptr;
+  switch (number) {
+    case SYS_close:
+      descriptors_.erase(static_cast<int>(fd));
+      return 0;
+    case SYS_fcntl:
+      return New(descriptor);  // F_DUPFD_CLOEXEC
+    case SYS_flock:
+    case SYS_fchmod:
+    case SYS_fchown:
+      return 0;
+    case SYS_fstat:
+      FillStat(descriptor, At<void>(b));
+      return 0;
+    case SYS_read: {  // the size of a device
+      const std::string text = std::to_string(size_) + "\n";
+      std::memcpy(At<void>(b), text.data(), text.size());
+      return static_cast<long>(text.size());
+    }
+    case SYS_pread64:
+      std::memcpy(At<void>(b), pool_ + d, static_cast<size_t>(c));
+      return c;
+    case SYS_fstatfs: {
+      auto* fs = At<struct statfs>(b);
+      *fs = {};
+      for (const File& other : files_) {
+        const bool is = file == &other || (descriptor.kind == Descriptor::kFolder &&
+                                           other.identity.path.rfind(descriptor.path, 0) == 0);
+        if (is) std::memcpy(&fs->f_fsid, &other.identity.file_system, sizeof(fs->f_fsid));
+      }
+      return 0;
+    }
+    case SYS_statx: {
+      auto* st = At<struct statx>(e);
+      *st = {};
+      st->stx_mask = STATX_BASIC_STATS | STATX_BTIME;
+      st->stx_ino = file->identity.inode;
+      st->stx_mode = static_cast<uint16_t>(file->identity.mode);
+      st->stx_uid = file->identity.uid;
+      st->stx_gid = file->identity.gid;
+      st->stx_btime.tv_sec = file->identity.birth_seconds;
+      st->stx_btime.tv_nsec = file->identity.birth_nanoseconds;
+      return 0;
+    }
+    case SYS_name_to_handle_at: {
+      auto* handle = At<sys::FileHandle>(c);
+      handle->type = file->identity.handle_type;
+      handle->size = static_cast<uint32_t>(file->identity.handle.size());
+      std::memcpy(handle->bytes, file->identity.handle.data(), handle->size);
+      return handle->size > 0 ? 0 : -EOPNOTSUPP;
+    }
+    case SYS_pwrite64: {
+      const auto at = static_cast<uint64_t>(d);
+      const auto n = static_cast<size_t>(c);
+      if (file->content.size() < at + n) file->content.resize(at + n);
+      std::memcpy(file->content.data() + at, At<void>(b), n);
+      Add(Event::kWrite, descriptor.file, at, static_cast<uint32_t>(n), done_.Keep(At<void>(b), n));
+      return c;
+    }
+    case SYS_fsync:
+    case SYS_fdatasync:
+      if (file == nullptr) {
+        Add(Event::kFolderSync, 0);
+      } else {
+        Add(Event::kSyncBegin, descriptor.file);
+        Add(Event::kSyncEnd, descriptor.file);
+      }
+      return 0;
+    default:
+      std::fprintf(stderr, "crash: the machine does not know system call %ld\n", number);
+      std::_Exit(3);
+  }
+}
+
+long Machine::Call(long number, long a, long b, long c, long d, long e, long f) {
+  switch (number) {
+    case SYS_openat:
+      return Open(a, At<const char>(b), c);
+    case SYS_openat2:
+      return Open(a, At<const char>(b), static_cast<long>(At<open_how>(c)->flags));
+    case SYS_open_by_handle_at:
+      return -EPERM;
+    case SYS_linkat:
+      return Link(At<const char>(b), c, At<const char>(d));
+    case SYS_newfstatat: {
+      const long fd = Open(AT_FDCWD, At<const char>(b), 0);
+      if (fd < 0) return fd;
+      FillStat(descriptors_[static_cast<int>(fd)], At<void>(c));
+      descriptors_.erase(static_cast<int>(fd));
+      return 0;
+    }
+    case SYS_mmap:
+      if (e < kFirstDescriptor) break;
+      return c == PROT_NONE ? sys::Address(lock_page) : sys::Address(pool_);
+    case SYS_munmap:
+      if (a == sys::Address(lock_page) || a == sys::Address(pool_)) return 0;
+      break;
+    default:
+      break;
+  }
+  if (a >= kFirstDescriptor && a < next_) {
+    const auto found = descriptors_.find(static_cast<int>(a));
+    if (found != descriptors_.end()) return OfDescriptor(found->second, number, a, b, c, d, e);
+  }
+  return sys::CallKernel(number, a, b, c, d, e, f);
+}
+
+}  // namespace nvcache::crash

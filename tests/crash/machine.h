@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The machine after a crash: a pool in memory and a handful of files, with as much of a kernel as
+// recovery needs. So an image is there in microseconds, is the same wherever it is looked at again,
+// and the files keep their inode numbers and times of birth. What recovery does is recorded, too:
+// it may be killed itself.
+#ifndef NVCACHE_TESTS_CRASH_MACHINE_H_
+#define NVCACHE_TESTS_CRASH_MACHINE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/crash/medium.h"
+#include "tests/crash/recorder.h"
+#include "tests/crash/trace.h"
+
+namespace nvcache::crash {
+
+inline constexpr char kPoolPath[] = "/crash/pool";      // opened as a file
+inline constexpr char kDevicePath[] = "/crash/device";  // the same, as a device
+
+class Machine : public Listener {
+ public:
+  struct File {
+    Identity identity;
+    bool named;
+    std::string content;
+  };
+
+  explicit Machine(size_t pool_size);
+  ~Machine() override;
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  uint8_t* pool() { return pool_; }
+  size_t pool_size() const { return size_; }
+  std::vector<File>& files() { return files_; }
+  // The file with that name, or null.
+  File* Find(const std::string& path);
+
+  // What was done since the last call: a trace that begins where `files` and the pool were then.
+  // The lines of the pool that were changed are in `lines`.
+  void Begin();
+  Trace& done() { return done_; }
+  const std::vector<uint32_t>& lines() const { return lines_; }
+
+  void Store(uint8_t* to, const uint8_t* from, size_t n) override;
+  void Pwb(const uint8_t* address, size_t n, Step step) override;
+  void Fence(Step step) override;
+  long Call(long number, long a, long b, long c, long d, long e, long f) override;
+
+ private:
+  struct Descriptor {
+    enum Kind { kPool, kDevice, kDeviceSize, kFile, kFolder } kind;
+    uint32_t file;
+    std::string path;
+  };
+  void Add(Event::Type type, uint32_t file, uint64_t at = 0, uint32_t length = 0, uint32_t data = 0,
+           Step step = {}) {
+    done_.events.push_back({type, step, 0, file, at, length, data});
+  }
+  bool IsFolder(const std::string& path) const;
+  int New(Descriptor descriptor);
+  long Open(long folder, const std::string& path, long flags);
+  long OpenUnnamed(const Descriptor& folder);
+  long OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d, long e);
+  long Link(const std::string& from, long folder, const std::string& name);
+  void FillStat(const Descriptor& descriptor, void* out) const;
+
+  uint8_t* pool_;
+  size_t size_;
+  std::vector<File> files_;
+  std::map<int, Descriptor> descriptors_;
+  int next_ = 0;
+  uint64_t inodes_ = 0;
+  Trace done_;
+  std::vector<uint32_t> lines_;
+};
+
+}  // namespace nvcache::crash
+
+#endif  // NVCACHE_TESTS_CRASH_MACHINE_H_

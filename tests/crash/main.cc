@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// crash_explorer: see README.md.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/crash/run.h"
+
+namespace nvcache::crash {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+// Images of one scenario.
+constexpr uint64_t kUnbounded = ~uint64_t{0};
+constexpr uint64_t kMany = 30000;  // where a mutant is expected to be found
+constexpr uint64_t kSome = 4000;
+
+struct Arguments {
+  uint64_t seed = 0;
+  double seconds = 60;
+  bool json = false;
+  bool mutants = false;
+  bool list = false;
+  std::vector<std::string> scenarios;
+  std::string mutant;
+  std::string replay;
+  std::string scratch = ".";
+  std::string save = ".";
+};
+
+std::chrono::nanoseconds Seconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+double Since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+unsigned long long Wide(uint64_t n) { return n; }
+
+Json ToJson(const Counts& counts) {
+  return {{"moments", counts.moments},
+          {"exhaustive", counts.exhaustive},
+          {"images", counts.images},
+          {"nested", counts.nested}};
+}
+
+void AddTo(Counts* sum, const Counts& counts) {
+  sum->moments += counts.moments;
+  sum->exhaustive += counts.exhaustive;
+  sum->images += counts.images;
+  sum->nested += counts.nested;
+}
+
+class Session {
+ public:
+  explicit Session(const Arguments& arguments) : arguments_(arguments) {
+    const std::set<std::string> wanted(arguments.scenarios.begin(), arguments.scenarios.end());
+    for (const Scenario& scenario : AllScenarios()) {
+      if (wanted.empty() || wanted.count(scenario.name) > 0) scenarios_.push_back(scenario);
+    }
+    if (!wanted.empty() && scenarios_.size() != wanted.size()) {
+      throw std::runtime_error("an unknown scenario; --list has their names");
+    }
+  }
+
+  int Unmutated();
+  int Mutants();
+
+ private:
+  void Report(const std::string& scenario, const Trace& trace, const std::string& mutant,
+              const Outcome& outcome);
+  std::vector<Scenario> InOrderFor(const Mutant& mutant) const {
+    std::vector<Scenario> order = scenarios_;
+    std::stable_partition(order.begin(), order.end(), [&](const Scenario& scenario) {
+      return scenario.name == mutant.scenario;
+    });
+    return order;
+  }
+  void Print(const Json& json) const {
+    if (arguments_.json) std::printf("%s\n", json.dump(2).c_str());
+  }
+
+  const Arguments& arguments_;
+  std::vector<Scenario> scenarios_;
+};
+
+void Session::Report(const std::string& scenario, const Trace& trace, const std::string& mutant,
+                     const Outcome& outcome) {
+  std::filesystem::create_directories(arguments_.save);
+  const std::string path = arguments_.save + "/crash-" + scenario + "-" +
+                           std::to_string(trace.seed) + (mutant.empty() ? "" : "-mutant") + ".case";
+  Save(path, trace, mutant, outcome);
+  std::fprintf(stderr,
+               "crash_explorer: %s, seed %llu: %s; look at it with crash_explorer --replay %s\n",
+               scenario.c_str(), Wide(trace.seed), outcome.what.c_str(), path.c_str());
+}
+
+// Every scenario once, then again with other seeds until the time is over.
+int Session::Unmutated() {
+  const auto begin = Clock::now();
+  const auto end = begin + Seconds(arguments_.seconds);
+  Counts all;
+  Json rows = Json::array();
+  bool failed = false;
+  uint64_t rounds = 0;
+  for (; !failed && (rounds == 0 || Clock::now() < end); ++rounds) {
+    for (size_t i = 0; i < scenarios_.size() && !failed; ++i) {
+      const Scenario& scenario = scenarios_[i];
+      if (rounds > 0 && Clock::now() >= end) break;
+      // In the first round each has its share of the time.
+      const double left = arguments_.seconds - Since(begin);
+      const double share = rounds > 0 ? left : left / static_cast<double>(scenarios_.size() - i);
+      const uint64_t seed = arguments_.seed + rounds;
+      const Trace trace = Record(scenario, seed, arguments_.scratch);
+      const auto started = Clock::now();
+      const Outcome outcome = Explore(scenario, trace, nullptr, seed, kUnbounded,
+                                      started + Seconds(std::max(share, 0.5)));
+      AddTo(&all, outcome.counts);
+      Json row = {{"scenario", scenario.name}, {"seed", seed}, {"events", trace.events.size()}};
+      row.update(ToJson(outcome.counts));
+      row["seconds"] = Since(started);
+      row["wrong"] = outcome.what;
+      rows.push_back(row);
+      if (!arguments_.json && (rounds == 0 || !outcome.what.empty())) {
+        std::printf(
+            "%-8s %7zu events %6llu moments (%llu whole) %8llu images %8llu nested %6.1f s  %s\n",
+            scenario.name.c_str(), trace.events.size(), Wide(outcome.counts.moments),
+            Wide(outcome.counts.exhaustive), Wide(outcome.counts.images),
+            Wide(outcome.counts.nested), Since(started), outcome.what.empty() ? "ok" : "WRONG");
+      }
+      if (!outcome.what.empty()) {
+        Report(scenario.name, trace, "", outcome);
+        failed = true;
+      }
+    }
+  }
+  Json json = {{"seed", arguments_.seed}, {"rounds", rounds}, {"runs", rows}};
+  json["all"] = ToJson(all);
+  json["ok"] = !failed;
+  Print(json);
+  if (!arguments_.json) {
+    std::printf("seed %llu: %llu rounds, %llu images, %llu of them of recoveries, in %.0f s: %s\n",
+                Wide(arguments_.seed), Wide(rounds), Wide(all.images + all.nested),
+                Wide(all.nested), Since(begin), failed ? "WRONG" : "all recovered");
+  }
+  return failed ? 1 : 0;
+}
+
+// Each mutant has to be reported by one of the scenarios that it changes; the engine as it is by
+// none of them.
+int Session::Mutants() {
+  const auto begin = Clock::now();
+  std::map<std::string, Trace> traces;
+  for (const Scenario& scenario : scenarios_) {
+    traces[scenario.name] = Record(scenario, arguments_.seed, arguments_.scratch);
+  }
+  Json rows = Json::array();
+  bool failed = false;
+  const auto mutants = AllMutants();
+  for (const Mutant& mutant : mutants) {
+    if (!arguments_.mutant.empty() && mutant.name != arguments_.mutant) continue;
+    const auto started = Clock::now();
+    Counts counts;
+    std::string by;
+    Outcome outcome;
+    for (const Scenario& scenario : InOrderFor(mutant)) {
+      const Trace& trace = traces[scenario.name];
+      // As many images as it takes, whatever the machine's speed.
+      outcome = Explore(scenario, trace, &mutant, arguments_.seed,
+                        scenario.name == mutant.scenario ? kMany : kSome, Clock::time_point::max());
+      AddTo(&counts, outcome.counts);
+      if (outcome.what.empty()) continue;
+      by = scenario.name;
+      if (!arguments_.mutant.empty()) Report(scenario.name, trace, mutant.name, outcome);
+      break;
+    }
+    failed |= by.empty();
+    rows.push_back({{"mutant", mutant.name},
+                    {"what", mutant.what},
+                    {"reported", !by.empty()},
+                    {"scenario", by},
+                    {"images", counts.images + counts.nested},
+                    {"seconds", Since(started)},
+                    {"as", outcome.what}});
+    if (arguments_.json) continue;
+    std::printf("%-22s %-8s %-8s %8llu images %5.1f s  %s\n", mutant.name.c_str(),
+                by.empty() ? "SURVIVED" : "reported", by.c_str(),
+                Wide(counts.images + counts.nested), Since(started),
+                outcome.what.substr(outcome.what.rfind('/') + 1).c_str());
+    std::fflush(stdout);
+  }
+  // The same images of the engine as it is.
+  Counts counts;
+  for (const Scenario& scenario : scenarios_) {
+    const Outcome outcome = Explore(scenario, traces[scenario.name], nullptr, arguments_.seed,
+                                    kSome, Clock::time_point::max());
+    AddTo(&counts, outcome.counts);
+    if (outcome.what.empty()) continue;
+    failed = true;
+    Report(scenario.name, traces[scenario.name], "", outcome);
+  }
+  Print({{"seed", arguments_.seed},
+         {"mutants", rows},
+         {"unmutated", ToJson(counts)},
+         {"ok", !failed}});
+  if (!arguments_.json) {
+    std::printf("the engine as it is: %llu images\nseed %llu: %zu mutants, %.0f s: %s\n",
+                Wide(counts.images + counts.nested), Wide(arguments_.seed), rows.size(),
+                Since(begin), failed ? "WRONG" : "all reported, and nothing else");
+  }
+  return failed ? 1 : 0;
+}
+
+int List() {
+  for (const Scenario& scenario : AllScenarios()) {
+    std::printf("scenario %-24s %s\n", scenario.name.c_str(), scenario.what.c_str());
+  }
+  for (const Mutant& mutant : AllMutants()) {
+    std::printf("mutant   %-24s %s\n", mutant.name.c_str(), mutant.what.c_str());
+  }
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Recovers every memory image that a crash of the engine can leave.");
+  Arguments arguments;
+  arguments.seed = std::random_device{}() % 1000000;
+  app.add_option("--seed", arguments.seed, "Repeats the choices of a run; printed at its end");
+  app.add_option("--seconds", arguments.seconds, "How long, about")->capture_default_str();
+  app.add_option("--scenario", arguments.scenarios, "Only these");
+  app.add_flag("--mutants", arguments.mutants, "Plants one bug after the other; each is reported");
+  app.add_option("--mutant", arguments.mutant, "Only this one, and saves the case");
+  app.add_option("--replay", arguments.replay, "One saved case, again")->type_name("FILE");
+  app.add_option("--scratch", arguments.scratch, "A folder on a disk")->capture_default_str();
+  app.add_option("--save", arguments.save, "Where failing cases go")->capture_default_str();
+  app.add_flag("--json", arguments.json, "Results as JSON");
+  app.add_flag("--list", arguments.list, "Scenarios and mutants");
+  app.footer(
+      "Exit status: 0 when all is well, 1 when an image is not recovered as it should be or a\n"
+      "mutant survives, 2 when the command line is wrong or something cannot be had.\n"
+      "\n"
+      "Examples:\n"
+      "  crash_explorer --seconds 60\n"
+      "  crash_explorer --mutants --seed 1\n"
+      "  crash_explorer --replay crash-laps-7.case\n");
+  try {
+    app.parse(argc, argv);
+    if (arguments.list) return List();
+    if (!arguments.replay.empty()) {
+      const Outcome outcome = Replay(arguments.replay);
+      std::printf("now: %s\n", outcome.what.empty() ? "recovered" : outcome.what.c_str());
+      return outcome.what.empty() ? 0 : 1;
+    }
+    Session session(arguments);
+    return arguments.mutants || !arguments.mutant.empty() ? session.Mutants() : session.Unmutated();
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "crash_explorer: %s\n", e.what());
+    return 2;
+  }
+}
+
+}  // namespace
+}  // namespace nvcache::crash
+
+int main(int argc, char** argv) { return nvcache::crash::Main(argc, argv); }

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/medium.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace nvcache::crash {
+
+// ---------------------------------------------------------------------------------------------
+// Memory
+
+void Memory::Apply(const Event& event, const Trace& trace) {
+  const auto line = static_cast<uint32_t>(event.at / kLine);
+  switch (event.type) {
+    case Event::kStore: {
+      auto [place, is_new] = uncertain_.try_emplace(line);
+      if (is_new) place->second.first = counts_[line];
+      place->second.stores.push_back(
+          {static_cast<uint8_t>(event.at % kLine), static_cast<uint8_t>(event.length), event.data});
+      break;
+    }
+    case Event::kPwb:
+      if (const auto found = uncertain_.find(line); found != uncertain_.end()) {
+        const Line& l = found->second;
+        written_back_[event.thread].push_back({line, l.first + l.stores.size()});
+      }
+      break;
+    case Event::kFence:
+      Fence(event.thread, trace);
+      break;
+    default:
+      break;
+  }
+}
+
+void Memory::Fence(uint16_t thread, const Trace& trace) {
+  for (const WrittenBack& done : written_back_[thread]) {
+    const auto found = uncertain_.find(done.line);
+    if (found == uncertain_.end() || found->second.first >= done.stores) continue;
+    Line& line = found->second;
+    const auto n = static_cast<uint32_t>(done.stores - line.first);
+    Build({done.line, n, 0}, trace, reinterpret_cast<uint8_t*>(&certain_[done.line * kLine]));
+    changed_.push_back(done.line);
+    line.stores.erase(line.stores.begin(), line.stores.begin() + n);
+    line.first = done.stores;
+    if (!line.stores.empty()) continue;
+    counts_[done.line] = line.first;
+    uncertain_.erase(found);
+  }
+  written_back_[thread].clear();
+}
+
+void Memory::Build(const LineChoice& choice, const Trace& trace, uint8_t* line) const {
+  std::memmove(line, certain_.data() + choice.line * kLine, kLine);
+  const auto found = uncertain_.find(choice.line);
+  if (found == uncertain_.end()) return;
+  const std::vector<Store>& stores = found->second.stores;
+  for (uint32_t i = 0; i < choice.stores && i < stores.size(); ++i) {
+    std::memcpy(line + stores[i].at, trace.Data(stores[i].data), stores[i].length);
+  }
+  if (choice.torn == 0 || choice.stores >= stores.size()) return;
+  const Store& torn = stores[choice.stores];
+  for (uint32_t i = 0; i < torn.length; ++i) {
+    const uint32_t word = (torn.at + i) / 8;
+    if ((choice.torn >> word & 1) != 0) line[torn.at + i] = trace.Data(torn.data)[i];
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Files
+
+Disk::Disk(const std::vector<FileInfo>& files) {
+  for (const FileInfo& file : files) Add(file);
+}
+
+void Disk::Add(const FileInfo& file) {
+  files_.push_back({file.exists, file.exists, file.content, 0, {}});
+}
+
+void Disk::Apply(const Event& event, const Trace& trace) {
+  const std::pair key{event.file, event.thread};
+  switch (event.type) {
+    case Event::kWrite:
+    case Event::kTruncate:
+      files_[event.file].calls.push_back(
+          {event.type == Event::kTruncate, event.at, event.length, event.data});
+      break;
+    case Event::kSyncBegin: {
+      const File& file = files_[event.file];
+      syncs_[key] = file.first + file.calls.size();
+      break;
+    }
+    case Event::kSyncEnd: {
+      File& file = files_[event.file];
+      file.name_durable = file.named;
+      const uint64_t calls = syncs_[key];
+      for (; file.first < calls; ++file.first) {
+        Do(file.calls.front(), trace, &file.content);
+        file.calls.erase(file.calls.begin());
+      }
+      break;
+    }
+    case Event::kNamed:
+      files_[event.file].named = true;
+      break;
+    case Event::kFolderSync:
+      for (File& file : files_) file.name_durable = file.named;
+      break;
+    default:
+      break;
+  }
+}
+
+void Disk::Do(const Call& call, const Trace& trace, std::string* content) {
+  if (call.truncates) {
+    content->resize(call.at);
+    return;
+  }
+  if (content->size() < call.at + call.length) content->resize(call.at + call.length);
+  std::memcpy(content->data() + call.at, trace.Data(call.data), call.length);
+}
+
+bool Disk::Build(const FileChoice& choice, const Trace& trace, std::string* content) const {
+  const File& file = files_[choice.file];
+  if (choice.removed || !file.named || (!file.name_durable && !choice.exists)) return false;
+  *content = file.content;
+  for (size_t i = 0; i < file.calls.size(); ++i) {
+    if (choice.reached[i]) Do(file.calls[i], trace, content);
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Choices
+
+namespace {
+
+using Random = std::mt19937_64;
+using Lines = std::vector<std::pair<uint32_t, const Memory::Line*>>;
+
+// All of the files' choices at once: how many, and the one with a number.
+class FileChoices {
+ public:
+  explicit FileChoices(const Disk& disk) : disk_(disk) {
+    for (const Disk::File& file : disk.files()) {
+      bits_ += file.calls.size() + (file.named && !file.name_durable ? 1 : 0);
+    }
+  }
+  size_t bits() const { return bits_; }
+
+  template <typename Bit>
+  std::vector<FileChoice> Make(Bit bit) const {
+    std::vector<FileChoice> choices;
+    for (uint32_t i = 0; i < disk_.files().size(); ++i) {
+      const Disk::File& file = disk_.files()[i];
+      FileChoice choice = {i, file.named, false, {}};
+      if (file.named && !file.name_durable) choice.exists = bit();
+      for (size_t n = 0; n < file.calls.size(); ++n) choice.reached.push_back(bit());
+      choices.push_back(choice);
+    }
+    return choices;
+  }
+  std::vector<FileChoice> Number(uint64_t number) const {
+    return Make([&] {
+      const bool bit = (number & 1) != 0;
+      number >>= 1;
+      return bit;
+    });
+  }
+  std::vector<FileChoice> All() const {
+    return Make([] { return true; });
+  }
+  std::vector<FileChoice> Any(Random* random) const {
+    // Often all or nothing.
+    const auto how = (*random)() % 4;
+    return Make([&] { return how == 0 ? false : how == 1 ? true : (*random)() % 2 == 0; });
+  }
+
+ private:
+  const Disk& disk_;
+  size_t bits_ = 0;
+};
+
+uint32_t WordsOf(const Memory::Store& store) {
+  uint32_t words = 0;
+  for (uint32_t w = store.at / 8u; w <= (store.at + store.length - 1u) / 8u; ++w) words |= 1u << w;
+  return words;
+}
+bool CanTear(const Memory::Store& store) {
+  const uint32_t words = WordsOf(store);
+  return (words & (words - 1)) != 0;
+}
+
+std::vector<LineChoice> AnyLines(const Lines& lines, Random* random) {
+  std::vector<LineChoice> choices;
+  const auto how = (*random)() % 8;
+  for (const auto& [number, line] : lines) {
+    const auto n = static_cast<uint32_t>(line->stores.size());
+    LineChoice choice = {number, static_cast<uint32_t>((*random)() % (n + 1)), 0};
+    if (how < 2) choice.stores = (*random)() % (how == 0 ? 8 : 2) == 0 ? 0 : n;
+    if (how == 2) choice.stores = (*random)() % 8 == 0 ? n : 0;
+    if (choice.stores < n && how > 3 && CanTear(line->stores[choice.stores])) {
+      choice.torn = WordsOf(line->stores[choice.stores]) & static_cast<uint32_t>((*random)());
+    }
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
+std::vector<LineChoice> AllLines(const Lines& lines) {
+  std::vector<LineChoice> choices;
+  for (const auto& [number, line] : lines) {
+    choices.push_back({number, static_cast<uint32_t>(line->stores.size()), 0});
+  }
+  return choices;
+}
+
+// Every prefix of every line with everything that may have happened to the files.
+void Exhaustive(const Lines& lines, const FileChoices& files, std::vector<Choice>* choices) {
+  std::vector<uint32_t> stores(lines.size(), 0);
+  for (;;) {
+    std::vector<LineChoice> chosen;
+    for (size_t i = 0; i < lines.size(); ++i) chosen.push_back({lines[i].first, stores[i], 0});
+    for (uint64_t n = 0; n < uint64_t{1} << files.bits(); ++n) {
+      choices->push_back({chosen, files.Number(n)});
+    }
+    size_t i = 0;
+    while (i < lines.size() && stores[i] == lines[i].second->stores.size()) stores[i++] = 0;
+    if (i == lines.size()) return;
+    ++stores[i];
+  }
+}
+
+// None, all, each alone and all but each.
+void Sampled(const Lines& lines, const FileChoices& files, const Limits& limits, Random* random,
+             std::vector<Choice>* choices) {
+  const std::vector<LineChoice> all = AllLines(lines);
+  choices->push_back({{}, files.Number(0)});
+  choices->push_back({all, files.All()});
+  choices->push_back({all, files.Number(0)});
+  std::vector<size_t> order(lines.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), *random);
+  if (order.size() > limits.alone) order.resize(limits.alone);
+  for (const size_t i : order) {
+    choices->push_back({{all[i]}, files.Any(random)});
+    std::vector<LineChoice> rest = all;
+    rest[i].stores = 0;
+    choices->push_back({rest, files.Any(random)});
+  }
+}
+
+// The stores of more than one word, torn: in one line at a time.
+void Torn(const Lines& lines, const FileChoices& files, const Limits& limits, Random* random,
+          std::vector<Choice>* choices) {
+  const std::vector<LineChoice> all = AllLines(lines);
+  for (uint32_t tries = 0; tries < limits.random / 2 && !lines.empty(); ++tries) {
+    const size_t i = (*random)() % lines.size();
+    const auto& stores = lines[i].second->stores;
+    const auto at = static_cast<uint32_t>((*random)() % stores.size());
+    if (!CanTear(stores[at])) continue;
+    std::vector<LineChoice> chosen = (*random)() % 2 == 0 ? all : AnyLines(lines, random);
+    chosen[i] = {lines[i].first, at, WordsOf(stores[at]) & static_cast<uint32_t>((*random)())};
+    choices->push_back({chosen, files.Any(random)});
+  }
+}
+
+void RemoveSome(std::vector<Choice>* choices, Random* random) {
+  constexpr size_t kFew = 16;
+  const size_t n = choices->size();
+  for (size_t i = 0; i < n; i += n <= kFew ? 1 : 1 + (*random)() % 4) {
+    if ((*choices)[i].files.empty()) continue;
+    Choice choice = (*choices)[i];
+    choice.files[(*random)() % choice.files.size()].removed = true;
+    choices->push_back(choice);
+  }
+}
+
+}  // namespace
+
+std::vector<Choice> Choose(const Memory& memory, const Disk& disk, const Limits& limits,
+                           Random* random, bool* complete) {
+  Lines lines;
+  for (const auto& [number, line] : memory.uncertain()) lines.emplace_back(number, &line);
+  const FileChoices files(disk);
+  double combinations = files.bits() < 30 ? static_cast<double>(uint64_t{1} << files.bits()) : 1e9;
+  for (const auto& [number, line] : lines) {
+    combinations *= static_cast<double>(line->stores.size() + 1);
+  }
+  const bool all = combinations <= static_cast<double>(limits.exhaustive);
+  if (complete != nullptr) *complete = all;
+  std::vector<Choice> choices;
+  if (all) {
+    Exhaustive(lines, files, &choices);
+  } else {
+    Sampled(lines, files, limits, random, &choices);
+    for (uint32_t i = 0; i < limits.random; ++i) {
+      choices.push_back({AnyLines(lines, random), files.Any(random)});
+    }
+  }
+  Torn(lines, files, limits, random, &choices);
+  if (limits.removals) RemoveSome(&choices, random);
+  return choices;
+}
+
+}  // namespace nvcache::crash

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/model.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace nvcache::crash {
+
+Model::Model(const Trace& trace)
+    : trace_(trace),
+      states_(trace.operations.size(), kNotBegun),
+      durable_(trace.operations.size(), false),
+      by_file_(trace.files.size()) {
+  for (size_t i = 0; i < trace.items.size(); ++i) {
+    by_file_[trace.operations[trace.items[i].operation].file].push_back(i);
+  }
+}
+
+void Model::Apply(const Event& event) {
+  if (event.type != Event::kBegin && event.type != Event::kEnd) return;
+  const Operation& operation = trace_.operations[event.file];
+  states_[event.file] = event.type == Event::kBegin ? kRunning : kReturned;
+  closed_ = operation.kind == Operation::kClose && event.type == Event::kEnd;
+  if (operation.kind != Operation::kSync || event.type != Event::kEnd) return;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (trace_.operations[i].file == operation.file && states_[i] == kReturned) durable_[i] = true;
+  }
+}
+
+Expected Model::Now() const {
+  Expected expected;
+  for (uint32_t file = 0; file < trace_.files.size(); ++file) {
+    expected.files.push_back(FileNow(file));
+  }
+  expected.clean = closed_;
+  return expected;
+}
+
+Expected::File Model::FileNow(uint32_t file) const {
+  Expected::File expected;
+  std::vector<bool> taken(trace_.items.size(), false);
+  std::vector<size_t> items, open;  // those that may be there; of these, those that may be not
+  for (const size_t i : by_file_[file]) {
+    const Item& item = trace_.items[i];
+    const State state = states_[item.operation];
+    if (state == kNotBegun) continue;
+    items.push_back(i);
+    const bool certain = item.truncates ? durable_[item.operation] : state == kReturned;
+    if (certain) {
+      taken[i] = true;
+    } else {
+      open.push_back(i);
+    }
+  }
+  expected.absent = !trace_.files[file].exists &&
+                    std::none_of(items.begin(), items.end(),
+                                 [&](size_t i) { return taken[i] && !trace_.items[i].truncates; });
+  Try(file, items, open, 0, &taken, &expected);
+  return expected;
+}
+
+void Model::Try(uint32_t file, const std::vector<size_t>& items, const std::vector<size_t>& open,
+                size_t next, std::vector<bool>* taken, Expected::File* expected) const {
+  if (next < open.size()) {
+    for (const bool take : {true, false}) {
+      (*taken)[open[next]] = take;
+      Try(file, items, open, next + 1, taken, expected);
+    }
+    return;
+  }
+  if (!Consistent(items, *taken)) return;
+  std::string content = Content(file, *taken);
+  if (std::find(expected->contents.begin(), expected->contents.end(), content) ==
+      expected->contents.end()) {
+    expected->contents.push_back(std::move(content));
+  }
+}
+
+// A call's groups are there in their order, and what was cut off does not come back under what was
+// written later.
+bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>& taken) const {
+  for (size_t a = 0; a < items.size(); ++a) {
+    if (taken[items[a]]) continue;
+    const Item& missing = trace_.items[items[a]];
+    for (size_t b = a + 1; b < items.size(); ++b) {
+      if (!taken[items[b]]) continue;
+      const Item& later = trace_.items[items[b]];
+      if (missing.truncates || later.operation == missing.operation) return false;
+    }
+  }
+  return true;
+}
+
+std::string Model::Content(uint32_t file, const std::vector<bool>& taken) const {
+  std::string content = trace_.files[file].content;
+  for (const size_t i : by_file_[file]) {
+    if (!taken[i]) continue;
+    const Item& item = trace_.items[i];
+    if (item.truncates) {
+      content.resize(item.offset);
+      continue;
+    }
+    const Operation& operation = trace_.operations[item.operation];
+    if (content.size() < item.offset + item.length) content.resize(item.offset + item.length);
+    std::memcpy(content.data() + item.offset,
+                trace_.Data(operation.data) + (item.offset - operation.offset), item.length);
+  }
+  return content;
+}
+
+}  // namespace nvcache::crash

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Planted bugs. What a bug in the protocol changes for the medium is which stores, PWBs, fences and
+// syncs there are, and in which order. So a mutant is a change of a recording: the engine that was
+// recorded stays as it is, and all mutants are tried on the same runs. There is one for every step
+// (src/pmem/step.h), which leaves it out, and one for each order that the protocol relies on.
+#ifndef NVCACHE_TESTS_CRASH_MUTANTS_H_
+#define NVCACHE_TESTS_CRASH_MUTANTS_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/crash/trace.h"
+
+namespace nvcache::crash {
+
+struct Mutant {
+  std::string name;
+  std::string what;
+  std::string scenario;  // the one that is likely to find it, tried first; may be empty
+  // Changes nothing where there is nothing to change.
+  std::function<void(std::vector<Event>*, bool of_recovery)> apply;
+};
+
+std::vector<Mutant> AllMutants();
+
+}  // namespace nvcache::crash
+
+#endif  // NVCACHE_TESTS_CRASH_MUTANTS_H_

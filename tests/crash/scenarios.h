@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is recorded: the real engine, through its front door or at the level of the log alone.
+#ifndef NVCACHE_TESTS_CRASH_SCENARIOS_H_
+#define NVCACHE_TESTS_CRASH_SCENARIOS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/crash/trace.h"
+
+namespace nvcache::crash {
+
+// Folders of a recording; empty before and afterwards.
+struct Place {
+  std::string disk;    // files, on a file system that is cached
+  std::string memory;  // the pool
+};
+
+struct Scenario {
+  std::string name;
+  std::string what;
+  // One for each process: a process has one engine.
+  std::function<Trace(const Place& place, uint64_t seed)> record;
+  bool removals = false;       // files are also removed by somebody else after the crash
+  uint32_t nested_every = 40;  // images: how often recovery is crashed, too
+  uint64_t exhaustive = 64;    // images of one moment
+  uint32_t killed_every = 0;  // moments: how often the process is killed, and then recovery crashed
+};
+
+std::vector<Scenario> AllScenarios();
+
+}  // namespace nvcache::crash
+
+#endif  // NVCACHE_TESTS_CRASH_SCENARIOS_H_

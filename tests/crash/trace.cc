@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <type_traits>
+
+#include "src/nvlog/entry.h"
+
+namespace nvcache::crash {
+
+namespace {
+
+constexpr char kHeading[] = "NVCache crash trace 1\n";
+
+class Writer {
+ public:
+  template <typename T>
+  void Put(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Put(const std::string& text) {
+    Put(text.size());
+    out_ += text;
+  }
+  template <typename T>
+  void Put(const std::vector<T>& values) {
+    Put(values.size());
+    for (const T& value : values) Put(value);
+  }
+  std::string out_;
+};
+
+class Parser {
+ public:
+  explicit Parser(const std::string& in) : in_(in) {}
+  template <typename T>
+  void Get(T* value) {
+    std::memcpy(static_cast<void*>(value), Take(sizeof(*value)), sizeof(*value));
+  }
+  void Get(std::string* text) {
+    size_t n = 0;
+    Get(&n);
+    text->assign(Take(n), n);
+  }
+  template <typename T>
+  void Get(std::vector<T>* values) {
+    size_t n = 0;
+    Get(&n);
+    if (n > in_.size()) throw std::runtime_error("the trace is damaged");
+    values->resize(n);
+    for (T& value : *values) Get(&value);
+  }
+
+ private:
+  const char* Take(size_t n) {
+    if (n > in_.size() - at_) throw std::runtime_error("the trace is cut off");
+    at_ += n;
+    return in_.data() + at_ - n;
+  }
+  const std::string& in_;
+  size_t at_ = 0;
+};
+
+// Both directions by one list of fields.
+template <typename Io, typename T>
+void Fields(Io io, T& trace) {
+  io(trace.scenario), io(trace.seed), io(trace.creation), io(trace.pool);
+  io(trace.operations), io(trace.events), io(trace.items), io(trace.bytes);
+}
+template <typename Io, typename T>
+void FileFields(Io io, T& file) {
+  auto& id = file.identity;
+  io(id.device), io(id.inode), io(id.birth_seconds), io(id.birth_nanoseconds), io(id.mode);
+  io(id.uid), io(id.gid), io(id.file_system), io(id.handle_type), io(id.handle), io(id.path);
+  io(file.exists), io(file.content), io(file.away);
+}
+
+}  // namespace
+
+std::string Trace::ToBytes() const {
+  Writer writer;
+  writer.out_ = kHeading;
+  const auto put = [&](const auto& value) { writer.Put(value); };
+  Fields(put, *this);
+  writer.Put(files.size());
+  for (const FileInfo& file : files) FileFields(put, file);
+  return writer.out_;
+}
+
+Trace Trace::FromBytes(const std::string& bytes) {
+  constexpr size_t kLength = sizeof(kHeading) - 1;
+  if (bytes.compare(0, kLength, kHeading) != 0) throw std::runtime_error("this is no trace");
+  const std::string rest = bytes.substr(kLength);
+  Parser parser(rest);
+  Trace trace;
+  const auto get = [&](auto& value) { parser.Get(&value); };
+  Fields(get, trace);
+  size_t n = 0;
+  parser.Get(&n);
+  for (size_t i = 0; i < n; ++i) FileFields(get, trace.files.emplace_back());
+  return trace;
+}
+
+void Trace::FindItems() {
+  std::string memory = pool;
+  std::map<uint16_t, uint32_t> running;  // operation of each thread
+  uint64_t newest = 0;
+  for (const Event& event : events) {
+    if (event.type == Event::kStore) {
+      std::memcpy(&memory[event.at], Data(event.data), event.length);
+    } else if (event.type == Event::kBegin) {
+      running[event.thread] = event.file;
+      const Operation& operation = operations[event.file];
+      if (operation.kind != Operation::kTruncate) continue;
+      items.push_back({event.file, newest * 2 + 1, operation.offset, 0, true});
+    } else if (event.type == Event::kPwb && event.step == Step::kCommit) {
+      nvlog::EntryHeader header;
+      std::memcpy(&header, &memory[event.at], sizeof(header));
+      newest = std::max(newest, header.position);
+      const uint32_t number = running.at(event.thread);
+      const Operation& operation = operations[number];
+      // To the operation's end, unless there is another group.
+      for (Item& item : items) {
+        if (item.operation == number && item.offset + item.length > header.offset) {
+          item.length = header.offset - item.offset;
+        }
+      }
+      items.push_back({number, header.position * 2, header.offset,
+                       operation.offset + operation.length - header.offset, false});
+    }
+  }
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return a.order < b.order; });
+}
+
+const char* NameOf(Step step) {
+  static constexpr std::array kNames = {
+      "payload",
+      "group headers",
+      "group fence",
+      "commit",
+      "committed",
+      "tail",
+      "tail durable",
+      "in use",
+      "in use durable",
+      "clean",
+      "clean durable",
+      "file record",
+      "file record durable",
+      "settle",
+      "settled",
+      "seen group",
+      "seen group durable",
+      "successor",
+      "successor durable",
+      "applied",
+      "applied durable",
+      "recovered tail",
+      "recovered tail durable",
+      "seen",
+      "seen durable",
+      "repaired tail",
+      "repaired tail durable",
+      "create zeros",
+      "create tail",
+      "create state",
+      "create superblock",
+      "create contents",
+      "create magic",
+      "created",
+  };
+  static_assert(kNames.size() == static_cast<size_t>(Step::kCount));
+  return step < Step::kCount ? kNames[static_cast<size_t>(step)] : "?";
+}
+
+}  // namespace nvcache::crash

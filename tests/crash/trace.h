@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What was recorded: everything that the engine did to the pool and to its files, in one order, and
+// what the program had asked for.
+#ifndef NVCACHE_TESTS_CRASH_TRACE_H_
+#define NVCACHE_TESTS_CRASH_TRACE_H_
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "src/pmem/step.h"
+
+namespace nvcache::crash {
+
+using pmem::Step;
+
+// One thing that happened. `bytes` of stores and writes lie in Trace::bytes, at `data`.
+struct Event {
+  enum Type : uint8_t {
+    // The pool's memory
+    kStore,  // `length` bytes at `at`, within one line
+    kPwb,    // of the line at `at`
+    kFence,
+    // The files
+    kWrite,       // of `file`: `length` bytes at `at`
+    kTruncate,    // of `file`, to `at` bytes
+    kSyncBegin,   // fsync or fdatasync of `file`, and whether ...
+    kSyncEnd,     // ... it succeeded
+    kNamed,       // `file` got its name
+    kFolderSync,  // all names are durable
+    // The program
+    kBegin,  // of the operation `file`
+    kEnd,
+  };
+  Type type;
+  Step step;  // of kPwb and kFence
+  uint16_t thread;
+  uint32_t file;
+  uint64_t at;
+  uint32_t length;
+  uint32_t data;
+};
+
+// A file as the kernel describes it.
+struct Identity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  int64_t birth_seconds = 0;
+  uint32_t birth_nanoseconds = 0;
+  uint32_t mode = 0;
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  uint64_t file_system = 0;
+  int32_t handle_type = 0;
+  std::string handle;
+  std::string path;  // the one that it has or had
+};
+
+struct FileInfo {
+  Identity identity;
+  bool exists = false;  // from the start, and durably
+  std::string content;  // then
+  // It is not there when recovery runs for the first time, and comes back.
+  bool away = false;
+};
+
+// What the program asked for.
+struct Operation {
+  enum Kind : uint8_t {
+    kWrite,     // one write call
+    kTruncate,  // to `offset`
+    kSync,      // fsync: what was done to the file's size is durable when it returns
+    kClose,     // of the pool, which is clean when it returns
+    kOther,     // anything that must not change a byte
+  };
+  Kind kind;
+  uint32_t file;
+  uint64_t offset;
+  uint32_t length;
+  uint32_t data;
+};
+
+// One group that an operation brought to the log, in the order of the log. A truncation lies
+// between the groups before and after it.
+struct Item {
+  uint32_t operation;
+  uint64_t order;
+  uint64_t offset;
+  uint64_t length;
+  bool truncates;
+};
+
+struct Trace {
+  std::string scenario;
+  uint64_t seed = 0;
+  bool creation = false;  // of a pool, on memory that holds something else
+  std::string pool;       // its bytes at the start
+  std::vector<FileInfo> files;
+  std::vector<Operation> operations;
+  std::vector<Event> events;
+  std::vector<Item> items;
+  std::string bytes;
+
+  // Finds the groups in the events of an engine that is as it should be.
+  void FindItems();
+
+  uint32_t Keep(const void* data, size_t n) {
+    const auto at = static_cast<uint32_t>(bytes.size());
+    bytes.append(static_cast<const char*>(data), n);
+    return at;
+  }
+  const uint8_t* Data(uint32_t data) const {
+    return reinterpret_cast<const uint8_t*>(bytes.data()) + data;
+  }
+
+  std::string ToBytes() const;
+  static Trace FromBytes(const std::string& bytes);
+};
+
+const char* NameOf(Step step);
+
+}  // namespace nvcache::crash
+
+#endif  // NVCACHE_TESTS_CRASH_TRACE_H_
