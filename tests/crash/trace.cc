@@ -169,10 +169,11 @@ const char* NameOf(Step step) {
       "create zeros",
       "create tail",
       "create state",
-      "create superblock",
       "create contents",
-      "create magic",
-      "created",
+      "superblock",
+      "superblock fence",
+      "magic",
+      "magic durable",
   };
   static_assert(kNames.size() == static_cast<size_t>(Step::kCount));
   return step < Step::kCount ? kNames[static_cast<size_t>(step)] : "?";
