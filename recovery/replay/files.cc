@@ -120,8 +120,6 @@ void Files::AwaitPiece(const Piece& piece) {
   if (error < 0 && error != -ENOSYS) Refuse(file, static_cast<int>(-error));
 }
 
-void Files::StartSync() { StartPiece(); }
-
 bool Files::SyncNext() {
   while (next_to_sync_ < slots_ && !files_[next_to_sync_].is_open) ++next_to_sync_;
   if (next_to_sync_ == slots_) return false;

@@ -53,8 +53,8 @@ class Files {
   // nothing more. The file is refused if that fails. The disk gets to work at once.
   void Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t offset);
 
-  // Starts the write-out of all that is left of it.
-  void StartSync();
+  // Starts the write-out of what is left of it.
+  void StartSync() { StartPiece(); }
   // fsync of one file that was written to, and of its name if that is new; the file is refused if
   // that fails. False if none was left.
   bool SyncNext();
@@ -63,6 +63,15 @@ class Files {
   void MakeUnresolved(uint32_t slot, int error);
 
  private:
+  // A stretch of a file that was written to.
+  struct Piece {
+    uint32_t slot;
+    uint64_t begin;
+    uint64_t end;
+    uint64_t bytes;  // written within; 0: none
+  };
+  static constexpr uint32_t kInFlight = 4;
+
   void Refuse(File& file, int error);
   bool EnsureOpen(uint32_t slot);
   long OpenNow(uint32_t slot);
@@ -71,13 +80,6 @@ class Files {
   void CloseOldest();
   void WriteOut(uint32_t slot, uint64_t offset, size_t bytes);
   void StartPiece();
-  // A stretch of a file that was written to.
-  struct Piece {
-    uint32_t slot;
-    uint64_t begin;
-    uint64_t end;
-    uint64_t bytes;  // written within; 0: none
-  };
   void AwaitPiece(const Piece& piece);
 
   pool::View view_;
@@ -88,7 +90,6 @@ class Files {
   uint64_t uses_ = 0;
   uint64_t size_limit_ = 0;
   uint32_t next_to_sync_ = 0;
-  static constexpr uint32_t kInFlight = 4;
   Piece filling_ = {};             // what the disk was not told of yet
   Piece started_[kInFlight] = {};  // what it may be at
   uint32_t oldest_ = 0;            // of these
