@@ -258,7 +258,10 @@ void Bench::Try(const uint8_t* data, size_t size) {
     Command(words);
   }
   if (!looks.empty() && ReadFile(kPool) != bytes) {
-    fmt::print(stderr, "the pool was changed by a look at it\n");
+    const std::string now = ReadFile(kPool);
+    const auto [at, other] = std::mismatch(bytes.begin(), bytes.end(), now.begin(), now.end());
+    fmt::print(stderr, "the pool was changed by a look at it: {} of {} bytes, from {} on\n",
+               now.size(), bytes.size(), at - bytes.begin());
     abort();
   }
 
