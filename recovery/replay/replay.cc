@@ -275,7 +275,7 @@ void Run::MarkApplied() {
 bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary) {
   *summary = {};
   summary->was_dirty = pool.dirty();
-  if (!options.dry_run) pool.RepairSuperblock();
+  if (!options.dry_run) pool.Repair();
   return !summary->was_dirty || Run(pool, options, observer, summary).Do();
 }
 

@@ -34,7 +34,7 @@ int Create(const CreateArguments& arguments) {
   }
   const uint64_t size = arguments.size.empty() ? 0 : SizeOf(arguments.size, "--size");
   CreatePool(arguments.pool, {.size = size, .emulate = arguments.emulate});
-  pool::Pool pool;
+  ScopedPool pool;
   OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
   fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
              Size(pool.view().superblock->pool_size), DurabilityName(pool.durability()),

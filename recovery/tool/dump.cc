@@ -131,7 +131,7 @@ void Dump::PrintUnreadable(nvlog::Position position) {
 }
 
 int RunDump(const DumpArguments& arguments) {
-  pool::Pool pool;
+  ScopedPool pool;
   OpenPool(&pool, arguments.pool, arguments.all ? pool::Access::kSalvage : pool::Access::kInspect,
            kAnyMemory);
   std::optional<Exporter> exporter;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Saves entries, of files that cannot be found above all: per file a sparse file that holds their bytes, and one
-// manifest that says what they are.
+// Saves entries, of files that cannot be found above all: per file a sparse file that holds their
+// bytes, and one manifest that says what they are.
 #ifndef NVCACHE_RECOVERY_TOOL_EXPORT_H_
 #define NVCACHE_RECOVERY_TOOL_EXPORT_H_
 

@@ -10,6 +10,12 @@
 
 namespace nvcache::tool {
 
+// Closes itself; the engine's pool lives as long as the process and does not.
+class ScopedPool : public pool::Pool {
+ public:
+  ~ScopedPool() { Close(); }
+};
+
 // A Failure with the pool's own one line when it cannot be had.
 void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate);
 void CreatePool(const std::string& path, const pool::CreateOptions& options);

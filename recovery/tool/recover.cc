@@ -92,7 +92,7 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
 // Prints what it found, unless it is to be JSON.
 void RecoverPool(const RecoverArguments& arguments, const ListedPool& listed,
                  const std::string& label, Result* result) {
-  pool::Pool pool;
+  ScopedPool pool;
   OpenPool(&pool, listed.path, pool::Access::kRecovery, kAnyMemory);
   const User user = UserOf(pool, listed.user);
   std::optional<Exporter> exporter;

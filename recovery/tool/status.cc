@@ -232,7 +232,7 @@ Json ToJson(const Report& report) {
 }
 
 int RunStatus(const StatusArguments& arguments) {
-  pool::Pool pool;
+  ScopedPool pool;
   OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
   const Report report = {.path = arguments.pool,
                          .superblock = *pool.view().superblock,

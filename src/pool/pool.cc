@@ -365,10 +365,7 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
   path_.Append(path);
   if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
       (access == Access::kSalvage || CheckContents(problem))) {
-    if (IsExclusive(access)) {
-      SecureSeen();
-      if (!dirty()) RepairTail();
-    }
+    if (IsExclusive(access)) SecureSeen();
     return true;
   }
   Close();
@@ -549,11 +546,12 @@ bool Pool::superblock_damaged() const {
          std::memcmp(region_.base + kSuperblockCopyOffset, &superblock_, sizeof(superblock_)) != 0;
 }
 
-void Pool::RepairSuperblock() {
+void Pool::Repair() {
   if (superblock_damaged()) {
     WriteSuperblock(region_.base + kSuperblockCopyOffset, superblock_);
     WriteSuperblock(region_.base, superblock_);
   }
+  if (!dirty()) RepairTail();
 }
 
 void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
@@ -580,7 +578,7 @@ void Pool::Close() {
 bool Pool::dirty() const { return Peek(view_.state()->state) != kStateClean; }
 
 void Pool::MarkInUse() {
-  RepairSuperblock();
+  Repair();
   StateRecord* record = view_.state();
   pmem::Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
   pmem::Store(record->owner_since, sys::Now(CLOCK_REALTIME));

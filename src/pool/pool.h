@@ -123,8 +123,8 @@ class Pool {
   // Durable when they return. kExclusive only.
   void MarkInUse();
   void MarkClean();
-  // From the one that is whole. MarkInUse does it, too.
-  void RepairSuperblock();
+  // The superblocks from the one that is whole, the tail of a clean pool. MarkInUse does it, too.
+  void Repair();
   // I5: called before any unit below `tail` is used again. Never goes back, and never by more than
   // the log's units, so that the record before it is a bound, too; a jump is stored twice.
   void StoreTail(uint64_t tail, pmem::Step step = pmem::Step::kTail,

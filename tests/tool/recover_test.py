@@ -127,6 +127,16 @@ class RecoverTest(support.ToolTest):
         self.assertEqual(support.checksum(self.pool), before)
         self.assertEqual(self.there.read_bytes(), b"." * 10)
 
+    def test_dry_run_of_a_clean_pool(self):
+        """Not even a damaged record of the tail is repaired."""
+        with image.Image(self.pool) as pool:
+            pool.flip(image.TAIL_OFFSET)
+        before = support.checksum(self.pool)
+        self.assert_ok(self.recover("--dry-run"))
+        self.assertEqual(support.checksum(self.pool), before)
+        self.assert_ok(self.recover())
+        self.assertNotEqual(support.checksum(self.pool), before)
+
     def lose_new(self):
         """A file that was never synced, and is gone."""
         with image.Image(self.pool) as pool:

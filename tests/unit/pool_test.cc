@@ -461,7 +461,7 @@ TEST_F(PoolTest, EveryFlippedBitOfASuperblockIsRepaired) {
         pool.Close();
         EXPECT_EQ(ReadFile(path_)[at], flipped) << "looking changes nothing";
         ASSERT_TRUE(OpenPool(pool, path_));
-        pool.RepairSuperblock();
+        pool.Repair();
         EXPECT_FALSE(pool.superblock_damaged());
         pool.Close();
         ASSERT_TRUE(ReadFile(path_) == good) << "bit " << bit << " of " << at;
@@ -728,7 +728,10 @@ TEST_F(PoolTest, ACleanPoolWithADamagedTailGoesOnBehindAllPositions) {
   ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
   EXPECT_EQ(Tail(pool), units);
   pool.Close();
+  const std::string before = ReadFile(path_);
   ASSERT_TRUE(OpenPool(pool, path_));
+  EXPECT_TRUE(ReadFile(path_) == before) << "changed by being opened";
+  pool.Repair();
   int valid = 0;
   EXPECT_EQ(Tail(pool, &valid), 3 * units);
   EXPECT_EQ(valid, 2);
