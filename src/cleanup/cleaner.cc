@@ -119,17 +119,19 @@ void Cleaner::SettleName(CachedFile& file) {
   if (const uint32_t slot = file.slot.load(); slot != sys::kNone) table_.SettleName(slot);
 }
 
-// Waits until done(), or until a whole round that began after the call has left `failing` set.
+// Waits until done(), or until `failing` is set after a retry that began after the call. An error
+// alone says little: the kernel may have kept it for our descriptor since long ago.
 template <typename Done>
 long Cleaner::WaitFor(Done done, const std::atomic<int>& failing) {
   drains_.fetch_add(1);
   const uint64_t rounds = rounds_.load();
+  const uint64_t retries = retries_begun_.load();
   long result = 0;
   for (;;) {
     const uint32_t seen = progress_.Value();
     if (done()) break;
     result = -failing.load();
-    if (result != 0 && rounds_.load() >= rounds + 2) break;
+    if (result != 0 && retries_done_.load() > retries) break;
     if (result != 0) {
       retry_wanted_.store(true);
     } else if (rounds_.load() > rounds) {
@@ -443,6 +445,7 @@ void Cleaner::RetryFailing() {
   if (failing_files_ == nullptr) return;
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   if (!retry_wanted_.exchange(false) && begin < retry_at_) return;
+  const uint64_t retry = retries_begun_.fetch_add(1) + 1;
   for (CachedFile** link = &failing_files_; *link != nullptr;) {
     CachedFile& file = **link;
     if (const long error = WriteAgain(file); error < 0) {
@@ -454,6 +457,7 @@ void Cleaner::RetryFailing() {
     }
   }
   failing_.store(failing_files_ != nullptr ? failing_files_->failing.load() : 0);
+  retries_done_.store(retry);
   const uint64_t end = sys::Now(CLOCK_MONOTONIC);
   retry_at_ = end + std::max(kRetryNs, kRetryShare * (end - begin));
 }

@@ -75,9 +75,9 @@ class Cleaner {
   // nothing pending.
   void DropSlot(dramcache::CachedFile& file);
 
-  // Waits until every entry that `file` has now is on disk, or the file system has refused one
-  // after the call began: then a negated errno. Any thread, with or without the file's lock, but
-  // without page locks.
+  // Waits until every entry that `file` has now is on disk, or the file system has refused them
+  // once more after the call began: then a negated errno. Any thread, with or without the file's
+  // lock, but without page locks.
   long Drain(dramcache::CachedFile& file);
   long DrainAll();
 
@@ -159,8 +159,10 @@ class Cleaner {
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
-  std::atomic<uint32_t> drains_{0};        // callers in Drain or DrainAll
-  std::atomic<uint64_t> rounds_{0};        // batches tried
+  std::atomic<uint32_t> drains_{0};  // callers in Drain or DrainAll
+  std::atomic<uint64_t> rounds_{0};  // batches tried
+  std::atomic<uint64_t> retries_begun_{0};
+  std::atomic<uint64_t> retries_done_{0};  // the number of the last one
   std::atomic<int> failing_{0};            // errno of some file that fails; 0: there is none
   std::atomic<uint64_t> moves_{0};         // CachedFile::moves of all files
   std::atomic<bool> retry_wanted_{false};  // somebody waits for a file that fails

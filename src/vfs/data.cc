@@ -33,7 +33,7 @@ constexpr int kKnownFlags =
 // What AppendGroup says when it cannot go on.
 constexpr long kLogFull = -ENOBUFS;
 constexpr long kNoDescriptors = -ENOMEM;
-// As kLogFull, and full of what the disk refuses of other files.
+// As kLogFull, and full of what a disk refuses.
 constexpr long kNoHope = -ENOLCK;
 // A signal waits, and the log is full: let its handler run, and try again.
 constexpr long kSignal = -ERESTART;
@@ -263,11 +263,7 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     if (error == 0 && engine.cleaner.Crowds(file)) error = kLogFull;
     if (error == 0) error = engine.cleaner.EnsureSlot(file);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
-    if (error == kLogFull && engine.cleaner.overloaded()) {
-      // Look again: it may just have turned out that this file fails, too.
-      error = engine.cleaner.Refusal(file);
-      if (error == 0) error = kNoHope;
-    }
+    if (error == kLogFull && engine.cleaner.overloaded()) error = kNoHope;
     if (error == kLogFull) {
       // Once a part is written, signals wait for the rest, as they do in the kernel.
       if (done == 0 && sys::SignalWaits()) return kSignal;

@@ -6,9 +6,11 @@ would answer, and files on another disk do not notice.
 
 Exit code 77 where file systems cannot be mounted; 1 if CI=true."""
 
+import fcntl
 import json
 import os
 import shutil
+import struct
 import subprocess
 import time
 
@@ -16,6 +18,8 @@ import surroundings
 from surroundings import (KEPT, MIB, PATIENCE, Disk, Mount, Program, check, command, failing, harness, prepare,
                           recover, say, until)
 
+EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
+SHUTDOWN_NOLOGFLUSH = 2
 QUICK = {"BATCH_DELAY": 1}
 LATE = {"BATCH_DELAY": 60000, "BATCH_MIN": 100000, "BATCH_MAX": 100000}
 
@@ -394,6 +398,33 @@ def read_only(options):
         program.check_disk()
 
 
+def shut_down(options):
+    """ext4 stops at once, and answers everything with an error until it is mounted again."""
+    with Case(options, make=()) as case:
+        path, good = case.file(), case.good / "c"
+        with case.program(**QUICK) as program:
+            fd, other = program.open(path), program.open(good)
+            program.must_write(path, fd, 0, MIB)
+            folder = os.open(case.bad.folder, os.O_RDONLY)
+            fcntl.ioctl(folder, EXT4_IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_NOLOGFLUSH))
+            os.close(folder)
+            program.must_write(path, fd, 100, 5000)
+            until_failing(case, path)
+            program.must_write(good, other, 0, 300000)
+            program.expect("EIO", "fsync", fd)
+            program.expect("EIO", "rename", path, case.bad.folder / "b")
+            program.expect(0, "rename", good, case.good / "d")
+            program.files[case.good / "d"] = program.files.pop(good)
+            count, why = program.burst(path, fd, 0, 16384, 300)
+            check(why == "EIO", f"{count} writes, then {why}")
+            program.end(lines=1)
+        recover(case.bench, KEPT, "EIO")
+        case.bad.again()
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
 def fill(folder):
     with open(folder / "ballast", "wb") as ballast:
         room = os.statvfs(folder)
@@ -554,7 +585,7 @@ def programs(options):
 
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
-          overwritten, full_at_once, ends, killed, names, others, slow, read_only, full_disk, quota, gone,
+          overwritten, full_at_once, ends, killed, names, others, slow, read_only, shut_down, full_disk, quota, gone,
           programs)}
 
 
