@@ -22,7 +22,7 @@ SKIP = 77
 
 WORKLOADS = (
     ("raw0", "raw1", "cut"),
-    ("sqlite-wal", "replace"),
+    ("sqlite-wal", "replace", "rotate"),
     ("rocksdb",),
     ("recreate", "cut", "raw0"),
     ("sqlite-delete", "recreate", "replace"),
@@ -166,7 +166,7 @@ def mapper(bench, options):
 # ---------------------------------------------------------------------------------------------
 # Whether this test can fail.
 
-FILES = ("raw0", "cut", "replace", "recreate")
+FILES = ("raw0", "cut", "replace", "recreate", "rotate")
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
 CHECKS = {
@@ -174,7 +174,7 @@ CHECKS = {
     "files without NVCache and without fsync": (True, dict(workloads=FILES, **LOSING)),
     "databases without NVCache and without fsync": (True, dict(workloads=DATABASES, **LOSING)),
     "without NVCache, everything synced": (False, dict(
-        workloads=("replace", "sqlite-wal", "sqlite-delete"), cached=False, promise="fsync")),
+        workloads=("replace", "rotate", "sqlite-wal", "sqlite-delete"), cached=False, promise="fsync")),
     "NVCache, not recovered": (True, dict(
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
