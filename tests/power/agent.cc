@@ -137,6 +137,7 @@ std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::strin
   if (kind == "cut") return MakeCut(name, folder, seed, promise);
   if (kind == "replace") return MakeReplace(name, folder, seed, promise);
   if (kind == "recreate") return MakeRecreate(name, folder, seed, promise);
+  if (kind == "rotate") return MakeRotate(name, folder, seed, promise);
   if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
   if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
   if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);

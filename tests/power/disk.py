@@ -57,9 +57,14 @@ class Disk:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen(1)
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.server = threading.Thread(target=self._listen, daemon=True)
+        self.server.start()
 
     def close(self):
+        # The thread must be gone before somebody else's socket may have the number of this one.
+        self.power_is_gone.set()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.server.join()
         self.listener.close()
         pathlib.Path(self.path).unlink(missing_ok=True)
 

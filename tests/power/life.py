@@ -258,6 +258,7 @@ class Life:
                     # A busy host makes an emulated machine too slow for its kernel now and then.
                     stuck = problem
                     if attempt < MOST_ATTEMPTS:
+                        print(f"  not started, once more: {problem}", flush=True)
                         continue
                 except machine.Stuck as problem:
                     stuck = problem
@@ -329,20 +330,23 @@ class Life:
 
     def save(self, reason):
         """All that is needed to verify once more: as it was before the last start."""
+        start = self.logs[-1][0]
         folder = pathlib.Path(tempfile.mkdtemp(prefix="case-", dir=self.bench.cases))
         copy_sparse(self.before, folder / "nvdimm")
         self.disk.save(folder / "disk")
         (folder / "case.json").write_text(json.dumps(
             {"reason": reason, "plan": dataclasses.asdict(self.plan),
+             "recovery": start.recovery, "early": start.early,
              **self.record}, indent=2) + "\n")
         with open(folder / "serial", "w", encoding="utf-8") as log:
-            for start, lines in self.logs:
-                log.write(f"=== {start}\n")
+            for choices, lines in self.logs:
+                log.write(f"=== {choices}\n")
                 log.writelines(f"{seconds:8.3f} {text}\n" for seconds, text in lines)
         return folder
 
     @staticmethod
     def load(bench, folder, draw):
+        """A saved case, and how it was recovered."""
         folder = pathlib.Path(folder)
         case = json.loads((folder / "case.json").read_text())
         plan = dict(case["plan"])
@@ -354,4 +358,4 @@ class Life:
         life.acknowledged = case["acknowledged"]
         life.announced = case["announced"]
         life.created, life.ready = case["created"], case["ready"]
-        return life
+        return life, Start(recovery=case["recovery"], early=case["early"])

@@ -4,6 +4,8 @@
 //           LevelDB do. The name always has the whole content of one generation.
 // recreate: a file is removed, made again under its name and written in several pieces, with a sync
 //           now and then. The content is never another generation's.
+// rotate:   a log is renamed over the last one, as logrotate does; its writer goes on for a little,
+//           and then makes a new one.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -263,6 +265,127 @@ class Recreate : public Workload {
   }
 };
 
+// ---------------------------------------------------------------------------------------------
+
+class Rotate : public Workload {
+ public:
+  using Workload::Workload;
+
+  void Run(uint64_t done) override {
+    Script script(seed());
+    while (script.number() < done) script.Next();
+    const char* name = script.state().now.exists ? kName : kOld;
+    int fd = ::open(Path(name).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+    for (;;) {
+      const Kind kind = script.Next();
+      if (kind == kCreate) {
+        if (fd >= 0) ::close(fd);
+        fd = ::open(Path(kName).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+        if (fd < 0) Die("open");
+      } else if (kind == kRename) {
+        if (::rename(Path(kName).c_str(), Path(kOld).c_str()) != 0) Die("rename");
+      } else {
+        const std::vector<uint8_t> bytes = script.LastWrite();
+        if (::write(fd, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
+          Die("write");
+        }
+        if (promise() == Promise::kFsync && ::fsync(fd) != 0) Die("fsync");
+        if (promise() == Promise::kFsync) SyncFolder();
+        Acknowledge(script.number());
+      }
+    }
+  }
+
+  Verdict Check(uint64_t acknowledged, uint64_t) override {
+    bool exists, old_exists;
+    const std::vector<uint8_t> found = ReadFile(Path(kName), &exists);
+    const std::vector<uint8_t> old = ReadFile(Path(kOld), &old_exists);
+    Script script(seed());
+    for (;;) {
+      const State& state = script.state();
+      if (script.number() >= acknowledged && state.now.exists == exists &&
+          state.old.exists == old_exists && script.Bytes(state.now) == found &&
+          script.Bytes(state.old) == old) {
+        return Good(script.number());
+      }
+      if (script.number() == acknowledged + kUnacknowledged) break;
+      script.Next();
+    }
+    Script again(seed());
+    while (again.number() < acknowledged) again.Next();
+    const State& state = again.state();
+    return Bad(
+        "after step %llu there are %llu bytes (generation %llu) and as the old file %llu "
+        "(generation %llu); found are %zu and %zu",
+        Long(acknowledged), Long(state.now.size), Long(state.now.generation), Long(state.old.size),
+        Long(state.old.generation), found.size(), old.size());
+  }
+
+ private:
+  static constexpr char kOld[] = "name.old";
+  enum Kind { kCreate, kWrite, kRename };
+  struct File {
+    bool exists = false;
+    uint64_t generation = 0;
+    uint64_t size = 0;
+  };
+  struct State {
+    File now;
+    File old;
+  };
+
+  class Script {
+   public:
+    explicit Script(uint64_t seed) : seed_(seed) {}
+
+    Kind Next() {
+      if (at_ == kinds_.size()) NextGeneration();
+      ++number_;
+      const Kind kind = kinds_[at_++];
+      File& file = state_.now.exists ? state_.now : state_.old;
+      if (kind == kCreate) {
+        state_.now = {true, generation_, 0};
+      } else if (kind == kRename) {
+        state_.old = state_.now;
+        state_.now = {};
+      } else {
+        last_ = Random(seed_ ^ number_ << 20).Length(5000);
+        file.size += last_;
+      }
+      return kind;
+    }
+    uint64_t number() const { return number_; }
+    const State& state() const { return state_; }
+    std::vector<uint8_t> Bytes(const File& file) const {
+      return Content(seed_ ^ file.generation << 20, file.size);
+    }
+    std::vector<uint8_t> LastWrite() const {
+      const std::vector<uint8_t> bytes = Bytes(state_.now.exists ? state_.now : state_.old);
+      return {bytes.end() - static_cast<ptrdiff_t>(last_), bytes.end()};
+    }
+
+   private:
+    // A write after the renaming makes it durable; without one, the new file might find its name
+    // taken after a power failure.
+    void NextGeneration() {
+      Random random(seed_ ^ ++generation_);
+      kinds_ = {kCreate};
+      kinds_.insert(kinds_.end(), 1 + random.Below(6), kWrite);
+      kinds_.push_back(kRename);
+      kinds_.insert(kinds_.end(), 1 + random.Below(2), kWrite);
+      at_ = 0;
+    }
+
+    const uint64_t seed_;
+    uint64_t number_ = 0;
+    uint64_t generation_ = 0;
+    uint64_t last_ = 0;
+    std::vector<Kind> kinds_;
+    size_t at_ = 0;
+    State state_;
+  };
+};
+
 }  // namespace
 
 std::unique_ptr<Workload> MakeReplace(std::string name, std::string folder, uint64_t seed,
@@ -273,6 +396,11 @@ std::unique_ptr<Workload> MakeReplace(std::string name, std::string folder, uint
 std::unique_ptr<Workload> MakeRecreate(std::string name, std::string folder, uint64_t seed,
                                        Promise promise) {
   return std::make_unique<Recreate>(std::move(name), std::move(folder), seed, promise);
+}
+
+std::unique_ptr<Workload> MakeRotate(std::string name, std::string folder, uint64_t seed,
+                                     Promise promise) {
+  return std::make_unique<Rotate>(std::move(name), std::move(folder), seed, promise);
 }
 
 }  // namespace nvcache::power_test

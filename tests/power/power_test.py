@@ -22,7 +22,7 @@ SKIP = 77
 
 WORKLOADS = (
     ("raw0", "raw1", "cut"),
-    ("sqlite-wal", "replace"),
+    ("sqlite-wal", "replace", "rotate"),
     ("rocksdb",),
     ("recreate", "cut", "raw0"),
     ("sqlite-delete", "recreate", "replace"),
@@ -120,9 +120,10 @@ def cycles(bench, options):
 
 
 def verify_case(bench, options):
-    with Life.load(bench, options.case, random.Random(0)) as life:
+    life, start = Life.load(bench, options.case, random.Random(0))
+    with life:
         try:
-            life.run(Start())
+            life.run(start)
         except Failure as problem:
             say("\n".join(text for _, text in life.logs[-1][1]))
             say(f"FAILED {problem}")
@@ -166,7 +167,7 @@ def mapper(bench, options):
 # ---------------------------------------------------------------------------------------------
 # Whether this test can fail.
 
-FILES = ("raw0", "cut", "replace", "recreate")
+FILES = ("raw0", "cut", "replace", "recreate", "rotate")
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
 CHECKS = {
@@ -174,7 +175,8 @@ CHECKS = {
     "files without NVCache and without fsync": (True, dict(workloads=FILES, **LOSING)),
     "databases without NVCache and without fsync": (True, dict(workloads=DATABASES, **LOSING)),
     "without NVCache, everything synced": (False, dict(
-        workloads=("replace", "sqlite-wal", "sqlite-delete"), cached=False, promise="fsync")),
+        workloads=("replace", "rotate", "sqlite-wal", "sqlite-delete"), cached=False,
+        promise="fsync")),
     "NVCache, not recovered": (True, dict(
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
@@ -226,16 +228,18 @@ def short_life(bench, plan, draw, must_fail):
 def check_case(bench, life, found):
     """A saved case can be loaded. This one is no loss any more when it is recovered."""
     folder = life.save(str(found))
-    with Life.load(bench, folder, random.Random(0)) as again:
+    again, start = Life.load(bench, folder, random.Random(0))
+    with again:
         try:
-            again.run(Start())
+            again.run(start)
             problem = "a saved case that must fail does not"
         except Failure as failure:
             problem = None if str(failure) == str(found) else f"not the same: {failure}"
-    with Life.load(bench, folder, random.Random(0)) as recovered:
+    recovered, start = Life.load(bench, folder, random.Random(0))
+    with recovered:
         recovered.plan.recovers = True
         try:
-            recovered.run(Start())
+            recovered.run(start)
         except Failure as failure:
             problem = f"recovery does not bring it back: {failure}"
     for path in folder.iterdir():

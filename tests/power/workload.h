@@ -129,6 +129,8 @@ std::unique_ptr<Workload> MakeReplace(std::string name, std::string folder, uint
                                       Promise promise);
 std::unique_ptr<Workload> MakeRecreate(std::string name, std::string folder, uint64_t seed,
                                        Promise promise);
+std::unique_ptr<Workload> MakeRotate(std::string name, std::string folder, uint64_t seed,
+                                     Promise promise);
 std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
                                      Promise promise, bool wal);
 std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,
