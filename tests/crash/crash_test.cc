@@ -22,7 +22,12 @@ class Made {
   Made() { trace_.pool.assign(kPoolSize, '\0'); }
 
   Made& Store(uint64_t at, const std::string& bytes, uint16_t thread = 0) {
-    return Add({Event::kStore, {}, thread, 0, at, static_cast<uint32_t>(bytes.size()),
+    return Add({Event::kStore,
+                {},
+                thread,
+                0,
+                at,
+                static_cast<uint32_t>(bytes.size()),
                 trace_.Keep(bytes.data(), bytes.size())});
   }
   Made& Pwb(uint64_t at, uint16_t thread = 0) {
@@ -37,7 +42,12 @@ class Made {
     return *this;
   }
   Made& Write(uint64_t at, const std::string& bytes) {
-    return Add({Event::kWrite, {}, 0, 0, at, static_cast<uint32_t>(bytes.size()),
+    return Add({Event::kWrite,
+                {},
+                0,
+                0,
+                at,
+                static_cast<uint32_t>(bytes.size()),
                 trace_.Keep(bytes.data(), bytes.size())});
   }
   Made& Event_(Event::Type type, uint64_t at = 0) { return Add({type, {}, 0, 0, at, 0, 0}); }

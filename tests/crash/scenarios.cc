@@ -287,6 +287,21 @@ class Program {
     guard.Opened(fd);
     return fd;
   }
+  // Opens a file that is known with O_TRUNC.
+  int Cut(const std::string& name) {
+    const uint32_t file = numbers_.at(place_.disk + "/" + name);
+    int fd = -1;
+    capture_.Do({Operation::kTruncate, file, 0, 0, 0}, "", [&] {
+      const std::string path = place_.disk + "/" + name;
+      vfs::OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC);
+      fd = ::open(path.c_str(), O_RDWR | O_TRUNC);
+      Must(fd >= 0);
+      capture_.Cut(file);
+      files_[fd] = file;
+      guard.Opened(fd);
+    });
+    return fd;
+  }
   void Write(int fd, uint64_t offset, size_t n, std::mt19937_64* random) {
     const std::string bytes = RandomBytes(random, n);
     capture_.Do({Operation::kWrite, files_.at(fd), offset, 0, 0}, bytes, [&] {
@@ -375,6 +390,25 @@ Trace Groups(const Place& place, uint64_t seed) {
     program.Write(fd, random() % (8 * kPage), 1 + random() % (6 * kPage));
     if (i % 10 == 9) program.Drain();
   }
+  return program.Finish();
+}
+
+// Write calls that are too long for one group, and a file that is cut when it is opened.
+Trace Split(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 100);
+  MakeFile(place, "b", 3 * kPage);
+  Program program("split", place, seed);
+  const int a = program.Open("a");
+  program.Write(a, 50, 100);
+  program.Write(a, 120, 170 * kPage);
+  program.Write(a, 60 * kPage, 2 * kPage);
+  const int b = program.Open("b");
+  program.Write(b, kPage, 500);
+  program.Drain();
+  program.Close(b);
+  const int cut = program.Cut("b");
+  program.Write(cut, 2000, 200);
+  program.Write(a, 10, 90 * kPage);
   return program.Finish();
 }
 
@@ -471,6 +505,7 @@ std::vector<Scenario> AllScenarios() {
       {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64, 5},
       {"names", "new files and files that are cut", Names, true, 40, 64, 5},
       {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
+      {"split", "write calls of several groups, a file that is cut", Split, false, 60, 64, 0},
       {"slots", "more files than slots", Slots, true, 60, 64, 0},
       {"threads", "three threads on two files", Threads, false, 60, 64, 0},
       {"laps", "many laps with the cleanup thread at work", Laps, false, 60, 64, 0},

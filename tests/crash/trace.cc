@@ -107,7 +107,9 @@ Trace Trace::FromBytes(const std::string& bytes) {
 
 void Trace::FindItems() {
   std::string memory = pool;
-  std::map<uint16_t, uint32_t> running;  // operation of each thread
+  std::map<uint16_t, uint32_t> running;   // operation of each thread
+  std::map<uint32_t, uint64_t> returned;  // newest order of the operations on a file by now
+  std::vector<uint64_t> before(operations.size(), 0);  // the same, when the operation began
   uint64_t newest = 0;
   for (const Event& event : events) {
     if (event.type == Event::kStore) {
@@ -115,8 +117,14 @@ void Trace::FindItems() {
     } else if (event.type == Event::kBegin) {
       running[event.thread] = event.file;
       const Operation& operation = operations[event.file];
+      before[event.file] = returned[operation.file];
       if (operation.kind != Operation::kTruncate) continue;
       items.push_back({event.file, newest * 2 + 1, operation.offset, 0, true});
+    } else if (event.type == Event::kEnd) {
+      uint64_t& order = returned[operations[event.file].file];
+      for (const Item& item : items) {
+        if (item.operation == event.file) order = std::max(order, item.order);
+      }
     } else if (event.type == Event::kPwb && event.step == Step::kCommit) {
       nvlog::EntryHeader header;
       std::memcpy(&header, &memory[event.at], sizeof(header));
@@ -128,6 +136,9 @@ void Trace::FindItems() {
         if (item.operation == number && item.offset + item.length > header.offset) {
           item.length = header.offset - item.offset;
         }
+      }
+      if (header.position * 2 <= before[number]) {
+        throw std::runtime_error("the log has two write calls in the wrong order");
       }
       items.push_back({number, header.position * 2, header.offset,
                        operation.offset + operation.length - header.offset, false});

@@ -103,7 +103,8 @@ struct Trace {
   std::vector<Item> items;
   std::string bytes;
 
-  // Finds the groups in the events of an engine that is as it should be.
+  // Finds the groups in the events of an engine that is as it should be. Throws if the log has two
+  // operations on a file in another order than the program, which waited for the first (I3).
   void FindItems();
 
   uint32_t Keep(const void* data, size_t n) {
