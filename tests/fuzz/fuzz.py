@@ -35,7 +35,8 @@ def fuzz(options, seed, found, plant=False):
         make_corpus(corpus, seed)
         command = [
             options.fuzzer, f"-seed={seed}", f"-max_total_time={options.seconds}", "-timeout=10",
-            "-rss_limit_mb=1024", "-max_len=512", "-len_control=0", "-print_final_stats=1",
+            "-rss_limit_mb=1024", "-error_exitcode=1", "-max_len=512", "-len_control=0",
+            "-print_final_stats=1",
             f"-artifact_prefix={found}/", str(corpus),
         ]
         return run(command, plant, options.seconds + 120)
@@ -90,7 +91,8 @@ def self_check(options):
             print(output[-5000:])
             print("the planted error was not found")
             return 1
-        again = [run([options.fuzzer, saved[0]], plant, 60)[0] for plant in (True, False)]
+        once_more = [options.fuzzer, "-error_exitcode=1", saved[0]]
+        again = [run(once_more, plant, 60)[0] for plant in (True, False)]
         print(f"planted: found, saved; status of that input: {again[0]}, without the error "
               f"{again[1]}")
         return 0 if again[0] != 0 and again[1] == 0 else 1

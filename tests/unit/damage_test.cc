@@ -105,8 +105,10 @@ TEST_F(DamageTest, None) {
 
 // Any one byte before the file table may be wrong: everything is recovered.
 TEST_F(DamageTest, EveryByteOfTheHeader) {
-  const int bytes = static_cast<int>(pool::kFileTableOffset);
-  for (int at = 0; at < bytes; ++at) {
+  // Under a sanitizer, which takes its time, only some.
+  const int step = test::kAddressSanitizer || test::kThreadSanitizer ? 13 : 1;
+  int bytes = 0;
+  for (int at = 0; at < static_cast<int>(pool::kFileTableOffset); at += step, ++bytes) {
     std::string damaged = good_;
     damaged[static_cast<size_t>(at)] = static_cast<char>(~damaged[static_cast<size_t>(at)]);
     Try(damaged, "byte " + std::to_string(at));
