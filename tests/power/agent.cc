@@ -110,9 +110,10 @@ void Workload::Acknowledge(uint64_t n) {
   last_line_ = Now();
 }
 
-void Workload::Announce(uint64_t n) const {
+void Workload::Announce(uint64_t n) {
   Tell("@next %s %llu", name_.c_str(), static_cast<unsigned long long>(n));
   ::tcdrain(STDOUT_FILENO);
+  last_line_ = 0;
 }
 
 void Workload::Die(const char* what) const {

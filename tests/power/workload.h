@@ -86,8 +86,9 @@ class Workload {
   // Operation `n` has been done, to what the promise says. At most one line each few milliseconds,
   // for the line is slow.
   void Acknowledge(uint64_t n);
-  // Operation `n` comes next: the host has heard of it when this returns.
-  void Announce(uint64_t n) const;
+  // Operation `n` comes next: the host has heard of it when this returns. The acknowledgement that
+  // follows is not held back.
+  void Announce(uint64_t n);
   [[noreturn]] void Die(const char* what) const;
   // The disk has failed, which matters only to who has been promised a working one.
   void Refused(const char* what) const;
