@@ -250,6 +250,25 @@ void Sampled(const Lines& lines, const FileChoices& files, const Limits& limits,
   }
 }
 
+// The last store of more than one word of every line, torn: every second word of it is there.
+void AllTorn(const Lines& lines, const FileChoices& files, std::vector<Choice>* choices) {
+  constexpr uint32_t kEven = 0x55, kOdd = 0xaa;
+  for (const uint32_t words : {kEven, kOdd}) {
+    std::vector<LineChoice> chosen = AllLines(lines);
+    bool any = false;
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const auto& stores = lines[i].second->stores;
+      for (uint32_t at = static_cast<uint32_t>(stores.size()); at-- > 0;) {
+        if (!CanTear(stores[at])) continue;
+        chosen[i] = {lines[i].first, at, WordsOf(stores[at]) & words};
+        any = true;
+        break;
+      }
+    }
+    if (any) choices->push_back({chosen, files.All()});
+  }
+}
+
 // The stores of more than one word, torn: in one line at a time.
 void Torn(const Lines& lines, const FileChoices& files, const Limits& limits, Random* random,
           std::vector<Choice>* choices) {
@@ -298,6 +317,7 @@ std::vector<Choice> Choose(const Memory& memory, const Disk& disk, const Limits&
       choices.push_back({AnyLines(lines, random), files.Any(random)});
     }
   }
+  AllTorn(lines, files, &choices);
   Torn(lines, files, limits, random, &choices);
   if (limits.removals) RemoveSome(&choices, random);
   return choices;
