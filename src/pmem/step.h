@@ -53,15 +53,14 @@ enum class Step : uint8_t {
   kRepairedTail,         // PWB    the tail, two laps on
   kRepairedTailDurable,  // PSYNC  before a place is taken there
 
-  // Creation (src/pool/pool.cc)
-  kCreateZeros,     // PWB    what a device held before, but for the log
-  kCreateTail,      // PWB    both tail records
-  kCreateState,     // PWB    the state: clean
-  kCreateContents,  // PFENCE all of these, before the first superblock
+  // Creation (src/pool/pool.cc), before the first superblock
+  kCreateZeros,  // PWB    what a device held before, but for the log
+  kCreateTail,   // PWB    both tail records
+  kCreateState,  // PWB    the state: clean
 
   // A superblock, when a pool is made or the copy repaired (src/pool/pool.cc)
   kSuperblock,       // PWB    all of it but the magic
-  kSuperblockFence,  // PFENCE before the magic
+  kSuperblockFence,  // PFENCE it, and in a new pool all the rest, before the magic
   kMagic,            // PWB    the magic
   kMagicDurable,     // PSYNC  before the next superblock, and before the pool is used
 

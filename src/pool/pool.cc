@@ -170,7 +170,6 @@ void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
   WriteTail(view, superblock.log_units, 1, Step::kCreateTail);
   pmem::Store(view.state()->state, kStateClean);
   pmem::Pwb(view.state(), sizeof(StateRecord), Step::kCreateState);
-  pmem::Pfence(Step::kCreateContents);
   WriteSuperblock(base + kSuperblockCopyOffset, superblock);
   WriteSuperblock(base, superblock);
 }

@@ -49,13 +49,26 @@ std::string OldEntries(const pool::View& view) {
   return "";
 }
 
-// What the format says of a new pool: all but superblock, tail, state and log is zero.
+// What the format says of a new pool: all but superblocks, tail, state and log is zero.
 bool IsZeroed(const pool::View& view) {
+  constexpr struct {
+    uint64_t begin, length;
+  } kUsed[] = {
+      {0, sizeof(pool::Superblock)},
+      {pool::kTailOffset, sizeof(pool::TailRecord)},
+      {pool::kStateOffset, sizeof(uint64_t)},
+      {pool::kTailOffset + pool::kTailDistance, sizeof(pool::TailRecord)},
+      {pool::kSuperblockCopyOffset, sizeof(pool::Superblock)},
+  };
   const auto zero = [&](uint64_t from, uint64_t to) {
     return std::all_of(view.base + from, view.base + to, [](uint8_t byte) { return byte == 0; });
   };
-  return zero(sizeof(pool::Superblock), pool::kTailOffset) &&
-         zero(pool::kStateOffset + sizeof(uint64_t), view.superblock->log_offset);
+  uint64_t end = 0;
+  for (const auto& used : kUsed) {
+    if (!zero(end, used.begin)) return false;
+    end = used.begin + used.length;
+  }
+  return zero(end, view.superblock->log_offset);
 }
 
 std::string Difference(const std::string& found, const Expected::File& expected) {
@@ -437,6 +450,8 @@ std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
     }
   }
   if (pool.dirty()) return "the new pool is dirty";
+  if (expected.clean && pool.superblock_damaged())
+    return "a superblock of the new pool is not there";
   if (!IsZeroed(pool.view())) return "the new pool holds what was there before";
   return OldEntries(pool.view());
 }

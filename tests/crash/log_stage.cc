@@ -107,7 +107,7 @@ void LogStage::Write(uint32_t file, uint64_t offset, const std::string& bytes) {
     const std::vector<nvlog::Piece> pieces = Pieces(file, offset, bytes);
     uint64_t units = 0;
     for (const nvlog::Piece& piece : pieces) units += nvlog::EntryUnits(piece.length);
-    const nvlog::Position place = log_->TryTake(units);
+    const nvlog::Position place = log_->TakeReserve(units);
     Must(place != nvlog::kNoPosition, "the log is full");
     nvlog::GroupWriter group(*log_, place, static_cast<uint32_t>(pieces.size()));
     for (const nvlog::Piece& piece : pieces) group.Add(piece);
@@ -122,7 +122,7 @@ void LogStage::Abandon(uint32_t file, uint64_t offset, size_t n) {
     const std::vector<nvlog::Piece> pieces = Pieces(file, offset, bytes);
     uint64_t units = 0;
     for (const nvlog::Piece& piece : pieces) units += nvlog::EntryUnits(piece.length);
-    const nvlog::Position place = log_->TryTake(units);
+    const nvlog::Position place = log_->TakeReserve(units);
     Must(place != nvlog::kNoPosition, "the log is full");
     nvlog::GroupWriter group(*log_, place, static_cast<uint32_t>(pieces.size()));
     for (size_t i = 0; i + 1 < pieces.size(); ++i) group.Add(pieces[i]);

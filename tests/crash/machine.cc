@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -119,6 +120,10 @@ long Machine::Open(long folder, const std::string& path, long flags) {
   if ((flags & O_DIRECTORY) != 0) {
     return IsFolder(path) ? New({Descriptor::kFolder, 0, path}) : -ENOENT;
   }
+  if (path.rfind(kOpenFiles, 0) == 0) {
+    const auto open = descriptors_.find(std::atoi(path.c_str() + sizeof(kOpenFiles) - 1));
+    return open == descriptors_.end() ? -ENOENT : New(open->second);
+  }
   for (uint32_t i = 0; i < files_.size(); ++i) {
     if (files_[i].named && files_[i].identity.path == path) {
       return New({Descriptor::kFile, i, path});
@@ -167,6 +172,13 @@ void Machine::FillStat(const Descriptor& descriptor, void* out) const {
     }
   }
   std::memcpy(out, &st, sizeof(st));
+}
+
+void Machine::Write(uint32_t number, const void* bytes, size_t n, uint64_t at) {
+  std::string& content = files_[number].content;
+  if (content.size() < at + n) content.resize(at + n);
+  std::memcpy(content.data() + at, bytes, n);
+  Add(Event::kWrite, number, at, static_cast<uint32_t>(n), done_.Keep(bytes, n));
 }
 
 // The calls on an open file.
@@ -223,14 +235,20 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       std::memcpy(handle->bytes, file->identity.handle.data(), handle->size);
       return handle->size > 0 ? 0 : -EOPNOTSUPP;
     }
-    case SYS_pwrite64: {
-      const auto at = static_cast<uint64_t>(d);
-      const auto n = static_cast<size_t>(c);
-      if (file->content.size() < at + n) file->content.resize(at + n);
-      std::memcpy(file->content.data() + at, At<void>(b), n);
-      Add(Event::kWrite, descriptor.file, at, static_cast<uint32_t>(n), done_.Keep(At<void>(b), n));
+    case SYS_pwrite64:
+      Write(descriptor.file, At<void>(b), static_cast<size_t>(c), static_cast<uint64_t>(d));
       return c;
+    case SYS_pwritev: {
+      // Each piece on its own: the disk may have any of them.
+      const auto* pieces = At<const iovec>(b);
+      auto at = static_cast<uint64_t>(d);
+      for (long i = 0; i < c; at += pieces[i++].iov_len) {
+        Write(descriptor.file, pieces[i].iov_base, pieces[i].iov_len, at);
+      }
+      return static_cast<long>(at) - d;
     }
+    case SYS_sync_file_range:  // promises nothing
+      return 0;
     case SYS_fsync:
     case SYS_fdatasync:
       if (file == nullptr) {
@@ -269,6 +287,11 @@ long Machine::Call(long number, long a, long b, long c, long d, long e, long f) 
     case SYS_munmap:
       if (a == sys::Address(lock_page) || a == sys::Address(pool_)) return 0;
       break;
+    case SYS_madvise:  // the pool's memory is no file that would keep what is unmapped
+      if (a >= sys::Address(pool_) && a < sys::Address(pool_) + static_cast<long>(size_)) return 0;
+      break;
+    case SYS_fchmodat:
+      return 0;
     default:
       break;
   }

@@ -66,6 +66,7 @@ class Machine : public Listener {
   long Open(long folder, const std::string& path, long flags);
   long OpenUnnamed(const Descriptor& folder);
   long OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d, long e);
+  void Write(uint32_t number, const void* bytes, size_t n, uint64_t at);
   long Link(const std::string& from, long folder, const std::string& name);
   void FillStat(const Descriptor& descriptor, void* out) const;
 

@@ -199,7 +199,7 @@ Trace Repair(const Place& place, uint64_t seed) {
   }
   {
     std::fstream out(pool, std::ios::binary | std::ios::in | std::ios::out);
-    out.seekp(pool::kTailOffset + sizeof(pool::TailRecord));  // five times: it is the newer one
+    out.seekp(pool::kTailOffset + pool::kTailDistance);  // five times: it is the newer one
     out << "damaged";
   }
   LogStage stage("repair", place, seed, pool);
@@ -211,7 +211,7 @@ Trace Repair(const Place& place, uint64_t seed) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Creation, on a device that held a pool: its first page was overwritten with zeros.
+// Creation, on a device that held a pool: its header was overwritten with zeros.
 
 Trace Create(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
@@ -226,7 +226,7 @@ Trace Create(const Place& place, uint64_t seed) {
   }
   std::ifstream in(pool, std::ios::binary);
   std::string old{std::istreambuf_iterator<char>(in), {}};
-  std::fill_n(old.begin(), kPage, '\0');
+  std::fill_n(old.begin(), pool::kFileTableOffset, '\0');
 
   Machine machine(old.size());
   std::memcpy(machine.pool(), old.data(), old.size());

@@ -180,7 +180,6 @@ const char* NameOf(Step step) {
       "create zeros",
       "create tail",
       "create state",
-      "create contents",
       "superblock",
       "superblock fence",
       "magic",
