@@ -442,7 +442,7 @@ std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
   ScopedPool pool;
   bool open = pool.Open(kDevicePath, pool::Access::kExclusive, true, nullptr, &problem);
   if (!open) {
-    const std::string text = problem.text.c_str();
+    std::string text = problem.text.c_str();
     if (expected.clean || text.find("is not a pool") == std::string::npos) return text;
     if (!pool::Pool::Create(kDevicePath, {.size = 0, .emulate = true}, nullptr, &problem) ||
         !pool.Open(kDevicePath, pool::Access::kExclusive, true, nullptr, &problem)) {

@@ -44,7 +44,7 @@ std::string MakeAgedPool(const Place& place, uint64_t seed) {
 }
 
 std::string MakeFile(const Place& place, const std::string& name, size_t n) {
-  const std::string path = place.disk + "/" + name;
+  std::string path = place.disk + "/" + name;
   std::ofstream out(path, std::ios::binary);
   out << std::string(n, '.');
   Must(out.good(), path);

@@ -170,7 +170,7 @@ Outcome Replay(const std::string& path) {
   size_t at = sizeof(kHeading) - 1;
   const auto line = [&] {
     const size_t end = bytes.find('\n', at);
-    const std::string text = bytes.substr(at, end - at);
+    std::string text = bytes.substr(at, end - at);
     at = end + 1;
     return text;
   };

@@ -79,7 +79,7 @@ Trace Wrap(const Place& place, uint64_t seed) {
   constexpr size_t kEntries = 58;
   for (int lap = 0; lap < 3; ++lap) {
     for (int i = 0; i < 4; ++i) {
-      stage.Write(a, static_cast<uint64_t>(lap * 1000), kEntries * kPage);
+      stage.Write(a, 1000 * static_cast<uint64_t>(lap), kEntries * kPage);
       stage.Clean(1);
     }
     stage.Write(a, 50, 3 * kPage);
