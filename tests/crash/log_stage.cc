@@ -29,7 +29,7 @@ std::string RandomBytes(std::mt19937_64* random, size_t n) {
 }
 
 std::string MakeAgedPool(const Place& place, uint64_t seed) {
-  const std::string path = place.memory + "/pool";
+  std::string path = place.memory + "/pool";
   pool::Problem problem;
   Must(pool::Pool::Create(path.c_str(), {pool::kMinPoolSize, true}, nullptr, &problem),
        problem.text.c_str());
