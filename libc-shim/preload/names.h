@@ -10,10 +10,13 @@
 
 namespace nvcache::preload {
 
+using Fate = vfs::NameGuard::Fate;
+
 struct Name {
   int dirfd;
   const char* path;
   bool follow = false;
+  Fate fate = Fate::kStays;
 };
 
 // None of these calls is a cancellation point: the guard is never left behind.
@@ -23,20 +26,21 @@ inline auto AroundNames(RealCall real, Names... names) {
   vfs::NameGuard guard;
   long error = 0;
   // The first one that cannot be drained decides.
-  static_cast<void>((((error = guard.Claim(names.dirfd, names.path, names.follow)) == 0) && ...) &&
-                    (((error = guard.Add(names.dirfd, names.path, names.follow)) == 0) && ...));
+  static_cast<void>(
+      (((error = guard.Claim(names.dirfd, names.path, names.follow)) == 0) && ...) &&
+      (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate)) == 0) && ...));
   if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
   return real();
 }
 
 template <typename RealCall>
 inline auto Rename(int from_dirfd, const char* from, int to_dirfd, const char* to, RealCall real) {
-  return AroundNames(real, Name{from_dirfd, from}, Name{to_dirfd, to});
+  return AroundNames(real, Name{from_dirfd, from, false, Fate::kMoves}, Name{to_dirfd, to});
 }
 
 template <typename RealCall>
 inline auto Unlink(int dirfd, const char* path, RealCall real) {
-  return AroundNames(real, Name{dirfd, path});
+  return AroundNames(real, Name{dirfd, path, false, Fate::kIsRemoved});
 }
 
 // A name for an open file, as the kernel has it in /proc.

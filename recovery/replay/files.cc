@@ -166,9 +166,8 @@ long Files::FindOrRecreate(uint32_t slot) {
   pool::FileRecord* record = view_.file(slot);
   File& file = files_[slot];
   const long found = OpenRecorded(*record);
-  if (found != -ENOENT || record->name != pool::kNameNew || file.state != File::kUnknown) {
-    return found;
-  }
+  const bool lost = found == -ENOENT || (found == -ESTALE && record->predecessor != 0);
+  if (!lost || record->name != pool::kNameNew || file.state != File::kUnknown) return found;
   const long created = Recreate(record, dry_run_);
   file.recreated = created >= 0;
   return created;

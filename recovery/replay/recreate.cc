@@ -3,6 +3,7 @@
 // The order on the medium (I6):
 //
 //   an unnamed file, of which nobody knows
+//   what the program had removed from its name, removed
 //   its fingerprint in the record, durable
 //   its name
 //
@@ -72,6 +73,18 @@ long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
   return error == -EEXIST ? -ESTALE : error;
 }
 
+// Nothing has the name, or what the program had removed before: the file system has undone that.
+long ClearName(int folder, const char* name, const pool::FileRecord& record, bool dry_run) {
+  const long opened = sys::Openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  if (opened < 0) return opened == -ENOENT ? 0 : opened;
+  pool::FileRecord found;
+  long error = pool::Identify(static_cast<int>(opened), &found);
+  sys::Close(static_cast<int>(opened));
+  if (error < 0) return error;
+  if (record.predecessor != pool::Fingerprint(found)) return -ESTALE;
+  return dry_run ? 0 : sys::Unlinkat(folder, name, 0);
+}
+
 }  // namespace
 
 long Recreate(pool::FileRecord* shared, bool dry_run) {
@@ -84,6 +97,7 @@ long Recreate(pool::FileRecord* shared, bool dry_run) {
   if (result >= 0) {
     const auto fd = static_cast<int>(result);
     long error = SetOwnerAndMode(fd, record);
+    if (error == 0) error = ClearName(folder, NameOf(record), record, dry_run);
     if (error == 0 && !dry_run) error = GiveName(fd, folder, NameOf(record), shared);
     if (error < 0) {
       sys::Close(fd);

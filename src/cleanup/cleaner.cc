@@ -99,7 +99,9 @@ long Cleaner::EnsureSlot(CachedFile& file) {
   }
   uint32_t slot;
   const bool is_new = file.name.load() == Name::kNew;
-  if (long error = table_.Allocate(file.backing_fd, is_new, &slot, &file.incarnation); error < 0) {
+  if (long error =
+          table_.Allocate(file.backing_fd, is_new, file.predecessor, &slot, &file.incarnation);
+      error < 0) {
     return error;
   }
   by_slot_[slot].store(&file, std::memory_order_release);

@@ -48,6 +48,8 @@ struct CachedFile {
   // kSettled while one of the file's entries is freed. Set to anything else under `lock` exclusive
   // with nothing pending.
   std::atomic<Name> name{Name::kSettled};
+  // While kNew: the fingerprint of the file that had its name and was removed; 0: none is known.
+  uint64_t predecessor = 0;
 
   // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup
   // thread has no business here.

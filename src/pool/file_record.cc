@@ -31,18 +31,6 @@ uint64_t Hash(uint64_t hash, const void* bytes, size_t n) {
   return hash;
 }
 
-// Of what SameFile compares; never 0.
-uint64_t Fingerprint(const FileRecord& record) {
-  uint64_t hash = 0xcbf29ce484222325;
-  hash = Hash(hash, &record.inode, sizeof(record.inode));
-  hash = Hash(hash, &record.birth_seconds, sizeof(record.birth_seconds));
-  hash = Hash(hash, &record.birth_nanoseconds, sizeof(record.birth_nanoseconds));
-  hash = Hash(hash, &record.handle_type, sizeof(record.handle_type));
-  hash = Hash(hash, &record.handle_size, sizeof(record.handle_size));
-  hash = Hash(hash, record.handle, std::min<size_t>(record.handle_size, kMaxHandle));
-  return hash | 1;
-}
-
 }  // namespace
 
 uint32_t FileRecordCrc(const FileRecord& record) {
@@ -51,6 +39,7 @@ uint32_t FileRecordCrc(const FileRecord& record) {
   uint32_t crc = sys::Crc32c(&record.incarnation, sizeof(record.incarnation));
   crc = sys::Crc32c(bytes + kBegin, offsetof(FileRecord, name) - kBegin, crc);
   crc = sys::Crc32c(&record.path_length, sizeof(record.path_length), crc);
+  crc = sys::Crc32c(&record.predecessor, sizeof(record.predecessor), crc);
   return sys::Crc32c(record.path, std::min<size_t>(record.path_length, kMaxPath), crc);
 }
 
@@ -99,6 +88,17 @@ bool SameFile(const FileRecord& a, const FileRecord& b) {
          a.birth_nanoseconds == b.birth_nanoseconds && a.handle_type == b.handle_type &&
          a.handle_size == b.handle_size && a.handle_size <= kMaxHandle &&
          std::memcmp(a.handle, b.handle, a.handle_size) == 0;
+}
+
+uint64_t Fingerprint(const FileRecord& record) {
+  uint64_t hash = 0xcbf29ce484222325;
+  hash = Hash(hash, &record.inode, sizeof(record.inode));
+  hash = Hash(hash, &record.birth_seconds, sizeof(record.birth_seconds));
+  hash = Hash(hash, &record.birth_nanoseconds, sizeof(record.birth_nanoseconds));
+  hash = Hash(hash, &record.handle_type, sizeof(record.handle_type));
+  hash = Hash(hash, &record.handle_size, sizeof(record.handle_size));
+  hash = Hash(hash, record.handle, std::min<size_t>(record.handle_size, kMaxHandle));
+  return hash | 1;
 }
 
 bool IsSuccessor(const FileRecord& found, const FileRecord& record) {

@@ -35,10 +35,12 @@ bool FileTable::Open(const View& view) {
 
 void FileTable::Close() { slots_.Close(); }
 
-long FileTable::Allocate(int fd, bool is_new, uint32_t* slot, uint32_t* incarnation) {
+long FileTable::Allocate(int fd, bool is_new, uint64_t predecessor, uint32_t* slot,
+                         uint32_t* incarnation) {
   FileRecord record;
   record.name = is_new ? kNameNew : kNameSettled;
   record.successor = 0;
+  record.predecessor = is_new ? predecessor : 0;
   if (long error = Identify(fd, &record); error < 0) return error;
   if (long error = DescribePath(fd, &record); error < 0) return error;
   *slot = slots_.Allocate();

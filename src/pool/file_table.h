@@ -17,11 +17,12 @@ class FileTable {
   bool Open(const View& view);
   void Close();
 
-  // Writes the record of the file behind `fd` into a free slot; `is_new` makes its name kNameNew.
+  // Writes the record of the file behind `fd` into a free slot; `is_new` makes its name kNameNew;
+  // then `predecessor` is the fingerprint of the file that had it, or 0.
   // Durable when it returns: another thread may be the first to commit an entry that names it, and
   // no fence of that thread orders these bytes. 0; -ENFILE when all slots are taken; -ENAMETOOLONG
   // if the path does not fit; -ENOENT if no path leads to it; or what the kernel said. Any thread.
-  long Allocate(int fd, bool is_new, uint32_t* slot, uint32_t* incarnation);
+  long Allocate(int fd, bool is_new, uint64_t predecessor, uint32_t* slot, uint32_t* incarnation);
 
   // The file of the slot was synced. Durable when it returns.
   void SettleName(uint32_t slot) { pool::SettleName(view_.file(slot)); }

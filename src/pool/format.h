@@ -163,7 +163,7 @@ static_assert(offsetof(Statistics, failing_since) == 408);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kTailOffset + kTailDistance);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
-inline constexpr size_t kMaxPath = 3888;   // with the final zero
+inline constexpr size_t kMaxPath = 3880;   // with the final zero
 
 inline constexpr uint32_t kNameSettled = 0;  // a missing file was removed, or has another name now
 inline constexpr uint32_t kNameNew = 0x3f77656e;  // the file system may still lose the file
@@ -191,7 +191,10 @@ struct FileRecord {
   uint32_t name;         // kNameNew until a sync of the file has succeeded, then kNameSettled
   uint32_t path_length;  // bytes, without the final zero
   uint64_t successor;    // fingerprint of the file that recovery created in its place; 0: none
-  char path[kMaxPath];   // absolute, when the record was written
+  // Fingerprint of the file that the program removed before it gave its name to this one; 0: none.
+  // The file system may bring it back, when it has lost both.
+  uint64_t predecessor;
+  char path[kMaxPath];  // absolute, when the record was written
 };
 static_assert(offsetof(FileRecord, incarnation) == 0);
 static_assert(offsetof(FileRecord, crc) == 4);
@@ -209,7 +212,8 @@ static_assert(offsetof(FileRecord, handle) == 64);
 static_assert(offsetof(FileRecord, name) == 192);
 static_assert(offsetof(FileRecord, path_length) == 196);
 static_assert(offsetof(FileRecord, successor) == 200);
-static_assert(offsetof(FileRecord, path) == 208);
+static_assert(offsetof(FileRecord, predecessor) == 208);
+static_assert(offsetof(FileRecord, path) == 216);
 static_assert(sizeof(FileRecord) == 4096);
 
 struct Geometry {

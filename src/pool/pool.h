@@ -65,6 +65,8 @@ bool CopyFileRecord(const FileRecord& record, FileRecord* copy);
 long Identify(int fd, FileRecord* record);
 // Both records name one file: the same inode, and not one that was freed and used again.
 bool SameFile(const FileRecord& a, const FileRecord& b);
+// Of what SameFile compares; never 0.
+uint64_t Fingerprint(const FileRecord& record);
 // `found` is the file that recovery created in place of the lost one that `record` names.
 bool IsSuccessor(const FileRecord& found, const FileRecord& record);
 

@@ -25,7 +25,7 @@ void Vacate(int fd) {
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 // Starts to track what was just opened, and perhaps `cut`. Table lock held.
-void Track(int fd, int flags, bool cut, const struct stat& st) {
+void Track(int fd, int flags, bool cut, uint64_t left, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.NewFile(st);
@@ -48,7 +48,7 @@ void Track(int fd, int flags, bool cut, const struct stat& st) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && file->state.load() == State::kKernel) {
     if (!engine.full() && engine.Attach()) {
-      engine.BeginCaching(*file, fd, st, cut);
+      engine.BeginCaching(*file, fd, st, cut, left);
     } else {
       engine.PassThrough(*file);
     }
@@ -88,7 +88,7 @@ long CloseTracked(int fd) {
 }  // namespace
 
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
-OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags) {
+OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags), path_(path) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
   struct stat st;
   const bool exists = sys::Fstatat(dirfd, path, &st, 0) == 0;
@@ -149,7 +149,10 @@ long OpenGuard::Opened(int fd) {
     if (error_ == 0) error_ = sys::Fstat(fd, &st);
   }
   if (fd >= 0) Vacate(fd);
-  if (trackable && error_ == 0) Track(fd, flags_, cuts_, st);
+  if (trackable && error_ == 0) {
+    const bool creates = (flags_ & O_CREAT) != 0;
+    Track(fd, flags_, cuts_, creates ? engine.left_names.Take(path_) : LeftNames::kNothing, st);
+  }
   engine.Reap();
   return error_;
 }

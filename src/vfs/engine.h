@@ -34,6 +34,7 @@
 #include "src/sys/arena.h"
 #include "src/sys/host.h"
 #include "src/vfs/file.h"
+#include "src/vfs/left_names.h"
 
 namespace nvcache::vfs {
 
@@ -121,7 +122,8 @@ class Engine {
   // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
   // kKernel -> kCached; `cut`: this open cut bytes off. False: it became pass-through instead.
-  bool BeginCaching(File& file, int fd, const struct stat& st, bool cut);
+  // `left`: what is known of the name with which it was just created (LeftNames).
+  bool BeginCaching(File& file, int fd, const struct stat& st, bool cut, uint64_t left);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);
@@ -165,6 +167,7 @@ class Engine {
   dramcache::Frames frames;
   dramcache::PageCache cache{log, supply, frames};
   pool::FileTable file_table;
+  LeftNames left_names;  // table lock
   cleanup::Cleaner cleaner{log, cache, file_table};
 
  private:

@@ -9,9 +9,18 @@ namespace nvcache::vfs {
 
 namespace {
 
-bool IsDirectory(int dirfd, const char* path) {
-  struct stat st;
-  return sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+// The name of a file that is there. Table lock held.
+void NoteLeft(int dirfd, const char* path, NameGuard::Fate fate) {
+  if (fate == NameGuard::Fate::kStays) return;
+  uint64_t left = LeftNames::kMoved;
+  if (fate == NameGuard::Fate::kIsRemoved) {
+    const long fd = sys::Openat(dirfd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return;
+    pool::FileRecord record;
+    if (pool::Identify(static_cast<int>(fd), &record) == 0) left = pool::Fingerprint(record);
+    sys::Close(static_cast<int>(fd));
+  }
+  engine.left_names.Add(path, left);
 }
 
 // Table lock held.
@@ -63,14 +72,17 @@ long NameGuard::Claim(int dirfd, const char* path, bool follow) {
   return claims_[claims_[0].taken() ? 1 : 0].TakePath(dirfd, path, follow);
 }
 
-long NameGuard::Add(int dirfd, const char* path, bool follow) {
+long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
   if (!engine.active()) return 0;
   if (!locked_) {
     sys::EnterEngine();
     engine.table_lock.Lock();
   }
   locked_ = true;
-  if (IsDirectory(dirfd, path)) {
+  struct stat st;
+  const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+  if (found && S_ISREG(st.st_mode)) NoteLeft(dirfd, path, fate);
+  if (found && S_ISDIR(st.st_mode)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
     LetGo();
     engine.ReleaseAll();

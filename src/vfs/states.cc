@@ -85,7 +85,7 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
                   : storage == Storage::kDisk;
 }
 
-bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
+bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut, uint64_t left) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
   const bool fits = WithinSizeLimit(static_cast<uint64_t>(st.st_size));
@@ -101,7 +101,11 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut) {
   TakeSize(file, st);
   file.changes.fetch_add(1);
   using dramcache::Name;
-  file.name.store(cut ? Name::kChanged : st.st_size == 0 ? Name::kNew : Name::kSettled);
+  const bool is_new = st.st_size == 0;
+  // Recovery could not give a name to a new file that its old one, moved away, may have again.
+  const bool wait = cut || (is_new && left == LeftNames::kMoved);
+  file.name.store(wait ? Name::kChanged : is_new ? Name::kNew : Name::kSettled);
+  file.predecessor = wait ? 0 : left;
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);

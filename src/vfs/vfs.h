@@ -121,6 +121,7 @@ class OpenGuard {
   void UnlockTable();
 
   int flags_;
+  const char* path_;
   Claim by_path_;
   Claim by_descriptor_;
   long error_ = 0;
@@ -235,7 +236,9 @@ class NameGuard {
   NameGuard& operator=(const NameGuard&) = delete;
 
   long Claim(int dirfd, const char* path, bool follow = false);
-  long Add(int dirfd, const char* path, bool follow = false);
+  // `fate`: what becomes of the name.
+  enum class Fate { kStays, kMoves, kIsRemoved };
+  long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays);
 
  private:
   void LetGo();

@@ -85,7 +85,7 @@ uint32_t LogStage::Open(const std::string& name, bool exists) {
 
 void LogStage::Allocate(uint32_t file) {
   File& f = files_[file];
-  Must(table_.Allocate(f.fd, f.is_new, &f.slot, &f.incarnation) == 0, "no slot");
+  Must(table_.Allocate(f.fd, f.is_new, 0, &f.slot, &f.incarnation) == 0, "no slot");
 }
 
 std::vector<nvlog::Piece> LogStage::Pieces(uint32_t file, uint64_t offset,

@@ -335,6 +335,7 @@ void Damage::SetRecord() {
       break;
     case 11:
       Set(record, &FileRecord::successor);
+      Set(record, &FileRecord::predecessor);
       break;
     case 12: {
       const std::string& path = image_.paths_[input_.Below(image_.paths_.size())];

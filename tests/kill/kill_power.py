@@ -139,10 +139,33 @@ def renamed(bench, disk):
 def replaced(bench, disk):
     """The file system has brought the removed file back under the name of the lost one."""
     (disk.folder / "file").write_bytes(b"removed")
+    (disk.folder / "other").hardlink_to(disk.folder / "file")
     disk.sync()
     run_and_kill(bench, disk, "os.unlink('file')\n" + CREATE, LATE)
     disk.fail()
-    expect(disk.files(), {"file": b"removed"})
+    expect(disk.files(), {"file": b"removed", "other": b"removed"})
+    check("created again" in recover(bench), "recovery does not say so")
+    expect(disk.files(), {"file": DATA, "other": b"removed"})
+    disk.fail()
+    expect(disk.files(), {"file": DATA, "other": b"removed"})
+
+
+def rotated(bench, disk):
+    """A new file never meets the old one that had its name."""
+    (disk.folder / "file").write_bytes(b"old")
+    disk.sync()
+    run_and_kill(bench, disk, "os.rename('file', 'file.1')\n" + CREATE, LATE)
+    disk.fail()
+    recover(bench)
+    expect(disk.files(), {"file": DATA, "file.1": b"old"})
+
+
+def taken(bench, disk):
+    """Somebody else's file has the name of the lost one."""
+    run_and_kill(bench, disk, CREATE, LATE)
+    disk.fail()
+    (disk.folder / "file").write_bytes(b"removed")
+    disk.sync()
     check("another file has its name" in recover(bench, KEPT), "recovery does not say so")
     expect(disk.files(), {"file": b"removed"})
     (disk.folder / "file").unlink()
@@ -213,7 +236,7 @@ os.removexattr('file', 'user.gone'); os.fsync(f)""", EARLY)
 
 
 CASES = {case.__name__: case
-         for case in (lost, written_back, synced, renamed, replaced, folder, attributes, cut)}
+         for case in (lost, written_back, synced, renamed, replaced, rotated, taken, folder, attributes, cut)}
 
 
 def run(options, case):

@@ -5,8 +5,6 @@
 //   agent work FOLDER SEED PROMISE NAME...         the workloads, each in a thread, until killed
 //   agent verify FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
 //                                                  whether what was acknowledged is there
-//   agent yield FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
-//                                                  makes room for files that recovery has kept
 //
 // PROMISE is write, fsync or nothing. What the host is to know are lines that begin with @. What
 // `verify` finds, `work` goes on from: it is kept in /tmp/found, in the guest's memory.
@@ -185,14 +183,6 @@ int Verify(const std::vector<Job>& jobs) {
   return ok ? 0 : 1;
 }
 
-int Yield(const std::vector<Job>& jobs) {
-  for (const Job& job : jobs) {
-    const Verdict verdict = job.workload->Yield(job.acknowledged);
-    if (!verdict.ok) Tell("@bad %s %s", job.workload->name().c_str(), verdict.what.c_str());
-  }
-  return 0;
-}
-
 bool ParsePromise(const char* text, Promise* promise) {
   constexpr const char* kNames[] = {"write", "fsync", "nothing"};
   for (int i = 0; i < 3; ++i) {
@@ -227,7 +217,6 @@ int Main(int argc, char** argv) {
   const std::string mode = argv[1];
   if (mode == "work") return Work(jobs);
   if (mode == "verify") return Verify(jobs);
-  if (mode == "yield") return Yield(jobs);
   return Usage();
 }
 

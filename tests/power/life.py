@@ -127,7 +127,6 @@ class Life:
         self.created = False  # the pool is
         self.ready = False  # and the folders
         self.verified = 0
-        self.kept = 0
         self.errors = 0  # that the file system gave to NVCache
         self.logs = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
@@ -225,10 +224,6 @@ class Life:
             yield ("step library env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
                    "LD_PRELOAD=/nvcache/libnvcache.so dmsetup --version")
         yield "step recover nvcache recover $POOL"
-        yield f"if [ $STATUS = {KEPT} ]; then"
-        yield f"  step yield {self.agent('yield')}"
-        yield "  step again nvcache recover $POOL"
-        yield "fi"
 
     def work(self, start):
         if not self.plan.cached:
@@ -310,13 +305,7 @@ class Life:
     def judge_status(self, step, status, lines):
         if step == "work":
             raise Failure(f"the workloads have ended, status {status}: {lines[-5:]}")
-        # Where the file system may have lost a removal, entries may be kept.
-        may_keep = any(name.startswith("recreate") for name in self.plan.workloads)
-        if step == "recover" and status == KEPT and may_keep:
-            self.kept += 1
-        elif step in ("run", "library") and status == 125 and may_keep:
-            pass
-        elif step in ("early", "broken"):
+        if step in ("early", "broken"):
             if status not in (0, KEPT):
                 raise Failure(f"recovery without a disk: exit status {status}: {lines[-5:]}")
         elif status != 0:

@@ -179,33 +179,7 @@ class Recreate : public Workload {
         exists ? "it exists" : "it does not exist", Long(GenerationOf(found, acknowledged)));
   }
 
-  // The file system may have lost that the old file was removed, if nothing was synced since. Then
-  // the new one cannot be created before it is.
-  Verdict Yield(uint64_t acknowledged) override {
-    bool exists;
-    const std::vector<uint8_t> found = ReadFile(Path(kName), &exists);
-    if (!exists) return Bad("recovery has kept entries, and nothing has the name");
-    Steps steps(seed());
-    State state;
-    uint64_t synced = 0;  // the generation whose name is
-    while (steps.number() < acknowledged + kUnacknowledged) {
-      const Step step = steps.Next();
-      if (steps.number() <= acknowledged && step.kind >= Step::kSync) synced = step.generation;
-      // The old file, whole, is what the name had before a removal that may have been lost.
-      if (step.kind == Step::kUnlink && state.generation >= synced &&
-          steps.number() >= acknowledged - std::min(acknowledged, kStepsOfTwo) &&
-          state.Bytes(seed()) == found) {
-        return ::unlink(Path(kName).c_str()) == 0 ? Good(0) : Bad("unlink");
-      }
-      state.Take(step);
-    }
-    return Bad("recovery has kept entries, and the file of %zu bytes is no generation before them",
-               found.size());
-  }
-
  private:
-  static constexpr uint64_t kStepsOfTwo = 20;  // generations, at most
-
   struct State {
     bool exists = false;
     uint64_t generation = 0;

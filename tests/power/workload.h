@@ -72,9 +72,6 @@ class Workload {
   // Whether the files are as after `acknowledged` operations, or some more; `announced` is the last
   // one that was.
   virtual Verdict Check(uint64_t acknowledged, uint64_t announced) = 0;
-  // Recovery has kept entries. Makes room for the file that they belong to, if that is as it may
-  // be.
-  virtual Verdict Yield(uint64_t acknowledged) { return Good(acknowledged); }
 
   const std::string& name() const { return name_; }
 

@@ -152,13 +152,14 @@ class Image:
             len(handle),
             handle,
         )
+        successor = predecessor = bytes(8)
         number = struct.pack("<I", incarnation)
         length = struct.pack("<I", len(name))
-        crc = struct.pack("<I", crc32c(record + length + name, crc32c(number)))
+        crc = struct.pack("<I", crc32c(record + length + predecessor + name, crc32c(number)))
         state = struct.pack("<I", NAME_NEW if new else 0)
-        successor = bytes(8)
         offset = FILE_TABLE_OFFSET + slot * FILE_RECORD_SIZE
-        self.write(offset, number + crc + record + state + length + successor + name + b"\0")
+        self.write(offset, number + crc + record + state + length + successor + predecessor
+                   + name + b"\0")
 
     def unit_offset(self, position):
         return self.log_offset + position % self.log_units * UNIT

@@ -109,6 +109,7 @@ class ReplayTest : public testing::Test {
     std::memcpy(record->path, path.c_str(), path.size() + 1);
     record->name = pool::kNameSettled;
     record->successor = 0;
+    record->predecessor = 0;
     record->crc = pool::FileRecordCrc(*record);
   }
   void MakeFile(uint32_t slot, const std::string& name, const std::string& content = "") {
@@ -793,6 +794,28 @@ TEST_F(ReplayTest, WhateverHasALostFilesNameIsNotTouched) {
   EXPECT_FALSE(Exists(Path("nothing")));
   unlink(Path("a").c_str());
   run([&] { ASSERT_EQ(mkdir(Path("a").c_str(), 0700), 0); });
+}
+
+TEST_F(ReplayTest, WhatTheProgramRemovedGivesItsNameBack) {
+  MakeLost(0, "a", 0641);
+  MakeFile(1, "a", "removed");
+  MakeLost(2, "b");
+  MakeFile(3, "b", "somebody else's");
+  for (uint32_t slot : {0u, 2u}) {
+    pool::FileRecord* record = pool_.view().file(slot);
+    record->predecessor = pool::Fingerprint(*pool_.view().file(1));
+    record->crc = pool::FileRecordCrc(*record);
+  }
+  log_->Add({0, 1, 0, "one"});
+  log_->Add({2, 1, 0, "two"});
+  EXPECT_FALSE(Run({.dry_run = true}));
+  EXPECT_EQ(heard_.recreated, std::vector<uint32_t>{0});
+  EXPECT_EQ(ReadFile(Path("a")), "removed");
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "one");
+  EXPECT_EQ(ModeOf(Path("a")), S_IFREG | 0641u);
+  EXPECT_EQ(ReadFile(Path("b")), "somebody else's");
+  EXPECT_EQ(heard_.unresolved, (std::map<uint32_t, int>{{2, ESTALE}}));
 }
 
 TEST_F(ReplayTest, ALostFileWithoutItsFolder) {

@@ -567,6 +567,37 @@ TEST_F(VfsTest, EachChildThatGoesOnHasACacheOfItsOwn) {
   });
 }
 
+// Recovery may remove what the file system brings back under the name of a file that it lost.
+TEST_F(VfsTest, ANewFileKnowsWhoHadItsName) {
+  WithEngine([&] {
+    const auto created = [&](const std::string& name) -> const File& {
+      Cached(name, "");
+      return *engine.FindByPath(AT_FDCWD, (disk_ / name).c_str(), false);
+    };
+    const auto leave = [&](const std::string& name, NameGuard::Fate fate) {
+      const std::string path = disk_ / name;
+      test::WriteFile(path, "old");
+      pool::FileRecord record;
+      const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+      EXPECT_EQ(pool::Identify(fd, &record), 0);
+      ::close(fd);
+      NameGuard guard;
+      EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, fate), 0);
+      EXPECT_EQ(::unlink(path.c_str()), 0);
+      return pool::Fingerprint(record);
+    };
+    using dramcache::Name;
+    EXPECT_EQ(created("new").predecessor, 0u);
+    const uint64_t removed = leave("removed", NameGuard::Fate::kIsRemoved);
+    EXPECT_EQ(created("removed").predecessor, removed);
+    leave("stays", NameGuard::Fate::kStays);
+    EXPECT_EQ(created("stays").predecessor, 0u);
+    leave("moves", NameGuard::Fate::kMoves);
+    EXPECT_EQ(created("moves").name.load(), Name::kChanged) << "its first entry waits for a sync";
+    EXPECT_EQ(created("new too").name.load(), Name::kNew);
+  });
+}
+
 TEST_F(VfsTest, AForkLeavesTheParentItsCache) {
   WithEngine([&] {
     const int fd = Cached("a", "parent");
