@@ -162,12 +162,28 @@ class DataWorkload : public Workload {
     fds_[file] = ::open(Path(kNames[file]).c_str(), flags, 0644);
     if (fds_[file] < 0) Die("open");
   }
+  template <typename Write>
+  void UntilItIsTaken(size_t length, Write write);
   void Do(const Operation& operation, uint64_t id);
   Verdict Explain(uint64_t acknowledged, const std::vector<std::vector<uint8_t>>& found);
 
   const bool cuts_;
   int fds_[kMaxFiles] = {};
 };
+
+// A disk that refuses may refuse a write, too, when the log is full of what it did not take; then
+// nothing of it was written.
+template <typename Write>
+void DataWorkload::UntilItIsTaken(size_t length, Write write) {
+  constexpr useconds_t kPause = 100'000;
+  for (;;) {
+    const ssize_t n = write();
+    if (n == static_cast<ssize_t>(length)) return;
+    if (n >= 0 || errno != EIO) Die("write");
+    Refused("write");
+    ::usleep(kPause);
+  }
+}
 
 void DataWorkload::Do(const Operation& operation, uint64_t id) {
   const int fd = fds_[operation.file];
@@ -177,17 +193,18 @@ void DataWorkload::Do(const Operation& operation, uint64_t id) {
     case Operation::kWrite:
     case Operation::kAppend: {
       const std::vector<uint8_t> bytes = Content(id, operation.length);
-      const ssize_t n = operation.kind == Operation::kWrite
-                            ? ::pwrite(fd, bytes.data(), bytes.size(), offset)
-                            : ::write(fd, bytes.data(), bytes.size());
-      if (n != length) Die("write");
+      UntilItIsTaken(bytes.size(), [&] {
+        return operation.kind == Operation::kWrite
+                   ? ::pwrite(fd, bytes.data(), bytes.size(), offset)
+                   : ::write(fd, bytes.data(), bytes.size());
+      });
       break;
     }
     case Operation::kWriteVector: {
       std::vector<uint8_t> bytes = Content(id, operation.length);
       const size_t half = bytes.size() / 2;
       const iovec parts[2] = {{bytes.data(), half}, {bytes.data() + half, bytes.size() - half}};
-      if (::pwritev(fd, parts, 2, offset) != length) Die("pwritev");
+      UntilItIsTaken(bytes.size(), [&] { return ::pwritev(fd, parts, 2, offset); });
       break;
     }
     case Operation::kTruncate:
