@@ -7,6 +7,7 @@ would answer, and files on another disk do not notice.
 Exit code 77 where file systems cannot be mounted; 1 if CI=true."""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -524,10 +525,10 @@ def gone(options):
                 program.must_write(kept, b, i * 50000, 60000)
             program.expect(0, "fsync", b)
             content = bytes(program.files[kept])
-            program.expect([len(content), __import__("hashlib").md5(content).hexdigest()],
+            program.expect([len(content), hashlib.md5(content).hexdigest()],
                            "read", b, 0, len(content) + 1)
             program.end()
-        time.sleep(0.2)
+        case.bad.await_end()
         case.bad.mount()
         program.check_disk()
         # Recovery that finds no disk.

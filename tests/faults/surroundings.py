@@ -56,6 +56,18 @@ class Mount:
         command("umount", *how, self.folder)
         self.mounted = False
 
+    def await_end(self):
+        """After a lazy unmount: nobody uses it any more, and the kernel has let go of the image."""
+        def users():
+            for path in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+                try:
+                    if path.read_text(encoding="utf-8").rstrip("\n") == str(self.image):
+                        return True
+                except OSError:  # it went just now
+                    pass
+            return False
+        until(lambda: not users(), "the end of the file system")
+
     def again(self, more=""):
         """What only the page cache had is gone."""
         self.unmount()
