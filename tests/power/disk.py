@@ -10,6 +10,9 @@ import threading
 import time
 
 SECTOR = 512
+# ext4's superblock lies in two sectors under one checksum, is written in place, and a file system
+# without it is not mounted: ext4 counts on a disk to write it whole.
+SUPERBLOCK_END = 4096
 POLICIES = ("all", "none", "some", "torn")
 
 MAGIC, OPTION_MAGIC, REPLY_MAGIC = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
@@ -110,13 +113,15 @@ class Disk:
 
     def power_failure(self, draw, policy):
         """To be called when QEMU is dead. What was not flushed is lost: nothing of it, all, any of
-        the writes, or any of their sectors. Later writes win over earlier ones, if both survive."""
+        the writes, or any of their sectors, but of ext4's superblock. Later writes win over earlier
+        ones, if both survive."""
         self.power_is_gone.set()
         if not self.idle.wait(30):
             raise TimeoutError("QEMU is dead, and still connected")
         chance = draw.random()
         for offset, data in self.unflushed:
-            step = SECTOR if policy == "torn" else max(len(data), 1)
+            torn = policy == "torn" and offset >= SUPERBLOCK_END
+            step = SECTOR if torn else max(len(data), 1)
             for at in range(0, len(data), step):
                 if policy == "all" or (policy != "none" and draw.random() < chance):
                     self._keep(offset + at, data[at:at + step])
