@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where a program runs: on the disk, on tmpfs, under NVCache, ..."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+# What each is called in a report. The suites of the guest have their own.
+SYSTEMS = {
+    "limit": "persist limit (copy and fences, no file)",
+    "nvcache": "NVCache",
+    "passthrough": "under NVCache, file not cached",
+    "tmpfs": "tmpfs",
+    "pagecache": "disk, never synced",
+    "fsync": "disk, synced",
+    "eatmydata": "libeatmydata on the disk",
+    "fsync1000": "disk, synced every 1,000 writes",
+}
+IN_MEMORY = ("tmpfs", "limit")
+MEMORY = pathlib.Path("/dev/shm")
+PREFIX = "nvcache-test-bench-"
+
+
+class Broken(Exception):
+    """What was measured is not what it should be, or a program has failed. One line."""
+
+
+@dataclasses.dataclass
+class Place:
+    """One run's own: an empty folder, and the environment in which programs have the system."""
+    system: str
+    folder: pathlib.Path
+    environment: dict
+    pool: pathlib.Path | None = None
+
+    def run(self, command, **options):
+        """The program's output; Broken if it fails. `command` is a list."""
+        done = subprocess.run([str(word) for word in command], env=self.environment,
+                              cwd=self.folder, stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        if done.returncode != 0:
+            raise Broken(f"{command[0]} on {self.system}: exit status {done.returncode}: "
+                         + (done.stderr.strip().splitlines() or ["nothing said"])[-1])
+        return done.stdout
+
+
+class Bench:
+    """What suites get: the built programs, the disk, and places on systems."""
+
+    def __init__(self, build, folder):
+        self.build = pathlib.Path(build).resolve()
+        self.folder = pathlib.Path(folder).resolve()  # on a disk file system
+
+    def program(self, name):
+        path = self.build / name
+        if not path.exists():
+            raise Broken(f"{path} is not there: build it first (cmake --build {self.build})")
+        return path
+
+    @contextlib.contextmanager
+    def place(self, system, pool="1G", dram="256M", settings=None):
+        """`with bench.place("nvcache", pool="64M") as place:`. `settings`: more variables of
+        docs/settings.md, without their prefix. What is still in the log at the end is recovered to
+        nowhere: pool and folder are removed."""
+        parent = MEMORY if system in IN_MEMORY else self.folder
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=MEMORY))
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("NVCACHE_")}
+        place = Place(system, folder, environment)
+        if system == "eatmydata":
+            environment["LD_PRELOAD"] = "libeatmydata.so"
+        elif system in ("nvcache", "passthrough"):
+            place.pool = memory / "pool"
+            environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
+                            "NVCACHE_POOL": str(place.pool), "NVCACHE_SIZE": pool,
+                            "NVCACHE_DRAM": dram, "NVCACHE_EMULATE": "1",
+                            "NVCACHE_REQUIRED": "1"}
+            if system == "passthrough":
+                environment["NVCACHE_EXCLUDE"] = "/*"
+            environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
+        try:
+            yield place
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(memory, ignore_errors=True)
+
+    def counters(self, place):
+        """What `nvcache status --json` says of the place's pool."""
+        import json  # pylint: disable=import-outside-toplevel
+        return json.loads(subprocess.run(
+            [self.program("nvcache"), "status", "--json", place.pool],
+            check=True, stdout=subprocess.PIPE, text=True).stdout)
