@@ -5,7 +5,7 @@
 //   nvcache_micro [--folder=DIR] [--only=others|nvcache] [--short] [Google Benchmark's options]
 //
 //   persist_limit    what durability on this memory costs whoever pays it: copy the payload around
-//                    the cache, PWB the header, PFENCE, commit word, PWB, PSYNC. No file, no lock.
+//                    the cache, header with the commit word last, PWB, PSYNC. No file, no lock.
 //   nvcache_pwrite   pwrite() of this very program under libnvcache.so; the pages are not in the
 //                    DRAM cache
 //   nvcache_pwrite_hot   the same, with the pages in the DRAM cache, which is then updated, too
@@ -159,10 +159,8 @@ void PersistLimit(benchmark::State& state, const std::string& path) {
     auto* header = reinterpret_cast<volatile uint64_t*>(base + at);
     pmem::Copy(base + at + pmem::kLine, bytes.data(), size, Step::kPayload);
     for (int word = 1; word < 8; ++word) header[word] = count;
-    pmem::Pwb(base + at, pmem::kLine, Step::kGroupHeaders);
-    pmem::Pfence(Step::kGroupFence);
     header[0] = ++count;
-    pmem::Pwb(base + at, sizeof *header, Step::kCommit);
+    pmem::Pwb(base + at, pmem::kLine, Step::kCommit);
     pmem::Psync(Step::kCommitted);
     at += slot;
   }

@@ -17,6 +17,8 @@
 
 #include <errno.h>
 
+#include <algorithm>
+
 #include "recovery/replay/files.h"
 #include "recovery/replay/window.h"
 #include "src/pmem/persist.h"
@@ -110,17 +112,25 @@ void Run::ApplyAll() {
     if (group.verdict == Verdict::kCommitted || group.verdict == Verdict::kApplied) Secure(group);
     if (group.verdict == Verdict::kCommitted) ApplyGroup(group);
     if (group.damaged == nvlog::kNoPosition) continue;
-    ++summary_.damaged_groups;
-    if (observer_.damaged != nullptr) observer_.damaged(observer_.context, group);
+    const bool unfinished = group.verdict == Verdict::kUnfinished;
+    ++(unfinished ? summary_.unfinished_groups : summary_.damaged_groups);
+    const auto tell = unfinished ? observer_.unfinished : observer_.damaged;
+    if (tell != nullptr) tell(observer_.context, group);
   }
   ApplyWindow();
 }
 
-// The process that stored the group's word may have been killed before it wrote it back. Without
-// this, a power failure could take the group away and leave a part of what it was applied to: what
-// the next recovery does not write over.
+// The process that stored the group may have been killed before its PSYNC. Without this, a power
+// failure could take the group away, or a part of it, and leave a part of what it was applied to:
+// what the next recovery does not write over.
 void Run::Secure(const Group& group) {
   pmem::Pwb(FirstHeader(group), sizeof(EntryHeader), Step::kSeenGroup);
+  if (group.verdict != Verdict::kCommitted) return;
+  const uint64_t at = (group.position + 1) % view_.log_units(), units = group.units - 1;
+  const uint64_t before_end = std::min(units, view_.log_units() - at);
+  pmem::Pwb(view_.log() + at * pool::kUnitSize, before_end * pool::kUnitSize, Step::kSeenContent);
+  if (before_end == units) return;
+  pmem::Pwb(view_.log(), (units - before_end) * pool::kUnitSize, Step::kSeenContent);
 }
 
 EntryHeader* Run::FirstHeader(const Group& group) const {

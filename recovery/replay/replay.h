@@ -22,9 +22,10 @@ struct Summary {
   uint64_t unresolved_files = 0;    // not found, or not the file that the entries were written to
   uint64_t unresolved_entries = 0;  // kept
   uint64_t unresolved_bytes = 0;
-  uint64_t damaged_groups = 0;  // write calls of which an entry's checksum is wrong; not applied
-  uint64_t failed_files = 0;    // the file system refused
-  uint64_t failed_entries = 0;  // kept, even if some of them were applied
+  uint64_t damaged_groups = 0;     // write calls of which an entry's checksum is wrong; not applied
+  uint64_t unfinished_groups = 0;  // write calls that a power failure cut off; not applied
+  uint64_t failed_files = 0;       // the file system refused
+  uint64_t failed_entries = 0;     // kept, even if some of them were applied
   uint64_t failed_bytes = 0;
   int error = 0;  // errno of one of these, or 0
 };
@@ -34,6 +35,7 @@ struct Observer {
   void* context = nullptr;
   void (*progress)(void* context, uint64_t done, uint64_t total) = nullptr;
   void (*damaged)(void* context, const nvlog::Group& group) = nullptr;
+  void (*unfinished)(void* context, const nvlog::Group& group) = nullptr;
   // Once per file that was created again, or would be, when its first entry is met.
   void (*recreated)(void* context, uint32_t slot, const pool::FileRecord& record) = nullptr;
   // Once per file whose entries cannot be applied, with errno: ENOENT (not found), ESTALE (another

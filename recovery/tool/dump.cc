@@ -47,11 +47,12 @@ class Dump {
 };
 
 // Index, file, offset, length, group, committed, on disk, path.
-constexpr const char* kRow = "{:>12} {:>10} {:>16} {:>6} {:>9} {:>9} {:>7}  {}\n";
+constexpr const char* kRow = "{:>12} {:>10} {:>16} {:>6} {:>9} {:>10} {:>7}  {}\n";
 
 // What stands in the column "committed".
 const char* CommittedText(const nvlog::Group& group, nvlog::Verdict entry) {
   if (group.verdict == nvlog::Verdict::kInFlight) return "no";
+  if (group.verdict == nvlog::Verdict::kUnfinished) return "unfinished";
   return entry == nvlog::Verdict::kDamagedPayload ? "damaged" : "yes";
 }
 
@@ -106,6 +107,7 @@ void Dump::PrintEntry(const nvlog::Group& group, const nvlog::EntryHeader& heade
                on_disk ? "yes" : "no", path.empty() ? "?" : Printable(path));
     return;
   }
+  const bool unfinished = group.verdict == nvlog::Verdict::kUnfinished;
   Json line = {{"index", header.position},
                {"slot", header.file},
                {"incarnation", header.incarnation},
@@ -113,9 +115,10 @@ void Dump::PrintEntry(const nvlog::Group& group, const nvlog::EntryHeader& heade
                {"length", header.length},
                {"group_index", header.group_index},
                {"group_count", header.group_count},
-               {"committed", group.verdict != nvlog::Verdict::kInFlight},
+               {"committed", group.verdict != nvlog::Verdict::kInFlight && !unfinished},
                {"on_disk", on_disk},
-               {"damaged", verdict == nvlog::Verdict::kDamagedPayload}};
+               {"unfinished", unfinished},
+               {"damaged", verdict == nvlog::Verdict::kDamagedPayload && !unfinished}};
   if (!path.empty()) PutPath(line, "path", path);
   fmt::print("{}\n", line.dump());
 }

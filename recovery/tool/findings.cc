@@ -12,7 +12,7 @@
 namespace nvcache::tool {
 namespace {
 
-constexpr size_t kDamagedShown = 20;
+constexpr size_t kGroupsShown = 20;
 
 Findings* FindingsOf(void* context) { return static_cast<Findings*>(context); }
 
@@ -50,6 +50,17 @@ void PrintFile(const Unresolved& file) {
   }
 }
 
+// `why` has a place for the index of the entry.
+void PrintGroups(const char* what, const char* why, const std::vector<nvlog::Group>& groups) {
+  for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i) {
+    fmt::print("{}: write call at index {}: {}; none of it was applied\n", what, groups[i].position,
+               fmt::format(fmt::runtime(why), groups[i].damaged));
+  }
+  if (groups.size() > kGroupsShown) {
+    fmt::print("{}: {} more\n", what, groups.size() - kGroupsShown);
+  }
+}
+
 }  // namespace
 
 // The callbacks run inside the replay, which is compiled without exceptions: nothing here throws
@@ -62,6 +73,9 @@ recovery::Observer ObserverOf(Findings* findings) {
   };
   observer.damaged = [](void* context, const nvlog::Group& group) {
     FindingsOf(context)->damaged.push_back(group);
+  };
+  observer.unfinished = [](void* context, const nvlog::Group& group) {
+    FindingsOf(context)->unfinished.push_back(group);
   };
   observer.recreated = [](void* context, uint32_t slot, const pool::FileRecord& record) {
     FindingsOf(context)->recreated.push_back({slot, record.incarnation, PathOf(record)});
@@ -99,16 +113,8 @@ void PrintText(const Findings& findings) {
                Printable(file.path));
   }
   for (const auto& [slot, file] : findings.unresolved) PrintFile(file);
-  for (size_t i = 0; i < std::min(findings.damaged.size(), kDamagedShown); ++i) {
-    const nvlog::Group& group = findings.damaged[i];
-    fmt::print(
-        "damaged: write call at index {}: the checksum of entry {} is wrong; none of it was "
-        "applied\n",
-        group.position, group.damaged);
-  }
-  if (findings.damaged.size() > kDamagedShown) {
-    fmt::print("damaged: {} more\n", findings.damaged.size() - kDamagedShown);
-  }
+  PrintGroups("damaged", "the checksum of entry {} is wrong", findings.damaged);
+  PrintGroups("unfinished", "entry {} is not all there", findings.unfinished);
   if (findings.exporter != nullptr) {
     fmt::print("exported {} of {} to {}\n", Many(findings.exporter->entries(), "entry", "entries"),
                Many(findings.exporter->files(), "file", "files"),
@@ -136,6 +142,7 @@ Json ToJson(const Findings& findings) {
                {"failed_bytes", summary.failed_bytes},
                {"error", summary.error != 0 ? Json(ErrorName(summary.error)) : Json()},
                {"damaged_groups", summary.damaged_groups},
+               {"unfinished_groups", summary.unfinished_groups},
                {"discarded_entries", findings.discarded}};
   json["recreated"] = Json::array();
   for (const Recreated& file : findings.recreated) {
@@ -156,6 +163,10 @@ Json ToJson(const Findings& findings) {
   json["damaged"] = Json::array();
   for (const nvlog::Group& group : findings.damaged) {
     json["damaged"].push_back({{"index", group.position}, {"damaged_entry", group.damaged}});
+  }
+  json["unfinished"] = Json::array();
+  for (const nvlog::Group& group : findings.unfinished) {
+    json["unfinished"].push_back({{"index", group.position}, {"missing_entry", group.damaged}});
   }
   if (findings.exporter != nullptr) {
     json["exported"] = {{"folder", Printable(findings.exporter->folder())},

@@ -47,6 +47,7 @@ struct Findings {
   std::vector<Recreated> recreated;
   std::map<uint32_t, Unresolved> unresolved;  // by slot
   std::vector<nvlog::Group> damaged;
+  std::vector<nvlog::Group> unfinished;
 };
 
 recovery::Observer ObserverOf(Findings* findings);

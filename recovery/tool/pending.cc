@@ -62,6 +62,9 @@ Pending FindPending(const pool::View& view) {
       case nvlog::Verdict::kDamagedPayload:
         ++pending.damaged_groups;
         break;
+      case nvlog::Verdict::kUnfinished:
+        ++pending.unfinished_groups;
+        continue;
       case nvlog::Verdict::kInFlight:
         ++pending.in_flight;
         continue;

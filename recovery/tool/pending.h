@@ -26,6 +26,7 @@ struct Pending {
   uint64_t bytes = 0;  // payload
   uint64_t units = 0;  // of the log, from the tail to the end of the last write call
   uint64_t damaged_groups = 0;
+  uint64_t unfinished_groups = 0;
   uint64_t in_flight = 0;  // entries of write calls that never committed
   std::map<std::pair<uint32_t, uint32_t>, PendingFile> files;  // by slot and incarnation
 };

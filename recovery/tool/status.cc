@@ -218,6 +218,7 @@ Json ToJson(const Report& report) {
   const bool aged = report.pending.entries != 0 && statistics.oldest_pending != 0;
   json["oldest_pending_age_ns"] = aged ? Json(Since(statistics.oldest_pending)) : Json();
   json["in_flight_entries"] = report.pending.in_flight;
+  json["unfinished_groups"] = report.pending.unfinished_groups;
   json["damaged_groups"] = report.pending.damaged_groups;
   json["superblock_damaged"] = report.superblock_damaged;
   json["last_error"] = statistics.write_back_errors != 0

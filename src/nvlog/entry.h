@@ -10,13 +10,21 @@
 // An entry stays within one page of its file. The entries of one write call, its group, lie one
 // behind the other; the commit word of the first counts for all of them (I2).
 //
-// Order on the medium (I4). Stores to one cache line become durable in program order, so a header
-// whose last store is the commit word needs no fence of its own:
+// Order on the medium (I4):
 //
 //   payloads of all, headers of all but the first                     PWB
-//   PFENCE
 //   header of the first: kNotCommitted, the rest, commit word last    PWB
 //   PSYNC
+//
+// Stores to one cache line become durable in program order, so a header is there whole or not at
+// all. Different lines become durable in any order until the PSYNC. So a group counts only if all
+// of its headers and the checksums of all payloads are right (reader.h).
+//
+// A group that is not whole is either unfinished, which is what a power failure leaves of a write
+// call that had not returned, or damaged. It is damaged if something else says that its PSYNC was
+// over: a header that was written later and names it, as the group that the same thread had
+// committed before (thread_back), or as the page's entry before (previous), for page locks are held
+// until the PSYNC.
 //
 // A place that was taken but never committed is a hole. Nobody wrote a header of its lap there, so
 // recovery steps over it unit by unit: every header names its own position. A place that its writer
@@ -38,14 +46,16 @@ struct alignas(pool::kUnitSize) EntryHeader {
   uint64_t commit;       // CommitWord or AppliedWord of its position; anything else: not committed
   uint64_t position;     // its own
   uint64_t offset;       // bytes, where in the file the payload goes
-  uint64_t previous;     // the page's pending entry before this one, or kNoPosition; DRAM only
+  uint64_t previous;     // the page's pending entry before this one, or kNoPosition
   uint32_t file;         // slot of the file table
   uint32_t incarnation;  // of that slot
   uint32_t length;       // bytes of payload, 1 to kPageSize
   uint32_t group_index;  // 0 for the first entry of a write call
   uint32_t group_count;  // entries of this write call, the same in each of them
   uint32_t payload_crc;  // CRC-32C of the payload
-  uint32_t zero;
+  // In a group's first entry: units back to the group that the same thread committed before, in
+  // this use of the pool. 0: there is none, it is too far, or this is not the first entry.
+  uint32_t thread_back;
   uint32_t header_crc;  // CRC-32C of the bytes from `position` to here, seeded with the salt
 };
 static_assert(offsetof(EntryHeader, commit) == 0);
@@ -58,6 +68,7 @@ static_assert(offsetof(EntryHeader, length) == 40);
 static_assert(offsetof(EntryHeader, group_index) == 44);
 static_assert(offsetof(EntryHeader, group_count) == 48);
 static_assert(offsetof(EntryHeader, payload_crc) == 52);
+static_assert(offsetof(EntryHeader, thread_back) == 56);
 static_assert(offsetof(EntryHeader, header_crc) == 60);
 static_assert(sizeof(EntryHeader) == pool::kUnitSize);
 

@@ -14,6 +14,20 @@ namespace nvcache::nvlog {
 
 using pmem::Step;
 
+namespace {
+
+// The newest group of a thread whose PSYNC is over. A position is of one use of a pool: neither
+// another pool's nor, in a child of fork, the parent's is ever taken for one of this log.
+struct DurableGroup {
+  uint64_t use;
+  Position position;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local DurableGroup durable_group = {};
+
+std::atomic<uint64_t> uses{0};
+
+}  // namespace
+
 void Log::Open(pool::Pool* pool) {
   pool_ = pool;
   base_ = pool->view().log();
@@ -24,6 +38,7 @@ void Log::Open(pool::Pool* pool) {
   uint64_t tail = 0;
   int valid = 0;
   NVCACHE_CHECK(pool::ReadTail(pool->view(), &tail, &valid));
+  use_ = uses.fetch_add(1) + 1;
   first_ = prefaulted_ = tail;
   head_.store(tail);
   tail_.store(tail);
@@ -107,6 +122,14 @@ void Log::StoreHeader(const EntryHeader& header, Step step) {
   pmem::Pwb(place, sizeof(*place), step);
 }
 
+uint32_t Log::ThreadBack(Position position) const {
+  if (durable_group.use != use_) return 0;
+  const uint64_t back = position - durable_group.position;
+  return back <= UINT32_MAX ? static_cast<uint32_t>(back) : 0;
+}
+
+void Log::NoteDurable(Position position) { durable_group = {use_, position}; }
+
 void Log::Committed(Position end) {
   Position alarm = alarm_.load(std::memory_order_seq_cst);
   if (end < alarm || alarm == kNoPosition) return;
@@ -142,6 +165,7 @@ Position GroupWriter::Add(const Piece& piece) {
   header.group_index = index_;
   header.group_count = count_;
   header.payload_crc = sys::Crc32c(piece.bytes, piece.length);
+  header.thread_back = index_ == 0 ? log_.ThreadBack(position) : 0;
   header.header_crc = HeaderCrc(header, log_.salt_);
   if (index_ == 0) {
     first_header_ = header;
@@ -155,9 +179,9 @@ Position GroupWriter::Add(const Piece& piece) {
 
 void GroupWriter::Commit() {
   NVCACHE_CHECK(index_ == count_);
-  pmem::Pfence(Step::kGroupFence);
   log_.StoreHeader(first_header_, Step::kCommit);
   pmem::Psync(Step::kCommitted);
+  log_.NoteDurable(first_);
   log_.Committed(next_);
 }
 

@@ -111,6 +111,8 @@ class Log {
   }
   void CopyIn(Position position, const uint8_t* bytes, size_t n);
   void StoreHeader(const EntryHeader& header, pmem::Step step);
+  uint32_t ThreadBack(Position position) const;
+  void NoteDurable(Position position);
   void Committed(Position end);
   void Release(Position position);
 
@@ -119,6 +121,7 @@ class Log {
   uint64_t units_ = 0;
   uint64_t salt_ = 0;
   uint64_t max_group_units_ = 0;
+  uint64_t use_ = 0;         // tells this use of the pool from all others of the process
   Position first_ = 0;       // the tail when the log was opened
   Position prefaulted_ = 0;  // the cleanup thread's
 
@@ -137,7 +140,9 @@ class GroupWriter {
  public:
   // `place` was taken with the sum of EntryUnits of `count` pieces.
   GroupWriter(Log& log, Position place, uint32_t count)
-      : log_(log), first_(place), next_(place), count_(count) {}
+      : log_(log), first_(place), next_(place), count_(count) {
+    pmem::FetchForWriting(log.UnitAddress(place));
+  }
 
   // The pieces in ascending order of offset. Returns the entry's position.
   Position Add(const Piece& piece);

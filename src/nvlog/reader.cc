@@ -81,6 +81,12 @@ Reader Reader::OfAll(const pool::View& view) {
 }
 
 Verdict Reader::Examine(Position position, EntryHeader* header) const {
+  const Verdict verdict = ExamineHeader(position, header);
+  if (verdict != Verdict::kCommitted) return verdict;
+  return PayloadCrc(*header) == header->payload_crc ? verdict : Verdict::kDamagedPayload;
+}
+
+Verdict Reader::ExamineHeader(Position position, EntryHeader* header) const {
   const uint8_t* unit = view_.log() + position % view_.log_units() * pool::kUnitSize;
   EntryHeader copy = {};  // checked and used: what lies in the log may change while we look
   sys::CopyWords(&copy, unit, sizeof(copy));
@@ -93,8 +99,7 @@ Verdict Reader::Examine(Position position, EntryHeader* header) const {
   if (!committed && !applied && copy.commit != kNotCommitted) return Verdict::kDamagedHeader;
   *header = copy;
   if (applied) return Verdict::kApplied;
-  if (!committed) return Verdict::kInFlight;
-  return PayloadCrc(copy) == copy.payload_crc ? Verdict::kCommitted : Verdict::kDamagedPayload;
+  return committed ? Verdict::kCommitted : Verdict::kInFlight;
 }
 
 uint32_t Reader::PayloadCrc(const EntryHeader& header) const {
@@ -172,15 +177,29 @@ bool GroupWalk::Next(Group* group) {
 }
 
 // The group that a committed or applied first entry leads.
-Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) const {
+Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) {
+  Found found = Look(first, verdict);
+  if (found.group.damaged == kNoPosition || found.by_itself) return found.group;
+  if (!IsNamed(found)) {
+    found.group.verdict = Verdict::kUnfinished;
+    return found.group;
+  }
+  // Its PSYNC is over: in a pool that is in use, all of it is to be seen by now.
+  EntryHeader again;
+  return Look(first, reader_.Examine(first.position, &again)).group;
+}
+
+// As damaged, if it is not whole.
+GroupWalk::Found GroupWalk::Look(const EntryHeader& first, Verdict verdict) const {
   Group group = {first.position, EntryUnits(first.length), first.group_count, verdict, kNoPosition};
-  const auto damaged = [&group](Position position, Verdict how) {
+  const bool applied = verdict == Verdict::kApplied;
+  const auto damaged = [&](Position position, Verdict how) {
     // What was applied is on disk: nothing more can be lost.
-    if (group.verdict != Verdict::kCommitted) return;
+    if (applied || group.damaged != kNoPosition) return;
     group.verdict = how;
     group.damaged = position;
   };
-  if (verdict == Verdict::kDamagedPayload) group.damaged = first.position;
+  if (verdict != Verdict::kCommitted) damaged(first.position, verdict);
   for (uint32_t index = 1; index < first.group_count; ++index) {
     const Position position = first.position + group.units;
     EntryHeader member;
@@ -190,12 +209,37 @@ Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) const {
       // Where the member after it begins is not known, and this may be another group's first.
       damaged(position, Verdict::kDamagedHeader);
       if (found == Verdict::kDamagedHeader) ++group.units;
-      break;
+      // Until the PSYNC, there is nothing here, or what is written before the commit word.
+      const bool torn = found == Verdict::kNothing || found == Verdict::kInFlight;
+      return {group, !torn, position + 1};
     }
     if (found == Verdict::kDamagedPayload) damaged(position, found);
     group.units += EntryUnits(member.length);
   }
-  return group;
+  return {group, false, first.position + group.units};
+}
+
+// Whether a header that was written later says that the group was durable by then. After so many
+// looks that only a log can need them that nobody wrote, it is said to be.
+bool GroupWalk::IsNamed(const Found& found) {
+  constexpr uint64_t kLaps = 64;
+  const Position group = found.group.position;
+  Position last = group;
+  for (Position position = group + found.group.units; position < last_;) {
+    if (++looks_ > kLaps * total()) return true;
+    EntryHeader header;
+    const Verdict verdict = reader_.ExamineHeader(position, &header);
+    if (verdict == Verdict::kNothing || verdict == Verdict::kDamagedHeader) {
+      position = reader_.AfterNothing(position);
+      continue;
+    }
+    const bool thread = header.thread_back != 0 && position - header.thread_back == group;
+    if (thread || (header.previous >= group && header.previous < found.members)) return true;
+    position += EntryUnits(header.length);
+    last = position;
+  }
+  last_ = last;
+  return false;
 }
 
 }  // namespace nvcache::nvlog

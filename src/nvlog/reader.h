@@ -2,6 +2,10 @@
 //
 // The log as found on the medium: for recovery, `nvcache status` and `nvcache dump`. Trusts
 // nothing that its checksum does not cover, and writes nothing.
+//
+// A group is there only if all of it is (I2, I4): its first header with the commit word, every
+// other header, every payload. What is left of one that is not whole is unfinished or damaged; see
+// entry.h.
 #ifndef NVCACHE_NVLOG_READER_H_
 #define NVCACHE_NVLOG_READER_H_
 
@@ -20,8 +24,10 @@ enum class Verdict {
   kInFlight,        // a whole header, but the write call was not committed
   kCommitted,       // the header is whole and committed; the payload was checked, too
   kApplied,         // as kCommitted, and recovery has already applied it; payload not checked
+  kUnfinished,      // of a group: not whole, and nothing says that its write call had returned
   kDamagedHeader,   // a header whose checksum or commit word is wrong: only `position` is known
-  kDamagedPayload,  // a committed header whose payload's checksum is wrong
+  kDamagedPayload,  // a committed header whose payload's checksum is wrong; of an entry that is all
+                    // that is known, of a group that it is damaged
 };
 
 class Reader {
@@ -34,6 +40,8 @@ class Reader {
 
   // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
   Verdict Examine(Position position, EntryHeader* header) const;
+  // The same without a look at the payload: kDamagedPayload comes as kCommitted.
+  Verdict ExamineHeader(Position position, EntryHeader* header) const;
 
   // The header at `position`, where Examine has just found a whole entry: its payload is not
   // checked again.
@@ -78,16 +86,16 @@ struct Group {
   Position position;  // of its first entry
   uint64_t units;     // to the next thing worth examining
   uint32_t entries;   // group_count of the first; 0: a single damaged header
-  Verdict verdict;    // kCommitted, kApplied, kInFlight, kDamagedHeader, or kDamagedPayload when
-                      // any entry of the group is damaged: then none of it may be applied (I2)
-  Position damaged;   // the first damaged entry, or kNoPosition
+  Verdict verdict;    // of kUnfinished, kDamagedHeader, kDamagedPayload none may be applied (I2)
+  Position damaged;   // then the first entry that is not as it was written; else kNoPosition
 };
 
 // Walks whole groups in log order. Entries of groups that were never committed come as kInFlight,
 // one by one. The word of the first counts for all: a group is applied when its first entry is.
 class GroupWalk {
  public:
-  explicit GroupWalk(const Reader& reader) : reader_(reader), next_(reader.begin()) {}
+  explicit GroupWalk(const Reader& reader)
+      : reader_(reader), next_(reader.begin()), last_(reader.end()) {}
 
   // False at the end.
   bool Next(Group* group);
@@ -97,10 +105,19 @@ class GroupWalk {
   uint64_t total() const { return reader_.end() - reader_.begin(); }
 
  private:
-  Group Collect(const EntryHeader& first, Verdict verdict) const;
+  struct Found {
+    Group group;
+    bool by_itself;    // no power failure leaves this: it is damaged
+    Position members;  // its entries that are known begin in [group.position, members)
+  };
+  Group Collect(const EntryHeader& first, Verdict verdict);
+  Found Look(const EntryHeader& first, Verdict verdict) const;
+  bool IsNamed(const Found& found);
 
   const Reader& reader_;
   Position next_;
+  Position last_;       // past it there is no whole header
+  uint64_t looks_ = 0;  // at units, for groups that are not whole
 };
 
 }  // namespace nvcache::nvlog

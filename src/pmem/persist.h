@@ -104,6 +104,11 @@ inline void Note(uint64_t& counter, uint64_t value) {
 
 #endif
 
+// Brings the line at `address` into the cache, to be written soon.
+inline void FetchForWriting(const void* address) {
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
+}
+
 // Maps the pages of [address, address + n) for writing now, so that nobody takes a page fault there
 // later. Where the kernel cannot (before 5.14), nothing happens.
 void Prefault(void* address, size_t n);

@@ -13,11 +13,10 @@ namespace nvcache::pmem {
 
 enum class Step : uint8_t {
   // A group of entries (src/nvlog/log.cc)
-  kPayload,       // PWB     payloads
-  kGroupHeaders,  // PWB     headers of all entries but the first
-  kGroupFence,    // PFENCE  both, before the first header has its commit word
-  kCommit,        // PWB     the first header
-  kCommitted,     // PSYNC   before the write call returns
+  kPayload,       // PWB    payloads
+  kGroupHeaders,  // PWB    headers of all entries but the first
+  kCommit,        // PWB    the first header
+  kCommitted,  // PSYNC  before the write call returns, its pages are unlocked, or the group named
 
   // The tail (src/pool/pool.cc). What it passes is on disk.
   kTail,         // PWB    the tail record
@@ -37,6 +36,7 @@ enum class Step : uint8_t {
 
   // Recovery (recovery/replay)
   kSeenGroup,             // PWB    the first header of a group, as it was found
+  kSeenContent,           // PWB    the rest of a group that is to be applied
   kSeenGroupDurable,      // PSYNC  before any of them is applied, or counts as applied
   kSuccessor,             // PWB    the fingerprint of a file that was created again
   kSuccessorDurable,      // PSYNC  before the file gets its name

@@ -24,7 +24,7 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one entry, one frame, one page holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; the log is counted in units

@@ -355,6 +355,8 @@ void Explorer::Restore(Level* level, const Choice& choice) {
   };
   for (const LineChoice& line : choice.lines) restore(line.line);
   for (const uint32_t line : level->machine.lines()) restore(line);
+  for (const uint32_t line : blinded_) restore(line);
+  blinded_.clear();
   for (uint64_t at = 0; at < sizeof(pool::Statistics); at += kLine) {
     restore((pool::kStatisticsOffset + at) / kLine);
   }
@@ -380,7 +382,7 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
   ScopedListen listen(&machine);
   machine.Begin();
   bool clean = false;
-  std::string wrong = Recover(&machine, &clean, may_keep);
+  std::string wrong = Recover(&machine, wanted.running, &clean, may_keep);
   if (wrong.empty() && wanted.clean && !clean_before_) wrong = "the pool is not clean";
   kept_ = !clean;
   if (wrong.empty()) wrong = CompareFiles(*level, choice, wanted);
@@ -389,17 +391,25 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
   return wrong;
 }
 
-std::string Explorer::Recover(Machine* machine, bool* clean, bool may_keep) {
+std::string Explorer::Recover(Machine* machine, uint32_t running, bool* clean, bool may_keep) {
   ScopedPool pool;
   pool::Problem problem;
   if (!pool.Open(kPoolPath, pool::Access::kExclusive, true, nullptr, &problem)) {
     return problem.text.c_str();
   }
   clean_before_ = !pool.dirty();
+  if (plan_.blind) {
+    const pool::View& view = pool.view();
+    for (const uint64_t position : plan_.blind(view)) {
+      const uint64_t at = view.superblock->log_offset + position % view.log_units() * kLine;
+      blinded_.push_back(static_cast<uint32_t>(at / kLine));
+    }
+  }
   recovery::Summary summary;
   *clean = recovery::Replay(pool, {}, {}, &summary);
   recovery_events_ = machine->done().events.size();
   if (summary.damaged_groups > 0) return "a group is reported as damaged";
+  if (summary.unfinished_groups > running) return "a write call that had returned is unfinished";
   if (summary.failed_files > 0) return "a file is reported to refuse bytes";
   if (!*clean && !may_keep) {
     return "entries of " + std::to_string(summary.unresolved_files) + " files are kept, error " +

@@ -53,6 +53,9 @@ struct Plan {
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Applied to the events of the engine and to those of recovery: a planted bug.
   std::function<void(std::vector<Event>*, bool of_recovery)> mutate;
+  // Changes headers of the log before recovery sees them, so that it takes for whole what it should
+  // not: a check that is missing in recovery. Returns the positions of those that it has changed.
+  std::function<std::vector<uint64_t>(const pool::View&)> blind;
   // Told of each crash before it is tried.
   std::function<void(const Crashes&)> trying;
 };
@@ -98,10 +101,10 @@ class Explorer {
   static Choice Everything(const Level& level);
 
   static void Put(Level* level, const Choice& choice, bool away);
-  static void Restore(Level* level, const Choice& choice);
+  void Restore(Level* level, const Choice& choice);
   std::string Check(Level* level, const Choice& choice, const Expected& expected, bool away);
   std::string CheckCreation(Level* level, const Expected& expected);
-  std::string Recover(Machine* machine, bool* clean, bool may_keep);
+  std::string Recover(Machine* machine, uint32_t running, bool* clean, bool may_keep);
   std::string CompareFiles(const Level& level, const Choice& choice,
                            const Expected& expected) const;
   std::string Step(Level* level, const Crashes& crashes, size_t next, const Expected& fixed);
@@ -113,6 +116,7 @@ class Explorer {
   std::mt19937_64 random_;
   Counts counts_;
   Crashes crashes_;
+  std::vector<uint32_t> blinded_;  // lines
   // Of the recovery that was just checked.
   Trace recovery_;
   size_t recovery_events_ = 0;

@@ -33,6 +33,10 @@ Expected Model::Now() const {
     expected.files.push_back(FileNow(file));
   }
   expected.clean = closed_;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const bool writes = trace_.operations[i].kind == Operation::kWrite;
+    if (writes && states_[i] == kRunning) ++expected.running;
+  }
   return expected;
 }
 

@@ -21,6 +21,8 @@ struct Expected {
   };
   std::vector<File> files;
   bool clean = false;  // the pool says so before recovery does anything
+  // Write calls that have begun and not returned: each may have left one group unfinished.
+  uint32_t running = 0;
 };
 
 class Model {

@@ -2,8 +2,12 @@
 #include "tests/crash/mutants.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
+#include "src/nvlog/entry_crc.h"
+#include "src/nvlog/reader.h"
+#include "src/sys/crc32c.h"
 #include "tests/crash/medium.h"
 
 namespace nvcache::crash {
@@ -125,34 +129,101 @@ void WordNotCleared(Events* events) {
   }
 }
 
-// First header, PWB, PFENCE; then the rest of the group, PWB, PSYNC.
-void CommitBeforeContent(Events* events) {
-  for (const size_t fence : All(*events, Event::kFence, Step::kCommitted)) {
-    Indexes header, content;
-    size_t between = kNowhere;
-    for (size_t i = fence; i-- > 0;) {
-      const Event& event = (*events)[i];
-      if (event.thread != (*events)[fence].thread) continue;
-      if (Is(event, Event::kFence, Step::kGroupFence)) {
-        between = i;
-      } else if (event.type != Event::kStore && event.type != Event::kPwb) {
-        break;
-      } else {
-        (between == kNowhere ? header : content).push_back(i);
-      }
+// Puts off the PSYNC of each group, and the return of its call, to the first event that is `until`.
+template <typename Function>
+void PsyncLater(Events* events, Function until) {
+  std::set<uint16_t> skip;
+  for (size_t i = 0; i < events->size(); ++i) {
+    const Event psync = (*events)[i];
+    if (!Is(psync, Event::kFence, Step::kCommitted)) continue;
+    if (skip.erase(psync.thread) > 0) continue;  // it was put off to here
+    Indexes moved = {i};
+    size_t to = i + 1;
+    for (; to < events->size() && !until((*events)[to], psync.thread); ++to) {
+      const Event& event = (*events)[to];
+      if (event.thread != psync.thread) continue;
+      if (event.type == Event::kEnd) moved.push_back(to);
     }
-    if (between == kNowhere) continue;
-    std::reverse(header.begin(), header.end());
-    std::reverse(content.begin(), content.end());
-    Events order;
-    for (const size_t i : header) order.push_back((*events)[i]);
-    order.push_back((*events)[between]);
-    for (const size_t i : content) order.push_back((*events)[i]);
-    Indexes places = content;
-    places.push_back(between);
-    places.insert(places.end(), header.begin(), header.end());
-    for (size_t i = 0; i < places.size(); ++i) (*events)[places[i]] = order[i];
+    if (to == events->size()) continue;
+    skip.insert(psync.thread);
+    Move(events, moved, to);
+    --i;  // another event is here now
   }
+}
+
+// The thread's next group names this one before its PSYNC.
+void NamedBeforePsync(Events* events) {
+  PsyncLater(events, [](const Event& event, uint16_t thread) {
+    return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
+  });
+}
+
+// Another thread's group, which may be of the same page, is committed before it.
+void UnlockedBeforePsync(Events* events) {
+  PsyncLater(events, [](const Event& event, uint16_t thread) {
+    return Is(event, Event::kFence, Step::kCommitted) ||
+           (event.thread == thread && event.type == Event::kBegin);
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Checks that recovery lacks.
+
+// Every header in the log that recovery takes for committed.
+template <typename Function>
+void ForEachHeader(const pool::View& view, Function visit) {
+  const nvlog::Reader reader(view);
+  for (nvlog::Position position = reader.begin(); position < reader.end(); ++position) {
+    nvlog::EntryHeader header;
+    if (reader.ExamineHeader(position, &header) == nvlog::Verdict::kCommitted) visit(header);
+  }
+}
+
+void Replace(const pool::View& view, nvlog::EntryHeader header) {
+  header.header_crc = nvlog::HeaderCrc(header, view.salt());
+  std::memcpy(view.log() + header.position % view.log_units() * pool::kUnitSize, &header,
+              sizeof(header));
+}
+
+// Payloads: each has the checksum that its header says.
+std::vector<uint64_t> AnyPayload(const pool::View& view) {
+  const nvlog::Reader reader(view);
+  std::vector<uint64_t> changed;
+  ForEachHeader(view, [&](nvlog::EntryHeader header) {
+    std::string bytes(header.length, '\0');
+    reader.Payload(header, bytes.data(), bytes.size());
+    const uint32_t crc = sys::Crc32c(bytes.data(), bytes.size());
+    if (crc == header.payload_crc) return;
+    header.payload_crc = crc;
+    Replace(view, header);
+    changed.push_back(header.position);
+  });
+  return changed;
+}
+
+// Members: a group is as long as there are headers of it.
+std::vector<uint64_t> AnyMembers(const pool::View& view) {
+  const nvlog::Reader reader(view);
+  std::vector<uint64_t> changed;
+  ForEachHeader(view, [&](const nvlog::EntryHeader& first) {
+    if (first.group_index != 0) return;
+    std::vector<nvlog::EntryHeader> group = {first};
+    nvlog::Position next = first.position + nvlog::EntryUnits(first.length);
+    while (group.size() < first.group_count) {
+      nvlog::EntryHeader member;
+      if (reader.ExamineHeader(next, &member) != nvlog::Verdict::kCommitted) break;
+      if (member.group_index != group.size()) break;
+      group.push_back(member);
+      next += nvlog::EntryUnits(member.length);
+    }
+    if (group.size() == first.group_count) return;
+    for (nvlog::EntryHeader& header : group) {
+      header.group_count = static_cast<uint32_t>(group.size());
+      Replace(view, header);
+      changed.push_back(header.position);
+    }
+  });
+  return changed;
 }
 
 void TailBeforeSync(Events* events) {
@@ -324,8 +395,6 @@ std::vector<Mutant> AllMutants() {
        WordBeforeRest},
       {"word not cleared", "a header's old word stays while the other fields change", "",
        WordNotCleared},
-      {"commit before content", "the first header is durable before the rest of its group", "",
-       CommitBeforeContent},
       {"tail before sync", "the tail is durable before the files are written and synced", "",
        TailBeforeSync},
       {"reused before tail", "places are taken again before the tail is durable", "attach",
@@ -346,11 +415,20 @@ std::vector<Mutant> AllMutants() {
       {"applied newest first", "recovery marks what it has applied in the wrong order", "kept",
        AppliedNewestFirst},
       {"magic first", "a new pool's magic is durable before its contents", "", MagicFirst},
+      {"named before psync", "a group is named by the thread's next one before its PSYNC", "record",
+       NamedBeforePsync},
+      {"unlocked before psync", "another thread writes to the pages before the group's PSYNC",
+       "threads", UnlockedBeforePsync},
   };
   for (const auto& order : orders) {
     mutants.push_back({order.name, order.what, order.scenario,
                        [apply = order.apply](Events* events, bool) { apply(events); }});
   }
+  const auto nothing = [](Events*, bool) {};
+  mutants.push_back({"payload unchecked", "recovery does not look at the checksums of payloads", "",
+                     nothing, AnyPayload});
+  mutants.push_back({"members unchecked", "recovery applies what there is of a group", "groups",
+                     nothing, AnyMembers});
   return mutants;
 }
 

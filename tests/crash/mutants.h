@@ -3,7 +3,9 @@
 // Planted bugs. What a bug in the protocol changes for the medium is which stores, PWBs, fences and
 // syncs there are, and in which order. So a mutant is a change of a recording: the engine that was
 // recorded stays as it is, and all mutants are tried on the same runs. There is one for every step
-// (src/pmem/step.h), which leaves it out, and one for each order that the protocol relies on.
+// (src/pmem/step.h), which leaves it out, and one for each order that the protocol relies on. A
+// check that recovery lacks is what it would see if the check had nothing to find: so there the
+// image is changed, and recovery, too, stays as it is.
 #ifndef NVCACHE_TESTS_CRASH_MUTANTS_H_
 #define NVCACHE_TESTS_CRASH_MUTANTS_H_
 
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "src/pool/pool.h"
 #include "tests/crash/trace.h"
 
 namespace nvcache::crash {
@@ -21,6 +24,8 @@ struct Mutant {
   std::string scenario;  // the one that is likely to find it, tried first; may be empty
   // Changes nothing where there is nothing to change.
   std::function<void(std::vector<Event>*, bool of_recovery)> apply;
+  // A check that recovery lacks: Plan::blind. May be empty.
+  std::function<std::vector<uint64_t>(const pool::View&)> blind = {};
 };
 
 std::vector<Mutant> AllMutants();

@@ -146,7 +146,10 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
   plan.killed_every = scenario.killed_every;
   plan.images = images;
   plan.end = end;
-  if (mutant != nullptr) plan.mutate = mutant->apply;
+  if (mutant != nullptr) {
+    plan.mutate = mutant->apply;
+    plan.blind = mutant->blind;
+  }
   return Guarded(trace, plan, [](Explorer& explorer) {
     const auto failure = explorer.Run();
     return failure ? failure->what : std::string();
@@ -181,7 +184,9 @@ Outcome Replay(const std::string& path) {
   const Trace trace = Trace::FromBytes(bytes.substr(at + length));
   Plan plan;
   for (const Mutant& m : AllMutants()) {
-    if (m.name == mutant) plan.mutate = m.apply;
+    if (m.name != mutant) continue;
+    plan.mutate = m.apply;
+    plan.blind = m.blind;
   }
   std::printf("scenario %s, seed %llu, %s%s\nsaved as: %s\n%s", trace.scenario.c_str(),
               static_cast<unsigned long long>(trace.seed),

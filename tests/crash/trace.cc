@@ -152,7 +152,6 @@ const char* NameOf(Step step) {
   static constexpr std::array kNames = {
       "payload",
       "group headers",
-      "group fence",
       "commit",
       "committed",
       "tail",
@@ -166,6 +165,7 @@ const char* NameOf(Step step) {
       "settle",
       "settled",
       "seen group",
+      "seen content",
       "seen group durable",
       "successor",
       "successor durable",

@@ -92,7 +92,7 @@ class ListTest(support.ToolTest):
         """In whatever order; the worst one gives the exit status."""
         damaged, _ = self.dirty_pool("damaged")
         with image.Image(damaged) as pool:
-            pool.flip(pool.unit_offset(pool.log_units + 1))
+            pool.flip(pool.unit_offset(pool.log_units))
         lost, lost_file = self.dirty_pool("lost")
         lost_file.unlink()
         no_pool = self.pools / "no-pool"

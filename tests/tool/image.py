@@ -89,6 +89,7 @@ class Image:
         self.log_offset = self.field("log_offset")
         self.log_units = self.field("log_units")
         self.head = self.log_units  # positions begin with lap 1
+        self.durable = None  # position of the newest committed group of this thread
 
     def __enter__(self):
         return self
@@ -179,6 +180,9 @@ class Image:
                 word = 0
             if index == 0 and applied:
                 word ^= 2**64 - 1
+            back = 0
+            if index == 0 and self.durable is not None:
+                back = position - self.durable
             header = struct.pack(
                 "<QQQIIIIIII",
                 position,
@@ -190,7 +194,7 @@ class Image:
                 index,
                 len(pieces),
                 crc32c(payload),
-                0,
+                back,
             )
             crc = crc32c(header, self.salt & 0xFFFFFFFF)
             self.write(
@@ -199,4 +203,6 @@ class Image:
             self.write(self.unit_offset(position + 1), payload)
             positions.append(position)
             self.head += 1 + (len(payload) + UNIT - 1) // UNIT
+        if commit:
+            self.durable = positions[0]
         return positions

@@ -127,6 +127,8 @@ class InspectTest(support.ToolTest):
             unknown = pool.add_write(5, 1 << 40, b"w" * 4096)
             bad_payload = pool.add_write(2, 20, b"damaged")
             pool.flip(pool.unit_offset(bad_payload[0] + 1))
+            unfinished = pool.add_write(2, 30, b"unfinished")
+            pool.flip(pool.unit_offset(unfinished[0] + 1))
             bad_header = pool.add_write(2, 30, b"damaged")
             pool.flip(pool.unit_offset(bad_header[0]) + 16)
             pool.set_dirty()
@@ -139,21 +141,27 @@ class InspectTest(support.ToolTest):
             [torn[0], "2.1", 8192, 1, "1/1", "no", "no", path],
             [unknown[0], "5.1", 1 << 40, 4096, "1/1", "yes", "no", "?"],
             [bad_payload[0], "2.1", 20, 7, "1/1", "damaged", "no", path],
+            [unfinished[0], "2.1", 30, 10, "1/1", "unfinished", "no", path],
             [bad_header[0], "?", "?", "?", "?", "damaged", "no", "?"],
         ]
         self.assertEqual(rows, [[str(cell) for cell in row] for row in expected])
         lines = self.dump()
         self.assertEqual([line["index"] for line in lines], [row[0] for row in expected])
-        self.assertEqual([line["on_disk"] for line in lines], [True] + [False] * 6)
-        self.assertEqual([line["damaged"] for line in lines], [False] * 5 + [True] * 2)
+        self.assertEqual([line["on_disk"] for line in lines], [True] + [False] * 7)
+        self.assertEqual([line["damaged"] for line in lines], [False] * 5 + [True, False, True])
         self.assertEqual(
-            [line["committed"] for line in lines], [True, True, True, False, True, True, True]
+            [line["committed"] for line in lines],
+            [True, True, True, False, True, True, False, True],
+        )
+        self.assertEqual(
+            [line.get("unfinished") for line in lines], [False] * 6 + [True] + [None]
         )
         self.assertEqual([line.get("path") for line in lines[3:5]], [str(path), None])
         self.assertEqual(support.checksum(self.pool), before)
         status = self.json("status", self.pool)
         self.assertEqual(status["pending_entries"], 3)
         self.assertEqual(status["in_flight_entries"], 1)
+        self.assertEqual(status["unfinished_groups"], 1)
         self.assertEqual(status["damaged_groups"], 2)
 
     def test_dump_of_a_damaged_pool(self):

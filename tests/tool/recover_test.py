@@ -388,6 +388,24 @@ class RecoverTest(support.ToolTest):
         self.assertEqual(self.there.read_bytes(), b"one...three")
         self.assertTrue(self.is_clean())
 
+    def test_unfinished(self):
+        """What a power failure leaves of a thread's last write call is no damage."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_write(0, 0, b"one")
+            group = pool.add_write(0, 4090, b"y" * 10)
+            pool.write(pool.unit_offset(group[1]), bytes(64))
+            pool.set_dirty()
+        dry = json.loads(self.recover("--dry-run", "--json").stdout)
+        self.assertEqual((dry["damaged_groups"], dry["unfinished_groups"]), (0, 1))
+        self.assertEqual(dry["unfinished"], [{"index": group[0], "missing_entry": group[1]}])
+        result = self.recover()
+        self.assert_ok(result)
+        self.assertIn(f"unfinished: write call at index {group[0]}: entry {group[1]} is not all "
+                      "there; none of it was applied\n", result.stdout)
+        self.assertEqual(self.there.read_bytes(), b"one...")
+        self.assertTrue(self.is_clean())
+
     def test_damaged_record(self):
         """Entries whose file's name is lost: kept, and exported without one."""
         self.make_dirty(lose=False)

@@ -170,6 +170,7 @@ class RunTest(support.ToolTest):
             pool.head += 2
             (bad,) = pool.add_write(0, 0, b"wrong")
             pool.flip(pool.unit_offset(bad + 1))
+            pool.add_write(0, 4, b"r")
         result = self.run_on_pool("cat", data)
         self.assertEqual((result.returncode, result.stdout), (0, "newer"))
         self.assertIn("1 write call is damaged and left out", result.stderr.splitlines()[0])

@@ -93,6 +93,56 @@ TEST_F(LogTest, AnAbandonedGroupIsAHole) {
   EXPECT_EQ(committed, (std::vector{before, after}));
 }
 
+// Each group names the one before it of its own thread and of this use of the log, and no other.
+TEST_F(LogTest, AGroupNamesTheThreadsLast) {
+  const auto back = [&](Position position) { return log_.At(position).thread_back; };
+  const Position first = Append("first", 0);
+  EXPECT_EQ(back(first), 0u);
+  const Position second = Append(std::string(500, 's'), 0);
+  EXPECT_EQ(back(second), second - first);
+  std::thread([&] {
+    const Position others = Append("other", 0);
+    EXPECT_EQ(back(others), 0u);
+    EXPECT_EQ(back(Append("other", 0)), 2u);
+  }).join();
+  Append("not committed", 0, false);
+  const Position third = Append("third", 0);
+  EXPECT_EQ(back(third), third - second);
+  // Members name nothing.
+  const std::string page(4096, 'x');
+  const auto* bytes = reinterpret_cast<const uint8_t*>(page.data());
+  GroupWriter group(log_, log_.TryTake(2 * EntryUnits(4096)), 2);
+  const Position begin = group.Add({4096, bytes, 4096, 0, 1, kNoPosition});
+  const Position member = group.Add({8192, bytes, 4096, 0, 1, kNoPosition});
+  group.Commit();
+  EXPECT_EQ(back(begin), begin - third);
+  EXPECT_EQ(back(member), 0u);
+}
+
+// What a thread committed in another use of this pool, or in another pool, is no sign here.
+TEST_F(LogTest, NothingOfAnotherUseIsNamed) {
+  Append("of the first use", 0);
+  const Position head = log_.head();
+  pool_.StoreTail(head);
+  log_.Open(&pool_);
+  const Position first = Append("of the second", 0);
+  EXPECT_EQ(log_.At(first).thread_back, 0u);
+  EXPECT_EQ(log_.At(Append("more", 0)).thread_back, 2u);
+  // A child of fork leaves its parent's log and opens one of its own, where it has committed
+  // nothing.
+  EXPECT_EQ(test::InChild([&] {
+              Log own;
+              own.Open(&pool_);
+              const Position place = own.TryTake(2);
+              GroupWriter group(own, place, 1);
+              const uint8_t byte = 1;
+              group.Add({0, &byte, 1, 0, 1, kNoPosition});
+              group.Commit();
+              return static_cast<int>(own.At(place).thread_back);
+            }),
+            0);
+}
+
 TEST_F(LogTest, AFullLogGivesNoPlaceUntilTheTailMoves) {
   const std::string page(4096, 'x');
   Position second = kNoPosition;

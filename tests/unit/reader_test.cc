@@ -15,8 +15,9 @@
 namespace nvcache::nvlog {
 
 void PrintTo(const Verdict& verdict, std::ostream* out) {
-  static constexpr const char* kNames[] = {"kNothing", "kInFlight",      "kCommitted",
-                                           "kApplied", "kDamagedHeader", "kDamagedPayload"};
+  static constexpr const char* kNames[] = {"kNothing",       "kInFlight",   "kCommitted",
+                                           "kApplied",       "kUnfinished", "kDamagedHeader",
+                                           "kDamagedPayload"};
   *out << kNames[static_cast<int>(verdict)];
 }
 
@@ -446,6 +447,123 @@ TEST_F(ReaderTest, Noise) {
     }
     for (const Group& group : Walk()) ASSERT_EQ(group.verdict, Verdict::kDamagedHeader);
   }
+}
+
+// ---------------------------------------------------------------------------------------------
+// What is not whole (I4): unfinished, or damaged if something says that it had been durable.
+
+// Every way in which one unit of the newest group of a thread may not be there.
+TEST_F(ReaderTest, ATornGroupIsUnfinished) {
+  builder_->Add({1, 1, 0, "before"});
+  for (const size_t length : {size_t{300}, size_t{3 * 4096}}) {
+    builder_->AnotherThread();
+    const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, length)));
+    const Position end = builder_->head();
+    builder_->AnotherThread();
+    const Position next = builder_->Add({1, 1, 0, "next"});
+    const size_t whole = Walk(Verdict::kCommitted).size();
+    for (Position unit = positions[0] + 1; unit < end; ++unit) {
+      std::string old(reinterpret_cast<char*>(builder_->Unit(unit)), pool::kUnitSize);
+      // The word stays as it was before, or is kNotCommitted.
+      const size_t header = std::count(positions.begin(), positions.end(), unit) != 0 ? 8 : 64;
+      for (const size_t lost : {size_t{64}, header}) {
+        std::memset(builder_->Unit(unit), 0, lost);
+        EXPECT_EQ(Walk(Verdict::kCommitted).size(), whole - 1);
+        const std::vector<Group> unfinished = Walk(Verdict::kUnfinished);
+        ASSERT_EQ(unfinished.size(), 1u) << unit;
+        EXPECT_EQ(unfinished[0].position, positions[0]);
+        EXPECT_EQ(unfinished[0].damaged,
+                  *std::prev(std::upper_bound(positions.begin(), positions.end(), unit)));
+        EXPECT_EQ(Walk().back().position, next);
+        EXPECT_TRUE(Walk(Verdict::kDamagedHeader).empty());
+        EXPECT_TRUE(Walk(Verdict::kDamagedPayload).empty());
+        std::memcpy(builder_->Unit(unit), old.data(), old.size());
+      }
+    }
+  }
+}
+
+// The next group of the thread says that it had been durable, wherever that lies, and even if it is
+// not whole itself.
+TEST_F(ReaderTest, WhatTheThreadsNextGroupNamesIsDamaged) {
+  const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, 3 * 4096)));
+  LogBuilder other(view_, builder_->head());
+  for (int i = 0; i < 10; ++i) {
+    other.AnotherThread();
+    other.Add({1, 1, 0, test::Bytes(random_, 500)});
+  }
+  const auto damage = [&](Position unit, auto check) {
+    *builder_->Unit(unit) ^= 1;
+    check();
+    *builder_->Unit(unit) ^= 1;
+  };
+  damage(positions[1] + 9, [&] { EXPECT_EQ(Walk()[0].verdict, Verdict::kUnfinished); });
+  builder_->Hole(other.head() - builder_->head());
+  const Position next = builder_->Add({1, 1, 0, "next"});
+  damage(positions[1] + 9, [&] {
+    EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedPayload);
+    EXPECT_EQ(Walk()[0].damaged, positions[1]);
+    *builder_->Unit(next + 1) ^= 1;
+    EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedPayload);
+    EXPECT_EQ(Walk().back().verdict, Verdict::kUnfinished);
+    *builder_->Unit(next + 1) ^= 1;
+    EXPECT_EQ(Walk().size(), 12u);
+  });
+  const std::string header(reinterpret_cast<char*>(builder_->Unit(positions[2])), 64);
+  std::memset(builder_->Unit(positions[2]), 0, 64);
+  EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedHeader);
+  EXPECT_EQ(Walk()[0].damaged, positions[2]);
+  std::memcpy(builder_->Unit(positions[2]), header.data(), 64);
+  // A header that is not whole says nothing.
+  builder_->Header(next)->thread_back ^= 1;
+  damage(positions[1] + 9, [&] { EXPECT_EQ(Walk()[0].verdict, Verdict::kUnfinished); });
+  EXPECT_EQ(Walk()[0].verdict, Verdict::kCommitted);
+}
+
+// So does a later entry of one of its pages, and no other.
+TEST_F(ReaderTest, WhatALaterEntryOfThePageNamesIsDamaged) {
+  const Position before = builder_->Add({1, 1, 0, "before"});
+  builder_->AnotherThread();
+  const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, 3 * 4096)));
+  builder_->AnotherThread();
+  const Position later = builder_->Add({1, 1, 0, "later"});
+  const auto verdict = [&](Position previous) {
+    builder_->Header(later)->previous = previous;
+    builder_->Finish(builder_->Header(later));
+    return Walk()[1].verdict;
+  };
+  *builder_->Unit(positions[1] + 9) ^= 1;
+  for (const Position position : positions) {
+    EXPECT_EQ(verdict(position), Verdict::kDamagedPayload);
+  }
+  for (const Position position : {before, later, kNoPosition, Position{0}}) {
+    EXPECT_EQ(verdict(position), Verdict::kUnfinished);
+  }
+  // Of what follows an entry that is not there, nothing is known.
+  std::memset(builder_->Unit(positions[1]), 0, pool::kUnitSize);
+  EXPECT_EQ(verdict(positions[0]), Verdict::kDamagedHeader);
+  EXPECT_EQ(verdict(positions[1]), Verdict::kDamagedHeader);
+  EXPECT_EQ(verdict(positions[2]), Verdict::kUnfinished);
+}
+
+// Another header in the place of a member is no power failure's work.
+TEST_F(ReaderTest, AFlippedMemberNeedsNoOtherSign) {
+  const auto positions = builder_->Add(Pieces(1, 0, std::string(2 * 4096, 'x')));
+  builder_->Header(positions[1])->offset ^= 1;
+  EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedHeader);
+}
+
+// There are more groups that are not whole than a power failure leaves: it ends all the same.
+TEST_F(ReaderTest, ALogOfNothingButTornGroups) {
+  std::vector<Position> positions;
+  while (builder_->head() + 3 <= 2 * units_) {
+    builder_->AnotherThread();
+    positions.push_back(builder_->Add({1, 1, 0, "torn"}));
+    *builder_->Unit(positions.back() + 1) ^= 1;
+  }
+  EXPECT_TRUE(Walk(Verdict::kCommitted).empty());
+  EXPECT_EQ(Walk().size(), positions.size());
+  EXPECT_EQ(Walk()[0].verdict, Verdict::kUnfinished);
 }
 
 // ---------------------------------------------------------------------------------------------

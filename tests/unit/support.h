@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What the unit tests share: files that go away by themselves, children, and a log that is built
-// by hand from the format alone, without the engine's own writer.
+// by hand from the format alone, without the engine's own writer, as one thread would write it.
 #ifndef NVCACHE_TESTS_UNIT_SUPPORT_H_
 #define NVCACHE_TESTS_UNIT_SUPPORT_H_
 
@@ -183,6 +183,9 @@ class LogBuilder {
       header.group_index = static_cast<uint32_t>(positions.size());
       header.group_count = static_cast<uint32_t>(pieces.size());
       header.payload_crc = sys::Crc32c(piece.bytes.data(), piece.bytes.size());
+      if (positions.empty() && durable_ != nvlog::kNoPosition) {
+        header.thread_back = static_cast<uint32_t>(head_ - durable_);
+      }
       Finish(&header, positions.empty() ? how : kCommit);
       positions.push_back(head_);
       Fill(piece.bytes);
@@ -191,8 +194,11 @@ class LogBuilder {
       }
       head_ += nvlog::EntryUnits(piece.bytes.size());
     }
+    if (how == kCommit) durable_ = positions[0];
     return positions;
   }
+  // What comes next was written by another thread, which has committed nothing yet.
+  void AnotherThread() { durable_ = nvlog::kNoPosition; }
   nvlog::Position Add(const Piece& piece, How how = kCommit) {
     return Add(std::vector<Piece>{piece}, how)[0];
   }
@@ -213,6 +219,7 @@ class LogBuilder {
 
   pool::View view_;
   nvlog::Position head_ = 0;
+  nvlog::Position durable_ = nvlog::kNoPosition;  // the newest committed group of the thread
 };
 
 }  // namespace nvcache::test
