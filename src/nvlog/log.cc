@@ -103,11 +103,17 @@ const uint8_t* Log::PayloadInPlace(Position position) const {
   return wraps ? nullptr : base_ + unit * pool::kUnitSize;
 }
 
-void Log::CopyIn(Position position, const uint8_t* bytes, size_t n) {
+bool Log::CopyIn(Position position, const Piece& piece, uint32_t* crc) {
   const uint64_t at = position % units_ * pool::kUnitSize;
-  const size_t before_end = std::min<size_t>(n, units_ * pool::kUnitSize - at);
-  pmem::Copy(base_ + at, bytes, before_end, Step::kPayload);
-  if (before_end < n) pmem::Copy(base_, bytes + before_end, n - before_end, Step::kPayload);
+  const size_t before_end = std::min<size_t>(piece.length, units_ * pool::kUnitSize - at);
+  if (!pmem::CopyUser(base_ + at, piece.bytes, before_end, piece.copy, crc, Step::kPayload)) {
+    return false;
+  }
+  const size_t rest = piece.length - before_end;
+  if (rest == 0) [[likely]]
+    return true;
+  uint8_t* copy = piece.copy != nullptr ? piece.copy + before_end : nullptr;
+  return pmem::CopyUser(base_, piece.bytes + before_end, rest, copy, crc, Step::kPayload);
 }
 
 // One line, the commit word last: whatever part of these stores survives a crash, the word is there
@@ -152,7 +158,10 @@ Position GroupWriter::Add(const Piece& piece) {
   NVCACHE_CHECK(piece.length >= 1 && piece.length <= pool::kPageSize && index_ < count_);
   NVCACHE_CHECK(piece.offset % pool::kPageSize + piece.length <= pool::kPageSize);
   const Position position = next_;
-  log_.CopyIn(position + 1, piece.bytes, piece.length);
+  // The header's line comes while the payload goes; else all stores behind it would wait.
+  __builtin_prefetch(log_.UnitAddress(position), 1);
+  uint32_t crc = 0;
+  if (!log_.CopyIn(position + 1, piece, &crc)) return kNoPosition;
 
   EntryHeader header = {};
   header.commit = CommitWord(position, log_.salt_);
@@ -164,7 +173,7 @@ Position GroupWriter::Add(const Piece& piece) {
   header.length = piece.length;
   header.group_index = index_;
   header.group_count = count_;
-  header.payload_crc = sys::Crc32c(piece.bytes, piece.length);
+  header.payload_crc = crc;
   header.thread_back = index_ == 0 ? log_.ThreadBack(position) : 0;
   header.header_crc = HeaderCrc(header, log_.salt_);
   if (index_ == 0) {

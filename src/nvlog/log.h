@@ -26,11 +26,12 @@ namespace nvcache::nvlog {
 // The payload of one entry: within one page of one file.
 struct Piece {
   uint64_t offset;       // bytes, in the file
-  const uint8_t* bytes;  // must not change while it is added: it is read twice
+  const uint8_t* bytes;  // perhaps the program's: not there, or changing. Read once
   uint32_t length;       // 1 to kPageSize
   uint32_t file;         // slot
   uint32_t incarnation;
-  Position previous;  // the page's pending entry before this one
+  Position previous;        // the page's pending entry before this one
+  uint8_t* copy = nullptr;  // where the same bytes go besides
 };
 
 class Log {
@@ -109,7 +110,7 @@ class Log {
   uint8_t* UnitAddress(Position position) const {
     return base_ + position % units_ * pool::kUnitSize;
   }
-  void CopyIn(Position position, const uint8_t* bytes, size_t n);
+  bool CopyIn(Position position, const Piece& piece, uint32_t* crc);
   void StoreHeader(const EntryHeader& header, pmem::Step step);
   uint32_t ThreadBack(Position position) const;
   void NoteDurable(Position position);
@@ -144,7 +145,8 @@ class GroupWriter {
     pmem::FetchForWriting(log.UnitAddress(place));
   }
 
-  // The pieces in ascending order of offset. Returns the entry's position.
+  // The pieces in ascending order of offset. Returns the entry's position; kNoPosition if a byte
+  // cannot be read: then the group must be abandoned, and `piece.copy` holds anything.
   Position Add(const Piece& piece);
   void Commit();
   // Instead of Commit(), whatever was added: the place of `units` becomes a hole. To recovery it is

@@ -5,7 +5,10 @@
 
 #include <cstring>
 
+#include "src/sys/check.h"
+#include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
+#include "src/sys/user_copy.h"
 
 namespace nvcache::pmem {
 
@@ -58,6 +61,19 @@ void CopyAndWriteBack(void* destination, const void* source, size_t n) {
   }
   std::memcpy(destination, source, n);
   WriteBackLines(destination, n);
+}
+
+bool CopyUserByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
+                     Step step) {
+  NVCACHE_CHECK(n <= kMaxUserCopy);
+  alignas(kLine) uint8_t bytes[kMaxUserCopy];
+  if (sys::CopyUser(bytes, source, n) != n) return false;
+  const size_t lines = (n + kLine - 1) / kLine * kLine;
+  std::memset(bytes + n, 0, lines - n);
+  Copy(destination, bytes, lines, step);
+  if (copy != nullptr) std::memcpy(copy, bytes, n);
+  *crc = sys::Crc32c(bytes, n, *crc);
+  return true;
 }
 
 void Prefault(void* address, size_t n) {

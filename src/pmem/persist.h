@@ -23,6 +23,7 @@
 
 #include "src/pmem/libpmem.h"
 #include "src/pmem/step.h"
+#include "src/sys/user_stream.h"
 #ifdef NVCACHE_RECORD
 #include "src/pmem/record.h"
 #endif
@@ -43,6 +44,11 @@ void Initialize(const Libpmem* libpmem);
 // What the functions below do; not to be called otherwise.
 void WriteBackLines(const void* address, size_t n);
 void CopyAndWriteBack(void* destination, const void* source, size_t n);
+bool CopyUserByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
+                     Step step);
+
+// What CopyUser takes at most, in bytes.
+inline constexpr size_t kMaxUserCopy = 4096;
 
 #ifndef NVCACHE_RECORD
 
@@ -55,6 +61,16 @@ inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }
 // durable. Large copies go around the cache. `destination` and `source` must not overlap.
 inline void Copy(void* destination, const void* source, size_t n, Step) {
   CopyAndWriteBack(destination, source, n);
+}
+
+// The same for 1 to kMaxUserCopy bytes of the program's memory, each of which is read once.
+// `destination` begins a line; zeros fill the last one up. The bytes go to `copy`, too, unless it
+// is null, and `*crc` goes on over them as in sys::Crc32c. False: a byte cannot be read, and what
+// was stored here and there is anything.
+inline bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
+                     Step step) {
+  if (sys::CanStreamUser()) return sys::StreamUser(destination, source, n, copy, crc);
+  return CopyUserByParts(destination, source, n, copy, crc, step);
 }
 
 // One store, after all before it and before all after it: also in the compiler's eyes, to which a
@@ -88,6 +104,10 @@ inline void Psync(Step step) { record::Fence(step); }
 inline void Copy(void* destination, const void* source, size_t n, Step step) {
   record::Store(destination, source, n);
   record::Pwb(destination, n, step);
+}
+inline bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
+                     Step step) {
+  return CopyUserByParts(destination, source, n, copy, crc, step);
 }
 template <typename Integer>
 inline void Store(Integer& field, Integer value) {

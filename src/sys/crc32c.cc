@@ -17,13 +17,11 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // reflected
-
 constexpr std::array<uint32_t, 256> MakeByteTable() {
   std::array<uint32_t, 256> table = {};
   for (uint32_t i = 0; i < 256; ++i) {
     uint32_t crc = i;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCrc32cPolynomial : 0);
     table[i] = crc;
   }
   return table;

@@ -3,6 +3,8 @@
 
 #include <cpuid.h>
 
+#include "src/sys/user_stream.h"
+
 // Not memcpy: the fault would lie in libc, and nobody could say what was copied by then.
 //
 // What faults between _user_copy and _user_copy_again has left the arguments where they were, and
@@ -173,7 +175,10 @@ bool HasAvx() {
 
 }  // namespace
 
-void InitializeUserCopy() { nvcache_user_copy_avx = HasAvx() ? 1 : 0; }
+void InitializeUserCopy() {
+  nvcache_user_copy_avx = HasAvx() ? 1 : 0;
+  InitializeUserStream();
+}
 
 size_t ReadableUser(const void* from, size_t n) {
   const auto begin = reinterpret_cast<uintptr_t>(from);
@@ -190,7 +195,7 @@ uintptr_t UserFaultLanding(uintptr_t pc) {
   if (pc >= begin && pc < At(nvcache_user_copy_again)) return At(nvcache_user_copy_again);
   if (pc == At(nvcache_user_copy_bytes)) return At(nvcache_user_copy_done);
   if (pc == At(nvcache_user_touch_load)) return At(nvcache_user_touch_done);
-  return 0;
+  return StreamFaultLanding(pc);
 }
 
 }  // namespace nvcache::sys

@@ -2,9 +2,10 @@
 //
 // Memory of the program, which may not be there. The kernel answers a bad pointer with EFAULT; we
 // touch the memory ourselves, so the processor raises SIGSEGV (or SIGBUS: a mapped file is shorter
-// than its mapping). The only instructions that may do so are the few in user_copy.cc: a front end
-// whose signal handler asks UserFaultLanding() gets the kernel's answer for it. In one that has no
-// such handler, a bad pointer ends the program. Memory that is there costs nothing but its copy.
+// than its mapping). The only instructions that may do so are the few in user_copy.cc and
+// user_stream.cc: a front end whose signal handler asks UserFaultLanding() gets the kernel's answer
+// for it. In one that has no such handler, a bad pointer ends the program. Memory that is there
+// costs nothing but its copy.
 #ifndef NVCACHE_SYS_USER_COPY_H_
 #define NVCACHE_SYS_USER_COPY_H_
 

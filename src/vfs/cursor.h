@@ -27,6 +27,14 @@ class Cursor {
     at_ += n;
     SkipEmpty();
   }
+  // Where the next `n` bytes are, if they lie in one piece; else a copy of them in `own`. nullptr:
+  // a byte cannot be read.
+  const uint8_t* Take(uint8_t* own, size_t n) {
+    if (contiguous() < n) return CopyOut(own, n) ? own : nullptr;
+    const uint8_t* bytes = here();
+    Advance(n);
+    return bytes;
+  }
   // False: a byte cannot be read. Those before it are in `to`.
   bool CopyOut(uint8_t* to, size_t n) {
     while (n > 0) {

@@ -219,19 +219,20 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     const auto n = static_cast<uint32_t>(std::min(kPageSize - skip, offset + length - at));
     uint8_t* frame = page.has_frame() ? engine.frames.Bytes(page.frame()) + skip : nullptr;
     if (frame != nullptr) Fetch(frame, n);
-    // The program may change its buffer while we read it. Log, checksum and frame must agree, so it
-    // is read once.
+    // The program may change its buffer while we read it. Log, checksum and frame must agree, so
+    // what is read is read once.
     uint8_t own[kPageSize];
-    if (!source.CopyOut(own, n)) {
-      GiveUp(&group, units, &pages, i);
+    const uint8_t* bytes = source.Take(own, n);
+    if (bytes != nullptr) {
+      positions[i] =
+          group.Add({at, bytes, n, file.slot.load(std::memory_order_relaxed), file.incarnation,
+                     page.dirty > 0 ? page.last : nvlog::kNoPosition, frame});
+    }
+    if (bytes == nullptr || positions[i] == nvlog::kNoPosition) {
+      GiveUp(&group, units, &pages, i + 1);
       return -EFAULT;
     }
-    positions[i] = group.Add({at, own, n, file.slot.load(std::memory_order_relaxed),
-                              file.incarnation, page.dirty > 0 ? page.last : nvlog::kNoPosition});
-    if (frame != nullptr) {
-      std::memcpy(frame, own, n);
-      engine.frames.Touch(page.frame());
-    }
+    if (frame != nullptr) engine.frames.Touch(page.frame());
     at += n;
   }
   group.Commit();
