@@ -165,6 +165,8 @@ const char* NameOf(Step step) {
       "file record durable",
       "settle",
       "settled",
+      "cut",
+      "cut durable",
       "seen group",
       "seen group durable",
       "successor",

@@ -118,7 +118,7 @@ class BadPoolTest(support.ToolTest):
         self.create()
         with image.Image(self.pool) as pool:
             pool.set_field("version", 2)
-        self.assert_bad("has format version 2", "for version 3")
+        self.assert_bad("has format version 2", "for version 4")
 
     def test_other_geometry(self):
         """Whole superblocks of pools that were laid out in another way."""

@@ -498,7 +498,7 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   superblock.version = 2;
   superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
   Patch(0, &superblock, sizeof(superblock));
-  EXPECT_CLEAR(FailToOpen(path_), path_, "format version 2, this is for version 3");
+  EXPECT_CLEAR(FailToOpen(path_), path_, "format version 2, this is for version 4");
 }
 
 // Any 4 KiB before the file table may be lost at once.
@@ -554,7 +554,7 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 2, this is for version 3", [](Superblock* s) { s->version = 2; }},
+      {"version 2, this is for version 4", [](Superblock* s) { s->version = 2; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
