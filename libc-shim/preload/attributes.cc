@@ -118,6 +118,8 @@ NVCACHE_EXPORT int lchown(const char* path, uid_t owner, gid_t group) noexcept {
 }
 
 NVCACHE_EXPORT int fchown(int fd, uid_t owner, gid_t group) noexcept {
+  // As SQLite does each time that it opens its journal as root: no sync is owed for nothing.
+  if (IsOwnedBy(fd, owner, group)) return NVCACHE_REAL(fchown)(fd, owner, group);
   return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fchown)(fd, owner, group); });
 }
 

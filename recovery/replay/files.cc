@@ -44,8 +44,9 @@ Files::~Files() {
   sys::Munmap(files_, slots_ * sizeof(File));
 }
 
-bool Files::Open(const pool::View& view, bool dry_run) {
+bool Files::Open(const pool::View& view, nvlog::Position begin, bool dry_run) {
   view_ = view;
+  begin_ = begin;
   dry_run_ = dry_run;
   slots_ = view.superblock->file_slots;
   size_limit_ = sys::SoftLimit(RLIMIT_FSIZE);
@@ -57,13 +58,30 @@ void Files::Resolve(uint32_t slot, uint32_t incarnation) {
   NVCACHE_CHECK(files_[slot].state == File::kUnknown);
   if (!pool::FileRecordValid(*view_.file(slot), incarnation)) {
     MakeUnresolved(slot, EBADMSG);
-  } else if (const long fd = OpenNow(slot); fd < 0 && !IsRefusal(fd)) {
+    return;
+  }
+  if (IsCut(slot)) files_[slot].cut = CutOf(slot);
+  if (const long fd = OpenNow(slot); fd < 0 && !IsRefusal(fd)) {
     MakeUnresolved(slot, static_cast<int>(-fd));
   } else {
     files_[slot].state = File::kGood;
     files_[slot].unopened = fd < 0;
     if (fd < 0) Refuse(files_[slot], static_cast<int>(-fd));
+    if (fd >= 0 && files_[slot].cut > 0 && !dry_run_) Cut(slot);
   }
+}
+
+void Files::Cut(uint32_t slot) {
+  File& file = files_[slot];
+  const long error = sys::Ftruncate(file.fd, 0);
+  if (error < 0) Refuse(file, static_cast<int>(-error));
+  file.is_unsynced = true;
+}
+
+void Files::ForgetCut(uint32_t slot) {
+  if (files_[slot].cut == 0) return;
+  files_[slot].cut = 0;
+  pool::StoreCut(view_.file(slot), 0);
 }
 
 void Files::Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t offset) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/nvlog/entry.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::recovery {
@@ -31,6 +32,7 @@ struct File {
   uint64_t last_use;
   uint64_t entries;  // all that name it
   uint64_t bytes;
+  nvlog::Position cut;  // entries before it are nothing; 0: all count
 };
 
 class Files {
@@ -40,14 +42,14 @@ class Files {
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
 
-  // False without memory. A `dry_run` creates nothing.
-  bool Open(const pool::View& view, bool dry_run);
+  // False without memory. A `dry_run` creates nothing. The log is read from `begin` on.
+  bool Open(const pool::View& view, nvlog::Position begin, bool dry_run);
 
   File& operator[](uint32_t slot) { return files_[slot]; }
   uint32_t slots() const { return slots_; }
 
   // Finds the file of `slot`, which must hold `incarnation`, or creates it again if the file system
-  // may have lost it. Its state is kUnknown no more.
+  // may have lost it; and cuts it, if that may be undone. Its state is kUnknown no more.
   void Resolve(uint32_t slot, uint32_t incarnation);
   // Writes the `bytes` of these pieces, which it uses up, to a good file; to one that was refused
   // nothing more. The file is refused if that fails. The disk gets to work at once.
@@ -59,6 +61,11 @@ class Files {
   // that fails. False if none was left.
   bool SyncNext();
   uint32_t open() const { return open_; }
+
+  // What the record says of a cut counts.
+  bool IsCut(uint32_t slot) const { return CutOf(slot) >= begin_; }
+  // The file was cut and synced, and no entry before the cut is left.
+  void ForgetCut(uint32_t slot);
 
   void MakeUnresolved(uint32_t slot, int error);
 
@@ -72,6 +79,10 @@ class Files {
   };
   static constexpr uint32_t kInFlight = 4;
 
+  nvlog::Position CutOf(uint32_t slot) const {
+    return pool::CutPosition(pool::Peek(view_.file(slot)->cut));
+  }
+  void Cut(uint32_t slot);
   void Refuse(File& file, int error);
   bool EnsureOpen(uint32_t slot);
   long OpenNow(uint32_t slot);
@@ -83,6 +94,7 @@ class Files {
   void AwaitPiece(const Piece& piece);
 
   pool::View view_;
+  nvlog::Position begin_ = 0;
   bool dry_run_ = false;
   File* files_ = nullptr;
   uint32_t slots_ = 0;

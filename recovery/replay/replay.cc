@@ -64,6 +64,7 @@ class Run {
   bool FindFile(const EntryHeader& first);
   bool IsOnDisk(const EntryHeader& first) const;
   void TakeEntry(const EntryHeader& header);
+  void CutRest();
   void TellRecreated(uint32_t slot);
   void TellUnresolved(uint32_t slot);
   void CountFiles();
@@ -84,7 +85,7 @@ class Run {
 };
 
 bool Run::Do() {
-  if (!files_.Open(view_, options_.dry_run) || !window_.Open()) {
+  if (!files_.Open(view_, reader_.begin(), options_.dry_run) || !window_.Open()) {
     summary_.error = ENOMEM;
     return false;
   }
@@ -118,6 +119,21 @@ void Run::ApplyAll() {
     if (tell != nullptr) tell(observer_.context, group);
   }
   ApplyWindow();
+  CutRest();
+}
+
+// Files that were cut and have nothing in the log.
+void Run::CutRest() {
+  for (uint32_t slot = 0; slot < files_.slots(); ++slot) {
+    File& file = files_[slot];
+    if (file.state != File::kUnknown || !files_.IsCut(slot)) continue;
+    pool::FileRecord record;
+    if (!pool::CopyFileRecord(*view_.file(slot), &record)) continue;
+    files_.Resolve(slot, record.incarnation);
+    // What is not there need not be cut; what cannot be looked at is kept.
+    const bool gone = file.error == ENOENT || file.error == ESTALE;
+    if (file.state == File::kUnresolved && !gone) file.entries = 1;
+  }
 }
 
 // The process that stored the group may have been killed before its PSYNC. Without this, a power
@@ -184,17 +200,18 @@ void Run::TellProgress(uint64_t synced, uint64_t to_sync) const {
   observer_.progress(observer_.context, walk_.done() + applied_ + sync, 2 * log + log / 8);
 }
 
-// False if there is no need to apply the group.
+// False if there is no need to apply the group. One that was cut off is nothing; its file is cut.
 bool Run::FindFile(const EntryHeader& first) {
   if (IsOnDisk(first)) return false;
   File& file = files_[first.file];
   const pool::FileRecord& record = *view_.file(first.file);
-  if (file.state == File::kUnresolved) return true;
+  if (file.state == File::kUnresolved) return first.position >= file.cut;
   if (file.state == File::kUnknown) {
     files_.Resolve(first.file, first.incarnation);
   } else if (record.incarnation != first.incarnation) {
     files_.MakeUnresolved(first.file, EBADMSG);
   }
+  if (first.position < file.cut) return false;
   if (file.state == File::kUnresolved) TellUnresolved(first.file);
   if (file.recreated && file.entries == 0) TellRecreated(first.file);
   return true;
@@ -273,10 +290,16 @@ void Run::MarkApplied() {
     if (IsKept(header)) continue;
     NVCACHE_CHECK(files_[header.file].state != File::kGood ||
                   view_.file(header.file)->name == pool::kNameSettled);
+    // Were this entry marked and the file cut once more, it would be lost; and without the mark on
+    // those before it, they would count again.
+    if (group.position >= files_[header.file].cut) files_.ForgetCut(header.file);
     EntryHeader* first = FirstHeader(group);
     pmem::Store(first->commit, nvlog::AppliedWord(group.position, view_.salt()));
     pmem::Pwb(first, sizeof(*first), Step::kApplied);
     pmem::Psync(Step::kAppliedDurable);
+  }
+  for (uint32_t slot = 0; slot < files_.slots(); ++slot) {
+    if (files_[slot].state == File::kGood) files_.ForgetCut(slot);
   }
 }
 

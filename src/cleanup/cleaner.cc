@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/cleanup/cleaner.h"
 
+#include <errno.h>
+
 #include <algorithm>
 
 #include "src/sys/arena.h"
@@ -32,6 +34,12 @@ constexpr uint64_t kTrimNs = 20 * 1000 * 1000;
 constexpr uint64_t kPrefaultUnits = (32u << 20) / pool::kUnitSize;
 
 uint64_t PageOf(const EntryHeader& header) { return header.offset / pool::kPageSize; }
+
+// It was cut, and the file system may undo that.
+bool OwesCut(const CachedFile& file) { return file.cuts_synced.load() != file.cuts.load(); }
+
+// The entry at `position` is nothing: the file was cut since.
+bool IsCut(const CachedFile& file, Position position) { return position < file.cut.load(); }
 
 }  // namespace
 
@@ -83,9 +91,10 @@ void Cleaner::Remove(CachedFile& file) {
 }
 
 void Cleaner::DropSlot(CachedFile& file) {
-  NVCACHE_CHECK(file.pending.load() == 0);
+  NVCACHE_CHECK(file.pending.load() == 0 && file.cuts.load() == 0 && !file.in_cuts);
   const uint32_t slot = file.slot.exchange(sys::kNone);
-  if (slot != sys::kNone) table_.Free(slot);
+  if (slot == sys::kNone) return;
+  table_.Free(slot);
 }
 
 long Cleaner::EnsureSlot(CachedFile& file) {
@@ -93,25 +102,145 @@ long Cleaner::EnsureSlot(CachedFile& file) {
   sys::Lock lock(slot_lock_);
   if (file.slot.load(std::memory_order_relaxed) != sys::kNone) return 0;
   if (long error = CheckDescriptor(file); error < 0) return error;
+  // A position that no record can hold: after 8 PiB.
+  if (file.opened_cut && log_.head() >> (pool::kCutBits - 1) != 0) AwaitSync(file);
   if (file.name.load() == Name::kChanged) {
     if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
     file.name.store(Name::kSettled);
   }
   uint32_t slot;
   const bool is_new = file.name.load() == Name::kNew;
+  if (file.opened_cut) NoteCut(file);
+  const Position cut = file.opened_cut ? log_.head() : 0;
   if (long error =
-          table_.Allocate(file.backing_fd, is_new, file.predecessor, &slot, &file.incarnation);
+          table_.Allocate(file.backing_fd, is_new, file.predecessor, cut, &slot, &file.incarnation);
       error < 0) {
+    ForgetCut(file);
     return error;
   }
+  file.cut.store(cut);
+  file.cuts.store(file.opened_cut ? 1 : 0);
+  file.cuts_made.store(file.cuts.load());
+  file.cuts_synced.store(0);
+  file.opened_cut = false;
   by_slot_[slot].store(&file, std::memory_order_release);
   file.slot.store(slot, std::memory_order_release);
   return 0;
 }
 
 void Cleaner::AwaitSync(CachedFile& file) {
+  file.opened_cut = false;
   DropSlot(file);
   file.name.store(Name::kChanged);
+}
+
+// The record first: what the log has may reach the disk no more when the kernel has lost its bytes,
+// and would then be a part of them. A write-back that is under way ends before the page is
+// forgotten, so before the kernel cuts.
+long Cleaner::Cut(CachedFile& file) {
+  NVCACHE_CHECK(file.lock.IsLockedExclusive());
+  if (const int error = file.failing.load(); error != 0) return -error;
+  if (log_.head() >> (pool::kCutBits - 1) != 0) return -EOVERFLOW;
+  if (long error = EnsureSlot(file); error < 0) return error;
+  // Whether it may be cut at all; nothing can be taken back later.
+  struct stat st;
+  if (long error = sys::Fstat(file.backing_fd, &st); error < 0) return error;
+  if (long error = sys::Ftruncate(file.backing_fd, st.st_size); error < 0) return error;
+  {
+    sys::Lock lock(slot_lock_);
+    NoteCut(file);
+    const Position position = log_.head();
+    table_.StoreCut(file.slot, position);
+    file.cut.store(position);
+    file.cuts.fetch_add(1);
+  }
+  if (log_.head() == log_.tail()) log_.Ring();  // nothing else would wake the thread
+  file.pages.ForEach(cache_.supply(), [&](uint64_t, radix::PageDescriptor& page) {
+    sys::Lock lock(page.lock);
+    cache_.ForgetBytes(page);
+  });
+  const long result = sys::Ftruncate(file.backing_fd, 0);
+  if (result == 0) file.cuts_made.store(file.cuts.load());
+  return result;
+}
+
+long Cleaner::SettleCut(CachedFile& file) {
+  NVCACHE_CHECK(file.pending.load() == 0);
+  if (file.cuts.load() == 0) return 0;
+  if (OwesCut(file)) {
+    if (long error = CheckDescriptor(file); error < 0) return error;
+    if (file.cuts_made.load() != file.cuts.load()) return -EIO;
+    if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
+    file.cuts_synced.store(file.cuts_made.load());
+  }
+  sys::Lock lock(slot_lock_);
+  table_.StoreCut(file.slot, 0);
+  ForgetCut(file);
+  file.cuts.store(0);
+  file.cuts_made.store(0);
+  file.cuts_synced.store(0);
+  return 0;
+}
+
+// Slot lock held. The position of the cut is read afterwards: where the tail goes meanwhile,
+// without a look at the list, is not beyond it.
+void Cleaner::NoteCut(CachedFile& file) {
+  if (file.in_cuts) return;
+  file.in_cuts = true;
+  file.cut_next = cuts_.load();
+  cuts_.store(&file);
+}
+
+// Slot lock held.
+void Cleaner::ForgetCut(CachedFile& file) {
+  if (!file.in_cuts) return;
+  file.in_cuts = false;
+  if (cuts_.load() == &file) {
+    cuts_.store(file.cut_next);
+    return;
+  }
+  CachedFile* before = cuts_.load();
+  while (before->cut_next != &file) before = before->cut_next;
+  before->cut_next = file.cut_next;
+}
+
+// Before the tail passes a cut that may not be on disk, it is put off: no entry before `end` counts
+// that is not on disk, or after it once more.
+void Cleaner::CarryCuts(Position end) {
+  if (cuts_.load() == nullptr) return;
+  sys::Lock lock(slot_lock_);
+  for (CachedFile* file = cuts_.load(); file != nullptr; file = file->cut_next) {
+    if (!OwesCut(*file) || file->cut.load() >= end) continue;
+    table_.StoreCut(file->slot, end);
+    file->cut.store(end);
+  }
+}
+
+// The tail is at `end`: no entry is left before these cuts. Those that are on disk are done; one at
+// the tail itself would still count, and others may write to the file when it is closed.
+void Cleaner::DropCuts(Position end) {
+  if (cuts_.load() == nullptr) return;
+  sys::Lock lock(slot_lock_);
+  for (CachedFile* file = cuts_.load(); file != nullptr;) {
+    CachedFile* next = file->cut_next;
+    if (!OwesCut(*file) && file->cut.load() <= end) {
+      if (file->cut.load() == end) table_.StoreCut(file->slot, 0);
+      ForgetCut(*file);
+    }
+    file = next;
+  }
+}
+
+// Of files that have nothing in the log: nothing else brings these cuts to the disk. A file whose
+// lock is held just now is left for later. The lock of the list keeps them here.
+void Cleaner::SettleCuts() {
+  if (cuts_.load() == nullptr) return;
+  sys::Lock lock(list_lock_);
+  for (CachedFile* file = list_; file != nullptr; file = file->list_next) {
+    if (!OwesCut(*file) || file->pending.load() > 0 || !file->lock.TryLock()) continue;
+    if (file->pending.load() == 0) SettleCut(*file);
+    file->lock.Unlock();
+  }
 }
 
 void Cleaner::SettleName(CachedFile& file) {
@@ -187,6 +316,7 @@ void Cleaner::Run() {
       const uint64_t pause = handled_ == log_.head() ? kRetryNs : kCommitNs;
       log_.Sleep(log_.BellSeen(), nvlog::kNoPosition, pause);
     }
+    SettleCuts();
     if (trim_wanted_.exchange(false) || TrimDue()) Trim();
   }
 }
@@ -204,7 +334,9 @@ void Cleaner::AwaitWork() {
     if (idle || head == handled_) first_seen_ = 0;
     if (idle) {
       pool::Note(log_.statistics()->oldest_pending, 0);
-      log_.Sleep(seen, head + 1, sys::kForever);
+      const bool cuts = cuts_.load() != nullptr;
+      log_.Sleep(seen, head + 1, cuts ? limits_.delay_ns : sys::kForever);
+      if (cuts) return;
       continue;
     }
     if (pool::Peek(log_.statistics()->oldest_pending) == 0) {
@@ -271,7 +403,7 @@ void Cleaner::WriteBatch(Batch* batch) {
 // What a file that fails has is left to RetryFailing.
 void Cleaner::WriteGroup(Position first, Batch* batch) {
   CachedFile& file = FileOf(log_.At(first));
-  if (file.failing.load() != 0) return;
+  if (file.failing.load() != 0 || (IsCut(file, first) && !OwesCut(file))) return;
   long error = 0;
   if (!file.in_batch) {
     error = CheckDescriptor(file);
@@ -281,7 +413,7 @@ void Cleaner::WriteGroup(Position first, Batch* batch) {
   }
   const uint32_t count = log_.At(first).group_count;
   Position position = first;
-  for (uint32_t i = 0; i < count && error == 0; ++i) {
+  for (uint32_t i = 0; i < count && error == 0 && !IsCut(file, first); ++i) {
     NVCACHE_CHECK(log_.At(position).position == position && log_.At(position).group_index == i);
     error = WriteEntry(file, position);
     position += EntryUnits(log_.At(position).length);
@@ -310,14 +442,19 @@ void Cleaner::SyncFiles(Batch* batch) {
 
 long Cleaner::SyncFile(CachedFile& file) {
   pool::Count(log_.statistics()->syncs);
-  const long error = sys::Fdatasync(file.backing_fd);
-  if (error == 0) return 0;
+  const uint32_t cuts = file.cuts_made.load();
+  const bool was_cut = cuts != file.cuts_synced.load();
+  const long error = was_cut ? sys::Fsync(file.backing_fd) : sys::Fdatasync(file.backing_fd);
+  if (error == 0) {
+    if (was_cut) file.cuts_synced.store(cuts);
+    return 0;
+  }
   // The kernel may have dropped any page of the file that was not on disk yet, and calls it
   // clean; the log still has the bytes.
   file.pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
-    page.unwritten = page.dirty;
-    if (page.dirty > 0) file.pages.Mark(cache_.supply(), number);
+    cache_.ForgetKernel(file, page);
+    if (page.unwritten > 0) file.pages.Mark(cache_.supply(), number);
   });
   return error;
 }
@@ -346,7 +483,11 @@ void Cleaner::FreeHandled() {
 void Cleaner::FreeTo(Position end) {
   const Position begin = log_.tail();
   if (end == begin) return;
-  log_.Free(end, [&] { ForgetEntries(begin, end); });
+  CarryCuts(end);
+  log_.Free(end, [&] {
+    DropCuts(end);
+    ForgetEntries(begin, end);
+  });
   pool::Note(log_.statistics()->oldest_pending, 0);
   pool::Note(log_.statistics()->wraps, end / log_.log_units() - log_.first_lap());
   pool::Count(log_.statistics()->batches);
@@ -369,16 +510,20 @@ void Cleaner::ForgetEntries(Position begin, Position end) {
 void Cleaner::ForgetEntry(const EntryHeader& header) {
   CachedFile& file = FileOf(header);
   pool::Statistics* statistics = log_.statistics();
+  const bool cut = IsCut(file, header.position);
   const bool on_disk = file.failing.load() == 0;
   radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
   NVCACHE_CHECK(page != nullptr);
   {
     sys::Lock lock(page->lock);
-    NVCACHE_CHECK(page->dirty > (on_disk ? page->unwritten : 1));
+    NVCACHE_CHECK(page->dirty > (on_disk || cut ? page->unwritten : 1));
     --page->dirty;
     page->unwritten = std::min(page->unwritten, page->dirty);
   }
-  if (on_disk) {
+  const uint64_t units = EntryUnits(header.length);
+  if (cut) {
+    if (!on_disk && file.pending.load() == units) StopFailing(file);
+  } else if (on_disk) {
     NVCACHE_CHECK(file.name.load() == Name::kSettled);
     pool::Count(statistics->entries_cleaned);
     pool::Count(statistics->bytes_cleaned, header.length);
@@ -388,9 +533,8 @@ void Cleaner::ForgetEntry(const EntryHeader& header) {
     pool::Count(statistics->entries_moved);
   }
   // The last touch: with nothing pending, the file may go.
-  const uint64_t units = EntryUnits(header.length);
   const uint64_t pending = file.pending.fetch_sub(units);
-  NVCACHE_CHECK(pending >= units && (on_disk || pending > units));
+  NVCACHE_CHECK(pending >= units && (on_disk || cut || pending > units));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -440,6 +584,16 @@ void Cleaner::Recovered(CachedFile& file) {
   SettleName(file);
   NoteFailure(file, 0);
   file.failing.store(0);
+}
+
+// Nothing is left that the disk could refuse.
+void Cleaner::StopFailing(CachedFile& file) {
+  CachedFile** link = &failing_files_;
+  while (*link != &file) link = &(*link)->failing_next;
+  *link = file.failing_next;
+  NoteFailure(file, 0);
+  file.failing.store(0);
+  failing_.store(failing_files_ != nullptr ? failing_files_->failing.load() : 0);
 }
 
 // Not so often that it takes more than a share of the time: the disk may be slow to refuse.
@@ -577,7 +731,7 @@ void Cleaner::Trim() {
     for (CachedFile* file = list_; file != nullptr; file = file->list_next) {
       if (!file->lock.TryLock()) continue;
       file->pages.Trim(cache_.supply());
-      if (file->pending.load() == 0) DropSlot(*file);
+      if (file->pending.load() == 0 && SettleCut(*file) == 0) DropSlot(*file);
       file->lock.Unlock();
     }
   }

@@ -71,8 +71,17 @@ class Cleaner {
   // entries is freed. File lock, shared; or entries pending.
   void SettleName(dramcache::CachedFile& file);
 
-  // Takes the slot away again: its path will not be right any more. File lock, exclusive, and
-  // nothing pending.
+  // The file loses all of its bytes, and what it has in the log is nothing from now on; durable
+  // when it returns, without a sync: recovery does the same. The caller sets the size. File lock,
+  // exclusive, and a descriptor that was checked. 0, or a negated errno: nothing has happened, or
+  // the file system is in trouble.
+  long Cut(dramcache::CachedFile& file);
+  // Syncs the file if it was cut and not synced since; its record says nothing of a cut any more.
+  // File lock, exclusive, and nothing pending.
+  long SettleCut(dramcache::CachedFile& file);
+
+  // Takes the slot away again: its path will not be right any more. File lock, exclusive,
+  // nothing pending, and no cut to settle.
   void DropSlot(dramcache::CachedFile& file);
 
   // Waits until every entry that `file` has now is on disk, or the file system has refused them
@@ -123,8 +132,14 @@ class Cleaner {
   void RetryFailing();
   long WriteAgain(dramcache::CachedFile& file);
   long SyncFile(dramcache::CachedFile& file);
+  void NoteCut(dramcache::CachedFile& file);
+  void ForgetCut(dramcache::CachedFile& file);
+  void CarryCuts(nvlog::Position end);
+  void DropCuts(nvlog::Position end);
+  void SettleCuts();
   void Failed(dramcache::CachedFile& file, long error);
   void Recovered(dramcache::CachedFile& file);
+  void StopFailing(dramcache::CachedFile& file);
   void NoteFailure(const dramcache::CachedFile& file, int error);
   uint64_t FailingLimit() const { return log_.writable_units() / 2; }
   bool RoomIsShort() const;
@@ -153,8 +168,9 @@ class Cleaner {
   void* thread_ = nullptr;
 
   std::atomic<dramcache::CachedFile*>* by_slot_ = nullptr;
-  sys::Mutex slot_lock_;  // EnsureSlot, SettleName
-  sys::Mutex list_lock_;  // list_; a leaf
+  sys::Mutex slot_lock_;                               // EnsureSlot, SettleName, cuts_
+  std::atomic<dramcache::CachedFile*> cuts_{nullptr};  // cut, and perhaps not synced since
+  sys::Mutex list_lock_;                               // list_; a leaf
   dramcache::CachedFile* list_ = nullptr;
 
   std::atomic<bool> stopping_{false};

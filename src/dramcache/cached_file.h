@@ -51,6 +51,17 @@ struct CachedFile {
   // While kNew: the fingerprint of the file that had its name and was removed; 0: none is known.
   uint64_t predecessor = 0;
 
+  // Entries before this position are nothing: the file has lost its bytes since. A group is before
+  // it or is not. Goes up only, while the file has a slot.
+  std::atomic<nvlog::Position> cut{0};
+  // Times that it did; of these, known to the kernel; of these, on disk. The file system may undo
+  // the rest, but for what the file's record says of it.
+  std::atomic<uint32_t> cuts{0};
+  std::atomic<uint32_t> cuts_made{0};
+  std::atomic<uint32_t> cuts_synced{0};
+  // It was cut while it was opened, and no record says so yet.
+  bool opened_cut = false;
+
   // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup
   // thread has no business here.
   std::atomic<uint64_t> pending{0};
@@ -72,6 +83,10 @@ struct CachedFile {
   CachedFile* batch_next = nullptr;
   bool in_batch = false;
   CachedFile* failing_next = nullptr;
+
+  // Files of which a cut may not be on disk yet; under the lock of the slots.
+  CachedFile* cut_next = nullptr;
+  bool in_cuts = false;
 };
 
 }  // namespace nvcache::dramcache

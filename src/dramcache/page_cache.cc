@@ -44,12 +44,12 @@ long WriteAll(int fd, uint64_t offset, const uint8_t* bytes, size_t n) {
   return 0;
 }
 
-// Lays the page's `count` newest entries over `bytes`, newest first, so that every byte is copied
-// at most once, and stops when the page is covered. Returns the bytes that were laid.
+// Lays the page's `count` newest entries, but none before `cut`, over `bytes`, newest first, so
+// that every byte is copied at most once, and stops when the page is covered.
 void Overlay(const nvlog::Log& log, const radix::PageDescriptor& page, uint32_t count,
-             uint8_t* bytes, ByteSet* laid) {
+             nvlog::Position cut, uint8_t* bytes, ByteSet* laid) {
   nvlog::Position position = page.last;
-  for (uint32_t i = 0; i < count && !laid->full(); ++i) {
+  for (uint32_t i = 0; i < count && position >= cut && !laid->full(); ++i) {
     const nvlog::EntryHeader& header = log.At(position);
     NVCACHE_CHECK(header.position == position && position >= log.tail());
     const size_t begin = header.offset % kPageSize;
@@ -71,13 +71,13 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     if (!frames_.Attach(page)) {
       uint8_t bytes[kPageSize];
       const long error = Load(file, page_number, page, bytes);
-      return error < 0 ? ReadFromLog(page, skip, n, out, error)
+      return error < 0 ? ReadFromLog(file, page, skip, n, out, error)
                        : static_cast<long>(sys::CopyUser(out, bytes + skip, n));
     }
     const long error = Load(file, page_number, page, frames_.Bytes(page.frame()));
     if (error < 0) {
       frames_.Detach(page);
-      return ReadFromLog(page, skip, n, out, error);
+      return ReadFromLog(file, page, skip, n, out, error);
     }
   }
   frames_.Touch(page.frame());
@@ -89,18 +89,34 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
   const long error = ReadPage(file.backing_fd, page_number * kPageSize, bytes);
   if (error < 0) return error;
   ByteSet laid;
-  Overlay(log_, page, page.unwritten, bytes, &laid);
+  Overlay(log_, page, page.unwritten, file.cut.load(), bytes, &laid);
   return 0;
 }
 
 // The disk cannot be read: what is pending can, and no more.
-long PageCache::ReadFromLog(const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
-                            long error) {
+long PageCache::ReadFromLog(const CachedFile& file, const radix::PageDescriptor& page, size_t skip,
+                            size_t n, uint8_t* out, long error) {
   uint8_t bytes[kPageSize];
   ByteSet laid;
-  Overlay(log_, page, page.dirty, bytes, &laid);
+  Overlay(log_, page, page.dirty, file.cut.load(), bytes, &laid);
   if (!laid.Contains(skip, skip + n)) return error;
   return static_cast<long>(sys::CopyUser(out, bytes + skip, n));
+}
+
+void PageCache::ForgetBytes(radix::PageDescriptor& page) {
+  NVCACHE_CHECK(page.lock.IsLocked());
+  if (page.has_frame()) frames_.Detach(page);
+  page.unwritten = 0;
+}
+
+void PageCache::ForgetKernel(const CachedFile& file, radix::PageDescriptor& page) {
+  NVCACHE_CHECK(page.lock.IsLocked());
+  const nvlog::Position cut = file.cut.load();
+  uint32_t live = 0;
+  for (nvlog::Position position = page.last; live < page.dirty && position >= cut; ++live) {
+    position = log_.At(position).previous;
+  }
+  page.unwritten = live;
 }
 
 long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
@@ -133,7 +149,7 @@ long PageCache::WriteEntries(CachedFile& file, uint64_t page_number,
   }
   uint8_t bytes[kPageSize];
   ByteSet laid;
-  Overlay(log_, page, page.unwritten, bytes, &laid);
+  Overlay(log_, page, page.unwritten, file.cut.load(), bytes, &laid);
   long error = 0;
   laid.ForEachRun([&](size_t from, size_t to) {
     if (error == 0) error = WriteAll(file.backing_fd, begin + from, bytes + from, to - from);
@@ -158,10 +174,10 @@ bool PageCache::Superseded(const radix::PageDescriptor& page, nvlog::Position po
 bool PageCache::Move(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
                      nvlog::Position position) {
   NVCACHE_CHECK(page.lock.IsLocked() && page.dirty > 0);
-  if (Superseded(page, position)) return true;
+  if (position < file.cut.load() || Superseded(page, position)) return true;
   uint8_t bytes[kPageSize];
   ByteSet laid;
-  Overlay(log_, page, page.dirty, bytes, &laid);
+  Overlay(log_, page, page.dirty, file.cut.load(), bytes, &laid);
   const nvlog::EntryHeader& old = log_.At(position);
   size_t begin = old.offset % kPageSize, end = begin + old.length;
   NVCACHE_CHECK(laid.Contains(begin, end));

@@ -35,6 +35,11 @@ class PageCache {
   long Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, size_t skip,
             size_t n, uint8_t* out);
 
+  // The page has lost its bytes, and the kernel is about to hear of it: what is pending is nothing.
+  void ForgetBytes(radix::PageDescriptor& page);
+  // The kernel may have dropped what it had of the page, but for what is on disk.
+  void ForgetKernel(const CachedFile& file, radix::PageDescriptor& page);
+
   // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has
   // them. 0, or a negated errno; then the page is as unwritten as before.
   long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
@@ -53,8 +58,8 @@ class PageCache {
   long Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
             uint8_t* bytes);
   long WriteEntries(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
-  long ReadFromLog(const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
-                   long error);
+  long ReadFromLog(const CachedFile& file, const radix::PageDescriptor& page, size_t skip, size_t n,
+                   uint8_t* out, long error);
   // Newer entries hold all that the entry at `position` does.
   bool Superseded(const radix::PageDescriptor& page, nvlog::Position position) const;
 

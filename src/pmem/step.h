@@ -33,6 +33,8 @@ enum class Step : uint8_t {
   kFileRecordDurable,  // PSYNC  before any thread's entry that names it commits
   kSettle,             // PWB    `name`: the file system cannot lose the file any more
   kSettled,            // PSYNC  before an entry of the file is freed
+  kCut,                // PWB    `cut`: the file has lost all of its bytes
+  kCutDurable,         // PSYNC  before the file system hears of it, and before the tail passes it
 
   // Recovery (recovery/replay)
   kSeenGroup,             // PWB    the first header of a group, as it was found

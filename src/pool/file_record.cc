@@ -4,6 +4,7 @@
 
 #include "src/pmem/persist.h"
 #include "src/pool/pool.h"
+#include "src/sys/check.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
 #include "src/sys/words.h"
@@ -46,9 +47,11 @@ uint32_t FileRecordCrc(const FileRecord& record) {
 bool FileRecordValid(const FileRecord& record, uint32_t incarnation) {
   const uint32_t length = Peek(record.path_length);
   const uint32_t name = Peek(record.name);
+  const uint64_t cut = Peek(record.cut);
   return incarnation != 0 && record.incarnation == incarnation &&
          record.handle_size <= kMaxHandle && length > 0 && length < kMaxPath &&
-         (name == kNameSettled || name == kNameNew) && record.path[0] == '/' &&
+         (name == kNameSettled || name == kNameNew) &&
+         cut == CutWord(CutPosition(cut), incarnation) && record.path[0] == '/' &&
          record.path[length] == '\0' && record.crc == FileRecordCrc(record);
 }
 
@@ -109,6 +112,19 @@ void SettleName(FileRecord* record) {
   pmem::Store(record->name, kNameSettled);
   pmem::Pwb(&record->name, sizeof(record->name), pmem::Step::kSettle);
   pmem::Psync(pmem::Step::kSettled);
+}
+
+uint64_t CutWord(uint64_t position, uint32_t incarnation) {
+  NVCACHE_CHECK(position == CutPosition(position));
+  if (position == 0) return 0;
+  const uint64_t checked[] = {position, incarnation};
+  return position | uint64_t{sys::Crc32c(checked, sizeof(checked))} << kCutBits;
+}
+
+void StoreCut(FileRecord* record, uint64_t position) {
+  pmem::Store(record->cut, CutWord(position, record->incarnation));
+  pmem::Pwb(&record->cut, sizeof(record->cut), pmem::Step::kCut);
+  pmem::Psync(pmem::Step::kCutDurable);
 }
 
 void StoreSuccessor(FileRecord* record, const FileRecord& created) {

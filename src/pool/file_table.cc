@@ -35,7 +35,7 @@ bool FileTable::Open(const View& view) {
 
 void FileTable::Close() { slots_.Close(); }
 
-long FileTable::Allocate(int fd, bool is_new, uint64_t predecessor, uint32_t* slot,
+long FileTable::Allocate(int fd, bool is_new, uint64_t predecessor, uint64_t cut, uint32_t* slot,
                          uint32_t* incarnation) {
   FileRecord record;
   record.name = is_new ? kNameNew : kNameSettled;
@@ -48,6 +48,7 @@ long FileTable::Allocate(int fd, bool is_new, uint64_t predecessor, uint32_t* sl
   FileRecord* stored = view_.file(*slot);
   record.incarnation = stored->incarnation + 1;
   if (record.incarnation == 0) record.incarnation = 1;
+  record.cut = CutWord(cut, record.incarnation);
   record.crc = FileRecordCrc(record);
   *incarnation = record.incarnation;
   pmem::Copy(stored, &record, offsetof(FileRecord, path) + record.path_length + 1,

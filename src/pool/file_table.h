@@ -18,14 +18,19 @@ class FileTable {
   void Close();
 
   // Writes the record of the file behind `fd` into a free slot; `is_new` makes its name kNameNew;
-  // then `predecessor` is the fingerprint of the file that had it, or 0.
+  // then `predecessor` is the fingerprint of the file that had it, or 0. `cut`: as StoreCut.
   // Durable when it returns: another thread may be the first to commit an entry that names it, and
   // no fence of that thread orders these bytes. 0; -ENFILE when all slots are taken; -ENAMETOOLONG
   // if the path does not fit; -ENOENT if no path leads to it; or what the kernel said. Any thread.
-  long Allocate(int fd, bool is_new, uint64_t predecessor, uint32_t* slot, uint32_t* incarnation);
+  long Allocate(int fd, bool is_new, uint64_t predecessor, uint64_t cut, uint32_t* slot,
+                uint32_t* incarnation);
 
   // The file of the slot was synced. Durable when it returns.
   void SettleName(uint32_t slot) { pool::SettleName(view_.file(slot)); }
+
+  // The file has lost its bytes, when the log's head was at `position`; 0: it did not. Durable when
+  // it returns.
+  void StoreCut(uint32_t slot, uint64_t position) { pool::StoreCut(view_.file(slot), position); }
 
   // No entry between tail and head names the slot.
   void Free(uint32_t slot) { slots_.Free(slot); }

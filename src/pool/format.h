@@ -163,21 +163,21 @@ static_assert(offsetof(Statistics, failing_since) == 408);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kTailOffset + kTailDistance);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
-inline constexpr size_t kMaxPath = 3880;   // with the final zero
+inline constexpr size_t kMaxPath = 3872;   // with the final zero
 
 inline constexpr uint32_t kNameSettled = 0;  // a missing file was removed, or has another name now
 inline constexpr uint32_t kNameNew = 0x3f77656e;  // the file system may still lose the file
 
 // A file that entries refer to. A record is written before the first entry that names it commits,
-// and not again until the tail has passed the last one; but for `name` and `successor`, which are
-// not in the crc: each changes alone, by one store.
+// and not again until the tail has passed the last one; but for `name`, `successor` and `cut`,
+// which are not in the crc: each changes alone, by one store.
 //
 // While `name` is kNameNew, the log has every byte that the file should have: it was empty when the
 // record was written, and no entry of it is freed but for newer ones. So it can be created again.
 struct FileRecord {
   uint32_t incarnation;  // counts the uses of this slot; entries repeat it. 0: never used
-  uint32_t crc;          // CRC-32C of the record to the path's end, without itself, name, successor
-  uint64_t device;       // st_dev; not stable across boots
+  uint32_t crc;     // CRC-32C of the record to the path's end, without itself, name, successor, cut
+  uint64_t device;  // st_dev; not stable across boots
   uint64_t inode;
   int64_t birth_seconds;  // statx btime: with the inode it names the file, not its successor
   uint32_t birth_nanoseconds;
@@ -194,6 +194,10 @@ struct FileRecord {
   // Fingerprint of the file that the program removed before it gave its name to this one; 0: none.
   // The file system may bring it back, when it has lost both.
   uint64_t predecessor;
+  // CutWord of a position: the file lost all of its bytes when the log's head was there. Counts
+  // while the tail is not beyond it: then the file is cut, and entries before it are nothing. 0:
+  // none.
+  uint64_t cut;
   char path[kMaxPath];  // absolute, when the record was written
 };
 static_assert(offsetof(FileRecord, incarnation) == 0);
@@ -213,8 +217,13 @@ static_assert(offsetof(FileRecord, name) == 192);
 static_assert(offsetof(FileRecord, path_length) == 196);
 static_assert(offsetof(FileRecord, successor) == 200);
 static_assert(offsetof(FileRecord, predecessor) == 208);
-static_assert(offsetof(FileRecord, path) == 216);
+static_assert(offsetof(FileRecord, cut) == 216);
+static_assert(offsetof(FileRecord, path) == 224);
 static_assert(sizeof(FileRecord) == 4096);
+
+// A cut is one store and checks itself: the position's check is in the bits above it.
+inline constexpr uint64_t kCutBits = 48;
+constexpr uint64_t CutPosition(uint64_t word) { return word & ((uint64_t{1} << kCutBits) - 1); }
 
 struct Geometry {
   uint64_t pool_size;

@@ -73,6 +73,9 @@ bool IsSuccessor(const FileRecord& found, const FileRecord& record);
 // Durable when they return.
 void SettleName(FileRecord* record);
 void StoreSuccessor(FileRecord* record, const FileRecord& created);
+// `position` below 2^kCutBits; 0: no cut.
+void StoreCut(FileRecord* record, uint64_t position);
+uint64_t CutWord(uint64_t position, uint32_t incarnation);
 
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page

@@ -325,6 +325,9 @@ void Engine::LeaveToParent() {
     new (&file.pages) radix::Tree;
     file.pending.store(0);
     file.failing.store(0);
+    file.cuts.store(0);
+    file.cuts_synced.store(0);
+    file.in_cuts = false;
     file.errors.Clear();
     file.slot.store(sys::kNone);
     file.in_batch = false;

@@ -134,7 +134,8 @@ class Engine {
   void LostInternal(int fd);
   // Takes one of ours elsewhere: the program wants the number. 0, or a negated errno.
   long MoveInternal(int fd);
-  // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
+  // Until nothing of the file is pending, and a cut is on disk. File lock, exclusive. 0, or the
+  // write-back error.
   long DrainExclusively(File& file);
   // Size, and whether there are holes, from the kernel. File lock, exclusive, or nobody else yet.
   static void TakeSize(File& file, const struct stat& st);
@@ -189,6 +190,7 @@ class Engine {
   void CloseParts();
   Storage StorageOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);
+  static bool Lingers(const File& file);
   void Store(int fd, Description* description);
   void DisownBacking(File& file);
   long Reopen(File& file);
@@ -203,6 +205,8 @@ class Engine {
   sys::Mutex backing_lock_;  // CheckBacking; a leaf, but for page locks
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
+  bool reap_due_ = false;          // one of these does not linger
+  nvlog::Position reaped_to_ = 0;  // the log's tail when they were looked at last
 
   const Host* host_ = nullptr;
   pool::Pool pool_;

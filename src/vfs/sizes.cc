@@ -28,9 +28,25 @@ long WithKernel(int fd, bool cuts, Change change) {
   const uint64_t size = file.size.load();
   const long result = change();
   engine.Resync(file);
-  if (cuts || file.size.load() < size) engine.cleaner.AwaitSync(file);
+  if (cuts || file.opened_cut || file.size.load() < size) engine.cleaner.AwaitSync(file);
   file.changes.fetch_add(1);
   return result;
+}
+
+// Cuts all of the file off, at the speed of the log: what is pending need not reach the disk first,
+// and fsync need not wait for it. kNotOurs: not so, if at all.
+long Empty(int fd) {
+  if (long error = engine.TakeOver(fd); error < 0) return error;
+  ExclusiveAccess access(fd);
+  if (!access.entered() || !access.cached()) return kNotOurs;
+  File& file = access.file();
+  if (file.size.load() == 0 || file.failing.load() != 0 || engine.CheckBacking(file) < 0) {
+    return kNotOurs;
+  }
+  if (engine.cleaner.Cut(file) < 0) return kNotOurs;
+  file.size.store(0);
+  file.sparse.store(false);
+  return 0;
 }
 
 // A hole or data of the kernel's, once it has the bytes that we have.
@@ -103,6 +119,9 @@ long Ftruncate(int fd, off_t length) {
     if (long r = access.Enter(fd, Access::kData); r != 0) return r;
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
+  }
+  if (length == 0) {
+    if (const long r = Empty(fd); r != kNotOurs) return r;
   }
   return WithKernel(fd, false, [&] { return sys::Ftruncate(fd, length); });
 }

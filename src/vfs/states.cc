@@ -103,7 +103,8 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut, u
   using dramcache::Name;
   const bool is_new = st.st_size == 0;
   // Recovery could not give a name to a new file that its old one, moved away, may have again.
-  const bool wait = cut || (is_new && left == LeftNames::kMoved);
+  const bool wait = is_new && left == LeftNames::kMoved;
+  file.opened_cut = cut && !wait;
   file.name.store(wait ? Name::kChanged : is_new ? Name::kNew : Name::kSettled);
   file.predecessor = wait ? 0 : left;
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
@@ -229,6 +230,8 @@ long Engine::DrainExclusively(File& file) {
   while (file.pending.load() > 0) {
     if (long error = cleaner.Drain(file); error < 0) return error;
   }
+  if (const long error = cleaner.SettleCut(file); error < 0) return error;
+  reap_due_ = true;
   return 0;
 }
 

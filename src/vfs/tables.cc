@@ -73,6 +73,11 @@ File* Engine::NewFile(const struct stat& st) {
   file.slot.store(sys::kNone);
   file.failing.store(0);
   file.errors.Clear();
+  file.cut.store(0);
+  file.cuts.store(0);
+  file.cuts_made.store(0);
+  file.cuts_synced.store(0);
+  file.opened_cut = file.in_cuts = false;
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.changes.store(0);
@@ -129,6 +134,7 @@ long Engine::DropReference(Description& description) {
     file.closed = true;
     file.closed_next = closed_;
     closed_ = &file;
+    if (!Lingers(file)) reap_due_ = true;
   }
   return -error;
 }
@@ -149,13 +155,24 @@ int Engine::DescriptorOf(const Description& description) const {
   return -1;
 }
 
+// Something of a closed file is still to be done, by the cleanup thread.
+bool Engine::Lingers(const File& file) {
+  return file.pending.load() > 0 || file.forever || file.cuts.load() != file.cuts_synced.load();
+}
+
+// Files that linger are looked at again when the tail has moved: a program may have closed
+// thousands.
 void Engine::Reap() {
   if (relock_due_) leases.Relock();
   relock_due_ = false;
+  const nvlog::Position tail = log.tail();
+  if (!reap_due_ && tail == reaped_to_) return;
+  reap_due_ = false;
+  reaped_to_ = tail;
   for (File** link = &closed_; *link != nullptr;) {
     File& file = **link;
     const bool reopened = file.descriptions != nullptr;
-    if (!reopened && (file.pending.load() > 0 || file.forever)) {
+    if (!reopened && Lingers(file)) {
       link = &file.closed_next;
       continue;
     }

@@ -85,7 +85,7 @@ uint32_t LogStage::Open(const std::string& name, bool exists) {
 
 void LogStage::Allocate(uint32_t file) {
   File& f = files_[file];
-  Must(table_.Allocate(f.fd, f.is_new, 0, &f.slot, &f.incarnation) == 0, "no slot");
+  Must(table_.Allocate(f.fd, f.is_new, 0, 0, &f.slot, &f.incarnation) == 0, "no slot");
 }
 
 std::vector<nvlog::Piece> LogStage::Pieces(uint32_t file, uint64_t offset,
@@ -114,6 +114,14 @@ void LogStage::Write(uint32_t file, uint64_t offset, const std::string& bytes) {
     group.Commit();
     groups_.push_back({place + units, file, offset, bytes});
   });
+}
+
+void LogStage::Empty(uint32_t file) {
+  capture_.Do({Operation::kTruncate, file, 0, 0, 0}, "", [&] {
+    table_.StoreCut(files_[file].slot, log_->head());
+    Must(sys::Ftruncate(files_[file].fd, 0) == 0, "ftruncate");
+  });
+  capture_.Do({Operation::kSync, file, 0, 0, 0}, "", [] {});
 }
 
 void LogStage::Abandon(uint32_t file, uint64_t offset, size_t n) {

@@ -45,6 +45,8 @@ class LogStage {
     Write(file, offset, RandomBytes(&random_, n));
   }
   void Write(uint32_t file, uint64_t offset, const std::string& bytes);
+  // All bytes of the file go, at once and for good.
+  void Empty(uint32_t file);
   // Takes a place, writes a part of a group there and gives it up.
   void Abandon(uint32_t file, uint64_t offset, size_t n);
   // What the cleanup thread does with the oldest `groups`; all, if there are fewer.

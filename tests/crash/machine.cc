@@ -235,6 +235,10 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       std::memcpy(handle->bytes, file->identity.handle.data(), handle->size);
       return handle->size > 0 ? 0 : -EOPNOTSUPP;
     }
+    case SYS_ftruncate:
+      file->content.resize(static_cast<size_t>(b));
+      Add(Event::kTruncate, descriptor.file, static_cast<uint64_t>(b));
+      return 0;
     case SYS_pwrite64:
       Write(descriptor.file, At<void>(b), static_cast<size_t>(c), static_cast<uint64_t>(d));
       return c;

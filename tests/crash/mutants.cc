@@ -358,6 +358,9 @@ const char* ScenarioOf(Step step) {
     case Step::kApplied:
     case Step::kAppliedDurable:
       return "kept";
+    case Step::kCut:
+    case Step::kCutDurable:
+      return "cut-kept";
     case Step::kRepairedTail:
     case Step::kRepairedTailDurable:
       return "repair";

@@ -473,6 +473,71 @@ Trace Names(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+// Files that lose all of their bytes while some are pending, as SQLite cuts its journal; an fsync
+// after that waits for nothing.
+Trace Cut(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 2 * kPage);
+  MakeFile(place, "b", 300);
+  Program program("cut", place, seed);
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  program.Sync(a);
+  program.Write(a, 100, 100);
+  program.Write(b, 10, 100);
+  program.Truncate(a, 0);
+  program.Sync(a);
+  program.Write(b, 50, 100);
+  program.Write(a, 20, 50);
+  program.Write(a, kPage, 30);
+  program.Drain();
+  program.Write(b, 200, 20);
+  program.Truncate(a, 0);
+  program.Sync(a);
+  program.Write(b, 100, 150);
+  program.Drain();
+  program.Write(a, 0, 10);
+  program.Truncate(a, 0);
+  program.Write(a, 5, 70);
+  program.Truncate(a, 40);
+  program.Write(a, 60, 10);
+  const int c = program.Open("c", O_RDWR | O_CREAT);
+  program.Write(c, 0, 500);
+  program.Truncate(c, 0);
+  program.Sync(c);
+  program.Write(c, 10, 20);
+  program.Truncate(b, 0);
+  program.Truncate(b, 1000);
+  program.Sync(b);
+  program.Close(b);
+  const int again = program.Cut("b");
+  program.Write(again, 30, 10);
+  program.Close(a);
+  program.Close(c);
+  program.Close(again);
+  program.Detach();
+  return program.Finish();
+}
+
+// The same while another file is away: groups are marked as applied, the cut is forgotten.
+Trace CutKept(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("cut-kept", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.Away(b);
+  stage.Allocate(a);
+  stage.Allocate(b);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  stage.Write(a, 300, 40);
+  stage.Empty(a);
+  stage.Write(b, 50, 40);
+  stage.Write(a, 20, 60);
+  stage.Write(a, 100, 30);
+  return stage.Finish();
+}
+
 // More files than slots.
 Trace Slots(const Place& place, uint64_t seed) {
   Program program("slots", place, seed);
@@ -504,6 +569,9 @@ std::vector<Scenario> AllScenarios() {
       {"wrap", "groups across the end of the log", Wrap, false, 60, 64, 0},
       {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64, 5},
       {"names", "new files and files that are cut", Names, true, 40, 64, 5},
+      {"cut", "files that lose all of their bytes while some are pending", Cut, true, 40, 64, 3},
+      {"cut-kept", "a file that was cut is recovered while another one is away", CutKept, false, 2,
+       64, 2},
       {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
       {"split", "write calls of several groups, a file that is cut", Split, false, 60, 64, 0},
       {"slots", "more files than slots", Slots, true, 60, 64, 0},

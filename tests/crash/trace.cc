@@ -164,6 +164,8 @@ const char* NameOf(Step step) {
       "file record durable",
       "settle",
       "settled",
+      "cut",
+      "cut durable",
       "seen group",
       "seen content",
       "seen group durable",

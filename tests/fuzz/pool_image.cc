@@ -336,6 +336,7 @@ void Damage::SetRecord() {
     case 11:
       Set(record, &FileRecord::successor);
       Set(record, &FileRecord::predecessor);
+      Set(record, &FileRecord::cut);
       break;
     case 12: {
       const std::string& path = image_.paths_[input_.Below(image_.paths_.size())];

@@ -75,6 +75,7 @@ class Script {
   Operation NextCut(Random& random) {
     constexpr uint64_t kSize = 48u << 10;
     const uint64_t choice = random.Below(100);
+    if (choice < 5) return {Operation::kTruncate, 0, 0, 0};
     if (choice < 10) return {Operation::kTruncate, 0, random.Below(sizes_[0] + 1), 0};
     if (choice < 14) return {Operation::kTruncate, 0, random.Below(kSize), 0};
     if (choice < 18) return {Operation::kReopen, 0, 0, 0};

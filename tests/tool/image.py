@@ -160,7 +160,7 @@ class Image:
         state = struct.pack("<I", NAME_NEW if new else 0)
         offset = FILE_TABLE_OFFSET + slot * FILE_RECORD_SIZE
         self.write(offset, number + crc + record + state + length + successor + predecessor
-                   + name + b"\0")
+                   + bytes(8) + name + b"\0")
 
     def unit_offset(self, position):
         return self.log_offset + position % self.log_units * UNIT

@@ -113,12 +113,15 @@ class ReplayTest : public testing::Test {
     record->name = pool::kNameSettled;
     record->successor = 0;
     record->predecessor = 0;
+    record->cut = 0;
     record->crc = pool::FileRecordCrc(*record);
   }
   void MakeFile(uint32_t slot, const std::string& name, const std::string& content = "") {
     WriteFile(Path(name), content);
     Record(slot, Path(name));
   }
+
+  void Cut(uint32_t slot, Position position) { pool::StoreCut(pool_.view().file(slot), position); }
 
   // An empty file that is not synced yet, as the program has just created it.
   void MakeNew(uint32_t slot, const std::string& name, mode_t mode = 0600) {
@@ -226,6 +229,45 @@ TEST_F(ReplayTest, GroupsWholeOrNotAtAll) {
   EXPECT_EQ(summary_.bytes, 30004u);
   EXPECT_EQ(summary_.damaged_groups, 0u);
   ExpectDone();
+}
+
+TEST_F(ReplayTest, WhatWasCutOffDoesNotComeBack) {
+  MakeFile(0, "a", "aaaaaaaaaa");
+  MakeFile(1, "b", "bbbbbbbbbb");
+  MakeFile(2, "c", "cccccccccc");
+  MakeFile(3, "d", "dddddddddd");
+  log_->Add({0, 1, 12, "before"});
+  log_->Add({1, 1, 12, "before"});
+  Cut(0, log_->head());
+  Cut(1, log_->head());
+  log_->Add({0, 1, 2, "after"});
+  Cut(2, log_->head());  // and nothing in the log
+  Cut(3, Tail() - 1);    // is on disk for long
+  for (int again = 0; again < 2; ++again) {
+    EXPECT_TRUE(Run());
+    EXPECT_EQ(ReadFile(Path("a")), std::string(2, '\0') + "after");
+    EXPECT_EQ(ReadFile(Path("b")), "");
+    EXPECT_EQ(ReadFile(Path("c")), "");
+    EXPECT_EQ(ReadFile(Path("d")), "dddddddddd");
+  }
+  EXPECT_EQ(summary_.unresolved_files + summary_.failed_files, 0u);
+  ExpectDone();
+}
+
+TEST_F(ReplayTest, ACutIsForgottenBeforeEntriesAfterItAreMarked) {
+  MakeFile(0, "a", "aaaaaaaaaa");
+  MakeFile(1, "b");
+  unlink(Path("b").c_str());
+  log_->Add({0, 1, 12, "before"});
+  log_->Add({1, 1, 0, "kept"});
+  Cut(0, log_->head());
+  log_->Add({0, 1, 0, "after"});
+  for (int again = 0; again < 3; ++again) {
+    EXPECT_FALSE(Run());
+    EXPECT_EQ(summary_.unresolved_entries, 1u);
+    EXPECT_EQ(ReadFile(Path("a")), "after");
+    EXPECT_EQ(pool_.view().file(0)->cut, 0u);
+  }
 }
 
 TEST_F(ReplayTest, NoPositionComesBack) {

@@ -232,6 +232,52 @@ TEST_F(VfsTest, TruncationIsFinal) {
   });
 }
 
+// As SQLite does with its journal: what is pending need not reach the disk first, nor is a sync
+// waited for; the record says that the file is empty.
+TEST_F(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", std::string(10000, 'a'));
+        EXPECT_EQ(Fsync(fd), 0);  // it was new
+        File& file = *engine.SlotOf(fd)->file.load();
+        for (int i = 0; i < 3; ++i) {
+          EXPECT_EQ(Pwrite(fd, "old", 3, 5000), 3);
+          const uint64_t pending = file.pending.load();
+          EXPECT_GT(pending, 0u);
+          EXPECT_EQ(Ftruncate(fd, 0), 0);
+          EXPECT_EQ(OnDisk("a"), "");
+          EXPECT_EQ(Fsync(fd), 0);
+          EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
+          EXPECT_GT(RecordOf("a")->cut, 0u);
+          EXPECT_EQ(ReadSome(fd, 9, 0), "");
+        }
+        EXPECT_EQ(Pwrite(fd, "new", 3, 4999), 3);
+        EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
+        EXPECT_EQ(Drain(fd), 0);
+        EXPECT_EQ(OnDisk("a"), std::string(4999, '\0') + "new");
+        EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
+        EXPECT_EQ(Ftruncate(fd, 0), 0);
+        EXPECT_EQ(Ftruncate(fd, 6), 0);
+        EXPECT_EQ(RecordOf("a")->cut, 0u) << "the file system has it, and has more";
+        EXPECT_EQ(OnDisk("a"), std::string(6, '\0'));
+        EXPECT_EQ(Close(fd), 0);
+      },
+      {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_DELAY=60000"});
+}
+
+// A cut that nothing in the log would bring to the disk is synced all the same, and soon: others
+// may write to the file when it is closed.
+TEST_F(VfsTest, ACutIsSoonOnDisk) {
+  WithEngine([&] {
+    const int fd = Cached("a", "some bytes");
+    EXPECT_EQ(Drain(fd), 0);
+    EXPECT_EQ(Ftruncate(fd, 0), 0);
+    EXPECT_EQ(Close(fd), 0);
+    for (int i = 0; i < 1000 && RecordOf("a")->cut != 0; ++i) usleep(10000);
+    EXPECT_EQ(RecordOf("a")->cut, 0u);
+  });
+}
+
 TEST_F(VfsTest, StatSeesTheNewestSize) {
   WithEngine([&] {
     const int fd = Cached("a", std::string(5000, 'x'));
