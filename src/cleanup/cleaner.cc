@@ -30,8 +30,8 @@ constexpr uint64_t kMoveShare = 16;
 constexpr uint64_t kCommitNs = 50 * 1000;
 // Between two looks for memory to take back, while little is left and nobody waits for it.
 constexpr uint64_t kTrimNs = 20 * 1000 * 1000;
-// The pool's memory is mapped this far ahead of the head, so that writers do not take page faults.
-constexpr uint64_t kPrefaultUnits = (32u << 20) / pool::kUnitSize;
+// Between two looks, within a batch, whether more of the pool's memory should be mapped.
+constexpr uint64_t kPrefaultEntries = 64;
 
 uint64_t PageOf(const EntryHeader& header) { return header.offset / pool::kPageSize; }
 
@@ -50,7 +50,8 @@ bool Cleaner::Start(const Host& host, const Limits& limits, Check check) {
   units_per_entry_ = nvlog::kMaxEntryUnits;
   using Slot = std::atomic<CachedFile*>;
   by_slot_ = static_cast<Slot*>(sys::Reserve(table_.capacity() * sizeof(Slot)));
-  if (by_slot_ == nullptr) return false;
+  items_ = static_cast<Item*>(sys::Reserve(kMaxItems * sizeof(Item)));
+  if (by_slot_ == nullptr || items_ == nullptr) return false;
   stopping_.store(false);
   handled_ = log_.tail();
   compact_to_ = 0;
@@ -72,6 +73,8 @@ void Cleaner::LeaveToParent() {
   thread_ = nullptr;
   if (by_slot_ != nullptr) sys::Munmap(by_slot_, table_.capacity() * sizeof(*by_slot_));
   by_slot_ = nullptr;
+  if (items_ != nullptr) sys::Munmap(items_, kMaxItems * sizeof(Item));
+  items_ = nullptr;
 }
 
 void Cleaner::Add(CachedFile& file) {
@@ -328,7 +331,7 @@ void Cleaner::AwaitWork() {
     const uint32_t seen = log_.BellSeen();
     const Position head = log_.head();
     pool::Note(log_.statistics()->head, head);
-    log_.Prefault(head + kPrefaultUnits);
+    log_.Prefault();
     if (stopping_.load() || trim_wanted_.load()) return;
     const bool idle = head == log_.tail();
     if (idle || head == handled_) first_seen_ = 0;
@@ -387,51 +390,80 @@ bool Cleaner::RunBatch() {
 void Cleaner::WriteBatch(Batch* batch) {
   const Position begin = batch->end;
   const Position head = log_.head();
+  uint64_t prefault_at = 0;
   while (batch->end < head && batch->entries < limits_.batch_max) {
     if (const uint64_t units = log_.AbandonedUnits(batch->end); units > 0) {
       batch->end += units;
       continue;
     }
     if (!log_.IsCommitted(batch->end)) break;
-    WriteGroup(batch->end, batch);
+    if (batch->entries >= prefault_at) {
+      log_.Prefault();
+      prefault_at = batch->entries + kPrefaultEntries;
+    }
+    AddGroup(batch->end, batch);
     batch->entries += log_.At(batch->end).group_count;
     batch->end = EndOfGroup(batch->end);
   }
+  WriteItems();
   if (batch->entries > 0) units_per_entry_ = (batch->end - begin) / batch->entries + 1;
 }
 
 // What a file that fails has is left to RetryFailing.
-void Cleaner::WriteGroup(Position first, Batch* batch) {
+void Cleaner::AddGroup(Position first, Batch* batch) {
+  const uint32_t count = log_.At(first).group_count;
+  if (item_count_ + count > kMaxItems) WriteItems();
   CachedFile& file = FileOf(log_.At(first));
   if (file.failing.load() != 0 || (IsCut(file, first) && !OwesCut(file))) return;
-  long error = 0;
   if (!file.in_batch) {
-    error = CheckDescriptor(file);
     file.in_batch = true;
     file.batch_next = batch->files;
     batch->files = &file;
+    if (const long error = CheckDescriptor(file); error < 0) return Failed(file, error);
   }
-  const uint32_t count = log_.At(first).group_count;
   Position position = first;
-  for (uint32_t i = 0; i < count && error == 0 && !IsCut(file, first); ++i) {
-    NVCACHE_CHECK(log_.At(position).position == position && log_.At(position).group_index == i);
-    error = WriteEntry(file, position);
-    position += EntryUnits(log_.At(position).length);
+  for (uint32_t i = 0; i < count && !IsCut(file, first); ++i) {
+    const EntryHeader& header = log_.At(position);
+    NVCACHE_CHECK(header.position == position && header.group_index == i);
+    items_[item_count_++] = {&file, PageOf(header)};
+    position += EntryUnits(header.length);
   }
-  if (error < 0) Failed(file, error);
 }
 
-long Cleaner::WriteEntry(CachedFile& file, Position position) {
-  const EntryHeader& header = log_.At(position);
-  radix::PageDescriptor* page = file.pages.Find(cache_.supply(), PageOf(header));
-  NVCACHE_CHECK(page != nullptr);
-  sys::Lock lock(page->lock);
-  return cache_.WriteBack(file, PageOf(header), *page);
+void Cleaner::WriteItems() {
+  std::sort(items_, items_ + item_count_);
+  const Item* const end = std::unique(items_, items_ + item_count_);
+  for (const Item* item = items_; item < end;) {
+    CachedFile& file = *item->file;
+    uint32_t count = 1;
+    while (count < dramcache::PageCache::kMaxRun && item + count < end &&
+           item[count] == Item{&file, item->page + count}) {
+      ++count;
+    }
+    if (file.failing.load() == 0) {
+      if (const long error = WriteRun(file, item->page, count); error < 0) Failed(file, error);
+    }
+    item += count;
+  }
+  item_count_ = 0;
+}
+
+long Cleaner::WriteRun(CachedFile& file, uint64_t first, uint32_t count) {
+  radix::PageDescriptor* pages[dramcache::PageCache::kMaxRun] = {};
+  for (uint32_t i = 0; i < count; ++i) {
+    pages[i] = file.pages.Find(cache_.supply(), first + i);
+    NVCACHE_CHECK(pages[i] != nullptr);
+    pages[i]->lock.Lock();
+  }
+  const long error = cache_.WriteBack(file, first, pages, count);
+  for (uint32_t i = count; i > 0; --i) pages[i - 1]->lock.Unlock();
+  return error;
 }
 
 void Cleaner::SyncFiles(Batch* batch) {
   for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
     if (file->failing.load() != 0) continue;
+    log_.Prefault();
     if (const long error = SyncFile(*file); error < 0) {
       Failed(*file, error);
     } else {

@@ -3,7 +3,7 @@
 // The cleanup thread: moves the log, in batches, to the file system (thesis, section 3.2.3).
 //
 //   take a run of committed groups from the tail
-//   write each of their pages back to the kernel, under its page lock (I8)
+//   write each of their pages back to the kernel, under its page lock (I8), neighbours together
 //   fdatasync each file once
 //   make the new tail durable, then let writers use the room (I5)
 //
@@ -26,6 +26,7 @@
 #define NVCACHE_CLEANUP_CLEANER_H_
 
 #include <atomic>
+#include <compare>
 #include <cstdint>
 
 #include "src/dramcache/page_cache.h"
@@ -115,14 +116,24 @@ class Cleaner {
     uint64_t entries = 0;
     dramcache::CachedFile* files = nullptr;
   };
+  // A page of a batch that has to be written. A batch is written in parts of so many, each in the
+  // order of files and pages, so that neighbours go by one call.
+  struct Item {
+    dramcache::CachedFile* file;
+    uint64_t page;
+    auto operator<=>(const Item&) const = default;
+  };
+  static constexpr uint32_t kMaxItems = 1024;  // 16 KiB
+  static_assert(kMaxItems >= nvlog::kMaxGroupEntries);
 
   static void Main(void* self) { static_cast<Cleaner*>(self)->Run(); }
   void Run();
   void AwaitWork();
   bool RunBatch();
   void WriteBatch(Batch* batch);
-  void WriteGroup(nvlog::Position first, Batch* batch);
-  long WriteEntry(dramcache::CachedFile& file, nvlog::Position position);
+  void AddGroup(nvlog::Position first, Batch* batch);
+  void WriteItems();
+  long WriteRun(dramcache::CachedFile& file, uint64_t first, uint32_t count);
   void SyncFiles(Batch* batch);
   void Unlist(Batch* batch);
   void FreeHandled();
@@ -186,6 +197,8 @@ class Cleaner {
   std::atomic<bool> overloaded_{false};
   sys::Event progress_;  // a round is over
 
+  Item* items_ = nullptr;  // kMaxItems
+  uint32_t item_count_ = 0;
   nvlog::Position handled_ = 0;
   // Not 0: files that fail have too much in the log, or had until it has got here.
   nvlog::Position compact_to_ = 0;

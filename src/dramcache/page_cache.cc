@@ -44,6 +44,24 @@ long WriteAll(int fd, uint64_t offset, const uint8_t* bytes, size_t n) {
   return 0;
 }
 
+// Neighbours in the file, from `offset` on.
+long WriteRun(int fd, uint64_t offset, const iovec* run, uint32_t count) {
+  // What is short is rare: the rest goes piece by piece, and says why.
+  long written = count > 1 ? sys::Pwritev(fd, run, static_cast<int>(count), offset) : 0;
+  if (written == -EINTR) written = 0;
+  if (written < 0) return written;
+  auto skip = static_cast<size_t>(written);
+  for (uint32_t i = 0; i < count; ++i) {
+    const size_t done = std::min(skip, run[i].iov_len);
+    skip -= done;
+    const long error = WriteAll(fd, offset + done, static_cast<uint8_t*>(run[i].iov_base) + done,
+                                run[i].iov_len - done);
+    if (error < 0) return error;
+    offset += run[i].iov_len;
+  }
+  return 0;
+}
+
 // Lays the page's `count` newest entries, but none before `cut`, over `bytes`, newest first, so
 // that every byte is copied at most once, and stops when the page is covered.
 void Overlay(const nvlog::Log& log, const radix::PageDescriptor& page, uint32_t count,
@@ -120,39 +138,69 @@ void PageCache::ForgetKernel(const CachedFile& file, radix::PageDescriptor& page
 }
 
 long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
-  NVCACHE_CHECK(page.lock.IsLocked() && page.unwritten <= page.dirty);
-  if (page.unwritten == 0) return 0;
-  long error;
-  if (page.has_frame()) {
-    // The whole page in one piece, which spares the kernel a read; but no byte beyond the size.
-    const uint64_t begin = page_number * kPageSize;
-    const uint64_t size = file.size.load(std::memory_order_relaxed);
-    NVCACHE_CHECK(begin < size);
-    error = WriteAll(file.backing_fd, begin, frames_.Bytes(page.frame()),
-                     std::min(kPageSize, size - begin));
-  } else {
-    error = WriteEntries(file, page_number, page);
+  radix::PageDescriptor* const one = &page;
+  return WriteBack(file, page_number, &one, 1);
+}
+
+long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
+                          uint32_t count) {
+  NVCACHE_CHECK(count <= kMaxRun);
+  iovec run[kMaxRun];
+  for (uint32_t begin = 0; begin < count;) {
+    uint32_t end = begin;
+    size_t length = kPageSize;
+    while (end < count && length == kPageSize) {
+      radix::PageDescriptor& page = *pages[end];
+      NVCACHE_CHECK(page.lock.IsLocked() && page.unwritten <= page.dirty);
+      if (page.unwritten == 0) break;
+      const uint8_t* bytes = Whole(file, first + end, page, &length);
+      if (bytes == nullptr) break;
+      run[end++ - begin] = {const_cast<uint8_t*>(bytes), length};
+    }
+    if (end > begin) {
+      const long error = WriteRun(file.backing_fd, (first + begin) * kPageSize, run, end - begin);
+      if (error < 0) return error;
+      while (begin < end) Written(*pages[begin++]);
+      continue;
+    }
+    radix::PageDescriptor& page = *pages[begin];
+    if (page.unwritten > 0) {
+      if (const long error = WritePieces(file, first + begin, page); error < 0) return error;
+      Written(page);
+    }
+    ++begin;
   }
-  if (error < 0) return error;
-  page.unwritten = 0;
-  pool::Count(log_.statistics()->pages_written);
   return 0;
 }
 
-long PageCache::WriteEntries(CachedFile& file, uint64_t page_number,
-                             const radix::PageDescriptor& page) {
-  const uint64_t begin = page_number * kPageSize;
-  const nvlog::EntryHeader& newest = log_.At(page.last);
-  const uint8_t* in_place = log_.PayloadInPlace(page.last);
-  if (newest.length == kPageSize && in_place != nullptr) {
-    return WriteAll(file.backing_fd, begin, in_place, kPageSize);
+void PageCache::Written(radix::PageDescriptor& page) {
+  page.unwritten = 0;
+  pool::Count(log_.statistics()->pages_written);
+}
+
+// A whole page spares the kernel a read; but no byte beyond the size.
+const uint8_t* PageCache::Whole(const CachedFile& file, uint64_t page_number,
+                                const radix::PageDescriptor& page, size_t* length) {
+  *length = kPageSize;
+  if (page.has_frame()) {
+    const uint64_t begin = page_number * kPageSize;
+    const uint64_t size = file.size.load(std::memory_order_relaxed);
+    NVCACHE_CHECK(begin < size);
+    *length = std::min(kPageSize, size - begin);
+    return frames_.Bytes(page.frame());
   }
+  return log_.At(page.last).length == kPageSize ? log_.PayloadInPlace(page.last) : nullptr;
+}
+
+long PageCache::WritePieces(CachedFile& file, uint64_t page_number,
+                            const radix::PageDescriptor& page) {
   uint8_t bytes[kPageSize];
   ByteSet laid;
   Overlay(log_, page, page.unwritten, file.cut.load(), bytes, &laid);
   long error = 0;
   laid.ForEachRun([&](size_t from, size_t to) {
-    if (error == 0) error = WriteAll(file.backing_fd, begin + from, bytes + from, to - from);
+    if (error < 0) return;
+    error = WriteAll(file.backing_fd, page_number * kPageSize + from, bytes + from, to - from);
   });
   return error;
 }

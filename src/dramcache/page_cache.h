@@ -43,6 +43,11 @@ class PageCache {
   // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has
   // them. 0, or a negated errno; then the page is as unwritten as before.
   long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
+  // The same for `count` pages from `first` on, all locked: whole ones go by one call. After an
+  // error some of them may be written.
+  static constexpr uint32_t kMaxRun = 16;
+  long WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
+                 uint32_t count);
 
   // Appends what the entry at `position` holds once more, with the newest bytes, unless newer
   // entries hold all of it: so the tail can pass it before the disk has it. What is pending next to
@@ -57,7 +62,11 @@ class PageCache {
  private:
   long Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
             uint8_t* bytes);
-  long WriteEntries(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
+  // The page as it will be in the kernel, `*length` bytes of it; nullptr: it is not in one piece.
+  const uint8_t* Whole(const CachedFile& file, uint64_t page_number,
+                       const radix::PageDescriptor& page, size_t* length);
+  long WritePieces(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
+  void Written(radix::PageDescriptor& page);
   long ReadFromLog(const CachedFile& file, const radix::PageDescriptor& page, size_t skip, size_t n,
                    uint8_t* out, long error);
   // Newer entries hold all that the entry at `position` does.

@@ -26,6 +26,14 @@ struct DurableGroup {
 
 std::atomic<uint64_t> uses{0};
 
+// So much is mapped by one call, about 0.2 ms: the program's own mmap may wait for it.
+constexpr uint64_t kPrefaultStep = (4u << 20) / pool::kUnitSize;
+// What is mapped ahead of the head: so many times what was used, within these bounds. A writer may
+// fill that while the cleanup thread waits for the disk.
+constexpr uint64_t kPrefaultTimes = 8;
+constexpr uint64_t kMinPrefault = (32u << 20) / pool::kUnitSize;
+constexpr uint64_t kMaxPrefault = (512u << 20) / pool::kUnitSize;
+
 }  // namespace
 
 void Log::Open(pool::Pool* pool) {
@@ -67,11 +75,14 @@ void Log::WaitForRoom(uint32_t seen, bool for_signals) {
   waiters_.fetch_sub(1);
 }
 
-void Log::Prefault(Position position) {
-  position = std::min(position, first_ + units_);
+void Log::Prefault() {
+  const Position head = this->head();
+  const uint64_t ahead = std::clamp(kPrefaultTimes * (head - first_), kMinPrefault, kMaxPrefault);
+  const Position position = std::min(head + ahead, first_ + units_);
+  prefaulted_ = std::max(prefaulted_, std::min(head, position));
   while (prefaulted_ < position) {
     const uint64_t unit = prefaulted_ % units_;
-    const uint64_t units = std::min(position - prefaulted_, units_ - unit);
+    const uint64_t units = std::min({position - prefaulted_, units_ - unit, kPrefaultStep});
     pmem::Prefault(base_ + unit * pool::kUnitSize, units * pool::kUnitSize);
     prefaulted_ += units;
   }

@@ -95,8 +95,9 @@ class Log {
   bool Hurried() const { return waiters_.load(std::memory_order_seq_cst) > 0; }
   // Wakes the writers to try again: something else than room in the log was freed.
   void AnnounceRoom() { room_.Signal(); }
-  // Maps the memory up to `position` (at most once, at most one lap).
-  void Prefault(Position position);
+  // Maps memory ahead of the head, once, so that writers do not take page faults: the more, the
+  // more of the log has been used.
+  void Prefault();
 
   pool::Statistics* statistics() const { return pool_->view().statistics(); }
   uint64_t log_units() const { return units_; }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -199,6 +200,25 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
              static_cast<uint64_t>(d),
              n,
              trace_.Keep(reinterpret_cast<const void*>(b), n)});
+      }
+      return result;
+    }
+    case SYS_pwritev: {  // each piece on its own: the disk may have any of them
+      std::lock_guard lock(lock_);
+      const long result = sys::CallKernel(number, a, b, c, d, e, f);
+      const int file = FileOf(a);
+      if (file < 0) return result;
+      const auto* piece = reinterpret_cast<const iovec*>(b);
+      for (long done = 0; done < result; done += static_cast<long>(piece++->iov_len)) {
+        const auto n =
+            static_cast<uint32_t>(std::min(piece->iov_len, static_cast<size_t>(result - done)));
+        Add({Event::kWrite,
+             {},
+             ThisThread(),
+             static_cast<uint32_t>(file),
+             static_cast<uint64_t>(d + done),
+             n,
+             trace_.Keep(piece->iov_base, n)});
       }
       return result;
     }

@@ -150,6 +150,43 @@ TEST_F(CleanerTest, DrainBringsEverythingToTheFile) {
   ::close(file.backing_fd);
 }
 
+// Two writers in turns, each from the end of its file to the beginning: neighbours are found, and
+// pages with a frame, without, in pieces, and the last, short one all get what they should.
+TEST_F(CleanerTest, NeighboursAreWrittenTogether) {
+  constexpr uint64_t kPages = 50;
+  constexpr uint64_t kSize = kPages * 4096 - 1000;
+  CachedFile files[2];
+  std::string contents[2];
+  for (int f = 0; f < 2; ++f) {
+    files[f].backing_fd = OpenData(std::to_string(f));
+    cleaner_.Add(files[f]);
+    contents[f].assign(kSize, '\0');
+  }
+  for (uint64_t page = kPages; page-- > 0;) {
+    for (int f = 0; f < 2; ++f) {
+      const uint64_t begin = page * 4096, length = std::min<uint64_t>(4096, kSize - begin);
+      const auto put = [&](uint64_t at, size_t n, char c) {
+        Write(files[f], begin + at, std::string(n, c));
+        contents[f].replace(begin + at, n, n, c);
+      };
+      if (page % 10 == 3) {
+        put(100, 50, 'p');
+        put(3000, 70, 'q');
+      } else {
+        put(0, length, static_cast<char>('A' + page + static_cast<uint64_t>(f)));
+      }
+      if (page % 4 == 1) Read(files[f], begin, 1);
+      if (page % 4 == 1) put(2000, 10, 'r');
+    }
+  }
+  for (int f = 0; f < 2; ++f) {
+    EXPECT_EQ(cleaner_.Drain(files[f]), 0);
+    EXPECT_TRUE(test::ReadFile(disk_ / std::to_string(f)) == contents[f]);
+    cleaner_.Remove(files[f]);
+    ::close(files[f].backing_fd);
+  }
+}
+
 TEST_F(CleanerTest, ARefusedWriteStaysAndIsTriedAgain) {
   CachedFile file;
   file.backing_fd = OpenData("a");
