@@ -403,7 +403,7 @@ class RecoverTest(support.ToolTest):
         self.assert_ok(result)
         self.assertIn(f"unfinished: write call at index {group[0]}: entry {group[1]} is not all "
                       "there; none of it was applied\n", result.stdout)
-        self.assertEqual(self.there.read_bytes(), b"one...")
+        self.assertEqual(self.there.read_bytes(), b"one.......")
         self.assertTrue(self.is_clean())
 
     def test_damaged_record(self):
