@@ -96,8 +96,7 @@ void Cleaner::Remove(CachedFile& file) {
 void Cleaner::DropSlot(CachedFile& file) {
   NVCACHE_CHECK(file.pending.load() == 0 && file.cuts.load() == 0 && !file.in_cuts);
   const uint32_t slot = file.slot.exchange(sys::kNone);
-  if (slot == sys::kNone) return;
-  table_.Free(slot);
+  if (slot != sys::kNone) table_.Free(slot);
 }
 
 long Cleaner::EnsureSlot(CachedFile& file) {

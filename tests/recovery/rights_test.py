@@ -135,9 +135,9 @@ class MisleadingPoolTest(machine.MachineTest):
         if path is not None:
             name = os.fsencode(path)
             image.struct.pack_into("<I", record, 196, len(name))
-            record[216 : 217 + len(name)] = name + b"\0"
+            record[224 : 225 + len(name)] = name + b"\0"
         length = image.struct.unpack_from("<I", record, 196)[0]
-        crc = image.crc32c(record[196:200] + record[208 : 216 + length],
+        crc = image.crc32c(record[196:200] + record[208:216] + record[224 : 224 + length],
                            image.crc32c(record[8:192], image.crc32c(record[:4])))
         image.struct.pack_into("<I", record, 4, crc)
         pool.write(at, bytes(record))
