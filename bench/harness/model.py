@@ -24,6 +24,10 @@ METRICS = {
     "bandwidth": Metric("MiB/s", False, "bandwidth"),
     "count": Metric("", False, "number"),
     "bytes": Metric("B", True, "memory"),
+    "calls": Metric("", True, "system calls per operation"),
+    "instructions": Metric("", True, "instructions per operation"),
+    "disk_writes": Metric("", True, "disk writes per operation"),
+    "disk_flushes": Metric("", True, "disk flushes per operation"),
     "percent": Metric("%", True, "share"),
 }
 
