@@ -39,8 +39,8 @@ DISK_SIZE = 128 << 20
 COUNT_INSTRUCTIONS = ("-icount", "shift=0")
 GUEST_SECONDS = 300
 POINT = re.compile(r"@point (\S+) (\d+) (\d+) (\d+)")
-CAVEAT = ("In an emulated machine: one instruction takes 1 ns, memory and NVDIMM cost nothing else; "
-          "times are not those of real memory.")
+CAVEAT = ("In an emulated machine: one instruction takes 1 ns, and memory and NVDIMM cost nothing "
+          "else. Times are not those of real memory.")
 
 
 def job(system, operations):
@@ -71,6 +71,9 @@ def job(system, operations):
         yield f"step run {prefix} agent run {arguments}"
         yield drain
         yield f"agent point {workload}"
+        if system == "nvcache":
+            yield "nvcache status --json $POOL >/tmp/status"
+            yield "step logged grep '\"entries_cleaned\": [1-9]' /tmp/status"
         yield f"step check agent check {arguments}"
 
 
@@ -123,8 +126,8 @@ class Guest(model.Suite):
 
     def cases(self, scale):
         # A run is one start of the guest with all workloads.
-        return [model.Case("workloads", scale.choose(("nvcache",), SYSTEMS, SYSTEMS), seconds=scale.choose(8, 18, 30),
-                           repetitions=scale.choose(1, 1, 3))]
+        return [model.Case("workloads", scale.choose(("nvcache",), SYSTEMS, SYSTEMS),
+                           seconds=scale.choose(8, 18, 30), repetitions=scale.choose(1, 1, 3))]
 
     def run(self, bench, case, system, scale):
         operations = scale.choose(30, 300, 1000)
