@@ -38,6 +38,7 @@ DISK_SIZE = 128 << 20
 # while its processor waits for the disk.
 COUNT_INSTRUCTIONS = ("-icount", "shift=0")
 GUEST_SECONDS = 300
+CACHE = "power-guest"  # in the build folder; shared with the tests of power failures
 POINT = re.compile(r"@point (\S+) (\d+) (\d+) (\d+)")
 CAVEAT = ("In an emulated machine: one instruction takes 1 ns, and memory and NVDIMM cost nothing "
           "else. Times are not those of real memory.")
@@ -113,15 +114,17 @@ class Guest(model.Suite):
         "system calls, requests that reach the disk.")
 
     def missing(self, bench):
-        if sys.platform != "linux":
-            return "needs Linux"
-        for program in ("qemu-system-x86_64", *guest_image.TOOLS):
-            try:
-                guest_image.find(program)
-            except guest_image.Missing as problem:
-                return str(problem)
         if not (bench.build / "nvcache_guest").exists():
             return "nvcache_guest is not built"
+        try:
+            for program in ("qemu-system-x86_64", *guest_image.TOOLS):
+                guest_image.find(program)
+            guest_image.library_path(guest_image.LIBPMEM)
+            cache = bench.build / CACHE
+            cache.mkdir(exist_ok=True)
+            guest_image.kernel(cache)
+        except guest_image.Missing as problem:
+            return str(problem).splitlines()[0]
         return None
 
     def cases(self, scale):
@@ -150,7 +153,7 @@ class Guest(model.Suite):
         memory = pathlib.Path(tempfile.mkdtemp(prefix=systems.PREFIX, dir=systems.MEMORY))
         device = disk.Disk(memory / "disk", DISK_SIZE)
         try:
-            image = guest_image.Image(bench.build / "power-guest", folder, bench.build,
+            image = guest_image.Image(bench.build / CACHE, folder, bench.build,
                                       bench.program("nvcache_guest"))
             nvdimm = memory / "nvdimm"
             life.copy_sparse(life.prepare_nvdimm(image, media, folder), nvdimm)
