@@ -52,6 +52,7 @@ class Disk:
         self.ignores_flush = ignores_flush
         self.flush_seconds = 0.0  # how long it takes
         self.counts = {"writes": 0, "flushes": 0, "lost": 0}
+        self.marks = []  # the counts whenever the guest has read the last sector, and it alone
         self.flushes_left = 0  # until the disk stops; 0: it does not
         self.stopped = threading.Event()
         self.power_is_gone = threading.Event()
@@ -175,6 +176,8 @@ class Disk:
             error, data = 0, b""
             if kind == READ:
                 data = self.current[offset:offset + length]
+                if (offset, length) == (len(self.current) - SECTOR, SECTOR):
+                    self.marks.append(dict(self.counts))
             elif kind == WRITE:
                 content = receive(connection, length)
                 self.current[offset:offset + length] = content

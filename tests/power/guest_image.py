@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # In the order in which the guest loads them.
 MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev
 virtio_pci virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4
-qemu_fw_cfg dm-mod dm-flakey dm-delay""".split()
+qemu_fw_cfg dm-mod dm-flakey dm-delay dm-writecache""".split()
 TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup"]
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"

@@ -26,7 +26,8 @@ class NotStarted(Stuck):
 class Machine:
     """A running guest. `with Machine(...)` kills it in any case."""
 
-    def __init__(self, image, job, folder, nvdimm=None, disk=None, accelerator="tcg"):
+    def __init__(self, image, job, folder, nvdimm=None, disk=None, accelerator="tcg",
+                 options=()):
         self.started = time.monotonic()
         self.lines = []  # (seconds since the start, text), whole lines only
         self.rest = b""
@@ -39,7 +40,7 @@ class Machine:
                    "-fw_cfg", f"name=opt/job,file={job_file}", "-nodefaults", "-no-reboot",
                    "-display", "none", "-monitor", "none", "-nic", "none",
                    "-serial", f"file:{self.console}",
-                   "-chardev", "stdio,id=host,signal=off", "-serial", "chardev:host"]
+                   "-chardev", "stdio,id=host,signal=off", "-serial", "chardev:host", *options]
         if nvdimm is not None:
             command += ["-object", f"memory-backend-file,id=memory,share=on,mem-path={nvdimm},"
                         f"size={os.path.getsize(nvdimm)},pmem=off",
