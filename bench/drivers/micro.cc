@@ -280,11 +280,12 @@ void Round(const Spec& spec, Worker& worker, bool each, Call call) {
 class Counters {
  public:
   bool there() const { return path_ != nullptr; }
-  // The first file that is opened for writing makes the pool.
+  // The first file that is cached makes the pool; until then, nothing was counted.
   pool::Statistics Get() const {
     pool::Statistics now = {};
     if (path_ == nullptr) return now;
     const int fd = ::open(path_, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return now;
     if (fd < 0 || ::pread(fd, &now, sizeof now, pool::kStatisticsOffset) != sizeof now) {
       DieErrno(path_);
     }
