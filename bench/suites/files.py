@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Many small files: made, removed, unpacked."""
 
+import fcntl
 import hashlib
 import io
 import os
+import pathlib
 import random
 import shutil
+import struct
 import tarfile
+import tempfile
 import time
 
 from harness import model, systems, units
@@ -16,6 +20,8 @@ SIZE = 4096
 ACTIONS = {"create": "create, write 4 KiB, close", "unlink": "unlink", "unpack": "tar -x"}
 FOLDERS = 16
 SMALLEST, LARGEST = 1 << 10, 20 << 10
+# <linux/fs.h>: folders below this one are spread over the disk, as far as the file system knows it.
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL = 0x80086601, 0x40086602, 0x00020000
 
 
 def _content(number, size):
@@ -31,6 +37,22 @@ def _sizes(count):
 
 def _member(number):
     return f"tree/{number % FOLDERS}/{number}"
+
+
+def _fresh(place):
+    """A folder of which no neighbour was removed a moment ago: for a minute ext4 does not use an
+    inode again, and looks at each of them whenever it wants a new one. Without this, a turn would
+    pay for the files of the turns before: 4 s for 10,000 files instead of 0.3 s."""
+    parent = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        flags = struct.unpack_from("I", fcntl.ioctl(parent, FS_IOC_GETFLAGS, bytes(8)))[0]
+        fcntl.ioctl(parent, FS_IOC_SETFLAGS, struct.pack("Q", flags | FS_TOPDIR_FL))
+    except OSError:
+        pass  # not ext4
+    finally:
+        os.close(parent)
+    # Its name, which is random, decides where it lies.
+    return pathlib.Path(tempfile.mkdtemp(dir=place.folder))
 
 
 class Files(model.Suite):
@@ -75,14 +97,13 @@ class Files(model.Suite):
         with bench.place(system) as place:
             if case.name == "unpack":
                 return [self._unpack(bench, place, case)]
-            driver, folder = bench.program("nvcache_files"), place.folder / "new"
-            folder.mkdir()
+            driver, folder = bench.program("nvcache_files"), _fresh(place)
             sync = ["sync"] if system == "fsync" else []
             create = self._time(place, [driver, "create", folder, count, *sync])
             self._check_log(bench, place, count * SIZE)
             place.run([driver, "check", folder, count])
             unlink = self._time(place, [driver, "unlink", folder, count])
-            if any(folder.iterdir()):
+            if os.listdir(folder):
                 raise systems.Broken("files are left")
         return [model.Outcome(name, dict(case.parameters),
                               {"seconds": seconds, "rate": count / seconds})
@@ -91,19 +112,19 @@ class Files(model.Suite):
     def _unpack(self, bench, place, case):
         count = case.parameters["files"]
         sizes = _sizes(count)
-        archive = place.folder / "files.tar"
+        folder, archive = _fresh(place), place.folder / "files.tar"
         with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
             for number, size in enumerate(sizes):
                 member = tarfile.TarInfo(_member(number))
                 member.size, member.mtime = size, 1
                 tar.addfile(member, io.BytesIO(_content(number, size)))
-        command = ["tar", "-xf", archive]
+        command = ["tar", "-xf", archive, "-C", folder]
         if place.system == "fsync":
-            command = ["sh", "-c", 'tar -xf "$1" && sync -f tree', "sh", archive]
+            command = ["sh", "-c", 'tar -xf "$1" -C "$2" && sync -f "$2"', "sh", archive, folder]
         seconds = self._time(place, command)
         self._check_log(bench, place, sum(sizes))
         for number, size in enumerate(sizes):
-            if (place.folder / _member(number)).read_bytes() != _content(number, size):
+            if (folder / _member(number)).read_bytes() != _content(number, size):
                 raise systems.Broken(f"{_member(number)}: not the bytes of the archive")
         return model.Outcome("unpack", dict(case.parameters),
                              {"seconds": seconds, "rate": count / seconds})

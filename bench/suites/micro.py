@@ -10,6 +10,7 @@ NAMES = {64: "64 B", 512: "512 B", 4096: "4 KiB", 65536: "64 KiB", 1 << 20: "1 M
 THREADS = (1, 2, 4, 8)
 READ_AREAS = {1 << 20: "within 1 MiB (processor's caches)", 64 << 20: "within 64 MiB (memory)"}
 PERCENTILES = {"p50": "p50", "p99": "p99", "p999": "p99.9", "p9999": "p99.99"}
+THREADS_AREA = 16 << 20
 LATENCY_SIZE = 4096
 DURABLE = ("fsync", "eatmydata")  # systems on which each write is followed by fdatasync
 PLAIN = ("nvcache", "tmpfs", "pagecache")
@@ -78,8 +79,8 @@ def _threads(system, scale):
         for threads in THREADS:
             yield "threads", {"threads": threads, "files": files}, {
                 "op": "limit" if system == "limit" else "pwrite", "size": 4096,
-                "calls": scale.choose(2048, 32768, 32768) // threads,
-                "rounds": scale.choose(1, 5, 9), "threads": threads,
+                "calls": scale.choose(2048, 57344, 57344) // threads, "area": THREADS_AREA,
+                "rounds": scale.choose(1, 3, 9), "threads": threads,
                 "own": int(files == "many")}
 
 
@@ -161,7 +162,7 @@ class Micro(model.Suite):
         "and does not fill. The persist limit is what durability costs on the same memory without any "
         "file: copy the payload around the cache, write the header back, fence, commit word, write it "
         "back, fence; with one fence, a checksum would have to tell whether all of it arrived. Threads "
-        "share 64 MiB, in one file or in one each, and write less than what wakes the cleanup thread, "
+        "share 16 MiB, in one file or in one each, and write less than what wakes the cleanup thread, "
         "which would take a processor of its own. Every byte that was written is read again, and must "
         "have gone through the log.")
 
