@@ -1,89 +1,143 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One write, one read: what they cost with NVCache, and what the same costs elsewhere.
+// What one call costs. An ordinary program: what its calls go through is the business of who starts
+// it (bench/suites/micro.py).
 //
-//   nvcache_micro [--folder=DIR] [--only=others|nvcache] [--short] [Google Benchmark's options]
+//   nvcache_micro FOLDER [--warm=BYTES] SPEC...
 //
-//   persist_limit    what durability on this memory costs whoever pays it: copy the payload around
-//                    the cache, header with the commit word last, PWB, PSYNC. No file, no lock.
-//   nvcache_pwrite   pwrite() of this very program under libnvcache.so; the pages are not in the
-//                    DRAM cache
-//   nvcache_pwrite_hot   the same, with the pages in the DRAM cache, which is then updated, too
-//   tmpfs_pwrite, disk_pwrite, disk_pwrite_fdatasync
-//   nvcache_pread, disk_pread   4 KiB, from the DRAM cache and from the page cache; random pages
-//   out
-//                    of so many bytes (1 MiB: they are in the processor's caches; 64 MiB: in
-//                    memory)
+// A SPEC is one measurement, words with commas between: `op=pwrite,size=4096,calls=10000`.
 //
-// The numbers are wall time per call. Everything is warm: the pool's pages are mapped, the files
-// exist at their full size, and each benchmark starts with an empty log, which is larger than what
-// the benchmark writes. Offsets are random multiples of the block size within 64 MiB.
-#include <benchmark/benchmark.h>
+//   op=pwrite    at random multiples of `size` within `area`
+//   op=pwritev   the same, from `buffers` pieces
+//   op=append    write() with O_APPEND to an empty file
+//   op=pread     as pwrite; of bytes that were written before
+//   op=dirty     pread of pages that were written a moment before, each once
+//   op=mixed     three pwrites to seven preads
+//   op=limit     what durability costs on this memory whoever pays it, without file or lock: copy
+//                the payload around the cache, header, PWB, PFENCE, commit word, PWB, PSYNC.
+//                `fences=1`: header with commit word, PWB, PSYNC; a checksum would have to tell
+//   size, calls (of each thread, in each round), rounds, area (bytes, of all threads), threads,
+//   own=1        a file for each thread; else one, of which each thread has its part
+//   sync=1       fdatasync() after each call
+//   hot=1        all of the file was read before
+//   percentiles=1   one more round, in which each call is timed
+//
+// Every file has its full size and is on disk before the calls are timed; and before each round
+// sync() is called, which empties NVCache's log. --warm writes so many bytes to some pages before
+// anything else: a lap of the log, whose memory is then mapped.
+//
+// Prints a line of JSON for each SPEC. `ns` is the median of batches of calls; `rate` counts all
+// calls of all threads from the first's beginning to the last's end, the median of the rounds. Of
+// each call that is timed, the time is less what timing nothing takes. If NVCACHE_POOL names a
+// pool, `counters` says by how much its counters grew. Ends with status 1 when a file does not have
+// the bytes that were written.
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/uio.h>
 #include <unistd.h>
+#include <x86intrin.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "libc-shim/glibc/host.h"
 #include "src/pmem/persist.h"
-#include "src/pool/pool.h"
+#include "src/pool/format.h"
 
 namespace nvcache::bench {
 namespace {
 
-constexpr uint64_t kFileSize = 64u << 20;
-constexpr uint64_t kPoolSize = 1u << 30;
-constexpr const char* kPoolSizeText = "1G";
-constexpr const char* kDramText = "256M";
-constexpr const char* kInnerVariable = "MICRO_UNDER_NVCACHE";
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kChunk = 1u << 20;
+constexpr uint64_t kWarmArea = 1u << 20;
+constexpr uint64_t kWarmBurst = 16u << 20;  // then the log is emptied
+constexpr uint64_t kStamp = sizeof(uint64_t);
+constexpr uint64_t kNever = ~uint64_t{0};
 
 [[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "nvcache_micro: %s: %s\n", what.c_str(), std::strerror(errno));
+  std::fprintf(stderr, "nvcache_micro: %s\n", what.c_str());
   std::_Exit(1);
 }
+[[noreturn]] void DieErrno(const std::string& what) { Die(what + ": " + std::strerror(errno)); }
 
-struct Options {
-  std::string folder = ".";
-  std::string only;
-  bool brief = false;
+struct Spec {
+  explicit Spec(std::string text) {
+    while (!text.empty()) {
+      const std::string word = text.substr(0, text.find(','));
+      text.erase(0, word.size() + 1);
+      const size_t equals = word.find('=');
+      if (equals == std::string::npos) Die(word + ": not NAME=VALUE");
+      const std::string name = word.substr(0, equals), value = word.substr(equals + 1);
+      if (name == "op") {
+        op = value;
+      } else if (const auto found = numbers.find(name); found != numbers.end()) {
+        *found->second = std::strtoull(value.c_str(), nullptr, 10);
+      } else {
+        Die(word + ": no such word");
+      }
+    }
+    if (size < kStamp || calls == 0 || threads == 0 || rounds == 0 || area / threads < size) {
+      Die("a SPEC with such numbers says nothing");
+    }
+  }
+  Spec(const Spec&) = delete;
+  Spec& operator=(const Spec&) = delete;
+
+  uint64_t region() const { return area / threads; }  // bytes that a thread has for itself
+  uint64_t batch() const { return std::clamp<uint64_t>(calls / 128, 1, 256); }
+
+  std::string op;
+  uint64_t size = kPage, calls = 0, rounds = 1, area = 64u << 20, threads = 1, buffers = 1;
+  uint64_t fences = 2, own = 0, sync = 0, hot = 0, percentiles = 0;
+
+ private:
+  std::map<std::string, uint64_t*> numbers = {
+      {"size", &size},       {"calls", &calls},     {"rounds", &rounds},          {"area", &area},
+      {"threads", &threads}, {"buffers", &buffers}, {"fences", &fences},          {"own", &own},
+      {"sync", &sync},       {"hot", &hot},         {"percentiles", &percentiles}};
 };
 
-// Multiples of `size` within the file, in an order that no prefetcher likes.
-std::vector<off_t> Offsets(uint64_t size, uint64_t area = kFileSize) {
-  const uint64_t blocks = area / size;
-  std::vector<off_t> offsets(1u << 15);
-  uint64_t state = 88172645463325252u;
-  for (off_t& offset : offsets) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    offset = static_cast<off_t>(state % blocks * size);
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(88172645463325252u + seed * 0x9e3779b97f4a7c15u) {}
+  uint64_t Next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    state_ ^= state_ << 17;
+    return state_;
   }
-  return offsets;
-}
 
-// A file of kFileSize with every byte written once.
+ private:
+  uint64_t state_;
+};
+
+// Every page begins with its offset, and every byte was written.
 class File {
  public:
-  explicit File(const std::string& path) : path_(path) {
-    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if (fd_ < 0) Die(path);
-    const std::vector<char> chunk(1u << 20, 'x');
-    for (uint64_t at = 0; at < kFileSize; at += chunk.size()) {
-      Write(chunk.data(), chunk.size(), static_cast<off_t>(at));
+  File(const std::string& path, uint64_t size, int flags)
+      : path_(path), fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | flags, 0600)) {
+    if (fd_ < 0) DieErrno(path);
+    std::vector<char> chunk(kChunk, 'x');
+    for (uint64_t at = 0; at < size; at += kChunk) {
+      const uint64_t n = std::min(kChunk, size - at);
+      for (uint64_t page = 0; page < n; page += kPage) {
+        const uint64_t stamp = at + page;
+        std::memcpy(chunk.data() + page, &stamp, kStamp);
+      }
+      Write(chunk.data(), n, at);
     }
-    if (::fsync(fd_) != 0) Die(path);
   }
   ~File() {
     ::close(fd_);
@@ -93,17 +147,27 @@ class File {
   File& operator=(const File&) = delete;
 
   int fd() const { return fd_; }
-  void Write(const void* bytes, size_t n, off_t offset) const {
-    if (::pwrite(fd_, bytes, n, offset) != static_cast<ssize_t>(n)) Die(path_);
-  }
-  void Read(void* bytes, size_t n, off_t offset) const {
-    if (::pread(fd_, bytes, n, offset) != static_cast<ssize_t>(n)) Die(path_);
-  }
-  void ReadAll() const {
-    std::vector<char> chunk(1u << 20);
-    for (uint64_t at = 0; at < kFileSize; at += chunk.size()) {
-      Read(chunk.data(), chunk.size(), static_cast<off_t>(at));
+  void Write(const void* bytes, size_t n, uint64_t offset) const {
+    if (::pwrite(fd_, bytes, n, static_cast<off_t>(offset)) != static_cast<ssize_t>(n)) {
+      DieErrno(path_);
     }
+  }
+  void Read(void* bytes, size_t n, uint64_t offset) const {
+    if (::pread(fd_, bytes, n, static_cast<off_t>(offset)) != static_cast<ssize_t>(n)) {
+      DieErrno(path_);
+    }
+  }
+  void ReadAll(uint64_t size) const {
+    std::vector<char> chunk(kChunk);
+    for (uint64_t at = 0; at < size; at += kChunk) {
+      Read(chunk.data(), std::min(kChunk, size - at), at);
+    }
+  }
+  void Sync() const {
+    if (::fdatasync(fd_) != 0) DieErrno(path_);
+  }
+  [[noreturn]] void Wrong(uint64_t offset) const {
+    Die(path_ + ": not the bytes that were written at " + std::to_string(offset));
   }
 
  private:
@@ -111,199 +175,423 @@ class File {
   int fd_;
 };
 
-void Pwrite(benchmark::State& state, const std::string& path, bool sync, bool hot) {
-  const auto size = static_cast<size_t>(state.range(0));
-  const File file(path);
-  if (hot) file.ReadAll();
-  ::sync();  // with NVCache: the log is empty, the cleanup thread idle
-  const std::vector<off_t> offsets = Offsets(size);
-  const std::vector<char> bytes(size, 'y');
-  size_t next = 0;
-  for (auto _ : state) {
-    file.Write(bytes.data(), size, offsets[next++ % offsets.size()]);
-    if (sync && ::fdatasync(file.fd()) != 0) Die(path);
+// What a thread works with.
+struct Worker {
+  Worker(const Spec& spec, const File* its_file, uint64_t index)
+      : file(its_file), base(spec.own != 0 ? 0 : index * spec.region()), bytes(spec.size, 'y') {
+    Random random(index);
+    const uint64_t blocks = spec.region() / spec.size;
+    if (spec.op == "dirty") {  // each page once
+      for (uint64_t i = 0; i < blocks; ++i) offsets.push_back(base + i * spec.size);
+      for (uint64_t i = blocks; i > 1; --i) std::swap(offsets[i - 1], offsets[random.Next() % i]);
+      if (spec.calls > blocks) Die("dirty: more calls than pages");
+    } else {
+      offsets.resize(1u << 15);
+      for (uint64_t& offset : offsets) offset = base + random.Next() % blocks * spec.size;
+    }
   }
+
+  uint64_t Offset(uint64_t call) const { return offsets[call % offsets.size()]; }
+  // Of the newest bytes at a page of the thread's part.
+  uint64_t& Expected(uint64_t offset) { return expected[(offset - base) / kPage]; }
+  void Stamp(uint64_t number) { std::memcpy(bytes.data(), &number, kStamp); }
+  bool Stamped(uint64_t number) const { return std::memcmp(bytes.data(), &number, kStamp) == 0; }
+
+  const File* file;
+  uint64_t base;
+  std::vector<char> bytes;
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> expected;  // of pread, dirty, mixed: by page
+  std::vector<iovec> pieces;
+  uint64_t done = 0;                 // calls so far
+  char* ring = nullptr;              // of limit
+  uint64_t at = 0;                   // in it
+  std::vector<double> batches = {};  // ns for one call
+  std::vector<uint64_t> ticks = {};  // for one call
+  uint64_t begin = 0, end = 0;       // ns
+};
+
+uint64_t Now() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-void Pread(benchmark::State& state, const std::string& path) {
-  constexpr size_t size = 4096;
-  const File file(path);
-  file.ReadAll();
-  ::sync();
-  const std::vector<off_t> offsets = Offsets(size, static_cast<uint64_t>(state.range(0)));
-  std::vector<char> bytes(size);
-  size_t next = 0;
-  for (auto _ : state) {
-    file.Read(bytes.data(), size, offsets[next++ % offsets.size()]);
-    benchmark::DoNotOptimize(bytes.data());
-  }
+uint64_t Ticks() {
+  _mm_lfence();
+  const uint64_t now = __rdtsc();
+  _mm_lfence();
+  return now;
 }
 
-void PersistLimit(benchmark::State& state, const std::string& path) {
-  using pmem::Step;
-  const auto size = static_cast<size_t>(state.range(0));
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
-  if (fd < 0 || ::ftruncate(fd, kFileSize) != 0) Die(path);
-  void* mapped = ::mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) Die(path);
-  ::close(fd);
-  auto* base = static_cast<char*>(mapped);
-  std::memset(base, 0, kFileSize);
+// What a tick is in nanoseconds, and what timing nothing takes, in ticks.
+struct Clock {
+  Clock() {
+    std::vector<uint64_t> costs(10001);
+    const uint64_t ns = Now(), ticks = Ticks();
+    for (uint64_t& nothing : costs) {
+      const uint64_t before = Ticks();
+      nothing = Ticks() - before;
+    }
+    while (Now() - ns < 20'000'000) {
+    }
+    per_tick = static_cast<double>(Now() - ns) / static_cast<double>(Ticks() - ticks);
+    std::nth_element(costs.begin(), costs.begin() + 5000, costs.end());
+    cost = costs[5000];
+  }
+  double per_tick;
+  uint64_t cost;
+};
 
-  const std::vector<char> bytes(size, 'y');
-  const size_t slot = pmem::kLine + (size + pmem::kLine - 1) / pmem::kLine * pmem::kLine;
-  size_t at = 0;
-  uint64_t count = 0;
-  for (auto _ : state) {
-    if (at + slot > kFileSize) at = 0;
-    auto* header = reinterpret_cast<volatile uint64_t*>(base + at);
-    pmem::Copy(base + at + pmem::kLine, bytes.data(), size, Step::kPayload);
-    for (int word = 1; word < 8; ++word) header[word] = count;
-    header[0] = ++count;
-    pmem::Pwb(base + at, pmem::kLine, Step::kCommit);
+template <typename Number>
+Number Quantile(std::vector<Number>& numbers, double share) {
+  const auto nth =
+      numbers.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(numbers.size() - 1));
+  std::nth_element(numbers.begin(), nth, numbers.end());
+  return *nth;
+}
+
+// One thread's calls of one round.
+template <typename Call>
+void Round(const Spec& spec, Worker& worker, bool each, Call call) {
+  worker.begin = Now();
+  if (each) {
+    for (uint64_t i = 0; i < spec.calls; ++i) {
+      const uint64_t before = Ticks();
+      call(worker);
+      worker.ticks[i] = Ticks() - before;
+      ++worker.done;
+    }
+  } else {
+    uint64_t left = spec.calls, before = worker.begin;
+    while (left > 0) {
+      const uint64_t batch = std::min(left, spec.batch());
+      for (uint64_t i = 0; i < batch; ++i) {
+        call(worker);
+        ++worker.done;
+      }
+      const uint64_t now = Now();
+      worker.batches.push_back(static_cast<double>(now - before) / static_cast<double>(batch));
+      before = now;
+      left -= batch;
+    }
+  }
+  worker.end = Now();
+}
+
+class Counters {
+ public:
+  bool there() const { return path_ != nullptr; }
+  // The first file that is cached makes the pool; until then, nothing was counted.
+  pool::Statistics Get() const {
+    pool::Statistics now = {};
+    if (path_ == nullptr) return now;
+    const int fd = ::open(path_, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return now;
+    if (fd < 0 || ::pread(fd, &now, sizeof now, pool::kStatisticsOffset) != sizeof now) {
+      DieErrno(path_);
+    }
+    ::close(fd);
+    return now;
+  }
+
+ private:
+  const char* path_ = std::getenv("NVCACHE_POOL");
+};
+
+// One SPEC.
+class Measurement {
+ public:
+  Measurement(const Spec& spec, const Clock& clock, const Counters& counters,
+              const std::string& folder)
+      : spec_(spec), clock_(clock), counters_(counters) {
+    workers_.reserve(spec.threads);
+    const bool limit = spec.op == "limit", append = spec.op == "append";
+    if (limit) MapRing(folder);
+    for (uint64_t i = 0; i < spec.threads; ++i) {
+      if (!limit && (i == 0 || spec.own != 0)) {
+        const uint64_t size = append ? 0 : spec.own != 0 ? spec.region() : spec.area;
+        files_.push_back(std::make_unique<File>(folder + "/micro" + std::to_string(i), size,
+                                                append ? O_APPEND : 0));
+        if (spec.hot != 0) files_.back()->ReadAll(size);
+      }
+      workers_.emplace_back(spec, limit ? nullptr : files_.back().get(), i);
+      Worker& worker = workers_.back();
+      if (limit) worker.ring = ring_ + i * spec.region();
+      if (spec.op == "pread" || spec.op == "dirty" || spec.op == "mixed") {
+        if (spec.size != kPage) Die("reads are of whole pages");
+        for (uint64_t at = 0; at < spec.region(); at += kPage) {
+          worker.expected.push_back(worker.base + at);
+        }
+      }
+    }
+    for (Worker& worker : workers_) {  // where they are now
+      const uint64_t piece = spec.size / spec.buffers;
+      for (uint64_t at = 0; at < spec.size; at += piece) {
+        worker.pieces.push_back({worker.bytes.data() + at, std::min(piece, spec.size - at)});
+      }
+    }
+  }
+  ~Measurement() {
+    if (ring_ != nullptr) ::munmap(ring_, spec_.area);
+  }
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+
+  void Run() {
+    const File* file = files_.empty() ? nullptr : files_[0].get();
+    const bool sync = spec_.sync != 0;
+    if (spec_.op == "pwrite") {
+      Passes([sync](Worker& worker) {
+        worker.Stamp(worker.done);
+        worker.file->Write(worker.bytes.data(), worker.bytes.size(), worker.Offset(worker.done));
+        if (sync) worker.file->Sync();
+      });
+    } else if (spec_.op == "pwritev") {
+      Passes([sync](Worker& worker) {
+        worker.Stamp(worker.done);
+        const auto offset = static_cast<off_t>(worker.Offset(worker.done));
+        if (::pwritev(worker.file->fd(), worker.pieces.data(),
+                      static_cast<int>(worker.pieces.size()),
+                      offset) != static_cast<ssize_t>(worker.bytes.size())) {
+          DieErrno("pwritev");
+        }
+        if (sync) worker.file->Sync();
+      });
+    } else if (spec_.op == "append") {
+      Passes([sync](Worker& worker) {
+        worker.Stamp(worker.done);
+        if (::write(worker.file->fd(), worker.bytes.data(), worker.bytes.size()) !=
+            static_cast<ssize_t>(worker.bytes.size())) {
+          DieErrno("write");
+        }
+        if (sync) worker.file->Sync();
+      });
+    } else if (spec_.op == "pread" || spec_.op == "dirty") {
+      Passes([](Worker& worker) { ReadAndCheck(worker, worker.Offset(worker.done)); });
+    } else if (spec_.op == "mixed") {
+      Passes([sync](Worker& worker) {
+        const uint64_t offset = worker.Offset(worker.done);
+        if (worker.done % 10 >= 3) return ReadAndCheck(worker, offset);
+        worker.Stamp(worker.done);
+        worker.Expected(offset) = worker.done;
+        worker.file->Write(worker.bytes.data(), kPage, offset);
+        if (sync) worker.file->Sync();
+      });
+    } else if (spec_.op == "limit" && spec_.fences == 2) {
+      Passes([this](Worker& worker) { Persist<2>(worker); });
+    } else if (spec_.op == "limit" && spec_.fences == 1) {
+      Passes([this](Worker& worker) { Persist<1>(worker); });
+    } else {
+      Die(spec_.op + ": no such op");
+    }
+    if (file != nullptr && spec_.op != "pread") Verify();
+  }
+
+  void Print() {
+    std::vector<double> batches;
+    for (const Worker& worker : workers_) {
+      batches.insert(batches.end(), worker.batches.begin(), worker.batches.end());
+    }
+    std::printf("{\"ns\": %.2f, \"rate\": %.1f, \"timing\": %.2f, \"written\": %" PRIu64,
+                Quantile(batches, 0.5), Quantile(rates_, 0.5),
+                clock_.per_tick * static_cast<double>(clock_.cost), Written());
+    constexpr struct {
+      const char* name;
+      double share;
+      size_t calls;  // from so many on, ten lie above
+    } kQuantiles[] = {
+        {"p50", .5, 20}, {"p99", .99, 1000}, {"p999", .999, 10000}, {"p9999", .9999, 100000}};
+    for (const auto& quantile : kQuantiles) {
+      if (ticks_.size() < quantile.calls) break;
+      const uint64_t ticks = Quantile(ticks_, quantile.share);
+      std::printf(", \"%s\": %.2f", quantile.name,
+                  clock_.per_tick * static_cast<double>(ticks - std::min(ticks, clock_.cost)));
+    }
+    if (counters_.there()) {
+      std::printf(", \"counters\": {\"bytes_cleaned\": %" PRIu64 ", \"full_waits\": %" PRIu64
+                  ", \"misses\": %" PRIu64 ", \"dirty_misses\": %" PRIu64 "}",
+                  after_.bytes_cleaned - before_.bytes_cleaned,
+                  after_.full_waits - before_.full_waits, after_.misses - before_.misses,
+                  after_.dirty_misses - before_.dirty_misses);
+    }
+    std::printf("}\n");
+    std::fflush(stdout);
+  }
+
+ private:
+  void MapRing(const std::string& folder) {
+    const std::string path = folder + "/limit";
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(spec_.area)) != 0) DieErrno(path);
+    void* mapped = ::mmap(nullptr, spec_.area, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (mapped == MAP_FAILED) DieErrno(path);
+    ::close(fd);
+    ::unlink(path.c_str());
+    ring_ = static_cast<char*>(mapped);
+    std::memset(ring_, 0, spec_.area);
+  }
+
+  static void ReadAndCheck(Worker& worker, uint64_t offset) {
+    worker.file->Read(worker.bytes.data(), kPage, offset);
+    if (!worker.Stamped(worker.Expected(offset))) worker.file->Wrong(offset);
+  }
+
+  template <int fences>
+  void Persist(Worker& worker) const {
+    using pmem::Step;
+    const size_t lines = (spec_.size + pmem::kLine - 1) / pmem::kLine;
+    const size_t slot = (1 + lines) * pmem::kLine;
+    if (worker.at + slot > spec_.region()) worker.at = 0;
+    char* place = worker.ring + worker.at;
+    auto* header = reinterpret_cast<volatile uint64_t*>(place);
+    pmem::Copy(place + pmem::kLine, worker.bytes.data(), spec_.size, Step::kPayload);
+    for (int word = 1; word < 8; ++word) header[word] = worker.done;
+    if constexpr (fences == 2) {
+      pmem::Pwb(place, pmem::kLine, Step::kGroupHeaders);
+      pmem::Pfence(Step::kGroupFence);
+    }
+    header[0] = worker.done + 1;
+    pmem::Pwb(place, sizeof *header, Step::kCommit);
     pmem::Psync(Step::kCommitted);
-    at += slot;
+    worker.at += slot;
   }
-  ::munmap(mapped, kFileSize);
-  ::unlink(path.c_str());
-}
 
-constexpr int64_t kSizes[] = {64, 512, 4096, 65536};
-constexpr int64_t kReadAreas[] = {1 << 20, kFileSize};
+  // Every page anew, in the log and nowhere else.
+  void MakeDirty(Worker& worker) {
+    std::vector<char> page(kPage, 'd');
+    ++dirty_laps_;
+    for (const uint64_t offset : worker.offsets) {
+      const uint64_t stamp = ++worker.Expected(offset);
+      std::memcpy(page.data(), &stamp, kStamp);
+      worker.file->Write(page.data(), kPage, offset);
+    }
+    worker.done = 0;
+  }
 
-int64_t Iterations(int64_t size, bool brief) {
-  const int64_t n = size <= 64 ? 131072 : size <= 512 ? 65536 : size <= 4096 ? 32768 : 2048;
-  return brief ? n / 64 : n;
-}
+  template <typename Call>
+  void Pass(bool each, Call call) {
+    if (each) {
+      for (Worker& worker : workers_) worker.ticks.resize(spec_.calls);
+    }
+    for (Worker& worker : workers_) {
+      worker.batches.reserve(worker.batches.size() + spec_.calls / spec_.batch() + 1);
+    }
+    ::sync();
+    if (spec_.op == "dirty") {
+      for (Worker& worker : workers_) MakeDirty(worker);
+    }
+    std::atomic<uint64_t> ready{0};
+    std::vector<std::thread> others;
+    const auto run = [&](Worker& worker) {
+      ready.fetch_add(1);
+      while (ready.load() < spec_.threads) std::this_thread::yield();
+      Round(spec_, worker, each, call);
+    };
+    for (uint64_t i = 1; i < spec_.threads; ++i) others.emplace_back(run, std::ref(workers_[i]));
+    run(workers_[0]);
+    for (std::thread& other : others) other.join();
+    uint64_t begin = workers_[0].begin, end = workers_[0].end;
+    for (const Worker& worker : workers_) {
+      begin = std::min(begin, worker.begin);
+      end = std::max(end, worker.end);
+    }
+    if (!each) {
+      rates_.push_back(static_cast<double>(spec_.calls * spec_.threads) * 1e9 /
+                       static_cast<double>(end - begin));
+    }
+  }
 
-template <typename Function>
-void Register(const std::string& name, int64_t size, int64_t iterations, Function function) {
-  benchmark::RegisterBenchmark(name.c_str(), function)
-      ->Arg(size)
-      ->Iterations(iterations)
-      ->UseRealTime();
-}
+  template <typename Call>
+  void Passes(Call call) {
+    ::sync();
+    before_ = counters_.Get();
+    for (uint64_t round = 0; round < spec_.rounds; ++round) Pass(false, call);
+    if (spec_.percentiles != 0) Pass(true, call);
+    ::sync();
+    after_ = counters_.Get();
+    for (const Worker& worker : workers_) {
+      ticks_.insert(ticks_.end(), worker.ticks.begin(), worker.ticks.end());
+    }
+  }
 
-void RegisterOthers(const Options& options, const std::string& memory) {
-  const std::string on_disk = options.folder + "/nvcache-micro";
-  for (const int64_t size : kSizes) {
-    const int64_t n = Iterations(size, options.brief);
-    Register("persist_limit", size, n,
-             [=](benchmark::State& state) { PersistLimit(state, memory); });
-    Register("tmpfs_pwrite", size, n,
-             [=](benchmark::State& state) { Pwrite(state, memory, false, false); });
-    Register("disk_pwrite", size, n,
-             [=](benchmark::State& state) { Pwrite(state, on_disk, false, false); });
-    Register("disk_pwrite_fdatasync", size, options.brief ? 10 : 400,
-             [=](benchmark::State& state) { Pwrite(state, on_disk, true, false); });
+  // Bytes, between the first round and the last.
+  uint64_t Written() const {
+    if (spec_.op == "pread") return 0;
+    if (spec_.op == "dirty") return dirty_laps_ * spec_.region();
+    uint64_t calls = 0;
+    for (const Worker& worker : workers_) {
+      calls += spec_.op != "mixed" ? worker.done
+                                   : worker.done / 10 * 3 + std::min<uint64_t>(worker.done % 10, 3);
+    }
+    return calls * spec_.size;
   }
-  for (const int64_t area : kReadAreas) {
-    Register("disk_pread", area, options.brief ? 2000 : 200000,
-             [=](benchmark::State& state) { Pread(state, on_disk); });
-  }
-}
 
-void RegisterNvcache(const Options& options) {
-  const std::string on_disk = options.folder + "/nvcache-micro";
-  // The first lap of the log also pays for mapping its pages. This lap is for free.
-  Register("warm_up", 65536, kPoolSize / 65536,
-           [=](benchmark::State& state) { Pwrite(state, on_disk, false, false); });
-  for (const int64_t size : kSizes) {
-    const int64_t n = Iterations(size, options.brief);
-    Register("nvcache_pwrite", size, n,
-             [=](benchmark::State& state) { Pwrite(state, on_disk, false, false); });
-    Register("nvcache_pwrite_hot", size, n,
-             [=](benchmark::State& state) { Pwrite(state, on_disk, false, true); });
+  // Every block has the bytes of the last call that wrote it.
+  void Verify() {
+    std::vector<char> found(spec_.size);
+    for (Worker& worker : workers_) {
+      // Of each block, the number that its newest bytes begin with.
+      std::vector<uint64_t> last = worker.expected;
+      const bool whole = last.empty();  // else the blocks' other bytes are of several kinds
+      if (whole) {
+        last.assign(spec_.op == "append" ? worker.done : spec_.region() / spec_.size, kNever);
+        for (uint64_t i = 0; i < worker.done; ++i) {
+          last[spec_.op == "append" ? i : (worker.Offset(i) - worker.base) / spec_.size] = i;
+        }
+      }
+      for (uint64_t i = 0; i < last.size(); ++i) {
+        if (last[i] == kNever) continue;
+        const uint64_t offset = worker.base + i * spec_.size;
+        worker.file->Read(found.data(), found.size(), offset);
+        worker.Stamp(last[i]);
+        if (std::memcmp(found.data(), worker.bytes.data(), whole ? spec_.size : kStamp) != 0) {
+          worker.file->Wrong(offset);
+        }
+      }
+    }
   }
-  for (const int64_t area : kReadAreas) {
-    Register("nvcache_pread", area, options.brief ? 2000 : 200000,
-             [=](benchmark::State& state) { Pread(state, on_disk); });
-  }
-}
 
-// Runs this program once more, under the preload library. True if its writes went through the log.
-bool RunUnderNvcache(char** argv, const std::string& pool_path) {
-  char self[4096];
-  const ssize_t length = ::readlink("/proc/self/exe", self, sizeof self - 1);
-  if (length < 0) Die("/proc/self/exe");
-  self[length] = '\0';
-  const std::string program = self;
-  const std::string library = program.substr(0, program.rfind('/')) + "/libnvcache.so";
-  std::fflush(stdout);
-  const pid_t child = ::fork();
-  if (child < 0) Die("fork");
-  if (child == 0) {
-    ::setenv("LD_PRELOAD", library.c_str(), 1);
-    ::setenv("NVCACHE_POOL", pool_path.c_str(), 1);
-    ::setenv("NVCACHE_SIZE", kPoolSizeText, 1);
-    ::setenv("NVCACHE_DRAM", kDramText, 1);
-    ::setenv("NVCACHE_EMULATE", "1", 1);
-    ::setenv("NVCACHE_REQUIRED", "1", 1);
-    ::setenv(kInnerVariable, "1", 1);
-    ::execv(self, argv);
-    Die(program);
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return false;
+  const Spec& spec_;
+  const Clock& clock_;
+  const Counters& counters_;
+  std::vector<std::unique_ptr<File>> files_;
+  std::vector<Worker> workers_;
+  char* ring_ = nullptr;
+  uint64_t dirty_laps_ = 0;
+  std::vector<double> rates_;
+  std::vector<uint64_t> ticks_;
+  pool::Statistics before_ = {}, after_ = {};
+};
 
-  pool::Pool pool;
-  pool::Problem problem;
-  if (!pool.Open(pool_path.c_str(), pool::Access::kInspect, true, nullptr, &problem)) {
-    std::fprintf(stderr, "nvcache_micro: %s\n", problem.text.c_str());
-    return false;
+void WarmUp(const std::string& folder, uint64_t bytes) {
+  const File file(folder + "/warm", kWarmArea, 0);
+  const std::vector<char> chunk(16 * kPage, 'w');
+  for (uint64_t done = 0; done < bytes; done += chunk.size()) {
+    file.Write(chunk.data(), chunk.size(), done % kWarmArea);
+    if (done % kWarmBurst == 0) ::sync();
   }
-  const pool::Statistics& counters = *pool.view().statistics();
-  const bool used = pool::Peek(counters.entries_cleaned) > 0;
-  if (!used) std::fprintf(stderr, "nvcache_micro: nothing went through the log\n");
-  pool.Close();
-  return used;
 }
 
 int Main(int argc, char** argv) {
-  Options options;
-  const std::vector<char*> arguments(argv, argv + argc);
-  std::vector<char*> original = arguments;
-  original.push_back(nullptr);
-  int kept = 1;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (argument.substr(0, 9) == "--folder=") {
-      options.folder = argument.substr(9);
-    } else if (argument.substr(0, 7) == "--only=") {
-      options.only = argument.substr(7);
-    } else if (argument == "--short") {
-      options.brief = true;
-    } else {
-      argv[kept++] = argv[i];
-    }
-  }
-  argv[kept] = nullptr;
-  argc = kept;
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv) ||
-      (!options.only.empty() && options.only != "others" && options.only != "nvcache")) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: nvcache_micro FOLDER [--warm=BYTES] SPEC...\n");
     return 2;
   }
-
-  if (std::getenv(kInnerVariable) != nullptr) {
-    RegisterNvcache(options);
-    benchmark::RunSpecifiedBenchmarks();
-    return 0;
+  const std::string folder = argv[1];
+  pmem::Initialize(GlibcHost().load_libpmem());
+  const Clock clock;
+  const Counters counters;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with("--warm=")) {
+      WarmUp(folder, std::strtoull(word.c_str() + 7, nullptr, 10));
+      continue;
+    }
+    const Spec spec(word);
+    Measurement measurement(spec, clock, counters, folder);
+    measurement.Run();
+    measurement.Print();
   }
-  const std::string memory = "/dev/shm/nvcache-test-micro-" + std::to_string(::getpid());
-  if (options.only != "nvcache") {
-    pmem::Initialize(GlibcHost().load_libpmem());
-    RegisterOthers(options, memory);
-    benchmark::RunSpecifiedBenchmarks();
-  }
-  bool good = true;
-  if (options.only != "others") {
-    good = RunUnderNvcache(original.data(), memory);
-    ::unlink(memory.c_str());
-  }
-  return good ? 0 : 1;
+  return 0;
 }
 
 }  // namespace
