@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What bench/run-overhead times. Without an argument: nothing, a program that touches no file. Else
+// What suites/overhead.py times. Without an argument: nothing, a program that touches no file. Else
 // the nanoseconds of one call on descriptors that are never cached: read from /dev/zero, write to
 // /dev/null, lseek and pread on a file that is only read.
 #include <fcntl.h>

@@ -68,13 +68,21 @@ class Result:
     name: str
     parameters: Parameters
     system: str
-    runs: list  # of {"metrics": ..., "series": ...}
+    runs: list  # of {"metrics": ..., "series": ..., "turn": ...}
 
     def values(self, metric):
         return [run["metrics"][metric] for run in self.runs if metric in run["metrics"]]
 
     def median(self, metric):
         return statistics.median(self.values(metric))
+
+    def spread(self, metric):
+        """The lowest and the highest."""
+        values = self.values(metric)
+        return min(values), max(values)
+
+    def by_turn(self, metric):
+        return {run["turn"]: run["metrics"][metric] for run in self.runs if metric in run["metrics"]}
 
 
 class Results:
@@ -83,7 +91,8 @@ class Results:
     def __init__(self, results=()):
         self.all = list(results)
 
-    def add(self, suite, system, outcome):
+    def add(self, suite, system, outcome, turn=None):
+        """`turn`: which of the rounds over the systems; runs of one turn are compared in pairs."""
         for result in self.all:
             if (result.suite, result.name, result.system, result.parameters) == (
                     suite, outcome.name, system, outcome.parameters):
@@ -91,7 +100,8 @@ class Results:
         else:
             result = Result(suite, outcome.name, outcome.parameters, system, [])
             self.all.append(result)
-        result.runs.append({"metrics": outcome.metrics, "series": outcome.series})
+        result.runs.append({"turn": len(result.runs) if turn is None else turn,
+                            "metrics": outcome.metrics, "series": outcome.series})
 
     def select(self, suite, name=None, system=None, **parameters):
         """All that fit, in the order in which they were measured."""
@@ -126,11 +136,12 @@ class Goal:
 
 def ratio(what, limit, at_most, over, under, metric, note=""):
     """A goal: the median of `over` in terms of the median of `under` (Result or None)."""
-    if over is None or under is None:
+    if not (over and under and over.values(metric) and under.values(metric)):
         return Goal(what, limit, at_most, None, note=note)
-    pairs = [a / b for a, b in zip(over.values(metric), under.values(metric))]
+    others = under.by_turn(metric)
+    pairs = [a / others[turn] for turn, a in over.by_turn(metric).items() if turn in others]
     return Goal(what, limit, at_most, over.median(metric) / under.median(metric),
-                min(pairs), max(pairs), note=note)
+                min(pairs, default=None), max(pairs, default=None), note=note)
 
 
 @dataclasses.dataclass
@@ -140,6 +151,16 @@ class Line:
     y: list
     low: list | None = None  # spread: one for each y
     high: list | None = None
+    system: str | None = None  # gives the colour; without it the label does, if it names a system
+
+
+def line(label, results, parameter, metric, system=None):
+    """A line over a parameter of the results: medians with their spread."""
+    found = [r for r in results if r.values(metric)]
+    spread = [r.spread(metric) for r in found]
+    return Line(label, [r.parameters[parameter] for r in found], [r.median(metric) for r in found],
+                [low for low, _ in spread], [high for _, high in spread],
+                system or (found[0].system if found else None))
 
 
 @dataclasses.dataclass
@@ -152,6 +173,8 @@ class Panel:
     bars: bool = False
     log_x: bool = False
     log_y: bool = False
+    x_unit: str = ""  # as of a Metric: how the numbers of the axis are written
+    y_unit: str = ""
 
 
 @dataclasses.dataclass
@@ -161,6 +184,7 @@ class Figure:
     title: str
     caption: str  # what can be seen, and where the idea is from (thesis, figure 3.10)
     panels: list
+    columns: int = 2  # panels in one row
 
 
 @dataclasses.dataclass
@@ -191,6 +215,10 @@ class Suite:
 
     def goals(self, results):
         return []
+
+    def summary(self, results):  # pylint: disable=unused-argument
+        """One sentence for the report, or None: how many goals are met."""
+        return None
 
     def figures(self, results):
         return []

@@ -78,7 +78,7 @@ class Bench:
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
                             "NVCACHE_POOL": str(place.pool), "NVCACHE_SIZE": pool,
                             "NVCACHE_DRAM": dram, "NVCACHE_EMULATE": "1",
-                            "NVCACHE_REQUIRED": "1"}
+                            "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
