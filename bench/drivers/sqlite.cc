@@ -35,6 +35,7 @@ namespace {
 constexpr size_t kKeySize = 16;
 constexpr size_t kValueSize = 100;
 constexpr int64_t kBatch = 1000;
+constexpr int64_t kLeastRows = 500;  // that the mix can do with
 
 struct Options {
   std::string database;
@@ -424,7 +425,7 @@ int Main(int argc, char** argv) {
   app.add_option("--synchronous", options.synchronous, "OFF, NORMAL, FULL or EXTRA")
       ->capture_default_str();
   app.add_option("--num", options.num, "Rows that an operation writes")
-      ->check(CLI::Range(int64_t{1000}, int64_t{1} << 32))
+      ->check(CLI::Range(kLeastRows, int64_t{1} << 32))
       ->capture_default_str();
   app.add_option("--reads", options.reads, "Rows that an operation reads; --num without it");
   app.add_option("--cache", options.cache, "SQLite's own page cache, in KiB")

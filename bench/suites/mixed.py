@@ -55,7 +55,7 @@ class Mixed(model.Suite):
         calls = case.parameters["calls_synced" if system == "fsync" else "calls"]
         jobs = {f"{distribution}-{share}": (distribution, share)
                 for share in MIXES for distribution in DISTRIBUTIONS}
-        with bench.place(system, dram=data.dram) as place:
+        with bench.place(system, pool=scale.choose("128M", "1G", "8G"), dram=data.dram) as place:
             block = os.urandom(MIB)
             for job in jobs:
                 with open(place.folder / job, "wb") as file:

@@ -54,7 +54,7 @@ class RocksDb(model.Suite):
         if synced and system == "fsync":
             num = case.parameters["num_synced"]
         operations = WRITES if synced else ("fillrandom", "compact", *READS)
-        with bench.place(system) as place:
+        with bench.place(system, pool=scale.choose("128M", "256M", "2G")) as place:
             def db_bench(names, *more, **options):
                 return parse(place.run(
                     ["db_bench", f"--db={place.folder}/database", f"--benchmarks={','.join(names)}",
@@ -70,6 +70,8 @@ class RocksDb(model.Suite):
             counters = bench.counters(place)["statistics"] if place.pool else None
             if counters and counters["entries_cleaned"] < num * (len(WRITES) if synced else 0.5):
                 raise systems.Broken(f"only {counters['entries_cleaned']} entries went through the log")
+            if counters and counters["full_waits"]:
+                raise systems.Broken("the log was full: its pool is too small for this")
             place.environment.pop("LD_PRELOAD", None)
             keys = db_bench(["readseq"], "--use_existing_db=1")["readseq"][0]
             # fillrandom takes some keys twice, and reaches about 63 % of them.
