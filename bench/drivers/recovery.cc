@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What bench/run-recovery runs. An ordinary program; to leave entries in a log, it runs under
+// What suites/recovery.py runs. An ordinary program; to leave entries in a log, it runs under
 // libnvcache.so.
 //
 //   nvcache_recovery prepare FOLDER KIND BYTES      makes the files that are there before

@@ -59,7 +59,7 @@ def facts(bench):
         "Processor": _first("/proc/cpuinfo", r"model name\s*: (.*)") or platform.machine(),
         "Cores": str(os.cpu_count()),
         "Memory": f"{pages / 2**30:.0f} GiB",
-        "Virtual machine": _output("systemd-detect-virt") or "unknown",
+        "Virtual machine": _output("systemd-detect-virt", "--vm") or "none found",
         "Kernel": f"Linux {platform.release().split('-')[0]}",
         "Disk": f"{file_system(bench.folder)}, "
                 f"{shutil.disk_usage(bench.folder).free / 2**30:.0f} GiB free",

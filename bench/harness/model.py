@@ -201,6 +201,7 @@ class Suite:
     name = ""  # as in `bench/run --only NAME`
     title = ""
     about = ""  # a few sentences for the report: what is measured, and how
+    systems = {}  # titles of the suite's own
 
     def missing(self, bench):
         """A sentence on what must be installed first, or None."""

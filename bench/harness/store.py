@@ -30,7 +30,7 @@ class Record:
     interrupted: bool = False
 
 
-def _replace(path, text):
+def replace(path, text):
     """At no time is there half a file."""
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
@@ -51,7 +51,7 @@ def write(record, folder):
         "failures": record.failures,
         "results": [dataclasses.asdict(result) for result in record.results.all],
     }
-    _replace(folder / "results.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    replace(folder / "results.json", json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     with open(folder / "results.csv", "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("suite", "name", "parameters", "system", "turn", "metric", "value", "unit"))

@@ -20,6 +20,9 @@ SYSTEMS = {
     "eatmydata": "libeatmydata on the disk",
     "fsync1000": "disk, synced every 1,000 writes",
 }
+# Beside a line in a figure.
+SHORT = {"limit": "persist limit", "passthrough": "file not cached", "eatmydata": "libeatmydata",
+         "fsync1000": "synced every 1,000"}
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"

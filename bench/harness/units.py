@@ -24,15 +24,25 @@ def digits(number):
     return text if "e" not in text else f"{number:.6f}".rstrip("0")
 
 
-def text(number, unit=""):
-    """With a no-break space before the unit. Units that are not known are written behind."""
-    if number is None:
-        return "–"
+def step(number, unit):
+    """(factor, name) in which the number is best written."""
     factor, name = 1, unit
     for factor, name in reversed(_LADDERS.get(unit, ((1, unit),))):
         # What rounds up to the next step is written as that one.
         if abs(number) >= factor * 0.9995:
             break
+    return factor, name
+
+
+def is_binary(unit):
+    return unit in ("B", "MiB/s")
+
+
+def text(number, unit=""):
+    """With a no-break space before the unit. Units that are not known are written behind."""
+    if number is None:
+        return "–"
+    factor, name = step(number or 1, unit)  # zero has the plain unit
     value = digits(number / factor)
     return f"{value}\u00a0{name}" if name else value
 
