@@ -45,7 +45,7 @@ class Mixed(model.Suite):
 
     def cases(self, scale):
         for name, data in DATA.items():
-            calls = scale.choose(500, 3000, 20000) if data.cold else scale.choose(2000, 20000, 300000)
+            calls = scale.choose(500, 3000, 20000) if data.cold else scale.choose(2000, 20000, 100000)
             yield model.Case(data.title, data.systems, {
                 "data": name, "calls": calls, "calls_synced": scale.choose(200, 600, 5000)},
                 scale.choose(1, 3 if data.cold else 1.5, 15))
@@ -55,7 +55,7 @@ class Mixed(model.Suite):
         calls = case.parameters["calls_synced" if system == "fsync" else "calls"]
         jobs = {f"{distribution}-{share}": (distribution, share)
                 for share in MIXES for distribution in DISTRIBUTIONS}
-        with bench.place(system, pool=scale.choose("128M", "1G", "8G"), dram=data.dram) as place:
+        with bench.place(system, pool=scale.choose("128M", "512M", "2G"), dram=data.dram) as place:
             block = os.urandom(MIB)
             for job in jobs:
                 with open(place.folder / job, "wb") as file:
