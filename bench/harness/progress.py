@@ -45,7 +45,8 @@ class Remaining:
 class Progress:
     """`with Progress(plan) as progress`: begin and done for each run, say for what must be known."""
 
-    def __init__(self, plan, stream=sys.stderr):
+    def __init__(self, plan, stream=None):
+        stream = stream or sys.stderr
         plan = list(plan)
         self.remaining = Remaining(plan)
         self.total = max(1.0, self.remaining.seconds())

@@ -28,7 +28,8 @@ def plan(suite, cases, scale, repetitions):
 
 
 def _run_case(record, bench, suite, number, case, shown, repetitions):
-    """One case: all its turns. What has failed once on a system is not run on it again."""
+    """One case: all its turns; yields after each run that has not failed. What has failed once on a
+    system is not run on it again."""
     turns = _turns(case, record.scale, repetitions)
     broken = set()
     for turn in range(turns):
@@ -48,6 +49,7 @@ def _run_case(record, bench, suite, number, case, shown, repetitions):
                         raise systems.Broken(f"no such metric: {', '.join(sorted(unknown))}")
                 for outcome in outcomes:
                     record.results.add(suite.name, system, outcome, turn)
+                yield
             except Exception as error:  # pylint: disable=broad-exception-caught
                 broken.add(system)
                 failure = {"suite": suite.name, "case": case.name, "system": system,
@@ -63,7 +65,8 @@ def run(record, bench, suites, repetitions=None):
     """Fills the record. Ctrl-C ends it early; what was measured until then is there."""
     chosen = []
     for suite in suites:
-        entry = {"name": suite.name, "title": suite.title, "state": "run", "reason": ""}
+        entry = {"name": suite.name, "title": suite.title, "state": "run", "reason": "",
+                 "planned": 0, "done": 0}
         record.suites.append(entry)
         try:
             reason = suite.missing(bench)
@@ -76,6 +79,7 @@ def run(record, bench, suites, repetitions=None):
             entry |= {"state": "left out", "reason": reason}
         else:
             chosen.append((suite, cases))
+            entry["planned"] = len(list(plan(suite, cases, record.scale, repetitions)))
     whole = [step for suite, cases in chosen
              for step in plan(suite, cases, record.scale, repetitions)]
     with progress.Progress(whole) as shown:
@@ -84,8 +88,10 @@ def run(record, bench, suites, repetitions=None):
                 shown.say(f"{entry['name']}: left out: {entry['reason']}")
         try:
             for suite, cases in chosen:
+                entry = next(e for e in record.suites if e["name"] == suite.name)
                 for number, case in enumerate(cases):
-                    _run_case(record, bench, suite, number, case, shown, repetitions)
+                    for _ in _run_case(record, bench, suite, number, case, shown, repetitions):
+                        entry["done"] += 1
         except KeyboardInterrupt:
             record.interrupted = True
             shown.say("interrupted: what was measured until now is written")

@@ -43,11 +43,14 @@ def replace(text, name, new):
     return found.sub(lambda _: f"{begin}\n{new}\n{end}", text)
 
 
-def sections(record, suites):
-    """Name of the markers -> text, of what was measured."""
+def sections(record, suites, complete):
+    """Name of the markers -> text, of what was measured. `complete`: these are all suites; else goals
+    and machine stay those of the last complete run."""
     found = {}
-    if record.goals:
-        found["goals"] = markdown(goals(record))
+    if complete:
+        found["machine"] = machine.line(record.machine)
+        if record.goals:
+            found["goals"] = markdown(goals(record))
     for suite in suites:
         results = record.results.select(suite.name)
         tables = suite.tables(record.results) if results else []
@@ -55,13 +58,12 @@ def sections(record, suites):
             found[suite.name] = "\n\n".join(
                 [f"**{table.title}**\n\n{markdown(table)}" if len(tables) > 1 else markdown(table)
                  for table in tables] + [f"Medians of {page.turns(results)}, in turns."])
-    found["machine"] = machine.line(record.machine)
     return found
 
 
-def update(path, record, suites):
-    """Rewrites the file. Goals only change when all suites were measured that have some."""
+def update(path, record, suites, complete):
+    """Rewrites the file, all of it or nothing."""
     text = path.read_text(encoding="utf-8")
-    for name, new in sections(record, suites).items():
+    for name, new in sections(record, suites, complete).items():
         text = replace(text, name, new)
     store.replace(path, text)

@@ -47,17 +47,23 @@ def _names(panel):
 
 
 def _colours(figure):
-    """Name (of _names) -> colour, the same in all panels of the figure."""
-    names = list(dict.fromkeys(name for panel in figure.panels for name in _names(panel)))
-    # Lines of one system are steps of a parameter.
-    known = [name for name in names if name in style.SYSTEMS]
-    others = [name for name in names if name not in style.SYSTEMS]
-    found = {name: style.SYSTEMS[name][0] for name in known}
-    if known or len(others) > len(style.STEPS):
-        found |= {name: style.OTHERS[i % len(style.OTHERS)][0] for i, name in enumerate(others)}
-    else:
-        found |= dict(zip(others, style.steps(len(others))))
-    return found
+    """Name (of _names) -> colour, the same in all panels of the figure. Lines that are no systems, and
+    not beside one, are steps of a parameter."""
+    found, steps, others = {}, [], []
+    for panel in figure.panels:
+        names = _names(panel)
+        beside = any(name in style.SYSTEMS for name in names)
+        for name in names:
+            if name in style.SYSTEMS:
+                found[name] = style.SYSTEMS[name][0]
+            else:
+                (others if beside else steps).append(name)
+    steps = [name for name in dict.fromkeys(steps) if name not in others]
+    if len(steps) > len(style.STEPS):
+        others, steps = others + steps, []
+    found |= dict(zip(steps, style.steps(len(steps))))
+    return found | {name: style.OTHERS[i % len(style.OTHERS)][0]
+                    for i, name in enumerate(dict.fromkeys(others))}
 
 
 def _short(line, name):
@@ -92,16 +98,16 @@ def _log_ticks(axis, low, high):
 
 def _label_lines(ax, ends, width):
     """Labels to the right of the axes, as near to the ends of their lines as there is room. `ends`:
-    (text, colour, x, y)."""
+    (text, colour, whether the text has it, too, x, y)."""
     ax.figure.canvas.draw()
     height = ax.get_window_extent().height / ax.figure.dpi * 72
     to_points = ax.transAxes.inverted()
     placed = []
-    for text, colour, x, y in ends:
+    for text, colour, coloured, x, y in ends:
         at = to_points.transform(ax.transData.transform((x, y)))
         text = textwrap.fill(text, width)
         placed.append([min(max(at[1], 0), 1) * height, (text.count("\n") + 1) * (LABEL_POINTS + 2),
-                       text, colour, at])
+                       text, colour, colour if coloured else SOFT, at])
     placed.sort(key=lambda entry: entry[0])
     # Pushed up out of each other, then down again from the upper end.
     bottom = -height * 0.08
@@ -112,11 +118,11 @@ def _label_lines(ax, ends, width):
     for entry in reversed(placed):
         entry[0] = min(entry[0], top - entry[1] / 2)
         top = entry[0] - entry[1] / 2
-    for y, _, text, colour, at in placed:
+    for y, _, text, colour, text_colour, at in placed:
         ax.annotate(text, (at[0], at[1]), (1.025, y / height), xycoords="axes fraction",
-                    textcoords="axes fraction", color=colour, fontsize=LABEL_POINTS,
+                    textcoords="axes fraction", color=text_colour, fontsize=LABEL_POINTS,
                     va="center", ha="left", linespacing=1.1, annotation_clip=False,
-                    arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "alpha": 0.45,
+                    arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.7, "alpha": 0.6,
                                 "shrinkA": 1, "shrinkB": 2})
 
 
@@ -133,11 +139,11 @@ def _draw_lines(ax, panel, colours, wide):
     by_x = _axis(ax.xaxis, xs, panel.x_unit, panel.log_x)
     by_y = _axis(ax.yaxis, ys, panel.y_unit, panel.log_y)
     ends = []
+    few = max(len(line.x) for line, _ in lines) <= MANY_POINTS
     for number, (line, name) in enumerate(lines):
         colour = colours[name]
         x, y = [v / by_x for v in line.x], [v / by_y for v in line.y]
         order = 3 if name == "nvcache" else 2
-        few = len(x) <= MANY_POINTS
         ax.plot(x, y, color=colour, linewidth=1.9 if order == 3 else 1.5, zorder=order + 0.2,
                 marker=MARKERS[number % len(MARKERS)] if few else None, markersize=4.2,
                 markeredgewidth=0, solid_capstyle="round")
@@ -148,7 +154,7 @@ def _draw_lines(ax, panel, colours, wide):
             else:
                 ax.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0, zorder=order - 1)
         if line.label:
-            ends.append((_short(line, name), colour, x[-1], y[-1]))
+            ends.append((_short(line, name), colour, name in style.SYSTEMS, x[-1], y[-1]))
     positive = [y / by_y for y in ys if y > 0]
     if panel.log_y and positive:
         _log_ticks(ax.yaxis, min(positive), max(positive))

@@ -22,7 +22,7 @@ SYSTEMS = {
 OTHERS = (("#7b5ea7", "#a98bd4"), ("#a6761d", "#cfa04a"), ("#1b8a8f", "#45bcc1"),
           ("#b0413e", "#dd7471"), ("#6b8e23", "#9cc24a"))
 # Steps of one parameter, from the least to the most.
-STEPS = (("#a5cbe6", "#2f618c"), ("#6aaad8", "#3d84ba"), ("#3387c4", "#62a8db"),
+STEPS = (("#93c1e1", "#356a97"), ("#6aaad8", "#3d84ba"), ("#3387c4", "#62a8db"),
          ("#12609d", "#97c9ec"), ("#073763", "#d3e8f8"))
 
 
@@ -35,6 +35,8 @@ def variables():
 
 def steps(count):
     """So many of STEPS, far from each other."""
+    if count == 0:
+        return []
     if count == 1:
         return [SYSTEMS["nvcache"][0]]
     last = len(STEPS) - 1

@@ -2,6 +2,7 @@
 """fio: random writes to one file, with an fsync after each unless the system says otherwise."""
 
 import json
+import math
 import os
 import shutil
 import statistics
@@ -17,6 +18,7 @@ PERCENTILES = {"p50": "50.000000", "p99": "99.000000", "p999": "99.900000", "p99
 BATCHES = (1, 10, 100, 1000, 10000)
 MORE_THAN_ALL = 300  # seconds after which a run that should have ended is taken for hanging
 CHUNK = MIB
+WINDOWS, LEAST_WINDOW, MOST_WINDOW = 24, 0.01, 0.5  # of a run; in seconds
 
 
 def _lay_out(path, size):
@@ -28,23 +30,19 @@ def _lay_out(path, size):
         os.fsync(file.fileno())
 
 
-def _windows(path, seconds, written):
-    """fio's bandwidth log as [[seconds, MiB/s], ...]; `written` and `seconds` give the last window,
-    which fio leaves out."""
-    found = []
+def _windows(path, seconds):
+    """fio's log of all writes as [[end of the window in seconds, MiB/s], ...]. (fio's own averages leave
+    out the windows in which nothing was written: where it waited for a full log.)"""
+    width = min(MOST_WINDOW, max(LEAST_WINDOW, seconds / WINDOWS))
+    counts = [0] * math.ceil(seconds / width)
     with open(path, encoding="ascii") as file:
         for line in file:
-            time, rate = line.split(",")[:2]
-            found.append([int(time) / 1000, int(rate) / 1024])
-    found = [sample for sample in found if sample[0] < seconds]
-    begin, done = 0.0, 0.0
-    for time, rate in found:
-        done += rate * (time - begin)
-        begin = time
-    rest = written / MIB - done
-    if seconds - begin > 0.25 * begin / max(1, len(found)) and rest > 0:
-        found.append([seconds, rest / (seconds - begin)])
-    return found
+            time = int(line[:line.index(",")]) / 1000
+            counts[min(int(time / width), len(counts) - 1)] += 1
+    ends = [width * (i + 1) for i in range(len(counts) - 1)] + [seconds]
+    begins = [0.0] + ends
+    return [[end, count * BLOCK / MIB / (end - begin)]
+            for begin, end, count in zip(begins, ends, counts) if end > begin], sum(counts)
 
 
 class Fio(model.Suite):
@@ -96,7 +94,7 @@ class Fio(model.Suite):
                  "--overwrite=1", "--fallocate=none", "--invalidate=0",
                  f"--fsync={SYNC_EVERY.get(system, 1)}", f"--runtime={case.parameters['cap']}s",
                  "--percentile_list=50:99:99.9:99.99", f"--write_bw_log={place.folder}/log",
-                 f"--log_avg_msec={scale.choose(10, 20, 50)}", "--output-format=json"],
+                 "--output-format=json"],
                 timeout=MORE_THAN_ALL)
             job = json.loads(text[text.index("{"):])["jobs"][0]
             write = job["write"]
@@ -104,7 +102,9 @@ class Fio(model.Suite):
                 raise systems.Broken(f"fio on {system}: error {job['error']}, "
                                      f"{write['total_ios']} writes")
             done, seconds = write["io_bytes"], max(1, write["runtime"]) / 1000
-            windows = _windows(place.folder / "log_bw.1.log", seconds, done)
+            windows, count = _windows(place.folder / "log_bw.1.log", seconds)
+            if count != done // BLOCK:
+                raise systems.Broken(f"fio on {system} logged {count} of {done // BLOCK} writes")
             metrics = {"bandwidth": done / MIB / seconds, "rate": done / BLOCK / seconds,
                        "seconds": seconds} | {
                            name: write["clat_ns"]["percentile"][key] for name, key in PERCENTILES.items()}
