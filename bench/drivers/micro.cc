@@ -447,7 +447,7 @@ class Measurement {
     for (int word = 1; word < 8; ++word) header[word] = worker.done;
     if constexpr (fences == 2) {
       pmem::Pwb(place, pmem::kLine, Step::kGroupHeaders);
-      pmem::Pfence(Step::kGroupFence);
+      pmem::Pfence(Step::kCommitted);
     }
     header[0] = worker.done + 1;
     pmem::Pwb(place, sizeof *header, Step::kCommit);

@@ -460,15 +460,58 @@ long Cleaner::WriteRun(CachedFile& file, uint64_t first, uint32_t count) {
 }
 
 void Cleaner::SyncFiles(Batch* batch) {
+  SyncTogether(batch);
   for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
-    if (file->failing.load() != 0) continue;
+    if (file->failing.load() != 0 || file->batch_synced) continue;
     log_.Prefault();
-    if (const long error = SyncFile(*file); error < 0) {
-      Failed(*file, error);
-    } else {
-      SettleName(*file);
-    }
+    Synced(*file, SyncFile(*file));
   }
+}
+
+void Cleaner::Synced(CachedFile& file, long error) {
+  if (error < 0) {
+    Failed(file, error);
+  } else {
+    SettleName(file);
+  }
+}
+
+// With one call for all files that lie where the batch's newest does. What is left unsynced is
+// synced alone, and says why: nothing here can tell whose an error of the whole is.
+void Cleaner::SyncTogether(Batch* batch) {
+  const uint64_t device = batch->files != nullptr ? batch->files->sync_device : 0;
+  if (device == 0) return;
+  const auto for_each = [&](auto function) {
+    for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
+      if (file->sync_device == device && file->failing.load() == 0) function(*file);
+    }
+  };
+  uint32_t count = 0;
+  CachedFile* last = nullptr;
+  for_each([&](CachedFile& file) {
+    ++count;
+    last = &file;
+    file.batch_cuts = file.cuts_made.load();
+  });
+  if (count < limits_.together) return;
+  pool::Count(log_.statistics()->syncs);
+  if (sys::Syncfs(last->backing_fd) < 0) return;
+  // A file system may have had no reason to flush the device's own cache; this is one. What it says
+  // is of this file, and said once.
+  if (const long error = SyncFile(*last); error < 0) {
+    Synced(*last, error);
+    last->batch_synced = true;
+    return;
+  }
+  for_each([&](CachedFile& file) {
+    // Nothing is written any more; this asks what has become of it since our descriptor was asked
+    // last.
+    const long error = sys::SyncFileRange(file.backing_fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
+    if (error < 0) ForgetKernel(file);
+    if (error == 0) file.cuts_synced.store(file.batch_cuts);
+    Synced(file, error);
+    file.batch_synced = true;
+  });
 }
 
 long Cleaner::SyncFile(CachedFile& file) {
@@ -476,24 +519,29 @@ long Cleaner::SyncFile(CachedFile& file) {
   const uint32_t cuts = file.cuts_made.load();
   const bool was_cut = cuts != file.cuts_synced.load();
   const long error = was_cut ? sys::Fsync(file.backing_fd) : sys::Fdatasync(file.backing_fd);
-  if (error == 0) {
-    if (was_cut) file.cuts_synced.store(cuts);
-    return 0;
+  if (error < 0) {
+    ForgetKernel(file);
+  } else if (was_cut) {
+    file.cuts_synced.store(cuts);
   }
-  // The kernel may have dropped any page of the file that was not on disk yet, and calls it
-  // clean; the log still has the bytes.
+  return error;
+}
+
+// The kernel may have dropped any page of the file that was not on disk yet, and calls it clean;
+// the log still has the bytes.
+void Cleaner::ForgetKernel(CachedFile& file) {
   file.pages.ForEach(cache_.supply(), [&](uint64_t number, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);
     cache_.ForgetKernel(file, page);
     if (page.unwritten > 0) file.pages.Mark(cache_.supply(), number);
   });
-  return error;
 }
 
 void Cleaner::Unlist(Batch* batch) {
   while (CachedFile* file = batch->files) {
     batch->files = file->batch_next;
     file->in_batch = false;
+    file->batch_synced = false;
   }
 }
 

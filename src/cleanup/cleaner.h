@@ -39,6 +39,9 @@ struct Limits {
   uint64_t batch_min;  // entries, about: so many start a batch
   uint64_t batch_max;  // entries: a batch ends with the group that reaches it
   uint64_t delay_ns;   // after this time fewer start one, too
+  // Files of a batch that are synced with all of their file system, where there are so many: one
+  // commit of its journal, not one for each. It brings other programs' files along.
+  uint32_t together = 64;
 };
 
 class Cleaner {
@@ -135,6 +138,9 @@ class Cleaner {
   void WriteItems();
   long WriteRun(dramcache::CachedFile& file, uint64_t first, uint32_t count);
   void SyncFiles(Batch* batch);
+  void SyncTogether(Batch* batch);
+  void Synced(dramcache::CachedFile& file, long error);
+  void ForgetKernel(dramcache::CachedFile& file);
   void Unlist(Batch* batch);
   void FreeHandled();
   void FreeTo(nvlog::Position end);

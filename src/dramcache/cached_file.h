@@ -79,9 +79,14 @@ struct CachedFile {
   CachedFile* list_next = nullptr;
   CachedFile* list_previous = nullptr;
 
+  // The file system, if a sync of the whole brings every file of it to the disk; else 0.
+  uint64_t sync_device = 0;
+
   // The cleanup thread's own: during a batch, and while the file fails.
   CachedFile* batch_next = nullptr;
   bool in_batch = false;
+  bool batch_synced = false;
+  uint32_t batch_cuts = 0;  // cuts_made, when the sync began
   CachedFile* failing_next = nullptr;
 
   // Files of which a cut may not be on disk yet; under the lock of the slots.

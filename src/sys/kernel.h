@@ -73,6 +73,7 @@ inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
 inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd, offset, whence); }
 inline long Fsync(int fd) { return Call(SYS_fsync, fd); }
 inline long Fdatasync(int fd) { return Call(SYS_fdatasync, fd); }
+inline long Syncfs(int fd) { return Call(SYS_syncfs, fd); }
 inline long SyncFileRange(int fd, uint64_t offset, uint64_t n, unsigned flags) {
   return Call(SYS_sync_file_range, fd, static_cast<long>(offset), static_cast<long>(n),
               static_cast<long>(flags));

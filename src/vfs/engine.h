@@ -188,7 +188,13 @@ class Engine {
   void Keep();
   bool LockTableAsKeeper();
   void CloseParts();
-  Storage StorageOf(int fd, uint64_t device);
+  struct FileSystem {
+    uint64_t device;
+    Storage storage;
+    bool syncs_whole;  // CachedFile::sync_device
+    bool known;
+  };
+  FileSystem FileSystemOf(int fd, uint64_t device);
   void RemoveFromBucket(File& file);
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
@@ -221,11 +227,6 @@ class Engine {
   void* keeper_ = nullptr;
   sys::Word keeper_stops_{0};
 
-  struct FileSystem {
-    uint64_t device;
-    Storage storage;
-    bool known;
-  };
   FileSystem file_systems_[kMaxFileSystems] = {};
 };
 

@@ -25,14 +25,20 @@ constexpr long kDiskFileSystems[] = {
     0x3153464a,  // JFS
 };
 
-Storage KindOf(int fd) {
-  struct statfs fs;
+Storage KindOf(const struct statfs& fs) {
   // What has no blocks stores nothing: /proc, /sys and their like.
-  if (sys::Fstatfs(fd, &fs) < 0 || fs.f_blocks == 0) return Storage::kNone;
+  if (fs.f_blocks == 0) return Storage::kNone;
   for (long type : kDiskFileSystems) {
     if (fs.f_type == type) return Storage::kDisk;
   }
   return Storage::kOther;
+}
+
+// Whose syncfs is known to write all files back and to commit what names them. Others have been
+// known to do nothing (FUSE), or are made of several file systems.
+bool SyncsWhole(const struct statfs& fs) {
+  return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC ||
+         fs.f_type == BTRFS_SUPER_MAGIC;
 }
 
 // Another descriptor of the same inode, ours alone. The program's own will not do: it may lack a
@@ -56,21 +62,32 @@ bool IsBacking(int fd, const File& file) {
 
 }  // namespace
 
-Storage Engine::StorageOf(int fd, uint64_t device) {
+Engine::FileSystem Engine::FileSystemOf(int fd, uint64_t device) {
+  FileSystem* place = nullptr;
   for (FileSystem& fs : file_systems_) {
-    if (!fs.known) fs = {device, KindOf(fd), true};
-    if (fs.device == device) return fs.storage;
+    if (fs.known && fs.device == device) return fs;
+    if (!fs.known) {
+      place = &fs;
+      break;
+    }
   }
-  return KindOf(fd);
+  FileSystem fs = {device, Storage::kNone, false, true};
+  struct statfs kind;
+  if (sys::Fstatfs(fd, &kind) == 0) {
+    fs.storage = KindOf(kind);
+    fs.syncs_whole = SyncsWhole(kind);
+  }
+  if (place != nullptr) *place = fs;
+  return fs;
 }
 
 bool Engine::Trackable(int fd, const struct stat& st) {
-  return S_ISREG(st.st_mode) && StorageOf(fd, st.st_dev) != Storage::kNone;
+  return S_ISREG(st.st_mode) && FileSystemOf(fd, st.st_dev).storage != Storage::kNone;
 }
 
 bool Engine::Cacheable(int fd, const struct stat& st) {
   if (st.st_nlink == 0 || IsPool(st)) return false;
-  const Storage storage = StorageOf(fd, st.st_dev);
+  const Storage storage = FileSystemOf(fd, st.st_dev).storage;
   const bool includes = settings.include.size() > 0;
   const bool excludes = settings.exclude.size() > 0;
   if (!includes && !excludes) return storage == Storage::kDisk;
@@ -98,6 +115,7 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut, u
   SetSlot(static_cast<int>(backing), Internal());
   file.lock.Lock();
   file.backing_fd = static_cast<int>(backing);
+  file.sync_device = FileSystemOf(fd, st.st_dev).syncs_whole ? file.device : 0;
   TakeSize(file, st);
   file.changes.fetch_add(1);
   using dramcache::Name;
