@@ -313,7 +313,7 @@ def inline(figure):
             plt.close(drawn)
             text = text[text.index("<svg"):]
             text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-            text = re.sub(r' id="[a-z]+[\w.]*_\d+"', "", text)
+            text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)
             # Shapes that are used again have names: in one page they must differ.
             prefix = f"{re.sub('[^a-z0-9]', '', figure.name.lower())}{number}-"
             text = re.sub(r'(id="|url\(#|href="#)([mp][0-9a-f]+)', rf"\g<1>{prefix}\g<2>", text)
