@@ -76,7 +76,7 @@ class Mixed(model.Suite):
     def _fio(jobs, data, calls, system):
         """One job after the other, each by a thread: NVCache is for the process that opens a file."""
         command = ["fio", "--output-format=json", "--ioengine=psync", "--thread", f"--bs={BLOCK}",
-                   f"--size={data.size}", f"--number_ios={calls}", "--norandommap", "--randseed=301",
+                   f"--size={data.size}", f"--io_size={calls * BLOCK}", "--norandommap", "--randseed=301",
                    "--allrandrepeat=1", f"--invalidate={int(data.cold)}"]
         if system != "pagecache":
             command.append("--sync=dsync")
