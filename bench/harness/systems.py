@@ -79,12 +79,16 @@ class Bench:
         elif system in ("nvcache", "passthrough"):
             place.pool = memory / "pool"
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
-                            "NVCACHE_POOL": str(place.pool), "NVCACHE_SIZE": pool,
+                            "NVCACHE_POOL": str(place.pool),
                             "NVCACHE_DRAM": dram, "NVCACHE_EMULATE": "1",
                             "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
+            # Beforehand: its memory has to be zeroed, which is no program's time.
+            subprocess.run([self.program("nvcache"), "create", place.pool, "--size", pool,
+                            "--emulate"], check=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL)
         try:
             yield place
         finally:

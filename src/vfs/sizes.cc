@@ -49,6 +49,21 @@ long Empty(int fd) {
   return 0;
 }
 
+// Of a file that has this size, as SQLite does at each checkpoint. No byte that the log has is
+// touched: nothing is drained. The kernel's size may lag behind, and is right afterwards; its time
+// and the blocks behind the end are its business. kNotOurs: not so, if at all.
+long KeepSize(int fd, off_t length) {
+  if (long error = engine.TakeOver(fd); error < 0) return error;
+  ExclusiveAccess access(fd);
+  if (!access.entered() || !access.cached()) return kNotOurs;
+  File& file = access.file();
+  if (file.size.load() != static_cast<uint64_t>(length) || file.opened_cut ||
+      file.failing.load() != 0 || engine.CheckBacking(file) < 0) {
+    return kNotOurs;
+  }
+  return sys::Ftruncate(file.backing_fd, length);
+}
+
 // A hole or data of the kernel's, once it has the bytes that we have.
 long SeekData(Access& access, int fd, off_t offset, int whence) {
   if (long error = engine.Publish(access.file()); error < 0) return error;
@@ -120,9 +135,8 @@ long Ftruncate(int fd, off_t length) {
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
   }
-  if (length == 0) {
-    if (const long r = Empty(fd); r != kNotOurs) return r;
-  }
+  const long r = length == 0 ? Empty(fd) : KeepSize(fd, length);
+  if (r != kNotOurs) return r;
   return WithKernel(fd, false, [&] { return sys::Ftruncate(fd, length); });
 }
 

@@ -284,14 +284,21 @@ void Torn(const Lines& lines, const FileChoices& files, const Limits& limits, Ra
   }
 }
 
+// Where there are few choices, each file is removed in turn: an image that tells something may be
+// one of a kind.
 void RemoveSome(std::vector<Choice>* choices, Random* random) {
   constexpr size_t kFew = 16;
   const size_t n = choices->size();
   for (size_t i = 0; i < n; i += n <= kFew ? 1 : 1 + (*random)() % 4) {
-    if ((*choices)[i].files.empty()) continue;
-    Choice choice = (*choices)[i];
-    choice.files[(*random)() % choice.files.size()].removed = true;
-    choices->push_back(choice);
+    const size_t files = (*choices)[i].files.size();
+    if (files == 0) continue;
+    const size_t any = (*random)() % files;
+    for (size_t file = 0; file < files; ++file) {
+      if (n > kFew && file != any) continue;
+      Choice choice = (*choices)[i];
+      choice.files[file].removed = true;
+      choices->push_back(choice);
+    }
   }
 }
 

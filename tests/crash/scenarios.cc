@@ -562,7 +562,7 @@ std::vector<Scenario> AllScenarios() {
       {"attach", "one thread attaches the pool, another one writes", Attach, false, 20, 64, 2},
       {"kept", "a file is away while its entries are recovered", Kept, false, 2, 64, 2},
       {"lost", "a new file that the file system may lose", Lost, true, 4, 64, 1},
-      {"marked", "a new file is recovered while another one is away", Marked, true, 2, 64, 3},
+      {"marked", "a new file is recovered while another one is away", Marked, true, 1, 64, 3},
       {"slot", "one slot of the file table for one file after the other", Slot, false, 20, 64, 3},
       {"repair", "a clean pool with a damaged tail record", Repair, false, 20, 64, 2},
       {"lap", "headers over the headers of the lap before", Lap, false, 40, 64, 0},

@@ -265,6 +265,27 @@ TEST_F(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk) {
       {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_DELAY=60000"});
 }
 
+// As SQLite does with its database at each checkpoint.
+TEST_F(VfsTest, ASizeThatStaysIsSetWithoutWaitingForTheDisk) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", "first");
+        EXPECT_EQ(Fsync(fd), 0);
+        EXPECT_EQ(Pwrite(fd, "second", 6, 5000), 6);
+        File& file = *engine.SlotOf(fd)->file.load();
+        const uint64_t pending = file.pending.load();
+        EXPECT_EQ(Ftruncate(fd, 5006), 0);
+        EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
+        EXPECT_EQ(OnDisk("a").size(), 5006u);
+        EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "second");
+        EXPECT_EQ(Ftruncate(fd, 5005), 0);
+        EXPECT_EQ(file.pending.load(), 0u) << "a byte less is another matter";
+        EXPECT_EQ(OnDisk("a"), "first" + std::string(4995, '\0') + "secon");
+        EXPECT_EQ(Close(fd), 0);
+      },
+      {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_DELAY=60000"});
+}
+
 // A cut that nothing in the log would bring to the disk is synced all the same, and soon: others
 // may write to the file when it is closed.
 TEST_F(VfsTest, ACutIsSoonOnDisk) {
