@@ -4,7 +4,7 @@
 //
 //   take a run of committed groups from the tail
 //   write each of their pages back to the kernel, under its page lock (I8), neighbours together
-//   fdatasync each file once
+//   fdatasync each file once, or, of many files, their file system
 //   make the new tail durable, then let writers use the room (I5)
 //
 // A file system that refuses loses nothing (I10). The file fails from then on: its pages count as

@@ -119,7 +119,7 @@ struct Statistics {
   uint64_t entries_cleaned;  // entries that reached the disk
   uint64_t bytes_cleaned;    // their payload
   uint64_t batches;
-  uint64_t syncs;            // fdatasync calls of the cleanup thread
+  uint64_t syncs;            // fdatasync and syncfs calls of the cleanup thread
   uint64_t pages_written;    // write-backs to the kernel
   uint64_t wraps;            // times the head passed the log's end
   uint64_t full_waits;       // times a writer slept because the log was full

@@ -255,6 +255,53 @@ TEST_F(CleanerTest, AfterARefusedSyncThePagesCountAsUnwritten) {
   ::close(file.backing_fd);
 }
 
+// Many files of one batch: one sync of their file system, and the device flushed once more.
+TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
+  constexpr size_t kFiles = 8;
+  cleaner_.Stop();
+  ASSERT_TRUE(cleaner_.Start(GlibcHost(), {100, 1000, uint64_t{60} << 30, kFiles - 1}));
+  // None fails; or the one whose descriptor stands for all, or another one.
+  for (const size_t broken : {kFiles, size_t{0}, size_t{5}}) {
+    CachedFile files[kFiles];
+    for (size_t i = 0; i < kFiles; ++i) {
+      files[i].backing_fd = OpenData(std::to_string(broken) + std::to_string(i));
+      files[i].sync_device = 1;
+      files[i].name = dramcache::Name::kNew;
+      cleaner_.Add(files[i]);
+      ASSERT_EQ(cleaner_.EnsureSlot(files[i]), 0);
+    }
+    if (broken < kFiles) {
+      spare_ = ::dup(files[broken].backing_fd);
+      const int no_sync = ::open("/dev/null", O_RDWR);  // swallows writes and cannot be synced
+      ASSERT_EQ(::dup2(no_sync, files[broken].backing_fd), files[broken].backing_fd);
+      ::close(no_sync);
+    }
+    const uint64_t syncs = pool::Peek(log_.statistics()->syncs);
+    for (size_t i = 0; i < kFiles; ++i) Write(files[i], 0, "content " + std::to_string(i));
+    if (broken < kFiles) {
+      EXPECT_LT(cleaner_.Drain(files[broken]), 0);
+      EXPECT_EQ(Read(files[broken], 0, 9), "content " + std::to_string(broken));
+      EXPECT_EQ(files[broken].name.load(), dramcache::Name::kNew);
+      Repair(files[broken]);
+      while (cleaner_.Drain(files[broken]) != 0) {
+      }
+    } else {
+      EXPECT_EQ(cleaner_.DrainAll(), 0);
+      EXPECT_EQ(pool::Peek(log_.statistics()->syncs), syncs + 2);
+    }
+    while (cleaner_.DrainAll() != 0) {
+    }
+    for (size_t i = 0; i < kFiles; ++i) {
+      EXPECT_EQ(files[i].pending.load(), 0u);
+      EXPECT_EQ(files[i].name.load(), dramcache::Name::kSettled);
+      EXPECT_EQ(test::ReadFile(disk_ / (std::to_string(broken) + std::to_string(i))),
+                "content " + std::to_string(i));
+      cleaner_.Remove(files[i]);
+      ::close(files[i].backing_fd);
+    }
+  }
+}
+
 // More files than slots, one after the other: slots of files with nothing pending are taken back.
 TEST_F(CleanerTest, SlotsAreTakenBack) {
   const uint32_t count = table_.capacity() * 3;
