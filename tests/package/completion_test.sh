@@ -19,7 +19,7 @@ offers() {
   _nvcache
   local wanted
   for wanted in "$@"; do
-    if ! printf '%s\n' "${COMPREPLY[@]}" | grep -qxF -e "$wanted"; then
+    if [[ " ${COMPREPLY[*]} " != *" $wanted "* ]]; then
       echo "nvcache ${COMP_WORDS[*]:1}: $wanted is not offered, but: ${COMPREPLY[*]}" >&2
       exit 1
     fi
