@@ -119,7 +119,7 @@ class Guest(model.Suite):
         try:
             for program in ("qemu-system-x86_64", *guest_image.TOOLS):
                 guest_image.find(program)
-            guest_image.library_path(guest_image.LIBPMEM)
+            guest_image.path_of_library(guest_image.LIBPMEM)
             cache = bench.build / CACHE
             cache.mkdir(exist_ok=True)
             guest_image.kernel(cache)

@@ -162,7 +162,7 @@ def libraries(path):
     return [pathlib.Path(found) for found in re.findall(r"(?:=> |^\s+)(/\S+)", text, re.MULTILINE)]
 
 
-def library_path(name):
+def path_of_library(name):
     text = subprocess.run(["/sbin/ldconfig", "-p"], check=True, text=True,
                           stdout=subprocess.PIPE).stdout
     found = re.search(rf"{re.escape(name)} .*x86-64.*=> (\S+)", text)
@@ -185,7 +185,7 @@ def ram_disk(modules, build, agent):
     archive.program("nvcache/nvcache", build / "nvcache")
     archive.program("nvcache/libnvcache.so", build / "libnvcache.so")
     archive.program("nvcache/agent", agent)
-    libpmem = library_path(LIBPMEM)
+    libpmem = path_of_library(LIBPMEM)
     archive.program(str(libpmem).lstrip("/"), libpmem)
     return archive.finish()
 
