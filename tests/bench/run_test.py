@@ -16,6 +16,8 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MEMORY = pathlib.Path("/dev/shm")
 LEFT = "nvcache-test-bench-*"
+# What a smoke run is too short for: many calls, a large pool.
+TOO_MUCH = ("percentile", "1 GiB")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -77,9 +79,8 @@ def main():
         check({"fio", "overhead", "recovery"} <= ran, f"suites that ran: {sorted(ran)}")
         check(ran == {result["suite"] for result in document["results"]}, "suites without results")
         for goal in document["goals"]:
-            # A percentile wants more calls than a smoke run makes.
-            check(goal["suite"] not in ran or goal["met"] in (True, False)
-                  or "percentile" in goal["what"],
+            small = any(words in goal["what"] for words in TOO_MUCH)
+            check(goal["suite"] not in ran or small or goal["met"] in (True, False),
                   f"{goal['suite']}: not evaluated: {goal['what']}")
         check(any(goal["suite"] == "fio" for goal in document["goals"]), "no goals")
 
