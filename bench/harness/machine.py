@@ -35,7 +35,9 @@ def _output(*command):
 
 def file_system(folder):
     """ext4, xfs, ..., as findmnt says."""
-    return _output("findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)) or "unknown"
+    # One line for each file system that is mounted there; the last one hides the others.
+    lines = _output("findmnt", "-n", "-o", "FSTYPE", "-T", str(folder)).splitlines()
+    return lines[-1] if lines else "unknown"
 
 
 def _write_back():

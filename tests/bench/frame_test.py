@@ -9,13 +9,14 @@ import re
 import sys
 import tempfile
 import unittest
+import unittest.mock
 from contextlib import redirect_stderr
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 
 # pylint: disable=wrong-import-position
-from harness import model, progress, series, session, store, systems, units
+from harness import machine, model, progress, series, session, store, systems, units
 from report import docs, page
 import suites
 
@@ -220,6 +221,14 @@ class Documentation(unittest.TestCase):
     def test_text_cannot_be_markup(self):
         self.assertEqual(str(page.prose("a < `b` **c**")),
                          "a &lt; <code>b</code> <strong>c</strong>")
+
+
+class Machine(unittest.TestCase):
+    def test_the_last_of_what_is_mounted_in_one_place_counts(self):
+        with unittest.mock.patch.object(machine, "_output", lambda *_: "ext4\ntmpfs"):
+            self.assertEqual(machine.file_system("/"), "tmpfs")
+        with unittest.mock.patch.object(machine, "_output", lambda *_: ""):
+            self.assertEqual(machine.file_system("/"), "unknown")
 
 
 if __name__ == "__main__":
