@@ -172,7 +172,7 @@ class Fio(model.Suite):
                 "fio-batch", "The size of a write-back batch",
                 "How many log entries go to the disk with one sync. While the log has room it makes "
                 "no difference; once it is full, a sync for each entry costs most of the disk's "
-                "speed, and batches of a thousand cost nothing. After the thesis, figure 3.11.",
+                "speed, and beyond batches of a thousand little is left to gain. After the thesis, figure 3.11.",
                 [model.Panel("Bandwidth over time", "seconds", "bandwidth",
                              [over_time(units.digits(r.parameters["batch"]), r, "bandwidth")
                               for r in batches], log_y=True, y_unit="MiB/s"),
