@@ -416,6 +416,7 @@ void Cleaner::AddGroup(Position first, Batch* batch) {
   if (file.failing.load() != 0 || (IsCut(file, first) && !OwesCut(file))) return;
   if (!file.in_batch) {
     file.in_batch = true;
+    file.batch_synced = false;
     file.batch_next = batch->files;
     batch->files = &file;
     if (const long error = CheckDescriptor(file); error < 0) return Failed(file, error);
@@ -541,7 +542,6 @@ void Cleaner::Unlist(Batch* batch) {
   while (CachedFile* file = batch->files) {
     batch->files = file->batch_next;
     file->in_batch = false;
-    file->batch_synced = false;
   }
 }
 

@@ -85,8 +85,8 @@ struct CachedFile {
   // The cleanup thread's own: during a batch, and while the file fails.
   CachedFile* batch_next = nullptr;
   bool in_batch = false;
-  bool batch_synced = false;
-  uint32_t batch_cuts = 0;  // cuts_made, when the sync began
+  bool batch_synced = false;  // counts while in_batch
+  uint32_t batch_cuts = 0;    // cuts_made, when the sync began
   CachedFile* failing_next = nullptr;
 
   // Files of which a cut may not be on disk yet; under the lock of the slots.

@@ -302,6 +302,22 @@ TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
   }
 }
 
+// A child of fork may have the file as a batch of its parent's had it just then.
+TEST_F(CleanerTest, WhatWasSyncedInAnotherBatchIsSyncedInThisOne) {
+  CachedFile file;
+  file.backing_fd = OpenData("a");
+  file.name = dramcache::Name::kNew;
+  file.batch_synced = true;
+  cleaner_.Add(file);
+  const uint64_t syncs = pool::Peek(log_.statistics()->syncs);
+  Write(file, 0, "bytes");
+  EXPECT_EQ(cleaner_.Drain(file), 0);
+  EXPECT_GT(pool::Peek(log_.statistics()->syncs), syncs);
+  EXPECT_EQ(file.name.load(), dramcache::Name::kSettled);
+  cleaner_.Remove(file);
+  ::close(file.backing_fd);
+}
+
 // More files than slots, one after the other: slots of files with nothing pending are taken back.
 TEST_F(CleanerTest, SlotsAreTakenBack) {
   const uint32_t count = table_.capacity() * 3;
