@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the patched musl and the engine in front of it ask of each other. C, for both include it:
+ * musl's build copies this file into its source tree.
+ *
+ * The libc holds one pointer to a table of functions, hidden and null until the engine registers:
+ * without a pool nothing is registered, and every system call is made as by plain musl. */
+#ifndef NVCACHE_LIBC_SHIM_MUSL_FRONT_END_H_
+#define NVCACHE_LIBC_SHIM_MUSL_FRONT_END_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { NVCACHE_FRONT_END_VERSION = 1 };
+
+/* By the engine, for the libc. */
+struct nvcache_front_end {
+  /* NVCACHE_FRONT_END_VERSION of the header that the engine was built with. */
+  long version;
+
+  /* Offers a system call that the program, or libc for it, is about to make. 0: nothing has
+   * happened, and libc makes the call. 1: it is done, and *result is what the kernel would have
+   * returned (a result, or a negated errno). `cancellable`: the call is a cancellation point, and a
+   * real call in its place is made by __nvcache_cancellable. Called on the program's threads with
+   * the thread pointer in place; not while the thread may be cancelled at any instruction. */
+  int (*offer)(long number, const long registers[6], int cancellable, long* result);
+
+  /* Around the making of a child that shares this process's memory (posix_spawn), by the parent:
+   * begins 1 before, 0 when the child has its own program or is gone. In between nothing is offered
+   * on this thread, nor by the child, which runs on it. */
+  void (*spawn)(int begins);
+
+  /* Before clone() makes a child that is no thread: what becomes of its descriptors and memory
+   * cannot be followed, so the cache is left for good. */
+  void (*retire)(void);
+};
+
+/* By the libc, for the engine. */
+
+/* From now on system calls are offered. Called once, before the program has a second thread. 0, or
+ * -1: the libc is of another version, and nothing has happened. */
+int __nvcache_register(const struct nvcache_front_end* front_end);
+
+/* The real system call as a cancellation point: acts on a cancellation that is pending or comes
+ * while it sleeps (and does not return then). A result, or a negated errno. */
+long __nvcache_cancellable(long number, const long registers[6]);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NVCACHE_LIBC_SHIM_MUSL_FRONT_END_H_ */
