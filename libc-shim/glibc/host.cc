@@ -74,7 +74,7 @@ struct Thread {
 };
 
 constexpr size_t kMaxThreads = 8;
-Thread g_threads[kMaxThreads];
+constinit Thread g_threads[kMaxThreads] = {};
 
 // Small, for the engine needs little; doubled until the program's thread-local storage, which
 // glibc takes from the stack, fits as well.

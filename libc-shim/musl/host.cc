@@ -41,7 +41,7 @@ struct Thread {
 };
 
 constexpr size_t kMaxThreads = 8;
-Thread g_threads[kMaxThreads];
+constinit Thread g_threads[kMaxThreads] = {};
 
 uintptr_t ThreadPointer() {
   uintptr_t pointer;
