@@ -80,6 +80,7 @@ class Bench:
 
     def status(self):
         """`nvcache status --json`, flattened: the last part of a key is enough to find a value."""
+        check(self.pool.exists(), "there is no pool: the program ran without the cache")
         text = self.without(self.nvcache, "status", self.pool, "--json").stdout
         return json.loads(text)
 
