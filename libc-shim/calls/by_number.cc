@@ -165,7 +165,7 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_rt_sigaction, Sigaction(c)),
 
     NVCACHE_ON(SYS_fork, Fork(c)),
-    NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, {}, false})),  // as vfork()
+    NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, c.registers, false})),  // as vfork()
     NVCACHE_ON(SYS_clone, CloneWith(c.Size(0), c)),
     NVCACHE_ON(SYS_clone3, Clone3(c)),
     NVCACHE_ON(SYS_execve, Replace(c)),
@@ -175,22 +175,14 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
 };
 
-constexpr size_t kNumbers = 512;
-using Handlers = std::array<Handler, kNumbers>;
-
-constexpr Handlers ByNumber() {
-  Handlers handlers{};
+constexpr std::array<Handler, kNumbers> ByNumber() {
+  std::array<Handler, kNumbers> handlers{};
   for (const Entry& entry : kEntries) handlers[static_cast<size_t>(entry.number)] = entry.handler;
   return handlers;
 }
 
-constexpr Handlers kHandlers = ByNumber();
-
 }  // namespace
 
-Handler HandlerOf(long number) {
-  const auto index = static_cast<size_t>(number);
-  return index < kNumbers ? kHandlers[index] : nullptr;
-}
+constinit const std::array<Handler, kNumbers> kHandlers = ByNumber();
 
 }  // namespace nvcache::calls

@@ -6,6 +6,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <type_traits>
 
@@ -16,7 +17,7 @@ namespace nvcache::calls {
 // A system call: its number, its six registers, and how to make it.
 struct Call {
   long number;
-  long registers[6];
+  const long* registers;
   bool cancellable;  // making it is a cancellation point
 
   // Register `i` as what it is meant to be.
@@ -50,10 +51,17 @@ struct Call {
   }
 };
 
-// What is done around the call of this number, and the call itself: the result, or -1 and errno.
-// nullptr: nothing, it is the kernel's alone.
+// What is done around a call, and the call itself: the result, or -1 and errno.
 using Handler = long (*)(const Call&);
-Handler HandlerOf(long number);
+
+constexpr size_t kNumbers = 512;
+extern const std::array<Handler, kNumbers> kHandlers;
+
+// nullptr: the call of this number is the kernel's alone.
+inline Handler HandlerOf(long number) {
+  const auto index = static_cast<size_t>(number);
+  return index < kNumbers ? kHandlers[index] : nullptr;
+}
 
 }  // namespace nvcache::calls
 

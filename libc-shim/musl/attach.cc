@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "libc-shim/calls/by_number.h"
 #include "libc-shim/calls/calls.h"
@@ -75,12 +74,11 @@ namespace {
 int Offer(long number, const long registers[6], int cancellable, long* result) {
   const calls::Handler handler = calls::HandlerOf(number);
   if (handler == nullptr || spawning) return 0;
-  calls::Call call = {number, {}, cancellable != 0};
-  std::memcpy(call.registers, registers, sizeof(call.registers));
-  const int saved_errno = errno;
-  const long answer = handler(call);
-  *result = answer == -1 ? -errno : answer;
-  errno = saved_errno;
+  int* const error = &errno;
+  const int saved_errno = *error;
+  const long answer = handler({number, registers, cancellable != 0});
+  *result = answer == -1 ? -*error : answer;
+  *error = saved_errno;
   return 1;
 }
 
@@ -89,7 +87,8 @@ void Spawn(int begins) {
   spawning = begins != 0;
 }
 
-void HandOver(int fd) { calls::ToKernel(fd); }
+// A disk that refuses the bytes is left to fsync and close to report.
+void HandOver(int fd) { vfs::PassThrough(fd); }
 
 constexpr nvcache_front_end kFrontEnd = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, vfs::Retire,
                                          HandOver};
@@ -104,6 +103,7 @@ bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 // Static programs are linked with this name wanted, which brings the engine in.
 extern "C" __attribute__((constructor, visibility("default"))) void __nvcache_attach() {
   using namespace nvcache;
+  const int saved_errno = errno;  // the program finds zero
   if (musl::IsPrivileged()) return;
   if (__nvcache_register == nullptr) {
     vfs::Refuse(
@@ -124,4 +124,5 @@ extern "C" __attribute__((constructor, visibility("default"))) void __nvcache_at
   } else {
     __nvcache_register(nullptr);
   }
+  errno = saved_errno;
 }

@@ -9,7 +9,7 @@ target_compile_options(nvcache_musl_host PRIVATE
   -fno-stack-protector -U_FORTIFY_SOURCE -fasynchronous-unwind-tables)
 target_link_libraries(nvcache_musl_host PRIVATE nvcache_warnings nvcache_calls nvcache_engine)
 
-set(musl_lib ${NVCACHE_MUSL_PREFIX}/lib)
+set(musl_lib ${NVCACHE_MUSL_TREE}/lib)
 set(musl_object ${CMAKE_CURRENT_BINARY_DIR}/nvcache-musl.o)
 set(musl_parts $<TARGET_FILE:nvcache_musl_host> $<TARGET_FILE:nvcache_calls> $<TARGET_FILE:nvcache_engine>)
 add_custom_command(OUTPUT ${musl_lib}/libnvcache-musl.so ${musl_lib}/libnvcache-musl.a
@@ -19,5 +19,8 @@ add_custom_command(OUTPUT ${musl_lib}/libnvcache-musl.so ${musl_lib}/libnvcache-
     -Wl,-soname,libnvcache-musl.so,-z,now,-z,relro,-z,noexecstack,--gc-sections
   COMMAND rm -f ${musl_lib}/libnvcache-musl.a
   COMMAND ${CMAKE_AR} rcs ${musl_lib}/libnvcache-musl.a ${musl_object}
-  DEPENDS nvcache_musl_host nvcache_calls nvcache_engine
-  VERBATIM)
+  DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/built nvcache_musl_host nvcache_calls nvcache_engine
+  COMMENT "Linking the engine for musl" VERBATIM)
+add_custom_target(nvcache_musl ALL
+  DEPENDS ${musl_lib}/libnvcache-musl.so ${musl_lib}/libnvcache-musl.a)
+set(NVCACHE_MUSL_TARGETS musl nvcache_musl CACHE INTERNAL "")

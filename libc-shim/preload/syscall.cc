@@ -19,12 +19,13 @@ long MakeCall(const Call& call) {
 }  // namespace nvcache::calls
 
 NVCACHE_EXPORT long syscall(long number, ...) noexcept {
-  nvcache::calls::Call call = {number, {}, false};
+  long registers[6];
   va_list arguments;
   va_start(arguments, number);
-  for (long& value : call.registers) value = va_arg(arguments, long);
+  for (long& value : registers) value = va_arg(arguments, long);
   va_end(arguments);
 
+  const nvcache::calls::Call call = {number, registers, false};
   const auto handler = nvcache::calls::HandlerOf(number);
   return handler != nullptr ? handler(call) : call();
 }
