@@ -41,14 +41,20 @@ class Killer:
         self.bench = bench
         self.draw = draw
         self.recoveries_killed = 0
+        self.recovered = 0
 
     def start(self, command, **pipes):
         return subprocess.Popen(self.bench.cached(command), cwd=self.bench.folder,
                                 env=dict(os.environ, LC_ALL="C"), **pipes)
 
     def recover(self):
-        """Half of the times killed itself, up to three times, before it may finish."""
+        """Half of the times killed itself, up to three times, before it may finish. Whoever was
+        killed has used the pool: without the cache its files would be right as well."""
         command = [self.bench.nvcache, "recover", str(self.bench.pool)]
+        pending = self.bench.counter("pending_entries")
+        self.recovered += pending
+        check(self.bench.counter("state") == "dirty", "the pool is not dirty: nobody used it")
+        check(pending + self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
         shutil.copyfile(self.bench.pool, f"{self.bench.pool}.before")
         if self.draw.random() < 0.5:
             for _ in range(self.draw.randint(1, 3)):
@@ -60,6 +66,11 @@ class Killer:
                 self.recoveries_killed += status == -9
         self.bench.without(*command)
 
+    def report(self, rounds):
+        harness.say(f"         {rounds + self.recoveries_killed} kills, {self.recoveries_killed} of "
+                    f"them of recoveries; {self.recovered} entries recovered")
+        check(self.recovered > 0, "no kill left an entry to recover")
+
 
 def value_of(row):
     """A text of changing length, and how to say it in SQL: sqlite3 reads short lines faster."""
@@ -69,19 +80,21 @@ def value_of(row):
 
 
 def sqlite(options, draw, mode):
-    with Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+    with Bench(options.nvcache, options.scratch, size="32M", dram="8M",
+               front_end=options.front_end) as bench:
         killer = Killer(bench, draw)
         bench.without("sqlite3", "db", f"PRAGMA journal_mode={mode};"
                       "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT); CREATE INDEX i ON t(v);")
         rows = 0
         for _ in range(options.rounds):
             # Interactive, so that it prints each answer at once.
-            process = killer.start(["sqlite3", "-interactive", "db"], stdin=subprocess.PIPE,
+            process = killer.start([options.program, "-interactive", "db"], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
             def feed(first=rows + 1, pipe=process.stdin):
                 try:
-                    pipe.write(b".bail on\nPRAGMA synchronous=FULL;\nPRAGMA wal_autocheckpoint=50;\n")
+                    pipe.write(b'.prompt "" ""\n.bail on\n')
+                    pipe.write(b"PRAGMA synchronous=FULL;\nPRAGMA wal_autocheckpoint=50;\n")
                     for row in range(first, first + 10**6):
                         pipe.write(b"INSERT INTO t VALUES(%d, %s);\nSELECT 'committed', %d;\n"
                                    % (row, value_of(row)[1].encode(), row))
@@ -116,8 +129,7 @@ def sqlite(options, draw, mode):
             harness.say(f"         {acknowledged - rows} rows acknowledged, in all {len(found)}")
             rows = len(found)
         check(rows > options.rounds, "hardly a row was ever written")
-        harness.say(f"         {options.rounds + killer.recoveries_killed} kills, "
-                    f"{killer.recoveries_killed} of them of recoveries")
+        killer.report(options.rounds)
 
 
 def rocksdb(options, draw):
@@ -177,8 +189,7 @@ def rocksdb(options, draw):
             total += acknowledged
             bench.without("rm", "-rf", "db", "plain")
         check(total > options.rounds, "hardly an operation was ever done")
-        harness.say(f"         {options.rounds + killer.recoveries_killed} kills, "
-                    f"{killer.recoveries_killed} of them of recoveries")
+        killer.report(options.rounds)
 
 
 def main():
@@ -186,6 +197,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=12, help="kills of each program")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9,
                         help="repeats the random choices of a run")
+    harness.front_end_arguments(parser, "sqlite3")
     options = parser.parse_args()
     harness.say(f"seed {options.seed} (give it back with --seed)")
     draw = random.Random(options.seed)

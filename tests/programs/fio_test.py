@@ -20,7 +20,8 @@ SEPARATE = ["--filename_format=$jobname.$jobnum"]
 
 
 def job(name, *options):
-    return ["fio", f"--name={name}", "--ioengine=psync", "--verify=crc32c", "--verify_fatal=1",
+    """The options of one; the first word, fio or its like, is put before them."""
+    return [f"--name={name}", "--ioengine=psync", "--verify=crc32c", "--verify_fatal=1",
             "--randseed=20", "--group_reporting", "--fallocate=none", "--unlink=0",
             "--buffer_compress_percentage=0", *options]
 
@@ -35,55 +36,64 @@ class FioTest:
     def __init__(self, options):
         self.options = options
 
-    def bench(self, **more):
-        return harness.Bench(self.options.nvcache, self.options.scratch, **more)
+    def bench(self):
+        part = self.options.part
+        return harness.Bench(self.options.nvcache, self.options.scratch, size=f"{128 // part}M",
+                             dram=f"{32 // part}M", front_end=self.options.front_end)
 
-    def both(self, command, counters=(), verify_again=True):
+    def both(self, job_options, counters=(), verify_again=True):
         """Without, to know that the job itself is sound; with; and once more without, from disk."""
+        debians = ["fio", *job_options]
         with self.bench() as bench:
-            verify_clean(bench.without(*command))
+            verify_clean(bench.without(*debians))
             if verify_again:
-                verify_clean(bench.without(*command, "--verify_only=1"))
+                verify_clean(bench.without(*debians, "--verify_only=1"))
         with self.bench() as bench:
-            verify_clean(bench.with_cache(*command))
+            verify_clean(bench.with_cache(self.options.program, *job_options))
             bench.check_drained()
-            for name in counters:
+            for name in ("entries_cleaned", *counters):
                 value = bench.counter(name)
                 harness.say(f"         {name} {value}")
                 check(value > 0, f"{name} is 0: the test did not test what it should")
             if verify_again:
-                verify_clean(bench.without(*command, "--verify_only=1"))
+                verify_clean(bench.without(*debians, "--verify_only=1"))
+
+    def size(self, megabytes):
+        return f"{megabytes // self.options.part}M"
 
     # 1 GiB in four files, every block size between 512 bytes and 64 KiB. In a second run, fio does
     # not know any more which blocks of this size a mixed job wrote.
     def sizes(self, mode, size):
         self.both(job("sizes", f"--rw={mode}", "--bsrange=512-64k", "--bs_unaligned=0",
-                      f"--size={size}", *THREADS, *SEPARATE, "--verify_backlog=4096"),
+                      f"--size={self.size(size)}", *THREADS, *SEPARATE, "--verify_backlog=4096"),
                   ("wraps", "evictions", "dirty_evictions", "dirty_misses"),
                   verify_again=mode == "randwrite")
 
     # One block size; one shared file, of which each thread has a quarter.
     def single(self, mode, block, quarter):
-        self.both(job("single", f"--rw={mode}", f"--bs={block}", f"--size={quarter}",
-                      f"--offset_increment={quarter}", "--filename=shared", *THREADS))
+        self.both(job("single", f"--rw={mode}", f"--bs={block}", f"--size={self.size(quarter)}",
+                      f"--offset_increment={self.size(quarter)}", "--filename=shared", *THREADS))
 
     # 3333 bytes: no block but the first starts on a page, most lie across two.
     def odd(self, mode, size):
-        self.both(job("odd", f"--rw={mode}", "--bs=3333", f"--size={size}", *THREADS, *SEPARATE))
+        self.both(job("odd", f"--rw={mode}", "--bs=3333", f"--size={self.size(size)}", *THREADS,
+                      *SEPARATE))
 
     def unaligned(self, size):
         self.both(job("unaligned", "--rw=randwrite", "--bsrange=600-64k", "--bs_unaligned=1",
-                      "--blockalign=1", "--norandommap=1", f"--size={size}", *THREADS, *SEPARATE),
+                      "--blockalign=1", "--norandommap=1", f"--size={self.size(size)}", *THREADS,
+                      *SEPARATE),
                   verify_again=False)
 
     # Jobs that are processes: the cache is handed over at each fork.
     def forked(self, size):
-        self.both(job("forked", "--rw=randwrite", "--bs=4k", f"--size={size}", "--numjobs=4",
-                      *SEPARATE))
+        self.both(job("forked", "--rw=randwrite", "--bs=4k", f"--size={self.size(size)}",
+                      "--numjobs=4", *SEPARATE))
 
     # fio finds a single wrong byte: else every case above could pass for nothing.
     def detects(self):
-        command = job("detects", "--rw=randwrite", "--bs=4k", "--size=4M", "--filename=file")
+        command = ["fio", *job("detects", "--rw=randwrite", "--bs=4k", "--size=4M",
+                               "--filename=file")]
         with self.bench() as bench:
             verify_clean(bench.without(*command))
             with open(bench.folder / "file", "r+b") as file:
@@ -95,38 +105,40 @@ class FioTest:
             check(done.returncode != 0, "fio accepts a file with a flipped bit")
 
     def synced(self, size):
-        self.both(job("synced", "--rw=randwrite", "--bs=4k", "--fsync=1", f"--size={size}",
-                      *THREADS, *SEPARATE))
+        self.both(job("synced", "--rw=randwrite", "--bs=4k", "--fsync=1",
+                      f"--size={self.size(size)}", *THREADS, *SEPARATE))
 
 
 def main():
-    options = harness.arguments(__doc__.splitlines()[0]).parse_args()
+    parser = harness.arguments(__doc__.splitlines()[0])
+    harness.front_end_arguments(parser, "fio")
+    options = parser.parse_args()
     test = FioTest(options)
     cases = {"detects": test.detects}
     if options.long:
         cases |= {
-            "sizes_write": lambda: test.sizes("randwrite", "256M"),
-            "sizes_mixed": lambda: test.sizes("randrw", "256M"),
-            "odd_write": lambda: test.odd("randwrite", "256M"),
-            "odd_mixed": lambda: test.odd("randrw", "256M"),
-            "unaligned": lambda: test.unaligned("256M"),
-            "forked": lambda: test.forked("256M"),
-            "synced": lambda: test.synced("64M"),
+            "sizes_write": lambda: test.sizes("randwrite", 256),
+            "sizes_mixed": lambda: test.sizes("randrw", 256),
+            "odd_write": lambda: test.odd("randwrite", 256),
+            "odd_mixed": lambda: test.odd("randrw", 256),
+            "unaligned": lambda: test.unaligned(256),
+            "forked": lambda: test.forked(256),
+            "synced": lambda: test.synced(64),
         }
         for block in ("512", "1k", "2k", "4k", "8k", "16k", "32k", "64k"):
             for mode in ("randwrite", "randrw"):
                 cases[f"single_{mode}_{block}"] = (
-                    lambda mode=mode, block=block: test.single(mode, block, "256M"))
+                    lambda mode=mode, block=block: test.single(mode, block, 256))
     else:
         cases |= {
-            "sizes_write": lambda: test.sizes("randwrite", "256M"),
-            "sizes_mixed": lambda: test.sizes("randrw", "256M"),
-            "single_512": lambda: test.single("randwrite", "512", "16M"),
-            "single_64k": lambda: test.single("randrw", "64k", "64M"),
-            "odd_mixed": lambda: test.odd("randrw", "32M"),
-            "unaligned": lambda: test.unaligned("48M"),
-            "forked": lambda: test.forked("32M"),
-            "synced": lambda: test.synced("8M"),
+            "sizes_write": lambda: test.sizes("randwrite", 256),
+            "sizes_mixed": lambda: test.sizes("randrw", 256),
+            "single_512": lambda: test.single("randwrite", "512", 16),
+            "single_64k": lambda: test.single("randrw", "64k", 64),
+            "odd_mixed": lambda: test.odd("randrw", 32),
+            "unaligned": lambda: test.unaligned(48),
+            "forked": lambda: test.forked(32),
+            "synced": lambda: test.synced(8),
         }
     harness.main(options, cases)
 

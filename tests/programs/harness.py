@@ -30,8 +30,9 @@ def say(text):
 class Bench:
     """One test's surroundings. `with Bench(arguments) as bench:` cleans up whatever happens."""
 
-    def __init__(self, nvcache, scratch, size="128M", dram="32M", timeout=1500):
+    def __init__(self, nvcache, scratch, size="128M", dram="32M", timeout=1500, front_end="preload"):
         self.nvcache = str(pathlib.Path(nvcache).resolve())
+        self.front_end = front_end
         self.size = size
         self.dram = dram
         self.timeout = timeout
@@ -50,6 +51,11 @@ class Bench:
 
     def cached(self, command):
         """The command line that runs `command` with NVCache."""
+        if self.front_end == "built-in":
+            # All by itself: what makes the pool, and recovers it, is in the program.
+            return ["env", f"NVCACHE_POOL={self.pool}", f"NVCACHE_SIZE={self.size}",
+                    "NVCACHE_EMULATE=1", f"NVCACHE_DRAM={self.dram}", "NVCACHE_REQUIRED=1",
+                    *map(str, command)]
         return [self.nvcache, "run", "--pool", str(self.pool), "--size", self.size, "--emulate",
                 "--dram", self.dram, "--", *map(str, command)]
 
@@ -74,6 +80,7 @@ class Bench:
 
     def status(self):
         """`nvcache status --json`, flattened: the last part of a key is enough to find a value."""
+        check(self.pool.exists(), "there is no pool: the program ran without the cache")
         text = self.without(self.nvcache, "status", self.pool, "--json").stdout
         return json.loads(text)
 
@@ -106,6 +113,19 @@ def arguments(description):
     parser.add_argument("--long", action="store_true", help="the long form")
     parser.add_argument("cases", nargs="*", help="names of the cases to run; all when there is none")
     return parser
+
+
+def front_end_arguments(parser, program):
+    """For the tests that can run `program` from elsewhere, with the cache built into it."""
+    def found(name):
+        return str(pathlib.Path(name).resolve()) if "/" in name else name
+
+    parser.add_argument("--program", default=program, type=found,
+                        help=f"what runs with NVCache [{program}]; without it, {program} does")
+    parser.add_argument("--front-end", choices=("preload", "built-in"), default="preload",
+                        help="how the program has the cache [preload]")
+    parser.add_argument("--part", type=int, default=1, metavar="N",
+                        help="an Nth of the log and the DRAM cache, and of data of a given size")
 
 
 def main(options, cases):

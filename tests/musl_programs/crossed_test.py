@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""One front end leaves a pool behind, the other one recovers it: sqlite3 of each libc is killed with
+rows that are in the log only, and sqlite3 of the other one, started on the pool, has every row."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+from harness import check  # noqa: E402
+
+# Nothing is written back before the kill.
+LAZY = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "1048576",
+        "NVCACHE_BATCH_MAX": "1048576"}
+
+
+def value_of(row):
+    return f"row {row} " * (1 + row % 90)
+
+
+class Crossing:
+    def __init__(self, bench):
+        self.bench = bench
+        self.rows = 0
+        bench.without("sqlite3", "db", "PRAGMA journal_mode=wal;"
+                      "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT); CREATE INDEX i ON t(v);")
+
+    def insert_and_die(self, front_end, program, count):
+        """Killed after `count` rows were acknowledged, while it inserts more."""
+        script = self.bench.folder / "script"
+        with open(script, "w", encoding="ascii") as file:
+            file.write(".bail on\nPRAGMA synchronous=FULL;\n")
+            for row in range(self.rows + 1, self.rows + count + 1000):
+                file.write(f"INSERT INTO t VALUES({row}, '{value_of(row)}');\n"
+                           f"SELECT 'committed', {row};\n")
+        self.bench.front_end = front_end
+        with open(script, "rb") as file, subprocess.Popen(
+                self.bench.cached([program, "-interactive", "db"]), cwd=self.bench.folder,
+                stdin=file, stdout=subprocess.PIPE,
+                env=dict(os.environ, LC_ALL="C", NVCACHE_NOTICE="0", **LAZY)) as killed:
+            for line in killed.stdout:
+                answer = re.search(rb"committed\|(\d+)\n", line)
+                if not answer:
+                    continue
+                self.rows = int(answer.group(1))
+                count -= 1
+                if count == 0:
+                    killed.kill()
+            status = killed.wait()
+        check(status == -9, f"{program}: exit code {status} instead of being killed")
+
+    def on_disk(self):
+        """How many rows there are without the pool."""
+        copy = self.bench.folder / "copy"
+        self.bench.without("bash", "-ec", "rm -rf copy; mkdir copy; cp db* copy")
+        answer = self.bench.without("sqlite3", "db", "SELECT count(*) FROM t;", cwd=copy).stdout
+        return int(answer)
+
+    def compare(self, text):
+        found = text.splitlines()
+        check(self.rows <= len(found) <= self.rows + 1,
+              f"{len(found)} rows, {self.rows} are acknowledged")
+        for row, line in enumerate(found, 1):
+            check(line == f"{row}|{value_of(row)}", f"row {row} is wrong: {line[:100]}")
+        return len(found)
+
+    def recover(self, front_end, program):
+        """The program's first call finds the files as they should be; so does Debian's sqlite3,
+        without the cache, when it has ended."""
+        rows = "SELECT id, v FROM t ORDER BY id;"
+        self.bench.front_end = front_end
+        found = self.compare(self.bench.with_cache(program, "db", rows).stdout)
+        check(self.bench.counter("state") == "clean", "the pool is not clean after the recovery")
+        self.bench.check_drained()
+        verdict = self.bench.without("sqlite3", "db", "PRAGMA integrity_check;").stdout
+        check(verdict == "ok\n", f"integrity_check: {verdict}")
+        check(self.compare(self.bench.without("sqlite3", "db", rows).stdout) == found,
+              "a row is there with the cache only")
+        self.rows = found
+
+    def cross(self, killed, recovers, count):
+        self.insert_and_die(*killed, count)
+        check(self.bench.counter("state") == "dirty", "the pool is not dirty after the kill")
+        pending = self.bench.counter("pending_entries")
+        on_disk = self.on_disk()
+        harness.say(f"         {' '.join(map(str, killed))}: {self.rows} rows, {on_disk} on disk, "
+                    f"{pending} entries for {recovers[0]} {recovers[1]}")
+        check(on_disk < self.rows, "all rows are on disk: nothing is left to recover")
+        self.recover(*recovers)
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--program", action="append", required=True, type=pathlib.Path,
+                        help="sqlite3 with the cache built in; may be given more than once")
+    options = parser.parse_args()
+
+    def one():
+        with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+            crossing = Crossing(bench)
+            glibc = ("preload", "sqlite3")
+            for program in options.program:
+                musl = ("built-in", program.resolve())
+                crossing.cross(musl, glibc, 300)
+                crossing.cross(glibc, musl, 300)
+
+    harness.main(options, {"crossed": one})
+
+
+if __name__ == "__main__":
+    main()
