@@ -95,6 +95,7 @@ class Peers:
         trace = self.bench.folder / "trace"
         folder, done = self.run("close_while_dirty", True, "strace", "-f", "-y", "-o", trace)
         self.check_left("close_while_dirty", folder)
+        check(self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
         check(done.stdout == "closing\nclosed\n", f"stdout: {done.stdout!r}")
         text = trace.read_text()
         inside = text[text.index('"closing\\n"'):text.index('"closed\\n"')]
@@ -135,6 +136,7 @@ class Peers:
                 os.killpg(shell_process.pid, 9)
         for listener in listeners:
             listener.join()
+        check(self.bench.counter("pending_entries") > 0, "nothing is pending: nothing is tested")
         self.bench.without(self.bench.nvcache, "recover", self.bench.pool)
         for name in names:
             lines = (self.bench.folder / name).read_text().splitlines()
