@@ -24,6 +24,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "libc.h"
+
+#ifndef __GLIBC__
+// musl looks into these structures itself, as the program would, and a bad pointer is the program's
+// own fault. By number it is the kernel's to say.
+#define stat(path, result) syscall(SYS_stat, path, result)
+#define fstat(fd, result) syscall(SYS_fstat, fd, result)
+#define fstatat(fd, path, result, flags) syscall(SYS_newfstatat, fd, path, result, flags)
+#define utimensat(fd, path, times, flags) syscall(SYS_utimensat, fd, path, times, flags)
+#define sendmsg(fd, message, flags) syscall(SYS_sendmsg, fd, message, flags)
+#define recvmsg(fd, message, flags) syscall(SYS_recvmsg, fd, message, flags)
+#define sendmmsg(fd, messages, count, flags) syscall(SYS_sendmmsg, fd, messages, count, flags)
+#define recvmmsg(fd, messages, count, flags, timeout) \
+  syscall(SYS_recvmmsg, fd, messages, count, flags, timeout)
+#endif
+
 enum { kPage = 4096, kPages = 8, kFile = 64 * kPage };
 
 static char g_model[kFile];
@@ -257,6 +273,7 @@ static void check_messages(int fd, void* bad, char* end) {
   message.msg_controllen = 100;
   show("bad control part", sendmsg(pair[0], &message, 0));
   struct cmsghdr* header = (void*)(end - sizeof(*header));
+  memset(header, 0, sizeof(*header));
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));

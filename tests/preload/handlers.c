@@ -53,6 +53,17 @@ static void install(int number, void (*handler)(int, siginfo_t*, void*), int fla
   if (sigaction(number, &action, NULL) != 0) printf("sigaction: %d\n", errno);
 }
 
+// As pthread_sigqueue, which musl does not have.
+static void queue_signal(pid_t thread, int number, int value) {
+  siginfo_t info;
+  memset(&info, 0, sizeof(info));
+  info.si_code = SI_QUEUE;
+  info.si_pid = getpid();
+  info.si_uid = getuid();
+  info.si_value.sival_int = value;
+  expect(syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, number, &info) == 0, "queue");
+}
+
 // Every 100 us of time, and of work.
 static void start_timers(void) {
   const struct itimerval often = {{0, 100}, {0, 100}};
@@ -217,7 +228,7 @@ static void* interrupt(void* thread) {
   for (int i = 1; !atomic_load(&g_stop); ++i) {
     const double begin = now();
     atomic_store(&g_sent, i);
-    pthread_sigqueue(*(pthread_t*)thread, SIGINT, (union sigval){.sival_int = i});
+    queue_signal(*(pid_t*)thread, SIGINT, i);
     while (g_seen != i && !atomic_load(&g_stop) && now() < begin + 20) usleep(200);
     if (now() - begin > longest) longest = now() - begin;
     usleep(10000);
@@ -232,7 +243,8 @@ static void check_full(int flags) {
   static char page[4 * kPage];
   install(SIGINT, count_it, flags);
   atomic_store(&g_stop, 0);
-  pthread_t self = pthread_self(), thread;
+  pid_t self = gettid();
+  pthread_t thread;
   pthread_create(&thread, NULL, interrupt, &self);
   const double end = now() + 2;
   for (int i = 0; now() < end; ++i) {
@@ -292,7 +304,7 @@ static void only_once(int number, siginfo_t* info, void* context) {
 static void* send_each(void* thread) {
   for (int i = 0; !atomic_load(&g_stop); ++i) {
     const int before = atomic_load(&g_noted);
-    pthread_sigqueue(*(pthread_t*)thread, SIGRTMIN + i % 4, (union sigval){.sival_int = 4711});
+    queue_signal(*(pid_t*)thread, SIGRTMIN + i % 4, 4711);
     while (atomic_load(&g_noted) == before && !atomic_load(&g_stop)) usleep(20);
     usleep(50);
   }
@@ -315,7 +327,8 @@ static void check_details(void) {
   sigemptyset(&usr1);
   sigaddset(&usr1, SIGUSR1);
   pthread_sigmask(SIG_BLOCK, &usr1, NULL);
-  pthread_t self = pthread_self(), thread;
+  pid_t self = gettid();
+  pthread_t thread;
   pthread_create(&thread, NULL, send_each, &self);
   const double end = now() + 1;
   while (now() < end) expect(pwrite(g_fd, "x", 1, 0) == 1, "pwrite");

@@ -13,6 +13,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "libc.h"
+
 enum { kRestorer = 0x04000000, kRecord = 64, kHandled = 3000 };
 
 struct kernel_action {

@@ -12,6 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libc.h"
+
 enum { kEnd = 8192, kSize = 40000 };
 
 static char g_bytes[kSize], g_back[2 * kSize];

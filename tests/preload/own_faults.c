@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "libc.h"
+
 enum { kPage = 4096 };
 
 static char* g_page;  // no access until somebody touches it

@@ -46,8 +46,13 @@ class Peers:
         self.bench = bench
         self.preloaded = str(pathlib.Path(bench.nvcache).parent / "libnvcache.so")
         self.program = str(pathlib.Path(options.program).resolve())
+        self.built_in = options.built_in
 
     def cached(self, *command):
+        if self.built_in:
+            later = [f"NVCACHE_{LATER[i][2:].upper().replace('-', '_')}={LATER[i + 1]}" for i in range(0, len(LATER), 2)]
+            return ["env", f"NVCACHE_POOL={self.bench.pool}", f"NVCACHE_SIZE={self.bench.size}",
+                    "NVCACHE_EMULATE=1", *later, *command]
         return [self.bench.nvcache, "run", "--pool", str(self.bench.pool), "--size", self.bench.size,
                 "--emulate", *LATER, "--", *command]
 
@@ -72,9 +77,12 @@ class Peers:
         check(plain.stdout == cached.stdout, f"stdout: {cached.stdout!r} instead of {plain.stdout!r}")
         if case in KILLED:
             check(self.bench.counter("pending_entries") > 0, "nothing is pending: nothing is tested")
-            # Recovery needs no word from anybody: any program's start with the library does it.
-            self.bench.without("true", env={"LD_PRELOAD": self.preloaded, "NVCACHE_POOL": str(self.bench.pool),
-                                            "NVCACHE_EMULATE": "1"})
+            # Recovery needs no word from anybody: any program's start with the cache does it.
+            if self.built_in:
+                self.bench.without(*self.cached(self.program), may_fail=True)
+            else:
+                self.bench.without("true", env={"LD_PRELOAD": self.preloaded, "NVCACHE_POOL": str(self.bench.pool),
+                                                "NVCACHE_EMULATE": "1"})
         elif case != "last_byte_of_stream":
             check(self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
             check(self.bench.counter("pass_through_files") == 0, "a file went to the kernel")
@@ -87,6 +95,7 @@ class Peers:
         trace = self.bench.folder / "trace"
         folder, done = self.run("close_while_dirty", True, "strace", "-f", "-y", "-o", trace)
         self.check_left("close_while_dirty", folder)
+        check(self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
         check(done.stdout == "closing\nclosed\n", f"stdout: {done.stdout!r}")
         text = trace.read_text()
         inside = text[text.index('"closing\\n"'):text.index('"closed\\n"')]
@@ -127,6 +136,7 @@ class Peers:
                 os.killpg(shell_process.pid, 9)
         for listener in listeners:
             listener.join()
+        check(self.bench.counter("pending_entries") > 0, "nothing is pending: nothing is tested")
         self.bench.without(self.bench.nvcache, "recover", self.bench.pool)
         for name in names:
             lines = (self.bench.folder / name).read_text().splitlines()
@@ -138,6 +148,7 @@ class Peers:
 def main():
     parser = harness.arguments(__doc__)
     parser.add_argument("--program", required=True, help="peers.c, built")
+    parser.add_argument("--built-in", action="store_true", help="the program has the cache in its libc")
     options = parser.parse_args()
 
     def one(case):

@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libc.h"
+
 static char g_bytes[400000];
 static volatile sig_atomic_t g_signals;
 
