@@ -184,8 +184,9 @@ class Loader(MuslTest):
 
     def test_other_preloads(self):
         other = compile_(HERE / "other.c", scratch / "libother.so", "-shared", "-fPIC")
-        for items in ("/none/libnvcache.so:{0}", "libnvcache.so {0}", "{0}:/a/libnvcache.so"):
-            preload = items.format(other)
+        front_end = compile_(HERE / "other.c", scratch / "libnvcache.so", "-shared", "-fPIC")
+        for items in ("{1}:{0}", "libnvcache.so {0}", "{0}:{1}"):
+            preload = items.format(other, front_end)
             for pool in ({}, {"NVCACHE_POOL": "/x"}):
                 with self.subTest(preload=preload, pool=pool):
                     first = f"front end first: {int('NVCACHE_POOL' in pool)}\n"
