@@ -23,12 +23,15 @@ struct nvcache_front_end {
    * happened, and libc makes the call. 1: it is done, and *result is what the kernel would have
    * returned (a result, or a negated errno). `cancellable`: the call is a cancellation point, and a
    * real call in its place is made by __nvcache_cancellable. Called on the program's threads with
-   * the thread pointer in place; not while the thread may be cancelled at any instruction. */
+   * the thread pointer in place, maybe with all signals blocked and locks of libc held (malloc's
+   * too); not while the thread may be cancelled at any instruction. The dispositions of libc's own
+   * signals, 32 to 34, are not offered. */
   int (*offer)(long number, const long registers[6], int cancellable, long* result);
 
   /* Around the making of a child that shares this process's memory (posix_spawn), by the parent:
-   * begins 1 before, 0 when the child has its own program or is gone. In between nothing is offered
-   * on this thread, nor by the child, which runs on it. */
+   * begins 1 before, 0 when the child has its own program or is gone. In between the front end
+   * refuses whatever is offered on this thread: it comes from the child, which runs on it. Signals
+   * are blocked. */
   void (*spawn)(int begins);
 
   /* Before clone() makes a child that is no thread: what becomes of its descriptors and memory
