@@ -397,6 +397,7 @@ int main(int argc, char** argv) {
   app.add_flag("--keep", options.keep, "leave the files of a failure");
   app.footer("Neither --library nor --built-in: plain twice.");
   CLI11_PARSE(app, argc, argv);
+  options.scratch = std::filesystem::absolute(options.scratch);  // for NVCACHE_INCLUDE
   if (!options.front_end.library.empty()) options.front_end.cached = true;
   if (!options.plant.empty()) ::setenv("DIFFERENTIAL_PLANT", options.plant.c_str(), 1);
   return nvcache::differential::Main(options);
