@@ -23,4 +23,3 @@ add_custom_command(OUTPUT ${musl_lib}/libnvcache-musl.so ${musl_lib}/libnvcache-
   COMMENT "Linking the engine for musl" VERBATIM)
 add_custom_target(nvcache_musl ALL
   DEPENDS ${musl_lib}/libnvcache-musl.so ${musl_lib}/libnvcache-musl.a)
-set(NVCACHE_MUSL_TARGETS musl nvcache_musl CACHE INTERNAL "")

@@ -17,6 +17,8 @@
 #include <cstring>
 #include <map>
 
+#include "tests/differential/libc.h"
+
 namespace nvcache::differential {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
@@ -14,9 +15,11 @@
 #include <climits>
 #include <cstring>
 #include <map>
+#include <semaphore>
 #include <vector>
 
 #include "tests/differential/calls.h"
+#include "tests/differential/libc.h"
 
 namespace nvcache::differential {
 namespace {
@@ -268,6 +271,17 @@ void Clone(const Call& call) {
 // ---------------------------------------------------------------------------------------------
 // POSIX AIO: one request, and waiting for it.
 
+// What musl knows of a descriptor that has a request (that it is open, whether it appends) it
+// forgets a moment after the request is done, and notifies then. The next request must not find it:
+// its descriptor may be another one of the same number.
+#ifdef __GLIBC__
+constexpr bool kForgetsLate = false;
+#else
+constexpr bool kForgetsLate = true;
+#endif
+std::binary_semaphore g_forgotten(0);
+void Forgotten(sigval) { g_forgotten.release(); }
+
 void Aio(const Call& call) {
   if (g_process != 0 && Me().used_aio) return call.line.Add("skipped");
   Me().used_aio = true;
@@ -278,6 +292,10 @@ void Aio(const Call& call) {
   request.aio_buf = Buffer();
   request.aio_nbytes = std::min(length, kBuffer);
   request.aio_offset = call.op.Number("off");
+  if (kForgetsLate) {
+    request.aio_sigevent.sigev_notify = SIGEV_THREAD;
+    request.aio_sigevent.sigev_notify_function = Forgotten;
+  }
   int result;
   if (name == "aio_write") {
     Fill(Buffer(), request.aio_nbytes, static_cast<uint64_t>(call.op.Number("data")));
@@ -291,9 +309,10 @@ void Aio(const Call& call) {
   if (result < 0) return call.line.Result(result);
   const struct aiocb* list[] = {&request};
   while (aio_error(&request) == EINPROGRESS) aio_suspend(list, 1, nullptr);
+  if (kForgetsLate) g_forgotten.acquire();
   const int error = aio_error(&request);
   const ssize_t n = aio_return(&request);
-  call.line.Add("r=%ld e=%s", static_cast<long>(n), strerrorname_np(error));
+  call.line.Add("r=%ld e=%s", static_cast<long>(n), ErrorName(error).c_str());
   if (name == "aio_read") call.line.Digest(Buffer(), request.aio_nbytes);
 }
 

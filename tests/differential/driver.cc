@@ -33,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string runner;
-  std::string preloaded;
+  FrontEnd front_end;
   std::string nvcache;
   std::string scratch;
   std::vector<std::string> cases;
@@ -99,8 +99,8 @@ class Driver {
  public:
   explicit Driver(const Options& options)
       : options_(options),
-        plain_(options.runner, "", Folder("plain"), Memory("plain")),
-        other_(options.runner, options.preloaded, Folder("other"), Memory("other")) {}
+        plain_(options.runner, {}, Folder("plain"), Memory("plain")),
+        other_(options.runner, options.front_end, Folder("other"), Memory("other")) {}
 
   bool Run() {
     const auto start = Clock::now();
@@ -115,7 +115,7 @@ class Driver {
       if (other_.said().find(" is emulated: ") != std::string::npos) ++cached_;
       ++rounds_;
     }
-    if (!options_.preloaded.empty() && !options_.must_find && cached_ < rounds_ * 3 / 4) {
+    if (options_.front_end.cached && !options_.must_find && cached_ < rounds_ * 3 / 4) {
       fmt::print("the cache was used in {} of {} sequences only\n", cached_, rounds_);
       return false;
     }
@@ -378,7 +378,11 @@ int main(int argc, char** argv) {
   options.seed = std::random_device()();
   CLI::App app("Compares the file calls of a program with and without NVCache");
   app.add_option("--runner", options.runner, "the program that makes the calls")->required();
-  app.add_option("--library", options.preloaded, "is preloaded on one side; none: plain twice");
+  CLI::Option* library =
+      app.add_option("--library", options.front_end.library, "is preloaded on one side");
+  app.add_flag("--built-in", options.front_end.cached,
+               "the runner's libc has the cache: it gets a pool on one side")
+      ->excludes(library);
   app.add_option("--nvcache", options.nvcache, "the command, for --crash");
   app.add_option("--scratch", options.scratch, "folder for the files")->required();
   app.add_option("--seed", options.seed, "of the first sequence");
@@ -391,7 +395,10 @@ int main(int argc, char** argv) {
   app.add_option("--plant", options.plant, "the error of the library with errors");
   app.add_flag("--trace", options.trace, "print what each operation answered");
   app.add_flag("--keep", options.keep, "leave the files of a failure");
+  app.footer("Neither --library nor --built-in: plain twice.");
   CLI11_PARSE(app, argc, argv);
+  options.scratch = std::filesystem::absolute(options.scratch);  // for NVCACHE_INCLUDE
+  if (!options.front_end.library.empty()) options.front_end.cached = true;
   if (!options.plant.empty()) ::setenv("DIFFERENTIAL_PLANT", options.plant.c_str(), 1);
   return nvcache::differential::Main(options);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/differential/calls.h"
+#include "tests/differential/libc.h"
 
 namespace nvcache::differential {
 namespace {

@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "tests/differential/libc.h"
+
 namespace nvcache::differential {
 namespace {
 

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "tests/differential/calls.h"
+#include "tests/differential/libc.h"
 
 namespace nvcache::differential {
 
@@ -51,7 +52,7 @@ void Line::Add(const char* format, ...) {
 void Line::Result(long result) {
   const int error = errno;
   if (result < 0) {
-    Add("r=%ld e=%s", result, strerrorname_np(error));
+    Add("r=%ld e=%s", result, ErrorName(error).c_str());
   } else {
     Add("r=%ld", result);
   }

@@ -45,9 +45,9 @@ std::vector<std::string> WithEnds(const std::vector<std::string>& operations) {
   return all;
 }
 
-Side::Side(std::string runner, std::string library, std::string folder, std::string memory)
+Side::Side(std::string runner, FrontEnd front_end, std::string folder, std::string memory)
     : runner_(std::move(runner)),
-      library_(std::move(library)),
+      front_end_(std::move(front_end)),
       folder_(std::move(folder)),
       memory_(std::move(memory)) {
   fs::create_directories(folder_);
@@ -89,8 +89,8 @@ pid_t Side::Start(const Sequence& sequence, uint32_t index, long kill_before) co
       runner_, memory_ + "/operations",    memory_ + "/shared", root(), std::to_string(index),
       "-1",    std::to_string(kill_before)};
   std::vector<std::string> environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
-  if (!library_.empty()) {
-    environment.push_back("LD_PRELOAD=" + library_);
+  if (front_end_.cached) {
+    if (!front_end_.library.empty()) environment.push_back("LD_PRELOAD=" + front_end_.library);
     environment.push_back("NVCACHE_POOL=" + pool());
     environment.emplace_back("NVCACHE_EMULATE=1");
     environment.push_back("NVCACHE_INCLUDE=" + root() + "/*");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // One of the two places in which a sequence is executed: a folder of its own, and a runner in it,
-// with a preloaded library or without.
+// with the cache or without.
 #ifndef NVCACHE_TESTS_DIFFERENTIAL_SIDE_H_
 #define NVCACHE_TESTS_DIFFERENTIAL_SIDE_H_
 
@@ -27,10 +27,16 @@ struct Kill {
   long delay_us = 0;
 };
 
+// How the cache comes into the runner.
+struct FrontEnd {
+  bool cached = false;  // false: the plain file system
+  std::string library;  // is preloaded; empty: the runner's libc has it
+};
+
 class Side {
  public:
-  // Folder and memory are made and, at the end, removed. `library` empty: the plain file system.
-  Side(std::string runner, std::string library, std::string folder, std::string memory);
+  // Folder and memory are made and, at the end, removed.
+  Side(std::string runner, FrontEnd front_end, std::string folder, std::string memory);
   ~Side();
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -54,7 +60,7 @@ class Side {
   int Await(pid_t pid, const Kill& kill) const;
 
   std::string runner_;
-  std::string library_;
+  FrontEnd front_end_;
   std::string folder_;
   std::string memory_;
   Shared* shared_;

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "tests/differential/calls.h"
+#include "tests/differential/libc.h"
 
 namespace nvcache::differential {
 namespace {
@@ -60,7 +61,7 @@ void SetBuffer(const Call& call, FILE* stream) {
 void Opened(const Call& call, FILE* stream) {
   FILE*& old = StreamOf(call.op);
   call.line.Add("r=%d", stream != nullptr ? fileno(stream) : -1);
-  if (stream == nullptr) call.line.Add("e=%s", strerrorname_np(errno));
+  if (stream == nullptr) call.line.Add("e=%s", ErrorName(errno).c_str());
   if (old != nullptr && stream != nullptr) call.line.Add("closed=%d", fclose(old));
   if (stream == nullptr) return;
   old = stream;
@@ -84,7 +85,7 @@ void Freopen(const Call& call, FILE*& stream) {
       freopen(call.op.Has("path") ? path.c_str() : nullptr, call.op.Text("mode").c_str(), stream);
   stream = opened;
   call.line.Add("r=%d", opened != nullptr ? fileno(opened) : -1);
-  if (opened == nullptr) call.line.Add("e=%s", strerrorname_np(errno));
+  if (opened == nullptr) call.line.Add("e=%s", ErrorName(errno).c_str());
 }
 
 void Fclose(const Call& call, FILE*& stream) {
@@ -110,7 +111,7 @@ char g_text[kText];
 void StreamResult(const Call& call, long result, bool failed) {
   const int error = errno;
   call.line.Add("r=%ld", result);
-  if (failed) call.line.Add("e=%s", strerrorname_np(error));
+  if (failed) call.line.Add("e=%s", ErrorName(error).c_str());
 }
 
 void Fwrite(const Call& call, FILE*& stream) {

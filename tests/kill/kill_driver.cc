@@ -36,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 struct Options {
   std::string nvcache;
   std::string preload;
+  bool built_in = false;
   std::string writer;
   std::string scratch;
   uint64_t seed = 0;
@@ -170,12 +171,28 @@ class Driver {
     std::printf("new files; a pool of %s, %s of DRAM\n", size_.c_str(), dram_.c_str());
   }
 
+  // `command` by way of nvcache run.
   std::vector<std::string> Cached(const std::vector<std::string>& command) const {
     std::vector<std::string> all = {
         options_.nvcache, "run", "--pool", pools_ / "pool", "--size", size_, "--emulate",
         "--dram",         dram_, "--"};
     all.insert(all.end(), command.begin(), command.end());
     return all;
+  }
+
+  // For a program that is started as it is.
+  std::vector<std::string> Settings() const {
+    std::vector<std::string> settings = {"NVCACHE_POOL=" + (pools_ / "pool").string(),
+                                         "NVCACHE_SIZE=" + size_, "NVCACHE_DRAM=" + dram_,
+                                         "NVCACHE_EMULATE=1", "NVCACHE_REQUIRED=1"};
+    if (!options_.built_in) settings.push_back("LD_PRELOAD=" + options_.preload);
+    return settings;
+  }
+
+  std::vector<std::string> Writer(int pipe, uint64_t round) const {
+    return {options_.writer,       folder_,
+            std::to_string(pipe),  std::to_string(options_.seed),
+            std::to_string(round), std::to_string(options_.threads)};
   }
 
   // Runs the writer; kills it after `life`, counted from its first record if `after_first`.
@@ -185,11 +202,11 @@ class Driver {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) std::abort();
     ::fcntl(ends[1], F_SETPIPE_SZ, 1 << 20);
-    std::vector<std::string> command = {options_.writer,         folder_,
-                                        std::to_string(ends[1]), std::to_string(options_.seed),
-                                        std::to_string(round),   std::to_string(options_.threads)};
+    std::vector<std::string> command = Writer(ends[1], round);
     if (!life) command.push_back(std::to_string(writes));
-    Child writer(cached ? Cached(command) : command, {}, ends[1], pools_ / "output");
+    const bool as_it_is = cached && options_.built_in;
+    Child writer(cached && !as_it_is ? Cached(command) : command,
+                 as_it_is ? Settings() : std::vector<std::string>(), ends[1], pools_ / "output");
     ::close(ends[1]);
 
     std::optional<Clock::time_point> deadline;
@@ -239,7 +256,11 @@ class Driver {
                                                                   : 3);
     int killed = 0;
     // A pool that the writer was killed before it had made needs no recovery.
-    if (fs::exists(pools_ / "pool") && !records.empty()) {
+    if (!records.empty()) {
+      if (!fs::exists(pools_ / "pool")) {
+        *why = "the writer wrote, and made no pool: it runs without the cache";
+        return false;
+      }
       if (!Recover(way, &killed, why)) return false;
     }
     recoveries_killed_ += killed;
@@ -276,8 +297,11 @@ class Driver {
     if (way == Recovery::kRun) command = Cached({"true"});
     if (way == Recovery::kLibrary) {
       command = {"true"};
-      environment = {"LD_PRELOAD=" + options_.preload, "NVCACHE_POOL=" + (pools_ / "pool").string(),
-                     "NVCACHE_EMULATE=1", "NVCACHE_REQUIRED=1"};
+      if (options_.built_in) {
+        command = Writer(STDOUT_FILENO, 0);
+        command.emplace_back("0");  // writes
+      }
+      environment = Settings();
     }
     const auto start = Clock::now();
     Child child(command, environment, -1, pools_ / "output");
@@ -431,7 +455,10 @@ int Main(int argc, char** argv) {
   CLI::App app(
       "Kills a writer at random moments, recovers, and looks for every acknowledged write.");
   app.add_option("--nvcache", options.nvcache, "the nvcache command")->required();
-  app.add_option("--preload", options.preload, "libnvcache.so")->required();
+  CLI::Option* preload = app.add_option("--preload", options.preload, "libnvcache.so");
+  app.add_flag("--built-in", options.built_in,
+               "the writer's libc has the cache: it is started as it is")
+      ->excludes(preload);
   app.add_option("--writer", options.writer, "kill_writer")->required();
   app.add_option("--scratch", options.scratch, "a folder on a disk file system")->required();
   app.add_option("--seed", options.seed, "repeats the random choices of a run");
@@ -439,6 +466,10 @@ int Main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "of the writer")->check(CLI::Range(1u, kMaxThreads));
   app.add_flag("--self-check", options.self_check, "damage good files: is it found?");
   CLI11_PARSE(app, argc, argv);
+  if (options.preload.empty() && !options.built_in && !options.self_check) {
+    std::fprintf(stderr, "kill_driver: no cache: give --preload or --built-in\n");
+    return 2;
+  }
   Driver driver(options);
   return (options.self_check ? driver.SelfCheck() : driver.Run()) ? 0 : 1;
 }
