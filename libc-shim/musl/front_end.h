@@ -34,12 +34,16 @@ struct nvcache_front_end {
   /* Before clone() makes a child that is no thread: what becomes of its descriptors and memory
    * cannot be followed, so the cache is left for good. */
   void (*retire)(void);
+
+  /* Before spawn(1): the child gets this descriptor under another number (a file action), and keeps
+   * it. */
+  void (*hand_over)(int fd);
 };
 
 /* By the libc, for the engine. */
 
-/* From now on system calls are offered. Called once, before the program has a second thread. 0, or
- * -1: the libc is of another version, and nothing has happened. */
+/* From now on system calls are offered; with a null pointer they are not any more. By the only
+ * thread that there is. 0, or -1: the libc is of another version, and nothing has happened. */
 int __nvcache_register(const struct nvcache_front_end* front_end);
 
 /* The real system call as a cancellation point: acts on a cancellation that is pending or comes

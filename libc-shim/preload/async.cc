@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // POSIX AIO, libaio, liburing.
-#include "libc-shim/preload/async.h"
+#include "libc-shim/calls/async.h"
 
 #include <aio.h>
 
+#include "libc-shim/preload/wrapper.h"
+
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 
 namespace {

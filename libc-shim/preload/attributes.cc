@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // stat, utime, chmod and their names, and the calls that walk a tree and report what they stat.
-#include "libc-shim/preload/attributes.h"
+#include "libc-shim/calls/attributes.h"
 
 #include <fts.h>
 #include <ftw.h>
 #include <sys/time.h>
 #include <utime.h>
 
+#include "libc-shim/preload/wrapper.h"
+
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
 
@@ -118,9 +121,7 @@ NVCACHE_EXPORT int lchown(const char* path, uid_t owner, gid_t group) noexcept {
 }
 
 NVCACHE_EXPORT int fchown(int fd, uid_t owner, gid_t group) noexcept {
-  // As SQLite does each time that it opens its journal as root: no sync is owed for nothing.
-  if (IsOwnedBy(fd, owner, group)) return NVCACHE_REAL(fchown)(fd, owner, group);
-  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fchown)(fd, owner, group); });
+  return ChangeOwner(fd, owner, group, [=] { return NVCACHE_REAL(fchown)(fd, owner, group); });
 }
 
 NVCACHE_EXPORT int fchownat(int dirfd, const char* path, uid_t owner, gid_t group,

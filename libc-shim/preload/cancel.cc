@@ -5,7 +5,7 @@
 // comes when the call is over. Other threads pay nothing.
 #include <pthread.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/preload/wrapper.h"
 #include "src/sys/deferral.h"
 
 using nvcache::sys::deferral;

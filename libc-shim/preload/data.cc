@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // read, write, lseek and their names.
-#include "libc-shim/preload/data.h"
+#include "libc-shim/calls/data.h"
 
+#include "libc-shim/preload/wrapper.h"
+
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 
 NVCACHE_EXPORT ssize_t read(int fd, void* buffer, size_t count) {

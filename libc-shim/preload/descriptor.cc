@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // close, dup, fcntl, ioctl and their names.
-#include "libc-shim/preload/descriptor.h"
+#include "libc-shim/calls/descriptor.h"
 
 #include <climits>
 #include <cstdarg>
 
-#include "libc-shim/preload/open.h"
+#include "libc-shim/calls/open.h"
+#include "libc-shim/preload/stream.h"
+#include "libc-shim/preload/wrapper.h"
 
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
 

@@ -2,14 +2,14 @@
 //
 // The library's beginning and end.
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "libc-shim/calls/signal.h"
 #include "libc-shim/glibc/host.h"
-#include "libc-shim/preload/process.h"
 #include "libc-shim/preload/real.h"
-#include "libc-shim/preload/signal.h"
 #include "libc-shim/preload/stdio_slots.h"
 #include "src/vfs/vfs.h"
 
@@ -24,10 +24,13 @@ __attribute__((constructor)) void Begin() {
   FindAll();
   if (IsPrivileged()) return;
   if (vfs::Start(GlibcHost(), environ)) {
-    ManageSignals();
+    calls::ManageSignals();
     if (vfs::WantsStreams()) CatchStreams();
   }
-  RegisterForkHandlers();
+  // Not by a wrapper of fork: this also reaches the forks inside libc (daemon, forkpty), exactly
+  // once each, and runs next to the fork, inside of whatever other libraries have registered: their
+  // handlers may still use files.
+  pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork);
   // Last registered, first called: the program's own handlers would come later. Those registered
   // so early come last.
   at_quick_exit(vfs::Stop);

@@ -7,8 +7,9 @@
 
 #include <cstring>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/preload/wrapper.h"
 
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
 

@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // rename, link, unlink and their names.
-#include "libc-shim/preload/names.h"
+#include "libc-shim/calls/names.h"
 
-#include <cstring>
+#include "libc-shim/preload/wrapper.h"
 
-namespace nvcache::preload {
-
-DescriptorPath::DescriptorPath(int fd) {
-  constexpr char kPrefix[] = "/proc/self/fd/";
-  std::memcpy(text_, kPrefix, sizeof(kPrefix));
-  char* end = text_ + sizeof(kPrefix) - 1;
-  // No descriptor is negative; one that is shall name nothing.
-  if (fd < 0) return;
-  int divisor = 1;
-  while (fd / divisor >= 10) divisor *= 10;
-  for (; divisor > 0; divisor /= 10) *end++ = static_cast<char>('0' + fd / divisor % 10);
-  *end = '\0';
-}
-
-}  // namespace nvcache::preload
-
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 
 NVCACHE_EXPORT int rename(const char* from, const char* to) noexcept {

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // open and its many names, and what makes temporary files.
-#include "libc-shim/preload/open.h"
+#include "libc-shim/calls/open.h"
 
 #include <cstdarg>
 
-namespace nvcache::preload {
+#include "libc-shim/preload/stream.h"
+#include "libc-shim/preload/wrapper.h"
+
+using namespace nvcache::calls;
+using namespace nvcache::preload;
+
 namespace {
 
 // Flags with which open takes a third argument.
@@ -24,9 +29,6 @@ int OpenAt(int dirfd, const char* path, int flags, mode_t mode, RealCall real) {
 int Created(int fd, int flags) { return TrackOpened(fd, flags | O_RDWR); }
 
 }  // namespace
-}  // namespace nvcache::preload
-
-using namespace nvcache::preload;
 
 NVCACHE_EXPORT int open64(const char* path, int flags, ...) {
   va_list arguments;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // fork, exec, spawn, exit and their names.
-#include "libc-shim/preload/process.h"
+#include "libc-shim/calls/process.h"
 
 #include <pthread.h>
 #include <pty.h>
@@ -13,19 +13,14 @@
 
 #include <cstdarg>
 
-#include "libc-shim/preload/descriptor.h"
+#include "libc-shim/calls/descriptor.h"
+#include "libc-shim/preload/stream.h"
+#include "libc-shim/preload/wrapper.h"
 #include "src/sys/kernel.h"
 
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
-
-namespace nvcache::preload {
-
-void RegisterForkHandlers() { pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork); }
-
-bool IsThread(long id) { return id == 0 || sys::Call(SYS_tgkill, sys::Getpid(), id, 0) == 0; }
-
-}  // namespace nvcache::preload
 
 // ---------------------------------------------------------------------------------------------
 // New processes.

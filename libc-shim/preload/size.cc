@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // fsync, truncate, fallocate and their names.
-#include "libc-shim/preload/size.h"
+#include "libc-shim/calls/size.h"
 
 #include <fcntl.h>
 
+#include "libc-shim/preload/wrapper.h"
+
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
 

@@ -12,11 +12,15 @@
 
 #include <cstdint>
 
-#include "libc-shim/preload/attributes.h"
-#include "libc-shim/preload/data.h"
-#include "libc-shim/preload/descriptor.h"
+#include "libc-shim/calls/attributes.h"
+#include "libc-shim/calls/data.h"
+#include "libc-shim/calls/descriptor.h"
+#include "libc-shim/preload/wrapper.h"
 
 namespace nvcache::preload {
+
+using namespace calls;
+
 namespace {
 
 // libc's own, which the program may not have asked for.

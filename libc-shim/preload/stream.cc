@@ -20,12 +20,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "libc-shim/preload/data.h"
-#include "libc-shim/preload/descriptor.h"
-#include "libc-shim/preload/open.h"
+#include "libc-shim/calls/data.h"
+#include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/open.h"
 #include "libc-shim/preload/stdio_slots.h"
+#include "libc-shim/preload/wrapper.h"
 
-namespace nvcache::preload {
+namespace nvcache {
 namespace {
 
 // One bit a descriptor, up to the kernel's own limit (fs.nr_open). Pages of it that are never
@@ -36,14 +37,20 @@ std::atomic<uint64_t> g_has_stream[kMaxDescriptors / kBits];
 
 }  // namespace
 
+namespace calls {
+
 bool HasStream(int fd) {
   const auto number = static_cast<unsigned>(fd);
   if (number == STDERR_FILENO) return true;
-  if (number < STDERR_FILENO) return !StreamsCaught();
+  if (number < STDERR_FILENO) return !preload::StreamsCaught();
   if (number >= kMaxDescriptors) return false;
   const uint64_t word = g_has_stream[number / kBits].load(std::memory_order_relaxed);
   return (word >> number % kBits & 1) != 0;
 }
+
+}  // namespace calls
+
+namespace preload {
 
 void SetHasStream(int fd, bool has) {
   const auto number = static_cast<unsigned>(fd);
@@ -56,8 +63,10 @@ void SetHasStream(int fd, bool has) {
   }
 }
 
-}  // namespace nvcache::preload
+}  // namespace preload
+}  // namespace nvcache
 
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 namespace vfs = nvcache::vfs;
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // mmap, sendfile, copy_file_range, splice.
-#include "libc-shim/preload/transfer.h"
+#include "libc-shim/calls/transfer.h"
 
 #include <fcntl.h>
 #include <sys/sendfile.h>
 
+#include "libc-shim/preload/wrapper.h"
+
+using namespace nvcache::calls;
 using namespace nvcache::preload;
 
 NVCACHE_EXPORT void* mmap64(void* address, size_t length, int protection, int flags, int fd,

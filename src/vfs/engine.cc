@@ -73,6 +73,12 @@ void Engine::Start(const Host& host, char** environment) {
   }
 }
 
+void Engine::RefuseStart(char** environment, const char* text) {
+  sys::Text<480> wrong;
+  if (!settings::FromEnvironment(&settings, environment, &wrong)) return;
+  if (settings.pool.size() != 0) Refuse(text);
+}
+
 bool Engine::OpenLeases() {
   const char* why = "";
   if (leases.Open(lease_folder, &why)) {

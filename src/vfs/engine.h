@@ -60,6 +60,7 @@ class Engine {
 
   // ---- Life (engine.cc)
   void Start(const Host& host, char** environment);
+  void RefuseStart(char** environment, const char* text);
   void Stop();
   void Retire();
   bool active() const { return active_.load(std::memory_order_acquire); }

@@ -13,6 +13,8 @@ bool Start(const Host& host, char** environment) {
   return engine.active();
 }
 
+void Refuse(char** environment, const char* text) { engine.RefuseStart(environment, text); }
+
 bool IsActive() { return engine.active(); }
 
 bool WantsStreams() { return engine.settings.stdio; }

@@ -54,6 +54,10 @@ inline constexpr long kNotOurs = LONG_MIN;
 // cache cannot be had.
 bool Start(const Host& host, char** environment);
 
+// In place of Start, for a front end that cannot do its work here: the same line and the same exit
+// if a pool is named, and else nothing. `text` says what is wrong and what to do.
+void Refuse(char** environment, const char* text);
+
 // False before Start, and if it was: no descriptor is tracked, no file cached.
 bool IsActive();
 

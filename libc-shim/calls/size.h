@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that makes data durable, or changes a file's size.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_SIZE_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_SIZE_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_SIZE_H_
+#define NVCACHE_LIBC_SHIM_CALLS_SIZE_H_
 
-#include "libc-shim/preload/calls.h"
-#include "libc-shim/preload/names.h"
+#include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/names.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Fsync(int fd, RealCall real) {
@@ -54,6 +54,6 @@ inline auto Fallocate(int fd, int mode, off_t offset, off_t length, RealCall rea
   return Answer(Offer<vfs::Fallocate>(fd, mode, offset, length), real, fd, mode, offset, length);
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_SIZE_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_SIZE_H_

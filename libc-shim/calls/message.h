@@ -2,14 +2,14 @@
 //
 // Descriptors that travel through a socket. The receiver uses the file where we cannot see, and
 // for as long as it likes; what we receive was opened where we could not see.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_MESSAGE_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_MESSAGE_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_MESSAGE_H_
+#define NVCACHE_LIBC_SHIM_CALLS_MESSAGE_H_
 
 #include <sys/socket.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 // False: the call must fail.
 bool BeforeSend(const msghdr* message);
@@ -37,6 +37,6 @@ inline Result AfterReceiveMany(Result received, mmsghdr* messages) {
   return received;
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_MESSAGE_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_MESSAGE_H_

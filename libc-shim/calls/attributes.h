@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that reads a file's attributes, or sets them.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_ATTRIBUTES_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_ATTRIBUTES_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_ATTRIBUTES_H_
+#define NVCACHE_LIBC_SHIM_CALLS_ATTRIBUTES_H_
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
+#include "src/sys/kernel.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 inline bool PublishInode(dev_t device, ino_t inode) {
   return !InsideLibpmem() && vfs::PublishInode(device, inode);
@@ -87,10 +88,16 @@ inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real)
 // An fchown to these changes nothing but the time of the last change.
 inline bool IsOwnedBy(int fd, uid_t owner, gid_t group) {
   struct stat st;
-  return NVCACHE_REAL(fstat)(fd, &st) == 0 && st.st_uid == owner && st.st_gid == group &&
+  return sys::Fstat(fd, &st) == 0 && st.st_uid == owner && st.st_gid == group &&
          (st.st_mode & (S_ISUID | S_ISGID)) == 0;
 }
 
-}  // namespace nvcache::preload
+// As SQLite does each time that it opens its journal as root: no sync is owed for nothing.
+template <typename RealCall>
+inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
+  return IsOwnedBy(fd, owner, group) ? real() : SetAttributes(fd, nullptr, 0, real);
+}
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_ATTRIBUTES_H_
+}  // namespace nvcache::calls
+
+#endif  // NVCACHE_LIBC_SHIM_CALLS_ATTRIBUTES_H_

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Reads, writes and the offset: the hot path, and nothing in it but the engine's answer.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_DATA_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_DATA_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_DATA_H_
+#define NVCACHE_LIBC_SHIM_CALLS_DATA_H_
 
 #include <sys/uio.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Read(int fd, void* buffer, size_t count, RealCall real) {
@@ -73,6 +73,6 @@ inline auto Pwritev2(int fd, const iovec* iov, int iov_count, off_t offset, int 
   return Answer(answer, real, fd, iov, iov_count, offset, flags);
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_DATA_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_DATA_H_

@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The few words that the wrappers are written in.
+// The few words that the brackets around a call are written in.
 //
-// A call is caught under several names: `pwrite`, `pwrite64`, `syscall(SYS_pwrite64)`. What is done
-// around the real call is said once, as a template whose last argument makes the real call
-// (data.h, open.h, ...); the wrappers say only which real function it is.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_CALLS_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_CALLS_H_
+// A call is caught under several names: `pwrite`, `pwrite64`, `syscall(SYS_pwrite64)`, and by
+// number in musl. What is done around the real call is said once, as a template whose last argument
+// makes the real call (data.h, open.h, ...); who catches it says only what the real call is.
+#ifndef NVCACHE_LIBC_SHIM_CALLS_CALLS_H_
+#define NVCACHE_LIBC_SHIM_CALLS_CALLS_H_
 
 #include <errno.h>
-#include <pthread.h>
 
-#include "libc-shim/glibc/host.h"
-#include "libc-shim/preload/real.h"
+#include "libc-shim/calls/front_end.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/vfs.h"
 
-// A wrapper, and another name for a wrapper. The linker exports only what wrapped.def lists.
-#define NVCACHE_EXPORT extern "C" __attribute__((visibility("default")))
-#ifdef __clang__
-#define NVCACHE_EXPORT_ALIAS(name, target) \
-  extern "C" __attribute__((visibility("default"), alias(#target))) decltype(::target) name
-#else  // wants to hear that the two have the same attributes
-#define NVCACHE_EXPORT_ALIAS(name, target)                         \
-  extern "C" __attribute__((copy(::target), visibility("default"), \
-                            alias(#target))) decltype(::target) name
-#endif
-
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 // Answers that the engine may give, to POSIX's form. The engine never touches errno itself, so a
 // success leaves it alone.
@@ -89,14 +76,19 @@ inline bool ToKernelByPath(int dirfd, const char* path) {
   return InsideLibpmem() || FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
 }
 
-// A data call that the engine answers never enters the kernel, and would never notice that its
-// thread is cancelled. Asked before the engine is, since afterwards the data has been moved.
-inline void CancellationPoint() { pthread_testcancel(); }
+// To be called with each new descriptor, or with the error in place of one. A disk that refuses to
+// take the file's pending bytes is left to fsync and close to report: the number is given out.
+template <typename Descriptor>
+inline Descriptor AfterNumbering(Descriptor fd) {
+  if (fd < 0 || InsideLibpmem() || !HasStream(static_cast<int>(fd))) return fd;
+  vfs::PassThrough(static_cast<int>(fd));
+  return fd;
+}
 
 // For the calls after which our picture of the process cannot be kept right. Everything goes to
 // disk, every file to the kernel, and so does every later call.
 inline void TurnOff() { vfs::Retire(); }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_CALLS_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_CALLS_H_

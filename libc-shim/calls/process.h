@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that makes, replaces or ends a process.
-//
-// fork itself has no wrapper: its preparation is registered with pthread_atfork (process.cc), which
-// also reaches the forks inside libc (daemon, forkpty), runs exactly once for each, and runs next
-// to the fork, inside of whatever other libraries have registered: their handlers may still use
-// files.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_
+#define NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_
 
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
+#include "src/sys/kernel.h"
 
-namespace nvcache::preload {
-
-// To be called once, from the constructor.
-void RegisterForkHandlers();
+namespace nvcache::calls {
 
 // Whether `id` stands for this process: 0, or one of its threads.
-bool IsThread(long id);
+inline bool IsThread(long id) {
+  return id == 0 || sys::Call(SYS_tgkill, sys::Getpid(), id, 0) == 0;
+}
 
-// A fork that runs no such handlers.
+// A fork that runs no handlers of pthread_atfork, or whose handlers are none of ours.
 template <typename RealCall>
 inline auto Fork(RealCall real) {
   vfs::BeforeFork();
@@ -76,6 +71,6 @@ inline auto Replace(RealCall real) {
   return result;
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_PROCESS_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that closes, copies or controls a descriptor.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_DESCRIPTOR_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_DESCRIPTOR_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_
+#define NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -14,10 +14,9 @@
 
 #include <cstdint>
 
-#include "libc-shim/preload/calls.h"
-#include "libc-shim/preload/stream.h"
+#include "libc-shim/calls/calls.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Close(int fd, RealCall real) {
@@ -152,17 +151,6 @@ inline auto Setns(RealCall real) {
   return real();
 }
 
-// libc is about to close `fd` where we cannot see, or has done so.
-inline void Release(int fd) {
-  if (fd < 0 || InsideLibpmem()) return;
-  if (vfs::PassThrough(fd) >= 0) vfs::Forget(fd);
-}
+}  // namespace nvcache::calls
 
-// The three standard ones, in place of which libc puts a terminal, or nothing.
-inline void ReleaseStandard() {
-  for (int fd = 0; fd <= 2; ++fd) Release(fd);
-}
-
-}  // namespace nvcache::preload
-
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_DESCRIPTOR_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_

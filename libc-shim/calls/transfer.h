@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call with which the kernel itself moves a file's data.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_TRANSFER_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_TRANSFER_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_
+#define NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_
 
 #include <sys/mman.h>
 
 #include <type_traits>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 // A mapping outlives the descriptor, so the file is the kernel's from now on.
 template <typename RealCall>
@@ -35,6 +35,6 @@ inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
   return result;
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_TRANSFER_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that opens a file.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_OPEN_H_
+#define NVCACHE_LIBC_SHIM_CALLS_OPEN_H_
 
 #include <fcntl.h>
-#include <sys/syscall.h>
 
-#include "libc-shim/preload/calls.h"
-#include "libc-shim/preload/stream.h"
+#include "libc-shim/calls/calls.h"
+#include "src/sys/kernel.h"
 
-namespace nvcache::preload {
-
-// open, but no cancellation point.
-inline int OpenUncancelled(int dirfd, const char* path, int flags, mode_t mode) {
-  return static_cast<int>(NVCACHE_REAL(syscall)(SYS_openat, dirfd, path, flags, mode));
-}
+namespace nvcache::calls {
 
 // `real` opens; `uncancelled` does the same and is no cancellation point, for then the engine
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
@@ -29,20 +23,9 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real,
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
     fd = guard.holds_locks() ? uncancelled() : real();
     if (const long error = guard.Opened(static_cast<int>(fd)); error < 0) {
-      NVCACHE_REAL(close)(static_cast<int>(fd));
+      sys::Close(static_cast<int>(fd));
       return static_cast<decltype(fd)>(FromAnswer(error));
     }
-  }
-  return AfterNumbering(fd);
-}
-
-// A descriptor that libc has opened inside itself, without our order between truncation and log:
-// a new file, or one of which nothing is pending.
-inline int TrackOpened(int fd, int flags) {
-  if (fd < 0 || InsideLibpmem()) return fd;
-  {
-    vfs::OpenGuard guard(AT_FDCWD, "", flags & ~O_TRUNC);
-    guard.Opened(fd);
   }
   return AfterNumbering(fd);
 }
@@ -54,7 +37,7 @@ inline Descriptor Adopt(Descriptor fd) {
   if (fd < 0) return fd;
   const long error = InsideLibpmem() ? 0 : vfs::AdoptPassThrough(static_cast<int>(fd));
   if (error == 0) return fd;
-  NVCACHE_REAL(close)(static_cast<int>(fd));
+  sys::Close(static_cast<int>(fd));
   return static_cast<Descriptor>(FromAnswer(error));
 }
 
@@ -65,6 +48,6 @@ inline auto OpenByHandle(int flags, RealCall real) {
   return Adopt(real());
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_OPEN_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_OPEN_H_

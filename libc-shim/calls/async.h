@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that starts asynchronous I/O.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_ASYNC_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_ASYNC_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_ASYNC_H_
+#define NVCACHE_LIBC_SHIM_CALLS_ASYNC_H_
 
 #include <linux/aio_abi.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 // The kernel's (and libaio's) requests. False: the call must fail.
 inline bool BeforeSubmit(long count, struct iocb* const* requests) {
@@ -29,6 +29,6 @@ inline auto MakeRing(RealCall real) {
   return real();
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_ASYNC_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_ASYNC_H_

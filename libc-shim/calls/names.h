@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What is done around a call that changes names.
-#ifndef NVCACHE_LIBC_SHIM_PRELOAD_NAMES_H_
-#define NVCACHE_LIBC_SHIM_PRELOAD_NAMES_H_
+#ifndef NVCACHE_LIBC_SHIM_CALLS_NAMES_H_
+#define NVCACHE_LIBC_SHIM_CALLS_NAMES_H_
 
 #include <fcntl.h>
 
-#include "libc-shim/preload/calls.h"
+#include "libc-shim/calls/calls.h"
 
-namespace nvcache::preload {
+namespace nvcache::calls {
 
 using Fate = vfs::NameGuard::Fate;
 
@@ -63,6 +63,6 @@ inline auto Link(int dirfd, const char* path, int flags, RealCall real) {
   return AroundNames(real, Name{dirfd, path, (flags & AT_SYMLINK_FOLLOW) != 0});
 }
 
-}  // namespace nvcache::preload
+}  // namespace nvcache::calls
 
-#endif  // NVCACHE_LIBC_SHIM_PRELOAD_NAMES_H_
+#endif  // NVCACHE_LIBC_SHIM_CALLS_NAMES_H_

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "libc-shim/calls/by_number.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+
+#include <array>
+
+#include "libc-shim/calls/async.h"
+#include "libc-shim/calls/attributes.h"
+#include "libc-shim/calls/data.h"
+#include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/message.h"
+#include "libc-shim/calls/names.h"
+#include "libc-shim/calls/open.h"
+#include "libc-shim/calls/process.h"
+#include "libc-shim/calls/signal.h"
+#include "libc-shim/calls/size.h"
+#include "libc-shim/calls/transfer.h"
+
+namespace nvcache::calls {
+namespace {
+
+// ---------------------------------------------------------------------------------------------
+// Calls that need a closer look.
+
+long Openat2(const Call& c) {
+  open_how how;
+  if (!Fetch(&how, c.Buffer(2))) return c();
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled());
+}
+
+long CloneWith(unsigned long flags, const Call& c) {
+  const CloneKind kind = KindOfClone(flags);
+  if (kind == CloneKind::kProcess) return Fork(c);
+  if (kind == CloneKind::kMixture) TurnOff();
+  return c();
+}
+
+long Clone3(const Call& c) {
+  uint64_t flags;  // the first member of clone_args
+  return Fetch(&flags, c.Buffer(0)) ? CloneWith(flags, c) : c();
+}
+
+long Submit(const Call& c) {
+  return BeforeSubmit(c.Long(1), c.As<struct iocb* const*>(2)) ? c() : -1;
+}
+
+long Sendmsg(const Call& c) { return BeforeSend(c.As<const msghdr*>(1)) ? c() : -1; }
+
+long Sendmmsg(const Call& c) {
+  return BeforeSendMany(c.As<const mmsghdr*>(1), c.As<unsigned>(2)) ? c() : -1;
+}
+
+long Sigaction(const Call& c) {
+  long result = 0;
+  const bool done = SigactionByNumber(c.Long(0), c.Buffer(1), c.Buffer(2), c.Long(3), &result);
+  return done ? result : c();
+}
+
+long ExitGroup(const Call& c) {
+  vfs::Stop();
+  return c();
+}
+
+// ---------------------------------------------------------------------------------------------
+// The table.
+
+struct Entry {
+  long number;
+  Handler handler;
+};
+
+#define NVCACHE_ON(number, handling)                                        \
+  Entry {                                                                   \
+    number, []([[maybe_unused]] const Call& c) -> long { return handling; } \
+  }
+
+constexpr Entry kEntries[] = {
+    NVCACHE_ON(SYS_open, Open(AT_FDCWD, c.Path(0), c.Int(1), c, c.Uncancelled())),
+    NVCACHE_ON(SYS_creat,
+               Open(AT_FDCWD, c.Path(0), O_CREAT | O_WRONLY | O_TRUNC, c, c.Uncancelled())),
+    NVCACHE_ON(SYS_openat, Open(c.Int(0), c.Path(1), c.Int(2), c, c.Uncancelled())),
+    NVCACHE_ON(SYS_openat2, Openat2(c)),
+    NVCACHE_ON(SYS_open_by_handle_at, OpenByHandle(c.Int(2), c)),
+    NVCACHE_ON(SYS_pidfd_getfd, Adopt(c())),
+
+    NVCACHE_ON(SYS_close, Close(c.Int(0), c)),
+    NVCACHE_ON(SYS_close_range, CloseRange(c.As<unsigned>(0), c.As<unsigned>(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_dup, Dup(c.Int(0), c)),
+    NVCACHE_ON(SYS_dup2, Dup2(c.Int(0), c.Int(1), c)),
+    NVCACHE_ON(SYS_dup3, Dup3(c.Int(0), c.Int(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_fcntl, Fcntl(c.Int(0), c.Int(1), c.Long(2), c)),
+    NVCACHE_ON(SYS_ioctl, Ioctl(c.Int(0), c.Size(1), c.Long(2), c)),
+    NVCACHE_ON(SYS_setns, Setns(c)),
+    NVCACHE_ON(SYS_unshare, Unshare(c.Int(0), c)),
+
+    // Of an offset's two registers, the second is for machines of 32 bits.
+    NVCACHE_ON(SYS_read, Read(c.Int(0), c.Buffer(1), c.Size(2), c)),
+    NVCACHE_ON(SYS_pread64, Pread(c.Int(0), c.Buffer(1), c.Size(2), c.Long(3), c)),
+    NVCACHE_ON(SYS_readv, Readv(c.Int(0), c.Iov(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_preadv, Preadv(c.Int(0), c.Iov(1), c.Int(2), c.Long(3), c)),
+    NVCACHE_ON(SYS_preadv2, Preadv2(c.Int(0), c.Iov(1), c.Int(2), c.Long(3), c.Int(5), c)),
+    NVCACHE_ON(SYS_write, Write(c.Int(0), c.Buffer(1), c.Size(2), c)),
+    NVCACHE_ON(SYS_pwrite64, Pwrite(c.Int(0), c.Buffer(1), c.Size(2), c.Long(3), c)),
+    NVCACHE_ON(SYS_writev, Writev(c.Int(0), c.Iov(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_pwritev, Pwritev(c.Int(0), c.Iov(1), c.Int(2), c.Long(3), c)),
+    NVCACHE_ON(SYS_pwritev2, Pwritev2(c.Int(0), c.Iov(1), c.Int(2), c.Long(3), c.Int(5), c)),
+    NVCACHE_ON(SYS_lseek, Lseek(c.Int(0), c.Long(1), c.Int(2), c)),
+
+    NVCACHE_ON(SYS_fsync, Fsync(c.Int(0), c)),
+    NVCACHE_ON(SYS_fdatasync, Fsync(c.Int(0), c)),
+    NVCACHE_ON(SYS_sync_file_range, SyncFileRange(c.Int(0), c)),
+    NVCACHE_ON(SYS_syncfs, Syncfs(c.Int(0), c)),
+    NVCACHE_ON(SYS_sync, Sync(c)),
+    NVCACHE_ON(SYS_ftruncate, Ftruncate(c.Int(0), c.Long(1), c)),
+    NVCACHE_ON(SYS_truncate, Truncate(c.Path(0), c)),
+    NVCACHE_ON(SYS_fallocate, Fallocate(c.Int(0), c.Int(1), c.Long(2), c.Long(3), c)),
+
+    NVCACHE_ON(SYS_stat, GetAttributes(c.As<struct stat*>(1), c)),
+    NVCACHE_ON(SYS_lstat, GetAttributes(c.As<struct stat*>(1), c)),
+    NVCACHE_ON(SYS_fstat, GetAttributesOf(c.Int(0), c.As<struct stat*>(1), c)),
+    NVCACHE_ON(SYS_newfstatat, GetAttributes(c.As<struct stat*>(2), c)),
+    NVCACHE_ON(SYS_statx, GetExtended(c.As<struct statx*>(4), c)),
+    NVCACHE_ON(SYS_utime, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_utimes, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_futimesat, SetAttributes(c.Int(0), c.Path(1), 0, c)),
+    NVCACHE_ON(SYS_utimensat, SetAttributes(c.Int(0), c.Path(1), c.Int(3), c)),
+
+    NVCACHE_ON(SYS_chmod, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_fchmod, SetAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_fchmodat, SetAttributes(c.Int(0), c.Path(1), 0, c)),
+    NVCACHE_ON(SYS_chown, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lchown, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fchown, ChangeOwner(c.Int(0), c.As<uid_t>(1), c.As<gid_t>(2), c)),
+    NVCACHE_ON(SYS_fchownat, SetAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
+    NVCACHE_ON(SYS_setxattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lsetxattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fsetxattr, SetAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_removexattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lremovexattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fremovexattr, SetAttributes(c.Int(0), nullptr, 0, c)),
+
+    NVCACHE_ON(SYS_rename, Rename(AT_FDCWD, c.Path(0), AT_FDCWD, c.Path(1), c)),
+    NVCACHE_ON(SYS_renameat, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),
+    NVCACHE_ON(SYS_renameat2, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),
+    NVCACHE_ON(SYS_link, Link(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_linkat, Link(c.Int(0), c.Path(1), c.Int(4), c)),
+    NVCACHE_ON(SYS_unlink, Unlink(AT_FDCWD, c.Path(0), c)),
+    NVCACHE_ON(SYS_unlinkat, Unlink(c.Int(0), c.Path(1), c)),
+
+    NVCACHE_ON(SYS_mmap, Map(c.Int(3), c.Int(4), c)),
+    NVCACHE_ON(SYS_sendfile, Transfer(c.Int(1), c.IsNull(2), c.Int(0), c)),
+    NVCACHE_ON(SYS_copy_file_range, Transfer(c.Int(0), c.IsNull(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_splice, Transfer(c.Int(0), c.IsNull(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_io_submit, Submit(c)),
+    NVCACHE_ON(SYS_io_uring_setup, MakeRing(c)),
+
+    NVCACHE_ON(SYS_sendmsg, Sendmsg(c)),
+    NVCACHE_ON(SYS_sendmmsg, Sendmmsg(c)),
+    NVCACHE_ON(SYS_recvmsg, AfterReceiveOne(c(), c.As<msghdr*>(1))),
+    NVCACHE_ON(SYS_recvmmsg, AfterReceiveMany(c(), c.As<mmsghdr*>(1))),
+
+    NVCACHE_ON(SYS_rt_sigaction, Sigaction(c)),
+
+    NVCACHE_ON(SYS_fork, Fork(c)),
+    NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, {}, false})),  // as vfork()
+    NVCACHE_ON(SYS_clone, CloneWith(c.Size(0), c)),
+    NVCACHE_ON(SYS_clone3, Clone3(c)),
+    NVCACHE_ON(SYS_execve, Replace(c)),
+    NVCACHE_ON(SYS_execveat, Replace(c)),
+    NVCACHE_ON(SYS_setrlimit, SetLimit(0, c.Int(0), c.Buffer(1), c)),
+    NVCACHE_ON(SYS_prlimit64, SetLimit(c.Int(0), c.Int(1), c.Buffer(2), c)),
+    NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
+};
+
+constexpr size_t kNumbers = 512;
+using Handlers = std::array<Handler, kNumbers>;
+
+constexpr Handlers ByNumber() {
+  Handlers handlers{};
+  for (const Entry& entry : kEntries) handlers[static_cast<size_t>(entry.number)] = entry.handler;
+  return handlers;
+}
+
+constexpr Handlers kHandlers = ByNumber();
+
+}  // namespace
+
+Handler HandlerOf(long number) {
+  const auto index = static_cast<size_t>(number);
+  return index < kNumbers ? kHandlers[index] : nullptr;
+}
+
+}  // namespace nvcache::calls

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the wrappers of libc's names are written in, beside libc-shim/calls.
+#ifndef NVCACHE_LIBC_SHIM_PRELOAD_WRAPPER_H_
+#define NVCACHE_LIBC_SHIM_PRELOAD_WRAPPER_H_
+
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include "libc-shim/calls/calls.h"
+#include "libc-shim/preload/real.h"
+
+// A wrapper, and another name for a wrapper. The linker exports only what wrapped.def lists.
+#define NVCACHE_EXPORT extern "C" __attribute__((visibility("default")))
+#ifdef __clang__
+#define NVCACHE_EXPORT_ALIAS(name, target) \
+  extern "C" __attribute__((visibility("default"), alias(#target))) decltype(::target) name
+#else  // wants to hear that the two have the same attributes
+#define NVCACHE_EXPORT_ALIAS(name, target)                         \
+  extern "C" __attribute__((copy(::target), visibility("default"), \
+                            alias(#target))) decltype(::target) name
+#endif
+
+namespace nvcache::preload {
+
+// A data call that the engine answers never enters the kernel, and would never notice that its
+// thread is cancelled. Asked before the engine is, since afterwards the data has been moved.
+inline void CancellationPoint() { pthread_testcancel(); }
+
+// open, but no cancellation point.
+inline int OpenUncancelled(int dirfd, const char* path, int flags, mode_t mode) {
+  return static_cast<int>(NVCACHE_REAL(syscall)(SYS_openat, dirfd, path, flags, mode));
+}
+
+}  // namespace nvcache::preload
+
+#endif  // NVCACHE_LIBC_SHIM_PRELOAD_WRAPPER_H_
