@@ -85,6 +85,18 @@ class KindsTest(ProgramTest):
     def test_glibc(self):
         self.assert_cached(self.run_on_pool(program("GLIBC"), "--write", self.out))
 
+    def test_nvcache_musl(self):
+        """Cached without LD_PRELOAD, which is for what it starts."""
+        for name in ("MUSL_DYNAMIC", "MUSL_STATIC"):
+            with self.subTest(form=name):
+                self.assert_cached(self.run_on_pool(program(name), "--write", self.out))
+                result = self.run_on_pool(program(name), "--env", "LD_PRELOAD")
+                self.assertEqual(result.stdout, f"{LIBRARY}\n")
+                command = [program(name), "--exec", program("GLIBC"), "--write", self.out]
+                self.out.unlink()
+                self.assert_cached(self.run_on_pool(*command))
+                self.pool.unlink()
+
     def test_static(self):
         self.assert_without([program("STATIC")], *STATIC, passes=True)
 

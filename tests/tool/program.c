@@ -14,7 +14,8 @@ enum { kStatus = 7 };
 
 static int Write(const char* path) {
   const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (fd < 0 || write(fd, "written\n", 8) != 8 || fsync(fd) != 0 || close(fd) != 0) {
+  if (fd < 0 || fcntl(fd, F_GETFL) < 0 || write(fd, "written\n", 8) != 8 || fsync(fd) != 0 ||
+      close(fd) != 0) {
     perror(path);
     return 1;
   }
