@@ -161,13 +161,13 @@ std::string FindInPath(const std::string& name) {
   }
 }
 
-// The name that "env ARGUMENTS" executes: behind -S and assignments. Empty with other options.
+// The name that "env ARGUMENTS" executes: behind -S and assignments. Of other options nothing is
+// known: they are taken for names, and not found.
 std::string NameForEnv(const std::string& arguments) {
   std::istringstream words(arguments);
   std::string word;
   while (words >> word) {
     if (word == "-S" || word == "--split-string") continue;
-    if (word[0] == '-') return {};
     if (word.find('=') == std::string::npos) return word;
   }
   return {};
