@@ -3,13 +3,26 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
+
+#include "src/sys/text.h"
+
 namespace nvcache::preload {
 
 RealTable g_real;
 
 // Where glibc has several versions of a name, this finds the default one: the one that a program
 // built today is bound to.
-void* FindNext(const char* name) { return dlsym(RTLD_NEXT, name); }
+//
+// Another libc has one name where glibc has two.
+void* FindNext(const char* name) {
+  void* const function = dlsym(RTLD_NEXT, name);
+  const char* const number = std::strstr(name, "64");
+  if (function != nullptr || number == nullptr) return function;
+  sys::Text<64> plain;
+  plain.Append(name, static_cast<size_t>(number - name)).Append(number + 2);
+  return dlsym(RTLD_NEXT, plain.c_str());
+}
 
 void FindAll() {
 #define NVCACHE_WRAP(name) NVCACHE_REAL(name);

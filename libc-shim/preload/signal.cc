@@ -68,11 +68,11 @@ NVCACHE_EXPORT sighandler_t signal(int signal, sighandler_t handler) noexcept {
 NVCACHE_EXPORT_ALIAS(bsd_signal, signal);
 NVCACHE_EXPORT_ALIAS(ssignal, signal);
 
-NVCACHE_EXPORT sighandler_t sysv_signal(int signal, sighandler_t handler) noexcept {
-  if (!SignalsManaged()) return NVCACHE_REAL(sysv_signal)(signal, handler);
+NVCACHE_EXPORT sighandler_t __sysv_signal(int signal, sighandler_t handler) noexcept {
+  if (!SignalsManaged()) return NVCACHE_REAL(__sysv_signal)(signal, handler);
   return Install(signal, handler, kResetHandler | SA_NODEFER, false);
 }
-NVCACHE_EXPORT_ALIAS(__sysv_signal, sysv_signal);
+NVCACHE_EXPORT_ALIAS(sysv_signal, __sysv_signal);
 
 NVCACHE_EXPORT sighandler_t sigset(int signal, sighandler_t handler) noexcept {
   if (!SignalsManaged()) return NVCACHE_REAL(sigset)(signal, handler);

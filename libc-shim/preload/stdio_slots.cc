@@ -17,6 +17,8 @@
 #include "libc-shim/calls/descriptor.h"
 #include "libc-shim/preload/wrapper.h"
 
+#pragma weak gnu_get_libc_version  // as in life.cc
+
 namespace nvcache::preload {
 
 using namespace calls;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -51,21 +52,27 @@ bool IsFile(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-}  // namespace
-
-void LeaveLibrary(char** argv) {
-  const char* preload = getenv("LD_PRELOAD");
-  if (preload == nullptr) return;
-  const std::vector<std::string> items = Items(preload);
-  if (std::none_of(items.begin(), items.end(), IsLibrary)) return;
-  const std::string others = Others(items);
-  if (others.empty()) {
-    unsetenv("LD_PRELOAD");
-  } else {
-    setenv("LD_PRELOAD", others.c_str(), 1);
+// A wrong file or an old library would show in the program only, or not at all.
+std::string Checked(const std::string& library) {
+  if (library.find_first_of(kSeparators) != std::string::npos) {
+    throw Failure{kRunFailed,
+                  fmt::format("{}: a path with a space or colon cannot be preloaded; install {} "
+                              "elsewhere, or give --library PATH",
+                              Printable(library), kName)};
   }
-  execv("/proc/self/exe", argv);
-  // Without /proc: stay; the worst is a message that the pool is in use.
+  const std::optional<pool::ElfNoteContent> note = ReadNote(library);
+  // By this name it is known to the dynamic linker of NVCache's musl, which leaves it out.
+  if (!note || !IsLibrary(library)) {
+    throw Failure{kRunFailed, fmt::format("{}: is not {}, or not of this version; "
+                                          "give the one that came with this nvcache",
+                                          Printable(library), kName)};
+  }
+  if (note->pool_version != pool::kVersion) {
+    throw Failure{kRunFailed, fmt::format("{}: is for pools of format version {}, this nvcache for "
+                                          "version {}; give the one that came with this nvcache",
+                                          Printable(library), note->pool_version, pool::kVersion)};
+  }
+  return library;
 }
 
 std::string FindLibrary(const std::string& wanted) {
@@ -74,28 +81,57 @@ std::string FindLibrary(const std::string& wanted) {
       throw Failure{kRunFailed, fmt::format("--library: {} is not there; give the path of {}",
                                             Printable(wanted), kName)};
     }
-    return fs::absolute(wanted).string();
+    return Checked(fs::absolute(wanted).string());
   }
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (const char* folder : {"", "../lib", "../" NVCACHE_LIBDIR}) {
     const fs::path library = (here / folder / kName).lexically_normal();
-    if (IsFile(library)) return library.string();
+    if (IsFile(library)) return Checked(library.string());
   }
   throw Failure{kRunFailed,
                 fmt::format("{} is not beside {} nor in ../lib of it; give --library PATH", kName,
                             Printable(here.string()))};
 }
 
-std::string WithLibrary(const std::string& library, const char* preload) {
-  if (library.find_first_of(kSeparators) != std::string::npos) {
-    throw Failure{kRunFailed,
-                  fmt::format("{}: a path with a space or colon cannot be preloaded; install {} "
-                              "elsewhere, or give --library PATH",
-                              Printable(library), kName)};
+// Empty when the program does without.
+std::string ChooseLibrary(Kind kind, const std::string& wanted) {
+  const bool needed = kind == Kind::kGlibc || kind == Kind::kUnknown || !wanted.empty();
+  try {
+    const std::string library = FindLibrary(wanted);
+    return PassesPreload(kind) ? library : std::string();
+  } catch (const Failure&) {
+    if (needed) throw;
+    return {};
   }
+}
+
+void SetOrUnset(const char* name, const std::string& value) {
+  if (value.empty()) {
+    unsetenv(name);
+  } else {
+    setenv(name, value.c_str(), 1);
+  }
+}
+
+}  // namespace
+
+void LeaveLibrary(char** argv) {
+  const char* preload = getenv("LD_PRELOAD");
+  if (preload == nullptr) return;
+  const std::vector<std::string> items = Items(preload);
+  if (std::none_of(items.begin(), items.end(), IsLibrary)) return;
+  SetOrUnset("LD_PRELOAD", Others(items));
+  execv("/proc/self/exe", argv);
+  // Without /proc: stay; the worst is a message that the pool is in use.
+}
+
+void SetPreload(Kind kind, const std::string& wanted) {
+  const char* const preload = getenv("LD_PRELOAD");
   const std::string others = Others(Items(preload != nullptr ? preload : ""));
-  return others.empty() ? library : library + ':' + others;
+  const std::string library = ChooseLibrary(kind, wanted);
+  const bool both = !library.empty() && !others.empty();
+  SetOrUnset("LD_PRELOAD", library + (both ? ":" : "") + others);
 }
 
 }  // namespace nvcache::tool

@@ -6,18 +6,19 @@
 
 #include <string>
 
+#include "recovery/tool/program.h"
+
 namespace nvcache::tool {
 
 // When this very process runs under libnvcache.so (exported LD_PRELOAD), starts it again without:
 // the library would take, and recover, the pool that the command is asked about.
 void LeaveLibrary(char** argv);
 
-// The library to preload: `wanted` if given, else the one that came with this binary. An absolute
-// path; a Failure that says where it was looked for.
-std::string FindLibrary(const std::string& wanted);
-
-// A value for LD_PRELOAD: `library` first, then what is there already.
-std::string WithLibrary(const std::string& library, const char* preload);
+// Sets LD_PRELOAD for a program of this kind, and what it starts: the library first, then what is
+// there already. The library is `wanted` if given, else the one that came with this binary. Who
+// does not need it runs without; who cannot bear it never gets it. A Failure when there is none,
+// or another file in its place.
+void SetPreload(Kind kind, const std::string& wanted);
 
 }  // namespace nvcache::tool
 

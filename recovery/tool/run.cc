@@ -19,6 +19,7 @@
 #include "recovery/tool/commands.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/preload.h"
+#include "recovery/tool/program.h"
 #include "recovery/tool/progress.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
@@ -150,36 +151,59 @@ void PreparePool(const settings::Settings& settings) {
   pool.Close();  // for the program, which takes it
 }
 
-[[noreturn]] void Become(const std::vector<std::string>& program) {
-  std::vector<char*> argv;
-  argv.reserve(program.size() + 1);
-  for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  const bool missing = errno == ENOENT;
-  throw Failure{missing ? kNotFound : kNotExecutable,
-                fmt::format("{}: cannot be started: {}; {}", Printable(program[0]), strerror(errno),
-                            missing ? "check the name and PATH" : "it must be an executable file")};
+// Says that the program runs without the cache, or ends when that is required.
+void Warn(const Program& program, bool required) {
+  const Obstacle obstacle = ObstacleOf(program);
+  const char* const who = PassesPreload(program.kind) ? "it runs" : "it and what it starts run";
+  const std::string then =
+      required ? ", and the cache is required" : fmt::format(", so {} without the cache", who);
+  const std::string text = program.path + ": " + obstacle.what + then + "; " + obstacle.remedy;
+  if (required) throw Failure{kRunFailed, text};
+  fmt::print(stderr, "nvcache: {}\n", Printable(text));
 }
 
-int Run(const RunArguments& arguments, const std::vector<std::string>& program) {
+// Why execvp failed.
+std::string Reason(const Program& program, int error) {
+  if (error != ENOENT) return fmt::format("{}; it must be an executable file", strerror(error));
+  const std::string& linker = program.linker;
+  if (linker.empty() || access(linker.c_str(), F_OK) == 0) {
+    return fmt::format("{}; check the name and PATH", strerror(error));
+  }
+  return fmt::format("its dynamic linker {} is missing; install it", linker);
+}
+
+[[noreturn]] void Become(const std::vector<std::string>& command, const Program& program) {
+  std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
+  for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  const int error = errno;
+  throw Failure{error == ENOENT ? kNotFound : kNotExecutable,
+                fmt::format("{}: cannot be started: {}", command[0], Reason(program, error))};
+}
+
+int Run(const RunArguments& arguments, const std::vector<std::string>& command) {
   ExportAll(arguments);
   const settings::Settings settings = ReadSettings();
-  const std::string preload = WithLibrary(FindLibrary(arguments.shim), getenv("LD_PRELOAD"));
-  try {
-    PreparePool(settings);
-  } catch (const Failure& failure) {
-    throw Failure{kRunFailed, failure.text};
+  const Program program = Examine(command[0]);
+  if (!CanCache(program.kind)) Warn(program, settings.required);
+  SetPreload(program.kind, arguments.shim);
+  if (PassesPreload(program.kind)) {
+    try {
+      PreparePool(settings);
+    } catch (const Failure& failure) {
+      throw Failure{kRunFailed, failure.text};
+    }
+    Export("NOTICE", "0");  // it has been given
   }
-  setenv("LD_PRELOAD", preload.c_str(), 1);
-  Export("NOTICE", "0");  // it has been given
-  Become(program);
+  Become(command, program);
 }
 
 // The program and its arguments: what stands behind "--", or what begins with the first word that
 // is no option.
-std::vector<std::string> Program(const CLI::App& command,
-                                 const std::vector<std::string>& from_dashes) {
+std::vector<std::string> CommandOf(const CLI::App& command,
+                                   const std::vector<std::string>& from_dashes) {
   std::vector<std::string> program = command.remaining();
   if (!program.empty() && program[0][0] == '-') {
     throw Failure{kRunFailed, fmt::format("{}: there is no such option; see 'nvcache run --help'",
@@ -243,7 +267,7 @@ void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* sta
       "Examples:\n"
       "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"
       "  nvcache run --pool /dev/shm/pool --emulate --include '/srv/*' -- sqlite3 /srv/my.db\n");
-  command->callback([=] { *status = Run(*arguments, Program(*command, from_dashes)); });
+  command->callback([=] { *status = Run(*arguments, CommandOf(*command, from_dashes)); });
 }
 
 }  // namespace nvcache::tool
