@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 COMPOSE = ROOT / "docker/compose.yaml"
 DOCKERFILE = ROOT / "docker/Dockerfile"
 # Of the specification of Compose, what is used here.
-SERVICE_KEYS = {"image", "build", "command", "depends_on", "shm_size", "user", "volumes"}
+SERVICE_KEYS = {"entrypoint", "image", "build", "command", "depends_on", "shm_size", "user", "volumes"}
 BUILD_KEYS = {"context", "dockerfile", "target", "args"}
 
 wrong = []
@@ -104,7 +104,7 @@ def check_service(name, service, services, found, arguments):
     check(re.fullmatch(r"\d+[kmg]b", service["shm_size"]), f"{name}: shm_size {service['shm_size']}")
     check(re.fullmatch(r"\d+:\d+", service["user"]), f"{name}: user {service['user']}")
     inside = [volume(each) for each in service["volumes"]]
-    entry = yaml.safe_load(inherited(found, build["target"], "ENTRYPOINT"))
+    entry = service.get("entrypoint") or yaml.safe_load(inherited(found, build["target"], "ENTRYPOINT"))
     command = entry + service["command"]
     for word in (each for each in command[1:] if each.startswith("/")):
         check(any(word == each or word.startswith(each + "/") for each in inside),
@@ -142,7 +142,10 @@ def main():
         check_service(name, service, services, found, arguments)
     check(one_after_the_other(services), "compose.yaml: two benchmarks may run at once")
     suites = {name.removeprefix("nvcache-") for name in found if "bench/run" in str(inherited(found, name, "ENTRYPOINT"))}
-    check(set(services) == suites, f"compose.yaml: benchmarks {set(services)}, images {suites}")
+    check(set(services) == suites | {"report"}, f"compose.yaml: {set(services)}, images of {suites}")
+    check(list(services)[-1] == "report", "compose.yaml: the report is not last")
+    reported = {pathlib.Path(word).name for word in services["report"]["command"][1::2]} - {"results"}
+    check(reported == suites, f"compose.yaml: a report of {reported}, images of {suites}")
 
     usage = subprocess.run([ROOT / "scripts/containers", "--help"], check=True, text=True,
                            stdout=subprocess.PIPE).stdout

@@ -14,9 +14,10 @@ CONTAINERS = ROOT / "scripts/containers"
 FOLDER = ROOT / "build/containers"
 RESULTS = FOLDER / "results"
 USER = 1000  # of the images
+SUITES = ("fio", "rocksdb", "sqlite")
 BLOCKS, BLOCK = 300, 4096
 MUSL = "NVCACHE_MUSL" in (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
-IMAGES = ("nvcache", "nvcache-fio", "nvcache-rocksdb", "nvcache-sqlite") + ("nvcache-musl",) * MUSL
+IMAGES = ["nvcache", *(f"nvcache-{suite}" for suite in SUITES), *["nvcache-musl"] * MUSL]
 PROGRAM = r"""
 #include <stdio.h>
 #include <fcntl.h>
@@ -113,6 +114,16 @@ def used(suite, results, every):
         check(("fillsync", "nvcache") in results, "no fillsync")
 
 
+def report(suites):
+    """One report of all."""
+    sources = [word for suite in suites for word in ("--from", RESULTS / f"nvcache-{suite}")]
+    done = subprocess.run(["/usr/bin/python3", ROOT / "bench/run", *sources, "--output", RESULTS],
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    check(done.returncode == 0, f"bench/run --from: {done.stdout}")
+    text = (RESULTS / "report.html").read_text(encoding="utf-8")
+    check(all(f'id="{suite}"' in text for suite in suites), "the report lacks a suite")
+
+
 def refuses():
     """What is wrong is one line, before anything is measured."""
     containers("build", "nothing", status=2)
@@ -146,8 +157,9 @@ def main():
         for image in IMAGES:
             timed(f"build {image}", lambda name=image: containers("build", name) and None)
         timed("nvcache", command)
-        for suite in ("fio", "rocksdb", "sqlite"):
+        for suite in SUITES:
             timed(f"nvcache-{suite}", benchmark, suite)
+        report(SUITES)
         timed("mistakes", refuses)
         if MUSL:
             timed("nvcache-musl", musl)
@@ -158,6 +170,8 @@ def main():
         if not keep:
             containers("clean")
     check(keep or not FOLDER.exists(), f"{FOLDER} is still there")
+    left = list(pathlib.Path("/dev/shm").glob("nvcache-containers-*"))
+    check(not left, f"left behind: {left}")
 
 
 main()
