@@ -99,6 +99,8 @@ def check_service(name, service, services, found, arguments):
     check((COMPOSE.parent / build["context"]).resolve() == ROOT, f"{name}: context {build['context']}")
     check(ROOT / build["dockerfile"] == DOCKERFILE, f"{name}: dockerfile {build['dockerfile']}")
     check(build["target"] in found, f"{name}: no target {build['target']} in the Dockerfile")
+    if build["target"] not in found:
+        return
     check(service["image"] == build["target"], f"{name}: image {service['image']}")
     check(set(build["args"]) == set(arguments), f"{name}: args {build['args']}")
     check(re.fullmatch(r"\d+[kmg]b", service["shm_size"]), f"{name}: shm_size {service['shm_size']}")
