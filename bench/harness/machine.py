@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 WARM_BYTES = 4 << 30
 WARM_BYTES_SMOKE = 16 << 20
 _CHUNK = bytes(1 << 20)
+IN_MEMORY = ("tmpfs", "ramfs")  # file systems
 
 
 def _first(path, pattern, default=""):
@@ -46,6 +47,12 @@ def _write_back():
     return next((name for name in ("clwb", "clflushopt", "clflush") if name in flags), "unknown")
 
 
+def _virtual_machine():
+    if shutil.which("systemd-detect-virt"):
+        return _output("systemd-detect-virt", "--vm") or "none found"
+    return "yes" if _first("/proc/cpuinfo", r"(?m)^flags\s*:.*( hypervisor)\b") else "none found"
+
+
 def facts(bench):
     """Title -> text, in the order in which they are shown."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -61,11 +68,12 @@ def facts(bench):
         "Processor": _first("/proc/cpuinfo", r"model name\s*: (.*)") or platform.machine(),
         "Cores": str(os.cpu_count()),
         "Memory": f"{pages / 2**30:.0f} GiB",
-        "Virtual machine": _output("systemd-detect-virt", "--vm") or "none found",
+        "Virtual machine": _virtual_machine(),
         "Kernel": f"Linux {platform.release().split('-')[0]}",
         "Disk": f"{file_system(bench.folder)}, "
                 f"{shutil.disk_usage(bench.folder).free / 2**30:.0f} GiB free",
-        "Pool": "emulated, in memory (tmpfs)",
+        "Pool": f"{'emulated, in memory' if bench.emulate else 'persistent memory'} "
+                f"({file_system(bench.pools)})",
         "Cache-line write-back": _write_back().upper(),
         "Versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "NVCache": ", ".join(filter(None, (_output(str(bench.build / "nvcache"), "--version"),

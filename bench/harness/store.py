@@ -91,3 +91,26 @@ def read(path):
             document["interrupted"])
     except (KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"{path}: is damaged: {error}") from error
+
+
+def joined(records):
+    """One of several, each of other suites, which were measured on the same machine."""
+    whole, *others = records
+    for other in others:
+        for name in {suite["name"] for suite in whole.suites} & {suite["name"] for suite in other.suites}:
+            raise Unreadable(f"the suite {name} is in more than one of these results: name each once")
+        for fact in ("Processor", "Cores", "Memory", "Kernel", "Pool"):
+            one, two = whole.machine.get(fact), other.machine.get(fact)
+            if one != two:
+                raise Unreadable(f"these results are of different machines: {one}, {two}")
+        if whole.scale != other.scale:
+            raise Unreadable(f"these results are of different scales: {whole.scale}, {other.scale}")
+        whole.suites += other.suites
+        whole.results.all += other.results.all
+        whole.failures += other.failures
+        whole.seconds += other.seconds
+        whole.interrupted |= other.interrupted
+        versions = whole.machine.get("Versions", "").split(", ")
+        versions += [each for each in other.machine.get("Versions", "").split(", ") if each not in versions]
+        whole.machine["Versions"] = ", ".join(filter(None, versions))
+    return whole

@@ -54,9 +54,11 @@ class Place:
 class Bench:
     """What suites get: the built programs, the disk, and places on systems."""
 
-    def __init__(self, build, folder):
+    def __init__(self, build, folder, pools=MEMORY, emulate=True):
         self.build = pathlib.Path(build).resolve()
         self.folder = pathlib.Path(folder).resolve()  # on a disk file system
+        self.pools = pathlib.Path(pools).resolve()
+        self.emulate = emulate  # the pools are not persistent memory
 
     def program(self, name):
         path = self.build / name
@@ -71,7 +73,7 @@ class Bench:
         nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-        memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=MEMORY))
+        memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.pools))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NVCACHE_")}
         place = Place(system, folder, environment)
         if system == "eatmydata":
@@ -80,20 +82,26 @@ class Bench:
             place.pool = memory / "pool"
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
                             "NVCACHE_POOL": str(place.pool),
-                            "NVCACHE_DRAM": dram, "NVCACHE_EMULATE": "1",
+                            "NVCACHE_DRAM": dram, "NVCACHE_EMULATE": str(int(self.emulate)),
                             "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
-            # Beforehand: its memory has to be zeroed, which is no program's time.
-            subprocess.run([self.program("nvcache"), "create", place.pool, "--size", pool,
-                            "--emulate"], check=True, stdout=subprocess.DEVNULL,
-                           stderr=subprocess.DEVNULL)
         try:
+            if place.pool:
+                self._make_pool(place.pool, pool)
             yield place
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(memory, ignore_errors=True)
+
+    def _make_pool(self, path, size):
+        """Beforehand: its memory has to be zeroed, which is no program's time."""
+        emulate = ["--emulate"] if self.emulate else []
+        made = subprocess.run([self.program("nvcache"), "create", path, "--size", size, *emulate],
+                              check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if made.returncode != 0:
+            raise Broken(made.stderr.strip())
 
     def counters(self, place):
         """What `nvcache status --json` says of the place's pool."""

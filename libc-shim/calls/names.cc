@@ -3,10 +3,12 @@
 
 #include <cstring>
 
+#include "src/sys/kernel.h"
+
 namespace nvcache::calls {
 
 DescriptorPath::DescriptorPath(int fd) {
-  constexpr char kPrefix[] = "/proc/self/fd/";
+  constexpr char kPrefix[] = NVCACHE_DESCRIPTORS "/";
   std::memcpy(text_, kPrefix, sizeof(kPrefix));
   char* end = text_ + sizeof(kPrefix) - 1;
   // No descriptor is negative; one that is shall name nothing.

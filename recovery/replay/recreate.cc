@@ -68,7 +68,7 @@ long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
   if (long error = pool::Identify(fd, &created); error < 0) return error;
   pool::StoreSuccessor(shared, created);
   sys::Text<32> link;
-  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long error = sys::Linkat(AT_FDCWD, link.c_str(), folder, name, AT_SYMLINK_FOLLOW);
   return error == -EEXIST ? -ESTALE : error;
 }

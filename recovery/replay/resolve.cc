@@ -87,7 +87,7 @@ long OpenFound(int found, const struct stat& st) {
   constexpr int kFlags = O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   constexpr mode_t kOwner = S_IRUSR | S_IWUSR;
   sys::Text<32> link;
-  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(found));
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(found));
   long fd = sys::Openat(AT_FDCWD, link.c_str(), kFlags);
   const bool owned = st.st_uid == ActingUser() && (st.st_mode & kOwner) != kOwner;
   if (fd != -EACCES || !owned) return fd;

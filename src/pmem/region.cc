@@ -54,7 +54,7 @@ long Map(int fd, const Libpmem* libpmem, Region* region) {
   if (long error = SizeOf(fd, &region->size); error < 0) return error;
   if (libpmem == nullptr) return MapByHand(fd, PROT_READ | PROT_WRITE, region);
   sys::Text<32> path;  // names the very file that the caller examined and locked
-  path.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   int is_pmem = 0;
   size_t mapped = 0;
   void* base = libpmem->map_file(path.c_str(), 0, 0, 0, &mapped, &is_pmem);

@@ -14,7 +14,7 @@ namespace {
 // removed while another one stays, nor one of another root.
 long DescribePath(int fd, FileRecord* record) {
   sys::Text<32> link;
-  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), record->path, kMaxPath);
   if (n < 0) return n;
   if (static_cast<size_t>(n) >= kMaxPath) return -ENAMETOOLONG;

@@ -285,7 +285,7 @@ NewFile OpenNew(const char* path, const Folder& folder) {
 
 long Name(int fd, const char* path) {
   sys::Text<32> link;
-  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   return sys::Linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 

@@ -48,6 +48,10 @@ long Call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 
 
 inline long Address(const void* p) { return reinterpret_cast<long>(p); }
 
+// Names of the process's descriptors, by their numbers. Not /proc/self: that is the first thread,
+// and empty once that has ended (pthread_exit in main).
+#define NVCACHE_DESCRIPTORS "/proc/thread-self/fd"
+
 inline long Openat(int dirfd, const char* path, int flags, mode_t mode = 0) {
   return Call(SYS_openat, dirfd, Address(path), flags, static_cast<long>(mode));
 }

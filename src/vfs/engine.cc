@@ -143,7 +143,8 @@ Engine::Recovery Engine::TryRecovery() {
 
 // Descriptors from before us are shared with whoever gave them to us: never cached.
 void Engine::AdoptInherited() {
-  const long directory = sys::Openat(AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const long directory =
+      sys::Openat(AT_FDCWD, NVCACHE_DESCRIPTORS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
   alignas(8) char buffer[4096];
   for (;;) {

@@ -45,7 +45,7 @@ bool SyncsWhole(const struct statfs& fs) {
 // direction, append (pwrite would ignore the offset), or be closed while we write.
 long OpenBacking(int fd) {
   sys::Text<32> path;
-  path.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long backing = sys::Openat(AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC);
   return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
 }
@@ -92,7 +92,7 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
   const bool excludes = settings.exclude.size() > 0;
   if (!includes && !excludes) return storage == Storage::kDisk;
   sys::Text<32> link;
-  link.Append("/proc/self/fd/").AppendNumber(static_cast<uint64_t>(fd));
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   char path[4096];
   const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, sizeof(path) - 1);
   if (n < 0) return false;

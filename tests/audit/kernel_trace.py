@@ -3,7 +3,7 @@
 reached the kernel past the library.
 
 A system call that the library makes has its instruction within libnvcache.so. So has, for each file
-that becomes cached, the open of a descriptor of its own by /proc/self/fd. From then on, until the
+that becomes cached, the open of a descriptor of its own by /proc/thread-self/fd. From then on, until the
 last close, every data call on the program's descriptors of this file must be the library's, unless
 something documented has handed the file to the kernel before (REASONS). Then the library has told the
 kernel the offsets of the program's descriptors, which is seen as well.
@@ -205,7 +205,7 @@ class Audit:
         if not path.startswith(self.folder) or "O_DIRECTORY" in arguments or "O_PATH" in arguments:
             return
         file = process.file_at(path)
-        if ours and '"/proc/self/fd/' in arguments:
+        if ours and '"/proc/thread-self/fd/' in arguments:
             process.internal[fd] = file
             file.cached = True
             self.cached.add(path)

@@ -164,6 +164,23 @@ class Session(unittest.TestCase):
         self.assertEqual(left.seconds(), 3)
 
 
+class Joined(unittest.TestCase):
+    def record(self, name, processor="p", turns=2):
+        return store.Record(model.Scale("smoke", turns), {"Processor": processor, "Versions": f"{name} 1, libc 2"},
+                            results_of({"nvcache": [1]}, name), [{"name": name}], [], [name], 1.5)
+
+    def test_several_results_are_one_record(self):
+        whole = store.joined([self.record("a"), self.record("b"), self.record("c")])
+        self.assertEqual([suite["name"] for suite in whole.suites], ["a", "b", "c"])
+        self.assertEqual([result.name for result in whole.results.all], ["a", "b", "c"])
+        self.assertEqual((whole.failures, whole.seconds), (["a", "b", "c"], 4.5))
+        self.assertEqual(whole.machine, {"Processor": "p", "Versions": "a 1, libc 2, b 1, c 1"})
+
+    def test_what_does_not_fit_is_refused(self):
+        for other in (self.record("a"), self.record("b", "q"), self.record("b", turns=3)):
+            self.assertRaises(store.Unreadable, store.joined, [self.record("a"), other])
+
+
 class Files(unittest.TestCase):
     def test_results_come_back_as_they_were_written(self):
         record = run(Suite(fails="c"))

@@ -20,7 +20,7 @@ namespace nvcache::crash {
 namespace {
 
 constexpr int kFirstDescriptor = 1 << 24;
-constexpr char kOpenFiles[] = "/proc/self/fd/";
+constexpr char kOpenFiles[] = NVCACHE_DESCRIPTORS "/";
 constexpr uint64_t kFirstInode = uint64_t{1} << 40;  // of files that recovery creates
 
 // Of the pool's first page, mapped to hold its lock.
