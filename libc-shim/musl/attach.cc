@@ -13,6 +13,7 @@
 #include "libc-shim/calls/signal.h"
 #include "libc-shim/musl/front_end.h"
 #include "libc-shim/musl/host.h"
+#include "src/pool/note.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/vfs.h"
 
@@ -31,6 +32,8 @@ asm(".text\n"
     "  mov $15, %rax\n"
     "  syscall\n"
     ".size nvcache_return_from_handler, .-nvcache_return_from_handler\n");
+
+NVCACHE_NOTE(NVCACHE_FRONT_END_VERSION);
 
 namespace nvcache {
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "libc-shim/musl/front_end.h"
 
@@ -68,9 +69,15 @@ static void Spawn(int begins) {
 
 static void Retire(void) { fake.retired++; }
 
-static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn,
-                                                Retire};
-static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire};
+static void HandOver(int fd) {
+  fake.handed_over++;
+  fake.last_handed_over = fd;
+}
+
+static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire,
+                                                HandOver};
+static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire,
+                                               HandOver};
 
 void __nvcache_attach(void);
 __attribute__((constructor)) void __nvcache_attach(void) {
@@ -78,5 +85,8 @@ __attribute__((constructor)) void __nvcache_attach(void) {
   process = Raw0(SYS_getpid);
   if (getenv("FAKE_MAKE")) fake.answer = kMake;
   const int refused = __nvcache_register(&kOther) == -1;
-  fake.registered = refused && __nvcache_register(&kFake) == 0;
+  const int left = __nvcache_register(&kFake) == 0 && __nvcache_register(NULL) == 0;
+  if (left) close(-1);
+  fake.registered =
+      refused && left && fake.offers[SYS_close] == 0 && __nvcache_register(&kFake) == 0;
 }

@@ -26,6 +26,8 @@ struct fake {
   long held;
   int inside, release, finished;
   long begun, ended, retired;
+  long handed_over;
+  int last_handed_over;
 };
 
 /* Absent where no front end is linked or loaded. */

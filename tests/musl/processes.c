@@ -37,6 +37,7 @@ static void Spawn(void) {
   posix_spawn_file_actions_addclose(&actions, ends[1]);
   posix_spawn_file_actions_addopen(&actions, 9, "/dev/null", 0, 0);
   CHECK(posix_spawn(&child, "/bin/sh", &actions, NULL, arguments, environ) == 0);
+  if (HasFake()) CHECK(fake.handed_over == 1 && fake.last_handed_over == ends[0]);
   close(ends[1]);
   close(ends[0]);
   printf("posix_spawn: %d\n", Await(child));

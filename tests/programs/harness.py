@@ -54,7 +54,7 @@ class Bench:
         if self.front_end == "built-in":
             # All by itself: what makes the pool, and recovers it, is in the program.
             return ["env", f"NVCACHE_POOL={self.pool}", f"NVCACHE_SIZE={self.size}",
-                    "NVCACHE_EMULATE=1", f"NVCACHE_DRAM={self.dram}", "NVCACHE_REQUIRED=1",
+                    "NVCACHE_EMULATE=1", f"NVCACHE_DRAM={self.dram}",
                     *map(str, command)]
         return [self.nvcache, "run", "--pool", str(self.pool), "--size", self.size, "--emulate",
                 "--dram", self.dram, "--", *map(str, command)]
