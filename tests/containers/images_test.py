@@ -18,7 +18,7 @@ SUITES = ("fio", "rocksdb", "sqlite")
 BLOCKS, BLOCK = 300, 4096
 MUSL = "NVCACHE_MUSL" in (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
 IMAGES = ["nvcache", *(f"nvcache-{suite}" for suite in SUITES), *["nvcache-musl"] * MUSL]
-KILLED = 137
+KILLED = 1  # what buildah says of a program that was killed
 WRITER = f'open F, ">", "/results/data" or die; syswrite F, "x" x {BLOCK} for 1..{BLOCKS}; kill 9, $$'
 PROGRAM = r"""
 #include <fcntl.h>
@@ -29,7 +29,7 @@ int main(void) {
   return 3;
 #endif
   int fd = open("/results/written", O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (fd < 0 || write(fd, "on musl\n", 8) != 8 || fsync(fd) != 0) return 1;
+  if (fd < 0 || write(fd, "on musl\n", 8) != 8 || fsync(fd) != 0) return 4;
   return kill(getpid(), SIGKILL);
 }
 """
