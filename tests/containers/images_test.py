@@ -129,7 +129,7 @@ def refuses():
     """What is wrong is one line, before anything is measured."""
     containers("build", "nothing", status=2)
     containers("run", "nothing", status=2)
-    run("nvcache-fio", "--smoke", "--folder", "/home/nvcache", status=2)
+    run("nvcache-fio", "--smoke", "--folder", "/opt", status=2)
     run("nvcache-fio", "--smoke", "--output", "/opt/results", status=2)
     run("nvcache-fio", "--smoke", "--pools", "/mnt/none", status=2)
 
