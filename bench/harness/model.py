@@ -206,6 +206,7 @@ class Suite:
     title = ""
     about = ""  # a few sentences for the report: what is measured, and how
     systems = {}  # titles of the suite's own
+    document = "benchmarks.md"  # in docs/, has the tables
 
     def missing(self, bench):
         """A sentence on what must be installed first, or None."""

@@ -55,15 +55,25 @@ def sections(record, suites, complete):
         results = record.results.select(suite.name)
         tables = suite.tables(record.results) if results else []
         if tables:
+            # A document of its own has no other place that names the machine.
+            where = ("" if suite.document == model.Suite.document
+                     else f" On {machine.line(record.machine)}")
             found[suite.name] = "\n\n".join(
                 [f"**{table.title}**\n\n{markdown(table)}" if len(tables) > 1 else markdown(table)
-                 for table in tables] + [f"Medians of {page.turns(results)}, in turns."])
+                 for table in tables] + [f"Medians of {page.turns(results)}, in turns.{where}"])
     return found
 
 
-def update(path, record, suites, complete):
-    """Rewrites the file, all of it or nothing."""
-    text = path.read_text(encoding="utf-8")
+def update(folder, record, suites, complete):
+    """Rewrites the documents in that folder, each of them whole, or none."""
+    documents = {suite.name: suite.document for suite in suites}
+    texts = {}
     for name, new in sections(record, suites, complete).items():
-        text = replace(text, name, new)
-    store.replace(path, text)
+        path = folder / documents.get(name, model.Suite.document)
+        text = texts[path] if path in texts else path.read_text(encoding="utf-8")
+        try:
+            texts[path] = replace(text, name, new)
+        except NoMarkers as error:
+            raise NoMarkers(f"{path}: {error}") from None
+    for path, text in texts.items():
+        store.replace(path, text)

@@ -216,16 +216,43 @@ class Documentation(unittest.TestCase):
             "| what | a\\|b |\n|---|---:|\n| `x` | 1.5 µs |\n| y | – |\n"))
         self.assertIn("| b in a | ≤ 2 × |", docs.markdown(docs.goals(record)))
 
-    def test_the_document_has_a_place_for_every_suite(self):
-        text = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-        names = [suite.name for suite in suites.discover()]
-        self.assertTrue(set(names) >= {"fio", "overhead", "recovery"})
+    def test_each_document_gets_the_suites_that_name_it(self):
+        class Other(Suite):
+            name, document = "other", "own.md"
+        record = run(Suite())
+        record.machine = dict.fromkeys(("Processor", "Cores", "Memory", "Kernel", "Disk", "Pool"), "m")
+        record.results.all += [model.Result("other", "one", {}, "a", [{"turn": 0, "metrics": {}}])]
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            both = {"benchmarks.md": "<!-- fake: begin --><!-- fake: end -->",
+                    "own.md": "<!-- other: begin --><!-- other: end -->"}
+            for name, text in both.items():
+                (folder / name).write_text(text)
+            docs.update(folder, record, [Suite(), Other()], False)
+            found = {name: (folder / name).read_text() for name in both}
+            self.assertTrue(all("| `x` | 1.5 µs |" in text for text in found.values()))
+            self.assertIn("On m, m cores", found["own.md"])
+            self.assertNotIn("On m, m cores", found["benchmarks.md"])
+            (folder / "own.md").write_text("")
+            (folder / "benchmarks.md").write_text(both["benchmarks.md"])
+            with self.assertRaisesRegex(docs.NoMarkers, "own.md: <!-- other"):
+                docs.update(folder, record, [Suite(), Other()], False)
+            self.assertEqual((folder / "benchmarks.md").read_text(), both["benchmarks.md"])
+
+    def test_the_documents_have_a_place_for_every_suite(self):
+        known = suites.discover()
+        names = [suite.name for suite in known]
+        self.assertTrue(set(names) >= {"fio", "overhead", "frontends", "recovery"})
         self.assertEqual(len(names), len(set(names)))
-        for name in ["machine", "goals", *names]:
-            docs.replace(text, name, "")
-        markers = re.findall(r"<!-- (\w+): (begin|end) -->", text)
-        self.assertEqual(markers[::2], [(name, "begin") for name, _ in markers[::2]])
-        self.assertEqual(markers[1::2], [(name, "end") for name, _ in markers[::2]])
+        places = [(model.Suite.document, "machine"), (model.Suite.document, "goals"),
+                  *((suite.document, suite.name) for suite in known)]
+        for document in {document for document, _ in places}:
+            text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+            for name in (name for where, name in places if where == document):
+                docs.replace(text, name, "")
+            markers = re.findall(r"<!-- (\w+): (begin|end) -->", text)
+            self.assertEqual(markers[::2], [(name, "begin") for name, _ in markers[::2]])
+            self.assertEqual(markers[1::2], [(name, "end") for name, _ in markers[::2]])
 
     def test_a_goals_diagram_has_better_on_the_right(self):
         for at_most, measured in ((True, 1.5), (False, 3)):
