@@ -11,7 +11,7 @@ set -u
 program=$1 library=$2 plugin=$3 directory=$4
 shift 4
 
-pool=/dev/shm/nvcache-preload-$$.pool
+pool=/dev/shm/nvcache-test-preload-$$.pool
 trap 'rm -f "$pool"' EXIT
 rm -rf "$directory"
 mkdir -p "$directory/without" "$directory/with"
@@ -35,4 +35,10 @@ if [ $without != 0 ] || [ $with != 0 ]; then
 fi
 diff "$directory/without.out" "$directory/with.out" || exit 1
 diff -r "$directory/without" "$directory/with" || exit 1
+# A cache that stayed off would pass all of that.
+if [ $# != 0 ] && [ ! -e "$pool" ]; then
+  echo "no pool was made: the cache stayed off"
+  cat "$directory/with.err"
+  exit 1
+fi
 echo "$(wc -l < "$directory/with.out") lines the same"

@@ -264,6 +264,7 @@ static void check_full(int flags) {
 
 static volatile int g_details[4];  // by how the handler was installed
 static atomic_int g_noted;
+static atomic_int g_outside;  // grows while no handler runs
 static char g_stack[1 << 16];
 
 static void note(int index, int number, siginfo_t* info) {
@@ -306,7 +307,8 @@ static void* send_each(void* thread) {
     const int before = atomic_load(&g_noted);
     queue_signal(*(pid_t*)thread, SIGRTMIN + i % 4, 4711);
     while (atomic_load(&g_noted) == before && !atomic_load(&g_stop)) usleep(20);
-    usleep(50);
+    const int inside = atomic_load(&g_outside);
+    while (atomic_load(&g_outside) == inside && !atomic_load(&g_stop)) usleep(20);
   }
   return NULL;
 }
@@ -331,7 +333,10 @@ static void check_details(void) {
   pthread_t thread;
   pthread_create(&thread, NULL, send_each, &self);
   const double end = now() + 1;
-  while (now() < end) expect(pwrite(g_fd, "x", 1, 0) == 1, "pwrite");
+  while (now() < end) {
+    expect(pwrite(g_fd, "x", 1, 0) == 1, "pwrite");
+    atomic_fetch_add(&g_outside, 1);
+  }
   atomic_store(&g_stop, 1);
   pthread_join(thread, NULL);
   atomic_store(&g_stop, 0);
