@@ -112,14 +112,13 @@ extern "C" __attribute__((constructor, visibility("default"))) void __nvcache_at
     vfs::Refuse(
         environ,
         "libnvcache-musl.so is for programs of the modified musl, which load it by themselves; "
-        "preload libnvcache.so instead; the program runs without the cache");
+        "preload libnvcache.so instead");
     return;
   }
   if (__nvcache_register(&musl::kFrontEnd) != 0) {
     vfs::Refuse(
         environ,
-        "libnvcache-musl.so and the libc are of different versions; install the two together; "
-        "the program runs without the cache");
+        "libnvcache-musl.so and the libc are of different versions; install the two together");
     return;
   }
   if (vfs::Start(MuslHost(), environ)) {

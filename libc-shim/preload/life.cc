@@ -38,7 +38,7 @@ __attribute__((constructor)) void Begin() {
     vfs::Refuse(
         environ,
         "libnvcache.so is for programs of glibc; link this one with nvcache-musl-gcc, or with "
-        "glibc; the program runs without the cache");
+        "glibc");
     errno = saved_errno;
     return;
   }

@@ -330,12 +330,14 @@ void Cleaner::AwaitWork() {
     const uint32_t seen = log_.BellSeen();
     const Position head = log_.head();
     pool::Note(log_.statistics()->head, head);
-    log_.Prefault();
     if (stopping_.load() || trim_wanted_.load()) return;
+    // Nobody waits for the memory: between two steps there may be work.
+    const bool maps = log_.Prefault();
     const bool idle = head == log_.tail();
     if (idle || head == handled_) first_seen_ = 0;
     if (idle) {
       pool::Note(log_.statistics()->oldest_pending, 0);
+      if (maps) continue;
       const bool cuts = cuts_.load() != nullptr;
       log_.Sleep(seen, head + 1, cuts ? limits_.delay_ns : sys::kForever);
       if (cuts) return;
@@ -361,7 +363,7 @@ void Cleaner::AwaitWork() {
       alarm = handled_ + enough;
       sleep = std::min(sleep, limits_.delay_ns - waited);
     }
-    log_.Sleep(seen, alarm, sleep);
+    if (!maps) log_.Sleep(seen, alarm, sleep);
   }
 }
 
@@ -386,6 +388,11 @@ bool Cleaner::RunBatch() {
 // ---------------------------------------------------------------------------------------------
 // Writing back.
 
+// Before the disk is waited for, while writers go on.
+void Cleaner::MapAhead() {
+  while (!stopping_.load() && log_.Prefault()) continue;
+}
+
 void Cleaner::WriteBatch(Batch* batch) {
   const Position begin = batch->end;
   const Position head = log_.head();
@@ -397,7 +404,7 @@ void Cleaner::WriteBatch(Batch* batch) {
     }
     if (!log_.IsCommitted(batch->end)) break;
     if (batch->entries >= prefault_at) {
-      log_.Prefault();
+      MapAhead();
       prefault_at = batch->entries + kPrefaultEntries;
     }
     AddGroup(batch->end, batch);
@@ -464,7 +471,7 @@ void Cleaner::SyncFiles(Batch* batch) {
   SyncTogether(batch);
   for (CachedFile* file = batch->files; file != nullptr; file = file->batch_next) {
     if (file->failing.load() != 0 || file->batch_synced) continue;
-    log_.Prefault();
+    MapAhead();
     Synced(*file, SyncFile(*file));
   }
 }

@@ -133,6 +133,7 @@ class Cleaner {
   void Run();
   void AwaitWork();
   bool RunBatch();
+  void MapAhead();
   void WriteBatch(Batch* batch);
   void AddGroup(nvlog::Position first, Batch* batch);
   void WriteItems();

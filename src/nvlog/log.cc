@@ -75,17 +75,17 @@ void Log::WaitForRoom(uint32_t seen, bool for_signals) {
   waiters_.fetch_sub(1);
 }
 
-void Log::Prefault() {
+bool Log::Prefault() {
   const Position head = this->head();
   const uint64_t ahead = std::clamp(kPrefaultTimes * (head - first_), kMinPrefault, kMaxPrefault);
   const Position position = std::min(head + ahead, first_ + units_);
   prefaulted_ = std::max(prefaulted_, std::min(head, position));
-  while (prefaulted_ < position) {
-    const uint64_t unit = prefaulted_ % units_;
-    const uint64_t units = std::min({position - prefaulted_, units_ - unit, kPrefaultStep});
-    pmem::Prefault(base_ + unit * pool::kUnitSize, units * pool::kUnitSize);
-    prefaulted_ += units;
-  }
+  if (prefaulted_ >= position) return false;
+  const uint64_t unit = prefaulted_ % units_;
+  const uint64_t units = std::min({position - prefaulted_, units_ - unit, kPrefaultStep});
+  pmem::Prefault(base_ + unit * pool::kUnitSize, units * pool::kUnitSize);
+  prefaulted_ += units;
+  return prefaulted_ < position;
 }
 
 bool Log::IsCommitted(Position position) const {

@@ -96,8 +96,8 @@ class Log {
   // Wakes the writers to try again: something else than room in the log was freed.
   void AnnounceRoom() { room_.Signal(); }
   // Maps memory ahead of the head, once, so that writers do not take page faults: the more, the
-  // more of the log has been used.
-  void Prefault();
+  // more of the log has been used. One step of it; true if there is more to do.
+  bool Prefault();
 
   pool::Statistics* statistics() const { return pool_->view().statistics(); }
   uint64_t log_units() const { return units_; }

@@ -47,6 +47,14 @@ void Engine::Refuse(const char* text) {
   if (settings.required) sys::ExitGroup(kExitRequired);
 }
 
+void Engine::RefuseCache(const char* text) {
+  sys::Text<480> line;
+  line.Append(text);
+  line.Append(settings.required ? "; the program is not started (NVCACHE_REQUIRED)"
+                                : "; the program runs without the cache");
+  Refuse(line.c_str());
+}
+
 void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
@@ -58,7 +66,7 @@ void Engine::Start(const Host& host, char** environment) {
   }
   if (settings.pool.size() == 0) return;
   if (!OpenTables()) {
-    Refuse("no address space for the tables; the program runs without the cache");
+    RefuseCache("no address space for the tables");
     return;
   }
   {
@@ -76,7 +84,7 @@ void Engine::Start(const Host& host, char** environment) {
 void Engine::RefuseStart(char** environment, const char* text) {
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) return;
-  if (settings.pool.size() != 0) Refuse(text);
+  if (settings.pool.size() != 0) RefuseCache(text);
 }
 
 bool Engine::OpenLeases() {
@@ -89,8 +97,7 @@ bool Engine::OpenLeases() {
   }
   sys::Text<480> text;
   text.Append(lease_folder).Append(": ").Append(why);
-  text.Append("; the program runs without the cache");
-  Refuse(text.c_str());
+  RefuseCache(text.c_str());
   return false;
 }
 
@@ -214,7 +221,7 @@ bool Engine::AttachPool() {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
-    Refuse("not enough memory or threads for the cache; the program runs without it");
+    RefuseCache("not enough memory or threads for the cache");
     return false;
   }
   SetSlot(pool_.fd(), Internal());

@@ -174,6 +174,7 @@ class Engine {
 
  private:
   void Refuse(const char* text);
+  void RefuseCache(const char* text);  // and says what becomes of the program
   bool OpenTables();
   bool OpenLeases();
   void AdoptInherited();

@@ -55,7 +55,8 @@ inline constexpr long kNotOurs = LONG_MIN;
 bool Start(const Host& host, char** environment);
 
 // In place of Start, for a front end that cannot do its work here: the same line and the same exit
-// if a pool is named, and else nothing. `text` says what is wrong and what to do.
+// if a pool is named, and else nothing. `text` says what is wrong and what to do; what becomes of
+// the program is added.
 void Refuse(char** environment, const char* text);
 
 // False before Start, and if it was: no descriptor is tracked, no file cached.

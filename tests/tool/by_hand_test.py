@@ -52,6 +52,7 @@ class ByHandTest(support.ToolTest):
         self.assertEqual((result.returncode, result.stderr), (STATUS, line + "\n"))
         self.assertEqual(self.out.read_text(), "written\n")
         result = self.start(name, {**env, "NVCACHE_REQUIRED": "1"})
+        line = line.replace("runs without the cache", "is not started (NVCACHE_REQUIRED)")
         self.assertEqual((result.returncode, result.stderr), (125, line + "\n"))
         self.assertFalse(self.out.exists(), "the program was started")
 

@@ -7,7 +7,7 @@
 # makes ${NVCACHE_MUSL_PROGRAMS}/NAME of C and C++ sources, and a target NAME. OPTIONS are for the
 # compiler. NVCACHE_MUSL_TARGETS, which libc-shim/musl sets, is what has to be there before (targets),
 # and what makes a program stale (files).
-set(NVCACHE_MUSL_PROGRAMS ${CMAKE_BINARY_DIR}/musl-programs)
+set(NVCACHE_MUSL_PROGRAMS ${CMAKE_BINARY_DIR}/musl-programs CACHE INTERNAL "")
 
 function(add_musl_executable name form)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;OPTIONS;LIBRARIES")
