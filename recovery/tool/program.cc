@@ -153,8 +153,9 @@ std::string FindInPath(const std::string& name) {
   std::string_view folders = variable != nullptr ? variable : "/bin:/usr/bin";
   for (;;) {
     const size_t end = folders.find(':');
-    const std::string folder(folders.substr(0, end));
-    const std::string path = folder.empty() ? name : folder + '/' + name;
+    std::string path(folders.substr(0, end));
+    if (!path.empty()) path += '/';
+    path += name;
     if (IsExecutable(path)) return path;
     if (end == std::string_view::npos) return {};
     folders.remove_prefix(end + 1);
@@ -181,11 +182,11 @@ std::string InterpreterOf(const File& file) {
   const size_t begin = line.find_first_not_of(kBlanks, 2);
   if (begin == std::string::npos) return {};
   const size_t end = line.find_first_of(kBlanks, begin);
-  const std::string interpreter = line.substr(begin, end - begin);
+  std::string interpreter = line.substr(begin, end - begin);
   if (interpreter.substr(interpreter.rfind('/') + 1) != "env" || end == std::string::npos) {
     return interpreter;
   }
-  const std::string found = FindInPath(NameForEnv(line.substr(end)));
+  std::string found = FindInPath(NameForEnv(line.substr(end)));
   return found.empty() ? interpreter : found;
 }
 
@@ -212,7 +213,8 @@ Kind KindOfLinker(const std::string& linker) {
 // A dynamic linker that is started as a program has none itself. Empty when it is something else.
 std::string AsLinker(const std::string& path) {
   const std::unique_ptr<char, decltype(&free)> real(realpath(path.c_str(), nullptr), &free);
-  for (const std::string& name : {path, std::string(real ? real.get() : "")}) {
+  const std::string resolved = real ? real.get() : "";
+  for (const std::string& name : {path, resolved}) {
     const std::string_view last = std::string_view(name).substr(name.rfind('/') + 1);
     if (last.substr(0, 3) == "ld-" && last.find(".so") != last.npos) return name;
   }

@@ -82,7 +82,7 @@ class ProgramTest : public ::testing::Test {
   }
 
   std::string Write(const std::string& name, const std::string& content, mode_t mode = 0755) {
-    const std::string path = folder_ / name;
+    std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary) << content;
     chmod(path.c_str(), mode);
     return path;
