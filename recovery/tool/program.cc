@@ -213,9 +213,10 @@ Kind KindOfLinker(const std::string& linker) {
 // A dynamic linker that is started as a program has none itself. Empty when it is something else.
 std::string AsLinker(const std::string& path) {
   const std::unique_ptr<char, decltype(&free)> real(realpath(path.c_str(), nullptr), &free);
-  const std::string resolved = real ? real.get() : "";
+  const std::string resolved(real ? real.get() : "");
   for (const std::string& name : {path, resolved}) {
-    const std::string_view last = std::string_view(name).substr(name.rfind('/') + 1);
+    std::string_view last = name;
+    last.remove_prefix(last.rfind('/') + 1);
     if (last.substr(0, 3) == "ld-" && last.find(".so") != last.npos) return name;
   }
   return {};
