@@ -103,8 +103,10 @@ bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 }  // namespace musl
 }  // namespace nvcache
 
-// Static programs are linked with this name wanted, which brings the engine in.
-extern "C" __attribute__((constructor, visibility("default"))) void __nvcache_attach() {
+// Before the constructors of the program, which may open files; in a static program these would
+// come first without a priority. It is linked with this name wanted, which brings the engine in.
+constexpr int kFirst = 101;  // the first that is not the compiler's own
+extern "C" __attribute__((constructor(kFirst), visibility("default"))) void __nvcache_attach() {
   using namespace nvcache;
   const int saved_errno = errno;  // the program finds zero
   if (musl::IsPrivileged()) return;
