@@ -219,7 +219,7 @@ class Life:
     def recovery(self, start):
         yield "echo @recovering"
         if start.recovery == "run":
-            yield "step run nvcache run --pool $POOL --required -- busybox true"
+            yield "step run nvcache run --pool $POOL --required -- dmsetup --version"
         elif start.recovery == "library":
             yield ("step library env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
                    "LD_PRELOAD=/nvcache/libnvcache.so dmsetup --version")
