@@ -74,15 +74,19 @@ std::string Path(const Operation& op, const char* key) {
   return !text.empty() && text[0] == '/' ? g_root + text : text;
 }
 
-// While ext4 writes a file back, there is a moment in which a new block is counted neither as
-// promised nor as given.
+// While ext4 writes a file back, there is a moment in which new blocks are counted neither as
+// promised nor as given. A file that seems to have holes is looked at once more; an empty count,
+// again.
 long Blocks(const struct stat& st, int dirfd, const char* path, int flags) {
+  constexpr blkcnt_t kBlock = 512;
   struct stat again = st;
-  for (int i = 0; i < 3 && again.st_blocks == 0 && again.st_size > 0; ++i) {
+  blkcnt_t most = st.st_blocks;
+  for (int i = 0; i < 3 && most * kBlock < st.st_size && (i == 0 || most == 0); ++i) {
     usleep(1000);
     if (fstatat(dirfd, path, &again, flags) != 0) break;
+    most = std::max(most, again.st_blocks);
   }
-  return static_cast<long>(again.st_blocks);
+  return static_cast<long>(most);
 }
 
 void AddStat(const Call& call, const struct stat& st, int dirfd, const char* path, int flags) {
