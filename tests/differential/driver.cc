@@ -379,7 +379,7 @@ int main(int argc, char** argv) {
   CLI::App app("Compares the file calls of a program with and without NVCache");
   app.add_option("--runner", options.runner, "the program that makes the calls")->required();
   CLI::Option* library =
-      app.add_option("--library", options.front_end.library, "is preloaded on one side");
+      app.add_option("--library", options.front_end.preload, "is preloaded on one side");
   app.add_flag("--built-in", options.front_end.cached,
                "the runner's libc has the cache: it gets a pool on one side")
       ->excludes(library);
@@ -398,7 +398,7 @@ int main(int argc, char** argv) {
   app.footer("Neither --library nor --built-in: plain twice.");
   CLI11_PARSE(app, argc, argv);
   options.scratch = std::filesystem::absolute(options.scratch);  // for NVCACHE_INCLUDE
-  if (!options.front_end.library.empty()) options.front_end.cached = true;
+  if (!options.front_end.preload.empty()) options.front_end.cached = true;
   if (!options.plant.empty()) ::setenv("DIFFERENTIAL_PLANT", options.plant.c_str(), 1);
   return nvcache::differential::Main(options);
 }

@@ -90,7 +90,7 @@ pid_t Side::Start(const Sequence& sequence, uint32_t index, long kill_before) co
       "-1",    std::to_string(kill_before)};
   std::vector<std::string> environment = {"PATH=/usr/bin:/bin", "LC_ALL=C"};
   if (front_end_.cached) {
-    if (!front_end_.library.empty()) environment.push_back("LD_PRELOAD=" + front_end_.library);
+    if (!front_end_.preload.empty()) environment.push_back("LD_PRELOAD=" + front_end_.preload);
     environment.push_back("NVCACHE_POOL=" + pool());
     environment.emplace_back("NVCACHE_EMULATE=1");
     environment.push_back("NVCACHE_INCLUDE=" + root() + "/*");

@@ -30,7 +30,7 @@ struct Kill {
 // How the cache comes into the runner.
 struct FrontEnd {
   bool cached = false;  // false: the plain file system
-  std::string library;  // is preloaded; empty: the runner's libc has it
+  std::string preload;  // a library; empty: the runner's libc has NVCache in it
 };
 
 class Side {
