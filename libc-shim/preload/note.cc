@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/pool/note.h"
 
-NVCACHE_NOTE(1);
+// Of this front end; nothing depends on it yet.
+constexpr uint32_t kFrontEndVersion = 1;
+
+NVCACHE_NOTE(kFrontEndVersion);

@@ -2,8 +2,8 @@
 //
 // An ELF note: this library, or this statically linked program, is NVCache. The dynamic linker of
 // NVCache's musl may carry it as well.
-#ifndef NVCACHE_SRC_POOL_NOTE_H_
-#define NVCACHE_SRC_POOL_NOTE_H_
+#ifndef NVCACHE_POOL_NOTE_H_
+#define NVCACHE_POOL_NOTE_H_
 
 #include <cstdint>
 
@@ -37,4 +37,4 @@ static_assert(sizeof(ElfNote) == 28 && alignof(ElfNote) == 4);
   NVCACHE_NOTE_SECTION static const ::nvcache::pool::ElfNote nvcache_note = { \
       .content = {::nvcache::pool::kVersion, version}}
 
-#endif  // NVCACHE_SRC_POOL_NOTE_H_
+#endif  // NVCACHE_POOL_NOTE_H_
