@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every pair of calls that change a file, its size, its names or its mode, with the file kept open
-or closed and opened again in between, and a write after them; then the power fails, as in
-kill_power.py. What the last write had returned for must be there, and nothing from before it may
+"""Every pair of calls that change a file, its size, its names or its mode, with the file kept open,
+or closed and opened again, or left to another process in between, and a write after them; then the
+power fails, as in kill_power.py. What the last write had returned for must be there, and nothing from before it may
 come back: no byte that was cut off, no mode that was taken away; and no file is lost that had a
 name all the time.
 
@@ -426,22 +426,21 @@ class Driver:
 
 # -------------------------------------------------------------------------------------------------
 
-def pairs(first, closes, ends=("write",)):
-    for second, end in itertools.product(CALLS, ends):
-        for close in closes:
-            yield [first, "close", second, "close", end] if close else [first, second, end]
-
-
 def sequences(first, long):
     """(initial, calls, alone_until) of all that begin with this call."""
-    initials = INITIAL if long else ("old", "absent")
-    for initial in initials:
-        for calls in pairs(first, (True, False) if long else (initial == "old", False),
-                           ("write", "append") if long else ("write",)):
-            yield initial, calls, 0
+    if not long:
+        for second in CALLS:
+            yield "old", [first, "close", second, "close", "write"], 0
+        for second in ("link", "unlink", "rename", "replace", "chmod", "fchmod"):
+            yield "old", [first, second, "write"], 0
+            yield "absent", [first, second, "append"], 0
+        yield "old", [first, "append"], 1
+        return
+    for initial, second, end in itertools.product(INITIAL, CALLS, ("write", "append")):
+        yield initial, [first, "close", second, "close", end], 0
+        yield initial, [first, second, end], 0
         # One process, and another one.
-        for second in CALLS if long else ("write", "append"):
-            yield initial, [first, second, "append"], 1
+        yield initial, [first, second, end], 1
 
 
 def random_sequences(seed):
