@@ -65,8 +65,8 @@ inline auto GetExtended(struct statx* st, RealCall real) {
 
 // Attributes are set on what the kernel has: a later write-back would set times anew, and take
 // set-user-ID bits and capabilities away. Those that are set are in no log, so an fsync is due.
-template <typename RealCall>
-inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real) {
+template <auto owe_sync, auto owe_sync_path, typename RealCall>
+inline auto AroundAttributes(int dirfd, const char* path, int flags, RealCall real) {
   // The headers promise a path. The kernel allows none: then dirfd is the file itself.
   __asm__("" : "+r"(path));
   const bool by_descriptor = path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path));
@@ -77,12 +77,23 @@ inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real)
     Tell<vfs::PublishPath>(dirfd, path, follow);
   }
   auto result = real();
+  if (result != 0) return result;
   if (by_descriptor) {
-    Tell<vfs::OweSync>(dirfd);
+    Tell<owe_sync>(dirfd);
   } else {
-    Tell<vfs::OweSyncPath>(dirfd, path, follow);
+    Tell<owe_sync_path>(dirfd, path, follow);
   }
   return result;
+}
+
+template <typename RealCall>
+inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real) {
+  return AroundAttributes<vfs::OweSync, vfs::OweSyncPath>(dirfd, path, flags, real);
+}
+
+template <typename RealCall>
+inline auto SetTimes(int dirfd, const char* path, int flags, RealCall real) {
+  return AroundAttributes<vfs::OweSyncOfTimes, vfs::OweSyncOfTimesPath>(dirfd, path, flags, real);
 }
 
 // An fchown to these changes nothing but the time of the last change.

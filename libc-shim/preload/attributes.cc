@@ -60,33 +60,33 @@ NVCACHE_EXPORT int statx(int dirfd, const char* path, int flags, unsigned int ma
 // Times.
 
 NVCACHE_EXPORT int utime(const char* path, const struct utimbuf* times) noexcept {
-  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utime)(path, times); });
+  return SetTimes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utime)(path, times); });
 }
 
 NVCACHE_EXPORT int utimes(const char* path, const struct timeval times[2]) noexcept {
-  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utimes)(path, times); });
+  return SetTimes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(utimes)(path, times); });
 }
 
 NVCACHE_EXPORT int lutimes(const char* path, const struct timeval times[2]) noexcept {
-  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+  return SetTimes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
                        [=] { return NVCACHE_REAL(lutimes)(path, times); });
 }
 
 NVCACHE_EXPORT int futimes(int fd, const struct timeval times[2]) noexcept {
-  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimes)(fd, times); });
+  return SetTimes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimes)(fd, times); });
 }
 
 NVCACHE_EXPORT int futimens(int fd, const struct timespec times[2]) noexcept {
-  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimens)(fd, times); });
+  return SetTimes(fd, nullptr, 0, [=] { return NVCACHE_REAL(futimens)(fd, times); });
 }
 
 NVCACHE_EXPORT int futimesat(int dirfd, const char* path, const struct timeval times[2]) noexcept {
-  return SetAttributes(dirfd, path, 0, [=] { return NVCACHE_REAL(futimesat)(dirfd, path, times); });
+  return SetTimes(dirfd, path, 0, [=] { return NVCACHE_REAL(futimesat)(dirfd, path, times); });
 }
 
 NVCACHE_EXPORT int utimensat(int dirfd, const char* path, const struct timespec times[2],
                              int flags) noexcept {
-  return SetAttributes(dirfd, path, flags,
+  return SetTimes(dirfd, path, flags,
                        [=] { return NVCACHE_REAL(utimensat)(dirfd, path, times, flags); });
 }
 

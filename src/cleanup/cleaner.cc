@@ -8,6 +8,7 @@
 #include "src/sys/arena.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/root.h"
 
 namespace nvcache::cleanup {
 
@@ -37,6 +38,11 @@ uint64_t PageOf(const EntryHeader& header) { return header.offset / pool::kPageS
 
 // It was cut, and the file system may undo that.
 bool OwesCut(const CachedFile& file) { return file.cuts_synced.load() != file.cuts.load(); }
+
+// The next entry waits.
+bool AwaitsSync(const CachedFile& file) {
+  return file.awaited_synced.load() != file.awaited.load();
+}
 
 // The entry at `position` is nothing: the file was cut since.
 bool IsCut(const CachedFile& file, Position position) { return position < file.cut.load(); }
@@ -100,16 +106,40 @@ void Cleaner::DropSlot(CachedFile& file) {
 }
 
 long Cleaner::EnsureSlot(CachedFile& file) {
-  if (file.slot.load(std::memory_order_acquire) != sys::kNone) return 0;
-  sys::Lock lock(slot_lock_);
-  if (file.slot.load(std::memory_order_relaxed) != sys::kNone) return 0;
-  if (long error = CheckDescriptor(file); error < 0) return error;
-  // A position that no record can hold: after 8 PiB.
-  if (file.opened_cut && log_.head() >> (pool::kCutBits - 1) != 0) AwaitSync(file);
-  if (file.name.load() == Name::kChanged) {
-    if (long error = sys::Fsync(file.backing_fd); error < 0) return error;
-    file.name.store(Name::kSettled);
+  for (;;) {
+    if (AwaitsSync(file)) {
+      if (const long error = SyncBeforeEntry(file); error < 0) return error;
+    }
+    if (file.slot.load(std::memory_order_acquire) != sys::kNone) return 0;
+    sys::Lock lock(slot_lock_);
+    if (file.slot.load(std::memory_order_relaxed) != sys::kNone) return 0;
+    if (CanRecord(file)) return MakeRecord(file);
+    file.opened_cut = false;
+    file.awaited.fetch_add(1);
   }
+}
+
+// Several threads may do so at once: each has what it needs when its own sync is over.
+long Cleaner::SyncBeforeEntry(CachedFile& file) {
+  if (const long error = CheckDescriptor(file); error < 0) return error;
+  const uint32_t awaited = file.awaited.load();
+  if (sys::Fsync(file.backing_fd) < 0) return kNotSynced;
+  SettleName(file);
+  file.awaited_synced.store(awaited);
+  return 0;
+}
+
+// Whether a record can say what recovery needs to know of a file that was not synced.
+bool Cleaner::CanRecord(const CachedFile& file) const {
+  // A position that no record can hold: after 8 PiB.
+  if (file.opened_cut && log_.head() >> (pool::kCutBits - 1) != 0) return false;
+  // A path that leads elsewhere when recovery follows it.
+  return file.name.load() != Name::kNew || sys::AtMachineRoot();
+}
+
+// Slot lock held.
+long Cleaner::MakeRecord(CachedFile& file) {
+  if (const long error = CheckDescriptor(file); error < 0) return error;
   uint32_t slot;
   const bool is_new = file.name.load() == Name::kNew;
   if (file.opened_cut) NoteCut(file);
@@ -133,7 +163,8 @@ long Cleaner::EnsureSlot(CachedFile& file) {
 void Cleaner::AwaitSync(CachedFile& file) {
   file.opened_cut = false;
   DropSlot(file);
-  file.name.store(Name::kChanged);
+  file.name.store(Name::kSettled);
+  file.awaited.fetch_add(1);
 }
 
 // The record first: what the log has may reach the disk no more when the kernel has lost its bytes,

@@ -25,6 +25,8 @@
 #ifndef NVCACHE_CLEANUP_CLEANER_H_
 #define NVCACHE_CLEANUP_CLEANER_H_
 
+#include <errno.h>
+
 #include <atomic>
 #include <compare>
 #include <cstdint>
@@ -63,16 +65,19 @@ class Cleaner {
   void Add(dramcache::CachedFile& file);
   void Remove(dramcache::CachedFile& file);
 
-  // Gives the file a slot in the file table, if it has none, after a sync if one is awaited.
-  // File lock, shared. 0, or the error of the sync or of Allocate; -ENFILE: wait for room, slots
-  // are freed when little is left.
+  // What an entry of the file needs before it: the sync that is awaited, and a slot in the file
+  // table. File lock, shared; nothing else that other files need is held while the disk is waited
+  // for. 0; kNotSynced; or the error of Allocate, -ENFILE: wait for room, slots are freed when
+  // little is left.
   long EnsureSlot(dramcache::CachedFile& file);
+  // The file system has refused the sync, so the log must not take what is written now.
+  static constexpr long kNotSynced = -ESTRPIPE;
 
   // The next entry waits for a sync, because the file system may still undo what was done to the
   // file. File lock, exclusive, and nothing pending.
   void AwaitSync(dramcache::CachedFile& file);
-  // A sync of the file has succeeded that began after the last AwaitSync, and before any of its
-  // entries is freed. File lock, shared; or entries pending.
+  // A sync of the file has succeeded that began before any of its entries is freed. File lock,
+  // shared; or entries pending.
   void SettleName(dramcache::CachedFile& file);
 
   // The file loses all of its bytes, and what it has in the log is nothing from now on; durable
@@ -150,6 +155,9 @@ class Cleaner {
   void RetryFailing();
   long WriteAgain(dramcache::CachedFile& file);
   long SyncFile(dramcache::CachedFile& file);
+  long SyncBeforeEntry(dramcache::CachedFile& file);
+  bool CanRecord(const dramcache::CachedFile& file) const;
+  long MakeRecord(dramcache::CachedFile& file);
   void NoteCut(dramcache::CachedFile& file);
   void ForgetCut(dramcache::CachedFile& file);
   void CarryCuts(nvlog::Position end);

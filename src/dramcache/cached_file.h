@@ -14,11 +14,10 @@
 
 namespace nvcache::dramcache {
 
-// What the file system knows of a file for good (I9).
+// What the file system knows of a file for good (I9), once no sync is awaited.
 enum class Name : uint32_t {
-  kSettled,  // its name; or all that matters here is that it held data before us
+  kSettled,  // its name
   kNew,  // perhaps not even that it exists; it was empty when we met it, and was not synced since
-  kChanged,  // its old name, or bytes that were cut off since: the next entry waits for a sync
 };
 
 struct CachedFile {
@@ -48,6 +47,11 @@ struct CachedFile {
   // kSettled while one of the file's entries is freed. Set to anything else under `lock` exclusive
   // with nothing pending.
   std::atomic<Name> name{Name::kSettled};
+  // Times that something was found in the file system, or done to it, that it may still undo and
+  // that a later entry must not meet undone: bytes, a cut, a name, a mode. And up to which of these
+  // a sync has covered. While they differ, the next entry waits for one.
+  std::atomic<uint32_t> awaited{0};
+  std::atomic<uint32_t> awaited_synced{0};
   // While kNew: the fingerprint of the file that had its name and was removed; 0: none is known.
   uint64_t predecessor = 0;
 
@@ -59,7 +63,7 @@ struct CachedFile {
   std::atomic<uint32_t> cuts{0};
   std::atomic<uint32_t> cuts_made{0};
   std::atomic<uint32_t> cuts_synced{0};
-  // It was cut while it was opened, and no record says so yet.
+  // It was empty when it was opened. So it may have been cut, by anybody, and no record says so yet.
   bool opened_cut = false;
 
   // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup

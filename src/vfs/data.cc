@@ -330,7 +330,8 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   return n;
 }
 
-// Too large, no room on the disk, no path to recover it by; or no room here for who knows how long.
+// Too large, no room on the disk, no path to recover it by, a sync that fails; or no room here for
+// who knows how long.
 bool IsForKernel(long error) {
   switch (error) {
     case -EFBIG:
@@ -340,6 +341,7 @@ bool IsForKernel(long error) {
     case -ENFILE:
     case kNoDescriptors:
     case kNoHope:
+    case cleanup::Cleaner::kNotSynced:
       return true;
     default:
       return false;

@@ -24,8 +24,8 @@ void Vacate(int fd) {
 
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
-// Starts to track what was just opened, and perhaps `cut`. Table lock held.
-void Track(int fd, int flags, bool cut, uint64_t left, const struct stat& st) {
+// Starts to track what was just opened. Table lock held.
+void Track(int fd, int flags, uint64_t left, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.NewFile(st);
@@ -48,7 +48,8 @@ void Track(int fd, int flags, bool cut, uint64_t left, const struct stat& st) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && file->state.load() == State::kKernel) {
     if (!engine.full() && engine.Attach()) {
-      engine.BeginCaching(*file, fd, st, cut, left);
+      constexpr int kCreates = O_CREAT | O_EXCL;
+      engine.BeginCaching(*file, fd, st, (flags & kCreates) == kCreates, left);
     } else {
       engine.PassThrough(*file);
     }
@@ -95,7 +96,6 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags), pa
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
   if (error_ < 0) return;
-  cuts_ = exists && (sys::Fstatat(dirfd, path, &st, 0) < 0 || st.st_size > 0);
   LockTable();
   File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
   if (file == nullptr || file->state.load() != State::kCached) return;
@@ -150,8 +150,9 @@ long OpenGuard::Opened(int fd) {
   }
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0) {
+    engine.ForgetClosed(st);
     const bool creates = (flags_ & O_CREAT) != 0;
-    Track(fd, flags_, cuts_, creates ? engine.left_names.Take(path_) : LeftNames::kNothing, st);
+    Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftNames::kNothing, st);
   }
   engine.Reap();
   return error_;

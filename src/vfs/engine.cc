@@ -12,6 +12,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/process.h"
+#include "src/sys/root.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
@@ -65,6 +66,7 @@ void Engine::Start(const Host& host, char** environment) {
     return;
   }
   if (settings.pool.size() == 0) return;
+  sys::RememberRoot();
   if (!OpenTables()) {
     RefuseCache("no address space for the tables");
     return;

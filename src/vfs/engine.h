@@ -116,15 +116,17 @@ class Engine {
   }
   // Lets go of closed files of which nothing is pending any more.
   void Reap();
+  // The same of this one, which is about to be opened: others may have changed it since.
+  void ForgetClosed(const struct stat& st);
 
   // ---- States (states.cc); table lock held
   // Whether the file is worth to be known: it has bytes on some device.
   bool Trackable(int fd, const struct stat& st);
   // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
-  // kKernel -> kCached; `cut`: this open cut bytes off. False: it became pass-through instead.
-  // `left`: what is known of the name with which it was just created (LeftNames).
-  bool BeginCaching(File& file, int fd, const struct stat& st, bool cut, uint64_t left);
+  // kKernel -> kCached; `born`: this open has surely created it. False: it became pass-through
+  // instead. `left`: what is known of the name with which it was just created (LeftNames).
+  bool BeginCaching(File& file, int fd, const struct stat& st, bool born, uint64_t left);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);

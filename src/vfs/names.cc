@@ -9,11 +9,12 @@ namespace nvcache::vfs {
 
 namespace {
 
-// The name of a file that is there. Table lock held.
-void NoteLeft(int dirfd, const char* path, NameGuard::Fate fate) {
+// The name of a file that is there. One that keeps another name is no file that recovery may
+// remove: the file system may know of the first name only. Table lock held.
+void NoteLeft(int dirfd, const char* path, NameGuard::Fate fate, const struct stat& st) {
   if (fate == NameGuard::Fate::kStays) return;
   uint64_t left = LeftNames::kMoved;
-  if (fate == NameGuard::Fate::kIsRemoved) {
+  if (fate == NameGuard::Fate::kIsRemoved && st.st_nlink == 1) {
     const long fd = sys::Openat(dirfd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return;
     pool::FileRecord record;
@@ -81,7 +82,7 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
   locked_ = true;
   struct stat st;
   const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
-  if (found && S_ISREG(st.st_mode)) NoteLeft(dirfd, path, fate);
+  if (found && S_ISREG(st.st_mode)) NoteLeft(dirfd, path, fate, st);
   if (found && S_ISDIR(st.st_mode)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
     LetGo();
@@ -188,18 +189,37 @@ void PublishPath(int dirfd, const char* path, bool follow) {
   if (S_ISREG(st.st_mode)) PublishInode(st.st_dev, st.st_ino);
 }
 
-void OweSync(int fd) {
-  Access access;
-  if (access.Enter(fd, Access::kData) == 0 && access.cached()) {
-    access.file().changes.fetch_add(1);
-  }
+namespace {
+
+void OweSync(File& file, bool before_entry) {
+  file.changes.fetch_add(1);
+  if (before_entry) file.awaited.fetch_add(1);
 }
 
-void OweSyncPath(int dirfd, const char* path, bool follow) {
+void OweSync(int fd, bool before_entry) {
+  Access access;
+  if (access.Enter(fd, Access::kData) == 0) OweSync(access.file(), before_entry);
+}
+
+void OweSyncPath(int dirfd, const char* path, bool follow, bool before_entry) {
   if (!engine.attached()) return;
   TableLock lock;
   File* file = engine.FindByPath(dirfd, path, follow);
-  if (file != nullptr) file->changes.fetch_add(1);
+  if (file != nullptr) OweSync(*file, before_entry);
+}
+
+}  // namespace
+
+void OweSync(int fd) { OweSync(fd, true); }
+
+void OweSyncPath(int dirfd, const char* path, bool follow) {
+  OweSyncPath(dirfd, path, follow, true);
+}
+
+void OweSyncOfTimes(int fd) { OweSync(fd, false); }
+
+void OweSyncOfTimesPath(int dirfd, const char* path, bool follow) {
+  OweSyncPath(dirfd, path, follow, false);
 }
 
 void PublishAll() {

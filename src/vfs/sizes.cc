@@ -28,7 +28,8 @@ long WithKernel(int fd, bool cuts, Change change) {
   const uint64_t size = file.size.load();
   const long result = change();
   engine.Resync(file);
-  if (cuts || file.opened_cut || file.size.load() < size) engine.cleaner.AwaitSync(file);
+  const bool grew_from_nothing = file.opened_cut && file.size.load() > 0;
+  if (cuts || grew_from_nothing || file.size.load() < size) engine.cleaner.AwaitSync(file);
   file.changes.fetch_add(1);
   return result;
 }
@@ -57,8 +58,8 @@ long KeepSize(int fd, off_t length) {
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return kNotOurs;
   File& file = access.file();
-  if (file.size.load() != static_cast<uint64_t>(length) || file.opened_cut ||
-      file.failing.load() != 0 || engine.CheckBacking(file) < 0) {
+  if (file.size.load() != static_cast<uint64_t>(length) || file.failing.load() != 0 ||
+      engine.CheckBacking(file) < 0) {
     return kNotOurs;
   }
   return sys::Ftruncate(file.backing_fd, length);
@@ -114,6 +115,7 @@ long Fsync(int fd) {
   File& file = access.file();
   const int error = file.errors.Take(&access.description().errors_heard);
   const uint32_t changes = file.changes.load();
+  const uint32_t awaited = file.awaited.load();
   if (error == 0 && file.changes_synced.load() == changes) return 0;
   // By the program's own descriptor: each hears once of an error, after which the kernel may have
   // dropped bytes, and what ours has to hear is for the cleanup thread (I10). If there was one, the
@@ -124,6 +126,7 @@ long Fsync(int fd) {
   // After it: another thread's fsync that finds all of them covered returns at once. Attributes may
   // have been set meanwhile.
   file.changes_synced.store(changes);
+  file.awaited_synced.store(awaited);
   engine.cleaner.SettleName(file);
   return 0;
 }

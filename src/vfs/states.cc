@@ -102,7 +102,7 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
                   : storage == Storage::kDisk;
 }
 
-bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut, uint64_t left) {
+bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born, uint64_t left) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
   const bool fits = WithinSizeLimit(static_cast<uint64_t>(st.st_size));
@@ -118,13 +118,16 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool cut, u
   file.sync_device = FileSystemOf(fd, st.st_dev).syncs_whole ? file.device : 0;
   TakeSize(file, st);
   file.changes.fetch_add(1);
+  // What the kernel shows need not be on the disk, whoever did it: fewer bytes than there were, or
+  // more, another name. Either the log has all of the file, and recovery begins with an empty one;
+  // or the first entry waits for a sync. Nor could recovery give a name to a new file that its old
+  // one, moved away, may have again.
   using dramcache::Name;
-  const bool is_new = st.st_size == 0;
-  // Recovery could not give a name to a new file that its old one, moved away, may have again.
-  const bool wait = is_new && left == LeftNames::kMoved;
-  file.opened_cut = cut && !wait;
-  file.name.store(wait ? Name::kChanged : is_new ? Name::kNew : Name::kSettled);
-  file.predecessor = wait ? 0 : left;
+  const bool is_new = st.st_size == 0 && left != LeftNames::kMoved;
+  if (!is_new) file.awaited.fetch_add(1);
+  file.opened_cut = is_new && !born;
+  file.name.store(is_new ? Name::kNew : Name::kSettled);
+  file.predecessor = is_new ? left : 0;
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);

@@ -80,6 +80,8 @@ File* Engine::NewFile(const struct stat& st) {
   file.opened_cut = file.in_cuts = false;
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
+  file.awaited.store(0);
+  file.awaited_synced.store(0);
   file.changes.store(0);
   file.changes_synced.store(0);
   file.locked.store(false);
@@ -180,6 +182,14 @@ void Engine::Reap() {
     file.closed = false;
     if (!reopened) Destroy(file);
   }
+}
+
+void Engine::ForgetClosed(const struct stat& st) {
+  File* file = FindFile(st.st_dev, st.st_ino);
+  if (file == nullptr || file->descriptions != nullptr || file->pending.load() > 0) return;
+  if (file->state.load() != State::kCached || PassThrough(*file) < 0) return;
+  reap_due_ = true;
+  Reap();
 }
 
 }  // namespace nvcache::vfs

@@ -131,7 +131,7 @@ class OpenGuard {
   Claim by_descriptor_;
   long error_ = 0;
   bool locked_ = false;
-  bool cuts_ = false;  // O_TRUNC, and there is something to cut off
+  bool cuts_ = false;  // file_ has something to cut off
   void* file_ = nullptr;
 };
 
@@ -156,9 +156,14 @@ void Publish(int fd);
 void PublishPath(int dirfd, const char* path, bool follow);
 void PublishAll();  // for calls that look at files whose names we do not learn
 
-// After a real call that set attributes of the file, which are in no log: its next fsync is real.
+// After a real call that set attributes of the file, which are in no log: its next fsync is real,
+// and so is one before its next entry. Bytes that are written after a mode was taken away do not
+// come back with it.
 void OweSync(int fd);
 void OweSyncPath(int dirfd, const char* path, bool follow);
+// The same for its times, which protect nothing: only fsync is real.
+void OweSyncOfTimes(int fd);
+void OweSyncOfTimesPath(int dirfd, const char* path, bool follow);
 
 // After a real call that may have moved the kernel's offset of `fd` (sendfile): takes it over.
 void TakeOffset(int fd);
