@@ -178,6 +178,7 @@ class Engine {
   bool OpenTables();
   bool OpenLeases();
   void AdoptInherited();
+  void LoadLibpmem(bool needed);
   bool RecoverIfDirty();
   enum class Recovery { kDone, kFailed, kByAnother };
   Recovery TryRecovery();
