@@ -300,6 +300,16 @@ void Engine::Retire() {
   ReleaseAll();
 }
 
+// The files keep their leases, for the program may go on writing to them.
+void Engine::Leave() {
+  TableLock lock;
+  hopeless_ = true;
+  ReleaseAll();
+  if (attached()) return;
+  for (uint32_t fd = 0; fd < descriptor_end(); ++fd) Store(static_cast<int>(fd), kUntracked);
+  active_.store(false);
+}
+
 void Engine::ReleaseUnlessOpen() {
   bool open = false;
   ForEachFile([&](const File& file) {
