@@ -172,6 +172,8 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_execveat, Replace(c)),
     NVCACHE_ON(SYS_setrlimit, SetLimit(0, c.Int(0), c.Buffer(1), c)),
     NVCACHE_ON(SYS_prlimit64, SetLimit(c.Int(0), c.Int(1), c.Buffer(2), c)),
+    NVCACHE_ON(SYS_prctl, Prctl(c.Int(0), c.Long(1), c.Buffer(2), c)),
+    NVCACHE_ON(SYS_seccomp, Seccomp(c.As<unsigned>(0), c.Buffer(2), c)),
     NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
 };
 

@@ -4,11 +4,14 @@
 #ifndef NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_
 #define NVCACHE_LIBC_SHIM_CALLS_PROCESS_H_
 
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
 #include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/signal.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::calls {
@@ -69,6 +72,31 @@ inline auto Replace(RealCall real) {
   const auto result = real();
   Tell<vfs::KeepLocks>(false);
   return result;
+}
+
+// A program that confines itself has the kernel refuse calls, or kill it for them, and none of ours
+// may be among these: it goes on as one without NVCache.
+inline void Confine() {
+  if (InsideLibpmem()) return;
+  vfs::Leave();
+  if (!vfs::IsActive()) ReleaseSignals();
+}
+
+// A filter that is not there is how programs ask what the kernel knows.
+template <typename RealCall>
+inline auto Prctl(int option, long mode, const void* filter, RealCall real) {
+  const bool confines =
+      mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && filter != nullptr);
+  if (option == PR_SET_SECCOMP && confines) Confine();
+  return real();
+}
+
+template <typename RealCall>
+inline auto Seccomp(unsigned operation, const void* filter, RealCall real) {
+  const bool confines = operation == SECCOMP_SET_MODE_STRICT ||
+                        (operation == SECCOMP_SET_MODE_FILTER && filter != nullptr);
+  if (confines) Confine();
+  return real();
 }
 
 }  // namespace nvcache::calls

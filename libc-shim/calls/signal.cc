@@ -260,4 +260,15 @@ void ManageSignals() {
   }
 }
 
+void ReleaseSignals() {
+  if (!g_managed.exchange(false)) return;
+  for (int signal = 1; signal < _NSIG; ++signal) {
+    struct sigaction action;
+    if (KernelSigaction(signal, nullptr, &action) != 0 || action.sa_sigaction != OnSignal) continue;
+    const Wish& wish = g_wishes[signal];
+    const struct sigaction own = Shown(action, wish.handler.load(), wish.flags.load());
+    KernelSigaction(signal, &own, nullptr);
+  }
+}
+
 }  // namespace nvcache::calls

@@ -15,7 +15,10 @@ namespace nvcache::calls {
 // the program's signals are its own.
 void ManageSignals();
 
-// Whether that was done.
+// Undoes it: the kernel has what the program has asked for, and no handler of ours runs.
+void ReleaseSignals();
+
+// Whether they are managed.
 bool SignalsManaged();
 
 // sigaction as the program shall see it.

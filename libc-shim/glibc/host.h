@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The engine's host in a glibc program: pthreads, and libpmem loaded on demand.
+// The engine's host in a glibc program: threads that glibc does not know, and libpmem by dlopen.
 #ifndef NVCACHE_LIBC_SHIM_GLIBC_HOST_H_
 #define NVCACHE_LIBC_SHIM_GLIBC_HOST_H_
 
@@ -10,11 +10,9 @@ namespace nvcache {
 
 const Host& GlibcHost();
 
-// True while this thread is loading libpmem, is inside one of its functions that map and unmap, or
-// makes a thread for the engine (libc asks for memory then, perhaps of the program's own malloc).
-// libpmem opens, maps and closes files through the same libc symbols as the program: a front end
-// that catches those symbols must not offer libpmem's own calls to the engine that is waiting
-// for their result.
+// True while this thread is loading libpmem, whose constructor opens and closes files through the
+// same libc symbols as the program: a front end that catches those symbols must not offer these
+// calls to the engine that is waiting for the result.
 bool InsideLibpmem();
 
 }  // namespace nvcache

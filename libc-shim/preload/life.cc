@@ -19,16 +19,54 @@ extern "C" {
 extern void* __dso_handle __attribute__((visibility("hidden")));
 int __register_atfork(void (*before)(), void (*in_parent)(), void (*in_child)(), void* library);
 int __cxa_at_quick_exit(void (*function)(void*), void* library);
+// The lock of libc's list of streams, which knows its owner.
+void _IO_list_lock();
+void _IO_list_unlock();
+void _IO_list_resetlock();
+extern char __libc_single_threaded;
 }
 #pragma weak __register_atfork
 #pragma weak __cxa_at_quick_exit
 #pragma weak gnu_get_libc_version
+#pragma weak _IO_list_lock
+#pragma weak _IO_list_unlock
+#pragma weak _IO_list_resetlock
+#pragma weak __libc_single_threaded  // since 2.32
 
 namespace nvcache::preload {
 namespace {
 
 // A program with more rights than its user must not write where the user's environment says.
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
+
+// A fork of libc's takes the lock of the list of streams, which a flush of all streams holds while
+// it waits for one of them; and who has that one may be about to ask for a lock of the engine's. So
+// the list comes first, whose lock libc then takes once more. A program of one thread has nobody
+// to wait for, and its child's locks are not reset.
+thread_local bool t_streams_locked = false;
+
+bool HasThreads() { return &__libc_single_threaded == nullptr || __libc_single_threaded == 0; }
+
+void BeforeFork() {
+  if (vfs::IsActive() && HasThreads()) {
+    _IO_list_lock();
+    t_streams_locked = true;
+  }
+  vfs::BeforeFork();
+}
+
+void AfterForkInParent() {
+  vfs::AfterFork();
+  if (!t_streams_locked) return;
+  t_streams_locked = false;
+  _IO_list_unlock();
+}
+
+void AfterForkInChild() {
+  vfs::AfterFork();
+  if (t_streams_locked) _IO_list_resetlock();
+  t_streams_locked = false;
+}
 
 __attribute__((constructor)) void Begin() {
   const int saved_errno = errno;  // the program finds zero
@@ -49,7 +87,7 @@ __attribute__((constructor)) void Begin() {
   // Not by a wrapper of fork: this also reaches the forks inside libc (daemon, forkpty), exactly
   // once each, and runs next to the fork, inside of whatever other libraries have registered: their
   // handlers may still use files.
-  __register_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork, &__dso_handle);
+  __register_atfork(BeforeFork, AfterForkInParent, AfterForkInChild, &__dso_handle);
   // Last registered, first called: the program's own handlers would come later. Those registered
   // so early come last.
   __cxa_at_quick_exit([](void*) { vfs::Stop(); }, &__dso_handle);

@@ -236,3 +236,17 @@ NVCACHE_EXPORT_ALIAS(_Exit, _exit);
 
 NVCACHE_DEFINE_LIMITS()
 NVCACHE_DEFINE_LIMITS(64)
+
+// ---------------------------------------------------------------------------------------------
+// Confinement.
+
+NVCACHE_EXPORT int prctl(int option, ...) noexcept {
+  unsigned long values[4];
+  va_list arguments;
+  va_start(arguments, option);
+  for (unsigned long& value : values) value = va_arg(arguments, unsigned long);
+  va_end(arguments);
+  return Prctl(option, static_cast<long>(values[0]), reinterpret_cast<const void*>(values[1]), [&] {
+    return NVCACHE_REAL(prctl)(option, values[0], values[1], values[2], values[3]);
+  });
+}

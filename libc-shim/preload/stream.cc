@@ -89,7 +89,7 @@ constexpr int kCloseOnExec = 64;
 bool IsCaught(const FILE* stream) { return StreamsCaught() && (stream->_flags2 & kMapped) == 0; }
 
 FILE* AdoptStream(FILE* stream) {
-  if (stream == nullptr) return stream;
+  if (stream == nullptr || !vfs::IsActive()) return stream;
   const int fd = DescriptorOf(stream);
   if (IsCaught(stream)) {
     TrackOpened(fd, NVCACHE_REAL(fcntl64)(fd, F_GETFL));
@@ -224,7 +224,7 @@ FILE* OpenStream(const char* path, const Mode& mode) {
 NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
   Mode parsed;
   constexpr int kRead = 6;
-  if (StreamsCaught() && std::strstr(mode, ",ccs=") == nullptr && Parse(mode, kRead, &parsed)) {
+  if (StreamsCaught() && vfs::IsActive() && std::strstr(mode, ",ccs=") == nullptr && Parse(mode, kRead, &parsed)) {
     return OpenStream(path, parsed);
   }
   if (!ToKernelByPath(AT_FDCWD, path)) return nullptr;
@@ -252,7 +252,7 @@ NVCACHE_DEFINE_FREOPEN(freopen64)
 NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
   Mode parsed;
   constexpr int kRead = 4;
-  if (StreamsCaught() && Parse(mode, kRead, &parsed)) {
+  if (StreamsCaught() && vfs::IsActive() && Parse(mode, kRead, &parsed)) {
     FILE* stream = NVCACHE_REAL(fdopen)(fd, parsed.plain);
     if (stream != nullptr && (parsed.flags & O_APPEND) != 0) {
       Tell<vfs::Fcntl>(fd, F_SETFL, static_cast<long>(NVCACHE_REAL(fcntl64)(fd, F_GETFL)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the engine asks of the front end that carries it. The engine itself needs no library:
-// neither threads nor dlopen are the same in glibc, in musl, and in a static program.
+// What the engine asks of the front end that carries it, or of a test. The engine itself needs no
+// library: dlopen is not the same in glibc, in musl, and in a static program.
 #ifndef NVCACHE_SYS_HOST_H_
 #define NVCACHE_SYS_HOST_H_
 
@@ -12,11 +12,11 @@ struct Libpmem;  // src/pmem/libpmem.h
 }
 
 struct Host {
-  // Runs entry(argument) in a new thread with every signal blocked. Returns a handle, or nullptr.
+  // As in src/sys/thread.h. Tests have others: a sanitizer wants libc to know of every thread.
   void* (*start_thread)(void (*entry)(void*), void* argument);
-  // Waits for the thread's end and forgets it.
   void (*join_thread)(void* handle);
-  // The functions of libpmem, loaded now and privately; nullptr where there is none.
+  // The functions of libpmem, loaded now and privately; nullptr where there is none. Takes locks of
+  // libc and its memory, so nobody calls it but at the program's start.
   const pmem::Libpmem* (*load_libpmem)();
 };
 

@@ -149,7 +149,7 @@ long OpenGuard::Opened(int fd) {
     if (error_ == 0) error_ = sys::Fstat(fd, &st);
   }
   if (fd >= 0) Vacate(fd);
-  if (trackable && error_ == 0) {
+  if (trackable && error_ == 0 && engine.active()) {
     engine.ForgetClosed(st);
     const bool creates = (flags_ & O_CREAT) != 0;
     Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftNames::kNothing, st);
@@ -168,7 +168,7 @@ long AdoptPassThrough(int fd) {
   }
   TableLock lock;
   Vacate(fd);
-  if (!regular) return 0;
+  if (!regular || !engine.active()) return 0;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) file = engine.NewFile(st);
   if (file != nullptr) {

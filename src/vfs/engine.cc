@@ -121,25 +121,36 @@ bool Engine::RecoverIfDirty() {
   }
 }
 
+// At the start or never: the first open for writing may be made under libc's locks, by a handler
+// that interrupted malloc or by a library's constructor. What is not loaded is done by hand; only
+// persistent memory is worth the time. libpmem maps nothing for us, because that takes memory.
+void Engine::LoadLibpmem(bool needed) {
+  if (active()) return;
+  pmem::Initialize(needed ? host_->load_libpmem() : nullptr);
+}
+
 Engine::Recovery Engine::TryRecovery() {
   pool::Problem problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   &problem)) {
-    if (problem.error == ENOENT && settings.size > 0) return Recovery::kDone;
+    if (problem.error == ENOENT && settings.size > 0) {
+      LoadLibpmem(!settings.emulate);
+      return Recovery::kDone;
+    }
     Refuse(problem.text.c_str());
     return Recovery::kFailed;
   }
+  LoadLibpmem(pool_.durability() == pmem::Durability::kPower);
   const bool dirty = pool_.dirty();
   const uint32_t owner = pool::Peek(pool_.view().state()->owner_pid);
   pool_.Close();
   if (!dirty) return Recovery::kDone;
-  if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate,
-                  host_->load_libpmem(), &problem)) {
+  if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
+                  &problem)) {
     if (problem.error == EBUSY) return sys::Runs(owner) ? Recovery::kDone : Recovery::kByAnother;
     Refuse(problem.text.c_str());
     return Recovery::kFailed;
   }
-  pmem::Initialize(host_->load_libpmem());
   const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
@@ -180,17 +191,15 @@ bool Engine::Attach() {
 }
 
 bool Engine::AttachPool() {
-  const pmem::Libpmem* libpmem = host_->load_libpmem();
-  pmem::Initialize(libpmem);
   pool::Problem problem;
-  bool open = pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, libpmem,
+  bool open = pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
                          &problem);
   if (!open && problem.error == ENOENT && settings.size > 0) {
     const pool::CreateOptions options = {settings.size, settings.emulate};
     // Somebody else may just have made it.
-    open = (pool::Pool::Create(settings.pool.c_str(), options, libpmem, &problem) ||
+    open = (pool::Pool::Create(settings.pool.c_str(), options, nullptr, &problem) ||
             problem.error == EEXIST) &&
-           pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, libpmem,
+           pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
                       &problem);
   }
   if (open && pool_.dirty() && !recovery::Replay(pool_, {}, {}, &recovered_)) {
@@ -291,6 +300,16 @@ void Engine::Retire() {
   TableLock lock;
   hopeless_ = true;
   ReleaseAll();
+}
+
+// The files keep their leases, for the program may go on writing to them.
+void Engine::Leave() {
+  TableLock lock;
+  hopeless_ = true;
+  ReleaseAll();
+  if (attached()) return;
+  for (uint32_t fd = 0; fd < descriptor_end(); ++fd) Store(static_cast<int>(fd), kUntracked);
+  active_.store(false);
 }
 
 void Engine::ReleaseUnlessOpen() {

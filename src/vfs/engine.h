@@ -63,6 +63,7 @@ class Engine {
   void RefuseStart(char** environment, const char* text);
   void Stop();
   void Retire();
+  void Leave();
   bool active() const { return active_.load(std::memory_order_acquire); }
   // Nothing is cached while it is not. Table lock, to rely on it.
   bool attached() const { return attached_.load(std::memory_order_relaxed); }
@@ -180,6 +181,7 @@ class Engine {
   bool OpenTables();
   bool OpenLeases();
   void AdoptInherited();
+  void LoadLibpmem(bool needed);
   bool RecoverIfDirty();
   enum class Recovery { kDone, kFailed, kByAnother };
   Recovery TryRecovery();

@@ -21,11 +21,24 @@ bool WantsStreams() { return engine.settings.stdio; }
 
 void Stop() { engine.Stop(); }
 
-void BeforeFork() {
-  if (!engine.active()) return;
+namespace {
+
+// The table lock for two calls: what the first one does is undone by the second. Nobody leaves in
+// between, so the second one finds the engine as the first has. False: it is not there any more.
+bool LockTable() {
+  if (!engine.active()) return false;
   sys::EnterEngine();
   engine.table_lock.Lock();
-  engine.PrepareFork();
+  if (engine.active()) return true;
+  engine.table_lock.Unlock();
+  sys::LeaveEngine();
+  return false;
+}
+
+}  // namespace
+
+void BeforeFork() {
+  if (LockTable()) engine.PrepareFork();
 }
 
 void AfterFork() {
@@ -36,9 +49,7 @@ void AfterFork() {
 }
 
 void BeforeSizeLimit(uint64_t soft) {
-  if (!engine.active()) return;
-  sys::EnterEngine();
-  engine.table_lock.Lock();
+  if (!LockTable()) return;
   if (soft < sys::SoftLimit(RLIMIT_FSIZE)) engine.ReleaseAll();
 }
 
@@ -50,6 +61,13 @@ void AfterSizeLimit() {
 }
 
 void Retire() { engine.Retire(); }
+
+void Leave() {
+  if (!engine.active()) return;
+  // What the parent has in its cache, nobody asks for later.
+  for (uint32_t fd = 0; fd < engine.descriptor_end(); ++fd) engine.TakeOver(static_cast<int>(fd));
+  engine.Leave();
+}
 
 namespace {
 

@@ -95,6 +95,11 @@ void AfterSizeLimit();
 // kept right from now on (a thread with descriptors of its own, io_uring).
 void Retire();
 
+// What Retire does, and the engine is there no more, as before Start: nothing here makes a system
+// call from then on. Before the program has the kernel refuse calls, or kill it for them. If the
+// file system refuses bytes, these stay in the cache, and the engine with them: IsActive() tells.
+void Leave();
+
 // ---------------------------------------------------------------------------------------------
 // Descriptors.
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "libc-shim/glibc/host.h"
+#include "tests/unit/host.h"
 #include "src/vfs/access.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
@@ -257,8 +257,8 @@ class Program {
       : place_(place),
         random_(seed),
         capture_(*new Capture(name, seed, MakeAgedPool(place, seed))) {
-    static Host host;  // libpmem would go past the recorder
-    host = GlibcHost();
+    static Host host;  // what notes a call is the test, on any thread; libpmem would go past it
+    host = test::HostOfLibcThreads();
     host.load_libpmem = []() -> const pmem::Libpmem* { return nullptr; };
     std::string settings[] = {"NVCACHE_POOL=" + place.memory + "/pool",
                               "NVCACHE_EMULATE=1",

@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -1258,6 +1259,9 @@ static void check_syscalls(void) {
   SHOW(prlimit64(0, RLIMIT_FSIZE, &limit64, &limit64));
   SHOW(syscall(SYS_setrlimit, RLIMIT_FSIZE, &limit));
   SHOW(syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, &limit));
+  SHOW(prctl(PR_SET_SECCOMP, 77, NULL, 0, 0));
+  SHOW(syscall(SYS_prctl, PR_SET_SECCOMP, 77, NULL, 0, 0));
+  SHOW(syscall(SYS_seccomp, 77, 0, NULL));
   SHOW(syscall(SYS_utimensat, AT_FDCWD, "y", ts, 0));
   SHOW(syscall(SYS_utime, "y", NULL));
   SHOW(syscall(SYS_utimes, "y", NULL));

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "libc-shim/glibc/host.h"
+#include "tests/unit/host.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
 
@@ -295,7 +295,7 @@ int main(int argc, char** argv) {
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);
   nvcache::vfs::engine.lease_folder = folder.c_str();
-  nvcache::vfs::Start(nvcache::GlibcHost(), environment.data());
+  nvcache::vfs::Start(nvcache::test::UsualHost(), environment.data());
   std::printf("seed %llu\n", static_cast<unsigned long long>(nvcache::Seed()));
   const int result = RUN_ALL_TESTS();
   nvcache::vfs::Stop();

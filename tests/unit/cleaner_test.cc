@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "libc-shim/glibc/host.h"
+#include "tests/unit/host.h"
 #include "src/nvlog/reader.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/support.h"
@@ -30,7 +30,7 @@ class CleanerTest : public testing::Test {
     EXPECT_TRUE(supply_.Open(10000));
     EXPECT_TRUE(frames_.Open(16, &supply_.pages, log_.statistics()));
     EXPECT_TRUE(table_.Open(pool_.view()));
-    EXPECT_TRUE(cleaner_.Start(GlibcHost(), {1, 100, 1000000}));
+    EXPECT_TRUE(cleaner_.Start(test::UsualHost(), {1, 100, 1000000}));
   }
   ~CleanerTest() override {
     cleaner_.Stop();
@@ -259,7 +259,7 @@ TEST_F(CleanerTest, AfterARefusedSyncThePagesCountAsUnwritten) {
 TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
   constexpr size_t kFiles = 8;
   cleaner_.Stop();
-  ASSERT_TRUE(cleaner_.Start(GlibcHost(), {100, 1000, uint64_t{60} << 30, kFiles - 1}));
+  ASSERT_TRUE(cleaner_.Start(test::UsualHost(), {100, 1000, uint64_t{60} << 30, kFiles - 1}));
   // None fails; or the one whose descriptor stands for all, or another one.
   for (const size_t broken : {kFiles, size_t{0}, size_t{5}}) {
     CachedFile files[kFiles];

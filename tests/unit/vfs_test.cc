@@ -20,7 +20,7 @@
 #include <optional>
 #include <thread>
 
-#include "libc-shim/glibc/host.h"
+#include "tests/unit/host.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/access.h"
 #include "tests/unit/support.h"
@@ -40,7 +40,7 @@ class VfsTest : public testing::Test {
       for (std::string& setting : settings) environment.push_back(setting.data());
       environment.push_back(nullptr);
       engine.lease_folder = memory_.path().c_str();
-      Start(GlibcHost(), environment.data());
+      Start(test::UsualHost(), environment.data());
       body();
       Stop();
       return testing::Test::HasFailure() ? 1 : 0;
@@ -120,7 +120,7 @@ class VfsTest : public testing::Test {
 TEST_F(VfsTest, WithoutAPoolNothingIsOurs) {
   const int status = test::InChild([&] {
     char* none[] = {nullptr};
-    Start(GlibcHost(), none);
+    Start(test::UsualHost(), none);
     const int fd = Open("a", O_RDWR | O_CREAT);
     EXPECT_EQ(Write(fd, "x", 1), kNotOurs);
     EXPECT_EQ(Close(fd), kNotOurs);
