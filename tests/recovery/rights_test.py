@@ -244,18 +244,19 @@ class MisleadingPoolTest(machine.MachineTest):
     def test_magic_links(self):
         """What recovery itself has open or stands in is not the user's way past a closed folder."""
         self.secrets.chmod(0o700)
-        secret = self.secret(mode=0o666)
+        inner = self.secrets / "inner"
+        inner.mkdir(mode=0o755)
+        secret = self.secret(mode=0o666, folder=inner)
         (self.home / "link").symlink_to("/proc/self/cwd")
-        held = os.open(self.secrets, os.O_PATH | os.O_DIRECTORY)
+        held = os.open(inner, os.O_PATH | os.O_DIRECTORY)
         self.addCleanup(os.close, held)
         for path in ("/proc/self/cwd/secret", "/proc/thread-self/cwd/secret", self.home / "link" / "secret",
                      f"/proc/self/fd/{held}/secret", f"/dev/fd/{held}/secret",
-                     f"/proc/self/fd/{held}/../secrets/secret",
-                     f"/proc/self/root{self.secrets}/secret"):
+                     f"/proc/self/fd/{held}/../inner/secret", f"/proc/self/root{secret}"):
             with self.subTest(path=str(path)):
                 self.make_again()
                 self.point_to(secret, path=path)
-                result = self.recover_from(self.secrets, pass_fds=[held])
+                result = self.recover_from(inner, pass_fds=[held])
                 self.assertEqual(secret.read_bytes(), SECRET, result.stdout)
                 self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
                 self.assertIn("Permission denied", result.stdout)  # by its handle
