@@ -175,6 +175,18 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_prctl, Prctl(c.Int(0), c.Long(1), c.Buffer(2), c)),
     NVCACHE_ON(SYS_seccomp, Seccomp(c.As<unsigned>(0), c.Buffer(2), c)),
     NVCACHE_ON(SYS_exit_group, ExitGroup(c)),
+
+    NVCACHE_ON(SYS_setuid, SetUsers({c.Id(0)}, c)),
+    NVCACHE_ON(SYS_setreuid, SetUsers({c.Id(0), c.Id(1)}, c)),
+    NVCACHE_ON(SYS_setresuid, SetUsers({c.Id(0), c.Id(1), c.Id(2)}, c)),
+    NVCACHE_ON(SYS_setfsuid, SetUsers({c.Id(0)}, c)),
+    NVCACHE_ON(SYS_setgid, SetGroups({c.Id(0)}, c)),
+    NVCACHE_ON(SYS_setregid, SetGroups({c.Id(0), c.Id(1)}, c)),
+    NVCACHE_ON(SYS_setresgid, SetGroups({c.Id(0), c.Id(1), c.Id(2)}, c)),
+    NVCACHE_ON(SYS_setfsgid, SetGroups({c.Id(0)}, c)),
+    NVCACHE_ON(SYS_setgroups, ChangeRights(c)),
+    NVCACHE_ON(SYS_capset, ChangeRights(c)),
+    NVCACHE_ON(SYS_landlock_restrict_self, ChangeRights(c, true)),
 };
 
 constexpr std::array<Handler, kNumbers> ByNumber() {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "libc-shim/calls/front_end.h"
@@ -32,6 +33,7 @@ struct Call {
   int Int(int i) const { return As<int>(i); }
   long Long(int i) const { return registers[i]; }
   size_t Size(int i) const { return As<size_t>(i); }
+  uint32_t Id(int i) const { return As<uint32_t>(i); }
   bool IsNull(int i) const { return registers[i] == 0; }
   void* Buffer(int i) const { return As<void*>(i); }
   const char* Path(int i) const { return As<const char*>(i); }

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/process.h"
 
 namespace nvcache::calls {
 
@@ -142,13 +143,13 @@ inline auto Unshare(int flags, RealCall real) {
   } else if (flags != 0) {
     Tell<vfs::BeforeExec>();  // some of these want a process of one thread
   }
-  return real();
+  return (flags & CLONE_NEWUSER) != 0 ? ChangeRights(real) : real();
 }
 
 template <typename RealCall>
 inline auto Setns(RealCall real) {
   Tell<vfs::BeforeExec>();  // for the same reason
-  return real();
+  return ChangeRights(real);
 }
 
 }  // namespace nvcache::calls

@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <initializer_list>
+
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/signal.h"
 #include "src/sys/kernel.h"
@@ -55,6 +57,41 @@ inline auto SetLimit(long process, int resource, const void* limit, RealCall rea
   const auto result = real();
   vfs::AfterSizeLimit();
   return result;
+}
+
+// Around a call that may take rights from the process. (InsideLibpmem: libpmem makes none.)
+template <typename RealCall>
+inline auto ChangeRights(RealCall real, bool for_good = false) {
+  vfs::BeforeRights(for_good);
+  const auto result = real();
+  vfs::AfterRights();
+  return result;
+}
+
+// Whether all that the thread is, real, effective, saved and for files, is each of `wanted`, where
+// ~0 stands for one that stays. `get` and `get_for_files`: numbers of the calls.
+inline bool IsAll(long get, long get_for_files, std::initializer_list<uint32_t> wanted) {
+  constexpr uint32_t kStays = ~uint32_t{0};
+  uint32_t real = 0, effective = 0, saved = 0;
+  sys::Call(get, sys::Address(&real), sys::Address(&effective), sys::Address(&saved));
+  const auto for_files = static_cast<uint32_t>(sys::Call(get_for_files, long{kStays}));
+  for (const uint32_t id : wanted) {
+    const bool same = id == real && id == effective && id == saved && id == for_files;
+    if (id != kStays && !same) return false;
+  }
+  return true;
+}
+
+// setuid and setgid, under all their names. A program that becomes what it is loses nothing.
+template <typename RealCall>
+inline auto SetUsers(std::initializer_list<uint32_t> wanted, RealCall real) {
+  const bool same = IsAll(SYS_getresuid, SYS_setfsuid, wanted);
+  return same ? real() : ChangeRights(real);
+}
+template <typename RealCall>
+inline auto SetGroups(std::initializer_list<uint32_t> wanted, RealCall real) {
+  const bool same = IsAll(SYS_getresgid, SYS_setfsgid, wanted);
+  return same ? real() : ChangeRights(real);
 }
 
 // Before a program is started in a new process.

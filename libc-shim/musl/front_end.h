@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { NVCACHE_FRONT_END_VERSION = 1 };
+enum { NVCACHE_FRONT_END_VERSION = 2 };
 
 /* By the engine, for the libc. */
 struct nvcache_front_end {
@@ -41,6 +41,10 @@ struct nvcache_front_end {
   /* Before spawn(1): the child gets this descriptor under another number (a file action), and keeps
    * it. */
   void (*hand_over)(int fd);
+
+  /* Around a change of users or groups that libc makes in all threads: begins 1 before the first
+   * has changed, 0 after the last. In between nothing is offered. */
+  void (*rights)(int begins);
 };
 
 /* By the libc, for the engine. */

@@ -250,3 +250,52 @@ NVCACHE_EXPORT int prctl(int option, ...) noexcept {
     return NVCACHE_REAL(prctl)(option, values[0], values[1], values[2], values[3]);
   });
 }
+
+// ---------------------------------------------------------------------------------------------
+// Rights. What libc does for all threads is done inside of the real function.
+
+NVCACHE_EXPORT int setuid(uid_t user) noexcept {
+  return SetUsers({user}, [=] { return NVCACHE_REAL(setuid)(user); });
+}
+NVCACHE_EXPORT int seteuid(uid_t user) noexcept {
+  return SetUsers({user}, [=] { return NVCACHE_REAL(seteuid)(user); });
+}
+NVCACHE_EXPORT int setreuid(uid_t real, uid_t effective) noexcept {
+  return SetUsers({real, effective}, [=] { return NVCACHE_REAL(setreuid)(real, effective); });
+}
+NVCACHE_EXPORT int setresuid(uid_t real, uid_t effective, uid_t saved) noexcept {
+  return SetUsers({real, effective, saved},
+                  [=] { return NVCACHE_REAL(setresuid)(real, effective, saved); });
+}
+NVCACHE_EXPORT int setfsuid(uid_t user) noexcept {
+  return SetUsers({user}, [=] { return NVCACHE_REAL(setfsuid)(user); });
+}
+
+NVCACHE_EXPORT int setgid(gid_t group) noexcept {
+  return SetGroups({group}, [=] { return NVCACHE_REAL(setgid)(group); });
+}
+NVCACHE_EXPORT int setegid(gid_t group) noexcept {
+  return SetGroups({group}, [=] { return NVCACHE_REAL(setegid)(group); });
+}
+NVCACHE_EXPORT int setregid(gid_t real, gid_t effective) noexcept {
+  return SetGroups({real, effective}, [=] { return NVCACHE_REAL(setregid)(real, effective); });
+}
+NVCACHE_EXPORT int setresgid(gid_t real, gid_t effective, gid_t saved) noexcept {
+  return SetGroups({real, effective, saved},
+                   [=] { return NVCACHE_REAL(setresgid)(real, effective, saved); });
+}
+NVCACHE_EXPORT int setfsgid(gid_t group) noexcept {
+  return SetGroups({group}, [=] { return NVCACHE_REAL(setfsgid)(group); });
+}
+
+NVCACHE_EXPORT int setgroups(size_t count, const gid_t* groups) noexcept {
+  return ChangeRights([=] { return NVCACHE_REAL(setgroups)(count, groups); });
+}
+NVCACHE_EXPORT int initgroups(const char* user, gid_t group) {
+  return ChangeRights([=] { return NVCACHE_REAL(initgroups)(user, group); });
+}
+
+NVCACHE_EXPORT int capset(struct __user_cap_header_struct* header,
+                          const struct __user_cap_data_struct* data) {
+  return ChangeRights([=] { return NVCACHE_REAL(capset)(header, data); });
+}

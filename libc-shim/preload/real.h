@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <ftw.h>
+#include <grp.h>
 #include <linux/aio_abi.h>
 #include <pthread.h>
 #include <pty.h>
@@ -22,6 +23,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>

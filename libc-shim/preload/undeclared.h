@@ -11,6 +11,9 @@
 #include <cstdarg>
 #include <cstddef>
 
+struct __user_cap_header_struct;  // the kernel's
+struct __user_cap_data_struct;
+
 struct io_uring;         // liburing's
 struct io_uring_params;  // the kernel's
 
@@ -35,6 +38,9 @@ int __fxstat(int version, int fd, struct stat* st);
 int __fxstat64(int version, int fd, struct stat64* st);
 int __fxstatat(int version, int dirfd, const char* path, struct stat* st, int flags);
 int __fxstatat64(int version, int dirfd, const char* path, struct stat64* st, int flags);
+
+// Of the kernel's headers; libcap declares it.
+int capset(struct __user_cap_header_struct* header, const struct __user_cap_data_struct* data);
 
 // libaio. The first argument is its io_context_t.
 int io_submit(void* context, long count, struct iocb** requests);

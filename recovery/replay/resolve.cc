@@ -18,6 +18,22 @@ namespace {
 // to what else has its name (a device, a fifo, the end of a symbolic link).
 constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
+// By no magic link (/proc/self/cwd, /proc/self/fd/3): these lead to what this process has, past the
+// folders that keep the pool's owner away.
+long LookByPath(const char* path) {
+  open_how how = {};
+  how.flags = kToLook;
+  how.resolve = RESOLVE_NO_MAGICLINKS;
+  return sys::Openat2(AT_FDCWD, path, how);
+}
+
+// Its file system has no blocks: /proc, /sys and their like, where no file is ever cached, and a
+// write does something else than store.
+bool StoresNothing(int fd) {
+  struct statfs fs = {};
+  return sys::Fstatfs(fd, &fs) < 0 || fs.f_blocks == 0;
+}
+
 bool OutOfDescriptors(long result) { return result == -EMFILE || result == -ENFILE; }
 
 // The mount points of this process, one by one.
@@ -104,7 +120,7 @@ long OpenChecked(long found, const pool::FileRecord& record, bool by_handle) {
   const auto look = static_cast<int>(found);
   struct stat st = {};
   long result = sys::Fstat(look, &st);
-  if (result == 0 && !IsRecorded(look, st, record)) result = -ESTALE;
+  if (result == 0 && (StoresNothing(look) || !IsRecorded(look, st, record))) result = -ESTALE;
   // A handle leads past the folders that keep others away. A file of one's own is one's own
   // wherever it is; of another's, a folder may be all that protects it.
   if (result == 0 && by_handle && ActsForAnother() && st.st_uid != ActingUser()) result = -EACCES;
@@ -165,12 +181,12 @@ long OpenByHandle(const pool::FileRecord& record) {
 long OpenRecorded(const pool::FileRecord& shared) {
   pool::FileRecord record;
   if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
-  const long by_path = OpenChecked(sys::Openat(AT_FDCWD, record.path, kToLook), record, false);
+  const long by_path = OpenChecked(LookByPath(record.path), record, false);
   if (by_path >= 0 || OutOfDescriptors(by_path)) return by_path;
   const long by_handle = OpenByHandle(record);
   if (by_handle != -ENOENT) return by_handle;
   switch (-by_path) {
-    case ELOOP:  // a symbolic link that leads to itself
+    case ELOOP:  // a symbolic link that leads to itself, or a magic one
       return -ESTALE;
     case ENOTDIR:
       return -ENOENT;

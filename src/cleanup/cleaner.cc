@@ -75,6 +75,15 @@ void Cleaner::Stop() {
   LeaveToParent();
 }
 
+void Cleaner::Abandon() {
+  Stop();
+  failing_.store(EIO);
+  overloaded_.store(true);
+  retries_done_.store(~uint64_t{0});
+  progress_.Signal();
+  log_.AnnounceRoom();
+}
+
 void Cleaner::LeaveToParent() {
   thread_ = nullptr;
   if (by_slot_ != nullptr) sys::Munmap(by_slot_, table_.capacity() * sizeof(*by_slot_));

@@ -57,6 +57,9 @@ class Cleaner {
   bool Start(const Host& host, const Limits& limits, Check check = nullptr);
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
+  // The same, and whoever waits for it is refused, now and later. What is pending is nobody's; the
+  // files' locks are held.
+  void Abandon();
   // In a child of fork, which has no such thread.
   void LeaveToParent();
 

@@ -10,6 +10,7 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
+#include "src/sys/credentials.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/words.h"
@@ -405,7 +406,9 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
 }
 
-// Whoever may write to a pool says what recovery writes, and to which files. Of a device the owner
+// Whoever may write to a pool says what recovery writes, and to which files. An ACL that lets others
+// write shows in the mode: there, the group's bits are all that it gives anybody. And a root without
+// root's rights does not get a pool that will be recovered with all of them. Of a device the owner
 // and the mode are the administrator's affair.
 bool Pool::CheckOwner(Access access, Problem* problem) const {
   if (is_device_) return true;
@@ -419,6 +422,10 @@ bool Pool::CheckOwner(Access access, Problem* problem) const {
   if ((mode_ & (S_IWGRP | S_IWOTH)) != 0) {
     return Fail(problem, path(), EPERM, "may be written by other users",
                 "if it is what you left, forbid that with chmod 600, else use another pool");
+  }
+  if (owner_ == 0 && access == Access::kExclusive && !sys::IsWholeRoot()) {
+    return Fail(problem, path(), EPERM, "is root's, and this process lacks some of root's rights",
+                "give it CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or a user and pool of its own");
   }
   return true;
 }

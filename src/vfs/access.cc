@@ -19,7 +19,7 @@ long Access::Enter(int fd, unsigned wanted) {
     File* file = description->file.load(std::memory_order_acquire);
     if (file == nullptr) continue;
     const State state = file->state.load(std::memory_order_acquire);
-    if (state == State::kPassThrough) return kNotOurs;
+    if (state == State::kPassThrough) return file->lost.load() ? -EIO : kNotOurs;
     if (state == State::kForeign) {
       if (long error = engine.TakeOver(fd); error < 0) return error;
       continue;

@@ -56,6 +56,9 @@ bool Engine::IsForeign(int fd) const {
 }
 
 long Engine::TakeOver(int fd) {
+  const Description* description = SlotOf(fd);
+  const File* tracked = IsDescription(description) ? description->file.load() : nullptr;
+  if (tracked != nullptr && tracked->lost.load()) return -EIO;
   if (!IsForeign(fd)) return 0;
   struct stat st;
   if (long error = sys::Fstat(fd, &st); error < 0) return error;
@@ -74,7 +77,7 @@ void Engine::NoticeDeaths() {
   TableLock lock;
   const uint32_t deaths = leases.deaths();
   if (deaths == deaths_seen_.load()) return;
-  if (!attached() && !RecoverIfDirty()) hopeless_ = true;
+  if (!attached() && MayAttach() && !RecoverIfDirty()) hopeless_ = true;
   deaths_seen_.store(deaths);
 }
 

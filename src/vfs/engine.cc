@@ -34,6 +34,16 @@ constexpr uint64_t kSpareDescriptors = 1u << 16;
 constexpr uint64_t kRecoveryPatienceNs = 60ull * 1000 * 1000 * 1000;
 constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
 
+// Pages and log are somebody else's from now on.
+void ForgetCache(File& file) {
+  new (&file.pages) radix::Tree;
+  file.cuts.store(0);
+  file.cuts_synced.store(0);
+  file.in_cuts = false;
+  file.slot.store(sys::kNone);
+  file.in_batch = false;
+}
+
 void Pause(uint64_t ns) {
   sys::Word word{0};
   sys::FutexWait(&word, 0, ns);
@@ -59,6 +69,7 @@ void Engine::RefuseCache(const char* text) {
 void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
+  rights_.Take();
   sys::InitializeUserCopy();
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) {
@@ -186,8 +197,13 @@ void Engine::AdoptInherited() {
 
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (!attached() && !hopeless_) attached_.store(AttachPool());
+  if (!attached() && MayAttach()) attached_.store(AttachPool());
   return attached();
+}
+
+// A process that has given up rights must not have a pool that is recovered with them.
+bool Engine::MayAttach() const {
+  return !hopeless_ && rights_changing_.load() == 0 && rights_.AreCurrent();
 }
 
 bool Engine::AttachPool() {
@@ -279,6 +295,45 @@ void Engine::ReleaseAll() {
   if (error == 0) Detach();
 }
 
+void Engine::PrepareRights() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  rights_changing_.fetch_add(1);
+  if (!attached()) return;
+  ReleaseAll();
+  if (attached()) Abandon();
+}
+
+// What the disk refuses stays in the pool, for recovery. Who uses such a file afterwards hears of
+// an error: what the kernel has of it is old. Nothing attaches again: there would be such entries to
+// recover, and threads may still be on their way out of the log and the cleaner.
+void Engine::Abandon() {
+  sys::Text<512> text;
+  text.Append(pool_.path());
+  text.Append(
+      ": the file system refuses some bytes, and the process gives up rights; they stay in the pool "
+      "for 'nvcache recover'");
+  sys::Report(text.c_str());
+  hopeless_ = true;
+  StopKeeper();
+  ForEachFile([](File& file) {
+    if (file.state.load() == State::kCached) file.lock.Lock();
+  });
+  cleaner.Abandon();
+  ForEachFile([&](File& file) {
+    if (file.state.load() != State::kCached) return;
+    ForgetCache(file);  // it is failing still, for those who wait for it
+    file.lost.store(true);
+    file.forever = true;
+    file.state.store(State::kPassThrough);
+    if (file.exclusive) leases.Downgrade(file.device, file.inode);
+    file.exclusive = false;
+    file.lock.Unlock();
+  });
+  if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
+  CloseParts();
+  attached_.store(false);
+}
+
 void Engine::Stop() {
   if (!active()) return;
   TableLock lock;
@@ -336,6 +391,7 @@ void Engine::PrepareFork() {
 void Engine::BecomeChild() {
   if (sys::Getpid() == pid_) return;
   pid_ = sys::Getpid();
+  rights_changing_.store(0);  // the calls of other threads
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
   ForEachFile([](File& file) {
@@ -357,15 +413,10 @@ void Engine::BecomeChild() {
 void Engine::LeaveToParent() {
   ForEachFile([&](File& file) {
     if (file.state.load() != State::kCached) return;
-    new (&file.pages) radix::Tree;
+    ForgetCache(file);
     file.pending.store(0);
     file.failing.store(0);
-    file.cuts.store(0);
-    file.cuts_synced.store(0);
-    file.in_cuts = false;
     file.errors.Clear();
-    file.slot.store(sys::kNone);
-    file.in_batch = false;
     file.exclusive = file.leased = false;
     file.state.store(State::kForeign);
   });

@@ -32,6 +32,7 @@
 #include "src/pool/pool.h"
 #include "src/settings/settings.h"
 #include "src/sys/arena.h"
+#include "src/sys/credentials.h"
 #include "src/sys/host.h"
 #include "src/vfs/file.h"
 #include "src/vfs/left_names.h"
@@ -71,7 +72,14 @@ class Engine {
   bool Attach();
   // Every file pass-through, and the pool given back. Table lock held.
   void ReleaseAll();
-  // The same, if no cached file is open any more.
+  // Around a call that may take rights from the process; table lock held in the first. In between
+  // no pool is mapped, whatever the disk says, and none is attached; afterwards only by a thread
+  // with the rights that the process began with.
+  void PrepareRights();
+  void RightsChanged() { rights_changing_.fetch_sub(1); }
+  // The rest of the program's life, too.
+  void StayWithoutPool() { hopeless_ = true; }
+  // ReleaseAll, if no cached file is open any more.
   void ReleaseUnlessOpen();
   // Around fork, the second in both, where it does nothing in the parent. Table lock held.
   void PrepareFork();
@@ -187,6 +195,8 @@ class Engine {
   Recovery TryRecovery();
   bool AttachPool();
   void Detach();
+  bool MayAttach() const;
+  void Abandon();
   void LeaveToParent();
   void ShareAgain();
   bool StartKeeper();
@@ -228,6 +238,8 @@ class Engine {
   bool hopeless_ = false;  // attaching failed for good
   bool said_ = false;      // the one line on stderr is out
   long pid_ = 0;
+  sys::Credentials rights_;                    // at the start
+  std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
   std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
   bool relock_due_ = false;               // the program has closed a descriptor of the leases' file
   void* keeper_ = nullptr;

@@ -25,6 +25,8 @@ struct File : dramcache::CachedFile {
   std::atomic<State> state{State::kKernel};  // changes under `lock` exclusive
   Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
   bool forever = false;                      // stays pass-through after the last close: mapped
+  // Pass-through, but a pool that is not ours any more has bytes that the kernel lacks.
+  std::atomic<bool> lost{false};
 
   // The program has asked for an fcntl lock: one may be held.
   std::atomic<bool> locked{false};

@@ -60,6 +60,17 @@ void AfterSizeLimit() {
   sys::LeaveEngine();
 }
 
+void BeforeRights(bool for_good) {
+  if (!engine.active()) return;
+  TableLock lock;
+  engine.PrepareRights();
+  if (for_good) engine.StayWithoutPool();
+}
+
+void AfterRights() {
+  if (engine.active()) engine.RightsChanged();
+}
+
 void Retire() { engine.Retire(); }
 
 void Leave() {

@@ -218,7 +218,7 @@ long Engine::MoveInternal(int fd) {
 
 long Engine::PassThrough(File& file) {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (file.state.load() == State::kPassThrough) return 0;
+  if (file.state.load() == State::kPassThrough) return file.lost.load() ? -EIO : 0;
   if (file.state.load() == State::kForeign && leases.is_open()) {
     leases.Share(file.device, file.inode);
     file.leased = true;

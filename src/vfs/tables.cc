@@ -85,6 +85,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.changes.store(0);
   file.changes_synced.store(0);
   file.locked.store(false);
+  file.lost.store(false);
   File*& bucket = buckets_[BucketOf(file.device, file.inode)];
   file.hash_next = bucket;
   bucket = &file;

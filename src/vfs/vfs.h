@@ -91,6 +91,14 @@ void KeepLocks(bool coming);
 void BeforeSizeLimit(uint64_t soft);
 void AfterSizeLimit();
 
+// Around a call that may take rights from this process (setuid, capset), which then must not have a
+// pool that root, or the user whom it was, will recover: no pool is mapped when the first returns.
+// Bytes that the disk refuses stay in the pool, and every later call on their files fails with EIO.
+// The pool is attached again by a thread with the rights that the process began with; `for_good`:
+// by none. No lock is held in between.
+void BeforeRights(bool for_good = false);
+void AfterRights();
+
 // What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
 // kept right from now on (a thread with descriptors of its own, io_uring).
 void Retire();

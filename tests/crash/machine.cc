@@ -209,6 +209,7 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
     case SYS_fstatfs: {
       auto* fs = At<struct statfs>(b);
       *fs = {};
+      fs->f_blocks = 1;  // it stores something
       for (const File& other : files_) {
         const bool is = file == &other || (descriptor.kind == Descriptor::kFolder &&
                                            other.identity.path.rfind(descriptor.path, 0) == 0);

@@ -584,10 +584,47 @@ def programs(options):
             check(target.read_bytes() == source.read_bytes(), "dd: another copy")
 
 
+def gives_up_rights(options):
+    """The pool goes before the rights do, though the disk refuses: what it refuses is kept in it, and
+    the program hears EIO of such a file, not its old bytes."""
+    with Case(options) as case:
+        bad, good, cut, pool = case.file(), case.good / "c", case.file("cut"), str(case.bench.pool)
+        with case.program(**QUICK) as program:
+            a, c = program.open(bad), program.open(good)
+            for fd in (a, c):
+                program.expect(0, "fsync", fd)
+            case.bad.tell("write 5")
+            program.must_write(bad, a, 5000, 100000)
+            until_failing(case, bad)
+            program.must_write(good, c, 0, 5000)
+            check(program.call("mapped", pool) > 0, "the pool is not mapped from the start")
+            program.expect(0, "seteuid", 54321)
+            program.expect(0, "mapped", pool)
+            program.check_reads(good, c)
+            program.must_write(good, c, 5000, 5000)
+            for call in (("read", a, 0, 100), ("write", a, 0, 100, 1), ("fsync", a), ("ftruncate", a, 0),
+                         ("sync_range", a)):
+                program.expect("EIO", *call)
+            program.expect(0, "seteuid", 0)
+            program.expect("EIO", "close", a)
+            again = program.call("open", bad, os.O_RDWR)
+            program.expect("EIO", "read", again, 0, 100)
+            b = program.open(cut)
+            program.expect(0, "mapped", pool)
+            program.check_reads(cut, b)
+            program.call("close", again)
+            check("they stay in the pool" in program.end(lines=1), "the line does not say where they are")
+        recover(case.bench, KEPT, "EIO")
+        case.bad.tell("ok")
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
           overwritten, full_at_once, ends, killed, names, others, slow, read_only, shut_down, full_disk, quota, gone,
-          programs)}
+          programs, gives_up_rights)}
 
 
 def main():

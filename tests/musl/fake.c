@@ -74,10 +74,18 @@ static void HandOver(int fd) {
   fake.last_handed_over = fd;
 }
 
+static void Rights(int begins) {
+  if (begins) {
+    fake.rights_begun++;
+  } else {
+    fake.rights_ended++;
+  }
+}
+
 static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire,
-                                                HandOver};
+                                                HandOver, Rights};
 static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire,
-                                               HandOver};
+                                               HandOver, Rights};
 
 void __nvcache_attach(void);
 __attribute__((constructor)) void __nvcache_attach(void) {

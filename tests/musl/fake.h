@@ -28,6 +28,7 @@ struct fake {
   long begun, ended, retired;
   long handed_over;
   int last_handed_over;
+  long rights_begun, rights_ended;
 };
 
 /* Absent where no front end is linked or loaded. */

@@ -2,10 +2,12 @@
  *
  * Children: prints what happens, the same with a front end and without but for `vfork`. */
 #define _GNU_SOURCE
+#include <grp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/fsuid.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,6 +99,20 @@ static void* ForkInThread(void* unused) {
   return unused;
 }
 
+/* The front end is told around what libc does in each thread, and offered none of that. */
+static void* ChangeRights(void* unused) {
+  const gid_t group = getgid();
+  CHECK(setuid(getuid()) == 0 && setegid(group) == 0 && setresgid(-1, group, -1) == 0);
+  const long known = HasFake() ? fake.rights_begun : 0;
+  CHECK(setgroups(1, &group) == 0 || errno == EPERM);
+  CHECK(setfsuid((uid_t)-1) == (int)getuid());
+  if (!HasFake()) return unused;
+  CHECK(known >= 3 && fake.rights_begun == known + 1 && fake.rights_ended == known + 1);
+  CHECK(fake.offers[SYS_setuid] == 0 && fake.offers[SYS_setresgid] == 0);
+  CHECK(fake.offers[SYS_setgroups] == 0 && fake.offers[SYS_setfsuid] > 0);
+  return unused;
+}
+
 int main(void) {
   setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* nothing is left for a child to write */
   Spawn();
@@ -107,5 +123,7 @@ int main(void) {
   Clone("all shared", CLONE_VM | CLONE_FILES | CLONE_VFORK, 0);
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, ForkInThread, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  CHECK(pthread_create(&thread, NULL, ChangeRights, NULL) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
   return 0;
 }

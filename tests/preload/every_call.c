@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <grp.h>
 #include <linux/aio_abi.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <pthread.h>
@@ -25,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -54,6 +57,7 @@
 #endif
 
 // Exported by libc, declared nowhere.
+int capset(struct __user_cap_header_struct*, const struct __user_cap_data_struct*);
 int __xstat(int, const char*, struct stat*);
 int __xstat64(int, const char*, struct stat64*);
 int __lxstat(int, const char*, struct stat*);
@@ -423,6 +427,33 @@ static void check_descriptors(void) {
   show_file("e");
   SHOW(unshare(0));
   SHOW(setns(-1, 0));
+}
+
+// All that the process is, it becomes again: rights.c gives some up.
+static void check_rights(void) {
+  title("rights");
+  const uid_t user = getuid();
+  const gid_t group = getgid();
+  int fd;
+  SHOW(fd = open("rights", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "some", 4));
+  SHOW(setuid(user) | seteuid(user) | setreuid(user, -1) | setresuid(-1, user, user));
+  SHOW(setgid(group) | setegid(group) | setregid(-1, group) | setresgid(group, -1, group));
+  SHOW(setfsuid(user) == (int)user && setfsgid(group) == (int)group);
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct data[2];
+  SHOW(syscall(SYS_capget, &header, data));
+  SHOW(capset(&header, data));
+  SHOW(write(fd, "more", 4));
+  gid_t groups[64];
+  const int count = getgroups(64, groups);
+  SHOW(initgroups("root", group));
+  SHOW(setgroups(count, groups));
+  SHOW(pwrite(fd, "rest", 4, 8));
+  char back[16];
+  SHOW(pread(fd, back, sizeof(back), 0));
+  SHOW(close(fd));
+  show_file("rights");
 }
 
 static int count_file(const char* path, const struct stat* st, int flag) {
@@ -1370,6 +1401,7 @@ int main(int argc, char** argv) {
   check_rings();
   if (strcmp(argv[2], "-") != 0) check_loading(argv[2]);
   check_syscalls();
+  check_rights();
   check_turning_off();
   title("end");
   return 0;

@@ -80,6 +80,46 @@ class OwnerTest(machine.MachineTest):
         self.pool.chmod(0o644)
         self.assert_ok(self.as_user(USER, "recover", self.pool))
 
+    def test_that_an_acl_lets_others_write_to(self):
+        self.make_pool(USER)
+        acl = [2, (1, 6, 2**32 - 1), (2, 6, STRANGER), (4, 0, 2**32 - 1), (16, 6, 2**32 - 1), (32, 0, 2**32 - 1)]
+        os.setxattr(self.pool, "system.posix_acl_access", image.struct.pack("<I", acl[0])
+                    + b"".join(image.struct.pack("<HHI", *entry) for entry in acl[1:]))
+        for user in (USER, 0):
+            result = self.as_user(user, "recover", self.pool)
+            self.assert_refused(result, 1, self.pool, "may be written by other users", "chmod 600")
+        result = self.as_user(USER, "run", "--required", "--pool", self.pool, "--emulate", "--library",
+                              self.copy_library(), "--", "true")
+        self.assert_refused(result, 125, self.pool, "may be written by other users")
+
+    def test_root_without_roots_rights(self):
+        """Gets no pool that will be recovered with all of them, neither from the command nor in the
+        library; who has them, gets it."""
+        self.make_pool(0)
+        library = self.copy_library()
+        settings = {**support.clean_environment(), "NVCACHE_POOL": str(self.pool), "NVCACHE_EMULATE": "1",
+                    "NVCACHE_INCLUDE": "*"}
+        weak = [["setpriv", f"--bounding-set=-{name}"] for name in ("chown", "dac_override", "fowner")]
+        weak.append(["unshare", "--user", "--map-root-user"])
+        for prefix in (*weak, ["setpriv", "--bounding-set=-sys_boot"]):
+            with self.subTest(prefix=prefix):
+                before = support.checksum(self.pool)
+                done = subprocess.run(
+                    [*prefix, "env", f"LD_PRELOAD={library}", "NVCACHE_REQUIRED=1", "true"], env=settings,
+                    capture_output=True, text=True, check=False, timeout=60)
+                required = subprocess.run(
+                    [*prefix, str(self.command), "run", "--pool", str(self.pool), "--emulate", "--required",
+                     "--library", str(library), "--", "true"], env=support.clean_environment(),
+                    capture_output=True, text=True, check=False, timeout=60)
+                if prefix not in weak:
+                    self.assertEqual((done.returncode, required.returncode), (0, 0), done.stderr)
+                    continue
+                self.assertEqual((done.returncode, required.returncode), (125, 125), done.stderr)
+                for text in (done.stderr, required.stderr):
+                    self.assertIn("lacks some of root's rights", text)
+                self.assertEqual(support.checksum(self.pool), before)
+        self.assert_ok(self.as_user(0, "recover", self.pool))
+
     def test_planted_link(self):
         """In a folder where everybody may plant names. The kernel may be told to follow such a
         link or not; it leads to a pool of the same user, or is refused."""
@@ -195,6 +235,66 @@ class MisleadingPoolTest(machine.MachineTest):
         self.assertEqual(own.read_bytes(), SECRET)
         self.assertEqual((self.home / "gone").read_bytes(), b"EVILr")
 
+    def recover_from(self, folder, *prefix, **options):
+        """By root, who stands in the folder."""
+        return subprocess.run(
+            [*prefix, str(self.command), "recover", str(self.pool)], env=support.clean_environment(),
+            capture_output=True, text=True, check=False, cwd=folder, timeout=60, **options)
+
+    def test_magic_links(self):
+        """What recovery itself has open or stands in is not the user's way past a closed folder."""
+        self.secrets.chmod(0o700)
+        inner = self.secrets / "inner"
+        inner.mkdir(mode=0o755)
+        secret = self.secret(mode=0o666, folder=inner)
+        (self.home / "link").symlink_to("/proc/self/cwd")
+        held = os.open(inner, os.O_PATH | os.O_DIRECTORY)
+        self.addCleanup(os.close, held)
+        for path in ("/proc/self/cwd/secret", "/proc/thread-self/cwd/secret", self.home / "link" / "secret",
+                     f"/proc/self/fd/{held}/secret", f"/dev/fd/{held}/secret",
+                     f"/proc/self/fd/{held}/../inner/secret", f"/proc/self/root{secret}"):
+            with self.subTest(path=str(path)):
+                self.make_again()
+                self.point_to(secret, path=path)
+                result = self.recover_from(inner, pass_fds=[held])
+                self.assertEqual(secret.read_bytes(), SECRET, result.stdout)
+                self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+                self.assertIn("Permission denied", result.stdout)  # by its handle
+        # To the user's own file, any way may lead, and be that by its handle.
+        own = self.make_file(self.home / "own", b"own.", USER, GROUP)
+        self.make_again()
+        self.point_to(own, path="/proc/self/cwd/own")
+        self.assert_ok(self.recover_from(self.home))
+        self.assertEqual(own.read_bytes(), b"EVIL")
+
+    def test_created_again_by_a_magic_link(self):
+        lost = self.make_file(self.home / "lost", b"", USER, GROUP)
+        open_to_all = self.secrets / "open"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o777)
+        self.secrets.chmod(0o700)
+        for path in ("/proc/self/cwd/lost", f"/proc/self/root{open_to_all}/lost"):
+            self.make_again()
+            lost.touch()
+            os.chown(lost, USER, GROUP)
+            self.point_to(lost, new=True, path=path)
+            lost.unlink()
+            result = self.recover_from(open_to_all)
+            self.assertEqual(result.returncode, 3, result.stdout)
+            self.assertEqual(os.listdir(open_to_all), [])
+
+    def test_what_stores_nothing(self):
+        """Not even root's pool says what is written to /proc."""
+        self.make_again(0)
+        name = pathlib.Path("/proc/sys/kernel/domainname")
+        for _ in range(2):
+            self.point_to(name)
+            result = self.recover_from("/", "unshare", "--uts", "sh", "-c",
+                                       "echo before > /proc/sys/kernel/domainname; \"$@\"; s=$?; "
+                                       "cat /proc/sys/kernel/domainname; exit $s", "sh")
+            self.assertIn("another file has its name", result.stdout, result.stderr)
+            self.assertEqual((result.returncode, result.stdout.split()[-1]), (3, "before"))
+
     def test_hard_link(self):
         secret = self.secret()
         link = self.home / "link"
@@ -254,6 +354,25 @@ class MisleadingPoolTest(machine.MachineTest):
         secret = self.secret(STRANGER)
         self.point_to(secret)
         self.assert_not_written(secret)
+        # No records of one user are trusted as those of another, of root least of all.
+        for other in (str(STRANGER), "root"):
+            result = self.recover("--user", other)
+            self.assert_refused(result, 1, self.pool, f"belongs to the user with the number {USER}")
+            self.assertEqual(secret.read_bytes(), SECRET)
+        listed = self.base / "list"
+        listed.write_text(f"{STRANGER} {self.pool}\n")
+        result = self.as_user(0, "recover", "--list", listed)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("belongs to the user", result.stderr)
+        # A pool of root's may have fewer rights than its owner.
+        own = self.secret()
+        self.make_again(0)
+        self.point_to(own)
+        result = self.recover("--user", str(STRANGER))
+        self.assertEqual((result.returncode, own.read_bytes()), (3, SECRET), result.stdout)
+        secret = self.secret(STRANGER)
+        self.make_again(0)
+        self.point_to(secret)
         self.assert_ok(self.recover("--user", str(STRANGER)))
         self.assertEqual(secret.read_bytes()[:4], b"EVIL")
 

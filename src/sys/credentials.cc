@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/sys/credentials.h"
+
+#include <linux/capability.h>
+
+#include "src/sys/crc32c.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::sys {
+
+namespace {
+
+constexpr uint32_t kNobody = ~uint32_t{0};     // changes nothing, and says what it is
+constexpr uint32_t kMaxGroups = 65536;         // NGROUPS_MAX of the kernel
+constexpr uint32_t kAllUsers = ~uint32_t{0};   // in uid_map
+constexpr uint64_t kNoCapabilities = 0;
+
+uint32_t Number(long number) { return static_cast<uint32_t>(Call(number)); }
+uint32_t FsId(long number) { return static_cast<uint32_t>(Call(number, long{kNobody})); }
+
+uint64_t EffectiveCapabilities() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (Call(SYS_capget, Address(&header), Address(data)) < 0) return kNoCapabilities;
+  return uint64_t{data[1].effective} << 32 | data[0].effective;
+}
+
+// The groups are too many for a stack. Where there is no memory for them, their number has to do.
+uint32_t GroupsSum(uint32_t* count) {
+  constexpr size_t kSize = kMaxGroups * sizeof(uint32_t);
+  const long groups =
+      Mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (IsError(groups)) {
+    *count = static_cast<uint32_t>(Call(SYS_getgroups, 0, 0));
+    return 0;
+  }
+  auto* list = reinterpret_cast<uint32_t*>(groups);
+  const long n = Call(SYS_getgroups, kMaxGroups, groups);
+  *count = static_cast<uint32_t>(n);
+  const uint32_t sum = n > 0 ? Crc32c(list, static_cast<size_t>(n) * sizeof(*list)) : 0;
+  Munmap(list, kSize);
+  return sum;
+}
+
+uint64_t UserNamespace() {
+  struct stat st;
+  return Fstatat(AT_FDCWD, "/proc/thread-self/ns/user", &st, 0) == 0 ? st.st_ino : 0;
+}
+
+// The next number of a text, behind blanks.
+uint64_t TakeNumber(const char** text) {
+  uint64_t number = 0;
+  while (**text == ' ') ++*text;
+  for (; **text >= '0' && **text <= '9'; ++*text) {
+    number = number * 10 + static_cast<uint64_t>(**text - '0');
+  }
+  return number;
+}
+
+// False where our user 0 is user 0 outside as well, but other users of there are not to be had
+// here. A root that is somebody else outside is that user to everybody there.
+bool IsRootOfAllUsers() {
+  char map[256] = {};
+  const long fd = Openat(AT_FDCWD, "/proc/thread-self/uid_map", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return true;  // without /proc nothing is cached
+  Read(static_cast<int>(fd), map, sizeof(map) - 1);
+  Close(static_cast<int>(fd));
+  // "inside outside count"; user 0 is in the first line, or in none.
+  const char* at = map;
+  const uint64_t inside = TakeNumber(&at), outside = TakeNumber(&at), count = TakeNumber(&at);
+  return inside != 0 || outside != 0 || count == kAllUsers;
+}
+
+}  // namespace
+
+void Credentials::Take() {
+  user_ = Number(SYS_geteuid);
+  group_ = Number(SYS_getegid);
+  fs_user_ = FsId(SYS_setfsuid);
+  fs_group_ = FsId(SYS_setfsgid);
+  capabilities_ = EffectiveCapabilities();
+  groups_ = GroupsSum(&group_count_);
+  user_namespace_ = UserNamespace();
+}
+
+bool Credentials::AreCurrent() const {
+  if (Number(SYS_geteuid) != user_ || Number(SYS_getegid) != group_) return false;
+  if (FsId(SYS_setfsuid) != fs_user_ || FsId(SYS_setfsgid) != fs_group_) return false;
+  if (EffectiveCapabilities() != capabilities_ || UserNamespace() != user_namespace_) return false;
+  uint32_t count = 0;
+  const uint32_t groups = GroupsSum(&count);
+  return count == group_count_ && groups == groups_;
+}
+
+bool IsWholeRoot() {
+  constexpr uint64_t kOfFiles =
+      uint64_t{1} << CAP_CHOWN | uint64_t{1} << CAP_DAC_OVERRIDE | uint64_t{1} << CAP_FOWNER;
+  return (EffectiveCapabilities() & kOfFiles) == kOfFiles && IsRootOfAllUsers();
+}
+
+}  // namespace nvcache::sys
