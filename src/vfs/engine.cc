@@ -173,7 +173,7 @@ void Engine::AdoptInherited() {
 
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (!attached() && !hopeless_) attached_.store(AttachPool());
+  if (!attached() && !hopeless_ && freezes_ == 0) attached_.store(AttachPool());
   return attached();
 }
 
@@ -255,7 +255,7 @@ void Engine::Detach() {
   attached_.store(false);
 }
 
-void Engine::ReleaseAll() {
+long Engine::ReleaseAll() {
   NVCACHE_CHECK(table_lock.IsLocked());
   long error = 0;
   ForEachFile([&](File& file) {
@@ -266,6 +266,14 @@ void Engine::ReleaseAll() {
   });
   Reap();
   if (error == 0) Detach();
+  return error;
+}
+
+// The pool is given back as well: it may lie on that file system.
+long Engine::BeginFreeze() {
+  const long error = ReleaseAll();
+  if (error == 0) ++freezes_;
+  return error;
 }
 
 void Engine::Stop() {
