@@ -22,6 +22,9 @@
 #include "libc-shim/calls/transfer.h"
 
 // Calls that are younger than the oldest headers that this is built with.
+#ifndef SYS_quotactl_fd
+#define SYS_quotactl_fd 443
+#endif
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif
@@ -169,6 +172,7 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_lgetxattr, ReadAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
     NVCACHE_ON(SYS_fgetxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),
     NVCACHE_ON(SYS_getxattrat, ReadAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_file_getattr, ReadAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
     NVCACHE_ON(SYS_listxattr, ReadAttributes(AT_FDCWD, c.Path(0), 0, c)),
     NVCACHE_ON(SYS_llistxattr, ReadAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
     NVCACHE_ON(SYS_flistxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),
