@@ -440,6 +440,7 @@ static void check_descriptors(void) {
   show_file("e");
   SHOW(unshare(0));
   SHOW(setns(-1, 0));
+  SHOW(syscall(SYS_setns, -1, 0));
 }
 
 static int count_file(const char* path, const struct stat* st, int flag) {
@@ -767,6 +768,10 @@ static void check_messages(void) {
   SHOW(got = pidfd_getfd(self, fd, 0));
   SHOW(write(got, "pidfd", 5));
   show_file("h");
+  SHOW(close(got));
+  SHOW(got = (int)syscall(SYS_pidfd_getfd, self, fd, 0));
+  SHOW(write(got, "again", 5));
+  show_file("h");
   SHOW(close(got) | close(fd) | close(self) | close(pair[0]) | close(pair[1]));
   struct {
     struct file_handle handle;
@@ -778,6 +783,10 @@ static void check_messages(void) {
   got = named == 0 ? open_by_handle_at(here, &handle.handle, O_RDWR | O_TRUNC) : -1;
   if (got < 0) got = open("h", O_RDWR | O_TRUNC);  // not allowed to everybody
   SHOW(write(got, "handle", 6));
+  SHOW(close(got));
+  got = named == 0 ? (int)syscall(SYS_open_by_handle_at, here, &handle.handle, O_RDWR) : -1;
+  if (got < 0) got = open("h", O_RDWR);
+  SHOW(write(got, "H", 1));
   SHOW(close(got) | close(here));
   show_file("h");
 }
@@ -1383,6 +1392,13 @@ static void check_syscalls(void) {
   if (child == 0) {
     char* const echo[] = {"echo", "by number", NULL};
     syscall(SYS_execve, "/bin/echo", echo, environ);
+    _exit(1);
+  }
+  show_status(child);
+  child = fork();
+  if (child == 0) {
+    char* const echo[] = {"echo", "by number", "at", NULL};
+    syscall(SYS_execveat, AT_FDCWD, "/bin/echo", echo, environ, 0);
     _exit(1);
   }
   show_status(child);
