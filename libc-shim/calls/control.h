@@ -26,21 +26,21 @@ template <size_t size>
 struct Bytes {
   char bytes[size];
 };
-inline constexpr unsigned kMoveExtents = _IOWR('f', 15, Bytes<40>);       // ext4
-inline constexpr unsigned kSetVersion = _IOW('f', 4, long);               // ext4
-inline constexpr unsigned kMoveRange = _IOWR(0xf5, 9, Bytes<32>);         // F2FS
-inline constexpr unsigned kGetExtents = _IOWR('X', 38, Bytes<32>);        // XFS, and the next two
+inline constexpr unsigned kMoveExtents = _IOWR('f', 15, Bytes<40>);  // ext4
+inline constexpr unsigned kSetVersion = _IOW('f', 4, long);          // ext4
+inline constexpr unsigned kMoveRange = _IOWR(0xf5, 9, Bytes<32>);    // F2FS
+inline constexpr unsigned kGetExtents = _IOWR('X', 38, Bytes<32>);   // XFS, and the next two
 inline constexpr unsigned kGetAttributeExtents = _IOWR('X', 44, Bytes<32>);
 inline constexpr unsigned kGetMoreExtents = _IOWR('X', 56, Bytes<48>);
-inline constexpr unsigned kSwapExtents = _IOWR('X', 109, Bytes<192>);     // XFS
-inline constexpr unsigned kExchangeRange = _IOW('X', 129, Bytes<40>);     // XFS
-inline constexpr unsigned kSnapshot = _IOW(0x94, 1, Bytes<4096>);         // Btrfs, and the next four
+inline constexpr unsigned kSwapExtents = _IOWR('X', 109, Bytes<192>);  // XFS
+inline constexpr unsigned kExchangeRange = _IOW('X', 129, Bytes<40>);  // XFS
+inline constexpr unsigned kSnapshot = _IOW(0x94, 1, Bytes<4096>);      // Btrfs, and the next four
 inline constexpr unsigned kSyncAll = _IO(0x94, 8);
 inline constexpr unsigned kSnapshotAs = _IOW(0x94, 23, Bytes<4096>);
 inline constexpr unsigned kBeginSync = _IOR(0x94, 24, uint64_t);
 inline constexpr unsigned kSendVolume = _IOW(0x94, 38, Bytes<72>);
-inline constexpr unsigned kAddDescriptor = _IOW('!', 3, Bytes<24>);       // seccomp
-inline constexpr unsigned kOpenBacking = _IOW(229, 1, Bytes<16>);         // FUSE
+inline constexpr unsigned kAddDescriptor = _IOW('!', 3, Bytes<24>);  // seccomp
+inline constexpr unsigned kOpenBacking = _IOW(229, 1, Bytes<16>);    // FUSE
 
 // A descriptor that lies in a control's structure, of a file that the control uses besides its own.
 struct Lent {
@@ -49,15 +49,9 @@ struct Lent {
   bool forever;     // its user stays when the descriptor is closed
 };
 inline constexpr Lent kLent[] = {
-    {FICLONERANGE, 0, false},
-    {kMoveExtents, 4, false},
-    {kMoveRange, 0, false},
-    {kSwapExtents, 16, false},
-    {kExchangeRange, 0, false},
-    {kSendVolume, 0, false},
-    {LOOP_CONFIGURE, 0, true},
-    {kAddDescriptor, 12, true},
-    {kOpenBacking, 0, true},
+    {FICLONERANGE, 0, false},  {kMoveExtents, 4, false},   {kMoveRange, 0, false},
+    {kSwapExtents, 16, false}, {kExchangeRange, 0, false}, {kSendVolume, 0, false},
+    {LOOP_CONFIGURE, 0, true}, {kAddDescriptor, 12, true}, {kOpenBacking, 0, true},
 };
 
 // False, of this and of what follows: the control must fail.
@@ -99,11 +93,11 @@ inline bool LendOthers(unsigned request, long argument) {
 // What a control does to the file that it is called on.
 enum class Effect {
   kNone,
-  kReads,          // its bytes, its size, its blocks
+  kReads,  // its bytes, its size, its blocks
   kSetsAttributes,
-  kFreezes,        // its file system
+  kFreezes,  // its file system
   kThaws,
-  kSyncsAll,       // of its file system
+  kSyncsAll,  // of its file system
   kUnknown,
 };
 

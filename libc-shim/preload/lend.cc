@@ -24,9 +24,8 @@ NVCACHE_EXPORT int mount(const char* source, const char* target, const char* typ
 
 NVCACHE_EXPORT int fsconfig(int fd, unsigned command, const char* key, const void* value,
                             int auxiliary) noexcept {
-  return ConfigureMount(command, value, auxiliary, [=] {
-    return NVCACHE_REAL(fsconfig)(fd, command, key, value, auxiliary);
-  });
+  return ConfigureMount(command, value, auxiliary,
+                        [=] { return NVCACHE_REAL(fsconfig)(fd, command, key, value, auxiliary); });
 }
 
 NVCACHE_EXPORT int quotactl(int command, const char* device, int id, char* argument) noexcept {

@@ -113,8 +113,8 @@ void Open(const Call& call) {
                                : open(path.c_str(), flags, mode));
 }
 
-// `dir=` is a folder's name, of a descriptor that lives as long as the call. With RESOLVE_IN_ROOT it
-// is what `/` stands for, and whatever lies above it.
+// `dir=` is a folder's name, of a descriptor that lives as long as the call. With RESOLVE_IN_ROOT
+// it is what `/` stands for, and whatever lies above it.
 void Openat2(const Call& call) {
   struct open_how how = {};
   how.flags = static_cast<uint64_t>(call.op.Number("flags"));
@@ -218,8 +218,8 @@ void SetExtendedFlags(const Call& call) {
   struct fsxattr attributes = {};
   const int fd = Descriptor(call.op);
   if (ioctl(fd, FS_IOC_FSGETXATTR, &attributes) != 0) return call.line.Result(-1);
-  attributes.fsx_xflags = (attributes.fsx_xflags & ~kExtendedFlags) |
-                          static_cast<unsigned>(call.op.Number("flags"));
+  attributes.fsx_xflags =
+      (attributes.fsx_xflags & ~kExtendedFlags) | static_cast<unsigned>(call.op.Number("flags"));
   call.line.Result(ioctl(fd, FS_IOC_FSSETXATTR, &attributes));
 }
 

@@ -298,7 +298,8 @@ class Generator {
               bad_ ? "0x8000" : "0"});
     std::string path = Path();
     // Out of the test's folder leads no other.
-    const bool contained = resolve.find("ROOT") != std::string::npos || resolve == "RESOLVE_BENEATH";
+    const bool contained =
+        resolve.find("ROOT") != std::string::npos || resolve == "RESOLVE_BENEATH";
     if (Chance(1, 2)) path = (contained ? Pick({"/", "../", "/../"}) : Pick({"/"})) + File();
     const std::string flags = Chance(1, 2) ? OpenFlags() : OpenFlags() + "|O_TRUNC";
     Emit("openat2 dir={} path={} {} resolve={} {}", names_ ? Pick({".", "d0", "d1"}) : ".", path,

@@ -26,8 +26,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/fanotify.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/quota.h>
@@ -570,9 +570,9 @@ static void check_permissions(void) {
   PERMIT(syscall(SYS_fsetxattr, fd, name, capability, sizeof(capability), 0));
   PERMIT(syscall(SYS_chmod, "permitted", 04711));
   // A write takes the permission away, and whoever asks next sees that.
-#define LOSE(call)                                                    \
-  SHOW(fsetxattr(fd, name, capability, sizeof(capability), 0));       \
-  SHOW(write(fd, "p", 1));                                            \
+#define LOSE(call)                                              \
+  SHOW(fsetxattr(fd, name, capability, sizeof(capability), 0)); \
+  SHOW(write(fd, "p", 1));                                      \
   SHOW(call)
   struct {
     void* value;

@@ -20,12 +20,12 @@
 
 extern char** environ;
 
-#define SHOW(expression)                                                        \
-  do {                                                                          \
-    errno = 0;                                                                  \
-    const long value_ = (long)(expression);                                     \
-    printf("%s = %ld", #expression, value_);                                    \
-    printf(value_ < 0 ? " errno %d\n" : "\n", errno);                           \
+#define SHOW(expression)                              \
+  do {                                                \
+    errno = 0;                                        \
+    const long value_ = (long)(expression);           \
+    printf("%s = %ld", #expression, value_);          \
+    printf(value_ < 0 ? " errno %d\n" : "\n", errno); \
   } while (0)
 
 static long wait_for(pid_t child) {

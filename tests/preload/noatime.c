@@ -34,7 +34,8 @@ static void make(const char* path) {
   static char bytes[kSize];
   memset(bytes, 'a', sizeof(bytes));
   const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (write(fd, bytes, sizeof(bytes)) != kSize || fsync(fd) != 0) printf("write: errno %d\n", errno);
+  if (write(fd, bytes, sizeof(bytes)) != kSize || fsync(fd) != 0)
+    printf("write: errno %d\n", errno);
   set_old(fd);
   close(fd);
   sync();

@@ -97,78 +97,76 @@ static long by_o_path(const char* path, long (*change)(int fd)) {
   return result;
 }
 static long o_path_fchownat(int fd) { return fchownat(fd, "", 12345, 12345, AT_EMPTY_PATH); }
-static long o_path_fchmodat2(int fd) {
-  return syscall(SYS_fchmodat2, fd, "", 0611, AT_EMPTY_PATH);
-}
+static long o_path_fchmodat2(int fd) { return syscall(SYS_fchmodat2, fd, "", 0611, AT_EMPTY_PATH); }
 static long o_path_utimensat(int fd) {
   return syscall(SYS_utimensat, fd, "", kTimes, AT_EMPTY_PATH);
 }
 
-#define WAYS(WAY)                                                              \
-  WAY(chmod(path, 0600))                                                       \
-  WAY(fchmod(fd, 0640))                                                        \
-  WAY(fchmodat(AT_FDCWD, path, 0600, 0))                                       \
-  WAY(chown(path, 12345, 12345))                                               \
-  WAY(lchown(path, 12345, 12345))                                              \
-  WAY(fchown(fd, 12345, 12345))                                                \
-  WAY(fchownat(AT_FDCWD, path, 12345, 12345, 0))                               \
-  WAY(fchownat(fd, "", 12345, 12345, AT_EMPTY_PATH))                           \
-  WAY(utime(path, NULL))                                                       \
-  WAY(utimes(path, kOldTimes))                                                 \
-  WAY(lutimes(path, kOldTimes))                                                \
-  WAY(futimes(fd, kOldTimes))                                                  \
-  WAY(futimens(fd, kTimes))                                                    \
-  WAY(futimesat(AT_FDCWD, path, kOldTimes))                                    \
-  WAY(utimensat(AT_FDCWD, path, kTimes, 0))                                    \
-  WAY(setxattr(path, "user.a", "b", 1, 0))                                     \
-  WAY(lsetxattr(path, "user.b", "b", 1, 0))                                    \
-  WAY(fsetxattr(fd, "user.c", "b", 1, 0))                                      \
-  WAY(removexattr(path, "user.kept1"))                                         \
-  WAY(lremovexattr(path, "user.kept1"))                                        \
-  WAY(fremovexattr(fd, "user.kept1"))                                          \
-  WAY(set_flags(fd, 0))                                                        \
-  WAY(set_more_flags(fd, 0))                                                   \
-  WAY(set_version(fd, FS_IOC_SETVERSION))                                      \
-  WAY(set_version(fd, EXT4_IOC_SETVERSION))                                    \
-  WAY(rename(path, "renamed"))                                                 \
-  WAY(link(path, "linked"))                                                    \
-  WAY(ftruncate(fd, 5))                                                        \
-  WAY(truncate(path, 5))                                                       \
-  WAY(fallocate(fd, 0, 0, 10000))                                              \
-  WAY(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096))      \
-  WAY(by_o_path(path, o_path_fchownat))                                        \
-  WAY(by_o_path(path, o_path_fchmodat2))                                       \
-  WAY(by_o_path(path, o_path_utimensat))                                       \
-  WAY(syscall(SYS_chmod, path, 0600))                                          \
-  WAY(syscall(SYS_fchmod, fd, 0640))                                           \
-  WAY(syscall(SYS_fchmodat, AT_FDCWD, path, 0600))                             \
-  WAY(syscall(SYS_fchmodat2, AT_FDCWD, path, 0611, 0))                         \
-  WAY(syscall(SYS_fchmodat2, fd, "", 0611, AT_EMPTY_PATH))                     \
-  WAY(syscall(SYS_chown, path, 12345, 12345))                                  \
-  WAY(syscall(SYS_lchown, path, 12345, 12345))                                 \
-  WAY(syscall(SYS_fchown, fd, 12345, 12345))                                   \
-  WAY(syscall(SYS_fchownat, AT_FDCWD, path, 12345, 12345, 0))                  \
-  WAY(syscall(SYS_utime, path, NULL))                                          \
-  WAY(syscall(SYS_utimes, path, kOldTimes))                                    \
-  WAY(syscall(SYS_futimesat, AT_FDCWD, path, kOldTimes))                       \
-  WAY(syscall(SYS_utimensat, AT_FDCWD, path, kTimes, 0))                       \
-  WAY(syscall(SYS_utimensat, fd, NULL, kTimes, 0))                             \
-  WAY(syscall(SYS_setxattr, path, "user.a", "b", 1, 0))                        \
-  WAY(syscall(SYS_lsetxattr, path, "user.b", "b", 1, 0))                       \
-  WAY(syscall(SYS_fsetxattr, fd, "user.c", "b", 1, 0))                         \
-  WAY(setxattrat(AT_FDCWD, path, 0))                                           \
-  WAY(setxattrat(fd, "", AT_EMPTY_PATH))                                       \
-  WAY(syscall(SYS_removexattr, path, "user.kept1"))                            \
-  WAY(syscall(SYS_lremovexattr, path, "user.kept1"))                           \
-  WAY(syscall(SYS_fremovexattr, fd, "user.kept1"))                             \
-  WAY(syscall(SYS_removexattrat, AT_FDCWD, path, 0, "user.kept1"))             \
-  WAY(set_attributes(path))                                                    \
-  WAY(set_flags(fd, 1))                                                        \
-  WAY(set_more_flags(fd, 1))                                                   \
-  WAY(syscall(SYS_rename, path, "renamed"))                                    \
-  WAY(syscall(SYS_link, path, "linked"))                                       \
-  WAY(syscall(SYS_ftruncate, fd, 5))                                           \
-  WAY(syscall(SYS_truncate, path, 5))                                          \
+#define WAYS(WAY)                                                         \
+  WAY(chmod(path, 0600))                                                  \
+  WAY(fchmod(fd, 0640))                                                   \
+  WAY(fchmodat(AT_FDCWD, path, 0600, 0))                                  \
+  WAY(chown(path, 12345, 12345))                                          \
+  WAY(lchown(path, 12345, 12345))                                         \
+  WAY(fchown(fd, 12345, 12345))                                           \
+  WAY(fchownat(AT_FDCWD, path, 12345, 12345, 0))                          \
+  WAY(fchownat(fd, "", 12345, 12345, AT_EMPTY_PATH))                      \
+  WAY(utime(path, NULL))                                                  \
+  WAY(utimes(path, kOldTimes))                                            \
+  WAY(lutimes(path, kOldTimes))                                           \
+  WAY(futimes(fd, kOldTimes))                                             \
+  WAY(futimens(fd, kTimes))                                               \
+  WAY(futimesat(AT_FDCWD, path, kOldTimes))                               \
+  WAY(utimensat(AT_FDCWD, path, kTimes, 0))                               \
+  WAY(setxattr(path, "user.a", "b", 1, 0))                                \
+  WAY(lsetxattr(path, "user.b", "b", 1, 0))                               \
+  WAY(fsetxattr(fd, "user.c", "b", 1, 0))                                 \
+  WAY(removexattr(path, "user.kept1"))                                    \
+  WAY(lremovexattr(path, "user.kept1"))                                   \
+  WAY(fremovexattr(fd, "user.kept1"))                                     \
+  WAY(set_flags(fd, 0))                                                   \
+  WAY(set_more_flags(fd, 0))                                              \
+  WAY(set_version(fd, FS_IOC_SETVERSION))                                 \
+  WAY(set_version(fd, EXT4_IOC_SETVERSION))                               \
+  WAY(rename(path, "renamed"))                                            \
+  WAY(link(path, "linked"))                                               \
+  WAY(ftruncate(fd, 5))                                                   \
+  WAY(truncate(path, 5))                                                  \
+  WAY(fallocate(fd, 0, 0, 10000))                                         \
+  WAY(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096)) \
+  WAY(by_o_path(path, o_path_fchownat))                                   \
+  WAY(by_o_path(path, o_path_fchmodat2))                                  \
+  WAY(by_o_path(path, o_path_utimensat))                                  \
+  WAY(syscall(SYS_chmod, path, 0600))                                     \
+  WAY(syscall(SYS_fchmod, fd, 0640))                                      \
+  WAY(syscall(SYS_fchmodat, AT_FDCWD, path, 0600))                        \
+  WAY(syscall(SYS_fchmodat2, AT_FDCWD, path, 0611, 0))                    \
+  WAY(syscall(SYS_fchmodat2, fd, "", 0611, AT_EMPTY_PATH))                \
+  WAY(syscall(SYS_chown, path, 12345, 12345))                             \
+  WAY(syscall(SYS_lchown, path, 12345, 12345))                            \
+  WAY(syscall(SYS_fchown, fd, 12345, 12345))                              \
+  WAY(syscall(SYS_fchownat, AT_FDCWD, path, 12345, 12345, 0))             \
+  WAY(syscall(SYS_utime, path, NULL))                                     \
+  WAY(syscall(SYS_utimes, path, kOldTimes))                               \
+  WAY(syscall(SYS_futimesat, AT_FDCWD, path, kOldTimes))                  \
+  WAY(syscall(SYS_utimensat, AT_FDCWD, path, kTimes, 0))                  \
+  WAY(syscall(SYS_utimensat, fd, NULL, kTimes, 0))                        \
+  WAY(syscall(SYS_setxattr, path, "user.a", "b", 1, 0))                   \
+  WAY(syscall(SYS_lsetxattr, path, "user.b", "b", 1, 0))                  \
+  WAY(syscall(SYS_fsetxattr, fd, "user.c", "b", 1, 0))                    \
+  WAY(setxattrat(AT_FDCWD, path, 0))                                      \
+  WAY(setxattrat(fd, "", AT_EMPTY_PATH))                                  \
+  WAY(syscall(SYS_removexattr, path, "user.kept1"))                       \
+  WAY(syscall(SYS_lremovexattr, path, "user.kept1"))                      \
+  WAY(syscall(SYS_fremovexattr, fd, "user.kept1"))                        \
+  WAY(syscall(SYS_removexattrat, AT_FDCWD, path, 0, "user.kept1"))        \
+  WAY(set_attributes(path))                                               \
+  WAY(set_flags(fd, 1))                                                   \
+  WAY(set_more_flags(fd, 1))                                              \
+  WAY(syscall(SYS_rename, path, "renamed"))                               \
+  WAY(syscall(SYS_link, path, "linked"))                                  \
+  WAY(syscall(SYS_ftruncate, fd, 5))                                      \
+  WAY(syscall(SYS_truncate, path, 5))                                     \
   WAY(syscall(SYS_fallocate, fd, 0, 0L, 10000L))
 
 static int g_way;
@@ -209,18 +207,18 @@ static void finish(void) {
   unlink("linked");
 }
 
-// Fewer than the pool has places for, and each file is one of its own.
+// Each way has a file of its own.
 int main(int argc, char** argv) {
   must(argc == 2 && chdir(argv[1]) == 0, "chdir");
-#define TRY(expression)                                                                   \
-  {                                                                                       \
-    int fd;                                                                               \
-    const char* path = prepare(&fd);                                                      \
-    (void)path;                                                                           \
-    errno = 0;                                                                            \
-    const long result = (expression);                                                     \
-    printf("%d\t%s\t%d\n", g_way, #expression, result == 0 ? 0 : errno);                 \
-    finish();                                                                             \
+#define TRY(expression)                                                  \
+  {                                                                      \
+    int fd;                                                              \
+    const char* path = prepare(&fd);                                     \
+    (void)path;                                                          \
+    errno = 0;                                                           \
+    const long result = (expression);                                    \
+    printf("%d\t%s\t%d\n", g_way, #expression, result == 0 ? 0 : errno); \
+    finish();                                                            \
   }
   WAYS(TRY)
   return 0;

@@ -83,8 +83,9 @@ int main(int argc, char** argv) {
   }
   const int inside = open("inside", O_PATH | O_DIRECTORY);
 
-  const char* const paths[] = {"f",   "/f",       "../f", "deep/../f", "/deep/../../f", "absolute",
-                               "out", "folder/f", "/new", "deep",      ""};
+  const char* const paths[] = {"f",        "/f",  "../f",     "deep/../f", "/deep/../../f",
+                               "absolute", "out", "folder/f", "/new",      "deep",
+                               ""};
   const unsigned long flags[] = {O_RDWR | O_TRUNC, O_WRONLY | O_TRUNC | O_NOFOLLOW,
                                  O_RDWR | O_TRUNC | O_CREAT, O_RDWR | O_TRUNC | O_CREAT | O_EXCL};
   const unsigned long resolves[] = {0,
