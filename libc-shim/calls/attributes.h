@@ -9,6 +9,7 @@
 #include <sys/sysmacros.h>
 
 #include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/names.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::calls {
@@ -65,25 +66,35 @@ inline auto GetExtended(struct statx* st, RealCall real) {
 
 // Attributes are set on what the kernel has: a later write-back would set times anew, and take
 // set-user-ID bits and capabilities away. Those that are set are in no log, so an fsync is due.
+template <auto owe_sync_path, typename RealCall>
+inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real) {
+  Tell<vfs::PublishPath>(dirfd, path, follow);
+  auto result = real();
+  if (result >= 0) Tell<owe_sync_path>(dirfd, path, follow);
+  return result;
+}
+
+template <auto owe_sync, auto owe_sync_path, typename RealCall>
+inline auto SetByDescriptor(int fd, RealCall real) {
+  if (!vfs::Tracks(fd) && vfs::IsActive()) {  // perhaps one with O_PATH
+    return SetByPath<owe_sync_path>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
+  }
+  Tell<vfs::Publish>(fd);
+  auto result = real();
+  if (result >= 0) Tell<owe_sync>(fd);
+  return result;
+}
+
+// Whether `dirfd` is the file itself. The headers promise a path, and the kernel allows none.
+inline bool IsByDescriptor(const char* path, int flags) {
+  __asm__("" : "+r"(path));
+  return path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path));
+}
+
 template <auto owe_sync, auto owe_sync_path, typename RealCall>
 inline auto AroundAttributes(int dirfd, const char* path, int flags, RealCall real) {
-  // The headers promise a path. The kernel allows none: then dirfd is the file itself.
-  __asm__("" : "+r"(path));
-  const bool by_descriptor = path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path));
-  const bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
-  if (by_descriptor) {
-    Tell<vfs::Publish>(dirfd);
-  } else {
-    Tell<vfs::PublishPath>(dirfd, path, follow);
-  }
-  auto result = real();
-  if (result != 0) return result;
-  if (by_descriptor) {
-    Tell<owe_sync>(dirfd);
-  } else {
-    Tell<owe_sync_path>(dirfd, path, follow);
-  }
-  return result;
+  if (IsByDescriptor(path, flags)) return SetByDescriptor<owe_sync, owe_sync_path>(dirfd, real);
+  return SetByPath<owe_sync_path>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, real);
 }
 
 template <typename RealCall>
@@ -92,8 +103,27 @@ inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real)
 }
 
 template <typename RealCall>
+inline auto SetAttributesOf(int fd, RealCall real) {
+  return SetByDescriptor<vfs::OweSync, vfs::OweSyncPath>(fd, real);
+}
+
+template <typename RealCall>
 inline auto SetTimes(int dirfd, const char* path, int flags, RealCall real) {
   return AroundAttributes<vfs::OweSyncOfTimes, vfs::OweSyncOfTimesPath>(dirfd, path, flags, real);
+}
+
+// Extended attributes are read as they are once the kernel has the bytes: a write may take some
+// away (security.capability).
+template <typename RealCall>
+inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real) {
+  if (!IsByDescriptor(path, flags)) {
+    Tell<vfs::PublishPath>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0);
+  } else if (vfs::Tracks(dirfd)) {
+    Tell<vfs::PublishBytes>(dirfd);
+  } else if (vfs::IsActive()) {
+    Tell<vfs::PublishPath>(AT_FDCWD, DescriptorPath(dirfd).text(), true);
+  }
+  return real();
 }
 
 // An fchown to these changes nothing but the time of the last change.

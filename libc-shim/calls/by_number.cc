@@ -9,8 +9,10 @@
 
 #include "libc-shim/calls/async.h"
 #include "libc-shim/calls/attributes.h"
+#include "libc-shim/calls/control.h"
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/lend.h"
 #include "libc-shim/calls/message.h"
 #include "libc-shim/calls/names.h"
 #include "libc-shim/calls/open.h"
@@ -19,16 +21,36 @@
 #include "libc-shim/calls/size.h"
 #include "libc-shim/calls/transfer.h"
 
+// Calls that are younger than the oldest headers that this is built with.
+#ifndef SYS_quotactl_fd
+#define SYS_quotactl_fd 443
+#endif
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#define SYS_getxattrat 464
+#define SYS_listxattrat 465
+#define SYS_removexattrat 466
+#endif
+#ifndef SYS_file_getattr
+#define SYS_file_getattr 468
+#define SYS_file_setattr 469
+#endif
+
 namespace nvcache::calls {
 namespace {
 
 // ---------------------------------------------------------------------------------------------
 // Calls that need a closer look.
 
+// A structure that is not there, too short, or of a later kernel's with something in it that this
+// one does not know: its own error, which opens nothing.
 long Openat2(const Call& c) {
   open_how how;
-  if (!Fetch(&how, c.Buffer(2))) return c();
-  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled());
+  if (c.Size(3) < sizeof(how) || !Fetch(&how, c.Buffer(2))) return c();
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled(), how.resolve);
 }
 
 long CloneWith(unsigned long flags, const Call& c) {
@@ -141,6 +163,20 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_removexattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
     NVCACHE_ON(SYS_lremovexattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
     NVCACHE_ON(SYS_fremovexattr, SetAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_fchmodat2, SetAttributes(c.Int(0), c.Path(1), c.Int(3), c)),
+    NVCACHE_ON(SYS_setxattrat, SetAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_removexattrat, SetAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_file_setattr, SetAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
+
+    NVCACHE_ON(SYS_getxattr, ReadAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lgetxattr, ReadAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fgetxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_getxattrat, ReadAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_file_getattr, ReadAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
+    NVCACHE_ON(SYS_listxattr, ReadAttributes(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_llistxattr, ReadAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_flistxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_listxattrat, ReadAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
 
     NVCACHE_ON(SYS_rename, Rename(AT_FDCWD, c.Path(0), AT_FDCWD, c.Path(1), c)),
     NVCACHE_ON(SYS_renameat, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),
@@ -156,6 +192,16 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_splice, Transfer(c.Int(0), c.IsNull(1), c.Int(2), c)),
     NVCACHE_ON(SYS_io_submit, Submit(c)),
     NVCACHE_ON(SYS_io_uring_setup, MakeRing(c)),
+
+    NVCACHE_ON(SYS_finit_module, LendOnce(c.Int(0), -1, c)),
+    NVCACHE_ON(SYS_kexec_file_load, LendOnce(c.Int(0), c.Int(1), c)),
+    NVCACHE_ON(SYS_swapon, LendPath(AT_FDCWD, c.Path(0), c)),
+    NVCACHE_ON(SYS_acct, LendPath(AT_FDCWD, c.Path(0), c)),
+    NVCACHE_ON(SYS_mount, LendPath(AT_FDCWD, c.Path(0), c)),
+    NVCACHE_ON(SYS_fsconfig, ConfigureMount(c.As<unsigned>(1), c.Buffer(3), c.Int(4), c)),
+    NVCACHE_ON(SYS_quotactl, Quota(c.Int(0), c.Buffer(3), c)),
+    NVCACHE_ON(SYS_quotactl_fd, Quota(c.Int(1), c.Buffer(3), c)),
+    NVCACHE_ON(SYS_fanotify_init, WatchFiles(c)),
 
     NVCACHE_ON(SYS_sendmsg, Sendmsg(c)),
     NVCACHE_ON(SYS_sendmmsg, Sendmmsg(c)),

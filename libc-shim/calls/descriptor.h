@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is done around a call that closes, copies or controls a descriptor.
+// What is done around a call that closes or copies a descriptor, or sets its flags.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_
 #define NVCACHE_LIBC_SHIM_CALLS_DESCRIPTOR_H_
 
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <linux/fiemap.h>
-#include <linux/fs.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
-
-#include <cstdint>
 
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/process.h"
@@ -72,68 +67,6 @@ inline auto Fcntl(int fd, int command, long argument, RealCall real) {
   const auto result = Answer(answer, real, fd, command, argument);
   const bool duplicates = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
   return duplicates ? AfterNumbering(result) : result;
-}
-
-// XFS's way to allocate and to free space, which all file systems understand (linux/falloc.h, but
-// for the kernel's own eyes).
-struct SpaceRange {
-  int16_t type, whence;
-  int64_t start, length;
-  int32_t system, process, padding[4];
-};
-inline constexpr unsigned kReserveSpace = _IOW('X', 40, SpaceRange);
-inline constexpr unsigned kUnreserveSpace = _IOW('X', 41, SpaceRange);
-inline constexpr unsigned kReserveSpace64 = _IOW('X', 42, SpaceRange);
-inline constexpr unsigned kUnreserveSpace64 = _IOW('X', 43, SpaceRange);
-inline constexpr unsigned kZeroSpace = _IOW('X', 57, SpaceRange);
-
-// What a control does to files, and to which besides its own.
-inline bool BeforeClone(const file_clone_range* range) {
-  file_clone_range wanted;
-  return !Fetch(&wanted, range) || ToKernel(static_cast<int>(wanted.src_fd));
-}
-
-inline bool BeforeDedupe(const file_dedupe_range* range) {
-  file_dedupe_range wanted;  // without its targets
-  if (!Fetch(&wanted, range)) return true;
-  file_dedupe_range_info target;
-  for (unsigned i = 0; i < wanted.dest_count && Fetch(&target, &range->info[i]); ++i) {
-    if (!ToKernel(static_cast<int>(target.dest_fd))) return false;
-  }
-  return true;
-}
-
-// False: the control must fail.
-inline bool BeforeIoctl(int fd, unsigned request, long argument) {
-  switch (request) {
-    case FICLONE:
-      return ToKernel(static_cast<int>(argument)) && ToKernel(fd);
-    case FICLONERANGE:
-      return BeforeClone(reinterpret_cast<const file_clone_range*>(argument)) && ToKernel(fd);
-    case FIDEDUPERANGE:
-      return BeforeDedupe(reinterpret_cast<const file_dedupe_range*>(argument)) && ToKernel(fd);
-    case kReserveSpace:
-    case kReserveSpace64:
-    case kUnreserveSpace:
-    case kUnreserveSpace64:
-    case kZeroSpace:
-      return ToKernel(fd);
-    case FS_IOC_FIEMAP:
-    case FIBMAP:
-    case FIONREAD:  // size minus offset
-    case FIOQSIZE:
-    case FS_IOC_SETFLAGS:  // immutable, append-only
-      Tell<vfs::Publish>(fd);
-      return true;
-    default:
-      return true;
-  }
-}
-
-template <typename RealCall>
-inline auto Ioctl(int fd, unsigned long request, long argument, RealCall real) {
-  const bool ready = BeforeIoctl(fd, static_cast<unsigned>(request), argument);
-  return ready ? real(fd, request, argument) : -1;
 }
 
 template <typename RealCall>

@@ -6,6 +6,8 @@
 
 #include <fcntl.h>
 
+#include <cstdint>
+
 #include "libc-shim/calls/calls.h"
 #include "src/sys/kernel.h"
 
@@ -13,13 +15,14 @@ namespace nvcache::calls {
 
 // `real` opens; `uncancelled` does the same and is no cancellation point, for then the engine
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
+// `resolve`: as in struct open_how.
 template <typename RealCall, typename UncancelledCall>
-inline auto Open(int dirfd, const char* path, int flags, RealCall real,
-                 UncancelledCall uncancelled) {
+inline auto Open(int dirfd, const char* path, int flags, RealCall real, UncancelledCall uncancelled,
+                 uint64_t resolve = 0) {
   if (InsideLibpmem()) return real();
   decltype(real()) fd = -1;
   {
-    vfs::OpenGuard guard(dirfd, path, flags);
+    vfs::OpenGuard guard(dirfd, path, flags, resolve);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
     fd = guard.holds_locks() ? uncancelled() : real();
     if (const long error = guard.Opened(static_cast<int>(fd)); error < 0) {

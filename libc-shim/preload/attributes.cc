@@ -161,6 +161,37 @@ NVCACHE_EXPORT int fremovexattr(int fd, const char* name) noexcept {
   return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fremovexattr)(fd, name); });
 }
 
+NVCACHE_EXPORT ssize_t getxattr(const char* path, const char* name, void* value,
+                                size_t size) noexcept {
+  return ReadAttributes(AT_FDCWD, path, 0,
+                        [=] { return NVCACHE_REAL(getxattr)(path, name, value, size); });
+}
+
+NVCACHE_EXPORT ssize_t lgetxattr(const char* path, const char* name, void* value,
+                                 size_t size) noexcept {
+  return ReadAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                        [=] { return NVCACHE_REAL(lgetxattr)(path, name, value, size); });
+}
+
+NVCACHE_EXPORT ssize_t fgetxattr(int fd, const char* name, void* value, size_t size) noexcept {
+  return ReadAttributes(fd, nullptr, 0,
+                        [=] { return NVCACHE_REAL(fgetxattr)(fd, name, value, size); });
+}
+
+NVCACHE_EXPORT ssize_t listxattr(const char* path, char* names, size_t size) noexcept {
+  return ReadAttributes(AT_FDCWD, path, 0,
+                        [=] { return NVCACHE_REAL(listxattr)(path, names, size); });
+}
+
+NVCACHE_EXPORT ssize_t llistxattr(const char* path, char* names, size_t size) noexcept {
+  return ReadAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                        [=] { return NVCACHE_REAL(llistxattr)(path, names, size); });
+}
+
+NVCACHE_EXPORT ssize_t flistxattr(int fd, char* names, size_t size) noexcept {
+  return ReadAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(flistxattr)(fd, names, size); });
+}
+
 // ---------------------------------------------------------------------------------------------
 // Walking a tree: libc stats, and hands over what it has found.
 

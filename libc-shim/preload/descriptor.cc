@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstdarg>
 
+#include "libc-shim/calls/control.h"
 #include "libc-shim/calls/open.h"
 #include "libc-shim/preload/stream.h"
 #include "libc-shim/preload/wrapper.h"

@@ -65,6 +65,23 @@ void Share(int from, int to) {
   engine.SetSlot(to, description);
 }
 
+// What an open with these flags finds under the path. The kernel takes RESOLVE_CACHED for no open
+// that cuts, so its being there does not matter.
+long Look(int dirfd, const char* path, int flags, uint64_t resolve, struct stat* st) {
+  const int nofollow = flags & O_NOFOLLOW;
+  if (resolve == 0) {
+    return sys::Fstatat(dirfd, path, st, nofollow != 0 ? AT_SYMLINK_NOFOLLOW : 0);
+  }
+  open_how how = {};
+  how.flags = static_cast<uint64_t>(O_PATH | O_CLOEXEC | nofollow);
+  how.resolve = resolve & ~uint64_t{RESOLVE_CACHED};
+  const long fd = sys::Openat2(dirfd, path, how);
+  if (fd < 0) return fd;
+  const long result = sys::Fstat(static_cast<int>(fd), st);
+  sys::Close(static_cast<int>(fd));
+  return result;
+}
+
 // The kernel does not tell a process which locks it has.
 void NoteLock(int fd) {
   Description* description = engine.SlotOf(fd);
@@ -89,15 +106,17 @@ long CloseTracked(int fd) {
 }  // namespace
 
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
-OpenGuard::OpenGuard(int dirfd, const char* path, int flags) : flags_(flags), path_(path) {
+OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve)
+    : flags_(flags), path_(path) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
   struct stat st;
-  const bool exists = sys::Fstatat(dirfd, path, &st, 0) == 0;
+  const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
   if (error_ < 0) return;
   LockTable();
-  File* file = engine.FindByPath(dirfd, path, (flags & O_NOFOLLOW) == 0);
+  if (Look(dirfd, path, flags, resolve, &st) < 0 || !S_ISREG(st.st_mode)) return;
+  File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr || file->state.load() != State::kCached) return;
   file->lock.Lock();
   error_ = engine.DrainExclusively(*file);

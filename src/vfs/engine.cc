@@ -203,7 +203,7 @@ bool Engine::Attach() {
 
 // A process that has given up rights must not have a pool that is recovered with them.
 bool Engine::MayAttach() const {
-  return !hopeless_ && rights_changing_.load() == 0 && rights_.AreCurrent();
+  return !hopeless_ && freezes_ == 0 && rights_changing_.load() == 0 && rights_.AreCurrent();
 }
 
 bool Engine::AttachPool() {
@@ -282,7 +282,7 @@ void Engine::Detach() {
   attached_.store(false);
 }
 
-void Engine::ReleaseAll() {
+long Engine::ReleaseAll() {
   NVCACHE_CHECK(table_lock.IsLocked());
   long error = 0;
   ForEachFile([&](File& file) {
@@ -293,6 +293,14 @@ void Engine::ReleaseAll() {
   });
   Reap();
   if (error == 0) Detach();
+  return error;
+}
+
+// The pool is given back as well: it may lie on that file system.
+long Engine::BeginFreeze() {
+  const long error = ReleaseAll();
+  if (error == 0) ++freezes_;
+  return error;
 }
 
 void Engine::PrepareRights() {

@@ -70,8 +70,12 @@ class Engine {
   bool attached() const { return attached_.load(std::memory_order_relaxed); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
-  // Every file pass-through, and the pool given back. Table lock held.
-  void ReleaseAll();
+  // Every file pass-through, and the pool given back. Table lock held. 0, or the error of a file
+  // that stays cached, and the pool with it.
+  long ReleaseAll();
+  // The same, and no file becomes cached before as many freezes have ended. Table lock held.
+  long BeginFreeze();
+  void EndFreeze() { freezes_ -= freezes_ > 0; }
   // Around a call that may take rights from the process; table lock held in the first. In between
   // no pool is mapped, whatever the disk says, and none is attached; afterwards only by a thread
   // with the rights that the process began with.
@@ -236,6 +240,7 @@ class Engine {
   std::atomic<bool> attached_{false};
   bool full_ = false;
   bool hopeless_ = false;  // attaching failed for good
+  uint32_t freezes_ = 0;   // of file systems, by this program, that have not ended; table lock
   bool said_ = false;      // the one line on stderr is out
   long pid_ = 0;
   sys::Credentials rights_;                    // at the start

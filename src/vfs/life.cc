@@ -8,6 +8,40 @@
 
 namespace nvcache::vfs {
 
+namespace {
+
+// Calls function(fd, file) for each descriptor that a program has which is started now. Table lock
+// held.
+template <typename Function>
+void ForEachInherited(Function function) {
+  for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
+    const int fd = static_cast<int>(number);
+    Description* description = engine.SlotOf(fd);
+    if (!IsDescription(description)) continue;
+    File& file = *description->file.load();
+    if (file.state.load() == State::kPassThrough && !file.locked.load()) continue;
+    if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
+  }
+}
+
+// The new program may not know to ask for a file.
+void TakeOverInherited() {
+  int failed = -1;
+  for (;;) {
+    int foreign = -1;
+    {
+      TableLock lock;
+      ForEachInherited([&](int fd, const File& file) {
+        if (file.state.load() == State::kForeign && fd > failed && foreign < 0) foreign = fd;
+      });
+    }
+    if (foreign < 0) return;
+    if (engine.TakeOver(foreign) < 0) failed = foreign;
+  }
+}
+
+}  // namespace
+
 bool Start(const Host& host, char** environment) {
   engine.Start(host, environment);
   return engine.active();
@@ -71,6 +105,23 @@ void AfterRights() {
   if (engine.active()) engine.RightsChanged();
 }
 
+long BeforeFreeze() {
+  if (!engine.active()) return 0;
+  TakeOverInherited();
+  TableLock lock;
+  return engine.BeginFreeze();
+}
+
+void AfterFreeze(bool frozen) {
+  if (!frozen) AfterThaw();
+}
+
+void AfterThaw() {
+  if (!engine.active()) return;
+  TableLock lock;
+  engine.EndFreeze();
+}
+
 void Retire() { engine.Retire(); }
 
 void Leave() {
@@ -79,40 +130,6 @@ void Leave() {
   for (uint32_t fd = 0; fd < engine.descriptor_end(); ++fd) engine.TakeOver(static_cast<int>(fd));
   engine.Leave();
 }
-
-namespace {
-
-// Calls function(fd, file) for each descriptor that a program has which is started now. Table lock
-// held.
-template <typename Function>
-void ForEachInherited(Function function) {
-  for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
-    const int fd = static_cast<int>(number);
-    Description* description = engine.SlotOf(fd);
-    if (!IsDescription(description)) continue;
-    File& file = *description->file.load();
-    if (file.state.load() == State::kPassThrough && !file.locked.load()) continue;
-    if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
-  }
-}
-
-// The new program may not know to ask for a file.
-void TakeOverInherited() {
-  int failed = -1;
-  for (;;) {
-    int foreign = -1;
-    {
-      TableLock lock;
-      ForEachInherited([&](int fd, const File& file) {
-        if (file.state.load() == State::kForeign && fd > failed && foreign < 0) foreign = fd;
-      });
-    }
-    if (foreign < 0) return;
-    if (engine.TakeOver(foreign) < 0) failed = foreign;
-  }
-}
-
-}  // namespace
 
 void BeforeExec() {
   if (!engine.active()) return;

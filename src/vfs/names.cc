@@ -174,6 +174,24 @@ long PassThroughPath(int dirfd, const char* path) {
   return error;
 }
 
+long GiveAwayPath(int dirfd, const char* path) {
+  vfs::Claim claim;
+  if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
+  if (!claim.taken()) return 0;  // no regular file, or no engine
+  TableLock lock;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;
+  File* file = engine.FindFile(st.st_dev, st.st_ino);
+  if (file == nullptr) file = engine.NewFile(st);
+  if (file == nullptr) {
+    engine.TableFull(nullptr);
+    return 0;
+  }
+  if (long error = engine.PassThrough(*file); error < 0) return error;
+  file->forever = true;
+  return 0;
+}
+
 void Publish(int fd) {
   if (!IsDescription(engine.SlotOf(fd)) || engine.TakeOver(fd) < 0) return;
   ExclusiveAccess access(fd);

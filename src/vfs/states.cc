@@ -46,7 +46,11 @@ bool SyncsWhole(const struct statfs& fs) {
 long OpenBacking(int fd) {
   sys::Text<32> path;
   path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  const long backing = sys::Openat(AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC);
+  constexpr int kFlags = O_RDWR | O_CLOEXEC;
+  // What we read is not always what the program reads, and it may have asked for O_NOATIME: that is
+  // for a file's owner alone.
+  long backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags | O_NOATIME);
+  if (backing == -EPERM) backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags);
   return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
 }
 
@@ -167,7 +171,9 @@ long Engine::Reopen(File& file) {
   const uint32_t slot = file.slot.load();
   if (slot == sys::kNone) return -EBADF;
   const long opened = recovery::OpenRecorded(*pool_.view().file(slot));
-  return opened < 0 ? opened : sys::MoveHigh(static_cast<int>(opened));
+  if (opened < 0) return opened;
+  sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // as OpenBacking, if it is allowed
+  return sys::MoveHigh(static_cast<int>(opened));
 }
 
 // The number is the program's now.

@@ -99,6 +99,14 @@ void AfterSizeLimit();
 void BeforeRights(bool for_good = false);
 void AfterRights();
 
+// Around a call that freezes a file system (FIFREEZE): whoever writes to it from then on waits for
+// the end of that, and a program that is to end it must not be made to wait by us. So nothing is
+// cached in the meantime. 0, and AfterFreeze is called next; or the error of the file system that
+// refuses the pending bytes: then the call must fail. AfterThaw: a call that ends it has succeeded.
+long BeforeFreeze();
+void AfterFreeze(bool frozen);
+void AfterThaw();
+
 // What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
 // kept right from now on (a thread with descriptors of its own, io_uring).
 void Retire();
@@ -113,7 +121,7 @@ void Leave();
 
 // Brackets a real open() of `path`, so that O_TRUNC is ordered with the log:
 //
-//   OpenGuard guard(dirfd, path, flags);
+//   OpenGuard guard(dirfd, path, flags, resolve);  // open_how::resolve of openat2, 0 of others
 //   if (guard.error() < 0) ...      // fail with it instead: the file system refuses the pending
 //                                   // bytes, so it must not be truncated under them
 //   int fd = <real open>;           // errno is the caller's business
@@ -125,7 +133,7 @@ void Leave();
 // not be a cancellation point (`holds_locks()` tells; make the raw system call then).
 class OpenGuard {
  public:
-  OpenGuard(int dirfd, const char* path, int flags);
+  OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve = 0);
   ~OpenGuard();
   OpenGuard(const OpenGuard&) = delete;
   OpenGuard& operator=(const OpenGuard&) = delete;
@@ -152,6 +160,10 @@ class OpenGuard {
 // opens it where we cannot see (freopen inside libc). Follows symbolic links. Result as
 // PassThrough.
 long PassThroughPath(int dirfd, const char* path);
+
+// The same for a file that the kernel is given by its name, to use it by itself for as long as it
+// likes (swapon): it stays pass-through, open or not, and no other process caches it.
+long GiveAwayPath(int dirfd, const char* path);
 
 // Tracks a descriptor that was opened where we could not see, as pass-through (fopen, a message).
 // 0, or as PassThrough: then the descriptor is not tracked, and must be closed again.

@@ -5,10 +5,14 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -109,6 +113,23 @@ void Open(const Call& call) {
                                : open(path.c_str(), flags, mode));
 }
 
+// `dir=` is a folder's name, of a descriptor that lives as long as the call. With RESOLVE_IN_ROOT
+// it is what `/` stands for, and whatever lies above it.
+void Openat2(const Call& call) {
+  struct open_how how = {};
+  how.flags = static_cast<uint64_t>(call.op.Number("flags"));
+  how.mode = (how.flags & O_CREAT) != 0 ? 0644 : 0;
+  how.resolve = static_cast<uint64_t>(call.op.Number("resolve"));
+  const bool rooted = (how.resolve & RESOLVE_IN_ROOT) != 0;
+  const std::string path = rooted ? call.op.Text("path") : Path(call.op);
+  const int folder = open(Path(call.op, "dir").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const long fd = syscall(SYS_openat2, folder, path.c_str(), &how, sizeof(how));
+  const int error = errno;
+  if (folder >= 0) close(folder);
+  errno = error;
+  Keep(call, static_cast<int>(fd));
+}
+
 void Creat(const Call& call) { Keep(call, creat(Path(call.op).c_str(), 0644)); }
 
 void OpenByNumber(const Call& call) {
@@ -169,6 +190,53 @@ void SetFlags(const Call& call) {
 void GetDescriptorFlags(const Call& call) { call.line.Result(fcntl(Descriptor(call.op), F_GETFD)); }
 void SetDescriptorFlags(const Call& call) {
   call.line.Result(fcntl(Descriptor(call.op), F_SETFD, static_cast<int>(call.op.Number("flags"))));
+}
+
+// Those of chattr(1). What a file system has besides is its own.
+constexpr int kFileFlags = FS_NODUMP_FL | FS_NOATIME_FL | FS_SYNC_FL;
+
+void GetFileFlags(const Call& call) {
+  int flags = 0;
+  call.line.Result(ioctl(Descriptor(call.op), FS_IOC_GETFLAGS, &flags));
+  call.line.Add("flags=%#x", static_cast<unsigned>(flags & kFileFlags));
+}
+void SetFileFlags(const Call& call) {
+  int flags = 0;
+  if (ioctl(Descriptor(call.op), FS_IOC_GETFLAGS, &flags) != 0) return call.line.Result(-1);
+  flags = (flags & ~kFileFlags) | static_cast<int>(call.op.Number("flags"));
+  call.line.Result(ioctl(Descriptor(call.op), FS_IOC_SETFLAGS, &flags));
+}
+
+constexpr unsigned kExtendedFlags = FS_XFLAG_NODUMP | FS_XFLAG_NOATIME | FS_XFLAG_SYNC;
+
+void GetExtendedFlags(const Call& call) {
+  struct fsxattr attributes = {};
+  call.line.Result(ioctl(Descriptor(call.op), FS_IOC_FSGETXATTR, &attributes));
+  call.line.Add("flags=%#x", attributes.fsx_xflags & kExtendedFlags);
+}
+void SetExtendedFlags(const Call& call) {
+  struct fsxattr attributes = {};
+  const int fd = Descriptor(call.op);
+  if (ioctl(fd, FS_IOC_FSGETXATTR, &attributes) != 0) return call.line.Result(-1);
+  attributes.fsx_xflags =
+      (attributes.fsx_xflags & ~kExtendedFlags) | static_cast<unsigned>(call.op.Number("flags"));
+  call.line.Result(ioctl(fd, FS_IOC_FSSETXATTR, &attributes));
+}
+
+// As many blocks as the file system says; where they are is its business.
+void BlockSize(const Call& call) {
+  int size = 0;
+  call.line.Result(ioctl(Descriptor(call.op), FIGETBSZ, &size));
+  call.line.Add("size=%d", size);
+}
+void Waiting(const Call& call) {
+  int bytes = 0;
+  call.line.Result(ioctl(Descriptor(call.op), FIONREAD, &bytes));
+  call.line.Add("bytes=%d", bytes);
+}
+// A control that no file system knows.
+void UnknownControl(const Call& call) {
+  call.line.Result(ioctl(Descriptor(call.op), _IO(0xee, 1), 0));
 }
 
 bool StreamFrom(int first) {
@@ -330,6 +398,7 @@ bool DoDescriptorCall(const Call& call) {
   static const std::map<std::string, void (*)(const Call&)> kCalls = {
       {"open", Open},
       {"creat", Creat},
+      {"openat2", Openat2},
       {"open_by_number", OpenByNumber},
       {"mkstemp", MakeTemporary},
       {"close", Close},
@@ -341,6 +410,13 @@ bool DoDescriptorCall(const Call& call) {
       {"setfl", SetFlags},
       {"getfd", GetDescriptorFlags},
       {"setfd", SetDescriptorFlags},
+      {"getflags", GetFileFlags},
+      {"setflags", SetFileFlags},
+      {"fsgetxattr", GetExtendedFlags},
+      {"fssetxattr", SetExtendedFlags},
+      {"figetbsz", BlockSize},
+      {"fionread", Waiting},
+      {"unknown_control", UnknownControl},
       {"close_range", CloseRange},
       {"closefrom", CloseFrom},
       {"setlk", SetLock},

@@ -290,7 +290,38 @@ class Generator {
     return fmt::format("off={} len={}", 4096 * Below(64), 4096 * Below(32));
   }
 
+  // From a folder that is the path's root, or not; the file may be another of the same name.
+  void Openat2() {
+    const std::string resolve =
+        Pick({"RESOLVE_IN_ROOT", "RESOLVE_IN_ROOT", "RESOLVE_BENEATH", "RESOLVE_NO_SYMLINKS",
+              "RESOLVE_NO_MAGICLINKS", "RESOLVE_NO_XDEV", "RESOLVE_IN_ROOT|RESOLVE_NO_SYMLINKS",
+              bad_ ? "0x8000" : "0"});
+    std::string path = Path();
+    // Out of the test's folder leads no other.
+    const bool contained =
+        resolve.find("ROOT") != std::string::npos || resolve == "RESOLVE_BENEATH";
+    if (Chance(1, 2)) path = (contained ? Pick({"/", "../", "/../"}) : Pick({"/"})) + File();
+    const std::string flags = Chance(1, 2) ? OpenFlags() : OpenFlags() + "|O_TRUNC";
+    Emit("openat2 dir={} path={} {} resolve={} {}", names_ ? Pick({".", "d0", "d1"}) : ".", path,
+         flags, resolve, To());
+  }
+
   void CollectSmall() {
+    Add(8, [this] { Openat2(); });
+    Add(2, [this] { Emit("getflags {}", Fd()); });
+    Add(3, [this] {
+      Emit("setflags {} flags={}", Fd(),
+           Pick({"0", "FS_NODUMP_FL", "FS_NOATIME_FL", "FS_NODUMP_FL|FS_NOATIME_FL"}));
+    });
+    Add(1, [this] { Emit("fsgetxattr {}", Fd()); });
+    Add(2, [this] {
+      Emit("fssetxattr {} flags={}", Fd(), Pick({"0", "FS_XFLAG_NODUMP", "FS_XFLAG_NOATIME"}));
+    });
+    Add(1, [this] { Emit("figetbsz {}", Fd()); });
+    Add(2, [this] { Emit("fionread {}", Fd()); });
+    Add(1, [this] {
+      if (transfers_) Emit("unknown_control {}", Fd());  // passes its file through
+    });
     Add(50, [this] {
       if (names_ && Chance(1, 20))
         return Emit("open path={} flags=O_RDWR|O_TMPFILE {}", Pick({".", "d0"}), To());

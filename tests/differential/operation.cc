@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/falloc.h>
+#include <linux/fs.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -44,6 +46,17 @@ constexpr Symbol kSymbols[] = {
     SYMBOL(O_CLOEXEC),
     SYMBOL(O_NONBLOCK),
     SYMBOL(O_NOATIME),
+    SYMBOL(RESOLVE_IN_ROOT),
+    SYMBOL(RESOLVE_BENEATH),
+    SYMBOL(RESOLVE_NO_SYMLINKS),
+    SYMBOL(RESOLVE_NO_MAGICLINKS),
+    SYMBOL(RESOLVE_NO_XDEV),
+    SYMBOL(RESOLVE_CACHED),
+    SYMBOL(FS_NODUMP_FL),
+    SYMBOL(FS_NOATIME_FL),
+    SYMBOL(FS_SYNC_FL),
+    SYMBOL(FS_XFLAG_NODUMP),
+    SYMBOL(FS_XFLAG_NOATIME),
     SYMBOL(SEEK_SET),
     SYMBOL(SEEK_CUR),
     SYMBOL(SEEK_END),

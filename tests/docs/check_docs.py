@@ -4,7 +4,8 @@
 
   docs/pool-format.md  its tables against the structures, static_asserts and constants of the format
   docs/settings.md     variables, defaults, options and counters against the sources
-  docs/posix.md        every wrapped name, once, in a row whose test really calls it
+  docs/posix.md        every wrapped name, once, in a row whose test really calls it; every system call
+                       that the kernel's headers have, once, as the code handles it by its number
   *.md                 links within the tree lead somewhere
 
 Prints every difference; exit code 1 if there is one."""
@@ -210,6 +211,37 @@ def check_calls():
         check(False, f"{where}: {name} has more than one row")
 
 
+# The system calls of the machine that this runs on; without its headers, what is known is compared.
+HEADER = pathlib.Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+
+
+def check_numbers():
+    where, source = "docs/posix.md", "libc-shim/calls/by_number.cc"
+    handled = set(re.findall(r"\bNVCACHE_ON\(SYS_(\w+)", read(source)))
+    check(len(handled) > 100, f"{source}: the numbers cannot be found any more")
+    table = list(rows(read(where), ("by number", "what happens", "why, or how")))
+    documented = {}
+    for calls, what, why in table:
+        names = re.findall(r"`(\w+)`", calls)
+        check(" ".join(f"`{name}`" for name in names) == calls, f"{where}: more than names: {calls}")
+        check(what != "" and why != "", f"{where}: nothing is said of {calls}")
+        for name in names:
+            check(name not in documented, f"{where}: the system call {name} has more than one row")
+            documented[name] = what
+    compare("system call ", {name for name, what in documented.items() if what != "the kernel's"},
+            handled, where, source)
+    if HEADER.exists():
+        known = set(re.findall(r"^#define __NR_(\w+) ", HEADER.read_text(), re.M))
+        check(len(known) > 300, f"{HEADER}: the numbers cannot be found any more")
+        for name in sorted(known - set(documented)):
+            check(False, f"{where}: {name} of {HEADER} has no row by number")
+    called = {word for path in ROOT.glob("tests/preload/*.c")
+              for word in re.findall(r"\bSYS_(\w+)", without_comments(path.read_text(encoding="utf-8")))}
+    # A child that shares its parent's stack would return from syscall() twice.
+    for name in sorted(handled - called - {"vfork"}):
+        check(False, f"tests/preload: no program calls {name} by its number")
+
+
 # ---------------------------------------------------------------------------------------------
 # Links.
 
@@ -251,6 +283,7 @@ def main():
     check_format()
     check_settings()
     check_calls()
+    check_numbers()
     check_links()
     print("\n".join(wrong) if wrong else f"documentation: {checked} statements, all as in the code")
     sys.exit(1 if wrong else 0)

@@ -15,6 +15,7 @@
 #include <ftw.h>
 #include <grp.h>
 #include <linux/aio_abi.h>
+#include <linux/btrfs.h>
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
@@ -27,14 +28,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fanotify.h>
 #include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/quota.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -54,6 +59,14 @@
 #endif
 #if __has_include(<fts.h>)
 #include <fts.h>
+#endif
+
+#ifndef SYS_quotactl_fd
+#define SYS_quotactl_fd 443
+#endif
+#ifndef SYS_getxattrat
+#define SYS_getxattrat 464
+#define SYS_listxattrat 465
 #endif
 
 // Exported by libc, declared nowhere.
@@ -411,6 +424,11 @@ static void check_descriptors(void) {
   SHOW(waiting);
   SHOW(ioctl(fd, FIOCLEX));
   SHOW(ioctl(fd, TIOCGWINSZ, &waiting));
+  SHOW(ioctl(fd, _IO(0xee, 1), 0));  // unknown
+  SHOW(ioctl(fd, _IOR(0xee, 1, int), &waiting));
+  SHOW(ioctl(fd, BTRFS_IOC_SYNC, 0));
+  SHOW(ioctl(fd, FITRIM, NULL) < 0);
+  SHOW(ioctl(-1, FITHAW, 0));
   SHOW(ioctl(-1, FIONREAD, &waiting));
   SHOW(dup2(-1, 100));
   SHOW(dup2(0, 100));
@@ -427,6 +445,7 @@ static void check_descriptors(void) {
   show_file("e");
   SHOW(unshare(0));
   SHOW(setns(-1, 0));
+  SHOW(syscall(SYS_setns, -1, 0));
 }
 
 // All that the process is, it becomes again: rights.c gives some up.
@@ -582,6 +601,29 @@ static void check_permissions(void) {
   PERMIT(fsetxattr(fd, name, capability, sizeof(capability), XATTR_CREATE));
   PERMIT(syscall(SYS_fsetxattr, fd, name, capability, sizeof(capability), 0));
   PERMIT(syscall(SYS_chmod, "permitted", 04711));
+  // A write takes the permission away, and whoever asks next sees that.
+#define LOSE(call)                                              \
+  SHOW(fsetxattr(fd, name, capability, sizeof(capability), 0)); \
+  SHOW(write(fd, "p", 1));                                      \
+  SHOW(call)
+  struct {
+    void* value;
+    unsigned size, flags;
+  } asked = {value, sizeof(value), 0};
+  LOSE(getxattr("permitted", name, value, sizeof(value)));
+  LOSE(lgetxattr("permitted", name, value, sizeof(value)));
+  LOSE(fgetxattr(fd, name, value, sizeof(value)));
+  LOSE(listxattr("permitted", value, sizeof(value)));
+  LOSE(llistxattr("permitted", value, sizeof(value)));
+  LOSE(flistxattr(fd, value, sizeof(value)));
+  LOSE(syscall(SYS_getxattr, "permitted", name, value, sizeof(value)));
+  LOSE(syscall(SYS_lgetxattr, "permitted", name, value, sizeof(value)));
+  LOSE(syscall(SYS_fgetxattr, fd, name, value, sizeof(value)));
+  LOSE(syscall(SYS_listxattr, "permitted", value, sizeof(value)));
+  LOSE(syscall(SYS_llistxattr, "permitted", value, sizeof(value)));
+  LOSE(syscall(SYS_flistxattr, fd, value, sizeof(value)));
+  LOSE(syscall(SYS_getxattrat, fd, "", AT_EMPTY_PATH, name, &asked, sizeof(asked)));
+  LOSE(syscall(SYS_listxattrat, AT_FDCWD, "permitted", 0, value, sizeof(value)));
   SHOW(chmod("nosuch", 0644));
   SHOW(fchmod(-1, 0644));
   SHOW(fchownat(AT_FDCWD, "nosuch", owner, group, 4711));
@@ -693,6 +735,42 @@ static int received_descriptor(const struct msghdr* message) {
   return fd;
 }
 
+// Calls that give the kernel a file: what they do with it is in lend.c, for most need rights. Here,
+// that they are made, and say what the kernel says.
+static void check_lending(void) {
+  title("lending");
+  int fd;
+  char path[] = "lent";
+  SHOW(fd = open("lent", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(write(fd, "no module, no image", 19));
+  SHOW(swapon("nosuch", 0));
+  SHOW(swapon("lent", -1));
+  SHOW(acct("nosuch"));
+  SHOW(acct("."));
+  SHOW(quotactl(QCMD(Q_QUOTAON, USRQUOTA), "nosuch", 1, path));
+  SHOW(quotactl(QCMD(Q_GETFMT, USRQUOTA), "nosuch", 1, path));
+  SHOW(mount("lent", "nosuch", "ext4", 0, NULL));
+  SHOW(fsconfig(-1, 1, "source", "lent", 0));
+  SHOW(fsconfig(-1, 3, "source", "lent", AT_FDCWD));
+  SHOW(fsconfig(-1, 5, "source", NULL, fd));
+  SHOW(fanotify_init(0x80000000, O_RDWR));
+  SHOW(write(fd, "!", 1));
+  SHOW(close(fd));
+  show_file("lent");
+  SHOW(fd = (int)syscall(SYS_open, "lent", O_RDONLY));
+  SHOW(syscall(SYS_swapon, "nosuch", 0));
+  SHOW(syscall(SYS_acct, "nosuch"));
+  SHOW(syscall(SYS_quotactl, QCMD(Q_QUOTAON, USRQUOTA), "nosuch", 1, "lent"));
+  SHOW(syscall(SYS_quotactl_fd, -1, QCMD(Q_QUOTAON, USRQUOTA), 1, "lent"));
+  SHOW(syscall(SYS_mount, "lent", "nosuch", "ext4", 0, NULL));
+  SHOW(syscall(SYS_fsconfig, -1, 1, "source", "lent", 0));
+  SHOW(syscall(SYS_fanotify_init, 0x80000000, O_RDWR));
+  SHOW(syscall(SYS_finit_module, -1, "", 0));
+  SHOW(syscall(SYS_finit_module, fd, "", -1));
+  SHOW(syscall(SYS_kexec_file_load, -1, -1, 1L, "", -1L));
+  SHOW(close(fd));
+}
+
 static void check_messages(void) {
   title("messages");
   int pair[2];
@@ -722,6 +800,10 @@ static void check_messages(void) {
   SHOW(got = pidfd_getfd(self, fd, 0));
   SHOW(write(got, "pidfd", 5));
   show_file("h");
+  SHOW(close(got));
+  SHOW(got = (int)syscall(SYS_pidfd_getfd, self, fd, 0));
+  SHOW(write(got, "again", 5));
+  show_file("h");
   SHOW(close(got) | close(fd) | close(self) | close(pair[0]) | close(pair[1]));
   struct {
     struct file_handle handle;
@@ -733,6 +815,10 @@ static void check_messages(void) {
   got = named == 0 ? open_by_handle_at(here, &handle.handle, O_RDWR | O_TRUNC) : -1;
   if (got < 0) got = open("h", O_RDWR | O_TRUNC);  // not allowed to everybody
   SHOW(write(got, "handle", 6));
+  SHOW(close(got));
+  got = named == 0 ? (int)syscall(SYS_open_by_handle_at, here, &handle.handle, O_RDWR) : -1;
+  if (got < 0) got = open("h", O_RDWR);
+  SHOW(write(got, "H", 1));
   SHOW(close(got) | close(here));
   show_file("h");
 }
@@ -1344,6 +1430,13 @@ static void check_syscalls(void) {
     _exit(1);
   }
   show_status(child);
+  child = fork();
+  if (child == 0) {
+    char* const echo[] = {"echo", "by number", "at", NULL};
+    syscall(SYS_execveat, AT_FDCWD, "/bin/echo", echo, environ, 0);
+    _exit(1);
+  }
+  show_status(child);
   fflush(stdout);
   child = fork();
   if (child == 0) {
@@ -1371,6 +1464,7 @@ static void check_turning_off(void) {
   SHOW(close_range(200, 300, CLOSE_RANGE_UNSHARE));
   SHOW(syscall(SYS_io_uring_setup, 0, NULL) < 0);
   SHOW(unshare(CLONE_FILES));
+  SHOW(fanotify_init(FAN_CLASS_NOTIF, O_RDWR));
 }
 
 int main(int argc, char** argv) {
@@ -1389,6 +1483,7 @@ int main(int argc, char** argv) {
   check_attributes();
   check_names();
   check_transfers();
+  check_lending();
   check_messages();
   check_streams(argv[1]);
   check_processes();

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is done around a call that gives the kernel a file to use by itself: what a module is loaded
+// from, what it swaps to, mounts, or writes its accounts to.
+#ifndef NVCACHE_LIBC_SHIM_CALLS_LEND_H_
+#define NVCACHE_LIBC_SHIM_CALLS_LEND_H_
+
+#include <fcntl.h>
+
+#include "libc-shim/calls/calls.h"
+
+namespace nvcache::calls {
+
+// The kernel reads the file before the call returns. -1 stands for none.
+template <typename RealCall>
+inline auto LendOnce(int fd, int another, RealCall real) {
+  Tell<vfs::Publish>(fd);
+  Tell<vfs::Publish>(another);
+  return real();
+}
+
+// The kernel uses the file that the path names, and goes on to when the call is over. A path that
+// names no regular file, or none at all, lends nothing.
+template <typename RealCall>
+inline auto LendPath(int dirfd, const char* path, RealCall real) {
+  const long error = InsideLibpmem() ? 0 : vfs::GiveAwayPath(dirfd, path);
+  return error == 0 ? real() : static_cast<decltype(real())>(FromAnswer(error));
+}
+
+// quotactl and quotactl_fd: one of its commands names a file that quotas are kept in.
+template <typename RealCall>
+inline auto Quota(int command, const void* argument, RealCall real) {
+  constexpr unsigned kSwitchOn = 0x800002;  // Q_QUOTAON, above what kind of quota it is about
+  constexpr unsigned kKindBits = 8;
+  const bool names_file = static_cast<unsigned>(command) >> kKindBits == kSwitchOn;
+  return names_file ? LendPath(AT_FDCWD, static_cast<const char*>(argument), real) : real();
+}
+
+// fsconfig: a parameter of a mount to be, which may be its image.
+template <typename RealCall>
+inline auto ConfigureMount(unsigned command, const void* value, int auxiliary, RealCall real) {
+  enum : unsigned { kSetString = 1, kSetPath = 3, kSetEmptyPath = 4, kSetDescriptor = 5 };
+  switch (command) {
+    case kSetString:
+      return LendPath(AT_FDCWD, static_cast<const char*>(value), real);
+    case kSetPath:
+      return LendPath(auxiliary, static_cast<const char*>(value), real);
+    case kSetEmptyPath:
+    case kSetDescriptor:
+      return ToKernelForGood(auxiliary) ? real() : static_cast<decltype(real())>(-1);
+    default:
+      return real();
+  }
+}
+
+// The events of a fanotify group bring descriptors that the kernel has opened, and who answers for
+// others' opens may be waited for by ours.
+template <typename RealCall>
+inline auto WatchFiles(RealCall real) {
+  const auto group = real();
+  if (group >= 0) TurnOff();
+  return group;
+}
+
+}  // namespace nvcache::calls
+
+#endif  // NVCACHE_LIBC_SHIM_CALLS_LEND_H_

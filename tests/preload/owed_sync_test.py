@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""owed_sync.c under strace: after a change that no log has, the next fsync reaches the kernel; one
+that has nothing to do does not, or nothing would be proved."""
+
+import errno
+import os
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+from harness import check  # noqa: E402
+
+# What a kernel or a file system that does not have the call says of it; root may do all of them.
+NOT_THERE = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY} | (set() if os.geteuid() == 0 else {errno.EPERM})
+# No call is left out on any kernel that Debian 12 has.
+OLD = {"chmod", "fchmod", "ioctl", "set_flags", "set_more_flags", "rename", "setxattr", "utimensat"}
+
+PHASE = re.compile(r'prctl\(PR_SET_NAME, "(\d+) (\w+)"')
+SYNC = re.compile(r"\bf(?:data)?sync\(77\b")  # whole, or its beginning
+
+
+def syncs(trace):
+    """How many of the program's fsyncs have reached the kernel, by way and phase."""
+    found = {}
+    phase = None
+    for line in trace:
+        announced = PHASE.search(line)
+        if announced:
+            phase = (int(announced.group(1)), announced.group(2))
+            found[phase] = 0
+        elif SYNC.search(line) and phase is not None:
+            found[phase] += 1
+    return found
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--program", required=True, help="owed_sync.c, built")
+    parser.add_argument("--built-in", action="store_true", help="its libc has the cache")
+    options = parser.parse_args()
+    with harness.Bench(options.nvcache, options.scratch) as bench:
+        folder = bench.folder / "files"
+        folder.mkdir()
+        settings = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1"}
+        if not options.built_in:
+            settings["LD_PRELOAD"] = pathlib.Path(bench.nvcache).parent / "libnvcache.so"
+        words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
+        trace = bench.folder / "trace"
+        done = bench.without("strace", "-f", "-qq", "-e", "signal=none", "-e", "trace=fsync,fdatasync,prctl",
+                             "-o", trace, *words, pathlib.Path(options.program).resolve(), folder)
+        with open(trace, encoding="utf-8") as lines:
+            found = syncs(lines)
+    ways = [line.split("\t") for line in done.stdout.splitlines()]
+    check(len(ways) > 60, f"only {len(ways)} ways")
+    wrong, seen = [], 0
+    for number, call, error in ways:
+        result = os.strerror(int(error))
+        phases = {name: found.get((int(number), name)) for name in ("before", "after", "again")}
+        if int(error) in NOT_THERE and not any(re.match(rf"{name}\(", call) for name in OLD):
+            harness.say(f"         {call}: {result}, not tried")
+            continue
+        seen += 1
+        if error != "0" or phases != {"before": 0, "after": 1, "again": 0}:
+            wrong.append(f"{call}: {result}, real fsyncs: {phases}")
+    check(not wrong, f"{len(wrong)} of {len(ways)} ways:\n" + "\n".join(wrong))
+    print(f"{seen} ways, each with one real fsync after it")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except harness.Failure as failure:
+        print(failure)
+        sys.exit(1)
