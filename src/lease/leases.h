@@ -115,8 +115,9 @@ class Leases {
   Request WaitForRequest();
   // The keeper is to look after its own process's affairs. Any thread.
   void Nudge();
-  // All of the request was seen to, if something was asked. Who asked for what is held still is refused; those who asked
-  // for publication wait, unless all of it was `published`, until somebody asks again.
+  // All of the request was seen to, if something was asked. Who asked for what is held still is
+  // refused; those who asked for publication wait, unless all of it was `published`, until somebody
+  // asks again.
   void Answered(const Request& request, bool published = true);
   // The keeper's wait ends, now and for good: until StartWaiting, for another keeper.
   void StopWaiting();

@@ -220,7 +220,8 @@ bool Engine::AttachPool() {
   log.Open(&pool_);
   if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check, drained) || !StartKeeper()) {
+      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check, drained) ||
+      !StartKeeper()) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;

@@ -224,9 +224,9 @@ class Engine {
   sys::Mutex backing_lock_;  // CheckBacking; a leaf, but for page locks
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
-  bool reap_due_ = false;          // one of these does not linger
+  bool reap_due_ = false;               // one of these does not linger
   std::atomic<bool> lingering_{false};  // one of these may, until the cleanup thread has got on
-  nvlog::Position reaped_to_ = 0;  // the log's tail when they were looked at last
+  nvlog::Position reaped_to_ = 0;       // the log's tail when they were looked at last
 
   const Host* host_ = nullptr;
   pool::Pool pool_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A program that looks at every number of a descriptor finds its own and no others, whatever call it
-// asks with, and so does what it executes.
+// A program that looks at every number of a descriptor finds its own and no others, whatever call
+// it asks with, and so does what it executes.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +29,8 @@ static struct iovec none;
 static char byte;
 static int null_fd, null_to;
 
-// Each gives -1 and EBADF where nothing is open, and does no harm to what is: if the test fails, that
-// is a pool, and what all processes of this user share.
+// Each gives -1 and EBADF where nothing is open, and does no harm to what is: if the test fails,
+// that is a pool, and what all processes of this user share.
 #define CALL(name, ...) \
   static long name(int fd) { return __VA_ARGS__; }
 CALL(getfd, fcntl(fd, F_GETFD))
@@ -74,21 +74,50 @@ CALL(list_by_number, syscall(SYS_flistxattr, fd, NULL, 0))
 CALL(statfs_by_number, syscall(SYS_fstatfs, fd, (char[256]){0}))
 #undef CALL
 
-#define ROW(name) {#name, name}
+#define ROW(name) \
+  { #name, name }
 static const struct {
   const char* name;
   long (*call)(int fd);
 } calls[] = {
-    ROW(getfd),           ROW(getfl),           ROW(get_owner),      ROW(get_lease),
-    ROW(fstat_),          ROW(fstatat_),        ROW(dup_),           ROW(dup_above),
-    ROW(dup2_same),       ROW(dup2_),           ROW(dup3_),          ROW(read_),
-    ROW(pread_),          ROW(readv_),          ROW(write_),         ROW(lseek_),
-    ROW(fsync_),          ROW(fdatasync_),      ROW(syncfs_),        ROW(sync_range),
-         ROW(fallocate_),      ROW(posix_fallocate_), ROW(ioctl_),
-    ROW(futimens_),       ROW(fchmod_),         ROW(fchown_),        ROW(lockf_),
-    ROW(sendfile_),       ROW(map),             ROW(getfd_by_number), ROW(fstat_by_number),
-    ROW(dup_by_number),   ROW(dup2_by_number),  ROW(read_by_number), ROW(flock_by_number),
-    ROW(advise_by_number), ROW(list_by_number), ROW(statfs_by_number),
+    ROW(getfd),
+    ROW(getfl),
+    ROW(get_owner),
+    ROW(get_lease),
+    ROW(fstat_),
+    ROW(fstatat_),
+    ROW(dup_),
+    ROW(dup_above),
+    ROW(dup2_same),
+    ROW(dup2_),
+    ROW(dup3_),
+    ROW(read_),
+    ROW(pread_),
+    ROW(readv_),
+    ROW(write_),
+    ROW(lseek_),
+    ROW(fsync_),
+    ROW(fdatasync_),
+    ROW(syncfs_),
+    ROW(sync_range),
+    ROW(fallocate_),
+    ROW(posix_fallocate_),
+    ROW(ioctl_),
+    ROW(futimens_),
+    ROW(fchmod_),
+    ROW(fchown_),
+    ROW(lockf_),
+    ROW(sendfile_),
+    ROW(map),
+    ROW(getfd_by_number),
+    ROW(fstat_by_number),
+    ROW(dup_by_number),
+    ROW(dup2_by_number),
+    ROW(read_by_number),
+    ROW(flock_by_number),
+    ROW(advise_by_number),
+    ROW(list_by_number),
+    ROW(statfs_by_number),
 };
 
 static void scan(const char* when) {
