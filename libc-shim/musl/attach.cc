@@ -94,7 +94,7 @@ void Spawn(int begins) {
 void HandOver(int fd) { vfs::PassThrough(fd); }
 
 constexpr nvcache_front_end kFrontEnd = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, vfs::Retire,
-                                         HandOver};
+                                         HandOver, vfs::LeaveInChild};
 
 // A program with more rights than its user must not write where the user's environment says.
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { NVCACHE_FRONT_END_VERSION = 1 };
+enum { NVCACHE_FRONT_END_VERSION = 2 };
 
 /* By the engine, for the libc. */
 struct nvcache_front_end {
@@ -41,6 +41,10 @@ struct nvcache_front_end {
   /* Before spawn(1): the child gets this descriptor under another number (a file action), and keeps
    * it. */
   void (*hand_over)(int fd);
+
+  /* Between retire() and anything else in a child of clone() that has a copy of this process's
+   * memory: it leaves the cache, too. */
+  void (*leave)(void);
 };
 
 /* By the libc, for the engine. */

@@ -69,15 +69,17 @@ static void Spawn(int begins) {
 
 static void Retire(void) { fake.retired++; }
 
+static void Leave(void) { fake.left++; }
+
 static void HandOver(int fd) {
   fake.handed_over++;
   fake.last_handed_over = fd;
 }
 
 static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire,
-                                                HandOver};
+                                                HandOver, Leave};
 static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire,
-                                               HandOver};
+                                               HandOver, Leave};
 
 void __nvcache_attach(void);
 __attribute__((constructor)) void __nvcache_attach(void) {

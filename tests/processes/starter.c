@@ -190,8 +190,8 @@ static int written(const char* how, const char* who, int count) {
   }
   close(orders);
   if (writer != 0) wrong += status_of(writer) != 0;
-  printf("%s, written by %s: %d of %d busy, %d wrong\n", how, sibling ? "a sibling" : "itself", busy,
-         count, wrong);
+  printf("%s, written by %s: %d of %d busy, %d wrong\n", how, sibling ? "a sibling" : "itself",
+         busy, count, wrong);
   return busy + wrong != 0;
 }
 
@@ -208,7 +208,8 @@ static int waits(long size) {
 
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
-  if (strcmp(what, "race") == 0 && argc == 5) return race(argv[2], argv[3], (unsigned)atoi(argv[4]));
+  if (strcmp(what, "race") == 0 && argc == 5)
+    return race(argv[2], argv[3], (unsigned)atoi(argv[4]));
   if (strcmp(what, "failed") == 0) return failed();
   if (strcmp(what, "written") == 0 && argc == 5) return written(argv[2], argv[3], atoi(argv[4]));
   if (strcmp(what, "waits") == 0 && argc == 3) return waits(atol(argv[2]));
