@@ -93,8 +93,8 @@ void Spawn(int begins) {
 // A disk that refuses the bytes is left to fsync and close to report.
 void HandOver(int fd) { vfs::PassThrough(fd); }
 
-constexpr nvcache_front_end kFrontEnd = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, vfs::Retire,
-                                         HandOver, vfs::LeaveInChild};
+constexpr nvcache_front_end kFrontEnd = {
+    NVCACHE_FRONT_END_VERSION, Offer, Spawn, vfs::Retire, HandOver, vfs::LeaveInChild};
 
 // A program with more rights than its user must not write where the user's environment says.
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }

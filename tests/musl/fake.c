@@ -76,10 +76,10 @@ static void HandOver(int fd) {
   fake.last_handed_over = fd;
 }
 
-static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire,
-                                                HandOver, Leave};
-static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire,
-                                               HandOver, Leave};
+static const struct nvcache_front_end kOther = {
+    NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire, HandOver, Leave};
+static const struct nvcache_front_end kFake = {
+    NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire, HandOver, Leave};
 
 void __nvcache_attach(void);
 __attribute__((constructor)) void __nvcache_attach(void) {
