@@ -38,9 +38,16 @@ inline auto GetStreamAttributes(int fd, Stat* st, RealCall real) {
   return result;
 }
 
+// The same by a path from `dirfd`.
+template <typename Stat, typename RealCall>
+inline auto GetAttributesAt(int dirfd, const char* path, int flags, Stat* st, RealCall real) {
+  return IsHiddenBeside(dirfd, path, flags) ? decltype(real()){-1} : GetAttributes(st, real);
+}
+
 // The same by a descriptor, which may be one that is not tracked (O_PATH).
 template <typename Stat, typename RealCall>
 inline auto GetAttributesOf(int fd, Stat* st, RealCall real) {
+  if (IsHidden(fd)) return decltype(real()){-1};
   return vfs::Tracks(fd) ? GetStreamAttributes(fd, st, real) : GetAttributes(st, real);
 }
 
@@ -50,7 +57,8 @@ inline dev_t DeviceOf(const struct statx& st) {
 
 // Not every mask asks for the type and the inode, but every file system gives them.
 template <typename RealCall>
-inline auto GetExtended(struct statx* st, RealCall real) {
+inline auto GetExtended(int dirfd, const char* path, int flags, struct statx* st, RealCall real) {
+  if (IsHiddenBeside(dirfd, path, flags)) return decltype(real()){-1};
   auto result = real();
   if (result != 0 || !S_ISREG(st->stx_mode) || !PublishInode(DeviceOf(*st), st->stx_ino)) {
     return result;
@@ -76,6 +84,7 @@ inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real) {
 
 template <auto owe_sync, auto owe_sync_path, typename RealCall>
 inline auto SetByDescriptor(int fd, RealCall real) {
+  if (IsHidden(fd)) return decltype(real()){-1};
   if (!vfs::Tracks(fd) && vfs::IsActive()) {  // perhaps one with O_PATH
     return SetByPath<owe_sync_path>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
   }
@@ -136,7 +145,8 @@ inline bool IsOwnedBy(int fd, uid_t owner, gid_t group) {
 // As SQLite does each time that it opens its journal as root: no sync is owed for nothing.
 template <typename RealCall>
 inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
-  return IsOwnedBy(fd, owner, group) ? real() : SetAttributes(fd, nullptr, 0, real);
+  const bool known = !vfs::IsInternal(fd) && IsOwnedBy(fd, owner, group);
+  return known ? real() : SetAttributes(fd, nullptr, 0, real);
 }
 
 }  // namespace nvcache::calls

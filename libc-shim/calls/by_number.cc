@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <linux/sched.h>
 #include <sys/syscall.h>
 
 #include <array>
@@ -53,16 +54,41 @@ long Openat2(const Call& c) {
   return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled(), how.resolve);
 }
 
-long CloneWith(unsigned long flags, const Call& c) {
-  const CloneKind kind = KindOfClone(flags);
-  if (kind == CloneKind::kProcess) return Fork(c);
-  if (kind == CloneKind::kMixture) TurnOff();
+// `copy` makes the call where the child is a copy.
+long CloneWith(unsigned long flags, const Call& c, const Call& copy) {
+  switch (KindOfClone(flags)) {
+    case CloneKind::kProcess:
+      return Fork(copy);
+    case CloneKind::kDescriptors:
+      return CloneSharingDescriptors(c);
+    case CloneKind::kMemory:
+      TurnOff();
+      break;
+    case CloneKind::kThread:
+      break;
+  }
   return c();
 }
 
+long Clone(const Call& c) {
+  const long* r = c.registers;
+  const long registers[6] = {
+      static_cast<long>(WithoutWaiting(c.Size(0))), r[1], r[2], r[3], r[4], r[5]};
+  return CloneWith(c.Size(0), c, {c.number, registers, c.cancellable});
+}
+
 long Clone3(const Call& c) {
-  uint64_t flags;  // the first member of clone_args
-  return Fetch(&flags, c.Buffer(0)) ? CloneWith(flags, c) : c();
+  clone_args arguments = {};
+  const size_t size = c.Size(1);
+  // What is longer than we know, or is not there, the kernel judges.
+  if (!Fetch(&arguments.flags, c.Buffer(0))) return c();
+  if (size > sizeof(arguments) || sys::CopyUser(&arguments, c.Buffer(0), size) != size) {
+    return CloneWith(arguments.flags, c, c);
+  }
+  const unsigned long flags = arguments.flags;
+  arguments.flags = WithoutWaiting(flags);
+  const long registers[6] = {sys::Address(&arguments), c.Long(1)};
+  return CloneWith(flags, c, {c.number, registers, c.cancellable});
 }
 
 long Submit(const Call& c) {
@@ -115,6 +141,12 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_dup3, Dup3(c.Int(0), c.Int(1), c.Int(2), c)),
     NVCACHE_ON(SYS_fcntl, Fcntl(c.Int(0), c.Int(1), c.Long(2), c)),
     NVCACHE_ON(SYS_ioctl, Ioctl(c.Int(0), c.Size(1), c.Long(2), c)),
+    NVCACHE_ON(SYS_flock, UnlessHidden(c.Int(0), c)),
+    NVCACHE_ON(SYS_fstatfs, UnlessHidden(c.Int(0), c)),
+    NVCACHE_ON(SYS_fadvise64, UnlessHidden(c.Int(0), c)),
+    NVCACHE_ON(SYS_readahead, UnlessHidden(c.Int(0), c)),
+    NVCACHE_ON(SYS_fgetxattr, UnlessHidden(c.Int(0), c)),
+    NVCACHE_ON(SYS_flistxattr, UnlessHidden(c.Int(0), c)),
     NVCACHE_ON(SYS_setns, Setns(c)),
     NVCACHE_ON(SYS_unshare, Unshare(c.Int(0), c)),
 
@@ -143,8 +175,9 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_stat, GetAttributes(c.As<struct stat*>(1), c)),
     NVCACHE_ON(SYS_lstat, GetAttributes(c.As<struct stat*>(1), c)),
     NVCACHE_ON(SYS_fstat, GetAttributesOf(c.Int(0), c.As<struct stat*>(1), c)),
-    NVCACHE_ON(SYS_newfstatat, GetAttributes(c.As<struct stat*>(2), c)),
-    NVCACHE_ON(SYS_statx, GetExtended(c.As<struct statx*>(4), c)),
+    NVCACHE_ON(SYS_newfstatat,
+               GetAttributesAt(c.Int(0), c.Path(1), c.Int(3), c.As<struct stat*>(2), c)),
+    NVCACHE_ON(SYS_statx, GetExtended(c.Int(0), c.Path(1), c.Int(2), c.As<struct statx*>(4), c)),
     NVCACHE_ON(SYS_utime, SetTimes(AT_FDCWD, c.Path(0), 0, c)),
     NVCACHE_ON(SYS_utimes, SetTimes(AT_FDCWD, c.Path(0), 0, c)),
     NVCACHE_ON(SYS_futimesat, SetTimes(c.Int(0), c.Path(1), 0, c)),
@@ -212,10 +245,11 @@ constexpr Entry kEntries[] = {
 
     NVCACHE_ON(SYS_fork, Fork(c)),
     NVCACHE_ON(SYS_vfork, Fork(Call{SYS_fork, c.registers, false})),  // as vfork()
-    NVCACHE_ON(SYS_clone, CloneWith(c.Size(0), c)),
+    NVCACHE_ON(SYS_clone, Clone(c)),
     NVCACHE_ON(SYS_clone3, Clone3(c)),
-    NVCACHE_ON(SYS_execve, Replace(c)),
-    NVCACHE_ON(SYS_execveat, Replace(c)),
+    NVCACHE_ON(SYS_execve, Replace([&] { return FreeProgram(AT_FDCWD, c.Path(0), 0); }, c)),
+    NVCACHE_ON(SYS_execveat,
+               Replace([&] { return FreeProgram(c.Int(0), c.Path(1), c.Int(4)); }, c)),
     NVCACHE_ON(SYS_setrlimit, SetLimit(0, c.Int(0), c.Buffer(1), c)),
     NVCACHE_ON(SYS_prlimit64, SetLimit(c.Int(0), c.Int(1), c.Buffer(2), c)),
     NVCACHE_ON(SYS_prctl, Prctl(c.Int(0), c.Long(1), c.Buffer(2), c)),

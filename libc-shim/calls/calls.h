@@ -9,6 +9,7 @@
 #define NVCACHE_LIBC_SHIM_CALLS_CALLS_H_
 
 #include <errno.h>
+#include <fcntl.h>
 
 #include "libc-shim/calls/front_end.h"
 #include "src/sys/user_copy.h"
@@ -59,6 +60,25 @@ inline bool Fetch(Type* to, const void* from) {
 inline bool IsEmpty(const char* path) {
   char first;
   return Fetch(&first, path) && first == '\0';
+}
+
+// The engine's own descriptors are none to the program: then errno is EBADF, and the call must
+// fail.
+inline bool IsHidden(int fd) {
+  if (!vfs::IsInternal(fd) || InsideLibpmem()) return false;
+  errno = EBADF;
+  return true;
+}
+
+// A call on a descriptor of which nothing else needs to be known.
+template <typename RealCall>
+inline auto UnlessHidden(int fd, RealCall real) {
+  return IsHidden(fd) ? decltype(real()){-1} : real();
+}
+
+// The same where an empty path makes `dirfd` the file.
+inline bool IsHiddenBeside(int dirfd, const char* path, int flags) {
+  return vfs::IsInternal(dirfd) && (flags & AT_EMPTY_PATH) != 0 && IsEmpty(path) && IsHidden(dirfd);
 }
 
 // Make a file pass-through. False, with errno set: the file system refuses the bytes that are still

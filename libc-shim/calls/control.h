@@ -165,7 +165,7 @@ template <typename RealCall>
 inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall real_call) {
   const auto request = static_cast<unsigned>(wide_request);
   const auto real = [&] { return static_cast<int>(real_call(fd, wide_request, argument)); };
-  if (!LendOthers(request, argument)) return -1;
+  if (IsHidden(fd) || !LendOthers(request, argument)) return -1;
   switch (EffectOf(request)) {
     case Effect::kNone:
       return real();

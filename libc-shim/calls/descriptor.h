@@ -16,8 +16,8 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Close(int fd, RealCall real) {
-  const bool internal = !InsideLibpmem() && vfs::IsInternal(fd);
-  return Answer(internal ? -EBADF : Offer<vfs::Close>(fd), real, fd);
+  if (IsHidden(fd)) return decltype(real(fd)){-1};
+  return Answer(Offer<vfs::Close>(fd), real, fd);
 }
 
 template <typename RealCall>
@@ -74,14 +74,14 @@ inline auto Unshare(int flags, RealCall real) {
   if ((flags & CLONE_FILES) != 0) {
     TurnOff();  // as in CloseRange
   } else if (flags != 0) {
-    Tell<vfs::BeforeExec>();  // some of these want a process of one thread
+    Tell<vfs::Release>();  // some of these want a process of one thread
   }
   return (flags & CLONE_NEWUSER) != 0 ? ChangeRights(real) : real();
 }
 
 template <typename RealCall>
 inline auto Setns(RealCall real) {
-  Tell<vfs::BeforeExec>();  // for the same reason
+  Tell<vfs::Release>();  // for the same reason
   return ChangeRights(real);
 }
 

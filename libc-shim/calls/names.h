@@ -57,6 +57,7 @@ class DescriptorPath {
 // file is the descriptor itself.
 template <typename RealCall>
 inline auto Link(int dirfd, const char* path, int flags, RealCall real) {
+  if (IsHiddenBeside(dirfd, path, flags)) return decltype(real()){-1};
   if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
     return AroundNames(real, Name{AT_FDCWD, DescriptorPath(dirfd).text(), true});
   }

@@ -47,7 +47,7 @@ inline Descriptor Adopt(Descriptor fd) {
 // By a file handle: no path to look at, so O_TRUNC could cut a file that is cached.
 template <typename RealCall>
 inline auto OpenByHandle(int flags, RealCall real) {
-  if ((flags & O_TRUNC) != 0) Tell<vfs::BeforeExec>();
+  if ((flags & O_TRUNC) != 0) Tell<vfs::Release>();
   return Adopt(real());
 }
 

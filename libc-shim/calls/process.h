@@ -13,6 +13,7 @@
 #include <initializer_list>
 
 #include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/names.h"
 #include "libc-shim/calls/signal.h"
 #include "src/sys/kernel.h"
 
@@ -34,16 +35,31 @@ inline auto Fork(RealCall real) {
 
 // What a clone() with these flags makes.
 enum class CloneKind {
-  kThread,   // shares memory and descriptors: our tables are its tables
-  kProcess,  // shares neither: a fork
-  kMixture,  // shares one of the two: the tables cannot be right for both
+  kThread,      // shares memory and descriptors: our tables are its tables
+  kProcess,     // shares neither: a fork
+  kMemory,      // shares memory alone: our tables cannot be right for both
+  kDescriptors  // shares descriptors alone: the same, and it has a copy of our tables
 };
 
 inline CloneKind KindOfClone(unsigned long flags) {
   const bool memory = (flags & CLONE_VM) != 0;
   const bool descriptors = (flags & CLONE_FILES) != 0;
-  if (memory != descriptors) return CloneKind::kMixture;
-  return memory ? CloneKind::kThread : CloneKind::kProcess;
+  if (memory) return descriptors ? CloneKind::kThread : CloneKind::kMemory;
+  return descriptors ? CloneKind::kDescriptors : CloneKind::kProcess;
+}
+
+// As with vfork, the parent of a copy does not wait: the child may need it to let go of a file.
+inline unsigned long WithoutWaiting(unsigned long flags) {
+  return flags & ~static_cast<unsigned long>(CLONE_VFORK);
+}
+
+// The parent goes on without the cache, and the child without the engine.
+template <typename RealCall>
+inline auto CloneSharingDescriptors(RealCall real) {
+  TurnOff();
+  const auto child = real();
+  if (child == 0) vfs::LeaveInChild();
+  return child;
 }
 
 // Around setrlimit and prlimit. `limit` is the program's struct rlimit, which is the kernel's.
@@ -101,13 +117,38 @@ inline auto Spawn(RealCall real) {
   return real();
 }
 
-// The same for a program in place of this one. Returns only if it cannot be started.
-template <typename RealCall>
-inline auto Replace(RealCall real) {
+// Somebody has the program open for writing. If it is one of us, for the bytes that are pending, it
+// lets go when asked; and a child of fork that has just begun closes what it has of its parent's.
+// `free` asks. As often as this: others may go on writing it.
+inline constexpr int kExecAttempts = 50;
+inline constexpr uint64_t kExecPauseNs = 1000 * 1000;
+
+template <typename Free, typename RealCall>
+inline auto UntilNotBusy(int busy, Free free, RealCall real) {
+  auto result = real();
+  for (int i = 0; i < kExecAttempts && result == busy && (busy > 0 || errno == ETXTBSY); ++i) {
+    if (InsideLibpmem() || !free()) break;
+    const timespec pause = {0, kExecPauseNs};
+    sys::Call(SYS_nanosleep, sys::Address(&pause), 0);
+    result = real();
+  }
+  return result;
+}
+
+// For execveat, and so for all of them.
+inline bool FreeProgram(int dirfd, const char* path, int flags) {
+  if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
+    return vfs::FreeForExec(AT_FDCWD, DescriptorPath(dirfd).text());
+  }
+  return vfs::FreeForExec(dirfd, path);
+}
+
+// A program in place of this one. Returns only if it cannot be started. `free` as above.
+template <typename Free, typename RealCall>
+inline auto Replace(Free free, RealCall real) {
   Tell<vfs::BeforeExec>();
-  Tell<vfs::KeepLocks>(true);
-  const auto result = real();
-  Tell<vfs::KeepLocks>(false);
+  const auto result = UntilNotBusy(-1, free, real);
+  Tell<vfs::AfterExec>();
   return result;
 }
 

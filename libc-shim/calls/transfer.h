@@ -28,7 +28,7 @@ inline auto Map(int flags, int fd, RealCall real) {
 // other.
 template <typename RealCall>
 inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
-  if (!ToKernel(to)) return decltype(real()){-1};
+  if (IsHidden(from) || !ToKernel(to)) return decltype(real()){-1};
   Tell<vfs::Publish>(from);
   const auto result = real();
   if (moves_offset) Tell<vfs::TakeOffset>(from);

@@ -45,6 +45,9 @@ struct nvcache_front_end {
   /* Around a change of users or groups that libc makes in all threads: begins 1 before the first
    * has changed, 0 after the last. In between nothing is offered. */
   void (*rights)(int begins);
+  /* Between retire() and anything else in a child of clone() that has a copy of this process's
+   * memory: it leaves the cache, too. */
+  void (*leave)(void);
 };
 
 /* By the libc, for the engine. */

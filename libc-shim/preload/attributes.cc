@@ -17,35 +17,36 @@ namespace vfs = nvcache::vfs;
 // ---------------------------------------------------------------------------------------------
 // The stat family.
 
-#define NVCACHE_DEFINE_STAT(suffix)                                                              \
-  NVCACHE_EXPORT int stat##suffix(const char* path, struct stat##suffix* st) noexcept {          \
-    return GetAttributes(st, [=] { return NVCACHE_REAL(stat##suffix)(path, st); });              \
-  }                                                                                              \
-  NVCACHE_EXPORT int lstat##suffix(const char* path, struct stat##suffix* st) noexcept {         \
-    return GetAttributes(st, [=] { return NVCACHE_REAL(lstat##suffix)(path, st); });             \
-  }                                                                                              \
-  NVCACHE_EXPORT int fstat##suffix(int fd, struct stat##suffix* st) noexcept {                   \
-    return GetAttributesOf(fd, st, [=] { return NVCACHE_REAL(fstat##suffix)(fd, st); });         \
-  }                                                                                              \
-  NVCACHE_EXPORT int fstatat##suffix(int dirfd, const char* path, struct stat##suffix* st,       \
-                                     int flags) noexcept {                                       \
-    return GetAttributes(st,                                                                     \
-                         [=] { return NVCACHE_REAL(fstatat##suffix)(dirfd, path, st, flags); }); \
-  }                                                                                              \
-  NVCACHE_EXPORT int __xstat##suffix(int version, const char* path, struct stat##suffix* st) {   \
-    return GetAttributes(st, [=] { return NVCACHE_REAL(__xstat##suffix)(version, path, st); });  \
-  }                                                                                              \
-  NVCACHE_EXPORT int __lxstat##suffix(int version, const char* path, struct stat##suffix* st) {  \
-    return GetAttributes(st, [=] { return NVCACHE_REAL(__lxstat##suffix)(version, path, st); }); \
-  }                                                                                              \
-  NVCACHE_EXPORT int __fxstat##suffix(int version, int fd, struct stat##suffix* st) {            \
-    return GetAttributesOf(fd, st,                                                               \
-                           [=] { return NVCACHE_REAL(__fxstat##suffix)(version, fd, st); });     \
-  }                                                                                              \
-  NVCACHE_EXPORT int __fxstatat##suffix(int version, int dirfd, const char* path,                \
-                                        struct stat##suffix* st, int flags) {                    \
-    return GetAttributes(                                                                        \
-        st, [=] { return NVCACHE_REAL(__fxstatat##suffix)(version, dirfd, path, st, flags); });  \
+#define NVCACHE_DEFINE_STAT(suffix)                                                                \
+  NVCACHE_EXPORT int stat##suffix(const char* path, struct stat##suffix* st) noexcept {            \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(stat##suffix)(path, st); });                \
+  }                                                                                                \
+  NVCACHE_EXPORT int lstat##suffix(const char* path, struct stat##suffix* st) noexcept {           \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(lstat##suffix)(path, st); });               \
+  }                                                                                                \
+  NVCACHE_EXPORT int fstat##suffix(int fd, struct stat##suffix* st) noexcept {                     \
+    return GetAttributesOf(fd, st, [=] { return NVCACHE_REAL(fstat##suffix)(fd, st); });           \
+  }                                                                                                \
+  NVCACHE_EXPORT int fstatat##suffix(int dirfd, const char* path, struct stat##suffix* st,         \
+                                     int flags) noexcept {                                         \
+    return GetAttributesAt(dirfd, path, flags, st,                                                 \
+                           [=] { return NVCACHE_REAL(fstatat##suffix)(dirfd, path, st, flags); }); \
+  }                                                                                                \
+  NVCACHE_EXPORT int __xstat##suffix(int version, const char* path, struct stat##suffix* st) {     \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(__xstat##suffix)(version, path, st); });    \
+  }                                                                                                \
+  NVCACHE_EXPORT int __lxstat##suffix(int version, const char* path, struct stat##suffix* st) {    \
+    return GetAttributes(st, [=] { return NVCACHE_REAL(__lxstat##suffix)(version, path, st); });   \
+  }                                                                                                \
+  NVCACHE_EXPORT int __fxstat##suffix(int version, int fd, struct stat##suffix* st) {              \
+    return GetAttributesOf(fd, st,                                                                 \
+                           [=] { return NVCACHE_REAL(__fxstat##suffix)(version, fd, st); });       \
+  }                                                                                                \
+  NVCACHE_EXPORT int __fxstatat##suffix(int version, int dirfd, const char* path,                  \
+                                        struct stat##suffix* st, int flags) {                      \
+    return GetAttributesAt(dirfd, path, flags, st, [=] {                                           \
+      return NVCACHE_REAL(__fxstatat##suffix)(version, dirfd, path, st, flags);                    \
+    });                                                                                            \
   }
 
 NVCACHE_DEFINE_STAT()
@@ -53,7 +54,8 @@ NVCACHE_DEFINE_STAT(64)
 
 NVCACHE_EXPORT int statx(int dirfd, const char* path, int flags, unsigned int mask,
                          struct statx* st) noexcept {
-  return GetExtended(st, [=] { return NVCACHE_REAL(statx)(dirfd, path, flags, mask, st); });
+  return GetExtended(dirfd, path, flags, st,
+                     [=] { return NVCACHE_REAL(statx)(dirfd, path, flags, mask, st); });
 }
 
 // ---------------------------------------------------------------------------------------------

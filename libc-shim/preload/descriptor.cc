@@ -59,6 +59,7 @@ NVCACHE_EXPORT_ALIAS(__fcntl, fcntl64);
 
 // A lock from the current offset on.
 NVCACHE_EXPORT int lockf64(int fd, int command, off64_t length) {
+  if (IsHidden(fd)) return -1;
   Tell<vfs::Publish>(fd);
   Tell<vfs::Fcntl>(fd, F_SETLK, 0L);
   return NVCACHE_REAL(lockf64)(fd, command, length);

@@ -12,11 +12,13 @@
 #include <wordexp.h>
 
 #include <cstdarg>
+#include <cstring>
 
 #include "libc-shim/calls/descriptor.h"
 #include "libc-shim/preload/stream.h"
 #include "libc-shim/preload/wrapper.h"
 #include "src/sys/kernel.h"
+#include "src/sys/text.h"
 
 using namespace nvcache::calls;
 using namespace nvcache::preload;
@@ -38,11 +40,13 @@ struct CloneStart {
   void* argument;
 };
 
-// The child's first and last steps. It has its own copy of the parent's stack, where `start` lies.
-// Its end in libc would be that of its thread, and the engine may have another one by then.
+// The first and last steps of a child with a copy of our memory, and so of its parent's stack,
+// where `start` lies. Its end in libc would be that of its thread, and the engine may have another
+// one by then.
+template <void (*Begin)()>
 int RunClone(void* start) {
   const CloneStart copy = *static_cast<const CloneStart*>(start);
-  vfs::AfterFork();
+  Begin();
   _exit(copy.function(copy.argument));
 }
 
@@ -57,27 +61,33 @@ NVCACHE_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* a
   auto* child_id = va_arg(arguments, pid_t*);
   va_end(arguments);
 
-  const auto real = [=](int (*entry)(void*), void* entry_argument) {
-    return NVCACHE_REAL(clone)(entry, stack, flags, entry_argument, parent_id, storage, child_id);
+  const auto real = [=](int (*entry)(void*), int with, void* entry_argument) {
+    return NVCACHE_REAL(clone)(entry, stack, with, entry_argument, parent_id, storage, child_id);
   };
   CloneStart start = {function, argument};
-  switch (KindOfClone(static_cast<unsigned>(flags))) {
+  const auto wanted = static_cast<unsigned>(flags);
+  // Without a function: EINVAL, and no child.
+  switch (function == nullptr ? CloneKind::kThread : KindOfClone(wanted)) {
     case CloneKind::kProcess:
-      if (function == nullptr) break;  // EINVAL, and no child
-      return Fork([&] { return real(RunClone, &start); });
-    case CloneKind::kMixture:
+      return Fork([&] {
+        return real(RunClone<vfs::AfterFork>, static_cast<int>(WithoutWaiting(wanted)), &start);
+      });
+    case CloneKind::kDescriptors:
+      return CloneSharingDescriptors(
+          [&] { return real(RunClone<vfs::LeaveInChild>, flags, &start); });
+    case CloneKind::kMemory:
       TurnOff();
       break;
     case CloneKind::kThread:
       break;
   }
-  return real(function, argument);
+  return real(function, flags, argument);
 }
 NVCACHE_EXPORT_ALIAS(__clone, clone);
 
 // The child's standard descriptors have been replaced inside libc.
 NVCACHE_EXPORT int daemon(int keep_directory, int keep_descriptors) noexcept {
-  Tell<vfs::BeforeExec>();  // the parent ends where we cannot see
+  Tell<vfs::Release>();  // the parent ends where we cannot see
   const int result = NVCACHE_REAL(daemon)(keep_directory, keep_descriptors);
   if (keep_descriptors == 0) ReleaseStandard();
   return result;
@@ -93,12 +103,40 @@ NVCACHE_EXPORT int forkpty(int* terminal, char* name, const struct termios* attr
 // ---------------------------------------------------------------------------------------------
 // Programs.
 
+namespace {
+
+bool FreePath(const char* path) { return vfs::FreeForExec(AT_FDCWD, path); }
+
+// All that the name of a program may stand for: which of them libc has tried is its affair.
+bool FreeFile(const char* file) {
+  constexpr size_t kLongest = 1024;  // on a stack that may be small; what is longer stays busy
+  if (std::strchr(file, '/') != nullptr) return FreePath(file);
+  bool any = false;
+  const char* folder = getenv("PATH");
+  while (folder != nullptr) {
+    const char* end = strchrnul(folder, ':');
+    nvcache::sys::Text<kLongest> path;
+    path.Append(folder, static_cast<size_t>(end - folder));
+    path.Append(end == folder ? "" : "/").Append(file);
+    any |= FreePath(path.c_str());
+    folder = *end == ':' ? end + 1 : nullptr;
+  }
+  return any;
+}
+
+}  // namespace
+
 NVCACHE_EXPORT int posix_spawn(pid_t* child, const char* path,
                                const posix_spawn_file_actions_t* actions,
                                const posix_spawnattr_t* attributes, char* const arguments[],
                                char* const environment[]) {
   return Spawn([=] {
-    return NVCACHE_REAL(posix_spawn)(child, path, actions, attributes, arguments, environment);
+    return UntilNotBusy(
+        ETXTBSY, [=] { return FreePath(path); },
+        [=] {
+          return NVCACHE_REAL(posix_spawn)(child, path, actions, attributes, arguments,
+                                           environment);
+        });
   });
 }
 
@@ -107,7 +145,12 @@ NVCACHE_EXPORT int posix_spawnp(pid_t* child, const char* file,
                                 const posix_spawnattr_t* attributes, char* const arguments[],
                                 char* const environment[]) {
   return Spawn([=] {
-    return NVCACHE_REAL(posix_spawnp)(child, file, actions, attributes, arguments, environment);
+    return UntilNotBusy(
+        ETXTBSY, [=] { return FreeFile(file); },
+        [=] {
+          return NVCACHE_REAL(posix_spawnp)(child, file, actions, attributes, arguments,
+                                            environment);
+        });
   });
 }
 
@@ -135,29 +178,35 @@ NVCACHE_EXPORT int wordexp(const char* words, wordexp_t* result, int flags) {
 
 NVCACHE_EXPORT int execve(const char* path, char* const arguments[],
                           char* const environment[]) noexcept {
-  return Replace([=] { return NVCACHE_REAL(execve)(path, arguments, environment); });
+  return Replace([=] { return FreePath(path); },
+                 [=] { return NVCACHE_REAL(execve)(path, arguments, environment); });
 }
 
 NVCACHE_EXPORT int execv(const char* path, char* const arguments[]) noexcept {
-  return Replace([=] { return NVCACHE_REAL(execv)(path, arguments); });
+  return Replace([=] { return FreePath(path); },
+                 [=] { return NVCACHE_REAL(execv)(path, arguments); });
 }
 
 NVCACHE_EXPORT int execvp(const char* file, char* const arguments[]) noexcept {
-  return Replace([=] { return NVCACHE_REAL(execvp)(file, arguments); });
+  return Replace([=] { return FreeFile(file); },
+                 [=] { return NVCACHE_REAL(execvp)(file, arguments); });
 }
 
 NVCACHE_EXPORT int execvpe(const char* file, char* const arguments[],
                            char* const environment[]) noexcept {
-  return Replace([=] { return NVCACHE_REAL(execvpe)(file, arguments, environment); });
+  return Replace([=] { return FreeFile(file); },
+                 [=] { return NVCACHE_REAL(execvpe)(file, arguments, environment); });
 }
 
 NVCACHE_EXPORT int fexecve(int fd, char* const arguments[], char* const environment[]) noexcept {
-  return Replace([=] { return NVCACHE_REAL(fexecve)(fd, arguments, environment); });
+  return Replace([=] { return FreeProgram(fd, "", AT_EMPTY_PATH); },
+                 [=] { return NVCACHE_REAL(fexecve)(fd, arguments, environment); });
 }
 
 NVCACHE_EXPORT int execveat(int dirfd, const char* path, char* const arguments[],
                             char* const environment[], int flags) noexcept {
   return Replace(
+      [=] { return FreeProgram(dirfd, path, flags); },
       [=] { return NVCACHE_REAL(execveat)(dirfd, path, arguments, environment, flags); });
 }
 

@@ -252,6 +252,7 @@ NVCACHE_DEFINE_FREOPEN(freopen64)
 NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
   Mode parsed;
   constexpr int kRead = 4;
+  if (IsHidden(fd)) return nullptr;
   if (StreamsCaught() && vfs::IsActive() && Parse(mode, kRead, &parsed)) {
     FILE* stream = NVCACHE_REAL(fdopen)(fd, parsed.plain);
     if (stream != nullptr && (parsed.flags & O_APPEND) != 0) {
@@ -320,12 +321,12 @@ NVCACHE_EXPORT int shm_open(const char* name, int flags, mode_t mode) {
 
 // The login records. The first two do not say which file they write.
 NVCACHE_EXPORT struct utmpx* pututxline(const struct utmpx* record) {
-  Tell<vfs::BeforeExec>();
+  Tell<vfs::Release>();
   return NVCACHE_REAL(pututxline)(record);
 }
 
 NVCACHE_EXPORT struct utmp* pututline(const struct utmp* record) noexcept {
-  Tell<vfs::BeforeExec>();
+  Tell<vfs::Release>();
   return NVCACHE_REAL(pututline)(record);
 }
 

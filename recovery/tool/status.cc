@@ -29,6 +29,7 @@ struct Report {
   pool::Statistics statistics;
   Pending pending;
   bool superblock_damaged;
+  pool::LastWords last_words;
 };
 
 struct Counter {
@@ -63,6 +64,13 @@ pool::Statistics Snapshot(const pool::Statistics& live) {
   const auto* from = reinterpret_cast<const uint64_t*>(&live);
   auto* to = reinterpret_cast<uint64_t*>(&copy);
   for (size_t i = 0; i < sizeof(copy) / sizeof(uint64_t); ++i) to[i] = pool::Peek(from[i]);
+  return copy;
+}
+
+// Whatever is there; a process may be writing it.
+pool::LastWords Copy(const pool::LastWords& live) {
+  pool::LastWords copy = live;
+  copy.text[sizeof(copy.text) - 1] = '\0';
   return copy;
 }
 
@@ -157,6 +165,10 @@ void PrintText(const Report& report) {
   line("pending", PendingText(report));
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
+  if (const pool::LastWords& last = report.last_words; last.time != 0) {
+    line("last words",
+         fmt::format("of process {}, {}: {}", last.pid, Time(last.time), Printable(last.text)));
+  }
   PrintFiles(report);
   fmt::print("\nsince the pool was last opened for use:\n");
   for (const Counter& counter : kCounters) {
@@ -200,6 +212,11 @@ Json OwnerJson(const Owner& owner) {
           {"since_ns", owner.since}};
 }
 
+Json LastWordsJson(const pool::LastWords& last) {
+  if (last.time == 0) return nullptr;
+  return {{"pid", last.pid}, {"time_ns", last.time}, {"text", Printable(last.text)}};
+}
+
 Json ToJson(const Report& report) {
   const pool::Statistics& statistics = report.statistics;
   Json json;
@@ -225,6 +242,7 @@ Json ToJson(const Report& report) {
                            ? Json(ErrorName(static_cast<int>(statistics.last_error)))
                            : Json();
   json["last_error_time_ns"] = statistics.last_error_time;
+  json["last_words"] = LastWordsJson(report.last_words);
   json["files"] = FilesJson(report);
   for (const Counter& counter : kCounters) {
     json["statistics"][counter.name] = statistics.*counter.field;
@@ -241,7 +259,8 @@ int RunStatus(const StatusArguments& arguments) {
                          .owner = FindOwner(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
                          .pending = FindPending(pool.view()),
-                         .superblock_damaged = pool.superblock_damaged()};
+                         .superblock_damaged = pool.superblock_damaged(),
+                         .last_words = Copy(*pool.view().last_words())};
   if (arguments.json) {
     fmt::print("{}\n", ToJson(report).dump(2));
   } else {

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "src/sys/arena.h"
 #include "src/sys/check.h"
@@ -49,9 +50,10 @@ bool IsCut(const CachedFile& file, Position position) { return position < file.c
 
 }  // namespace
 
-bool Cleaner::Start(const Host& host, const Limits& limits, Check check) {
+bool Cleaner::Start(const Host& host, const Limits& limits, Check check, Drained drained) {
   limits_ = limits;
   check_ = check;
+  drained_ = drained;
   host_ = &host;
   units_per_entry_ = nvlog::kMaxEntryUnits;
   using Slot = std::atomic<CachedFile*>;
@@ -280,7 +282,7 @@ void Cleaner::SettleCuts() {
   sys::Lock lock(list_lock_);
   for (CachedFile* file = list_; file != nullptr; file = file->list_next) {
     if (!OwesCut(*file) || file->pending.load() > 0 || !file->lock.TryLock()) continue;
-    if (file->pending.load() == 0) SettleCut(*file);
+    if (file->pending.load() == 0) drained_some_ |= SettleCut(*file) == 0;
     file->lock.Unlock();
   }
 }
@@ -359,6 +361,7 @@ void Cleaner::Run() {
       log_.Sleep(log_.BellSeen(), nvlog::kNoPosition, pause);
     }
     SettleCuts();
+    if (std::exchange(drained_some_, false) && drained_ != nullptr) drained_();
     if (trim_wanted_.exchange(false) || TrimDue()) Trim();
   }
 }
@@ -660,6 +663,7 @@ void Cleaner::ForgetEntry(const EntryHeader& header) {
   }
   // The last touch: with nothing pending, the file may go.
   const uint64_t pending = file.pending.fetch_sub(units);
+  drained_some_ |= pending == units;
   NVCACHE_CHECK(pending >= units && (on_disk || cut || pending > units));
 }
 

@@ -54,7 +54,11 @@ class Cleaner {
   // `check` says whether the file's descriptor is its own, and may open it anew: 0, or a negated
   // errno. It is called once for each batch that the file is in. Null: it always is.
   using Check = long (*)(dramcache::CachedFile&);
-  bool Start(const Host& host, const Limits& limits, Check check = nullptr);
+  // `drained` is called, without locks, when some file has nothing pending any more, or no cut to
+  // settle.
+  using Drained = void (*)();
+  bool Start(const Host& host, const Limits& limits, Check check = nullptr,
+             Drained drained = nullptr);
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
   // The same, and whoever waits for it is refused, now and later. What is pending is nobody's; the
@@ -193,6 +197,7 @@ class Cleaner {
   pool::FileTable& table_;
   Limits limits_ = {};
   Check check_ = nullptr;
+  Drained drained_ = nullptr;
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 
@@ -225,6 +230,7 @@ class Cleaner {
   uint64_t units_per_entry_ = 0;  // of the last batch, to guess when batch_min is reached
   uint64_t last_trim_ = 0;        // monotonic ns
   uint64_t first_seen_ = 0;       // monotonic ns, when the entry at handled_ was first seen
+  bool drained_some_ = false;     // since drained_ was called last
 };
 
 }  // namespace nvcache::cleanup

@@ -497,6 +497,10 @@ Request Leases::WaitForRequest() {
       request.publish_cell = slot.publish_cell.exchange(kNoCell);
       return request;
     }
+    if (nudged_.exchange(false)) {
+      request.asked = false;
+      return request;
+    }
     Sleep(&slot.requests, seen, sys::kForever);
   }
 }
@@ -513,6 +517,11 @@ void Leases::Answered(const Request& request, bool published) {
     slot.publish_cell.store(kEveryCell);  // for the next ticket, which stands for this one as well
   }
   WakeAskers(slot);
+}
+
+void Leases::Nudge() {
+  nudged_.store(true);
+  Ask(shared_->slots[slot_]);
 }
 
 void Leases::StopWaiting() {

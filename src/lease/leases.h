@@ -53,6 +53,7 @@ struct Slot;
 struct Request {
   bool stop = false;     // StopWaiting was called; nothing else is said
   bool release = false;  // let go of each file held exclusively that is Wanted()
+  bool asked = true;     // false: Nudge was called; nothing else is said
   // Write to the kernel what it does not have of each file held exclusively for which this is true.
   bool Publish(uint64_t device, uint64_t inode) const;
 
@@ -112,8 +113,11 @@ class Leases {
   // ---- Answering
   // For the keeper alone: sleeps until something is asked, also if that was before.
   Request WaitForRequest();
-  // All of the request was seen to. Who asked for what is held still is refused; those who asked
-  // for publication wait, unless all of it was `published`, until somebody asks again.
+  // The keeper is to look after its own process's affairs. Any thread.
+  void Nudge();
+  // All of the request was seen to, if something was asked. Who asked for what is held still is
+  // refused; those who asked for publication wait, unless all of it was `published`, until somebody
+  // asks again.
   void Answered(const Request& request, bool published = true);
   // The keeper's wait ends, now and for good: until StartWaiting, for another keeper.
   void StopWaiting();
@@ -156,6 +160,7 @@ class Leases {
   sys::Mutex reaping_;
   // The keeper's.
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> nudged_{false};
   uint32_t release_served_ = 0;
   uint32_t publish_served_ = 0;
 };

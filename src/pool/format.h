@@ -6,6 +6,7 @@
 //   4096     TailRecord 0   the log's tail; the two records are written alternately
 //   8192     StateRecord    clean or in use, and by whom
 //   8256     Statistics     counters for `nvcache status`; nothing depends on them
+//   11776    LastWords      of a process that stopped itself; nothing depends on them
 //   12288    TailRecord 1
 //   12352    Superblock     a copy, whole before the first one is
 //   16384    FileRecord[file_slots]
@@ -33,6 +34,7 @@ inline constexpr uint64_t kTailOffset = 4096;    // of record 0
 inline constexpr uint64_t kTailDistance = 8192;  // from there to record 1
 inline constexpr uint64_t kStateOffset = 8192;
 inline constexpr uint64_t kStatisticsOffset = 8256;
+inline constexpr uint64_t kLastWordsOffset = 11776;
 inline constexpr uint64_t kSuperblockCopyOffset = 12352;
 inline constexpr uint64_t kFileTableOffset = 16384;
 
@@ -160,7 +162,21 @@ static_assert(offsetof(Statistics, entries_moved) == 144);
 static_assert(offsetof(Statistics, failing_file) == 152);
 static_assert(offsetof(Statistics, failing_error) == 280);
 static_assert(offsetof(Statistics, failing_since) == 408);
-static_assert(kStatisticsOffset + sizeof(Statistics) <= kTailOffset + kTailDistance);
+static_assert(kStatisticsOffset + sizeof(Statistics) <= kLastWordsOffset);
+
+// What the last process said that used the pool and stopped, because an invariant was broken. Stays
+// until another one does; never flushed.
+struct LastWords {
+  uint64_t time;  // ns since 1970; 0: nobody has said anything
+  uint64_t pid;
+  char text[496];  // with a final zero
+};
+static_assert(offsetof(LastWords, time) == 0);
+static_assert(offsetof(LastWords, pid) == 8);
+static_assert(offsetof(LastWords, text) == 16);
+static_assert(sizeof(LastWords) == 512);
+static_assert(kLastWordsOffset % 64 == 0 &&
+              kLastWordsOffset + sizeof(LastWords) <= kTailOffset + kTailDistance);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
 inline constexpr size_t kMaxPath = 3872;   // with the final zero

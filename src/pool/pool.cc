@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "src/pmem/persist.h"
@@ -35,6 +36,19 @@ bool Fail(Problem* problem, const char* path, int error, const char* what, const
   problem->text.Append(length > kShown ? path + (length - kShown) : path);
   problem->text.Append(" ").Append(what).Append(": ").Append(advice);
   return false;
+}
+
+// Of the pool that this process uses.
+constinit std::atomic<LastWords*> g_last_words{nullptr};
+
+void KeepWords(const char* text) {
+  LastWords* words = g_last_words.load();
+  if (words == nullptr) return;
+  sys::Text<sizeof(words->text)> line;
+  line.Append(text);
+  std::memcpy(words->text, line.c_str(), line.size() + 1);
+  words->pid = static_cast<uint64_t>(sys::Getpid());
+  words->time = sys::Now(CLOCK_REALTIME);
 }
 
 // Errors of open() that are the same for a pool to be made and one to be used.
@@ -365,7 +379,11 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
   path_.Append(path);
   if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
       (access == Access::kSalvage || CheckContents(problem))) {
-    if (IsExclusive(access)) SecureSeen();
+    if (IsExclusive(access)) {
+      SecureSeen();
+      g_last_words.store(view_.last_words());
+      sys::SetKeepWords(KeepWords);
+    }
     return true;
   }
   Close();
@@ -563,6 +581,9 @@ void Pool::Repair() {
 void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
 
 void Pool::Close() {
+  if (region_.base != nullptr && g_last_words.load() == view_.last_words()) {
+    g_last_words.store(nullptr);
+  }
   if (region_.base != nullptr) pmem::Unmap(region_, libpmem_);
   if (lock_page_ != nullptr) sys::Munmap(lock_page_, kPageSize);
   lock_page_ = nullptr;

@@ -40,6 +40,7 @@ struct View {
   }
   StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
   Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
+  LastWords* last_words() const { return reinterpret_cast<LastWords*>(base + kLastWordsOffset); }
 };
 
 // A counter of Statistics.

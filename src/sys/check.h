@@ -10,7 +10,11 @@ namespace nvcache::sys {
 // "nvcache: <text>\n" on stderr, in one write. Text is cut at 500 bytes.
 void Report(const char* text);
 
+// Says which it was: on stderr; in the kernel's log, where that is allowed; and to `keep`, for
+// stderr may be a file on a disk that is full. Then SIGKILL.
 [[noreturn]] void CheckFailed(const char* expression, const char* file, int line);
+using KeepWords = void (*)(const char* text);
+void SetKeepWords(KeepWords keep);  // nullptr: nobody
 
 }  // namespace nvcache::sys
 

@@ -90,24 +90,30 @@ bool Engine::AwaitPublication(uint64_t device, uint64_t inode) {
   return news;
 }
 
-// The keeper: a thread that lives as long as the pool is attached, for nothing is held without.
+// The keeper: a thread that lives as long as the pool is attached, for nothing is held without. It
+// also lets go of closed files: the program may make no call for a long time.
 void Engine::Keep() {
   for (;;) {
     const lease::Request request = leases.WaitForRequest();
     if (request.stop || !LockTableAsKeeper()) return;
-    ForEachFile([&](File& file) {
-      if (!file.exclusive) return;
-      if (request.Publish(file.device, file.inode)) {
-        file.lock.LockShared();
-        Publish(file);
-        file.lock.UnlockShared();
-      }
-      if (request.release && leases.Wanted(file.device, file.inode)) PassThrough(file);
-    });
+    if (request.asked) Serve(request);
+    reap_due_ |= !request.asked;
     Reap();
     table_lock.Unlock();
-    leases.Answered(request);
+    if (request.asked) leases.Answered(request);
   }
+}
+
+void Engine::Serve(const lease::Request& request) {
+  ForEachFile([&](File& file) {
+    if (!file.exclusive) return;
+    if (request.Publish(file.device, file.inode)) {
+      file.lock.LockShared();
+      Publish(file);
+      file.lock.UnlockShared();
+    }
+    if (request.release && leases.Wanted(file.device, file.inode)) PassThrough(file);
+  });
 }
 
 // Whoever ends the keeper holds the table lock while it waits for that.

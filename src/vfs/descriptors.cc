@@ -47,7 +47,7 @@ void Track(int fd, int flags, uint64_t left, const struct stat& st) {
   if ((flags & O_DIRECT) != 0) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && file->state.load() == State::kKernel) {
-    if (!engine.full() && engine.Attach()) {
+    if (!engine.full() && !engine.replacing() && engine.Attach()) {
       constexpr int kCreates = O_CREAT | O_EXCL;
       engine.BeginCaching(*file, fd, st, (flags & kCreates) == kCreates, left);
     } else {
@@ -226,7 +226,7 @@ long Dup(int fd) { return Fcntl(fd, F_DUPFD, 0); }
 
 long Dup2(int from, int to) {
   if (from != to) return Dup3(from, to, 0);
-  return kNotOurs;
+  return IsInternal(from) ? -EBADF : kNotOurs;
 }
 
 long Dup3(int from, int to, int flags) {
@@ -244,12 +244,18 @@ long Dup3(int from, int to, int flags) {
 }
 
 long Fcntl(int fd, int command, long argument) {
+  if (IsInternal(fd)) return -EBADF;
+  // A lease wants to be alone with the file, and our descriptor would be in its way.
+  if (command == F_SETLEASE) {
+    const long error = PassThrough(fd);
+    return error < 0 ? error : kNotOurs;
+  }
   if (command == F_SETLK || command == F_SETLKW) {
     NoteLock(fd);
     return kNotOurs;
   }
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
-  if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : kNotOurs;
+  if (!IsDescription(engine.SlotOf(fd))) return kNotOurs;
   if (command == F_SETFL) {
     if (long error = engine.TakeOver(fd); error < 0) return error;
   }

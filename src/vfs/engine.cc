@@ -240,11 +240,15 @@ bool Engine::AttachPool() {
   const auto check = [](dramcache::CachedFile& file) {
     return engine.CheckBacking(static_cast<File&>(file));
   };
+  const auto drained = [] {
+    if (engine.lingering_.load()) engine.leases.Nudge();
+  };
   pmem::Fill(statistics(), 0, sizeof(pool::Statistics));
   log.Open(&pool_);
   if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check) || !StartKeeper()) {
+      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check, drained) ||
+      !StartKeeper()) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
@@ -342,8 +346,10 @@ void Engine::Abandon() {
   attached_.store(false);
 }
 
+// A child that shares our memory ends without us, and so does one that was forked where we could
+// not see, which has none of our threads.
 void Engine::Stop() {
-  if (!active()) return;
+  if (!active() || sys::Getpid() != pid_) return;
   TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
@@ -383,8 +389,27 @@ void Engine::ReleaseUnlessOpen() {
   if (!open) ReleaseAll();
 }
 
+// Descriptors that it would close are its parent's, and so are its record locks: it can have no
+// slot among the leases.
+void Engine::LeaveInChild() {
+  active_.store(false);
+  attached_.store(false);
+  slots_.store(nullptr);
+}
+
+void Engine::BeginReplacing() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (sys::Getpid() == pid_) ++replacing_;
+}
+
+void Engine::EndReplacing() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (sys::Getpid() == pid_) --replacing_;
+}
+
 void Engine::PrepareFork() {
   NVCACHE_CHECK(table_lock.IsLocked());
+  forking_pid_ = sys::Getpid();
   ReleaseUnlessOpen();
   ForEachFile([&](File& file) {
     if (file.state.load() != State::kCached || file.descriptions == nullptr) return;
@@ -397,18 +422,21 @@ void Engine::PrepareFork() {
 }
 
 void Engine::BecomeChild() {
-  if (sys::Getpid() == pid_) return;
+  if (sys::Getpid() == forking_pid_) return;
   pid_ = sys::Getpid();
   rights_changing_.store(0);  // the calls of other threads
+  replacing_ = 0;  // threads of the parent
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
-  ForEachFile([](File& file) {
+  ForEachFile([&](File& file) {
     new (&file.lock) sys::RwLock;
     new (&file.grow_lock) sys::Mutex;
     new (&file.publish_lock) sys::Mutex;
     for (Description* d = file.descriptions; d != nullptr; d = d->next) {
       new (&d->offset_lock) sys::Mutex;
     }
+    // We have no fcntl locks yet that this could end, and nobody shall wait for us.
+    CloseBacking(file);
   });
   new (&backing_lock_) sys::Mutex;
   ResetSpaceLocks();

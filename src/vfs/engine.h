@@ -52,6 +52,9 @@ inline Description* Closing() { return reinterpret_cast<Description*>(1); }   //
 inline Description* Internal() { return reinterpret_cast<Description*>(2); }  // opened by us
 inline bool IsDescription(const Description* d) { return reinterpret_cast<uintptr_t>(d) > 2; }
 
+// Whether anybody holds an fcntl lock on the descriptor's file: perhaps this process.
+bool IsLocked(int fd);
+
 // What a file system keeps its files on, as far as caching goes: never, always, or when asked to.
 enum class Storage : uint8_t { kNone, kDisk, kOther };
 
@@ -88,6 +91,12 @@ class Engine {
   // Around fork, the second in both, where it does nothing in the parent. Table lock held.
   void PrepareFork();
   void BecomeChild();
+  void LeaveInChild();
+  // Around exec, which ends what other threads of ours have begun: nothing becomes cached between.
+  // Table lock held.
+  void BeginReplacing();
+  void EndReplacing();
+  bool replacing() const { return replacing_ > 0; }
 
   // ---- Other processes (claim.cc); without locks
   // When a process has died: the pool may have what the files lack.
@@ -206,6 +215,7 @@ class Engine {
   bool StartKeeper();
   void StopKeeper();
   void Keep();
+  void Serve(const lease::Request& request);
   bool LockTableAsKeeper();
   void CloseParts();
   struct FileSystem {
@@ -219,6 +229,7 @@ class Engine {
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
   void DisownBacking(File& file);
+  void CloseBacking(File& file);
   long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 
@@ -231,19 +242,22 @@ class Engine {
   sys::Mutex backing_lock_;  // CheckBacking; a leaf, but for page locks
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
-  bool reap_due_ = false;          // one of these does not linger
-  nvlog::Position reaped_to_ = 0;  // the log's tail when they were looked at last
+  bool reap_due_ = false;               // one of these does not linger
+  std::atomic<bool> lingering_{false};  // one of these may, until the cleanup thread has got on
+  nvlog::Position reaped_to_ = 0;       // the log's tail when they were looked at last
 
   const Host* host_ = nullptr;
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
   std::atomic<bool> attached_{false};
   bool full_ = false;
-  bool hopeless_ = false;  // attaching failed for good
-  uint32_t freezes_ = 0;   // of file systems, by this program, that have not ended; table lock
-  bool said_ = false;      // the one line on stderr is out
-  long pid_ = 0;
-  sys::Credentials rights_;                    // at the start
+  bool hopeless_ = false;     // attaching failed for good
+  uint32_t freezes_ = 0;      // of file systems, by this program, that have not ended; table lock
+  bool said_ = false;         // the one line on stderr is out
+  long pid_ = 0;              // of the process whose engine it is
+  long forking_pid_ = 0;      // who calls fork: it, or a child that shares our memory
+  uint32_t replacing_ = 0;    // threads in exec
+  sys::Credentials rights_;   // at the start
   std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
   std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
   bool relock_due_ = false;               // the program has closed a descriptor of the leases' file

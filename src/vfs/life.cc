@@ -40,6 +40,16 @@ void TakeOverInherited() {
   }
 }
 
+// Of a file that the program has locked and keeps open, ours stays open as well, as a descriptor
+// that the new program has inherited: its closing would end the locks. Table lock held.
+void KeepLocks(int flags) {
+  ForEachInherited([&](int, const File& file) {
+    if (file.backing_fd >= 0 && IsLocked(file.backing_fd)) {
+      sys::Fcntl(file.backing_fd, F_SETFD, flags);
+    }
+  });
+}
+
 }  // namespace
 
 bool Start(const Host& host, char** environment) {
@@ -124,6 +134,8 @@ void AfterThaw() {
 
 void Retire() { engine.Retire(); }
 
+void LeaveInChild() { engine.LeaveInChild(); }
+
 void Leave() {
   if (!engine.active()) return;
   // What the parent has in its cache, nobody asks for later.
@@ -131,11 +143,36 @@ void Leave() {
   engine.Leave();
 }
 
-void BeforeExec() {
+void Release() {
   if (!engine.active()) return;
   TakeOverInherited();
   TableLock lock;
   engine.ReleaseAll();
+}
+
+void BeforeExec() {
+  if (!engine.active()) return;
+  TakeOverInherited();
+  TableLock lock;
+  engine.BeginReplacing();
+  engine.ReleaseAll();
+  KeepLocks(0);
+}
+
+void AfterExec() {
+  if (!engine.active()) return;
+  TableLock lock;
+  KeepLocks(FD_CLOEXEC);
+  engine.EndReplacing();
+}
+
+bool FreeForExec(int dirfd, const char* path) {
+  if (!engine.active()) return false;
+  Claim claim;
+  if (claim.TakePath(dirfd, path, true) < 0 || !claim.taken()) return false;
+  TableLock lock;
+  engine.ReleaseAll();
+  return true;
 }
 
 void BeforeSpawn() {
@@ -147,16 +184,6 @@ void BeforeSpawn() {
     engine.ReleaseUnlessOpen();
   }
   PublishAll();  // the new program may not know of us
-}
-
-// The descriptor stays open in the new program, as one that it has inherited.
-void KeepLocks(bool coming) {
-  if (!engine.active()) return;
-  TableLock lock;
-  ForEachInherited([&](int, const File& file) {
-    if (file.backing_fd < 0 || !file.locked.load()) return;
-    sys::Fcntl(file.backing_fd, F_SETFD, coming ? 0 : FD_CLOEXEC);
-  });
 }
 
 }  // namespace nvcache::vfs

@@ -153,7 +153,7 @@ void NewestSizeOf(int fd, off_t* size) {
 }
 
 long PassThrough(int fd, bool forever) {
-  if (!IsDescription(engine.SlotOf(fd))) return 0;
+  if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : 0;
   if (long error = engine.TakeOver(fd); error < 0) return error;
   TableLock lock;
   Description* description = engine.SlotOf(fd);

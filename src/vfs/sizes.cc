@@ -144,6 +144,7 @@ long Ftruncate(int fd, off_t length) {
 }
 
 long Fallocate(int fd, int mode, off_t offset, off_t length) {
+  if (IsInternal(fd)) return -EBADF;
   const bool cuts = (mode & ~FALLOC_FL_KEEP_SIZE) != 0;
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }

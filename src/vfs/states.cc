@@ -66,6 +66,13 @@ bool IsBacking(int fd, const File& file) {
 
 }  // namespace
 
+// A lock of a description conflicts with those of every process, ours included.
+bool IsLocked(int fd) {
+  struct flock any = {};
+  any.l_type = F_WRLCK;
+  return sys::Fcntl(fd, F_OFD_GETLK, sys::Address(&any)) < 0 || any.l_type != F_UNLCK;
+}
+
 Engine::FileSystem Engine::FileSystemOf(int fd, uint64_t device) {
   FileSystem* place = nullptr;
   for (FileSystem& fs : file_systems_) {
@@ -182,6 +189,15 @@ void Engine::DisownBacking(File& file) {
   if (SlotOf(fd) == Internal()) Store(fd, kUntracked);
 }
 
+// Which would drop the program's fcntl locks.
+void Engine::CloseBacking(File& file) {
+  const int fd = file.backing_fd;
+  if (fd < 0) return;
+  const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
+  DisownBacking(file);
+  if (ours) sys::Close(fd);
+}
+
 void Engine::LostInternal(int fd) {
   NVCACHE_CHECK(table_lock.IsLocked());
   // Others take us for dead, and what we hold for theirs.
@@ -245,6 +261,12 @@ long Engine::PassThrough(File& file) {
     }
   }
   file.state.store(State::kPassThrough);
+  // While ours is open, the file cannot be executed, its file system not be unmounted. A thread may
+  // be about to lock it if one ever has.
+  const bool closed = file.descriptions == nullptr;
+  if (file.backing_fd >= 0 && (closed || (!file.locked.load() && !IsLocked(file.backing_fd)))) {
+    CloseBacking(file);
+  }
   file.lock.Unlock();
   // Whoever waits for the file reads it now.
   if (file.exclusive) leases.Downgrade(file.device, file.inode);
@@ -306,12 +328,7 @@ void Engine::PublishOffsets(File& file) {
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) PassThrough(file);
-  if (file.backing_fd >= 0) {
-    const int fd = file.backing_fd;
-    const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
-    DisownBacking(file);
-    if (ours) sys::Close(fd);
-  }
+  CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
   RemoveFromBucket(file);
   files_.Free(files_.IndexOf(&file));

@@ -137,6 +137,7 @@ long Engine::DropReference(Description& description) {
     file.closed = true;
     file.closed_next = closed_;
     closed_ = &file;
+    lingering_.store(true);  // before the look: the cleanup thread looks at it after its work
     if (!Lingers(file)) reap_due_ = true;
   }
   return -error;
@@ -172,10 +173,12 @@ void Engine::Reap() {
   if (!reap_due_ && tail == reaped_to_) return;
   reap_due_ = false;
   reaped_to_ = tail;
+  bool lingering = false;
   for (File** link = &closed_; *link != nullptr;) {
     File& file = **link;
     const bool reopened = file.descriptions != nullptr;
     if (!reopened && Lingers(file)) {
+      lingering |= !file.forever;
       link = &file.closed_next;
       continue;
     }
@@ -183,6 +186,7 @@ void Engine::Reap() {
     file.closed = false;
     if (!reopened) Destroy(file);
   }
+  if (!lingering) lingering_.store(false);
 }
 
 void Engine::ForgetClosed(const struct stat& st) {

@@ -75,17 +75,25 @@ void Stop();
 void BeforeFork();
 void AfterFork();
 
-// Before exec in this process: drains, makes every open file pass-through, releases the pool. The
-// pool is taken again by the next open for writing.
+// Drains, makes every open file pass-through, releases the pool. The pool is taken again by the
+// next open for writing.
+void Release();
+
+// Around exec in this process. Before: as Release, and nothing is cached until the exec has failed,
+// for other threads may open files meanwhile. The program's fcntl locks go on with it: closing our
+// own descriptors would end them. After: exec has failed.
 void BeforeExec();
+void AfterExec();
+
+// Exec has failed because somebody has the program open for writing, and that may be us, or another
+// process under NVCache, for the bytes that it has pending. `path` as the kernel was told. Has all
+// of us let go of it. False: it is no regular file, or nothing can be done.
+bool FreeForExec(int dirfd, const char* path);
 
 // Before posix_spawn, system, popen: files that the new program will have open become pass-through,
 // for it may not know of us; with no cached file left, the pool is released.
 void BeforeSpawn();
 
-// Around exec in this process, after BeforeExec: the program's fcntl locks go on with it, which the
-// closing of our own descriptors would end. `coming` false: exec has failed.
-void KeepLocks(bool coming);
 // Around a call that may set RLIMIT_FSIZE to `soft`. A file that is cached is never larger than
 // that, for then the cleanup thread could not write it; so no file is cached when it goes down.
 void BeforeSizeLimit(uint64_t soft);
@@ -107,9 +115,13 @@ long BeforeFreeze();
 void AfterFreeze(bool frozen);
 void AfterThaw();
 
-// What BeforeExec does, and nothing is cached any more: when our picture of the process cannot be
-// kept right from now on (a thread with descriptors of its own, io_uring).
+// What Release does, and nothing is cached any more: when our picture of the process cannot be kept
+// right from now on (a thread with descriptors of its own, io_uring).
 void Retire();
+
+// In a child that has a copy of our memory, but shares its parent's descriptors, after the parent
+// has retired: every call answers kNotOurs from now on. No locks are taken.
+void LeaveInChild();
 
 // What Retire does, and the engine is there no more, as before Start: nothing here makes a system
 // call from then on. Before the program has the kernel refuse calls, or kill it for them. If the
@@ -172,7 +184,8 @@ long AdoptPassThrough(int fd);
 // Drains the descriptor's file and makes it pass-through: before the kernel or a libc-internal
 // path gets hold of the data (mmap, fdopen, AIO, splice). `forever`: even after the last close,
 // because the access outlives the descriptor (mmap). 0, or the negated errno with which the file
-// system refuses the pending bytes: then the file is still cached, and the call must fail.
+// system refuses the pending bytes: then the file is still cached, and the call must fail. -EBADF:
+// the descriptor is internal.
 long PassThrough(int fd, bool forever = false);
 
 // Writes the file's newest bytes to the kernel (no device flush) and sets the kernel's offset, so
@@ -200,16 +213,16 @@ void Forget(int fd);
 // True for a descriptor of a file that the engine follows, cached or not.
 bool Tracks(int fd);
 
-// True for a descriptor that the engine opened for itself. The program does not know it: answer
-// EBADF to close() and leave it out of close_range().
+// True for a descriptor that the engine opened for itself. The program does not know it: the answer
+// to every call on it is EBADF, and close_range() leaves it out.
 bool IsInternal(int fd);
 
 long Close(int fd);
 long Dup(int fd);
 long Dup2(int from, int to);  // also with an untracked `from` and a tracked `to`
 long Dup3(int from, int to, int flags);
-// F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command. Locks (lockf, too) are
-// shown here before the real call.
+// F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command on a descriptor that is
+// not internal. Locks (lockf, too) and leases are shown here before the real call.
 long Fcntl(int fd, int command, long argument);
 // Tracked descriptors in [first, last] are closed (or, with CLOSE_RANGE_CLOEXEC, marked), the
 // rest as well, our own are spared. Never kNotOurs once started.

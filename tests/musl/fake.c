@@ -69,6 +69,8 @@ static void Spawn(int begins) {
 
 static void Retire(void) { fake.retired++; }
 
+static void Leave(void) { fake.left++; }
+
 static void HandOver(int fd) {
   fake.handed_over++;
   fake.last_handed_over = fd;
@@ -82,10 +84,10 @@ static void Rights(int begins) {
   }
 }
 
-static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire,
-                                                HandOver, Rights};
-static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire,
-                                               HandOver, Rights};
+static const struct nvcache_front_end kOther = {
+    NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire, HandOver, Rights, Leave};
+static const struct nvcache_front_end kFake = {
+    NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire, HandOver, Rights, Leave};
 
 void __nvcache_attach(void);
 __attribute__((constructor)) void __nvcache_attach(void) {

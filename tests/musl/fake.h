@@ -25,7 +25,7 @@ struct fake {
   long watched;
   long held;
   int inside, release, finished;
-  long begun, ended, retired;
+  long begun, ended, retired, left;
   long handed_over;
   int last_handed_over;
   long rights_begun, rights_ended;
