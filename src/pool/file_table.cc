@@ -5,6 +5,7 @@
 
 #include "src/pmem/persist.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::pool {
 
@@ -37,7 +38,8 @@ void FileTable::Close() { slots_.Close(); }
 
 long FileTable::Allocate(int fd, bool is_new, uint64_t predecessor, uint64_t cut, uint32_t* slot,
                          uint32_t* incarnation) {
-  FileRecord record;
+  sys::Scratch<FileRecord> scratch;
+  FileRecord& record = *scratch;
   record.name = is_new ? kNameNew : kNameSettled;
   record.successor = 0;
   record.predecessor = is_new ? predecessor : 0;

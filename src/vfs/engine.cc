@@ -12,6 +12,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/process.h"
+#include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
@@ -119,32 +120,68 @@ bool Engine::RecoverIfDirty() {
   }
 }
 
+// What takes as much of a stack as it likes: libpmem, recovery. The loader's lock may be this
+// thread's, so whatever takes that must be done before. Where no thread can be made, the program's
+// stack has to bear it.
+template <typename Function>
+auto Engine::OnOwnStack(Function function) {
+  struct Job {
+    Function function;
+    decltype(function()) result;
+  };
+  Job job = {function, {}};
+  const auto run = [](void* pointer) {
+    Job& that = *static_cast<Job*>(pointer);
+    that.result = that.function();
+  };
+  if (void* thread = host_->start_thread(run, &job); thread != nullptr) {
+    host_->join_thread(thread);
+  } else {
+    run(&job);
+  }
+  return job.result;
+}
+
 Engine::Recovery Engine::TryRecovery() {
+  bool dirty = false;
+  uint32_t owner = 0;
+  if (!Inspect(&dirty, &owner)) return Recovery::kFailed;
+  if (!dirty) return Recovery::kDone;
+  const pmem::Libpmem* libpmem = host_->load_libpmem();
+  return OnOwnStack([=, this] { return Recover(libpmem, owner); });
+}
+
+// Whether the pool is dirty, and whose it is. False: it can be no pool of ours.
+bool Engine::Inspect(bool* dirty, uint32_t* owner) {
   pool::Problem problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   &problem)) {
-    if (problem.error == ENOENT && settings.size > 0) return Recovery::kDone;
+    if (problem.error == ENOENT && settings.size > 0) return true;
     Refuse(problem.text.c_str());
-    return Recovery::kFailed;
+    return false;
   }
-  const bool dirty = pool_.dirty();
-  const uint32_t owner = pool::Peek(pool_.view().state()->owner_pid);
+  *dirty = pool_.dirty();
+  *owner = pool::Peek(pool_.view().state()->owner_pid);
   pool_.Close();
-  if (!dirty) return Recovery::kDone;
-  if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate,
-                  host_->load_libpmem(), &problem)) {
+  return true;
+}
+
+Engine::Recovery Engine::Recover(const pmem::Libpmem* libpmem, uint32_t owner) {
+  pool::Problem problem;
+  if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, libpmem,
+                  &problem)) {
     if (problem.error == EBUSY) return sys::Runs(owner) ? Recovery::kDone : Recovery::kByAnother;
     Refuse(problem.text.c_str());
     return Recovery::kFailed;
   }
-  pmem::Initialize(host_->load_libpmem());
+  pmem::Initialize(libpmem);
   const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
-  sys::Text<512> text;
-  text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
-  text.Append(" entries were found; run 'nvcache recover' on it. Running without the cache");
-  Refuse(text.c_str());
+  problem.text = {};
+  problem.text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
+  problem.text.Append(" entries were found; run 'nvcache recover' on it. Running without the cache");
+  Refuse(problem.text.c_str());
   return Recovery::kFailed;
 }
 
@@ -153,9 +190,11 @@ void Engine::AdoptInherited() {
   const long directory =
       sys::Openat(AT_FDCWD, NVCACHE_DESCRIPTORS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
-  alignas(8) char buffer[4096];
+  sys::Scratch<char[sys::kScratchSize]> scratch;
+  const char* buffer = scratch.get();
   for (;;) {
-    const long n = sys::Call(SYS_getdents64, directory, sys::Address(buffer), sizeof(buffer));
+    const long n =
+        sys::Call(SYS_getdents64, directory, sys::Address(buffer), long{sys::kScratchSize});
     if (n <= 0) break;
     for (long at = 0; at < n;) {
       const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
@@ -173,12 +212,14 @@ void Engine::AdoptInherited() {
 
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (!attached() && !hopeless_) attached_.store(AttachPool());
+  if (!attached() && !hopeless_) {
+    const pmem::Libpmem* libpmem = host_->load_libpmem();
+    attached_.store(OnOwnStack([=, this] { return AttachPool(libpmem); }));
+  }
   return attached();
 }
 
-bool Engine::AttachPool() {
-  const pmem::Libpmem* libpmem = host_->load_libpmem();
+bool Engine::AttachPool(const pmem::Libpmem* libpmem) {
   pmem::Initialize(libpmem);
   pool::Problem problem;
   bool open = pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, libpmem,
@@ -226,10 +267,10 @@ bool Engine::AttachPool() {
   }
   SetSlot(pool_.fd(), Internal());
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
-    sys::Text<512> text;
-    text.Append(pool_.path());
-    text.Append(" is emulated: writes survive the death of the process, not a power failure");
-    sys::Report(text.c_str());
+    problem.text = {};
+    problem.text.Append(pool_.path());
+    problem.text.Append(" is emulated: writes survive the death of the process, not a power failure");
+    sys::Report(problem.text.c_str());
     said_ = true;
   }
   return true;
@@ -327,6 +368,7 @@ void Engine::BecomeChild() {
   });
   new (&backing_lock_) sys::Mutex;
   ResetSpaceLocks();
+  sys::ForgetScratch();
   if (attached()) LeaveToParent();
   ShareAgain();
 }

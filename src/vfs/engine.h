@@ -181,7 +181,11 @@ class Engine {
   bool RecoverIfDirty();
   enum class Recovery { kDone, kFailed, kByAnother };
   Recovery TryRecovery();
-  bool AttachPool();
+  bool Inspect(bool* dirty, uint32_t* owner);
+  Recovery Recover(const pmem::Libpmem* libpmem, uint32_t owner);
+  bool AttachPool(const pmem::Libpmem* libpmem);
+  template <typename Function>
+  auto OnOwnStack(Function function);
   void Detach();
   void LeaveToParent();
   void ShareAgain();
