@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned kNoDrain = 1u << 0;
 
 // What of the program's bytes is on the stack at a time.
-constexpr size_t kPart = 512;
+constexpr size_t kPart = 256;
 static_assert(kPart % kLine == 0);
 
 WriteBack write_back = WriteBack::kClflush;
