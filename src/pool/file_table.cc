@@ -13,7 +13,7 @@ namespace {
 
 // The path by which the kernel knows the open file, if it leads there: not that of a link that was
 // removed while another one stays, nor one of another root.
-long DescribePath(int fd, FileRecord* record) {
+[[gnu::noinline]] long DescribePath(int fd, FileRecord* record) {
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), record->path, kMaxPath);

@@ -153,11 +153,11 @@ Engine::Recovery Engine::TryRecovery() {
 
 // Whether the pool is dirty, and whose it is. False: it can be no pool of ours.
 bool Engine::Inspect(bool* dirty, uint32_t* owner) {
-  pool::Problem problem;
+  sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
-                  &problem)) {
-    if (problem.error == ENOENT && settings.size > 0) return true;
-    Refuse(problem.text.c_str());
+                  problem.get())) {
+    if (problem->error == ENOENT && settings.size > 0) return true;
+    Refuse(problem->text.c_str());
     return false;
   }
   *dirty = pool_.dirty();

@@ -82,6 +82,17 @@ static int is_below_untouched(const char* stack) {
   return 1;
 }
 
+static volatile uint64_t* g_low;   // a painted stack, up to g_high
+static volatile uint64_t* g_high;
+static volatile uint64_t* volatile* g_child_end;  // as painted_end() in a child of fork, shared
+static const uint64_t kPaint = 0x5a17c0de5a17c0de;
+
+static volatile uint64_t* painted_end(void) {
+  volatile uint64_t* p = g_low;
+  while (p < g_high && *p == kPaint) ++p;
+  return p;
+}
+
 // By nobody's wrapper.
 static long by_hand(long number, const char* argument) {
   long result;
@@ -269,7 +280,8 @@ static void fork_child(void) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    if (pwrite(g_fd, "child", 5, 3) != 5) _exit(1);
+    CHECK(pwrite(g_fd, "child", 5, 3) == 5);
+    if (g_low != NULL) *g_child_end = painted_end();
     _exit(0);
   }
   int status;
@@ -381,21 +393,15 @@ static void* on_stack(void* (*entry)(void*), const void* argument, char* stack, 
   return result;
 }
 
-static char* g_low;  // of the painted stack
-
-// A call before has made whatever is made once, and is not ours (libc finds its functions so).
 __attribute__((noinline)) static void* measure(void* argument) {
   const struct Case* c = argument;
-  const uint64_t kPaint = 0x5a17c0de5a17c0de;
-  char* here;
-  __asm__ volatile("mov %%rsp, %0" : "=r"(here));
-  volatile uint64_t* low = (volatile uint64_t*)g_low;
-  volatile uint64_t* high = (volatile uint64_t*)here;
-  for (volatile uint64_t* p = low; p < high; ++p) *p = kPaint;
+  __asm__ volatile("mov %%rsp, %0" : "=r"(g_high));
+  for (volatile uint64_t* p = g_low; p < g_high; ++p) *p = kPaint;
+  *g_child_end = g_high;
   c->call();
-  volatile uint64_t* p = low;
-  while (p < high && *p == kPaint) ++p;
-  return (void*)(here - (char*)p);
+  volatile uint64_t* end = painted_end();
+  if (*g_child_end < end) end = *g_child_end;
+  return (void*)((char*)g_high - (char*)end);
 }
 
 static void* call(void* argument) {
@@ -437,11 +443,13 @@ static void on_overflow(int signal, siginfo_t* info, void* context) {
   siglongjmp(g_out_of_it, 1);
 }
 
+static char* g_end;  // the stack's lowest byte
+
 // Goes down until so much is left of the stack, and writes there.
 __attribute__((noinline)) static void write_with(size_t left) {
   volatile char room[256];
   room[0] = 1;
-  if ((size_t)((char*)__builtin_frame_address(0) - g_low) > left + 512) {
+  if ((size_t)((char*)__builtin_frame_address(0) - g_end) > left + 512) {
     write_with(left);
   } else {
     CHECK(pwritev(g_fd, g_out, kPieces, 0) == kPieces);
@@ -464,7 +472,7 @@ static void* overflow(void* argument) {
       alarm(5);
       g_fd = open_for_writing("overflow", 0);
       if (sigsetjmp(g_out_of_it, 1) == 0) write_with(left);
-      if (!is_below_untouched(g_low)) raise(SIGABRT);
+      if (!is_below_untouched(g_end)) raise(SIGABRT);
       by_hand(SYS_exit_group, NULL);  // what was left by a jump may hold locks
     }
     int status;
@@ -492,8 +500,8 @@ int main(int count, char** arguments) {
   }
   if (strcmp(mode, "overflow") == 0) {
     with_nothing();
-    g_low = guarded(kRoomy);
-    return on_stack(overflow, guarded(kRoomy), g_low, kRoomy) != NULL;
+    g_end = guarded(kRoomy);
+    return on_stack(overflow, guarded(kRoomy), g_end, kRoomy) != NULL;
   }
   if (count < 4) return 2;
   if (strcmp(mode, "die") == 0) die(arguments[3]);
@@ -501,8 +509,11 @@ int main(int count, char** arguments) {
   const struct Case* c = find(arguments[3]);
   c->prepare();
   if (strcmp(mode, "measure") == 0) {
-    g_low = guarded(kRoomy);
-    void* used = on_stack(measure, c, g_low, kRoomy);
+    char* stack = guarded(kRoomy);
+    g_low = (volatile uint64_t*)stack;
+    g_child_end = mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK((void*)g_child_end != MAP_FAILED);
+    void* used = on_stack(measure, c, stack, kRoomy);
     printf("%zu %zu\n", (size_t)used, c->faults ? frame_of_signal() : 0);
     return 0;
   }
