@@ -53,7 +53,7 @@ inline void Tell(Arguments... arguments) {
 // needs to know.
 template <typename Type>
 inline bool Fetch(Type* to, const void* from) {
-  return vfs::IsActive() && sys::CopyUser(to, from, sizeof(Type)) == sizeof(Type);
+  return vfs::IsActive() && sys::CopyFromUser(to, from, sizeof(Type)) == sizeof(Type);
 }
 
 // A path that stands for the descriptor beside it.

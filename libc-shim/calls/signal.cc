@@ -96,11 +96,11 @@ void TakeDefault(int signal, siginfo_t* info) {
 }
 
 // A fault in a copy from or to the program's memory: the copy ends there.
-bool EndCopy(void* context) {
-  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  const uintptr_t landing = sys::UserFaultLanding(static_cast<uintptr_t>(registers[REG_RIP]));
+bool EndCopy(const siginfo_t& info, void* context) {
+  auto& interrupted = *static_cast<ucontext_t*>(context);
+  const uintptr_t landing = sys::UserFaultLanding(info, interrupted);
   if (landing == 0) return false;
-  registers[REG_RIP] = static_cast<greg_t>(landing);
+  interrupted.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(landing);
   return true;
 }
 
@@ -128,7 +128,7 @@ bool Defer(const siginfo_t& info, void* context) {
 }
 
 void OnSignal(int signal, siginfo_t* info, void* context) {
-  const bool returns = IsRaised(signal, info) ? EndCopy(context) : Defer(*info, context);
+  const bool returns = IsRaised(signal, info) ? EndCopy(*info, context) : Defer(*info, context);
   if (!returns) CallProgram(signal, info, context);
 }
 
@@ -234,7 +234,7 @@ bool SigactionByNumber(long signal, const void* action, void* old, long mask_siz
   if (signal <= 0 || signal >= _NSIG || IsSignalOfLibc(signal) || !SignalsManaged()) return false;
   KernelAction kernel = {};
   if (mask_size != sizeof(kernel.mask)) return false;
-  if (action != nullptr && sys::CopyUser(&kernel, action, sizeof(kernel)) != sizeof(kernel)) {
+  if (action != nullptr && sys::CopyFromUser(&kernel, action, sizeof(kernel)) != sizeof(kernel)) {
     return false;  // the kernel says so
   }
   const struct sigaction wish = FromKernel(kernel);
@@ -243,7 +243,7 @@ bool SigactionByNumber(long signal, const void* action, void* old, long mask_siz
                       SetByNumber);
   if (*result != 0 || old == nullptr) return true;
   kernel = ToKernel(before);
-  if (sys::CopyUser(old, &kernel, sizeof(kernel)) != sizeof(kernel)) *result = FromAnswer(-EFAULT);
+  if (sys::CopyToUser(old, &kernel, sizeof(kernel)) != sizeof(kernel)) *result = FromAnswer(-EFAULT);
   return true;
 }
 

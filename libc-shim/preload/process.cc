@@ -227,6 +227,7 @@ void FillArguments(char** array, const char* first, size_t count, va_list rest) 
 
 // The arguments as an array on the caller's stack, and `rest` behind their NULL: there may be a
 // hundred thousand of them, and this is no place for malloc. A macro, for the stack's sake.
+#pragma GCC diagnostic ignored "-Walloca"  // as libc, which takes as much
 #define NVCACHE_ARGUMENT_ARRAY(array, rest, first)                                           \
   va_list rest;                                                                              \
   va_start(rest, first);                                                                     \

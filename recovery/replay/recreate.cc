@@ -17,6 +17,7 @@
 
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
 namespace nvcache::recovery {
@@ -34,7 +35,8 @@ const char* NameOf(const pool::FileRecord& record) {
 // may have been planted. Nor is what lies below a mount point that nothing is mounted on the
 // folder.
 long OpenFolder(const pool::FileRecord& record) {
-  char path[pool::kMaxPath];
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
   const auto length = static_cast<size_t>(NameOf(record) - record.path);
   std::memcpy(path, record.path, length);
   path[length] = '\0';
@@ -64,9 +66,9 @@ long SetOwnerAndMode(int fd, const pool::FileRecord& record) {
 }
 
 long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
-  pool::FileRecord created;
-  if (long error = pool::Identify(fd, &created); error < 0) return error;
-  pool::StoreSuccessor(shared, created);
+  sys::Scratch<pool::FileRecord> created;
+  if (long error = pool::Identify(fd, created.get()); error < 0) return error;
+  pool::StoreSuccessor(shared, *created);
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long error = sys::Linkat(AT_FDCWD, link.c_str(), folder, name, AT_SYMLINK_FOLLOW);
@@ -77,18 +79,19 @@ long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
 long ClearName(int folder, const char* name, const pool::FileRecord& record, bool dry_run) {
   const long opened = sys::Openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0) return opened == -ENOENT ? 0 : opened;
-  pool::FileRecord found;
-  long error = pool::Identify(static_cast<int>(opened), &found);
+  sys::Scratch<pool::FileRecord> found;
+  long error = pool::Identify(static_cast<int>(opened), found.get());
   sys::Close(static_cast<int>(opened));
   if (error < 0) return error;
-  if (record.predecessor != pool::Fingerprint(found)) return -ESTALE;
+  if (record.predecessor != pool::Fingerprint(*found)) return -ESTALE;
   return dry_run ? 0 : sys::Unlinkat(folder, name, 0);
 }
 
 }  // namespace
 
 long Recreate(pool::FileRecord* shared, bool dry_run) {
-  pool::FileRecord record;
+  sys::Scratch<pool::FileRecord> scratch;
+  pool::FileRecord& record = *scratch;
   if (!pool::CopyFileRecord(*shared, &record)) return -EBADMSG;
   const long opened = OpenFolder(record);
   if (opened < 0) return opened;
@@ -109,7 +112,8 @@ long Recreate(pool::FileRecord* shared, bool dry_run) {
 }
 
 long SyncFolder(const pool::FileRecord& shared) {
-  pool::FileRecord record;
+  sys::Scratch<pool::FileRecord> scratch;
+  pool::FileRecord& record = *scratch;
   if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
   const long folder = OpenFolder(record);
   if (folder == -EMFILE || folder == -ENFILE) return folder;

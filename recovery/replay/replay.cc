@@ -24,6 +24,7 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::recovery {
 
@@ -127,9 +128,9 @@ void Run::CutRest() {
   for (uint32_t slot = 0; slot < files_.slots(); ++slot) {
     File& file = files_[slot];
     if (file.state != File::kUnknown || !files_.IsCut(slot)) continue;
-    pool::FileRecord record;
-    if (!pool::CopyFileRecord(*view_.file(slot), &record)) continue;
-    files_.Resolve(slot, record.incarnation);
+    sys::Scratch<pool::FileRecord> record;
+    if (!pool::CopyFileRecord(*view_.file(slot), record.get())) continue;
+    files_.Resolve(slot, record->incarnation);
     // What is not there need not be cut; what cannot be looked at is kept.
     const bool gone = file.error == ENOENT || file.error == ESTALE;
     if (file.state == File::kUnresolved && !gone) file.entries = 1;

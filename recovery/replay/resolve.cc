@@ -8,6 +8,7 @@
 #include "recovery/replay/rights.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
 namespace nvcache::recovery {
@@ -91,10 +92,10 @@ class Mounts {
 };
 
 bool IsRecorded(int found, const struct stat& st, const pool::FileRecord& record) {
-  pool::FileRecord now;                             // without its path, which may be another
+  sys::Scratch<pool::FileRecord> now;               // without its path, which may be another
   return S_ISREG(st.st_mode) && st.st_nlink > 0 &&  // deleted is gone, even if still open
-         pool::Identify(found, &now) == 0 &&
-         (pool::SameFile(now, record) || pool::IsSuccessor(now, record));
+         pool::Identify(found, now.get()) == 0 &&
+         (pool::SameFile(*now, record) || pool::IsSuccessor(*now, record));
 }
 
 // Opens what was found for reading and writing, with the rights that count now. Its owner may
@@ -161,12 +162,12 @@ long OpenByHandle(const pool::FileRecord& record) {
   std::memcpy(handle.bytes, record.handle, record.handle_size);
   if (!MayLookByHandle(handle)) return -ENOENT;
 
-  Mounts mounts;
-  if (mounts.error() != 0) return -mounts.error();
+  sys::Scratch<Mounts> mounts;
+  if (mounts->error() != 0) return -mounts->error();
   long result = -ENOENT;
-  while (mounts.Next()) {
-    if (!IsOnFileSystem(mounts.path(), record.file_system)) continue;
-    const long found = LookByHandle(mounts.path(), handle);
+  while (mounts->Next()) {
+    if (!IsOnFileSystem(mounts->path(), record.file_system)) continue;
+    const long found = LookByHandle(mounts->path(), handle);
     if (OutOfDescriptors(found)) return found;
     if (found < 0) continue;
     const long fd = OpenChecked(found, record, true);
@@ -179,7 +180,8 @@ long OpenByHandle(const pool::FileRecord& record) {
 }  // namespace
 
 long OpenRecorded(const pool::FileRecord& shared) {
-  pool::FileRecord record;
+  sys::Scratch<pool::FileRecord> scratch;
+  pool::FileRecord& record = *scratch;
   if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
   const long by_path = OpenChecked(LookByPath(record.path), record, false);
   if (by_path >= 0 || OutOfDescriptors(by_path)) return by_path;

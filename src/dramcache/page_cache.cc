@@ -9,6 +9,7 @@
 #include "src/dramcache/byte_set.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 
 namespace nvcache::dramcache {
@@ -62,6 +63,12 @@ long WriteRun(int fd, uint64_t offset, const iovec* run, uint32_t count) {
   return 0;
 }
 
+// Bytes of a page, and which of them are there.
+struct Laid {
+  uint8_t bytes[kPageSize];
+  ByteSet set;
+};
+
 // Lays the page's `count` newest entries, but none before `cut`, over `bytes`, newest first, so
 // that every byte is copied at most once, and stops when the page is covered.
 void Overlay(const nvlog::Log& log, const radix::PageDescriptor& page, uint32_t count,
@@ -87,10 +94,10 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     pool::Count(log_.statistics()->misses);
     if (page.dirty > 0) pool::Count(log_.statistics()->dirty_misses);
     if (!frames_.Attach(page)) {
-      uint8_t bytes[kPageSize];
-      const long error = Load(file, page_number, page, bytes);
+      sys::Scratch<uint8_t[kPageSize]> bytes;
+      const long error = Load(file, page_number, page, bytes.get());
       return error < 0 ? ReadFromLog(file, page, skip, n, out, error)
-                       : static_cast<long>(sys::CopyUser(out, bytes + skip, n));
+                       : static_cast<long>(sys::CopyToUser(out, bytes.get() + skip, n));
     }
     const long error = Load(file, page_number, page, frames_.Bytes(page.frame()));
     if (error < 0) {
@@ -99,7 +106,7 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     }
   }
   frames_.Touch(page.frame());
-  return static_cast<long>(sys::CopyUser(out, frames_.Bytes(page.frame()) + skip, n));
+  return static_cast<long>(sys::CopyToUser(out, frames_.Bytes(page.frame()) + skip, n));
 }
 
 long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
@@ -114,11 +121,10 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
 // The disk cannot be read: what is pending can, and no more.
 long PageCache::ReadFromLog(const CachedFile& file, const radix::PageDescriptor& page, size_t skip,
                             size_t n, uint8_t* out, long error) {
-  uint8_t bytes[kPageSize];
-  ByteSet laid;
-  Overlay(log_, page, page.dirty, file.cut.load(), bytes, &laid);
-  if (!laid.Contains(skip, skip + n)) return error;
-  return static_cast<long>(sys::CopyUser(out, bytes + skip, n));
+  sys::Scratch<Laid> laid;
+  Overlay(log_, page, page.dirty, file.cut.load(), laid->bytes, &laid->set);
+  if (!laid->set.Contains(skip, skip + n)) return error;
+  return static_cast<long>(sys::CopyToUser(out, laid->bytes + skip, n));
 }
 
 void PageCache::ForgetBytes(radix::PageDescriptor& page) {
@@ -194,13 +200,13 @@ const uint8_t* PageCache::Whole(const CachedFile& file, uint64_t page_number,
 
 long PageCache::WritePieces(CachedFile& file, uint64_t page_number,
                             const radix::PageDescriptor& page) {
-  uint8_t bytes[kPageSize];
-  ByteSet laid;
-  Overlay(log_, page, page.unwritten, file.cut.load(), bytes, &laid);
+  sys::Scratch<Laid> laid;
+  Overlay(log_, page, page.unwritten, file.cut.load(), laid->bytes, &laid->set);
   long error = 0;
-  laid.ForEachRun([&](size_t from, size_t to) {
+  laid->set.ForEachRun([&](size_t from, size_t to) {
     if (error < 0) return;
-    error = WriteAll(file.backing_fd, page_number * kPageSize + from, bytes + from, to - from);
+    const uint64_t offset = page_number * kPageSize + from;
+    error = WriteAll(file.backing_fd, offset, laid->bytes + from, to - from);
   });
   return error;
 }
@@ -223,14 +229,13 @@ bool PageCache::Move(CachedFile& file, uint64_t page_number, radix::PageDescript
                      nvlog::Position position) {
   NVCACHE_CHECK(page.lock.IsLocked() && page.dirty > 0);
   if (position < file.cut.load() || Superseded(page, position)) return true;
-  uint8_t bytes[kPageSize];
-  ByteSet laid;
-  Overlay(log_, page, page.dirty, file.cut.load(), bytes, &laid);
+  sys::Scratch<Laid> laid;
+  Overlay(log_, page, page.dirty, file.cut.load(), laid->bytes, &laid->set);
   const nvlog::EntryHeader& old = log_.At(position);
   size_t begin = old.offset % kPageSize, end = begin + old.length;
-  NVCACHE_CHECK(laid.Contains(begin, end));
+  NVCACHE_CHECK(laid->set.Contains(begin, end));
   nvlog::Position place = nvlog::kNoPosition;
-  laid.ForEachRun([&](size_t from, size_t to) {
+  laid->set.ForEachRun([&](size_t from, size_t to) {
     if (from > begin || to < end) return;
     place = log_.TryTake(nvlog::EntryUnits(to - from));
     if (place == nvlog::kNoPosition) return;
@@ -241,7 +246,7 @@ bool PageCache::Move(CachedFile& file, uint64_t page_number, radix::PageDescript
   if (place == nvlog::kNoPosition) place = log_.TakeReserve(units);
   if (place == nvlog::kNoPosition) return false;
   nvlog::GroupWriter group(log_, place, 1);
-  group.Add({page_number * kPageSize + begin, bytes + begin, static_cast<uint32_t>(end - begin),
+  group.Add({page_number * kPageSize + begin, laid->bytes + begin, static_cast<uint32_t>(end - begin),
              file.slot.load(), file.incarnation, page.last});
   group.Commit();
   ++page.dirty;

@@ -17,6 +17,10 @@ namespace {
 // PMEM_F_MEM_NODRAIN of <libpmem.h>: flush, but leave the fence to us.
 constexpr unsigned kNoDrain = 1u << 0;
 
+// What of the program's bytes is on the stack at a time.
+constexpr size_t kPart = 256;
+static_assert(kPart % kLine == 0);
+
 WriteBack write_back = WriteBack::kClflush;
 void* (*libpmem_memcpy)(void*, const void*, size_t, unsigned) = nullptr;
 
@@ -66,13 +70,19 @@ void CopyAndWriteBack(void* destination, const void* source, size_t n) {
 bool CopyUserByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
                      Step step) {
   NVCACHE_CHECK(n <= kMaxUserCopy);
-  alignas(kLine) uint8_t bytes[kMaxUserCopy];
-  if (sys::CopyUser(bytes, source, n) != n) return false;
-  const size_t lines = (n + kLine - 1) / kLine * kLine;
-  std::memset(bytes + n, 0, lines - n);
-  Copy(destination, bytes, lines, step);
-  if (copy != nullptr) std::memcpy(copy, bytes, n);
-  *crc = sys::Crc32c(bytes, n, *crc);
+  alignas(kLine) uint8_t bytes[kPart];
+  auto* to = static_cast<uint8_t*>(destination);
+  const auto* from = static_cast<const uint8_t*>(source);
+  auto* second = static_cast<uint8_t*>(copy);
+  for (size_t done = 0; done < n; done += kPart) {
+    const size_t part = n - done < kPart ? n - done : kPart;
+    if (sys::CopyFromUser(bytes, from + done, part) != part) return false;
+    const size_t lines = (part + kLine - 1) / kLine * kLine;
+    std::memset(bytes + part, 0, lines - part);
+    Copy(to + done, bytes, lines, step);
+    if (second != nullptr) std::memcpy(second + done, bytes, part);
+    *crc = sys::Crc32c(bytes, part, *crc);
+  }
   return true;
 }
 

@@ -13,8 +13,40 @@ namespace nvcache::pool {
 
 namespace {
 
+// What the kernel says of the file, one thing after the other: none of it stays on the stack.
+
+[[gnu::noinline]] long FillAttributes(int fd, FileRecord* record) {
+  struct statx st = {};
+  const long error = sys::Statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
+  if (error < 0) return error;
+  record->inode = st.stx_ino;
+  record->mode = st.stx_mode;
+  record->uid = st.stx_uid;
+  record->gid = st.stx_gid;
+  const bool born = (st.stx_mask & STATX_BTIME) != 0;
+  record->birth_seconds = born ? st.stx_btime.tv_sec : 0;
+  record->birth_nanoseconds = born ? st.stx_btime.tv_nsec : 0;
+  return 0;
+}
+
+// st_dev as programs see it.
+[[gnu::noinline]] long FillDevice(int fd, FileRecord* record) {
+  struct stat st = {};
+  const long error = sys::Fstat(fd, &st);
+  record->device = st.st_dev;
+  return error;
+}
+
+[[gnu::noinline]] long FillFileSystem(int fd, FileRecord* record) {
+  struct statfs fs = {};
+  const long error = sys::Fstatfs(fd, &fs);
+  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
+  std::memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
+  return error;
+}
+
 // Not every file system has handles; one without is known by inode and birth time.
-void FillHandle(int fd, FileRecord* record) {
+[[gnu::noinline]] void FillHandle(int fd, FileRecord* record) {
   sys::FileHandle handle = {};
   static_assert(sizeof(handle.bytes) == kMaxHandle);
   handle.size = kMaxHandle;
@@ -61,23 +93,9 @@ bool CopyFileRecord(const FileRecord& record, FileRecord* copy) {
 }
 
 long Identify(int fd, FileRecord* record) {
-  struct statx st = {};
-  long error = sys::Statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &st);
-  if (error < 0) return error;
-  struct stat old = {};  // for st_dev as programs see it
-  if (error = sys::Fstat(fd, &old); error < 0) return error;
-  struct statfs fs = {};
-  if (error = sys::Fstatfs(fd, &fs); error < 0) return error;
-  record->device = old.st_dev;
-  record->inode = st.stx_ino;
-  record->mode = st.stx_mode;
-  record->uid = st.stx_uid;
-  record->gid = st.stx_gid;
-  const bool born = (st.stx_mask & STATX_BTIME) != 0;
-  record->birth_seconds = born ? st.stx_btime.tv_sec : 0;
-  record->birth_nanoseconds = born ? st.stx_btime.tv_nsec : 0;
-  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
-  std::memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
+  if (long error = FillAttributes(fd, record); error < 0) return error;
+  if (long error = FillDevice(fd, record); error < 0) return error;
+  if (long error = FillFileSystem(fd, record); error < 0) return error;
   record->handle_type = 0;
   record->handle_size = 0;
   std::memset(record->handle, 0, sizeof(record->handle));

@@ -5,6 +5,7 @@
 
 #include "src/pmem/persist.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::pool {
 
@@ -12,7 +13,7 @@ namespace {
 
 // The path by which the kernel knows the open file, if it leads there: not that of a link that was
 // removed while another one stays, nor one of another root.
-long DescribePath(int fd, FileRecord* record) {
+[[gnu::noinline]] long DescribePath(int fd, FileRecord* record) {
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), record->path, kMaxPath);
@@ -37,7 +38,8 @@ void FileTable::Close() { slots_.Close(); }
 
 long FileTable::Allocate(int fd, bool is_new, uint64_t predecessor, uint64_t cut, uint32_t* slot,
                          uint32_t* incarnation) {
-  FileRecord record;
+  sys::Scratch<FileRecord> scratch;
+  FileRecord& record = *scratch;
   record.name = is_new ? kNameNew : kNameSettled;
   record.successor = 0;
   record.predecessor = is_new ? predecessor : 0;

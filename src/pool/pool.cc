@@ -14,6 +14,7 @@
 #include "src/sys/credentials.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/words.h"
 
 namespace nvcache::pool {
@@ -257,9 +258,9 @@ class Folder {
   explicit Folder(const char* path) {
     size_t length = sys::Length(path);
     while (length > 0 && path[length - 1] != '/') --length;
-    path_.Append(length > 0 ? path : ".", length > 0 ? length : 1);
+    path_ = text_->Append(length > 0 ? path : ".", length > 0 ? length : 1).c_str();
   }
-  const char* path() const { return path_.c_str(); }
+  const char* path() const { return path_; }
 
   // A name in it is on disk, too.
   long Sync() const {
@@ -271,7 +272,8 @@ class Folder {
   }
 
  private:
-  sys::Text<4096> path_;
+  sys::Scratch<sys::Text<4096>> text_;
+  const char* path_;
 };
 
 bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem,

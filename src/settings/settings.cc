@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "src/pool/format.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::settings {
 
@@ -71,9 +72,9 @@ bool TakeGlobs(sys::Text<1024>* list, const char* name, const char* value, Wrong
   for (const char* begin = value; *begin != '\0';) {
     size_t length = 0;
     while (begin[length] != '\0' && begin[length] != ':') ++length;
-    sys::Text<1024> pattern;
-    pattern.Append(begin, length);
-    if (length > 0 && !IsGlob(pattern.c_str())) {
+    sys::Scratch<sys::Text<1024>> pattern;
+    pattern->Append(begin, length);
+    if (length > 0 && !IsGlob(pattern->c_str())) {
       return Fail(wrong, name, value,
                   "has a pattern that ends within [ ] or after \\: complete it");
     }

@@ -14,7 +14,7 @@ namespace {
 
 constinit std::atomic<KeepWords> g_keep{nullptr};
 
-void TellKernel(const char* text) {
+[[gnu::noinline]] void TellKernel(const char* text) {  // its frame is not that of all
   constexpr char kCritical[] = "<2>nvcache[";
   Text<512> line;
   line.Append(kCritical).AppendNumber(static_cast<uint64_t>(Getpid())).Append("]: ");

@@ -12,22 +12,34 @@
 // `rep movsb` the registers say which. Each block is loaded before it is stored, so a source that
 // ends within a block spoils nothing of the destination beyond.
 //
+// r10 says where the program's side begins, and rdx how long it is, until the end: a fault elsewhere
+// is not the program's.
+//
 // Up to 128 bytes: two halves, which may overlap. More: blocks of 128, and one more at the end.
 // As fast as libc's up to a page, which is all that anybody copies here. Without AVX, `rep movsb`
 // does what is longer than 128 bytes.
 asm(R"(
         .text
         .p2align 6
+        .globl  nvcache_copy_from_user, nvcache_copy_to_user
         .globl  nvcache_user_copy, nvcache_user_copy_again, nvcache_user_copy_bytes
         .globl  nvcache_user_copy_done, nvcache_user_touch, nvcache_user_touch_load
         .globl  nvcache_user_touch_done
+        .hidden nvcache_copy_from_user, nvcache_copy_to_user
         .hidden nvcache_user_copy, nvcache_user_copy_again, nvcache_user_copy_bytes
         .hidden nvcache_user_copy_done, nvcache_user_touch, nvcache_user_touch_load
         .hidden nvcache_user_touch_done
-        .type   nvcache_user_copy, @function
+        .type   nvcache_copy_from_user, @function
+        .type   nvcache_copy_to_user, @function
         .type   nvcache_user_touch, @function
 
-# CopyUser. rdi: to, rsi: from, rdx: n, all kept. rax: copied
+# rdi: to, rsi: from, rdx: n, all kept. rax: copied
+nvcache_copy_to_user:
+        mov     %rdi, %r10
+        jmp     nvcache_user_copy
+        .size   nvcache_copy_to_user, . - nvcache_copy_to_user
+nvcache_copy_from_user:
+        mov     %rsi, %r10
 nvcache_user_copy:
         mov     %rdx, %rax
         cmp     $64, %rdx
@@ -129,7 +141,7 @@ nvcache_user_copy_done:
         mov     %rdx, %rax
         sub     %rcx, %rax
         ret
-        .size   nvcache_user_copy, . - nvcache_user_copy
+        .size   nvcache_copy_from_user, . - nvcache_copy_from_user
 
 # rdi: address. rax: 1 if it can be read, else 0
 nvcache_user_touch:
@@ -147,7 +159,8 @@ extern "C" {
 [[gnu::visibility("hidden")]] constinit unsigned nvcache_user_copy_avx = 0;
 
 int nvcache_user_touch(uintptr_t address);
-// Places in the two, not functions.
+// Places in these, not functions.
+extern const char nvcache_user_copy[];
 extern const char nvcache_user_copy_again[];
 extern const char nvcache_user_copy_bytes[];
 extern const char nvcache_user_copy_done[];
@@ -173,6 +186,14 @@ bool HasAvx() {
   return (low & kYmmState) == kYmmState;
 }
 
+// The program has no less than whole pages. An address that no page can have is not reported, and
+// ours all can.
+bool IsUsers(const siginfo_t& fault, uintptr_t begin, size_t n) {
+  if (fault.si_code == SI_KERNEL) return true;
+  const uintptr_t before = begin % kPage;
+  return reinterpret_cast<uintptr_t>(fault.si_addr) - (begin - before) < before + n;
+}
+
 }  // namespace
 
 void InitializeUserCopy() {
@@ -190,10 +211,13 @@ size_t ReadableUser(const void* from, size_t n) {
   return n;
 }
 
-uintptr_t UserFaultLanding(uintptr_t pc) {
-  const auto begin = reinterpret_cast<uintptr_t>(&CopyUser);
-  if (pc >= begin && pc < At(nvcache_user_copy_again)) return At(nvcache_user_copy_again);
-  if (pc == At(nvcache_user_copy_bytes)) return At(nvcache_user_copy_done);
+uintptr_t UserFaultLanding(const siginfo_t& fault, const ucontext_t& context) {
+  const auto in = [&](int i) { return static_cast<uintptr_t>(context.uc_mcontext.gregs[i]); };
+  const uintptr_t pc = in(REG_RIP);
+  if (pc >= At(nvcache_user_copy) && pc < At(nvcache_user_copy_done)) {
+    if (!IsUsers(fault, in(REG_R10), in(REG_RDX))) return 0;
+    return At(pc < At(nvcache_user_copy_again) ? nvcache_user_copy_again : nvcache_user_copy_done);
+  }
   if (pc == At(nvcache_user_touch_load)) return At(nvcache_user_touch_done);
   return StreamFaultLanding(pc);
 }

@@ -9,22 +9,27 @@
 #ifndef NVCACHE_SYS_USER_COPY_H_
 #define NVCACHE_SYS_USER_COPY_H_
 
+#include <signal.h>
+#include <ucontext.h>
+
 #include <cstddef>
 #include <cstdint>
 
 namespace nvcache::sys {
 
-// Copies between the program's memory and ours; the two do not overlap. Returns how many bytes were
-// copied: `n`, or those before the first that cannot be read or written. Never touches a byte of
-// the destination beyond them.
-size_t CopyUser(void* to, const void* from, size_t n) asm("nvcache_user_copy");
+// Copy between the program's memory and ours; the two do not overlap. Return how many bytes were
+// copied: `n`, or those before the first of the program's that cannot be read or written. Never
+// touch a byte of the destination beyond them. A fault on our own side (the stack has overflowed)
+// is no bad pointer of the program's: the program is told of it as of any other.
+size_t CopyFromUser(void* to, const void* user, size_t n) asm("nvcache_copy_from_user");
+size_t CopyToUser(void* user, const void* from, size_t n) asm("nvcache_copy_to_user");
 
 // How many of the `n` bytes can be read now: all, or those before the first page that cannot.
 size_t ReadableUser(const void* from, size_t n);
 
-// Where a thread must go on that took SIGSEGV or SIGBUS at the instruction `pc`; 0 if the fault is
-// none of ours.
-uintptr_t UserFaultLanding(uintptr_t pc);
+// Where a thread must go on that took SIGSEGV or SIGBUS so; 0 if the fault is not one of the copies'
+// on the program's side.
+uintptr_t UserFaultLanding(const siginfo_t& fault, const ucontext_t& context);
 
 // Chooses the instructions for this processor; until then, those that each has.
 void InitializeUserCopy();

@@ -3,7 +3,8 @@
 // The copy that a write is made of: the program's bytes are read once, go around the cache to the
 // log and, by ordinary stores, to a second place, and their CRC-32C is computed on the way. Only
 // for processors with AVX-512 and VPCLMULQDQ. A fault in the program's memory is dealt with as in
-// user_copy.h.
+// user_copy.h. What is read here may be ours as well, but never lies on a stack: so what faults is
+// the program's.
 #ifndef NVCACHE_SYS_USER_STREAM_H_
 #define NVCACHE_SYS_USER_STREAM_H_
 

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/pool/format.h"
 #include "src/sys/check.h"
+#include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 
 namespace nvcache::vfs {
@@ -27,10 +29,10 @@ class Cursor {
     at_ += n;
     SkipEmpty();
   }
-  // Where the next `n` bytes are, if they lie in one piece; else a copy of them in `own`. nullptr:
-  // a byte cannot be read.
-  const uint8_t* Take(uint8_t* own, size_t n) {
-    if (contiguous() < n) return CopyOut(own, n) ? own : nullptr;
+  // Where the next `n` bytes of a page are, if they lie in one piece; else a copy of them in `own`.
+  // nullptr: a byte cannot be read.
+  const uint8_t* Take(sys::Scratch<uint8_t[pool::kPageSize]>* own, size_t n) {
+    if (contiguous() < n) return CopyOut(own->get(), n) ? own->get() : nullptr;
     const uint8_t* bytes = here();
     Advance(n);
     return bytes;
@@ -40,7 +42,7 @@ class Cursor {
     while (n > 0) {
       NVCACHE_CHECK(iov_ != end_);
       const size_t part = std::min(n, contiguous());
-      if (sys::CopyUser(to, here(), part) != part) return false;
+      if (sys::CopyFromUser(to, here(), part) != part) return false;
       Advance(part);
       to += part;
       n -= part;

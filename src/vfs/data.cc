@@ -7,6 +7,7 @@
 
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/cursor.h"
@@ -60,7 +61,7 @@ long ReadFromKernel(File& file, uint64_t offset, uint8_t* out, size_t n) {
     if (got == -EFAULT || (got < 0 && done > 0)) break;
     if (got < 0) return got;
     if (got == 0) {
-      done += sys::CopyUser(out + done, kZeros, n - done);
+      done += sys::CopyToUser(out + done, kZeros, n - done);
       break;
     }
     done += static_cast<size_t>(got);
@@ -130,13 +131,15 @@ long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
 // ---------------------------------------------------------------------------------------------
 // Writing
 
-// The pages of one group, locked in ascending order (I3).
+// The pages of one group, locked in ascending order (I3). Those of a small one are known on the
+// stack.
 class LockedPages {
  public:
   LockedPages(File& file, uint64_t offset, uint64_t length)
       : first_(offset / kPageSize),
         count_(static_cast<uint32_t>((offset + length - 1) / kPageSize - first_ + 1)) {
     NVCACHE_CHECK(count_ <= nvlog::kMaxGroupEntries);
+    pages_ = count_ <= kFew ? few_ : many_.get();
     for (uint32_t i = 0; i < count_; ++i) {
       pages_[i] = file.pages.FindOrMake(engine.supply, first_ + i);
       if (pages_[i] == nullptr) return;
@@ -154,10 +157,14 @@ class LockedPages {
   radix::PageDescriptor& operator[](uint32_t i) { return *pages_[i]; }
 
  private:
+  static constexpr uint32_t kFew = 17;  // 64 KiB that begin anywhere
+
   uint64_t first_;
   uint32_t count_;
   uint32_t locked_ = 0;
-  radix::PageDescriptor* pages_[nvlog::kMaxGroupEntries];
+  radix::PageDescriptor** pages_;
+  radix::PageDescriptor* few_[kFew];
+  sys::Scratch<radix::PageDescriptor* [nvlog::kMaxGroupEntries]> many_;
 };
 
 uint64_t GroupUnits(uint64_t offset, uint64_t length) {
@@ -209,9 +216,9 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   const nvlog::Position place = engine.log.TryTake(units);
   if (place == nvlog::kNoPosition) return kLogFull;
 
-  nvlog::Position positions[nvlog::kMaxGroupEntries];
   nvlog::GroupWriter group(engine.log, place, pages.count());
   Cursor source = *cursor;
+  sys::Scratch<uint8_t[kPageSize]> own;
   uint64_t at = offset;
   for (uint32_t i = 0; i < pages.count(); ++i) {
     radix::PageDescriptor& page = pages[i];
@@ -221,14 +228,10 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     if (frame != nullptr) Fetch(frame, n);
     // The program may change its buffer while we read it. Log, checksum and frame must agree, so
     // what is read is read once.
-    uint8_t own[kPageSize];
-    const uint8_t* bytes = source.Take(own, n);
-    if (bytes != nullptr) {
-      positions[i] =
-          group.Add({at, bytes, n, file.slot.load(std::memory_order_relaxed), file.incarnation,
-                     page.dirty > 0 ? page.last : nvlog::kNoPosition, frame});
-    }
-    if (bytes == nullptr || positions[i] == nvlog::kNoPosition) {
+    const uint8_t* bytes = source.Take(&own, n);
+    if (bytes == nullptr ||
+        group.Add({at, bytes, n, file.slot.load(std::memory_order_relaxed), file.incarnation,
+                   page.dirty > 0 ? page.last : nvlog::kNoPosition, frame}) == nvlog::kNoPosition) {
       GiveUp(&group, units, &pages, i + 1);
       return -EFAULT;
     }
@@ -238,10 +241,15 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   group.Commit();
   *cursor = source;
 
+  nvlog::Position position = place;
+  at = offset;
   for (uint32_t i = 0; i < pages.count(); ++i) {
     ++pages[i].dirty;
     ++pages[i].unwritten;
-    pages[i].last = positions[i];
+    pages[i].last = position;
+    const uint64_t n = std::min(kPageSize - at % kPageSize, offset + length - at);
+    position += nvlog::EntryUnits(n);
+    at += n;
     file.pages.Mark(engine.supply, offset / kPageSize + i);
   }
   // Before the pages are unlocked: the cleanup thread counts down after it had them.
@@ -383,14 +391,19 @@ long Refuse(int fd, bool writes, long error) {
   return allowed ? error : -EBADF;
 }
 
+// Arrays up to this length are copied to the stack, as the kernel does (UIO_FASTIOV).
+constexpr int kFewPieces = 8;
+
 // Calls call(array) with a copy of the program's array: that may change meanwhile, or not be there.
 template <typename Function>
 long WithArray(int fd, const iovec* iov, int count, bool writes, Function call) {
   if (engine.SlotOf(fd) == kUntracked) return kNotOurs;
   if (count < 0 || count > IOV_MAX) return Refuse(fd, writes, -EINVAL);
   const size_t bytes = static_cast<size_t>(count) * sizeof(iovec);
-  auto* copy = static_cast<iovec*>(__builtin_alloca(bytes));
-  if (sys::CopyUser(copy, iov, bytes) != bytes) return Refuse(fd, writes, -EFAULT);
+  iovec few[kFewPieces];
+  sys::Scratch<iovec[IOV_MAX]> many;
+  iovec* copy = count <= kFewPieces ? few : many.get();
+  if (sys::CopyFromUser(copy, iov, bytes) != bytes) return Refuse(fd, writes, -EFAULT);
   return call(copy);
 }
 

@@ -13,6 +13,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/process.h"
 #include "src/sys/root.h"
+#include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
@@ -140,22 +141,56 @@ void Engine::LoadLibpmem(bool needed) {
   pmem::Initialize(needed ? host_->load_libpmem() : nullptr);
 }
 
+// What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
+// stack has to bear it.
+template <typename Function>
+auto Engine::OnOwnStack(Function function) {
+  struct Job {
+    Function function;
+    decltype(function()) result;
+  };
+  Job job = {function, {}};
+  const auto run = [](void* pointer) {
+    Job& that = *static_cast<Job*>(pointer);
+    that.result = that.function();
+  };
+  if (void* thread = host_->start_thread(run, &job); thread != nullptr) {
+    host_->join_thread(thread);
+  } else {
+    run(&job);
+  }
+  return job.result;
+}
+
 Engine::Recovery Engine::TryRecovery() {
-  pool::Problem problem;
+  bool dirty = false;
+  uint32_t owner = 0;
+  if (!Inspect(&dirty, &owner)) return Recovery::kFailed;
+  if (!dirty) return Recovery::kDone;
+  return OnOwnStack([=, this] { return Recover(owner); });
+}
+
+// Whether the pool is dirty, and whose it is. False: it can be no pool of ours.
+bool Engine::Inspect(bool* dirty, uint32_t* owner) {
+  sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
-                  &problem)) {
-    if (problem.error == ENOENT && settings.size > 0) {
+                  problem.get())) {
+    if (problem->error == ENOENT && settings.size > 0) {
       LoadLibpmem(!settings.emulate);
-      return Recovery::kDone;
+      return true;
     }
-    Refuse(problem.text.c_str());
-    return Recovery::kFailed;
+    Refuse(problem->text.c_str());
+    return false;
   }
   LoadLibpmem(pool_.durability() == pmem::Durability::kPower);
-  const bool dirty = pool_.dirty();
-  const uint32_t owner = pool::Peek(pool_.view().state()->owner_pid);
+  *dirty = pool_.dirty();
+  *owner = pool::Peek(pool_.view().state()->owner_pid);
   pool_.Close();
-  if (!dirty) return Recovery::kDone;
+  return true;
+}
+
+Engine::Recovery Engine::Recover(uint32_t owner) {
+  pool::Problem problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
                   &problem)) {
     if (problem.error == EBUSY) return sys::Runs(owner) ? Recovery::kDone : Recovery::kByAnother;
@@ -165,10 +200,10 @@ Engine::Recovery Engine::TryRecovery() {
   const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
-  sys::Text<512> text;
-  text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
-  text.Append(" entries were found; run 'nvcache recover' on it. Running without the cache");
-  Refuse(text.c_str());
+  problem.text = {};
+  problem.text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
+  problem.text.Append(" entries were found; run 'nvcache recover' on it. Running without the cache");
+  Refuse(problem.text.c_str());
   return Recovery::kFailed;
 }
 
@@ -177,9 +212,11 @@ void Engine::AdoptInherited() {
   const long directory =
       sys::Openat(AT_FDCWD, NVCACHE_DESCRIPTORS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
-  alignas(8) char buffer[4096];
+  sys::Scratch<char[sys::kScratchSize]> scratch;
+  const char* buffer = scratch.get();
   for (;;) {
-    const long n = sys::Call(SYS_getdents64, directory, sys::Address(buffer), sizeof(buffer));
+    const long n =
+        sys::Call(SYS_getdents64, directory, sys::Address(buffer), long{sys::kScratchSize});
     if (n <= 0) break;
     for (long at = 0; at < n;) {
       const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
@@ -197,7 +234,7 @@ void Engine::AdoptInherited() {
 
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (!attached() && MayAttach()) attached_.store(AttachPool());
+  if (!attached() && MayAttach()) attached_.store(OnOwnStack([this] { return AttachPool(); }));
   return attached();
 }
 
@@ -257,10 +294,10 @@ bool Engine::AttachPool() {
   }
   SetSlot(pool_.fd(), Internal());
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
-    sys::Text<512> text;
-    text.Append(pool_.path());
-    text.Append(" is emulated: writes survive the death of the process, not a power failure");
-    sys::Report(text.c_str());
+    problem.text = {};
+    problem.text.Append(pool_.path());
+    problem.text.Append(" is emulated: writes survive the death of the process, not a power failure");
+    sys::Report(problem.text.c_str());
     said_ = true;
   }
   return true;
@@ -440,6 +477,7 @@ void Engine::BecomeChild() {
   });
   new (&backing_lock_) sys::Mutex;
   ResetSpaceLocks();
+  sys::ForgetScratch();
   if (attached()) LeaveToParent();
   ShareAgain();
 }

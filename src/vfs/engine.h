@@ -206,7 +206,11 @@ class Engine {
   bool RecoverIfDirty();
   enum class Recovery { kDone, kFailed, kByAnother };
   Recovery TryRecovery();
+  bool Inspect(bool* dirty, uint32_t* owner);
+  Recovery Recover(uint32_t owner);
   bool AttachPool();
+  template <typename Function>
+  auto OnOwnStack(Function function);
   void Detach();
   bool MayAttach() const;
   void Abandon();

@@ -3,6 +3,7 @@
 // Names, attributes, and handing the data to the kernel.
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/vfs/access.h"
 
 namespace nvcache::vfs {
@@ -17,8 +18,8 @@ void NoteLeft(int dirfd, const char* path, NameGuard::Fate fate, const struct st
   if (fate == NameGuard::Fate::kIsRemoved && st.st_nlink == 1) {
     const long fd = sys::Openat(dirfd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return;
-    pool::FileRecord record;
-    if (pool::Identify(static_cast<int>(fd), &record) == 0) left = pool::Fingerprint(record);
+    sys::Scratch<pool::FileRecord> record;
+    if (pool::Identify(static_cast<int>(fd), record.get()) == 0) left = pool::Fingerprint(*record);
     sys::Close(static_cast<int>(fd));
   }
   engine.left_names.Add(path, left);

@@ -8,6 +8,7 @@
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/space.h"
 
@@ -104,8 +105,9 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
   if (!includes && !excludes) return storage == Storage::kDisk;
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  char path[4096];
-  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, sizeof(path) - 1);
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
+  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
   if (n < 0) return false;
   path[n] = '\0';
   if (excludes && settings::AnyGlobMatches(settings.exclude.c_str(), path)) return false;

@@ -3,6 +3,7 @@
 // Descriptor -> description -> file.
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/vfs/engine.h"
 
 namespace nvcache::vfs {
@@ -11,7 +12,7 @@ bool Engine::OpenTables() {
   using Slot = std::atomic<Description*>;
   auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
   // Most programs have few files open, or none: an exec should not cost large pages.
-  if (slots == nullptr || !files_.Open(kMaxFiles, false) ||
+  if (slots == nullptr || !sys::OpenScratch() || !files_.Open(kMaxFiles, false) ||
       !descriptions_.Open(kMaxDescriptions, false)) {
     return false;
   }

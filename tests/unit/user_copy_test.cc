@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/sys/user_copy.h"
 
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -14,12 +15,30 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
+// Where to go on from a fault that is not the program's; nullptr: there must not be one.
+sigjmp_buf* own_fault = nullptr;
+
 // What a front end does.
-void EndCopy(int, siginfo_t*, void* context) {
-  auto& pc = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
-  const uintptr_t landing = UserFaultLanding(static_cast<uintptr_t>(pc));
+void EndCopy(int, siginfo_t* fault, void* context) {
+  auto& interrupted = *static_cast<ucontext_t*>(context);
+  const uintptr_t landing = UserFaultLanding(*fault, interrupted);
+  if (landing == 0 && own_fault != nullptr) siglongjmp(*own_fault, 1);
   if (landing == 0) _exit(99);
-  pc = static_cast<greg_t>(landing);
+  interrupted.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(landing);
+}
+
+// Whether the copy ended by a fault that is not the program's.
+template <typename Function>
+bool FaultsOnOurSide(Function copy) {
+  sigjmp_buf back;
+  own_fault = &back;
+  volatile bool faulted = true;
+  if (sigsetjmp(back, 1) == 0) {
+    copy();
+    faulted = false;
+  }
+  own_fault = nullptr;
+  return faulted;
 }
 
 class UserCopyTest : public testing::TestWithParam<bool> {
@@ -62,11 +81,14 @@ TEST_P(UserCopyTest, CopiesEveryLengthAndNotAByteMore) {
   for (size_t n : Lengths()) {
     for (size_t skew : {0u, 1u, 13u}) {
       std::vector<uint8_t> to(n + 64, 0xEE);
-      ASSERT_EQ(CopyUser(to.data() + 32, pages_ + skew, n), n);
+      ASSERT_EQ(CopyFromUser(to.data() + 32, pages_ + skew, n), n);
       for (size_t i = 0; i < to.size(); ++i) {
         const bool inside = i >= 32 && i < 32 + n;
         ASSERT_EQ(to[i], inside ? Pattern(skew + i - 32) : 0xEE) << n << " at " << i;
       }
+      std::vector<uint8_t> other(n + 64, 0xEE);
+      ASSERT_EQ(CopyToUser(other.data() + 32, pages_ + skew, n), n);
+      ASSERT_EQ(other, to) << n;
     }
   }
 }
@@ -77,13 +99,13 @@ TEST_P(UserCopyTest, SourceEndsAtEveryByte) {
     for (size_t there = n < 40 ? 0 : n - 40; there < n; ++there) {
       const uint8_t* from = pages_ + 2 * kPage - there;
       std::vector<uint8_t> to(n + 64, 0xEE);
-      ASSERT_EQ(CopyUser(to.data() + 32, from, n), there) << n;
+      ASSERT_EQ(CopyFromUser(to.data() + 32, from, n), there) << n;
       for (size_t i = 0; i < to.size(); ++i) {
         const bool inside = i >= 32 && i < 32 + there;
         ASSERT_EQ(to[i], inside ? Pattern(2 * kPage - there + i - 32) : 0xEE) << n << " " << there;
       }
     }
-    ASSERT_EQ(CopyUser(pages_, pages_ + 2 * kPage, n), 0u);
+    ASSERT_EQ(CopyFromUser(pages_, pages_ + 2 * kPage, n), 0u);
   }
 }
 
@@ -95,7 +117,7 @@ TEST_P(UserCopyTest, DestinationEndsAtEveryByte) {
       if (there >= n) continue;
       uint8_t* to = pages_ + 2 * kPage - there;
       std::fill(pages_ + kPage, pages_ + 2 * kPage, uint8_t{0});
-      ASSERT_EQ(CopyUser(to, from.data(), n), there) << n;
+      ASSERT_EQ(CopyToUser(to, from.data(), n), there) << n;
       ASSERT_EQ(std::count(pages_ + kPage, pages_ + 2 * kPage, 0x55),
                 static_cast<long>(std::min(there, kPage)));
       ASSERT_EQ(pages_[2 * kPage], Pattern(2 * kPage));
@@ -109,11 +131,11 @@ TEST_P(UserCopyTest, AddressesThatCannotBe) {
                             uintptr_t{0xffff888000000000}, ~uintptr_t{0} - 100}) {
     auto* bad = reinterpret_cast<uint8_t*>(address);
     for (size_t n : {1u, 2u, 4u, 8u, 16u, 32u, 64u, 100u, 128u, 129u, 256u}) {
-      EXPECT_EQ(CopyUser(bytes, bad, n), 0u);
-      EXPECT_EQ(CopyUser(bad, bytes, n), 0u);
+      EXPECT_EQ(CopyFromUser(bytes, bad, n), 0u);
+      EXPECT_EQ(CopyToUser(bad, bytes, n), 0u);
       EXPECT_EQ(ReadableUser(bad, n), 0u);
     }
-    EXPECT_EQ(CopyUser(bytes, bad, 0), 0u);
+    EXPECT_EQ(CopyFromUser(bytes, bad, 0), 0u);
   }
 }
 
@@ -135,20 +157,41 @@ TEST_P(UserCopyTest, AMappingBeyondTheEndOfItsFile) {
       static_cast<uint8_t*>(::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
   ASSERT_NE(map, MAP_FAILED);
   std::vector<uint8_t> bytes(2 * kPage);
-  EXPECT_EQ(CopyUser(bytes.data(), map, 2 * kPage), kPage);
-  EXPECT_EQ(CopyUser(map + 10, bytes.data(), kPage), kPage - 10);
+  EXPECT_EQ(CopyFromUser(bytes.data(), map, 2 * kPage), kPage);
+  EXPECT_EQ(CopyToUser(map + 10, bytes.data(), kPage), kPage - 10);
   EXPECT_EQ(ReadableUser(map + 10, kPage), kPage - 10);
   ::munmap(map, 2 * kPage);
   ::close(fd);
+}
+
+// A buffer of ours that is not there (the stack has overflowed) is no bad pointer of the program's:
+// told that it was one, the engine would try the program's good one again, for ever.
+TEST_P(UserCopyTest, AFaultOnOurSideIsNotThePrograms) {
+  Forbid(2);
+  uint8_t* const bad = pages_ + 2 * kPage;
+  std::vector<uint8_t> good(kPage, 0x55);
+  for (size_t n : Lengths()) {
+    if (n == 0) continue;
+    for (size_t there : {size_t{0}, n / 2, n - 1}) {
+      ASSERT_TRUE(FaultsOnOurSide([&] { CopyFromUser(bad - there, good.data(), n); })) << n;
+      ASSERT_TRUE(FaultsOnOurSide([&] { CopyToUser(good.data(), bad - there, n); })) << n;
+      ASSERT_FALSE(FaultsOnOurSide([&] { CopyFromUser(good.data(), bad - there, n); })) << n;
+      ASSERT_FALSE(FaultsOnOurSide([&] { CopyToUser(bad - there, good.data(), n); })) << n;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Plain, UserCopyTest, testing::Values(false));
 INSTANTIATE_TEST_SUITE_P(ThisProcessor, UserCopyTest, testing::Values(true));
 
 TEST(UserFault, NothingElseIsRecovered) {
-  EXPECT_EQ(UserFaultLanding(0), 0u);
-  EXPECT_EQ(UserFaultLanding(reinterpret_cast<uintptr_t>(&CopyUser) - 1), 0u);
-  EXPECT_EQ(UserFaultLanding(reinterpret_cast<uintptr_t>(&UserFaultLanding)), 0u);
+  const siginfo_t fault = {};
+  for (const uintptr_t pc : {uintptr_t{0}, reinterpret_cast<uintptr_t>(&CopyToUser) - 1,
+                             reinterpret_cast<uintptr_t>(&UserFaultLanding)}) {
+    ucontext_t context = {};
+    context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(pc);
+    EXPECT_EQ(UserFaultLanding(fault, context), 0u);
+  }
 }
 
 }  // namespace

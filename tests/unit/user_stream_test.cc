@@ -19,11 +19,11 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr uint8_t kUntouched = 0xa5;
 
-void EndCopy(int, siginfo_t*, void* context) {
-  auto& pc = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
-  const uintptr_t landing = UserFaultLanding(static_cast<uintptr_t>(pc));
+void EndCopy(int, siginfo_t* fault, void* context) {
+  auto& interrupted = *static_cast<ucontext_t*>(context);
+  const uintptr_t landing = UserFaultLanding(*fault, interrupted);
   if (landing == 0) _exit(99);
-  pc = static_cast<greg_t>(landing);
+  interrupted.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(landing);
 }
 
 // The fused copy where the processor has it, and what stands for it elsewhere: both by way of
