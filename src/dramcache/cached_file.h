@@ -63,7 +63,8 @@ struct CachedFile {
   std::atomic<uint32_t> cuts{0};
   std::atomic<uint32_t> cuts_made{0};
   std::atomic<uint32_t> cuts_synced{0};
-  // It was empty when it was opened. So it may have been cut, by anybody, and no record says so yet.
+  // It was empty when it was opened. So it may have been cut, by anybody, and no record says so
+  // yet.
   bool opened_cut = false;
 
   // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup
