@@ -58,6 +58,9 @@ struct CachedFile {
   // Entries before this position are nothing: the file has lost its bytes since. A group is before
   // it or is not. Goes up only, while the file has a slot.
   std::atomic<nvlog::Position> cut{0};
+  // The position that its record has for that: `cut`, or where the tail has got to since. Under the
+  // lock of the slots.
+  nvlog::Position cut_recorded = 0;
   // Times that it did; of these, known to the kernel; of these, on disk. The file system may undo
   // the rest, but for what the file's record says of it.
   std::atomic<uint32_t> cuts{0};
