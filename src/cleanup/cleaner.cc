@@ -239,9 +239,9 @@ void Cleaner::ForgetCut(CachedFile& file) {
   before->cut_next = file.cut_next;
 }
 
-// Before the tail passes a cut that may not be on disk, its record puts it off: no entry before `end`
-// counts for recovery that is not on disk, or after it once more. What is counted here are the
-// entries that were really cut.
+// Before the tail passes a cut that may not be on disk, its record puts it off: no entry before
+// `end` counts for recovery that is not on disk, or after it once more. What is counted here are
+// the entries that were really cut.
 void Cleaner::CarryCuts(Position end) {
   if (cuts_.load() == nullptr) return;
   sys::Lock lock(slot_lock_);

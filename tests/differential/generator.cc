@@ -351,8 +351,8 @@ class Generator {
     Emit("close fd={}", place);
     if (Chance(1, 2)) OutsideOfOpen();
     Emit("open path={} flags={} to={}", File(),
-         Pick({"O_RDWR|O_CREAT", "O_RDWR|O_CREAT", "O_RDWR|O_CREAT|O_TRUNC", "O_RDWR|O_CREAT|O_EXCL",
-               "O_WRONLY|O_CREAT|O_APPEND"}),
+         Pick({"O_RDWR|O_CREAT", "O_RDWR|O_CREAT", "O_RDWR|O_CREAT|O_TRUNC",
+               "O_RDWR|O_CREAT|O_EXCL", "O_WRONLY|O_CREAT|O_APPEND"}),
          place);
   }
   void OutsideOfOpen() {
