@@ -71,7 +71,7 @@ NVCACHE_EXPORT int utimes(const char* path, const struct timeval times[2]) noexc
 
 NVCACHE_EXPORT int lutimes(const char* path, const struct timeval times[2]) noexcept {
   return SetTimes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
-                       [=] { return NVCACHE_REAL(lutimes)(path, times); });
+                  [=] { return NVCACHE_REAL(lutimes)(path, times); });
 }
 
 NVCACHE_EXPORT int futimes(int fd, const struct timeval times[2]) noexcept {
@@ -89,7 +89,7 @@ NVCACHE_EXPORT int futimesat(int dirfd, const char* path, const struct timeval t
 NVCACHE_EXPORT int utimensat(int dirfd, const char* path, const struct timespec times[2],
                              int flags) noexcept {
   return SetTimes(dirfd, path, flags,
-                       [=] { return NVCACHE_REAL(utimensat)(dirfd, path, times, flags); });
+                  [=] { return NVCACHE_REAL(utimensat)(dirfd, path, times, flags); });
 }
 
 // ---------------------------------------------------------------------------------------------

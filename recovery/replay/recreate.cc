@@ -75,7 +75,8 @@ long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
   return error == -EEXIST ? -ESTALE : error;
 }
 
-// Nothing has the name, or what the program had removed before: the file system has undone that.
+// Nothing has the name, or what the program had removed before, when it had no other name: the file
+// system has undone that. Should it have brought back other names as well, it keeps its bytes.
 long ClearName(int folder, const char* name, const pool::FileRecord& record, bool dry_run) {
   const long opened = sys::Openat(folder, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0) return opened == -ENOENT ? 0 : opened;

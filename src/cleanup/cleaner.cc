@@ -161,6 +161,7 @@ long Cleaner::MakeRecord(CachedFile& file) {
     ForgetCut(file);
     return error;
   }
+  file.cut_recorded = cut;
   file.cut.store(cut);
   file.cuts.store(file.opened_cut ? 1 : 0);
   file.cuts_made.store(file.cuts.load());
@@ -195,6 +196,7 @@ long Cleaner::Cut(CachedFile& file) {
     NoteCut(file);
     const Position position = log_.head();
     table_.StoreCut(file.slot, position);
+    file.cut_recorded = position;
     file.cut.store(position);
     file.cuts.fetch_add(1);
   }
@@ -248,15 +250,16 @@ void Cleaner::ForgetCut(CachedFile& file) {
   before->cut_next = file.cut_next;
 }
 
-// Before the tail passes a cut that may not be on disk, it is put off: no entry before `end` counts
-// that is not on disk, or after it once more.
+// Before the tail passes a cut that may not be on disk, its record puts it off: no entry before
+// `end` counts for recovery that is not on disk, or after it once more. What is counted here are
+// the entries that were really cut.
 void Cleaner::CarryCuts(Position end) {
   if (cuts_.load() == nullptr) return;
   sys::Lock lock(slot_lock_);
   for (CachedFile* file = cuts_.load(); file != nullptr; file = file->cut_next) {
-    if (!OwesCut(*file) || file->cut.load() >= end) continue;
+    if (!OwesCut(*file) || file->cut_recorded >= end) continue;
     table_.StoreCut(file->slot, end);
-    file->cut.store(end);
+    file->cut_recorded = end;
   }
 }
 
@@ -267,8 +270,8 @@ void Cleaner::DropCuts(Position end) {
   sys::Lock lock(slot_lock_);
   for (CachedFile* file = cuts_.load(); file != nullptr;) {
     CachedFile* next = file->cut_next;
-    if (!OwesCut(*file) && file->cut.load() <= end) {
-      if (file->cut.load() == end) table_.StoreCut(file->slot, 0);
+    if (!OwesCut(*file) && file->cut_recorded <= end) {
+      if (file->cut_recorded == end) table_.StoreCut(file->slot, 0);
       ForgetCut(*file);
     }
     file = next;

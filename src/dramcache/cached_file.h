@@ -58,12 +58,16 @@ struct CachedFile {
   // Entries before this position are nothing: the file has lost its bytes since. A group is before
   // it or is not. Goes up only, while the file has a slot.
   std::atomic<nvlog::Position> cut{0};
+  // The position that its record has for that: `cut`, or where the tail has got to since. Under the
+  // lock of the slots.
+  nvlog::Position cut_recorded = 0;
   // Times that it did; of these, known to the kernel; of these, on disk. The file system may undo
   // the rest, but for what the file's record says of it.
   std::atomic<uint32_t> cuts{0};
   std::atomic<uint32_t> cuts_made{0};
   std::atomic<uint32_t> cuts_synced{0};
-  // It was empty when it was opened. So it may have been cut, by anybody, and no record says so yet.
+  // It was empty when it was opened. So it may have been cut, by anybody, and no record says so
+  // yet.
   bool opened_cut = false;
 
   // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup

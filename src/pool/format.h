@@ -210,7 +210,7 @@ struct FileRecord {
   // Fingerprint of the file that the program removed before it gave its name to this one; 0: none.
   // The file system may bring it back, when it has lost both.
   uint64_t predecessor;
-  // CutWord of a position: the file lost all of its bytes when the log's head was there. Counts
+  // CutWord of a position: the file was empty when the log's head was there. Counts
   // while the tail is not beyond it: then the file is cut, and entries before it are nothing. 0:
   // none.
   uint64_t cut;

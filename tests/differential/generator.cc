@@ -34,6 +34,7 @@ class Generator {
       if (processes_ && Chance(1, 60)) ChangeProcesses();
       if (threads_ > 1) thread_ = static_cast<int>(Below(static_cast<uint64_t>(threads_)));
       One();
+      if (reopens_ && Chance(1, 2)) Reopen();
     }
     return sequence;
   }
@@ -65,6 +66,11 @@ class Generator {
     fallocate_ = Chance(1, 3);
     places_ = 2 + static_cast<int>(Below(11));
     files_ = 1 + static_cast<int>(Below(8));
+    reopens_ = Chance(1, 4);
+    if (reopens_) {
+      places_ = 2 + static_cast<int>(Below(2));
+      files_ = 2 + static_cast<int>(Below(2));
+    }
     if (ending_ == Ending::kKilledInside) {
       streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = names_ =
           false;
@@ -370,6 +376,31 @@ class Generator {
     Add(3, [this] { Emit("list path={}", Pick({".", "d0", "/", "f0"})); });
   }
 
+  // What was done to a file before its last close, and between that and the next open.
+  void Reopen() {
+    const std::string place = Place();
+    Emit("close fd={}", place);
+    if (Chance(1, 2)) OutsideOfOpen();
+    Emit("open path={} flags={} to={}", File(),
+         Pick({"O_RDWR|O_CREAT", "O_RDWR|O_CREAT", "O_RDWR|O_CREAT|O_TRUNC",
+               "O_RDWR|O_CREAT|O_EXCL", "O_WRONLY|O_CREAT|O_APPEND"}),
+         place);
+  }
+  void OutsideOfOpen() {
+    switch (Below(5)) {
+      case 0:
+        return Emit("link from={} to={}", File(), File());
+      case 1:
+        return Emit("unlink path={}", File());
+      case 2:
+        return Emit("rename from={} to={}", File(), File());
+      case 3:
+        return Emit("truncate path={} len={}", File(), Chance(1, 2) ? 0 : Below(20000));
+      default:
+        return Emit("chmod path={} mode={:#o}", File(), Pick({0644, 0600}));
+    }
+  }
+
   void CollectNames() {
     Add(8, [this] { Emit("rename {} {}", PathIs("from"), PathIs("to")); });
     Add(6, [this] {
@@ -525,7 +556,7 @@ class Generator {
 
   int threads_;
   bool processes_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_, huge_,
-      names_, sync_, fallocate_;
+      names_, sync_, fallocate_, reopens_;
   int places_;
   int files_;
 

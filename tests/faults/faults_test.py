@@ -210,6 +210,7 @@ def full_at_once(options):
         path, good = case.file(size=8 * MIB), case.good / "c"
         with case.program(**LATE) as program:
             fd, other = program.open(path), program.open(good)
+            program.expect(0, "fsync", fd)  # the first write need not
             program.must_write(good, other, 0, 1000)
             case.bad.tell("write 5")
             done, why = program.burst(path, fd, 0, 65536, 128)
@@ -259,6 +260,8 @@ def killed(options):
         path, second, good = case.file(), case.file("b"), case.good / "c"
         with case.program(**QUICK) as program:
             fd, b, other = program.open(path), program.open(second), program.open(good)
+            program.expect(0, "fsync", fd)  # the first write need not
+            program.expect(0, "fsync", b)
             case.bad.tell("write 5")
             for i in range(20):
                 program.must_write(path, fd, i * 7000, 20000)
@@ -471,6 +474,33 @@ def full_disk(options):
         program.check_disk()
 
 
+def emptied(options):
+    """As a shell's `>` does, which goes on with other files while its disk stays full: the cut that
+    the disk does not take, and the entries after it, go with the tail."""
+    with Case(options, size=160 * MIB) as case:
+        path, other = case.file(), case.good / "c"
+        case.bad.sync()
+        with case.program(**LATE) as program:
+            fd = program.open(path, os.O_RDWR | os.O_TRUNC)
+            good = program.open(other)
+            program.files[path] = bytearray()
+            program.must_write(path, fd, 5000, 1000000)
+            fill(case.bad.folder)
+            for i in range(20):
+                program.must_write(other, good, i * 300000, 300000)
+            program.expect(0, "rename", other, case.good / "d")
+            program.files[case.good / "d"] = program.files.pop(other)
+            check(failing(case.bench)[str(path)]["error"] == "ENOSPC", "status does not tell")
+            check(case.bench.counter("entries_moved") > 0, "nothing was moved")
+            program.check_reads(path, fd)
+            program.kill()
+        recover(case.bench, KEPT, "ENOSPC")
+        (case.bad.folder / "ballast").unlink()
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
 def quota(options):
     """Btrfs counts the blocks that others have of the same folder, and says so at write-back."""
     with harness.Bench(options.nvcache, options.scratch, size="4M", dram="256k") as bench:
@@ -623,8 +653,8 @@ def gives_up_rights(options):
 
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
-          overwritten, full_at_once, ends, killed, names, others, slow, read_only, shut_down, full_disk, quota, gone,
-          programs, gives_up_rights)}
+          overwritten, full_at_once, ends, killed, names, others, slow, read_only, shut_down, full_disk, emptied, quota,
+          gone, programs, gives_up_rights)}
 
 
 def main():

@@ -331,18 +331,21 @@ class Model(World):
         return None
 
     def owners(self, name, data, mode):
-        owners = set()
+        """The files that this may be. What was not synced the file system may lose in any order, so
+        bytes and mode need not be of the same moment."""
+        have_bytes, have_mode, have_name = set(), set(self.unowed), set()
         for index, moment in enumerate(self.moments):
+            if name in moment:
+                have_name.add(moment[name][0])
             for inode, expected, expected_mode in moment.values():
+                if index < self.since.get(inode, 0):
+                    continue
                 # That a file became longer, without bytes, is nothing that a write makes durable.
-                same = data.rstrip(b"\0") == expected.rstrip(b"\0")
-                if index < self.since.get(inode, 0) or not same:
-                    continue
-                if mode != expected_mode and inode not in self.unowed:
-                    continue
-                if any(other.get(name, (None,))[0] == inode for other in self.moments):
-                    owners.add(inode)
-        return owners
+                if data.rstrip(b"\0") == expected.rstrip(b"\0"):
+                    have_bytes.add(inode)
+                if mode == expected_mode:
+                    have_mode.add(inode)
+        return have_bytes & have_mode & have_name
 
     def expected(self, name):
         inodes = {moment[name][0] for moment in self.moments if name in moment}

@@ -833,11 +833,10 @@ TEST_F(VfsTest, AFileIsNotNewWhenTheLogLacksSomeOfIt) {
       {std::begin(kLater), std::end(kLater)});
 }
 
-// One thread's fsync has begun, and another one's must not claim what is not done yet.
-TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
-  WithEngine([&] {
-    const int fd = Cached("a", "one");
-    // Every fsync of this thread, and of those that it starts, waits for an answer.
+// Every fsync of this thread, and of those that it starts, waits for an answer from now on.
+class HeldFsyncs {
+ public:
+  HeldFsyncs() {
     sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fsync, 0, 1),
@@ -845,36 +844,126 @@ TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const sock_fprog program = {std::size(code), code};
-    ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    const auto calls = static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                                  SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
-    ASSERT_GE(calls, 0);
-    const auto receive = [&] {
-      seccomp_notif call = {};
-      EXPECT_EQ(::ioctl(calls, SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
-      return call.id;
-    };
-    const auto answer = [&](uint64_t id, int error, uint32_t flags) {
-      seccomp_notif_resp response = {id, 0, error, flags};
-      EXPECT_EQ(::ioctl(calls, SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
-    };
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return;
+    calls_ = static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                        SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+  }
+
+  bool work() const { return calls_ >= 0; }
+  uint64_t Receive() const {
+    seccomp_notif call = {};
+    EXPECT_EQ(::ioctl(calls_, SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
+    return call.id;
+  }
+  // An error, or else the call itself.
+  void Answer(uint64_t id, int error) const {
+    const uint32_t flags = error != 0 ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+    seccomp_notif_resp response = {id, 0, error, flags};
+    EXPECT_EQ(::ioctl(calls_, SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
+  }
+  // Until a call waits, or `done`. False: done.
+  bool Wait(const std::atomic<bool>& done) const {
+    pollfd event = {calls_, POLLIN, 0};
+    while (::poll(&event, 1, 1) == 0) {
+      if (done.load()) return false;
+    }
+    return true;
+  }
+
+ private:
+  int calls_ = -1;
+};
+
+// One thread's fsync has begun, and another one's must not claim what is not done yet.
+TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
+  WithEngine([&] {
+    const int fd = Cached("a", "one");
+    const HeldFsyncs held;
+    ASSERT_TRUE(held.work());
     std::thread first([&] { EXPECT_EQ(Fsync(fd), -EIO); });
-    const uint64_t first_call = receive();
+    const uint64_t first_call = held.Receive();
     std::atomic<bool> returned{false};
     std::thread second([&] {
       EXPECT_EQ(Fsync(fd), 0);
       returned.store(true);
     });
-    pollfd event = {calls, POLLIN, 0};
-    while (::poll(&event, 1, 1) == 0 && !returned.load()) {
-    }
-    EXPECT_FALSE(returned.load());
-    answer(first_call, -EIO, 0);
-    if (!returned.load()) answer(receive(), 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE);
+    const bool waits = held.Wait(returned);
+    EXPECT_TRUE(waits);
+    held.Answer(first_call, -EIO);
+    if (waits) held.Answer(held.Receive(), 0);
     first.join();
     second.join();
     if (HasFailure()) return;
     EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
+  });
+}
+
+// What another program has done to the file may be undone by a power failure: a cut, or new bytes.
+// The disk may take its time, but other files have no part in that.
+TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstEntry) {
+  test::WriteFile(disk_ / "a", "from before");
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR);
+    const HeldFsyncs held;
+    ASSERT_TRUE(held.work());
+    std::atomic<bool> written{false};
+    std::thread writer([&] {
+      EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1);
+      written.store(true);
+    });
+    const bool waits = held.Wait(written);
+    EXPECT_TRUE(waits);
+    std::atomic<bool> others{false};
+    std::thread other([&] {
+      const int other_fd = Cached("b", "other");
+      EXPECT_EQ(Drain(other_fd), 0) << "by the cleanup thread, whose calls are not held";
+      others.store(true);
+    });
+    if (waits) {
+      const uint64_t call = held.Receive();
+      for (int i = 0; i < 1000 && !others.load(); ++i) ::usleep(10000);
+      EXPECT_TRUE(others.load()) << "another file has to wait for it";
+      EXPECT_FALSE(written.load());
+      held.Answer(call, 0);
+    }
+    writer.join();
+    other.join();
+    EXPECT_EQ(Pwrite(fd, "R", 1, 1), 1) << "once is enough";
+  });
+}
+
+// Who may not read the file may not read what was written since, after a power failure either.
+TEST_F(VfsTest, AModeIsSyncedBeforeTheNextEntry) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", "for all");
+        EXPECT_EQ(NameOf("a"), pool::kNameNew);
+        ASSERT_EQ(::fchmod(fd, 0600), 0);
+        OweSync(fd);
+        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
+        EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
+        EXPECT_EQ(NameOf("a"), pool::kNameSettled) << "it is not created again with its old mode";
+        OweSyncPath(AT_FDCWD, (disk_ / "a").c_str(), true);
+        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
+        EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
+        OweSyncOfTimes(fd);
+        OweSyncOfTimesPath(AT_FDCWD, (disk_ / "a").c_str(), true);
+        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6); });
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// A sync that fails is no reason to refuse a write that the kernel would take.
+TEST_F(VfsTest, AFileThatCannotBeSyncedIsTheKernels) {
+  test::WriteFile(disk_ / "a", "from before");
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR);
+    const HeldFsyncs held;
+    ASSERT_TRUE(held.work());
+    std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), kNotOurs); });
+    held.Answer(held.Receive(), -EIO);
+    writer.join();
+    EXPECT_EQ(Fsync(fd), kNotOurs) << "it is real, and tells";
   });
 }
 
