@@ -262,6 +262,7 @@ void Engine::Detach() {
   if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);
+  log.AnnounceRoom();  // to a writer that waits for a slot or a page
 }
 
 void Engine::ReleaseAll() {
