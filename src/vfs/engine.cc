@@ -307,6 +307,9 @@ void Engine::Leave() {
   hopeless_ = true;
   ReleaseAll();
   if (attached()) return;
+  ForEachFile([&](File& file) {
+    if (!file.locked.load()) CloseBacking(file);
+  });
   for (uint32_t fd = 0; fd < descriptor_end(); ++fd) Store(static_cast<int>(fd), kUntracked);
   active_.store(false);
 }

@@ -203,6 +203,7 @@ class Engine {
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
   void DisownBacking(File& file);
+  void CloseBacking(File& file);
   long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 

@@ -292,17 +292,21 @@ void Engine::PublishOffsets(File& file) {
   }
 }
 
+// The kernel drops the program's fcntl locks on the file.
+void Engine::CloseBacking(File& file) {
+  const int fd = file.backing_fd;
+  if (fd < 0) return;
+  const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
+  DisownBacking(file);
+  if (ours) sys::Close(fd);
+}
+
 // The program holds no descriptor of the inode now, so closing ours cannot drop its fcntl locks
 // (I11).
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) PassThrough(file);
-  if (file.backing_fd >= 0) {
-    const int fd = file.backing_fd;
-    const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
-    DisownBacking(file);
-    if (ours) sys::Close(fd);
-  }
+  CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
   RemoveFromBucket(file);
   files_.Free(files_.IndexOf(&file));

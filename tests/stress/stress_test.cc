@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/host.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
+#include "tests/unit/host.h"
 
 namespace nvcache {
 namespace {
@@ -295,7 +295,7 @@ TEST_F(Stress, TheCacheIsLeftWhileWritersWaitForRoom) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(Seed() + t);
       std::vector<int> open(kFiles, -1);
-      for (int i = 0; i < Operations(6000); ++i) {
+      for (int i = 0; i < Operations(1500); ++i) {
         const size_t which = random() % kFiles, other = (which + kOpen) % kFiles;
         const std::string& path = names[t * kFiles + which];
         if (open[other] >= 0) {

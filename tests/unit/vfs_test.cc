@@ -20,9 +20,9 @@
 #include <optional>
 #include <thread>
 
-#include "tests/unit/host.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/access.h"
+#include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::vfs {
