@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The engine's host in a glibc program: threads that glibc does not know, and libpmem by dlopen.
+// The engine's host in a glibc program: libpmem by dlopen.
 #ifndef NVCACHE_LIBC_SHIM_GLIBC_HOST_H_
 #define NVCACHE_LIBC_SHIM_GLIBC_HOST_H_
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The engine's host in a musl program, dynamic or static: threads of its own making, and no
-// libpmem.
+// The engine's host in a musl program, dynamic or static: no libpmem.
 #ifndef NVCACHE_LIBC_SHIM_MUSL_HOST_H_
 #define NVCACHE_LIBC_SHIM_MUSL_HOST_H_
 

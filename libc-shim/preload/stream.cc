@@ -224,7 +224,8 @@ FILE* OpenStream(const char* path, const Mode& mode) {
 NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
   Mode parsed;
   constexpr int kRead = 6;
-  if (StreamsCaught() && vfs::IsActive() && std::strstr(mode, ",ccs=") == nullptr && Parse(mode, kRead, &parsed)) {
+  if (StreamsCaught() && vfs::IsActive() && std::strstr(mode, ",ccs=") == nullptr &&
+      Parse(mode, kRead, &parsed)) {
     return OpenStream(path, parsed);
   }
   if (!ToKernelByPath(AT_FDCWD, path)) return nullptr;

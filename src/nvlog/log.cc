@@ -66,7 +66,6 @@ Position Log::Take(uint64_t units, uint64_t limit) {
 void Log::WaitForRoom(uint32_t seen, bool for_signals) {
   // A signal ends the sleep, unless it comes just before: then this does.
   constexpr uint64_t kLookNs = 50 * 1000 * 1000;
-  pool::Count(statistics()->full_waits);
   waiters_.fetch_add(1);
   Ring();
   do {

@@ -45,8 +45,9 @@ class Log {
   // locks of all pages that it will write there, and commits, abandons or dies.
   Position TryTake(uint64_t units) { return Take(units, writable_units()); }
 
-  // Sleeps until something was freed after `seen`; without page locks. If `for_signals`, also until
-  // a signal waits for the thread to leave the engine.
+  // Sleeps until something was freed after `seen`; without page locks. Whoever has no lock at all
+  // may sleep beyond the pool's end: AnnounceRoom() comes after it. If `for_signals`, also until a
+  // signal waits for the thread to leave the engine.
   uint32_t RoomSeen() const { return room_.Value(); }
   void WaitForRoom(uint32_t seen, bool for_signals = false);
 
@@ -93,7 +94,8 @@ class Log {
   void Ring() { bell_.Signal(); }
   // A writer sleeps in WaitForRoom.
   bool Hurried() const { return waiters_.load(std::memory_order_seq_cst) > 0; }
-  // Wakes the writers to try again: something else than room in the log was freed.
+  // Wakes the writers to try again: something else than room in the log was freed, or the pool is
+  // not there any more.
   void AnnounceRoom() { room_.Signal(); }
   // Maps memory ahead of the head, once, so that writers do not take page faults: the more, the
   // more of the log has been used. One step of it; true if there is more to do.

@@ -2,7 +2,8 @@
 //
 // The part of libpmem that we use, as a table of functions: the front end finds them with
 // dlopen(RTLD_LOCAL), so that libpmem's eight dependencies stay out of the program's symbol scope
-// and cost nothing where no pool is opened.
+// and cost nothing where there is no persistent memory. A program's engine uses `memcpy` alone, on
+// threads that libc does not know as well; the others ask libc for memory, and are the command's.
 #ifndef NVCACHE_PMEM_LIBPMEM_H_
 #define NVCACHE_PMEM_LIBPMEM_H_
 

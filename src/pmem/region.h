@@ -14,7 +14,7 @@ namespace nvcache::pmem {
 // What a write that has returned survives (docs/architecture.md, "Durability levels").
 enum class Durability {
   kProcess,  // the death of the process, not a power failure: the mapping is ordinary memory
-  kPower,    // a power failure: libpmem says that the mapping is persistent memory
+  kPower,    // a power failure: the mapping is persistent memory
 };
 
 struct Region {

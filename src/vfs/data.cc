@@ -276,6 +276,7 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     if (error == kLogFull) {
       // Once a part is written, signals wait for the rest, as they do in the kernel.
       if (done == 0 && sys::SignalWaits()) return kSignal;
+      pool::Count(engine.statistics()->full_waits);
       engine.log.WaitForRoom(room, done == 0);
       continue;
     }
@@ -371,6 +372,8 @@ long DoWrite(const WriteCall& call) {
     } else if (n == -EAGAIN) {
       grow = true;
     } else if ((n == kNoDescriptors || n == -ENFILE) && !engine.cleaner.failing()) {
+      // Without a lock, for the cleanup thread takes back only what nobody uses. So the pool may be
+      // given back meanwhile, and then the file is the kernel's.
       engine.cleaner.RequestTrim();
       engine.log.WaitForRoom(room);
     } else if (IsForKernel(n)) {

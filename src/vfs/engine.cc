@@ -321,6 +321,7 @@ void Engine::Detach() {
   if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);
+  log.AnnounceRoom();  // to a writer that waits for a slot or a page
 }
 
 long Engine::ReleaseAll() {
@@ -414,6 +415,9 @@ void Engine::Leave() {
   hopeless_ = true;
   ReleaseAll();
   if (attached()) return;
+  ForEachFile([&](File& file) {
+    if (!file.locked.load()) CloseBacking(file);
+  });
   for (uint32_t fd = 0; fd < descriptor_end(); ++fd) Store(static_cast<int>(fd), kUntracked);
   active_.store(false);
 }

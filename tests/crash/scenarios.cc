@@ -9,13 +9,13 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tests/unit/host.h"
 #include "src/vfs/access.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
 #include "tests/crash/capture.h"
 #include "tests/crash/log_stage.h"
 #include "tests/crash/machine.h"
+#include "tests/unit/host.h"
 
 namespace nvcache::crash {
 

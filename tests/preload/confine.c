@@ -33,7 +33,8 @@ static FILE* g_stream;
 static struct sock_fprog filter_of(struct sock_filter* code, const int* calls, size_t count,
                                    unsigned listed, unsigned otherwise) {
   size_t n = 0;
-  code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+  code[n++] =
+      (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
   for (size_t i = 0; i < count; ++i) {
     code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)calls[i], 0, 1);
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, listed);
@@ -75,11 +76,11 @@ static void begin(void) {
 }
 
 static const int kUsed[] = {
-    SYS_read,  SYS_write,      SYS_pread64, SYS_pwrite64, SYS_lseek,        SYS_close,
-    SYS_exit,  SYS_exit_group, SYS_openat,  SYS_tgkill,   SYS_rt_sigreturn, SYS_getpid,
-    SYS_gettid,
+    SYS_read,         SYS_write,  SYS_pread64,    SYS_pwrite64, SYS_lseek,
+    SYS_close,        SYS_exit,   SYS_exit_group, SYS_openat,   SYS_tgkill,
+    SYS_rt_sigreturn, SYS_getpid, SYS_gettid,
 #ifndef __GLIBC__  // musl's streams and its raise() make others
-    SYS_open,  SYS_writev,     SYS_fcntl,   SYS_tkill,    SYS_rt_sigprocmask,
+    SYS_open,         SYS_writev, SYS_fcntl,      SYS_tkill,    SYS_rt_sigprocmask,
 #endif
 };
 
@@ -262,14 +263,10 @@ int main(int argc, char** argv) {
     const char* name;
     int (*run)(void);
   } cases[] = {
-      {"strict", strict_mode},
-      {"strict by number", strict_by_number},
-      {"prctl", filter_by_prctl},
-      {"prctl by number", filter_by_prctl_number},
-      {"seccomp", filter_by_seccomp},
-      {"all threads", filter_for_all_threads},
-      {"handlers", handlers},
-      {"bad pointer", bad_pointer},
+      {"strict", strict_mode},        {"strict by number", strict_by_number},
+      {"prctl", filter_by_prctl},     {"prctl by number", filter_by_prctl_number},
+      {"seccomp", filter_by_seccomp}, {"all threads", filter_for_all_threads},
+      {"handlers", handlers},         {"bad pointer", bad_pointer},
       {"refused", refused},
   };
   for (size_t i = 0; i < COUNT(cases); ++i) {

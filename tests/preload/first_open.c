@@ -81,9 +81,9 @@ void* realloc(void* old, size_t size) {
 // ---------------------------------------------------------------------------------------------
 // What is async-signal-safe and meets the cache.
 
-#define EXPECT(condition)                              \
-  do {                                                 \
-    if (!(condition)) say("wrong: " #condition "\n");  \
+#define EXPECT(condition)                             \
+  do {                                                \
+    if (!(condition)) say("wrong: " #condition "\n"); \
   } while (0)
 
 static void use_files(const char* name, const char* other) {

@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/unit/host.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
+#include "tests/unit/host.h"
 
 namespace nvcache {
 namespace {
@@ -278,6 +278,57 @@ TEST_F(Stress, PassThroughInBetween) {
   stop = true;
   spoiler.join();
   EXPECT_EQ(KernelContent(path), model);
+}
+
+// The cache is left and taken again (a failed exec) while writers sleep for a slot of the file
+// table, without any lock, and for room in the log, with their file's. Each of them goes on, in the
+// kernel or in the cache, and no byte is missing.
+TEST_F(Stress, TheCacheIsLeftWhileWritersWaitForRoom) {
+  constexpr int kThreads = 2;
+  constexpr size_t kFiles = 40, kOpen = 30;  // of each thread; the file table has room for 16
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kThreads * kFiles; ++i) names.push_back(Path("room-" + std::to_string(i)));
+  std::vector<std::string> models(names.size());
+  std::atomic<int> writing{kThreads};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(Seed() + t);
+      std::vector<int> open(kFiles, -1);
+      for (int i = 0; i < Operations(1500); ++i) {
+        const size_t which = random() % kFiles, other = (which + kOpen) % kFiles;
+        const std::string& path = names[t * kFiles + which];
+        if (open[other] >= 0) {
+          const long closed = vfs::Close(open[other]);
+          ASSERT_EQ(closed == vfs::kNotOurs ? ::close(open[other]) : closed, 0);
+        }
+        open[other] = -1;
+        if (open[which] < 0) open[which] = Open(path, O_WRONLY | O_CREAT | O_APPEND);
+        const std::string bytes(1 + random() % 6000, static_cast<char>('a' + random() % 26));
+        long written = vfs::Write(open[which], bytes.data(), bytes.size());
+        if (written == vfs::kNotOurs) written = ::write(open[which], bytes.data(), bytes.size());
+        ASSERT_EQ(written, static_cast<long>(bytes.size()));
+        models[t * kFiles + which] += bytes;
+      }
+      for (const int fd : open) {
+        if (fd >= 0 && vfs::Close(fd) == vfs::kNotOurs) ::close(fd);
+      }
+      --writing;
+    });
+  }
+  int left = 0;
+  while (writing > 0) {
+    if (!vfs::engine.log.Hurried()) continue;
+    vfs::BeforeExec();
+    ++left;
+  }
+  for (std::thread& thread : threads) thread.join();
+  vfs::BeforeExec();
+  EXPECT_GT(left, 0) << "nobody has waited";
+  RecordProperty("left", left);
+  for (size_t i = 0; i < names.size(); ++i) {
+    ASSERT_EQ(KernelContent(names[i]), models[i]) << names[i] << ", seed " << Seed();
+  }
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 
 #include <thread>
 
-#include "tests/unit/host.h"
 #include "src/nvlog/reader.h"
 #include "src/pmem/persist.h"
+#include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::cleanup {

@@ -20,9 +20,9 @@
 #include <optional>
 #include <thread>
 
-#include "tests/unit/host.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/access.h"
+#include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::vfs {
@@ -1059,6 +1059,98 @@ TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
         ::_exit(HasFailure() ? 1 : 0);  // as by kill: the log can never be drained
       },
       {std::begin(kLater), std::end(kLater)});
+}
+
+// ---------------------------------------------------------------------------------------------
+// The cache is left (a failed exec, unshare) while a writer sleeps for room.
+
+// The cleanup thread waits for the page of a cached file, as for a disk that does not answer.
+class StuckPage {
+ public:
+  explicit StuckPage(int fd) {
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    const std::string block(4096, 's');
+    constexpr uint64_t kPage = 1000;
+    EXPECT_EQ(Pwrite(fd, block.data(), block.size(), kPage * 4096), 4096);
+    page_ = engine.FindFile(st.st_dev, st.st_ino)->pages.Find(engine.supply, kPage);
+    page_->lock.Lock();
+  }
+  void Free() { page_->lock.Unlock(); }
+
+ private:
+  radix::PageDescriptor* page_;
+};
+
+long WriteAnywhere(int fd, const std::string& bytes) {
+  const long n = Write(fd, bytes.data(), bytes.size());
+  return n == kNotOurs ? ::write(fd, bytes.data(), bytes.size()) : n;
+}
+
+// The writer has its file's lock.
+TEST_F(VfsTest, TheCacheIsLeftWhileAWriterSleepsForRoomInTheLog) {
+  WithEngine(
+      [&] {
+        const int stuck = Cached("stuck", ""), fd = Cached("a", "");
+        StuckPage page(stuck);
+        const std::string block(4096, 'x');
+        constexpr int kBlocks = 1000;  // the log has room for 256
+        std::thread writer([&] {
+          for (int i = 0; i < kBlocks; ++i) EXPECT_EQ(WriteAnywhere(fd, block), 4096);
+        });
+        while (!engine.log.Hurried()) std::this_thread::yield();
+        EXPECT_GE(pool::Peek(engine.statistics()->full_waits), 1u);
+        std::thread leaver([] { BeforeExec(); });
+        while (!engine.table_lock.IsLocked()) std::this_thread::yield();
+        page.Free();
+        leaver.join();
+        writer.join();
+        EXPECT_FALSE(engine.attached());
+        EXPECT_EQ(test::ReadFile(disk_ / "a"), std::string(kBlocks * 4096, 'x'));
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// It has no lock: each file in the file table has something in the log.
+TEST_F(VfsTest, TheCacheIsLeftWhileAWriterSleepsForASlot) {
+  WithEngine(
+      [&] {
+        const int stuck = Cached("stuck", "");
+        StuckPage page(stuck);
+        constexpr int kFiles = 40;  // the table has room for 16
+        std::thread writer([&] {
+          for (int i = 0; i < kFiles; ++i) {
+            const std::string name = "file" + std::to_string(i);
+            EXPECT_EQ(WriteAnywhere(Open(name, O_RDWR | O_CREAT), name), std::ssize(name));
+          }
+        });
+        while (!engine.log.Hurried()) std::this_thread::yield();
+        std::thread leaver([] { BeforeExec(); });
+        while (!engine.table_lock.IsLocked()) std::this_thread::yield();
+        page.Free();
+        leaver.join();
+        writer.join();
+        BeforeExec();
+        for (int i = 0; i < kFiles; ++i) {
+          const std::string name = "file" + std::to_string(i);
+          EXPECT_EQ(test::ReadFile(disk_ / name), name);
+        }
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// The moment before it sleeps: there is no pool any more, and nobody who would make room.
+TEST_F(VfsTest, NobodySleepsForRoomInACacheThatWasLeft) {
+  WithEngine([&] {
+    const int fd = Cached("a", "something");
+    EXPECT_EQ(Drain(fd), 0);
+    const uint32_t seen = engine.log.RoomSeen();
+    BeforeExec();
+    EXPECT_FALSE(engine.attached());
+    ::alarm(60);
+    engine.log.WaitForRoom(seen);
+    ::alarm(0);
+  });
 }
 
 }  // namespace
