@@ -134,10 +134,10 @@ static void check_change(void) {
   close(second);
 }
 
-// What mkswap(8) writes.
-static void check_swap(void) {
-  printf("--- swapon\n");
-  const int fd = make("swap", 0);
+// What mkswap(8) writes. The file is open when the kernel gets it, or is opened afterwards.
+static void check_swap(const char* path, int stays_open) {
+  printf("--- swapon, %s\n", path);
+  int fd = make(path, 0);
   struct {
     char boot[1024];
     uint32_t version, last_page, bad_pages;
@@ -146,14 +146,16 @@ static void check_swap(void) {
   memcpy(g_bytes, &header, sizeof(header));
   memcpy(g_bytes + kPage - 10, "SWAPSPACE2", 10);
   if (fchmod(fd, 0600) != 0 || pwrite(fd, g_bytes, kSize, 0) != kSize) exit(2);
+  if (!stays_open) close(fd);
   errno = 0;
-  const int on = swapon("swap", 0);
+  const int on = swapon(path, 0);
   printf("swapon: %d errno %d\n", on, errno);
+  if (!stays_open) fd = open(path, O_RDWR);
   errno = 0;
   const ssize_t written = pwrite(fd, "x", 1, 0);
   printf("pwrite: %zd errno %d\n", written, errno);
   errno = 0;
-  const int off = swapoff("swap");
+  const int off = swapoff(path);
   printf("swapoff: %d errno %d\n", off, errno);
   close(fd);
 }
@@ -166,6 +168,7 @@ int main(int argc, char** argv) {
   check_loop("LOOP_SET_FD.number", LOOP_SET_FD, 1);
   check_loop("LOOP_CONFIGURE.number", LOOP_CONFIGURE, 1);
   check_change();
-  check_swap();
+  check_swap("open", 1);
+  check_swap("closed", 0);
   return 0;
 }
