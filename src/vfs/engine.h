@@ -73,7 +73,9 @@ class Engine {
   long ReleaseAll();
   // The same, and no file becomes cached before as many freezes have ended. Table lock held.
   long BeginFreeze();
-  void EndFreeze() { freezes_ -= freezes_ > 0; }
+  void EndFreeze() {
+    if (freezes_ > 0) --freezes_;
+  }
   // The same, if no cached file is open any more.
   void ReleaseUnlessOpen();
   // Around fork, the second in both, where it does nothing in the parent. Table lock held.

@@ -8,40 +8,6 @@
 
 namespace nvcache::vfs {
 
-namespace {
-
-// Calls function(fd, file) for each descriptor that a program has which is started now. Table lock
-// held.
-template <typename Function>
-void ForEachInherited(Function function) {
-  for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
-    const int fd = static_cast<int>(number);
-    Description* description = engine.SlotOf(fd);
-    if (!IsDescription(description)) continue;
-    File& file = *description->file.load();
-    if (file.state.load() == State::kPassThrough && !file.locked.load()) continue;
-    if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
-  }
-}
-
-// The new program may not know to ask for a file.
-void TakeOverInherited() {
-  int failed = -1;
-  for (;;) {
-    int foreign = -1;
-    {
-      TableLock lock;
-      ForEachInherited([&](int fd, const File& file) {
-        if (file.state.load() == State::kForeign && fd > failed && foreign < 0) foreign = fd;
-      });
-    }
-    if (foreign < 0) return;
-    if (engine.TakeOver(foreign) < 0) failed = foreign;
-  }
-}
-
-}  // namespace
-
 bool Start(const Host& host, char** environment) {
   engine.Start(host, environment);
   return engine.active();
@@ -83,24 +49,41 @@ void AfterSizeLimit() {
   sys::LeaveEngine();
 }
 
-long BeforeFreeze() {
-  if (!engine.active()) return 0;
-  TakeOverInherited();
-  TableLock lock;
-  return engine.BeginFreeze();
-}
-
-void AfterFreeze(bool frozen) {
-  if (!frozen) AfterThaw();
-}
-
-void AfterThaw() {
-  if (!engine.active()) return;
-  TableLock lock;
-  engine.EndFreeze();
-}
-
 void Retire() { engine.Retire(); }
+
+namespace {
+
+// Calls function(fd, file) for each descriptor that a program has which is started now. Table lock
+// held.
+template <typename Function>
+void ForEachInherited(Function function) {
+  for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
+    const int fd = static_cast<int>(number);
+    Description* description = engine.SlotOf(fd);
+    if (!IsDescription(description)) continue;
+    File& file = *description->file.load();
+    if (file.state.load() == State::kPassThrough && !file.locked.load()) continue;
+    if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
+  }
+}
+
+// The new program may not know to ask for a file.
+void TakeOverInherited() {
+  int failed = -1;
+  for (;;) {
+    int foreign = -1;
+    {
+      TableLock lock;
+      ForEachInherited([&](int fd, const File& file) {
+        if (file.state.load() == State::kForeign && fd > failed && foreign < 0) foreign = fd;
+      });
+    }
+    if (foreign < 0) return;
+    if (engine.TakeOver(foreign) < 0) failed = foreign;
+  }
+}
+
+}  // namespace
 
 void BeforeExec() {
   if (!engine.active()) return;
@@ -118,6 +101,23 @@ void BeforeSpawn() {
     engine.ReleaseUnlessOpen();
   }
   PublishAll();  // the new program may not know of us
+}
+
+long BeforeFreeze() {
+  if (!engine.active()) return 0;
+  TakeOverInherited();
+  TableLock lock;
+  return engine.BeginFreeze();
+}
+
+void AfterFreeze(bool frozen) {
+  if (!frozen) AfterThaw();
+}
+
+void AfterThaw() {
+  if (!engine.active()) return;
+  TableLock lock;
+  engine.EndFreeze();
 }
 
 // The descriptor stays open in the new program, as one that it has inherited.
