@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fanotify.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "libc.h"
@@ -160,6 +162,35 @@ static void check_swap(const char* path, int stays_open) {
   close(fd);
 }
 
+// An event of a fanotify group brings a descriptor of the file, by which it is read.
+static void check_fanotify(const char* path, int by_number) {
+  printf("--- fanotify, %s\n", path);
+  errno = 0;
+  const unsigned flags = FAN_CLASS_NOTIF | FAN_NONBLOCK | FAN_CLOEXEC;
+  const int group =
+      by_number ? (int)syscall(SYS_fanotify_init, flags, O_RDWR) : fanotify_init(flags, O_RDWR);
+  if (group < 0) {
+    printf("no group: errno %d\n", errno);
+    return;
+  }
+  const int fd = make(path, 'a');
+  const int marked = fanotify_mark(group, FAN_MARK_ADD, FAN_MODIFY, AT_FDCWD, path);
+  fill('n');
+  if (pwrite(fd, g_bytes, kSize, 0) != kSize) printf("pwrite: errno %d\n", errno);
+  struct fanotify_event_metadata event = {.fd = -1};
+  const ssize_t n = read(group, &event, sizeof(event));
+  printf("marked: %d, event: %d\n", marked, n > 0 && (event.mask & FAN_MODIFY) != 0);
+  if (n > 0) {
+    show("event", event.fd, 'n');
+    fill('m');
+    if (pwrite(event.fd, g_bytes, kSize, 0) != kSize) printf("pwrite: errno %d\n", errno);
+    show("file", fd, 'm');
+    close(event.fd);
+  }
+  close(fd);
+  close(group);
+}
+
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -170,5 +201,17 @@ int main(int argc, char** argv) {
   check_change();
   check_swap("open", 1);
   check_swap("closed", 0);
+  // Each of these may be the last that is cached: a process of its own.
+  for (int by_number = 0; by_number < 2; ++by_number) {
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+      check_fanotify(by_number ? "by number" : "by name", by_number);
+      return 0;
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("child: %d\n", status);
+  }
   return 0;
 }
