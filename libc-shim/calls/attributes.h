@@ -121,8 +121,15 @@ inline auto SetTimes(int dirfd, const char* path, int flags, RealCall real) {
   return AroundAttributes<vfs::OweSyncOfTimes, vfs::OweSyncOfTimesPath>(dirfd, path, flags, real);
 }
 
-// Extended attributes are read as they are once the kernel has the bytes: a write may take some
-// away (security.capability).
+// Whether writes to a file may change the attribute, or take it away: security.capability, and what
+// integrity is measured by.
+inline bool IsOfSecurity(const char* name) {
+  constexpr char kPrefix[] = {'s', 'e', 'c', 'u', 'r', 'i', 't', 'y', '.'};
+  char beginning[sizeof(kPrefix)];
+  return Fetch(&beginning, name) && __builtin_memcmp(beginning, kPrefix, sizeof(kPrefix)) == 0;
+}
+
+// Extended attributes are read as they are once the kernel has the bytes.
 template <typename RealCall>
 inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real) {
   if (!IsByDescriptor(path, flags)) {
@@ -133,6 +140,12 @@ inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real
     Tell<vfs::PublishPath>(AT_FDCWD, DescriptorPath(dirfd).text(), true);
   }
   return real();
+}
+
+// One of them, by its name.
+template <typename RealCall>
+inline auto ReadAttribute(int dirfd, const char* path, int flags, const char* name, RealCall real) {
+  return IsOfSecurity(name) ? ReadAttributes(dirfd, path, flags, real) : real();
 }
 
 // An fchown to these changes nothing but the time of the last change.

@@ -35,8 +35,7 @@
 #define SYS_listxattrat 465
 #define SYS_removexattrat 466
 #endif
-#ifndef SYS_file_getattr
-#define SYS_file_getattr 468
+#ifndef SYS_file_setattr
 #define SYS_file_setattr 469
 #endif
 
@@ -52,6 +51,16 @@ long Openat2(const Call& c) {
   open_how how;
   if (c.Size(3) < sizeof(how) || !Fetch(&how, c.Buffer(2))) return c();
   return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled(), how.resolve);
+}
+
+// fa_xflags is the structure's first member, and all that counts here.
+long SetFileAttributes(const Call& c) {
+  uint64_t flags;
+  if (Fetch(&flags, c.Buffer(2)) && (flags & kForbidding) != 0) {
+    const bool by_descriptor = IsByDescriptor(c.Path(1), c.Int(4));
+    if (!(by_descriptor ? ToKernel(c.Int(0)) : ToKernelByPath(c.Int(0), c.Path(1)))) return -1;
+  }
+  return SetAttributes(c.Int(0), c.Path(1), c.Int(4), c);
 }
 
 // `copy` makes the call where the child is a copy.
@@ -199,13 +208,13 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_fchmodat2, SetAttributes(c.Int(0), c.Path(1), c.Int(3), c)),
     NVCACHE_ON(SYS_setxattrat, SetAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
     NVCACHE_ON(SYS_removexattrat, SetAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
-    NVCACHE_ON(SYS_file_setattr, SetAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
+    NVCACHE_ON(SYS_file_setattr, SetFileAttributes(c)),
 
-    NVCACHE_ON(SYS_getxattr, ReadAttributes(AT_FDCWD, c.Path(0), 0, c)),
-    NVCACHE_ON(SYS_lgetxattr, ReadAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
-    NVCACHE_ON(SYS_fgetxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),
-    NVCACHE_ON(SYS_getxattrat, ReadAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
-    NVCACHE_ON(SYS_file_getattr, ReadAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
+    NVCACHE_ON(SYS_getxattr, ReadAttribute(AT_FDCWD, c.Path(0), 0, c.Path(1), c)),
+    NVCACHE_ON(SYS_lgetxattr,
+               ReadAttribute(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c.Path(1), c)),
+    NVCACHE_ON(SYS_fgetxattr, ReadAttribute(c.Int(0), nullptr, 0, c.Path(1), c)),
+    NVCACHE_ON(SYS_getxattrat, ReadAttribute(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),
     NVCACHE_ON(SYS_listxattr, ReadAttributes(AT_FDCWD, c.Path(0), 0, c)),
     NVCACHE_ON(SYS_llistxattr, ReadAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
     NVCACHE_ON(SYS_flistxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),

@@ -127,7 +127,7 @@ inline Effect EffectOf(unsigned request) {
     case kGetAttributeExtents:
     case kGetMoreExtents:
       return Effect::kReads;
-    case FS_IOC_SETFLAGS:  // immutable, append-only
+    case FS_IOC_SETFLAGS:
     case FS_IOC_FSSETXATTR:
     case FS_IOC_SETVERSION:
     case kSetVersion:
@@ -148,6 +148,23 @@ inline Effect EffectOf(unsigned request) {
     default:
       if (IsOfDevice(request)) return Effect::kNone;
       return _IOC_DIR(request) == _IOC_READ ? Effect::kReads : Effect::kUnknown;
+  }
+}
+
+// Flags with which a file may not be written any more, or at its end alone: what is pending then
+// could not be written back.
+inline constexpr unsigned kForbidding = FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND;
+
+inline bool ForbidsWrites(unsigned request, long argument) {
+  unsigned flags;  // fsxattr's first member, or all that there is
+  if (!Fetch(&flags, reinterpret_cast<const void*>(argument))) return false;
+  switch (request) {
+    case FS_IOC_SETFLAGS:
+      return (flags & (FS_IMMUTABLE_FL | FS_APPEND_FL)) != 0;
+    case FS_IOC_FSSETXATTR:
+      return (flags & kForbidding) != 0;
+    default:
+      return false;
   }
 }
 
@@ -173,6 +190,7 @@ inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall rea
       Tell<vfs::Publish>(fd);
       return real();
     case Effect::kSetsAttributes:
+      if (ForbidsWrites(request, argument) && !ToKernel(fd)) return -1;
       return SetAttributes(fd, nullptr, 0, real);
     case Effect::kFreezes:
       return Freeze(real);

@@ -11,7 +11,7 @@
 
 namespace nvcache::calls {
 
-// The kernel reads the file before the call returns. -1 stands for none.
+// The kernel reads both files before the call returns. -1 stands for none.
 template <typename RealCall>
 inline auto LendOnce(int fd, int another, RealCall real) {
   Tell<vfs::Publish>(fd);

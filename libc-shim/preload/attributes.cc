@@ -165,19 +165,19 @@ NVCACHE_EXPORT int fremovexattr(int fd, const char* name) noexcept {
 
 NVCACHE_EXPORT ssize_t getxattr(const char* path, const char* name, void* value,
                                 size_t size) noexcept {
-  return ReadAttributes(AT_FDCWD, path, 0,
-                        [=] { return NVCACHE_REAL(getxattr)(path, name, value, size); });
+  return ReadAttribute(AT_FDCWD, path, 0, name,
+                       [=] { return NVCACHE_REAL(getxattr)(path, name, value, size); });
 }
 
 NVCACHE_EXPORT ssize_t lgetxattr(const char* path, const char* name, void* value,
                                  size_t size) noexcept {
-  return ReadAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
-                        [=] { return NVCACHE_REAL(lgetxattr)(path, name, value, size); });
+  return ReadAttribute(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, name,
+                       [=] { return NVCACHE_REAL(lgetxattr)(path, name, value, size); });
 }
 
 NVCACHE_EXPORT ssize_t fgetxattr(int fd, const char* name, void* value, size_t size) noexcept {
-  return ReadAttributes(fd, nullptr, 0,
-                        [=] { return NVCACHE_REAL(fgetxattr)(fd, name, value, size); });
+  return ReadAttribute(fd, nullptr, 0, name,
+                       [=] { return NVCACHE_REAL(fgetxattr)(fd, name, value, size); });
 }
 
 NVCACHE_EXPORT ssize_t listxattr(const char* path, char* names, size_t size) noexcept {

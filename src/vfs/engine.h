@@ -78,7 +78,9 @@ class Engine {
   long ReleaseAll();
   // The same, and no file becomes cached before as many freezes have ended. Table lock held.
   long BeginFreeze();
-  void EndFreeze() { freezes_ -= freezes_ > 0; }
+  void EndFreeze() {
+    if (freezes_ > 0) --freezes_;
+  }
   // Around a call that may take rights from the process; table lock held in the first. In between
   // no pool is mapped, whatever the disk says, and none is attached; afterwards only by a thread
   // with the rights that the process began with.

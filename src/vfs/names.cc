@@ -176,9 +176,9 @@ long PassThroughPath(int dirfd, const char* path) {
 }
 
 long GiveAwayPath(int dirfd, const char* path) {
+  if (!engine.active()) return 0;
   vfs::Claim claim;
   if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
-  if (!claim.taken()) return 0;  // no regular file, or no engine
   TableLock lock;
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;

@@ -282,9 +282,36 @@ os.removexattr('file', 'user.gone'); os.fsync(f)""", EARLY)
     check(names == ["user.kept"], f"attributes {names}")
 
 
+FS_IOC_GETFLAGS = 0x80086601
+# What chattr does, in its two ways. The other flags stay: they say how the file lies on the disk.
+FLAGS = {
+    "FS_IOC_SETFLAGS": """
+old = struct.unpack("i", fcntl.ioctl(f, 0x80086601, bytes(4)))[0]
+fcntl.ioctl(f, 0x40086602, struct.pack("i", old | 0x40))""",
+    "FS_IOC_FSSETXATTR": """
+old = fcntl.ioctl(f, 0x801C581F, bytes(28))
+fcntl.ioctl(f, 0x401C5820, struct.pack("I", struct.unpack("I", old[:4])[0] | 0x80) + old[4:])""",
+}
+
+
+def flags(bench, disk):
+    """A file that is not to be dumped (FS_NODUMP_FL), and synced, is not after a power failure."""
+    for name, code in FLAGS.items():
+        run_and_kill(bench, disk, "import fcntl, struct; " + CREATE + "\nos.fsync(f); os.sync()" + code +
+                     "\nos.fsync(f)", LATE)
+        disk.fail()
+        fd = os.open(disk.folder / "file", os.O_RDONLY)
+        found = struct.unpack("i", fcntl.ioctl(fd, FS_IOC_GETFLAGS, bytes(4)))[0]
+        os.close(fd)
+        check(found & 0x40, f"{name}: flags {found:#x} after the power failure")
+        recover(bench)
+        (disk.folder / "file").unlink()
+        disk.sync()
+
+
 CASES = {case.__name__: case
          for case in (lost, written_back, synced, renamed, replaced, linked, rotated, taken, folder,
-                      jail, attributes, cut)}
+                      jail, attributes, flags, cut)}
 
 
 def run(options, case):

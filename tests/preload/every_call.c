@@ -68,6 +68,10 @@
 #define SYS_getxattrat 464
 #define SYS_listxattrat 465
 #endif
+#ifndef SYS_file_getattr
+#define SYS_file_getattr 468
+#define SYS_file_setattr 469
+#endif
 
 // Exported by libc, declared nowhere.
 int capset(struct __user_cap_header_struct*, const struct __user_cap_data_struct*);
@@ -623,6 +627,9 @@ static void check_permissions(void) {
   LOSE(syscall(SYS_llistxattr, "permitted", value, sizeof(value)));
   LOSE(syscall(SYS_flistxattr, fd, value, sizeof(value)));
   LOSE(syscall(SYS_getxattrat, fd, "", AT_EMPTY_PATH, name, &asked, sizeof(asked)));
+  SHOW(fsetxattr(fd, "user.name", "value", 5, 0));
+  SHOW(getxattr("permitted", "user.name", value, sizeof(value)));
+  SHOW(fremovexattr(fd, "user.name"));
   LOSE(syscall(SYS_listxattrat, AT_FDCWD, "permitted", 0, value, sizeof(value)));
   SHOW(chmod("nosuch", 0644));
   SHOW(fchmod(-1, 0644));
@@ -633,6 +640,46 @@ static void check_permissions(void) {
   SHOW(lremovexattr("permitted", name));
   SHOW(syscall(SYS_fremovexattr, fd, name));
   SHOW(close(fd));
+}
+
+// A file that may not be changed, or at its end alone, until it may again. For root, on a file
+// system that has such flags; else all say the same error.
+static void check_forbidden(void) {
+  title("forbidden");
+  // What a run that was killed in the middle has left.
+  int none = 0;
+  const int left = open("forbidden", O_RDONLY);
+  if (left >= 0) ioctl(left, FS_IOC_SETFLAGS, &none);
+  close(left);
+  for (int way = 0; way < 6; ++way) {
+    const int append = way % 2;
+    int fd;
+    SHOW(fd = open("forbidden", O_RDWR | O_CREAT | O_TRUNC, 0644));
+    SHOW(write(fd, "before", 6));
+    int flags = 0;
+    struct fsxattr more = {0};
+    unsigned long young[3] = {0};  // struct file_attr
+    SHOW(ioctl(fd, FS_IOC_GETFLAGS, &flags));
+    SHOW(ioctl(fd, FS_IOC_FSGETXATTR, &more));
+    SHOW(syscall(SYS_file_getattr, fd, "", young, sizeof(young), AT_EMPTY_PATH));
+    int forbidden = flags | (append ? FS_APPEND_FL : FS_IMMUTABLE_FL);
+    if (way < 2) SHOW(ioctl(fd, FS_IOC_SETFLAGS, &forbidden));
+    more.fsx_xflags |= append ? FS_XFLAG_APPEND : FS_XFLAG_IMMUTABLE;
+    if (way / 2 == 1) SHOW(ioctl(fd, FS_IOC_FSSETXATTR, &more));
+    young[0] |= append ? FS_XFLAG_APPEND : FS_XFLAG_IMMUTABLE;
+    if (way == 4) SHOW(syscall(SYS_file_setattr, fd, "", young, sizeof(young), AT_EMPTY_PATH));
+    if (way == 5) SHOW(syscall(SYS_file_setattr, AT_FDCWD, "forbidden", young, sizeof(young), 0));
+    SHOW(write(fd, "and after", 9));
+    SHOW(pwrite(fd, "B", 1, 0));
+    SHOW(ftruncate(fd, 0));
+    SHOW(fsync(fd));
+    SHOW(unlink("forbidden"));
+    SHOW(ioctl(fd, FS_IOC_SETFLAGS, &flags));
+    SHOW(write(fd, "!", 1));
+    show_file("forbidden");
+    SHOW(close(fd));
+    SHOW(unlink("forbidden"));
+  }
 }
 
 static void check_names(void) {
@@ -1480,6 +1527,7 @@ int main(int argc, char** argv) {
   check_size();
   check_descriptors();
   check_permissions();
+  check_forbidden();
   check_attributes();
   check_names();
   check_transfers();

@@ -13,10 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fanotify.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "libc.h"
@@ -134,10 +136,10 @@ static void check_change(void) {
   close(second);
 }
 
-// What mkswap(8) writes.
-static void check_swap(void) {
-  printf("--- swapon\n");
-  const int fd = make("swap", 0);
+// What mkswap(8) writes. The file is open when the kernel gets it, or is opened afterwards.
+static void check_swap(const char* path, int stays_open) {
+  printf("--- swapon, %s\n", path);
+  int fd = make(path, 0);
   struct {
     char boot[1024];
     uint32_t version, last_page, bad_pages;
@@ -146,16 +148,47 @@ static void check_swap(void) {
   memcpy(g_bytes, &header, sizeof(header));
   memcpy(g_bytes + kPage - 10, "SWAPSPACE2", 10);
   if (fchmod(fd, 0600) != 0 || pwrite(fd, g_bytes, kSize, 0) != kSize) exit(2);
+  if (!stays_open) close(fd);
   errno = 0;
-  const int on = swapon("swap", 0);
+  const int on = swapon(path, 0);
   printf("swapon: %d errno %d\n", on, errno);
+  if (!stays_open) fd = open(path, O_RDWR);
   errno = 0;
   const ssize_t written = pwrite(fd, "x", 1, 0);
   printf("pwrite: %zd errno %d\n", written, errno);
   errno = 0;
-  const int off = swapoff("swap");
+  const int off = swapoff(path);
   printf("swapoff: %d errno %d\n", off, errno);
   close(fd);
+}
+
+// An event of a fanotify group brings a descriptor of the file, by which it is read.
+static void check_fanotify(const char* path, int by_number) {
+  printf("--- fanotify, %s\n", path);
+  errno = 0;
+  const unsigned flags = FAN_CLASS_NOTIF | FAN_NONBLOCK | FAN_CLOEXEC;
+  const int group =
+      by_number ? (int)syscall(SYS_fanotify_init, flags, O_RDWR) : fanotify_init(flags, O_RDWR);
+  if (group < 0) {
+    printf("no group: errno %d\n", errno);
+    return;
+  }
+  const int fd = make(path, 'a');
+  const int marked = fanotify_mark(group, FAN_MARK_ADD, FAN_MODIFY, AT_FDCWD, path);
+  fill('n');
+  if (pwrite(fd, g_bytes, kSize, 0) != kSize) printf("pwrite: errno %d\n", errno);
+  struct fanotify_event_metadata event = {.fd = -1};
+  const ssize_t n = read(group, &event, sizeof(event));
+  printf("marked: %d, event: %d\n", marked, n > 0 && (event.mask & FAN_MODIFY) != 0);
+  if (n > 0) {
+    show("event", event.fd, 'n');
+    fill('m');
+    if (pwrite(event.fd, g_bytes, kSize, 0) != kSize) printf("pwrite: errno %d\n", errno);
+    show("file", fd, 'm');
+    close(event.fd);
+  }
+  close(fd);
+  close(group);
 }
 
 int main(int argc, char** argv) {
@@ -166,6 +199,19 @@ int main(int argc, char** argv) {
   check_loop("LOOP_SET_FD.number", LOOP_SET_FD, 1);
   check_loop("LOOP_CONFIGURE.number", LOOP_CONFIGURE, 1);
   check_change();
-  check_swap();
+  check_swap("open", 1);
+  check_swap("closed", 0);
+  // Each of these may be the last that is cached: a process of its own.
+  for (int by_number = 0; by_number < 2; ++by_number) {
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+      check_fanotify(by_number ? "by number" : "by name", by_number);
+      return 0;
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("child: %d\n", status);
+  }
   return 0;
 }
