@@ -16,10 +16,10 @@
 
 namespace nvcache::lease {
 
-// "NVLEASE", and the version of the layout, of the hash, and of the way to agree on one file. Or
-// that it is not the one (election.h).
+// "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
+// (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 3;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 2;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: how many files with this hash its process uses, and how many of them exclusively. The
