@@ -82,10 +82,10 @@ static void Rights(int begins) {
   }
 }
 
-static const struct nvcache_front_end kOther = {NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire,
-                                                HandOver, Rights};
-static const struct nvcache_front_end kFake = {NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire,
-                                               HandOver, Rights};
+static const struct nvcache_front_end kOther = {
+    NVCACHE_FRONT_END_VERSION + 1, Offer, Spawn, Retire, HandOver, Rights};
+static const struct nvcache_front_end kFake = {
+    NVCACHE_FRONT_END_VERSION, Offer, Spawn, Retire, HandOver, Rights};
 
 void __nvcache_attach(void);
 __attribute__((constructor)) void __nvcache_attach(void) {
