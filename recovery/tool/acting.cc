@@ -59,13 +59,14 @@ User UserOf(const pool::Pool& pool, const std::string& wanted) {
                                 Printable(wanted))};
     }
     User user = entry != nullptr ? Known(*entry) : ByNumber(*number);
-    // A record is not trusted more than who could write it; and his pool may have taken the place of
-    // the one that was meant.
+    // A record is not trusted more than who could write it; and his pool may have taken the place
+    // of the one that was meant.
     if (root && !pool.is_device() && pool.owner() != 0 && pool.owner() != user.id) {
-      throw Failure{kFailed, fmt::format("pool {} belongs to the user with the number {}; only root's "
-                                         "pools and devices can be recovered for another: recover it "
-                                         "without --user",
-                                         Printable(pool.path()), pool.owner())};
+      throw Failure{kFailed,
+                    fmt::format("pool {} belongs to the user with the number {}; only root's "
+                                "pools and devices can be recovered for another: recover it "
+                                "without --user",
+                                Printable(pool.path()), pool.owner())};
     }
     if (!root && user.id != geteuid()) {
       throw Failure{kFailed, fmt::format("--user {}: only root may act for others; run as root, or "

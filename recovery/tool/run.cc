@@ -121,6 +121,11 @@ bool IsTaken(const std::string& path) {
   return pool.dirty() && sys::Runs(pool::Peek(pool.view().state()->owner_pid));
 }
 
+// The pool may be free later.
+struct Busy : Failure {
+  explicit Busy(const pool::Problem& problem) : Failure{kRunFailed, problem.text.c_str()} {}
+};
+
 void TakePool(pool::Pool* pool, const std::string& path, const settings::Settings& settings) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
@@ -129,9 +134,8 @@ void TakePool(pool::Pool* pool, const std::string& path, const settings::Setting
                    GlibcHost().load_libpmem(), &problem)) {
       return;
     }
-    if (problem.error != EBUSY || IsTaken(path) || std::chrono::steady_clock::now() >= end) {
-      throw Failure{kRunFailed, problem.text.c_str()};
-    }
+    if (problem.error != EBUSY) throw Failure{kRunFailed, problem.text.c_str()};
+    if (IsTaken(path) || std::chrono::steady_clock::now() >= end) throw Busy(problem);
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -151,6 +155,14 @@ void PreparePool(const settings::Settings& settings) {
   pool.Close();  // for the program, which takes it
 }
 
+// What is wrong with the pool ends us only if the cache is required; as in the library. It is said
+// once: what the program starts is not told of the pool, unless that may be free by then.
+void WarnOfPool(const Failure& failure, bool required, bool free_later) {
+  if (required) throw Failure{kRunFailed, failure.text};
+  fmt::print(stderr, "nvcache: {}; the program runs without the cache\n", Printable(failure.text));
+  if (!free_later) unsetenv("NVCACHE_POOL");
+}
+
 // Says that the program runs without the cache, or ends when that is required.
 void Warn(const Program& program, bool required) {
   const Obstacle obstacle = ObstacleOf(program);
@@ -164,7 +176,14 @@ void Warn(const Program& program, bool required) {
 
 // Why execvp failed.
 std::string Reason(const Program& program, int error) {
-  if (error != ENOENT) return fmt::format("{}; it must be an executable file", strerror(error));
+  if (error == ETXTBSY) {
+    return fmt::format("{}; a process has it open for writing: wait until it is closed there",
+                       strerror(error));
+  }
+  if (error == EACCES || error == ENOEXEC) {
+    return fmt::format("{}; it must be an executable file", strerror(error));
+  }
+  if (error != ENOENT) return fmt::format("{}; see execve(2)", strerror(error));
   const std::string& linker = program.linker;
   if (linker.empty() || access(linker.c_str(), F_OK) == 0) {
     return fmt::format("{}; check the name and PATH", strerror(error));
@@ -192,8 +211,10 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& command) 
   if (PassesPreload(program.kind)) {
     try {
       PreparePool(settings);
+    } catch (const Busy& busy) {
+      WarnOfPool(busy, settings.required, true);
     } catch (const Failure& failure) {
-      throw Failure{kRunFailed, failure.text};
+      WarnOfPool(failure, settings.required, false);
     }
     Export("NOTICE", "0");  // it has been given
   }

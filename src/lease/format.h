@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The file that processes share: a header, a line for each slot, the cells of each slot. All zero
-// is a valid file in which nobody is.
+// behind the header is a file in which nobody is.
 //
 // What any process reads through its mapping has memory behind it since its slot was taken, so that
 // a full /dev/shm refuses newcomers instead of killing those who are there.
@@ -16,9 +16,11 @@
 
 namespace nvcache::lease {
 
-// "NVLEASE", and the version of the layout and of the hash.
+// "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
+// (election.h).
 inline constexpr unsigned kVersionBits = 8;
 inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 2;
+inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: how many files with this hash its process uses, and how many of them exclusively. The
 // count of users stays at its maximum once it was there; exclusion is refused before its own is.

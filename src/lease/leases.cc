@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <new>
 
+#include "src/lease/election.h"
 #include "src/lease/format.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
@@ -25,9 +26,6 @@ constexpr uint32_t kSweepSlots = 4;
 
 // So often a holder that has been served a request, and has the file still, has refused.
 constexpr int kRefusals = 3;
-
-// To open a file that others may be replacing.
-constexpr int kAttempts = 5;
 
 // As sys::FutexWait and sys::FutexWake, between processes.
 void Sleep(sys::Word* word, uint32_t expected, uint64_t timeout_ns) {
@@ -80,17 +78,6 @@ void ClearPage(Cell* cells) {
   }
 }
 
-// A regular file of this user alone. Says why not.
-const char* Objection(const struct stat& st) {
-  if (!S_ISREG(st.st_mode)) return "the file of leases is not a regular file";
-  if (st.st_uid != static_cast<uid_t>(sys::Call(SYS_geteuid))) {
-    return "the file of leases belongs to another user";
-  }
-  if ((st.st_mode & 07777 & ~0600u) != 0) return "others may open the file of leases";
-  if (st.st_nlink != 1) return "the file of leases has another name, or none";
-  return nullptr;
-}
-
 }  // namespace
 
 uint32_t CellOf(uint64_t device, uint64_t inode) {
@@ -108,73 +95,28 @@ bool Request::Publish(uint64_t device, uint64_t inode) const {
 
 bool Leases::Open(const char* folder, const char** why) {
   NVCACHE_CHECK(!is_open());
-  sys::Text<512> path;
-  path.Append(folder).Append("/nvcache-leases-");
-  path.AppendNumber(static_cast<uint64_t>(sys::Call(SYS_geteuid)));
-  for (int i = 0; i < kAttempts; ++i) {
-    bool outdated = false;
-    if (OpenFile(path.c_str(), why, &outdated) && Claim(why)) return true;
-    const bool again = outdated && RemoveUnused(path.c_str());
-    Forget();
-    if (!again) break;
-  }
+  if (OpenFile(folder, why) && Claim(why)) return true;
+  Forget();
   return false;
 }
 
-// A file of another version that no process uses is removed. False: one does. Who waits for the
-// lock meanwhile finds another file under the name, and leaves that alone.
-bool Leases::RemoveUnused(const char* path) const {
-  struct flock all = {};
-  all.l_type = F_WRLCK;
-  if (sys::Fcntl(fd_, F_SETLK, sys::Address(&all)) < 0) return false;
-  struct stat st;
-  if (sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == device_ &&
-      st.st_ino == inode_) {
-    sys::Unlinkat(AT_FDCWD, path, 0);
-  }
-  return true;
-}
-
-bool Leases::OpenFile(const char* path, const char** why, bool* outdated) {
-  const long fd = sys::Openat(
-      AT_FDCWD, path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
-  *why = "the file of leases cannot be opened";
+bool Leases::OpenFile(const char* folder, const char** why) {
+  const int fd = Election(folder).Run(why);
   if (fd < 0) return false;
   // Before the lock, which a close would drop. And above the pool's: when our lock is gone, nobody
   // finds the pool in use by us.
-  fd_ = sys::MoveHigh(static_cast<int>(fd), 7);
-
+  fd_ = sys::MoveHigh(fd, 7);
   struct stat st;
   if (sys::Fstat(fd_, &st) < 0) return false;
-  if (*why = Objection(st); *why != nullptr) return false;
   device_ = st.st_dev;
   inode_ = st.st_ino;
-  uint64_t format = 0;
-  sys::Pread(fd_, &format, sizeof(format), 0);
-  *outdated = format != kFormat && format >> kVersionBits == kFormat >> kVersionBits;
-  *why = "the file of leases is of another version, and processes use it: end them";
-  if (*outdated) return false;
-  *why = "the file of leases is not what its name says: remove it";
-  if (format != 0 && format != kFormat) return false;
-  if (st.st_size != 0 && st.st_size != kFileSize) return false;
-  // A umask may have taken the owner's right to open it again.
-  if ((st.st_mode & 0600) != 0600) sys::Call(SYS_fchmod, fd_, 0600);
-
   *why = "there is no room for the file of leases";
-  if (st.st_size == 0) {
-    // To grow beyond this limit would be a signal.
-    if (sys::SoftLimit(RLIMIT_FSIZE) < kFileSize) return false;
-    if (sys::Ftruncate(fd_, kFileSize) < 0) return false;
-  }
   if (!Back(0, kPage)) return false;
   const long address =
       sys::Mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
-
-  *why = "the file of leases was replaced just now: try again";
-  format = 0;
-  return shared_->format.compare_exchange_strong(format, kFormat) || format == kFormat;
+  return true;
 }
 
 void Leases::Close() {
@@ -336,10 +278,11 @@ void Leases::Renumber() {
 
 bool Leases::Relock() { return !lost() && Lock(slot_) && Sound(); }
 
-// The descriptor and the slot are still ours, and newcomers find the file.
+// The descriptor and the slot are still ours, and newcomers find the file. Others may have given it
+// more names, where the system lets them (fs.protected_hardlinks).
 bool Leases::Sound() const {
   struct stat st;
-  return sys::Fstat(fd_, &st) == 0 && IsOwnFile(st.st_dev, st.st_ino) && st.st_nlink == 1 &&
+  return sys::Fstat(fd_, &st) == 0 && IsOwnFile(st.st_dev, st.st_ino) && st.st_nlink != 0 &&
          !lost();
 }
 

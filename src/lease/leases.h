@@ -69,9 +69,9 @@ class Leases {
   Leases(const Leases&) = delete;
   Leases& operator=(const Leases&) = delete;
 
-  // Opens the user's file in `folder`, made when missing, and takes a slot. False, and why in a few
-  // words: then nothing may be cached. Closing any descriptor of the file gives a process's record
-  // locks up; see Relock.
+  // Opens the user's file in `folder`, made when missing (election.h), and takes a slot. False, and
+  // why in a few words: then nothing may be cached. Closing any descriptor of the file gives a
+  // process's record locks up; see Relock.
   bool Open(const char* folder, const char** why);
   // Gives the slot back, with all that is marked in it. No keeper waits any more.
   void Close();
@@ -129,8 +129,7 @@ class Leases {
   uint32_t deaths() const;
 
  private:
-  bool OpenFile(const char* path, const char** why, bool* outdated);
-  bool RemoveUnused(const char* path) const;
+  bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
   bool Back(size_t offset, size_t bytes) const;
   void Take(uint32_t slot);

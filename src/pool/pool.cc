@@ -426,10 +426,10 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
 }
 
-// Whoever may write to a pool says what recovery writes, and to which files. An ACL that lets others
-// write shows in the mode: there, the group's bits are all that it gives anybody. And a root without
-// root's rights does not get a pool that will be recovered with all of them. Of a device the owner
-// and the mode are the administrator's affair.
+// Whoever may write to a pool says what recovery writes, and to which files. An ACL that lets
+// others write shows in the mode: there, the group's bits are all that it gives anybody. And a root
+// without root's rights does not get a pool that will be recovered with all of them. Of a device
+// the owner and the mode are the administrator's affair.
 bool Pool::CheckOwner(Access access, Problem* problem) const {
   if (is_device_) return true;
   const auto user = static_cast<uint64_t>(sys::Geteuid());
@@ -444,8 +444,9 @@ bool Pool::CheckOwner(Access access, Problem* problem) const {
                 "if it is what you left, forbid that with chmod 600, else use another pool");
   }
   if (owner_ == 0 && access == Access::kExclusive && !sys::IsWholeRoot()) {
-    return Fail(problem, path(), EPERM, "is root's, and this process lacks some of root's rights",
-                "give it CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or a user and pool of its own");
+    return Fail(
+        problem, path(), EPERM, "is root's, and this process lacks some of root's rights",
+        "give it CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or a user and pool of its own");
   }
   return true;
 }

@@ -10,9 +10,9 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr uint32_t kNobody = ~uint32_t{0};     // changes nothing, and says what it is
-constexpr uint32_t kMaxGroups = 65536;         // NGROUPS_MAX of the kernel
-constexpr uint32_t kAllUsers = ~uint32_t{0};   // in uid_map
+constexpr uint32_t kNobody = ~uint32_t{0};    // changes nothing, and says what it is
+constexpr uint32_t kMaxGroups = 65536;        // NGROUPS_MAX of the kernel
+constexpr uint32_t kAllUsers = ~uint32_t{0};  // in uid_map
 constexpr uint64_t kNoCapabilities = 0;
 
 uint32_t Number(long number) { return static_cast<uint32_t>(Call(number)); }

@@ -59,6 +59,13 @@ void Engine::Refuse(const char* text) {
   if (settings.required) sys::ExitGroup(kExitRequired);
 }
 
+// That others use the pool, or that it is another user's, is nothing wrong where processes come and
+// go: a service that starts as root has given both to all that it starts.
+void Engine::RefusePool(const pool::Problem& problem) {
+  const bool ordinary = problem.error == EBUSY || problem.error == EACCES || problem.error == EPERM;
+  if (!ordinary || settings.notice || settings.required) Refuse(problem.text.c_str());
+}
+
 void Engine::RefuseCache(const char* text) {
   sys::Text<480> line;
   line.Append(text);
@@ -179,7 +186,7 @@ bool Engine::Inspect(bool* dirty, uint32_t* owner) {
       LoadLibpmem(!settings.emulate);
       return true;
     }
-    Refuse(problem->text.c_str());
+    RefusePool(*problem);
     return false;
   }
   LoadLibpmem(pool_.durability() == pmem::Durability::kPower);
@@ -194,7 +201,7 @@ Engine::Recovery Engine::Recover(uint32_t owner) {
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
                   &problem)) {
     if (problem.error == EBUSY) return sys::Runs(owner) ? Recovery::kDone : Recovery::kByAnother;
-    Refuse(problem.text.c_str());
+    RefusePool(problem);
     return Recovery::kFailed;
   }
   const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
@@ -263,9 +270,8 @@ bool Engine::AttachPool() {
     problem.text.Append(": unresolved entries were found; run 'nvcache recover' on it");
   }
   if (!open) {
-    const bool busy = problem.error == EBUSY;
-    hopeless_ = !busy;
-    if (!busy || settings.notice || settings.required) Refuse(problem.text.c_str());
+    hopeless_ = problem.error != EBUSY;
+    RefusePool(problem);
     return false;
   }
   pool_.MarkInUse();
@@ -354,13 +360,14 @@ void Engine::PrepareRights() {
 }
 
 // What the disk refuses stays in the pool, for recovery. Who uses such a file afterwards hears of
-// an error: what the kernel has of it is old. Nothing attaches again: there would be such entries to
-// recover, and threads may still be on their way out of the log and the cleaner.
+// an error: what the kernel has of it is old. Nothing attaches again: there would be such entries
+// to recover, and threads may still be on their way out of the log and the cleaner.
 void Engine::Abandon() {
   sys::Text<512> text;
   text.Append(pool_.path());
   text.Append(
-      ": the file system refuses some bytes, and the process gives up rights; they stay in the pool "
+      ": the file system refuses some bytes, and the process gives up rights; they stay in the "
+      "pool "
       "for 'nvcache recover'");
   sys::Report(text.c_str());
   hopeless_ = true;

@@ -200,6 +200,7 @@ class Engine {
 
  private:
   void Refuse(const char* text);
+  void RefusePool(const pool::Problem& problem);
   void RefuseCache(const char* text);  // and says what becomes of the program
   bool OpenTables();
   bool OpenLeases();
@@ -265,8 +266,8 @@ class Engine {
   uint32_t replacing_ = 0;    // threads in exec
   sys::Credentials rights_;   // at the start
   std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
-  std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
-  bool relock_due_ = false;               // the program has closed a descriptor of the leases' file
+  std::atomic<uint32_t> deaths_seen_{0};      // of other processes; the pool was looked at since
+  bool relock_due_ = false;  // the program has closed a descriptor of the leases' file
   void* keeper_ = nullptr;
   sys::Word keeper_stops_{0};
 

@@ -36,9 +36,13 @@ class OwnerTest(machine.MachineTest):
         self.pool.chmod(0o666)
         before = support.checksum(self.pool)
         for user in (USER, 0):
-            result = self.as_user(user, "run", "--pool", self.pool, "--emulate", "--library",
+            words = (self.pool, f"belongs to the user with the number {STRANGER}")
+            result = self.as_user(user, "run", "--required", "--pool", self.pool, "--emulate", "--library",
                                   self.copy_library(), "--", "true")
-            self.assert_refused(result, 125, self.pool, f"belongs to the user with the number {STRANGER}")
+            self.assert_refused(result, 125, *words)
+            result = self.as_user(user, "run", "--pool", self.pool, "--emulate", "--library",
+                                  self.copy_library(), "--", "sh", "-c", "sh -c true; exit 7")
+            self.assert_refused(result, 7, *words, "; the program runs without the cache")
         result = self.as_user(USER, "recover", self.pool)
         self.assert_refused(result, 1, self.pool, "belongs to the user")
         self.assertEqual(support.checksum(self.pool), before)
@@ -51,24 +55,37 @@ class OwnerTest(machine.MachineTest):
         return copy
 
     def test_the_library(self):
-        """Without the cache, after one line; the pool stays as it is."""
+        """Without the cache, after one line if notices are wanted; the pool stays as it is."""
         self.make_pool(STRANGER)
         before = support.checksum(self.pool)
-        for dirty in (False, True):
-            if dirty:
+        for dirty, notice in ((False, "1"), (False, "0"), (True, "1"), (True, "0")):
+            if dirty and notice == "1":
                 self.fill(self.make_file(self.files / "data", b"old"))
                 before = support.checksum(self.pool)
             result = subprocess.run(
                 ["sh", "-c", "echo text > \"$0\"; cat \"$0\"", str(self.files / "written")],
                 env={**support.clean_environment(), "NVCACHE_POOL": str(self.pool),
-                     "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_INCLUDE": "*",
+                     "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": notice, "NVCACHE_INCLUDE": "*",
                      "LD_PRELOAD": str(self.copy_library())},
                 capture_output=True, text=True, check=False, timeout=60)
             self.assertEqual((result.returncode, result.stdout), (0, "text\n"), result.stderr)
             for line in result.stderr.splitlines():
                 self.assertIn("belongs to the user", line)
-            self.assertNotEqual(result.stderr, "")
+            self.assertEqual(result.stderr != "", notice == "1")
             self.assertEqual(support.checksum(self.pool), before)
+
+    def test_a_service_that_gives_up_rights(self):
+        """The line of `nvcache run` is the only one: not each process that another user's rights
+        are left to says that the pool is not his."""
+        self.pools.chmod(0o755)
+        self.files.chmod(0o777)
+        script = ("echo first > $0/first; exec setpriv --reuid={0} --regid={1} --clear-groups "
+                  "sh -c 'echo second > $0/second; sh -c \"echo third > $0/third; cat $0/second\" $0' $0")
+        result = self.as_user(0, "run", "--pool", self.pool, "--size", "1M", "--emulate", "--library",
+                              self.copy_library(), "--", "sh", "-c", script.format(USER, GROUP), self.files)
+        self.assertEqual((result.returncode, result.stdout), (0, "second\n"), result.stderr)
+        self.assertRegex(result.stderr, r"\Anvcache: [^\n]+ is emulated: [^\n]+\n\Z")
+        self.assertTrue(self.is_clean())
 
     def test_that_others_may_write_to(self):
         self.make_pool(USER)

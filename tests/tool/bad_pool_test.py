@@ -15,7 +15,7 @@ USERS = {
     "status": ["status"],
     "dump": ["dump"],
     "recover": ["recover"],
-    "run": ["run", "--emulate", "--pool"],
+    "run": ["run", "--required", "--emulate", "--pool"],
 }
 
 
@@ -36,8 +36,20 @@ class BadPoolTest(support.ToolTest):
                 result, status = self.use(user, pool)
                 self.assert_refused(result, status, pool, *words)
                 self.assertFalse((self.files / "started").exists(), "the program was started")
+                if user == "run":
+                    self.assert_runs_without(pool, *words)
                 if is_file:
                     self.assertEqual(support.checksum(pool), before, "the pool was changed")
+
+    def assert_runs_without(self, pool, *words, emulate=("--emulate",)):
+        """Where the cache is not required, the program runs without it, after one line; nor does what
+        it starts say it again."""
+        started = self.files / "started"
+        result = self.nvcache("run", "--pool", pool, *emulate, "--", "sh", "-c",
+                              f"touch {started}; sh -c ': > {self.files}/more'; exit 7")
+        self.assert_refused(result, 7, pool, *words, "; the program runs without the cache")
+        started.unlink()
+        (self.files / "more").unlink()
 
     def test_missing(self):
         self.assert_bad("does not exist", users=("status", "dump", "recover"))
@@ -226,13 +238,14 @@ class BadPoolTest(support.ToolTest):
         result = self.nvcache("create", self.pool, "--size", "1M")
         self.assert_refused(result, 1, self.pool, "is not persistent memory", "--emulate")
         self.assertFalse(self.pool.exists())
-        result = self.nvcache("run", "--pool", self.pool, "--size", "1M", "--", "true")
+        result = self.nvcache("run", "--required", "--pool", self.pool, "--size", "1M", "--", "true")
         self.assert_refused(result, 125, self.pool, "is not persistent memory", "--emulate")
         self.assertFalse(self.pool.exists())
         self.create()
         before = support.checksum(self.pool)
-        result = self.nvcache("run", "--pool", self.pool, "--", "true")
+        result = self.nvcache("run", "--required", "--pool", self.pool, "--", "true")
         self.assert_refused(result, 125, self.pool, "is not persistent memory", "--emulate")
+        self.assert_runs_without(self.pool, "is not persistent memory", emulate=())
         self.assertEqual(support.checksum(self.pool), before)
 
     def test_existing_file_is_kept(self):
@@ -258,9 +271,10 @@ class BadPoolTest(support.ToolTest):
         self.assert_refused(result, 1, self.pool, "no room for", "smaller size")
         self.assertFalse(self.pool.exists())
         result = self.nvcache(
-            "run", "--pool", self.pool, "--size", size, "--emulate", "--", "true"
+            "run", "--required", "--pool", self.pool, "--size", size, "--emulate", "--", "true"
         )
         self.assert_refused(result, 125, self.pool, "no room for")
+        self.assert_runs_without(self.pool, "no room for", emulate=("--emulate", "--size", size))
         self.assertFalse(self.pool.exists())
 
     def test_file_size_limit(self):

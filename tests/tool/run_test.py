@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,9 +178,42 @@ class RunTest(support.ToolTest):
 
     def test_unresolved(self):
         self.dirty_pool(lose=True)
-        result = self.run_on_pool("touch", self.files / "started")
-        self.assert_refused(result, 125, self.pool, "1 entry of 1 file", "nvcache recover")
+        words = (self.pool, "1 entry of 1 file", "nvcache recover")
+        required = self.run_on_pool("touch", self.files / "started", options=["--required"])
+        self.assert_refused(required, 125, *words)
         self.assertFalse((self.files / "started").exists())
+        # Nor does what the program starts say it again.
+        result = self.run_on_pool("sh", "-c", f"touch {self.files}/started; sh -c ': > {self.files}/more'")
+        self.assert_refused(result, 0, *words, "; the program runs without the cache")
+        self.assertTrue((self.files / "started").exists())
+
+    def test_unresolved_with_the_library(self):
+        """The same rule."""
+        self.dirty_pool(lose=True)
+        library = {"LD_PRELOAD": str(support.BUILD / "libnvcache.so"), "NVCACHE_POOL": str(self.pool),
+                   "NVCACHE_EMULATE": "1"}
+        for required, status in (("0", 0), ("1", 125)):
+            result = subprocess.run(
+                ["touch", self.files / "started"], capture_output=True, text=True, check=False,
+                env={**support.clean_environment(), **library, "NVCACHE_REQUIRED": required})
+            self.assert_refused(result, status, self.pool, "unresolved entries", "nvcache recover")
+            self.assertEqual((self.files / "started").exists(), status == 0)
+            (self.files / "started").unlink(missing_ok=True)
+
+    def test_busy_program(self):
+        """Not a word of its being executable: it is."""
+        program = self.files / "program"
+        shutil.copy("/bin/true", program)
+        with open(program, "ab"):
+            result = self.run_on_pool(program)
+        self.assertEqual(result.returncode, 126)
+        last = result.stderr.splitlines()[-1]
+        self.assertIn("Text file busy; a process has it open for writing", last)
+        self.assertNotIn("must be an executable", last)
+        program.chmod(0o644)
+        result = self.run_on_pool(program)
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("it must be an executable file", result.stderr.splitlines()[-1])
 
     def write(self, content, size, options=()):
         """A program that writes content to the file `out`, `size` bytes at a time."""
@@ -239,12 +273,16 @@ class RunTest(support.ToolTest):
             stderr=subprocess.DEVNULL,
         ) as program:
             program.stdout.readline()
+            required = self.run_on_pool("touch", self.files / "started", options=["--required"])
+            self.assertFalse((self.files / "started").exists())
             result = self.run_on_pool("touch", self.files / "started")
             recovery = self.nvcache("recover", self.pool)
             program.communicate(b"\n")
-        self.assert_refused(result, 125, self.pool, f"in use by process {program.pid}")
-        self.assert_refused(recovery, 1, self.pool, f"in use by process {program.pid}")
-        self.assertFalse((self.files / "started").exists())
+        in_use = f"in use by process {program.pid}"
+        self.assert_refused(required, 125, self.pool, in_use)
+        self.assert_refused(result, 0, self.pool, in_use, "; the program runs without the cache")
+        self.assert_refused(recovery, 1, self.pool, in_use)
+        self.assertTrue((self.files / "started").exists())
 
 
 if __name__ == "__main__":

@@ -5,15 +5,20 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -734,47 +739,276 @@ TEST_F(LeaseTest, AMaskOfTheUserDoesNotMatter) {
   EXPECT_EQ(WhyNot(), "");
 }
 
-TEST_F(LeaseTest, RefusesWhatMayBeSomebodyElses) {
+TEST_F(LeaseTest, RefusesWhatOthersMayOpen) {
   const std::string other = folder / "other";
   EXPECT_EQ(WhyNot(), "");
   chmod(file.c_str(), 0644);
   EXPECT_NE(WhyNot().find("others"), std::string::npos);
   chmod(file.c_str(), 0600);
   EXPECT_EQ(WhyNot(), "");
-
-  ASSERT_EQ(link(file.c_str(), other.c_str()), 0);
-  EXPECT_NE(WhyNot().find("another name"), std::string::npos);
-  unlink(other.c_str());
-  ASSERT_EQ(rename(file.c_str(), other.c_str()), 0);
-  ASSERT_EQ(symlink(other.c_str(), file.c_str()), 0);
-  EXPECT_NE(WhyNot().find("opened"), std::string::npos);
-  unlink(file.c_str());
-  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  EXPECT_NE(WhyNot().find("regular"), std::string::npos);
-  unlink(file.c_str());
-  ASSERT_EQ(mkdir(file.c_str(), 0700), 0);
-  EXPECT_NE(WhyNot().find("opened"), std::string::npos);
-  rmdir(file.c_str());
-  ASSERT_EQ(rename(other.c_str(), file.c_str()), 0);
-  EXPECT_EQ(WhyNot(), "");
 }
 
-TEST_F(LeaseTest, RefusesAnotherUsers) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  EXPECT_EQ(WhyNot(), "");
-  ASSERT_EQ(chown(file.c_str(), 12345, 12345), 0);
-  EXPECT_NE(WhyNot(), "");
+// ------------------------------------------------------------------------------- Names that are
+// taken
+
+// Files of the user's with a name for a file of leases, by what their headers say.
+int Count(const std::string& folder, uint64_t format) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().string().rfind(FileIn(folder), 0) != 0) continue;
+    struct stat st;
+    uint64_t found = 0;
+    if (lstat(entry.path().c_str(), &st) != 0 || !S_ISREG(st.st_mode)) continue;
+    if (st.st_uid != geteuid()) continue;
+    const int fd = open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (pread(fd, &found, sizeof(found), 0) == sizeof(found) && found == format) ++count;
+    close(fd);
+  }
+  return count;
 }
 
-TEST_F(LeaseTest, RefusesWhatIsNoFileOfLeases) {
-  test::WriteFile(file, "something");
-  chmod(file.c_str(), 0600);
-  EXPECT_NE(WhyNot().find("not what its name says"), std::string::npos);
-  EXPECT_EQ(test::ReadFile(file), "something");
-  ASSERT_EQ(truncate(file.c_str(), kFileSize), 0);
-  EXPECT_NE(WhyNot().find("not what its name says"), std::string::npos);
-  ASSERT_EQ(truncate(file.c_str(), 0), 0);
+// Whatever has the name, another one does; and it stays that when the name is free again.
+TEST_F(LeaseTest, ANameThatSomebodyHasIsNoMatter) {
+  const std::string precious = folder / "precious";
+  test::WriteFile(precious, "something");
+  chmod(precious.c_str(), 0600);
+  const std::function<int()> takers[] = {
+      [&] { return symlink(precious.c_str(), file.c_str()); },
+      [&] { return symlink("nowhere", file.c_str()); },
+      [&] { return mkfifo(file.c_str(), 0600); },
+      [&] { return mkdir(file.c_str(), 0700); },
+      [&] { return link(precious.c_str(), file.c_str()); },
+      [&] {
+        test::WriteFile(file, "");
+        return truncate(file.c_str(), kFileSize);
+      },
+      [&] {
+        if (geteuid() != 0) return 0;
+        test::WriteFile(file, "");
+        return chown(file.c_str(), 12345, 12345);
+      },
+  };
+  for (const auto& take : takers) {
+    ASSERT_EQ(take(), 0);
+    EXPECT_EQ(WhyNot(), "");
+    auto a = NewPeer();
+    (*a)(Do::kShare, 1);
+    EXPECT_TRUE((*a)(Do::kExclude, 1));
+    EXPECT_EQ(Count(folder.path(), kFormat), 1);
+    std::filesystem::remove(file);
+    auto b = NewPeer();
+    EXPECT_TRUE((*b)(Do::kHeld, 1)) << "the same file, whatever its name";
+    EXPECT_EQ(Count(folder.path(), kFormat), 1);
+    EXPECT_EQ(Count(folder.path(), kCandidate), 0);
+    EXPECT_EQ(test::ReadFile(precious), "something");
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      if (entry.path() != precious) std::filesystem::remove(entry.path());
+    }
+  }
+}
+
+TEST_F(LeaseTest, MoreNamesDoNotMatter) {
+  auto a = NewPeer();
+  (*a)(Do::kShare, 1);
+  for (const std::string& more : {folder / "other", file + "-other"}) {
+    ASSERT_EQ(link(file.c_str(), more.c_str()), 0);
+  }
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  auto b = NewPeer();
+  EXPECT_TRUE((*b)(Do::kHeld, 1));
+}
+
+// Left by those who died before they elected one.
+TEST_F(LeaseTest, CandidatesThatWereLeft) {
+  for (const std::string& name : {file, file + "-1", file + "-2", file + "-3"}) {
+    test::WriteFile(name,
+                    std::string(reinterpret_cast<const char*>(&kCandidate), sizeof(kCandidate)));
+    chmod(name.c_str(), 0600);
+    ASSERT_EQ(truncate(name.c_str(), kFileSize), 0);
+  }
+  ASSERT_EQ(link(file.c_str(), (file + "-twin").c_str()), 0);
   EXPECT_EQ(WhyNot(), "");
+  EXPECT_EQ(Count(folder.path(), kFormat), 1 + (Count(folder.path(), kFormat) == 2 ? 1 : 0));
+}
+
+// A process that opens the file, one system call after the other.
+class Stepped {
+ public:
+  Stepped(const std::string& folder, std::atomic<uint64_t>* inode) : pid_(fork()) {
+    if (pid_ != 0) {
+      waitpid(pid_, nullptr, 0);
+      return;
+    }
+    ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    raise(SIGSTOP);
+    Leases leases;
+    const char* why = "";
+    struct stat st;
+    if (leases.Open(folder.c_str(), &why) && fstat(leases.fd(), &st) == 0) inode->store(st.st_ino);
+    _exit(0);
+  }
+  ~Stepped() {
+    kill(pid_, SIGKILL);
+    if (!over_) waitpid(pid_, nullptr, 0);
+  }
+  Stepped(const Stepped&) = delete;
+  Stepped& operator=(const Stepped&) = delete;
+
+  bool over() const { return over_; }
+  // To the beginning of a call, or to its end.
+  void Step() {
+    int status = 0;
+    ptrace(PTRACE_SYSCALL, pid_, nullptr, nullptr);
+    over_ = waitpid(pid_, &status, 0) == pid_ && !WIFSTOPPED(status);
+  }
+  void Kill() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    over_ = true;
+  }
+
+ private:
+  pid_t pid_;
+  bool over_ = false;
+};
+
+// Every order of system calls that the seed gives, with a name that comes and goes in between, with
+// candidates of the dead, and with deaths.
+TEST_F(LeaseTest, NoOrderOfCallsElectsTwo) {
+  constexpr int kRounds = 600, kProcesses = 3;
+  constexpr unsigned kRare = 40, kVeryRare = 300;
+  std::minstd_rand random(static_cast<unsigned>(test::Seed()));
+  const auto one_of = [&](unsigned n) { return random() / 7 % n == 0; };
+  for (int round = 0; round < kRounds; ++round) {
+    const Common<std::array<std::atomic<uint64_t>, kProcesses>> inodes;
+    std::vector<std::unique_ptr<Stepped>> processes;
+    for (size_t i = 0; i < kProcesses; ++i) {
+      processes.push_back(std::make_unique<Stepped>(folder.path(), &(*inodes.operator->())[i]));
+    }
+    if (one_of(2)) static_cast<void>(symlink("/", file.c_str()) == 0);
+    size_t at = 0;
+    for (;;) {
+      if (std::all_of(processes.begin(), processes.end(), [](auto& p) { return p->over(); })) break;
+      // Mostly the same one goes on: what takes many calls may be overtaken as a whole.
+      if (one_of(round % 2 == 0 ? 8 : 40) || processes[at]->over()) at = random() / 7 % kProcesses;
+      if (processes[at]->over()) continue;
+      if (one_of(kVeryRare)) {
+        processes[at]->Kill();
+      } else {
+        processes[at]->Step();
+      }
+      struct stat st;
+      if (one_of(kRare) && lstat(file.c_str(), &st) == 0 && S_ISLNK(st.st_mode))
+        unlink(file.c_str());
+      if (one_of(kRare)) static_cast<void>(symlink("/", file.c_str()) == 0);
+    }
+    std::set<uint64_t> found;
+    for (const auto& inode : *inodes.operator->()) {
+      if (inode.load() != 0) found.insert(inode.load());
+    }
+    ASSERT_LE(found.size(), 1u) << "round " << round << ", seed " << test::Seed();
+    EXPECT_EQ(WhyNot(), "");
+    ASSERT_EQ(Count(folder.path(), kFormat), 1) << "round " << round << ", seed " << test::Seed();
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      std::filesystem::remove(entry.path());
+    }
+  }
+}
+
+// Many that start at once, while somebody takes the name and frees it, as fast as he can; and some
+// are killed on the way. All that get a file get the same one.
+TEST_F(LeaseTest, AllElectTheSame) {
+  constexpr int kRounds = 20, kProcesses = 12;
+  struct Result {
+    std::atomic<uint64_t> inode;
+  };
+  struct Board {
+    std::atomic<int> begin;
+    std::array<Result, kProcesses> results;
+  };
+  std::minstd_rand random(static_cast<unsigned>(test::Seed()));
+  const Common<std::atomic<int>> stop;
+  chmod(folder.path().c_str(), 01777);
+  const pid_t attacker = fork();
+  if (attacker == 0) {
+    if (geteuid() == 0 && setresuid(12345, 12345, 12345) != 0) _exit(1);
+    // Files of one's own would be candidates, were he not another user.
+    for (unsigned i = 0; stop->load() == 0; ++i) {
+      const int how = static_cast<int>(i % (getuid() == 12345 ? 4 : 3));
+      if (how == 0) static_cast<void>(symlink("/", file.c_str()) != 0);
+      if (how == 1) mkfifo(file.c_str(), 0666);
+      if (how == 2) mkdir(file.c_str(), 0777);
+      if (how == 3) {
+        const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666);
+        if (fd >= 0) {
+          static_cast<void>(write(fd, &kFormat, sizeof(kFormat)) + ftruncate(fd, kFileSize));
+          close(fd);
+        }
+      }
+      struct stat st;
+      if (lstat(file.c_str(), &st) != 0 || (S_ISREG(st.st_mode) && st.st_uid != getuid())) continue;
+      S_ISDIR(st.st_mode)                        ? rmdir(file.c_str())
+      : S_ISREG(st.st_mode) && getuid() != 12345 ? 0
+                                                 : unlink(file.c_str());
+    }
+    _exit(0);
+  }
+  int failed = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const Common<Board> board;
+    std::vector<pid_t> pids;
+    for (int i = 0; i < kProcesses; ++i) {
+      const auto late = static_cast<useconds_t>(random() % 300);
+      const pid_t pid = fork();
+      if (pid == 0) {
+        while (board->begin.load() == 0) {
+        }
+        usleep(late);
+        Leases leases;
+        const char* why = "";
+        struct stat st;
+        if (!leases.Open(folder.path().c_str(), &why) || fstat(leases.fd(), &st) != 0) {
+          fprintf(stderr, "round %d: %s\n", round, why);
+          _exit(1);
+        }
+        board->results[static_cast<size_t>(i)].inode.store(st.st_ino);
+        pause();
+      }
+      pids.push_back(pid);
+    }
+    board->begin.store(1);
+    // A third of them somewhere on the way.
+    for (int i = 0; i < kProcesses / 3; ++i) {
+      usleep(static_cast<useconds_t>(random() % 200));
+      kill(pids[static_cast<size_t>(i)], SIGKILL);
+    }
+    std::set<uint64_t> inodes;
+    for (size_t i = kProcesses / 3; i < kProcesses; ++i) {
+      while (board->results[i].inode.load() == 0 && waitpid(pids[i], nullptr, WNOHANG) == 0) {
+        usleep(100);
+      }
+    }
+    for (const Result& result : board->results) {
+      if (result.inode.load() != 0) inodes.insert(result.inode.load());
+    }
+    failed += inodes.size() != 1 ? 1 : 0;
+    EXPECT_EQ(inodes.size(), 1u) << "round " << round << ", seed " << test::Seed();
+    EXPECT_EQ(Count(folder.path(), kFormat), 1) << "round " << round;
+    for (const pid_t pid : pids) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+      struct stat st;
+      if (lstat(entry.path().c_str(), &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid()) {
+        unlink(entry.path().c_str());
+      }
+    }
+  }
+  stop->store(1);
+  int status = 0;
+  waitpid(attacker, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 // After an update: as long as processes of the other version live, there is no common word.
