@@ -19,7 +19,7 @@ void ForEachInherited(Function function) {
     Description* description = engine.SlotOf(fd);
     if (!IsDescription(description)) continue;
     File& file = *description->file.load();
-    if (file.state.load() == State::kPassThrough && !file.locked.load()) continue;
+    if (file.state.load() == State::kPassThrough && file.backing_fd < 0) continue;
     if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
   }
 }
@@ -44,7 +44,7 @@ void TakeOverInherited() {
 // that the new program has inherited: its closing would end the locks. Table lock held.
 void KeepLocks(int flags) {
   ForEachInherited([&](int, const File& file) {
-    if (file.backing_fd >= 0 && IsLocked(file.backing_fd)) {
+    if (file.backing_fd >= 0 && (flags != 0 || IsLocked(file.backing_fd))) {
       sys::Fcntl(file.backing_fd, F_SETFD, flags);
     }
   });

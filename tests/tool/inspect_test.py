@@ -3,6 +3,7 @@
 
 import json
 import os
+import struct
 import subprocess
 import time
 import unittest
@@ -51,6 +52,7 @@ class InspectTest(support.ToolTest):
         self.assertIsNone(status["oldest_pending_age_ns"])
         self.assertIsNone(status["last_error"])
         self.assertEqual(status["files"], [])
+        self.assertIsNone(status["last_words"])
         self.assertEqual(set(status["statistics"].values()), {0})
         self.assertLess(abs(time.time() - status["created_ns"] / 1e9), 60)
 
@@ -92,6 +94,19 @@ class InspectTest(support.ToolTest):
         self.assertRegex(text.stdout, r"(?m)^errors +2 write-back errors, the last one ENOSPC ")
         self.assertRegex(text.stdout, rf"(?m)^ +0\.1 +2 +4\.0 KiB  {first}$")
         self.assertEqual(support.checksum(self.pool), before)
+
+    def test_status_of_last_words(self):
+        """Whatever stands there: a process was about to stop."""
+        self.create()
+        now = time.time_ns()
+        for text, shown in ((b"a == b at c.cc:1\0rest", "a == b at c.cc:1"), (b"x" * 496, "x" * 495)):
+            with image.Image(self.pool) as pool:
+                pool.write(image.LAST_WORDS_OFFSET, struct.pack("<QQ496s", now, 4321, text))
+            status = self.json("status", self.pool)
+            self.assertEqual(status["last_words"], {"pid": 4321, "time_ns": now, "text": shown})
+            plain = self.nvcache("status", self.pool).stdout
+            self.assertIn("last words", plain)
+            self.assertIn(f": {shown}\n", plain)
 
     def test_status_of_pool_in_use(self):
         """A program that really runs on the pool."""

@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -23,6 +24,7 @@
 
 #include "libc-shim/glibc/host.h"
 #include "src/pmem/persist.h"
+#include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "tests/unit/support.h"
 
@@ -958,6 +960,29 @@ TEST(FileRecordTest, RefusesWhatCannotBe) {
   EXPECT_FALSE(check([](FileRecord& r) { r.handle_size = kMaxHandle + 1; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.path[0] = 'x'; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.name = 1; }));
+}
+
+// Standard error may be on a disk that is full: then the pool says it.
+TEST_F(PoolTest, AProcessThatStopsItselfLeavesItsLastWords) {
+  MakePool(path_);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(2);
+    ScopedPool pool;
+    const bool opened = OpenPool(pool, path_);
+    NVCACHE_CHECK(!opened);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  const LastWords& words = *pool.view().last_words();
+  EXPECT_EQ(words.pid, static_cast<uint64_t>(child));
+  EXPECT_NE(words.time, 0u);
+  EXPECT_NE(std::string(words.text).find("!opened at pool_test.cc:"), std::string::npos)
+      << words.text;
 }
 
 }  // namespace

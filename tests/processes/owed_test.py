@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""What should hold, and does not yet: each case is owed by an issue, and fails today in exactly one
+way. A case that passes, or fails in another way, is a failure here: then OWED is to be changed.
+
+Exit code 77 where file systems cannot be mounted and a case needs one; 1 if CI=true."""
+
+import fcntl
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "faults"))
+
+import surroundings  # noqa: E402
+from surroundings import Disk, Mount, check, command, harness, say  # noqa: E402
+
+PROMPT = 5  # seconds for a call that waits for nobody
+SIZE = 5000
+OURS = 4  # descriptors that NVCache may have for itself
+LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
+
+# case: the issue that owes it, and what is seen today.
+OWED = {
+    "stat_of_a_stopped_holders_file": (13, "stat: no answer after 5 s"),
+    "open_of_a_stopped_holders_file": (13, "open: no answer after 5 s"),
+    "open_on_a_slow_disk": (13, "open: no answer after 5 s"),
+    "execute_a_closed_script": (13, r"Text file busy: '\./file'"),
+    "lease_on_a_closed_file": (13, r"F_SETLEASE: Resource temporarily unavailable"),
+    "unmount_after_the_last_close": (13, r"umount .*: target is busy\."),
+    "remount_after_the_last_close": (13, r"mount -o remount,ro .*: mount point is busy\..*"),
+    "half_of_the_limit": (13, r"\d+ files could be opened, without NVCache \d+: EMFILE"),
+}
+
+# Writes SIZE bytes (or as many as it is told) to ./file, closes it or not, says so, and waits.
+WRITER = """
+import os, sys
+fd = os.open('file', os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o755)
+text = b'#!/bin/true\\n'
+for _ in range(int(sys.argv[1])):
+    os.write(fd, text + b'#' * (5000 - len(text)))
+if sys.argv[2] == 'close':
+    os.close(fd)
+os.chdir('/')
+print('written', flush=True)
+sys.stdin.read()
+"""
+OPENER = """
+import errno, os
+n = 0
+try:
+    while True:
+        os.open(f'n{n}', os.O_RDWR | os.O_CREAT)
+        n += 1
+except OSError as error:
+    print(n, errno.errorcode[error.errno])
+"""
+
+
+class Writer:
+    """A program that has written, in `folder`."""
+
+    def __init__(self, bench, folder, times=1, then="close", **settings):
+        self.process = subprocess.Popen(
+            bench.cached([sys.executable, "-c", WRITER, times, then]), cwd=folder, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=dict(os.environ, NVCACHE_NOTICE="0", **settings))
+        check(self.process.stdout.readline() == "written\n", "the writer died")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+
+
+def bench_of(options, size="16M"):
+    return harness.Bench(options.nvcache, options.scratch, size=size, dram="1M")
+
+
+def answers(options, folder, call, code, wanted):
+    """Another program under NVCache, with a pool of its own: its answer, in time."""
+    with bench_of(options) as bench:
+        process = subprocess.Popen(bench.cached([sys.executable, "-c", f"import os; print({code})"]),
+                                   cwd=folder, text=True, stdout=subprocess.PIPE,
+                                   env=dict(os.environ, NVCACHE_NOTICE="0"))
+        try:
+            found = process.communicate(timeout=PROMPT)[0].strip()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise harness.Failure(f"{call}: no answer after {PROMPT} s") from None
+    check(found == wanted, f"{call}: {found}, not {wanted}")
+
+
+STAT = ("stat", "os.stat('file').st_size")
+OPEN = ("open", "len(os.read(os.open('file', os.O_RDONLY), 1 << 30))")
+
+
+def of_a_stopped_holder(options, call):
+    with bench_of(options) as bench, Writer(bench, bench.folder, then="keep", **LATE) as writer:
+        writer.process.send_signal(signal.SIGSTOP)
+        answers(options, bench.folder, *call, str(SIZE))
+
+
+def stat_of_a_stopped_holders_file(options):
+    of_a_stopped_holder(options, STAT)
+
+
+def open_of_a_stopped_holders_file(options):
+    of_a_stopped_holder(options, OPEN)
+
+
+def open_on_a_slow_disk(options):
+    """The holder has a log full of bytes to bring to a disk that takes its time."""
+    needs_mounts()
+    with bench_of(options) as bench:
+        disk = Disk(bench, options.disk)
+        try:
+            with Writer(bench, disk.folder, times=1000, then="keep", **LATE):
+                disk.tell("delay 500000")
+                answers(options, disk.folder, *OPEN, str(1000 * SIZE))
+        finally:
+            disk.close()
+
+
+def execute_a_closed_script(options):
+    """By a program that knows of no cache."""
+    with bench_of(options) as bench, Writer(bench, bench.folder, **LATE):
+        try:
+            check(subprocess.run(["./file"], cwd=bench.folder, check=False).returncode == 0, "it fails")
+        except OSError as error:
+            raise harness.Failure(f"{error.strerror}: '{error.filename}'") from None
+
+
+def lease_on_a_closed_file(options):
+    with bench_of(options) as bench, Writer(bench, bench.folder, **LATE):
+        with open(bench.folder / "file", "rb") as file:
+            try:
+                fcntl.fcntl(file.fileno(), fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            except OSError as error:
+                raise harness.Failure(f"F_SETLEASE: {error.strerror}") from None
+
+
+def after_the_last_close(options, words):
+    needs_mounts()
+    with bench_of(options) as bench:
+        image = bench.folder / "image"
+        with open(image, "wb") as file:
+            file.truncate(16 << 20)
+        mount = Mount(image, bench.folder / "mounted")
+        try:
+            # What is pending is no reason: it can be brought to the disk when somebody asks.
+            with Writer(bench, mount.folder, **LATE):
+                command(*words, mount.folder)
+                mount.mounted = words[0] != "umount"
+        finally:
+            mount.close()
+
+
+def unmount_after_the_last_close(options):
+    after_the_last_close(options, ("umount",))
+
+
+def remount_after_the_last_close(options):
+    after_the_last_close(options, ("mount", "-o", "remount,ro"))
+
+
+def half_of_the_limit(options):
+    def opened(prefix, folder):
+        folder.mkdir()
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        done = subprocess.run([*prefix, sys.executable, "-c", OPENER], cwd=folder, text=True, check=False,
+                              stdout=subprocess.PIPE, preexec_fn=limit,
+                              env=dict(os.environ, NVCACHE_NOTICE="0", **LATE))
+        return done.stdout.split()
+    with bench_of(options) as bench:
+        wanted, found = opened([], bench.folder / "plain"), opened(bench.cached([]), bench.folder / "cached")
+        check(int(found[0]) >= int(wanted[0]) - OURS and found[1] == wanted[1],
+              f"{found[0]} files could be opened, without NVCache {wanted[0]}: {found[1]}")
+
+
+def needs_mounts():
+    if not surroundings.own_mounts():
+        surroundings.skip()
+
+
+def owed(case, options):
+    issue, symptom = OWED[case.__name__]
+    try:
+        case(options)
+    except harness.Failure as failure:
+        check(re.fullmatch(symptom, str(failure).strip(), re.DOTALL),
+              f"not as it is known: {failure}\nexpected: {symptom}")
+        say(f"         owed by issue {issue}: {failure}")
+        return
+    raise harness.Failure(f"it passes: issue {issue} owes it no more, take it off the list")
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--disk", help="faulty_disk")
+    options = parser.parse_args()
+    options.nvcache = os.path.abspath(options.nvcache)
+    functions = [globals()[name] for name in OWED]
+    harness.main(options, {case.__name__: lambda case=case: owed(case, options) for case in functions})
+
+
+if __name__ == "__main__":
+    main()
