@@ -14,6 +14,7 @@
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"
 #include "libc-shim/calls/lend.h"
+#include "libc-shim/calls/memory.h"
 #include "libc-shim/calls/message.h"
 #include "libc-shim/calls/names.h"
 #include "libc-shim/calls/open.h"
@@ -229,6 +230,8 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_unlinkat, Unlink(c.Int(0), c.Path(1), c)),
 
     NVCACHE_ON(SYS_mmap, Map(c.Int(3), c.Int(4), c)),
+    NVCACHE_ON(SYS_mlockall, LockAll(c.Int(0), c)),
+    NVCACHE_ON(SYS_munlockall, UnlockAll(c)),
     NVCACHE_ON(SYS_sendfile, Transfer(c.Int(1), c.IsNull(2), c.Int(0), c)),
     NVCACHE_ON(SYS_copy_file_range, Transfer(c.Int(0), c.IsNull(1), c.Int(2), c)),
     NVCACHE_ON(SYS_splice, Transfer(c.Int(0), c.IsNull(1), c.Int(2), c)),

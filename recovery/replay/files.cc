@@ -41,7 +41,7 @@ Files::~Files() {
   for (uint32_t slot = 0; slot < slots_; ++slot) {
     if (files_[slot].is_open) sys::Close(files_[slot].fd);
   }
-  sys::Munmap(files_, slots_ * sizeof(File));
+  sys::UnmapUnlocked(files_, slots_ * sizeof(File));
 }
 
 bool Files::Open(const pool::View& view, nvlog::Position begin, bool dry_run) {

@@ -11,7 +11,7 @@
 namespace nvcache::recovery {
 
 Window::~Window() {
-  if (memory_ != nullptr) sys::Munmap(memory_, sizeof(Memory));
+  if (memory_ != nullptr) sys::UnmapUnlocked(memory_, sizeof(Memory));
 }
 
 bool Window::Open() {

@@ -88,9 +88,9 @@ void Cleaner::Abandon() {
 
 void Cleaner::LeaveToParent() {
   thread_ = nullptr;
-  if (by_slot_ != nullptr) sys::Munmap(by_slot_, table_.capacity() * sizeof(*by_slot_));
+  if (by_slot_ != nullptr) sys::UnmapUnlocked(by_slot_, table_.capacity() * sizeof(*by_slot_));
   by_slot_ = nullptr;
-  if (items_ != nullptr) sys::Munmap(items_, kMaxItems * sizeof(Item));
+  if (items_ != nullptr) sys::UnmapUnlocked(items_, kMaxItems * sizeof(Item));
   items_ = nullptr;
 }
 

@@ -16,7 +16,7 @@ bool ReserveArray(T** array, uint32_t count) {
 
 template <typename T>
 void ReleaseArray(T** array, uint32_t count) {
-  if (*array != nullptr) sys::Munmap(*array, uint64_t{count} * sizeof(T));
+  if (*array != nullptr) sys::UnmapUnlocked(*array, uint64_t{count} * sizeof(T));
   *array = nullptr;
 }
 

@@ -15,6 +15,7 @@
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/memory.h"
 #include "src/sys/text.h"
 
 namespace nvcache::lease {
@@ -113,7 +114,7 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   *why = "there is no room for the file of leases";
   if (!Back(0, kPage)) return false;
   const long address =
-      sys::Mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_, 0);
+      sys::MapUnlocked(kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_);
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
   return true;
@@ -140,7 +141,7 @@ bool Leases::AfterForkInChild(const char** why) {
 
 // The lock goes with the descriptor.
 void Leases::Forget() {
-  if (shared_ != nullptr) sys::Munmap(shared_, kFileSize);
+  if (shared_ != nullptr) sys::UnmapUnlocked(shared_, kFileSize);
   if (fd_ >= 0) sys::Close(fd_);
   shared_ = nullptr;
   fd_ = -1;

@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include "src/sys/kernel.h"
+#include "src/sys/memory.h"
 #include "src/sys/text.h"
 
 namespace nvcache::pmem {
@@ -37,10 +38,10 @@ long SizeOf(int fd, size_t* size) {
 
 long MapByHand(int fd, int protection, Region* region) {
   long address =
-      sys::Mmap(nullptr, region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+      sys::MapUnlocked(region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd);
   region->durability = Durability::kPower;
   if (sys::IsError(address)) {
-    address = sys::Mmap(nullptr, region->size, protection, MAP_SHARED, fd, 0);
+    address = sys::MapUnlocked(region->size, protection, MAP_SHARED, fd);
     region->durability = Durability::kProcess;
   }
   if (sys::IsError(address)) return address;
@@ -63,6 +64,7 @@ long Map(int fd, const Libpmem* libpmem, Region* region) {
     libpmem->unmap(base, mapped);
     return -ENODEV;
   }
+  sys::KeepUnlocked(base, mapped);
   region->base = static_cast<uint8_t*>(base);
   region->size = mapped;
   region->durability = is_pmem != 0 ? Durability::kPower : Durability::kProcess;
@@ -77,9 +79,10 @@ long MapReadOnly(int fd, Region* region) {
 
 void Unmap(const Region& region, const Libpmem* libpmem) {
   if (libpmem != nullptr) {
+    sys::ForgetUnlocked(region.base);
     libpmem->unmap(region.base, region.size);
   } else {
-    sys::Munmap(region.base, region.size);
+    sys::UnmapUnlocked(region.base, region.size);
   }
 }
 

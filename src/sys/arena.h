@@ -10,28 +10,13 @@
 #include <cstdint>
 
 #include "src/sys/check.h"
-#include "src/sys/kernel.h"
 #include "src/sys/lock.h"
+#include "src/sys/memory.h"
 
 namespace nvcache::sys {
 
 // The number of no object.
 inline constexpr uint32_t kNone = ~uint32_t{0};
-
-// Memory that is zero, private, and not yet there. nullptr when the address space is refused.
-inline void* Reserve(size_t bytes) {
-  long address = Mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return IsError(address) ? nullptr : reinterpret_cast<void*>(address);
-}
-
-// The same for tables that are used from the front and at random: in large pages where the kernel
-// has them to give, since a miss of the TLB costs as much as half a page copy.
-inline void* ReserveLarge(size_t bytes) {
-  void* memory = Reserve(bytes);
-  if (memory != nullptr) Madvise(memory, bytes, MADV_HUGEPAGE);
-  return memory;
-}
 
 // T must be usable when all its bytes are zero. An object that was freed is handed out again as it
 // was left: whoever frees it, clears it.
@@ -52,8 +37,8 @@ class Arena {
     return true;
   }
   void Close() {
-    if (objects_ != nullptr) Munmap(objects_, size_t{capacity_} * sizeof(T));
-    if (free_ != nullptr) Munmap(free_, size_t{capacity_} * sizeof(uint32_t));
+    if (objects_ != nullptr) UnmapUnlocked(objects_, size_t{capacity_} * sizeof(T));
+    if (free_ != nullptr) UnmapUnlocked(free_, size_t{capacity_} * sizeof(uint32_t));
     objects_ = nullptr;
     free_ = nullptr;
     capacity_ = used_ = free_count_ = 0;

@@ -5,9 +5,9 @@
 #include <bit>
 #include <cstdint>
 
-#include "src/sys/arena.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
+#include "src/sys/memory.h"
 
 namespace nvcache::sys {
 
@@ -45,15 +45,19 @@ bool OpenScratch() {
   if (blocks.load(std::memory_order_acquire) != nullptr) return true;
   auto* memory = static_cast<uint8_t*>(Reserve(kBytes));
   uint8_t* none = nullptr;
-  if (memory != nullptr && !blocks.compare_exchange_strong(none, memory)) Munmap(memory, kBytes);
+  if (memory != nullptr && !blocks.compare_exchange_strong(none, memory)) {
+    UnmapUnlocked(memory, kBytes);
+  }
   return blocks.load(std::memory_order_acquire) != nullptr;
 }
 
 void* TakeScratch() {
   for (;;) {
     void* block = OpenScratch() ? TakeBlock() : nullptr;
-    if (block == nullptr) block = Reserve(kScratchSize);
     if (block != nullptr) return block;
+    const long more = Mmap(nullptr, kScratchSize, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!IsError(more)) return reinterpret_cast<void*>(more);
     Word word{0};
     FutexWait(&word, 0, kRetryNs);
   }

@@ -2,11 +2,13 @@
 #include <sys/resource.h>
 
 #include "src/sys/kernel.h"
+#include "src/sys/memory.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
+
 
 namespace {
 
@@ -133,6 +135,19 @@ void AfterThaw() {
 }
 
 void Retire() { engine.Retire(); }
+
+// Under the table lock the engine maps what it maps.
+long LockMemory(int flags) {
+  if (!engine.active()) return kNotOurs;
+  TableLock lock;
+  return sys::LockAll(flags);
+}
+
+long UnlockMemory() {
+  if (!engine.active()) return kNotOurs;
+  TableLock lock;
+  return sys::UnlockAll();
+}
 
 void LeaveInChild() { engine.LeaveInChild(); }
 

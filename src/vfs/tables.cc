@@ -17,7 +17,7 @@ bool Engine::OpenTables() {
     return false;
   }
   constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
-  const long page = sys::Mmap(nullptr, kUnreadable, PROT_NONE, kAnonymous, -1, 0);
+  const long page = sys::MapUnlocked(kUnreadable, PROT_NONE, kAnonymous, -1);
   if (sys::IsError(page)) return false;
   unreadable_ = reinterpret_cast<void*>(page);
   slots_.store(slots, std::memory_order_release);

@@ -69,6 +69,10 @@ bool WantsStreams();
 // pool. The program's exit; calls that come later go to the kernel.
 void Stop();
 
+// mlockall and munlockall: the program's memory is locked, and not the engine's tables.
+long LockMemory(int flags);
+long UnlockMemory();
+
 // Around fork. Cached files that are open stay in the parent's cache, and the pool with them; the
 // child asks for a file when it uses one. If none is, the pool is released: whoever opens a file
 // for writing next, parent or child, takes it. AfterFork is called in both.
