@@ -34,12 +34,12 @@ asm(R"(
         .type   nvcache_user_touch, @function
 
 # rdi: to, rsi: from, rdx: n, all kept. rax: copied
-nvcache_copy_to_user:
-        mov     %rdi, %r10
-        jmp     nvcache_user_copy
-        .size   nvcache_copy_to_user, . - nvcache_copy_to_user
 nvcache_copy_from_user:
         mov     %rsi, %r10
+        jmp     nvcache_user_copy
+        .size   nvcache_copy_from_user, . - nvcache_copy_from_user
+nvcache_copy_to_user:
+        mov     %rdi, %r10
 nvcache_user_copy:
         mov     %rdx, %rax
         cmp     $64, %rdx
@@ -141,7 +141,7 @@ nvcache_user_copy_done:
         mov     %rdx, %rax
         sub     %rcx, %rax
         ret
-        .size   nvcache_copy_from_user, . - nvcache_copy_from_user
+        .size   nvcache_copy_to_user, . - nvcache_copy_to_user
 
 # rdi: address. rax: 1 if it can be read, else 0
 nvcache_user_touch:

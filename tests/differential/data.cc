@@ -4,8 +4,10 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -27,6 +29,9 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr uint8_t kUntouched = 0xa5;
 
+// From this number on, pieces share the bytes; of fewer, each takes a good part of what is left.
+constexpr int kManyPieces = 100;
+
 // The buffer of a call in `vec=` pieces of unequal length.
 struct Vector {
   std::vector<iovec> pieces;
@@ -40,8 +45,10 @@ Vector MakeVector(const Operation& op, uint8_t* buffer) {
   const int pieces = std::clamp(result.count, 1, 2000);
   auto left = static_cast<size_t>(op.Number("len"));
   for (int i = 0; i < pieces; ++i) {
-    const size_t n =
-        i + 1 == pieces ? left : left / static_cast<size_t>(2 + (op.Number("data") + i) % 3);
+    const auto turn = static_cast<size_t>((op.Number("data") + i) % 3);
+    const size_t share = left / static_cast<size_t>(pieces - i);
+    const size_t part = pieces < kManyPieces ? left / (2 + turn) : std::min(left, share * turn);
+    const size_t n = i + 1 == pieces ? left : part;
     result.pieces.push_back({buffer, n});
     if (buffer != nullptr) buffer += n;
     left -= n;
@@ -61,23 +68,92 @@ long ReadWithFlags(int fd, const Vector& vector, off_t offset, int flags, long w
   return preadv2(fd, vector.array, vector.count, offset, flags & ~RWF_NOWAIT);
 }
 
-long Transfer(const Operation& op, uint8_t* buffer) {
+// With `stack=small` a call is made on the smallest stack that glibc allows, with a page below that
+// must not be touched, and memory below that which must stay as it is.
+class SmallStack {
+ public:
+  static constexpr size_t kSize = 16384;   // PTHREAD_STACK_MIN
+  static constexpr size_t kBelow = 65536;  // bytes
+
+  // One for each process, and for its children after fork.
+  static SmallStack& Get() {
+    static SmallStack stack;
+    return stack;
+  }
+
+  bool IsBelowUntouched() const {
+    return std::all_of(memory_, memory_ + kBelow, [](uint8_t byte) { return byte == 0; });
+  }
+
+  // errno comes along.
+  template <typename Function>
+  long Run(Function function) {
+    struct Job {
+      Function function;
+      long result;
+      int error;
+    } job = {function, 0, errno};
+    const auto entry = [](void* argument) -> void* {
+      Job& that = *static_cast<Job*>(argument);
+      errno = that.error;
+      that.result = that.function();
+      that.error = errno;
+      return nullptr;
+    };
+    pthread_attr_t attributes;
+    pthread_t thread;
+    if (pthread_attr_init(&attributes) != 0 ||
+        pthread_attr_setstack(&attributes, memory_ + kBelow + kPage, kSize) != 0 ||
+        pthread_create(&thread, &attributes, entry, &job) != 0 ||
+        pthread_join(thread, nullptr) != 0) {
+      abort();
+    }
+    pthread_attr_destroy(&attributes);
+    errno = job.error;
+    return job.result;
+  }
+
+ private:
+  SmallStack() {
+    void* memory = mmap(nullptr, kBelow + kPage + kSize, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    memory_ = static_cast<uint8_t*>(memory);
+    if (mprotect(memory_ + kBelow, kPage, PROT_NONE) != 0) abort();
+  }
+
+  uint8_t* memory_;
+};
+
+long TransferVector(const Operation& op, const Vector& vector) {
   const std::string& name = op.name();
   const int fd = Descriptor(op);
-  const auto length = static_cast<size_t>(op.Number("len"));
   const off_t offset = op.Number("off");
   const int flags = static_cast<int>(op.Number("flags"));
-  if (name == "read") return read(fd, buffer, length);
-  if (name == "write") return write(fd, buffer, length);
-  if (name == "pread") return pread(fd, buffer, length, offset);
-  if (name == "pwrite") return pwrite(fd, buffer, length, offset);
-  const Vector vector = MakeVector(op, buffer);
   if (name == "readv") return readv(fd, vector.array, vector.count);
   if (name == "writev") return writev(fd, vector.array, vector.count);
   if (name == "preadv") return preadv(fd, vector.array, vector.count, offset);
   if (name == "pwritev") return pwritev(fd, vector.array, vector.count, offset);
   if (name == "preadv2") return ReadWithFlags(fd, vector, offset, flags, op.Number("len"));
   return pwritev2(fd, vector.array, vector.count, offset, flags & ~RWF_NOWAIT);
+}
+
+long Transfer(const Operation& op, uint8_t* buffer) {
+  const std::string& name = op.name();
+  const int fd = Descriptor(op);
+  const auto length = static_cast<size_t>(op.Number("len"));
+  const off_t offset = op.Number("off");
+  if (name == "read") return read(fd, buffer, length);
+  if (name == "write") return write(fd, buffer, length);
+  if (name == "pread") return pread(fd, buffer, length, offset);
+  if (name == "pwrite") return pwrite(fd, buffer, length, offset);
+  const Vector vector = MakeVector(op, buffer);
+  if (!op.Has("stack")) return TransferVector(op, vector);
+  const long result = SmallStack::Get().Run([&] { return TransferVector(op, vector); });
+  const int error = errno;
+  if (!SmallStack::Get().IsBelowUntouched()) abort();
+  errno = error;
+  return result;
 }
 
 bool IsDirect(int fd) {

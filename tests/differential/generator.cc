@@ -165,7 +165,9 @@ class Generator {
   }
   std::string VectorKind() {
     std::string text = fmt::format(" vec={}", 1 + Below(6));
+    if (Chance(1, 15)) text = " vec=1024";
     if (bad_ && Chance(1, 15)) text = fmt::format(" vec={}", Pick({0, -1, 1024, 1025}));
+    if (Chance(1, 5)) text += " stack=small";
     if (bad_ && Chance(1, 30)) text += " iov=bad";
     return text;
   }
