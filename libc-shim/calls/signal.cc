@@ -243,7 +243,8 @@ bool SigactionByNumber(long signal, const void* action, void* old, long mask_siz
                       SetByNumber);
   if (*result != 0 || old == nullptr) return true;
   kernel = ToKernel(before);
-  if (sys::CopyToUser(old, &kernel, sizeof(kernel)) != sizeof(kernel)) *result = FromAnswer(-EFAULT);
+  if (sys::CopyToUser(old, &kernel, sizeof(kernel)) != sizeof(kernel))
+    *result = FromAnswer(-EFAULT);
   return true;
 }
 

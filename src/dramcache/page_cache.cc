@@ -246,8 +246,8 @@ bool PageCache::Move(CachedFile& file, uint64_t page_number, radix::PageDescript
   if (place == nvlog::kNoPosition) place = log_.TakeReserve(units);
   if (place == nvlog::kNoPosition) return false;
   nvlog::GroupWriter group(log_, place, 1);
-  group.Add({page_number * kPageSize + begin, laid->bytes + begin, static_cast<uint32_t>(end - begin),
-             file.slot.load(), file.incarnation, page.last});
+  group.Add({page_number * kPageSize + begin, laid->bytes + begin,
+             static_cast<uint32_t>(end - begin), file.slot.load(), file.incarnation, page.last});
   group.Commit();
   ++page.dirty;
   ++page.unwritten;

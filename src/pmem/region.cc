@@ -37,8 +37,7 @@ long SizeOf(int fd, size_t* size) {
 }
 
 long MapByHand(int fd, int protection, Region* region) {
-  long address =
-      sys::MapUnlocked(region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd);
+  long address = sys::MapUnlocked(region->size, protection, MAP_SHARED_VALIDATE | MAP_SYNC, fd);
   region->durability = Durability::kPower;
   if (sys::IsError(address)) {
     address = sys::MapUnlocked(region->size, protection, MAP_SHARED, fd);

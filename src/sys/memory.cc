@@ -51,8 +51,7 @@ void Remember(uintptr_t begin, size_t bytes) {
 // The lines of /proc/self/maps.
 class Maps {
  public:
-  Maps()
-      : fd_(static_cast<int>(Openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC))) {}
+  Maps() : fd_(static_cast<int>(Openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC))) {}
   ~Maps() {
     if (fd_ >= 0) Close(fd_);
   }
@@ -194,8 +193,8 @@ void ForgetUnlocked(void* address) {
 }
 
 void* Reserve(size_t bytes) {
-  const long address = MapUnlocked(bytes, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+  const long address =
+      MapUnlocked(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
   return IsError(address) ? nullptr : reinterpret_cast<void*>(address);
 }
 

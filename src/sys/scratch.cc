@@ -55,8 +55,8 @@ void* TakeScratch() {
   for (;;) {
     void* block = OpenScratch() ? TakeBlock() : nullptr;
     if (block != nullptr) return block;
-    const long more = Mmap(nullptr, kScratchSize, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const long more =
+        Mmap(nullptr, kScratchSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (!IsError(more)) return reinterpret_cast<void*>(more);
     Word word{0};
     FutexWait(&word, 0, kRetryNs);

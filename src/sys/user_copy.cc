@@ -12,8 +12,8 @@
 // `rep movsb` the registers say which. Each block is loaded before it is stored, so a source that
 // ends within a block spoils nothing of the destination beyond.
 //
-// r10 says where the program's side begins, and rdx how long it is, until the end: a fault elsewhere
-// is not the program's.
+// r10 says where the program's side begins, and rdx how long it is, until the end: a fault
+// elsewhere is not the program's.
 //
 // Up to 128 bytes: two halves, which may overlap. More: blocks of 128, and one more at the end.
 // As fast as libc's up to a page, which is all that anybody copies here. Without AVX, `rep movsb`

@@ -27,8 +27,8 @@ size_t CopyToUser(void* user, const void* from, size_t n) asm("nvcache_copy_to_u
 // How many of the `n` bytes can be read now: all, or those before the first page that cannot.
 size_t ReadableUser(const void* from, size_t n);
 
-// Where a thread must go on that took SIGSEGV or SIGBUS so; 0 if the fault is not one of the copies'
-// on the program's side.
+// Where a thread must go on that took SIGSEGV or SIGBUS so; 0 if the fault is not one of the
+// copies' on the program's side.
 uintptr_t UserFaultLanding(const siginfo_t& fault, const ucontext_t& context);
 
 // Chooses the instructions for this processor; until then, those that each has.

@@ -164,7 +164,7 @@ class LockedPages {
   uint32_t locked_ = 0;
   radix::PageDescriptor** pages_;
   radix::PageDescriptor* few_[kFew];
-  sys::Scratch<radix::PageDescriptor* [nvlog::kMaxGroupEntries]> many_;
+  sys::Scratch<radix::PageDescriptor * [nvlog::kMaxGroupEntries]> many_;
 };
 
 uint64_t GroupUnits(uint64_t offset, uint64_t length) {

@@ -209,7 +209,8 @@ Engine::Recovery Engine::Recover(uint32_t owner) {
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
   problem.text = {};
   problem.text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
-  problem.text.Append(" entries were found; run 'nvcache recover' on it. Running without the cache");
+  problem.text.Append(
+      " entries were found; run 'nvcache recover' on it. Running without the cache");
   Refuse(problem.text.c_str());
   return Recovery::kFailed;
 }
@@ -302,7 +303,8 @@ bool Engine::AttachPool() {
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
     problem.text = {};
     problem.text.Append(pool_.path());
-    problem.text.Append(" is emulated: writes survive the death of the process, not a power failure");
+    problem.text.Append(
+        " is emulated: writes survive the death of the process, not a power failure");
     sys::Report(problem.text.c_str());
     said_ = true;
   }

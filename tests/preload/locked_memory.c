@@ -8,8 +8,6 @@
 //
 // What it prints is the same with the library, but for the last lines: numbers for
 // locked_memory_test.py.
-#include "libc.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -23,6 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "libc.h"
+
 #ifndef MCL_ONFAULT
 #define MCL_ONFAULT 4
 #endif
@@ -34,9 +34,7 @@ static int g_by_number;
 static int lock_all(int flags) {
   return g_by_number ? (int)syscall(SYS_mlockall, flags) : mlockall(flags);
 }
-static int unlock_all(void) {
-  return g_by_number ? (int)syscall(SYS_munlockall) : munlockall();
-}
+static int unlock_all(void) { return g_by_number ? (int)syscall(SYS_munlockall) : munlockall(); }
 
 static void show(const char* what, int result) {
   printf("%s: %d %s\n", what, result, result < 0 ? strerrorname_np(errno) : "");
@@ -53,7 +51,10 @@ static void show_resident(const char* what, char* memory) {
   int resident = 0;
   if (mincore(memory, kBytes, pages) != 0) show("mincore", -1);
   for (size_t i = 0; i < sizeof(pages); ++i) resident += pages[i] & 1;
-  printf("%s: %s\n", what, resident == 0 ? "not there" : resident == kBytes / kPage ? "there" : "part");
+  printf("%s: %s\n", what,
+         resident == 0                ? "not there"
+         : resident == kBytes / kPage ? "there"
+                                      : "part");
 }
 
 // Of the first line that begins so in a file of /proc, or of the first after `section`, in KiB.

@@ -7,15 +7,14 @@
 //                                 signal may have taken of them
 //   stack FOLDER smallest CASE    makes the call on the smallest stack that a thread may have
 //   stack FOLDER handler CASE     makes it in a handler, on an alternate stack of SIGSTKSZ
-//   stack FOLDER tight CASE       the same on an alternate stack with room for the kernel's frame of
+//   stack FOLDER tight CASE       the same on an alternate stack with room for the kernel's frame
+//   of
 //                                 a signal and little more
 //   stack FOLDER overflow         calls near the end of a stack: it holds, or the program's handler
 //                                 is told; what lies below the guard page stays as it is
 //   stack FOLDER cases            prints the names of all cases
 //
 // stack_test.py runs all of it without the library and with it.
-#include "libc.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -37,27 +36,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "libc.h"
+
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
 #endif
 
 enum {
   kPage = 4096,
-  kPieces = 1024,         // IOV_MAX
-  kRoomy = 512 << 10,     // a stack that no call fills
-  kSmallest = 16384,      // PTHREAD_STACK_MIN of glibc; musl's is smaller
-  kAlternate = 8192,      // SIGSTKSZ of the headers
-  kHandlerRoom = 2560,    // beyond the kernel's frame, for the handler, the call, and 2 KiB of ours
-  kBelow = 64 << 10,      // memory of the program below a stack's guard page
+  kPieces = 1024,       // IOV_MAX
+  kRoomy = 512 << 10,   // a stack that no call fills
+  kSmallest = 16384,    // PTHREAD_STACK_MIN of glibc; musl's is smaller
+  kAlternate = 8192,    // SIGSTKSZ of the headers
+  kHandlerRoom = 2560,  // beyond the kernel's frame, for the handler, the call, and 2 KiB of ours
+  kBelow = 64 << 10,    // memory of the program below a stack's guard page
   kLarge = 3 << 20,
 };
 
-#define CHECK(condition)                                                            \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
+#define CHECK(condition)                                                               \
+  do {                                                                                 \
+    if (!(condition)) {                                                                \
       dprintf(2, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno)); \
-      _exit(1);                                                                     \
-    }                                                                               \
+      _exit(1);                                                                        \
+    }                                                                                  \
   } while (0)
 
 static const char* g_program;
@@ -68,8 +69,8 @@ static int g_fd = -1;
 static FILE* g_stream;
 
 static char* guarded(size_t size) {
-  char* memory = mmap(NULL, kBelow + kPage + size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char* memory =
+      mmap(NULL, kBelow + kPage + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(memory != MAP_FAILED && mprotect(memory + kBelow, kPage, PROT_NONE) == 0);
   return memory + kBelow + kPage;
 }
@@ -82,7 +83,7 @@ static int is_below_untouched(const char* stack) {
   return 1;
 }
 
-static volatile uint64_t* g_low;   // a painted stack, up to g_high
+static volatile uint64_t* g_low;  // a painted stack, up to g_high
 static volatile uint64_t* g_high;
 static volatile uint64_t* volatile* g_child_end;  // as painted_end() in a child of fork, shared
 static const uint64_t kPaint = 0x5a17c0de5a17c0de;
@@ -96,10 +97,7 @@ static volatile uint64_t* painted_end(void) {
 // By nobody's wrapper.
 static long by_hand(long number, const char* argument) {
   long result;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "0"(number), "D"(argument)
-                   : "rcx", "r11", "memory");
+  __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(argument) : "rcx", "r11", "memory");
   return result;
 }
 
@@ -195,9 +193,7 @@ static void write_64k(void) { CHECK(pwrite(g_fd, g_bytes, 65536, 100) == 65536);
 static void write_large(void) { CHECK(pwrite(g_fd, g_bytes, kLarge, 100) == kLarge); }
 static void write_vector(void) { CHECK(writev(g_fd, g_out, kPieces) == kPieces); }
 static void write_vector_at(void) { CHECK(pwritev(g_fd, g_out, kPieces, 5000) == kPieces); }
-static void write_vector_flags(void) {
-  CHECK(pwritev2(g_fd, g_out, kPieces, 5000, 0) == kPieces);
-}
+static void write_vector_flags(void) { CHECK(pwritev2(g_fd, g_out, kPieces, 5000, 0) == kPieces); }
 static void write_wide_vector(void) { CHECK(writev(g_fd, g_out, kPieces) == kPieces * 2048); }
 static void write_bad(void) { CHECK(write(g_fd, (void*)8, 5000) == -1 && errno == EFAULT); }
 static void write_bad_vector(void) {
