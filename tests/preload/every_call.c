@@ -754,6 +754,9 @@ static void check_transfers(void) {
   show_bytes("mapped", map, 12);
   SHOW(munmap(map, 4096));
   SHOW((map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, -1, 0)) == MAP_FAILED);
+  SHOW(mlockall(MCL_FUTURE));
+  SHOW(munlockall());
+  SHOW(mlockall(0));
   SHOW(close(from));
   SHOW(close(to));
 }
@@ -1461,6 +1464,8 @@ static void check_syscalls(void) {
   SHOW(syscall(SYS_recvmmsg, pair[1], message, 1, 0, NULL));
   SHOW(close(received_descriptor(message)));
   SHOW(close(pair[0]) | close(pair[1]));
+  SHOW(syscall(SYS_mlockall, MCL_FUTURE));
+  SHOW(syscall(SYS_munlockall));
   char* map = (char*)syscall(SYS_mmap, NULL, 4, PROT_READ, MAP_SHARED, fd, 0);
   show_bytes("mapped", map, 4);
   SHOW(munmap(map, 4));

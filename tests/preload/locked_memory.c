@@ -8,6 +8,7 @@
 //
 // What it prints is the same with the library, but for the last lines: numbers for
 // locked_memory_test.py.
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>

@@ -15,6 +15,7 @@
 //   stack FOLDER cases            prints the names of all cases
 //
 // stack_test.py runs all of it without the library and with it.
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
