@@ -20,7 +20,7 @@ CURRENT, FUTURE, ON_FAULT = 1, 2, 4
 FLAGS = {"CURRENT": CURRENT, "FUTURE": FUTURE, "both": CURRENT | FUTURE,
          "both on fault": CURRENT | FUTURE | ON_FAULT}
 # The library's own code and data, libpmem's, the stacks of the engine's threads.
-MORE = 8 << 10  # KiB
+MORE = 4 << 10  # KiB
 # Of the file of leases: what the processes of one user take, of which others may come just now.
 LEASES = 4 << 10  # KiB
 # The frames and the tables of the pool that the program could lock, if they were its own.
