@@ -11,6 +11,7 @@
 #include "src/sys/arena.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::lease {
 
@@ -150,10 +151,11 @@ Election::Step Election::Look(const char* name, List* list) {
 }
 
 Election::Step Election::Collect(List* list) {
-  alignas(8) char buffer[2048];
+  sys::Scratch<char[sys::kScratchSize]> scratch;
+  const char* buffer = scratch.get();
   sys::Lseek(folder_, 0, SEEK_SET);
   for (;;) {
-    const long n = sys::Call(SYS_getdents64, folder_, sys::Address(buffer), sizeof(buffer));
+    const long n = sys::Call(SYS_getdents64, folder_, sys::Address(buffer), long{sys::kScratchSize});
     if (n < 0) return Step::kFailed;
     if (n == 0) return Step::kDone;
     for (long at = 0; at < n;) {

@@ -9,7 +9,6 @@
 
 namespace nvcache::vfs {
 
-
 namespace {
 
 // Calls function(fd, file) for each descriptor that a program has which is started now. Table lock

@@ -325,15 +325,6 @@ void Engine::PublishOffsets(File& file) {
   }
 }
 
-// The kernel drops the program's fcntl locks on the file.
-void Engine::CloseBacking(File& file) {
-  const int fd = file.backing_fd;
-  if (fd < 0) return;
-  const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
-  DisownBacking(file);
-  if (ours) sys::Close(fd);
-}
-
 // The program holds no descriptor of the inode now, so closing ours cannot drop its fcntl locks
 // (I11).
 void Engine::Destroy(File& file) {
