@@ -297,7 +297,7 @@ void AddRecover(CLI::App& app, int* status) {
   command->add_flag("--emulate", arguments->emulate, "Accepted as elsewhere, but never needed");
   command->footer(
       "Root recovers the pool of another user with that user's rights: no file is written that\n"
-      "its owner could not write.\n"
+      "its owner could not write. --user is for devices and for pools of root's.\n"
       "\n"
       "Exit status: 0 when the pool is clean, 3 when entries are left in it, 4 when damaged\n"
       "entries were found and everything else was applied. Of several pools: 1 when one of them\n"

@@ -282,8 +282,12 @@ void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* sta
   command->prefix_command();
   AddOptions(command, arguments);
   command->footer(
-      "Exit status: the program's; 125 when nvcache fails, 126 when the program cannot be\n"
-      "executed, 127 when it is not found.\n"
+      "A pool that cannot be used is named in one line, and the program runs without the cache; "
+      "with\n"
+      "--required it is not started.\n"
+      "\n"
+      "Exit status: the program's; 125 when it is not started because the cache is required, or a\n"
+      "setting is wrong, 126 when the program cannot be executed, 127 when it is not found.\n"
       "\n"
       "Examples:\n"
       "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"

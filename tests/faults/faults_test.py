@@ -244,9 +244,10 @@ def ends(options):
         check(case.bench.status()["state"] == "dirty", "the pool is not dirty")
         for _ in range(2):
             recover(case.bench, KEPT, "EIO")
-        done = case.bench.with_cache("true", may_fail=True)
-        check(done.returncode == 125 and "EIO" in done.stderr and "recover" in done.stderr,
-              f"run: exit code {done.returncode}: {done.stderr}")
+        for required, code in (("1", 125), ("0", 0)):
+            done = case.bench.with_cache("true", may_fail=True, env={"NVCACHE_REQUIRED": required})
+            check(done.returncode == code and "EIO" in done.stderr and "recover" in done.stderr,
+                  f"run: exit code {done.returncode}: {done.stderr}")
         case.bad.tell("ok")
         recover(case.bench, 0)
         recover(case.bench, 0)
