@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
     probe("executed, mapped", "mapped");
     probe("executed, by hand", "by hand");
     probe("executed, closed", "closed");
+    create("cached once more");
     return 0;
   }
   try("fcntl", lock);
