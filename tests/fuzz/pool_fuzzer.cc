@@ -54,6 +54,7 @@ void CheckFailed(const char* expression, const char* file, int line) {
   fmt::print(stderr, "invariant broken: {} at {}:{}\n", expression, file, line);
   abort();
 }
+void SetKeepWords(KeepWords /*keep*/) {}
 
 }  // namespace sys
 }  // namespace nvcache

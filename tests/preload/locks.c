@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The program's fcntl locks last as long as without the library, whatever becomes of the file in the
-// cache: they go when it closes a descriptor of the file, and not when the library closes one.
+// The program's fcntl locks last as long as without the library, whatever becomes of the file in
+// the cache: they go when it closes a descriptor of the file, and not when the library closes one.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
     probe("executed, mapped", "mapped");
     probe("executed, by hand", "by hand");
     probe("executed, closed", "closed");
+    create("cached once more");
     return 0;
   }
   try("fcntl", lock);
