@@ -24,14 +24,11 @@ import sys
 LIMIT = 2048  # bytes
 SECONDS = 300
 
-# A fork in a handler of an alternate stack makes a child that runs on it; a spawned one has a
-# stack of libc's. Handlers of a thread of its own are not for these.
+# libc's streams and posix_spawn are not for handlers.
 NOT_IN_HANDLERS = {"fopen", "fwrite", "fflush", "fflush_all", "fclose", "posix_spawn"}
 # The kernel's second frame of a signal, for the bad pointer, has no room there.
 NOT_TIGHT = NOT_IN_HANDLERS | {"write_bad_pointer", "writev_bad_pointer", "writev_bad_array",
                                "read_bad_pointer"}
-# What libc needs alone is more than such a stack has.
-LIBC_ON_TIGHT = 500
 
 
 class Runs:
