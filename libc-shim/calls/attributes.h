@@ -134,6 +134,8 @@ template <typename RealCall>
 inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real) {
   if (!IsByDescriptor(path, flags)) {
     Tell<vfs::PublishPath>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0);
+  } else if (IsHidden(dirfd)) {
+    return decltype(real()){-1};
   } else if (vfs::Tracks(dirfd)) {
     Tell<vfs::PublishBytes>(dirfd);
   } else if (vfs::IsActive()) {
@@ -145,7 +147,8 @@ inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real
 // One of them, by its name.
 template <typename RealCall>
 inline auto ReadAttribute(int dirfd, const char* path, int flags, const char* name, RealCall real) {
-  return IsOfSecurity(name) ? ReadAttributes(dirfd, path, flags, real) : real();
+  if (IsOfSecurity(name)) return ReadAttributes(dirfd, path, flags, real);
+  return IsByDescriptor(path, flags) ? UnlessHidden(dirfd, real) : real();
 }
 
 // An fchown to these changes nothing but the time of the last change.

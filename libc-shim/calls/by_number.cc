@@ -92,7 +92,7 @@ long Clone3(const Call& c) {
   const size_t size = c.Size(1);
   // What is longer than we know, or is not there, the kernel judges.
   if (!Fetch(&arguments.flags, c.Buffer(0))) return c();
-  if (size > sizeof(arguments) || sys::CopyUser(&arguments, c.Buffer(0), size) != size) {
+  if (size > sizeof(arguments) || sys::CopyFromUser(&arguments, c.Buffer(0), size) != size) {
     return CloneWith(arguments.flags, c, c);
   }
   const unsigned long flags = arguments.flags;
@@ -155,8 +155,6 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_fstatfs, UnlessHidden(c.Int(0), c)),
     NVCACHE_ON(SYS_fadvise64, UnlessHidden(c.Int(0), c)),
     NVCACHE_ON(SYS_readahead, UnlessHidden(c.Int(0), c)),
-    NVCACHE_ON(SYS_fgetxattr, UnlessHidden(c.Int(0), c)),
-    NVCACHE_ON(SYS_flistxattr, UnlessHidden(c.Int(0), c)),
     NVCACHE_ON(SYS_setns, Setns(c)),
     NVCACHE_ON(SYS_unshare, Unshare(c.Int(0), c)),
 

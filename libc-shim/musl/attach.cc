@@ -95,9 +95,8 @@ void HandOver(int fd) { vfs::PassThrough(fd); }
 
 void Rights(int begins) { begins != 0 ? vfs::BeforeRights() : vfs::AfterRights(); }
 
-constexpr nvcache_front_end kFrontEnd = {NVCACHE_FRONT_END_VERSION, Offer,    Spawn,
-                                         vfs::Retire,               HandOver, Rights,
-                                         vfs::LeaveInChild};
+constexpr nvcache_front_end kFrontEnd = {
+    NVCACHE_FRONT_END_VERSION, Offer, Spawn, vfs::Retire, HandOver, Rights, vfs::LeaveInChild};
 
 // A program with more rights than its user must not write where the user's environment says.
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }

@@ -18,6 +18,7 @@
 #include "libc-shim/preload/stream.h"
 #include "libc-shim/preload/wrapper.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
 using namespace nvcache::calls;
@@ -109,16 +110,16 @@ bool FreePath(const char* path) { return vfs::FreeForExec(AT_FDCWD, path); }
 
 // All that the name of a program may stand for: which of them libc has tried is its affair.
 bool FreeFile(const char* file) {
-  constexpr size_t kLongest = 1024;  // on a stack that may be small; what is longer stays busy
+  constexpr size_t kLongest = 4096;  // what is longer stays busy
   if (std::strchr(file, '/') != nullptr) return FreePath(file);
   bool any = false;
   const char* folder = getenv("PATH");
   while (folder != nullptr) {
     const char* end = strchrnul(folder, ':');
-    nvcache::sys::Text<kLongest> path;
-    path.Append(folder, static_cast<size_t>(end - folder));
-    path.Append(end == folder ? "" : "/").Append(file);
-    any |= FreePath(path.c_str());
+    nvcache::sys::Scratch<nvcache::sys::Text<kLongest>> path;
+    path->Append(folder, static_cast<size_t>(end - folder));
+    path->Append(end == folder ? "" : "/").Append(file);
+    any |= FreePath(path->c_str());
     folder = *end == ':' ? end + 1 : nullptr;
   }
   return any;

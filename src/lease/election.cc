@@ -155,7 +155,8 @@ Election::Step Election::Collect(List* list) {
   const char* buffer = scratch.get();
   sys::Lseek(folder_, 0, SEEK_SET);
   for (;;) {
-    const long n = sys::Call(SYS_getdents64, folder_, sys::Address(buffer), long{sys::kScratchSize});
+    const long n =
+        sys::Call(SYS_getdents64, folder_, sys::Address(buffer), long{sys::kScratchSize});
     if (n < 0) return Step::kFailed;
     if (n == 0) return Step::kDone;
     for (long at = 0; at < n;) {

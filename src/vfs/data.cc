@@ -339,8 +339,8 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   return n;
 }
 
-// Too large, no room on the disk, no path to recover it by, a sync that fails; a call of ours that a
-// filter (seccomp) refuses; or no room here for who knows how long.
+// Too large, no room on the disk, no path to recover it by, a sync that fails; a call of ours that
+// a filter (seccomp) refuses; or no room here for who knows how long.
 bool IsForKernel(long error) {
   switch (error) {
     case -EPERM:

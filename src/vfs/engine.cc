@@ -475,7 +475,7 @@ void Engine::BecomeChild() {
   if (sys::Getpid() == forking_pid_) return;
   pid_ = sys::Getpid();
   rights_changing_.store(0);  // the calls of other threads
-  replacing_ = 0;  // threads of the parent
+  replacing_ = 0;             // threads of the parent
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
   ForEachFile([&](File& file) {

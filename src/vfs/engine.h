@@ -258,13 +258,13 @@ class Engine {
   recovery::Summary recovered_ = {};
   std::atomic<bool> attached_{false};
   bool full_ = false;
-  bool hopeless_ = false;     // attaching failed for good
-  uint32_t freezes_ = 0;      // of file systems, by this program, that have not ended; table lock
-  bool said_ = false;         // the one line on stderr is out
-  long pid_ = 0;              // of the process whose engine it is
-  long forking_pid_ = 0;      // who calls fork: it, or a child that shares our memory
-  uint32_t replacing_ = 0;    // threads in exec
-  sys::Credentials rights_;   // at the start
+  bool hopeless_ = false;    // attaching failed for good
+  uint32_t freezes_ = 0;     // of file systems, by this program, that have not ended; table lock
+  bool said_ = false;        // the one line on stderr is out
+  long pid_ = 0;             // of the process whose engine it is
+  long forking_pid_ = 0;     // who calls fork: it, or a child that shares our memory
+  uint32_t replacing_ = 0;   // threads in exec
+  sys::Credentials rights_;  // at the start
   std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
   std::atomic<uint32_t> deaths_seen_{0};      // of other processes; the pool was looked at since
   bool relock_due_ = false;  // the program has closed a descriptor of the leases' file

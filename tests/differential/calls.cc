@@ -192,51 +192,61 @@ void SetDescriptorFlags(const Call& call) {
   call.line.Result(fcntl(Descriptor(call.op), F_SETFD, static_cast<int>(call.op.Number("flags"))));
 }
 
+// musl's ioctl takes the request as an int.
+template <typename Argument>
+int Control(int fd, unsigned long request, Argument argument) {
+#ifdef __GLIBC__
+  return ioctl(fd, request, argument);
+#else
+  return ioctl(fd, static_cast<int>(request), argument);
+#endif
+}
+
 // Those of chattr(1). What a file system has besides is its own.
 constexpr int kFileFlags = FS_NODUMP_FL | FS_NOATIME_FL | FS_SYNC_FL;
 
 void GetFileFlags(const Call& call) {
   int flags = 0;
-  call.line.Result(ioctl(Descriptor(call.op), FS_IOC_GETFLAGS, &flags));
+  call.line.Result(Control(Descriptor(call.op), FS_IOC_GETFLAGS, &flags));
   call.line.Add("flags=%#x", static_cast<unsigned>(flags & kFileFlags));
 }
 void SetFileFlags(const Call& call) {
   int flags = 0;
-  if (ioctl(Descriptor(call.op), FS_IOC_GETFLAGS, &flags) != 0) return call.line.Result(-1);
+  if (Control(Descriptor(call.op), FS_IOC_GETFLAGS, &flags) != 0) return call.line.Result(-1);
   flags = (flags & ~kFileFlags) | static_cast<int>(call.op.Number("flags"));
-  call.line.Result(ioctl(Descriptor(call.op), FS_IOC_SETFLAGS, &flags));
+  call.line.Result(Control(Descriptor(call.op), FS_IOC_SETFLAGS, &flags));
 }
 
 constexpr unsigned kExtendedFlags = FS_XFLAG_NODUMP | FS_XFLAG_NOATIME | FS_XFLAG_SYNC;
 
 void GetExtendedFlags(const Call& call) {
   struct fsxattr attributes = {};
-  call.line.Result(ioctl(Descriptor(call.op), FS_IOC_FSGETXATTR, &attributes));
+  call.line.Result(Control(Descriptor(call.op), FS_IOC_FSGETXATTR, &attributes));
   call.line.Add("flags=%#x", attributes.fsx_xflags & kExtendedFlags);
 }
 void SetExtendedFlags(const Call& call) {
   struct fsxattr attributes = {};
   const int fd = Descriptor(call.op);
-  if (ioctl(fd, FS_IOC_FSGETXATTR, &attributes) != 0) return call.line.Result(-1);
+  if (Control(fd, FS_IOC_FSGETXATTR, &attributes) != 0) return call.line.Result(-1);
   attributes.fsx_xflags =
       (attributes.fsx_xflags & ~kExtendedFlags) | static_cast<unsigned>(call.op.Number("flags"));
-  call.line.Result(ioctl(fd, FS_IOC_FSSETXATTR, &attributes));
+  call.line.Result(Control(fd, FS_IOC_FSSETXATTR, &attributes));
 }
 
 // As many blocks as the file system says; where they are is its business.
 void BlockSize(const Call& call) {
   int size = 0;
-  call.line.Result(ioctl(Descriptor(call.op), FIGETBSZ, &size));
+  call.line.Result(Control(Descriptor(call.op), FIGETBSZ, &size));
   call.line.Add("size=%d", size);
 }
 void Waiting(const Call& call) {
   int bytes = 0;
-  call.line.Result(ioctl(Descriptor(call.op), FIONREAD, &bytes));
+  call.line.Result(Control(Descriptor(call.op), FIONREAD, &bytes));
   call.line.Add("bytes=%d", bytes);
 }
 // A control that no file system knows.
 void UnknownControl(const Call& call) {
-  call.line.Result(ioctl(Descriptor(call.op), _IO(0xee, 1), 0));
+  call.line.Result(Control(Descriptor(call.op), _IO(0xee, 1), 0));
 }
 
 bool StreamFrom(int first) {
