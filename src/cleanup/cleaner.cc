@@ -134,7 +134,13 @@ long Cleaner::EnsureSlot(CachedFile& file) {
 long Cleaner::SyncBeforeEntry(CachedFile& file) {
   if (const long error = CheckDescriptor(file); error < 0) return error;
   const uint32_t awaited = file.awaited.load();
-  if (sys::Fsync(file.backing_fd) < 0) return kNotSynced;
+  {
+    sys::Lock lock(file.sync_lock);
+    if (sys::Fsync(file.backing_fd) < 0) {
+      file.sync_refused = file.pending.load() > 0;
+      return kNotSynced;
+    }
+  }
   SettleName(file);
   file.awaited_synced.store(awaited);
   return 0;
@@ -530,6 +536,15 @@ void Cleaner::Synced(CachedFile& file, long error) {
   }
 }
 
+// Calls sync(), and adds to what it says an error that SyncBeforeEntry has heard in its place.
+template <typename Sync>
+long Cleaner::Ask(CachedFile& file, Sync sync) {
+  sys::Lock lock(file.sync_lock);
+  const long result = sync();
+  const bool refused = std::exchange(file.sync_refused, false);
+  return result < 0 || !refused ? result : -EIO;
+}
+
 // With one call for all files that lie where the batch's newest does. What is left unsynced is
 // synced alone, and says why: nothing here can tell whose an error of the whole is.
 void Cleaner::SyncTogether(Batch* batch) {
@@ -560,7 +575,9 @@ void Cleaner::SyncTogether(Batch* batch) {
   for_each([&](CachedFile& file) {
     // Nothing is written any more; this asks what has become of it since our descriptor was asked
     // last.
-    const long error = sys::SyncFileRange(file.backing_fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
+    const long error = Ask(file, [&file] {
+      return sys::SyncFileRange(file.backing_fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE);
+    });
     if (error < 0) ForgetKernel(file);
     if (error == 0) file.cuts_synced.store(file.batch_cuts);
     Synced(file, error);
@@ -572,7 +589,9 @@ long Cleaner::SyncFile(CachedFile& file) {
   pool::Count(log_.statistics()->syncs);
   const uint32_t cuts = file.cuts_made.load();
   const bool was_cut = cuts != file.cuts_synced.load();
-  const long error = was_cut ? sys::Fsync(file.backing_fd) : sys::Fdatasync(file.backing_fd);
+  const long error = Ask(file, [&] {
+    return was_cut ? sys::Fsync(file.backing_fd) : sys::Fdatasync(file.backing_fd);
+  });
   if (error < 0) {
     ForgetKernel(file);
   } else if (was_cut) {

@@ -161,6 +161,8 @@ class Cleaner {
   void ForgetEntry(const nvlog::EntryHeader& header);
   void RetryFailing();
   long WriteAgain(dramcache::CachedFile& file);
+  template <typename Sync>
+  long Ask(dramcache::CachedFile& file, Sync sync);
   long SyncFile(dramcache::CachedFile& file);
   long SyncBeforeEntry(dramcache::CachedFile& file);
   bool CanRecord(const dramcache::CachedFile& file) const;

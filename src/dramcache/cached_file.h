@@ -87,6 +87,11 @@ struct CachedFile {
   CachedFile* list_next = nullptr;
   CachedFile* list_previous = nullptr;
 
+  // Held over each sync by our own descriptor, for the kernel tells that of an error once. Whoever
+  // hears of one that the cleanup thread must know says so here. After `lock`, before page locks.
+  sys::Mutex sync_lock;
+  bool sync_refused = false;  // under sync_lock
+
   // The file system, if a sync of the whole brings every file of it to the disk; else 0.
   uint64_t sync_device = 0;
 

@@ -482,6 +482,7 @@ void Engine::BecomeChild() {
     new (&file.lock) sys::RwLock;
     new (&file.grow_lock) sys::Mutex;
     new (&file.publish_lock) sys::Mutex;
+    new (&file.sync_lock) sys::Mutex;
     for (Description* d = file.descriptions; d != nullptr; d = d->next) {
       new (&d->offset_lock) sys::Mutex;
     }

@@ -11,7 +11,7 @@
 //   Description::offset_lock
 //   File::grow_lock
 //   File::lock            (with table_lock: exclusive; without: shared)
-//   File::publish_lock
+//   File::publish_lock, File::sync_lock
 //   page locks            (ascending)
 //   locks of the cleanup thread, the arenas, the frames, the file table of the pool
 //

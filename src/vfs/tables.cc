@@ -83,6 +83,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.leased = leases.is_open();
   file.awaited.store(0);
   file.awaited_synced.store(0);
+  file.sync_refused = false;
   file.changes.store(0);
   file.changes_synced.store(0);
   file.locked.store(false);

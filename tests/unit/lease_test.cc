@@ -953,7 +953,6 @@ TEST_F(LeaseTest, AllElectTheSame) {
     }
     _exit(0);
   }
-  int failed = 0;
   for (int round = 0; round < kRounds; ++round) {
     const Common<Board> board;
     std::vector<pid_t> pids;
@@ -991,7 +990,6 @@ TEST_F(LeaseTest, AllElectTheSame) {
     for (const Result& result : board->results) {
       if (result.inode.load() != 0) inodes.insert(result.inode.load());
     }
-    failed += inodes.size() != 1 ? 1 : 0;
     EXPECT_EQ(inodes.size(), 1u) << "round " << round << ", seed " << test::Seed();
     EXPECT_EQ(Count(folder.path(), kFormat), 1) << "round " << round;
     for (const pid_t pid : pids) {

@@ -967,6 +967,28 @@ TEST_F(VfsTest, AFileThatCannotBeSyncedIsTheKernels) {
   });
 }
 
+// I10: the kernel tells each descriptor of an error once, and may have dropped what the cleanup
+// thread had written.
+TEST_F(VfsTest, WhatWasWrittenBeforeASyncThatFailsIsWrittenAgain) {
+  test::WriteFile(disk_ / "a", "from before");
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR);
+        ASSERT_EQ(Pwrite(fd, "P", 1, 0), 1);
+        Publish(fd);
+        ASSERT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
+        test::WriteFile(disk_ / "a", "from before");  // dropped
+        OweSync(fd);
+        const HeldFsyncs held;
+        ASSERT_TRUE(held.work());
+        std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), kNotOurs); });
+        held.Answer(held.Receive(), -EIO);
+        writer.join();
+        EXPECT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
 // What is written after a rename cannot be found under the old name only.
 TEST_F(VfsTest, ARenamedFileIsSyncedBeforeItsNextEntry) {
   WithEngine(
