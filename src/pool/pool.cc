@@ -32,7 +32,7 @@ bool Fail(Problem* problem, const char* path, int error, const char* what, const
   constexpr size_t kShown = 200;  // of a long path the end says more
   const size_t length = sys::Length(path);
   problem->error = error;
-  problem->text = {};
+  problem->text.Clear();
   problem->text.Append("pool ").Append(length > kShown ? "..." : "");
   problem->text.Append(length > kShown ? path + (length - kShown) : path);
   problem->text.Append(" ").Append(what).Append(": ").Append(advice);

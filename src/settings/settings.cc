@@ -63,7 +63,7 @@ bool TakeText(sys::Text<kCapacity>* text, const char* name, const char* value, W
   if (sys::Length(value) >= kCapacity) {
     return Fail(wrong, name, value, "is too long: give a shorter one");
   }
-  *text = {};
+  text->Clear();
   text->Append(value);
   return true;
 }

@@ -23,6 +23,10 @@ inline bool Equal(const char* a, const char* b) {
 template <size_t kCapacity>
 class Text {
  public:
+  void Clear() {
+    size_ = 0;
+    buffer_[0] = '\0';
+  }
   Text& Append(const char* s, size_t limit = kCapacity) {
     while (*s != '\0' && limit-- > 0 && size_ + 1 < kCapacity) buffer_[size_++] = *s++;
     buffer_[size_] = '\0';

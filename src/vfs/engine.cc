@@ -207,7 +207,7 @@ Engine::Recovery Engine::Recover(uint32_t owner) {
   const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
-  problem.text = {};
+  problem.text.Clear();
   problem.text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
   problem.text.Append(
       " entries were found; run 'nvcache recover' on it. Running without the cache");
@@ -301,7 +301,7 @@ bool Engine::AttachPool() {
   }
   SetSlot(pool_.fd(), Internal());
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
-    problem.text = {};
+    problem.text.Clear();
     problem.text.Append(pool_.path());
     problem.text.Append(
         " is emulated: writes survive the death of the process, not a power failure");
