@@ -13,6 +13,13 @@ namespace nvcache::sys {
 
 namespace {
 
+// The first ones are there without a call of the kernel's, which may have no memory: most programs
+// need no others, and each call comes to its end.
+constexpr size_t kFirst = 8;
+alignas(4096) constinit uint8_t first_blocks[kFirst * kScratchSize] = {};
+constexpr uint64_t kNoneOfFirst = ~uint64_t{0} << kFirst;
+constinit std::atomic<uint64_t> first_in_use{kNoneOfFirst};
+
 // A bit for each block: in use. The lowest free one is taken, so that what is used stays little.
 constexpr size_t kWords = 8;
 constexpr size_t kBlocksPerWord = 64;
@@ -23,20 +30,32 @@ constinit std::atomic<uint8_t*> blocks{nullptr};
 // Between two looks for a block, while the kernel refuses memory.
 constexpr uint64_t kRetryNs = 1000 * 1000;
 
-void* TakeBlock() {
-  for (size_t word = 0; word < kWords; ++word) {
-    uint64_t seen = in_use[word].load(std::memory_order_relaxed);
-    while (seen != ~uint64_t{0}) {
-      const int bit = std::countr_one(seen);
-      if (in_use[word].compare_exchange_weak(seen, seen | uint64_t{1} << bit,
-                                             std::memory_order_acquire,
-                                             std::memory_order_relaxed)) {
-        return blocks.load(std::memory_order_relaxed) +
-               (word * kBlocksPerWord + static_cast<size_t>(bit)) * kScratchSize;
-      }
+// Of 64 blocks, the first of which lies at `first`.
+void* TakeOf(std::atomic<uint64_t>& word, uint8_t* first) {
+  uint64_t seen = word.load(std::memory_order_relaxed);
+  while (seen != ~uint64_t{0}) {
+    const int bit = std::countr_one(seen);
+    if (word.compare_exchange_weak(seen, seen | uint64_t{1} << bit, std::memory_order_acquire,
+                                   std::memory_order_relaxed)) {
+      return first + static_cast<size_t>(bit) * kScratchSize;
     }
   }
   return nullptr;
+}
+
+void* TakeBlock() {
+  if (void* block = TakeOf(first_in_use, first_blocks); block != nullptr) return block;
+  if (!OpenScratch()) return nullptr;
+  uint8_t* first = blocks.load(std::memory_order_relaxed);
+  for (auto& word : in_use) {
+    if (void* block = TakeOf(word, first); block != nullptr) return block;
+    first += kBlocksPerWord * kScratchSize;
+  }
+  return nullptr;
+}
+
+void GiveTo(std::atomic<uint64_t>& word, size_t number) {
+  word.fetch_and(~(uint64_t{1} << number), std::memory_order_release);
 }
 
 }  // namespace
@@ -53,7 +72,7 @@ bool OpenScratch() {
 
 void* TakeScratch() {
   for (;;) {
-    void* block = OpenScratch() ? TakeBlock() : nullptr;
+    void* block = TakeBlock();
     if (block != nullptr) return block;
     const long more =
         Mmap(nullptr, kScratchSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -64,18 +83,21 @@ void* TakeScratch() {
 }
 
 void GiveScratch(void* block) {
-  const auto offset = reinterpret_cast<uintptr_t>(block) -
-                      reinterpret_cast<uintptr_t>(blocks.load(std::memory_order_relaxed));
-  if (offset >= kBytes) {
+  const auto of = [block](const uint8_t* first) {
+    return (reinterpret_cast<uintptr_t>(block) - reinterpret_cast<uintptr_t>(first)) / kScratchSize;
+  };
+  if (const size_t number = of(first_blocks); number < kFirst) {
+    GiveTo(first_in_use, number);
+  } else if (const size_t later = of(blocks.load(std::memory_order_relaxed));
+             later < kWords * kBlocksPerWord) {
+    GiveTo(in_use[later / kBlocksPerWord], later % kBlocksPerWord);
+  } else {
     Munmap(block, kScratchSize);
-    return;
   }
-  const size_t number = offset / kScratchSize;
-  const uint64_t bit = uint64_t{1} << number % kBlocksPerWord;
-  in_use[number / kBlocksPerWord].fetch_and(~bit, std::memory_order_release);
 }
 
 void ForgetScratch() {
+  first_in_use.store(kNoneOfFirst, std::memory_order_relaxed);
   for (auto& word : in_use) word.store(0, std::memory_order_relaxed);
 }
 

@@ -19,8 +19,8 @@ namespace nvcache::sys {
 // Bytes of a block: an array of IOV_MAX pieces.
 inline constexpr size_t kScratchSize = size_t{16} << 10;
 
-// Reserves the blocks, of which none is there before it is used. Whoever takes one does so, too, so
-// this only says early whether there is the address space.
+// Reserves all blocks but the first few. None is there before it is used; whoever takes one does
+// so, too, so this only says early whether there is the address space.
 bool OpenScratch();
 
 // A block of kScratchSize bytes, as its last user has left it. Does not fail: when all blocks are

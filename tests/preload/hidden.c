@@ -70,6 +70,7 @@ CALL(dup2_by_number, syscall(SYS_dup2, fd, fd))
 CALL(read_by_number, syscall(SYS_read, fd, &byte, 0))
 CALL(flock_by_number, syscall(SYS_flock, fd, LOCK_SH | LOCK_NB))
 CALL(advise_by_number, syscall(SYS_fadvise64, fd, 0, 0, POSIX_FADV_NORMAL))
+CALL(readahead_by_number, syscall(SYS_readahead, fd, 0, 0))
 CALL(list_by_number, syscall(SYS_flistxattr, fd, NULL, 0))
 CALL(statfs_by_number, syscall(SYS_fstatfs, fd, (char[256]){0}))
 #undef CALL
@@ -116,6 +117,7 @@ static const struct {
     ROW(read_by_number),
     ROW(flock_by_number),
     ROW(advise_by_number),
+    ROW(readahead_by_number),
     ROW(list_by_number),
     ROW(statfs_by_number),
 };
