@@ -584,7 +584,7 @@ void Pool::Repair() {
 void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
 
 void Pool::Close() {
-  if (region_.base != nullptr && g_last_words.load() == view_.last_words()) {
+  if (view_.base != nullptr && g_last_words.load() == view_.last_words()) {
     g_last_words.store(nullptr);
   }
   if (region_.base != nullptr) pmem::Unmap(region_, libpmem_);
