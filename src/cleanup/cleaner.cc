@@ -392,7 +392,7 @@ void Cleaner::AwaitWork() {
       if (maps) continue;
       const bool cuts = cuts_.load() != nullptr;
       log_.Sleep(seen, head + 1, cuts ? limits_.delay_ns : sys::kForever);
-      if (cuts) return;
+      if (cuts && log_.head() == head) return;  // to settle them; else as with any batch
       continue;
     }
     if (pool::Peek(log_.statistics()->oldest_pending) == 0) {

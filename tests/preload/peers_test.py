@@ -103,7 +103,8 @@ class Peers:
         check(not wait, f"close() waited for: {wait[:3]}")
         after = text[text.index('"closed\\n"'):]
         check(re.search(rf"f(?:data)?sync\(\d+<{folder}/file", after) is not None,
-              "the write-back at the end cannot be seen: nothing is tested")
+              "the write-back at the end cannot be seen: nothing is tested; of flushes there are "
+              + str(re.findall(r"^.*sync.*\(.*$", text, re.M)))
 
     def two_processes(self):
         """Both on one pool, killed while they write: every record that was acknowledged is there."""
