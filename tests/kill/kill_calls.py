@@ -402,7 +402,7 @@ def storm(options, draw, name, total):
         case.end()
 
 
-SELF_CHECK_TIMES = 8
+SELF_CHECK_TIMES = 3
 
 
 def self_check(options, draw):
