@@ -113,8 +113,8 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
                      uint8_t* bytes) {
   const long error = ReadPage(file.backing_fd, page_number * kPageSize, bytes);
   if (error < 0) return error;
-  ByteSet laid;
-  Overlay(log_, page, page.unwritten, file.cut.load(), bytes, &laid);
+  sys::Scratch<ByteSet> laid;
+  Overlay(log_, page, page.unwritten, file.cut.load(), bytes, laid.get());
   return 0;
 }
 

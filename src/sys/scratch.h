@@ -34,7 +34,8 @@ void ForgetScratch();
 // One T in a block, which is taken when it is asked for first.
 template <typename T>
 class Scratch {
-  static_assert(sizeof(T) <= kScratchSize && alignof(T) <= 4096);
+  static_assert(sizeof(T) <= kScratchSize);
+  static_assert(alignof(T) <= 4096);
 
  public:
   Scratch() = default;
@@ -60,7 +61,7 @@ class Scratch {
 // `n` of them, which have no constructor.
 template <typename T, size_t n>
 class Scratch<T[n]> {
-  static_assert(n * sizeof(T) <= kScratchSize);
+  static_assert(sizeof(T[n]) <= kScratchSize);
 
  public:
   Scratch() = default;

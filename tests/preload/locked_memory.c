@@ -85,7 +85,7 @@ static long blocks_of_leases(void) {
   char path[64];
   struct stat st;
   snprintf(path, sizeof(path), "/dev/shm/nvcache-leases-%u", (unsigned)geteuid());
-  return stat(path, &st) == 0 ? (long)(st.st_blocks / 2) : 0;
+  return stat(path, &st) == 0 ? st.st_blocks / 2 : 0;
 }
 
 static void try_flags(const char* what, int flags) {
