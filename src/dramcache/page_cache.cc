@@ -151,7 +151,8 @@ long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDes
 long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
                           uint32_t count) {
   NVCACHE_CHECK(count <= kMaxRun);
-  iovec run[kMaxRun];
+  sys::Scratch<iovec[kMaxRun]> scratch;
+  iovec* run = scratch.get();
   for (uint32_t begin = 0; begin < count;) {
     uint32_t end = begin;
     size_t length = kPageSize;

@@ -77,7 +77,7 @@ void Engine::NoticeDeaths() {
   TableLock lock;
   const uint32_t deaths = leases.deaths();
   if (deaths == deaths_seen_.load()) return;
-  if (!attached() && MayAttach() && !RecoverIfDirty()) hopeless_ = true;
+  if (!attached() && MayAttach() && !RecoverOnOwnStack()) hopeless_ = true;
   deaths_seen_.store(deaths);
 }
 

@@ -169,6 +169,10 @@ auto Engine::OnOwnStack(Function function) {
   return job.result;
 }
 
+bool Engine::RecoverOnOwnStack() {
+  return OnOwnStack([this] { return RecoverIfDirty(); });
+}
+
 Engine::Recovery Engine::TryRecovery() {
   bool dirty = false;
   uint32_t owner = 0;

@@ -207,6 +207,7 @@ class Engine {
   void AdoptInherited();
   void LoadLibpmem(bool needed);
   bool RecoverIfDirty();
+  bool RecoverOnOwnStack();
   enum class Recovery { kDone, kFailed, kByAnother };
   Recovery TryRecovery();
   bool Inspect(bool* dirty, uint32_t* owner);
