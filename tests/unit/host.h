@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "libc-shim/glibc/host.h"
 #include "tests/unit/support.h"
 
@@ -20,11 +22,15 @@ struct LibcThread {
   void* argument;
 };
 
-// None in a child of a process that has had one, if the thread sanitizer is there: it wants none
-// after such a fork.
+// Those that run, and whose they are.
+inline std::atomic<int> g_libc_threads{0};
+inline std::atomic<pid_t> g_libc_threads_of{0};
+
+// None in a child of a process that had some when it forked, if the thread sanitizer is there: it
+// wants none after such a fork.
 inline void* StartLibcThread(void (*entry)(void*), void* argument) {
-  static const pid_t first = getpid();
-  if (kThreadSanitizer && getpid() != first) return nullptr;
+  if (g_libc_threads.load() == 0) g_libc_threads_of.store(getpid());
+  if (kThreadSanitizer && g_libc_threads_of.load() != getpid()) return nullptr;
   auto* thread = new LibcThread{{}, entry, argument};
   const auto run = [](void* self) -> void* {
     static_cast<LibcThread*>(self)->entry(static_cast<LibcThread*>(self)->argument);
@@ -35,6 +41,7 @@ inline void* StartLibcThread(void (*entry)(void*), void* argument) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const int error = pthread_create(&thread->id, nullptr, run, thread);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) ++g_libc_threads;
   if (error == 0) return thread;
   delete thread;
   return nullptr;
@@ -43,6 +50,7 @@ inline void* StartLibcThread(void (*entry)(void*), void* argument) {
 inline void JoinLibcThread(void* handle) {
   auto* thread = static_cast<LibcThread*>(handle);
   pthread_join(thread->id, nullptr);
+  --g_libc_threads;
   delete thread;
 }
 
