@@ -58,7 +58,7 @@ class Shells:
 
     def __init__(self, options, inodes=200, blocks=2048, refuses=False):
         self.bench = harness.Bench(options.nvcache, options.scratch, size="1M", dram="64k")
-        self.library = os.path.join(os.path.dirname(self.bench.nvcache), "libnvcache.so")
+        self.preloaded = os.path.join(os.path.dirname(self.bench.nvcache), "libnvcache.so")
         make = ("-b", str(BLOCK), "-m", "0", "-N", str(inodes), "-O", "^has_journal")
         if refuses:
             self.mount = Disk(self.bench, options.disk, size=8 << 20, make=make)
@@ -110,12 +110,12 @@ class Shells:
         """What is wrong with it, or nothing."""
         reading, writing = os.pipe()
         with open(self.work / "stderr", "ab", buffering=0) as stderr:
-            env = dict(os.environ, LD_PRELOAD=self.library, NVCACHE_POOL=str(self.bench.pool),
+            env = dict(os.environ, LD_PRELOAD=self.preloaded, NVCACHE_POOL=str(self.bench.pool),
                        NVCACHE_SIZE="1M", NVCACHE_EMULATE="1", NVCACHE_DRAM="64k",
                        NVCACHE_BATCH_DELAY="5", TMPDIR=str(self.work))
             if prefix:
                 del env["LD_PRELOAD"]
-                prefix = [*prefix, "env", f"LD_PRELOAD={self.library}"]
+                prefix = [*prefix, "env", f"LD_PRELOAD={self.preloaded}"]
             script = f"exec 9>&{writing} {writing}>&-\n{WATCHED}" if writing != 9 else WATCHED
             process = subprocess.Popen([*prefix, shell, "-c", script], cwd=self.work, env=env,
                                        pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=stderr,

@@ -37,8 +37,8 @@ def run(arguments, cached, by_number, case):
         environment["BY_NUMBER"] = "1"
     if cached:
         environment |= SETTINGS | {"NVCACHE_POOL": str(pool)}
-        if arguments.library:
-            environment["LD_PRELOAD"] = str(arguments.library)
+        if arguments.preloaded:
+            environment["LD_PRELOAD"] = str(arguments.preloaded)
     try:
         done = subprocess.run([str(arguments.program), str(scratch), *case], env=environment,
                               timeout=120, capture_output=True, text=True, check=False)
@@ -74,7 +74,7 @@ def differ(arguments, by_number, case):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", type=pathlib.Path, required=True)
-    parser.add_argument("--library", type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument("--library", dest="preloaded", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
     cases = [(f"{name} {when} the first open", (str(flags), when))

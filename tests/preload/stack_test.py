@@ -34,7 +34,7 @@ NOT_TIGHT = NOT_IN_HANDLERS | {"write_bad_pointer", "writev_bad_pointer", "write
 class Runs:
     def __init__(self, arguments):
         self.program = arguments.program
-        self.library = arguments.library
+        self.preloaded = arguments.preloaded
         self.scratch = arguments.scratch / f"stack-{os.getpid()}"
         self.pool = pathlib.Path(f"/dev/shm/nvcache-test-stack-{os.getpid()}.pool")
 
@@ -48,8 +48,8 @@ class Runs:
         if cached:
             environment |= {"NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": "64M",
                             "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0"}
-            if self.library:
-                environment["LD_PRELOAD"] = str(self.library)
+            if self.preloaded:
+                environment["LD_PRELOAD"] = str(self.preloaded)
         command = [str(self.program), str(self.scratch), mode] + ([case] if case else [])
         try:
             done = subprocess.run(command, env=environment, timeout=SECONDS, capture_output=True,
@@ -114,7 +114,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("mode", choices=("measure", "smallest", "handler", "tight", "overflow"))
     parser.add_argument("--program", type=pathlib.Path, required=True)
-    parser.add_argument("--library", type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument("--library", dest="preloaded", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--case", action="append")
     arguments = parser.parse_args()
