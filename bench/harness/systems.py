@@ -28,6 +28,11 @@ MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
 
 
+def went_round(status):
+    """Of `nvcache status`: more segments were taken than there are, so some were used again."""
+    return status["statistics"]["segments_taken"] > status["segments"]
+
+
 class Broken(Exception):
     """What was measured is not what it should be, or a program has failed. One line."""
 

@@ -110,9 +110,9 @@ class Fio(model.Suite):
                            name: write["clat_ns"]["percentile"][key] for name, key in PERCENTILES.items()}
             if system == "nvcache":
                 status = bench.counters(place)
-                logged = status["pending_entries"] + status["statistics"]["entries_cleaned"]
+                logged = status["pending_records"] + status["statistics"]["entries_cleaned"]
                 if logged < done // BLOCK:
-                    raise systems.Broken(f"{logged} entries went through the log, "
+                    raise systems.Broken(f"{logged} records went through the log, "
                                          f"not {done // BLOCK}")
                 metrics["count"] = status["statistics"]["full_waits"]
         parameters = {key: case.parameters[key] for key in ("total", "pool", "batch")
@@ -170,13 +170,13 @@ class Fio(model.Suite):
             over_time = series.line
             figures.append(model.Figure(
                 "fio-batch", "The size of a write-back batch",
-                "How many log entries go to the disk with one sync. While the log has room it makes "
-                "no difference; once it is full, a sync for each entry costs most of the disk's "
+                "How many log records go to the disk with one sync. While the log has room it makes "
+                "no difference; once it is full, a sync for each record costs most of the disk's "
                 "speed, and beyond batches of a thousand little is left to gain. After the thesis, figure 3.11.",
                 [model.Panel("Bandwidth over time", "seconds", "bandwidth",
                              [over_time(units.digits(r.parameters["batch"]), r, "bandwidth")
                               for r in batches], log_y=True, y_unit="MiB/s"),
-                 model.Panel("Once the log is full", "entries in a batch", "bandwidth",
+                 model.Panel("Once the log is full", "records in a batch", "bandwidth",
                              [model.line("", late, "batch", "bandwidth")], log_x=True,
                              y_unit="MiB/s")]))
         compared = [(systems.SYSTEMS[s], results.find(self.name, "systems", s), s) for s in COMPARED]

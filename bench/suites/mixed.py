@@ -103,7 +103,7 @@ class Mixed(model.Suite):
     @staticmethod
     def _check(counters, writes):
         if counters["entries_cleaned"] < writes:
-            raise systems.Broken(f"{counters['entries_cleaned']} entries for {writes} writes")
+            raise systems.Broken(f"{counters['entries_cleaned']} records for {writes} writes")
         if not counters["misses"]:
             raise systems.Broken("no read came through NVCache")
 

@@ -69,7 +69,7 @@ class RocksDb(model.Suite):
                 raise systems.Broken(f"db_bench has no result of {', '.join(missing)}")
             counters = bench.counters(place)["statistics"] if place.pool else None
             if counters and counters["entries_cleaned"] < num * (len(WRITES) if synced else 0.5):
-                raise systems.Broken(f"only {counters['entries_cleaned']} entries went through the log")
+                raise systems.Broken(f"only {counters['entries_cleaned']} records went through the log")
             if counters and counters["full_waits"]:
                 raise systems.Broken("the log was full: its pool is too small for this")
             place.environment.pop("LD_PRELOAD", None)

@@ -83,7 +83,7 @@ class Sqlite(model.Suite):
             # Every transaction writes a page at least.
             if counters["entries_cleaned"] < sum(each["count"] for each in report["operations"]
                                                  if each["name"] not in (*READS, "mix-select")):
-                raise systems.Broken(f"only {counters['entries_cleaned']} entries went through the log")
+                raise systems.Broken(f"only {counters['entries_cleaned']} records went through the log")
             if counters["full_waits"]:
                 raise systems.Broken("the log was full: its pool is too small for this")
 

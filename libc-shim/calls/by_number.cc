@@ -51,7 +51,8 @@ namespace {
 long Openat2(const Call& c) {
   open_how how;
   if (c.Size(3) < sizeof(how) || !Fetch(&how, c.Buffer(2))) return c();
-  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled(), how.resolve);
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled(), how.resolve,
+              false);
 }
 
 // fa_xflags is the structure's first member, and all that counts here.

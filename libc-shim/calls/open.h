@@ -15,16 +15,20 @@ namespace nvcache::calls {
 
 // `real` opens; `uncancelled` does the same and is no cancellation point, for then the engine
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
-// `resolve`: as in struct open_how.
+// `resolve`: as in struct open_how; `plain`: the call is not openat2.
 template <typename RealCall, typename UncancelledCall>
 inline auto Open(int dirfd, const char* path, int flags, RealCall real, UncancelledCall uncancelled,
-                 uint64_t resolve = 0) {
+                 uint64_t resolve = 0, bool plain = true) {
   if (InsideLibpmem()) return real();
   decltype(real()) fd = -1;
   {
-    vfs::OpenGuard guard(dirfd, path, flags, resolve);
+    vfs::OpenGuard guard(dirfd, path, flags, resolve, plain);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
-    fd = guard.holds_locks() ? uncancelled() : real();
+    if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
+      fd = static_cast<decltype(fd)>(FromAnswer(answer));
+    } else {
+      fd = guard.holds_locks() ? uncancelled() : real();
+    }
     if (const long error = guard.Opened(static_cast<int>(fd)); error < 0) {
       sys::Close(static_cast<int>(fd));
       return static_cast<decltype(fd)>(FromAnswer(error));

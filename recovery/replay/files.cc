@@ -2,13 +2,18 @@
 #include "recovery/replay/files.h"
 
 #include <errno.h>
+#include <linux/falloc.h>
 #include <sys/resource.h>
+
+#include <algorithm>
 
 #include "recovery/replay/recreate.h"
 #include "recovery/replay/resolve.h"
-#include "src/sys/arena.h"
+#include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/memory.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::recovery {
 
@@ -20,6 +25,10 @@ constexpr uint32_t kMaxOpen = 1024;
 // Bytes that the disk is given at a time.
 constexpr uint64_t kPiece = 16u << 20;
 
+constexpr uint64_t kMinFileUnits = 1 + nvlog::UnitsOf(pool::FileRecordSize(1));
+
+alignas(pool::kPageSize) constexpr uint8_t kZeros[pool::kPageSize] = {};
+
 // Leaves out what was written.
 void Skip(iovec** pieces, int* n, size_t done) {
   for (; *n > 0 && done >= (*pieces)->iov_len; ++*pieces, --*n) done -= (*pieces)->iov_len;
@@ -28,67 +37,65 @@ void Skip(iovec** pieces, int* n, size_t done) {
   (*pieces)->iov_len -= done;
 }
 
-// The disk's words, not the name's: the file may well be there, so its entries are not for
+// The disk's words, not the name's: the file may well be there, so its records are not for
 // discarding.
 bool IsRefusal(long error) {
   return error == -EIO || error == -EROFS || error == -ENOSPC || error == -EDQUOT;
+}
+
+bool IsMissing(long error) { return error == -ENOENT || error == -ESTALE; }
+
+// Each file that a pool can name has a file record of its own.
+uint64_t MaxFiles(const pool::View& view) {
+  const uint64_t units = view.segment_count() * view.segment_units();
+  return std::min<uint64_t>(units / kMinFileUnits, nvlog::kNoFile);
 }
 
 }  // namespace
 
 Files::~Files() {
   if (files_ == nullptr) return;
-  for (uint32_t slot = 0; slot < slots_; ++slot) {
-    if (files_[slot].is_open) sys::Close(files_[slot].fd);
+  for (uint32_t file = newest_; file != nvlog::kNoFile; file = files_[file].older) {
+    sys::Close(files_[file].fd);
   }
-  sys::UnmapUnlocked(files_, slots_ * sizeof(File));
+  sys::UnmapUnlocked(files_, max_files_ * sizeof(File));
 }
 
-bool Files::Open(const pool::View& view, nvlog::Position begin, bool dry_run) {
-  view_ = view;
-  begin_ = begin;
+bool Files::Open(bool dry_run) {
   dry_run_ = dry_run;
-  slots_ = view.superblock->file_slots;
   size_limit_ = sys::SoftLimit(RLIMIT_FSIZE);
-  files_ = static_cast<File*>(sys::Reserve(slots_ * sizeof(File)));
+  max_files_ = MaxFiles(reader_.view());
+  files_ = static_cast<File*>(sys::Reserve(max_files_ * sizeof(File)));
   return files_ != nullptr;
 }
 
-void Files::Resolve(uint32_t slot, uint32_t incarnation) {
-  NVCACHE_CHECK(files_[slot].state == File::kUnknown);
-  if (!pool::FileRecordValid(*view_.file(slot), incarnation)) {
-    MakeUnresolved(slot, EBADMSG);
+void Files::Meet(uint32_t file) {
+  NVCACHE_CHECK(file < max_files_);
+  if (files_[file].record == nvlog::kNoPlace) files_[file].record = walk_.RecordOf(file);
+}
+
+void Files::Resolve(uint32_t number) {
+  File& file = (*this)[number];
+  NVCACHE_CHECK(file.state == File::kUnknown);
+  const long fd = number == nvlog::kNoFile ? -EBADMSG : OpenNow(number);
+  if (fd < 0 && !IsRefusal(fd)) {
+    file.state = File::kUnresolved;
+    file.error = static_cast<int>(-fd);
     return;
   }
-  if (IsCut(slot)) files_[slot].cut = CutOf(slot);
-  if (const long fd = OpenNow(slot); fd < 0 && !IsRefusal(fd)) {
-    MakeUnresolved(slot, static_cast<int>(-fd));
-  } else {
-    files_[slot].state = File::kGood;
-    files_[slot].unopened = fd < 0;
-    if (fd < 0) Refuse(files_[slot], static_cast<int>(-fd));
-    if (fd >= 0 && files_[slot].cut > 0 && !dry_run_) Cut(slot);
-  }
+  file.state = File::kGood;
+  file.unopened = fd < 0;
+  if (fd < 0) Refuse(file, fd);
 }
 
-void Files::Cut(uint32_t slot) {
-  File& file = files_[slot];
-  const long error = sys::Ftruncate(file.fd, 0);
-  if (error < 0) Refuse(file, static_cast<int>(-error));
-  file.is_unsynced = true;
-}
+// ---------------------------------------------------------------------------------------------
+// Changes.
 
-void Files::ForgetCut(uint32_t slot) {
-  if (files_[slot].cut == 0) return;
-  files_[slot].cut = 0;
-  pool::StoreCut(view_.file(slot), 0);
-}
-
-void Files::Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t offset) {
-  File& file = files_[slot];
-  if (file.state != File::kGood || !EnsureOpen(slot)) return;
+void Files::Write(uint32_t number, iovec* pieces, int n, size_t bytes, uint64_t offset) {
+  File& file = files_[number];
+  if (!EnsureOpen(number)) return;
   if (offset + bytes > size_limit_) {  // the kernel would not only refuse but kill us with SIGXFSZ
-    Refuse(file, EFBIG);
+    Refuse(file, -EFBIG);
     return;
   }
   file.is_unsynced = true;
@@ -96,34 +103,96 @@ void Files::Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t of
     const long done = sys::Pwritev(file.fd, pieces, n, at);
     if (done == -EINTR) continue;
     if (done <= 0) {
-      Refuse(file, done < 0 ? static_cast<int>(-done) : EIO);
+      Refuse(file, done < 0 ? done : -EIO);
       return;
     }
     at += static_cast<uint64_t>(done);
     Skip(&pieces, &n, static_cast<size_t>(done));
   }
-  WriteOut(slot, offset, bytes);
+  WriteOut(number, offset, bytes);
 }
 
-// The kernel would leave everything to fsync, or to its timer. So the disk works while entries are
+void Files::Truncate(uint32_t number, uint64_t size) {
+  File& file = files_[number];
+  if (!EnsureOpen(number)) return;
+  uint64_t now = 0;
+  long error = SizeOf(file, &now);
+  if (error == 0 && size > size_limit_ && size > now) error = -EFBIG;  // or SIGXFSZ, as above
+  file.is_unsynced = true;
+  if (error == 0) {
+    do {
+      error = sys::Ftruncate(file.fd, static_cast<off_t>(size));
+    } while (error == -EINTR);
+  }
+  if (error < 0) Refuse(file, error);
+}
+
+void Files::Erase(uint32_t number, uint64_t offset, uint64_t length) {
+  File& file = files_[number];
+  if (!EnsureOpen(number)) return;
+  uint64_t size = 0;
+  long error = SizeOf(file, &size);
+  if (error == 0 && offset >= size) return;
+  length = std::min(length, size - offset);
+  file.is_unsynced = true;
+  if (error == 0) {
+    do {
+      error = sys::Fallocate(file.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                             static_cast<off_t>(offset), static_cast<off_t>(length));
+    } while (error == -EINTR);
+  }
+  if (error == -EOPNOTSUPP || error == -ENOSYS) {
+    WriteZeros(number, offset, length);
+  } else if (error < 0) {
+    Refuse(file, error);
+  }
+}
+
+// Where a file system knows no holes.
+void Files::WriteZeros(uint32_t number, uint64_t offset, uint64_t length) {
+  constexpr int kPieces = 16;
+  const File& file = files_[number];
+  while (length > 0 && file.state == File::kGood) {
+    iovec pieces[kPieces];
+    int n = 0;
+    size_t bytes = 0;
+    for (; n < kPieces && bytes < length; ++n) {
+      const auto piece = static_cast<size_t>(std::min<uint64_t>(length - bytes, sizeof(kZeros)));
+      pieces[n] = {const_cast<uint8_t*>(kZeros), piece};
+      bytes += piece;
+    }
+    Write(number, pieces, n, bytes, offset);
+    offset += bytes;
+    length -= bytes;
+  }
+}
+
+long Files::SizeOf(const File& file, uint64_t* size) const {
+  struct stat st = {};
+  const long error = sys::Fstat(file.fd, &st);
+  *size = static_cast<uint64_t>(st.st_size);
+  return error;
+}
+
+// The kernel would leave everything to fsync, or to its timer. So the disk works while records are
 // applied, no more than a few pieces of a large file wait for it, and fsync is short.
-void Files::WriteOut(uint32_t slot, uint64_t offset, size_t bytes) {
-  if (filling_.bytes > 0 && filling_.slot != slot) StartPiece();
-  if (filling_.bytes == 0) filling_ = {slot, offset, offset, 0};
-  filling_.begin = offset < filling_.begin ? offset : filling_.begin;
-  filling_.end = offset + bytes > filling_.end ? offset + bytes : filling_.end;
+void Files::WriteOut(uint32_t file, uint64_t offset, size_t bytes) {
+  if (filling_.bytes > 0 && filling_.file != file) StartPiece();
+  if (filling_.bytes == 0) filling_ = {file, offset, offset, 0};
+  filling_.begin = std::min(filling_.begin, offset);
+  filling_.end = std::max(filling_.end, offset + bytes);
   filling_.bytes += bytes;
   if (filling_.bytes < kPiece) return;
-  AwaitPiece(started_[oldest_]);
-  started_[oldest_] = filling_;
-  oldest_ = (oldest_ + 1) % kInFlight;
+  AwaitPiece(started_[next_piece_]);
+  started_[next_piece_] = filling_;
+  next_piece_ = (next_piece_ + 1) % kInFlight;
   StartPiece();
 }
 
 // Whether it can be had is seen by who waits for it.
 void Files::StartPiece() {
-  if (filling_.bytes > 0 && files_[filling_.slot].is_open) {
-    sys::SyncFileRange(files_[filling_.slot].fd, filling_.begin, filling_.end - filling_.begin,
+  if (filling_.bytes > 0 && files_[filling_.file].is_open) {
+    sys::SyncFileRange(files_[filling_.file].fd, filling_.begin, filling_.end - filling_.begin,
                        SYNC_FILE_RANGE_WRITE);
   }
   filling_.bytes = 0;
@@ -131,92 +200,132 @@ void Files::StartPiece() {
 
 // Errors are told once for each descriptor: what this wait is told, fsync is not.
 void Files::AwaitPiece(const Piece& piece) {
-  File& file = files_[piece.slot];
+  File& file = files_[piece.file];
   if (piece.bytes == 0 || !file.is_open) return;
   const long error = sys::SyncFileRange(file.fd, piece.begin, piece.end - piece.begin,
                                         SYNC_FILE_RANGE_WAIT_BEFORE);
-  if (error < 0 && error != -ENOSYS) Refuse(file, static_cast<int>(-error));
+  if (error < 0 && error != -ENOSYS) Refuse(file, error);
 }
 
-bool Files::SyncNext() {
-  while (next_to_sync_ < slots_ && !files_[next_to_sync_].is_open) ++next_to_sync_;
-  if (next_to_sync_ == slots_) return false;
-  SyncAndClose(next_to_sync_);
-  return true;
-}
-
-void Files::MakeUnresolved(uint32_t slot, int error) {
-  files_[slot].state = File::kUnresolved;
-  files_[slot].error = error;
-}
-
-void Files::Refuse(File& file, int error) {
+void Files::Refuse(File& file, long error) {
   if (file.state != File::kGood) return;
   file.state = File::kRefused;
-  file.error = error;
+  file.error = static_cast<int>(-error);
 }
 
-bool Files::EnsureOpen(uint32_t slot) {
-  File& file = files_[slot];
-  file.last_use = ++uses_;
-  if (file.is_open) return true;
-  const long fd = OpenNow(slot);
-  if (fd < 0) Refuse(file, static_cast<int>(-fd));
+// ---------------------------------------------------------------------------------------------
+// Descriptors.
+
+// Of a good file.
+bool Files::EnsureOpen(uint32_t number) {
+  File& file = files_[number];
+  if (file.state != File::kGood) return false;
+  if (file.is_open) {
+    TakeFromOpen(number);
+    AddToOpen(number);
+    return true;
+  }
+  const long fd = OpenNow(number);
+  if (fd < 0) Refuse(file, fd);
   return fd >= 0;
 }
 
-long Files::OpenNow(uint32_t slot) {
-  if (open_ == kMaxOpen) CloseOldest();
-  long fd = FindOrRecreate(slot);
+long Files::OpenNow(uint32_t number) {
+  if (open_ == kMaxOpen) SyncAndClose(oldest_);
+  long fd = FindOrRecreate(number);
   while ((fd == -EMFILE || fd == -ENFILE) && open_ > 0) {
-    CloseOldest();
-    fd = FindOrRecreate(slot);
+    SyncAndClose(oldest_);
+    fd = FindOrRecreate(number);
   }
   if (fd < 0) return fd;
-  files_[slot].is_open = true;
-  files_[slot].fd = static_cast<int>(fd);
-  ++open_;
+  files_[number].is_open = true;
+  files_[number].fd = static_cast<int>(fd);
+  AddToOpen(number);
   return fd;
 }
 
-// Only where its first entry is met: a file that goes while others are written to was removed.
-long Files::FindOrRecreate(uint32_t slot) {
-  pool::FileRecord* record = view_.file(slot);
-  File& file = files_[slot];
-  const long found = OpenRecorded(*record);
+bool Files::CopyRecord(uint32_t number, pool::FileRecord* record) const {
+  if (number == nvlog::kNoFile) return false;
+  return (files_[number].by_last ? ahead_ : walk_).CopyRecord(number, record);
+}
+
+// A file that the program has renamed is declared again, with its new name. When the first one
+// leads nowhere, the last one counts.
+long Files::Find(uint32_t number, pool::FileRecord* record) {
+  File& file = files_[number];
+  if (!CopyRecord(number, record)) return -EBADMSG;
+  const long found = OpenRecorded(*record, file.successor);
+  if (!IsMissing(found) || file.by_last || !LookAhead()) return found;
+  if (ahead_.RecordOf(number) == walk_.RecordOf(number)) return found;
+  file.by_last = ahead_.CopyRecord(number, record);
+  return file.by_last ? OpenRecorded(*record, file.successor) : -EBADMSG;
+}
+
+// Created only where its first record is met: a file that goes while others are written to was
+// removed.
+long Files::FindOrRecreate(uint32_t number) {
+  File& file = files_[number];
+  sys::Scratch<pool::FileRecord> record;
+  auto* header = reinterpret_cast<nvlog::RecordHeader*>(reader_.view().unit(file.record));
+  if (file.state == File::kUnknown) file.successor = pool::Peek(header->link);
+  const long found = Find(number, record.get());
+  if (found == -EBADMSG || file.state != File::kUnknown) return found;
+  file.is_new = !file.is_on_disk && walk_.IsNew(*record);
   const bool lost = found == -ENOENT || (found == -ESTALE && record->predecessor != 0);
-  if (!lost || record->name != pool::kNameNew || file.state != File::kUnknown) return found;
-  const long created = Recreate(record, dry_run_);
+  if (!lost || !file.is_new) return found;
+  const long created = Recreate(*record, header, dry_run_);
   file.recreated = created >= 0;
+  file.is_unsynced = created >= 0 && !dry_run_;
+  if (!dry_run_) file.successor = pool::Peek(header->link);
   return created;
 }
 
+// Once, and only where a file is missed: it reads all logs.
+bool Files::LookAhead() {
+  if (is_ahead_) return true;
+  if (!ahead_.Open()) return false;
+  for (nvlog::Group group; ahead_.Next(&group);) continue;
+  is_ahead_ = true;
+  return true;
+}
+
+bool Files::SyncNext() {
+  if (oldest_ == nvlog::kNoFile) return false;
+  SyncAndClose(oldest_);
+  return true;
+}
+
 // The descriptor that wrote is the one that hears of errors: sync before it goes.
-void Files::SyncAndClose(uint32_t slot) {
-  File& file = files_[slot];
-  pool::FileRecord* record = view_.file(slot);
-  const bool settles = record->name == pool::kNameNew && file.is_unsynced;
+void Files::SyncAndClose(uint32_t number) {
+  File& file = files_[number];
+  const bool name = file.is_new && file.is_unsynced;
   long error = file.is_unsynced ? sys::Fsync(file.fd) : 0;
+  TakeFromOpen(number);
   sys::Close(file.fd);
   file.is_open = false;
   file.is_unsynced = false;
-  --open_;
-  if (error == 0 && settles) error = SyncFolder(*record);
-  if (error < 0) {
-    Refuse(file, static_cast<int>(-error));
-  } else if (settles) {
-    pool::SettleName(record);
+  if (error == 0 && name) {
+    sys::Scratch<pool::FileRecord> record;
+    error = CopyRecord(number, record.get()) ? SyncFolder(*record) : -EBADMSG;
+    if (error == 0) file.is_new = false;
   }
+  if (error < 0) Refuse(file, error);
 }
 
-void Files::CloseOldest() {
-  uint32_t oldest = slots_;
-  for (uint32_t slot = 0; slot < slots_; ++slot) {
-    if (!files_[slot].is_open) continue;
-    if (oldest == slots_ || files_[slot].last_use < files_[oldest].last_use) oldest = slot;
-  }
-  NVCACHE_CHECK(oldest < slots_);
-  SyncAndClose(oldest);
+void Files::AddToOpen(uint32_t number) {
+  File& file = files_[number];
+  file.older = newest_;
+  file.newer = nvlog::kNoFile;
+  (newest_ == nvlog::kNoFile ? oldest_ : files_[newest_].newer) = number;
+  newest_ = number;
+  ++open_;
+}
+
+void Files::TakeFromOpen(uint32_t number) {
+  const File& file = files_[number];
+  (file.newer == nvlog::kNoFile ? newest_ : files_[file.newer].older) = file.older;
+  (file.older == nvlog::kNoFile ? oldest_ : files_[file.older].newer) = file.newer;
+  --open_;
 }
 
 }  // namespace nvcache::recovery

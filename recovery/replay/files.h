@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The files that a replay writes to, by slot of the pool's file table. Few are open at a time.
+// The files that a replay changes, by their numbers in nvlog::GroupWalk. Few are open at a time.
 #ifndef NVCACHE_RECOVERY_REPLAY_FILES_H_
 #define NVCACHE_RECOVERY_REPLAY_FILES_H_
 
@@ -9,102 +9,113 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/nvlog/entry.h"
+#include "src/nvlog/reader.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::recovery {
 
-// What became of a file. All zero: no entry was met that names it.
+// What became of a file. All zero: no record was met that changes it.
 struct File {
   enum State : uint32_t {
     kUnknown,
-    kGood,        // its entries were applied
-    kUnresolved,  // not found, or not the one: its entries cannot be applied
+    kGood,        // its records were applied
+    kUnresolved,  // not found, or not the one: its records cannot be applied
     kRefused,     // the file system took not all of them
   };
   State state;
   int error;  // errno, if not good
   bool is_open;
   bool recreated;    // or would be, in a dry run
-  bool unopened;     // refused when it was to be opened: none of its entries was applied
-  bool is_unsynced;  // written to since it was opened
+  bool unopened;     // refused when it was to be opened: none of its records was applied
+  bool is_unsynced;  // changed since it was opened
+  bool is_new;       // so may its name be
+  bool is_on_disk;   // a recovery has synced it before, with its name
+  bool by_last;      // found by its last record of all, not by the newest one that the walk has met
   int fd;
-  uint64_t last_use;
-  uint64_t entries;  // all that name it
+  uint32_t newer, older;  // of the open files, by their last use
+  uint32_t epoch;         // in the window: truncations and erasures until now
+  nvlog::Place record;    // its first file record: there its successor is found again; or kNoPlace
+  uint64_t successor;     // fingerprint of what recovery created in its place
+  uint64_t records;       // all that change it
   uint64_t bytes;
-  nvlog::Position cut;  // entries before it are nothing; 0: all count
 };
 
 class Files {
  public:
-  Files() = default;
+  Files(const nvlog::Reader& reader, const nvlog::GroupWalk& walk)
+      : reader_(reader), walk_(walk), ahead_(reader) {}
   ~Files();
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
 
-  // False without memory. A `dry_run` creates nothing. The log is read from `begin` on.
-  bool Open(const pool::View& view, nvlog::Position begin, bool dry_run);
+  // False without memory. A `dry_run` changes nothing.
+  bool Open(bool dry_run);
 
-  File& operator[](uint32_t slot) { return files_[slot]; }
-  uint32_t slots() const { return slots_; }
+  // kNoFile has one, too: for the records whose file record is damaged.
+  File& operator[](uint32_t file) { return file == nvlog::kNoFile ? nameless_ : files_[file]; }
 
-  // Finds the file of `slot`, which must hold `incarnation`, or creates it again if the file system
-  // may have lost it; and cuts it, if that may be undone. Its state is kUnknown no more.
-  void Resolve(uint32_t slot, uint32_t incarnation);
-  // Writes the `bytes` of these pieces, which it uses up, to a good file; to one that was refused
-  // nothing more. The file is refused if that fails. The disk gets to work at once.
-  void Write(uint32_t slot, iovec* pieces, int n, size_t bytes, uint64_t offset);
+  // A record of `file` was met, in a group that is void or not: before it is resolved.
+  void Meet(uint32_t file);
+  // Finds the file, or creates it again if the file system may have lost it. Its state is kUnknown
+  // no more.
+  void Resolve(uint32_t file);
+  // These change a good file; one that was refused, not any more. The file is refused if that
+  // fails. Writes the `bytes` of these pieces, which it uses up. The disk gets to work at once.
+  void Write(uint32_t file, iovec* pieces, int n, size_t bytes, uint64_t offset);
+  void Truncate(uint32_t file, uint64_t size);
+  // Makes a range zero, as far as the file goes.
+  void Erase(uint32_t file, uint64_t offset, uint64_t length);
 
   // Starts the write-out of what is left of it.
   void StartSync() { StartPiece(); }
-  // fsync of one file that was written to, and of its name if that is new; the file is refused if
-  // that fails. False if none was left.
+  // fsync of one file that was changed, and of its name if that is new; the file is refused if that
+  // fails. False if none was left.
   bool SyncNext();
   uint32_t open() const { return open_; }
 
-  // What the record says of a cut counts.
-  bool IsCut(uint32_t slot) const { return CutOf(slot) >= begin_; }
-  // The file was cut and synced, and no entry before the cut is left.
-  void ForgetCut(uint32_t slot);
-
-  void MakeUnresolved(uint32_t slot, int error);
+  // The record by which the file was looked for. False if it is damaged.
+  bool CopyRecord(uint32_t file, pool::FileRecord* record) const;
 
  private:
   // A stretch of a file that was written to.
   struct Piece {
-    uint32_t slot;
+    uint32_t file;
     uint64_t begin;
     uint64_t end;
     uint64_t bytes;  // written within; 0: none
   };
   static constexpr uint32_t kInFlight = 4;
 
-  nvlog::Position CutOf(uint32_t slot) const {
-    return pool::CutPosition(pool::Peek(view_.file(slot)->cut));
-  }
-  void Cut(uint32_t slot);
-  void Refuse(File& file, int error);
-  bool EnsureOpen(uint32_t slot);
-  long OpenNow(uint32_t slot);
-  long FindOrRecreate(uint32_t slot);
-  void SyncAndClose(uint32_t slot);
-  void CloseOldest();
-  void WriteOut(uint32_t slot, uint64_t offset, size_t bytes);
+  void Refuse(File& file, long error);
+  bool EnsureOpen(uint32_t file);
+  long OpenNow(uint32_t file);
+  long Find(uint32_t file, pool::FileRecord* record);
+  long FindOrRecreate(uint32_t file);
+  bool LookAhead();
+  void SyncAndClose(uint32_t file);
+  void AddToOpen(uint32_t file);
+  void TakeFromOpen(uint32_t file);
+  long SizeOf(const File& file, uint64_t* size) const;
+  void WriteZeros(uint32_t file, uint64_t offset, uint64_t length);
+  void WriteOut(uint32_t file, uint64_t offset, size_t bytes);
   void StartPiece();
   void AwaitPiece(const Piece& piece);
 
-  pool::View view_;
-  nvlog::Position begin_ = 0;
+  const nvlog::Reader& reader_;
+  const nvlog::GroupWalk& walk_;
+  nvlog::GroupWalk ahead_;  // was at the end of the logs, if a file could not be found else
+  bool is_ahead_ = false;
   bool dry_run_ = false;
   File* files_ = nullptr;
-  uint32_t slots_ = 0;
+  File nameless_ = {};
+  uint64_t max_files_ = 0;
   uint32_t open_ = 0;
-  uint64_t uses_ = 0;
+  uint32_t newest_ = nvlog::kNoFile;  // of the open files, the one used last
+  uint32_t oldest_ = nvlog::kNoFile;
   uint64_t size_limit_ = 0;
-  uint32_t next_to_sync_ = 0;
   Piece filling_ = {};             // what the disk was not told of yet
   Piece started_[kInFlight] = {};  // what it may be at
-  uint32_t oldest_ = 0;            // of these
+  uint32_t next_piece_ = 0;        // the oldest of these
 };
 
 }  // namespace nvcache::recovery

@@ -4,7 +4,7 @@
 //
 //   an unnamed file, of which nobody knows
 //   what the program had removed from its name, removed
-//   its fingerprint in the record, durable
+//   its fingerprint in the file record's header, durable
 //   its name
 //
 // Killed before the name is there, the unnamed file is gone, and the next run makes another one. So
@@ -15,6 +15,7 @@
 
 #include <cstring>
 
+#include "src/pmem/persist.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -65,10 +66,16 @@ long SetOwnerAndMode(int fd, const pool::FileRecord& record) {
   return sys::Fchmod(fd, record.mode & 0777);
 }
 
-long GiveName(int fd, int folder, const char* name, pool::FileRecord* shared) {
+long StoreSuccessor(int fd, nvlog::RecordHeader* header) {
   sys::Scratch<pool::FileRecord> created;
   if (long error = pool::Identify(fd, created.get()); error < 0) return error;
-  pool::StoreSuccessor(shared, *created);
+  pmem::Store(header->link, pool::Fingerprint(*created));
+  pmem::Pwb(header, sizeof(*header), pmem::Step::kSuccessor);
+  pmem::Psync(pmem::Step::kSuccessorDurable);
+  return 0;
+}
+
+long GiveName(int fd, int folder, const char* name) {
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long error = sys::Linkat(AT_FDCWD, link.c_str(), folder, name, AT_SYMLINK_FOLLOW);
@@ -90,10 +97,7 @@ long ClearName(int folder, const char* name, const pool::FileRecord& record, boo
 
 }  // namespace
 
-long Recreate(pool::FileRecord* shared, bool dry_run) {
-  sys::Scratch<pool::FileRecord> scratch;
-  pool::FileRecord& record = *scratch;
-  if (!pool::CopyFileRecord(*shared, &record)) return -EBADMSG;
+long Recreate(const pool::FileRecord& record, nvlog::RecordHeader* header, bool dry_run) {
   const long opened = OpenFolder(record);
   if (opened < 0) return opened;
   const auto folder = static_cast<int>(opened);
@@ -102,7 +106,8 @@ long Recreate(pool::FileRecord* shared, bool dry_run) {
     const auto fd = static_cast<int>(result);
     long error = SetOwnerAndMode(fd, record);
     if (error == 0) error = ClearName(folder, NameOf(record), record, dry_run);
-    if (error == 0 && !dry_run) error = GiveName(fd, folder, NameOf(record), shared);
+    if (error == 0 && !dry_run) error = StoreSuccessor(fd, header);
+    if (error == 0 && !dry_run) error = GiveName(fd, folder, NameOf(record));
     if (error < 0) {
       sys::Close(fd);
       result = error;
@@ -112,10 +117,7 @@ long Recreate(pool::FileRecord* shared, bool dry_run) {
   return result;
 }
 
-long SyncFolder(const pool::FileRecord& shared) {
-  sys::Scratch<pool::FileRecord> scratch;
-  pool::FileRecord& record = *scratch;
-  if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
+long SyncFolder(const pool::FileRecord& record) {
   const long folder = OpenFolder(record);
   if (folder == -EMFILE || folder == -ENFILE) return folder;
   if (folder < 0) return 0;

@@ -2,22 +2,32 @@
 //
 // The order on the medium (I6):
 //
-//   entries applied; those of one page of a file in log order
-//   every file synced; those that were new are not any more
-//   nothing left:  tail past every position ever taken, durable; then the state, clean
-//   else:          applied groups marked, each durable before the next
+//   groups applied; those of one file in the order of their LSNs
+//   every file synced, and the names of those that may be new
+//   nothing left:  groups in kept segments void, the oldest first, each durable before the next
+//                  the checkpoint past every LSN ever drawn, durable; then the state, clean
+//   else:          applied groups void, the oldest first, each durable before the next
 //
-// Killed before the files are synced, nothing in the log has changed, and the next run applies
-// everything again: of each page in the same order, so with the same result. Files that the file
-// system has lost are created on the way (recreate.cc); the next run knows them by their records.
-// Killed while groups are marked, a run of the oldest ones is: had a newer one been marked alone,
-// applying an older one again would undo it. Killed between tail and state, the next run finds an
-// empty log.
+// Killed before the files are synced, nothing in the logs has changed but the successors of files
+// that the file system has lost (recreate.cc), and the next run applies everything again: in the
+// same order, so with the same result.
+//
+// Killed while groups become void, the next run applies the rest again. For each byte of a file
+// that it changes on the way, the rest has the newest change as well, because the older ones went
+// first: had a newer group become void alone, applying an older one again would undo it. That is
+// so, too, when only kept groups become void. What is left of the others are all from the old
+// checkpoint on, and a kept group that they do not have is below it: older than all of them.
+//
+// Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
+// next run would apply them without what came after them. Killed between checkpoint and state, the
+// next run finds nothing.
 #include "recovery/replay/replay.h"
 
 #include <errno.h>
 
 #include <algorithm>
+#include <cstring>
+#include <new>
 
 #include "recovery/replay/files.h"
 #include "recovery/replay/window.h"
@@ -30,9 +40,11 @@ namespace nvcache::recovery {
 
 namespace {
 
-using nvlog::EntryHeader;
 using nvlog::Group;
-using nvlog::Position;
+using nvlog::Kind;
+using nvlog::kNoFile;
+using nvlog::Place;
+using nvlog::RecordHeader;
 using nvlog::Verdict;
 using pmem::Step;
 
@@ -43,128 +55,159 @@ class Run {
   Run(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary)
       : pool_(pool),
         view_(pool.view()),
-        reader_(view_, pool.fd()),
         walk_(reader_),
         options_(options),
         observer_(observer),
         summary_(*summary),
+        files_(reader_, walk_),
         window_(reader_, files_) {}
 
   bool Do();
 
  private:
+  bool Open();
   void ApplyAll();
+  void TellBroken(const Group& group);
   void Secure(const Group& group);
-  EntryHeader* FirstHeader(const Group& group) const;
+  void SecureRecord(Place place, const RecordHeader& header);
+  void PassVoid(const Group& group);
   void ApplyGroup(const Group& group);
   void ApplyWindow();
   void Unmap();
   void SyncAll();
   void TellProgress(uint64_t synced, uint64_t to_sync) const;
-  size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
-  bool FindFile(const EntryHeader& first);
-  bool IsOnDisk(const EntryHeader& first) const;
-  void TakeEntry(const EntryHeader& header);
-  void CutRest();
-  void TellRecreated(uint32_t slot);
-  void TellUnresolved(uint32_t slot);
+  size_t LogBytes() const { return view_.segment_count() * view_.superblock->segment_size; }
+  RecordHeader* HeaderAt(Place place) const {
+    return reinterpret_cast<RecordHeader*>(view_.unit(place));
+  }
+  void FindFile(uint32_t file);
+  void TakeRecord(const RecordHeader& header, Place place);
+  void TellRecreated(uint32_t file);
+  void TellUnresolved(uint32_t file);
+  const pool::FileRecord& RecordOf(uint32_t file, sys::Scratch<pool::FileRecord>& scratch) const;
   void CountFiles();
-  bool IsKept(const EntryHeader& first);
-  void MarkApplied();
+  void CountFile(uint32_t number);
+  bool Stays(const nvlog::GroupWalk& walk, const Group& group);
+  void VoidApplied();
+  bool VoidKept();
+  void Void(const Group& group);
+  void MarkClean();
 
   pool::Pool& pool_;
   const pool::View view_;
-  const nvlog::Reader reader_;
+  nvlog::Reader reader_;
   nvlog::GroupWalk walk_;
   const Options& options_;
   const Observer& observer_;
   Summary& summary_;
   Files files_;
   Window window_;
+  bool kept_ = false;      // a group was met in a kept segment
   uint64_t applied_ = 0;   // units
   uint64_t unmapped_ = 0;  // units
 };
 
 bool Run::Do() {
-  if (!files_.Open(view_, reader_.begin(), options_.dry_run) || !window_.Open()) {
+  if (!Open()) {
     summary_.error = ENOMEM;
     return false;
   }
   // Nobody should take its pages for important when they are unmapped.
-  sys::Madvise(view_.log(), LogBytes(), MADV_SEQUENTIAL);
+  sys::Madvise(view_.unit(0), LogBytes(), MADV_SEQUENTIAL);
   ApplyAll();
-  sys::Madvise(view_.log(), LogBytes(), MADV_NORMAL);
+  sys::Madvise(view_.unit(0), LogBytes(), MADV_NORMAL);
   SyncAll();
   CountFiles();
   if (options_.dry_run) return false;
-  if (summary_.failed_files > 0 || (summary_.unresolved_entries > 0 && !options_.discard)) {
-    MarkApplied();
+  if (summary_.failed_files > 0 || (summary_.unresolved_records > 0 && !options_.discard)) {
+    VoidApplied();
     return false;
   }
-  // No position from end() on was ever taken, so none of the old headers can come to life again.
-  // Twice: both records agree, whatever state they were in.
-  pool_.StoreTail(reader_.end(), Step::kRecoveredTail, Step::kRecoveredTailDurable);
-  pool_.StoreTail(reader_.end(), Step::kRecoveredTail, Step::kRecoveredTailDurable);
-  pool_.MarkClean();
+  if (kept_ && !VoidKept()) {
+    summary_.error = ENOMEM;
+    return false;
+  }
+  MarkClean();
   return true;
+}
+
+bool Run::Open() {
+  return reader_.Open(view_, pool_.fd()) && walk_.Open() && files_.Open(options_.dry_run) &&
+         window_.Open();
 }
 
 void Run::ApplyAll() {
   for (Group group; walk_.Next(&group); TellProgress(0, 0)) {
-    if (group.verdict == Verdict::kCommitted || group.verdict == Verdict::kApplied) Secure(group);
-    if (group.verdict == Verdict::kCommitted) ApplyGroup(group);
-    if (group.damaged == nvlog::kNoPosition) continue;
-    const bool unfinished = group.verdict == Verdict::kUnfinished;
-    ++(unfinished ? summary_.unfinished_groups : summary_.damaged_groups);
-    const auto tell = unfinished ? observer_.unfinished : observer_.damaged;
-    if (tell != nullptr) tell(observer_.context, group);
+    kept_ = kept_ || group.kept;
+    switch (group.verdict) {
+      case Verdict::kCommitted:
+        Secure(group);
+        ApplyGroup(group);
+        break;
+      case Verdict::kVoid:
+        PassVoid(group);
+        break;
+      case Verdict::kOnDisk:
+        break;
+      case Verdict::kUnfinished:
+      case Verdict::kDamaged:
+        TellBroken(group);
+    }
   }
   ApplyWindow();
-  CutRest();
 }
 
-// Files that were cut and have nothing in the log.
-void Run::CutRest() {
-  for (uint32_t slot = 0; slot < files_.slots(); ++slot) {
-    File& file = files_[slot];
-    if (file.state != File::kUnknown || !files_.IsCut(slot)) continue;
-    sys::Scratch<pool::FileRecord> record;
-    if (!pool::CopyFileRecord(*view_.file(slot), record.get())) continue;
-    files_.Resolve(slot, record->incarnation);
-    // What is not there need not be cut; what cannot be looked at is kept.
-    const bool gone = file.error == ENOENT || file.error == ESTALE;
-    if (file.state == File::kUnresolved && !gone) file.entries = 1;
-  }
+void Run::TellBroken(const Group& group) {
+  const bool unfinished = group.verdict == Verdict::kUnfinished;
+  ++(unfinished ? summary_.unfinished_groups : summary_.damaged_groups);
+  const auto tell = unfinished ? observer_.unfinished : observer_.damaged;
+  if (tell != nullptr) tell(observer_.context, group);
 }
 
 // The process that stored the group may have been killed before its PSYNC. Without this, a power
 // failure could take the group away, or a part of it, and leave a part of what it was applied to:
 // what the next recovery does not write over.
 void Run::Secure(const Group& group) {
-  pmem::Pwb(FirstHeader(group), sizeof(EntryHeader), Step::kSeenGroup);
-  if (group.verdict != Verdict::kCommitted) return;
-  const uint64_t at = (group.position + 1) % view_.log_units(), units = group.units - 1;
-  const uint64_t before_end = std::min(units, view_.log_units() - at);
-  pmem::Pwb(view_.log() + at * pool::kUnitSize, before_end * pool::kUnitSize, Step::kSeenContent);
-  if (before_end == units) return;
-  pmem::Pwb(view_.log(), (units - before_end) * pool::kUnitSize, Step::kSeenContent);
+  pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
+  uint64_t secured = ~uint64_t{0};
+  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+    SecureRecord(place, header);
+    const uint64_t number = place / view_.segment_units();
+    if (number == secured) return;
+    secured = number;
+    const auto segment = static_cast<uint32_t>(number);
+    pmem::Pwb(view_.segment(segment), pool::kUnitSize, Step::kSeenContent);
+    pmem::Pwb(view_.segment_copy(segment), pool::kUnitSize, Step::kSeenContent);
+  });
 }
 
-EntryHeader* Run::FirstHeader(const Group& group) const {
-  return reinterpret_cast<EntryHeader*>(view_.log() +
-                                        group.position % view_.log_units() * pool::kUnitSize);
+void Run::SecureRecord(Place place, const RecordHeader& header) {
+  const uint64_t bytes = nvlog::RecordUnits(header) * pool::kUnitSize;
+  pmem::Pwb(HeaderAt(place), bytes, Step::kSeenContent);
 }
 
-// The group is whole, so every entry of it is.
+// A recovery has brought it to the disk, but its word may not be durable yet. In a kept segment it
+// can also have been replaced by a newer one.
+void Run::PassVoid(const Group& group) {
+  pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
+  const bool applied = HeaderAt(group.place)->commit == nvlog::AppliedWord(group.lsn, view_.salt());
+  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+    const uint32_t file = walk_.FileOf(header, place);
+    if (file == kNoFile) return;
+    files_.Meet(file);
+    if (applied) files_[file].is_on_disk = true;
+  });
+}
+
+// The group is whole, so every record of it is.
 void Run::ApplyGroup(const Group& group) {
-  if (window_.IsEnough(group.entries)) ApplyWindow();
-  Position position = group.position;
-  for (uint32_t i = 0; i < group.entries; ++i) {
-    const EntryHeader header = reader_.HeaderAt(position);
-    if (i == 0 && !FindFile(header)) return;
-    TakeEntry(header);
-    position += nvlog::EntryUnits(header.length);
-  }
+  uint64_t items = 0;
+  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place) {
+    if (header.kind != Kind::kFile) items += Window::ItemsOf(header);
+  });
+  if (window_.IsEnough(items)) ApplyWindow();
+  walk_.ForEachRecord(group,
+                      [&](const RecordHeader& header, Place place) { TakeRecord(header, place); });
 }
 
 void Run::ApplyWindow() {
@@ -181,7 +224,7 @@ void Run::ApplyWindow() {
 // The memory of the log that was dealt with need not stay in our address space: what is mapped is
 // bounded, and the disk works while it goes.
 void Run::Unmap() {
-  sys::Madvise(view_.log(), LogBytes(), MADV_DONTNEED);
+  sys::Madvise(view_.unit(0), LogBytes(), MADV_DONTNEED);
   unmapped_ = walk_.done();
 }
 
@@ -193,7 +236,7 @@ void Run::SyncAll() {
   TellProgress(1, 1);
 }
 
-// Reading and writing the log count alike, and syncing the files as the eighth part of either.
+// Reading and writing the logs count alike, and syncing the files as the eighth part of either.
 void Run::TellProgress(uint64_t synced, uint64_t to_sync) const {
   if (observer_.progress == nullptr) return;
   const uint64_t log = walk_.total();
@@ -201,107 +244,129 @@ void Run::TellProgress(uint64_t synced, uint64_t to_sync) const {
   observer_.progress(observer_.context, walk_.done() + applied_ + sync, 2 * log + log / 8);
 }
 
-// False if there is no need to apply the group. One that was cut off is nothing; its file is cut.
-bool Run::FindFile(const EntryHeader& first) {
-  if (IsOnDisk(first)) return false;
-  File& file = files_[first.file];
-  const pool::FileRecord& record = *view_.file(first.file);
-  if (file.state == File::kUnresolved) return first.position >= file.cut;
-  if (file.state == File::kUnknown) {
-    files_.Resolve(first.file, first.incarnation);
-  } else if (record.incarnation != first.incarnation) {
-    files_.MakeUnresolved(first.file, EBADMSG);
+void Run::FindFile(uint32_t file) {
+  if (file != kNoFile) {
+    files_.Meet(file);
+    const Place record = files_[file].record;
+    SecureRecord(record, reader_.At(record));
   }
-  if (first.position < file.cut) return false;
-  if (file.state == File::kUnresolved) TellUnresolved(first.file);
-  if (file.recreated && file.entries == 0) TellRecreated(first.file);
-  return true;
+  files_.Resolve(file);
+  if (files_[file].state == File::kUnresolved) TellUnresolved(file);
+  if (files_[file].recreated) TellRecreated(file);
 }
 
-// A slot of the file table is used again once the durable tail has passed all that named it: then
-// an older incarnation's entries, met behind a damaged tail, have been on disk for long.
-bool Run::IsOnDisk(const EntryHeader& first) const {
-  const pool::FileRecord& record = *view_.file(first.file);
-  const auto later = static_cast<int32_t>(record.incarnation - first.incarnation);
-  return later > 0 && pool::FileRecordValid(record, record.incarnation);
-}
-
-void Run::TakeEntry(const EntryHeader& header) {
-  File& file = files_[header.file];
-  ++file.entries;
-  file.bytes += header.length;
+void Run::TakeRecord(const RecordHeader& header, Place place) {
+  if (header.kind == Kind::kFile) return;
+  const uint32_t number = walk_.FileOf(header, place);
+  File& file = files_[number];
+  if (file.state == File::kUnknown) FindFile(number);
+  ++file.records;
+  if (header.kind == Kind::kData) file.bytes += header.length;
   if (file.state == File::kUnresolved || file.unopened) {
-    if (observer_.orphan != nullptr) observer_.orphan(observer_.context, reader_, header);
+    if (observer_.orphan != nullptr) {
+      observer_.orphan(observer_.context, number, reader_, header, place);
+    }
     return;
   }
-  if (file.state == File::kGood && !options_.dry_run) window_.Add(header);
+  if (file.state == File::kGood && !options_.dry_run) window_.Add(number, header, place);
 }
 
-void Run::TellRecreated(uint32_t slot) {
+// All zero, if it is damaged.
+const pool::FileRecord& Run::RecordOf(uint32_t file,
+                                      sys::Scratch<pool::FileRecord>& scratch) const {
+  if (!files_.CopyRecord(file, scratch.get())) {
+    std::memset(static_cast<void*>(scratch.get()), 0, sizeof(pool::FileRecord));
+  }
+  return *scratch;
+}
+
+void Run::TellRecreated(uint32_t file) {
   if (observer_.recreated == nullptr) return;
-  observer_.recreated(observer_.context, slot, *view_.file(slot));
+  sys::Scratch<pool::FileRecord> scratch;
+  observer_.recreated(observer_.context, file, RecordOf(file, scratch));
 }
 
-void Run::TellUnresolved(uint32_t slot) {
+void Run::TellUnresolved(uint32_t file) {
   if (observer_.unresolved == nullptr) return;
-  observer_.unresolved(observer_.context, slot, *view_.file(slot), files_[slot].error);
+  sys::Scratch<pool::FileRecord> scratch;
+  observer_.unresolved(observer_.context, file, RecordOf(file, scratch), files_[file].error);
 }
 
 void Run::CountFiles() {
-  for (uint32_t slot = 0; slot < files_.slots(); ++slot) {
-    const File& file = files_[slot];
-    switch (file.state) {
-      case File::kUnknown:
-        break;
-      case File::kGood:
-        ++summary_.files;
-        summary_.recreated_files += file.recreated ? 1 : 0;
-        summary_.entries += file.entries;
-        summary_.bytes += file.bytes;
-        break;
-      case File::kUnresolved:
-        ++summary_.unresolved_files;
-        summary_.unresolved_entries += file.entries;
-        summary_.unresolved_bytes += file.bytes;
-        break;
-      case File::kRefused:
-        ++summary_.failed_files;
-        summary_.failed_entries += file.entries;
-        summary_.failed_bytes += file.bytes;
-        if (summary_.error == 0) summary_.error = file.error;
-        TellUnresolved(slot);
-        break;
-    }
+  for (uint32_t file = 0; file < walk_.files(); ++file) CountFile(file);
+  CountFile(kNoFile);
+}
+
+void Run::CountFile(uint32_t number) {
+  const File& file = files_[number];
+  switch (file.state) {
+    case File::kUnknown:
+      break;
+    case File::kGood:
+      ++summary_.files;
+      summary_.recreated_files += file.recreated ? 1 : 0;
+      summary_.records += file.records;
+      summary_.bytes += file.bytes;
+      break;
+    case File::kUnresolved:
+      ++summary_.unresolved_files;
+      summary_.unresolved_records += file.records;
+      summary_.unresolved_bytes += file.bytes;
+      break;
+    case File::kRefused:
+      ++summary_.failed_files;
+      summary_.failed_records += file.records;
+      summary_.failed_bytes += file.bytes;
+      if (summary_.error == 0) summary_.error = file.error;
+      TellUnresolved(number);
+      break;
   }
 }
 
-bool Run::IsKept(const EntryHeader& first) {
-  const File& file = files_[first.file];
-  const bool missing =
-      file.state == File::kRefused || (file.state == File::kUnresolved && !options_.discard);
-  return missing && !IsOnDisk(first);
+// `walk` has just found the group, and numbers files as the first one did.
+bool Run::Stays(const nvlog::GroupWalk& walk, const Group& group) {
+  bool stays = false;
+  walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+    const File& file = files_[walk.FileOf(header, place)];
+    NVCACHE_CHECK(!file.is_unsynced);
+    stays = stays || file.state == File::kRefused ||
+            (file.state == File::kUnresolved && !options_.discard);
+  });
+  return stays;
 }
 
-void Run::MarkApplied() {
+void Run::VoidApplied() {
   nvlog::GroupWalk walk(reader_);
+  if (!walk.Open()) return;
   for (Group group; walk.Next(&group);) {
-    if (group.verdict != Verdict::kCommitted) continue;
-    EntryHeader header = {};
-    NVCACHE_CHECK(reader_.Examine(group.position, &header) == Verdict::kCommitted);
-    if (IsKept(header)) continue;
-    NVCACHE_CHECK(files_[header.file].state != File::kGood ||
-                  view_.file(header.file)->name == pool::kNameSettled);
-    // Were this entry marked and the file cut once more, it would be lost; and without the mark on
-    // those before it, they would count again.
-    if (group.position >= files_[header.file].cut) files_.ForgetCut(header.file);
-    EntryHeader* first = FirstHeader(group);
-    pmem::Store(first->commit, nvlog::AppliedWord(group.position, view_.salt()));
-    pmem::Pwb(first, sizeof(*first), Step::kApplied);
-    pmem::Psync(Step::kAppliedDurable);
+    if (group.verdict == Verdict::kCommitted && !Stays(walk, group)) Void(group);
   }
-  for (uint32_t slot = 0; slot < files_.slots(); ++slot) {
-    if (files_[slot].state == File::kGood) files_.ForgetCut(slot);
+}
+
+// Those that are damaged as well: nothing else would ever end them.
+bool Run::VoidKept() {
+  nvlog::GroupWalk walk(reader_);
+  if (!walk.Open()) return false;
+  for (Group group; walk.Next(&group);) {
+    if (group.kept && group.lsn != 0 && group.verdict != Verdict::kVoid) Void(group);
   }
+  return true;
+}
+
+void Run::Void(const Group& group) {
+  RecordHeader* first = HeaderAt(group.place);
+  pmem::Store(first->commit, nvlog::AppliedWord(group.lsn, view_.salt()));
+  pmem::Pwb(first, sizeof(*first), Step::kApplied);
+  pmem::Psync(Step::kAppliedDurable);
+}
+
+// No LSN from there on was ever drawn, so none of the old records can come to life again.
+void Run::MarkClean() {
+  constexpr uint64_t kLast = (uint64_t{1} << pool::kLsnBits) - 1;
+  const uint64_t newest = std::max(reader_.newest(), reader_.checkpoint());
+  pool_.StoreCheckpoint(std::min(newest + pool::kLsnMargin, kLast), Step::kRecoveredCheckpoint,
+                        Step::kRecoveredCheckpointDurable);
+  pool_.MarkClean();
 }
 
 }  // namespace
@@ -310,7 +375,14 @@ bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, 
   *summary = {};
   summary->was_dirty = pool.dirty();
   if (!options.dry_run) pool.Repair();
-  return !summary->was_dirty || Run(pool, options, observer, summary).Do();
+  if (!summary->was_dirty) return true;
+  static_assert(sizeof(Run) <= sys::kScratchSize);
+  void* block = sys::TakeScratch();
+  Run* run = new (block) Run(pool, options, observer, summary);
+  const bool clean = run->Do();
+  run->~Run();
+  sys::GiveScratch(block);
+  return clean;
 }
 
 }  // namespace nvcache::recovery

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Replay: brings what a dead process left in a pool's log to the file system. Freestanding, so that
-// the library can recover before the program's first file call; the `nvcache recover` command adds
-// the words. Stands on nvlog, pool and pmem alone.
+// Replay: brings what a dead process left in a pool's logs to the file system. Freestanding, so
+// that the library can recover before the program's first file call; the `nvcache recover` command
+// adds the words. Stands on nvlog, pool and pmem alone.
 #ifndef NVCACHE_RECOVERY_REPLAY_REPLAY_H_
 #define NVCACHE_RECOVERY_REPLAY_REPLAY_H_
 
@@ -13,50 +13,53 @@
 
 namespace nvcache::recovery {
 
+// Records are those with work in them: data, truncations, erasures. File records are not counted.
 struct Summary {
   bool was_dirty = false;
-  uint64_t files = 0;               // that entries were applied to
+  uint64_t files = 0;               // that records were applied to
   uint64_t recreated_files = 0;     // of these: created again, because the file system lost them
-  uint64_t entries = 0;             // applied
-  uint64_t bytes = 0;               // applied
-  uint64_t unresolved_files = 0;    // not found, or not the file that the entries were written to
-  uint64_t unresolved_entries = 0;  // kept
+  uint64_t records = 0;             // applied
+  uint64_t bytes = 0;               // of data, applied
+  uint64_t unresolved_files = 0;    // not found, or not the file that the records were written to
+  uint64_t unresolved_records = 0;  // they stay
   uint64_t unresolved_bytes = 0;
-  uint64_t damaged_groups = 0;     // write calls of which an entry's checksum is wrong; not applied
-  uint64_t unfinished_groups = 0;  // write calls that a power failure cut off; not applied
+  uint64_t damaged_groups = 0;     // calls of which a record's checksum is wrong; not applied
+  uint64_t unfinished_groups = 0;  // calls that a power failure cut off; not applied
   uint64_t failed_files = 0;       // the file system refused
-  uint64_t failed_entries = 0;     // kept, even if some of them were applied
+  uint64_t failed_records = 0;     // they stay, even if some of them were applied
   uint64_t failed_bytes = 0;
   int error = 0;  // errno of one of these, or 0
 };
 
-// Told about what happens; any of them may be null.
+// Told about what happens; any of them may be null. Files have the numbers of nvlog::GroupWalk.
+// nvlog::kNoFile stands for all the files whose records are damaged; its `record` is all zero.
 struct Observer {
   void* context = nullptr;
   void (*progress)(void* context, uint64_t done, uint64_t total) = nullptr;
   void (*damaged)(void* context, const nvlog::Group& group) = nullptr;
   void (*unfinished)(void* context, const nvlog::Group& group) = nullptr;
-  // Once per file that was created again, or would be, when its first entry is met.
-  void (*recreated)(void* context, uint32_t slot, const pool::FileRecord& record) = nullptr;
-  // Once per file whose entries cannot be applied, with errno: ENOENT (not found), ESTALE (another
-  // file has its name), EBADMSG (its record is damaged), or what kept it from being created again
-  // (recreate.h), or what the file system said.
-  void (*unresolved)(void* context, uint32_t slot, const pool::FileRecord& record,
+  // Once per file that was created again, or would be, when its first record is met.
+  void (*recreated)(void* context, uint32_t file, const pool::FileRecord& record) = nullptr;
+  // Once per file whose records cannot be applied, with errno: ENOENT (not found), ESTALE (another
+  // file has its name), EBADMSG (the record that names it is damaged), or what kept it from being
+  // created again (recreate.h), or what the file system said.
+  void (*unresolved)(void* context, uint32_t file, const pool::FileRecord& record,
                      int error) = nullptr;
-  // For each entry that is not applied because its file is unresolved, or cannot be opened for
-  // writing on a disk that refuses. To save it elsewhere.
-  void (*orphan)(void* context, const nvlog::Reader& reader,
-                 const nvlog::EntryHeader& header) = nullptr;
+  // For each record that is not applied because its file is unresolved, or cannot be opened for
+  // writing on a disk that refuses; after the file itself was told, if it is unresolved. To save it
+  // elsewhere. `header` is a copy, the record lies at `place`.
+  void (*orphan)(void* context, uint32_t file, const nvlog::Reader& reader,
+                 const nvlog::RecordHeader& header, nvlog::Place place) = nullptr;
 };
 
 struct Options {
   bool dry_run = false;  // look and count; write nothing
-  bool discard = false;  // drop unresolved entries after `orphan` was told
+  bool discard = false;  // drop the records of unresolved files after `orphan` was told
 };
 
-// Applies the committed entries of `pool` (opened kExclusive) in log order, syncs the files, and
-// marks the pool clean, unless entries are left that could not be applied: these stay committed,
-// the others are marked as applied. May be killed at any instruction and run again (I6); harmless
+// Applies the committed groups of `pool` (opened kExclusive) in the order of their LSNs, syncs the
+// files, and marks the pool clean, unless groups are left that could not be applied: these stay
+// committed, the others become void. May be killed at any instruction and run again (I6); harmless
 // on a clean pool. True when the pool is clean now.
 bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary);
 

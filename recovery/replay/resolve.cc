@@ -91,11 +91,17 @@ class Mounts {
   size_t filled_ = 0;
 };
 
-bool IsRecorded(int found, const struct stat& st, const pool::FileRecord& record) {
+// A file by its record, and by the fingerprint of the one that recovery created in its place.
+struct Wanted {
+  const pool::FileRecord& record;
+  uint64_t successor;  // 0: none
+};
+
+bool IsWanted(int found, const struct stat& st, const Wanted& wanted) {
   sys::Scratch<pool::FileRecord> now;               // without its path, which may be another
   return S_ISREG(st.st_mode) && st.st_nlink > 0 &&  // deleted is gone, even if still open
          pool::Identify(found, now.get()) == 0 &&
-         (pool::SameFile(*now, record) || pool::IsSuccessor(*now, record));
+         (pool::SameFile(*now, wanted.record) || pool::Fingerprint(*now) == wanted.successor);
 }
 
 // Opens what was found for reading and writing, with the rights that count now. Its owner may
@@ -116,12 +122,12 @@ long OpenFound(int found, const struct stat& st) {
 }
 
 // Opens `found`, or an error, if it is the file. Closes it.
-long OpenChecked(long found, const pool::FileRecord& record, bool by_handle) {
+long OpenChecked(long found, const Wanted& wanted, bool by_handle) {
   if (found < 0) return found;
   const auto look = static_cast<int>(found);
   struct stat st = {};
   long result = sys::Fstat(look, &st);
-  if (result == 0 && (StoresNothing(look) || !IsRecorded(look, st, record))) result = -ESTALE;
+  if (result == 0 && (StoresNothing(look) || !IsWanted(look, st, wanted))) result = -ESTALE;
   // A handle leads past the folders that keep others away. A file of one's own is one's own
   // wherever it is; of another's, a folder may be all that protects it.
   if (result == 0 && by_handle && ActsForAnother() && st.st_uid != ActingUser()) result = -EACCES;
@@ -156,7 +162,8 @@ bool MayLookByHandle(const sys::FileHandle& handle) {
 }
 
 // ENOENT if it is nowhere; what it was refused with, if it is somewhere.
-long OpenByHandle(const pool::FileRecord& record) {
+long OpenByHandle(const Wanted& wanted) {
+  const pool::FileRecord& record = wanted.record;
   if (record.handle_size == 0) return -ENOENT;
   sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
   std::memcpy(handle.bytes, record.handle, record.handle_size);
@@ -170,7 +177,7 @@ long OpenByHandle(const pool::FileRecord& record) {
     const long found = LookByHandle(mounts->path(), handle);
     if (OutOfDescriptors(found)) return found;
     if (found < 0) continue;
-    const long fd = OpenChecked(found, record, true);
+    const long fd = OpenChecked(found, wanted, true);
     if (fd >= 0 || OutOfDescriptors(fd)) return fd;
     if (fd != -ESTALE) result = fd;
   }
@@ -179,13 +186,11 @@ long OpenByHandle(const pool::FileRecord& record) {
 
 }  // namespace
 
-long OpenRecorded(const pool::FileRecord& shared) {
-  sys::Scratch<pool::FileRecord> scratch;
-  pool::FileRecord& record = *scratch;
-  if (!pool::CopyFileRecord(shared, &record)) return -EBADMSG;
-  const long by_path = OpenChecked(LookByPath(record.path), record, false);
+long OpenRecorded(const pool::FileRecord& record, uint64_t successor) {
+  const Wanted wanted = {record, successor};
+  const long by_path = OpenChecked(LookByPath(record.path), wanted, false);
   if (by_path >= 0 || OutOfDescriptors(by_path)) return by_path;
-  const long by_handle = OpenByHandle(record);
+  const long by_handle = OpenByHandle(wanted);
   if (by_handle != -ENOENT) return by_handle;
   switch (-by_path) {
     case ELOOP:  // a symbolic link that leads to itself, or a magic one

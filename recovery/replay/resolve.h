@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Finds the file that a record of the pool's file table names.
+// Finds the file that a file record names.
 #ifndef NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
 #define NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
+
+#include <cstdint>
 
 #include "src/pool/format.h"
 
 namespace nvcache::recovery {
 
-// Opens for reading and writing the very file that `record` names, or the one that recovery created
-// in its place: under its path, or, where the privilege is there, wherever it is now. Never another
-// file (I6), never through a symbolic link that took its place, and only if the acting user
-// (rights.h) may write to it, or owns it. A descriptor, or a negated errno: ENOENT if it is not to
-// be found, ESTALE if something else has its name, EBADMSG if the record is not whole.
-long OpenRecorded(const pool::FileRecord& record);
+// Opens for reading and writing the very file that `record` names, a copy that is whole, or the one
+// that recovery created in its place, whose fingerprint is `successor` (0: none): under its path,
+// or, where the privilege is there, wherever it is now. Never another file (I6), never through a
+// symbolic link that took its place, and only if the acting user (rights.h) may write to it, or
+// owns it. A descriptor, or a negated errno: ENOENT if it is not to be found, ESTALE if something
+// else has its name.
+long OpenRecorded(const pool::FileRecord& record, uint64_t successor);
 
 }  // namespace nvcache::recovery
 

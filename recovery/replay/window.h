@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A run of committed entries, a bounded number of them, brought to their files page by page instead
-// of one by one: what is next to each other in a file is written by one call.
+// A run of committed records, a bounded number of pages of them, brought to their files page by
+// page instead of one by one: what is next to each other in a file is written by one call.
 #ifndef NVCACHE_RECOVERY_REPLAY_WINDOW_H_
 #define NVCACHE_RECOVERY_REPLAY_WINDOW_H_
 
@@ -25,41 +25,57 @@ class Window {
   // False without memory.
   bool Open();
 
-  // It should be applied before `entries` more are added: it is full, or nothing is gained by going
-  // on, because they come in order anyway.
-  bool IsEnough(uint32_t entries) const {
-    return count_ + entries > kCapacity || (in_order_ && bytes_held_ >= kEnough);
+  // What Add() takes for a record.
+  static uint64_t ItemsOf(const nvlog::RecordHeader& header) {
+    const bool data = header.kind == nvlog::Kind::kData;
+    return data ? nvlog::PagesOf(header.offset, header.length) : 1;
   }
-  // A committed entry of a good file, after all that are in the log before it.
-  void Add(const nvlog::EntryHeader& header);
+  // It should be applied before `items` more are added: it is full, or nothing is gained by going
+  // on, because they come in order anyway.
+  bool IsEnough(uint64_t items) const {
+    return count_ + items > kCapacity || (in_order_ && bytes_held_ >= kEnough);
+  }
+  // A committed record of a good file, after all that come before it: data, a truncation or an
+  // erasure. Its payload must stay until it is applied.
+  void Add(uint32_t file, const nvlog::RecordHeader& header, nvlog::Place place);
 
-  // Writes all of them and forgets them. Where two overlap, the later one stays. Files that refuse
+  // Applies all of them and forgets them. Where two overlap, the later one stays. Files that refuse
   // get no more. `progress(context, units)` is told how many units of the log were dealt with.
   void Apply(void (*progress)(void* context, uint64_t units), void* context);
 
  private:
-  // Entries overlap only within a page, so the order of the log matters only there.
+  // The bytes of one page, or a truncation or an erasure. Data overlaps only within a page, so the
+  // order of the log matters only there. But what is before a truncation or an erasure of its file
+  // stays before it, and what is behind it, behind: each is an epoch of its own.
   struct Item {
-    uint64_t page;
-    nvlog::Position position;
-    uint32_t slot;
-    uint16_t begin;  // within the page
-    uint16_t length;
+    uint64_t offset;
+    union {
+      const uint8_t* bytes;   // kData
+      uint64_t erase_length;  // kErase
+    };
+    uint32_t file;
+    uint32_t epoch;
+    uint32_t sequence;
+    uint16_t length;  // kData
+    nvlog::Kind kind;
 
-    uint64_t offset() const { return page * pool::kPageSize + begin; }
+    uint64_t page() const { return offset / pool::kPageSize; }
     bool operator<(const Item& other) const;
     bool Hides(const Item& earlier) const;
   };
-  static constexpr uint32_t kCapacity = 1u << 18;  // 1 GiB of whole pages; 6 MiB of memory
-  static_assert(kCapacity >= nvlog::kMaxGroupEntries);
+  static_assert(sizeof(Item) == 32);
+  static constexpr uint32_t kCapacity = 1u << 18;  // 1 GiB of whole pages; 8 MiB of memory
+  static_assert(kCapacity >= nvlog::kMaxGroupRecords * nvlog::kMaxGroupPages);
   static constexpr uint64_t kEnough = 1u << 20;  // what was checked is still in the caches then
   static constexpr int kMaxPieces = 1024;        // the kernel's limit (UIO_MAXIOV)
   static constexpr size_t kMaxWrite = 1u << 20;
   static constexpr size_t kSmall = 1024;  // cheaper to copy than to name
   static constexpr size_t kCopied = 128u << 10;
 
+  void Add(const Item& item);
   void Append(const Item& item);
   void Copy(const Item& item);
+  void Change(const Item& item);
   void Flush();
 
   struct Memory {
@@ -76,7 +92,7 @@ class Window {
   bool in_order_ = true;
 
   // The write that is being put together.
-  uint32_t slot_ = 0;
+  uint32_t file_ = 0;
   uint64_t offset_ = 0;
   size_t bytes_ = 0;
   int pieces_ = 0;

@@ -15,8 +15,8 @@ namespace nvcache::tool {
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kUsage = 2;
-inline constexpr int kUnresolved = 3;  // recover: entries are left in the pool
-inline constexpr int kDamaged = 4;     // recover: damaged entries were left out, all others applied
+inline constexpr int kUnresolved = 3;  // recover: records are left in the pool
+inline constexpr int kDamaged = 4;     // recover: damaged groups were left out, all others applied
 // `nvcache run`, like env(1) and nohup(1): these cannot be told from the program's own status, so
 // they are numbers that programs do not use.
 inline constexpr int kRunFailed = 125;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// nvcache dump: the log's entries, one line each, as they are read: there may be millions.
+// nvcache dump: the records in the logs, one line each, as they are read: there may be millions.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -25,112 +24,157 @@ struct DumpArguments {
 
 class Dump {
  public:
-  // `exporter`, if there is one, gets the committed entries.
-  Dump(const pool::View& view, const nvlog::Reader& reader, bool json, Exporter* exporter)
-      : view_(view), reader_(reader), json_(json), exporter_(exporter) {}
+  // `exporter`, if there is one, gets the records that count.
+  Dump(const nvlog::Reader& reader, bool json, Exporter* exporter)
+      : reader_(reader), walk_(reader), json_(json), exporter_(exporter) {}
 
   void Print();
 
  private:
   void PrintGroup(const nvlog::Group& group);
-  void PrintEntry(const nvlog::Group& group, const nvlog::EntryHeader& header,
-                  nvlog::Verdict verdict);
-  void PrintUnreadable(nvlog::Position position);
-  const std::string& PathOfEntry(const nvlog::EntryHeader& header);
+  void PrintRecord(const nvlog::Group& group, const nvlog::RecordHeader& header,
+                   nvlog::Place place);
+  void PrintIncomplete(const nvlog::Group& group);
+  void Export(const nvlog::RecordHeader& header, nvlog::Place place, uint32_t file);
+  const std::string& PathOfFile(uint32_t file);
+  std::string PlaceText(nvlog::Place place) const {
+    return fmt::format("{}.{}", place / reader_.segment_units(), place % reader_.segment_units());
+  }
+  Json GroupJson(const nvlog::Group& group, nvlog::Place place) const;
 
-  pool::View view_;
-  nvlog::Reader reader_;
+  const nvlog::Reader& reader_;
+  nvlog::GroupWalk walk_;
   bool json_;
   Exporter* exporter_;
-  std::pair<uint32_t, uint32_t> last_file_ = {~0u, ~0u};  // most entries follow one of their file
+  uint32_t last_file_ = nvlog::kNoFile;  // most records follow one of their file
   std::string last_path_;
+  uint32_t identified_ = nvlog::kNoFile;  // what the exporter knows
 };
 
-// Index, file, offset, length, group, committed, on disk, path.
-constexpr const char* kRow = "{:>12} {:>10} {:>16} {:>6} {:>9} {:>10} {:>7}  {}\n";
+// LSN, log, place, kind, file, offset, length, group, state, path.
+constexpr const char* kRow = "{:>12} {:>3} {:>10} {:>8} {:>6} {:>16} {:>8} {:>6} {:>10}  {}\n";
 
-// What stands in the column "committed".
-const char* CommittedText(const nvlog::Group& group, nvlog::Verdict entry) {
-  if (group.verdict == nvlog::Verdict::kInFlight) return "no";
-  if (group.verdict == nvlog::Verdict::kUnfinished) return "unfinished";
-  return entry == nvlog::Verdict::kDamagedPayload ? "damaged" : "yes";
+const char* KindName(nvlog::Kind kind) {
+  switch (kind) {
+    case nvlog::Kind::kData:
+      return "data";
+    case nvlog::Kind::kFile:
+      return "file";
+    case nvlog::Kind::kTruncate:
+      return "truncate";
+    default:
+      return "erase";
+  }
+}
+
+const char* StateName(nvlog::Verdict verdict) {
+  switch (verdict) {
+    case nvlog::Verdict::kCommitted:
+      return "pending";
+    case nvlog::Verdict::kOnDisk:
+      return "on disk";
+    case nvlog::Verdict::kVoid:
+      return "void";
+    case nvlog::Verdict::kUnfinished:
+      return "unfinished";
+    default:
+      return "damaged";
+  }
+}
+
+// For people, a kept record is one.
+const char* StateText(const nvlog::Group& group) {
+  const bool counts = group.verdict == nvlog::Verdict::kCommitted;
+  return group.kept && counts ? "kept" : StateName(group.verdict);
 }
 
 void Dump::Print() {
   if (!json_) {
-    fmt::print(kRow, "INDEX", "FILE", "OFFSET", "LENGTH", "GROUP", "COMMITTED", "ON DISK", "PATH");
+    fmt::print(kRow, "LSN", "LOG", "PLACE", "KIND", "FILE", "OFFSET", "LENGTH", "GROUP", "STATE",
+               "PATH");
   }
-  nvlog::GroupWalk walk(reader_);
+  OpenWalk(&walk_);
   nvlog::Group group;
-  while (walk.Next(&group)) PrintGroup(group);
+  while (walk_.Next(&group)) PrintGroup(group);
 }
 
 void Dump::PrintGroup(const nvlog::Group& group) {
-  const nvlog::Position end = group.position + group.units;
-  // A group's units are stepped through as a walk does, because any header in it may be damaged.
-  for (nvlog::Position position = group.position; position < end;) {
-    nvlog::EntryHeader header;
-    const nvlog::Verdict verdict = reader_.Examine(position, &header);
-    if (verdict == nvlog::Verdict::kDamagedHeader) PrintUnreadable(position);
-    if (verdict == nvlog::Verdict::kDamagedHeader || verdict == nvlog::Verdict::kNothing) {
-      ++position;
-      continue;
-    }
-    PrintEntry(group, header, verdict);
-    if (exporter_ != nullptr && group.verdict == nvlog::Verdict::kCommitted) {
-      exporter_->Add(reader_, header);
-    }
-    position += nvlog::EntryUnits(header.length);
+  const nvlog::Verdict verdict = group.verdict;
+  if (verdict == nvlog::Verdict::kUnfinished || verdict == nvlog::Verdict::kDamaged) {
+    PrintIncomplete(group);
+    return;
   }
+  const bool counts = verdict != nvlog::Verdict::kVoid;
+  walk_.ForEachRecord(group, [&](const nvlog::RecordHeader& record, nvlog::Place place) {
+    const nvlog::RecordHeader header = record;
+    PrintRecord(group, header, place);
+    if (exporter_ != nullptr && counts) Export(header, place, walk_.FileOf(header, place));
+  });
 }
 
-const std::string& Dump::PathOfEntry(const nvlog::EntryHeader& header) {
-  const std::pair file(header.file, header.incarnation);
+const std::string& Dump::PathOfFile(uint32_t file) {
   if (file != last_file_) {
     last_file_ = file;
-    PendingFile found;
-    FindInTable(view_, header.file, header.incarnation, &found);
-    last_path_ = found.path;
+    last_path_ = PathOf(walk_, file);
   }
   return last_path_;
 }
 
-void Dump::PrintEntry(const nvlog::Group& group, const nvlog::EntryHeader& header,
-                      nvlog::Verdict verdict) {
-  const bool on_disk = group.verdict == nvlog::Verdict::kApplied;
-  const char* committed = CommittedText(group, verdict);
-  const std::string& path = PathOfEntry(header);
+Json Dump::GroupJson(const nvlog::Group& group, nvlog::Place place) const {
+  return {{"lsn", group.lsn},
+          {"log", group.log},
+          {"place", PlaceText(place)},
+          {"state", StateName(group.verdict)},
+          {"kept", group.kept}};
+}
+
+void Dump::PrintRecord(const nvlog::Group& group, const nvlog::RecordHeader& header,
+                       nvlog::Place place) {
+  // A newer name may come with it.
+  if (header.kind == nvlog::Kind::kFile) last_file_ = identified_ = nvlog::kNoFile;
+  const uint32_t file = walk_.FileOf(header, place);
+  const bool known = file != nvlog::kNoFile;
+  const std::string path = known ? PathOfFile(file) : "";
   if (!json_) {
-    fmt::print(kRow, header.position, fmt::format("{}.{}", header.file, header.incarnation),
-               header.offset, header.length,
-               fmt::format("{}/{}", header.group_index + 1, header.group_count), committed,
-               on_disk ? "yes" : "no", path.empty() ? "?" : Printable(path));
+    fmt::print(kRow, group.lsn, group.log, PlaceText(place), KindName(header.kind),
+               known ? fmt::format("{}", file) : "?", header.offset, header.length,
+               fmt::format("{}/{}", header.index + 1, header.count), StateText(group),
+               path.empty() ? "?" : Printable(path));
     return;
   }
-  const bool unfinished = group.verdict == nvlog::Verdict::kUnfinished;
-  Json line = {{"index", header.position},
-               {"slot", header.file},
-               {"incarnation", header.incarnation},
+  Json line = GroupJson(group, place);
+  line.update({{"kind", KindName(header.kind)},
+               {"file", known ? Json(file) : Json()},
                {"offset", header.offset},
                {"length", header.length},
-               {"group_index", header.group_index},
-               {"group_count", header.group_count},
-               {"committed", group.verdict != nvlog::Verdict::kInFlight && !unfinished},
-               {"on_disk", on_disk},
-               {"unfinished", unfinished},
-               {"damaged", verdict == nvlog::Verdict::kDamagedPayload && !unfinished}};
+               {"group_index", header.index},
+               {"group_count", header.count}});
   if (!path.empty()) PutPath(line, "path", path);
   fmt::print("{}\n", line.dump());
 }
 
-void Dump::PrintUnreadable(nvlog::Position position) {
+// One line for all of it: nobody knows which of its records are what was written.
+void Dump::PrintIncomplete(const nvlog::Group& group) {
+  const std::string place = PlaceText(group.place);
   if (!json_) {
-    fmt::print(kRow, position, "?", "?", "?", "?", "damaged", "no", "?");
+    fmt::print(kRow, group.lsn != 0 ? fmt::format("{}", group.lsn) : "?", group.log, place, "?",
+               "?", "?", "?", group.records != 0 ? fmt::format("1/{}", group.records) : "?",
+               StateName(group.verdict), "?");
     return;
   }
-  fmt::print("{}\n",
-             Json({{"index", position}, {"committed", true}, {"on_disk", false}, {"damaged", true}})
-                 .dump());
+  Json line = GroupJson(group, group.place);
+  line.update({{"group_count", group.records}, {"damaged_record", PlaceText(group.damaged)}});
+  fmt::print("{}\n", line.dump());
+}
+
+void Dump::Export(const nvlog::RecordHeader& header, nvlog::Place place, uint32_t file) {
+  if (header.kind == nvlog::Kind::kFile) return;
+  if (file != identified_ && file != nvlog::kNoFile) {
+    const auto record = std::make_unique<pool::FileRecord>();
+    if (walk_.CopyRecord(file, record.get())) exporter_->Identify(file, *record);
+    identified_ = file;
+  }
+  exporter_->Add(file, reader_, header, place);
 }
 
 int RunDump(const DumpArguments& arguments) {
@@ -138,10 +182,10 @@ int RunDump(const DumpArguments& arguments) {
   OpenPool(&pool, arguments.pool, arguments.all ? pool::Access::kSalvage : pool::Access::kInspect,
            kAnyMemory);
   std::optional<Exporter> exporter;
-  if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder, pool.view());
-  const nvlog::Reader reader =
-      arguments.all ? nvlog::Reader::OfAll(pool.view()) : nvlog::Reader(pool.view());
-  Dump(pool.view(), reader, arguments.json, exporter ? &*exporter : nullptr).Print();
+  if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder);
+  nvlog::Reader reader;
+  OpenReader(pool, arguments.all, &reader);
+  Dump(reader, arguments.json, exporter ? &*exporter : nullptr).Print();
   FinishOutput();
   if (exporter) exporter->Finish();
   return kOk;
@@ -151,21 +195,22 @@ int RunDump(const DumpArguments& arguments) {
 
 void AddDump(CLI::App& app, int* status) {
   auto arguments = std::make_shared<DumpArguments>();
-  CLI::App* command = app.add_subcommand("dump", "Print the entries in a pool's log.");
+  CLI::App* command = app.add_subcommand("dump", "Print the records in a pool's logs.");
   command->add_option("POOL", arguments->pool, "The pool; it may be in use")->required();
   command->add_flag("--json", arguments->json, "One JSON object per line");
   command->add_flag(
       "--all", arguments->all,
-      "Entries that were on disk long ago as well, and of a pool that cannot be used\n"
-      "because its tail is damaged");
+      "Records that were on disk long ago as well, and of a pool that cannot be used\n"
+      "because its checkpoint is damaged");
   command
       ->add_option("--export", arguments->export_folder,
-                   "Save the committed entries, file by file, to this new folder")
+                   "Save what the records say, file by file, to this new folder")
       ->type_name("DIR");
   command->footer(
-      "One line per entry, oldest first, from the tail of the log: its index, the slot and\n"
-      "incarnation of its file, offset and length in bytes, its place in its write call, whether\n"
-      "that was committed, and whether recovery has brought it to the disk already.\n"
+      "One line per record, oldest first: the LSN of its group, its log, its place in the pool\n"
+      "(segment.unit), what it is, its file, offset and length in bytes, its place in the group,\n"
+      "and whether it is pending, kept because its disk refuses, on disk, or void. A group that\n"
+      "is unfinished or damaged has one line.\n"
       "\n"
       "Examples:\n"
       "  nvcache dump /dev/shm/pool | grep my.db\n"

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <iterator>
 #include <string_view>
@@ -28,10 +27,6 @@ constexpr size_t kMaxOpen = 64;
 constexpr mode_t kFileMode = 0600;
 constexpr mode_t kFolderMode = 0700;
 
-std::string DataName(const std::pair<uint32_t, uint32_t>& key) {
-  return fmt::format("{}-{}.data", key.first, key.second);
-}
-
 // pwrite until all is written.
 bool WriteAll(int fd, std::string_view bytes, off_t offset) {
   while (!bytes.empty()) {
@@ -44,21 +39,56 @@ bool WriteAll(int fd, std::string_view bytes, off_t offset) {
   return true;
 }
 
-// Adds [offset, end) to a set of extents.
-void AddExtent(std::map<uint64_t, uint64_t>* extents, uint64_t offset, uint64_t end) {
-  auto next = extents->upper_bound(offset);
-  if (next != extents->begin() && std::prev(next)->second >= offset) --next;
-  while (next != extents->end() && next->first <= end) {
-    offset = std::min(offset, next->first);
-    end = std::max(end, next->second);
-    next = extents->erase(next);
+// [offset, end) of the data file becomes a hole; its size stays.
+bool EraseIn(int fd, uint64_t offset, uint64_t end) {
+  return offset >= end ||
+         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(end - offset)) == 0;
+}
+
+// Where the file system has no holes.
+bool WriteZeros(int fd, uint64_t offset, uint64_t end) {
+  const std::string zeros(pool::kPageSize, '\0');
+  for (; offset < end; offset += std::min<uint64_t>(end - offset, zeros.size())) {
+    const std::string_view part(zeros.data(), std::min<uint64_t>(end - offset, zeros.size()));
+    if (!WriteAll(fd, part, static_cast<off_t>(offset))) return false;
   }
-  extents->emplace(offset, end);
+  return true;
+}
+
+Json ExtentsJson(const Extents& extents) {
+  Json json = Json::array();
+  for (const auto& [offset, end] : extents.all()) {
+    json.push_back({{"offset", offset}, {"length", end - offset}});
+  }
+  return json;
 }
 
 }  // namespace
 
-Exporter::Exporter(const std::string& folder, pool::View view) : folder_(folder), view_(view) {
+void Extents::Add(uint64_t offset, uint64_t end) {
+  auto next = all_.upper_bound(offset);
+  if (next != all_.begin() && std::prev(next)->second >= offset) --next;
+  while (next != all_.end() && next->first <= end) {
+    offset = std::min(offset, next->first);
+    end = std::max(end, next->second);
+    next = all_.erase(next);
+  }
+  all_.emplace(offset, end);
+}
+
+void Extents::Remove(uint64_t offset, uint64_t end) {
+  auto next = all_.upper_bound(offset);
+  if (next != all_.begin() && std::prev(next)->second > offset) --next;
+  while (next != all_.end() && next->first < end) {
+    const auto [from, to] = *next;
+    next = all_.erase(next);
+    if (from < offset) all_.emplace(from, offset);
+    if (to > end) all_.emplace(end, to);
+  }
+}
+
+Exporter::Exporter(const std::string& folder) : folder_(folder) {
   std::error_code error;
   if (mkdir(folder.c_str(), kFolderMode) != 0 && errno != EEXIST) {
     throw Failure{kFailed, fmt::format("--export {}: cannot be made: {}; give another folder",
@@ -85,8 +115,32 @@ void Exporter::Check(bool ok, const std::string& name) {
   if (!ok && error_.empty()) error_ = fmt::format("{}: {}", name, strerror(errno));
 }
 
-void Exporter::Add(const nvlog::Reader& reader, const nvlog::EntryHeader& header) noexcept {
-  if (error_.empty()) Store(reader, header);
+std::string Exporter::DataName(const Key& key) {
+  if (key.file != nvlog::kNoFile) return fmt::format("{}.data", key.file);
+  return fmt::format("unknown-{}-{}.data", key.segment, key.number);
+}
+
+void Exporter::Identify(uint32_t file, const pool::FileRecord& record) {
+  if (file == nvlog::kNoFile) return;
+  identities_[file] = {
+      PathOf(record), record.inode, record.birth_seconds, record.birth_nanoseconds, record.mode,
+      record.uid,     record.gid};
+}
+
+void Exporter::Add(uint32_t file, const nvlog::Reader& reader, const nvlog::RecordHeader& header,
+                   nvlog::Place place) noexcept {
+  const uint64_t segment = place / reader.segment_units(), unit = place % reader.segment_units();
+  // A pool in use may have changed since the walk looked.
+  const bool is_sane = nvlog::IsSane(header, reader.segment_units() - unit);
+  if (!error_.empty() || !is_sane || header.kind == nvlog::Kind::kFile) return;
+  const bool known = file != nvlog::kNoFile;
+  const Key key = {file, known ? 0 : segment, known ? 0 : header.file};
+  const int fd = OpenData(key);
+  if (fd < 0) return;
+  File& found = files_[key];
+  Check(Apply(reader, header, place, fd, &found), DataName(key));
+  ++found.records;
+  ++records_;
 }
 
 int Exporter::OpenData(const Key& key) {
@@ -111,44 +165,60 @@ void Exporter::CloseAll() {
   open_.clear();
 }
 
-void Exporter::Store(const nvlog::Reader& reader, const nvlog::EntryHeader& header) {
-  const Key key = {header.file, header.incarnation};
-  const int fd = OpenData(key);
-  if (fd < 0) return;
-
-  std::array<char, pool::kPageSize> payload;
-  reader.Payload(header, payload.data(), header.length);
-  Check(WriteAll(fd, {payload.data(), header.length}, static_cast<off_t>(header.offset)),
-        DataName(key));
-  File& file = files_[key];
-  AddExtent(&file.extents, header.offset, header.offset + header.length);
-  ++file.entries;
-  ++entries_;
+bool Exporter::Apply(const nvlog::Reader& reader, const nvlog::RecordHeader& header,
+                     nvlog::Place place, int fd, File* file) {
+  const uint64_t offset = header.offset, end = offset + header.length;
+  switch (header.kind) {
+    case nvlog::Kind::kData:
+      for (uint64_t page = offset / pool::kPageSize; page * pool::kPageSize < end; ++page) {
+        const nvlog::Reader::Piece piece = reader.PieceAt(header, place, page);
+        const auto* bytes = reinterpret_cast<const char*>(piece.bytes);
+        if (!WriteAll(fd, {bytes, piece.length}, static_cast<off_t>(piece.offset))) return false;
+      }
+      file->written.Add(offset, end);
+      file->erased.Remove(offset, end);
+      file->size = std::max(file->size, end);
+      return true;
+    case nvlog::Kind::kTruncate:
+      file->written.Remove(offset, ~uint64_t{0});
+      file->erased.Remove(offset, ~uint64_t{0});
+      file->truncated_to = std::min(offset, file->truncated_to.value_or(offset));
+      file->size = offset;
+      return ftruncate(fd, static_cast<off_t>(offset)) == 0;
+    default: {
+      file->written.Remove(offset, end);
+      file->erased.Add(offset, end);
+      const uint64_t zeros_end = std::min(end, file->size);
+      return EraseIn(fd, offset, zeros_end) || WriteZeros(fd, offset, zeros_end);
+    }
+  }
 }
 
 void Exporter::WriteManifest() {
   Json manifest;
   manifest["files"] = Json::array();
   for (const auto& [key, file] : files_) {
-    const auto& [slot, incarnation] = key;
-    const pool::FileRecord& record = *view_.file(slot);
-    Json item = {{"data", DataName(key)}, {"slot", slot}, {"incarnation", incarnation}};
+    Json item = {{"data", DataName(key)}};
     // Without a whole record nobody knows whose bytes these are, but the bytes are good.
-    item["record_valid"] = pool::FileRecordValid(record, incarnation);
-    if (item["record_valid"]) {
-      PutPath(item, "path", PathOf(record));
-      item["inode"] = record.inode;
-      item["birth_seconds"] = record.birth_seconds;
-      item["birth_nanoseconds"] = record.birth_nanoseconds;
-      item["mode"] = fmt::format("{:o}", record.mode);
-      item["uid"] = record.uid;
-      item["gid"] = record.gid;
+    const auto known = identities_.find(key.file);
+    item["record_valid"] = known != identities_.end();
+    if (known != identities_.end()) {
+      const Identity& identity = known->second;
+      PutPath(item, "path", identity.path);
+      item["inode"] = identity.inode;
+      item["birth_seconds"] = identity.birth_seconds;
+      item["birth_nanoseconds"] = identity.birth_nanoseconds;
+      item["mode"] = fmt::format("{:o}", identity.mode);
+      item["uid"] = identity.uid;
+      item["gid"] = identity.gid;
     }
-    item["entries"] = file.entries;
-    item["extents"] = Json::array();
-    for (const auto& [offset, end] : file.extents) {
-      item["extents"].push_back({{"offset", offset}, {"length", end - offset}});
-    }
+    item["records"] = file.records;
+    // In this order: the file is truncated to `truncated_to`, its extents and its zeros are what
+    // the data file says, and it has the data file's size.
+    item["truncated_to"] = file.truncated_to ? Json(*file.truncated_to) : Json();
+    item["size"] = file.truncated_to ? Json(file.size) : Json();
+    item["extents"] = ExtentsJson(file.written);
+    item["erased"] = ExtentsJson(file.erased);
     manifest["files"].push_back(std::move(item));
   }
   const int fd = openat(folder_fd_, kManifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);

@@ -16,9 +16,17 @@ constexpr size_t kGroupsShown = 20;
 
 Findings* FindingsOf(void* context) { return static_cast<Findings*>(context); }
 
+// With its inode number, if that is known.
 std::string Name(const Unresolved& file) {
-  return file.path.empty() ? fmt::format("file {}.{}", file.slot, file.incarnation)
-                           : Printable(file.path);
+  if (file.file == nvlog::kNoFile) return "unknown files";
+  return fmt::format("{} (inode {})",
+                     file.path.empty() ? fmt::format("file {}", file.file) : Printable(file.path),
+                     file.inode);
+}
+
+// Segment and unit.
+std::string PlaceText(const Findings& findings, nvlog::Place place) {
+  return fmt::format("{}.{}", place / findings.segment_units, place % findings.segment_units);
 }
 
 const char* Reason(const Unresolved& file) {
@@ -26,7 +34,7 @@ const char* Reason(const Unresolved& file) {
     case ESTALE:
       return "another file has its name";
     case EBADMSG:
-      return "its record in the pool is damaged";
+      return "the record that names it is damaged";
     case ENOTDIR:
       return "it is lost, and its folder too";
     case ELOOP:
@@ -42,23 +50,43 @@ const char* Reason(const Unresolved& file) {
 }
 
 void PrintFile(const Unresolved& file) {
-  if (file.entries == 0) {  // found, but the file system did not take what it was given
-    fmt::print("refused: {} (inode {}): {}\n", Name(file), file.inode, Reason(file));
+  if (file.records == 0) {  // found, but the file system did not take what it was given
+    fmt::print("refused: {}: {}\n", Name(file), Reason(file));
   } else {
-    fmt::print("unresolved: {} (inode {}): {}; {}, {}\n", Name(file), file.inode, Reason(file),
-               Many(file.entries, "entry", "entries"), Size(file.bytes));
+    fmt::print("unresolved: {}: {}; {}, {}\n", Name(file), Reason(file),
+               Many(file.records, "record", "records"), Size(file.bytes));
   }
 }
 
-// `why` has a place for the index of the entry.
-void PrintGroups(const char* what, const char* why, const std::vector<nvlog::Group>& groups) {
+// `why` has a place for that of the record.
+void PrintGroups(const Findings& findings, const char* what, const char* why,
+                 const std::vector<nvlog::Group>& groups) {
   for (size_t i = 0; i < std::min(groups.size(), kGroupsShown); ++i) {
-    fmt::print("{}: write call at index {}: {}; none of it was applied\n", what, groups[i].position,
-               fmt::format(fmt::runtime(why), groups[i].damaged));
+    const nvlog::Group& group = groups[i];
+    const std::string place = PlaceText(findings, group.place);
+    if (group.place % findings.segment_units == 0) {
+      fmt::print("{}: segment {}: its headers cannot be read; nothing of it was applied\n", what,
+                 group.place / findings.segment_units);
+      continue;
+    }
+    fmt::print("{}: group at {}: {}; none of it was applied\n", what, place,
+               fmt::format(fmt::runtime(why), PlaceText(findings, group.damaged)));
   }
   if (groups.size() > kGroupsShown) {
     fmt::print("{}: {} more\n", what, groups.size() - kGroupsShown);
   }
+}
+
+Json GroupsJson(const Findings& findings, const char* record,
+                const std::vector<nvlog::Group>& groups) {
+  Json json = Json::array();
+  for (const nvlog::Group& group : groups) {
+    json.push_back({{"place", PlaceText(findings, group.place)},
+                    {"lsn", group.lsn},
+                    {"log", group.log},
+                    {record, PlaceText(findings, group.damaged)}});
+  }
+  return json;
 }
 
 }  // namespace
@@ -77,26 +105,26 @@ recovery::Observer ObserverOf(Findings* findings) {
   observer.unfinished = [](void* context, const nvlog::Group& group) {
     FindingsOf(context)->unfinished.push_back(group);
   };
-  observer.recreated = [](void* context, uint32_t slot, const pool::FileRecord& record) {
-    FindingsOf(context)->recreated.push_back({slot, record.incarnation, PathOf(record)});
+  observer.recreated = [](void* context, uint32_t file, const pool::FileRecord& record) {
+    FindingsOf(context)->recreated.push_back({file, PathOf(record)});
   };
-  observer.unresolved = [](void* context, uint32_t slot, const pool::FileRecord& record,
+  observer.unresolved = [](void* context, uint32_t file, const pool::FileRecord& record,
                            int error) {
-    const std::string path = error == EBADMSG ? "" : PathOf(record);
-    FindingsOf(context)->unresolved.try_emplace(
-        slot, Unresolved{slot, record.incarnation, path, record.inode, error,
-                         record.name == pool::kNameNew});
+    Findings* all = FindingsOf(context);
+    const bool known = error != EBADMSG;
+    const bool is_new = (record.flags & (pool::kFileNew | pool::kFileNewStill)) != 0;
+    all->unresolved.try_emplace(
+        file, Unresolved{file, known ? PathOf(record) : "", record.inode, error, is_new});
+    if (known && all->exporter != nullptr) all->exporter->Identify(file, record);
   };
-  observer.orphan = [](void* context, const nvlog::Reader& reader,
-                       const nvlog::EntryHeader& header) {
-    const auto file = FindingsOf(context)->unresolved.find(header.file);
-    if (file != FindingsOf(context)->unresolved.end()) {
-      ++file->second.entries;
-      file->second.bytes += header.length;
+  observer.orphan = [](void* context, uint32_t file, const nvlog::Reader& reader,
+                       const nvlog::RecordHeader& header, nvlog::Place place) {
+    Findings* all = FindingsOf(context);
+    if (const auto found = all->unresolved.find(file); found != all->unresolved.end()) {
+      ++found->second.records;
+      found->second.bytes += header.kind == nvlog::Kind::kData ? header.length : 0;
     }
-    if (FindingsOf(context)->exporter != nullptr) {
-      FindingsOf(context)->exporter->Add(reader, header);
-    }
+    if (all->exporter != nullptr) all->exporter->Add(file, reader, header, place);
   };
   return observer;
 }
@@ -112,16 +140,16 @@ void PrintText(const Findings& findings) {
     fmt::print("{}: {}\n", findings.dry_run ? "would create again" : "created again",
                Printable(file.path));
   }
-  for (const auto& [slot, file] : findings.unresolved) PrintFile(file);
-  PrintGroups("damaged", "the checksum of entry {} is wrong", findings.damaged);
-  PrintGroups("unfinished", "entry {} is not all there", findings.unfinished);
+  for (const auto& [number, file] : findings.unresolved) PrintFile(file);
+  PrintGroups(findings, "damaged", "the record at {} is not as it was written", findings.damaged);
+  PrintGroups(findings, "unfinished", "the record at {} is not all there", findings.unfinished);
   if (findings.exporter != nullptr) {
-    fmt::print("exported {} of {} to {}\n", Many(findings.exporter->entries(), "entry", "entries"),
+    fmt::print("exported {} of {} to {}\n", Many(findings.exporter->records(), "record", "records"),
                Many(findings.exporter->files(), "file", "files"),
                Printable(findings.exporter->folder()));
   }
   if (findings.discarded != 0) {
-    fmt::print("discarded {}\n", Many(findings.discarded, "entry", "entries"));
+    fmt::print("discarded {}\n", Many(findings.discarded, "record", "records"));
   }
 }
 
@@ -131,47 +159,41 @@ Json ToJson(const Findings& findings) {
                {"was_dirty", summary.was_dirty},
                {"clean", findings.clean},
                {"files", summary.files},
-               {"entries", summary.entries},
+               {"records", summary.records},
                {"bytes", summary.bytes},
                {"recreated_files", summary.recreated_files},
                {"unresolved_files", summary.unresolved_files},
-               {"unresolved_entries", summary.unresolved_entries},
+               {"unresolved_records", summary.unresolved_records},
                {"unresolved_bytes", summary.unresolved_bytes},
                {"failed_files", summary.failed_files},
-               {"failed_entries", summary.failed_entries},
+               {"failed_records", summary.failed_records},
                {"failed_bytes", summary.failed_bytes},
                {"error", summary.error != 0 ? Json(ErrorName(summary.error)) : Json()},
                {"damaged_groups", summary.damaged_groups},
                {"unfinished_groups", summary.unfinished_groups},
-               {"discarded_entries", findings.discarded}};
+               {"discarded_records", findings.discarded}};
   json["recreated"] = Json::array();
   for (const Recreated& file : findings.recreated) {
-    Json item = {{"slot", file.slot}, {"incarnation", file.incarnation}};
+    Json item = {{"file", file.file}};
     PutPath(item, "path", file.path);
     json["recreated"].push_back(std::move(item));
   }
   json["unresolved"] = Json::array();
-  for (const auto& [slot, file] : findings.unresolved) {
-    Json item = {{"slot", slot}, {"incarnation", file.incarnation}};
+  for (const auto& [number, file] : findings.unresolved) {
+    Json item = {{"file", number != nvlog::kNoFile ? Json(number) : Json()}};
     if (!file.path.empty()) PutPath(item, "path", file.path);
     item.update({{"inode", file.inode},
                  {"error", ErrorName(file.error)},
-                 {"entries", file.entries},
+                 {"records", file.records},
                  {"bytes", file.bytes}});
     json["unresolved"].push_back(std::move(item));
   }
-  json["damaged"] = Json::array();
-  for (const nvlog::Group& group : findings.damaged) {
-    json["damaged"].push_back({{"index", group.position}, {"damaged_entry", group.damaged}});
-  }
-  json["unfinished"] = Json::array();
-  for (const nvlog::Group& group : findings.unfinished) {
-    json["unfinished"].push_back({{"index", group.position}, {"missing_entry", group.damaged}});
-  }
+  json["damaged"] = GroupsJson(findings, "damaged_record", findings.damaged);
+  json["unfinished"] = GroupsJson(findings, "missing_record", findings.unfinished);
   if (findings.exporter != nullptr) {
     json["exported"] = {{"folder", Printable(findings.exporter->folder())},
                         {"files", findings.exporter->files()},
-                        {"entries", findings.exporter->entries()}};
+                        {"records", findings.exporter->records()}};
   }
   return json;
 }

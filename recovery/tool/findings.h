@@ -17,22 +17,20 @@
 
 namespace nvcache::tool {
 
-// A file whose entries could not be applied.
+// A file whose records could not be applied. Files have the numbers of the replay's walk.
 struct Unresolved {
-  uint32_t slot;
-  uint32_t incarnation;
-  std::string path;  // empty: its record is damaged
+  uint32_t file;     // kNoFile: all those that nobody can name
+  std::string path;  // empty: the record that names it is damaged
   uint64_t inode;
   int error;
   bool is_new;           // the file system may have lost it
-  uint64_t entries = 0;  // none: it was found, but the file system refused
+  uint64_t records = 0;  // none: it was found, but the file system refused
   uint64_t bytes = 0;
 };
 
 // A file that the file system had lost.
 struct Recreated {
-  uint32_t slot;
-  uint32_t incarnation;
+  uint32_t file;
   std::string path;
 };
 
@@ -43,9 +41,10 @@ struct Findings {
 
   recovery::Summary summary;
   bool clean = false;
-  uint64_t discarded = 0;  // entries
+  uint64_t discarded = 0;  // records
   std::vector<Recreated> recreated;
-  std::map<uint32_t, Unresolved> unresolved;  // by slot
+  std::map<uint32_t, Unresolved> unresolved;  // by file
+  uint64_t segment_units = 1;
   std::vector<nvlog::Group> damaged;
   std::vector<nvlog::Group> unfinished;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "recovery/tool/pending.h"
 
-#include <algorithm>
 #include <memory>
+#include <new>
 
 #include "recovery/tool/progress.h"
 #include "recovery/tool/text.h"
@@ -12,67 +12,124 @@ namespace {
 
 constexpr uint64_t kGroupsPerUpdate = 1024;
 
-void AddGroup(const pool::View& view, const nvlog::Reader& reader, const nvlog::Group& group,
-              Pending* pending) {
-  nvlog::Position position = group.position;
-  for (uint32_t i = 0; i < group.entries; ++i) {
-    nvlog::EntryHeader header;
-    const nvlog::Verdict verdict = reader.Examine(position, &header);
-    // The owner is at work, and has reused the place since the walk looked.
-    if (verdict == nvlog::Verdict::kNothing || verdict == nvlog::Verdict::kDamagedHeader) return;
-    auto [file, is_new] = pending->files.try_emplace({header.file, header.incarnation});
-    if (is_new) {
-      FindInTable(view, header.file, header.incarnation, &file->second);
-    }
-    ++file->second.entries;
-    file->second.bytes += header.length;
-    ++pending->entries;
-    pending->bytes += header.length;
-    position += nvlog::EntryUnits(header.length);
+class Collector {
+ public:
+  Collector(const nvlog::Reader& reader, const nvlog::GroupWalk& walk, Pending* pending)
+      : reader_(reader), walk_(walk), pending_(*pending) {}
+
+  void Add(const nvlog::Group& group);
+  void Describe();
+
+ private:
+  void AddRecord(const nvlog::RecordHeader& header, nvlog::Place place);
+  bool Passed(const nvlog::Group& group);
+  void Use(nvlog::Place place) {
+    pending_.segments.insert(static_cast<uint32_t>(place / reader_.segment_units()));
+  }
+
+  const nvlog::Reader& reader_;
+  const nvlog::GroupWalk& walk_;
+  Pending& pending_;
+  nvlog::Lsn last_ = 0;  // of the newest group that was counted
+  bool last_kept_ = false;
+};
+
+// The owner is at work, and the group reached the disk since the walk began.
+bool Collector::Passed(const nvlog::Group& group) {
+  pool::Lsn checkpoint = 0;
+  int records_valid = 0;
+  return !group.kept && group.lsn != 0 &&
+         pool::ReadCheckpoint(reader_.view(), &checkpoint, &records_valid) &&
+         group.lsn < checkpoint;
+}
+
+void Collector::Add(const nvlog::Group& group) {
+  switch (group.verdict) {
+    case nvlog::Verdict::kCommitted:
+      break;
+    case nvlog::Verdict::kDamaged:
+      if (Passed(group)) return;
+      ++pending_.damaged_groups;
+      Use(group.place);
+      return;
+    case nvlog::Verdict::kUnfinished:
+      if (!Passed(group)) ++pending_.unfinished_groups;
+      return;
+    default:
+      return;
+  }
+  if (Passed(group)) return;
+  // A group and its copy in a kept segment are one.
+  const bool is_copy = group.lsn == last_ && group.kept != last_kept_;
+  if (!is_copy) {
+    last_ = group.lsn;
+    last_kept_ = group.kept;
+  }
+  walk_.ForEachRecord(group, [&](const nvlog::RecordHeader& record, nvlog::Place place) {
+    const nvlog::RecordHeader header = record;
+    const uint64_t units = nvlog::RecordUnits(header);
+    Use(place);
+    pending_.units += units;
+    pending_.kept_units += group.kept ? units : 0;
+    pending_.kept_records += group.kept && header.kind != nvlog::Kind::kFile ? 1 : 0;
+    if (!is_copy) AddRecord(header, place);
+  });
+}
+
+void Collector::AddRecord(const nvlog::RecordHeader& header, nvlog::Place place) {
+  const uint32_t file = walk_.FileOf(header, place);
+  pending_.walk_numbers[header.file] = file;
+  if (header.kind == nvlog::Kind::kFile) return;
+  const uint64_t bytes = header.kind == nvlog::Kind::kData ? header.length : 0;
+  PendingFile& found = pending_.files[file];
+  ++found.records;
+  found.bytes += bytes;
+  ++pending_.records;
+  pending_.bytes += bytes;
+}
+
+// At the end, when the newest record of each file is known.
+void Collector::Describe() {
+  const auto record = std::make_unique<pool::FileRecord>();
+  for (auto& [number, file] : pending_.files) {
+    if (number == nvlog::kNoFile || !walk_.CopyRecord(number, record.get())) continue;
+    file.path = PathOf(*record);
+    file.inode = record->inode;
+    file.is_new = walk_.IsNew(*record);
   }
 }
 
 }  // namespace
 
-void FindInTable(const pool::View& view, uint32_t slot, uint32_t incarnation, PendingFile* file) {
-  if (slot >= view.superblock->file_slots) return;
-  const auto copy =
-      std::make_unique<pool::FileRecord>(*view.file(slot));  // it may change meanwhile
-  if (!pool::FileRecordValid(*copy, incarnation)) return;
-  file->path = PathOf(*copy);
-  file->inode = copy->inode;
-  file->is_new = copy->name == pool::kNameNew;
+void OpenReader(const pool::Pool& pool, bool all, nvlog::Reader* reader) {
+  // What was never written may be written meanwhile: the kernel is not asked.
+  if (!reader->Open(pool.view(), -1, all)) throw std::bad_alloc();
 }
 
-Pending FindPending(const pool::View& view) {
+void OpenWalk(nvlog::GroupWalk* walk) {
+  if (!walk->Open()) throw std::bad_alloc();
+}
+
+std::string PathOf(const nvlog::GroupWalk& walk, uint32_t file) {
+  const auto record = std::make_unique<pool::FileRecord>();
+  if (file == nvlog::kNoFile || !walk.CopyRecord(file, record.get())) return {};
+  return PathOf(*record);
+}
+
+Pending FindPending(const pool::Pool& pool) {
   Progress progress("reading the log");
   Pending pending;
-  const nvlog::Reader reader(view);
+  nvlog::Reader reader;
+  OpenReader(pool, false, &reader);
   nvlog::GroupWalk walk(reader);
-  const nvlog::Position begin = reader.begin();
+  OpenWalk(&walk);
+  Collector collector(reader, walk, &pending);
   nvlog::Group group;
   for (uint64_t n = 0; walk.Next(&group); ++n) {
     if (n % kGroupsPerUpdate == 0) progress.Update(walk.done(), walk.total());
-    if (reader.Passed(group.position)) continue;  // reached the disk meanwhile
-    switch (group.verdict) {
-      case nvlog::Verdict::kCommitted:
-        AddGroup(view, reader, group, &pending);
-        break;
-      case nvlog::Verdict::kDamagedHeader:
-      case nvlog::Verdict::kDamagedPayload:
-        ++pending.damaged_groups;
-        break;
-      case nvlog::Verdict::kUnfinished:
-        ++pending.unfinished_groups;
-        continue;
-      case nvlog::Verdict::kInFlight:
-        ++pending.in_flight;
-        continue;
-      default:
-        continue;
-    }
-    pending.units = std::max(pending.units, group.position + group.units - begin);
+    collector.Add(group);
   }
+  collector.Describe();
   return pending;
 }
 

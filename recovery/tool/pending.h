@@ -1,41 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is pending in a pool's log, file by file.
+// What is pending in a pool's logs, file by file.
 #ifndef NVCACHE_RECOVERY_TOOL_PENDING_H_
 #define NVCACHE_RECOVERY_TOOL_PENDING_H_
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
-#include <utility>
 
 #include "src/nvlog/reader.h"
 
 namespace nvcache::tool {
 
 struct PendingFile {
-  uint64_t entries = 0;
+  uint64_t records = 0;
   uint64_t bytes = 0;
   std::string path;  // empty: its record is damaged
   uint64_t inode = 0;
   bool is_new = false;  // the file system may still lose it
 };
 
+// Records are those of data, truncations and erasures; bytes those of their data.
 struct Pending {
-  uint64_t entries = 0;
-  uint64_t bytes = 0;  // payload
-  uint64_t units = 0;  // of the log, from the tail to the end of the last write call
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  uint64_t units = 0;       // of all pending groups, with headers and file records
+  uint64_t kept_units = 0;  // of these, in kept segments
+  uint64_t kept_records = 0;
   uint64_t damaged_groups = 0;
   uint64_t unfinished_groups = 0;
-  uint64_t in_flight = 0;  // entries of write calls that never committed
-  std::map<std::pair<uint32_t, uint32_t>, PendingFile> files;  // by slot and incarnation
+  std::map<uint32_t, PendingFile> files;      // by the walk's number; kNoFile: nobody knows which
+  std::map<uint32_t, uint32_t> walk_numbers;  // of files, by their newest number in a log
+  std::set<uint32_t> segments;                // that hold any of it: the others are free
 };
 
-// Walks the log. The pool may be in use meanwhile: what is freed during the walk is left out.
-Pending FindPending(const pool::View& view);
+// Walks the logs. The pool may be in use meanwhile: what reaches the disk during the walk is left
+// out.
+Pending FindPending(const pool::Pool& pool);
 
-// Fills path, inode and is_new of (slot, incarnation), if its record is whole.
-void FindInTable(const pool::View& view, uint32_t slot, uint32_t incarnation, PendingFile* file);
+// Throws std::bad_alloc without memory.
+void OpenReader(const pool::Pool& pool, bool all, nvlog::Reader* reader);
+void OpenWalk(nvlog::GroupWalk* walk);
+
+// The newest path of `file` of the walk; empty if it is not known.
+std::string PathOf(const nvlog::GroupWalk& walk, uint32_t file);
 
 }  // namespace nvcache::tool
 

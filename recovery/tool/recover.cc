@@ -58,12 +58,12 @@ void Replay(pool::Pool& pool, const User& user, const std::string& label, Findin
   findings->progress.reset();
 }
 
-// Entries are discarded by a second replay, after everything that is exported is durable.
+// Records are discarded by a second replay, after everything that is exported is durable.
 void Discard(pool::Pool& pool, const User& user, Findings* findings) {
   const Acting acting(user);
   recovery::Summary summary;
   findings->clean = recovery::Replay(pool, {.dry_run = false, .discard = true}, {}, &summary);
-  findings->discarded = summary.unresolved_entries;
+  findings->discarded = summary.unresolved_records;
 }
 
 // The exit status, with one line when it is not 0.
@@ -75,7 +75,7 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
       arguments.dry_run ? summary.unresolved_files + summary.failed_files != 0 : !findings.clean;
   if (left) {
     const char* advice = summary.unresolved_files != 0
-                             ? "bring the files back and recover again, or save the entries with "
+                             ? "bring the files back and recover again, or save the records with "
                                "--export DIR --discard"
                              : "see to the disk and recover again";
     result->status = kUnresolved;
@@ -96,10 +96,11 @@ void RecoverPool(const RecoverArguments& arguments, const ListedPool& listed,
   OpenPool(&pool, listed.path, pool::Access::kRecovery, kAnyMemory);
   const User user = UserOf(pool, listed.user);
   std::optional<Exporter> exporter;
-  if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder, pool.view());
+  if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder);
 
   Findings findings;
   findings.dry_run = arguments.dry_run;
+  findings.segment_units = pool.view().segment_units();
   findings.exporter = exporter ? &*exporter : nullptr;
   Replay(pool, user, label, &findings);
   if (exporter) exporter->Finish();
@@ -290,7 +291,7 @@ void AddRecover(CLI::App& app, int* status) {
   command->add_flag("--json", arguments->json, "Report as JSON");
   command
       ->add_option("--export", arguments->export_folder,
-                   "Save entries whose file cannot be found to this new folder")
+                   "Save records whose file cannot be found to this new folder")
       ->type_name("DIR");
   command->add_flag("--discard", arguments->discard,
                     "Then drop them from the pool; without --export they are lost");
@@ -299,8 +300,8 @@ void AddRecover(CLI::App& app, int* status) {
       "Root recovers the pool of another user with that user's rights: no file is written that\n"
       "its owner could not write. --user is for devices and for pools of root's.\n"
       "\n"
-      "Exit status: 0 when the pool is clean, 3 when entries are left in it, 4 when damaged\n"
-      "entries were found and everything else was applied. Of several pools: 1 when one of them\n"
+      "Exit status: 0 when the pool is clean, 3 when records are left in it, 4 when damaged\n"
+      "groups were found and everything else was applied. Of several pools: 1 when one of them\n"
       "could not be recovered at all, else 3, else 4; the others are recovered all the same.\n"
       "\n"
       "Examples:\n"

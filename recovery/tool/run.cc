@@ -97,7 +97,7 @@ void Recover(pool::Pool& pool) {
     throw Failure{kRunFailed, fmt::format("pool {0} still holds {1}; see 'nvcache recover {0}'",
                                           pool.path(), Kept(summary))};
   }
-  if (summary.entries == 0 && summary.damaged_groups == 0) return;
+  if (summary.records == 0 && summary.damaged_groups == 0) return;
   fmt::print(stderr, "nvcache: recovered {} from pool {}{}\n", Applied(summary),
              Printable(pool.path()),
              summary.damaged_groups != 0 ? "; " + LeftOut(summary) : std::string());
@@ -264,8 +264,8 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
                     "Exit with 125 instead of running without the cache");
   command->add_flag("--no-drain", arguments->no_drain,
                     "Leave the log as it is at the program's exit; the next start recovers it");
-  value("--batch-min", "BATCH_MIN", "N", "Entries that start a write-back [1000]");
-  value("--batch-max", "BATCH_MAX", "N", "Entries of one write-back at most [10000]");
+  value("--batch-min", "BATCH_MIN", "N", "Pages that start a write-back [1000]");
+  value("--batch-max", "BATCH_MAX", "N", "Pages of one write-back [10000]");
   value("--batch-delay", "BATCH_DELAY", "MS", "Time after which fewer start one [50]");
   command->add_option("--library", arguments->shim, "libnvcache.so; else the one beside nvcache")
       ->type_name("PATH");

@@ -39,12 +39,12 @@ struct Counter {
 };
 
 constexpr Counter kCounters[] = {
-    {"entries_cleaned", "entries that reached the disk", &pool::Statistics::entries_cleaned},
+    {"entries_cleaned", "records that reached the disk", &pool::Statistics::entries_cleaned},
     {"bytes_cleaned", "their bytes", &pool::Statistics::bytes_cleaned},
     {"batches", "write-back batches", &pool::Statistics::batches},
     {"syncs", "device flushes", &pool::Statistics::syncs},
     {"pages_written", "pages written", &pool::Statistics::pages_written},
-    {"wraps", "wraps of the log", &pool::Statistics::wraps},
+    {"segments_taken", "segments taken", &pool::Statistics::segments_taken},
     {"full_waits", "waits for a full log", &pool::Statistics::full_waits},
     {"misses", "read misses", &pool::Statistics::misses},
     {"dirty_misses", "dirty misses", &pool::Statistics::dirty_misses},
@@ -53,11 +53,12 @@ constexpr Counter kCounters[] = {
     {"write_back_errors", "write-back errors", &pool::Statistics::write_back_errors},
     {"pass_through_files", "files made pass-through", &pool::Statistics::pass_through_files},
     {"table_full", "files passed through: table full", &pool::Statistics::table_full},
-    {"entries_moved", "entries moved ahead: their disk refuses", &pool::Statistics::entries_moved},
+    {"records_kept", "records kept: their disk refuses", &pool::Statistics::records_kept},
+    {"kept_bytes", "bytes of the pool that they take", &pool::Statistics::kept_bytes},
 };
 
 uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
-uint64_t LogSize(const Report& report) { return report.superblock.log_units * pool::kUnitSize; }
+uint64_t SegmentsUsed(const Report& report) { return report.pending.segments.size(); }
 
 pool::Statistics Snapshot(const pool::Statistics& live) {
   pool::Statistics copy;
@@ -80,14 +81,21 @@ struct Failing {
   uint64_t since = 0;
 };
 
-Failing FindFailing(const pool::Statistics& statistics, uint32_t slot, uint32_t incarnation) {
-  const uint64_t key = uint64_t{slot} << 32 | incarnation;
+// The process names it by its newest number in the logs, plus one.
+Failing FindFailing(const Report& report, uint32_t file) {
+  const pool::Statistics& statistics = report.statistics;
   for (uint32_t i = 0; i < pool::kMaxFailingShown; ++i) {
-    if (statistics.failing_file[i] == key) {
-      return {static_cast<int>(statistics.failing_error[i]), statistics.failing_since[i]};
-    }
+    if (statistics.failing_file[i] == 0 || statistics.failing_file[i] > ~uint32_t{0}) continue;
+    const auto number = static_cast<uint32_t>(statistics.failing_file[i] - 1);
+    const auto found = report.pending.walk_numbers.find(number);
+    if (found == report.pending.walk_numbers.end() || found->second != file) continue;
+    return {static_cast<int>(statistics.failing_error[i]), statistics.failing_since[i]};
   }
   return {};
+}
+
+std::string FileText(uint32_t file) {
+  return file != nvlog::kNoFile ? fmt::format("{}", file) : "?";
 }
 
 std::string StateText(const Owner& owner) {
@@ -105,11 +113,15 @@ std::string StateText(const Owner& owner) {
 
 std::string PendingText(const Report& report) {
   const Pending& pending = report.pending;
-  if (pending.entries == 0) return "nothing";
-  std::string text = fmt::format("{}, {}, of {}", Many(pending.entries, "entry", "entries"),
+  if (pending.records == 0) return "nothing";
+  std::string text = fmt::format("{}, {}, of {}", Many(pending.records, "record", "records"),
                                  Size(pending.bytes), Many(pending.files.size(), "file", "files"));
   if (report.statistics.oldest_pending != 0) {
     text += fmt::format("; the oldest for {}", Duration(Since(report.statistics.oldest_pending)));
+  }
+  if (pending.kept_records != 0) {
+    text += fmt::format("; kept, because a disk refuses: {}",
+                        Many(pending.kept_records, "record", "records"));
   }
   return text;
 }
@@ -125,7 +137,7 @@ std::string ErrorText(const Report& report) {
   }
   if (report.pending.damaged_groups != 0) {
     if (!text.empty()) text += "; ";
-    text += Many(report.pending.damaged_groups, "damaged write call", "damaged write calls");
+    text += Many(report.pending.damaged_groups, "damaged group", "damaged groups");
   }
   if (report.superblock_damaged) {
     if (!text.empty()) text += "; ";
@@ -137,12 +149,11 @@ std::string ErrorText(const Report& report) {
 void PrintFiles(const Report& report) {
   const Pending& pending = report.pending;
   if (pending.files.empty()) return;
-  fmt::print("\n{:>10} {:>10} {:>10}  {}\n", "FILE", "ENTRIES", "BYTES", "PATH");
-  for (const auto& [key, file] : pending.files) {
-    const Failing failing = FindFailing(report.statistics, key.first, key.second);
-    fmt::print("{:>10} {:>10} {:>10}  {}{}{}\n", fmt::format("{}.{}", key.first, key.second),
-               file.entries, Size(file.bytes), file.path.empty() ? "?" : Printable(file.path),
-               file.is_new ? " (new)" : "",
+  fmt::print("\n{:>10} {:>10} {:>10}  {}\n", "FILE", "RECORDS", "BYTES", "PATH");
+  for (const auto& [number, file] : pending.files) {
+    const Failing failing = FindFailing(report, number);
+    fmt::print("{:>10} {:>10} {:>10}  {}{}{}\n", FileText(number), file.records, Size(file.bytes),
+               file.path.empty() ? "?" : Printable(file.path), file.is_new ? " (new)" : "",
                failing.error == 0 ? ""
                                   : fmt::format(" ({} for {})", ErrorName(failing.error),
                                                 Duration(Since(failing.since))));
@@ -157,11 +168,13 @@ void PrintText(const Report& report) {
   line("state", StateText(report.owner));
   line("durability", fmt::format("{}: {}", DurabilityName(report.durability),
                                  DurabilityMeaning(report.durability)));
-  line("size", fmt::format("{}, of it {} log; {} file slots", Size(report.superblock.pool_size),
-                           Size(LogSize(report)), report.superblock.file_slots));
+  const pool::Superblock& superblock = report.superblock;
+  line("size", fmt::format("{}, in {} segments of {}", Size(superblock.pool_size),
+                           superblock.segment_count, Size(superblock.segment_size)));
   line("used",
-       fmt::format("{} of the log ({:.1f} %)", Size(Used(report)),
-                   100 * static_cast<double>(Used(report)) / static_cast<double>(LogSize(report))));
+       fmt::format("{}, in {} of the segments ({:.1f} %)", Size(Used(report)), SegmentsUsed(report),
+                   100 * static_cast<double>(SegmentsUsed(report)) /
+                       static_cast<double>(superblock.segment_count)));
   line("pending", PendingText(report));
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
@@ -187,16 +200,16 @@ std::string Uuid(const uint8_t (&bytes)[16]) {
 
 Json FilesJson(const Report& report) {
   Json files = Json::array();
-  for (const auto& [key, file] : report.pending.files) {
-    Json item = {{"slot", key.first}, {"incarnation", key.second}};
+  for (const auto& [number, file] : report.pending.files) {
+    Json item = {{"file", number != nvlog::kNoFile ? Json(number) : Json()}};
     if (!file.path.empty()) {
       PutPath(item, "path", file.path);
       item["inode"] = file.inode;
       item["new"] = file.is_new;
     }
-    item["entries"] = file.entries;
+    item["records"] = file.records;
     item["bytes"] = file.bytes;
-    const Failing failing = FindFailing(report.statistics, key.first, key.second);
+    const Failing failing = FindFailing(report, number);
     item["error"] = failing.error != 0 ? Json(ErrorName(failing.error)) : Json();
     item["error_since_ns"] = failing.since;
     files.push_back(std::move(item));
@@ -227,14 +240,16 @@ Json ToJson(const Report& report) {
   json["uuid"] = Uuid(report.superblock.uuid);
   json["created_ns"] = report.superblock.created;
   json["size"] = report.superblock.pool_size;
-  json["log_size"] = LogSize(report);
-  json["file_slots"] = report.superblock.file_slots;
+  json["segments"] = report.superblock.segment_count;
+  json["segment_size"] = report.superblock.segment_size;
+  json["segments_used"] = SegmentsUsed(report);
   json["used"] = Used(report);
-  json["pending_entries"] = report.pending.entries;
+  json["pending_records"] = report.pending.records;
   json["pending_bytes"] = report.pending.bytes;
-  const bool aged = report.pending.entries != 0 && statistics.oldest_pending != 0;
+  json["pending_kept_records"] = report.pending.kept_records;
+  json["pending_kept_bytes"] = report.pending.kept_units * pool::kUnitSize;
+  const bool aged = report.pending.records != 0 && statistics.oldest_pending != 0;
   json["oldest_pending_age_ns"] = aged ? Json(Since(statistics.oldest_pending)) : Json();
-  json["in_flight_entries"] = report.pending.in_flight;
   json["unfinished_groups"] = report.pending.unfinished_groups;
   json["damaged_groups"] = report.pending.damaged_groups;
   json["superblock_damaged"] = report.superblock_damaged;
@@ -258,7 +273,7 @@ int RunStatus(const StatusArguments& arguments) {
                          .durability = pool.durability(),
                          .owner = FindOwner(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
-                         .pending = FindPending(pool.view()),
+                         .pending = FindPending(pool),
                          .superblock_damaged = pool.superblock_damaged(),
                          .last_words = Copy(*pool.view().last_words())};
   if (arguments.json) {

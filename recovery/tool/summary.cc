@@ -8,7 +8,7 @@
 namespace nvcache::tool {
 
 std::string Applied(const recovery::Summary& summary) {
-  std::string text = fmt::format("{} ({}) of {}", Many(summary.entries, "entry", "entries"),
+  std::string text = fmt::format("{} ({}) of {}", Many(summary.records, "record", "records"),
                                  Size(summary.bytes), Many(summary.files, "file", "files"));
   if (summary.recreated_files != 0) {
     text += fmt::format(", {} of them created again", summary.recreated_files);
@@ -25,13 +25,13 @@ std::string Kept(const recovery::Summary& summary) {
   std::string text;
   if (summary.unresolved_files != 0) {
     text = fmt::format("{} of {} that cannot be found",
-                       Many(summary.unresolved_entries, "entry", "entries"),
+                       Many(summary.unresolved_records, "record", "records"),
                        Many(summary.unresolved_files, "file", "files"));
   }
   if (summary.failed_files != 0) {
     if (!text.empty()) text += ", and ";
     text += fmt::format("{} of {} that could not be written ({})",
-                        Many(summary.failed_entries, "entry", "entries"),
+                        Many(summary.failed_records, "record", "records"),
                         Many(summary.failed_files, "file", "files"), ErrorName(summary.error));
   }
   if (text.empty()) text = fmt::format("everything, for want of {}", ErrorName(summary.error));

@@ -10,11 +10,11 @@
 
 namespace nvcache::tool {
 
-// "7 entries (12 KiB) of 2 files, 1 of them created again".
+// "7 records (12 KiB) of 2 files, 1 of them created again".
 std::string Applied(const recovery::Summary& summary);
 // "2 write calls are damaged and left out".
 std::string LeftOut(const recovery::Summary& summary);
-// What is still in the pool, and why: "3 entries of 1 file that cannot be found".
+// What is still in the pool, and why: "3 records of 1 file that cannot be found".
 std::string Kept(const recovery::Summary& summary);
 
 }  // namespace nvcache::tool

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 // "512 B", "4 KiB", "1.5 GiB".
 std::string Size(uint64_t bytes);
-// "1 entry", "7 entries".
+// "1 record", "7 records".
 std::string Many(uint64_t n, std::string_view one, std::string_view several);
 // "340 ms", "12.3 s", "4 min", "3 h", "9 days".
 std::string Duration(uint64_t nanoseconds);

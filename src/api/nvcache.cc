@@ -86,8 +86,11 @@ bool HasMode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) =
 int Open(const char* path, int flags, mode_t mode) {
   if (!Started()) return open(path, flags, mode);
   vfs::OpenGuard guard(AT_FDCWD, path, flags);
+  if (guard.error() < 0) return Result<int>(guard.error());
   int fd;
-  if (guard.holds_locks()) {
+  if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
+    fd = Result<int>(answer);
+  } else if (guard.holds_locks()) {
     // A thread that is cancelled in here would leave the locks behind.
     fd = Result<int>(sys::Openat(AT_FDCWD, path, flags, mode));
   } else {

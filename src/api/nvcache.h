@@ -123,7 +123,8 @@ int nvcache_fsync(int fd);
 /* nvcache_ftruncate - set a file's size
  *
  * length   bytes; what is added reads as zeros.
- * Returns 0, or -1 with errno of ftruncate(2). Waits until what is pending of the file is written.
+ * Returns 0, or -1 with errno of ftruncate(2). On a cached file it is durable then, like a write.
+ * It waits for the disk only while that refuses the file's bytes, or many cuts are pending.
  *
  *   if (nvcache_ftruncate(fd, 0) != 0) perror("journal");
  */

@@ -10,7 +10,7 @@
 
 namespace nvcache::dramcache {
 
-// A set of the bytes of one page. Overlaying entries newest first, it says which bytes of an older
+// A set of the bytes of one page. Overlaying records newest first, it says which bytes of an older
 // one still count.
 class ByteSet {
  public:

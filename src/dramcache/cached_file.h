@@ -7,8 +7,9 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/dramcache/erasures.h"
 #include "src/dramcache/error_sequence.h"
-#include "src/nvlog/entry.h"
+#include "src/nvlog/log.h"
 #include "src/radix/tree.h"
 #include "src/sys/lock.h"
 
@@ -22,7 +23,7 @@ enum class Name : uint32_t {
 
 struct CachedFile {
   // Shared: reading and writing data. Exclusive: truncation, a change of state, taking descriptors
-  // back. The cleanup thread works without it (it relies on page locks and pending entries), and
+  // back. The cleanup thread works without it (it relies on page locks and pending records), and
   // only ever tries it.
   sys::RwLock lock;
 
@@ -39,36 +40,34 @@ struct CachedFile {
   // committed bytes. Shrinks under `lock` exclusive.
   std::atomic<uint64_t> size{0};
 
-  // The file's slot in the pool's file table; sys::kNone while no entry needs one. Set under `lock`
-  // shared, cleared under `lock` exclusive with nothing pending.
-  std::atomic<uint32_t> slot{sys::kNone};
-  uint32_t incarnation = 0;
+  // What the log has to know of it. Its number is nobody else's while something is pending.
+  nvlog::FileTag tag;
 
-  // kSettled while one of the file's entries is freed. Set to anything else under `lock` exclusive
-  // with nothing pending.
+  // kSettled once a record of the file is below the checkpoint. Set to anything else under `lock`
+  // exclusive with nothing pending.
   std::atomic<Name> name{Name::kSettled};
   // Times that something was found in the file system, or done to it, that it may still undo and
-  // that a later entry must not meet undone: bytes, a cut, a name, a mode. And up to which of these
-  // a sync has covered. While they differ, the next entry waits for one.
+  // that a later record must not meet undone: bytes, a cut, a name, a mode. And up to which of
+  // these a sync has covered. While they differ, the next record waits for one.
   std::atomic<uint32_t> awaited{0};
   std::atomic<uint32_t> awaited_synced{0};
   // While kNew: the fingerprint of the file that had its name and was removed; 0: none is known.
   uint64_t predecessor = 0;
 
-  // Entries before this position are nothing: the file has lost its bytes since. A group is before
-  // it or is not. Goes up only, while the file has a slot.
-  std::atomic<nvlog::Position> cut{0};
-  // The position that its record has for that: `cut`, or where the tail has got to since. Under the
-  // lock of the slots.
-  nvlog::Position cut_recorded = 0;
-  // Times that it did; of these, known to the kernel; of these, on disk. The file system may undo
-  // the rest, but for what the file's record says of it.
-  std::atomic<uint32_t> cuts{0};
-  std::atomic<uint32_t> cuts_made{0};
-  std::atomic<uint32_t> cuts_synced{0};
-  // It was empty when it was opened. So it may have been cut, by anybody, and no record says so
-  // yet.
-  bool opened_cut = false;
+  // It was empty when it was opened, and perhaps not long before: the first record of it says so.
+  // Cleared under `sync_lock`, when that is in the log.
+  std::atomic<bool> opened_empty{false};
+
+  // Bytes that were cut off or made zero, and are so in the log.
+  Erasures erasures;
+  // Held from before an erasure's record until the kernel has made its own: until then the file
+  // system does not have it. After `lock`; the cleanup thread only tries it.
+  sys::Mutex erase_lock;
+  // errno with which the kernel has refused one; 0: none. It is made up for when the file is
+  // written again.
+  std::atomic<int> erase_error{0};
+  // One of them was made, and not synced since.
+  std::atomic<bool> erased{false};
 
   // What the file has in the log, in its units. 0 means: no descriptor is dirty, and the cleanup
   // thread has no business here.
@@ -79,9 +78,6 @@ struct CachedFile {
   // have to report.
   std::atomic<int> failing{0};
   ErrorSequence errors;
-
-  // Times that entries went to the head of the log, because the file fails.
-  std::atomic<uint64_t> moves{0};
 
   // The cleanup thread's list of all files, under its lock.
   CachedFile* list_next = nullptr;
@@ -99,12 +95,8 @@ struct CachedFile {
   CachedFile* batch_next = nullptr;
   bool in_batch = false;
   bool batch_synced = false;  // counts while in_batch
-  uint32_t batch_cuts = 0;    // cuts_made, when the sync began
   CachedFile* failing_next = nullptr;
-
-  // Files of which a cut may not be on disk yet; under the lock of the slots.
-  CachedFile* cut_next = nullptr;
-  bool in_cuts = false;
+  nvlog::Lsn kept_declared = 0;  // of the kept segment that has a file record of it
 };
 
 }  // namespace nvcache::dramcache

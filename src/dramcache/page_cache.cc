@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/dramcache/byte_set.h"
+#include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -69,23 +69,138 @@ struct Laid {
   ByteSet set;
 };
 
-// Lays the page's `count` newest entries, but none before `cut`, over `bytes`, newest first, so
-// that every byte is copied at most once, and stops when the page is covered.
-void Overlay(const nvlog::Log& log, const radix::PageDescriptor& page, uint32_t count,
-             nvlog::Position cut, uint8_t* bytes, ByteSet* laid) {
-  nvlog::Position position = page.last;
-  for (uint32_t i = 0; i < count && position >= cut && !laid->full(); ++i) {
-    const nvlog::EntryHeader& header = log.At(position);
-    NVCACHE_CHECK(header.position == position && position >= log.tail());
-    const size_t begin = header.offset % kPageSize;
-    laid->Add(begin, begin + header.length, [&](size_t from, size_t to) {
-      log.Payload(position, from - begin, to - from, bytes + from);
-    });
-    position = header.previous;
+// What of the page `erasure` reaches: [*begin, *end). False: nothing.
+bool Reaches(const Erasure& erasure, uint64_t page_number, size_t* begin, size_t* end) {
+  const uint64_t first = page_number * kPageSize, last = first + kPageSize;
+  if (erasure.begin >= last || erasure.end <= first) return false;
+  *begin = erasure.begin > first ? erasure.begin - first : 0;
+  *end = erasure.end < last ? erasure.end - first : kPageSize;
+  return true;
+}
+
+// The pages of one group, locked in ascending order (I3). Those of a small one are known on the
+// stack.
+class LockedPages {
+ public:
+  LockedPages(CachedFile& file, radix::Supply& supply, uint64_t offset, uint64_t length)
+      : first_(offset / kPageSize), count_(static_cast<uint32_t>(nvlog::PagesOf(offset, length))) {
+    NVCACHE_CHECK(count_ <= nvlog::kMaxGroupPages);
+    pages_ = count_ <= kFew ? few_ : many_.get();
+    for (uint32_t i = 0; i < count_; ++i) {
+      pages_[i] = file.pages.FindOrMake(supply, first_ + i);
+      if (pages_[i] == nullptr) return;
+    }
+    while (locked_ < count_) pages_[locked_++]->lock.Lock();
+  }
+  ~LockedPages() {
+    while (locked_ > 0) pages_[--locked_]->lock.Unlock();
+  }
+  LockedPages(const LockedPages&) = delete;
+  LockedPages& operator=(const LockedPages&) = delete;
+
+  bool ok() const { return locked_ == count_; }
+  uint64_t first() const { return first_; }
+  uint32_t count() const { return count_; }
+  radix::PageDescriptor& operator[](uint32_t i) { return *pages_[i]; }
+
+ private:
+  static constexpr uint32_t kFew = 17;  // 64 KiB that begin anywhere
+
+  uint64_t first_;
+  uint32_t count_;
+  uint32_t locked_ = 0;
+  radix::PageDescriptor** pages_;
+  radix::PageDescriptor* few_[kFew];
+  sys::Scratch<radix::PageDescriptor * [nvlog::kMaxGroupPages]> many_;
+};
+
+void GrowTo(CachedFile& file, uint64_t end) {
+  uint64_t size = file.size.load(std::memory_order_relaxed);
+  while (size < end && !file.size.compare_exchange_weak(size, end, std::memory_order_release,
+                                                        std::memory_order_relaxed)) {
   }
 }
 
+// Brings the lines of a frame into the cache, to be written: while the log takes the same bytes,
+// the memory would have nothing to do.
+void Fetch(const uint8_t* bytes, size_t n) {
+  for (size_t i = 0; i < n; i += pmem::kLine) __builtin_prefetch(bytes + i, 1);
+}
+
+uint32_t KeptFlags(const CachedFile& file) {
+  return file.name.load() == Name::kNew ? pool::kFileNewStill : 0;
+}
+
 }  // namespace
+
+nvlog::Outcome PageCache::Append(CachedFile& file, uint64_t offset, uint64_t length, Cursor* cursor,
+                                 pool::FileRecord* record) {
+  using nvlog::Outcome;
+  LockedPages pages(file, supply_, offset, length);
+  if (!pages.ok()) return Outcome::kNoDescriptors;
+  nvlog::GroupWriter group(log_, file.tag);
+  if (const Outcome outcome = group.BeginData(offset, length, record); outcome != Outcome::kDone) {
+    return outcome;
+  }
+  Cursor source = *cursor;
+  sys::Scratch<uint8_t[kPageSize]> own;
+  uint64_t at = offset;
+  for (uint32_t i = 0; i < pages.count(); ++i) {
+    radix::PageDescriptor& page = pages[i];
+    const uint64_t skip = at % kPageSize;
+    const auto n = static_cast<uint32_t>(std::min(kPageSize - skip, offset + length - at));
+    uint8_t* frame = page.has_frame() ? frames_.Bytes(page.frame()) + skip : nullptr;
+    if (frame != nullptr) Fetch(frame, n);
+    // The program may change its buffer while we read it. Log, checksum and frame must agree, so
+    // what is read is read once.
+    const uint8_t* bytes = source.Take(&own, n);
+    if (bytes == nullptr ||
+        !group.AddPage(bytes, n, frame, page.dirty > 0 ? page.last : nvlog::kNoPlace)) {
+      // What the frames took was never written: they go, and the next read loads the pages anew.
+      for (uint32_t touched = 0; touched <= i; ++touched) {
+        if (pages[touched].has_frame()) frames_.Detach(pages[touched]);
+      }
+      return Outcome::kBadBuffer;
+    }
+    if (frame != nullptr) frames_.Touch(page.frame());
+    at += n;
+  }
+  group.Commit();
+  *cursor = source;
+  group.ForEachPart([&](nvlog::Place place, uint64_t first, uint64_t count) {
+    for (uint64_t page = first; page < first + count; ++page) {
+      pages[static_cast<uint32_t>(page - pages.first())].Appended(place);
+      file.pages.Mark(supply_, page);
+    }
+  });
+  // Before the pages are unlocked: the cleanup thread counts down after it had them.
+  file.pending.fetch_add(group.units(), std::memory_order_relaxed);
+  GrowTo(file, offset + length);
+  return Outcome::kDone;
+}
+
+void PageCache::Overlay(const CachedFile& file, uint64_t page_number,
+                        const radix::PageDescriptor& page, uint32_t count, uint8_t* bytes,
+                        ByteSet* laid) const {
+  // Erasures that are newer than the record at hand come before it.
+  const auto erase = [&](nvlog::Lsn than) {
+    file.erasures.ForEach([&](const Erasure& erasure) {
+      size_t begin, end;
+      if (erasure.lsn < than || !Reaches(erasure, page_number, &begin, &end)) return;
+      laid->Add(begin, end,
+                [&](size_t from, size_t to) { std::memset(bytes + from, 0, to - from); });
+    });
+  };
+  nvlog::Place place = page.last;
+  for (uint32_t i = 0; i < count && !laid->full(); ++i) {
+    erase(log_.At(place).lsn);
+    const nvlog::Log::Piece piece = log_.PieceAt(place, page_number);
+    laid->Add(piece.begin, piece.begin + piece.length, [&](size_t from, size_t to) {
+      std::memcpy(bytes + from, piece.bytes + (from - piece.begin), to - from);
+    });
+    place = *piece.link;
+  }
+}
 
 long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
                      size_t skip, size_t n, uint8_t* out) {
@@ -96,13 +211,13 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
     if (!frames_.Attach(page)) {
       sys::Scratch<uint8_t[kPageSize]> bytes;
       const long error = Load(file, page_number, page, bytes.get());
-      return error < 0 ? ReadFromLog(file, page, skip, n, out, error)
+      return error < 0 ? ReadFromLog(file, page_number, page, skip, n, out, error)
                        : static_cast<long>(sys::CopyToUser(out, bytes.get() + skip, n));
     }
     const long error = Load(file, page_number, page, frames_.Bytes(page.frame()));
     if (error < 0) {
       frames_.Detach(page);
-      return ReadFromLog(file, page, skip, n, out, error);
+      return ReadFromLog(file, page_number, page, skip, n, out, error);
     }
   }
   frames_.Touch(page.frame());
@@ -114,33 +229,33 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
   const long error = ReadPage(file.backing_fd, page_number * kPageSize, bytes);
   if (error < 0) return error;
   sys::Scratch<ByteSet> laid;
-  Overlay(log_, page, page.unwritten, file.cut.load(), bytes, laid.get());
+  if (file.erase_error.load() == 0) {
+    Overlay(file, page_number, page, page.unwritten, bytes, laid.get());
+    return 0;
+  }
+  // The kernel has what it was to erase.
+  Overlay(file, page_number, page, page.dirty, bytes, laid.get());
+  file.erasures.ForEach([&](const Erasure& erasure) {
+    size_t begin, end;
+    if (!Reaches(erasure, page_number, &begin, &end)) return;
+    laid->Add(begin, end, [&](size_t from, size_t to) { std::memset(bytes + from, 0, to - from); });
+  });
   return 0;
 }
 
 // The disk cannot be read: what is pending can, and no more.
-long PageCache::ReadFromLog(const CachedFile& file, const radix::PageDescriptor& page, size_t skip,
-                            size_t n, uint8_t* out, long error) {
+long PageCache::ReadFromLog(const CachedFile& file, uint64_t page_number,
+                            const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
+                            long error) {
   sys::Scratch<Laid> laid;
-  Overlay(log_, page, page.dirty, file.cut.load(), laid->bytes, &laid->set);
+  Overlay(file, page_number, page, page.dirty, laid->bytes, &laid->set);
   if (!laid->set.Contains(skip, skip + n)) return error;
   return static_cast<long>(sys::CopyToUser(out, laid->bytes + skip, n));
 }
 
 void PageCache::ForgetBytes(radix::PageDescriptor& page) {
-  NVCACHE_CHECK(page.lock.IsLocked());
   if (page.has_frame()) frames_.Detach(page);
-  page.unwritten = 0;
-}
-
-void PageCache::ForgetKernel(const CachedFile& file, radix::PageDescriptor& page) {
-  NVCACHE_CHECK(page.lock.IsLocked());
-  const nvlog::Position cut = file.cut.load();
-  uint32_t live = 0;
-  for (nvlog::Position position = page.last; live < page.dirty && position >= cut; ++live) {
-    position = log_.At(position).previous;
-  }
-  page.unwritten = live;
+  page.WrittenBack();
 }
 
 long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
@@ -151,6 +266,11 @@ long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDes
 long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
                           uint32_t count) {
   NVCACHE_CHECK(count <= kMaxRun);
+  // What was cut off needs no writing.
+  const uint64_t size = file.size.load(std::memory_order_relaxed);
+  for (; count > 0 && (first + count - 1) * kPageSize >= size; --count) {
+    pages[count - 1]->WrittenBack();
+  }
   sys::Scratch<iovec[kMaxRun]> scratch;
   iovec* run = scratch.get();
   for (uint32_t begin = 0; begin < count;) {
@@ -158,7 +278,7 @@ long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescripto
     size_t length = kPageSize;
     while (end < count && length == kPageSize) {
       radix::PageDescriptor& page = *pages[end];
-      NVCACHE_CHECK(page.lock.IsLocked() && page.unwritten <= page.dirty);
+      NVCACHE_CHECK(page.lock.IsLocked());
       if (page.unwritten == 0) break;
       const uint8_t* bytes = Whole(file, first + end, page, &length);
       if (bytes == nullptr) break;
@@ -181,7 +301,7 @@ long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescripto
 }
 
 void PageCache::Written(radix::PageDescriptor& page) {
-  page.unwritten = 0;
+  page.WrittenBack();
   pool::Count(log_.statistics()->pages_written);
 }
 
@@ -196,65 +316,156 @@ const uint8_t* PageCache::Whole(const CachedFile& file, uint64_t page_number,
     *length = std::min(kPageSize, size - begin);
     return frames_.Bytes(page.frame());
   }
-  return log_.At(page.last).length == kPageSize ? log_.PayloadInPlace(page.last) : nullptr;
+  if (!file.erasures.empty()) return nullptr;
+  const nvlog::Log::Piece piece = log_.PieceAt(page.last, page_number);
+  return piece.length == kPageSize ? piece.bytes : nullptr;
 }
 
 long PageCache::WritePieces(CachedFile& file, uint64_t page_number,
                             const radix::PageDescriptor& page) {
   sys::Scratch<Laid> laid;
-  Overlay(log_, page, page.unwritten, file.cut.load(), laid->bytes, &laid->set);
+  Overlay(file, page_number, page, page.unwritten, laid->bytes, &laid->set);
+  const uint64_t size = file.size.load(std::memory_order_relaxed) - page_number * kPageSize;
   long error = 0;
   laid->set.ForEachRun([&](size_t from, size_t to) {
-    if (error < 0) return;
+    to = std::min<uint64_t>(to, size);
+    if (error < 0 || from >= to) return;
     const uint64_t offset = page_number * kPageSize + from;
     error = WriteAll(file.backing_fd, offset, laid->bytes + from, to - from);
   });
   return error;
 }
 
-bool PageCache::Superseded(const radix::PageDescriptor& page, nvlog::Position position) const {
-  const nvlog::EntryHeader& old = log_.At(position);
-  const size_t begin = old.offset % kPageSize;
-  ByteSet newer;
-  for (nvlog::Position p = page.last; p != position; p = log_.At(p).previous) {
-    const nvlog::EntryHeader& header = log_.At(p);
-    NVCACHE_CHECK(header.position == p && p > position);
-    const size_t from = header.offset % kPageSize;
-    newer.Add(from, from + header.length, [](size_t, size_t) {});
-    if (newer.Contains(begin, begin + old.length)) return true;
-  }
-  return false;
+// ---------------------------------------------------------------------------------------------
+// What a disk refuses.
+
+// What a link says when the record's part of the page is somewhere else.
+constexpr uint64_t kMovedLink = ~uint64_t{0};
+
+bool PageCache::Moved(nvlog::Place place, uint64_t page_number) const {
+  return *log_.PieceAt(place, page_number).link == kMovedLink;
 }
 
-bool PageCache::Move(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
-                     nvlog::Position position) {
-  NVCACHE_CHECK(page.lock.IsLocked() && page.dirty > 0);
-  if (position < file.cut.load() || Superseded(page, position)) return true;
-  sys::Scratch<Laid> laid;
-  Overlay(log_, page, page.dirty, file.cut.load(), laid->bytes, &laid->set);
-  const nvlog::EntryHeader& old = log_.At(position);
-  size_t begin = old.offset % kPageSize, end = begin + old.length;
-  NVCACHE_CHECK(laid->set.Contains(begin, end));
-  nvlog::Position place = nvlog::kNoPosition;
-  laid->set.ForEachRun([&](size_t from, size_t to) {
-    if (from > begin || to < end) return;
-    place = log_.TryTake(nvlog::EntryUnits(to - from));
-    if (place == nvlog::kNoPosition) return;
-    begin = from;
-    end = to;
+PageCache::Link PageCache::Find(radix::PageDescriptor& page, uint64_t page_number,
+                                nvlog::Place place) const {
+  NVCACHE_CHECK(page.lock.IsLocked());
+  Link link = {0, &page.last};
+  while (*link.to != place) {
+    link.to = log_.PieceAt(*link.to, page_number).link;
+    ++link.newer;
+    NVCACHE_CHECK(link.newer < page.dirty);
+  }
+  return link;
+}
+
+void PageCache::Redirect(const radix::PageDescriptor& page, const Link& link, nvlog::Place place) {
+  if (link.to == &page.last) {
+    *link.to = place;
+  } else {
+    pmem::Note(*link.to, place);
+  }
+}
+
+// Adds to `newer` what makes older bytes of the page useless: the record's own, and what was erased
+// after it.
+void PageCache::AddErased(const CachedFile& file, uint64_t page_number, nvlog::Place place,
+                          ByteSet* newer) const {
+  const nvlog::Lsn lsn = log_.At(place).lsn;
+  file.erasures.ForEach([&](const Erasure& erasure) {
+    size_t begin, end;
+    // A hole says nothing of the size, which the record may have made what it is.
+    if (erasure.end != Erasure::kToTheEnd) return;
+    if (erasure.lsn < lsn || !Reaches(erasure, page_number, &begin, &end)) return;
+    newer->Add(begin, end, [](size_t, size_t) {});
   });
-  const uint64_t units = nvlog::EntryUnits(end - begin);
-  if (place == nvlog::kNoPosition) place = log_.TakeReserve(units);
-  if (place == nvlog::kNoPosition) return false;
-  nvlog::GroupWriter group(log_, place, 1);
-  group.Add({page_number * kPageSize + begin, laid->bytes + begin,
-             static_cast<uint32_t>(end - begin), file.slot.load(), file.incarnation, page.last});
-  group.Commit();
-  ++page.dirty;
-  ++page.unwritten;
-  page.last = place;
-  file.pages.Mark(supply_, page_number);
-  file.pending.fetch_add(units);
+}
+
+bool PageCache::Hidden(const CachedFile& file, uint64_t page_number,
+                       const radix::PageDescriptor& page, nvlog::Place place) const {
+  sys::Scratch<ByteSet> newer;
+  *newer = {};
+  for (nvlog::Place p = page.last; p != place;) {
+    const nvlog::Log::Piece piece = log_.PieceAt(p, page_number);
+    newer->Add(piece.begin, piece.begin + piece.length, [](size_t, size_t) {});
+    p = *piece.link;
+  }
+  AddErased(file, page_number, place, newer.get());
+  const nvlog::Log::Piece piece = log_.PieceAt(place, page_number);
+  return newer->Contains(piece.begin, piece.begin + piece.length);
+}
+
+bool PageCache::Keep(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+                     nvlog::Place place, nvlog::Place file_record) {
+  const Link link = Find(page, page_number, place);
+  const nvlog::Log::Piece piece = log_.PieceAt(place, page_number);
+  if (Hidden(file, page_number, page, place)) {
+    Redirect(page, link, *piece.link);
+    page.Unchained(link.newer);
+  } else {
+    const uint64_t before = kept_.units();
+    const nvlog::Kept::Copy copy = {.kind = nvlog::Kind::kData,
+                                    .lsn = log_.At(place).lsn,
+                                    .number = file.tag.number,
+                                    .offset = page_number * kPageSize + piece.begin,
+                                    .length = piece.length,
+                                    .bytes = piece.bytes,
+                                    .link = *piece.link};
+    const nvlog::Place kept = kept_.Append(copy, &file.kept_declared, file_record, KeptFlags(file));
+    if (kept == nvlog::kNoPlace) return false;
+    file.pending.fetch_add(kept_.units() - before);
+    Redirect(page, link, kept);
+  }
+  pmem::Note(*piece.link, kMovedLink);
+  VoidHidden(file, page_number, page);
+  return true;
+}
+
+// Kept records that newer ones have made useless: pages that are written again and again would fill
+// the pool.
+void PageCache::VoidHidden(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
+  Link link = {0, &page.last};
+  while (link.newer < page.dirty) {
+    const nvlog::Place place = *link.to;
+    const nvlog::Log::Piece piece = log_.PieceAt(place, page_number);
+    if (kept_.Holds(place) && Hidden(file, page_number, page, place)) {
+      Redirect(page, link, *piece.link);
+      page.Unchained(link.newer);
+      VoidRecord(file, place, false);
+      continue;
+    }
+    link.to = piece.link;
+    ++link.newer;
+  }
+}
+
+void PageCache::Void(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+                     nvlog::Place place) {
+  const Link link = Find(page, page_number, place);
+  Redirect(page, link, *log_.PieceAt(place, page_number).link);
+  page.Unchained(link.newer);
+  VoidRecord(file, place, true);
+}
+
+void PageCache::VoidRecord(CachedFile& file, nvlog::Place place, bool on_disk) {
+  const uint64_t before = kept_.units();
+  kept_.Void(place, on_disk);
+  file.pending.fetch_sub(before - kept_.units());
+}
+
+bool PageCache::KeepMark(CachedFile& file, nvlog::Place place, nvlog::Place file_record) {
+  const nvlog::RecordHeader& header = log_.At(place);
+  const uint64_t before = kept_.units();
+  const nvlog::Kept::Copy copy = {.kind = header.kind,
+                                  .lsn = header.lsn,
+                                  .number = file.tag.number,
+                                  .offset = header.offset,
+                                  .length = header.length,
+                                  .bytes = nullptr,
+                                  .link = 0};
+  if (kept_.Append(copy, &file.kept_declared, file_record, KeptFlags(file)) == nvlog::kNoPlace) {
+    return false;
+  }
+  file.pending.fetch_add(kept_.units() - before);
   return true;
 }
 

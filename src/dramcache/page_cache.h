@@ -1,33 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pages between log, DRAM and kernel: load, overlay with pending entries, write back. Every
-// function wants the page's lock held by the caller.
+// Pages between log, DRAM and kernel: append, load, overlay with pending records, write back.
 //
 // Where the newest bytes of a page are:
 //
 //   frame     all of them, if there is a frame
-//   kernel    all but the `unwritten` newest entries
-//   disk      all but the `dirty` newest entries
+//   kernel    all but the `unwritten` newest records
+//   disk      all but the `dirty` newest records
 //
-// so a miss reads the kernel's page and overlays the unwritten entries: a dirty miss (thesis,
-// section 3.2.5). Write-back makes `unwritten` 0 and leaves `dirty` alone: the entries stay in the
+// so a miss reads the kernel's page and overlays the unwritten records: a dirty miss (thesis,
+// section 3.2.5). Write-back makes `unwritten` 0 and leaves `dirty` alone: the records stay in the
 // log until fdatasync has succeeded, and count as unwritten again if it fails.
+//
+// But for Append, every function wants the page's lock held by the caller.
 #ifndef NVCACHE_DRAMCACHE_PAGE_CACHE_H_
 #define NVCACHE_DRAMCACHE_PAGE_CACHE_H_
 
 #include <cstddef>
 #include <cstdint>
 
+#include "src/dramcache/byte_set.h"
 #include "src/dramcache/cached_file.h"
+#include "src/dramcache/cursor.h"
 #include "src/dramcache/frames.h"
+#include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
 
 namespace nvcache::dramcache {
 
 class PageCache {
  public:
-  constexpr PageCache(nvlog::Log& log, radix::Supply& supply, Frames& frames)
-      : log_(log), supply_(supply), frames_(frames) {}
+  constexpr PageCache(nvlog::Log& log, nvlog::Kept& kept, radix::Supply& supply, Frames& frames)
+      : log_(log), kept_(kept), supply_(supply), frames_(frames) {}
+
+  // Appends one group of `length` bytes, and counts it: page locks, frames, log, commit, dirty
+  // counters, size (I1 to I4). No byte of the file has changed unless it says kDone; then `cursor`
+  // moves on by `length`. `record`: as for GroupWriter. File lock, shared.
+  nvlog::Outcome Append(CachedFile& file, uint64_t offset, uint64_t length, Cursor* cursor,
+                        pool::FileRecord* record);
 
   // Copies [skip, skip + n) of the page to the program's `out`, by way of a frame if one can be
   // had. The bytes copied, fewer than `n` if more of `out` is not there; or a negated errno of the
@@ -37,8 +47,6 @@ class PageCache {
 
   // The page has lost its bytes, and the kernel is about to hear of it: what is pending is nothing.
   void ForgetBytes(radix::PageDescriptor& page);
-  // The kernel may have dropped what it had of the page, but for what is on disk.
-  void ForgetKernel(const CachedFile& file, radix::PageDescriptor& page);
 
   // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has
   // them. 0, or a negated errno; then the page is as unwritten as before.
@@ -49,30 +57,55 @@ class PageCache {
   long WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
                  uint32_t count);
 
-  // Appends what the entry at `position` holds once more, with the newest bytes, unless newer
-  // entries hold all of it: so the tail can pass it before the disk has it. What is pending next to
-  // it goes along if writers have room for it. False: not even the reserve has room.
-  bool Move(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
-            nvlog::Position position);
+  // What the record at `place` has of the page is copied to a kept segment, unless newer records
+  // hold all of it; then the record itself counts no more (Moved). False: no segment is free.
+  bool Keep(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, nvlog::Place place,
+            nvlog::Place file_record);
+  // The disk has what the kept record at `place` has of the page: it is void.
+  void Void(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page,
+            nvlog::Place place);
+  // The same for a truncation or an erasure, which is of no page: copied in any case; and void.
+  bool KeepMark(CachedFile& file, nvlog::Place place, nvlog::Place file_record);
+  void VoidRecord(CachedFile& file, nvlog::Place place, bool on_disk);
+  // Keep() has taken the page's part of the record elsewhere.
+  bool Moved(nvlog::Place place, uint64_t page_number) const;
 
   radix::Supply& supply() { return supply_; }
   Frames& frames() { return frames_; }
   nvlog::Log& log() { return log_; }
+  nvlog::Kept& kept() { return kept_; }
 
  private:
+  // One step of a page's chain.
+  struct Link {
+    uint32_t newer;  // records of the page that are newer
+    uint64_t* to;    // what leads there: the page descriptor's `last`, or a record's link
+  };
   long Load(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
             uint8_t* bytes);
+  // Lays the page's `count` newest records over `bytes`, and what was erased, newest first, so that
+  // every byte is copied at most once, and stops when the page is covered.
+  void Overlay(const CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
+               uint32_t count, uint8_t* bytes, ByteSet* laid) const;
   // The page as it will be in the kernel, `*length` bytes of it; nullptr: it is not in one piece.
   const uint8_t* Whole(const CachedFile& file, uint64_t page_number,
                        const radix::PageDescriptor& page, size_t* length);
   long WritePieces(CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page);
   void Written(radix::PageDescriptor& page);
-  long ReadFromLog(const CachedFile& file, const radix::PageDescriptor& page, size_t skip, size_t n,
-                   uint8_t* out, long error);
-  // Newer entries hold all that the entry at `position` does.
-  bool Superseded(const radix::PageDescriptor& page, nvlog::Position position) const;
+  long ReadFromLog(const CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
+                   size_t skip, size_t n, uint8_t* out, long error);
+  // Where the record at `place` is in the page's chain.
+  Link Find(radix::PageDescriptor& page, uint64_t page_number, nvlog::Place place) const;
+  static void Redirect(const radix::PageDescriptor& page, const Link& link, nvlog::Place place);
+  void AddErased(const CachedFile& file, uint64_t page_number, nvlog::Place place,
+                 ByteSet* newer) const;
+  // Newer records hold all of the page that the one at `place` does, or it was erased.
+  bool Hidden(const CachedFile& file, uint64_t page_number, const radix::PageDescriptor& page,
+              nvlog::Place place) const;
+  void VoidHidden(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);
 
   nvlog::Log& log_;
+  nvlog::Kept& kept_;
   radix::Supply& supply_;
   Frames& frames_;
 };

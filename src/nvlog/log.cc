@@ -4,11 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/nvlog/entry_crc.h"
-#include "src/pmem/persist.h"
-#include "src/sys/check.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/deferral.h"
+#include "src/sys/words.h"
 
 namespace nvcache::nvlog {
 
@@ -16,51 +14,51 @@ using pmem::Step;
 
 namespace {
 
-// The newest group of a thread whose PSYNC is over. A position is of one use of a pool: neither
-// another pool's nor, in a child of fork, the parent's is ever taken for one of this log.
-struct DurableGroup {
-  uint64_t use;
-  Position position;
-};
-[[gnu::tls_model("initial-exec")]] constinit thread_local DurableGroup durable_group = {};
+// A lane for so many segments of a pool, as far as there are lanes.
+constexpr uint32_t kSegmentsPerLane = 8;
+// A group takes at most this share of what writers can fill, so that it can always be placed.
+constexpr uint64_t kMinGroupsInLog = 4;
 
-std::atomic<uint64_t> uses{0};
-
-// So much is mapped by one call, about 0.2 ms: the program's own mmap may wait for it.
-constexpr uint64_t kPrefaultStep = (4u << 20) / pool::kUnitSize;
-// What is mapped ahead of the head: so many times what was used, within these bounds. A writer may
-// fill that while the cleanup thread waits for the disk.
-constexpr uint64_t kPrefaultTimes = 8;
-constexpr uint64_t kMinPrefault = (32u << 20) / pool::kUnitSize;
-constexpr uint64_t kMaxPrefault = (512u << 20) / pool::kUnitSize;
+// The lane that the thread has used last. A thread keeps to its lane, and takes another one when it
+// finds it busy.
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t own_lane = sys::kNone;
+std::atomic<uint32_t> next_lane{0};
 
 }  // namespace
 
-void Log::Open(pool::Pool* pool) {
+bool Log::Open(pool::Pool* pool) {
   pool_ = pool;
-  base_ = pool->view().log();
-  units_ = pool->view().log_units();
-  salt_ = pool->view().salt();
-  max_group_units_ =
-      std::min(units_ / kMinGroupsInLog, kMaxGroupEntries * EntryUnits(pool::kPageSize));
-  uint64_t tail = 0;
-  int valid = 0;
-  NVCACHE_CHECK(pool::ReadTail(pool->view(), &tail, &valid));
-  use_ = uses.fetch_add(1) + 1;
-  first_ = prefaulted_ = tail;
-  head_.store(tail);
-  tail_.store(tail);
-  alarm_.store(kNoPosition);
+  view_ = pool->view();
+  units_ = view_.segment_units();
+  lanes_used_ = std::clamp(view_.segment_count() / kSegmentsPerLane, 1u, kMaxLanes);
+  // The cleanup thread can always copy what lies in one segment of each lane.
+  if (!segments_.Open(pool, lanes_used_ + 1)) return false;
+  const uint64_t pages = (segments_.record_units() - kMaxFileUnits) / DataUnits(0, pool::kPageSize);
+  const uint64_t segments = (segments_.count() - segments_.reserve()) / kMinGroupsInLog;
+  max_group_pages_ = std::min<uint64_t>(kMaxGroupPages, pages * segments);
+  for (Lane& lane : lanes_) {
+    lane.end = lane.read = lane.forgotten = {};
+    lane.first = kNoSegment;
+    lane.generation = lane.last = 0;
+  }
+  next_.store(pool->checkpoint());
+  alarm_.store(~Lsn{0});
+  return true;
 }
 
-Position Log::Take(uint64_t units, uint64_t limit) {
-  NVCACHE_CHECK(units >= 2 && units <= max_group_units_);
-  Position head = head_.load(std::memory_order_relaxed);
-  do {
-    if (head + units - tail_.load(std::memory_order_acquire) > limit) return kNoPosition;
-  } while (!head_.compare_exchange_weak(head, head + units, std::memory_order_seq_cst,
-                                        std::memory_order_relaxed));
-  return head;
+void Log::Close() { segments_.Close(); }
+
+Log::Lane& Log::LockLane(uint32_t* number) {
+  if (own_lane == sys::kNone) own_lane = next_lane.fetch_add(1, std::memory_order_relaxed);
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    const uint32_t lane = (own_lane + i) % lanes_used_;
+    if (!lanes_[lane].lock.TryLock()) continue;
+    *number = own_lane = lane;
+    return lanes_[lane];
+  }
+  *number = own_lane %= lanes_used_;
+  lanes_[own_lane].lock.Lock();
+  return lanes_[own_lane];
 }
 
 void Log::WaitForRoom(uint32_t seen, bool for_signals) {
@@ -74,145 +72,411 @@ void Log::WaitForRoom(uint32_t seen, bool for_signals) {
   waiters_.fetch_sub(1);
 }
 
-bool Log::Prefault() {
-  const Position head = this->head();
-  const uint64_t ahead = std::clamp(kPrefaultTimes * (head - first_), kMinPrefault, kMaxPrefault);
-  const Position position = std::min(head + ahead, first_ + units_);
-  prefaulted_ = std::max(prefaulted_, std::min(head, position));
-  if (prefaulted_ >= position) return false;
-  const uint64_t unit = prefaulted_ % units_;
-  const uint64_t units = std::min({position - prefaulted_, units_ - unit, kPrefaultStep});
-  pmem::Prefault(base_ + unit * pool::kUnitSize, units * pool::kUnitSize);
-  prefaulted_ += units;
-  return prefaulted_ < position;
+Log::Piece Log::PieceAt(Place place, uint64_t page) const {
+  const RecordHeader& header = At(place);
+  const uint64_t first = header.offset / pool::kPageSize;
+  const uint64_t pages = PagesOf(header.offset, header.length);
+  NVCACHE_CHECK(header.kind == Kind::kData && page >= first && page - first < pages);
+  const uint64_t begin = std::max(header.offset, page * pool::kPageSize);
+  const uint64_t end = std::min(header.offset + header.length, (page + 1) * pool::kPageSize);
+  const uint64_t before = page == first ? 0
+                                        : UnitsOf(FirstLength(header.offset, header.length)) +
+                                              (page - first - 1) * kUnitsPerPage;
+  uint64_t* link = &const_cast<RecordHeader&>(header).link;
+  if (pages > 1) link = reinterpret_cast<uint64_t*>(view_.unit(place + 1)) + (page - first);
+  return {static_cast<uint32_t>(begin % pool::kPageSize), static_cast<uint32_t>(end - begin),
+          view_.unit(place + 1 + LinkUnits(pages) + before), link};
 }
 
-bool Log::IsCommitted(Position position) const {
-  auto& commit = const_cast<uint64_t&>(At(position).commit);
-  return std::atomic_ref(commit).load(std::memory_order_acquire) == CommitWord(position, salt_);
-}
-
-uint64_t Log::AbandonedUnits(Position position) const {
-  auto& group = *reinterpret_cast<AbandonedGroup*>(UnitAddress(position));
-  const uint64_t word = std::atomic_ref(group.word).load(std::memory_order_acquire);
-  if (word != AbandonedWord(position, salt_) || group.position != kNoPosition) return 0;
-  return group.units;
-}
-
-void Log::Payload(Position position, size_t skip, size_t n, uint8_t* out) const {
-  const uint64_t log_bytes = units_ * pool::kUnitSize;
-  const uint64_t at = ((position + 1) % units_ * pool::kUnitSize + skip) % log_bytes;
-  const size_t before_end = std::min<size_t>(n, log_bytes - at);
-  std::memcpy(out, base_ + at, before_end);
-  if (before_end < n) std::memcpy(out + before_end, base_, n - before_end);
-}
-
-const uint8_t* Log::PayloadInPlace(Position position) const {
-  const uint64_t unit = (position + 1) % units_;
-  const bool wraps = unit + PayloadUnits(At(position).length) > units_;
-  return wraps ? nullptr : base_ + unit * pool::kUnitSize;
-}
-
-bool Log::CopyIn(Position position, const Piece& piece, uint32_t* crc) {
-  const uint64_t at = position % units_ * pool::kUnitSize;
-  const size_t before_end = std::min<size_t>(piece.length, units_ * pool::kUnitSize - at);
-  if (!pmem::CopyUser(base_ + at, piece.bytes, before_end, piece.copy, crc, Step::kPayload)) {
+bool Log::CopyFileRecord(const FileTag& file, pool::FileRecord* record) const {
+  const Place place = file.record.load(std::memory_order_relaxed);
+  if (place == kNoPlace) return false;
+  RecordHeader header = {};
+  sys::CopyWords(&header, &At(place), sizeof(header));
+  if (header.kind != Kind::kFile || header.file != file.number || header.length > sizeof(*record)) {
     return false;
   }
-  const size_t rest = piece.length - before_end;
-  if (rest == 0) [[likely]]
-    return true;
-  uint8_t* copy = piece.copy != nullptr ? piece.copy + before_end : nullptr;
-  return pmem::CopyUser(base_, piece.bytes + before_end, rest, copy, crc, Step::kPayload);
+  std::memcpy(record, view_.unit(place + 1), header.length);
+  return header.payload_crc == sys::Crc32c(record, header.length) &&
+         pool::IsFileRecord(*record, header.length);
+}
+
+// ---------------------------------------------------------------------------------------------
+// The cleanup thread.
+
+// Whoever has drawn an LSN below `bound` had locked its lane before, and whoever locks a lane after
+// this look at it draws a higher one.
+void Log::Look(Ends* ends) {
+  ends->bound = next_.load(std::memory_order_seq_cst);
+  for (uint32_t i = 0; i < kMaxLanes; ++i) {
+    Lane& lane = lanes_[i];
+    sys::Lock lock(lane.lock);
+    ends->lane[i] = {lane.end.segment, lane.end.unit};
+    if (lane.end.segment == kNoSegment || lane.read.segment != kNoSegment) continue;
+    lane.read = lane.forgotten = {lane.first, static_cast<uint32_t>(kFirstUnit)};
+  }
+}
+
+bool Log::AtEnd(const Ends& ends, uint32_t lane, Position* position) {
+  if (ends.lane[lane].segment == kNoSegment) return true;
+  while (position->segment != ends.lane[lane].segment) {
+    const Segments::Info& info = segments_[position->segment];
+    if (position->unit != info.end) return false;
+    *position = {info.next, static_cast<uint32_t>(kFirstUnit)};
+  }
+  return position->unit == ends.lane[lane].unit;
+}
+
+Place Log::NextRecord(const Ends& ends) {
+  Place next = kNoPlace;
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    Position& at = lanes_[i].read;
+    if (AtEnd(ends, i, &at)) continue;
+    const Place place = at.segment * units_ + at.unit;
+    if (next != kNoPlace && At(next).lsn <= At(place).lsn) continue;
+    next = place;
+    reading_ = i;
+  }
+  return next;
+}
+
+uint32_t Log::Lowest(Position (&at)[kMaxLanes]) {
+  uint32_t lowest = sys::kNone;
+  Lsn lsn = 0;
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    const Position& read = lanes_[i].read;
+    while (at[i].segment != read.segment && at[i].unit == segments_[at[i].segment].end) {
+      at[i] = {segments_[at[i].segment].next, static_cast<uint32_t>(kFirstUnit)};
+    }
+    if (at[i].segment == read.segment && at[i].unit == read.unit) continue;
+    const Lsn found = At(at[i].segment * units_ + at[i].unit).lsn;
+    if (lowest != sys::kNone && lsn <= found) continue;
+    lowest = i;
+    lsn = found;
+  }
+  return lowest;
+}
+
+void Log::Pass(Place place) {
+  Position& at = lanes_[reading_].read;
+  NVCACHE_CHECK(at.segment * units_ + at.unit == place);
+  at.unit += static_cast<uint32_t>(RecordUnits(At(place)));
+}
+
+bool Log::Empty(const Ends& ends) const {
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    if (ends.lane[i].segment == kNoSegment) continue;
+    const Position& at = lanes_[i].forgotten;
+    if (at.segment != ends.lane[i].segment || at.unit != ends.lane[i].unit) return false;
+  }
+  return true;
+}
+
+void Log::GiveBack() {
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.lock.TryLock()) continue;
+    const Position& end = lane.end;
+    if (end.segment != kNoSegment && lane.forgotten.segment == end.segment &&
+        lane.forgotten.unit == end.unit) {
+      segments_.Free(end.segment);
+      lane.end = lane.read = lane.forgotten = {};
+    }
+    lane.lock.Unlock();
+  }
+}
+
+void Log::Committed(Lsn lsn) {
+  Lsn alarm = alarm_.load(std::memory_order_seq_cst);
+  if (lsn < alarm) return;
+  if (alarm_.compare_exchange_strong(alarm, ~Lsn{0})) Ring();
+}
+
+void Log::Sleep(uint32_t seen, Lsn alarm, uint64_t timeout_ns) {
+  alarm_.store(alarm, std::memory_order_seq_cst);
+  if (newest() < alarm) bell_.Wait(seen, timeout_ns);
+  alarm_.store(~Lsn{0}, std::memory_order_seq_cst);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Writing a group.
+
+GroupWriter::~GroupWriter() {
+  while (!committed_ && first_taken_ != kNoSegment) {
+    const uint32_t next = log_.segments_[first_taken_].next;
+    log_.segments_.Free(first_taken_);
+    first_taken_ = next;
+  }
+  lane_.lock.Unlock();
+}
+
+GroupWriter::Part GroupWriter::First() const {
+  if (in_lane_) return {start_.segment, start_.unit, declares_ ? FileUnits() : 0, 0};
+  return {first_taken_, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
+}
+
+GroupWriter::Part GroupWriter::NextIn(const Part& part) const {
+  const bool in_lane = in_lane_ && part.segment == start_.segment;
+  const uint32_t next = in_lane ? first_taken_ : log_.segments_[part.segment].next;
+  return {next, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
+}
+
+// As many pages as there is room for, of `length` bytes from `offset` on.
+void GroupWriter::Fit(Part* part, uint64_t offset, uint64_t length) const {
+  const uint64_t used = part->unit + part->file_units + kLastUnits;
+  const uint64_t room = log_.units_ > used ? log_.units_ - used : 0;
+  part->length = 0;
+  if (DataUnits(offset, length) <= room) {
+    part->length = length;
+    return;
+  }
+  const uint64_t first = offset / pool::kPageSize;
+  for (uint64_t pages = room / kUnitsPerPage + 1; pages > 0; --pages) {
+    const uint64_t bytes = std::min(length, (first + pages) * pool::kPageSize - offset);
+    if (DataUnits(offset, bytes) > room) continue;
+    part->length = bytes;
+    return;
+  }
+}
+
+bool GroupWriter::FitsInLane(uint64_t units) const {
+  return start_.segment != kNoSegment && start_.unit + units + kLastUnits <= log_.units_;
+}
+
+// The lane's segments for the group: the present one, and `segments` that are taken.
+Outcome GroupWriter::Begin(uint32_t segments) {
+  if (segments > 0 && !TakeSegments(segments)) return Outcome::kLogFull;
+  lsn_ = log_.Draw();
+  if (record_ != nullptr && (record_->flags & pool::kFileNew) != 0) {
+    const Lsn born = file_.born.load(std::memory_order_relaxed);
+    record_->born = born != 0 ? born : lsn_;
+  }
+  return Outcome::kDone;
+}
+
+Outcome GroupWriter::BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record) {
+  NVCACHE_CHECK(length > 0 && PagesOf(offset, length) <= log_.max_group_pages());
+  record_ = record;
+  start_ = lane_.end;
+  offset_ = offset;
+  length_ = length;
+  declares_ = start_.segment != kNoSegment && file_.declared[number_] != lane_.generation;
+  if (start_.segment != kNoSegment && !declares_) {
+    Part part = {start_.segment, start_.unit, 0, 0};
+    Fit(&part, offset, length);
+    in_lane_ = part.length > 0;
+    if (part.length < length && record == nullptr) return Outcome::kUndeclared;
+    length -= part.length;
+    offset += part.length;
+    count_ = in_lane_ ? 1 : 0;
+  } else if (record == nullptr) {
+    return Outcome::kUndeclared;
+  } else if (declares_) {
+    Part part = {start_.segment, start_.unit, FileUnits(), 0};
+    Fit(&part, offset, length);
+    in_lane_ = part.length > 0;
+    length -= part.length;
+    offset += part.length;
+    count_ = in_lane_ ? 2 : 0;
+  }
+  uint32_t segments = 0;
+  for (; length > 0; ++segments, count_ = static_cast<uint16_t>(count_ + 2)) {
+    Part part = {kNoSegment, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
+    Fit(&part, offset, length);
+    NVCACHE_CHECK(part.length > 0);
+    length -= part.length;
+    offset += part.length;
+  }
+  if (const Outcome outcome = Begin(segments); outcome != Outcome::kDone) return outcome;
+  part_ = First();
+  part_offset_ = offset_;
+  BeginPart();
+  return Outcome::kDone;
+}
+
+Outcome GroupWriter::BeginMark(Kind kind, uint64_t offset, uint64_t length,
+                               pool::FileRecord* record) {
+  record_ = record;
+  start_ = lane_.end;
+  declares_ = start_.segment != kNoSegment && file_.declared[number_] != lane_.generation;
+  in_lane_ = !declares_ ? FitsInLane(1) : record != nullptr && FitsInLane(FileUnits() + 1);
+  if ((declares_ || !in_lane_) && record == nullptr) return Outcome::kUndeclared;
+  const bool declares = declares_ || !in_lane_;
+  count_ = declares ? 2 : 1;
+  if (const Outcome outcome = Begin(in_lane_ ? 0 : 1); outcome != Outcome::kDone) return outcome;
+  part_ = First();
+  if (declares) PutFileRecord(part_.segment * log_.units_ + part_.unit);
+  RecordHeader header = {};
+  header.offset = offset;
+  header.length = length;
+  header.kind = kind;
+  const Place place = part_.place(log_.units_);
+  PutHeader(header, place);
+  at_ = place + 1;
+  units_ = part_.file_units + 1;
+  return Outcome::kDone;
+}
+
+Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
+  record_ = record;
+  start_ = lane_.end;
+  in_lane_ = FitsInLane(FileUnits());
+  declares_ = true;
+  count_ = 1;
+  if (const Outcome outcome = Begin(in_lane_ ? 0 : 1); outcome != Outcome::kDone) return outcome;
+  part_ = First();
+  const Place place = part_.segment * log_.units_ + part_.unit;
+  PutFileRecord(place);
+  at_ = place + part_.file_units;
+  units_ = part_.file_units;
+  return Outcome::kDone;
+}
+
+bool GroupWriter::TakeSegments(uint32_t count) {
+  if (!log_.segments_.Has(count)) return false;
+  Segments::Claim claim = {number_,        pool::SegmentKind::kLog, 0,
+                           start_.segment, lane_.generation,        lane_.last};
+  for (uint32_t i = 0; i < count; ++i) {
+    claim.generation = log_.Draw();
+    const uint32_t taken = log_.segments_.Take(claim);
+    if (taken == kNoSegment) return false;
+    (first_taken_ == kNoSegment ? first_taken_ : log_.segments_[last_taken_].next) = taken;
+    last_taken_ = taken;
+    last_generation_ = claim.generation;
+    claim.previous = taken;
+    claim.previous_generation = claim.generation;
+  }
+  if (log_.Short()) log_.Ring();
+  return true;
+}
+
+void GroupWriter::BeginPart() {
+  Fit(&part_, part_offset_, offset_ + length_ - part_offset_);
+  if (part_.file_units > 0) PutFileRecord(part_.segment * log_.units_ + part_.unit);
+  const Place place = part_.place(log_.units_);
+  pmem::FetchForWriting(log_.view_.unit(place));
+  at_ = place + 1 + LinkUnits(PagesOf(part_offset_, part_.length));
+  done_ = 0;
+  crc_ = 0;
+}
+
+bool GroupWriter::AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, Place link) {
+  NVCACHE_CHECK(length >= 1 && length <= pool::kPageSize && done_ + length <= part_.length);
+  NVCACHE_CHECK((part_offset_ + done_) % pool::kPageSize + length <= pool::kPageSize);
+  if (!pmem::CopyUser(log_.view_.unit(at_), bytes, length, copy, &crc_, Step::kPayload)) {
+    return false;
+  }
+  const Place place = part_.place(log_.units_);
+  const uint64_t page = (part_offset_ + done_) / pool::kPageSize;
+  if (done_ == 0) link_ = link;
+  if (PagesOf(part_offset_, part_.length) > 1) {
+    auto* links = reinterpret_cast<uint64_t*>(log_.view_.unit(place + 1));
+    pmem::Note(links[page - part_offset_ / pool::kPageSize], link);
+  }
+  at_ += UnitsOf(length);
+  done_ += length;
+  if (done_ == part_.length) EndPart();
+  return true;
+}
+
+// The record's header, and on to the next segment if the group goes on there.
+void GroupWriter::EndPart() {
+  RecordHeader header = {};
+  header.link = link_;
+  header.offset = part_offset_;
+  header.length = part_.length;
+  header.payload_crc = crc_;
+  header.kind = Kind::kData;
+  const Place place = part_.place(log_.units_);
+  PutHeader(header, place);
+  units_ += part_.file_units + (at_ - place);
+  part_offset_ += part_.length;
+  if (part_offset_ == offset_ + length_) return;
+  // The lane's own segment is closed by Commit().
+  if (!in_lane_ || part_.segment != start_.segment) {
+    log_.segments_[part_.segment].end = static_cast<uint32_t>(at_ - part_.segment * log_.units_);
+  }
+  part_ = NextIn(part_);
+  BeginPart();
+}
+
+void GroupWriter::PutFileRecord(Place place) {
+  RecordHeader header = {};
+  file_record_ = place;
+  header.length = pool::FileRecordSize(record_->path_length);
+  header.payload_crc = sys::Crc32c(record_, header.length);
+  header.kind = Kind::kFile;
+  pmem::Copy(log_.view_.unit(place + 1), record_, header.length, Step::kPayload);
+  PutHeader(header, place);
 }
 
 // One line, the commit word last: whatever part of these stores survives a crash, the word is there
 // only if the rest is.
-void Log::StoreHeader(const EntryHeader& header, Step step) {
-  auto* place = reinterpret_cast<EntryHeader*>(UnitAddress(header.position));
+void StoreHeader(const pool::View& view, const RecordHeader& header, Place place, Step step) {
+  auto* line = reinterpret_cast<RecordHeader*>(view.unit(place));
   constexpr size_t kWord = sizeof(header.commit);
-  pmem::Store(place->commit, kNotCommitted);
-  pmem::StoreBytes(reinterpret_cast<uint8_t*>(place) + kWord,
+  pmem::Store(line->commit, kNotCommitted);
+  pmem::StoreBytes(reinterpret_cast<uint8_t*>(line) + kWord,
                    reinterpret_cast<const uint8_t*>(&header) + kWord, sizeof(header) - kWord);
-  pmem::Store(place->commit, header.commit);
-  pmem::Pwb(place, sizeof(*place), step);
+  pmem::Store(line->commit, header.commit);
+  pmem::Pwb(line, sizeof(*line), step);
 }
 
-uint32_t Log::ThreadBack(Position position) const {
-  if (durable_group.use != use_) return 0;
-  const uint64_t back = position - durable_group.position;
-  return back <= UINT32_MAX ? static_cast<uint32_t>(back) : 0;
-}
-
-void Log::NoteDurable(Position position) { durable_group = {use_, position}; }
-
-void Log::Committed(Position end) {
-  Position alarm = alarm_.load(std::memory_order_seq_cst);
-  if (end < alarm || alarm == kNoPosition) return;
-  if (alarm_.compare_exchange_strong(alarm, kNoPosition)) Ring();
-}
-
-void Log::Release(Position position) {
-  NVCACHE_CHECK(position > tail_.load() && position <= head_.load());
-  tail_.store(position, std::memory_order_release);
-  room_.Signal();
-}
-
-void Log::Sleep(uint32_t seen, Position alarm, uint64_t timeout_ns) {
-  alarm_.store(alarm, std::memory_order_seq_cst);
-  if (head() < alarm) bell_.Wait(seen, timeout_ns);
-  alarm_.store(kNoPosition, std::memory_order_seq_cst);
-}
-
-Position GroupWriter::Add(const Piece& piece) {
-  NVCACHE_CHECK(piece.length >= 1 && piece.length <= pool::kPageSize && index_ < count_);
-  NVCACHE_CHECK(piece.offset % pool::kPageSize + piece.length <= pool::kPageSize);
-  const Position position = next_;
-  // The header's line comes while the payload goes; else all stores behind it would wait.
-  __builtin_prefetch(log_.UnitAddress(position), 1);
-  uint32_t crc = 0;
-  if (!log_.CopyIn(position + 1, piece, &crc)) return kNoPosition;
-
-  EntryHeader header = {};
-  header.commit = CommitWord(position, log_.salt_);
-  header.position = position;
-  header.offset = piece.offset;
-  header.previous = piece.previous;
-  header.file = piece.file;
-  header.incarnation = piece.incarnation;
-  header.length = piece.length;
-  header.group_index = index_;
-  header.group_count = count_;
-  header.payload_crc = crc;
-  header.thread_back = index_ == 0 ? log_.ThreadBack(position) : 0;
-  header.header_crc = HeaderCrc(header, log_.salt_);
+// The first one waits for Commit().
+void GroupWriter::PutHeader(const RecordHeader& like, Place place) {
+  RecordHeader header = like;
+  header.commit = CommitWord(lsn_, log_.view_.salt());
+  header.lsn = lsn_;
+  header.file = file_.number;
+  header.index = index_;
+  header.count = count_;
+  const auto segment = static_cast<uint32_t>(place / log_.units_);
+  const Lsn generation = log_.view_.segment(segment)->generation;
+  header.header_crc = HeaderCrc(header, place, generation, log_.view_.salt());
   if (index_ == 0) {
     first_header_ = header;
+    first_place_ = place;
   } else {
-    log_.StoreHeader(header, Step::kGroupHeaders);
+    StoreHeader(log_.view_, header, place, Step::kGroupHeaders);
   }
   ++index_;
-  next_ += EntryUnits(piece.length);
-  return position;
 }
 
-void GroupWriter::Commit() {
-  NVCACHE_CHECK(index_ == count_);
-  log_.StoreHeader(first_header_, Step::kCommit);
+Lsn GroupWriter::Commit() {
+  NVCACHE_CHECK(index_ == count_ && lsn_ > lane_.last);
+  StoreHeader(log_.view_, first_header_, first_place_, Step::kCommit);
   pmem::Psync(Step::kCommitted);
-  log_.NoteDurable(first_);
-  log_.Committed(next_);
+  committed_ = true;
+  MoveLane();
+  if (record_ != nullptr && (record_->flags & pool::kFileNew) != 0) {
+    Lsn none = 0;
+    file_.born.compare_exchange_strong(none, lsn_, std::memory_order_relaxed);
+  }
+  log_.Committed(lsn_);
+  return lsn_;
 }
 
-// For the cleanup thread's eyes only, so nothing has to be durable. What lay here until now is not
-// the header of this position, whichever of these stores a crash leaves.
-void GroupWriter::Abandon(uint64_t units) {
-  auto* group = reinterpret_cast<AbandonedGroup*>(log_.UnitAddress(first_));
-  pmem::Store(group->word, kNotCommitted);
-  pmem::Store(group->position, kNoPosition);
-  pmem::Store(group->units, units);
-  pmem::Store(group->word, AbandonedWord(first_, log_.salt_));
-  log_.Committed(first_ + units);
+// The lane goes on behind the group.
+void GroupWriter::MoveLane() {
+  const bool first = start_.segment == kNoSegment;
+  if (first_taken_ != kNoSegment) {
+    if (!first) {
+      Segments::Info& info = log_.segments_[start_.segment];
+      info.next = first_taken_;
+      info.end = start_.unit;
+      if (in_lane_) {
+        Part part = First();
+        Fit(&part, offset_, length_);
+        info.end += part.file_units + static_cast<uint32_t>(DataUnits(offset_, part.length));
+      }
+    }
+    lane_.generation = last_generation_;
+  }
+  lane_.end = {part_.segment, static_cast<uint32_t>(at_ - part_.segment * log_.units_)};
+  if (first) lane_.first = first_taken_;
+  lane_.last = lsn_;
+  file_.declared[number_] = lane_.generation;
+  if (file_record_ != kNoPlace) file_.record.store(file_record_, std::memory_order_relaxed);
 }
 
 }  // namespace nvcache::nvlog

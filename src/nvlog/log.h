@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The circular log while it is in use: places are taken at the head, groups are committed, the
-// cleanup thread frees at the tail. What an entry looks like is in entry.h.
+// What a process appends while it uses a pool. So that its threads do not wait for each other it
+// has several logs, which are called its lanes here; one thread at a time appends to a lane. What
+// segments and records look like is in record.h.
 //
 // Invariants
-//   tail <= head <= tail + log_units; writers leave the reserve, which is the cleanup thread's.
-//   [tail, head) holds whole groups, each committed, abandoned, or being written by the thread that
-//   took it.
-//   The order of positions is the order of all writes (I3).
-//   The durable tail (Pool::StoreTail) reaches p before a place below p is taken again (I5).
+//   In a lane, groups lie in the order of their LSNs, each is durable before the next one is begun,
+//   and the LSN is drawn while the lane is locked.
+//
+//   Whoever draws the LSN of a group holds the locks of all pages that it writes, or its file's
+//   lock exclusive: so calls on one page, or on a whole file, have one order (I3).
+//
+//   A segment that a record of a file lies in has a file record before it.
+//
+//   The checkpoint is durable before a segment below it is taken again (I5).
 #ifndef NVCACHE_NVLOG_LOG_H_
 #define NVCACHE_NVLOG_LOG_H_
 
@@ -16,34 +21,51 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/nvlog/entry.h"
+#include "src/nvlog/segments.h"
 #include "src/pmem/persist.h"
-#include "src/pool/pool.h"
-#include "src/sys/lock.h"
+#include "src/sys/check.h"
 
 namespace nvcache::nvlog {
 
-// The payload of one entry: within one page of one file.
-struct Piece {
-  uint64_t offset;       // bytes, in the file
-  const uint8_t* bytes;  // perhaps the program's: not there, or changing. Read once
-  uint32_t length;       // 1 to kPageSize
-  uint32_t file;         // slot
-  uint32_t incarnation;
-  Position previous;        // the page's pending entry before this one
-  uint8_t* copy = nullptr;  // where the same bytes go besides
+inline constexpr uint32_t kMaxLanes = 16;
+// The log of the kept segments (kept.h).
+inline constexpr uint32_t kKeptLog = kMaxLanes;
+
+// What the log has to know of a file.
+struct FileTag {
+  uint32_t number = 0;  // its own among the process's files that have anything in the log
+  // Of each lane: the generation of its segment when the file was declared there. Under the lane's
+  // lock.
+  Lsn declared[kMaxLanes] = {};
+  // Of its first group, if that has made it known as new; else 0.
+  std::atomic<Lsn> born{0};
+  // Of its newest file record; kNoPlace: none. What lies there may be something else by now.
+  std::atomic<Place> record{kNoPlace};
+
+  // No segment has a file record of it that is right. No group of the file is under way.
+  void Undeclare() {
+    for (Lsn& lsn : declared) lsn = 0;
+    born.store(0, std::memory_order_relaxed);
+    record.store(kNoPlace, std::memory_order_relaxed);
+  }
+};
+
+// What became of a group that was to be appended.
+enum class Outcome {
+  kDone,
+  kLogFull,        // no segment is free: wait for room
+  kUndeclared,     // the file has to be described: try again with its record
+  kBadBuffer,      // a byte of the program's cannot be read
+  kNoDescriptors,  // no page descriptor is left
 };
 
 class Log {
  public:
-  // Begins at the tail of a clean pool. `pool` outlives the log.
-  void Open(pool::Pool* pool);
+  // Begins at the checkpoint of a clean pool. `pool` outlives the log. False without memory.
+  bool Open(pool::Pool* pool);
+  void Close();
 
   // ---- Writers
-
-  // Takes `units` consecutive units. kNoPosition if they are not free. I3: the caller holds the
-  // locks of all pages that it will write there, and commits, abandons or dies.
-  Position TryTake(uint64_t units) { return Take(units, writable_units()); }
 
   // Sleeps until something was freed after `seen`; without page locks. Whoever has no lock at all
   // may sleep beyond the pool's end: AnnounceRoom() comes after it. If `for_signals`, also until a
@@ -51,119 +73,261 @@ class Log {
   uint32_t RoomSeen() const { return room_.Value(); }
   void WaitForRoom(uint32_t seen, bool for_signals = false);
 
-  // The longest group that always finds room sooner or later.
-  uint64_t max_group_units() const { return max_group_units_; }
+  // The longest run of pages that always finds room sooner or later, as one group.
+  uint64_t max_group_pages() const { return max_group_pages_; }
 
-  // ---- Reading entries. Valid while the entry is pending: between tail and head.
+  // The highest LSN that was drawn.
+  Lsn newest() const { return next_.load(std::memory_order_seq_cst) - 1; }
+  Lsn Draw() { return next_.fetch_add(1, std::memory_order_seq_cst); }
 
-  const EntryHeader& At(Position position) const {
-    return *reinterpret_cast<const EntryHeader*>(UnitAddress(position));
+  // ---- Reading records. Valid while they are pending, or kept.
+
+  const RecordHeader& At(Place place) const {
+    return *reinterpret_cast<const RecordHeader*>(view_.unit(place));
   }
-  bool IsCommitted(Position position) const;
-  // If the group at `position` was abandoned, its units; else 0.
-  uint64_t AbandonedUnits(Position position) const;
-  // Copies [skip, skip + n) of the payload.
-  void Payload(Position position, size_t skip, size_t n, uint8_t* out) const;
-  // The payload where it lies, if it lies in one piece; else nullptr.
-  const uint8_t* PayloadInPlace(Position position) const;
+  // What a data record has of page `page` of its file. `link`: the page's pending record before it.
+  struct Piece {
+    uint32_t begin;  // within the page
+    uint32_t length;
+    const uint8_t* bytes;
+    uint64_t* link;
+  };
+  Piece PieceAt(Place place, uint64_t page) const;
+  // A copy of the file's newest file record. False: it is not there any more. Any time.
+  bool CopyFileRecord(const FileTag& file, pool::FileRecord* record) const;
 
   // ---- The cleanup thread
 
-  // As TryTake, the reserve included, which has room for one group of any size: so it can always
-  // append the oldest group once more, and then free the old one.
-  Position TakeReserve(uint64_t units) { return Take(units, units_); }
-  // What writers can fill.
-  uint64_t writable_units() const { return units_ - max_group_units_; }
-
-  Position head() const { return head_.load(std::memory_order_seq_cst); }
-  Position tail() const { return tail_.load(std::memory_order_acquire); }
-
-  // Makes [tail, position) free: durably first (I5), then for writers. Between the two nobody can
-  // take these places, and `before_reuse` may still look at their entries.
+  // Where each lane ends: every group with an LSN below `bound` lies before these ends, committed.
+  struct Ends {
+    Lsn bound;
+    struct {
+      uint32_t segment;
+      uint32_t unit;
+    } lane[kMaxLanes];
+  };
+  void Look(Ends* ends);
+  // The record with the lowest LSN that lies before `ends` and was not read yet; kNoPlace: none.
+  Place NextRecord(const Ends& ends);
+  // Reads on behind it.
+  void Pass(Place place);
+  // Calls function(place) for each record that was read and not forgotten, in the order of LSNs,
+  // while that returns true.
   template <typename Function>
-  void Free(Position position, Function before_reuse) {
-    pool_->StoreTail(position);
-    before_reuse();
-    Release(position);
-  }
+  void ForEachRead(Function function);
+  // Calls function(place) for each record below `checkpoint` that was read and not yet forgotten,
+  // and then frees the segments that have no others: so the checkpoint must be durable.
+  template <typename Function>
+  void Forget(Lsn checkpoint, const Ends& ends, Function function);
+  // Nothing lies before `ends` that was not forgotten.
+  bool Empty(const Ends& ends) const;
 
-  // Sleeps until a commit has reached `alarm`, somebody called Ring() after BellSeen() returned
-  // `seen`, or the time is over.
+  // Gives back the part-filled segments of lanes that have nothing pending: there is no other room.
+  void GiveBack();
+
+  // Sleeps until a commit has reached `alarm`, a writer has taken a segment while few are left,
+  // somebody called Ring() after BellSeen() returned `seen`, or the time is over.
   uint32_t BellSeen() const { return bell_.Value(); }
-  void Sleep(uint32_t seen, Position alarm, uint64_t timeout_ns);
+  void Sleep(uint32_t seen, Lsn alarm, uint64_t timeout_ns);
   void Ring() { bell_.Signal(); }
   // A writer sleeps in WaitForRoom.
   bool Hurried() const { return waiters_.load(std::memory_order_seq_cst) > 0; }
-  // Wakes the writers to try again: something else than room in the log was freed, or the pool is
-  // not there any more.
+  // So little is free that nobody should wait for a larger batch.
+  bool Short() const { return segments_.free() < segments_.count() - segments_.count() / 3; }
+  // Wakes the writers to try again: something was freed, or the pool is not there any more.
   void AnnounceRoom() { room_.Signal(); }
-  // Maps memory ahead of the head, once, so that writers do not take page faults: the more, the
-  // more of the log has been used. One step of it; true if there is more to do.
-  bool Prefault();
 
-  pool::Statistics* statistics() const { return pool_->view().statistics(); }
-  uint64_t log_units() const { return units_; }
-  // The lap in which this use of the pool began.
-  uint64_t first_lap() const { return first_ / units_; }
+  Segments& segments() { return segments_; }
+  pool::Pool& pool() { return *pool_; }
+  const pool::View& view() const { return view_; }
+  pool::Statistics* statistics() const { return view_.statistics(); }
+  // Units that writers can fill.
+  uint64_t writable_units() const {
+    return (segments_.count() - segments_.reserve()) * segments_.record_units();
+  }
 
  private:
   friend class GroupWriter;
 
-  Position Take(uint64_t units, uint64_t limit);
-  uint8_t* UnitAddress(Position position) const {
-    return base_ + position % units_ * pool::kUnitSize;
-  }
-  bool CopyIn(Position position, const Piece& piece, uint32_t* crc);
-  void StoreHeader(const EntryHeader& header, pmem::Step step);
-  uint32_t ThreadBack(Position position) const;
-  void NoteDurable(Position position);
-  void Committed(Position end);
-  void Release(Position position);
+  struct Position {
+    uint32_t segment = kNoSegment;
+    uint32_t unit = 0;
+  };
+  struct alignas(pmem::kLine) Lane {
+    sys::Mutex lock;              // after page locks; a leaf, but for the lock of the segments
+    Position end;                 // behind its last record
+    Lsn generation = 0;           // of the segment there
+    Lsn last = 0;                 // LSN of its newest group
+    uint32_t first = kNoSegment;  // its oldest segment, while it has one
+    // The cleanup thread's.
+    alignas(pmem::kLine) Position read;
+    Position forgotten;
+  };
+
+  // Of the records at `at`, one for each lane, all before the lanes' `read`: the lane of the one
+  // with the lowest LSN; sys::kNone: there is none.
+  uint32_t Lowest(Position (&at)[kMaxLanes]);
+  Lane& LockLane(uint32_t* number);
+  bool AtEnd(const Ends& ends, uint32_t lane, Position* position);
+  void Committed(Lsn lsn);
 
   pool::Pool* pool_ = nullptr;
-  uint8_t* base_ = nullptr;
-  uint64_t units_ = 0;
-  uint64_t salt_ = 0;
-  uint64_t max_group_units_ = 0;
-  uint64_t use_ = 0;         // tells this use of the pool from all others of the process
-  Position first_ = 0;       // the tail when the log was opened
-  Position prefaulted_ = 0;  // the cleanup thread's
+  pool::View view_;
+  uint64_t units_ = 0;  // of a segment
+  uint64_t max_group_pages_ = 0;
+  uint32_t lanes_used_ = 0;
+  uint32_t reading_ = 0;  // the lane of the record that NextRecord() has found
+  Segments segments_;
 
   // Apart, because different threads write them.
-  alignas(pmem::kLine) std::atomic<Position> head_{0};
-  alignas(pmem::kLine) std::atomic<Position> tail_{0};
-  std::atomic<Position> alarm_{kNoPosition};
+  alignas(pmem::kLine) std::atomic<Lsn> next_{1};
+  alignas(pmem::kLine) std::atomic<Lsn> alarm_{~Lsn{0}};
   std::atomic<uint32_t> waiters_{0};
   sys::Event room_;  // something was freed
   sys::Event bell_;  // there is work
+  Lane lanes_[kMaxLanes];
 };
 
-// Writes one group into a place that was taken for it. Nothing of it counts before Commit(); after
-// Commit() all of it is durable (I1, I2, I4).
+// Writes one group at the end of a lane. Nothing of it counts before Commit(); after Commit() all
+// of it is durable (I1, I2, I4). Without Commit() nothing has happened.
 class GroupWriter {
  public:
-  // `place` was taken with the sum of EntryUnits of `count` pieces.
-  GroupWriter(Log& log, Position place, uint32_t count)
-      : log_(log), first_(place), next_(place), count_(count) {
-    pmem::FetchForWriting(log.UnitAddress(place));
+  // Locks a lane for as long as it lives.
+  GroupWriter(Log& log, FileTag& file) : log_(log), file_(file), lane_(log.LockLane(&number_)) {}
+  ~GroupWriter();
+  GroupWriter(const GroupWriter&) = delete;
+  GroupWriter& operator=(const GroupWriter&) = delete;
+
+  // Room for `length` bytes of data at `offset`, at most max_group_pages() of it. `record`
+  // describes the file, or is null: that is good enough if the file was declared where the group
+  // goes. kDone, kLogFull or kUndeclared.
+  Outcome BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record);
+  // The bytes of the next page: `length` of them, all that the group has of it. They go to `copy`,
+  // too, unless it is null. `link`: the page's pending record before this one. False: a byte cannot
+  // be read, and `copy` holds anything.
+  bool AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, Place link);
+
+  // Room for a record without payload, which is the group's only one besides a file record.
+  Outcome BeginMark(Kind kind, uint64_t offset, uint64_t length, pool::FileRecord* record);
+
+  // Room for a file record alone: the newest one of a file counts.
+  Outcome BeginFile(pool::FileRecord* record);
+
+  // Everything was added. The group's LSN.
+  Lsn Commit();
+  // After Commit(): units that the group has taken, and function(place, first page, pages) for each
+  // of its data records.
+  uint64_t units() const { return units_; }
+  template <typename Function>
+  void ForEachPart(Function function) const {
+    Part part = First();
+    for (uint64_t done = 0; done < length_;) {
+      Fit(&part, offset_ + done, length_ - done);
+      function(part.place(log_.units_), (offset_ + done) / pool::kPageSize,
+               PagesOf(offset_ + done, part.length));
+      done += part.length;
+      if (done < length_) part = NextIn(part);
+    }
   }
 
-  // The pieces in ascending order of offset. Returns the entry's position; kNoPosition if a byte
-  // cannot be read: then the group must be abandoned, and `piece.copy` holds anything.
-  Position Add(const Piece& piece);
-  void Commit();
-  // Instead of Commit(), whatever was added: the place of `units` becomes a hole. To recovery it is
-  // one that a dead writer left.
-  void Abandon(uint64_t units);
-
  private:
+  // What the group has in one segment.
+  struct Part {
+    uint32_t segment;
+    uint32_t unit;        // of the file record, or of the record itself
+    uint32_t file_units;  // of the file record; 0: none
+    uint64_t length;      // bytes of data; 0: nothing fits
+
+    Place place(uint64_t units) const { return segment * units + unit + file_units; }
+  };
+  Part First() const;
+  Part NextIn(const Part& part) const;
+  void Fit(Part* part, uint64_t offset, uint64_t length) const;
+  bool FitsInLane(uint64_t units) const;
+  uint32_t FileUnits() const {
+    return 1 + static_cast<uint32_t>(UnitsOf(pool::FileRecordSize(record_->path_length)));
+  }
+  Outcome Begin(uint32_t segments);
+  bool TakeSegments(uint32_t count);
+  void BeginPart();
+  void EndPart();
+  void PutFileRecord(Place place);
+  void PutHeader(const RecordHeader& header, Place place);
+  void MoveLane();
+
   Log& log_;
-  Position first_;
-  Position next_;
-  uint32_t count_;
-  uint32_t index_ = 0;
-  EntryHeader first_header_ = {};
+  FileTag& file_;
+  uint32_t number_;  // of the lane
+  Log::Lane& lane_;
+  pool::FileRecord* record_ = nullptr;
+  Log::Position start_;    // the lane's end when the group was begun
+  bool declares_ = false;  // there, if the group begins there
+  bool in_lane_ = false;   // it does
+  bool committed_ = false;
+  uint16_t count_ = 0;  // records
+  uint16_t index_ = 0;  // of the next one
+  uint32_t first_taken_ = kNoSegment;
+  uint32_t last_taken_ = kNoSegment;
+  Lsn last_generation_ = 0;  // of that
+  Lsn lsn_ = 0;
+  uint64_t offset_ = 0;
+  uint64_t length_ = 0;
+  uint64_t units_ = 0;
+
+  Part part_ = {};  // that is being written
+  uint64_t part_offset_ = 0;
+  uint64_t done_ = 0;    // bytes, of the part
+  Place at_ = kNoPlace;  // where the next page's bytes go
+  uint32_t crc_ = 0;
+  uint64_t link_ = kNoPlace;  // of the part's first page
+  RecordHeader first_header_ = {};
+  Place first_place_ = kNoPlace;
+  Place file_record_ = kNoPlace;  // the newest one of the group
 };
+
+// To be followed by a PSYNC; `place` lies in the pool of `view`.
+void StoreHeader(const pool::View& view, const RecordHeader& header, Place place, pmem::Step step);
+
+template <typename Function>
+void Log::ForEachRead(Function function) {
+  Position at[kMaxLanes];
+  for (uint32_t i = 0; i < lanes_used_; ++i) at[i] = lanes_[i].forgotten;
+  for (uint32_t lane; (lane = Lowest(at)) != sys::kNone;) {
+    const Place place = at[lane].segment * units_ + at[lane].unit;
+    at[lane].unit += static_cast<uint32_t>(RecordUnits(At(place)));
+    if (!function(place)) return;
+  }
+}
+
+template <typename Function>
+void Log::Forget(Lsn checkpoint, const Ends& ends, Function function) {
+  uint32_t done = kNoSegment;  // segments to free, chained by Info::next
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    if (ends.lane[i].segment == kNoSegment) continue;
+    Position& at = lanes_[i].forgotten;
+    const Position& read = lanes_[i].read;
+    while (at.segment != kNoSegment && (at.segment != read.segment || at.unit != read.unit)) {
+      // The lane's own segment is its writers' to change.
+      if (at.segment != ends.lane[i].segment && at.unit == segments_[at.segment].end) {
+        const uint32_t next = segments_[at.segment].next;
+        segments_[at.segment].next = done;
+        done = at.segment;
+        at = {next, static_cast<uint32_t>(kFirstUnit)};
+        continue;
+      }
+      const Place place = at.segment * units_ + at.unit;
+      const RecordHeader& header = At(place);
+      if (header.lsn >= checkpoint) break;
+      at.unit += static_cast<uint32_t>(RecordUnits(header));
+      function(place);
+    }
+  }
+  while (done != kNoSegment) {
+    const uint32_t next = segments_[done].next;
+    segments_.Free(done);
+    done = next;
+  }
+}
 
 }  // namespace nvcache::nvlog
 

@@ -8,31 +8,18 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/nvlog/entry_crc.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
+#include "src/sys/memory.h"
 #include "src/sys/words.h"
 
 namespace nvcache::nvlog {
 
 namespace {
 
-// What no writer writes, whatever the checksum says.
-bool IsSane(const EntryHeader& header, uint32_t file_slots) {
-  return header.length >= 1 && header.length <= pool::kPageSize &&
-         header.offset % pool::kPageSize + header.length <= pool::kPageSize &&
-         header.offset >> 63 == 0 && header.file < file_slots && header.group_count >= 1 &&
-         header.group_count <= kMaxGroupEntries && header.group_index < header.group_count;
-}
-
-bool IsMember(const EntryHeader& header, const EntryHeader& first, uint32_t index) {
-  return header.group_index == index && header.group_count == first.group_count &&
-         header.file == first.file && header.incarnation == first.incarnation;
-}
-
-// Units between two questions about what was never written.
-constexpr uint64_t kStride = (1u << 20) / pool::kUnitSize;
+constexpr uint64_t kUnitsOfPage = pool::kPageSize / pool::kUnitSize;
+constexpr uint32_t kNone = ~uint32_t{0};
 
 // What a file system calls a hole is zero. But not each of them looks at the pages that are mapped
 // before it calls something so.
@@ -41,205 +28,801 @@ bool KnowsItsHoles(int fd) {
   return fd >= 0 && sys::Fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }
 
+template <typename T>
+T* ReserveArray(size_t count) {
+  return static_cast<T*>(sys::Reserve(count * sizeof(T)));
+}
+template <typename T>
+void Release(T*& array, size_t count) {
+  if (array != nullptr) sys::UnmapUnlocked(array, count * sizeof(T));
+  array = nullptr;
+}
+
+// Left of a segment's header that was whole once: nobody but this pool's user writes what depends
+// on the salt like this. One that was being taken has no word.
+bool WasHeader(const pool::SegmentHeader& header, uint64_t salt) {
+  if (header.word == 0) return false;
+  if (header.crc == pool::SegmentHeaderCrc(header, salt)) return true;
+  if (header.word == pool::SegmentWord(header.generation, salt)) return true;
+  pool::SegmentHeader repaired = header;
+  repaired.generation = header.word ^ pool::SegmentWord(0, salt);
+  return repaired.crc == pool::SegmentHeaderCrc(repaired, salt);
+}
+
 }  // namespace
 
-Reader::Reader(const pool::View& view, int fd) : view_(view), fd_(KnowsItsHoles(fd) ? fd : -1) {
-  const uint64_t units = view.log_units();
+// ---------------------------------------------------------------------------------------------
+// Segments.
+
+Reader::~Reader() {
+  Release(segments_, reserved_);
+  Release(generations_, reserved_);
+  Release(indices_, reserved_);
+}
+
+bool Reader::Open(const pool::View& view, int fd, bool all) {
+  NVCACHE_CHECK(segments_ == nullptr);
+  view_ = view;
+  fd_ = KnowsItsHoles(fd) ? fd : -1;
+  all_ = all;
+  segment_units_ = view.segment_units();
+  reserved_ = view.segment_count();
+  segments_ = ReserveArray<Segment>(reserved_);
+  generations_ = ReserveArray<Lsn>(reserved_);
+  indices_ = ReserveArray<uint32_t>(reserved_);
+  if (segments_ == nullptr || generations_ == nullptr || indices_ == nullptr) return false;
   int records_valid = 0;
-  pool::ReadTail(view, &begin_, &records_valid);
-  end_ = begin_ + units;
-  if (records_valid == 2) return;
-  // The damaged record was the newer one, perhaps, and the log went on by up to a lap from there.
-  // An entry of that lap was written over places that were free: what older entries are left
-  // before its end, a lap ago, are on disk. Applying them again could undo newer writes, whose
-  // entries are gone.
-  const Position oldest = begin_;
-  for (Position position = end_; position < end_ + units; ++position) {
-    EntryHeader header;
-    const Verdict verdict = Examine(position, &header);
-    if (verdict == Verdict::kNothing) continue;
-    const uint64_t taken = verdict == Verdict::kDamagedHeader ? 1 : EntryUnits(header.length);
-    begin_ = std::max(begin_, position - units + taken);
+  const bool known = pool::ReadCheckpoint(view, &checkpoint_, &records_valid);
+  Lsn highest = checkpoint_;
+  for (uint32_t number = 0; number < view.segment_count(); ++number) {
+    Segment* segment = &segments_[segment_count_];
+    Lsn then = 0;
+    if (!Look(number, segment, &then)) continue;
+    highest = std::max(highest, then);
+    newest_ = std::max(newest_, segment->generation);
+    generations_[number] = segment->generation;
+    ++segment_count_;
   }
-  end_ = oldest + 2 * units;
+  if (known || !all) checkpoint_ = highest;
+  newest_ = std::max(newest_, checkpoint_);
+  AddDamaged();
+  Choose();
+  return true;
 }
 
-Reader Reader::OfAll(const pool::View& view) {
-  const uint64_t units = view.log_units();
-  const Reader any(view, 0, 0);
-  Position end = units;
-  for (uint64_t unit = 0; unit < units; ++unit) {
-    EntryHeader header = {};
-    sys::CopyWords(&header, view.log() + unit * pool::kUnitSize, sizeof(header));
-    const Position position = header.position;  // as it says; Examine sees whether that is so
-    if (position % units != unit || position >> 62 != 0) continue;
-    const Verdict verdict = any.Examine(position, &header);
-    if (verdict == Verdict::kNothing || verdict == Verdict::kDamagedHeader) continue;
-    end = std::max(end, position + EntryUnits(header.length));
+// The first header, or the copy: a segment that is being taken has a whole copy, perhaps, and
+// nothing in it that counts.
+bool Reader::Look(uint32_t number, Segment* segment, Lsn* checkpoint) const {
+  const Place last = PlaceOf(number, segment_units_ - 1);
+  pool::SegmentHeader header = {};
+  const bool found = (!IsNothing(PlaceOf(number, 0)) &&
+                      pool::CopySegmentHeader(view_, *view_.segment(number), number, &header)) ||
+                     (!IsNothing(last) &&
+                      pool::CopySegmentHeader(view_, *view_.segment_copy(number), number, &header));
+  if (!found) return false;
+  const bool kept = header.kind == pool::SegmentKind::kKept;
+  // Kept records have the LSNs of their groups.
+  const Lsn floor = kept ? 0 : header.generation;
+  *segment = {header.generation,
+              floor,
+              header.checkpoint,
+              header.previous_generation,
+              header.previous_last,
+              header.previous_number,
+              number,
+              header.log,
+              kNone,
+              kept,
+              false};
+  *checkpoint = header.checkpoint;
+  return true;
+}
+
+// Behind the others, segments without a whole header in which something may be pending.
+void Reader::AddDamaged() {
+  const uint32_t whole = segment_count_;
+  for (uint32_t number = 0, i = 0; number < view_.segment_count(); ++number) {
+    if (i < whole && segments_[i].number == number) {
+      ++i;
+      continue;
+    }
+    if (!WasTaken(number) && !IsNamed(number, whole) && !HoldsPending(number)) continue;
+    Segment& segment = segments_[segment_count_++];
+    segment = {};
+    segment.number = number;
+    segment.damaged = true;
   }
-  return Reader(view, end - units, end);
 }
 
-Verdict Reader::Examine(Position position, EntryHeader* header) const {
-  const Verdict verdict = ExamineHeader(position, header);
-  if (verdict != Verdict::kCommitted) return verdict;
-  return PayloadCrc(*header) == header->payload_crc ? verdict : Verdict::kDamagedPayload;
+bool Reader::WasTaken(uint32_t number) const {
+  for (const uint64_t unit : {uint64_t{0}, segment_units_ - 1}) {
+    if (IsNothing(PlaceOf(number, unit))) continue;
+    pool::SegmentHeader header = {};
+    sys::CopyWords(&header, view_.unit(PlaceOf(number, unit)), sizeof(header));
+    if (WasHeader(header, view_.salt())) return true;
+  }
+  return false;
 }
 
-Verdict Reader::ExamineHeader(Position position, EntryHeader* header) const {
-  const uint8_t* unit = view_.log() + position % view_.log_units() * pool::kUnitSize;
-  EntryHeader copy = {};  // checked and used: what lies in the log may change while we look
-  sys::CopyWords(&copy, unit, sizeof(copy));
-  const bool committed = copy.commit == CommitWord(position, view_.salt());
-  const bool applied = copy.commit == AppliedWord(position, view_.salt());
-  const bool whole = copy.position == position &&
-                     copy.header_crc == HeaderCrc(copy, view_.salt()) &&
-                     IsSane(copy, view_.superblock->file_slots);
-  if (!whole) return committed || applied ? Verdict::kDamagedHeader : Verdict::kNothing;
-  if (!committed && !applied && copy.commit != kNotCommitted) return Verdict::kDamagedHeader;
-  *header = copy;
-  if (applied) return Verdict::kApplied;
-  return committed ? Verdict::kCommitted : Verdict::kInFlight;
+// A log's next segment says that there were groups in it which nobody can have freed.
+bool Reader::IsNamed(uint32_t number, uint32_t whole) const {
+  for (uint32_t i = 0; i < whole; ++i) {
+    const Segment& next = segments_[i];
+    if (!next.kept && next.previous_generation != 0 && next.previous_number == number &&
+        next.previous_last >= checkpoint_) {
+      return true;
+    }
+  }
+  return false;
 }
 
-uint32_t Reader::PayloadCrc(const EntryHeader& header) const {
-  const size_t at = PayloadOffset(header.position);
-  const size_t before_end = std::min<size_t>(header.length, LogBytes() - at);
-  const uint32_t crc = sys::Crc32c(view_.log() + at, before_end);
-  return sys::Crc32c(view_.log(), header.length - before_end, crc);
+bool Reader::IsZero(Place place) const {
+  static constexpr uint8_t kZeros[pool::kUnitSize] = {};
+  return IsNothing(place) || std::memcmp(view_.unit(place), kZeros, sizeof(kZeros)) == 0;
 }
 
-void Reader::Payload(const EntryHeader& header, void* out, size_t n, size_t skip) const {
-  NVCACHE_CHECK(skip <= header.length && n <= header.length - skip);
-  const size_t at = (PayloadOffset(header.position) + skip) % LogBytes();
-  const size_t before_end = std::min(n, LogBytes() - at);
-  std::memcpy(out, view_.log() + at, before_end);
-  std::memcpy(static_cast<uint8_t*>(out) + before_end, view_.log(), n - before_end);
+// A group that was committed and is not below the checkpoint. A segment that begins with so many
+// zeros was never taken: a large pool that was hardly used need not be read.
+bool Reader::HoldsPending(uint32_t number) const {
+  constexpr uint64_t kZeros = 128;
+  uint64_t zeros = 0;
+  while (zeros < kZeros && IsZero(PlaceOf(number, zeros))) ++zeros;
+  if (zeros == kZeros && IsZero(PlaceOf(number, segment_units_ - 1))) return false;
+  const Place end = PlaceOf(number, UnitsEnd());
+  for (Place place = PlaceOf(number, kFirstUnit); place < end; ++place) {
+    place = AfterNothing(place, end);
+    if (place >= end) break;
+    // Without the segment's generation, a header's checksum says nothing.
+    RecordHeader header = {};
+    sys::CopyWords(&header, view_.unit(place), sizeof(header));
+    if (IsSane(header, end - place) && header.index == 0 && header.lsn >= checkpoint_ &&
+        header.commit == CommitWord(header.lsn, view_.salt())) {
+      return true;
+    }
+  }
+  return false;
 }
 
-EntryHeader Reader::HeaderAt(Position position) const {
-  EntryHeader header = {};
-  sys::CopyWords(&header, view_.log() + position % view_.log_units() * pool::kUnitSize,
-                 sizeof(header));
-  NVCACHE_CHECK(header.position == position && IsSane(header, view_.superblock->file_slots));
-  return header;
+// In the order in which a walk wants them, without those that are below the checkpoint, all of
+// them.
+void Reader::Choose() {
+  std::sort(segments_, segments_ + segment_count_, [](const Segment& a, const Segment& b) {
+    if (a.damaged != b.damaged) return a.damaged;
+    if (a.kept != b.kept) return b.kept;
+    if (!a.kept && a.log != b.log) return a.log < b.log;
+    return a.generation != b.generation ? a.generation < b.generation : a.number < b.number;
+  });
+  Chain();
+  if (all_) return;
+  uint32_t chosen = 0;
+  for (uint32_t i = 0; i < segment_count_; ++i) {
+    const uint32_t next = segments_[i].next;
+    if (next != kNone && IsDone(segments_[next])) continue;
+    segments_[chosen++] = segments_[i];
+  }
+  segment_count_ = chosen;
+  Chain();
 }
 
-int Reader::PayloadInPlace(Position position, size_t length, iovec pieces[2]) const {
-  const size_t at = PayloadOffset(position);
-  const size_t before_end = std::min(length, LogBytes() - at);
-  pieces[0] = {view_.log() + at, before_end};
-  pieces[1] = {view_.log(), length - before_end};
-  return before_end < length ? 2 : 1;
+// A log gives back the segments that it took for a group that came to nothing, and takes others for
+// the next one: of all that name a segment as the one before, the newest is its next.
+void Reader::Chain() {
+  for (uint32_t i = 0; i < segment_count_; ++i) {
+    segments_[i].next = kNone;
+    indices_[segments_[i].number] = i;
+  }
+  for (uint32_t i = 0; i < segment_count_; ++i) {
+    const Segment& next = segments_[i];
+    if (next.damaged || next.kept || next.previous_generation == 0) continue;
+    const uint32_t before = indices_[next.previous_number];
+    if (before >= i) continue;
+    Segment& segment = segments_[before];
+    if (segment.number == next.previous_number && segment.log == next.log && !segment.kept &&
+        !segment.damaged && segment.generation == next.previous_generation) {
+      segment.next = i;
+    }
+  }
+}
+
+// A group that begins in this segment is committed, and not above the checkpoint: so all that the
+// log wrote into the segments before is below it.
+bool Reader::IsDone(const Segment& next) const {
+  if (next.generation > checkpoint_) return false;
+  RecordHeader header;
+  uint64_t unit = kFirstUnit;
+  do {  // over the rest of a group that began before
+    const Place place = PlaceOf(next.number, unit);
+    if (IsNothing(place) || !CopyHeader(place, &header) || header.lsn <= next.floor) return false;
+    unit += RecordUnits(header);
+  } while (header.index != 0);
+  return header.lsn <= checkpoint_ && (header.commit == CommitWord(header.lsn, view_.salt()) ||
+                                       IsVoidWord(header.commit, header.lsn, view_.salt()));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Records.
+
+bool Reader::CopyHeader(Place place, RecordHeader* header) const {
+  const uint64_t unit = place % segment_units_;
+  if (unit < kFirstUnit || unit >= UnitsEnd()) return false;
+  // Checked and used: what lies in the pool may change while we look.
+  sys::CopyWords(header, view_.unit(place), sizeof(*header));
+  return IsSane(*header, UnitsEnd() - unit) &&
+         header->header_crc == HeaderCrc(*header, place, GenerationOf(place), view_.salt());
+}
+
+const RecordHeader& Reader::At(Place place) const {
+  return *reinterpret_cast<const RecordHeader*>(view_.unit(place));
+}
+
+// Where the payload begins, and how much of it lies there before whole pages follow.
+const uint8_t* Reader::PayloadAt(const RecordHeader& header, Place place, uint64_t* first) const {
+  if (header.kind != Kind::kData) {
+    *first = header.kind == Kind::kFile ? header.length : 0;
+    return view_.unit(place + 1);
+  }
+  *first = FirstLength(header.offset, header.length);
+  return view_.unit(place + 1 + LinkUnits(PagesOf(header.offset, header.length)));
+}
+
+uint32_t Reader::PayloadCrc(const RecordHeader& header, Place place) const {
+  uint64_t first = 0;
+  const uint8_t* bytes = PayloadAt(header, place, &first);
+  if (first == 0) return 0;
+  const uint32_t crc = sys::Crc32c(bytes, first);
+  return sys::Crc32c(bytes + UnitsOf(first) * pool::kUnitSize, header.length - first, crc);
+}
+
+Reader::Piece Reader::PieceAt(const RecordHeader& header, Place place, uint64_t page) const {
+  const uint64_t first_page = header.offset / pool::kPageSize;
+  NVCACHE_CHECK(header.kind == Kind::kData && page >= first_page &&
+                page - first_page < PagesOf(header.offset, header.length));
+  uint64_t first = 0;
+  const uint8_t* bytes = PayloadAt(header, place, &first);
+  if (page == first_page) return {header.offset, static_cast<uint32_t>(first), bytes};
+  const uint64_t offset = page * pool::kPageSize;
+  const uint64_t rest = header.offset + header.length - offset;
+  const uint64_t skipped = (page - first_page - 1) * pool::kPageSize;
+  return {offset, static_cast<uint32_t>(std::min(rest, pool::kPageSize)),
+          bytes + UnitsOf(first) * pool::kUnitSize + skipped};
 }
 
 // A new pool's memory is made when it is used. It is not made, page by page, to find nothing in it:
 // so the question comes before the first look at the page.
-Position Reader::AfterNothing(Position position) const {
-  const Position next = position + 1;
-  const uint64_t unit = next % view_.log_units();
-  if (fd_ < 0 || unit % kStride != 0) return next;
-  const uint64_t asked = view_.superblock->log_offset + unit * pool::kUnitSize;
-  const long data = sys::Lseek(fd_, static_cast<off_t>(asked), SEEK_DATA);
-  const uint64_t rest = view_.log_units() - unit;
-  if (data == -ENXIO) return next + rest;  // nothing up to the end
-  if (data < 0 || static_cast<uint64_t>(data) <= asked) return next;
-  return next + std::min((static_cast<uint64_t>(data) - asked) / pool::kUnitSize, rest);
+Place Reader::AfterNothing(Place place, Place end) const {
+  if (fd_ < 0) return place;
+  const uint64_t page = pool::kSegmentsOffset + place / kUnitsOfPage * pool::kPageSize;
+  if (page >= data_begin_ && page < data_end_) return place;
+  if (page < hole_begin_ || page >= hole_end_) {
+    const long data = sys::Lseek(fd_, static_cast<off_t>(page), SEEK_DATA);
+    const bool none = data == -ENXIO;  // nothing up to the end of the pool
+    const long hole = data < 0 ? data : sys::Lseek(fd_, data, SEEK_HOLE);
+    if (hole < 0 && !none) return place;
+    // The kernel looks at page after page, so it is asked once.
+    hole_begin_ = page;
+    hole_end_ = none ? ~uint64_t{0} : static_cast<uint64_t>(data);
+    data_begin_ = none ? 0 : static_cast<uint64_t>(data);
+    data_end_ = none ? 0 : static_cast<uint64_t>(hole);
+    if (data_begin_ <= page && !none) return place;
+  }
+  return std::min((hole_end_ - pool::kSegmentsOffset) / pool::kUnitSize, end);
 }
 
-bool Reader::Passed(Position position) const {
-  Position tail = 0;
-  int records_valid = 0;
-  return pool::ReadTail(view_, &tail, &records_valid) && tail > position;
+// ---------------------------------------------------------------------------------------------
+// The walk: one stream for each log and for each kept segment, merged by LSN.
+
+GroupWalk::~GroupWalk() {
+  Release(streams_, reserved_);
+  Release(heap_, reserved_);
+  Release(epochs_, reserved_);
+  Release(members_, kMaxGroupRecords);
+  Release(records_, 2);
+  Release(file_list_, file_capacity_);
+  Release(buckets_, file_capacity_);
+  Release(names_, name_capacity_);
+}
+
+bool GroupWalk::Open() {
+  NVCACHE_CHECK(streams_ == nullptr);
+  reserved_ = reader_.view_.segment_count();
+  streams_ = ReserveArray<Stream>(reserved_);
+  heap_ = ReserveArray<uint32_t>(reserved_);
+  epochs_ = ReserveArray<uint32_t>(reserved_);
+  members_ = ReserveArray<Member>(kMaxGroupRecords);
+  records_ = ReserveArray<pool::FileRecord>(2);
+  if (streams_ == nullptr || heap_ == nullptr || epochs_ == nullptr || members_ == nullptr ||
+      records_ == nullptr || !GrowNames() || !GrowFiles()) {
+    return false;
+  }
+  uint32_t i = 0;
+  while (i < reader_.segment_count_ && reader_.segments_[i].damaged) ++i;
+  total_ = (reader_.segment_count_ - i) * reader_.segment_units_;
+  while (i < reader_.segment_count_) {
+    Stream& stream = streams_[stream_count_];
+    const Reader::Segment& first = reader_.segments_[i];
+    stream.segment = i++;
+    while (!first.kept && i < reader_.segment_count_ && !reader_.segments_[i].kept &&
+           reader_.segments_[i].log == first.log) {
+      ++i;
+    }
+    stream.end = i;
+    stream.unit = kFirstUnit;
+    stream.last = first.kept ? 0 : first.previous_last;
+    Push(stream_count_++);
+  }
+  return true;
+}
+
+void GroupWalk::Push(uint32_t index) {
+  if (!Peek(&streams_[index])) return;
+  heap_[heap_size_++] = index;
+  std::push_heap(heap_, heap_ + heap_size_,
+                 [this](uint32_t a, uint32_t b) { return IsAfter(a, b); });
 }
 
 bool GroupWalk::Next(Group* group) {
-  while (next_ < reader_.end()) {
-    const Position position = next_;
-    EntryHeader header;
-    const Verdict verdict = reader_.Examine(position, &header);
-    if (verdict == Verdict::kNothing) {
-      next_ = std::min(reader_.AfterNothing(position), reader_.end());
-      continue;
+  if (NextDamaged(group)) return true;
+  if (current_ != kNone) Push(current_);
+  current_ = kNone;
+  while (heap_size_ > 0) {
+    std::pop_heap(heap_, heap_ + heap_size_,
+                  [this](uint32_t a, uint32_t b) { return IsAfter(a, b); });
+    const uint32_t index = heap_[--heap_size_];
+    Stream* stream = &streams_[index];
+    member_count_ = 0;
+    if (stream->group.records == 0 || Collect(stream)) {
+      *group = stream->group;
+      current_ = index;
+      return true;
     }
-    if (verdict == Verdict::kDamagedHeader) {
-      *group = {position, 1, 0, verdict, position};
-    } else if (verdict == Verdict::kInFlight || header.group_index != 0) {
-      *group = {position, EntryUnits(header.length), 1, Verdict::kInFlight, kNoPosition};
-    } else {
-      *group = Collect(header, verdict);
-    }
-    next_ = position + group->units;
-    // In a pool that is in use, what looks damaged may just have been freed and written over.
-    if (group->damaged == kNoPosition || !reader_.Passed(position)) return true;
+    Push(index);
   }
   return false;
 }
 
-// The group that a committed or applied first entry leads.
-Group GroupWalk::Collect(const EntryHeader& first, Verdict verdict) {
-  Found found = Look(first, verdict);
-  if (found.group.damaged == kNoPosition || found.by_itself) return found.group;
-  if (!IsNamed(found)) {
-    found.group.verdict = Verdict::kUnfinished;
-    return found.group;
+// In a pool that is in use, what looks damaged may have been taken at that moment.
+bool GroupWalk::NextDamaged(Group* group) {
+  while (damaged_ < reader_.segment_count_ && reader_.segments_[damaged_].damaged) {
+    const uint32_t number = reader_.segments_[damaged_++].number;
+    Reader::Segment again;
+    Lsn checkpoint = 0;
+    if (reader_.Look(number, &again, &checkpoint)) continue;
+    const Place place = reader_.PlaceOf(number, 0);
+    *group = {place, 0, 0, Verdict::kDamaged, place, 0, false};
+    return true;
   }
-  // Its PSYNC is over: in a pool that is in use, all of it is to be seen by now.
-  EntryHeader again;
-  return Look(first, reader_.Examine(first.position, &again)).group;
+  return false;
 }
 
-// As damaged, if it is not whole.
-GroupWalk::Found GroupWalk::Look(const EntryHeader& first, Verdict verdict) const {
-  Group group = {first.position, EntryUnits(first.length), first.group_count, verdict, kNoPosition};
-  const bool applied = verdict == Verdict::kApplied;
-  const auto damaged = [&](Position position, Verdict how) {
-    // What was applied is on disk: nothing more can be lost.
-    if (applied || group.damaged != kNoPosition) return;
-    group.verdict = how;
-    group.damaged = position;
+void GroupWalk::MoveTo(Stream* stream, uint32_t segment, uint64_t unit) {
+  done_ += uint64_t{segment} * reader_.segment_units_ + unit;
+  done_ -= uint64_t{stream->segment} * reader_.segment_units_ + stream->unit;
+  stream->segment = segment;
+  stream->unit = unit;
+}
+
+// The log's next group: its first header, or that it is lost. False at the end.
+bool GroupWalk::Peek(Stream* stream) {
+  while (stream->segment < stream->end) {
+    const Reader::Segment& segment = SegmentOf(*stream);
+    const Place place = reader_.PlaceOf(segment.number, stream->unit);
+    RecordHeader header;
+    if (stream->unit >= reader_.UnitsEnd() || IsTakenAgain(segment)) {
+      MoveTo(stream, stream->segment + 1, kFirstUnit);
+    } else if (IsFirst(*stream, place, &header)) {
+      if (PeekFirst(stream, header, place)) return true;
+    } else if (PeekLost(stream, place)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The stream's next group has an LSN above this. Several kept groups may have the same.
+Lsn GroupWalk::Above(const Stream& stream) const {
+  if (SegmentOf(stream).kept) return std::max<Lsn>(stream.last, 1) - 1;
+  return std::max(stream.last, SegmentOf(stream).floor);
+}
+
+bool GroupWalk::IsFirst(const Stream& stream, Place place, RecordHeader* header) const {
+  const Lsn above = Above(stream);
+  return !reader_.IsNothing(place) && reader_.CopyHeader(place, header) && header->index == 0 &&
+         header->lsn > above;
+}
+
+bool GroupWalk::PeekFirst(Stream* stream, const RecordHeader& first, Place place) {
+  const Reader::Segment& segment = SegmentOf(*stream);
+  reader_.newest_ = std::max(reader_.newest_, first.lsn);
+  stream->torn = false;
+  stream->key = first.lsn;
+  stream->group = {place,    first.lsn,   first.count, Verdict::kCommitted,
+                   kNoPlace, segment.log, segment.kept};
+  if (reader_.all_ || segment.kept || first.lsn >= reader_.checkpoint_) return true;
+  // Of no interest but for the files that it names.
+  CollectMembers(stream, false);
+  MeetFiles(*stream);
+  stream->last = first.lsn;
+  return false;
+}
+
+// A record of a group below the checkpoint that began in a segment which is free by now.
+bool GroupWalk::StepOverRest(Stream* stream, Place place) {
+  const Reader::Segment& segment = SegmentOf(*stream);
+  Member member = {{}, place};
+  const RecordHeader& header = member.header;
+  if (segment.kept || reader_.IsNothing(place) || !reader_.CopyHeader(place, &member.header) ||
+      header.lsn <= segment.floor || header.lsn < stream->last ||
+      header.lsn >= reader_.checkpoint_) {
+    return false;
+  }
+  if (header.kind == Kind::kFile) MeetFile(member, false);
+  stream->last = header.lsn;
+  MoveTo(stream, stream->segment, stream->unit + RecordUnits(header));
+  return true;
+}
+
+// There is no first header where one could be: the end of what the segment holds, or damage if the
+// log goes on behind it.
+bool GroupWalk::PeekLost(Stream* stream, Place place) {
+  const Reader::Segment segment = SegmentOf(*stream);
+  const Lsn above = Above(*stream);
+  if (StepOverRest(stream, place)) return false;
+  Lsn lsn = 0;
+  const Trace trace = TraceAt(*stream, place, &lsn);
+  RecordHeader next = {};
+  uint64_t unit = 0;
+  const bool goes_on = FindFirst(stream->segment, stream->unit, above, &next, &unit);
+  Lsn bound = 0;  // what is lost has an LSN below it; 0: nothing is
+  if (goes_on) {
+    if (trace != Trace::kVoid && !stream->torn) bound = next.lsn;
+    if (!IsLostData(place, unit)) ++epochs_[segment.number];
+    stream->torn = false;
+    MoveTo(stream, stream->segment, unit);
+  } else {
+    const Lsn last = segment.next == kNone ? 0 : reader_.segments_[segment.next].previous_last;
+    if (last > stream->last) bound = last + 1;
+    if (trace == Trace::kCommitted) bound = std::max(bound, lsn + 1);
+    MoveTo(stream, stream->segment + 1, kFirstUnit);
+  }
+  if (bound == 0 || !Matters(segment, bound)) return false;
+  stream->key = stream->last;
+  stream->group = {
+      place,       trace == Trace::kCommitted ? lsn : 0, 0, Verdict::kDamaged, place, segment.log,
+      segment.kept};
+  return true;
+}
+
+// Whether groups below `bound` that are not whole are a loss: not if the checkpoint has passed
+// them, nor if the pool is in use and somebody has taken the segment meanwhile.
+bool GroupWalk::Matters(const Reader::Segment& segment, Lsn bound) const {
+  if (IsTakenAgain(segment)) return false;
+  if (segment.kept || (reader_.all_ && reader_.checkpoint_ == 0)) return true;
+  Lsn checkpoint = 0;
+  int records_valid = 0;
+  pool::ReadCheckpoint(reader_.view_, &checkpoint, &records_valid);
+  return bound > std::max(checkpoint, reader_.checkpoint_);
+}
+
+bool GroupWalk::IsTakenAgain(const Reader::Segment& segment) const {
+  Reader::Segment now;
+  Lsn checkpoint = 0;
+  return !reader_.Look(segment.number, &now, &checkpoint) || now.generation != segment.generation;
+}
+
+// The next first header of a group in segment `index`, from `unit` on.
+bool GroupWalk::FindFirst(uint32_t index, uint64_t unit, Lsn above, RecordHeader* header,
+                          uint64_t* found) const {
+  const Reader::Segment& segment = reader_.segments_[index];
+  const Place begin = reader_.PlaceOf(segment.number, 0);
+  const Place end = begin + reader_.UnitsEnd();
+  for (Place place = begin + unit; place < end; ++place) {
+    place = reader_.AfterNothing(place, end);
+    if (place >= end || !reader_.CopyHeader(place, header) || header->lsn <= segment.floor)
+      continue;
+    reader_.newest_ = std::max(reader_.newest_, header->lsn);
+    if (header->index != 0 || header->lsn <= above) continue;
+    *found = place - begin;
+    return true;
+  }
+  return false;
+}
+
+// A header that is not whole, and was: its word goes with its LSN, or with its checksum. What a
+// power failure or a former life of the segment leaves does not look so.
+GroupWalk::Trace GroupWalk::TraceAt(const Stream& stream, Place place, Lsn* lsn) const {
+  const Lsn above = Above(stream);
+  RecordHeader header = {};
+  if (reader_.IsNothing(place) || reader_.CopyHeader(place, &header)) return Trace::kNone;
+  sys::CopyWords(&header, reader_.view_.unit(place), sizeof(header));
+  const uint64_t salt = reader_.view_.salt();
+  // Of the former life of a kept segment there may be older ones than what is kept.
+  const Reader::Segment& segment = SegmentOf(stream);
+  const Lsn least = segment.kept ? segment.checkpoint : 0;
+  for (const Trace trace : {Trace::kCommitted, Trace::kVoid}) {
+    *lsn = (trace == Trace::kCommitted ? header.commit : ~header.commit) ^ salt;
+    if (trace == Trace::kVoid) *lsn &= ~(uint64_t{1} << pool::kLsnBits);  // of either word
+    if (*lsn <= above || *lsn < least || *lsn >> pool::kLsnBits != 0) continue;
+    RecordHeader repaired = header;
+    repaired.lsn = *lsn;
+    if (header.lsn == *lsn ||
+        header.header_crc == HeaderCrc(repaired, place, reader_.GenerationOf(place), salt)) {
+      return trace;
+    }
+  }
+  return Trace::kNone;
+}
+
+// All that was lost in front of `unit` is the header of a data record: no file record, after which
+// a number would name another file.
+bool GroupWalk::IsLostData(Place place, uint64_t unit) const {
+  const uint64_t at = place % reader_.segment_units_;
+  RecordHeader header = {};
+  sys::CopyWords(&header, reader_.view_.unit(place), sizeof(header));
+  if (header.kind != Kind::kData || header.length < 1 || header.length > kMaxGroupBytes ||
+      header.offset >> 63 != 0 || at + RecordUnits(header) != unit ||
+      reader_.PayloadCrc(header, place) != header.payload_crc) {
+    return false;
+  }
+  if (header.length > sizeof(pool::FileRecord)) return true;
+  void* record = &records_[0];
+  std::memset(record, 0, sizeof(records_[0]));
+  std::memcpy(record, reader_.view_.unit(place + 1), header.length);
+  return !pool::IsFileRecord(records_[0], header.length);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Groups.
+
+// The member of the group that lies here, or at the beginning of the log's next segment.
+bool GroupWalk::FindMember(Stream* stream, const RecordHeader& first, uint32_t index,
+                           Member* member) {
+  const auto is_member = [&](Place place) {
+    const RecordHeader& header = member->header;
+    member->place = place;
+    return !reader_.IsNothing(place) && reader_.CopyHeader(place, &member->header) &&
+           header.lsn == first.lsn && header.index == index && header.count == first.count;
   };
-  if (verdict != Verdict::kCommitted) damaged(first.position, verdict);
-  for (uint32_t index = 1; index < first.group_count; ++index) {
-    const Position position = first.position + group.units;
-    EntryHeader member;
-    const Verdict found = reader_.Examine(position, &member);
-    const bool readable = found == Verdict::kCommitted || found == Verdict::kDamagedPayload;
-    if (!readable || !IsMember(member, first, index)) {
-      // Where the member after it begins is not known, and this may be another group's first.
-      damaged(position, Verdict::kDamagedHeader);
-      if (found == Verdict::kDamagedHeader) ++group.units;
-      // Until the PSYNC, there is nothing here, or what is written before the commit word.
-      const bool torn = found == Verdict::kNothing || found == Verdict::kInFlight;
-      return {group, !torn, position + 1};
-    }
-    if (found == Verdict::kDamagedPayload) damaged(position, found);
-    group.units += EntryUnits(member.length);
+  if (stream->unit < reader_.UnitsEnd() &&
+      is_member(reader_.PlaceOf(SegmentOf(*stream).number, stream->unit))) {
+    return true;
   }
-  return {group, false, first.position + group.units};
+  const uint32_t next = SegmentOf(*stream).next;
+  if (next == kNone || !is_member(reader_.PlaceOf(reader_.segments_[next].number, kFirstUnit))) {
+    return false;
+  }
+  MoveTo(stream, next, kFirstUnit);
+  return true;
 }
 
-// Whether a header that was written later says that the group was durable by then. After so many
-// looks that only a log can need them that nobody wrote, it is said to be.
-bool GroupWalk::IsNamed(const Found& found) {
-  constexpr uint64_t kLaps = 64;
-  const Position group = found.group.position;
-  Position last = group;
-  for (Position position = group + found.group.units; position < last_;) {
-    if (++looks_ > kLaps * total()) return true;
-    EntryHeader header;
-    const Verdict verdict = reader_.ExamineHeader(position, &header);
-    if (verdict == Verdict::kNothing || verdict == Verdict::kDamagedHeader) {
-      position = reader_.AfterNothing(position);
-      continue;
+// Fills members_ from the group that begins where the stream is, and moves the stream behind those
+// that are there. Returns the place of the first that is not as it was written.
+Place GroupWalk::CollectMembers(Stream* stream, bool payloads) {
+  member_count_ = 0;
+  Place damaged = kNoPlace;
+  RecordHeader first = {};
+  first.lsn = stream->group.lsn;
+  first.count = static_cast<uint16_t>(stream->group.records);
+  for (uint32_t index = 0; index < first.count; ++index) {
+    Member* member = &members_[index];
+    if (!FindMember(stream, first, index, member)) {
+      stream->torn = true;
+      if (damaged != kNoPlace) return damaged;
+      return reader_.PlaceOf(SegmentOf(*stream).number, stream->unit);
     }
-    const bool thread = header.thread_back != 0 && position - header.thread_back == group;
-    if (thread || (header.previous >= group && header.previous < found.members)) return true;
-    position += EntryUnits(header.length);
-    last = position;
+    ++member_count_;
+    const RecordHeader& header = member->header;
+    if (payloads && damaged == kNoPlace &&
+        reader_.PayloadCrc(header, member->place) != header.payload_crc) {
+      damaged = member->place;
+    }
+    MoveTo(stream, stream->segment, stream->unit + RecordUnits(header));
   }
-  last_ = last;
-  return false;
+  return damaged;
+}
+
+// Says what has become of the group that the stream has come to. False: it is of no interest.
+bool GroupWalk::Collect(Stream* stream) {
+  const uint32_t segment = stream->segment;
+  const uint64_t unit = stream->unit;
+  Group& group = stream->group;
+  bool first_damaged = false;
+  const auto judge = [&] {
+    MoveTo(stream, segment, unit);
+    stream->torn = false;
+    group.damaged = CollectMembers(stream, true);
+    const uint64_t word = member_count_ > 0 ? members_[0].header.commit : kNotCommitted;
+    if (IsVoidWord(word, group.lsn, reader_.view_.salt())) {
+      group.damaged = kNoPlace;
+      group.verdict = Verdict::kVoid;
+    } else if (word != CommitWord(group.lsn, reader_.view_.salt())) {
+      group.damaged = group.place;
+      first_damaged = word != kNotCommitted;
+    }
+  };
+  judge();
+  stream->last = group.lsn;
+  bool goes_on = false;
+  if (group.damaged != kNoPlace) {
+    goes_on = GoesOn(*stream, group.lsn);
+    // Its PSYNC is over: in a pool that is in use, all of it is to be seen by now.
+    if (goes_on) judge();
+  }
+  MeetFiles(*stream);
+  const Reader::Segment& begin = reader_.segments_[segment];
+  const bool below = !begin.kept && group.lsn < reader_.checkpoint_;
+  if (group.damaged == kNoPlace) {
+    if (below && group.verdict == Verdict::kCommitted) group.verdict = Verdict::kOnDisk;
+    return true;
+  }
+  group.verdict = goes_on || first_damaged ? Verdict::kDamaged : Verdict::kUnfinished;
+  // Of a copy that was never finished, the original counts; and nothing would ever end it.
+  if (begin.kept && group.verdict == Verdict::kUnfinished) return false;
+  return Matters(begin, group.lsn + 1);
+}
+
+// Whether the log says that the group was committed: by a later one, or by the header of a later
+// segment.
+bool GroupWalk::GoesOn(const Stream& stream, Lsn lsn) const {
+  RecordHeader header;
+  uint64_t unit = 0;
+  if (stream.segment == stream.end) return false;
+  const Lsn above = SegmentOf(stream).kept ? lsn - 1 : lsn;
+  if (FindFirst(stream.segment, stream.unit, above, &header, &unit)) return true;
+  for (uint32_t i = stream.segment + 1; i < stream.end; ++i) {
+    if (reader_.segments_[i].previous_last >= lsn) return true;
+  }
+  const uint32_t last = stream.end - 1;
+  return last != stream.segment && FindFirst(last, kFirstUnit, lsn, &header, &unit);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Files.
+
+// Those that the group names, whatever has become of it: later groups rely on its file records.
+void GroupWalk::MeetFiles(const Stream& stream) {
+  for (uint32_t i = 0; i < member_count_; ++i) {
+    if (members_[i].header.kind != Kind::kFile) continue;
+    const bool on_disk =
+        members_[0].header.commit == AppliedWord(stream.group.lsn, reader_.view_.salt());
+    MeetFile(members_[i], stream.group.kept && !on_disk);
+  }
+}
+
+void GroupWalk::MeetFile(const Member& member, bool kept) {
+  const auto segment = static_cast<uint32_t>(member.place / reader_.segment_units_);
+  pool::FileRecord* record = &records_[0];
+  if (!CopyRecordAt(member.place, record)) {
+    SetName(segment, member.header.file, kNoFile);
+    return;
+  }
+  const uint64_t hash = pool::Fingerprint(*record) ^ record->file_system * 0x9e3779b97f4a7c15;
+  uint32_t file = FindFile(*record, hash);
+  if (file == kNoFile) file = AddFile(hash);
+  if (file != kNoFile) {
+    File& known = file_list_[file];
+    const bool still = kept && (record->flags & pool::kFileNewStill) != 0;
+    if (member.header.lsn >= known.lsn) known.record = member.place;
+    known.lsn = std::max(known.lsn, member.header.lsn);
+    known.still = known.still || still;
+  }
+  SetName(segment, member.header.file, file);
+}
+
+bool GroupWalk::CopyRecordAt(Place place, pool::FileRecord* copy) const {
+  RecordHeader header;
+  if (!reader_.CopyHeader(place, &header) || header.kind != Kind::kFile) return false;
+  void* bytes = copy;
+  std::memset(bytes, 0, sizeof(*copy));
+  std::memcpy(bytes, reader_.view_.unit(place + 1), header.length);
+  return sys::Crc32c(copy, header.length) == header.payload_crc &&
+         pool::IsFileRecord(*copy, header.length);
+}
+
+bool GroupWalk::CopyRecord(uint32_t file, pool::FileRecord* copy) const {
+  NVCACHE_CHECK(file < file_count_);
+  if (!CopyRecordAt(file_list_[file].record, copy)) return false;
+  if (file_list_[file].still) copy->flags |= pool::kFileNewStill;
+  return true;
+}
+
+Place GroupWalk::RecordOf(uint32_t file) const {
+  NVCACHE_CHECK(file < file_count_);
+  return file_list_[file].record;
+}
+
+uint32_t GroupWalk::FindFile(const pool::FileRecord& record, uint64_t hash) const {
+  for (uint32_t i = buckets_[hash % file_capacity_]; i != 0; i = file_list_[i - 1].next) {
+    pool::FileRecord* other = &records_[1];
+    if (file_list_[i - 1].hash == hash && CopyRecordAt(file_list_[i - 1].record, other) &&
+        pool::SameFile(record, *other) && record.file_system == other->file_system) {
+      return i - 1;
+    }
+  }
+  return kNoFile;
+}
+
+uint32_t GroupWalk::AddFile(uint64_t hash) {
+  if (file_count_ == file_capacity_ && !GrowFiles()) return kNoFile;
+  const uint32_t file = file_count_++;
+  uint32_t* bucket = &buckets_[hash % file_capacity_];
+  file_list_[file] = {kNoPlace, 0, hash, *bucket, false};
+  *bucket = file + 1;
+  return file;
+}
+
+bool GroupWalk::GrowFiles() {
+  constexpr uint32_t kFirstFiles = 1024;
+  const uint32_t capacity = file_capacity_ == 0 ? kFirstFiles : file_capacity_ * 2;
+  auto* files = ReserveArray<File>(capacity);
+  auto* buckets = ReserveArray<uint32_t>(capacity);
+  if (files == nullptr || buckets == nullptr) {
+    Release(files, capacity);
+    Release(buckets, capacity);
+    return false;
+  }
+  for (uint32_t i = 0; i < file_count_; ++i) {
+    uint32_t* bucket = &buckets[file_list_[i].hash % capacity];
+    files[i] = file_list_[i];
+    files[i].next = *bucket;
+    *bucket = i + 1;
+  }
+  Release(file_list_, file_capacity_);
+  Release(buckets_, file_capacity_);
+  file_list_ = files;
+  buckets_ = buckets;
+  file_capacity_ = capacity;
+  return true;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Numbers.
+
+namespace {
+
+uint64_t NameKey(uint32_t segment, uint32_t number) {
+  return (uint64_t{segment} << 32 | number) + 1;
+}
+
+}  // namespace
+
+uint32_t GroupWalk::FileOf(const RecordHeader& header, Place place) const {
+  const auto segment = static_cast<uint32_t>(place / reader_.segment_units_);
+  const Name* name = SlotOf(names_, name_capacity_, NameKey(segment, header.file));
+  return name->key != 0 && name->epoch == epochs_[segment] ? name->file : kNoFile;
+}
+
+void GroupWalk::SetName(uint32_t segment, uint32_t number, uint32_t file) {
+  const uint64_t key = NameKey(segment, number);
+  Name* name = SlotOf(names_, name_capacity_, key);
+  if (name->key == 0) {
+    if (name_count_ >= name_capacity_ / 2) {
+      if (!GrowNames()) return;
+      name = SlotOf(names_, name_capacity_, key);
+    }
+    ++name_count_;
+  }
+  *name = {key, epochs_[segment], file};
+}
+
+// Where the key is, or may go. There is always room.
+GroupWalk::Name* GroupWalk::SlotOf(Name* names, uint32_t capacity, uint64_t key) const {
+  uint64_t at = (key * 0x9e3779b97f4a7c15) >> 32;
+  while (names[at % capacity].key != 0 && names[at % capacity].key != key) ++at;
+  return &names[at % capacity];
+}
+
+bool GroupWalk::GrowNames() {
+  constexpr uint32_t kFirstNames = 4096;
+  const uint32_t capacity = name_capacity_ == 0 ? kFirstNames : name_capacity_ * 2;
+  auto* names = ReserveArray<Name>(capacity);
+  if (names == nullptr) return false;
+  for (uint32_t i = 0; i < name_capacity_; ++i) {
+    if (names_[i].key != 0) *SlotOf(names, capacity, names_[i].key) = names_[i];
+  }
+  Release(names_, name_capacity_);
+  names_ = names;
+  name_capacity_ = capacity;
+  return true;
 }
 
 }  // namespace nvcache::nvlog

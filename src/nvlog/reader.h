@@ -1,123 +1,263 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The log as found on the medium: for recovery, `nvcache status` and `nvcache dump`. Trusts
+// The logs as found on the medium: for recovery, `nvcache status` and `nvcache dump`. Trusts
 // nothing that its checksum does not cover, and writes nothing.
 //
 // A group is there only if all of it is (I2, I4): its first header with the commit word, every
 // other header, every payload. What is left of one that is not whole is unfinished or damaged; see
-// entry.h.
+// record.h.
 #ifndef NVCACHE_NVLOG_READER_H_
 #define NVCACHE_NVLOG_READER_H_
-
-#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "src/nvlog/entry.h"
+#include "src/nvlog/record.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::nvlog {
 
 enum class Verdict {
-  kNothing,         // no header of this lap: never written, or a hole
-  kInFlight,        // a whole header, but the write call was not committed
-  kCommitted,       // the header is whole and committed; the payload was checked, too
-  kApplied,         // as kCommitted, and recovery has already applied it; payload not checked
-  kUnfinished,      // of a group: not whole, and nothing says that its write call had returned
-  kDamagedHeader,   // a header whose checksum or commit word is wrong: only `position` is known
-  kDamagedPayload,  // a committed header whose payload's checksum is wrong; of an entry that is all
-                    // that is known, of a group that it is damaged
+  kCommitted,   // all of it is there, and it counts
+  kOnDisk,      // below the checkpoint, of a walk over everything
+  kVoid,        // it carries the void word; payloads are not checked
+  kUnfinished,  // not whole, and nothing says that its call had returned
+  kDamaged,     // not whole, or in a segment whose headers are damaged
 };
 
+// One call, as a walk meets it.
+struct Group {
+  Place place;       // of its first record; of a damaged segment, of its header
+  Lsn lsn;           // 0: not known
+  uint32_t records;  // 0: none of them is known
+  Verdict verdict;   // of kUnfinished and kDamaged none may be applied (I2)
+  Place damaged;     // then the first record that is not as it was written; else kNoPlace
+  uint32_t log;
+  bool kept;  // in a kept segment
+};
+
+// The number of no file.
+inline constexpr uint32_t kNoFile = ~uint32_t{0};
+
+// What can be read of a pool: which segments hold what, and where to begin.
 class Reader {
  public:
-  // `fd`: the pool's file, if there is one to ask what of it was never written.
-  explicit Reader(const pool::View& view, int fd = -1);
-  // Of a log whose tail is not known: one length of the log, up to the end of its newest whole
-  // entry. All that is pending is in it, and what was on disk long ago, too.
-  static Reader OfAll(const pool::View& view);
+  Reader() = default;
+  ~Reader();
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
 
-  // What lies at `position`. `header` is filled for every verdict but kNothing and kDamagedHeader.
-  Verdict Examine(Position position, EntryHeader* header) const;
-  // The same without a look at the payload: kDamagedPayload comes as kCommitted.
-  Verdict ExamineHeader(Position position, EntryHeader* header) const;
+  // Looks at all segment headers. `fd`: the pool's file, if there is one to ask what of it was
+  // never written. `all`: of a pool whose checkpoint is not known, or to see what is on disk as
+  // well. False without memory.
+  bool Open(const pool::View& view, int fd = -1, bool all = false);
 
-  // The header at `position`, where Examine has just found a whole entry: its payload is not
-  // checked again.
-  EntryHeader HeaderAt(Position position) const;
+  // The highest checkpoint of any record or header. 0 with `all`, if no record is whole.
+  Lsn checkpoint() const { return checkpoint_; }
+  // No LSN above it was seen: in a segment header, or in any header of a record that is whole, its
+  // group committed or not. Known when a walk has come to its end.
+  Lsn newest() const { return newest_; }
 
-  // Copies [skip, skip + n) of an entry's payload. skip + n <= header.length <= kPageSize.
-  void Payload(const EntryHeader& header, void* out, size_t n, size_t skip = 0) const;
+  const RecordHeader& At(Place place) const;
+  // The payload of a data record in page `page` of its file: `length` bytes at `offset`.
+  struct Piece {
+    uint64_t offset;
+    uint32_t length;
+    const uint8_t* bytes;
+  };
+  Piece PieceAt(const RecordHeader& header, Place place, uint64_t page) const;
 
-  // Where the payload of an entry lies: one piece, or two if it wraps. Returns how many.
-  int PayloadInPlace(Position position, size_t length, iovec pieces[2]) const;
-
-  // Where a walk begins and where it can stop: [begin(), end()) covers every position that may be
-  // pending. A walk goes from begin() by EntryUnits(length) over what it knows, and by one unit
-  // over kNothing and kDamagedHeader. A pool in use moves on; these stay as they were when the
-  // reader was made. No position from end() on was ever taken by then.
-  Position begin() const { return begin_; }
-  Position end() const { return end_; }
-
-  // Where a walk that finds nothing at `position` goes on.
-  Position AfterNothing(Position position) const;
-
-  // By now the tail has passed `position`: a pool in use has freed it.
-  bool Passed(Position position) const;
+  uint64_t segment_units() const { return segment_units_; }
+  const pool::View& view() const { return view_; }
 
  private:
-  Reader(const pool::View& view, Position begin, Position end)
-      : view_(view), begin_(begin), end_(end) {}
-  size_t LogBytes() const { return view_.log_units() * pool::kUnitSize; }
-  size_t PayloadOffset(Position position) const {
-    return (position + 1) % view_.log_units() * pool::kUnitSize;
-  }
-  uint32_t PayloadCrc(const EntryHeader& header) const;
+  friend class GroupWalk;
+  // One segment that may hold something.
+  struct Segment {
+    Lsn generation;
+    Lsn floor;       // no record in it has an LSN that is not above it
+    Lsn checkpoint;  // as it was when the segment was taken
+    Lsn previous_generation;
+    Lsn previous_last;
+    uint32_t previous_number;
+    uint32_t number;
+    uint32_t log;
+    uint32_t next;  // the log's next one, in Reader::segments_
+    bool kept;
+    bool damaged;  // neither header is whole: only `number` is known
+  };
+
+  Place PlaceOf(uint32_t number, uint64_t unit) const { return number * segment_units_ + unit; }
+  // Of the unit behind the last record that a segment can have.
+  uint64_t UnitsEnd() const { return segment_units_ - kLastUnits; }
+  // A header that is sane and as its checksum says, whatever its word. `header` is a copy.
+  bool CopyHeader(Place place, RecordHeader* header) const;
+  uint32_t PayloadCrc(const RecordHeader& header, Place place) const;
+  const uint8_t* PayloadAt(const RecordHeader& header, Place place, uint64_t* first) const;
+  // The first place from `place` on, up to `end`, that was ever written.
+  Place AfterNothing(Place place, Place end) const;
+  bool IsNothing(Place place) const { return AfterNothing(place, place + 1) != place; }
+
+  bool Look(uint32_t number, Segment* segment, Lsn* checkpoint) const;
+  Lsn GenerationOf(Place place) const { return generations_[place / segment_units_]; }
+  void AddDamaged();
+  bool WasTaken(uint32_t number) const;
+  bool IsNamed(uint32_t number, uint32_t whole) const;
+  bool IsZero(Place place) const;
+  bool HoldsPending(uint32_t number) const;
+  void Choose();
+  void Chain();
+  bool IsDone(const Segment& next) const;
 
   pool::View view_;
   int fd_ = -1;
-  Position begin_ = 0;
-  Position end_ = 0;
+  bool all_ = false;
+  Lsn checkpoint_ = 0;
+  mutable Lsn newest_ = 0;
+  uint64_t segment_units_ = 0;
+  Segment* segments_ = nullptr;  // damaged ones, then by log, then by generation; then kept ones
+  uint32_t segment_count_ = 0;
+  Lsn* generations_ = nullptr;   // by segment; 0: not known
+  uint32_t* indices_ = nullptr;  // in segments_, by segment
+  size_t reserved_ = 0;          // elements of these
+  // Of the pool's file, bytes that are known to be there.
+  mutable uint64_t data_begin_ = 0;
+  mutable uint64_t data_end_ = 0;
+  // And that nobody ever wrote.
+  mutable uint64_t hole_begin_ = 0;
+  mutable uint64_t hole_end_ = 0;
 };
 
-// One write call, as a walk meets it.
-struct Group {
-  Position position;  // of its first entry
-  uint64_t units;     // to the next thing worth examining
-  uint32_t entries;   // group_count of the first; 0: a single damaged header
-  Verdict verdict;    // of kUnfinished, kDamagedHeader, kDamagedPayload none may be applied (I2)
-  Position damaged;   // then the first entry that is not as it was written; else kNoPosition
-};
-
-// Walks whole groups in log order. Entries of groups that were never committed come as kInFlight,
-// one by one. The word of the first counts for all: a group is applied when its first entry is.
+// Walks the groups of all logs in the order of their LSNs, from the checkpoint on, and all kept
+// ones. Memory is bounded by the number of segments and of files.
 class GroupWalk {
  public:
-  explicit GroupWalk(const Reader& reader)
-      : reader_(reader), next_(reader.begin()), last_(reader.end()) {}
+  explicit GroupWalk(const Reader& reader) : reader_(reader) {}
+  ~GroupWalk();
+  GroupWalk(const GroupWalk&) = delete;
+  GroupWalk& operator=(const GroupWalk&) = delete;
 
+  // False without memory.
+  bool Open();
   // False at the end.
   bool Next(Group* group);
 
+  // Calls function(header, place) for each record of the group that Next() has just found, if it is
+  // kCommitted, kOnDisk or kVoid. Headers are copies that were checked.
+  template <typename Function>
+  void ForEachRecord(const Group& group, Function function) const {
+    const uint32_t count = group.records < member_count_ ? group.records : member_count_;
+    for (uint32_t i = 0; i < count; ++i) function(members_[i].header, members_[i].place);
+  }
+
+  // Files, numbered from 0 in the order in which they are met. Two file records that name the same
+  // file (pool::SameFile, and the file system) are one.
+  //
+  // The file of a record of the group that Next() has just found; kNoFile if no whole file record
+  // gives it.
+  uint32_t FileOf(const RecordHeader& header, Place place) const;
+  uint32_t files() const { return file_count_; }
+  // Where the newest file record of file `file` lies: its header. Recovery may set its `link`.
+  Place RecordOf(uint32_t file) const;
+  // A copy of its payload; false if that is not whole any more.
+  bool CopyRecord(uint32_t file, pool::FileRecord* copy) const;
+  // Whether it may be created again: kFileNew counts.
+  bool IsNew(const pool::FileRecord& record) const {
+    return (record.flags & pool::kFileNewStill) != 0 ||
+           ((record.flags & pool::kFileNew) != 0 && record.born >= reader_.checkpoint());
+  }
+
   // How far the walk has come, for progress: units done of units in all.
-  uint64_t done() const { return next_ - reader_.begin(); }
-  uint64_t total() const { return reader_.end() - reader_.begin(); }
+  uint64_t done() const { return done_; }
+  uint64_t total() const { return total_; }
 
  private:
-  struct Found {
-    Group group;
-    bool by_itself;    // no power failure leaves this: it is damaged
-    Position members;  // its entries that are known begin in [group.position, members)
+  struct Member {
+    RecordHeader header;
+    Place place;
   };
-  Group Collect(const EntryHeader& first, Verdict verdict);
-  Found Look(const EntryHeader& first, Verdict verdict) const;
-  bool IsNamed(const Found& found);
+  // A log, or one kept segment.
+  struct Stream {
+    uint32_t segment;  // in Reader::segments_
+    uint32_t end;      // behind its last one
+    uint64_t unit;     // where the next group is looked for
+    Lsn last;          // of the newest group that was met
+    bool torn;         // that one was not whole: what follows may be the rest of it
+    Group group;  // the next one: whole and committed, as far as its first header says, or lost
+    Lsn key;      // where it comes in the order
+  };
+  struct File {
+    Place record;
+    Lsn lsn;  // of that record
+    uint64_t hash;
+    uint32_t next;  // of the same bucket, plus one
+    bool still;     // a kept record that counts says kFileNewStill
+  };
+  struct Name {
+    uint64_t key;    // segment number and file number, plus one; 0: none
+    uint32_t epoch;  // of the segment when it was met: others are forgotten
+    uint32_t file;
+  };
+  // What is left of a header that is not whole.
+  enum class Trace { kNone, kCommitted, kVoid };
+
+  bool IsAfter(uint32_t a, uint32_t b) const { return streams_[a].key > streams_[b].key; }
+  const Reader::Segment& SegmentOf(const Stream& stream) const {
+    return reader_.segments_[stream.segment];
+  }
+  bool Matters(const Reader::Segment& segment, Lsn bound) const;
+  bool IsTakenAgain(const Reader::Segment& segment) const;
+
+  void Push(uint32_t index);
+  bool NextDamaged(Group* group);
+  void MoveTo(Stream* stream, uint32_t segment, uint64_t unit);
+  bool Peek(Stream* stream);
+  Lsn Above(const Stream& stream) const;
+  bool IsFirst(const Stream& stream, Place place, RecordHeader* header) const;
+  bool PeekFirst(Stream* stream, const RecordHeader& first, Place place);
+  bool StepOverRest(Stream* stream, Place place);
+  bool PeekLost(Stream* stream, Place place);
+  bool FindFirst(uint32_t index, uint64_t unit, Lsn above, RecordHeader* header,
+                 uint64_t* found) const;
+  Trace TraceAt(const Stream& stream, Place place, Lsn* lsn) const;
+  bool IsLostData(Place place, uint64_t unit) const;
+
+  bool FindMember(Stream* stream, const RecordHeader& first, uint32_t index, Member* member);
+  Place CollectMembers(Stream* stream, bool payloads);
+  bool Collect(Stream* stream);
+  bool GoesOn(const Stream& stream, Lsn lsn) const;
+
+  void MeetFiles(const Stream& stream);
+  void MeetFile(const Member& member, bool kept);
+  uint32_t FindFile(const pool::FileRecord& record, uint64_t hash) const;
+  uint32_t AddFile(uint64_t hash);
+  bool CopyRecordAt(Place place, pool::FileRecord* copy) const;
+  void SetName(uint32_t segment, uint32_t number, uint32_t file);
+  Name* SlotOf(Name* names, uint32_t capacity, uint64_t key) const;
+  bool GrowNames();
+  bool GrowFiles();
 
   const Reader& reader_;
-  Position next_;
-  Position last_;       // past it there is no whole header
-  uint64_t looks_ = 0;  // at units, for groups that are not whole
+  Stream* streams_ = nullptr;
+  uint32_t stream_count_ = 0;
+  uint32_t* heap_ = nullptr;  // of streams, by key
+  uint32_t heap_size_ = 0;
+  uint32_t current_ = ~uint32_t{0};  // the stream whose group Next() has just found
+  uint32_t damaged_ = 0;             // damaged segments that were told
+  size_t reserved_ = 0;              // segments that there is room for in what follows
+  uint32_t* epochs_ = nullptr;       // by segment number
+  Member* members_ = nullptr;        // of the group that Next() has just found
+  uint32_t member_count_ = 0;
+  pool::FileRecord* records_ = nullptr;  // two, to compare
+  File* file_list_ = nullptr;
+  uint32_t* buckets_ = nullptr;  // as many as there is room for files: file plus one
+  uint32_t file_capacity_ = 0;
+  uint32_t file_count_ = 0;
+  Name* names_ = nullptr;
+  uint32_t name_capacity_ = 0;
+  uint32_t name_count_ = 0;
+  uint64_t done_ = 0;
+  uint64_t total_ = 0;
 };
 
 }  // namespace nvcache::nvlog

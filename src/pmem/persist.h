@@ -107,7 +107,7 @@ inline void Copy(void* destination, const void* source, size_t n, Step step) {
 }
 inline bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
                      Step step) {
-  return CopyUserByParts(destination, source, n, copy, crc, step);
+  return record::CopyUser(destination, source, n, copy, crc, step);
 }
 template <typename Integer>
 inline void Store(Integer& field, Integer value) {

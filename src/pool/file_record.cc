@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
 #include <algorithm>
 #include <cstring>
 
-#include "src/pmem/persist.h"
 #include "src/pool/pool.h"
-#include "src/sys/check.h"
-#include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
-#include "src/sys/words.h"
+#include "src/sys/text.h"
 
 namespace nvcache::pool {
 
@@ -64,32 +63,38 @@ uint64_t Hash(uint64_t hash, const void* bytes, size_t n) {
   return hash;
 }
 
+// The path by which the kernel knows the open file, if it leads there: not that of a link that was
+// removed while another one stays, nor one of another root.
+[[gnu::noinline]] long FillPath(int fd, FileRecord* record) {
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), record->path, kMaxPath);
+  if (n < 0) return n;
+  if (static_cast<size_t>(n) >= kMaxPath) return -ENAMETOOLONG;
+  record->path[n] = '\0';
+  record->path_length = static_cast<uint32_t>(n);
+  struct stat st;
+  const bool leads_there = sys::Fstatat(AT_FDCWD, record->path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                           st.st_ino == record->inode && st.st_dev == record->device;
+  return leads_there ? 0 : -ENOENT;
+}
+
 }  // namespace
 
-uint32_t FileRecordCrc(const FileRecord& record) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(&record);
-  constexpr size_t kBegin = offsetof(FileRecord, device);
-  uint32_t crc = sys::Crc32c(&record.incarnation, sizeof(record.incarnation));
-  crc = sys::Crc32c(bytes + kBegin, offsetof(FileRecord, name) - kBegin, crc);
-  crc = sys::Crc32c(&record.path_length, sizeof(record.path_length), crc);
-  crc = sys::Crc32c(&record.predecessor, sizeof(record.predecessor), crc);
-  return sys::Crc32c(record.path, std::min<size_t>(record.path_length, kMaxPath), crc);
+bool IsFileRecord(const FileRecord& record, size_t size) {
+  return size > offsetof(FileRecord, path) && size <= sizeof(record) &&
+         record.handle_size <= kMaxHandle && record.path_length > 0 &&
+         record.path_length < kMaxPath && size == FileRecordSize(record.path_length) &&
+         (record.flags & ~(kFileNew | kFileNewStill)) == 0 && record.path[0] == '/' &&
+         record.path[record.path_length] == '\0' && sys::Length(record.path) == record.path_length;
 }
 
-bool FileRecordValid(const FileRecord& record, uint32_t incarnation) {
-  const uint32_t length = Peek(record.path_length);
-  const uint32_t name = Peek(record.name);
-  const uint64_t cut = Peek(record.cut);
-  return incarnation != 0 && record.incarnation == incarnation &&
-         record.handle_size <= kMaxHandle && length > 0 && length < kMaxPath &&
-         (name == kNameSettled || name == kNameNew) &&
-         cut == CutWord(CutPosition(cut), incarnation) && record.path[0] == '/' &&
-         record.path[length] == '\0' && record.crc == FileRecordCrc(record);
-}
-
-bool CopyFileRecord(const FileRecord& record, FileRecord* copy) {
-  sys::CopyWords(copy, &record, sizeof(*copy));
-  return FileRecordValid(*copy, copy->incarnation);
+long Describe(int fd, FileRecord* record) {
+  record->flags = 0;
+  record->born = 0;
+  record->predecessor = 0;
+  if (long error = Identify(fd, record); error < 0) return error;
+  return FillPath(fd, record);
 }
 
 long Identify(int fd, FileRecord* record) {
@@ -120,35 +125,6 @@ uint64_t Fingerprint(const FileRecord& record) {
   hash = Hash(hash, &record.handle_size, sizeof(record.handle_size));
   hash = Hash(hash, record.handle, std::min<size_t>(record.handle_size, kMaxHandle));
   return hash | 1;
-}
-
-bool IsSuccessor(const FileRecord& found, const FileRecord& record) {
-  return record.successor == Fingerprint(found);
-}
-
-void SettleName(FileRecord* record) {
-  pmem::Store(record->name, kNameSettled);
-  pmem::Pwb(&record->name, sizeof(record->name), pmem::Step::kSettle);
-  pmem::Psync(pmem::Step::kSettled);
-}
-
-uint64_t CutWord(uint64_t position, uint32_t incarnation) {
-  NVCACHE_CHECK(position == CutPosition(position));
-  if (position == 0) return 0;
-  const uint64_t checked[] = {position, incarnation};
-  return position | uint64_t{sys::Crc32c(checked, sizeof(checked))} << kCutBits;
-}
-
-void StoreCut(FileRecord* record, uint64_t position) {
-  pmem::Store(record->cut, CutWord(position, record->incarnation));
-  pmem::Pwb(&record->cut, sizeof(record->cut), pmem::Step::kCut);
-  pmem::Psync(pmem::Step::kCutDurable);
-}
-
-void StoreSuccessor(FileRecord* record, const FileRecord& created) {
-  pmem::Store(record->successor, Fingerprint(created));
-  pmem::Pwb(&record->successor, sizeof(record->successor), pmem::Step::kSuccessor);
-  pmem::Psync(pmem::Step::kSuccessorDurable);
 }
 
 }  // namespace nvcache::pool

@@ -2,15 +2,17 @@
 //
 // What a pool looks like on the medium; docs/pool-format.md says it in prose. Little endian.
 //
-//   0        Superblock     written once, at creation
-//   4096     TailRecord 0   the log's tail; the two records are written alternately
-//   8192     StateRecord    clean or in use, and by whom
-//   8256     Statistics     counters for `nvcache status`; nothing depends on them
-//   11776    LastWords      of a process that stopped itself; nothing depends on them
-//   12288    TailRecord 1
-//   12352    Superblock     a copy, whole before the first one is
-//   16384    FileRecord[file_slots]
-//   ...      the log, to the end: `log_units` units of 64 bytes (src/nvlog/entry.h)
+//   0        Superblock          written once, at creation
+//   4096     CheckpointRecord 0  what is below it is in the file systems
+//   8192     StateRecord         clean or in use, and by whom
+//   8256     Statistics          counters for `nvcache status`; nothing depends on them
+//   11776    LastWords           of a process that stopped itself; nothing depends on them
+//   12288    CheckpointRecord 1
+//   12352    Superblock          a copy, whole before the first one is
+//   16384    segments            `segment_count` of them, `segment_size` bytes each
+//
+// A segment belongs to one log at a time. It is a run of units of 64 bytes: a SegmentHeader,
+// records (src/nvlog/record.h), and in its last unit a copy of the header.
 //
 // What recovery cannot do without is there twice, or can be told from the rest, and no 4 KiB of the
 // medium hold all of it: each of these pages may be lost.
@@ -19,30 +21,34 @@
 #ifndef NVCACHE_POOL_FORMAT_H_
 #define NVCACHE_POOL_FORMAT_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 
-inline constexpr uint64_t kPageSize = 4096;  // bytes that one entry, one frame, one page holds
-inline constexpr uint64_t kUnitSize = 64;    // bytes; the log is counted in units
+inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
+inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
 
-inline constexpr uint64_t kTailOffset = 4096;    // of record 0
-inline constexpr uint64_t kTailDistance = 8192;  // from there to record 1
+inline constexpr uint64_t kCheckpointOffset = 4096;    // of record 0
+inline constexpr uint64_t kCheckpointDistance = 8192;  // from there to record 1
 inline constexpr uint64_t kStateOffset = 8192;
 inline constexpr uint64_t kStatisticsOffset = 8256;
 inline constexpr uint64_t kLastWordsOffset = 11776;
 inline constexpr uint64_t kSuperblockCopyOffset = 12352;
-inline constexpr uint64_t kFileTableOffset = 16384;
+inline constexpr uint64_t kSegmentsOffset = 16384;
 
 inline constexpr uint64_t kMinPoolSize = 1u << 20;
 inline constexpr uint64_t kMaxPoolSize = uint64_t{1} << 46;  // 64 TiB
-inline constexpr uint32_t kMinFileSlots = 16;
-inline constexpr uint32_t kMaxFileSlots = 4096;
-inline constexpr uint64_t kPoolBytesPerFileSlot = 256u << 10;  // 1 slot per so many bytes of pool
+// A pool has about kSegmentsWanted segments, if they are neither smaller nor larger than this; a
+// very large pool has larger ones, so that there are never more than kMaxSegments.
+inline constexpr uint64_t kSegmentsWanted = 1024;
+inline constexpr uint64_t kMinSegmentSize = 64u << 10;
+inline constexpr uint64_t kMaxSegmentSize = 1u << 20;
+inline constexpr uint64_t kMaxSegments = 1u << 16;
 
 // Geometry and identity. Never changes after creation.
 struct Superblock {
@@ -53,9 +59,8 @@ struct Superblock {
   uint64_t salt;             // random, high bit set: makes this pool's commit words its own
   uint8_t uuid[16];          // random
   uint64_t created;          // ns since 1970
-  uint64_t log_offset;       // bytes
-  uint64_t log_units;        // units of kUnitSize
-  uint32_t file_slots;
+  uint64_t segment_size;     // bytes, a power of two
+  uint32_t segment_count;
   uint32_t page_size;  // kPageSize
   uint32_t unit_size;  // kUnitSize
   uint32_t crc;        // CRC-32C of the bytes before it
@@ -67,33 +72,80 @@ static_assert(offsetof(Superblock, pool_size) == 16);
 static_assert(offsetof(Superblock, salt) == 24);
 static_assert(offsetof(Superblock, uuid) == 32);
 static_assert(offsetof(Superblock, created) == 48);
-static_assert(offsetof(Superblock, log_offset) == 56);
-static_assert(offsetof(Superblock, log_units) == 64);
-static_assert(offsetof(Superblock, file_slots) == 72);
-static_assert(offsetof(Superblock, page_size) == 76);
-static_assert(offsetof(Superblock, unit_size) == 80);
-static_assert(offsetof(Superblock, crc) == 84);
-static_assert(sizeof(Superblock) == 88 && sizeof(Superblock) <= kTailOffset);
+static_assert(offsetof(Superblock, segment_size) == 56);
+static_assert(offsetof(Superblock, segment_count) == 64);
+static_assert(offsetof(Superblock, page_size) == 68);
+static_assert(offsetof(Superblock, unit_size) == 72);
+static_assert(offsetof(Superblock, crc) == 76);
+static_assert(sizeof(Superblock) == 80 && sizeof(Superblock) <= kCheckpointOffset);
 static_assert(kSuperblockCopyOffset % 64 == 0 &&
-              kSuperblockCopyOffset + sizeof(Superblock) <= kFileTableOffset);
+              kSuperblockCopyOffset + sizeof(Superblock) <= kSegmentsOffset);
 
-// The tail: the position of the oldest entry that is not known to be on disk. Two records, the
-// older one is overwritten, the valid one with the higher sequence counts: a record torn or
-// damaged costs one step back, and replaying what is already on disk is harmless (I6).
-struct alignas(64) TailRecord {
-  uint64_t tail;      // position (src/nvlog/entry.h)
-  uint64_t sequence;  // odd in record 1, even in record 0
+// The number of a group of records in the one order of all logs of the pool (I3). Never 0, below
+// 2^62, and never drawn twice.
+using Lsn = uint64_t;
+inline constexpr unsigned kLsnBits = 62;
+// Where the next use of a pool begins, beyond the highest LSN that recovery has seen: a group that
+// was cut off by a power failure may have left nothing, and its number must not come back.
+inline constexpr uint64_t kLsnMargin = uint64_t{1} << 32;
+
+// The checkpoint: every group below it is in the file systems for good, or void; but for kept
+// segments. Both records are written, one after the other, before anything is done that relies on
+// them; the highest that is whole counts, in a record or in the header of a segment. So one that
+// is torn or damaged never brings old groups back.
+struct alignas(64) CheckpointRecord {
+  Lsn checkpoint;
   uint32_t zero;
   uint32_t crc;  // CRC-32C of the bytes before it, seeded with the salt's low half
 };
-static_assert(offsetof(TailRecord, tail) == 0);
-static_assert(offsetof(TailRecord, sequence) == 8);
-static_assert(offsetof(TailRecord, zero) == 16);
-static_assert(offsetof(TailRecord, crc) == 20);
-static_assert(sizeof(TailRecord) == 64);
-static_assert(kTailOffset + sizeof(TailRecord) <= kStateOffset);
-static_assert(kTailDistance % kPageSize == 0);
-static_assert(kTailOffset + kTailDistance + sizeof(TailRecord) <= kSuperblockCopyOffset);
+static_assert(offsetof(CheckpointRecord, checkpoint) == 0);
+static_assert(offsetof(CheckpointRecord, crc) == 12);
+static_assert(sizeof(CheckpointRecord) == 64);
+static_assert(kCheckpointOffset + sizeof(CheckpointRecord) <= kStateOffset);
+static_assert(kCheckpointDistance % kPageSize == 0);
+static_assert(kCheckpointOffset + kCheckpointDistance + sizeof(CheckpointRecord) <=
+              kSuperblockCopyOffset);
+
+// What a segment holds.
+enum class SegmentKind : uint32_t {
+  kLog = 1,   // groups of one log, in the order of their LSNs; those below the checkpoint are void
+  kKept = 2,  // copies of groups of files that a disk refuses: they count whatever the checkpoint
+              // says, until they carry the void word
+};
+
+// In a segment's first unit, and once more in its last. Written when a log takes the segment: the
+// copy, the first, one PSYNC; then records. A segment is free when all of it is below the
+// checkpoint, or void; its header stays as it is.
+struct alignas(64) SegmentHeader {
+  uint64_t word;             // SegmentWord of the generation, written last; 0: being taken
+  Lsn generation;            // drawn when the segment was taken: older records in it are nothing
+  Lsn checkpoint;            // as it was then
+  Lsn previous_generation;   // of the segment that the log filled before this one; 0: none
+  Lsn previous_last;         // of the newest group that the log had committed by then
+  uint32_t previous_number;  // of that segment
+  uint32_t number;           // its own
+  uint32_t log;              // which of the pool's logs
+  SegmentKind kind;
+  uint32_t zero;
+  uint32_t crc;  // CRC-32C of the bytes from `generation` to here, seeded with the salt's low half
+};
+static_assert(offsetof(SegmentHeader, word) == 0);
+static_assert(offsetof(SegmentHeader, generation) == 8);
+static_assert(offsetof(SegmentHeader, checkpoint) == 16);
+static_assert(offsetof(SegmentHeader, previous_generation) == 24);
+static_assert(offsetof(SegmentHeader, previous_last) == 32);
+static_assert(offsetof(SegmentHeader, previous_number) == 40);
+static_assert(offsetof(SegmentHeader, number) == 44);
+static_assert(offsetof(SegmentHeader, log) == 48);
+static_assert(offsetof(SegmentHeader, kind) == 52);
+static_assert(offsetof(SegmentHeader, zero) == 56);
+static_assert(offsetof(SegmentHeader, crc) == 60);
+static_assert(sizeof(SegmentHeader) == kUnitSize);
+
+// The salt's high bit is set and LSNs stay below 2^62: never 0, and no commit word.
+constexpr uint64_t SegmentWord(Lsn generation, uint64_t salt) {
+  return generation ^ salt ^ (uint64_t{1} << kLsnBits);
+}
 
 inline constexpr uint64_t kStateClean = 0x6e61656c63766e00;  // the log holds nothing pending
 inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses it, or died using it
@@ -116,14 +168,14 @@ inline constexpr uint32_t kMaxFailingShown = 16;
 // Counters since the pool was last opened for use. Shared memory, never flushed; every field is
 // accessed as a relaxed atomic.
 struct Statistics {
-  uint64_t head;             // position; as of the last time the cleanup thread looked
-  uint64_t oldest_pending;   // ns since 1970 when the entry at the tail was first seen; 0: none
-  uint64_t entries_cleaned;  // entries that reached the disk
+  uint64_t newest;           // LSN; as of the last time the cleanup thread looked
+  uint64_t oldest_pending;   // ns since 1970 when the oldest pending record was first seen; 0: none
+  uint64_t entries_cleaned;  // data records that reached the disk
   uint64_t bytes_cleaned;    // their payload
   uint64_t batches;
   uint64_t syncs;            // fdatasync and syncfs calls of the cleanup thread
   uint64_t pages_written;    // write-backs to the kernel
-  uint64_t wraps;            // times the head passed the log's end
+  uint64_t segments_taken;   // times a log took a segment
   uint64_t full_waits;       // times a writer slept because the log was full
   uint64_t misses;           // reads that had to load a page
   uint64_t dirty_misses;     // misses on a page whose dirty counter was not zero
@@ -134,20 +186,21 @@ struct Statistics {
   uint64_t last_error_time;     // ns since 1970
   uint64_t pass_through_files;  // files that were made pass-through
   uint64_t table_full;          // files not cached because a table was full
-  uint64_t entries_moved;       // to the head, because the disk refuses their file
-  // Files whose write-back fails: slot << 32 | incarnation, 0: none; errno; ns since 1970.
+  uint64_t records_kept;        // copied to kept segments, because the disk refuses their file
+  uint64_t kept_bytes;          // of the pool, that kept records take now
+  // Files whose write-back fails: their numbers plus one (0: none), errno, ns since 1970.
   uint64_t failing_file[kMaxFailingShown];
   uint64_t failing_error[kMaxFailingShown];
   uint64_t failing_since[kMaxFailingShown];
 };
-static_assert(offsetof(Statistics, head) == 0);
+static_assert(offsetof(Statistics, newest) == 0);
 static_assert(offsetof(Statistics, oldest_pending) == 8);
 static_assert(offsetof(Statistics, entries_cleaned) == 16);
 static_assert(offsetof(Statistics, bytes_cleaned) == 24);
 static_assert(offsetof(Statistics, batches) == 32);
 static_assert(offsetof(Statistics, syncs) == 40);
 static_assert(offsetof(Statistics, pages_written) == 48);
-static_assert(offsetof(Statistics, wraps) == 56);
+static_assert(offsetof(Statistics, segments_taken) == 56);
 static_assert(offsetof(Statistics, full_waits) == 64);
 static_assert(offsetof(Statistics, misses) == 72);
 static_assert(offsetof(Statistics, dirty_misses) == 80);
@@ -158,10 +211,11 @@ static_assert(offsetof(Statistics, last_error) == 112);
 static_assert(offsetof(Statistics, last_error_time) == 120);
 static_assert(offsetof(Statistics, pass_through_files) == 128);
 static_assert(offsetof(Statistics, table_full) == 136);
-static_assert(offsetof(Statistics, entries_moved) == 144);
-static_assert(offsetof(Statistics, failing_file) == 152);
-static_assert(offsetof(Statistics, failing_error) == 280);
-static_assert(offsetof(Statistics, failing_since) == 408);
+static_assert(offsetof(Statistics, records_kept) == 144);
+static_assert(offsetof(Statistics, kept_bytes) == 152);
+static_assert(offsetof(Statistics, failing_file) == 160);
+static_assert(offsetof(Statistics, failing_error) == 288);
+static_assert(offsetof(Statistics, failing_since) == 416);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kLastWordsOffset);
 
 // What the last process said that used the pool and stopped, because an invariant was broken. Stays
@@ -176,23 +230,23 @@ static_assert(offsetof(LastWords, pid) == 8);
 static_assert(offsetof(LastWords, text) == 16);
 static_assert(sizeof(LastWords) == 512);
 static_assert(kLastWordsOffset % 64 == 0 &&
-              kLastWordsOffset + sizeof(LastWords) <= kTailOffset + kTailDistance);
+              kLastWordsOffset + sizeof(LastWords) <= kCheckpointOffset + kCheckpointDistance);
 
 inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
-inline constexpr size_t kMaxPath = 3872;   // with the final zero
+inline constexpr size_t kMaxPath = 3888;   // with the final zero
 
-inline constexpr uint32_t kNameSettled = 0;  // a missing file was removed, or has another name now
-inline constexpr uint32_t kNameNew = 0x3f77656e;  // the file system may still lose the file
+// FileRecord::flags.
+// The file was empty when its group `born` was appended, and the log has every byte since: it can
+// be created again, should the file system have lost it. Counts while the checkpoint is not above
+// `born`: the checkpoint passes a group when its file was synced.
+inline constexpr uint32_t kFileNew = 1;
+// The same, whatever the checkpoint says: the record is in a kept segment, and the file was never
+// synced.
+inline constexpr uint32_t kFileNewStill = 2;
 
-// A file that entries refer to. A record is written before the first entry that names it commits,
-// and not again until the tail has passed the last one; but for `name`, `successor` and `cut`,
-// which are not in the crc: each changes alone, by one store.
-//
-// While `name` is kNameNew, the log has every byte that the file should have: it was empty when the
-// record was written, and no entry of it is freed but for newer ones. So it can be created again.
+// What is needed to know a file again: the payload of a file record (src/nvlog/record.h), up to the
+// zero that ends its path.
 struct FileRecord {
-  uint32_t incarnation;  // counts the uses of this slot; entries repeat it. 0: never used
-  uint32_t crc;     // CRC-32C of the record to the path's end, without itself, name, successor, cut
   uint64_t device;  // st_dev; not stable across boots
   uint64_t inode;
   int64_t birth_seconds;  // statx btime: with the inode it names the file, not its successor
@@ -204,60 +258,52 @@ struct FileRecord {
   int32_t handle_type;   // of name_to_handle_at
   uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxHandle];
-  uint32_t name;         // kNameNew until a sync of the file has succeeded, then kNameSettled
+  uint32_t flags;        // kFileNew, kFileNewStill
   uint32_t path_length;  // bytes, without the final zero
-  uint64_t successor;    // fingerprint of the file that recovery created in its place; 0: none
+  Lsn born;              // while kFileNew; else 0
   // Fingerprint of the file that the program removed before it gave its name to this one; 0: none.
   // The file system may bring it back, when it has lost both.
   uint64_t predecessor;
-  // CutWord of a position: the file was empty when the log's head was there. Counts
-  // while the tail is not beyond it: then the file is cut, and entries before it are nothing. 0:
-  // none.
-  uint64_t cut;
   char path[kMaxPath];  // absolute, when the record was written
 };
-static_assert(offsetof(FileRecord, incarnation) == 0);
-static_assert(offsetof(FileRecord, crc) == 4);
-static_assert(offsetof(FileRecord, device) == 8);
-static_assert(offsetof(FileRecord, inode) == 16);
-static_assert(offsetof(FileRecord, birth_seconds) == 24);
-static_assert(offsetof(FileRecord, birth_nanoseconds) == 32);
-static_assert(offsetof(FileRecord, mode) == 36);
-static_assert(offsetof(FileRecord, uid) == 40);
-static_assert(offsetof(FileRecord, gid) == 44);
-static_assert(offsetof(FileRecord, file_system) == 48);
-static_assert(offsetof(FileRecord, handle_type) == 56);
-static_assert(offsetof(FileRecord, handle_size) == 60);
-static_assert(offsetof(FileRecord, handle) == 64);
-static_assert(offsetof(FileRecord, name) == 192);
-static_assert(offsetof(FileRecord, path_length) == 196);
-static_assert(offsetof(FileRecord, successor) == 200);
-static_assert(offsetof(FileRecord, predecessor) == 208);
-static_assert(offsetof(FileRecord, cut) == 216);
-static_assert(offsetof(FileRecord, path) == 224);
+static_assert(offsetof(FileRecord, device) == 0);
+static_assert(offsetof(FileRecord, inode) == 8);
+static_assert(offsetof(FileRecord, birth_seconds) == 16);
+static_assert(offsetof(FileRecord, birth_nanoseconds) == 24);
+static_assert(offsetof(FileRecord, mode) == 28);
+static_assert(offsetof(FileRecord, uid) == 32);
+static_assert(offsetof(FileRecord, gid) == 36);
+static_assert(offsetof(FileRecord, file_system) == 40);
+static_assert(offsetof(FileRecord, handle_type) == 48);
+static_assert(offsetof(FileRecord, handle_size) == 52);
+static_assert(offsetof(FileRecord, handle) == 56);
+static_assert(offsetof(FileRecord, flags) == 184);
+static_assert(offsetof(FileRecord, path_length) == 188);
+static_assert(offsetof(FileRecord, born) == 192);
+static_assert(offsetof(FileRecord, predecessor) == 200);
+static_assert(offsetof(FileRecord, path) == 208);
 static_assert(sizeof(FileRecord) == 4096);
-
-// A cut is one store and checks itself: the position's check is in the bits above it.
-inline constexpr uint64_t kCutBits = 48;
-constexpr uint64_t CutPosition(uint64_t word) { return word & ((uint64_t{1} << kCutBits) - 1); }
+// Of the record in a pool, whose path is `path_length` long.
+constexpr size_t FileRecordSize(uint32_t path_length) {
+  return offsetof(FileRecord, path) + path_length + 1;
+}
 
 struct Geometry {
-  uint64_t pool_size;
-  uint32_t file_slots;
-  uint64_t log_offset;
-  uint64_t log_units;
+  uint64_t segment_size;
+  uint32_t segment_count;
 };
 
 // The one geometry of a pool of `size` bytes; kMinPoolSize <= size <= kMaxPoolSize.
 constexpr Geometry GeometryOf(uint64_t size) {
-  const uint64_t wanted = size / kPoolBytesPerFileSlot;
-  const uint32_t slots = wanted < kMinFileSlots   ? kMinFileSlots
-                         : wanted > kMaxFileSlots ? kMaxFileSlots
-                                                  : static_cast<uint32_t>(wanted);
-  const uint64_t log_offset = kFileTableOffset + slots * sizeof(FileRecord);
-  return {size, slots, log_offset, (size - log_offset) / kUnitSize};
+  uint64_t segment = std::bit_floor(size / kSegmentsWanted);
+  if (segment < kMinSegmentSize) segment = kMinSegmentSize;
+  if (segment > kMaxSegmentSize) segment = kMaxSegmentSize;
+  while (size / segment > kMaxSegments) segment *= 2;
+  return {segment, static_cast<uint32_t>((size - kSegmentsOffset) / segment)};
 }
-static_assert(GeometryOf(kMinPoolSize).log_units * kUnitSize > kMinPoolSize / 2);
+static_assert(GeometryOf(kMinPoolSize).segment_count == 15);
+static_assert(GeometryOf(uint64_t{1} << 30).segment_count == 1023);
+static_assert(GeometryOf(kMaxPoolSize).segment_count < kMaxSegments);
 
 }  // namespace nvcache::pool
 

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -92,36 +93,33 @@ bool FailNotPersistent(Problem* problem, const char* path) {
               "use devdax or a DAX file system, or accept it with --emulate (NVCACHE_EMULATE=1)");
 }
 
-uint32_t TailCrc(const TailRecord& record, uint64_t salt) {
-  return sys::Crc32c(&record, offsetof(TailRecord, crc), static_cast<uint32_t>(salt));
+uint32_t CheckpointCrc(const CheckpointRecord& record, uint64_t salt) {
+  return sys::Crc32c(&record, offsetof(CheckpointRecord, crc), static_cast<uint32_t>(salt));
 }
 
-// A consistent copy of record 0 or 1, if it is whole.
-bool LoadTail(const View& view, uint64_t index, TailRecord* copy) {
-  sys::CopyWords(copy, view.tail_record(index), sizeof(*copy));
-  return copy->sequence % 2 == index && copy->tail >> 62 == 0 &&
-         copy->crc == TailCrc(*copy, view.salt());
-}
-
-// The newest valid record, and how many are valid.
-int NewestTail(const View& view, TailRecord* newest) {
-  TailRecord records[2];
+// Of the records that are whole, the higher one, and how many they are.
+int LoadCheckpoint(const View& view, Lsn* checkpoint) {
+  *checkpoint = 0;
   // A pool that is inspected while it is in use changes one record after the other under our eyes.
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    const bool first = LoadTail(view, 0, &records[0]);
-    const bool second = LoadTail(view, 1, &records[1]);
-    if (!first && !second) continue;
-    const bool take_second = second && (!first || records[1].sequence > records[0].sequence);
-    *newest = records[take_second ? 1 : 0];
-    return first && second ? 2 : 1;
+  int valid = 0;
+  for (int attempt = 0; attempt < 3 && valid < 2; ++attempt) {
+    valid = 0;
+    for (uint64_t i = 0; i < 2; ++i) {
+      CheckpointRecord copy = {};
+      sys::CopyWords(&copy, view.checkpoint_record(i), sizeof(copy));
+      if (copy.checkpoint >> kLsnBits != 0 || copy.crc != CheckpointCrc(copy, view.salt()))
+        continue;
+      ++valid;
+      *checkpoint = std::max(*checkpoint, copy.checkpoint);
+    }
   }
-  return 0;
+  return valid;
 }
 
-void WriteTail(const View& view, uint64_t tail, uint64_t sequence, Step step) {
-  TailRecord record = {tail, sequence, 0, 0};
-  record.crc = TailCrc(record, view.salt());
-  TailRecord* place = view.tail_record(sequence % 2);
+void WriteCheckpoint(const View& view, uint64_t i, Lsn checkpoint, Step step) {
+  CheckpointRecord record = {checkpoint, 0, 0};
+  record.crc = CheckpointCrc(record, view.salt());
+  CheckpointRecord* place = view.checkpoint_record(i);
   pmem::StoreBytes(place, &record, sizeof(record));
   pmem::Pwb(place, sizeof(*place), step);
 }
@@ -150,9 +148,8 @@ Superblock NewSuperblock(uint64_t size) {
   superblock.salt |= uint64_t{1} << 63;
   sys::Getrandom(superblock.uuid, sizeof(superblock.uuid));
   superblock.created = sys::Now(CLOCK_REALTIME);
-  superblock.log_offset = geometry.log_offset;
-  superblock.log_units = geometry.log_units;
-  superblock.file_slots = geometry.file_slots;
+  superblock.segment_size = geometry.segment_size;
+  superblock.segment_count = geometry.segment_count;
   superblock.page_size = kPageSize;
   superblock.unit_size = kUnitSize;
   superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
@@ -177,13 +174,13 @@ void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
   const Superblock superblock = NewSuperblock(size);
   const View view = {base, &superblock};
   if (zero_first) {
-    pmem::Fill(base, 0, superblock.log_offset);
-    pmem::Pwb(base, superblock.log_offset, Step::kCreateZeros);
+    pmem::Fill(base, 0, kSegmentsOffset);
+    pmem::Pwb(base, kSegmentsOffset, Step::kCreateZeros);
   }
-  // Positions begin with lap 1. What the log's memory holds names no position of this pool: it is
-  // zero, or belongs to a pool with another salt.
-  WriteTail(view, superblock.log_units, 0, Step::kCreateTail);
-  WriteTail(view, superblock.log_units, 1, Step::kCreateTail);
+  // What the segments' memory holds is no header of this pool: it is zero, or belongs to a pool
+  // with another salt.
+  WriteCheckpoint(view, 0, 1, Step::kCreateCheckpoint);
+  WriteCheckpoint(view, 1, 1, Step::kCreateCheckpoint);
   pmem::Store(view.state()->state, kStateClean);
   pmem::Pwb(view.state(), sizeof(StateRecord), Step::kCreateState);
   WriteSuperblock(base + kSuperblockCopyOffset, superblock);
@@ -343,11 +340,29 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
 
 }  // namespace
 
-bool ReadTail(const View& view, uint64_t* tail, int* records_valid) {
-  TailRecord newest = {};
-  *records_valid = NewestTail(view, &newest);
-  *tail = newest.tail;
+bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid) {
+  *records_valid = LoadCheckpoint(view, checkpoint);
   return *records_valid > 0;
+}
+
+uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt) {
+  constexpr size_t kBegin = offsetof(SegmentHeader, generation);
+  constexpr size_t kEnd = offsetof(SegmentHeader, crc);
+  return sys::Crc32c(reinterpret_cast<const uint8_t*>(&header) + kBegin, kEnd - kBegin,
+                     static_cast<uint32_t>(salt));
+}
+
+bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t number,
+                       SegmentHeader* header) {
+  sys::CopyWords(header, &place, sizeof(*header));
+  return header->word == SegmentWord(header->generation, view.salt()) &&
+         header->crc == SegmentHeaderCrc(*header, view.salt()) && header->number == number &&
+         header->generation != 0 && header->generation >> kLsnBits == 0 &&
+         header->checkpoint <= header->generation &&
+         header->previous_generation < header->generation &&
+         header->previous_last < header->generation &&
+         header->previous_number < view.segment_count() &&
+         (header->kind == SegmentKind::kLog || header->kind == SegmentKind::kKept);
 }
 
 bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
@@ -503,9 +518,8 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
   }
   const bool in_range = s.pool_size >= kMinPoolSize && s.pool_size <= kMaxPoolSize;
   const Geometry geometry = GeometryOf(in_range ? s.pool_size : kMinPoolSize);
-  if (!in_range || s.pool_size % kPageSize != 0 || s.log_offset != geometry.log_offset ||
-      s.log_units != geometry.log_units || s.file_slots != geometry.file_slots ||
-      s.salt >> 63 != 1) {
+  if (!in_range || s.pool_size % kPageSize != 0 || s.segment_size != geometry.segment_size ||
+      s.segment_count != geometry.segment_count || s.salt >> 63 != 1) {
     return Fail(problem, path(), EPROTO, "has another geometry than a pool of its size",
                 "use the NVCache that made it");
   }
@@ -517,43 +531,22 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
   return true;
 }
 
+// A damaged state counts as in use: above the checkpoint, a clean pool holds nothing, and applying
+// that is harmless.
 bool Pool::CheckContents(Problem* problem) {
-  TailRecord newest = {};
-  const int valid = NewestTail(view_, &newest);
-  if (valid == 0) {
-    return Fail(problem, path(), EBADMSG, "is damaged, both records of the log's tail are",
-                kSaveDamaged);
-  }
-  // A damaged state counts as in use: from the tail on, the log of a clean pool holds nothing, and
-  // applying that is harmless. But a clean pool's older tail is behind entries that were on disk
-  // before other programs wrote to the files.
-  const uint64_t state = Peek(view_.state()->state);
-  if (state != kStateClean && state != kStateInUse && valid == 1) {
-    return Fail(problem, path(), EBADMSG, "is damaged, its state and a record of the tail are",
-                kSaveDamaged);
-  }
-  sequence_ = newest.sequence;
-  tail_ = newest.tail;
-  return true;
+  Lsn checkpoint = 0;
+  const int valid = LoadCheckpoint(view_, &checkpoint);
+  checkpoint_.store(checkpoint);
+  if (valid > 0) return true;
+  return Fail(problem, path(), EBADMSG, "is damaged, both records of its checkpoint are",
+              kSaveDamaged);
 }
 
 // A process that is killed leaves stores that it had not written back. We see them and build on
-// them; a power failure must not take them away under what we build. Of a clean pool nobody reads
-// the file table.
+// them; a power failure must not take them away under what we build.
 void Pool::SecureSeen() {
-  const uint64_t end = dirty() ? superblock_.log_offset : kFileTableOffset;
-  pmem::Pwb(view_.base + kTailOffset, end - kTailOffset, Step::kSeen);
+  pmem::Pwb(view_.base + kCheckpointOffset, kSegmentsOffset - kCheckpointOffset, Step::kSeen);
   pmem::Psync(Step::kSeenDurable);
-}
-
-// A damaged record was the newer one, perhaps, so that positions were used up to two laps from the
-// other. In a clean pool what lies there is on disk, and no later recovery may meet it.
-void Pool::RepairTail() {
-  TailRecord newest = {};
-  if (NewestTail(view_, &newest) == 2) return;
-  const uint64_t fresh = tail_ + 2 * view_.log_units();
-  StoreTail(fresh, Step::kRepairedTail, Step::kRepairedTailDurable);
-  StoreTail(fresh, Step::kRepairedTail, Step::kRepairedTailDurable);
 }
 
 bool Pool::InUse(Problem* problem) const {
@@ -578,7 +571,8 @@ void Pool::Repair() {
     WriteSuperblock(region_.base + kSuperblockCopyOffset, superblock_);
     WriteSuperblock(region_.base, superblock_);
   }
-  if (!dirty()) RepairTail();
+  Lsn checkpoint = 0;
+  if (LoadCheckpoint(view_, &checkpoint) < 2) StoreCheckpoint(checkpoint);
 }
 
 void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
@@ -603,7 +597,7 @@ void Pool::Close() {
 }
 
 // ---------------------------------------------------------------------------------------------
-// State and tail.
+// State and checkpoint.
 
 bool Pool::dirty() const { return Peek(view_.state()->state) != kStateClean; }
 
@@ -624,12 +618,13 @@ void Pool::MarkClean() {
   pmem::Psync(Step::kCleanDurable);
 }
 
-void Pool::StoreTail(uint64_t tail, Step step, Step durable) {
-  NVCACHE_CHECK(tail >= tail_ && tail >> 63 == 0);
-  WriteTail(view_, tail, sequence_ + 1, step);
-  pmem::Psync(durable);
-  ++sequence_;
-  tail_ = tail;
+void Pool::StoreCheckpoint(Lsn checkpoint, Step step, Step durable) {
+  NVCACHE_CHECK(checkpoint >= checkpoint_.load() && checkpoint >> kLsnBits == 0);
+  for (uint64_t i = 0; i < 2; ++i) {
+    WriteCheckpoint(view_, i, checkpoint, step);
+    pmem::Psync(durable);
+  }
+  checkpoint_.store(checkpoint);
 }
 
 }  // namespace nvcache::pool

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A pool: opening, creating and checking it; its state and its tail. Holds what recovery needs and
-// no more.
+// A pool: opening, creating and checking it; its state and its checkpoint. Holds what recovery
+// needs and no more.
 #ifndef NVCACHE_POOL_POOL_H_
 #define NVCACHE_POOL_POOL_H_
 
@@ -30,13 +30,18 @@ struct View {
   const Superblock* superblock = nullptr;
 
   uint64_t salt() const { return superblock->salt; }
-  uint64_t log_units() const { return superblock->log_units; }
-  uint8_t* log() const { return base + superblock->log_offset; }
-  FileRecord* file(uint32_t slot) const {
-    return reinterpret_cast<FileRecord*>(base + kFileTableOffset) + slot;
+  uint64_t segment_units() const { return superblock->segment_size / kUnitSize; }
+  uint32_t segment_count() const { return superblock->segment_count; }
+  // A place is segment * segment_units() + unit (src/nvlog/record.h).
+  uint8_t* unit(uint64_t place) const { return base + kSegmentsOffset + place * kUnitSize; }
+  SegmentHeader* segment(uint32_t number) const {
+    return reinterpret_cast<SegmentHeader*>(unit(number * segment_units()));
   }
-  TailRecord* tail_record(uint64_t i) const {  // 0 or 1
-    return reinterpret_cast<TailRecord*>(base + kTailOffset + i * kTailDistance);
+  SegmentHeader* segment_copy(uint32_t number) const {
+    return reinterpret_cast<SegmentHeader*>(unit((number + 1) * segment_units() - 1));
+  }
+  CheckpointRecord* checkpoint_record(uint64_t i) const {  // 0 or 1
+    return reinterpret_cast<CheckpointRecord*>(base + kCheckpointOffset + i * kCheckpointDistance);
   }
   StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
   Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
@@ -51,32 +56,29 @@ inline Integer Peek(const Integer& counter) {
   return std::atomic_ref(const_cast<Integer&>(counter)).load(std::memory_order_relaxed);
 }
 
-// The newest valid tail record. False when both are damaged; `records_valid` says how many are
-// whole (a freshly created pool has two).
-bool ReadTail(const View& view, uint64_t* tail, int* records_valid);
+// The higher one of the valid checkpoint records. False when both are damaged; `records_valid` says
+// how many are whole.
+bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
 
-// A record of the file table is whole and belongs to `incarnation`.
-bool FileRecordValid(const FileRecord& record, uint32_t incarnation);
-uint32_t FileRecordCrc(const FileRecord& record);
-// A copy of it to be used: what lies in a pool may change while we look. False if it is not whole.
-bool CopyFileRecord(const FileRecord& record, FileRecord* copy);
+// A header of segment `number` that is whole. `header` is a copy of it: what lies in a pool may
+// change while we look.
+bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t number,
+                       SegmentHeader* header);
+uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt);
 
-// Fills what names the open file `fd` and makes it known again: everything but incarnation, crc and
-// path. 0, or a negated errno.
+// ---- Files (file_record.cc)
+
+// `size` bytes are a whole file record, as far as one can see without a checksum.
+bool IsFileRecord(const FileRecord& record, size_t size);
+// Fills all of it for the open file `fd`, but flags, born and predecessor, which become 0. 0;
+// -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or what the kernel said.
+long Describe(int fd, FileRecord* record);
+// Only what names the file and makes it known again, without its path. 0, or a negated errno.
 long Identify(int fd, FileRecord* record);
 // Both records name one file: the same inode, and not one that was freed and used again.
 bool SameFile(const FileRecord& a, const FileRecord& b);
 // Of what SameFile compares; never 0.
 uint64_t Fingerprint(const FileRecord& record);
-// `found` is the file that recovery created in place of the lost one that `record` names.
-bool IsSuccessor(const FileRecord& found, const FileRecord& record);
-
-// Durable when they return.
-void SettleName(FileRecord* record);
-void StoreSuccessor(FileRecord* record, const FileRecord& created);
-// `position` below 2^kCutBits; 0: no cut.
-void StoreCut(FileRecord* record, uint64_t position);
-uint64_t CutWord(uint64_t position, uint32_t incarnation);
 
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page
@@ -87,7 +89,7 @@ enum class Access {
   kExclusive,  // locked; for use and for recovery. Only for the pool's owner
   kRecovery,   // the same, but root may have another user's pool: with that user's rights
   kInspect,    // read-only and not locked: contents may change while they are read
-  kSalvage,    // as kInspect; state and tail may be damaged
+  kSalvage,    // as kInspect; state and checkpoint may be damaged
 };
 
 class Pool {
@@ -121,7 +123,7 @@ class Pool {
   // The program wants the descriptor's number: it gets another.
   void Renumber();
 
-  // Pending entries may be there: the last user did not close it.
+  // Pending records may be there: the last user did not close it.
   bool dirty() const;
   // One of the two superblocks is.
   bool superblock_damaged() const;
@@ -129,12 +131,14 @@ class Pool {
   // Durable when they return. kExclusive only.
   void MarkInUse();
   void MarkClean();
-  // The superblocks from the one that is whole, the tail of a clean pool. MarkInUse does it, too.
+  // Superblocks and checkpoint records, from those that are whole. MarkInUse does it, too.
   void Repair();
-  // I5: called before any unit below `tail` is used again. Never goes back, and never by more than
-  // the log's units, so that the record before it is a bound, too; a jump is stored twice.
-  void StoreTail(uint64_t tail, pmem::Step step = pmem::Step::kTail,
-                 pmem::Step durable = pmem::Step::kTailDurable);
+  // I5: both records, one after the other. Called before a segment below it is used again, and
+  // before anybody is told that something is on disk. Never goes back.
+  void StoreCheckpoint(Lsn checkpoint, pmem::Step step = pmem::Step::kCheckpoint,
+                       pmem::Step durable = pmem::Step::kCheckpointDurable);
+  // As the records have it.
+  Lsn checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
 
  private:
   bool OpenFile(Access access, Problem* problem);
@@ -145,7 +149,6 @@ class Pool {
   bool CheckContents(Problem* problem);
   bool InUse(Problem* problem) const;
   void SecureSeen();
-  void RepairTail();
 
   View view_;
   pmem::Region region_;
@@ -157,8 +160,7 @@ class Pool {
   int fd_ = -1;
   void* lock_page_ = nullptr;  // mapped
   bool is_device_ = false;
-  uint64_t sequence_ = 0;       // of the newest tail record
-  uint64_t tail_ = 0;           // what it says
+  std::atomic<Lsn> checkpoint_{0};
   Superblock superblock_ = {};  // checked copy: a later flip in the mapping cannot move our bounds
   sys::Text<512> path_;
 };

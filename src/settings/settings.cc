@@ -122,11 +122,11 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   if (is("STDIO")) return TakeFlag(&settings->stdio, name, value, wrong);
   if (is("BATCH_MIN")) {
     return TakeNumber(&settings->batch_min, 1, kMaxBatch,
-                      "is not a number of entries, 1 to 1048576: give one", name, value, wrong);
+                      "is not a number of pages, 1 to 1048576: give one", name, value, wrong);
   }
   if (is("BATCH_MAX")) {
     return TakeNumber(&settings->batch_max, 1, kMaxBatch,
-                      "is not a number of entries, 1 to 1048576: give one", name, value, wrong);
+                      "is not a number of pages, 1 to 1048576: give one", name, value, wrong);
   }
   if (is("BATCH_DELAY")) {
     return TakeNumber(&settings->batch_delay_ms, 1, kMaxDelay,

@@ -27,8 +27,8 @@ struct Settings {
   bool drain_at_exit = true;     // NVCACHE_DRAIN_AT_EXIT
   bool notice = true;            // NVCACHE_NOTICE: say that the pool is emulated, or in use
   bool stdio = true;             // NVCACHE_STDIO
-  uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, entries that start a batch
-  uint64_t batch_max = 10000;    // NVCACHE_BATCH_MAX, entries of a batch
+  uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, pages, about, that start a batch
+  uint64_t batch_max = 10000;    // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
 };
 

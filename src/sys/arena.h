@@ -71,7 +71,7 @@ class Arena {
   uint32_t* free_ = nullptr;
   uint32_t capacity_ = 0;
   uint32_t used_ = 0;        // objects below were handed out at least once
-  uint32_t free_count_ = 0;  // entries in free_
+  uint32_t free_count_ = 0;  // elements of free_
 };
 
 }  // namespace nvcache::sys

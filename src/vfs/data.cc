@@ -10,7 +10,7 @@
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
-#include "src/vfs/cursor.h"
+#include "src/vfs/settle.h"
 #include "src/vfs/space.h"
 
 #ifndef RWF_NOAPPEND
@@ -21,6 +21,9 @@ namespace nvcache::vfs {
 
 namespace {
 
+using dramcache::Cursor;
+using dramcache::TotalLength;
+
 constexpr uint64_t kPageSize = pool::kPageSize;
 
 // The largest file that any of the disk file systems holds in 4 KiB blocks by default (ext4's
@@ -30,14 +33,6 @@ constexpr uint64_t kMaxFileSize = (uint64_t{1} << 44) - kPageSize;
 // For O_SYNC and the like every write is good enough; the others change where it goes.
 constexpr int kKnownFlags =
     RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND | RWF_NOAPPEND;
-
-// What AppendGroup says when it cannot go on.
-constexpr long kLogFull = -ENOBUFS;
-constexpr long kNoDescriptors = -ENOMEM;
-// As kLogFull, and full of what a disk refuses.
-constexpr long kNoHope = -ENOLCK;
-// A signal waits, and the log is full: let its handler run, and try again.
-constexpr long kSignal = -ERESTART;
 
 // The kernel refuses it in its own words.
 constexpr long kRefused = kNotOurs;
@@ -131,137 +126,25 @@ long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
 // ---------------------------------------------------------------------------------------------
 // Writing
 
-// The pages of one group, locked in ascending order (I3). Those of a small one are known on the
-// stack.
-class LockedPages {
- public:
-  LockedPages(File& file, uint64_t offset, uint64_t length)
-      : first_(offset / kPageSize),
-        count_(static_cast<uint32_t>((offset + length - 1) / kPageSize - first_ + 1)) {
-    NVCACHE_CHECK(count_ <= nvlog::kMaxGroupEntries);
-    pages_ = count_ <= kFew ? few_ : many_.get();
-    for (uint32_t i = 0; i < count_; ++i) {
-      pages_[i] = file.pages.FindOrMake(engine.supply, first_ + i);
-      if (pages_[i] == nullptr) return;
-    }
-    while (locked_ < count_) pages_[locked_++]->lock.Lock();
-  }
-  ~LockedPages() {
-    while (locked_ > 0) pages_[--locked_]->lock.Unlock();
-  }
-  LockedPages(const LockedPages&) = delete;
-  LockedPages& operator=(const LockedPages&) = delete;
-
-  bool ok() const { return locked_ == count_; }
-  uint32_t count() const { return count_; }
-  radix::PageDescriptor& operator[](uint32_t i) { return *pages_[i]; }
-
- private:
-  static constexpr uint32_t kFew = 17;  // 64 KiB that begin anywhere
-
-  uint64_t first_;
-  uint32_t count_;
-  uint32_t locked_ = 0;
-  radix::PageDescriptor** pages_;
-  radix::PageDescriptor* few_[kFew];
-  sys::Scratch<radix::PageDescriptor * [nvlog::kMaxGroupEntries]> many_;
-};
-
-uint64_t GroupUnits(uint64_t offset, uint64_t length) {
-  const uint64_t head = std::min(length, kPageSize - offset % kPageSize);
-  const uint64_t full = (length - head) / kPageSize;
-  const uint64_t rest = (length - head) % kPageSize;
-  return nvlog::EntryUnits(head) + full * nvlog::kMaxEntryUnits +
-         (rest > 0 ? nvlog::EntryUnits(rest) : 0);
-}
-
 // The longest write from `offset` on that fits into one group.
 uint64_t GroupLimit(uint64_t offset) {
-  const uint64_t pages = std::min<uint64_t>(nvlog::kMaxGroupEntries,
-                                            engine.log.max_group_units() / nvlog::kMaxEntryUnits);
-  return std::min(nvlog::kMaxGroupBytes, pages * kPageSize - offset % kPageSize);
+  return std::min(nvlog::kMaxGroupBytes,
+                  engine.log.max_group_pages() * kPageSize - offset % kPageSize);
 }
 
-void GrowTo(File& file, uint64_t end) {
-  uint64_t size = file.size.load(std::memory_order_relaxed);
-  while (size < end && !file.size.compare_exchange_weak(size, end, std::memory_order_release,
-                                                        std::memory_order_relaxed)) {
-  }
-}
-
-// Brings the lines of a frame into the cache, to be written: while the log takes the same bytes,
-// the memory would have nothing to do.
-void Fetch(const uint8_t* bytes, size_t n) {
-  for (size_t i = 0; i < n; i += pmem::kLine) __builtin_prefetch(bytes + i, 1);
-}
-
-// A buffer ended in the middle of a group. Its place cannot be given back, for others may have
-// taken the places after it, so it becomes a hole. What the frames took of these bytes was never
-// written: they go, and the next read loads the pages anew. The first `touched` pages; page locks
-// held.
-void GiveUp(nvlog::GroupWriter* group, uint64_t units, LockedPages* pages, uint32_t touched) {
-  for (uint32_t i = 0; i < touched; ++i) {
-    if ((*pages)[i].has_frame()) engine.frames.Detach((*pages)[i]);
-  }
-  group->Abandon(units);
-}
-
-// Appends one group: lock pages, take the place, fill, commit, count (I1 to I4). No byte of the
-// file has changed when it says kLogFull, kNoDescriptors or -EFAULT; else `cursor` moves on by
-// `length`.
+// As PageCache::Append, and describes the file where that is missing.
 long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
-  LockedPages pages(file, offset, length);
-  if (!pages.ok()) return kNoDescriptors;
-  const uint64_t units = GroupUnits(offset, length);
-  const nvlog::Position place = engine.log.TryTake(units);
-  if (place == nvlog::kNoPosition) return kLogFull;
-
-  nvlog::GroupWriter group(engine.log, place, pages.count());
-  Cursor source = *cursor;
-  sys::Scratch<uint8_t[kPageSize]> own;
-  uint64_t at = offset;
-  for (uint32_t i = 0; i < pages.count(); ++i) {
-    radix::PageDescriptor& page = pages[i];
-    const uint64_t skip = at % kPageSize;
-    const auto n = static_cast<uint32_t>(std::min(kPageSize - skip, offset + length - at));
-    uint8_t* frame = page.has_frame() ? engine.frames.Bytes(page.frame()) + skip : nullptr;
-    if (frame != nullptr) Fetch(frame, n);
-    // The program may change its buffer while we read it. Log, checksum and frame must agree, so
-    // what is read is read once.
-    const uint8_t* bytes = source.Take(&own, n);
-    if (bytes == nullptr ||
-        group.Add({at, bytes, n, file.slot.load(std::memory_order_relaxed), file.incarnation,
-                   page.dirty > 0 ? page.last : nvlog::kNoPosition, frame}) == nvlog::kNoPosition) {
-      GiveUp(&group, units, &pages, i + 1);
-      return -EFAULT;
-    }
-    if (frame != nullptr) engine.frames.Touch(page.frame());
-    at += n;
-  }
-  group.Commit();
-  *cursor = source;
-
-  nvlog::Position position = place;
-  at = offset;
-  for (uint32_t i = 0; i < pages.count(); ++i) {
-    ++pages[i].dirty;
-    ++pages[i].unwritten;
-    pages[i].last = position;
-    const uint64_t n = std::min(kPageSize - at % kPageSize, offset + length - at);
-    position += nvlog::EntryUnits(n);
-    at += n;
-    file.pages.Mark(engine.supply, offset / kPageSize + i);
-  }
-  // Before the pages are unlocked: the cleanup thread counts down after it had them.
-  file.pending.fetch_add(units, std::memory_order_relaxed);
-  GrowTo(file, offset + length);
-  return 0;
+  long result = ResultOf(engine.cache.Append(file, offset, length, cursor, nullptr));
+  if (result != kUndescribed) return result;
+  sys::Scratch<pool::FileRecord> record;
+  if (long error = Describe(file, record.get()); error < 0) return error;
+  return ResultOf(engine.cache.Append(file, offset, length, cursor, record.get()));
 }
 
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, kSignal, kNoHope, -ENFILE, -EFAULT, EnsureSlot's
-// error, or what the disk says to the file's write-back. Buffers are looked at when they turn out
-// not to be there, and not before: whoever passes good ones pays nothing.
+// if none were, what kept it: kNoDescriptors, kSignal, kNoHope, kUnsettled, -EFAULT, or what the
+// disk says to the file's write-back. Buffers are looked at when they turn out not to be there, and
+// not before: whoever passes good ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
@@ -270,7 +153,7 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     const uint32_t room = engine.log.RoomSeen();
     long error = engine.cleaner.Refusal(file);
     if (error == 0 && engine.cleaner.Crowds(file)) error = kLogFull;
-    if (error == 0) error = engine.cleaner.EnsureSlot(file);
+    if (error == 0) error = Settle(file);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
     if (error == kLogFull && engine.cleaner.overloaded()) error = kNoHope;
     if (error == kLogFull) {
@@ -306,7 +189,7 @@ struct WriteCall {
   int flags;            // RWF_*
 };
 
-// One attempt. -EAGAIN: enter again with the file's grow lock.
+// One attempt.
 long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   Access access;
   const unsigned need = (call.offset == nullptr ? Access::kOffset : Access::kData) |
@@ -326,7 +209,7 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   if (append) at = size;
   if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
   const bool grows = at + total > size;
-  if (grows && !grow) return -EAGAIN;
+  if (grows && !grow) return kGrows;
   if (grows || file.sparse.load(std::memory_order_relaxed)) {
     if (long error = ReserveSpace(file, at, at + total); error < 0) return error;
   }
@@ -339,24 +222,11 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   return n;
 }
 
-// Too large, no room on the disk, no path to recover it by, a sync that fails; a call of ours that
-// a filter (seccomp) refuses; or no room here for who knows how long.
+// Too large, no room on the disk, no way for recovery to find it; or no room here for who knows how
+// long.
 bool IsForKernel(long error) {
-  switch (error) {
-    case -EPERM:
-    case -ENOSYS:
-    case -EFBIG:
-    case -ENOSPC:
-    case -ENAMETOOLONG:
-    case -ENOENT:
-    case -ENFILE:
-    case kNoDescriptors:
-    case kNoHope:
-    case cleanup::Cleaner::kNotSynced:
-      return true;
-    default:
-      return false;
-  }
+  return error == -EFBIG || error == -ENOSPC || error == kNoDescriptors || error == kNoHope ||
+         error == kUnsettled;
 }
 
 long DoWrite(const WriteCall& call) {
@@ -369,9 +239,9 @@ long DoWrite(const WriteCall& call) {
     if (n == kSignal) {
       // The handler has run by now, and the write is as if it had begun after it. The kernel does
       // not let a handler end a write to a file, so nobody expects EINTR.
-    } else if (n == -EAGAIN) {
+    } else if (n == kGrows) {
       grow = true;
-    } else if ((n == kNoDescriptors || n == -ENFILE) && !engine.cleaner.failing()) {
+    } else if (n == kNoDescriptors && !engine.cleaner.failing()) {
       // Without a lock, for the cleanup thread takes back only what nobody uses. So the pool may be
       // given back meanwhile, and then the file is the kernel's.
       engine.cleaner.RequestTrim();

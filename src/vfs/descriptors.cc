@@ -9,6 +9,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/settle.h"
 
 namespace nvcache::vfs {
 
@@ -106,8 +107,8 @@ long CloseTracked(int fd) {
 }  // namespace
 
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
-OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve)
-    : flags_(flags), path_(path) {
+OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve, bool plain)
+    : flags_(flags), path_(path), dirfd_(dirfd) {
   if (!engine.active() || (flags & O_TRUNC) == 0) return;
   struct stat st;
   const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
@@ -119,13 +120,47 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve)
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr || file->state.load() != State::kCached) return;
   file->lock.Lock();
-  error_ = engine.DrainExclusively(*file);
-  if (error_ < 0) {
-    file->lock.Unlock();
-  } else {
-    file_ = file;
-    cuts_ = file->size.load() > 0;
+  file_ = file;
+  // Of an open without O_TRUNC, the kernel looks at the right to write only if it is to write; and
+  // one that must fail shall fail.
+  const int access = flags & O_ACCMODE;
+  const bool fails = (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL);
+  replaces_ = plain && !fails && (access == O_WRONLY || access == O_RDWR) &&
+              (flags & (O_PATH | O_DIRECTORY)) == 0 && file->failing.load() == 0;
+  if (!replaces_) Drain();
+}
+
+// The kernel is about to cut the file.
+void OpenGuard::Drain() {
+  File& file = *static_cast<File*>(file_);
+  replaces_ = false;
+  error_ = engine.DrainExclusively(file);
+  cuts_ = file.size.load() > 0;
+  if (error_ == 0) return;
+  file.lock.Unlock();
+  file_ = nullptr;
+}
+
+// Whoever has the name by now gets what the kernel would have done.
+long OpenGuard::Replace() {
+  if (!replaces_) return kNotOurs;
+  const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
+  if (opened == -ENOENT) {
+    Drain();
+    return error_ < 0 ? error_ : kNotOurs;
   }
+  if (opened < 0) return opened;
+  File& file = *static_cast<File*>(file_);
+  const auto fd = static_cast<int>(opened);
+  struct stat st;
+  const bool same = sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
+  const bool cuts = same && file.size.load() > 0;
+  if (cuts && CutLogged(file, 0) == 0) return opened;
+  if (cuts) Drain();
+  const long error = error_ < 0 ? error_ : sys::Ftruncate(fd, 0);
+  if (error == 0) return opened;
+  sys::Close(fd);
+  return error;
 }
 
 OpenGuard::~OpenGuard() {
@@ -151,9 +186,11 @@ long OpenGuard::Opened(int fd) {
   if (!engine.active()) return 0;
   LockTable();
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
-    engine.Resync(*file);
-    if (cuts_) engine.cleaner.AwaitSync(*file);
-    file->changes.fetch_add(1);
+    if (!replaces_) {
+      engine.Resync(*file);
+      if (cuts_) AwaitSync(*file);
+      file->changes.fetch_add(1);
+    }
     file->lock.Unlock();
     file_ = nullptr;
   }

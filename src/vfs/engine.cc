@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kExitRequired = 125;  // as env(1) and `nvcache run`: the program did not run
 
-// Descriptors of pages beyond those with a frame, per page of log: the log holds more entries than
+// Descriptors of pages beyond those with a frame, per page of log: the log holds more records than
 // pages when they are small. Who needs more waits for the cleanup thread, as with a full log.
 constexpr uint64_t kDescriptorsPerLogPage = 4;
 constexpr uint64_t kSpareDescriptors = 1u << 16;
@@ -38,10 +38,7 @@ constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
 // Pages and log are somebody else's from now on.
 void ForgetCache(File& file) {
   new (&file.pages) radix::Tree;
-  file.cuts.store(0);
-  file.cuts_synced.store(0);
-  file.in_cuts = false;
-  file.slot.store(sys::kNone);
+  file.erasures.Clear();
   file.in_batch = false;
 }
 
@@ -214,7 +211,7 @@ Engine::Recovery Engine::Recover(uint32_t owner) {
   problem.text.Clear();
   problem.text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
   problem.text.Append(
-      " entries were found; run 'nvcache recover' on it. Running without the cache");
+      " records were found; run 'nvcache recover' on it. Running without the cache");
   Refuse(problem.text.c_str());
   return Recovery::kFailed;
 }
@@ -272,7 +269,7 @@ bool Engine::AttachPool() {
     open = false;
     problem.error = EUCLEAN;
     problem.text.Append(settings.pool.c_str());
-    problem.text.Append(": unresolved entries were found; run 'nvcache recover' on it");
+    problem.text.Append(": unresolved records were found; run 'nvcache recover' on it");
   }
   if (!open) {
     hopeless_ = problem.error != EBUSY;
@@ -280,7 +277,7 @@ bool Engine::AttachPool() {
     return false;
   }
   pool_.MarkInUse();
-  const uint64_t log_pages = pool_.view().log_units() * pool::kUnitSize / pool::kPageSize;
+  const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
   const uint64_t frame_count = settings.dram / pool::kPageSize;
   const uint64_t pages = frame_count + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
@@ -292,11 +289,11 @@ bool Engine::AttachPool() {
     if (engine.lingering_.load()) engine.leases.Nudge();
   };
   pmem::Fill(statistics(), 0, sizeof(pool::Statistics));
-  log.Open(&pool_);
-  if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)) ||
+  kept.Open();
+  if (!log.Open(&pool_) || pages >= radix::kMaxPages ||
+      !supply.Open(static_cast<uint32_t>(pages)) ||
       !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !file_table.Open(pool_.view()) || !cleaner.Start(*host_, limits, check, drained) ||
-      !StartKeeper()) {
+      !cleaner.Start(*host_, limits, kMaxFiles, check, drained) || !StartKeeper()) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
@@ -318,7 +315,7 @@ bool Engine::AttachPool() {
 void Engine::CloseParts() {
   StopKeeper();
   cleaner.Stop();
-  file_table.Close();
+  log.Close();
   frames.Close();
   supply.Close();
   pool_.Close();
@@ -326,14 +323,15 @@ void Engine::CloseParts() {
 
 void Engine::Detach() {
   if (!attached()) return;
-  cleaner.DrainAll();  // abandoned groups are no file's
-  NVCACHE_CHECK(log.head() == log.tail());
+  cleaner.DrainAll();
   cleaner.Stop();
+  NVCACHE_CHECK(kept.units() == 0);
+  pool_.StoreCheckpoint(log.newest() + 1);
   pool_.MarkClean();
   if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);
-  log.AnnounceRoom();  // to a writer that waits for a slot or a page
+  log.AnnounceRoom();  // to a writer that waits for a page
 }
 
 long Engine::ReleaseAll() {
@@ -366,7 +364,7 @@ void Engine::PrepareRights() {
 }
 
 // What the disk refuses stays in the pool, for recovery. Who uses such a file afterwards hears of
-// an error: what the kernel has of it is old. Nothing attaches again: there would be such entries
+// an error: what the kernel has of it is old. Nothing attaches again: there would be such records
 // to recover, and threads may still be on their way out of the log and the cleaner.
 void Engine::Abandon() {
   sys::Text<512> text;
@@ -487,6 +485,7 @@ void Engine::BecomeChild() {
     new (&file.grow_lock) sys::Mutex;
     new (&file.publish_lock) sys::Mutex;
     new (&file.sync_lock) sys::Mutex;
+    new (&file.erase_lock) sys::Mutex;
     for (Description* d = file.descriptions; d != nullptr; d = d->next) {
       new (&d->offset_lock) sys::Mutex;
     }
@@ -515,7 +514,7 @@ void Engine::LeaveToParent() {
   SetSlot(pool_.fd(), kUntracked);
   keeper_ = nullptr;
   cleaner.LeaveToParent();
-  file_table.Close();
+  log.Close();
   frames.Close();
   supply.Close();
   pool_.Close();
@@ -523,8 +522,8 @@ void Engine::LeaveToParent() {
   new (&log) nvlog::Log;
   new (&supply) radix::Supply;
   new (&frames) dramcache::Frames;
-  new (&file_table) pool::FileTable;
-  new (&cleaner) cleanup::Cleaner(log, cache, file_table);
+  new (&kept) nvlog::Kept(log);
+  new (&cleaner) cleanup::Cleaner(log, cache);
   attached_.store(false);
 }
 

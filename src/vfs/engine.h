@@ -11,9 +11,11 @@
 //   Description::offset_lock
 //   File::grow_lock
 //   File::lock            (with table_lock: exclusive; without: shared)
-//   File::publish_lock, File::sync_lock
+//   File::publish_lock, File::erase_lock
+//   File::sync_lock
 //   page locks            (ascending)
-//   locks of the cleanup thread, the arenas, the frames, the file table of the pool
+//   lanes of the log
+//   locks of the cleanup thread, the arenas, the frames, the segments
 //
 // A thread may sleep for room in the log while it holds anything but page locks; the cleanup thread
 // needs none of the others.
@@ -161,8 +163,7 @@ class Engine {
   void LostInternal(int fd);
   // Takes one of ours elsewhere: the program wants the number. 0, or a negated errno.
   long MoveInternal(int fd);
-  // Until nothing of the file is pending, and a cut is on disk. File lock, exclusive. 0, or the
-  // write-back error.
+  // Until nothing of the file is pending. File lock, exclusive. 0, or the write-back error.
   long DrainExclusively(File& file);
   // Size, and whether there are holes, from the kernel. File lock, exclusive, or nobody else yet.
   static void TakeSize(File& file, const struct stat& st);
@@ -193,10 +194,10 @@ class Engine {
   nvlog::Log log;
   radix::Supply supply;
   dramcache::Frames frames;
-  dramcache::PageCache cache{log, supply, frames};
-  pool::FileTable file_table;
+  nvlog::Kept kept{log};
+  dramcache::PageCache cache{log, kept, supply, frames};
   LeftNames left_names;  // table lock
-  cleanup::Cleaner cleaner{log, cache, file_table};
+  cleanup::Cleaner cleaner{log, cache};
 
  private:
   void Refuse(const char* text);
@@ -252,7 +253,7 @@ class Engine {
   File* closed_ = nullptr;
   bool reap_due_ = false;               // one of these does not linger
   std::atomic<bool> lingering_{false};  // one of these may, until the cleanup thread has got on
-  nvlog::Position reaped_to_ = 0;       // the log's tail when they were looked at last
+  nvlog::Lsn reaped_to_ = 0;            // Cleaner::cleaned() when they were looked at last
 
   const Host* host_ = nullptr;
   pool::Pool pool_;

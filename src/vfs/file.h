@@ -52,7 +52,7 @@ struct File : dramcache::CachedFile {
   std::atomic<uint32_t> changes_synced{0};
 
   File* hash_next = nullptr;    // files of one bucket
-  File* closed_next = nullptr;  // closed by the program, entries still pending
+  File* closed_next = nullptr;  // closed by the program, records still pending
   bool closed = false;
 };
 

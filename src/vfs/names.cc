@@ -5,6 +5,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/access.h"
+#include "src/vfs/settle.h"
 
 namespace nvcache::vfs {
 
@@ -57,7 +58,7 @@ bool PublishOwn(dev_t dev, ino_t ino) {
 
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
-  engine.cleaner.AwaitSync(file);
+  AwaitSync(file);
   engine.Resync(file);
   file.changes.fetch_add(1);
 }

@@ -2,11 +2,14 @@
 //
 // Offsets, sizes and durability.
 #include <errno.h>
+#include <linux/falloc.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/settle.h"
 
 namespace nvcache::vfs {
 
@@ -17,7 +20,7 @@ constexpr int64_t kAnywhere = INT32_MAX;
 
 // Makes the kernel's copy the newest and calls `change`, which may alter the file's size; with
 // everybody else kept out, and nothing in the log that replay could bring back over it (I9). Nor
-// may what it `cuts`, or lets the file lose by being shorter, come back under a later entry.
+// may what it `cuts`, or lets the file lose by being shorter, come back under a later record.
 template <typename Change>
 long WithKernel(int fd, bool cuts, Change change) {
   if (long error = engine.TakeOver(fd); error < 0) return error;
@@ -28,41 +31,123 @@ long WithKernel(int fd, bool cuts, Change change) {
   const uint64_t size = file.size.load();
   const long result = change();
   engine.Resync(file);
-  const bool grew_from_nothing = file.opened_cut && file.size.load() > 0;
-  if (cuts || grew_from_nothing || file.size.load() < size) engine.cleaner.AwaitSync(file);
+  const bool grew_from_nothing = file.opened_empty.load() && file.size.load() > 0;
+  if (cuts || grew_from_nothing || file.size.load() < size) AwaitSync(file);
   file.changes.fetch_add(1);
   return result;
 }
 
-// Cuts all of the file off, at the speed of the log: what is pending need not reach the disk first,
-// and fsync need not wait for it. kNotOurs: not so, if at all.
-long Empty(int fd) {
-  if (long error = engine.TakeOver(fd); error < 0) return error;
-  ExclusiveAccess access(fd);
-  if (!access.entered() || !access.cached()) return kNotOurs;
+// A file that the program's call may change here, with everybody else kept out; or nullptr.
+File* Changeable(const ExclusiveAccess& access) {
+  if (!access.entered() || !access.cached()) return nullptr;
   File& file = access.file();
-  if (file.size.load() == 0 || file.failing.load() != 0 || engine.CheckBacking(file) < 0) {
-    return kNotOurs;
-  }
-  if (engine.cleaner.Cut(file) < 0) return kNotOurs;
-  file.size.store(0);
-  file.sparse.store(false);
+  return file.failing.load() == 0 && engine.CheckBacking(file) == 0 ? &file : nullptr;
+}
+
+// The kernel gets what it lacks of the page that `offset` lies within, so that a part of it can be
+// erased. 0, or what the file system says.
+long WriteBackAround(File& file, uint64_t offset) {
+  if (offset % pool::kPageSize == 0) return 0;
+  const uint64_t number = offset / pool::kPageSize;
+  radix::PageDescriptor* page = file.pages.Find(engine.supply, number);
+  if (page == nullptr) return 0;
+  sys::Lock lock(page->lock);
+  return engine.cache.WriteBack(file, number, *page);
+}
+
+// The log first: what it has of these bytes may reach the disk no more when the kernel has lost
+// them. A write-back that is under way ends before the page is forgotten, so before the kernel
+// erases. `erase` is the kernel's part; what it refuses is made up for by the cleanup thread. 0 or
+// kUnsettled: nothing has happened.
+template <typename Erase>
+long EraseLogged(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
+  const bool cuts = range.end == dramcache::Erasure::kToTheEnd;
+  if (!file.erasures.HasRoom()) return kUnsettled;
+  if (WriteBackAround(file, range.begin) < 0) return kUnsettled;
+  if (!cuts && WriteBackAround(file, range.end) < 0) return kUnsettled;
+  sys::Lock lock(file.erase_lock);
+  nvlog::Lsn lsn;
+  const uint64_t length = cuts ? 0 : range.end - range.begin;
+  if (long error = AppendMark(file, kind, range.begin, length, &lsn); error < 0) return error;
+  file.erasures.Add({lsn, range.begin, range.end});
+  const uint64_t first = range.begin / pool::kPageSize;
+  file.pages.ForEach(engine.supply, [&](uint64_t number, radix::PageDescriptor& page) {
+    if (number < first || (!cuts && number * pool::kPageSize >= range.end)) return;
+    sys::Lock page_lock(page.lock);
+    engine.cache.ForgetBytes(page);
+  });
+  if (const long error = erase(); error < 0) file.erase_error.store(static_cast<int>(-error));
+  file.erased.store(true);
   return 0;
 }
 
-// Of a file that has this size, as SQLite does at each checkpoint. No byte that the log has is
-// touched: nothing is drained. The kernel's size may lag behind, and is right afterwards; its time
-// and the blocks behind the end are its business. kNotOurs: not so, if at all.
-long KeepSize(int fd, off_t length) {
+// The file has grown, by the kernel's own call: the log says so. fsync and the next record wait for
+// a sync if it cannot.
+void GrewTo(File& file, uint64_t size) {
+  nvlog::Lsn lsn;
+  file.sparse.store(true);
+  file.size.store(size);
+  if (AppendMark(file, nvlog::Kind::kTruncate, size, 0, &lsn) == 0) return;
+  file.awaited.fetch_add(1);
+  file.changes.fetch_add(1);
+}
+
+// kNotOurs: not by way of the log, if at all.
+long TruncateLogged(int fd, uint64_t length) {
   if (long error = engine.TakeOver(fd); error < 0) return error;
   ExclusiveAccess access(fd);
-  if (!access.entered() || !access.cached()) return kNotOurs;
-  File& file = access.file();
-  if (file.size.load() != static_cast<uint64_t>(length) || file.failing.load() != 0 ||
-      engine.CheckBacking(file) < 0) {
+  File* file = Changeable(access);
+  if (file == nullptr) return kNotOurs;
+  const uint64_t size = file->size.load();
+  // Of this size, as SQLite does it at each checkpoint: no byte that the log has is touched. The
+  // kernel's size may lag behind, and is right afterwards; its time and the blocks behind the end
+  // are its business.
+  const auto end = static_cast<off_t>(length);
+  if (length >= size) {
+    const long result = sys::Ftruncate(file->backing_fd, end);
+    if (result == 0 && length > size) GrewTo(*file, length);
+    return result;
+  }
+  return CutLogged(*file, length);
+}
+
+constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
+// A hole, or zeros, within the file; or room for it, which may let it grow. kNotOurs: as above.
+long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
+  const bool erases = mode == kHole || (mode & ~FALLOC_FL_KEEP_SIZE) == FALLOC_FL_ZERO_RANGE;
+  const bool allocates = (mode & ~FALLOC_FL_KEEP_SIZE) == 0;
+  int64_t end;
+  if ((!erases && !allocates) || offset < 0 || length <= 0 ||
+      __builtin_add_overflow(offset, length, &end)) {
     return kNotOurs;
   }
-  return sys::Ftruncate(file.backing_fd, length);
+  if (long error = engine.TakeOver(fd); error < 0) return error;
+  ExclusiveAccess access(fd);
+  File* file = Changeable(access);
+  if (file == nullptr) return kNotOurs;
+  const uint64_t size = file->size.load();
+  const auto last = static_cast<uint64_t>(end);
+  const bool grows = (mode & FALLOC_FL_KEEP_SIZE) == 0 && last > size;
+  if (allocates) {
+    const long result = sys::Fallocate(fd, mode, offset, length);
+    if (result == 0 && grows) GrewTo(*file, last);
+    file->changes.fetch_add(1);  // the blocks are in no log
+    return result;
+  }
+  if (grows || static_cast<uint64_t>(offset) >= size) return kNotOurs;
+  // Whether the file system can, and the program may: beyond the end there is nothing to lose.
+  const auto beyond = static_cast<off_t>((size / pool::kPageSize + 2) * pool::kPageSize);
+  if (sys::Fallocate(fd, kHole, beyond, pool::kPageSize) < 0) return kNotOurs;
+  // The kernel may not know of the size yet, and nobody writes what is erased.
+  if (sys::Ftruncate(file->backing_fd, static_cast<off_t>(size)) < 0) return kNotOurs;
+  const dramcache::Erasure range = {0, static_cast<uint64_t>(offset), std::min(last, size)};
+  const long result = EraseLogged(*file, nvlog::Kind::kErase, range, [&] {
+    return sys::Fallocate(file->backing_fd, mode, offset, length);
+  });
+  if (result < 0) return kNotOurs;
+  file->sparse.store(true);
+  return 0;
 }
 
 // A hole or data of the kernel's, once it has the bytes that we have.
@@ -72,6 +157,22 @@ long SeekData(Access& access, int fd, off_t offset, int whence) {
 }
 
 }  // namespace
+
+long CutLogged(File& file, uint64_t length) {
+  // Whether it may be cut at all; nothing can be taken back later. Not to the kernel's own size:
+  // the cleanup thread may just write beyond that.
+  const auto whole = static_cast<off_t>(file.size.load());
+  if (engine.CheckBacking(file) < 0) return kNotOurs;
+  if (long error = sys::Ftruncate(file.backing_fd, whole); error < 0) return error;
+  const dramcache::Erasure range = {0, length, dramcache::Erasure::kToTheEnd};
+  const auto end = static_cast<off_t>(length);
+  const long result = EraseLogged(file, nvlog::Kind::kTruncate, range,
+                                  [&] { return sys::Ftruncate(file.backing_fd, end); });
+  if (result < 0) return kNotOurs;
+  file.size.store(length);
+  if (length == 0) file.sparse.store(false);
+  return 0;
+}
 
 long Lseek(int fd, off_t offset, int whence) {
   Access access;
@@ -127,7 +228,7 @@ long Fsync(int fd) {
   // have been set meanwhile.
   file.changes_synced.store(changes);
   file.awaited_synced.store(awaited);
-  engine.cleaner.SettleName(file);
+  SettleName(file);
   return 0;
 }
 
@@ -138,13 +239,14 @@ long Ftruncate(int fd, off_t length) {
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
   }
-  const long r = length == 0 ? Empty(fd) : KeepSize(fd, length);
+  const long r = TruncateLogged(fd, static_cast<uint64_t>(length));
   if (r != kNotOurs) return r;
   return WithKernel(fd, false, [&] { return sys::Ftruncate(fd, length); });
 }
 
 long Fallocate(int fd, int mode, off_t offset, off_t length) {
   if (IsInternal(fd)) return -EBADF;
+  if (const long r = FallocateLogged(fd, mode, offset, length); r != kNotOurs) return r;
   const bool cuts = (mode & ~FALLOC_FL_KEEP_SIZE) != 0;
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }

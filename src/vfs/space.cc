@@ -26,8 +26,8 @@ struct Cell {
   std::atomic<uint64_t> device{0};
   std::atomic<int64_t> granted{0};
   sys::Mutex lock;  // the rest; grants are made under it
-  // What was granted and may have no blocks yet, because its entries are pending: `recent` since
-  // the log's head was at `mark`, `older` before.
+  // What was granted and may have no blocks yet, because its records are pending: `recent` since
+  // the log's newest LSN was `mark`, `older` before.
   uint64_t recent = 0;
   uint64_t older = 0;
   uint64_t mark = 0;
@@ -62,10 +62,11 @@ long Allocate(File& file, uint64_t begin, uint64_t end) {
 
 // True: `wanted` bytes are granted, and more. False: little room is left. Cell locked.
 bool Grant(Cell& cell, const File& file, uint64_t wanted) {
-  if (engine.log.tail() >= cell.mark || engine.log.head() < cell.mark) {  // or another pool's
+  // The mark may be another pool's.
+  if (engine.cleaner.cleaned() > cell.mark || engine.log.newest() < cell.mark) {
     cell.older = cell.recent;
     cell.recent = 0;
-    cell.mark = engine.log.head();
+    cell.mark = engine.log.newest();
   }
   const uint64_t needed = wanted + cell.older + cell.recent + kGrant + kMargin;
   if (FreeBytes(file.backing_fd) < needed) return false;

@@ -133,12 +133,13 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born, 
   file.changes.fetch_add(1);
   // What the kernel shows need not be on the disk, whoever did it: fewer bytes than there were, or
   // more, another name. Either the log has all of the file, and recovery begins with an empty one;
-  // or the first entry waits for a sync. Nor could recovery give a name to a new file that its old
+  // or the first record waits for a sync. Nor could recovery give a name to a new file that its old
   // one, moved away, may have again.
   using dramcache::Name;
   const bool is_new = st.st_size == 0 && left != LeftNames::kMoved;
   if (!is_new) file.awaited.fetch_add(1);
-  file.opened_cut = is_new && !born;
+  file.opened_empty.store(is_new && !born);
+  file.tag.Undeclare();
   file.name.store(is_new ? Name::kNew : Name::kSettled);
   file.predecessor = is_new ? left : 0;
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
@@ -177,9 +178,9 @@ long Engine::Reopen(File& file) {
     const long opened = OpenBacking(fd);
     if (opened >= 0) return opened;
   }
-  const uint32_t slot = file.slot.load();
-  if (slot == sys::kNone) return -EBADF;
-  const long opened = recovery::OpenRecorded(*pool_.view().file(slot));
+  sys::Scratch<pool::FileRecord> record;
+  if (!log.CopyFileRecord(file.tag, record.get()) || record->inode != file.inode) return -EBADF;
+  const long opened = recovery::OpenRecorded(*record, 0);
   if (opened < 0) return opened;
   sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // as OpenBacking, if it is allowed
   return sys::MoveHigh(static_cast<int>(opened));
@@ -281,7 +282,6 @@ long Engine::DrainExclusively(File& file) {
   while (file.pending.load() > 0) {
     if (long error = cleaner.Drain(file); error < 0) return error;
   }
-  if (const long error = cleaner.SettleCut(file); error < 0) return error;
   reap_due_ = true;
   return 0;
 }

@@ -71,14 +71,14 @@ File* Engine::NewFile(const struct stat& st) {
   file.state.store(State::kKernel);
   file.backing_fd = -1;
   file.size.store(static_cast<uint64_t>(st.st_size));
-  file.slot.store(sys::kNone);
+  file.tag.number = number;
   file.failing.store(0);
   file.errors.Clear();
-  file.cut.store(0);
-  file.cuts.store(0);
-  file.cuts_made.store(0);
-  file.cuts_synced.store(0);
-  file.opened_cut = file.in_cuts = false;
+  file.opened_empty.store(false);
+  file.erasures.Clear();
+  file.erase_error.store(0);
+  file.erased.store(false);
+  file.kept_declared = 0;
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.awaited.store(0);
@@ -162,19 +162,17 @@ int Engine::DescriptorOf(const Description& description) const {
 }
 
 // Something of a closed file is still to be done, by the cleanup thread.
-bool Engine::Lingers(const File& file) {
-  return file.pending.load() > 0 || file.forever || file.cuts.load() != file.cuts_synced.load();
-}
+bool Engine::Lingers(const File& file) { return file.pending.load() > 0 || file.forever; }
 
-// Files that linger are looked at again when the tail has moved: a program may have closed
-// thousands.
+// Files that linger are looked at again when the cleanup thread has got on: a program may have
+// closed thousands.
 void Engine::Reap() {
   if (relock_due_) leases.Relock();
   relock_due_ = false;
-  const nvlog::Position tail = log.tail();
-  if (!reap_due_ && tail == reaped_to_) return;
+  const nvlog::Lsn cleaned = cleaner.cleaned();
+  if (!reap_due_ && cleaned == reaped_to_) return;
   reap_due_ = false;
-  reaped_to_ = tail;
+  reaped_to_ = cleaned;
   bool lingering = false;
   for (File** link = &closed_; *link != nullptr;) {
     File& file = **link;

@@ -149,11 +149,15 @@ void Leave();
 // not be a cancellation point (`holds_locks()` tells; make the raw system call then).
 class OpenGuard {
  public:
-  OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve = 0);
+  // `plain`: Replace() knows all that the real call looks at, which is not so of openat2.
+  OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve = 0, bool plain = true);
   ~OpenGuard();
   OpenGuard(const OpenGuard&) = delete;
   OpenGuard& operator=(const OpenGuard&) = delete;
 
+  // In place of the real call, where that would cut off what the log has: opens the file and cuts
+  // it by way of the log. A descriptor, or a negated errno; kNotOurs: make the real call.
+  long Replace();
   long Opened(int fd);
   bool holds_locks() const { return locked_; }
   long error() const { return error_; }
@@ -161,6 +165,7 @@ class OpenGuard {
  private:
   void LockTable();
   void UnlockTable();
+  void Drain();
 
   int flags_;
   const char* path_;
@@ -168,7 +173,9 @@ class OpenGuard {
   Claim by_descriptor_;
   long error_ = 0;
   bool locked_ = false;
-  bool cuts_ = false;  // file_ has something to cut off
+  bool cuts_ = false;      // file_ has something to cut off
+  bool replaces_ = false;  // by Replace()
+  int dirfd_;
   void* file_ = nullptr;
 };
 
@@ -199,7 +206,7 @@ void PublishPath(int dirfd, const char* path, bool follow);
 void PublishAll();  // for calls that look at files whose names we do not learn
 
 // After a real call that set attributes of the file, which are in no log: its next fsync is real,
-// and so is one before its next entry. Bytes that are written after a mode was taken away do not
+// and so is one before its next record. Bytes that are written after a mode was taken away do not
 // come back with it.
 void OweSync(int fd);
 void OweSyncPath(int dirfd, const char* path, bool follow);

@@ -91,7 +91,7 @@ class InstalledTest(unittest.TestCase):
             self.assertEqual(journal.read_text(), expected)
             self.assertEqual(said, f"{len(expected)} bytes, the first are: record 0\n")
             status = run(self.prefix / "bin/nvcache", "status", pool)
-            self.assertRegex(status, r"(?m)^ +100\d  entries that reached the disk$")
+            self.assertRegex(status, r"(?m)^ +100\d  records that reached the disk$")
 
     def test_command_finds_the_library(self):
         """The installed command preloads the installed library, found from its own place."""

@@ -68,7 +68,7 @@ def command():
     check(not memory.exists(), "a container's /dev/shm is the machine's")
     run("nvcache", *options, "--", "perl", "-e", WRITER, status=KILLED)
     state = json.loads(run("nvcache", "status", "--json", pool))
-    check(state["pending_entries"] >= BLOCKS, f"the log has {state['pending_entries']} entries")
+    check(state["pending_records"] >= BLOCKS, f"the log has {state['pending_records']} records")
     check((at / "data").stat().st_size == 0, "it was written to the disk at once")
     run("nvcache", "recover", pool)
     check((at / "data").read_bytes() == b"x" * (BLOCKS * BLOCK), "recovery has not brought all")
@@ -102,7 +102,7 @@ def benchmark(suite):
 
 
 def used(suite, results, every):
-    """That the cache was at work. Each suite counts the log's entries itself, and fails if they are
+    """That the cache was at work. Each suite counts the log's records itself, and fails if they are
     too few; this is what shows besides."""
     if suite == "fio":
         waits = results["log full", "nvcache"]["runs"][0]["metrics"]["count"]

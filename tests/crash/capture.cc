@@ -83,9 +83,19 @@ void Capture::Cut(uint32_t file) {
   Add({Event::kTruncate, {}, ThisThread(), file, 0, 0, 0});
 }
 
+void Capture::RefuseWrites(uint32_t file, int error) {
+  std::lock_guard lock(lock_);
+  write_errors_[static_cast<int>(file)] = error;
+}
+
+void Capture::RefuseSyncs(uint32_t file, int error) {
+  std::lock_guard lock(lock_);
+  sync_errors_[static_cast<int>(file)] = error;
+}
+
 uint32_t Capture::Begin(Operation operation, const std::string& bytes) {
   std::lock_guard lock(lock_);
-  operation.length = static_cast<uint32_t>(bytes.size());
+  if (operation.kind != Operation::kErase) operation.length = static_cast<uint32_t>(bytes.size());
   operation.data = trace_.Keep(bytes.data(), bytes.size());
   trace_.operations.push_back(operation);
   const auto number = static_cast<uint32_t>(trace_.operations.size() - 1);
@@ -165,10 +175,41 @@ long Capture::Sync(long number, long fd, int file) {
   {
     std::lock_guard lock(lock_);
     Add({Event::kSyncBegin, {}, ThisThread(), f, 0, 0, 0});
+    if (const int error = sync_errors_[file]; error != 0) {
+      Add({Event::kSyncFailed, {}, ThisThread(), f, 0, 0, 0});
+      return -error;
+    }
   }
   const long result = sys::CallKernel(number, fd, 0, 0, 0, 0, 0);
   std::lock_guard lock(lock_);
   if (result == 0) Add({Event::kSyncEnd, {}, ThisThread(), f, 0, 0, 0});
+  return result;
+}
+
+// Only what changes bytes is noted.
+long Capture::Fallocate(long fd, long mode, long offset, long length) {
+  std::lock_guard lock(lock_);
+  const int file = FileOf(fd);
+  struct stat st = {};
+  sys::CallKernel(SYS_fstat, fd, sys::Address(&st), 0, 0, 0, 0);
+  const long before = st.st_size;
+  const long result = sys::CallKernel(SYS_fallocate, fd, mode, offset, length, 0, 0);
+  if (file < 0 || result < 0) return result;
+  sys::CallKernel(SYS_fstat, fd, sys::Address(&st), 0, 0, 0, 0);
+  const auto which = static_cast<uint32_t>(file);
+  const long end = std::min(offset + length, before);
+  if ((mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0 && end > offset) {
+    Add({Event::kErase,
+         {},
+         ThisThread(),
+         which,
+         static_cast<uint64_t>(offset),
+         static_cast<uint32_t>(end - offset),
+         0});
+  }
+  if (st.st_size != before) {
+    Add({Event::kTruncate, {}, ThisThread(), which, static_cast<uint64_t>(st.st_size), 0, 0});
+  }
   return result;
 }
 
@@ -185,8 +226,11 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
     case SYS_pwrite64:
     case SYS_ftruncate: {
       std::lock_guard lock(lock_);
-      const long result = sys::CallKernel(number, a, b, c, d, e, f);
       const int file = FileOf(a);
+      if (number == SYS_pwrite64 && file >= 0 && write_errors_[file] != 0) {
+        return -write_errors_[file];
+      }
+      const long result = sys::CallKernel(number, a, b, c, d, e, f);
       if (file < 0 || result < 0) return result;
       const auto which = static_cast<uint32_t>(file);
       if (number == SYS_ftruncate) {
@@ -205,8 +249,9 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
     }
     case SYS_pwritev: {  // each piece on its own: the disk may have any of them
       std::lock_guard lock(lock_);
-      const long result = sys::CallKernel(number, a, b, c, d, e, f);
       const int file = FileOf(a);
+      if (file >= 0 && write_errors_[file] != 0) return -write_errors_[file];
+      const long result = sys::CallKernel(number, a, b, c, d, e, f);
       if (file < 0) return result;
       const auto* piece = reinterpret_cast<const iovec*>(b);
       for (long done = 0; done < result; done += static_cast<long>(piece++->iov_len)) {
@@ -222,6 +267,8 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
       }
       return result;
     }
+    case SYS_fallocate:
+      return Fallocate(a, b, c, d);
     case SYS_mmap: {
       const long result = sys::CallKernel(number, a, b, c, d, e, f);
       struct stat st = {};

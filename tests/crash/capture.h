@@ -28,6 +28,10 @@ class Capture : public Listener {
   void Away(uint32_t file) { trace_.files[file].away = true; }
   // The program has cut the open file `fd` to nothing.
   void Cut(uint32_t file);
+  // From now on the disk refuses what is written to the file, with `error`, or only to sync it, and
+  // loses what it had not synced. 0: not any more.
+  void RefuseWrites(uint32_t file, int error);
+  void RefuseSyncs(uint32_t file, int error);
 
   // Around what the program asks for. Returns the operation's bytes, of the length asked for.
   template <typename Function>
@@ -56,6 +60,7 @@ class Capture : public Listener {
   // The watched file that `fd` is, or -1.
   int FileOf(long fd) const;
   long Sync(long number, long fd, int file);
+  long Fallocate(long fd, long mode, long offset, long length);
 
   std::mutex lock_;
   Trace trace_;
@@ -64,6 +69,7 @@ class Capture : public Listener {
   uint8_t* base_ = nullptr;
   std::string shadow_;
   std::map<ino_t, uint32_t> by_inode_;
+  std::map<int, int> write_errors_, sync_errors_;  // of files
 };
 
 }  // namespace nvcache::crash

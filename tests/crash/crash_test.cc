@@ -50,6 +50,7 @@ class Made {
                 static_cast<uint32_t>(bytes.size()),
                 trace_.Keep(bytes.data(), bytes.size())});
   }
+  Made& Erase(uint64_t at, uint32_t n) { return Add({Event::kErase, {}, 0, 0, at, n, 0}); }
   Made& Event_(Event::Type type, uint64_t at = 0) { return Add({type, {}, 0, 0, at, 0, 0}); }
 
   // All that may be left of the first `n` bytes of the pool, a space for each zero.
@@ -168,6 +169,26 @@ TEST(DiskTest, ATruncationIsACallLikeAnother) {
   EXPECT_EQ(Made().File("abcd").Event_(Event::kTruncate, 2).Files(), (Set{"ab", "abcd"}));
 }
 
+TEST(DiskTest, AnErasureIsACallLikeAnother) {
+  EXPECT_EQ(Made().File("abcd").Erase(1, 2).Files(), (Set{"abcd", std::string("a\0\0d", 4)}));
+}
+
+TEST(DiskTest, WhatASyncHasLostNoLaterOneBringsBack) {
+  const auto failed = [] {
+    return Made()
+        .File("....")
+        .Write(0, "a")
+        .Event_(Event::kSyncBegin)
+        .Event_(Event::kSyncFailed)
+        .Write(1, "b");
+  };
+  EXPECT_EQ(failed().Files(), (Set{"....", "a...", ".b..", "ab.."}));
+  EXPECT_EQ(failed().Event_(Event::kSyncBegin).Event_(Event::kSyncEnd).Files(),
+            (Set{".b..", "ab.."}));
+  EXPECT_EQ(failed().Write(0, "c").Event_(Event::kSyncBegin).Event_(Event::kSyncEnd).Files(),
+            (Set{"cb.."}));
+}
+
 TEST(DiskTest, ANewNameIsLostUntilItIsSynced) {
   EXPECT_EQ(Made().File("", false).Files(), (Set{"-"}));
   EXPECT_EQ(Made().File("", false).Event_(Event::kNamed).Write(0, "a").Files(),
@@ -187,7 +208,8 @@ TEST(ModelTest, InFlightGroupsAreWholeOrNotAtAll) {
   trace.files.push_back({{}, true, "....", false});
   trace.operations = {{Operation::kWrite, 0, 0, 2, trace.Keep("ab", 2)},
                       {Operation::kWrite, 0, 1, 2, trace.Keep("xy", 2)}};
-  trace.items = {{1, 10, 1, 2, false}, {0, 20, 0, 2, false}};  // the second came first in the log
+  trace.items = {{Item::kData, true, 1, 10, 1, 2},
+                 {Item::kData, true, 0, 20, 0, 2}};  // the second came first in the log
   Model model(trace);
   const auto contents = [&] {
     const auto now = model.Now().files[0].contents;
@@ -209,7 +231,7 @@ TEST(ModelTest, WhatWasCutOffDoesNotComeBackUnderALaterWrite) {
   trace.files.push_back({{}, true, "....", false});
   trace.operations = {{Operation::kTruncate, 0, 1, 0, 0},
                       {Operation::kWrite, 0, 2, 1, trace.Keep("x", 1)}};
-  trace.items = {{0, 1, 1, 0, true}, {1, 2, 2, 1, false}};
+  trace.items = {{Item::kTruncate, false, 0, 1, 1, 0}, {Item::kData, true, 1, 2, 2, 1}};
   Model model(trace);
   for (uint32_t i = 0; i < 2; ++i) {
     model.Apply({Event::kBegin, {}, 0, i, 0, 0, 0});
@@ -243,7 +265,7 @@ TEST(CaptureDeathTest, AStoreThatIsNotRecordedIsFound) {
     pool.Open(path.c_str(), pool::Access::kExclusive, true, nullptr, &problem);
     ::unlink(path.c_str());
     ::rmdir(memory);
-    if (past) pool.view().log()[123] ^= 1;
+    if (past) pool.view().unit(0)[123] ^= 1;
     pool.MarkInUse();
     ::_exit(0);
   };
@@ -255,9 +277,9 @@ TEST(MutantsTest, EachChangesSomethingAndLeavesTheRest) {
   std::set<std::string> names;
   for (const Mutant& mutant : AllMutants()) {
     EXPECT_TRUE(names.insert(mutant.name).second) << mutant.name;
-    std::vector<Event> nothing;
+    Trace nothing;
     mutant.apply(&nothing, false);
-    EXPECT_TRUE(nothing.empty());
+    EXPECT_TRUE(nothing.events.empty());
   }
   for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
     EXPECT_EQ(names.count(NameOf(static_cast<Step>(i))), 1u);

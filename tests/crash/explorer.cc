@@ -29,35 +29,57 @@ class ScopedPool : public pool::Pool {
   ~ScopedPool() { Close(); }
 };
 
-// Nothing that lies in the log may be taken for an entry of the positions to come.
-std::string OldEntries(const pool::View& view) {
-  uint64_t tail = 0;
+// Nothing that lies in the segments may be taken for a group of LSNs to come (I5).
+std::string OldGroups(const pool::View& view) {
+  uint64_t checkpoint = 0;
   int valid = 0;
-  if (!pool::ReadTail(view, &tail, &valid) || valid != 2) return "a tail record is damaged";
-  const nvlog::Reader reader(view);
-  const uint64_t units = view.log_units();
-  for (uint64_t unit = 0; unit < units; ++unit) {
-    nvlog::EntryHeader header;
-    std::memcpy(&header, view.log() + unit * pool::kUnitSize, sizeof(header));
-    if (header.position < tail || header.position >= tail + 2 * units) continue;
-    if (header.position % units != unit) continue;
-    const nvlog::Verdict verdict = reader.Examine(header.position, &header);
-    if (verdict == nvlog::Verdict::kNothing || verdict == nvlog::Verdict::kInFlight) continue;
-    return "an old entry lies at position " + std::to_string(header.position) + ", past the tail " +
-           std::to_string(tail);
+  if (!pool::ReadCheckpoint(view, &checkpoint, &valid) || valid != 2) {
+    return "a checkpoint record is damaged";
+  }
+  const uint64_t units = view.segment_units();
+  for (uint32_t segment = 0; segment < view.segment_count(); ++segment) {
+    pool::SegmentHeader taken;
+    if (!pool::CopySegmentHeader(view, *view.segment(segment), segment, &taken) &&
+        !pool::CopySegmentHeader(view, *view.segment_copy(segment), segment, &taken)) {
+      continue;
+    }
+    if (std::max(taken.generation, taken.checkpoint) >= checkpoint) {
+      return "a segment's header is not below the checkpoint " + std::to_string(checkpoint);
+    }
+    for (uint64_t unit = 0; unit < units; ++unit) {
+      const nvlog::Place place = segment * units + unit;
+      nvlog::RecordHeader header;
+      std::memcpy(&header, view.unit(place), sizeof(header));
+      if (header.lsn < checkpoint || header.lsn >> pool::kLsnBits != 0 ||
+          !nvlog::IsSane(header, units - unit) ||
+          header.header_crc != nvlog::HeaderCrc(header, place, taken.generation, view.salt())) {
+        continue;
+      }
+      return "an old record has LSN " + std::to_string(header.lsn) + ", past the checkpoint " +
+             std::to_string(checkpoint);
+    }
+  }
+  nvlog::Reader reader;
+  nvlog::GroupWalk walk(reader);
+  if (!reader.Open(view) || !walk.Open()) return "no memory";
+  for (nvlog::Group group; walk.Next(&group);) {
+    if (group.verdict == nvlog::Verdict::kVoid || group.verdict == nvlog::Verdict::kOnDisk)
+      continue;
+    return "an old group counts, with LSN " + std::to_string(group.lsn) + ", verdict " +
+           std::to_string(static_cast<int>(group.verdict));
   }
   return "";
 }
 
-// What the format says of a new pool: all but superblocks, tail, state and log is zero.
+// What the format says of a new pool: all but superblocks, checkpoint, state and segments is zero.
 bool IsZeroed(const pool::View& view) {
   constexpr struct {
     uint64_t begin, length;
   } kUsed[] = {
       {0, sizeof(pool::Superblock)},
-      {pool::kTailOffset, sizeof(pool::TailRecord)},
+      {pool::kCheckpointOffset, sizeof(pool::CheckpointRecord)},
       {pool::kStateOffset, sizeof(uint64_t)},
-      {pool::kTailOffset + pool::kTailDistance, sizeof(pool::TailRecord)},
+      {pool::kCheckpointOffset + pool::kCheckpointDistance, sizeof(pool::CheckpointRecord)},
       {pool::kSuperblockCopyOffset, sizeof(pool::Superblock)},
   };
   const auto zero = [&](uint64_t from, uint64_t to) {
@@ -68,7 +90,7 @@ bool IsZeroed(const pool::View& view) {
     if (!zero(end, used.begin)) return false;
     end = used.begin + used.length;
   }
-  return zero(end, view.superblock->log_offset);
+  return zero(end, pool::kSegmentsOffset);
 }
 
 std::string Difference(const std::string& found, const Expected::File& expected) {
@@ -117,7 +139,7 @@ void Explorer::Level::Advance(size_t events, Model* model) {
 Explorer::Explorer(const Trace& trace, const Plan& plan)
     : trace_([&] {
         Trace mutated = trace;
-        if (plan.mutate) plan.mutate(&mutated.events, false);
+        if (plan.mutate) plan.mutate(&mutated, false);
         return mutated;
       }()),
       plan_(plan),
@@ -137,10 +159,12 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
       case Event::kStore:
       case Event::kWrite:
       case Event::kTruncate:
+      case Event::kErase:
         changed = true;
         break;
       case Event::kFence:
       case Event::kSyncEnd:
+      case Event::kSyncFailed:
       case Event::kNamed:
       case Event::kFolderSync:
         if (changed) moments.push_back(i);
@@ -252,7 +276,7 @@ Trace Explorer::Recovery(const Level& level, std::string image) {
   for (size_t i = 0; i < level.trace.files.size(); ++i) {
     recovery.files[i].away = level.trace.files[i].away;
   }
-  if (plan_.mutate) plan_.mutate(&recovery.events, true);
+  if (plan_.mutate) plan_.mutate(&recovery, true);
   return recovery;
 }
 
@@ -335,6 +359,10 @@ void Explorer::Put(Level* level, const Choice& choice, bool away) {
   if (!level->trace.creation)
     std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
                 sizeof(pool::Statistics));
+  if (plan_.damage) {
+    DamageCheckpoint(level);
+    DamageSegment(level);
+  }
   machine.files().resize(level->trace.files.size());
   for (const FileChoice& file : choice.files) {
     const FileInfo& info = level->trace.files[file.file];
@@ -348,6 +376,37 @@ void Explorer::Put(Level* level, const Choice& choice, bool away) {
   }
 }
 
+void Explorer::DamageCheckpoint(Level* level) {
+  uint8_t* base = level->machine.pool();
+  const pool::View view = {base, reinterpret_cast<const pool::Superblock*>(base)};
+  uint64_t checkpoint = 0;
+  int valid = 0;
+  const uint64_t which = level->at % 3;
+  if (which == 2 || !pool::ReadCheckpoint(view, &checkpoint, &valid) || valid != 2) return;
+  reinterpret_cast<uint8_t*>(view.checkpoint_record(which))[3] ^= 0x40;
+}
+
+// Of a segment that holds a group, the first header: the copy has to do.
+void Explorer::DamageSegment(Level* level) {
+  uint8_t* base = level->machine.pool();
+  const pool::View view = {base, reinterpret_cast<const pool::Superblock*>(base)};
+  if (level->at % 3 != 2) return;
+  const auto number = static_cast<uint32_t>(level->at / 3 % view.segment_count());
+  pool::SegmentHeader header;
+  if (!pool::CopySegmentHeader(view, *view.segment(number), number, &header)) return;
+  const nvlog::Place first = number * view.segment_units() + nvlog::kFirstUnit;
+  nvlog::RecordHeader record;
+  std::memcpy(&record, view.unit(first), sizeof(record));
+  if (record.lsn <= header.generation ||
+      record.commit != nvlog::CommitWord(record.lsn, view.salt()) ||
+      record.header_crc != nvlog::HeaderCrc(record, first, header.generation, view.salt())) {
+    return;
+  }
+  auto* damaged = reinterpret_cast<uint8_t*>(view.segment(number));
+  damaged[offsetof(pool::SegmentHeader, generation) + 1] ^= 0x10;
+  blinded_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(damaged - base) / kLine));
+}
+
 void Explorer::Restore(Level* level, const Choice& choice) {
   const auto restore = [&](uint64_t line) {
     std::memcpy(level->machine.pool() + line * kLine, level->memory.certain().data() + line * kLine,
@@ -356,6 +415,9 @@ void Explorer::Restore(Level* level, const Choice& choice) {
   for (const LineChoice& line : choice.lines) restore(line.line);
   for (const uint32_t line : level->machine.lines()) restore(line);
   for (const uint32_t line : blinded_) restore(line);
+  for (const uint64_t i : {0u, 1u}) {
+    restore((pool::kCheckpointOffset + i * pool::kCheckpointDistance) / kLine);
+  }
   blinded_.clear();
   for (uint64_t at = 0; at < sizeof(pool::Statistics); at += kLine) {
     restore((pool::kStatisticsOffset + at) / kLine);
@@ -399,30 +461,28 @@ std::string Explorer::Recover(Machine* machine, uint32_t running, bool* clean, b
   }
   clean_before_ = !pool.dirty();
   if (plan_.blind) {
-    const pool::View& view = pool.view();
-    for (const uint64_t position : plan_.blind(view)) {
-      const uint64_t at = view.superblock->log_offset + position % view.log_units() * kLine;
-      blinded_.push_back(static_cast<uint32_t>(at / kLine));
+    for (const nvlog::Place place : plan_.blind(pool.view())) {
+      blinded_.push_back(static_cast<uint32_t>(pool::kSegmentsOffset / kLine + place));
     }
   }
   recovery::Summary summary;
   *clean = recovery::Replay(pool, {}, {}, &summary);
   recovery_events_ = machine->done().events.size();
   if (summary.damaged_groups > 0) return "a group is reported as damaged";
-  if (summary.unfinished_groups > running) return "a write call that had returned is unfinished";
+  if (summary.unfinished_groups > running) return "a call that had returned is unfinished";
   if (summary.failed_files > 0) return "a file is reported to refuse bytes";
   if (!*clean && !may_keep) {
-    return "entries of " + std::to_string(summary.unresolved_files) + " files are kept, error " +
+    return "groups of " + std::to_string(summary.unresolved_files) + " files stay, error " +
            std::to_string(summary.error);
   }
   if (!*clean) return "";
   if (pool.dirty()) return "the pool is dirty after recovery";
-  std::string wrong = OldEntries(pool.view());
+  std::string wrong = OldGroups(pool.view());
   if (!wrong.empty() || counts_.images % kAgainEvery != 0) return wrong;
   // Used again, and nothing done: there is nothing to recover (I6).
   pool.MarkInUse();
-  if (!recovery::Replay(pool, {}, {}, &summary)) return "a second recovery keeps entries";
-  return summary.entries > 0 ? "a second recovery applies entries" : "";
+  if (!recovery::Replay(pool, {}, {}, &summary)) return "a second recovery leaves groups";
+  return summary.records > 0 ? "a second recovery applies records" : "";
 }
 
 std::string Explorer::CompareFiles(const Level& level, const Choice& choice,
@@ -463,7 +523,7 @@ std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
   if (expected.clean && pool.superblock_damaged())
     return "a superblock of the new pool is not there";
   if (!IsZeroed(pool.view())) return "the new pool holds what was there before";
-  return OldEntries(pool.view());
+  return OldGroups(pool.view());
 }
 
 // crash EVENTS

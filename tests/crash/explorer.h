@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "src/nvlog/record.h"
 #include "src/pool/pool.h"
 #include "tests/crash/machine.h"
 #include "tests/crash/medium.h"
@@ -47,15 +48,18 @@ struct Plan {
   uint64_t seed = 1;
   Limits limits;
   Limits nested_limits = {8, 4, 4, false};
-  uint32_t nested_every = 40;      // images: recovery crashes, too
-  uint32_t killed_every = 0;       // moments: the process is killed, and recovery crashes
+  uint32_t nested_every = 40;  // images: recovery crashes, too
+  uint32_t killed_every = 0;   // moments: the process is killed, and recovery crashes
+  // Of two whole checkpoint records one is damaged, or the first header of a segment: which, is a
+  // matter of the moment.
+  bool damage = false;
   uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
-  // Applied to the events of the engine and to those of recovery: a planted bug.
-  std::function<void(std::vector<Event>*, bool of_recovery)> mutate;
-  // Changes headers of the log before recovery sees them, so that it takes for whole what it should
-  // not: a check that is missing in recovery. Returns the positions of those that it has changed.
-  std::function<std::vector<uint64_t>(const pool::View&)> blind;
+  // Applied to what the engine did and to what recovery did: a planted bug.
+  std::function<void(Trace*, bool of_recovery)> mutate;
+  // Changes headers of records before recovery sees them, so that it takes for whole what it should
+  // not: a check that is missing in recovery. Returns the places of those that it has changed.
+  std::function<std::vector<nvlog::Place>(const pool::View&)> blind;
   // Told of each crash before it is tried.
   std::function<void(const Crashes&)> trying;
 };
@@ -85,7 +89,7 @@ class Explorer {
     Disk disk;
     size_t at = 0;
     int depth;
-    bool kept;  // this recovery keeps entries
+    bool kept;  // this recovery leaves groups where they are
   };
 
   bool Over() const;
@@ -100,7 +104,9 @@ class Explorer {
   static std::vector<size_t> Moments(const std::vector<Event>& events);
   static Choice Everything(const Level& level);
 
-  static void Put(Level* level, const Choice& choice, bool away);
+  void Put(Level* level, const Choice& choice, bool away);
+  static void DamageCheckpoint(Level* level);
+  void DamageSegment(Level* level);
   void Restore(Level* level, const Choice& choice);
   std::string Check(Level* level, const Choice& choice, const Expected& expected, bool away);
   std::string CheckCreation(Level* level, const Expected& expected);

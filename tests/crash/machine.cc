@@ -240,6 +240,14 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       file->content.resize(static_cast<size_t>(b));
       Add(Event::kTruncate, descriptor.file, static_cast<uint64_t>(b));
       return 0;
+    case SYS_fallocate: {  // a hole
+      const auto begin = static_cast<size_t>(c);
+      const size_t end = std::min(begin + static_cast<size_t>(d), file->content.size());
+      if (begin >= end) return 0;
+      std::fill(file->content.begin() + c, file->content.begin() + static_cast<long>(end), '\0');
+      Add(Event::kErase, descriptor.file, begin, static_cast<uint32_t>(end - begin));
+      return 0;
+    }
     case SYS_pwrite64:
       Write(descriptor.file, At<void>(b), static_cast<size_t>(c), static_cast<uint64_t>(d));
       return c;

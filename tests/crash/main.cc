@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/crash/recorder.h"
 #include "tests/crash/run.h"
 
 namespace nvcache::crash {
@@ -243,6 +244,8 @@ int Main(int argc, char** argv) {
   app.add_option("--replay", arguments.replay, "One saved case, again")->type_name("FILE");
   app.add_option("--scratch", arguments.scratch, "A folder on a disk")->capture_default_str();
   app.add_option("--save", arguments.save, "Where failing cases go")->capture_default_str();
+  bool streams = false;
+  app.add_flag("--streams", streams, "Record the AVX-512 copy; 77 where there is none");
   app.add_flag("--json", arguments.json, "Results as JSON");
   app.add_flag("--list", arguments.list, "Scenarios and mutants");
   app.footer(
@@ -252,10 +255,11 @@ int Main(int argc, char** argv) {
       "Examples:\n"
       "  crash_explorer --seconds 60\n"
       "  crash_explorer --mutants --seed 1\n"
-      "  crash_explorer --replay crash-laps-7.case\n");
+      "  crash_explorer --replay crash-rounds-7.case\n");
   try {
     app.parse(argc, argv);
     if (arguments.list) return List();
+    if (streams && !UseStreams()) return 77;
     if (!arguments.replay.empty()) {
       const Outcome outcome = Replay(arguments.replay);
       std::printf("now: %s\n", outcome.what.empty() ? "recovered" : outcome.what.c_str());

@@ -82,8 +82,8 @@ void Disk::Apply(const Event& event, const Trace& trace) {
   switch (event.type) {
     case Event::kWrite:
     case Event::kTruncate:
-      files_[event.file].calls.push_back(
-          {event.type == Event::kTruncate, event.at, event.length, event.data});
+    case Event::kErase:
+      files_[event.file].calls.push_back({event.type, event.at, event.length, event.data});
       break;
     case Event::kSyncBegin: {
       const File& file = files_[event.file];
@@ -94,10 +94,19 @@ void Disk::Apply(const Event& event, const Trace& trace) {
       File& file = files_[event.file];
       file.name_durable = file.named;
       const uint64_t calls = syncs_[key];
-      for (; file.first < calls; ++file.first) {
+      for (uint64_t i = file.first; i < calls; ++i) {
+        Call& call = file.calls[i - file.first];
+        call.certain = !call.dropped;
+      }
+      for (; !file.calls.empty() && file.calls.front().certain; ++file.first) {
         Do(file.calls.front(), trace, &file.content);
         file.calls.erase(file.calls.begin());
       }
+      break;
+    }
+    case Event::kSyncFailed: {
+      File& file = files_[event.file];
+      for (Call& call : file.calls) call.dropped = !call.certain;
       break;
     }
     case Event::kNamed:
@@ -112,8 +121,14 @@ void Disk::Apply(const Event& event, const Trace& trace) {
 }
 
 void Disk::Do(const Call& call, const Trace& trace, std::string* content) {
-  if (call.truncates) {
+  if (call.type == Event::kTruncate) {
     content->resize(call.at);
+    return;
+  }
+  if (call.type == Event::kErase) {
+    for (uint64_t at = call.at; at < std::min(call.at + call.length, content->size()); ++at) {
+      (*content)[at] = '\0';
+    }
     return;
   }
   if (content->size() < call.at + call.length) content->resize(call.at + call.length);
@@ -125,7 +140,7 @@ bool Disk::Build(const FileChoice& choice, const Trace& trace, std::string* cont
   if (choice.removed || !file.named || (!file.name_durable && !choice.exists)) return false;
   *content = file.content;
   for (size_t i = 0; i < file.calls.size(); ++i) {
-    if (choice.reached[i]) Do(file.calls[i], trace, content);
+    if (choice.reached[i] || file.calls[i].certain) Do(file.calls[i], trace, content);
   }
   return true;
 }
@@ -143,7 +158,9 @@ class FileChoices {
  public:
   explicit FileChoices(const Disk& disk) : disk_(disk) {
     for (const Disk::File& file : disk.files()) {
-      bits_ += file.calls.size() + (file.named && !file.name_durable ? 1 : 0);
+      bits_ += static_cast<size_t>(std::count_if(file.calls.begin(), file.calls.end(),
+                                                 [](const auto& call) { return !call.certain; }));
+      bits_ += file.named && !file.name_durable ? 1 : 0;
     }
   }
   size_t bits() const { return bits_; }
@@ -155,7 +172,7 @@ class FileChoices {
       const Disk::File& file = disk_.files()[i];
       FileChoice choice = {i, file.named, false, {}};
       if (file.named && !file.name_durable) choice.exists = bit();
-      for (size_t n = 0; n < file.calls.size(); ++n) choice.reached.push_back(bit());
+      for (const Disk::Call& call : file.calls) choice.reached.push_back(call.certain || bit());
       choices.push_back(choice);
     }
     return choices;

@@ -8,7 +8,8 @@
 // its words become durable in any order.
 //
 // Files. What was written before a sync began is durable when the sync has succeeded. Of the rest
-// each call may have reached the disk, or not. A file that was never synced may be lost as a whole.
+// each call may have reached the disk, or not; and so for good, if a sync has failed. A file that
+// was never synced may be lost as a whole.
 #ifndef NVCACHE_TESTS_CRASH_MEDIUM_H_
 #define NVCACHE_TESTS_CRASH_MEDIUM_H_
 
@@ -93,10 +94,12 @@ class Disk {
   void Apply(const Event& event, const Trace& trace);
 
   struct Call {
-    bool truncates;
+    Event::Type type;
     uint64_t at;
     uint32_t length;
     uint32_t data;
+    bool certain = false;  // a sync has covered it; what came before is not yet certain
+    bool dropped = false;  // a sync has failed: no later one covers it
   };
   struct File {
     bool named = false;         // it has its name

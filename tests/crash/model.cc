@@ -34,8 +34,11 @@ Expected Model::Now() const {
   }
   expected.clean = closed_;
   for (size_t i = 0; i < states_.size(); ++i) {
-    const bool writes = trace_.operations[i].kind == Operation::kWrite;
-    if (writes && states_[i] == kRunning) ++expected.running;
+    const Operation::Kind kind = trace_.operations[i].kind;
+    // The first fsync of a new file says in the log that its name is settled.
+    const bool appends = kind == Operation::kWrite || kind == Operation::kTruncate ||
+                         kind == Operation::kErase || kind == Operation::kSync;
+    if (appends && states_[i] == kRunning) ++expected.running;
   }
   return expected;
 }
@@ -49,7 +52,7 @@ Expected::File Model::FileNow(uint32_t file) const {
     const State state = states_[item.operation];
     if (state == kNotBegun) continue;
     items.push_back(i);
-    const bool certain = item.truncates ? durable_[item.operation] : state == kReturned;
+    const bool certain = item.logged ? state == kReturned : durable_[item.operation];
     if (certain) {
       taken[i] = true;
     } else {
@@ -58,7 +61,7 @@ Expected::File Model::FileNow(uint32_t file) const {
   }
   expected.absent = !trace_.files[file].exists &&
                     std::none_of(items.begin(), items.end(),
-                                 [&](size_t i) { return taken[i] && !trace_.items[i].truncates; });
+                                 [&](size_t i) { return taken[i] && trace_.items[i].logged; });
   Try(file, items, open, 0, &taken, &expected);
   return expected;
 }
@@ -80,8 +83,8 @@ void Model::Try(uint32_t file, const std::vector<size_t>& items, const std::vect
   }
 }
 
-// A call's groups are there in their order, and what was cut off does not come back under what was
-// written later.
+// A call's groups are there in their order, and what was cut off or erased does not come back under
+// what was written later.
 bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>& taken) const {
   for (size_t a = 0; a < items.size(); ++a) {
     if (taken[items[a]]) continue;
@@ -89,7 +92,7 @@ bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>
     for (size_t b = a + 1; b < items.size(); ++b) {
       if (!taken[items[b]]) continue;
       const Item& later = trace_.items[items[b]];
-      if (missing.truncates || later.operation == missing.operation) return false;
+      if (missing.kind != Item::kData || later.operation == missing.operation) return false;
     }
   }
   return true;
@@ -100,8 +103,13 @@ std::string Model::Content(uint32_t file, const std::vector<bool>& taken) const 
   for (const size_t i : by_file_[file]) {
     if (!taken[i]) continue;
     const Item& item = trace_.items[i];
-    if (item.truncates) {
+    if (item.kind == Item::kTruncate) {
       content.resize(item.offset);
+      continue;
+    }
+    if (item.kind == Item::kErase) {
+      const uint64_t end = std::min<uint64_t>(item.offset + item.length, content.size());
+      for (uint64_t at = item.offset; at < end; ++at) content[at] = '\0';
       continue;
     }
     const Operation& operation = trace_.operations[item.operation];

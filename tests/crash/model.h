@@ -21,7 +21,7 @@ struct Expected {
   };
   std::vector<File> files;
   bool clean = false;  // the pool says so before recovery does anything
-  // Write calls that have begun and not returned: each may have left one group unfinished.
+  // Calls that append, and have begun and not returned: each may have left one group unfinished.
   uint32_t running = 0;
 };
 
@@ -42,7 +42,7 @@ class Model {
 
   const Trace& trace_;
   std::vector<State> states_;                 // of operations
-  std::vector<bool> durable_;                 // truncations that a sync has made so
+  std::vector<bool> durable_;                 // of operations: a sync has made them so
   std::vector<std::vector<size_t>> by_file_;  // items
   bool closed_ = false;
 };

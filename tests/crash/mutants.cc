@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
+#include <utility>
 
-#include "src/nvlog/entry_crc.h"
 #include "src/nvlog/reader.h"
+#include "src/nvlog/record.h"
 #include "src/sys/crc32c.h"
 #include "tests/crash/medium.h"
 
@@ -16,6 +18,8 @@ namespace {
 
 using Events = std::vector<Event>;
 using Indexes = std::vector<size_t>;  // ascending
+using nvlog::Kind;
+using nvlog::RecordHeader;
 
 bool Is(const Event& event, Event::Type type, Step step) {
   return event.type == type && event.step == step;
@@ -91,43 +95,237 @@ void MoveEach(Events* events, Step step, Step durable, Function place) {
   }
 }
 
+// The same for moves to later: the last one first, so that they keep their order.
+template <typename Function>
+void PutOffEach(Events* events, Step step, Step durable, Function place) {
+  for (size_t i = All(*events, Event::kFence, durable).size(); i-- > 0;) {
+    const size_t fence = All(*events, Event::kFence, durable)[i];
+    const Indexes unit = DurableBy(*events, fence, step);
+    const size_t before = place(*events, unit);
+    if (before <= events->size() && before > fence) Move(events, unit, before);
+  }
+}
+
 constexpr size_t kNowhere = ~size_t{0};
 
 // ---------------------------------------------------------------------------------------------
 
-// The three stores of each header, with the PWB after them.
-std::vector<Indexes> Headers(const Events& events) {
+// The three stores of each header of `steps`, with the PWB after them.
+std::vector<Indexes> Headers(const Events& events, const std::set<Step>& steps) {
   std::vector<Indexes> headers;
-  for (const Step step : {Step::kGroupHeaders, Step::kCommit}) {
-    for (const size_t pwb : All(events, Event::kPwb, step)) {
-      Indexes header = {pwb};
-      for (size_t i = pwb; i-- > 0 && header.size() < 4;) {
-        const Event& event = events[i];
-        if (event.thread != events[pwb].thread) continue;
-        if (event.type != Event::kStore || event.at / kLine != events[pwb].at / kLine) break;
-        header.push_back(i);
-      }
-      std::reverse(header.begin(), header.end());
-      if (header.size() == 4) headers.push_back(header);
+  for (size_t pwb = 0; pwb < events.size(); ++pwb) {
+    if (events[pwb].type != Event::kPwb || steps.count(events[pwb].step) == 0) continue;
+    Indexes header = {pwb};
+    for (size_t i = pwb; i-- > 0 && header.size() < 4;) {
+      const Event& event = events[i];
+      if (event.thread != events[pwb].thread) continue;
+      if (event.type != Event::kStore || event.at / kLine != events[pwb].at / kLine) break;
+      header.push_back(i);
     }
+    std::reverse(header.begin(), header.end());
+    if (header.size() == 4) headers.push_back(header);
   }
   return headers;
 }
+const std::set<Step> kRecords = {Step::kGroupHeaders, Step::kCommit};
+const std::set<Step> kSegments = {Step::kSegmentCopy, Step::kSegment};
 
-void WordBeforeRest(Events* events) {
-  for (const Indexes& header : Headers(*events)) {
+void WordFirst(Events* events, const std::set<Step>& steps) {
+  for (const Indexes& header : Headers(*events, steps)) {
     std::swap((*events)[header[1]], (*events)[header[2]]);
   }
 }
 
-void WordNotCleared(Events* events) {
+void WordStays(Events* events, const std::set<Step>& steps) {
   Indexes cleared;
-  for (const Indexes& header : Headers(*events)) cleared.push_back(header[0]);
+  for (const Indexes& header : Headers(*events, steps)) cleared.push_back(header[0]);
   std::sort(cleared.begin(), cleared.end());
   for (; !cleared.empty(); cleared.pop_back()) {
     events->erase(events->begin() + static_cast<std::ptrdiff_t>(cleared.back()));
   }
 }
+
+void WordBeforeRest(Events* events) { WordFirst(events, kRecords); }
+void WordNotCleared(Events* events) { WordStays(events, kRecords); }
+void SegmentWordBeforeRest(Events* events) { WordFirst(events, kSegments); }
+void SegmentWordNotCleared(Events* events) { WordStays(events, kSegments); }
+
+// ---------------------------------------------------------------------------------------------
+// Headers with other fields: what a wrong group looks like.
+
+// A header that was written, with its stores in the trace.
+struct Written {
+  Indexes events;
+  nvlog::Place place;
+  pool::SegmentHeader segment;
+  RecordHeader header;
+};
+using Group = std::vector<Written>;  // by index
+
+pool::Superblock SuperblockOf(const Trace& trace) {
+  pool::Superblock superblock;
+  std::memcpy(&superblock, trace.pool.data(), sizeof(superblock));
+  return superblock;
+}
+
+// All that were committed, but for kept ones, in the order of the trace.
+std::vector<Group> Groups(const Trace& trace) {
+  std::vector<Group> groups;
+  std::map<uint16_t, Group> members;
+  std::string memory = trace.pool;
+  const uint64_t size = memory.empty() ? 0 : SuperblockOf(trace).segment_size;
+  size_t at = 0;
+  for (const Indexes& stores : Headers(trace.events, kRecords)) {
+    for (; at < stores[3]; ++at) {
+      const Event& event = trace.events[at];
+      if (event.type != Event::kStore) continue;
+      std::memcpy(&memory[event.at], trace.Data(event.data), event.length);
+    }
+    const Event& pwb = trace.events[stores[3]];
+    Written written = {stores, (pwb.at - pool::kSegmentsOffset) / kLine, {}, {}};
+    std::memcpy(&written.header, &memory[pwb.at], sizeof(written.header));
+    const uint64_t segment = (pwb.at - pool::kSegmentsOffset) / size * size;
+    std::memcpy(&written.segment, &memory[pool::kSegmentsOffset + segment],
+                sizeof(written.segment));
+    Group& group = members[pwb.thread];
+    group.push_back(written);
+    if (pwb.step != Step::kCommit) continue;
+    std::erase_if(group, [&](const Written& w) { return w.header.lsn != written.header.lsn; });
+    std::rotate(group.begin(), group.end() - 1, group.end());
+    if (written.segment.kind == pool::SegmentKind::kLog) groups.push_back(group);
+    group.clear();
+  }
+  return groups;
+}
+
+// `header` in the place of what was written.
+void Rewrite(Trace* trace, const Written& written, RecordHeader header) {
+  const uint64_t salt = SuperblockOf(*trace).salt;
+  header.commit = nvlog::CommitWord(header.lsn, salt);
+  header.header_crc = nvlog::HeaderCrc(header, written.place, written.segment.generation, salt);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&header);
+  for (const size_t i : {written.events[1], written.events[2]}) {
+    Event& event = trace->events[i];
+    event.data = trace->Keep(bytes + event.at % kLine, event.length);
+  }
+}
+
+void SetLsn(Trace* trace, const Group& group, nvlog::Lsn lsn) {
+  for (const Written& written : group) {
+    RecordHeader header = written.header;
+    header.lsn = lsn;
+    Rewrite(trace, written, header);
+  }
+}
+
+// Two groups in turn have each other's LSN, if they are neighbours and `are` right for that.
+template <typename Function>
+void SwapLsns(Trace* trace, Function are) {
+  const std::vector<Group> groups = Groups(*trace);
+  for (size_t i = 0; i + 1 < groups.size(); ++i) {
+    const Group &a = groups[i], &b = groups[i + 1];
+    const auto above = [](const Group& group, nvlog::Lsn lsn) {
+      return std::all_of(group.begin(), group.end(),
+                         [&](const Written& w) { return w.segment.generation < lsn; });
+    };
+    if (!are(a, b) || !above(b, a[0].header.lsn)) continue;
+    SetLsn(trace, a, b[0].header.lsn);
+    SetLsn(trace, b, a[0].header.lsn);
+    ++i;
+  }
+}
+
+// Two threads that write to the same pages.
+void LsnBeforePages(Trace* trace) {
+  SwapLsns(trace, [](const Group& a, const Group& b) {
+    return a[0].segment.log != b[0].segment.log && a[0].header.file == b[0].header.file;
+  });
+}
+
+// Two threads that want the same lane.
+void LsnBeforeLane(Trace* trace) {
+  SwapLsns(trace,
+           [](const Group& a, const Group& b) { return a[0].segment.log == b[0].segment.log; });
+}
+
+// All file records but a file's first are of another number: the file counts as known in every
+// segment once it is known in one.
+void DeclaredOnce(Trace* trace) {
+  std::set<uint32_t> known;
+  for (const Group& group : Groups(*trace)) {
+    for (const Written& written : group) {
+      if (written.header.kind != Kind::kFile) continue;
+      if (known.insert(written.header.file).second) continue;
+      RecordHeader header = written.header;
+      header.file += 1000;
+      Rewrite(trace, written, header);
+    }
+  }
+}
+
+// The operation that runs on the thread of each event; none: ~0.
+std::vector<uint32_t> Running(const Trace& trace) {
+  std::vector<uint32_t> running;
+  std::map<uint16_t, uint32_t> now;
+  for (const Event& event : trace.events) {
+    if (event.type == Event::kBegin) now[event.thread] = event.file;
+    const auto found = now.find(event.thread);
+    running.push_back(found == now.end() ? ~uint32_t{0} : found->second);
+    if (event.type == Event::kEnd) now.erase(event.thread);
+  }
+  return running;
+}
+
+bool IsOf(const Trace& trace, uint32_t operation, Operation::Kind kind) {
+  return operation < trace.operations.size() && trace.operations[operation].kind == kind;
+}
+
+// A file that was empty when it was opened has no record that says so before its first one: there
+// is one that says nothing.
+void OpenedEmptyUnsaid(Trace* trace) {
+  const std::vector<uint32_t> running = Running(*trace);
+  for (const Group& group : Groups(*trace)) {
+    const Written& last = group.back();
+    if (last.header.kind != Kind::kTruncate || last.header.offset != 0) continue;
+    if (!IsOf(*trace, running[last.events[3]], Operation::kWrite)) continue;
+    RecordHeader header = last.header;
+    header.kind = Kind::kErase;
+    header.offset = uint64_t{1} << 40;
+    header.length = 1;
+    Rewrite(trace, last, header);
+  }
+}
+
+// Writers do not wait for the sync that has to come before their record.
+void NotAwaited(Trace* trace) {
+  const std::vector<uint32_t> running = Running(*trace);
+  Events events;
+  for (size_t i = 0; i < trace->events.size(); ++i) {
+    const Event& event = trace->events[i];
+    const bool syncs = event.type == Event::kSyncBegin || event.type == Event::kSyncEnd;
+    if (!syncs || !IsOf(*trace, running[i], Operation::kWrite)) events.push_back(event);
+  }
+  trace->events = std::move(events);
+}
+
+// The kernel's call comes before its record.
+void ErasedBeforeLogged(Trace* trace) {
+  for (size_t i = 0; i < trace->events.size(); ++i) {
+    const Event event = trace->events[i];
+    if (event.type != Event::kTruncate && event.type != Event::kErase) continue;
+    const uint32_t operation = Running(*trace)[i];
+    if (!IsOf(*trace, operation, Operation::kTruncate) &&
+        !IsOf(*trace, operation, Operation::kErase)) {
+      continue;
+    }
+    const size_t begin = Before(trace->events, i, [&](const Event& e) {
+      return e.type == Event::kBegin && e.file == operation;
+    });
+    Move(&trace->events, {i}, begin + 1);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
 
 // Puts off the PSYNC of each group, and the return of its call, to the first event that is `until`.
 template <typename Function>
@@ -169,98 +367,199 @@ void UnlockedBeforePsync(Events* events) {
 // ---------------------------------------------------------------------------------------------
 // Checks that recovery lacks.
 
-// Every header in the log that recovery takes for committed.
-template <typename Function>
-void ForEachHeader(const pool::View& view, Function visit) {
-  const nvlog::Reader reader(view);
-  for (nvlog::Position position = reader.begin(); position < reader.end(); ++position) {
-    nvlog::EntryHeader header;
-    if (reader.ExamineHeader(position, &header) == nvlog::Verdict::kCommitted) visit(header);
+struct Found {
+  nvlog::Place place;
+  nvlog::Lsn generation;
+  bool whole;  // as its checksum says
+  RecordHeader header;
+};
+
+// Every header in a segment that has the commit word of its LSN.
+std::vector<Found> CommittedHeaders(const pool::View& view) {
+  std::vector<Found> all;
+  const uint64_t units = view.segment_units();
+  for (uint32_t segment = 0; segment < view.segment_count(); ++segment) {
+    pool::SegmentHeader taken;
+    if (!pool::CopySegmentHeader(view, *view.segment(segment), segment, &taken)) continue;
+    for (uint64_t unit = nvlog::kFirstUnit; unit < units - nvlog::kLastUnits; ++unit) {
+      Found found = {segment * units + unit, taken.generation, false, {}};
+      std::memcpy(&found.header, view.unit(found.place), sizeof(found.header));
+      if (found.header.commit != nvlog::CommitWord(found.header.lsn, view.salt())) continue;
+      if (!nvlog::IsSane(found.header, units - unit - nvlog::kLastUnits)) continue;
+      found.whole = found.header.header_crc ==
+                    nvlog::HeaderCrc(found.header, found.place, taken.generation, view.salt());
+      all.push_back(found);
+    }
   }
+  return all;
 }
 
-void Replace(const pool::View& view, nvlog::EntryHeader header) {
-  header.header_crc = nvlog::HeaderCrc(header, view.salt());
-  std::memcpy(view.log() + header.position % view.log_units() * pool::kUnitSize, &header,
-              sizeof(header));
+void Replace(const pool::View& view, Found found) {
+  found.header.header_crc =
+      nvlog::HeaderCrc(found.header, found.place, found.generation, view.salt());
+  std::memcpy(view.unit(found.place), &found.header, sizeof(found.header));
+}
+
+uint32_t PayloadCrc(const pool::View& view, const RecordHeader& header, nvlog::Place place) {
+  if (header.kind == Kind::kFile) return sys::Crc32c(view.unit(place + 1), header.length);
+  if (header.kind != Kind::kData) return 0;
+  const uint64_t first = nvlog::FirstLength(header.offset, header.length);
+  const uint64_t links = nvlog::LinkUnits(nvlog::PagesOf(header.offset, header.length));
+  const uint32_t crc = sys::Crc32c(view.unit(place + 1 + links), first);
+  return sys::Crc32c(view.unit(place + 1 + links + nvlog::UnitsOf(first)), header.length - first,
+                     crc);
 }
 
 // Payloads: each has the checksum that its header says.
-std::vector<uint64_t> AnyPayload(const pool::View& view) {
-  const nvlog::Reader reader(view);
-  std::vector<uint64_t> changed;
-  ForEachHeader(view, [&](nvlog::EntryHeader header) {
-    std::string bytes(header.length, '\0');
-    reader.Payload(header, bytes.data(), bytes.size());
-    const uint32_t crc = sys::Crc32c(bytes.data(), bytes.size());
-    if (crc == header.payload_crc) return;
-    header.payload_crc = crc;
-    Replace(view, header);
-    changed.push_back(header.position);
-  });
+std::vector<nvlog::Place> AnyPayload(const pool::View& view) {
+  std::vector<nvlog::Place> changed;
+  for (Found& found : CommittedHeaders(view)) {
+    if (!found.whole) continue;
+    const uint32_t crc = PayloadCrc(view, found.header, found.place);
+    if (crc == found.header.payload_crc) continue;
+    found.header.payload_crc = crc;
+    Replace(view, found);
+    changed.push_back(found.place);
+  }
   return changed;
 }
 
 // Members: a group is as long as there are headers of it.
-std::vector<uint64_t> AnyMembers(const pool::View& view) {
-  const nvlog::Reader reader(view);
-  std::vector<uint64_t> changed;
-  ForEachHeader(view, [&](const nvlog::EntryHeader& first) {
-    if (first.group_index != 0) return;
-    std::vector<nvlog::EntryHeader> group = {first};
-    nvlog::Position next = first.position + nvlog::EntryUnits(first.length);
-    while (group.size() < first.group_count) {
-      nvlog::EntryHeader member;
-      if (reader.ExamineHeader(next, &member) != nvlog::Verdict::kCommitted) break;
-      if (member.group_index != group.size()) break;
-      group.push_back(member);
-      next += nvlog::EntryUnits(member.length);
+std::vector<nvlog::Place> AnyMembers(const pool::View& view) {
+  std::map<nvlog::Lsn, std::vector<Found>> groups;
+  for (const Found& found : CommittedHeaders(view)) {
+    if (found.whole) groups[found.header.lsn].push_back(found);
+  }
+  std::vector<nvlog::Place> changed;
+  for (auto& [lsn, group] : groups) {
+    if (group.size() >= group[0].header.count) continue;
+    for (size_t i = 0; i < group.size(); ++i) {
+      group[i].header.index = static_cast<uint16_t>(i);
+      group[i].header.count = static_cast<uint16_t>(group.size());
+      Replace(view, group[i]);
+      changed.push_back(group[i].place);
     }
-    if (group.size() == first.group_count) return;
-    for (nvlog::EntryHeader& header : group) {
-      header.group_count = static_cast<uint32_t>(group.size());
-      Replace(view, header);
-      changed.push_back(header.position);
-    }
-  });
+  }
   return changed;
 }
 
-void TailBeforeSync(Events* events) {
-  MoveEach(events, Step::kTail, Step::kTailDurable, [](const Events& e, const Indexes& unit) {
-    const uint16_t thread = e[unit.front()].thread;
-    // The batch's first write to a file.
-    size_t place = kNowhere;
-    for (size_t i = unit.front(); i-- > 0;) {
-      if (e[i].thread != thread) continue;
-      if (Is(e[i], Event::kFence, Step::kTailDurable)) break;
-      if (e[i].type == Event::kWrite || e[i].type == Event::kSyncBegin) place = i;
-    }
-    return place;
-  });
+// The generation: what is left of a segment's former life counts.
+std::vector<nvlog::Place> AnyGeneration(const pool::View& view) {
+  std::vector<nvlog::Place> changed;
+  for (const Found& found : CommittedHeaders(view)) {
+    if (found.whole) continue;
+    Replace(view, found);
+    changed.push_back(found.place);
+  }
+  return changed;
 }
 
-// A batch's tail is stored when the next batch's is.
-void ReusedBeforeTail(Events* events) {
-  MoveEach(events, Step::kTail, Step::kTailDurable, [](const Events& e, const Indexes& unit) {
-    const uint16_t thread = e[unit.front()].thread;
-    const size_t next = After(e, unit.back() + 1, [&](const Event& event) {
-      return event.thread == thread && Is(event, Event::kFence, Step::kTailDurable);
-    });
-    return next == e.size() ? next : DurableBy(e, next, Step::kTail).front();
-  });
+// ---------------------------------------------------------------------------------------------
+
+// Where the files' part of the batch begins that the unit at the end of it belongs to: behind the
+// last fence of the steps in `ends`.
+size_t BatchBegin(const Events& e, size_t from, const std::set<Step>& ends) {
+  const uint16_t thread = e[from].thread;
+  size_t place = kNowhere;
+  for (size_t i = from; i-- > 0;) {
+    if (e[i].thread != thread) continue;
+    if (e[i].type == Event::kFence && ends.count(e[i].step) > 0 && place != kNowhere) break;
+    if (e[i].type == Event::kWrite || e[i].type == Event::kSyncBegin) place = i;
+  }
+  return place;
 }
 
-void SlotReusedBeforeTail(Events* events) {
-  std::set<uint64_t> used;
-  MoveEach(events, Step::kFileRecord, Step::kFileRecordDurable,
-           [&](const Events& e, const Indexes& unit) {
-             if (used.insert(e[unit.front()].at).second) return kNowhere;
-             const size_t tail = Before(e, unit.front(), [](const Event& event) {
-               return Is(event, Event::kFence, Step::kTailDurable);
-             });
-             return tail == e.size() ? kNowhere : DurableBy(e, tail, Step::kTail).front();
+void CheckpointBeforeSync(Events* events) {
+  MoveEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
+           [](const Events& e, const Indexes& unit) {
+             return BatchBegin(e, unit.front(), {Step::kCheckpointDurable});
            });
+}
+
+// A batch's checkpoint is stored when the thread's next one is.
+void CheckpointLater(Events* events) {
+  const Indexes fences = All(*events, Event::kFence, Step::kCheckpointDurable);
+  std::map<size_t, Indexes> at;  // what is put off to each event
+  std::set<size_t> moved;
+  for (size_t i = 0; i + 3 < fences.size(); i += 2) {
+    if ((*events)[fences[i]].thread != (*events)[fences[i + 2]].thread) continue;
+    Indexes& to = at[DurableBy(*events, fences[i + 2], Step::kCheckpoint).front()];
+    for (const size_t fence : {fences[i], fences[i + 1]}) {
+      for (const size_t event : DurableBy(*events, fence, Step::kCheckpoint)) {
+        to.push_back(event);
+        moved.insert(event);
+      }
+    }
+  }
+  Events result;
+  for (size_t i = 0; i < events->size(); ++i) {
+    if (const auto here = at.find(i); here != at.end()) {
+      for (const size_t event : here->second) result.push_back((*events)[event]);
+    }
+    if (moved.count(i) == 0) result.push_back((*events)[i]);
+  }
+  *events = std::move(result);
+}
+
+// The second record of the checkpoint is never written.
+void OneCheckpointRecord(Events* events) {
+  constexpr uint64_t kSecond = (pool::kCheckpointOffset + pool::kCheckpointDistance) / kLine;
+  std::erase_if(*events, [](const Event& event) {
+    return (event.type == Event::kStore || event.type == Event::kPwb) &&
+           event.at / kLine == kSecond;
+  });
+}
+
+void SegmentAfterCommit(Events* events) {
+  const size_t n = All(*events, Event::kFence, Step::kSegmentTaken).size();
+  for (size_t i = 0; i < n; ++i) {
+    const size_t fence = All(*events, Event::kFence, Step::kSegmentTaken)[i];
+    Indexes unit = DurableBy(*events, fence, Step::kSegment);
+    const uint16_t thread = (*events)[fence].thread;
+    // The copy, too.
+    for (size_t at = unit.front(); at-- > 0;) {
+      const Event& event = (*events)[at];
+      if (event.thread != thread) continue;
+      if (!Is(event, Event::kPwb, Step::kSegmentCopy)) break;
+      const Indexes copy = {at};
+      unit.insert(unit.begin(), at);
+      for (size_t store = at; store-- > 0;) {
+        const Event& e = (*events)[store];
+        if (e.thread != thread) continue;
+        if (e.type != Event::kStore || e.at / kLine != event.at / kLine) break;
+        unit.insert(unit.begin(), store);
+      }
+      break;
+    }
+    const size_t committed = After(*events, fence, [&](const Event& event) {
+      return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
+    });
+    if (committed < events->size()) Move(events, unit, committed + 1);
+  }
+}
+
+// The payloads and the other headers are written back after the first header is durable.
+void MembersAfterCommit(Events* events) {
+  std::map<uint16_t, Events> late;
+  Events result;
+  for (const Event& event : *events) {
+    if (Is(event, Event::kPwb, Step::kPayload) || Is(event, Event::kPwb, Step::kGroupHeaders)) {
+      late[event.thread].push_back(event);
+      continue;
+    }
+    result.push_back(event);
+    if (!Is(event, Event::kFence, Step::kCommitted)) continue;
+    Events& own = late[event.thread];
+    result.insert(result.end(), own.begin(), own.end());
+    own.clear();
+  }
+  *events = std::move(result);
+}
+
+void VoidBeforeSync(Events* events) {
+  MoveEach(events, Step::kVoid, Step::kVoidDurable, [](const Events& e, const Indexes& unit) {
+    return BatchBegin(e, unit.front(), {Step::kVoidDurable, Step::kCheckpointDurable});
+  });
 }
 
 // After the next fence `step`, of any thread or of its own.
@@ -271,41 +570,63 @@ size_t Behind(const Events& e, const Indexes& unit, Step step, bool own) {
   return next == e.size() ? kNowhere : next + 1;
 }
 
-void RecordAfterCommit(Events* events) {
-  MoveEach(events, Step::kFileRecord, Step::kFileRecordDurable,
-           [](const Events& e, const Indexes& unit) {
-             return Behind(e, unit, Step::kCommitted, false);
-           });
+// Of the voids that follow each other, only the last one is waited for.
+void VoidTogether(Events* events) {
+  std::map<uint16_t, size_t> waits;  // the newest one of each thread
+  std::set<size_t> leave;
+  for (size_t i = 0; i < events->size(); ++i) {
+    const Event& event = (*events)[i];
+    if (event.type != Event::kFence) continue;
+    const auto before = waits.find(event.thread);
+    if (event.step == Step::kVoidDurable) {
+      if (before != waits.end()) leave.insert(before->second);
+      waits[event.thread] = i;
+    } else if (before != waits.end()) {
+      waits.erase(before);
+    }
+  }
+  Events result;
+  for (size_t i = 0; i < events->size(); ++i) {
+    if (leave.count(i) == 0) result.push_back((*events)[i]);
+  }
+  *events = std::move(result);
+}
+
+void VoidAfterCheckpoint(Events* events) {
+  PutOffEach(events, Step::kVoid, Step::kVoidDurable, [](const Events& e, const Indexes& unit) {
+    const size_t first = Behind(e, unit, Step::kCheckpointDurable, false);
+    if (first == kNowhere) return first;
+    const size_t second = After(e, first, [](const Event& event) {
+      return Is(event, Event::kFence, Step::kCheckpointDurable);
+    });
+    return second == e.size() ? kNowhere : second + 1;
+  });
 }
 
 void InUseAfterCommit(Events* events) {
-  MoveEach(events, Step::kInUse, Step::kInUseDurable, [](const Events& e, const Indexes& unit) {
+  PutOffEach(events, Step::kInUse, Step::kInUseDurable, [](const Events& e, const Indexes& unit) {
     return Behind(e, unit, Step::kCommitted, false);
   });
 }
 
-void SettledAfterTail(Events* events) {
-  MoveEach(events, Step::kSettle, Step::kSettled, [](const Events& e, const Indexes& unit) {
-    return Behind(e, unit, Step::kTailDurable, true);
-  });
-}
-
-void CleanBeforeTail(Events* events) {
+void CleanBeforeCheckpoint(Events* events) {
   MoveEach(events, Step::kClean, Step::kCleanDurable, [](const Events& e, const Indexes& unit) {
-    size_t place = kNowhere;
-    for (size_t i = unit.front(); i-- > 0;) {
-      if (Is(e[i], Event::kFence, Step::kRecoveredTailDurable)) {
-        place = DurableBy(e, i, Step::kRecoveredTail).front();
-      } else if (Is(e[i], Event::kFence, Step::kTailDurable)) {
-        return place == kNowhere ? DurableBy(e, i, Step::kTail).front() : place;
+    for (const auto& [step, durable] :
+         {std::pair(Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable),
+          std::pair(Step::kCheckpoint, Step::kCheckpointDurable)}) {
+      size_t place = kNowhere;
+      for (size_t i = unit.front(); i-- > 0;) {
+        if (Is(e[i], Event::kFence, durable)) place = DurableBy(e, i, step).front();
+        if (e[i].type == Event::kSyncEnd || Is(e[i], Event::kFence, Step::kCommitted)) break;
       }
+      if (place != kNowhere) return place;
     }
-    return place;
+    return kNowhere;
   });
 }
 
 void NamedBeforeSuccessor(Events* events) {
-  MoveEach(
+  PutOffEach(
       events, Step::kSuccessor, Step::kSuccessorDurable, [](const Events& e, const Indexes& unit) {
         const size_t named = After(e, unit.back() + 1,
                                    [](const Event& event) { return event.type == Event::kNamed; });
@@ -314,12 +635,21 @@ void NamedBeforeSuccessor(Events* events) {
 }
 
 void RecoveredBeforeSync(Events* events) {
-  MoveEach(events, Step::kRecoveredTail, Step::kRecoveredTailDurable,
+  MoveEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
            [](const Events& e, const Indexes&) {
              const size_t sync =
                  After(e, 0, [](const Event& event) { return event.type == Event::kSyncBegin; });
              return sync == e.size() ? kNowhere : sync;
            });
+}
+
+// Of kept groups: after the checkpoint, which the others go by.
+void AppliedAfterCheckpoint(Events* events) {
+  const Indexes checkpoints = All(*events, Event::kFence, Step::kRecoveredCheckpointDurable);
+  if (checkpoints.empty()) return;
+  PutOffEach(events, Step::kApplied, Step::kAppliedDurable, [](const Events& e, const Indexes&) {
+    return All(e, Event::kFence, Step::kRecoveredCheckpointDurable).back() + 1;
+  });
 }
 
 void AppliedNewestFirst(Events* events) {
@@ -345,25 +675,24 @@ void LeaveOut(Events* events, Step step) {
 
 const char* ScenarioOf(Step step) {
   switch (step) {
+    case Step::kSegmentCopy:
+      return "again";
+    case Step::kSegment:
+    case Step::kSegmentTaken:
+      return "over";
+    case Step::kVoid:
+    case Step::kVoidDurable:
+      return "kept";
     case Step::kInUseDurable:
-    case Step::kTail:
+    case Step::kCheckpoint:
+    case Step::kCheckpointDurable:
       return "attach";
-    case Step::kFileRecordDurable:
-      return "record";
-    case Step::kSettle:
-    case Step::kSettled:
     case Step::kSuccessor:
     case Step::kSuccessorDurable:
       return "lost";
     case Step::kApplied:
     case Step::kAppliedDurable:
-      return "kept";
-    case Step::kCut:
-    case Step::kCutDurable:
-      return "cut-kept";
-    case Step::kRepairedTail:
-    case Step::kRepairedTailDurable:
-      return "repair";
+      return "away";
     default:
       return "";
   }
@@ -376,15 +705,15 @@ std::vector<Mutant> AllMutants() {
   for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
     const auto step = static_cast<Step>(i);
     mutants.push_back({NameOf(step), "the step is left out", ScenarioOf(step),
-                       [step](Events* events, bool) { LeaveOut(events, step); }});
+                       [step](Trace* trace, bool) { LeaveOut(&trace->events, step); }});
   }
   // Steps that the engine and recovery share.
-  for (const Step step : {Step::kSettle, Step::kSettled, Step::kClean, Step::kCleanDurable}) {
+  for (const Step step : {Step::kClean, Step::kCleanDurable}) {
     for (const bool in_recovery : {false, true}) {
       mutants.push_back({NameOf(step) + std::string(in_recovery ? ", recovery" : ", engine"),
                          "the step is left out there", in_recovery ? "marked" : ScenarioOf(step),
-                         [step, in_recovery](Events* events, bool of_recovery) {
-                           if (of_recovery == in_recovery) LeaveOut(events, step);
+                         [step, in_recovery](Trace* trace, bool of_recovery) {
+                           if (of_recovery == in_recovery) LeaveOut(&trace->events, step);
                          }});
     }
   }
@@ -394,44 +723,81 @@ std::vector<Mutant> AllMutants() {
     const char* scenario;
     void (*apply)(Events*);
   } const orders[] = {
-      {"word before rest", "a header's commit word is stored before its other fields", "",
+      {"word before rest", "a record's commit word is stored before its other fields", "",
        WordBeforeRest},
-      {"word not cleared", "a header's old word stays while the other fields change", "",
+      {"word not cleared", "a record's old word stays while the other fields change", "",
        WordNotCleared},
-      {"tail before sync", "the tail is durable before the files are written and synced", "",
-       TailBeforeSync},
-      {"reused before tail", "places are taken again before the tail is durable", "attach",
-       ReusedBeforeTail},
-      {"slot before tail", "a slot of the file table is written again before the tail is durable",
-       "slot", SlotReusedBeforeTail},
-      {"record after commit", "a file's record is written after its first entry committed", "",
-       RecordAfterCommit},
-      {"in use after commit", "the state is set after the first entry committed", "",
+      {"members after commit", "the first header is durable before the rest is written back", "",
+       MembersAfterCommit},
+      {"segment word first", "a segment's word is stored before its other fields", "again",
+       SegmentWordBeforeRest},
+      {"segment word stays", "a segment's old word stays while the other fields change", "again",
+       SegmentWordNotCleared},
+      {"segment after commit", "a segment is taken after the first group in it has committed",
+       "over", SegmentAfterCommit},
+      {"checkpoint before sync", "the checkpoint is durable before the files are synced", "",
+       CheckpointBeforeSync},
+      {"told before checkpoint", "all is told to be on disk before the checkpoint says so", "holes",
+       CheckpointLater},
+      {"one checkpoint record", "only one record of the checkpoint is written", "cut",
+       OneCheckpointRecord},
+      {"void before sync", "what is kept is void before the disk has it", "kept", VoidBeforeSync},
+      {"void together", "what was kept becomes void in any order", "kept", VoidTogether},
+      {"void after checkpoint", "what was kept is void after a later group is forgotten", "kept",
+       VoidAfterCheckpoint},
+      {"in use after commit", "the state is set after the first group committed", "",
        InUseAfterCommit},
-      {"settled after tail", "the name is settled after the file's first entries are freed", "lost",
-       SettledAfterTail},
-      {"clean before tail", "the state is clean before the tail is durable", "", CleanBeforeTail},
+      {"clean before checkpoint", "the state is clean before the checkpoint is durable", "",
+       CleanBeforeCheckpoint},
       {"named before successor", "recovery names a new file before its record knows it", "lost",
        NamedBeforeSuccessor},
-      {"recovered before sync", "recovery moves the tail before it syncs the files", "",
+      {"recovered before sync", "recovery moves the checkpoint before it syncs the files", "",
        RecoveredBeforeSync},
-      {"applied newest first", "recovery marks what it has applied in the wrong order", "kept",
+      {"applied after checkpoint", "recovery moves the checkpoint before kept groups are void",
+       "kept", AppliedAfterCheckpoint},
+      {"applied newest first", "recovery makes groups void in the wrong order", "away",
        AppliedNewestFirst},
       {"magic first", "a new pool's magic is durable before its contents", "", MagicFirst},
-      {"named before psync", "a group is named by the thread's next one before its PSYNC", "record",
-       NamedBeforePsync},
+      {"named before psync", "a thread's next group begins before the PSYNC of the one before",
+       "tiny", NamedBeforePsync},
       {"unlocked before psync", "another thread writes to the pages before the group's PSYNC",
        "threads", UnlockedBeforePsync},
   };
   for (const auto& order : orders) {
     mutants.push_back({order.name, order.what, order.scenario,
-                       [apply = order.apply](Events* events, bool) { apply(events); }});
+                       [apply = order.apply](Trace* trace, bool) { apply(&trace->events); }});
   }
-  const auto nothing = [](Events*, bool) {};
+  struct {
+    const char* name;
+    const char* what;
+    const char* scenario;
+    void (*apply)(Trace*);
+  } const engines[] = {
+      {"lsn before pages", "an LSN is drawn before the pages are locked", "declared",
+       LsnBeforePages},
+      {"lsn before lane", "an LSN is drawn before the lane is locked", "tiny", LsnBeforeLane},
+      {"declared once", "a file is declared in one segment, and not in the others", "declared",
+       DeclaredOnce},
+      {"opened empty unsaid", "no record says that a file was empty when it was opened", "cut",
+       OpenedEmptyUnsaid},
+      {"not awaited", "a record does not wait for the sync that has to come before it", "holes",
+       NotAwaited},
+      {"erased before logged", "the kernel erases before the log says so", "truncated",
+       ErasedBeforeLogged},
+  };
+  for (const auto& engine : engines) {
+    mutants.push_back({engine.name, engine.what, engine.scenario,
+                       [apply = engine.apply](Trace* trace, bool of_recovery) {
+                         if (!of_recovery) apply(trace);
+                       }});
+  }
+  const auto nothing = [](Trace*, bool) {};
   mutants.push_back({"payload unchecked", "recovery does not look at the checksums of payloads", "",
                      nothing, AnyPayload});
-  mutants.push_back({"members unchecked", "recovery applies what there is of a group", "groups",
+  mutants.push_back({"members unchecked", "recovery applies what there is of a group", "over",
                      nothing, AnyMembers});
+  mutants.push_back({"generation unchecked", "recovery takes what a segment held before", "copied",
+                     nothing, AnyGeneration});
   return mutants;
 }
 

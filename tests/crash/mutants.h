@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "src/nvlog/record.h"
 #include "src/pool/pool.h"
 #include "tests/crash/trace.h"
 
@@ -23,9 +24,9 @@ struct Mutant {
   std::string what;
   std::string scenario;  // the one that is likely to find it, tried first; may be empty
   // Changes nothing where there is nothing to change.
-  std::function<void(std::vector<Event>*, bool of_recovery)> apply;
+  std::function<void(Trace*, bool of_recovery)> apply;
   // A check that recovery lacks: Plan::blind. May be empty.
-  std::function<std::vector<uint64_t>(const pool::View&)> blind = {};
+  std::function<std::vector<nvlog::Place>(const pool::View&)> blind = {};
 };
 
 std::vector<Mutant> AllMutants();

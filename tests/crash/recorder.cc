@@ -2,11 +2,14 @@
 #include "tests/crash/recorder.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "src/pmem/persist.h"
 #include "src/pmem/record.h"
 #include "src/sys/kernel.h"
+#include "src/sys/user_stream.h"
 
 #ifndef NVCACHE_RECORD
 #error "this needs the engine as it is recorded"
@@ -18,10 +21,17 @@ namespace crash {
 namespace {
 
 std::atomic<Listener*> listener{nullptr};
+bool streams = false;
 
 }  // namespace
 
 void Listen(Listener* l) { listener.store(l); }
+
+bool UseStreams() {
+  sys::InitializeUserStream();
+  streams = sys::CanStreamUser();
+  return streams;
+}
 
 }  // namespace crash
 
@@ -44,6 +54,27 @@ void Fill(void* destination, uint8_t byte, size_t n) {
 void Add(uint64_t* counter, uint64_t n) {
   const uint64_t sum = *counter + n;
   Store(counter, &sum, sizeof(sum));
+}
+
+// What the real copy stores elsewhere is stored, and noted, line by line: it goes around the cache,
+// in whole lines, so each is as if it were written back. It must have copied all bytes, filled the
+// last line up with zeros, and stored nothing behind it.
+bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
+              Step step) {
+  if (!crash::streams) return CopyUserByParts(destination, source, n, copy, crc, step);
+  constexpr uint8_t kUntouched = 0xa5;
+  alignas(kLine) static thread_local uint8_t lines[kMaxUserCopy + kLine];
+  std::memset(lines, kUntouched, sizeof(lines));
+  if (!sys::StreamUser(lines, source, n, copy, crc)) return false;
+  asm volatile("sfence" ::: "memory");
+  const size_t end = (n + kLine - 1) / kLine * kLine;
+  bool right = std::memcmp(lines, source, n) == 0;
+  for (size_t i = n; i < sizeof(lines); ++i)
+    right = right && lines[i] == (i < end ? 0 : kUntouched);
+  if (!right) std::abort();
+  record::Store(destination, lines, end);
+  record::Pwb(destination, end, step);
+  return true;
 }
 
 void Pwb(const void* address, size_t n, Step step) {

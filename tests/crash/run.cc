@@ -144,6 +144,7 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
   plan.limits.exhaustive = scenario.exhaustive;
   plan.nested_every = scenario.nested_every;
   plan.killed_every = scenario.killed_every;
+  plan.damage = scenario.damage;
   plan.images = images;
   plan.end = end;
   if (mutant != nullptr) {
@@ -183,6 +184,9 @@ Outcome Replay(const std::string& path) {
   const std::string crashes = bytes.substr(at, length);
   const Trace trace = Trace::FromBytes(bytes.substr(at + length));
   Plan plan;
+  for (const Scenario& scenario : AllScenarios()) {
+    if (scenario.name == trace.scenario) plan.damage = scenario.damage;
+  }
   for (const Mutant& m : AllMutants()) {
     if (m.name != mutant) continue;
     plan.mutate = m.apply;

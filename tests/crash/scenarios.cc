@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/scenarios.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "src/sys/kernel.h"
 #include "src/vfs/access.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
@@ -26,12 +29,19 @@ constexpr size_t kPage = pool::kPageSize;
 // ---------------------------------------------------------------------------------------------
 // The log alone
 
-// A group of two entries and one that overlaps it: small enough for every image.
+constexpr uint64_t kLanesPool = 2u << 20;  // large enough for three lanes
+
+// Each thread has a lane of its own, one after the other.
+template <typename Function>
+void OnThread(Function function) {
+  std::thread(function).join();
+}
+
+// A group of two pages and one that overlaps it: small enough for every image.
 Trace Tiny(const Place& place, uint64_t seed) {
   MakeFile(place, "a", 2 * kPage);
   LogStage stage("tiny", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", true);
-  stage.Allocate(a);
   stage.Write(a, kPage - 40, 80);
   stage.Write(a, kPage - 10, 60);
   stage.Clean(1);
@@ -41,109 +51,166 @@ Trace Tiny(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
-// The log is filled to its last unit, so the second lap's headers lie where the first lap's did.
-void FillLap(LogStage* stage, uint32_t file) {
-  constexpr size_t kEntries = 58;  // of a quarter of the smallest log
-  const uint64_t units = stage->log_units();
-  uint64_t used = 0;
-  while (units - used >= kEntries * nvlog::kMaxEntryUnits) {
-    stage->Write(file, 0, kEntries * kPage);
-    used += kEntries * nvlog::kMaxEntryUnits;
-  }
-  if (used < units) stage->Write(file, 100, (units - used - 1) * pool::kUnitSize);
-}
-
-Trace Lap(const Place& place, uint64_t seed) {
+// Segments are taken again, twice, and what their former lives have left lies where the new records
+// do: of the same sizes, and of the same file numbers.
+Trace Again(const Place& place, uint64_t seed) {
   MakeFile(place, "a", 3 * kPage);
-  LogStage stage("lap", place, seed, MakeAgedPool(place, seed));
+  MakeFile(place, "b", 3 * kPage);
+  LogStage stage("again", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", true);
-  stage.Allocate(a);
-  FillLap(&stage, a);
-  std::thread([&] { stage.Clean(2); }).join();
-  stage.Write(a, 0, 40);
-  stage.Write(a, 30, 200);
-  stage.Write(a, kPage - 100, 300);
-  stage.Write(a, 5 * kPage, 20 * kPage);
-  std::thread([&] { stage.Clean(3); }).join();
-  stage.Write(a, 10, 40);
+  const uint32_t b = stage.Open("b", true);
+  for (int life = 0; life < 4; ++life) {
+    const uint32_t file = life % 2 == 0 ? a : b;
+    stage.Write(file, 0, 40);
+    stage.Write(file, 30, 200);
+    stage.Write(life == 3 ? a : file, kPage - 100, 300);
+    stage.Write(file, 50, 2 * kPage);
+    stage.FillSegment(file, 3);
+    OnThread([&] { stage.Clean(life == 2 ? 3 : 2); });
+    stage.Write(file, 10, 40);
+    stage.Write(file, 5, 3000);
+    OnThread([&] { stage.Clean(); });
+  }
   stage.Write(a, 3, 2 * kPage);
+  stage.Write(b, 3, 100);
   return stage.Finish();
 }
 
-// A payload that goes on at the log's beginning, and a group of which an entry lies there.
-Trace Wrap(const Place& place, uint64_t seed) {
+// Groups over a segment's end, with room for more and less of them in front of it.
+Trace Over(const Place& place, uint64_t seed) {
   MakeFile(place, "a", 3 * kPage);
-  LogStage stage("wrap", place, seed, MakeAgedPool(place, seed));
+  MakeFile(place, "b", 3 * kPage);
+  LogStage stage("over", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", true);
-  stage.Allocate(a);
-  constexpr size_t kEntries = 58;
-  for (int lap = 0; lap < 3; ++lap) {
-    for (int i = 0; i < 4; ++i) {
-      stage.Write(a, 1000 * static_cast<uint64_t>(lap), kEntries * kPage);
-      stage.Clean(1);
-    }
-    stage.Write(a, 50, 3 * kPage);
+  const uint32_t b = stage.Open("b", true);
+  for (const uint64_t room : {0u, 1u, 2u, 66u, 70u, 131u, 150u}) {
     stage.Write(a, 20, 200);
-    stage.Clean();
+    stage.FillSegment(a, room);
+    stage.Write(room % 3 == 0 ? b : a, 50, 3 * kPage);
+    stage.Write(a, 20, 100);
+    if (room % 2 == 0) stage.Clean(3);
+    stage.Write(b, 7, kPage);
+    if (room % 2 != 0) stage.Clean();
   }
-  stage.Write(a, 7, kPage);
+  // Over more than one.
+  stage.FillSegment(a, 80);
+  stage.Write(b, 9, 20 * kPage);
+  stage.Write(a, 7, 60);
   return stage.Finish();
 }
 
-// One thread makes the file known, another is the first to commit.
-Trace Record(const Place& place, uint64_t seed) {
+// A group is begun that needs a new segment, and given up.
+Trace GivenUp(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
-  LogStage stage("record", place, seed, MakeAgedPool(place, seed));
+  LogStage stage("given-up", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", true);
-  std::thread([&] { stage.Allocate(a); }).join();
   stage.Write(a, 10, 100);
-  stage.Write(a, 50, 100);
+  stage.FillSegment(a, 70);
+  stage.Abandon(a, 20, 3 * kPage);
+  stage.Write(a, 40, 50);
+  stage.Abandon(a, 20, 3 * kPage);
+  stage.Write(a, 100, 2 * kPage);
+  stage.Write(a, 30, 70);
   return stage.Finish();
 }
 
-// One thread attaches the pool and makes the file known, another one writes.
+// Several lanes, one file: it is declared in each, and its groups lie in all of them.
+Trace Declared(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  LogStage stage("declared", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  for (uint64_t i = 0; i < 7; ++i) {
+    OnThread([&] { stage.Write(a, 10 + 20 * i, 100); });
+    if (i == 3) stage.Clean(2);
+  }
+  return stage.Finish();
+}
+
+// Several lanes, several files, numbers that differ in what they name from lane to lane.
+Trace Lanes(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("lanes", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", false);
+  for (uint64_t i = 0; i < 6; ++i) {
+    OnThread([&] { stage.Write(i % 2 == 0 ? a : b, 10 + 20 * i, 100); });
+    OnThread([&] { stage.Write(i % 3 == 0 ? c : a, 50 + 10 * i, 50); });
+    if (i == 2) stage.Clean(4);
+    if (i == 4) OnThread([&] { stage.Truncate(a, 70); });
+  }
+  return stage.Finish();
+}
+
+// One thread attaches the pool, another one writes.
 Trace Attach(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
   LogStage stage("attach", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", true);
-  std::thread([&] {
-    stage.Allocate(a);
+  OnThread([&] {
     stage.Write(a, 10, 100);
     stage.Write(a, 50, 100);
     stage.Close();
     stage.Reopen();
-    stage.Allocate(a);
     stage.Write(a, 90, 10);
-  }).join();
+  });
   return stage.Finish();
 }
 
-// A slot of the file table has one file after the other.
-Trace Slot(const Place& place, uint64_t seed) {
+// A number has one file after the other, in one segment.
+Trace Numbers(const Place& place, uint64_t seed) {
   for (const char* name : {"a", "b", "c"}) MakeFile(place, name, 300);
-  LogStage stage("slot", place, seed, MakeAgedPool(place, seed));
+  LogStage stage("numbers", place, seed, MakeAgedPool(place, seed));
   for (const char* name : {"a", "b", "c", "d"}) {
-    const uint32_t file = stage.Open(name, *name != 'd');
-    stage.Allocate(file);
+    const uint32_t file = stage.Open(name, *name != 'd', 5);
     stage.Write(file, 10, 100);
     stage.Write(file, 100, 250);
     if (*name == 'd') break;
+    if (*name == 'b') stage.FillSegment(file, 20);
     stage.Clean();
-    stage.DropSlot(file);
   }
   return stage.Finish();
 }
 
-// Two files, one of which is not there when recovery looks: the other's groups are marked.
-Trace Kept(const Place& place, uint64_t seed) {
+// Truncations to nothing, to the middle and to more, holes, and writes over what they leave.
+Trace Truncated(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 2 * kPage);
+  LogStage stage("truncated", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", false);
+  stage.Write(a, 100, 500);
+  stage.Truncate(a, 300);
+  stage.Write(a, 700, 100);
+  stage.Write(b, 0, 900);
+  stage.Erase(a, 50, 200);
+  stage.Write(a, 100, 40);
+  stage.Clean(3);
+  stage.Truncate(b, 400);
+  stage.Truncate(b, 1000);
+  stage.Erase(b, 100, 600);
+  stage.Write(b, 650, 30);
+  stage.Truncate(a, 0);
+  stage.Clean(4);
+  stage.Write(a, 20, 60);
+  stage.Truncate(a, 0);
+  stage.Write(a, 10, 20);
+  stage.Write(b, 90, 20);
+  stage.Clean();
+  stage.Truncate(a, 15);
+  stage.Truncate(b, 0);
+  stage.Write(b, 5, 10);
+  return stage.Finish();
+}
+
+// Two files, one of which is not there when recovery looks: the other's groups become void.
+Trace Away(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
   MakeFile(place, "b", kPage);
-  LogStage stage("kept", place, seed, MakeAgedPool(place, seed));
+  LogStage stage("away", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", true);
   const uint32_t b = stage.Open("b", true);
   stage.Away(b);
-  stage.Allocate(a);
-  stage.Allocate(b);
   stage.Write(a, 10, 100);
   stage.Write(b, 10, 100);
   stage.Write(a, 50, 100);
@@ -153,45 +220,167 @@ Trace Kept(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
-// A file that the file system may lose until its first entries are freed.
+// The same with truncations and holes, from several lanes.
+Trace CutAway(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("cut-away", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.Away(b);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  OnThread([&] { stage.Write(a, 300, 40); });
+  stage.Truncate(a, 0);
+  stage.Write(b, 50, 40);
+  OnThread([&] { stage.Write(a, 20, 60); });
+  stage.Erase(a, 30, 20);
+  stage.Write(a, 100, 30);
+  return stage.Finish();
+}
+
+// A file that the file system may lose until its first records are freed.
 Trace Lost(const Place& place, uint64_t seed) {
   LogStage stage("lost", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", false);
-  stage.Allocate(a);
   stage.Write(a, 0, 100);
   stage.Write(a, 50, 100);
-  std::thread([&] { stage.Clean(1); }).join();
+  OnThread([&] { stage.Clean(1); });
   stage.Write(a, 120, 80);
   stage.Clean(1);
   stage.Write(a, 10, 80);
   return stage.Finish();
 }
 
-// A new file's groups are marked while another file is away.
+// A new file's groups become void while another file is away.
 Trace Marked(const Place& place, uint64_t seed) {
   MakeFile(place, "b", kPage);
   LogStage stage("marked", place, seed, MakeAgedPool(place, seed));
   const uint32_t a = stage.Open("a", false);
   const uint32_t b = stage.Open("b", true);
   stage.Away(b);
-  stage.Allocate(a);
-  stage.Allocate(b);
   stage.Write(b, 10, 100);
   stage.Write(a, 0, 100);
   stage.Write(a, 100, 100);
   return stage.Finish();
 }
 
-// A clean pool of which the newer record of the tail is damaged.
+// A disk that refuses one file: its records are kept, the checkpoint passes them, it heals.
+Trace Kept(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("kept", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  stage.Write(a, kPage - 50, 100);
+  stage.Write(a, 200, 100);
+  stage.Write(a, 250, 100);
+  stage.Clean(2, {a});
+  stage.Write(b, 50, 40);
+  stage.Truncate(a, kPage);
+  stage.Write(a, 60, 30);
+  stage.Clean(~size_t{0}, {a});
+  stage.Write(a, 20, 70);
+  stage.Erase(a, 30, 30);
+  OnThread([&] { stage.Heal(a); });
+  stage.Write(a, 5, 60);
+  stage.Clean(3);
+  stage.Write(b, 5, 60);
+  stage.Write(a, 15, 100);
+  stage.Clean(2);
+  // Once more, in the segment that was a kept one.
+  stage.FillSegment(b, 0);
+  stage.Write(b, 10, 20);
+  stage.Write(a, 25, 40);
+  stage.Clean(~size_t{0}, {a});
+  stage.Write(a, 35, 40);
+  return stage.Finish();
+}
+
+// Kept records are copied once more, to segments whose former lives have left records there that
+// are newer, and lie where the next kept ones would.
+Trace Copied(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("copied", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const auto fill = [&] {
+    for (uint64_t i = 0; i < 8; ++i) stage.Write(i % 4 == 3 ? a : b, 100 * i, 100);
+    stage.FillSegment(b, 0);
+  };
+  stage.Write(a, 10, 100);
+  stage.Write(a, 60, 100);
+  stage.Clean(~size_t{0}, {a});
+  for (int i = 0; i < 2; ++i) {
+    fill();
+    fill();
+    stage.Write(b, 30, 100);
+    stage.Clean(~size_t{0}, {a});
+    OnThread([&] { stage.CopyKept(); });
+    stage.Write(b, 40, 100);
+    stage.Write(a, 90, 30);
+    stage.Clean(1, {a});
+  }
+  OnThread([&] { stage.Heal(a); });
+  stage.Write(a, 50, 100);
+  stage.Write(b, 50, 100);
+  stage.Clean();
+  stage.Write(a, 40, 10);
+  return stage.Finish();
+}
+
+// The same with a file that the file system may lose, because it was never synced.
+Trace KeptNew(const Place& place, uint64_t seed) {
+  MakeFile(place, "b", kPage);
+  LogStage stage("kept-new", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", false);
+  const uint32_t b = stage.Open("b", true);
+  stage.Write(a, 0, 100);
+  stage.Write(b, 10, 100);
+  stage.Clean(~size_t{0}, {a});
+  stage.Write(a, 60, 100);
+  stage.Write(b, 10, 50);
+  stage.Clean(1, {a});
+  stage.Write(a, 20, 40);
+  OnThread([&] { stage.Clean(~size_t{0}, {a}); });
+  OnThread([&] { stage.Heal(a); });
+  stage.Write(a, 30, 40);
+  stage.Clean();
+  stage.Write(a, 10, 40);
+  return stage.Finish();
+}
+
+// The same while another file is away: groups become void, some of them kept ones.
+Trace KeptAway(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("kept-away", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.Away(b);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  stage.Write(a, 50, 100);
+  stage.Clean(2, {a, b});
+  stage.Write(b, 60, 40);
+  stage.Write(a, 20, 60);
+  stage.Truncate(a, 120);
+  stage.Write(a, 100, 60);
+  return stage.Finish();
+}
+
+// A clean pool of which one record of the checkpoint is damaged.
 Trace Repair(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
   const std::string pool = MakeAgedPool(place, seed);
   {
     LogStage stage("before", place, seed, pool);
     const uint32_t a = stage.Open("a", true);
-    stage.Allocate(a);
     for (int i = 0; i < 5; ++i) {
-      stage.Write(a, 0, 58 * kPage);
+      stage.Write(a, 0, 12 * kPage);
       stage.Clean();
     }
     stage.Close();
@@ -199,19 +388,19 @@ Trace Repair(const Place& place, uint64_t seed) {
   }
   {
     std::fstream out(pool, std::ios::binary | std::ios::in | std::ios::out);
-    out.seekp(pool::kTailOffset + pool::kTailDistance);  // five times: it is the newer one
+    const uint64_t record = pool::kCheckpointOffset + seed % 2 * pool::kCheckpointDistance;
+    out.seekp(static_cast<std::streamoff>(record));
     out << "damaged";
   }
   LogStage stage("repair", place, seed, pool);
   const uint32_t a = stage.Open("a", true);
-  stage.Allocate(a);
   stage.Write(a, 10, 100);
   stage.Write(a, 60, 2 * kPage);
   return stage.Finish();
 }
 
 // ---------------------------------------------------------------------------------------------
-// Creation, on a device that held a pool: its header was overwritten with zeros.
+// Creation, on a device that held a pool: its header was overwritten.
 
 Trace Create(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
@@ -219,14 +408,14 @@ Trace Create(const Place& place, uint64_t seed) {
   {
     LogStage stage("before", place, seed, pool);
     const uint32_t a = stage.Open("a", true);
-    stage.Allocate(a);
     for (uint64_t i = 0; i < 20; ++i) stage.Write(a, i * 10, 500);
     stage.Clean(3);
     stage.Finish();
   }
   std::ifstream in(pool, std::ios::binary);
   std::string old{std::istreambuf_iterator<char>(in), {}};
-  std::fill_n(old.begin(), pool::kFileTableOffset, '\0');
+  // Something else was written there since.
+  old.replace(0, pool::kSegmentsOffset, std::string(pool::kSegmentsOffset, 'x'));
 
   Machine machine(old.size());
   std::memcpy(machine.pool(), old.data(), old.size());
@@ -252,11 +441,17 @@ Trace Create(const Place& place, uint64_t seed) {
 
 class Program {
  public:
-  Program(const std::string& name, const Place& place, uint64_t seed, const char* batch_delay = "1",
-          const char* batch_min = "8")
+  struct Sizes {
+    const char* batch_delay = "1";
+    const char* batch_min = "8";
+    uint64_t pool = pool::kMinPoolSize;
+  };
+  Program(const std::string& name, const Place& place, uint64_t seed)
+      : Program(name, place, seed, Sizes()) {}
+  Program(const std::string& name, const Place& place, uint64_t seed, const Sizes& sizes)
       : place_(place),
         random_(seed),
-        capture_(*new Capture(name, seed, MakeAgedPool(place, seed))) {
+        capture_(*new Capture(name, seed, MakeAgedPool(place, seed, sizes.pool))) {
     static Host host;  // what notes a call is the test, on any thread; libpmem would go past it
     host = test::HostOfLibcThreads();
     host.load_libpmem = []() -> const pmem::Libpmem* { return nullptr; };
@@ -265,8 +460,8 @@ class Program {
                               "NVCACHE_NOTICE=0",
                               "NVCACHE_DRAM=128k",
                               "NVCACHE_INCLUDE=*",
-                              std::string("NVCACHE_BATCH_DELAY=") + batch_delay,
-                              std::string("NVCACHE_BATCH_MIN=") + batch_min};
+                              std::string("NVCACHE_BATCH_DELAY=") + sizes.batch_delay,
+                              std::string("NVCACHE_BATCH_MIN=") + sizes.batch_min};
     std::vector<char*> environment;
     for (std::string& setting : settings) environment.push_back(setting.data());
     environment.push_back(nullptr);
@@ -279,7 +474,9 @@ class Program {
     const std::string path = place_.disk + "/" + name;
     const bool exists = ::access(path.c_str(), F_OK) == 0;
     vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags);
-    const int fd = ::open(path.c_str(), flags, 0600);
+    const long replaced = guard.Replace();
+    const int fd =
+        replaced != vfs::kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);
     if (fd < 0) throw std::runtime_error(path + " cannot be opened");
     auto [known, is_new] = numbers_.try_emplace(path, 0);
     if (is_new) known->second = capture_.Watch(fd, path, exists);
@@ -294,9 +491,13 @@ class Program {
     capture_.Do({Operation::kTruncate, file, 0, 0, 0}, "", [&] {
       const std::string path = place_.disk + "/" + name;
       vfs::OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC);
-      fd = ::open(path.c_str(), O_RDWR | O_TRUNC);
+      if (const long replaced = guard.Replace(); replaced != vfs::kNotOurs) {
+        fd = static_cast<int>(replaced);
+      } else {
+        fd = ::open(path.c_str(), O_RDWR | O_TRUNC);
+        capture_.Cut(file);
+      }
       Must(fd >= 0);
-      capture_.Cut(file);
       files_[fd] = file;
       guard.Opened(fd);
     });
@@ -319,6 +520,21 @@ class Program {
   void Truncate(int fd, uint64_t size) {
     capture_.Do({Operation::kTruncate, files_.at(fd), size, 0, 0}, "",
                 [&] { Must(vfs::Ftruncate(fd, static_cast<off_t>(size)) == 0); });
+  }
+  void Punch(int fd, uint64_t offset, uint32_t n) {
+    capture_.Do({Operation::kErase, files_.at(fd), offset, n, 0}, "", [&] {
+      constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+      const auto at = static_cast<off_t>(offset);
+      const long r = vfs::Fallocate(fd, kMode, at, n);
+      Must(r == 0 || (r == vfs::kNotOurs && sys::Fallocate(fd, kMode, at, n) == 0));
+    });
+  }
+  // The disk refuses the file's bytes, or only says so when it is to sync them. 0: not any more.
+  void RefuseWrites(int fd, int error) { capture_.RefuseWrites(files_.at(fd), error); }
+  void RefuseSyncs(int fd, int error) { capture_.RefuseSyncs(files_.at(fd), error); }
+  // Returns when the disk has all of it.
+  void AwaitDisk(int fd) {
+    for (int tries = 0; vfs::Drain(fd) != 0; ++tries) Must(tries < 1000);
   }
   void Close(int fd) {
     vfs::Close(fd);
@@ -412,10 +628,10 @@ Trace Split(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
-// Several times round the log, with entries of all sizes.
-Trace Laps(const Place& place, uint64_t seed) {
+// All segments are taken several times, by groups of all sizes.
+Trace Rounds(const Place& place, uint64_t seed) {
   MakeFile(place, "a", 100);
-  Program program("laps", place, seed, "1", "1");
+  Program program("rounds", place, seed, {.batch_min = "1"});
   const int a = program.Open("a");
   const int b = program.Open("b", O_RDWR | O_CREAT);
   auto& random = program.random();
@@ -428,7 +644,7 @@ Trace Laps(const Place& place, uint64_t seed) {
 
 Trace Threads(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
-  Program program("threads", place, seed);
+  Program program("threads", place, seed, {.pool = kLanesPool});
   const int fds[] = {program.Open("a"), program.Open("b", O_RDWR | O_CREAT)};
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 3; ++t) {
@@ -518,29 +734,75 @@ Trace Cut(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
-// The same while another file is away: groups are marked as applied, the cut is forgotten.
-Trace CutKept(const Place& place, uint64_t seed) {
-  MakeFile(place, "a", kPage);
-  MakeFile(place, "b", kPage);
-  LogStage stage("cut-kept", place, seed, MakeAgedPool(place, seed));
-  const uint32_t a = stage.Open("a", true);
-  const uint32_t b = stage.Open("b", true);
-  stage.Away(b);
-  stage.Allocate(a);
-  stage.Allocate(b);
-  stage.Write(a, 10, 100);
-  stage.Write(b, 10, 100);
-  stage.Write(a, 300, 40);
-  stage.Empty(a);
-  stage.Write(b, 50, 40);
-  stage.Write(a, 20, 60);
-  stage.Write(a, 100, 30);
-  return stage.Finish();
+// Holes, more of them than the engine can have pending: some are the kernel's alone.
+Trace Holes(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 4 * kPage);
+  Program program("holes", place, seed, {.batch_delay = "1000", .batch_min = "1000"});
+  const int a = program.Open("a");
+  auto& random = program.random();
+  for (uint64_t i = 0; i < 14; ++i) {
+    program.Write(a, random() % (3 * kPage), 1 + random() % kPage);
+    program.Punch(a, i * 700, 300);
+    if (i % 5 == 4) program.Truncate(a, 3 * kPage + random() % kPage);
+    if (i % 7 == 6) program.Sync(a);
+  }
+  program.Drain();
+  program.Punch(a, 100, 2 * kPage);
+  program.Write(a, kPage, 50);
+  program.Truncate(a, 200);
+  program.Write(a, 150, 300);
+  return program.Finish();
 }
 
-// More files than slots.
-Trace Slots(const Place& place, uint64_t seed) {
-  Program program("slots", place, seed);
+// A disk that refuses what is written to one file, or loses it, and heals.
+Trace Refused(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 2 * kPage);
+  MakeFile(place, "b", kPage);
+  Program program("refused", place, seed);
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  const int c = program.Open("c", O_RDWR | O_CREAT);
+  program.Write(a, 100, 200);
+  program.Write(b, 10, 100);
+  program.RefuseWrites(a, EIO);
+  program.RefuseSyncs(c, EIO);
+  program.Write(a, 50, 100);
+  program.Write(c, 0, 300);
+  program.Drain();
+  program.Write(a, 10, kPage);
+  program.Write(b, 50, 100);
+  program.Write(c, 200, 300);
+  program.Drain();
+  // All that was kept is useless.
+  program.Write(a, 0, 2 * kPage);
+  program.Write(c, 0, 600);
+  program.Drain();
+  program.Write(c, 20, 60);
+  program.RefuseWrites(a, 0);
+  program.AwaitDisk(a);
+  program.Write(a, 20, 100);
+  program.Write(b, 20, 100);
+  program.Drain();
+  program.Write(a, 60, 100);
+  program.Truncate(a, 100);
+  program.RefuseSyncs(a, EIO);
+  program.RefuseSyncs(c, 0);
+  program.AwaitDisk(c);
+  program.Write(c, 10, 100);
+  program.Write(a, 300, 30);
+  program.Drain();
+  program.Write(a, 310, 30);
+  program.RefuseSyncs(a, 0);
+  program.AwaitDisk(a);
+  program.Write(a, 90, 30);
+  program.Drain();
+  program.Write(a, 80, 30);
+  return program.Finish();
+}
+
+// More files than are open at a time: their numbers are used again.
+Trace Many(const Place& place, uint64_t seed) {
+  Program program("many", place, seed);
   for (int i = 0; i < 40; ++i) {
     const int fd = program.Open("f" + std::to_string(i % 22), O_RDWR | O_CREAT);
     program.Write(fd, static_cast<uint64_t>(i), 200);
@@ -557,26 +819,36 @@ std::vector<Scenario> AllScenarios() {
       {"create", "a pool is made where another one was", Create, false, 0, 64, 0},
       {"tiny", "two small groups that overlap, an abandoned one, a clean end", Tiny, false, 10, 512,
        1},
-      {"record", "one thread makes a file known, another one commits first", Record, false, 20, 64,
-       1},
+      {"declared", "one file in several lanes", Declared, false, 20, 64, 2},
+      {"lanes", "several files in several lanes", Lanes, true, 20, 64, 3},
       {"attach", "one thread attaches the pool, another one writes", Attach, false, 20, 64, 2},
-      {"kept", "a file is away while its entries are recovered", Kept, false, 2, 64, 2},
+      {"numbers", "one number for one file after the other", Numbers, false, 20, 64, 3},
+      {"truncated", "truncations, holes, and writes over what they leave", Truncated, true, 20, 64,
+       3},
+      {"away", "a file is away while its groups are recovered", Away, false, 2, 64, 2},
+      {"cut-away", "a file that was cut is recovered while another one is away", CutAway, false, 2,
+       64, 2},
       {"lost", "a new file that the file system may lose", Lost, true, 4, 64, 1},
       {"marked", "a new file is recovered while another one is away", Marked, true, 1, 64, 3},
-      {"slot", "one slot of the file table for one file after the other", Slot, false, 20, 64, 3},
-      {"repair", "a clean pool with a damaged tail record", Repair, false, 20, 64, 2},
-      {"lap", "headers over the headers of the lap before", Lap, false, 40, 64, 0},
-      {"wrap", "groups across the end of the log", Wrap, false, 60, 64, 0},
-      {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64, 5},
-      {"names", "new files and files that are cut", Names, true, 40, 64, 5},
-      {"cut", "files that lose all of their bytes while some are pending", Cut, true, 40, 64, 3},
-      {"cut-kept", "a file that was cut is recovered while another one is away", CutKept, false, 2,
-       64, 2},
+      {"kept", "a disk refuses a file, and heals", Kept, false, 40, 64, 8, true},
+      {"copied", "kept records are copied once more", Copied, false, 40, 64, 3},
+      {"kept-new", "a disk refuses a new file, and heals", KeptNew, true, 4, 64, 2},
+      {"kept-away", "kept groups are recovered while a file is away", KeptAway, false, 2, 64, 2},
+      {"repair", "a clean pool with a damaged checkpoint record", Repair, false, 20, 64, 2},
+      {"again", "segments are taken again", Again, false, 40, 64, 0, true},
+      {"over", "groups over the end of a segment", Over, false, 60, 64, 0},
+      {"given-up", "groups in new segments that are given up", GivenUp, false, 40, 64, 0},
+      {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64, 5, true},
+      {"names", "new files and files that are cut", Names, true, 40, 64, 5, true},
+      {"cut", "files that lose all of their bytes while some are pending", Cut, true, 40, 64, 3,
+       true},
+      {"holes", "more holes than can be pending", Holes, false, 40, 64, 5},
+      {"refused", "a disk refuses and heals, under the cleanup thread", Refused, true, 40, 64, 5},
       {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
       {"split", "write calls of several groups, a file that is cut", Split, false, 60, 64, 0},
-      {"slots", "more files than slots", Slots, true, 60, 64, 0},
+      {"many", "more files than numbers that are used", Many, true, 60, 64, 0},
       {"threads", "three threads on two files", Threads, false, 60, 64, 0},
-      {"laps", "many laps with the cleanup thread at work", Laps, false, 60, 64, 0},
+      {"rounds", "many segments with the cleanup thread at work", Rounds, false, 60, 64, 0},
   };
 }
 

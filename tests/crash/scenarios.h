@@ -28,6 +28,8 @@ struct Scenario {
   uint32_t nested_every = 40;  // images: how often recovery is crashed, too
   uint64_t exhaustive = 64;    // images of one moment
   uint32_t killed_every = 0;  // moments: how often the process is killed, and then recovery crashed
+  // In most images, one record of the checkpoint, or one header of a segment, is damaged as well.
+  bool damage = false;
 };
 
 std::vector<Scenario> AllScenarios();

@@ -6,14 +6,16 @@
 #include <map>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 
-#include "src/nvlog/entry.h"
+#include "src/nvlog/record.h"
+#include "src/pool/pool.h"
 
 namespace nvcache::crash {
 
 namespace {
 
-constexpr char kHeading[] = "NVCache crash trace 1\n";
+constexpr char kHeading[] = "NVCache crash trace 2\n";
 
 class Writer {
  public:
@@ -105,12 +107,67 @@ Trace Trace::FromBytes(const std::string& bytes) {
   return trace;
 }
 
+namespace {
+
+using nvlog::Kind;
+using nvlog::RecordHeader;
+
+RecordHeader HeaderAt(const std::string& memory, uint64_t at) {
+  RecordHeader header;
+  std::memcpy(&header, &memory[at], sizeof(header));
+  return header;
+}
+
+// The segment that holds the byte at `at` is a kept one.
+bool IsKept(const std::string& memory, uint64_t at) {
+  pool::Superblock superblock;
+  std::memcpy(&superblock, memory.data(), sizeof(superblock));
+  const uint64_t size = superblock.segment_size;
+  const uint64_t begin = pool::kSegmentsOffset + (at - pool::kSegmentsOffset) / size * size;
+  pool::SegmentHeader header;
+  std::memcpy(&header, &memory[begin], sizeof(header));
+  return header.kind == pool::SegmentKind::kKept;
+}
+
+// What the group of these headers does to its file.
+Item ItemOf(const std::vector<RecordHeader>& group, uint32_t operation) {
+  Item item = {Item::kData, true, operation, group[0].lsn * 2, ~uint64_t{0}, 0};
+  uint64_t end = 0;
+  for (const RecordHeader& header : group) {
+    if (header.kind == Kind::kFile) continue;
+    if (header.kind == Kind::kTruncate) item.kind = Item::kTruncate;
+    if (header.kind == Kind::kErase) item.kind = Item::kErase;
+    item.offset = std::min(item.offset, header.offset);
+    end = std::max(end, header.offset + header.length);
+  }
+  item.length = end - item.offset;
+  return item;
+}
+
+}  // namespace
+
 void Trace::FindItems() {
   std::string memory = pool;
-  std::map<uint16_t, uint32_t> running;   // operation of each thread
+  std::map<uint16_t, uint32_t> running;                   // operation of each thread
+  std::map<uint16_t, std::vector<RecordHeader>> members;  // that each thread has written
   std::map<uint32_t, uint64_t> returned;  // newest order of the operations on a file by now
   std::vector<uint64_t> before(operations.size(), 0);  // the same, when the operation began
   uint64_t newest = 0;
+  const auto add = [&](const Item& item) {
+    const Operation& operation = operations[item.operation];
+    if (item.order <= before[item.operation]) {
+      throw std::runtime_error("the logs have two calls in the wrong order");
+    }
+    // What was expected of the kernel alone is in the log.
+    for (Item& known : items) {
+      if (known.operation == item.operation && !known.logged && known.kind == item.kind &&
+          item.offset == operation.offset) {
+        known = item;
+        return;
+      }
+    }
+    items.push_back(item);
+  };
   for (const Event& event : events) {
     if (event.type == Event::kStore) {
       std::memcpy(&memory[event.at], Data(event.data), event.length);
@@ -118,30 +175,26 @@ void Trace::FindItems() {
       running[event.thread] = event.file;
       const Operation& operation = operations[event.file];
       before[event.file] = returned[operation.file];
-      if (operation.kind != Operation::kTruncate) continue;
-      items.push_back({event.file, newest * 2 + 1, operation.offset, 0, true});
+      if (operation.kind != Operation::kTruncate && operation.kind != Operation::kErase) continue;
+      items.push_back({operation.kind == Operation::kErase ? Item::kErase : Item::kTruncate, false,
+                       event.file, newest * 2 + 1, operation.offset, operation.length});
     } else if (event.type == Event::kEnd) {
       uint64_t& order = returned[operations[event.file].file];
       for (const Item& item : items) {
         if (item.operation == event.file) order = std::max(order, item.order);
       }
+      running.erase(event.thread);
+    } else if (event.type == Event::kPwb && event.step == Step::kGroupHeaders) {
+      members[event.thread].push_back(HeaderAt(memory, event.at));
     } else if (event.type == Event::kPwb && event.step == Step::kCommit) {
-      nvlog::EntryHeader header;
-      std::memcpy(&header, &memory[event.at], sizeof(header));
-      newest = std::max(newest, header.position);
-      const uint32_t number = running.at(event.thread);
-      const Operation& operation = operations[number];
-      // To the operation's end, unless there is another group.
-      for (Item& item : items) {
-        if (item.operation == number && item.offset + item.length > header.offset) {
-          item.length = header.offset - item.offset;
-        }
-      }
-      if (header.position * 2 <= before[number]) {
-        throw std::runtime_error("the log has two write calls in the wrong order");
-      }
-      items.push_back({number, header.position * 2, header.offset,
-                       operation.offset + operation.length - header.offset, false});
+      std::vector<RecordHeader> group = std::exchange(members[event.thread], {});
+      group.insert(group.begin(), HeaderAt(memory, event.at));
+      std::erase_if(group, [&](const RecordHeader& h) { return h.lsn != group[0].lsn; });
+      if (IsKept(memory, event.at)) continue;  // a copy
+      newest = std::max(newest, group[0].lsn);
+      const auto names = [](const RecordHeader& h) { return h.kind == Kind::kFile; };
+      if (std::all_of(group.begin(), group.end(), names)) continue;  // it changes nothing
+      add(ItemOf(group, running.at(event.thread)));
     }
   }
   std::stable_sort(items.begin(), items.end(),
@@ -154,18 +207,17 @@ const char* NameOf(Step step) {
       "group headers",
       "commit",
       "committed",
-      "tail",
-      "tail durable",
+      "segment copy",
+      "segment",
+      "segment taken",
+      "void",
+      "void durable",
+      "checkpoint",
+      "checkpoint durable",
       "in use",
       "in use durable",
       "clean",
       "clean durable",
-      "file record",
-      "file record durable",
-      "settle",
-      "settled",
-      "cut",
-      "cut durable",
       "seen group",
       "seen content",
       "seen group durable",
@@ -173,14 +225,12 @@ const char* NameOf(Step step) {
       "successor durable",
       "applied",
       "applied durable",
-      "recovered tail",
-      "recovered tail durable",
+      "recovered checkpoint",
+      "recovered checkpoint durable",
       "seen",
       "seen durable",
-      "repaired tail",
-      "repaired tail durable",
       "create zeros",
-      "create tail",
+      "create checkpoint",
       "create state",
       "superblock",
       "superblock fence",

@@ -26,8 +26,10 @@ struct Event {
     // The files
     kWrite,       // of `file`: `length` bytes at `at`
     kTruncate,    // of `file`, to `at` bytes
+    kErase,       // of `file`: `length` bytes at `at` become zero
     kSyncBegin,   // fsync or fdatasync of `file`, and whether ...
-    kSyncEnd,     // ... it succeeded
+    kSyncEnd,     // ... it succeeded ...
+    kSyncFailed,  // ... or not: the kernel has dropped what it had
     kNamed,       // `file` got its name
     kFolderSync,  // all names are durable
     // The program
@@ -71,6 +73,7 @@ struct Operation {
   enum Kind : uint8_t {
     kWrite,     // one write call
     kTruncate,  // to `offset`
+    kErase,     // `length` bytes at `offset` become zero; of no data
     kSync,      // fsync: what was done to the file's size is durable when it returns
     kClose,     // of the pool, which is clean when it returns
     kOther,     // anything that must not change a byte
@@ -82,14 +85,16 @@ struct Operation {
   uint32_t data;
 };
 
-// One group that an operation brought to the log, in the order of the log. A truncation lies
-// between the groups before and after it.
+// One group that an operation brought to the log, in the order of the log. What the kernel alone
+// was told of lies between the groups before and after it.
 struct Item {
+  enum Kind : uint8_t { kData, kTruncate, kErase };
+  Kind kind;
+  bool logged;
   uint32_t operation;
   uint64_t order;
   uint64_t offset;
   uint64_t length;
-  bool truncates;
 };
 
 struct Trace {
@@ -103,8 +108,8 @@ struct Trace {
   std::vector<Item> items;
   std::string bytes;
 
-  // Finds the groups in the events of an engine that is as it should be. Throws if the log has two
-  // operations on a file in another order than the program, which waited for the first (I3).
+  // Finds the groups in the events of an engine that is as it should be. Throws if the logs have
+  // two operations on a file in another order than the program, which waited for the first (I3).
   void FindItems();
 
   uint32_t Keep(const void* data, size_t n) {

@@ -15,7 +15,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FORMAT = ("src/pool/format.h", "src/nvlog/entry.h")
+FORMAT = ("src/pool/format.h", "src/nvlog/record.h")
 
 wrong = []
 checked = 0
@@ -65,13 +65,14 @@ def rows(text, header):
 # ---------------------------------------------------------------------------------------------
 # The pool's format.
 
-SIZES = {"char": 1, "uint8_t": 1, "uint32_t": 4, "int32_t": 4, "uint64_t": 8, "int64_t": 8}
+SIZES = {"char": 1, "uint8_t": 1, "uint16_t": 2, "Kind": 2, "uint32_t": 4, "int32_t": 4,
+         "SegmentKind": 4, "uint64_t": 8, "int64_t": 8, "Lsn": 8}
 
 
 def evaluate(expression, constants):
     """A constant expression of the format, which is close to Python's."""
     expression = re.sub(r"\b(?:pool::)", "", expression)
-    expression = re.sub(r"(?:uint64_t|Position)\{(\w+)\}", r"\1", expression)
+    expression = re.sub(r"uint64_t\{(\w+)\}", r"\1", expression)
     expression = re.sub(r"\b(0x[0-9a-fA-F]+|\d+)[uUlL]*\b", r"\1", expression)
     if not re.fullmatch(r"[\w\s+*<>()~/-]+", expression):
         return None
@@ -116,7 +117,7 @@ def check_format():
     compare("constant ", documented,
             {name: constants.get(name) for name in documented if name in constants}, where, source)
     missing = [name for name in constants if name not in text
-               and name not in ("kMaxHandle", "kMaxPath", "kNoPosition", "kMaxGroupEntries")]
+               and name not in ("kMaxHandle", "kMaxPath")]
     check(not missing, f"{where}: constants are missing: {', '.join(missing)}")
 
     # Each structure's table stands behind a line "`Name`, N bytes".
@@ -134,7 +135,7 @@ def check_format():
                 asserts, where, "the static_asserts")
         # The other way: what the table says is asserted, but for reserved fields: what lies between.
         for field in table:
-            check(field in asserts or field == "zero",
+            check(field in asserts or field in ("zero", "zero2"),
                   f"{source}: no static_assert for the offset of {name}.{field}")
 
 

@@ -52,7 +52,7 @@ class Case:
         return Program(self.bench, prefix, **env)
 
     def drained(self):
-        return self.bench.counter("pending_entries") == 0
+        return self.bench.counter("pending_records") == 0
 
 
 def until_failing(case, path, error="EIO"):
@@ -175,7 +175,7 @@ def full_log(options):
                 count, why = program.burst(good, other, i * 100, 16384, 200)
                 check(count == 200, f"{count} writes to the good disk, then {why}")
                 program.expect(0, "fsync", other)
-            check(case.bench.counter("entries_moved") > 0, "nothing was moved")
+            check(case.bench.counter("records_kept") > 0, "nothing was kept")
             program.check_reads(path, fd)
             program.check_reads(good, other)
             program.expect("EIO", "fsync", fd)
@@ -256,7 +256,7 @@ def ends(options):
 
 
 def killed(options):
-    """In the middle of it, after entries were moved; and recovery fails in the middle, too."""
+    """In the middle of it, after records were kept; and recovery fails in the middle, too."""
     with Case(options) as case:
         path, second, good = case.file(), case.file("b"), case.good / "c"
         with case.program(**QUICK) as program:
@@ -268,7 +268,7 @@ def killed(options):
                 program.must_write(path, fd, i * 7000, 20000)
                 program.must_write(second, b, i * 9000, 9500)
                 check(program.burst(good, other, i * 64000, 64000, 4)[0] == 4, "the good disk")
-            check(case.bench.counter("entries_moved") > 0, "nothing was moved")
+            check(case.bench.counter("records_kept") > 0, "nothing was kept")
             program.check_reads(path, fd)
             program.kill()
         recover(case.bench, KEPT, "EIO")
@@ -476,8 +476,8 @@ def full_disk(options):
 
 
 def emptied(options):
-    """As a shell's `>` does, which goes on with other files while its disk stays full: the cut that
-    the disk does not take, and the entries after it, go with the tail."""
+    """As a shell's `>` does, which goes on with other files while its disk stays full: the truncation that
+    the disk does not take, and the records after it, are kept aside."""
     with Case(options, size=160 * MIB) as case:
         path, other = case.file(), case.good / "c"
         case.bad.sync()
@@ -492,7 +492,7 @@ def emptied(options):
             program.expect(0, "rename", other, case.good / "d")
             program.files[case.good / "d"] = program.files.pop(other)
             check(failing(case.bench)[str(path)]["error"] == "ENOSPC", "status does not tell")
-            check(case.bench.counter("entries_moved") > 0, "nothing was moved")
+            check(case.bench.counter("records_kept") > 0, "nothing was kept")
             program.check_reads(path, fd)
             program.kill()
         recover(case.bench, KEPT, "ENOSPC")
@@ -527,7 +527,7 @@ def quota(options):
                 program.check_reads(path, fd)
                 ballast.unlink()
                 disk.sync()
-                until(lambda: bench.counter("pending_entries") == 0, "everything on the disk")
+                until(lambda: bench.counter("pending_records") == 0, "everything on the disk")
                 program.must_write(path, fd, 1000000, 10000)
                 program.end()
             disk.again()

@@ -288,8 +288,8 @@ def recover(bench, status, *words):
 
 
 def failing(bench):
-    """The files that `nvcache status` shows as failing: path -> entry."""
-    return {entry["path"]: entry for entry in bench.status()["files"] if entry.get("error")}
+    """The files that `nvcache status` shows as failing: path -> what it says."""
+    return {file["path"]: file for file in bench.status()["files"] if file.get("error")}
 
 
 def own_mounts():

@@ -141,10 +141,10 @@ Bench::Bench() : image_(NewPool()) {
   fs::create_directory(kOthers);
   if (chown(kHome.c_str(), kUser, kUser) != 0) Die("chown");
   // Of the user: some that the pool names, and some that it does not.
-  for (uint32_t slot = 0; slot < 6; ++slot) {
-    named_.push_back(fmt::format("{}/file{}", kHome, slot));
+  for (uint32_t number = 0; number < 6; ++number) {
+    named_.push_back(fmt::format("{}/file{}", kHome, number));
     WriteFile(named_.back(), kOld, kUser, 0600);
-    image_.AddFile(slot, named_.back(), slot == 5);
+    image_.AddFile(number, named_.back(), number == 5);
   }
   fs::remove(named_[4]);  // deleted
   WriteFile(named_[3] + ".other", kPrecious, kUser, 0600);
@@ -171,11 +171,19 @@ Bench::Bench() : image_(NewPool()) {
   image_.Offer(kHome);
   image_.Offer("/dev/null");
   image_.Offer("/");
+  for (uint32_t number = 0; number < 3; ++number) {
+    image_.Keep(number, 50 * number, std::string(200, 'k'));
+  }
   for (uint32_t round = 0; round < 3; ++round) {
-    for (uint32_t slot = 0; slot < 8; ++slot) {
-      const std::string data(slot == 1 ? 9000 : 100 + slot, static_cast<char>('a' + round));
-      image_.AddWrite(slot, 700 * round + 90 * slot, data, round == 2 && slot == 2 ? ~0ull : 0);
+    for (uint32_t number = 0; number < 8; ++number) {
+      const std::string data(number == 1 ? 9000 : 100 + number, static_cast<char>('a' + round));
+      image_.AddWrite(number % 3 == 2, number, 700 * round + 90 * number, data,
+                      round == 2 && number == 2 ? ~0ull : 0);
     }
+    // One of them goes over the segment's end.
+    image_.AddWrite(1, 1, 100 * round, std::string(33000, static_cast<char>('p' + round)), 0);
+    image_.AddMark(0, 0, nvlog::Kind::kErase, 100, 300);
+    image_.AddMark(0, 5, nvlog::Kind::kTruncate, 2000 - 500 * round, 0);
   }
   TryUndamaged();
 }

@@ -6,23 +6,25 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
-#include "src/nvlog/entry_crc.h"
 #include "src/pool/pool.h"
 #include "src/sys/crc32c.h"
 
 namespace nvcache::fuzz {
 
-using nvlog::EntryHeader;
-using nvlog::Position;
+using nvlog::Kind;
+using nvlog::RecordHeader;
+using pool::CheckpointRecord;
 using pool::FileRecord;
+using pool::SegmentHeader;
 using pool::Superblock;
-using pool::TailRecord;
 
 namespace {
 
 constexpr uint64_t kSalt = 0xf00d5a17f00d5a17;
-constexpr uint32_t kSlots = 16;
+constexpr nvlog::Lsn kCheckpoint = 5000;
+constexpr uint32_t kKeptLog = 16;
 constexpr size_t kMaxSteps = 64;
 
 }  // namespace
@@ -55,74 +57,172 @@ PoolImage::PoolImage(const std::string& new_pool) : bytes_(new_pool), salt_(kSal
   std::memset(superblock->uuid, 'u', sizeof(superblock->uuid));
   Seal(superblock);
   std::memcpy(At<Superblock>(pool::kSuperblockCopyOffset), superblock, sizeof(*superblock));
-  log_offset_ = superblock->log_offset;
-  log_units_ = superblock->log_units;
-  head_ = 4 * log_units_ - 300;  // so that the entries go over the log's end
+  units_ = superblock->segment_size / pool::kUnitSize;
   for (uint64_t i : {0u, 1u}) {
-    auto* tail = At<TailRecord>(pool::kTailOffset + i * pool::kTailDistance);
-    *tail = {head_, 6 + i, 0, 0};
-    Seal(tail);
+    auto* record = At<CheckpointRecord>(pool::kCheckpointOffset + i * pool::kCheckpointDistance);
+    *record = {kCheckpoint, 0, 0};
+    Seal(record);
   }
+  next_ = kCheckpoint;
+  kept_next_ = kCheckpoint / 2;
   At<pool::StateRecord>(pool::kStateOffset)->state = pool::kStateInUse;
-}
-
-uint64_t PoolImage::UnitOffset(Position position) const {
-  return log_offset_ + position % log_units_ * pool::kUnitSize;
 }
 
 void PoolImage::Seal(Superblock* superblock) const {
   superblock->crc = sys::Crc32c(superblock, offsetof(Superblock, crc));
 }
-void PoolImage::Seal(TailRecord* tail) const {
-  tail->crc = sys::Crc32c(tail, offsetof(TailRecord, crc), static_cast<uint32_t>(salt_));
+void PoolImage::Seal(CheckpointRecord* record) const {
+  record->crc = sys::Crc32c(record, offsetof(CheckpointRecord, crc), static_cast<uint32_t>(salt_));
 }
-void PoolImage::Seal(FileRecord* record) const { record->crc = pool::FileRecordCrc(*record); }
-void PoolImage::Seal(EntryHeader* header) const {
-  header->header_crc = nvlog::HeaderCrc(*header, salt_);
+void PoolImage::Seal(SegmentHeader* header) const {
+  header->crc = pool::SegmentHeaderCrc(*header, salt_);
+}
+void PoolImage::Seal(nvlog::Place place) {
+  const auto* segment = At<SegmentHeader>(OffsetOf(place / units_ * units_));
+  RecordHeader* header = HeaderAt(place);
+  header->header_crc = nvlog::HeaderCrc(*header, place, segment->generation, salt_);
+}
+// Of a file record.
+void PoolImage::SealPayload(nvlog::Place place) {
+  RecordHeader* header = HeaderAt(place);
+  const uint64_t most = bytes_.size() - OffsetOf(place + 1);
+  header->payload_crc =
+      sys::Crc32c(At<uint8_t>(OffsetOf(place + 1)), std::min(header->length, most));
 }
 
-void PoolImage::AddFile(uint32_t slot, const std::string& path, bool is_new) {
-  auto* record = At<FileRecord>(pool::kFileTableOffset + slot * sizeof(FileRecord));
+void PoolImage::AddFile(uint32_t number, const std::string& path, bool is_new) {
+  FileRecord& record = files_[number];
+  record = {};
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || pool::Identify(fd, record) < 0) abort();
+  if (fd < 0 || pool::Identify(fd, &record) < 0) abort();
   close(fd);
-  record->incarnation = 1;
-  record->name = is_new ? pool::kNameNew : pool::kNameSettled;
-  record->path_length = static_cast<uint32_t>(path.size());
-  std::memcpy(record->path, path.c_str(), path.size() + 1);
-  Seal(record);
+  record.flags = is_new ? pool::kFileNew : 0;
+  record.born = is_new ? kCheckpoint : 0;
+  record.path_length = static_cast<uint32_t>(path.size());
+  std::memcpy(record.path, path.c_str(), path.size() + 1);
+  for (auto& [id, log] : logs_) log.declared.erase(number);
+  kept_.declared.erase(number);
   Offer(path);
 }
 
-void PoolImage::AddWrite(uint32_t slot, uint64_t offset, const std::string& bytes,
-                         uint64_t commit_word_flip) {
-  const size_t pages =
-      (offset % pool::kPageSize + bytes.size() + pool::kPageSize - 1) / pool::kPageSize;
-  uint32_t index = 0;
-  for (size_t done = 0; done < bytes.size(); ++index) {
-    const size_t n =
-        std::min<size_t>(pool::kPageSize - (offset + done) % pool::kPageSize, bytes.size() - done);
-    EntryHeader header = {};
-    header.commit = nvlog::CommitWord(head_, salt_) ^ (index == 0 ? commit_word_flip : 0);
-    header.position = head_;
-    header.offset = offset + done;
-    header.previous = nvlog::kNoPosition;
-    header.file = slot;
-    header.incarnation = 1;
-    header.length = static_cast<uint32_t>(n);
-    header.group_index = index;
-    header.group_count = static_cast<uint32_t>(pages);
-    header.payload_crc = sys::Crc32c(bytes.data() + done, n);
-    Seal(&header);
-    std::memcpy(bytes_.data() + UnitOffset(head_), &header, sizeof(header));
-    for (size_t at = 0; at < n; at += pool::kUnitSize) {
-      std::memcpy(bytes_.data() + UnitOffset(head_ + 1 + at / pool::kUnitSize),
-                  bytes.data() + done + at, std::min<size_t>(pool::kUnitSize, n - at));
-    }
-    entries_.push_back(head_);
-    head_ += nvlog::EntryUnits(n);
-    done += n;
+// Segments that lie apart, so that what comes after one is nothing.
+void PoolImage::Take(Log* log, uint32_t id, pool::SegmentKind kind) {
+  const uint32_t number = 2 * segments_taken_++;
+  SegmentHeader header = {};
+  header.generation = kind == pool::SegmentKind::kKept ? kCheckpoint / 2 : next_++;
+  header.word = pool::SegmentWord(header.generation, salt_);
+  header.checkpoint = kind == pool::SegmentKind::kKept ? 0 : kCheckpoint;
+  if (log->open && kind == pool::SegmentKind::kLog) {
+    header.previous_generation = log->generation;
+    header.previous_last = log->last;
+    header.previous_number = log->segment;
   }
+  header.number = number;
+  header.log = id;
+  header.kind = kind;
+  Seal(&header);
+  *At<SegmentHeader>(OffsetOf(number * units_)) = header;
+  *At<SegmentHeader>(OffsetOf((number + 1) * units_ - 1)) = header;
+  *log = {true, number, nvlog::kFirstUnit, header.generation, log->last, {}};
+}
+
+nvlog::Place PoolImage::Place(Log* log, uint64_t units) {
+  const nvlog::Place place = log->segment * units_ + log->unit;
+  log->unit += units;
+  group_.push_back(place);
+  records_.push_back(place);
+  return place;
+}
+
+void PoolImage::PutFile(Log* log, uint32_t number) {
+  if (std::exchange(log->declared[number], true)) return;
+  const FileRecord& record = files_.at(number);
+  const size_t size = pool::FileRecordSize(record.path_length);
+  const nvlog::Place place = Place(log, 1 + nvlog::UnitsOf(size));
+  std::memcpy(At<uint8_t>(OffsetOf(place + 1)), &record, size);
+  *HeaderAt(place) = {};
+  HeaderAt(place)->kind = Kind::kFile;
+  HeaderAt(place)->file = number;
+  HeaderAt(place)->length = size;
+  SealPayload(place);
+  file_records_.push_back(place);
+}
+
+void PoolImage::PutData(Log* log, uint32_t number, uint64_t offset, const std::string& bytes) {
+  const nvlog::Place place = Place(log, nvlog::DataUnits(offset, bytes.size()));
+  const uint64_t first = nvlog::FirstLength(offset, bytes.size());
+  const uint64_t links = nvlog::LinkUnits(nvlog::PagesOf(offset, bytes.size()));
+  uint8_t* to = At<uint8_t>(OffsetOf(place + 1 + links));
+  std::memcpy(to, bytes.data(), first);
+  std::memcpy(to + nvlog::UnitsOf(first) * pool::kUnitSize, bytes.data() + first,
+              bytes.size() - first);
+  *HeaderAt(place) = {};
+  HeaderAt(place)->kind = Kind::kData;
+  HeaderAt(place)->file = number;
+  HeaderAt(place)->offset = offset;
+  HeaderAt(place)->length = bytes.size();
+  HeaderAt(place)->payload_crc = sys::Crc32c(bytes.data(), bytes.size());
+}
+
+void PoolImage::PutMark(Log* log, uint32_t number, Kind kind, uint64_t offset, uint64_t length) {
+  const nvlog::Place place = Place(log, 1);
+  *HeaderAt(place) = {};
+  HeaderAt(place)->kind = kind;
+  HeaderAt(place)->file = number;
+  HeaderAt(place)->offset = offset;
+  HeaderAt(place)->length = length;
+}
+
+void PoolImage::Commit(Log* log, nvlog::Lsn lsn, uint64_t word_flip) {
+  for (size_t i = 0; i < group_.size(); ++i) {
+    RecordHeader* header = HeaderAt(group_[i]);
+    header->lsn = lsn;
+    header->commit = nvlog::CommitWord(lsn, salt_) ^ (i == 0 ? word_flip : 0);
+    header->index = static_cast<uint16_t>(i);
+    header->count = static_cast<uint16_t>(group_.size());
+    Seal(group_[i]);
+  }
+  log->last = lsn;
+  group_.clear();
+}
+
+void PoolImage::AddWrite(uint32_t log, uint32_t number, uint64_t offset, const std::string& bytes,
+                         uint64_t word_flip) {
+  Log& to = logs_[log];
+  if (!to.open) Take(&to, log, pool::SegmentKind::kLog);
+  for (size_t done = 0; done < bytes.size();) {
+    const uint64_t at = offset + done;
+    const uint64_t file = to.declared[number] ? 0 : nvlog::kMaxFileUnits;
+    // As many pages as fit.
+    size_t n = bytes.size() - done;
+    while (n > 0 && nvlog::DataUnits(at, n) + file > Left(to)) {
+      const uint64_t end = (at + n - 1) / pool::kPageSize * pool::kPageSize;
+      n = end > at ? end - at : 0;
+    }
+    if (n > 0) {
+      PutFile(&to, number);
+      PutData(&to, number, at, bytes.substr(done, n));
+      done += n;
+    }
+    if (done < bytes.size()) Take(&to, log, pool::SegmentKind::kLog);
+  }
+  Commit(&to, next_++, word_flip);
+}
+
+void PoolImage::AddMark(uint32_t log, uint32_t number, Kind kind, uint64_t offset,
+                        uint64_t length) {
+  Log& to = logs_[log];
+  if (!to.open || Left(to) < 1 + nvlog::kMaxFileUnits) Take(&to, log, pool::SegmentKind::kLog);
+  PutFile(&to, number);
+  PutMark(&to, number, kind, offset, length);
+  Commit(&to, next_++, 0);
+}
+
+void PoolImage::Keep(uint32_t number, uint64_t offset, const std::string& bytes) {
+  if (!kept_.open) Take(&kept_, kKeptLog, pool::SegmentKind::kKept);
+  PutFile(&kept_, number);
+  PutData(&kept_, number, offset, bytes);
+  Commit(&kept_, ++kept_next_, 0);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -146,10 +246,12 @@ class Damage {
 
   void Overwrite();
   void SetSuperblock();
-  void SetTail();
+  void SetCheckpoint();
+  void SetSegment();
   void SetState();
+  void SetFile();
   void SetRecord();
-  void SetEntry();
+  nvlog::Place AnyRecord() { return image_.records_[input_.Below(image_.records_.size())]; }
 
   PoolImage& image_;
   Input& input_;
@@ -169,32 +271,38 @@ void Damage::Step() {
       SetSuperblock();
       break;
     case 3:
-      SetTail();
+      SetCheckpoint();
       break;
     case 4:
       SetState();
       break;
     case 5:
     case 6:
+      SetSegment();
+      break;
     case 7:
     case 8:
-      SetRecord();
+    case 9:
+      SetFile();
       break;
     default:
-      SetEntry();
+      SetRecord();
   }
 }
 
 // Most of a small pool is empty: rather where something is.
 uint64_t Damage::Place() {
+  const uint64_t segment = image_.units_ * pool::kUnitSize;
   switch (input_.Below(4)) {
     case 0:
-      return input_.Below(pool::kFileTableOffset);
-    case 1:
-      return pool::kFileTableOffset + input_.Below(kSlots) * sizeof(FileRecord) + input_.Below(256);
+      return input_.Below(pool::kSegmentsOffset);
+    case 1: {
+      const uint64_t end = input_.Below(2) * (segment - pool::kUnitSize);
+      return pool::kSegmentsOffset + input_.Below(2 * image_.segments_taken_) * segment + end +
+             input_.Below(pool::kUnitSize);
+    }
     case 2:
-      return image_.UnitOffset(image_.entries_[input_.Below(image_.entries_.size())]) +
-             input_.Below(2 * pool::kUnitSize);
+      return image_.OffsetOf(AnyRecord()) + input_.Below(4 * pool::kUnitSize);
     default:
       return input_.Below(image_.bytes_.size());
   }
@@ -240,13 +348,13 @@ void Damage::SetSuperblock() {
         Set(s, &Superblock::salt);
         break;
       case 4:
-        Set(s, &Superblock::log_offset);
+        Set(s, &Superblock::segment_size);
         break;
       case 5:
-        Set(s, &Superblock::log_units);
+        Set(s, &Superblock::segment_count);
         break;
       case 6:
-        Set(s, &Superblock::file_slots);
+        Set(s, &Superblock::unit_size);
         break;
       case 7:
         Set(s, &Superblock::page_size);
@@ -259,23 +367,92 @@ void Damage::SetSuperblock() {
   }
 }
 
-void Damage::SetTail() {
-  auto* tail = image_.At<TailRecord>(pool::kTailOffset + input_.Below(2) * pool::kTailDistance);
-  switch (input_.Below(4)) {
+void Damage::SetCheckpoint() {
+  const uint64_t which = input_.Below(3);
+  for (const uint64_t i : {0u, 1u}) {
+    if (which == i) continue;
+    auto* record =
+        image_.At<CheckpointRecord>(pool::kCheckpointOffset + i * pool::kCheckpointDistance);
+    switch (input_.Below(4)) {
+      case 0:
+        Set(record, &CheckpointRecord::checkpoint);
+        break;
+      case 1:
+      case 2:
+        record->checkpoint += input_.Below(64) - 32;
+        break;
+      default:
+        record->crc ^= 1;
+        continue;
+    }
+    image_.Seal(record);
+  }
+}
+
+// In one place, or in the other, or in both.
+void Damage::SetSegment() {
+  const uint64_t number = input_.Below(2 * image_.segments_taken_);
+  const uint64_t which = input_.Below(3);
+  const uint64_t field = input_.Below(13);
+  const uint64_t other = 2 * input_.Below(image_.segments_taken_);
+  const auto header_of = [&](uint64_t segment) {
+    return image_.At<SegmentHeader>(image_.OffsetOf(segment * image_.units_));
+  };
+  SegmentHeader header = *header_of(number);
+  switch (field) {
     case 0:
-      Set(tail, &TailRecord::tail);
+      Set(&header, &SegmentHeader::generation);
       break;
     case 1:
-      Set(tail, &TailRecord::sequence);
+      header.generation += input_.Below(64) - 32;
       break;
     case 2:
-      tail->tail += input_.Number() % (2 * image_.log_units_) - image_.log_units_;
+      Set(&header, &SegmentHeader::checkpoint);
+      break;
+    case 3:
+      header.checkpoint += input_.Below(64) - 32;
+      break;
+    case 4:
+      Set(&header, &SegmentHeader::previous_generation);
+      break;
+    case 5:
+      header.previous_last += input_.Below(64) - 32;
+      break;
+    case 6:
+      header.previous_number = static_cast<uint32_t>(input_.Below(20));
+      break;
+    case 7:
+      Set(&header, &SegmentHeader::number);
+      break;
+    case 8:
+      header.log = static_cast<uint32_t>(input_.Below(4));
+      break;
+    case 9:
+      header.kind = static_cast<pool::SegmentKind>(input_.Below(4));
+      break;
+    case 10:  // another one, also where none was
+      header = *header_of(other);
+      header.number = static_cast<uint32_t>(number);
+      break;
+    case 11:  // one after the other
+      header.previous_number = header_of(other)->number;
+      header.previous_generation = header_of(other)->generation;
+      header.log = header_of(other)->log;
       break;
     default:
-      tail->crc ^= 1;
-      return;
+      header.word = 0;
   }
-  image_.Seal(tail);
+  if (field != 12) header.word = pool::SegmentWord(header.generation, image_.salt_);
+  image_.Seal(&header);
+  if (which != 0) *header_of(number) = header;
+  if (which != 1) {
+    *image_.At<SegmentHeader>(image_.OffsetOf((number + 1) * image_.units_ - 1)) = header;
+  }
+  // Its records are of this life.
+  if (input_.Below(2) == 0) return;
+  for (const nvlog::Place place : image_.records_) {
+    if (place / image_.units_ == number) image_.Seal(place);
+  }
 }
 
 void Damage::SetState() {
@@ -296,12 +473,13 @@ void Damage::SetState() {
   }
 }
 
-void Damage::SetRecord() {
-  auto* record =
-      image_.At<FileRecord>(pool::kFileTableOffset + input_.Below(kSlots) * sizeof(FileRecord));
+void Damage::SetFile() {
+  const nvlog::Place place = image_.file_records_[input_.Below(image_.file_records_.size())];
+  RecordHeader* header = image_.HeaderAt(place);
+  auto* record = image_.At<FileRecord>(image_.OffsetOf(place + 1));
   switch (input_.Below(14)) {
     case 0:
-      Set(record, &FileRecord::incarnation);
+      Set(record, &FileRecord::device);
       break;
     case 1:
       Set(record, &FileRecord::inode);
@@ -331,74 +509,94 @@ void Damage::SetRecord() {
       Set(record, &FileRecord::path_length);
       break;
     case 10:
-      record->name = pool::kNameNew;
+      record->flags = static_cast<uint32_t>(input_.Below(4));
+      record->born = kCheckpoint + input_.Below(16) - 8;
       break;
     case 11:
-      Set(record, &FileRecord::successor);
+      Set(header, &RecordHeader::link);
       Set(record, &FileRecord::predecessor);
-      Set(record, &FileRecord::cut);
       break;
-    case 12: {
+    case 12: {  // as long as it was, or the records behind it would be others
       const std::string& path = image_.paths_[input_.Below(image_.paths_.size())];
       record->path_length = static_cast<uint32_t>(path.size());
       std::memcpy(record->path, path.c_str(), path.size() + 1);
+      if (nvlog::UnitsOf(pool::FileRecordSize(record->path_length)) ==
+          nvlog::UnitsOf(header->length)) {
+        header->length = pool::FileRecordSize(record->path_length);
+      }
       break;
     }
     default:
-      record->path[input_.Below(pool::kMaxPath)] = static_cast<char>(input_.Take(1));
+      record->path[input_.Below(header->length % pool::kMaxPath + 1)] =
+          static_cast<char>(input_.Take(1));
   }
-  image_.Seal(record);
+  image_.SealPayload(place);
+  image_.Seal(place);
 }
 
-void Damage::SetEntry() {
-  const Position position = image_.entries_[input_.Below(image_.entries_.size())];
-  auto* header = image_.At<EntryHeader>(image_.UnitOffset(position));
-  switch (input_.Below(12)) {
+void Damage::SetRecord() {
+  nvlog::Place place = AnyRecord();
+  RecordHeader* header = image_.HeaderAt(place);
+  switch (input_.Below(14)) {
     case 0:
-      header->position += input_.Number() % 4 * image_.log_units_;
+      header->lsn += input_.Below(64) - 32;
       break;
     case 1:
-      Set(header, &EntryHeader::offset);
+      Set(header, &RecordHeader::lsn);
       break;
     case 2:
-      Set(header, &EntryHeader::previous);
+      Set(header, &RecordHeader::offset);
       break;
     case 3:
-      header->file = static_cast<uint32_t>(input_.Below(2 * kSlots));
+      Set(header, &RecordHeader::link);
       break;
     case 4:
-      Set(header, &EntryHeader::incarnation);
+      header->file = static_cast<uint32_t>(input_.Below(16));
       break;
     case 5:
-      Set(header, &EntryHeader::length);
+      Set(header, &RecordHeader::file);
       break;
     case 6:
-      Set(header, &EntryHeader::group_index);
+      Set(header, &RecordHeader::length);
       break;
     case 7:
-      Set(header, &EntryHeader::group_count);
+      Set(header, &RecordHeader::index);
       break;
     case 8:
-      Set(header, &EntryHeader::payload_crc);
+      Set(header, &RecordHeader::count);
       break;
     case 9:
-      Set(header, &EntryHeader::commit);
+      Set(header, &RecordHeader::payload_crc);
       break;
     case 10:
-      header->length = static_cast<uint32_t>(1 + input_.Below(pool::kPageSize));
+      Set(header, &RecordHeader::commit);
+      break;
+    case 11:
+      header->kind = static_cast<Kind>(input_.Below(6));
+      break;
+    case 12:
+      header->length = 1 + input_.Below(2 * pool::kPageSize);
       break;
     default: {  // where none was
-      const Position at = image_.head_ + input_.Below(64);
-      const EntryHeader copy = *header;
-      header = image_.At<EntryHeader>(image_.UnitOffset(at));
+      const RecordHeader copy = *header;
+      place = std::min(place + input_.Below(256),
+                       (image_.bytes_.size() - pool::kSegmentsOffset) / pool::kUnitSize - 1);
+      header = image_.HeaderAt(place);
       *header = copy;
-      header->position = at;
     }
   }
-  const bool word = input_.Below(4) != 0;
-  if (word) header->commit = nvlog::CommitWord(header->position, image_.salt_);
-  if (input_.Below(8) == 0) header->commit = ~header->commit;
-  image_.Seal(header);
+  if (input_.Below(4) != 0) header->commit = nvlog::CommitWord(header->lsn, image_.salt_);
+  switch (input_.Below(16)) {
+    case 0:
+      header->commit = nvlog::VoidWord(header->lsn, image_.salt_);
+      break;
+    case 1:
+      header->commit = nvlog::AppliedWord(header->lsn, image_.salt_);
+      break;
+    default:
+      break;
+  }
+  image_.Seal(place);
 }
 
 std::string PoolImage::Damaged(Input* input) const {

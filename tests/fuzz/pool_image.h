@@ -8,10 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
-#include "src/nvlog/entry.h"
+#include "src/nvlog/record.h"
 #include "src/pool/format.h"
 
 namespace nvcache::fuzz {
@@ -37,11 +38,15 @@ class PoolImage {
   // A new pool's bytes, with the same salt each time.
   explicit PoolImage(const std::string& new_pool);
 
-  // Slot of an existing file, which is recorded as it is.
-  void AddFile(uint32_t slot, const std::string& path, bool is_new);
-  // One write call, after the last one.
-  void AddWrite(uint32_t slot, uint64_t offset, const std::string& bytes,
-                uint64_t commit_word_flip);
+  // What `number` names from now on: an existing file, as it is.
+  void AddFile(uint32_t number, const std::string& path, bool is_new);
+  // One call, after the last one of its log. `word_flip` says whether its word is that of a group
+  // that counts (0), or of one that does not.
+  void AddWrite(uint32_t log, uint32_t number, uint64_t offset, const std::string& bytes,
+                uint64_t word_flip);
+  void AddMark(uint32_t log, uint32_t number, nvlog::Kind kind, uint64_t offset, uint64_t length);
+  // A kept copy of a group of less than a page, older than the checkpoint.
+  void Keep(uint32_t number, uint64_t offset, const std::string& bytes);
 
   // Other paths that a damaged record may name.
   void Offer(const std::string& path) { paths_.push_back(path); }
@@ -53,22 +58,50 @@ class PoolImage {
  private:
   friend class Damage;
 
+  struct Log {
+    bool open = false;
+    uint32_t segment = 0;
+    uint64_t unit = 0;  // behind its last record
+    nvlog::Lsn generation = 0;
+    nvlog::Lsn last = 0;
+    std::map<uint32_t, bool> declared;
+  };
+
   template <typename T>
   T* At(uint64_t offset) {
     return reinterpret_cast<T*>(bytes_.data() + offset);
   }
-  uint64_t UnitOffset(nvlog::Position position) const;
+  uint64_t OffsetOf(nvlog::Place place) const {
+    return pool::kSegmentsOffset + place * pool::kUnitSize;
+  }
+  nvlog::RecordHeader* HeaderAt(nvlog::Place place) {
+    return At<nvlog::RecordHeader>(OffsetOf(place));
+  }
+  uint64_t Left(const Log& log) const { return units_ - nvlog::kLastUnits - log.unit; }
+  void Take(Log* log, uint32_t id, pool::SegmentKind kind);
+  nvlog::Place Place(Log* log, uint64_t units);
+  void PutFile(Log* log, uint32_t number);
+  void PutData(Log* log, uint32_t number, uint64_t offset, const std::string& bytes);
+  void PutMark(Log* log, uint32_t number, nvlog::Kind kind, uint64_t offset, uint64_t length);
+  void Commit(Log* log, nvlog::Lsn lsn, uint64_t word_flip);
   void Seal(pool::Superblock* superblock) const;
-  void Seal(pool::TailRecord* tail) const;
-  void Seal(pool::FileRecord* record) const;
-  void Seal(nvlog::EntryHeader* header) const;
+  void Seal(pool::CheckpointRecord* record) const;
+  void Seal(pool::SegmentHeader* header) const;
+  void SealPayload(nvlog::Place place);
+  void Seal(nvlog::Place place);
 
   std::string bytes_;
   uint64_t salt_ = 0;
-  uint64_t log_offset_ = 0;
-  uint64_t log_units_ = 0;
-  nvlog::Position head_ = 0;
-  std::vector<nvlog::Position> entries_;
+  uint64_t units_ = 0;  // of a segment
+  uint32_t segments_taken_ = 0;
+  nvlog::Lsn next_ = 0;
+  nvlog::Lsn kept_next_ = 0;
+  std::map<uint32_t, Log> logs_;
+  Log kept_;
+  std::map<uint32_t, pool::FileRecord> files_;
+  std::vector<nvlog::Place> group_;  // records of the one that is being put together
+  std::vector<nvlog::Place> records_;
+  std::vector<nvlog::Place> file_records_;
   std::vector<std::string> paths_;
 };
 

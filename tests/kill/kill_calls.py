@@ -32,6 +32,7 @@ from harness import check  # noqa: E402
 SKIP = 77
 KILLED = 137
 KEPT = 3
+SEGMENTS_OFFSET = 16384  # in a pool
 CALLS = {}  # number to name
 for line in pathlib.Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").read_text().splitlines():
     definition = re.fullmatch(r"#define __NR_(\w+) (\d+)", line)
@@ -108,19 +109,20 @@ class Place(harness.Bench):
             check(self.status()["state"] == "clean", "the pool is not clean after recovery")
 
 
-def drop_last_entry(place):
+def drop_last_group(place):
     """A fault that has to be found: the newest committed write call is gone."""
     if not place.pool.exists():
         return
     text = place.run([place.nvcache, "dump", place.pool, "--json"], False, may_fail=True).stdout
-    entries = [json.loads(line) for line in text.splitlines()]
-    first = [entry for entry in entries if entry.get("group_index") == 0
-             and entry["committed"]]
+    records = [json.loads(line) for line in text.splitlines()]
+    first = [record for record in records if record.get("group_index") == 0
+             and record["state"] == "pending"]
     if first:
         with open(place.pool, "r+b") as pool:
             pool.seek(56)
-            log_offset, log_units = struct.unpack("<QQ", pool.read(16))
-            pool.seek(log_offset + first[-1]["index"] % log_units * 64)
+            (segment_size,) = struct.unpack("<Q", pool.read(8))
+            segment, unit = map(int, first[-1]["place"].split("."))
+            pool.seek(SEGMENTS_OFFSET + segment * segment_size + unit * 64)
             pool.write(bytes(64))
 
 
@@ -171,7 +173,7 @@ class Steps(Case):
         result = place.kill_at(number, command, env)
         check(result[2] in (0, KILLED), f"status {result[2]}: {result[3].stderr.decode()}")
         if self.options.plant == "drop":
-            drop_last_entry(place)
+            drop_last_group(place)
         place.recover()
         words = struct.unpack_from(f"<{self.threads}Q", shared.read_bytes())
         for thread, done in enumerate(words):
@@ -211,7 +213,7 @@ class Sqlite(Case):
         check(result[2] in (0, KILLED), f"status {result[2]}: {done.stderr.decode()}")
         acknowledged = len(list(place.pools.glob("said*")))
         if self.options.plant == "drop":
-            drop_last_entry(place)
+            drop_last_group(place)
         place.recover()
         verdict = place.without("sqlite3", "db", "PRAGMA integrity_check;", cwd=place.data).stdout
         check(verdict == "ok\n", f"integrity_check: {verdict}")
@@ -227,9 +229,9 @@ class Sqlite(Case):
 
 
 class Recovery(Case):
-    """Recovery, killed twice, of a pool that holds entries of a file that is there, of two that the file system has
+    """Recovery, killed twice, of a pool that holds records of a file that is there, of two that the file system has
     lost, of one that was synced when new, and, if `kept`, of one that is gone for good. The files are
-    put back in place before each run, since entries know them by their inodes."""
+    put back in place before each run, since records know them by their inodes."""
 
     PROGRAM = """
 import os, signal
@@ -262,7 +264,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         done = place.run(["env", *set_for([sys.executable, "-c", program], place.preload(LATE))],
                          False, cwd=place.data, may_fail=True)
         check(done.returncode == -9, f"exit code {done.returncode}: {done.stderr}")
-        check(place.counter("pending_entries") > 50, "nothing is pending")
+        check(place.counter("pending_records") > 30, "nothing is pending")
         self.pool = place.pool.read_bytes()
         self.expected = self.without_cache(program)
         if self.kept:
@@ -305,8 +307,8 @@ os.kill(os.getpid(), signal.SIGKILL)
             mode = (place.data / name).stat().st_mode & 0o7777
             check(mode == 0o640 & ~umask(), f"{name}: mode {mode:o}")
         if self.kept:
-            pending = place.counter("pending_entries")
-            check(0 < pending < 20, f"{pending} entries are kept")
+            pending = place.counter("pending_records")
+            check(0 < pending < 20, f"{pending} records are kept")
         return result
 
 

@@ -76,7 +76,7 @@ def run_and_kill(bench, disk, code, env):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         check(process.stdout.readline() == b"done\n", "the program failed")
         deadline = time.monotonic() + 60
-        while env is EARLY and bench.counter("pending_entries") > 0:
+        while env is EARLY and bench.counter("pending_records") > 0:
             check(time.monotonic() < deadline, "the log is never drained")
             time.sleep(0.01)
         process.kill()
@@ -125,7 +125,7 @@ def synced(bench, disk):
 
 
 def renamed(bench, disk):
-    """The name under which entries were written is not lost."""
+    """The name under which records were written is not lost."""
     (disk.folder / "old").write_bytes(b"before")
     disk.sync()
     run_and_kill(bench, disk, "f = os.open('old', os.O_RDWR); os.rename('old', 'new');"
@@ -216,7 +216,7 @@ def jail(bench, disk):
         disk.sync()
         subprocess.run(["mount", "-t", "proc", "none", root / "proc"], check=True)
         run_and_kill(bench, disk, "\n".join(calls), LATE)
-        check(bench.counter("pending_entries") > 2, "nothing is pending")
+        check(bench.counter("pending_records") > 2, "nothing is pending")
         subprocess.run(["umount", root / "proc"], check=True)
         disk.fail()
         bench.run([bench.nvcache, "recover", bench.pool], False, may_fail=True)
@@ -246,7 +246,7 @@ CUTS = {
 
 
 def cut(bench, disk):
-    """Entries from after a cut never meet the bytes that were cut off, although nobody synced."""
+    """Records from after a cut never meet the bytes that were cut off, although nobody synced."""
     plain = bench.folder / "file"
     for name, code in CUTS.items():
         # What is cut off is on the disk, or still in the log.
@@ -258,7 +258,7 @@ def cut(bench, disk):
                        "os.pwrite(f, b'after', 3)")
             bench.without(sys.executable, "-c", "import os\n" + program)
             run_and_kill(bench, disk, program, LATE)
-            check(bench.counter("pending_entries") > 0, f"{name}: nothing is pending")
+            check(bench.counter("pending_records") > 0, f"{name}: nothing is pending")
             disk.fail()
             recover(bench)
             found, expected = (disk.folder / "file").read_bytes(), plain.read_bytes()

@@ -51,7 +51,7 @@ class Killer:
         """Half of the times killed itself, up to three times, before it may finish. Whoever was
         killed has used the pool: without the cache its files would be right as well."""
         command = [self.bench.nvcache, "recover", str(self.bench.pool)]
-        pending = self.bench.counter("pending_entries")
+        pending = self.bench.counter("pending_records")
         self.recovered += pending
         check(self.bench.counter("state") == "dirty", "the pool is not dirty: nobody used it")
         check(pending + self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
@@ -68,8 +68,8 @@ class Killer:
 
     def report(self, rounds):
         harness.say(f"         {rounds + self.recoveries_killed} kills, {self.recoveries_killed} of "
-                    f"them of recoveries; {self.recovered} entries recovered")
-        check(self.recovered > 0, "no kill left an entry to recover")
+                    f"them of recoveries; {self.recovered} records recovered")
+        check(self.recovered > 0, "no kill left a record to recover")
 
 
 def value_of(row):

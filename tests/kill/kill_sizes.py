@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Kills a program right after a call that changes a file's size, its extents or its name, with
-entries in the log from before and after it; after recovery the file is what it is without NVCache:
+records in the log from before and after it; after recovery the file is what it is without NVCache:
 no byte that was cut off comes back, and none that was written later is lost."""
 
 import ctypes
@@ -134,7 +134,7 @@ def case(options, name):
                 check(done.returncode == -signal.SIGKILL,
                       f"{where}: exit code {done.returncode}: {done.stderr[-2000:]}")
                 if cache and pace == "late" and moment != "call":
-                    check(bench.counter("pending_entries") > 0, f"{where}: nothing was pending")
+                    check(bench.counter("pending_records") > 0, f"{where}: nothing was pending")
                 if cache:
                     bench.without(bench.nvcache, "recover", bench.pool)
                 found[cache] = contents(folder)

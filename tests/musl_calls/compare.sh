@@ -45,9 +45,9 @@ if [ ! -e "$pool" ]; then
 fi
 status=$("$nvcache" status --json "$pool") || exit 1
 number() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" <<< "$status" | head -n 1; }
-entries=$(number entries_cleaned) pending=$(number pending_entries)
-if [ "${entries:-0}" = 0 ] || [ "${pending:-1}" != 0 ]; then
-  echo "through the log went ${entries:-no} entries, pending are ${pending:-none that status tells of}"
+records=$(number entries_cleaned) pending=$(number pending_records)
+if [ "${records:-0}" = 0 ] || [ "${pending:-1}" != 0 ]; then
+  echo "through the log went ${records:-no} records, pending are ${pending:-none that status tells of}"
   exit 1
 fi
-echo "$(wc -l < "$directory/with.out") lines the same, $entries entries"
+echo "$(wc -l < "$directory/with.out") lines the same, $records records"

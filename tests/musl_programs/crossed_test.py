@@ -86,10 +86,10 @@ class Crossing:
     def cross(self, killed, recovers, count):
         self.insert_and_die(*killed, count)
         check(self.bench.counter("state") == "dirty", "the pool is not dirty after the kill")
-        pending = self.bench.counter("pending_entries")
+        pending = self.bench.counter("pending_records")
         on_disk = self.on_disk()
         harness.say(f"         {' '.join(map(str, killed))}: {self.rows} rows, {on_disk} on disk, "
-                    f"{pending} entries for {recovers[0]} {recovers[1]}")
+                    f"{pending} records for {recovers[0]} {recovers[1]}")
         check(on_disk < self.rows, "all rows are on disk: nothing is left to recover")
         self.recover(*recovers)
 

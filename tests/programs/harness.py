@@ -91,8 +91,8 @@ class Bench:
 
     def check_drained(self):
         """After the program's end the log holds nothing: what is on the disk is all there is."""
-        pending = self.counter("pending_entries")
-        check(pending == 0, f"{pending} entries are pending after the program's end")
+        pending = self.counter("pending_records")
+        check(pending == 0, f"{pending} records are pending after the program's end")
 
 
 def _find(value, name):

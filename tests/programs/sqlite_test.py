@@ -43,7 +43,7 @@ def main():
                   f"another answer: {cached.stdout!r} instead of {plain.stdout!r}")
             check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
             bench.check_drained()
-            for name in ("wraps", "evictions"):
+            for name in ("segments_taken", "evictions"):
                 harness.say(f"         {name} {bench.counter(name)}")
             want = bench.without("sqlite3", "-readonly", "plain.db", ".dump").stdout
             # From the disk, without the cache.

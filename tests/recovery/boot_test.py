@@ -104,16 +104,16 @@ class BootTest(machine.MachineTest):
             folder.mkdir()
             os.chown(folder, owner, owner)
             with machine.image.Image(pool) as image:
-                for slot, new in enumerate((False, False, False, True)):
+                for number, new in enumerate((False, False, False, True)):
                     group = GROUP if owner == USER else 0
-                    path = self.make_file(folder / str(slot), b"old", owner, group)
-                    image.add_file(slot, path, new=new)
-                    image.add_write(slot, 0, b"new")
-                    if slot == 1:
+                    path = self.make_file(folder / str(number), b"old", owner, group)
+                    image.add_file(number, path, new=new)
+                    image.add_write(number, 0, b"new")
+                    if number == 1:
                         path.rename(folder / "renamed")
-                    elif slot == 2:
+                    elif number == 2:
                         path.chmod(0o444)
-                    elif slot == 3:
+                    elif number == 3:
                         path.unlink()
                 image.set_dirty()
             pools.append(pool)

@@ -42,8 +42,8 @@ class ListTest(support.ToolTest):
         self.assert_ok(result)
         self.assertEqual(
             result.stdout,
-            f"{one}: recovered 1 entry (4 B) of 1 file\n"
-            f"{two}: recovered 1 entry (5 B) of 1 file\n",
+            f"{one}: recovered 1 record (4 B) of 1 file\n"
+            f"{two}: recovered 1 record (5 B) of 1 file\n",
         )
         self.assertEqual((one_file.read_bytes(), two_file.read_bytes()), (b"data", b"other"))
         result = self.recover(text)
@@ -92,7 +92,7 @@ class ListTest(support.ToolTest):
         """In whatever order; the worst one gives the exit status."""
         damaged, _ = self.dirty_pool("damaged")
         with image.Image(damaged) as pool:
-            pool.flip(pool.unit_offset(pool.log_units))
+            pool.flip(pool.unit_offset(1))
         lost, lost_file = self.dirty_pool("lost")
         lost_file.unlink()
         no_pool = self.pools / "no-pool"

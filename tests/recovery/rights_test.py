@@ -178,26 +178,9 @@ class MisleadingPoolTest(machine.MachineTest):
     def point_to(self, target, data=b"EVIL", **changes):
         """The pool names the file by all that it is, under `changes["path"]` if given."""
         with image.Image(self.pool) as pool:
-            pool.add_file(0, target, new=changes.pop("new", False))
-            self.change_record(pool, **changes)
+            pool.add_file(0, target, name=changes.pop("path", None), **changes)
             pool.add_write(0, 0, data)
             pool.set_dirty()
-
-    def change_record(self, pool, path=None, mode=None, uid=None, gid=None):
-        at = image.FILE_TABLE_OFFSET
-        record = bytearray(pool.read(at, image.FILE_RECORD_SIZE))
-        for value, offset in ((mode, 36), (uid, 40), (gid, 44)):
-            if value is not None:
-                image.struct.pack_into("<I", record, offset, value)
-        if path is not None:
-            name = os.fsencode(path)
-            image.struct.pack_into("<I", record, 196, len(name))
-            record[224 : 225 + len(name)] = name + b"\0"
-        length = image.struct.unpack_from("<I", record, 196)[0]
-        crc = image.crc32c(record[196:200] + record[208:216] + record[224 : 224 + length],
-                           image.crc32c(record[8:192], image.crc32c(record[:4])))
-        image.struct.pack_into("<I", record, 4, crc)
-        pool.write(at, bytes(record))
 
     def recover(self, *options):
         return self.as_user(0, "recover", self.pool, *options)
@@ -458,7 +441,7 @@ class MisleadingPoolTest(machine.MachineTest):
         file.unlink()
         result = self.recover("--export", self.export, "--discard")
         self.assert_ok(result)
-        for path in (self.export, self.export / "0-1.data", self.export / "manifest.json"):
+        for path in (self.export, self.export / "0.data", self.export / "manifest.json"):
             self.assertEqual((path.stat().st_uid, path.stat().st_mode & 0o077), (0, 0))
         self.assertTrue(self.is_clean())
 
@@ -468,7 +451,7 @@ class MisleadingPoolTest(machine.MachineTest):
         file.unlink()
         secret = self.secret()
         self.export.mkdir()
-        (self.export / "0-1.data").symlink_to(secret)
+        (self.export / "0.data").symlink_to(secret)
         result = self.recover("--export", self.export)
         self.assert_refused(result, 1, self.export, "empty or a new folder")
         self.assertEqual(secret.read_bytes(), SECRET)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What may have happened to the files of a program between its death and the recovery. Each case as
 root on a pool of its own, as root on a user's pool, and as that user: who finds the file, who does
-not, and that entries are kept and no other file is written to."""
+not, and that records are kept and no other file is written to."""
 
 import os
 import shutil
@@ -64,8 +64,8 @@ class SituationTest(machine.MachineTest):
         result = self.recover("--export", export)
         self.pools.chmod(0o755)
         self.assertEqual(result.returncode, 3, result.stderr)
-        self.assertEqual((export / "0-1.data").read_bytes(), b"NEW")
-        self.assertEqual((export / "0-1.data").stat().st_uid, self.runner)
+        self.assertEqual((export / "0.data").read_bytes(), b"NEW")
+        self.assertEqual((export / "0.data").stat().st_uid, self.runner)
         shutil.rmtree(export)
 
     @each_way
@@ -238,7 +238,7 @@ class SituationTest(machine.MachineTest):
             self.assertNotIn("rror", changed.stderr.split("\n", 1)[-1])
         other.mount(self.mounted)
         with image.Image(self.pool) as pool:
-            recorded = pool.read(image.FILE_TABLE_OFFSET + 24, 12)
+            recorded = pool.read(image.FIRST_FILE_RECORD + 16, 12)
         seconds, nanoseconds = image._birth(self.data)  # pylint: disable=protected-access
         self.assertEqual(recorded, image.struct.pack("<qI", seconds, nanoseconds))
         self.assert_kept("another file has its name")

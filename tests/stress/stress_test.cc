@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// NVCACHE_STRESS_SEED repeats a run, NVCACHE_STRESS_OPERATIONS (per thread) lengthens it.
+// NVCACHE_STRESS_SEED repeats a run, NVCACHE_STRESS_OPERATIONS (per thread) lengthens it,
+// NVCACHE_STRESS_SIZE is the pool's: 1M has one lane, larger ones have more.
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -54,7 +55,9 @@ class Stress : public testing::Test {
 
   static int Open(const std::string& path, int flags) {
     vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags);
-    const int fd = ::open(path.c_str(), flags, 0600);
+    const long replaced = guard.Replace();
+    const int fd =
+        replaced != vfs::kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);
     guard.Opened(fd);
     EXPECT_GE(fd, 0) << std::strerror(errno);
     return fd;
@@ -155,6 +158,37 @@ TEST_F(Stress, CacheAndDiskAgreeOnOverlappingWrites) {
     ASSERT_EQ(KernelContent(path), cached) << "seed " << Seed();
   }
   EXPECT_EQ(vfs::Close(fd), 0);
+}
+
+// A thread cuts its file to the middle of what the cleanup thread is just writing back: no more is
+// lost than was cut off.
+TEST_F(Stress, ACutMeetsTheWriteBack) {
+  constexpr int kThreads = 3;
+  std::vector<std::string> paths;
+  for (int t = 0; t < kThreads; ++t) paths.push_back(Path("cut" + std::to_string(t)));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const std::string& path = paths[static_cast<size_t>(t)];
+      const int fd = Open(path, O_RDWR | O_CREAT | O_TRUNC);
+      std::mt19937_64 random(Seed() + static_cast<uint64_t>(t));
+      std::string model;
+      for (int i = 0; i < Operations(6000); ++i) {
+        const size_t size = random() % 14000;
+        ASSERT_EQ(vfs::Ftruncate(fd, static_cast<off_t>(size)), 0);
+        model.resize(size);
+        const size_t at = size + random() % 3000, n = 1 + random() % 10000;
+        model.resize(at + n);
+        std::memset(&model[at], static_cast<char>('a' + i % 26), n);
+        ASSERT_EQ(vfs::Pwrite(fd, &model[at], n, static_cast<off_t>(at)), static_cast<long>(n));
+        if (i % 8 != 7) continue;
+        ASSERT_EQ(vfs::Drain(fd), 0);
+        ASSERT_TRUE(KernelContent(path) == model) << i << ", seed " << Seed();
+      }
+      ASSERT_EQ(vfs::Close(fd), 0);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 // Appends of several threads and descriptions: each record once, whole, none over another.
@@ -280,12 +314,12 @@ TEST_F(Stress, PassThroughInBetween) {
   EXPECT_EQ(KernelContent(path), model);
 }
 
-// The cache is left and taken again (a failed exec) while writers sleep for a slot of the file
-// table, without any lock, and for room in the log, with their file's. Each of them goes on, in the
-// kernel or in the cache, and no byte is missing.
+// The cache is left and taken again (a failed exec) while writers of many files sleep for room in
+// the log, with their file's lock. Each of them goes on, in the kernel or in the cache, and no byte
+// is missing.
 TEST_F(Stress, TheCacheIsLeftWhileWritersWaitForRoom) {
   constexpr int kThreads = 2;
-  constexpr size_t kFiles = 40, kOpen = 30;  // of each thread; the file table has room for 16
+  constexpr size_t kFiles = 40, kOpen = 30;  // of each thread
   std::vector<std::string> names;
   for (size_t i = 0; i < kThreads * kFiles; ++i) names.push_back(Path("room-" + std::to_string(i)));
   std::vector<std::string> models(names.size());
@@ -304,7 +338,7 @@ TEST_F(Stress, TheCacheIsLeftWhileWritersWaitForRoom) {
         }
         open[other] = -1;
         if (open[which] < 0) open[which] = Open(path, O_WRONLY | O_CREAT | O_APPEND);
-        const std::string bytes(1 + random() % 6000, static_cast<char>('a' + random() % 26));
+        const std::string bytes(1 + random() % 16000, static_cast<char>('a' + random() % 26));
         long written = vfs::Write(open[which], bytes.data(), bytes.size());
         if (written == vfs::kNotOurs) written = ::write(open[which], bytes.data(), bytes.size());
         ASSERT_EQ(written, static_cast<long>(bytes.size()));
@@ -340,8 +374,10 @@ int main(int argc, char** argv) {
   const std::string folder = "/dev/shm/nvcache-test-stress-" + std::to_string(getpid());
   std::filesystem::create_directory(folder);
   std::string pool_setting = "NVCACHE_POOL=" + folder + "/pool";
-  std::string settings[] = {pool_setting, "NVCACHE_SIZE=1M", "NVCACHE_EMULATE=1",
-                            "NVCACHE_DRAM=128k", "NVCACHE_BATCH_DELAY=2"};
+  const char* size = std::getenv("NVCACHE_STRESS_SIZE");
+  std::string size_setting = std::string("NVCACHE_SIZE=") + (size != nullptr ? size : "1M");
+  std::string settings[] = {pool_setting, size_setting, "NVCACHE_EMULATE=1", "NVCACHE_DRAM=128k",
+                            "NVCACHE_BATCH_DELAY=2"};
   std::vector<char*> environment;
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);

@@ -84,7 +84,7 @@ class BadPoolTest(support.ToolTest):
 
     def test_truncated(self):
         self.create("2M")
-        for size in (2 * support.MIB - 1, support.MIB, 12288, 88):
+        for size in (2 * support.MIB - 1, support.MIB, 12288, 80):
             os.truncate(self.pool, size)
             self.assert_bad(f"is truncated, {size} of {2 * support.MIB} bytes")
 
@@ -109,7 +109,7 @@ class BadPoolTest(support.ToolTest):
         """With the copy gone as well, a flipped bit in any field, whatever it is, is found."""
         self.create()
         with image.Image(self.pool) as pool:
-            pool.write(image.SUPERBLOCK_COPY_OFFSET, bytes(88))
+            pool.write(image.SUPERBLOCK_COPY_OFFSET, bytes(80))
         expected = {"magic": "is not a pool", "version": "has format version"}
         for name, offset, size in image.SUPERBLOCK_FIELDS:
             for byte in (0, size - 1):
@@ -129,8 +129,8 @@ class BadPoolTest(support.ToolTest):
     def test_other_version(self):
         self.create()
         with image.Image(self.pool) as pool:
-            pool.set_field("version", 3)
-        self.assert_bad("has format version 3", "for version 4")
+            pool.set_field("version", 4)
+        self.assert_bad("has format version 4", "for version 5", "use the NVCache that made it")
 
     def test_other_geometry(self):
         """Whole superblocks of pools that were laid out in another way."""
@@ -138,10 +138,9 @@ class BadPoolTest(support.ToolTest):
         original = self.pool.read_bytes()
         with image.Image(self.pool) as pool:
             changes = {
-                "pool_size": pool.pool_size + 4096,
-                "log_offset": pool.log_offset + 64,
-                "log_units": pool.log_units - 1,
-                "file_slots": 32,
+                "pool_size": pool.pool_size + pool.segment_size,
+                "segment_size": 2 * pool.segment_size,
+                "segment_count": pool.segment_count - 1,
                 "salt": pool.salt & (2**63 - 1),
             }
         for name, value in changes.items():
@@ -160,30 +159,39 @@ class BadPoolTest(support.ToolTest):
                 pool.set_field(name, value)
             self.assert_bad(value, "not 4096 and 64")
 
+    def test_pool_of_version_4(self):
+        """Its superblock was larger, and what lies where the copy is now was another."""
+        self.create()
+        with image.Image(self.pool) as pool:
+            old = pool.read(0, 8) + image.struct.pack("<IIQQ16sQQQIII", 4, 88, pool.pool_size, pool.salt,
+                                                      bytes(range(16)), 1, 81920, 15104, 16, 4096, 64)
+            pool.write(0, old + image.struct.pack("<I", image.crc32c(old)))
+            pool.write(image.SUPERBLOCK_COPY_OFFSET, old + image.struct.pack("<I", image.crc32c(old)))
+        self.assert_bad("has format version 4", "for version 5", "use the NVCache that made it")
+
     def test_damaged_state(self):
+        """From the checkpoint of a clean pool on there is nothing, so nothing is lost with it."""
         self.create()
         with image.Image(self.pool) as pool:
             pool.flip(image.STATE_OFFSET, bit=5)
-        result = self.nvcache("status", self.pool)
-        self.assert_ok(result)
-        self.assertRegex(result.stdout, "(?m)^state +dirty")
-        with image.Image(self.pool) as pool:
-            pool.flip(image.TAIL_OFFSET)
-        self.assert_bad("its state and a record of the tail", "dump --all")
-        with image.Image(self.pool) as pool:
-            pool.flip(image.TAIL_OFFSET)
+            for place in (image.CHECKPOINT_OFFSET, None):
+                if place is not None:
+                    pool.flip(place)
+                result = self.nvcache("status", self.pool)
+                self.assert_ok(result)
+                self.assertRegex(result.stdout, "(?m)^state +dirty")
         result = self.nvcache("recover", self.pool)
         self.assert_ok(result)
-        self.assertEqual(result.stdout, "recovered 0 entries (0 B) of 0 files\n")
+        self.assertEqual(result.stdout, "recovered 0 records (0 B) of 0 files\n")
         self.assert_ok(self.nvcache("recover", self.pool))
 
-    def test_damaged_tails(self):
+    def test_damaged_checkpoints(self):
         self.create()
         with image.Image(self.pool) as pool:
-            pool.flip(image.TAIL_OFFSET)
+            pool.flip(image.CHECKPOINT_OFFSET)
             self.assert_ok(self.nvcache("status", self.pool))  # one is enough
-            pool.flip(image.TAIL_OFFSET + image.TAIL_DISTANCE)
-        self.assert_bad("both records of the log's tail", "dump --all")
+            pool.flip(image.CHECKPOINT_OFFSET + image.CHECKPOINT_DISTANCE)
+        self.assert_bad("both records of its checkpoint", "dump --all")
 
     def test_in_use(self):
         self.create()

@@ -10,18 +10,23 @@ import subprocess
 PAGE = 4096
 UNIT = 64
 
-TAIL_OFFSET = 4096
-TAIL_DISTANCE = 8192
+CHECKPOINT_OFFSET = 4096
+CHECKPOINT_DISTANCE = 8192
 STATE_OFFSET = 8192
 STATISTICS_OFFSET = 8256
 LAST_WORDS_OFFSET = 11776
 SUPERBLOCK_COPY_OFFSET = 12352
-FILE_TABLE_OFFSET = 16384
-FILE_RECORD_SIZE = 4096
+SEGMENTS_OFFSET = 16384
 
 STATE_CLEAN = 0x6E61656C63766E00
 STATE_IN_USE = 0x657375206E690000
-NAME_NEW = 0x3F77656E
+
+DATA, FILE, TRUNCATE, ERASE = 1, 2, 3, 4  # kinds of records
+LOG, KEPT = 1, 2  # kinds of segments
+FILE_NEW, FILE_NEW_STILL = 1, 2
+
+# Of the first file record that an image writes: in segment 0, behind the segment's header and its own.
+FIRST_FILE_RECORD = SEGMENTS_OFFSET + 2 * UNIT
 
 # name, offset, size
 SUPERBLOCK_FIELDS = [
@@ -32,12 +37,11 @@ SUPERBLOCK_FIELDS = [
     ("salt", 24, 8),
     ("uuid", 32, 16),
     ("created", 48, 8),
-    ("log_offset", 56, 8),
-    ("log_units", 64, 8),
-    ("file_slots", 72, 4),
-    ("page_size", 76, 4),
-    ("unit_size", 80, 4),
-    ("crc", 84, 4),
+    ("segment_size", 56, 8),
+    ("segment_count", 64, 4),
+    ("page_size", 68, 4),
+    ("unit_size", 72, 4),
+    ("crc", 76, 4),
 ]
 
 _POLYNOMIAL = 0x82F63B78
@@ -79,18 +83,54 @@ def _birth(path):
     return int(text[0]), int(text[2].split(".")[1])
 
 
+def units_of(size):
+    return (size + UNIT - 1) // UNIT
+
+
+def pieces_of(offset, data):
+    """What of `data` lies in each page of the file."""
+    while data:
+        n = min(len(data), PAGE - offset % PAGE)
+        yield data[:n]
+        offset, data = offset + n, data[n:]
+
+
+def data_payload(offset, data):
+    """What lies behind the header of a data record: links, if there are several pages, and their
+    bytes."""
+    pieces = list(pieces_of(offset, data))
+    links = units_of(8 * len(pieces)) * UNIT if len(pieces) > 1 else 0
+    return bytes(links) + b"".join(piece.ljust(units_of(len(piece)) * UNIT, b"\0") for piece in pieces)
+
+
+class Log:
+    """Where one of the image's logs has come to."""
+
+    def __init__(self):
+        self.segment = None
+        self.unit = 0  # of its next record
+        self.generation = 0
+        self.last = 0  # LSN of its newest committed group
+        self.named = set()  # numbers of files that its segment explains
+
+
 class Image:
-    """A pool file, open for changes."""
+    """A pool file, open for changes. What it adds begins in segment 0, from the checkpoint on."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
         self.file = open(path, "r+b", buffering=0)
         self.pool_size = self.field("pool_size")
         self.salt = self.field("salt")
-        self.log_offset = self.field("log_offset")
-        self.log_units = self.field("log_units")
-        self.head = self.log_units  # positions begin with lap 1
-        self.durable = None  # position of the newest committed group of this thread
+        self.segment_size = self.field("segment_size")
+        self.segment_count = self.field("segment_count")
+        self.units = self.segment_size // UNIT
+        self.lsn = self.checkpoint()  # the next one
+        self.free = 0  # the next segment that is taken
+        self.logs = {}
+        self.generations = {}  # of the segments that were taken
+        self.names = {}  # by number: identity, whether it is new, path
+        self.born = {}  # by number, LSN of its first group
 
     def __enter__(self):
         return self
@@ -117,9 +157,24 @@ class Image:
         """Changes a field and makes the checksum right again."""
         offset, size = next((o, s) for n, o, s in SUPERBLOCK_FIELDS if n == name)
         self.write(offset, value.to_bytes(size, "little"))
-        self.write(84, struct.pack("<I", crc32c(self.read(0, 84))))
+        self.write(76, struct.pack("<I", crc32c(self.read(0, 76))))
 
-    # State, tail, statistics.
+    # State, checkpoint, statistics.
+
+    def checkpoint(self):
+        """The higher one of the two records that are whole; 1 if none is."""
+        found = [1]
+        for i in range(2):
+            record = self.read(CHECKPOINT_OFFSET + i * CHECKPOINT_DISTANCE, 16)
+            if struct.unpack_from("<I", record, 12)[0] == crc32c(record[:12], self.salt & 0xFFFFFFFF):
+                found.append(struct.unpack_from("<Q", record)[0])
+        return max(found)
+
+    def set_checkpoint(self, lsn):
+        record = struct.pack("<QI", lsn, 0)
+        record += struct.pack("<I", crc32c(record, self.salt & 0xFFFFFFFF))
+        for i in range(2):
+            self.write(CHECKPOINT_OFFSET + i * CHECKPOINT_DISTANCE, record)
 
     def set_dirty(self, pid=1):
         self.write(STATE_OFFSET, struct.pack("<QIIQ", STATE_IN_USE, pid, 0, 10**18))
@@ -130,80 +185,176 @@ class Image:
     def set_statistic(self, index, value):
         self.write(STATISTICS_OFFSET + 8 * index, struct.pack("<Q", value))
 
-    # Files and entries.
+    # Files and records.
 
-    def add_file(self, slot, path, incarnation=1, new=False):
-        """The record of an existing file; `new`: it was never synced."""
+    def add_file(self, number, path, new=False, name=None, mode=None, uid=None, gid=None):
+        """From now on `number` is this file, which exists; `new`: it was never synced. The record may
+        say another name, mode or owner. It is written when the first record of the file is."""
         path = os.path.abspath(path)
         st = os.stat(path)
         seconds, nanoseconds = _birth(path)
         kind, handle = _handle(path)
-        name = os.fsencode(path)
-        fsid = os.statvfs(path).f_fsid
-        record = struct.pack(
+        identity = struct.pack(
             "<QQqIIIIQiI128s",
             st.st_dev,
             st.st_ino,
             seconds,
             nanoseconds,
-            st.st_mode,
-            st.st_uid,
-            st.st_gid,
-            fsid & (2**64 - 1),
+            st.st_mode if mode is None else mode,
+            st.st_uid if uid is None else uid,
+            st.st_gid if gid is None else gid,
+            os.statvfs(path).f_fsid & (2**64 - 1),
             kind,
             len(handle),
             handle,
         )
-        successor = predecessor = bytes(8)
-        number = struct.pack("<I", incarnation)
-        length = struct.pack("<I", len(name))
-        crc = struct.pack("<I", crc32c(record + length + predecessor + name, crc32c(number)))
-        state = struct.pack("<I", NAME_NEW if new else 0)
-        offset = FILE_TABLE_OFFSET + slot * FILE_RECORD_SIZE
-        self.write(offset, number + crc + record + state + length + successor + predecessor
-                   + bytes(8) + name + b"\0")
+        self.names[number] = (identity, new, os.fsencode(path if name is None else name))
+        self.born.pop(number, None)
+        for log in self.logs.values():
+            log.named.discard(number)
 
-    def unit_offset(self, position):
-        return self.log_offset + position % self.log_units * UNIT
+    def unit_offset(self, place):
+        """Of a place's unit, in the pool's file."""
+        return SEGMENTS_OFFSET + place * UNIT
 
-    def add_write(self, slot, offset, data, incarnation=1, commit=True, applied=False):
-        """One write call, as a group of entries. Returns the positions of its entries."""
-        pieces = []
-        while data:
-            n = min(len(data), PAGE - offset % PAGE)
-            pieces.append((offset, data[:n]))
-            offset, data = offset + n, data[n:]
-        positions = []
-        for index, (place, payload) in enumerate(pieces):
-            position = self.head
-            word = position ^ self.salt
+    def payload_offset(self, place, page=0):
+        """Of a data record's bytes in the nth page that it touches."""
+        header = self.read(self.unit_offset(place), UNIT)
+        offset, length = struct.unpack_from("<QQ", header, 24)
+        pieces = [len(piece) for piece in pieces_of(offset, bytes(length))]
+        links = units_of(8 * len(pieces)) if len(pieces) > 1 else 0
+        return self.unit_offset(place + 1 + links + sum(map(units_of, pieces[:page])))
+
+    def text(self, place):
+        """A place as the command writes it."""
+        return f"{place // self.units}.{place % self.units}"
+
+    def take(self, log=0, kind=LOG):
+        """The log goes on in the next segment, which is filled with zeros before."""
+        state = self.logs.setdefault(log, Log())
+        number, self.free = self.free, self.free + 1
+        assert number < self.segment_count, "the pool is full"
+        generation, self.lsn = self.lsn, self.lsn + 1
+        chained = state.segment is not None and kind == LOG
+        header = struct.pack(
+            "<QQQQIIIII",
+            generation,
+            self.checkpoint(),
+            state.generation if chained else 0,
+            state.last if chained else 0,
+            state.segment if chained else 0,
+            number,
+            0 if kind == KEPT else log,
+            kind,
+            0,
+        )
+        word = generation ^ self.salt ^ 1 << 62
+        header = struct.pack("<Q", word) + header
+        header += struct.pack("<I", crc32c(header[8:], self.salt & 0xFFFFFFFF))
+        at = self.unit_offset(number * self.units)
+        self.write(at, header + bytes(self.segment_size - 2 * UNIT) + header)
+        state.segment, state.unit, state.generation = number, 1, generation
+        state.named = set()
+        self.generations[number] = generation
+        return number
+
+    def _room(self, state):
+        return 0 if state.segment is None else self.units - 1 - state.unit
+
+    def _file_record(self, number, lsn, kept):
+        identity, new, name = self.names[number]
+        flags = (FILE_NEW_STILL if kept else FILE_NEW) if new else 0
+        born = self.born.get(number, lsn) if new and not kept else 0
+        return identity + struct.pack("<IIQQ", flags, len(name), born, 0) + name + b"\0"
+
+    def _lay(self, log, segment_kind, number, kind, offset, data):
+        """Where the records of a group go: (place, kind, offset, data) of each; a file record's data is
+        for its length alone, as the group has no LSN yet."""
+        state, records = self.logs[log], []
+        while True:
+            declares = number in self.names and number not in state.named
+            record = self._file_record(number, 0, segment_kind == KEPT) if declares else b""
+            room = self._room(state) - (1 + units_of(len(record)) if declares else 0)
+            part = len(data)
+            if kind == DATA:
+                part = next((n for n in self._cuts(offset, len(data))
+                             if 1 + len(data_payload(offset, data[:n])) // UNIT <= room), 0)
+            if room < 1 or (kind == DATA and part == 0):
+                self.take(log, segment_kind)
+                continue
+            if declares:
+                records.append((self._pass(state, record), FILE, 0, record))
+                state.named.add(number)
+            payload = data_payload(offset, data[:part]) if kind == DATA else b""
+            records.append((self._pass(state, payload), kind, offset, data[:part]))
+            if kind != DATA or part == len(data):
+                return records
+            offset, data = offset + part, data[part:]
+
+    @staticmethod
+    def _cuts(offset, length):
+        """How long the first part of a data record can be, the longest first."""
+        yield length
+        end = (offset + length - 1) // PAGE * PAGE
+        while end > offset:
+            yield end - offset
+            end -= PAGE
+
+    def _pass(self, state, payload):
+        place = state.segment * self.units + state.unit
+        state.unit += 1 + units_of(len(payload))
+        return place
+
+    def _add(self, number, kind, offset, length, data=b"", commit=True, void=False, log=0, lsn=None):
+        segment_kind = LOG if lsn is None else KEPT
+        state = self.logs.setdefault(log, Log())
+        if state.segment is None:
+            self.take(log, segment_kind)
+        before = (state.segment, state.unit, set(state.named))
+        records = self._lay(log, segment_kind, number, kind, offset, data)
+        if lsn is None:
+            lsn, self.lsn = self.lsn, self.lsn + 1
+        self._write(records, number, length, lsn, commit, void, segment_kind == KEPT)
+        if commit:
+            state.last = lsn
+            self.born.setdefault(number, lsn)
+        elif state.segment == before[0]:  # the next group is written over it
+            _, state.unit, state.named = before
+        return [record[0] for record in records if record[1] != FILE]
+
+    def _write(self, records, number, length, lsn, commit, void, kept):
+        for index, (place, kind, offset, data) in enumerate(records):
+            word = lsn ^ self.salt
+            if index == 0 and void:
+                word ^= 2**64 - 1
             if index == 0 and not commit:
                 word = 0
-            if index == 0 and applied:
-                word ^= 2**64 - 1
-            back = 0
-            if index == 0 and self.durable is not None:
-                back = position - self.durable
-            header = struct.pack(
-                "<QQQIIIIIII",
-                position,
-                place,
-                2**64 - 1,
-                slot,
-                incarnation,
-                len(payload),
-                index,
-                len(pieces),
-                crc32c(payload),
-                back,
-            )
-            crc = crc32c(header, self.salt & 0xFFFFFFFF)
-            self.write(
-                self.unit_offset(position), struct.pack("<Q", word) + header + struct.pack("<I", crc)
-            )
-            self.write(self.unit_offset(position + 1), payload)
-            positions.append(position)
-            self.head += 1 + (len(payload) + UNIT - 1) // UNIT
-        if commit:
-            self.durable = positions[0]
-        return positions
+            payload = data
+            if kind == FILE:
+                payload = data = self._file_record(number, lsn, kept)
+            elif kind == DATA:
+                payload = data_payload(offset, data)
+            header = struct.pack("<QQQIIHHHHI", lsn, offset, len(data) if data else length, number,
+                                 crc32c(data) if data else 0, kind, index, len(records), 0, 0)
+            generation = self.generations[place // self.units]
+            crc = crc32c(struct.pack("<QQ", place, generation) + header, self.salt & 0xFFFFFFFF)
+            self.write(self.unit_offset(place), struct.pack("<QQ", word, 0) + header
+                       + struct.pack("<I", crc) + payload)
+
+    def add_write(self, number, offset, data, **how):
+        """One write call. `commit` False: it did not return; `void`: it counts no more; `log`: which.
+        Returns the places of its data records, more than one only over a segment's end."""
+        return self._add(number, DATA, offset, len(data), data, **how)
+
+    def add_truncation(self, number, size, **how):
+        return self._add(number, TRUNCATE, size, 0, **how)
+
+    def add_erasure(self, number, offset, length, **how):
+        return self._add(number, ERASE, offset, length, **how)
+
+    def keep(self, lsn, number, offset, data):
+        """A copy of a write call in a kept segment, because a disk refuses the file."""
+        return self._add(number, DATA, offset, len(data), data, log="kept", lsn=lsn)
+
+    def lsn_at(self, place):
+        return struct.unpack("<Q", self.read(self.unit_offset(place) + 16, 8))[0]

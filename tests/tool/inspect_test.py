@@ -11,7 +11,7 @@ import unittest
 import image
 import support
 
-COLUMNS = ["INDEX", "FILE", "OFFSET", "LENGTH", "GROUP", "COMMITTED", "ON DISK", "PATH"]
+COLUMNS = ["LSN", "LOG", "PLACE", "KIND", "FILE", "OFFSET", "LENGTH", "GROUP", "STATE", "PATH"]
 
 
 class InspectTest(support.ToolTest):
@@ -30,8 +30,8 @@ class InspectTest(support.ToolTest):
         """The dump's lines, from text."""
         result = self.nvcache("dump", self.pool)
         self.assert_ok(result)
-        lines = [line.split() for line in result.stdout.splitlines()]
-        self.assertEqual(" ".join(lines[0]), " ".join(COLUMNS))
+        lines = [line.replace("on disk", "on-disk").split() for line in result.stdout.splitlines()]
+        self.assertEqual(lines[0], COLUMNS)
         return lines[1:]
 
     def make_file(self, name, content=b""):
@@ -48,7 +48,10 @@ class InspectTest(support.ToolTest):
         self.assertEqual(status["durability"], "process")
         self.assertEqual(status["size"], 2 * support.MIB)
         self.assertEqual(status["used"], 0)
-        self.assertEqual(status["pending_entries"], 0)
+        self.assertEqual((status["segments"], status["segment_size"]), (31, 65536))
+        self.assertEqual(status["segments_used"], 0)
+        self.assertEqual(status["pending_records"], 0)
+        self.assertEqual(status["pending_kept_records"], 0)
         self.assertIsNone(status["oldest_pending_age_ns"])
         self.assertIsNone(status["last_error"])
         self.assertEqual(status["files"], [])
@@ -61,13 +64,18 @@ class InspectTest(support.ToolTest):
         first, second = self.make_file("first"), self.make_file("second")
         with image.Image(self.pool) as pool:
             pool.add_file(0, first)
-            pool.add_file(7, second, incarnation=3)
+            pool.add_file(7, second)
             pool.add_write(0, 100, b"a" * 50)
-            pool.add_write(7, 4000, b"b" * 5000, incarnation=3)
+            pool.add_write(7, 4000, b"b" * 5000, log=3)
             pool.add_write(0, 0, b"c" * 4096)
+            pool.add_truncation(7, 9000, log=3)
+            pool.add_erasure(0, 10, 5)
             pool.set_dirty(pid=2**22 + 1)  # beyond what the kernel gives out
             pool.set_statistic(1, time.time_ns() - 5 * 10**9)
             pool.set_statistic(7, 42)
+            pool.set_statistic(20, 7 + 1)  # failing_file, failing_error, failing_since
+            pool.set_statistic(36, 5)
+            pool.set_statistic(52, time.time_ns() - 3 * 10**9)
             pool.set_statistic(13, 2)
             pool.set_statistic(14, 28)
             pool.set_statistic(15, time.time_ns())
@@ -76,23 +84,27 @@ class InspectTest(support.ToolTest):
         self.assertEqual(status["state"], "dirty")
         self.assertEqual(status["owner"]["pid"], 2**22 + 1)
         self.assertFalse(status["owner"]["alive"])
-        self.assertEqual(status["pending_entries"], 5)
+        self.assertEqual(status["pending_records"], 5)
         self.assertEqual(status["pending_bytes"], 50 + 5000 + 4096)
-        self.assertEqual(status["used"], 64 * (1 + 1 + 1 + 2 + 1 + 64 + 1 + 13 + 1 + 64))
-        self.assertEqual(status["statistics"]["wraps"], 42)
+        files = sum(1 + image.units_of(208 + len(os.fsencode(path)) + 1) for path in (first, second))
+        self.assertEqual(status["used"], 64 * (files + 2 + (1 + 1 + 2 + 64 + 13) + 65 + 1 + 1))
+        self.assertEqual(status["segments_used"], 2)
+        self.assertEqual(status["statistics"]["segments_taken"], 42)
         self.assertEqual(status["statistics"]["write_back_errors"], 2)
         self.assertEqual(status["last_error"], "ENOSPC")
         self.assertTrue(4e9 < status["oldest_pending_age_ns"] < 60e9)
         self.assertEqual(
-            [(f["slot"], f["incarnation"], f["path"], f["entries"], f["bytes"]) for f in status["files"]],
-            [(0, 1, str(first), 2, 4146), (7, 3, str(second), 3, 5000)],
+            [(f["file"], f["path"], f["records"], f["bytes"], f["error"]) for f in status["files"]],
+            [(0, str(first), 3, 4146, None), (1, str(second), 2, 5000, "EIO")],
         )
         text = self.nvcache("status", self.pool)
         self.assert_ok(text)
         self.assertRegex(text.stdout, r"(?m)^state +dirty, left by process 4194305")
-        self.assertRegex(text.stdout, r"(?m)^pending +5 entries, 8.9 KiB, of 2 files; the oldest for 5")
+        self.assertRegex(text.stdout, r"(?m)^pending +5 records, 8.9 KiB, of 2 files; the oldest for 5")
         self.assertRegex(text.stdout, r"(?m)^errors +2 write-back errors, the last one ENOSPC ")
-        self.assertRegex(text.stdout, rf"(?m)^ +0\.1 +2 +4\.0 KiB  {first}$")
+        self.assertRegex(text.stdout, rf"(?m)^ +0 +3 +4\.0 KiB  {first}$")
+        self.assertRegex(text.stdout, rf"(?m)^ +1 +2 +4\.9 KiB  {second} \(EIO for 3\.\d s\)$")
+        self.assertRegex(text.stdout, r"(?m)^used +\d.* KiB, in 2 of the segments \(13\.3 %\)$")
         self.assertEqual(support.checksum(self.pool), before)
 
     def test_status_of_last_words(self):
@@ -130,73 +142,145 @@ class InspectTest(support.ToolTest):
         self.assertEqual(program.returncode, 0)
         self.assertEqual(self.json("status", self.pool)["state"], "clean")
 
+    def test_status_of_kept_records(self):
+        """They count below the checkpoint, and once where the group itself is still there."""
+        self.create()
+        path = self.make_file("data")
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, path)
+            old = pool.lsn_at(*pool.add_write(0, 0, b"x" * 64))
+            new = pool.lsn_at(*pool.add_write(0, 64, b"y" * 64))
+            pool.keep(old, 0, 0, b"x" * 64)
+            pool.keep(new, 0, 64, b"y" * 64)
+            pool.set_checkpoint(new)
+            pool.set_dirty()
+        status = self.json("status", self.pool)
+        self.assertEqual((status["pending_records"], status["pending_bytes"]), (2, 128))
+        record = 1 + image.units_of(208 + len(os.fsencode(path)) + 1)
+        self.assertEqual(status["pending_kept_records"], 2)
+        self.assertEqual(status["pending_kept_bytes"], 64 * (record + 2 + 2))
+        self.assertEqual(status["segments_used"], 2)
+        text = self.nvcache("status", self.pool).stdout
+        self.assertIn("; kept, because a disk refuses: 2 records\n", text)
+        self.assertEqual([row[-2] for row in self.rows() if row[3] == "data"],
+                         ["kept", "pending", "kept"])
+        self.assertEqual([line["kept"] for line in self.dump() if line["kind"] == "data"],
+                         [True, False, True])
+
     def test_dump(self):
         self.create()
         path = self.make_file("data")
         with image.Image(self.pool) as pool:
             pool.add_file(2, path)
-            applied = pool.add_write(2, 0, b"x" * 64, applied=True)
+            void = pool.add_write(2, 0, b"x" * 64, void=True)
             whole = pool.add_write(2, 4090, b"y" * 10)
-            pool.head += 3  # a hole
-            torn = pool.add_write(2, 8192, b"z", commit=False)
             unknown = pool.add_write(5, 1 << 40, b"w" * 4096)
+            cut = pool.add_truncation(2, 4095)
+            hole = pool.add_erasure(2, 5, 4000)
             bad_payload = pool.add_write(2, 20, b"damaged")
-            pool.flip(pool.unit_offset(bad_payload[0] + 1))
-            unfinished = pool.add_write(2, 30, b"unfinished")
-            pool.flip(pool.unit_offset(unfinished[0] + 1))
+            pool.flip(pool.payload_offset(*bad_payload))
             bad_header = pool.add_write(2, 30, b"damaged")
-            pool.flip(pool.unit_offset(bad_header[0]) + 16)
+            pool.flip(pool.unit_offset(*bad_header) + 24)
+            pool.add_write(2, 0, b"last")
+            pool.add_file(3, path)
+            unfinished = pool.add_write(3, 30, b"unfinished", log=1)
+            pool.flip(pool.payload_offset(*unfinished))
+            torn = pool.add_write(3, 8192, b"z", commit=False, log=2)
             pool.set_dirty()
+            text, lsn = pool.text, pool.lsn_at
+            size = 208 + len(os.fsencode(path)) + 1
+            file_unit, torn_file = text(1), text(torn[0] - 1 - image.units_of(size))
+            unfinished_file = text(unfinished[0] - 1 - image.units_of(size))
+            last = text(bad_header[0] + 2)
+            lsns = [lsn(*place) for place in (void, whole, unknown, cut, hole, bad_payload)]
         before = support.checksum(self.pool)
         rows = self.rows()
         expected = [
-            [applied[0], "2.1", 0, 64, "1/1", "yes", "yes", path],
-            [whole[0], "2.1", 4090, 6, "1/2", "yes", "no", path],
-            [whole[1], "2.1", 4096, 4, "2/2", "yes", "no", path],
-            [torn[0], "2.1", 8192, 1, "1/1", "no", "no", path],
-            [unknown[0], "5.1", 1 << 40, 4096, "1/1", "yes", "no", "?"],
-            [bad_payload[0], "2.1", 20, 7, "1/1", "damaged", "no", path],
-            [unfinished[0], "2.1", 30, 10, "1/1", "unfinished", "no", path],
-            [bad_header[0], "?", "?", "?", "?", "damaged", "no", "?"],
+            [lsns[0], 0, file_unit, "file", 0, 0, size, "1/2", "void", path],
+            [lsns[0], 0, text(*void), "data", 0, 0, 64, "2/2", "void", path],
+            [lsns[1], 0, text(*whole), "data", 0, 4090, 10, "1/1", "pending", path],
+            [lsns[2], 0, text(*unknown), "data", "?", 1 << 40, 4096, "1/1", "pending", "?"],
+            [lsns[3], 0, text(*cut), "truncate", 0, 4095, 0, "1/1", "pending", path],
+            [lsns[4], 0, text(*hole), "erase", 0, 5, 4000, "1/1", "pending", path],
+            [lsns[5], 0, text(*bad_payload), "?", "?", "?", "?", "1/1", "damaged", "?"],
+            [lsns[5] + 1, 0, text(*bad_header), "?", "?", "?", "?", "?", "damaged", "?"],
+            [lsns[5] + 2, 0, last, "data", 0, 0, 4, "1/1", "pending", path],
+            [lsns[5] + 4, 1, unfinished_file, "?", "?", "?", "?", "1/2", "unfinished", "?"],
+            [lsns[5] + 6, 2, torn_file, "?", "?", "?", "?", "1/2", "unfinished", "?"],
         ]
         self.assertEqual(rows, [[str(cell) for cell in row] for row in expected])
         lines = self.dump()
-        self.assertEqual([line["index"] for line in lines], [row[0] for row in expected])
-        self.assertEqual([line["on_disk"] for line in lines], [True] + [False] * 7)
-        self.assertEqual([line["damaged"] for line in lines], [False] * 5 + [True, False, True])
-        self.assertEqual(
-            [line["committed"] for line in lines],
-            [True, True, True, False, True, True, False, True],
-        )
-        self.assertEqual(
-            [line.get("unfinished") for line in lines], [False] * 6 + [True] + [None]
-        )
-        self.assertEqual([line.get("path") for line in lines[3:5]], [str(path), None])
+        self.assertEqual([line["place"] for line in lines], [row[2] for row in expected])
+        self.assertEqual([line["state"] for line in lines], [row[8] for row in expected])
+        self.assertEqual([line.get("kind", "?") for line in lines], [row[3] for row in expected])
+        self.assertEqual([line.get("path") for line in lines[2:4]], [str(path), None])
+        self.assertEqual([line["damaged_record"] for line in lines if "damaged_record" in line],
+                         [text(*place) for place in (bad_payload, bad_header, unfinished)] + [torn_file])
         self.assertEqual(support.checksum(self.pool), before)
         status = self.json("status", self.pool)
-        self.assertEqual(status["pending_entries"], 3)
-        self.assertEqual(status["in_flight_entries"], 1)
-        self.assertEqual(status["unfinished_groups"], 1)
+        self.assertEqual(status["pending_records"], 5)
+        self.assertEqual(status["unfinished_groups"], 2)
         self.assertEqual(status["damaged_groups"], 2)
 
+    def test_dump_of_damaged_segments(self):
+        """One header is enough; with both gone, what is in the segment is reported."""
+        self.create()
+        path = self.make_file("data")
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, path)
+            pool.add_write(0, 0, b"one")
+            second = pool.take()
+            pool.add_write(0, 3, b"two")
+            pool.set_dirty()
+            first, copy = (pool.unit_offset(unit) for unit in (second * pool.units,
+                                                               (second + 1) * pool.units - 1))
+            for places, states in (((first,), ["pending"] * 4), ((copy,), ["pending"] * 4),
+                                   ((first, copy), ["damaged"] + ["pending"] * 2)):
+                for place in places:
+                    pool.flip(place + 8)
+                self.assertEqual([row[-2] for row in self.rows()], states)
+                self.assertEqual(self.json("status", self.pool)["damaged_groups"],
+                                 states.count("damaged"))
+                for place in places:
+                    pool.flip(place + 8)
+
+    def test_dump_of_what_is_on_disk(self):
+        """Below the checkpoint: with --all."""
+        self.create()
+        path = self.make_file("data")
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, path)
+            pool.add_write(0, 0, b"old")
+            new = pool.add_write(0, 0, b"new")
+            pool.set_checkpoint(pool.lsn_at(*new))
+            pool.set_dirty()
+        self.assertEqual([row[-2] for row in self.rows()], ["pending"])
+        result = self.nvcache("dump", self.pool, "--all")
+        self.assert_ok(result)
+        states = [line.split("  ")[-2].strip() for line in result.stdout.splitlines()[1:]]
+        self.assertEqual([state.split()[-1] for state in states], ["disk", "disk", "pending"])
+
     def test_dump_of_a_damaged_pool(self):
-        """Whose tail or state is damaged: what it holds can be read, and saved."""
+        """Whose checkpoint or state is damaged: what it holds can be read, and saved."""
         self.create()
         paths = [self.make_file(name) for name in ("one", "two")]
         with image.Image(self.pool) as pool:
-            for slot, path in enumerate(paths):
-                pool.add_file(slot, path)
-            pool.add_write(0, 0, b"old")
+            for number, path in enumerate(paths):
+                pool.add_file(number, path)
+            pool.add_write(0, 0, b"old and cut off")
             pool.add_write(1, 4090, b"a" * 20)
+            pool.add_truncation(0, 3)
             pool.add_write(0, 1, b"LD.")
+            pool.add_erasure(1, 4092, 3)
+            pool.add_truncation(1, 4108)
             pool.add_write(0, 0, b"never", commit=False)
             pool.set_dirty()
-            good = pool.read(0, image.FILE_TABLE_OFFSET)
+            good = pool.read(0, image.SEGMENTS_OFFSET)
+        second = image.CHECKPOINT_OFFSET + image.CHECKPOINT_DISTANCE
         damages = {
-            "tails": (image.TAIL_OFFSET, image.TAIL_OFFSET + image.TAIL_DISTANCE),
-            "tail and state": (image.STATE_OFFSET, image.TAIL_OFFSET),
-            "all, and a superblock": (0, image.TAIL_OFFSET, image.STATE_OFFSET,
-                                      image.TAIL_OFFSET + image.TAIL_DISTANCE),
+            "checkpoints": (image.CHECKPOINT_OFFSET, second),
+            "checkpoints and state": (image.STATE_OFFSET, image.CHECKPOINT_OFFSET, second),
+            "all, and a superblock": (0, image.CHECKPOINT_OFFSET, image.STATE_OFFSET, second),
             "nothing": (),
         }
         for number, (name, places) in enumerate(damages.items()):
@@ -211,43 +295,48 @@ class InspectTest(support.ToolTest):
                 result = self.nvcache("dump", self.pool, "--all", "--json", "--export", export)
                 self.assert_ok(result)
                 lines = [json.loads(line) for line in result.stdout.splitlines()]
-                self.assertEqual([(line["slot"], line["committed"]) for line in lines],
-                                 [(0, True), (1, True), (1, True), (0, True), (0, False)])
-                self.assertEqual((export / "0-1.data").read_bytes(), b"oLD.")
-                self.assertEqual((export / "1-1.data").read_bytes(), bytes(4090) + b"a" * 20)
+                records = [(line.get("file"), line["state"]) for line in lines
+                           if line.get("kind") != "file"]
+                self.assertEqual(records, [(0, "pending"), (1, "pending"), (0, "pending"), (0, "pending"),
+                                           (1, "pending"), (1, "pending"), (None, "unfinished")])
+                self.assertEqual((export / "0.data").read_bytes(), b"oLD.")
+                self.assertEqual((export / "1.data").read_bytes(),
+                                 bytes(4090) + b"aa" + bytes(3) + b"a" * 13)
                 manifest = json.loads((export / "manifest.json").read_text("utf-8"))
-                self.assertEqual([file["path"] for file in manifest["files"]],
-                                 [str(path) for path in paths])
+                one, two = manifest["files"]
+                self.assertEqual([one["path"], two["path"]], [str(path) for path in paths])
+                self.assertEqual((one["truncated_to"], one["size"], one["erased"]), (3, 4, []))
+                self.assertEqual(one["extents"], [{"offset": 0, "length": 4}])
+                self.assertEqual((two["truncated_to"], two["size"]), (4108, 4108))
+                self.assertEqual(two["erased"], [{"offset": 4092, "length": 3}])
+                self.assertEqual(two["extents"], [{"offset": 4090, "length": 2},
+                                                  {"offset": 4095, "length": 13}])
                 self.assertEqual(support.checksum(self.pool), before)
                 pool.write(0, good)
         for path in paths:
             self.assertEqual(path.read_bytes(), b"")
 
-    def test_dump_wraps(self):
-        """Entries that go over the end of the log, their payload as well."""
+    def test_dump_over_the_end_of_a_segment(self):
+        """A group goes on in its log's next one, and that is another log's neighbour."""
         self.create()
         path = self.make_file("data")
         with image.Image(self.pool) as pool:
             pool.add_file(0, path)
-            pool.head = 2 * pool.log_units - 3
-            # As if the log had come so far: both records of the tail.
-            for sequence in (2, 3):
-                record = image.struct.pack("<QQI", pool.head, sequence, 0)
-                crc = image.crc32c(record, pool.salt & 0xFFFFFFFF)
-                pool.write(
-                    image.TAIL_OFFSET + image.TAIL_DISTANCE * (sequence % 2),
-                    record + image.struct.pack("<I", crc),
-                )
-            payload = os.urandom(4096)
-            head = payload[: 2 * 64]
-            position = pool.add_write(0, 0, payload)[0]
-            # add_write wrote straight on; the rest belongs at the log's beginning.
-            pool.write(pool.log_offset, payload[len(head) :])
+            pool.add_write(0, 0, b"other log", log=1)
+            payload = os.urandom(100000)
+            places = pool.add_write(0, 4000, payload)
             pool.add_write(0, 4096, b"next")
+            self.assertGreater(len(places), 1)
             pool.set_dirty()
-        lines = self.dump()
-        self.assertEqual([(line["index"], line["damaged"]) for line in lines],
-                         [(position, False), (position + 65, False)])
+            texts = [pool.text(place) for place in places]
+        lines = [line for line in self.dump() if line["kind"] == "data"]
+        self.assertEqual([line["place"] for line in lines][1:-1], texts)
+        self.assertEqual({line["state"] for line in lines}, {"pending"})
+        self.assertEqual(sum(line["length"] for line in lines), 9 + len(payload) + 4)
+        export = self.files / "export"
+        self.assert_ok(self.nvcache("dump", self.pool, "--export", export))
+        payload = payload[:96] + b"next" + payload[100:]
+        self.assertEqual((export / "0.data").read_bytes(), b"other log" + bytes(3991) + payload)
 
     def test_dump_many(self):
         self.create("8M")
@@ -258,9 +347,9 @@ class InspectTest(support.ToolTest):
             for i in range(count):
                 pool.add_write(0, i, b"x")
             pool.set_dirty()
-        lines = self.dump()
+        lines = [line for line in self.dump() if line["kind"] == "data"]
         self.assertEqual([line["offset"] for line in lines], list(range(count)))
-        self.assertEqual(self.json("status", self.pool)["pending_entries"], count)
+        self.assertEqual(self.json("status", self.pool)["pending_records"], count)
 
     def test_strange_path(self):
         """Names that are not text, or would play tricks on a terminal."""

@@ -45,10 +45,10 @@ class ProgramTest(support.ToolTest):
     def assert_cached(self, result):
         self.assertEqual((result.returncode, result.stderr), (STATUS, ""))
         self.assertEqual(self.out.read_text(), "written\n")
-        self.assertGreater(self.entries(), 0)
+        self.assertGreater(self.records(), 0)
 
-    def entries(self):
-        """How many entries the log of the pool has taken."""
+    def records(self):
+        """How many records the logs of the pool have taken."""
         if not self.pool.exists():
             return 0
         status = json.loads(self.nvcache("status", self.pool, "--json").stdout)
@@ -64,7 +64,7 @@ class ProgramTest(support.ToolTest):
             (STATUS, "", f"nvcache: {path}: {text}, so {who} without the cache; {remedy}\n"),
         )
         self.assertEqual(self.out.read_text(), "written\n")
-        self.assertEqual(self.entries(), 0)
+        self.assertEqual(self.records(), 0)
         self.assert_not_started(command, path, text, remedy)
 
     def assert_not_started(self, command, path, text, remedy):
@@ -105,7 +105,7 @@ class KindsTest(ProgramTest):
         command = [program("STATIC"), "--exec", program("GLIBC"), "--write", self.out]
         result = self.run_on_pool(*command)
         self.assertEqual(result.returncode, STATUS, result.stderr)
-        self.assertGreater(self.entries(), 0)
+        self.assertGreater(self.records(), 0)
 
     def test_script(self):
         """It is the interpreter that runs."""

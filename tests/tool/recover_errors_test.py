@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""recover on a disk that refuses: whichever call is told so, all entries of the file stay, those of
+"""recover on a disk that refuses: whichever call is told so, all records of the file stay, those of
 the other file are applied, and the next recovery brings the rest. strace plays the disk."""
 
 import shutil

@@ -26,12 +26,12 @@ class RecoverTest(support.ToolTest):
         """Two writes to a file that is there, three to one that is not."""
         with image.Image(self.pool) as pool:
             pool.add_file(0, self.there)
-            pool.add_file(1, self.gone, incarnation=9)
+            pool.add_file(9, self.gone)
             pool.add_write(0, 3, b"first")
-            pool.add_write(1, 0, b"A" * 5000, incarnation=9)
+            pool.add_write(9, 0, b"A" * 5000)
             pool.add_write(0, 5, b"SECOND")
-            pool.add_write(1, 10, b"BBBB", incarnation=9)
-            pool.add_write(1, 1 << 20, b"CC", incarnation=9)
+            pool.add_write(9, 10, b"BBBB")
+            pool.add_write(9, 1 << 20, b"CC")
             pool.set_dirty()
         if lose:
             self.gone.unlink()
@@ -69,7 +69,7 @@ class RecoverTest(support.ToolTest):
         self.make_dirty(lose=False)
         result = self.recover("--emulate")
         self.assert_ok(result)
-        self.assertEqual(result.stdout, "recovered 6 entries (4.9 KiB) of 2 files\n")
+        self.assertEqual(result.stdout, "recovered 5 records (4.9 KiB) of 2 files\n")
         self.assertEqual(self.there.read_bytes(), b"...fiSECOND")
         self.assertEqual(self.gone.read_bytes(), self.expected_gone())
         self.assertTrue(self.is_clean())
@@ -83,23 +83,23 @@ class RecoverTest(support.ToolTest):
         self.assertEqual(report["pool"], str(self.pool))
         self.assertTrue(report["was_dirty"])
         self.assertFalse(report["clean"])
-        self.assertEqual((report["files"], report["entries"], report["bytes"]), (1, 2, 11))
+        self.assertEqual((report["files"], report["records"], report["bytes"]), (1, 2, 11))
         self.assertEqual(report["unresolved_files"], 1)
-        self.assertEqual(report["unresolved_entries"], 4)
+        self.assertEqual(report["unresolved_records"], 3)
         self.assertEqual(report["unresolved_bytes"], 5006)
         self.assertEqual(report["damaged"], [])
         (file,) = report["unresolved"]
-        self.assertEqual((file["slot"], file["incarnation"]), (1, 9))
+        self.assertEqual(file["file"], 1)
         self.assertEqual((file["path"], file["error"]), (str(self.gone), "ENOENT"))
-        self.assertEqual((file["entries"], file["bytes"]), (4, 5006))
+        self.assertEqual((file["records"], file["bytes"]), (3, 5006))
 
     def test_unresolved_is_kept(self):
         self.make_dirty()
         result = self.recover()
         self.assert_kept(result)
-        self.assertIn("recovered 2 entries (11 B) of 1 file\n", result.stdout)
+        self.assertIn("recovered 2 records (11 B) of 1 file\n", result.stdout)
         self.assertIn(f"unresolved: {self.gone} ", result.stdout)
-        self.assertIn("4 entries of 1 file", result.stderr)
+        self.assertIn("3 records of 1 file", result.stderr)
         self.assertEqual(self.there.read_bytes(), b"...fiSECOND")
         self.assertFalse(self.is_clean())
         # What was applied is not applied again: the program may have written since.
@@ -120,7 +120,7 @@ class RecoverTest(support.ToolTest):
         before = support.checksum(self.pool)
         result = self.recover("--dry-run")
         self.assert_kept(result)
-        self.assertIn("would recover 2 entries (11 B) of 1 file\n", result.stdout)
+        self.assertIn("would recover 2 records (11 B) of 1 file\n", result.stdout)
         self.assertTrue(json.loads(self.recover("--dry-run", "--json").stdout)["dry_run"])
         # Not even when asked to.
         self.assert_kept(self.recover("--dry-run", "--discard"))
@@ -128,9 +128,9 @@ class RecoverTest(support.ToolTest):
         self.assertEqual(self.there.read_bytes(), b"." * 10)
 
     def test_dry_run_of_a_clean_pool(self):
-        """Not even a damaged record of the tail is repaired."""
+        """Not even a damaged record of the checkpoint is repaired."""
         with image.Image(self.pool) as pool:
-            pool.flip(image.TAIL_OFFSET)
+            pool.flip(image.CHECKPOINT_OFFSET)
         before = support.checksum(self.pool)
         self.assert_ok(self.recover("--dry-run"))
         self.assertEqual(support.checksum(self.pool), before)
@@ -141,8 +141,8 @@ class RecoverTest(support.ToolTest):
         """A file that was never synced, and is gone."""
         with image.Image(self.pool) as pool:
             pool.add_file(0, self.there)
-            pool.add_file(1, self.gone, incarnation=9, new=True)
-            pool.add_write(1, 3, b"found", incarnation=9)
+            pool.add_file(9, self.gone, new=True)
+            pool.add_write(9, 3, b"found")
             pool.add_write(0, 0, b"there")
             pool.set_dirty()
         self.gone.unlink()
@@ -155,7 +155,7 @@ class RecoverTest(support.ToolTest):
         self.assert_ok(result)
         self.assertEqual(
             result.stdout,
-            "would recover 2 entries (10 B) of 2 files, 1 of them created again\n"
+            "would recover 2 records (10 B) of 2 files, 1 of them created again\n"
             f"would create again: {self.gone}\n",
         )
         self.assertEqual(os.listdir(self.files), ["there"])
@@ -163,13 +163,14 @@ class RecoverTest(support.ToolTest):
         result = self.nvcache("status", self.pool)
         self.assertIn(f"{self.gone} (new)\n", result.stdout)
         files = json.loads(self.nvcache("status", self.pool, "--json").stdout)["files"]
-        self.assertEqual([file["new"] for file in files], [False, True])
+        self.assertEqual([(file["path"], file["new"]) for file in files],
+                         [(str(self.gone), True), (str(self.there), False)])
         result = self.recover("--json")
         self.assert_ok(result)
         report = json.loads(result.stdout)
         self.assertEqual((report["files"], report["recreated_files"]), (2, 1))
         self.assertEqual(
-            report["recreated"], [{"slot": 1, "incarnation": 9, "path": str(self.gone)}]
+            report["recreated"], [{"file": 0, "path": str(self.gone)}]
         )
         self.assertEqual(self.gone.read_bytes(), b"\0\0\0found")
         self.assertEqual(self.gone.stat().st_mode & 0o7777, 0o640)
@@ -184,7 +185,7 @@ class RecoverTest(support.ToolTest):
         for options in ([], ["--dry-run"]):
             result = self.recover(*options)
             self.assert_kept(result)
-            self.assertIn("it is lost, and its folder too; 1 entry, 5 B\n", result.stdout)
+            self.assertIn("it is lost, and its folder too; 1 record, 5 B\n", result.stdout)
         self.gone.parent.symlink_to("elsewhere")
         result = self.recover()
         self.assert_kept(result)
@@ -226,29 +227,39 @@ class RecoverTest(support.ToolTest):
         self.run_and_kill("assert open('new', 'rb').read() == b'first SECOND' + b'first ' * 998\n")
 
     def test_a_program_and_its_removed_file(self):
-        """Removed, not lost: it was synced."""
-        for sync in ("os.fsync(f)\n", "os.sync()\nos.pwrite(f, b'SECOND', 6)\n"):
-            self.run_and_kill(self.WRITE + sync)
-            new = self.files / "new"
-            new.unlink()
-            result = self.recover()
-            self.assert_kept(result)
-            self.assertIn(f"unresolved: {new} ", result.stdout)
-            self.assertIn("No such file or directory", result.stdout)
-            self.assertFalse(new.exists())
-            self.assert_ok(self.recover("--discard"))
+        """Removed, not lost: the program has synced it, alone or with everything else."""
+        for sync in ("os.fsync(f)", "os.sync()"):
+            with self.subTest(sync):
+                self.run_and_kill(self.WRITE + f"{sync}\nos.pwrite(f, b'SECOND', 6)\n")
+                new = self.files / "new"
+                new.unlink()
+                result = self.recover()
+                self.assert_kept(result)
+                self.assertIn(f"unresolved: {new} ", result.stdout)
+                self.assertIn("No such file or directory", result.stdout)
+                self.assertFalse(new.exists())
+                self.assert_ok(self.recover("--discard"))
+
+    def test_a_program_and_its_removed_file_without_a_later_record(self):
+        self.run_and_kill(self.WRITE + "os.fsync(f)\n")
+        new = self.files / "new"
+        new.unlink()
+        result = self.recover()
+        self.assert_kept(result)
+        self.assertIn(f"unresolved: {new} ", result.stdout)
+        self.assertFalse(new.exists())
 
     def check_export(self):
-        self.assertEqual(sorted(os.listdir(self.export)), ["1-9.data", "manifest.json"])
-        data = self.export / "1-9.data"
+        self.assertEqual(sorted(os.listdir(self.export)), ["1.data", "manifest.json"])
+        data = self.export / "1.data"
         self.assertEqual(data.read_bytes(), self.expected_gone())
         self.assertLess(data.stat().st_blocks * 512, 1 << 20)
         manifest = json.loads((self.export / "manifest.json").read_text("utf-8"))
         (file,) = manifest["files"]
-        self.assertEqual(file["data"], "1-9.data")
-        self.assertEqual((file["slot"], file["incarnation"]), (1, 9))
+        self.assertEqual(file["data"], "1.data")
         self.assertEqual(file["path"], str(self.gone))
-        self.assertEqual(file["entries"], 4)
+        self.assertEqual(file["records"], 3)
+        self.assertEqual((file["truncated_to"], file["size"], file["erased"]), (None, None, []))
         self.assertEqual(
             file["extents"], [{"offset": 0, "length": 5000}, {"offset": 1 << 20, "length": 2}]
         )
@@ -259,7 +270,7 @@ class RecoverTest(support.ToolTest):
         self.make_dirty()
         result = self.recover("--export", self.export)
         self.assert_kept(result)
-        self.assertIn(f"exported 4 entries of 1 file to {self.export}\n", result.stdout)
+        self.assertIn(f"exported 3 records of 1 file to {self.export}\n", result.stdout)
         self.assertEqual(self.check_export()["inode"], inode)
         self.assertEqual(self.export.stat().st_mode & 0o777, 0o700)
         self.assertFalse(self.is_clean())
@@ -268,7 +279,7 @@ class RecoverTest(support.ToolTest):
         self.make_dirty()
         result = self.recover("--export", self.export, "--discard")
         self.assert_ok(result)
-        self.assertIn("discarded 4 entries\n", result.stdout)
+        self.assertIn("discarded 3 records\n", result.stdout)
         self.check_export()
         self.assertTrue(self.is_clean())
         self.assertEqual(self.recover().stdout, "nothing to recover\n")
@@ -278,7 +289,7 @@ class RecoverTest(support.ToolTest):
         result = self.recover("--discard", "--json")
         self.assert_ok(result)
         report = json.loads(result.stdout)
-        self.assertEqual(report["discarded_entries"], 4)
+        self.assertEqual(report["discarded_records"], 3)
         self.assertTrue(report["clean"])
         self.assertEqual(self.there.read_bytes(), b"...fiSECOND")
 
@@ -300,19 +311,19 @@ class RecoverTest(support.ToolTest):
             path.unlink()
         result = self.recover("--export", self.export, "--discard")
         self.assert_ok(result)
-        self.assertIn(f"exported {3 * count} entries of {count} files", result.stdout)
+        self.assertIn(f"exported {3 * count} records of {count} files", result.stdout)
         for i in range(count):
-            self.assertEqual((self.export / f"{i}-1.data").read_bytes(), b"0.1.2.")
+            self.assertEqual((self.export / f"{i}.data").read_bytes(), b"0.1.2.")
 
     def test_export_overwrites_nothing(self):
         self.make_dirty()
         self.export.mkdir()
-        (self.export / "1-9.data").write_bytes(b"precious")
+        (self.export / "1.data").write_bytes(b"precious")
         before = support.checksum(self.pool)
         for options in ([], ["--discard"]):
             result = self.recover("--export", self.export, *options)
             self.assert_refused(result, 1, self.export, "empty or a new folder")
-        self.assertEqual((self.export / "1-9.data").read_bytes(), b"precious")
+        self.assertEqual((self.export / "1.data").read_bytes(), b"precious")
         self.assertEqual(support.checksum(self.pool), before)
         result = self.recover("--export", self.files / "no" / "where", "--discard")
         self.assert_refused(result, 1, "No such file or directory")
@@ -321,7 +332,7 @@ class RecoverTest(support.ToolTest):
         self.assertEqual(support.checksum(self.pool), before)
 
     def test_failed_export_discards_nothing(self):
-        """A file that may not become as large as the entries need. Python ignores SIGXFSZ, and the
+        """A file that may not become as large as the records need. Python ignores SIGXFSZ, and the
         command inherits that."""
         self.make_dirty()
 
@@ -337,7 +348,7 @@ class RecoverTest(support.ToolTest):
         again = self.files / "again"
         result = self.recover("--export", again, "--discard")
         self.assert_ok(result)
-        self.assertEqual((again / "1-9.data").read_bytes(), self.expected_gone())
+        self.assertEqual((again / "1.data").read_bytes(), self.expected_gone())
 
     def test_file_system_refuses(self):
         """The file is there, but does not take what it is given: nothing is dropped."""
@@ -356,69 +367,200 @@ class RecoverTest(support.ToolTest):
             self.recover("--json", preexec_fn=limit, restore_signals=False).stdout
         )
         self.assertEqual((report["failed_files"], report["error"]), (1, "EFBIG"))
-        self.assertEqual((report["failed_entries"], report["failed_bytes"]), (4, 5006))
+        self.assertEqual((report["failed_records"], report["failed_bytes"]), (3, 5006))
         self.assert_kept(self.recover("--discard", preexec_fn=limit, restore_signals=False))
         self.assert_ok(self.recover())
         self.assertEqual(self.gone.read_bytes(), self.expected_gone())
+
+    def test_export_applies_truncations_and_erasures(self):
+        """What was cut off does not come back, and what was erased is zero."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(1, self.gone)
+            pool.add_write(1, 0, b"A" * 5000)
+            pool.add_truncation(1, 100)
+            pool.add_truncation(1, 6000)
+            pool.add_write(1, 5990, b"B" * 5)
+            pool.add_erasure(1, 50, 10)
+            pool.add_erasure(1, 7000, 10)
+            pool.set_dirty()
+        self.gone.unlink()
+        result = self.recover("--export", self.export, "--discard")
+        self.assert_ok(result)
+        self.assertIn(f"exported 6 records of 1 file to {self.export}\n", result.stdout)
+        content = b"A" * 50 + bytes(10) + b"A" * 40 + bytes(5890) + b"B" * 5 + bytes(5)
+        self.assertEqual((self.export / "0.data").read_bytes(), content)
+        (file,) = json.loads((self.export / "manifest.json").read_text("utf-8"))["files"]
+        self.assertEqual((file["truncated_to"], file["size"]), (100, 6000))
+        self.assertEqual([(e["offset"], e["length"]) for e in file["extents"]],
+                         [(0, 50), (60, 40), (5990, 5)])
+        self.assertEqual([(e["offset"], e["length"]) for e in file["erased"]],
+                         [(50, 10), (7000, 10)])
+
+    def test_truncations_and_erasures(self):
+        """In the order of LSNs, over several logs."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_write(0, 0, b"0123456789abcdef", log=1)
+            pool.add_truncation(0, 8, log=2)
+            pool.add_write(0, 10, b"XYZ", log=1)
+            pool.add_erasure(0, 2, 3, log=3)
+            pool.add_truncation(0, 20, log=1)
+            pool.set_dirty()
+        result = self.recover()
+        self.assert_ok(result)
+        self.assertEqual(result.stdout, "recovered 5 records (19 B) of 1 file\n")
+        self.assertEqual(self.there.read_bytes(), b"01\0\0\x00567\0\0XYZ" + bytes(7))
+        self.assertTrue(self.is_clean())
+
+    def test_kept(self):
+        """Kept records count below the checkpoint; void ones do not."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            lsns = [pool.lsn_at(*pool.add_write(0, at, b"passed")) for at in (0, 20)]
+            newest = pool.add_write(0, 4, b"new")
+            pool.keep(lsns[0], 0, 0, b"passed")
+            (place,) = pool.keep(lsns[1], 0, 20, b"passed")
+            pool.write(pool.unit_offset(place),
+                       image.struct.pack("<Q", lsns[1] ^ pool.salt ^ (2**64 - 1)))
+            pool.set_checkpoint(pool.lsn_at(*newest))
+            pool.set_dirty()
+        result = self.recover()
+        self.assert_ok(result)
+        self.assertEqual(result.stdout, "recovered 2 records (9 B) of 1 file\n")
+        self.assertEqual(self.there.read_bytes(), b"passnew...")
+
+    def test_next_lsns(self):
+        """A clean pool's checkpoint is beyond everything that was seen, unfinished groups included."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_write(0, 0, b"one")
+            (place,) = pool.add_write(0, 0, b"two", commit=False)
+            newest = pool.lsn_at(place)
+            pool.set_dirty()
+        self.assert_ok(self.recover())
+        with image.Image(self.pool) as pool:
+            self.assertGreater(pool.checkpoint(), newest + 2**31)
 
     def test_damaged(self):
         with image.Image(self.pool) as pool:
             pool.add_file(0, self.there)
             pool.add_write(0, 0, b"one")
             (bad,) = pool.add_write(0, 3, b"two")
-            pool.flip(pool.unit_offset(bad + 1))
-            group = pool.add_write(0, 4090, b"y" * 10)
-            pool.flip(pool.unit_offset(group[1] + 1))
+            pool.flip(pool.payload_offset(bad))
+            (pages,) = pool.add_write(0, 4090, b"y" * 10)
+            pool.flip(pool.payload_offset(pages, page=1))
+            (lost,) = pool.add_write(0, 8, b"lost")
+            pool.flip(pool.unit_offset(lost) + 24)
             pool.add_write(0, 6, b"three")
             pool.set_dirty()
+            texts = [pool.text(place) for place in (bad, pages, lost)]
+            lsn = pool.lsn_at(bad)
         dry = self.recover("--dry-run", "--json")
         self.assertEqual(dry.returncode, 4)
         self.assertEqual(
             json.loads(dry.stdout)["damaged"],
-            [
-                {"index": bad, "damaged_entry": bad},
-                {"index": group[0], "damaged_entry": group[1]},
-            ],
+            [{"place": text, "lsn": number, "log": 0, "damaged_record": text}
+             for text, number in zip(texts, (lsn, lsn + 1, lsn + 2))],
         )
         result = self.recover()
         self.assertEqual(result.returncode, 4, result.stderr)
-        self.assertRegex(result.stderr, r"\Anvcache: [^\n]+2 write calls are damaged[^\n]+\n\Z")
-        self.assertIn(f"damaged: write call at index {bad}: ", result.stdout)
-        self.assertIn(f"the checksum of entry {group[1]} is wrong", result.stdout)
+        self.assertRegex(result.stderr, r"\Anvcache: [^\n]+3 write calls are damaged[^\n]+\n\Z")
+        for text in texts:
+            self.assertIn(f"damaged: group at {text}: the record at {text} is not as it was written; "
+                          "none of it was applied\n", result.stdout)
         self.assertEqual(self.there.read_bytes(), b"one...three")
         self.assertTrue(self.is_clean())
 
-    def test_unfinished(self):
-        """What a power failure leaves of a thread's last write call is no damage."""
+    def test_lost_header(self):
+        """A file record may have been there: nobody knows which file the records behind it mean."""
         with image.Image(self.pool) as pool:
             pool.add_file(0, self.there)
             pool.add_write(0, 0, b"one")
-            group = pool.add_write(0, 4090, b"y" * 10)
-            pool.write(pool.unit_offset(group[1]), bytes(64))
+            (lost,) = pool.add_write(0, 3, b"two")
+            pool.write(pool.unit_offset(lost), bytes(64))
+            pool.add_write(0, 6, b"three")
+            pool.set_dirty()
+            text = pool.text(lost)
+        result = self.recover("--export", self.export, "--json")
+        self.assert_kept(result)
+        report = json.loads(result.stdout)
+        self.assertEqual(report["damaged"],
+                         [{"place": text, "lsn": 0, "log": 0, "damaged_record": text}])
+        self.assertEqual([(file["file"], file["records"]) for file in report["unresolved"]], [(None, 1)])
+        self.assertEqual((self.export / "unknown-0-0.data").read_bytes(), bytes(6) + b"three")
+        self.assertEqual(self.there.read_bytes(), b"one.......")
+
+    def test_damaged_segment(self):
+        """Both of its headers: what is in it is left out, all else is applied."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_write(0, 0, b"one")
+            second = pool.take()
+            pool.add_write(0, 3, b"two")
+            pool.set_dirty()
+            for unit in (second * pool.units, (second + 1) * pool.units - 1):
+                pool.flip(pool.unit_offset(unit) + 8)
+        result = self.recover()
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertIn(f"damaged: segment {second}: its headers cannot be read; nothing of it was "
+                      "applied\n", result.stdout)
+        self.assertEqual(self.there.read_bytes(), b"one.......")
+
+    def test_unfinished(self):
+        """What a power failure leaves of a log's last write call is no damage."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_write(0, 0, b"one")
+            pool.add_write(0, 3, b"two", log=1)
+            (pages,) = pool.add_write(0, 4090, b"y" * 10)
+            pool.write(pool.payload_offset(pages, page=1), bytes(4))
+            pool.set_dirty()
+            text, lsn = pool.text(pages), pool.lsn_at(pages)
+        dry = json.loads(self.recover("--dry-run", "--json").stdout)
+        self.assertEqual((dry["damaged_groups"], dry["unfinished_groups"]), (0, 1))
+        self.assertEqual(dry["unfinished"],
+                         [{"place": text, "lsn": lsn, "log": 0, "missing_record": text}])
+        result = self.recover()
+        self.assert_ok(result)
+        self.assertIn(f"unfinished: group at {text}: the record at {text} is not all "
+                      "there; none of it was applied\n", result.stdout)
+        self.assertEqual(self.there.read_bytes(), b"onetwo....")
+        self.assertTrue(self.is_clean())
+
+    def test_unfinished_over_a_segments_end(self):
+        """Of a group whose second half never came."""
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, self.there)
+            pool.add_write(0, 0, b"one")
+            places = pool.add_write(0, 0, b"y" * 100000)
+            self.assertEqual(len(places), 2)
+            pool.write(pool.unit_offset(places[1]), bytes(64))
             pool.set_dirty()
         dry = json.loads(self.recover("--dry-run", "--json").stdout)
         self.assertEqual((dry["damaged_groups"], dry["unfinished_groups"]), (0, 1))
-        self.assertEqual(dry["unfinished"], [{"index": group[0], "missing_entry": group[1]}])
-        result = self.recover()
-        self.assert_ok(result)
-        self.assertIn(f"unfinished: write call at index {group[0]}: entry {group[1]} is not all "
-                      "there; none of it was applied\n", result.stdout)
+        self.assert_ok(self.recover())
         self.assertEqual(self.there.read_bytes(), b"one.......")
-        self.assertTrue(self.is_clean())
 
     def test_damaged_record(self):
-        """Entries whose file's name is lost: kept, and exported without one."""
+        """Records whose file's name is lost: kept, and exported without one."""
         self.make_dirty(lose=False)
         with image.Image(self.pool) as pool:
-            pool.flip(image.FILE_TABLE_OFFSET + image.FILE_RECORD_SIZE + 16)
+            # The second file record: its group is damaged, and what the later ones mean is not known.
+            at = next(at for at in range(image.SEGMENTS_OFFSET, image.SEGMENTS_OFFSET + 65536, image.UNIT)
+                      if image.struct.unpack_from("<I", pool.read(at + 40, 4))[0] == 9
+                      and image.struct.unpack_from("<H", pool.read(at + 48, 2))[0] == image.FILE)
+            pool.flip(at + image.UNIT + 16)
         result = self.recover("--export", self.export, "--discard")
-        self.assert_ok(result)
-        self.assertIn("its record in the pool is damaged", result.stdout)
-        self.assertEqual((self.export / "1-9.data").read_bytes(), self.expected_gone())
+        self.assertEqual(result.returncode, 4, result.stderr)
+        self.assertIn("unresolved: unknown files: the record that names it is damaged; 2 records, 6 B\n",
+                      result.stdout)
+        content = bytes(10) + b"BBBB" + bytes((1 << 20) - 14) + b"CC"
+        self.assertEqual((self.export / "unknown-0-9.data").read_bytes(), content)
         manifest = json.loads((self.export / "manifest.json").read_text("utf-8"))
         self.assertFalse(manifest["files"][0]["record_valid"])
         self.assertNotIn("path", manifest["files"][0])
         self.assertEqual(self.gone.read_bytes(), b"")
+        self.assertEqual(self.there.read_bytes(), b"...fiSECOND")
 
 
 if __name__ == "__main__":

@@ -144,13 +144,17 @@ class RunTest(support.ToolTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(self.pool.stat().st_size, 1024 * support.MIB)
 
-    def dirty_pool(self, lose=False):
+    def dirty_pool(self, lose=False, damaged=False):
         self.create()
         data = self.files / "data"
         data.write_bytes(b"old")
         with image.Image(self.pool) as pool:
             pool.add_file(0, data)
             pool.add_write(0, 0, b"newer")
+            if damaged:
+                (bad,) = pool.add_write(0, 0, b"wrong")
+                pool.flip(pool.payload_offset(bad))
+                pool.add_write(0, 4, b"r")
             pool.set_dirty()
         if lose:
             data.unlink()
@@ -161,24 +165,19 @@ class RunTest(support.ToolTest):
         result = self.run_on_pool("cat", data)
         self.assertEqual((result.returncode, result.stdout), (0, "newer"))
         lines = result.stderr.splitlines()
-        self.assertRegex(lines[0], r"^nvcache: recovered 1 entry \(5 B\) of 1 file from pool ")
+        self.assertRegex(lines[0], r"^nvcache: recovered 1 record \(5 B\) of 1 file from pool ")
         result = self.run_on_pool("cat", data)
         self.assertNotIn("recovered", result.stderr)
 
     def test_recovers_without_damaged(self):
-        data = self.dirty_pool()
-        with image.Image(self.pool) as pool:
-            pool.head += 2
-            (bad,) = pool.add_write(0, 0, b"wrong")
-            pool.flip(pool.unit_offset(bad + 1))
-            pool.add_write(0, 4, b"r")
+        data = self.dirty_pool(damaged=True)
         result = self.run_on_pool("cat", data)
         self.assertEqual((result.returncode, result.stdout), (0, "newer"))
         self.assertIn("1 write call is damaged and left out", result.stderr.splitlines()[0])
 
     def test_unresolved(self):
         self.dirty_pool(lose=True)
-        words = (self.pool, "1 entry of 1 file", "nvcache recover")
+        words = (self.pool, "1 record of 1 file", "nvcache recover")
         required = self.run_on_pool("touch", self.files / "started", options=["--required"])
         self.assert_refused(required, 125, *words)
         self.assertFalse((self.files / "started").exists())
@@ -196,7 +195,7 @@ class RunTest(support.ToolTest):
             result = subprocess.run(
                 ["touch", self.files / "started"], capture_output=True, text=True, check=False,
                 env={**support.clean_environment(), **library, "NVCACHE_REQUIRED": required})
-            self.assert_refused(result, status, self.pool, "unresolved entries", "nvcache recover")
+            self.assert_refused(result, status, self.pool, "unresolved records", "nvcache recover")
             self.assertEqual((self.files / "started").exists(), status == 0)
             (self.files / "started").unlink(missing_ok=True)
 

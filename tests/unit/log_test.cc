@@ -1,224 +1,1042 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/nvlog/log.h"
 
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <set>
 #include <thread>
 
+#include "src/nvlog/kept.h"
 #include "src/nvlog/reader.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/support.h"
+#include "tests/unit/unreadable.h"
 
 namespace nvcache::nvlog {
 namespace {
+
+constexpr uint64_t kPage = pool::kPageSize;
+// Segments of 64 KiB, and as many lanes as there can be.
+constexpr uint64_t kManyLanes = 16u << 20;
+
+// What became of a group.
+struct Appended {
+  Outcome outcome = Outcome::kDone;
+  Lsn lsn = 0;
+  uint64_t units = 0;
+  std::vector<Place> places;  // of its data records, or of the mark
+};
+
+// A record as recovery meets it, but no file record.
+struct Found {
+  Lsn lsn;
+  Kind kind;
+  uint64_t offset;
+  uint64_t length;
+  std::string bytes;
+  bool kept;
+  std::string path;  // of its file
+
+  bool operator==(const Found&) const = default;
+};
+void PrintTo(const Found& found, std::ostream* out) {
+  *out << "lsn " << found.lsn << " kind " << static_cast<int>(found.kind) << " offset "
+       << found.offset << " length " << found.length << (found.kept ? " kept " : " ") << found.path;
+}
 
 class LogTest : public testing::Test {
  protected:
   LogTest() {
     pmem::Initialize(nullptr);
-    pool::Problem problem;
-    const pool::CreateOptions options = {pool::kMinPoolSize, true};
-    EXPECT_TRUE(pool::Pool::Create(path_.c_str(), options, nullptr, &problem));
-    EXPECT_TRUE(pool_.Open(path_.c_str(), pool::Access::kExclusive, true, nullptr, &problem))
-        << problem.text.c_str();
-    log_.Open(&pool_);
+    Make(pool::kMinPoolSize);
   }
-  ~LogTest() override { pool_.Close(); }
+  ~LogTest() override {
+    log_.Close();
+    pool_.Close();
+  }
 
-  // One entry, committed unless told otherwise.
-  Position Append(const std::string& bytes, uint64_t offset, bool commit = true) {
-    const Position place = log_.TryTake(EntryUnits(bytes.size()));
-    if (place == kNoPosition) return place;
-    GroupWriter group(log_, place, 1);
-    const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
-    group.Add({offset, data, static_cast<uint32_t>(bytes.size()), 0, 1, kNoPosition});
-    if (commit) group.Commit();
-    return place;
+  void Make(uint64_t size) {
+    if (pool_.view().base != nullptr) {
+      log_.Close();
+      pool_.Close();
+      std::filesystem::remove(path_);
+    }
+    test::MakePool(path_, size);
+    ASSERT_TRUE(test::OpenPool(pool_, path_));
+    ASSERT_TRUE(log_.Open(&pool_));
+    kept_.Open();
+    a_.number = 1;
+    b_.number = 2;
+    a_.Undeclare();
+    b_.Undeclare();
   }
-  std::string Payload(Position position) {
-    std::string bytes(log_.At(position).length, '\0');
-    log_.Payload(position, 0, bytes.size(), reinterpret_cast<uint8_t*>(bytes.data()));
+
+  static pool::FileRecord RecordOf(const FileTag& file) {
+    return test::RecordOfNone("/file" + std::to_string(file.number), file.number);
+  }
+
+  // As the page cache does it: without the file's record first.
+  Appended Append(FileTag& file, uint64_t offset, const std::string& bytes) {
+    Appended done = TryAppend(file, offset, bytes, nullptr);
+    if (done.outcome != Outcome::kUndeclared) return done;
+    pool::FileRecord record = RecordOf(file);
+    return TryAppend(file, offset, bytes, &record);
+  }
+  Appended TryAppend(FileTag& file, uint64_t offset, const std::string& bytes,
+                     pool::FileRecord* record) {
+    Appended done;
+    GroupWriter group(log_, file);
+    done.outcome = group.BeginData(offset, bytes.size(), record);
+    if (done.outcome != Outcome::kDone) return done;
+    AddPages(group, offset, bytes);
+    done.lsn = group.Commit();
+    done.units = group.units();
+    group.ForEachPart([&](Place place, uint64_t, uint64_t) { done.places.push_back(place); });
+    return done;
+  }
+  static void AddPages(GroupWriter& group, uint64_t offset, const std::string& bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t n = std::min(kPage - (offset + at) % kPage, bytes.size() - at);
+      EXPECT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()) + at,
+                                static_cast<uint32_t>(n), nullptr, 1000 + (offset + at) / kPage));
+      at += n;
+    }
+  }
+  Appended Mark(FileTag& file, Kind kind, uint64_t offset, uint64_t length) {
+    Appended done = TryMark(file, kind, offset, length, nullptr);
+    if (done.outcome != Outcome::kUndeclared) return done;
+    pool::FileRecord record = RecordOf(file);
+    return TryMark(file, kind, offset, length, &record);
+  }
+  Appended TryMark(FileTag& file, Kind kind, uint64_t offset, uint64_t length,
+                   pool::FileRecord* record) {
+    Appended done;
+    GroupWriter group(log_, file);
+    done.outcome = group.BeginMark(kind, offset, length, record);
+    if (done.outcome != Outcome::kDone) return done;
+    done.lsn = group.Commit();
+    done.units = group.units();
+    return done;
+  }
+  // A group of `length` bytes whose page `bad` cannot be read; nothing, if there is no room.
+  void Abandon(FileTag& file, uint64_t offset, uint64_t length, uint64_t bad) {
+    const test::Unreadable unreadable;
+    const std::string page(kPage, '!');
+    pool::FileRecord record = RecordOf(file);
+    GroupWriter group(log_, file);
+    if (group.BeginData(offset, length, &record) == Outcome::kLogFull) return;
+    for (uint64_t at = 0, i = 0;; ++i) {
+      const auto n = static_cast<uint32_t>(std::min(kPage - (offset + at) % kPage, length - at));
+      const auto* bytes =
+          i == bad ? unreadable.bytes() : reinterpret_cast<const uint8_t*>(page.data());
+      const bool added = group.AddPage(bytes, n, nullptr, kNoPlace);
+      ASSERT_EQ(added, i != bad);
+      if (!added) return;
+      at += n;
+    }
+  }
+
+  // Reads all that is there, as the cleanup thread does. The LSNs of the records that are no file
+  // records, in the order in which they were met.
+  std::vector<Lsn> ReadOn() {
+    std::vector<Lsn> lsns;
+    log_.Look(&ends_);
+    for (Place place; (place = log_.NextRecord(ends_)) != kNoPlace; log_.Pass(place)) {
+      const RecordHeader& header = log_.At(place);
+      if (header.lsn >= ends_.bound) break;
+      if (header.kind != Kind::kFile) lsns.push_back(header.lsn);
+    }
+    return lsns;
+  }
+  // Frees what was read, up to `checkpoint`.
+  std::vector<Lsn> Forget(Lsn checkpoint) {
+    std::vector<Lsn> lsns;
+    pool_.StoreCheckpoint(checkpoint);
+    log_.Forget(checkpoint, ends_, [&](Place place) {
+      if (log_.At(place).kind != Kind::kFile) lsns.push_back(log_.At(place).lsn);
+    });
+    return lsns;
+  }
+  void Clean() {
+    ReadOn();
+    Forget(ends_.bound);
+  }
+
+  // What recovery would find now. Nothing may look damaged.
+  std::vector<Found> Recovered() {
+    Reader reader;
+    EXPECT_TRUE(reader.Open(pool_.view()));
+    GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    std::vector<Found> found;
+    pool::FileRecord record;
+    for (Group group; walk.Next(&group);) {
+      EXPECT_NE(group.verdict, Verdict::kDamaged) << "lsn " << group.lsn;
+      if (group.verdict != Verdict::kCommitted) continue;
+      walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+        if (header.kind == Kind::kFile) return;
+        const uint32_t file = walk.FileOf(header, place);
+        EXPECT_NE(file, kNoFile) << "a segment explains itself";
+        EXPECT_TRUE(walk.CopyRecord(file, &record));
+        Found one = {group.lsn, header.kind, header.offset, header.length,
+                     {},        group.kept,  record.path};
+        const uint64_t pages =
+            header.kind == Kind::kData ? PagesOf(header.offset, header.length) : 0;
+        for (uint64_t i = 0; i < pages; ++i) {
+          const Reader::Piece piece = reader.PieceAt(header, place, header.offset / kPage + i);
+          one.bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
+        }
+        found.push_back(one);
+      });
+    }
+    return found;
+  }
+  static Found AsFound(const Appended& done, uint64_t offset, const std::string& bytes,
+                       const FileTag& file) {
+    return {done.lsn,
+            Kind::kData,
+            offset,
+            bytes.size(),
+            bytes,
+            false,
+            std::string("/file") + std::to_string(file.number)};
+  }
+  // The records of one group, put together.
+  static std::string Joined(const std::vector<Found>& found, Lsn lsn) {
+    std::string bytes;
+    for (const Found& one : found) {
+      if (one.lsn == lsn) bytes += one.bytes;
+    }
     return bytes;
+  }
+
+  uint32_t SegmentOf(Place place) const {
+    return static_cast<uint32_t>(place / pool_.view().segment_units());
   }
 
   test::Folder folder_{test::Folder::kMemory};
   std::string path_ = folder_ / "pool";
   pool::Pool pool_;
   Log log_;
+  Kept kept_{log_};
+  Log::Ends ends_ = {};
+  FileTag a_;
+  FileTag b_;
 };
 
-TEST_F(LogTest, CommitIsTheLastThingSeen) {
-  const Position open = Append("not yet", 0, false);
-  EXPECT_FALSE(log_.IsCommitted(open));
-  const Position done = Append("done", 4096);
-  EXPECT_TRUE(log_.IsCommitted(done));
-  EXPECT_EQ(Payload(done), "done");
-  EXPECT_EQ(done, open + 2);
+// ---------------------------------------------------------------------------------------------
+// Groups
+
+TEST_F(LogTest, NothingCountsBeforeTheCommit) {
+  {
+    pool::FileRecord record = RecordOf(a_);
+    GroupWriter group(log_, a_);
+    ASSERT_EQ(group.BeginData(0, 7, &record), Outcome::kDone);
+    AddPages(group, 0, "not yet");
+    EXPECT_EQ(Recovered(), std::vector<Found>{});
+  }
+  EXPECT_EQ(Recovered(), std::vector<Found>{});
+  EXPECT_EQ(ReadOn(), std::vector<Lsn>{});
+  const Appended done = Append(a_, kPage, "done");
+  EXPECT_EQ(Recovered(), std::vector{AsFound(done, kPage, "done", a_)});
+  EXPECT_EQ(ReadOn(), std::vector{done.lsn});
 }
 
 TEST_F(LogTest, TheMediumHoldsWhatWasCommitted) {
-  const Position hole = Append(std::string(100, 'h'), 0, false);
-  const Position entry = Append(std::string(4096, 'e'), 8192);
-  Reader reader(pool_.view());
-  EntryHeader header;
-  EXPECT_EQ(reader.Examine(hole, &header), Verdict::kNothing);
-  EXPECT_EQ(reader.Examine(entry, &header), Verdict::kCommitted);
-  EXPECT_EQ(header.offset, 8192u);
-  EXPECT_EQ(header.length, 4096u);
+  const std::string bytes(10000, 'e');
+  const Appended first = Append(a_, 8000, bytes);
+  const Appended second = Append(b_, 5, "b");
+  const Appended third = Append(a_, 0, "again");
+  EXPECT_EQ(Recovered(), (std::vector{AsFound(first, 8000, bytes, a_), AsFound(second, 5, "b", b_),
+                                      AsFound(third, 0, "again", a_)}));
+  ASSERT_EQ(third.places.size(), 1u);
+  EXPECT_EQ(log_.At(third.places[0]).count, 1) << "the file was declared in the segment";
+  const Log::Piece piece = log_.PieceAt(third.places[0], 0);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(piece.bytes), piece.length), "again");
+  EXPECT_EQ(*piece.link, 1000u);
+  EXPECT_EQ(third.units, 2u);
 }
 
-TEST_F(LogTest, AnAbandonedGroupIsAHole) {
-  const Position before = Append("before", 0);
-  const std::string page(4096, 'x');
-  const auto* bytes = reinterpret_cast<const uint8_t*>(page.data());
-  const uint64_t units = 3 * EntryUnits(4096);
-  const Position place = log_.TryTake(units);
-  GroupWriter group(log_, place, 3);
-  group.Add({4096, bytes, 4096, 0, 1, kNoPosition});
-  group.Add({8192, bytes, 4096, 0, 1, kNoPosition});
-  EXPECT_EQ(log_.AbandonedUnits(place), 0u);
-  group.Abandon(units);
-  const Position after = Append("after", 0);
-  EXPECT_FALSE(log_.IsCommitted(place));
-  EXPECT_EQ(log_.AbandonedUnits(place), units);
-  EXPECT_EQ(log_.AbandonedUnits(before), 0u);
-  EXPECT_EQ(log_.AbandonedUnits(after), 0u);
-  EXPECT_EQ(after, place + units);
-
-  Reader reader(pool_.view());
-  GroupWalk walk(reader);
-  std::vector<Position> committed;
-  for (Group found; walk.Next(&found);) {
-    EXPECT_EQ(found.damaged, kNoPosition);
-    if (found.verdict == Verdict::kCommitted) committed.push_back(found.position);
+// Each page of a record has a link of its own, which the page cache may change.
+TEST_F(LogTest, EachPageHasItsPieceAndItsLink) {
+  const std::string bytes = std::string(100, 'a') + std::string(kPage, 'b') + "c";
+  const Appended done = Append(a_, 3 * kPage - 100, bytes);
+  ASSERT_EQ(done.places.size(), 1u);
+  const auto piece = [&](uint64_t page) { return log_.PieceAt(done.places[0], page); };
+  const auto text = [&](uint64_t page) {
+    return std::string(reinterpret_cast<const char*>(piece(page).bytes), piece(page).length);
+  };
+  EXPECT_EQ(piece(2).begin, kPage - 100);
+  EXPECT_EQ(text(2), std::string(100, 'a'));
+  EXPECT_EQ(piece(3).begin, 0u);
+  EXPECT_EQ(text(3), std::string(kPage, 'b'));
+  EXPECT_EQ(text(4), "c");
+  for (uint64_t page = 2; page < 5; ++page) {
+    EXPECT_EQ(*piece(page).link, 1000 + page);
+    *piece(page).link = 7;
   }
-  EXPECT_EQ(committed, (std::vector{before, after}));
+  EXPECT_EQ(Recovered(), std::vector{AsFound(done, 3 * kPage - 100, bytes, a_)})
+      << "no checksum has a link in it";
 }
 
-// Each group names the one before it of its own thread and of this use of the log, and no other.
-TEST_F(LogTest, AGroupNamesTheThreadsLast) {
-  const auto back = [&](Position position) { return log_.At(position).thread_back; };
-  const Position first = Append("first", 0);
-  EXPECT_EQ(back(first), 0u);
-  const Position second = Append(std::string(500, 's'), 0);
-  EXPECT_EQ(back(second), second - first);
-  std::thread([&] {
-    const Position others = Append("other", 0);
-    EXPECT_EQ(back(others), 0u);
-    EXPECT_EQ(back(Append("other", 0)), 2u);
-  }).join();
-  Append("not committed", 0, false);
-  const Position third = Append("third", 0);
-  EXPECT_EQ(back(third), third - second);
-  // Members name nothing.
-  const std::string page(4096, 'x');
-  const auto* bytes = reinterpret_cast<const uint8_t*>(page.data());
-  GroupWriter group(log_, log_.TryTake(2 * EntryUnits(4096)), 2);
-  const Position begin = group.Add({4096, bytes, 4096, 0, 1, kNoPosition});
-  const Position member = group.Add({8192, bytes, 4096, 0, 1, kNoPosition});
-  group.Commit();
-  EXPECT_EQ(back(begin), begin - third);
-  EXPECT_EQ(back(member), 0u);
+TEST_F(LogTest, MarksComeInOrderWithData) {
+  const Appended data = Append(a_, 0, "data");
+  const Appended cut = Mark(a_, Kind::kTruncate, 2, 0);
+  const Appended other = Mark(b_, Kind::kErase, 4096, 100);
+  const Appended more = Append(a_, 2, "more");
+  EXPECT_EQ(cut.units, 1u);
+  EXPECT_EQ(Recovered(),
+            (std::vector{AsFound(data, 0, "data", a_),
+                         Found{cut.lsn, Kind::kTruncate, 2, 0, "", false, "/file1"},
+                         Found{other.lsn, Kind::kErase, 4096, 100, "", false, "/file2"},
+                         AsFound(more, 2, "more", a_)}));
+  EXPECT_EQ(ReadOn(), (std::vector{data.lsn, cut.lsn, other.lsn, more.lsn}));
 }
 
-// What a thread committed in another use of this pool, or in another pool, is no sign here.
-TEST_F(LogTest, NothingOfAnotherUseIsNamed) {
-  Append("of the first use", 0);
-  const Position head = log_.head();
-  pool_.StoreTail(head);
-  log_.Open(&pool_);
-  const Position first = Append("of the second", 0);
-  EXPECT_EQ(log_.At(first).thread_back, 0u);
-  EXPECT_EQ(log_.At(Append("more", 0)).thread_back, 2u);
-  // A child of fork leaves its parent's log and opens one of its own, where it has committed
-  // nothing.
-  EXPECT_EQ(test::InChild([&] {
-              Log own;
-              own.Open(&pool_);
-              const Position place = own.TryTake(2);
-              GroupWriter group(own, place, 1);
-              const uint8_t byte = 1;
-              group.Add({0, &byte, 1, 0, 1, kNoPosition});
-              group.Commit();
-              return static_cast<int>(own.At(place).thread_back);
-            }),
-            0);
-}
-
-TEST_F(LogTest, AFullLogGivesNoPlaceUntilTheTailMoves) {
-  const std::string page(4096, 'x');
-  Position second = kNoPosition;
-  int entries = 0;
-  for (Position p; (p = Append(page, 0)) != kNoPosition;) {
-    if (++entries == 2) second = p;
-  }
-  EXPECT_EQ(static_cast<uint64_t>(entries), log_.writable_units() / EntryUnits(4096));
-  log_.Free(second, [] {});
-  EXPECT_NE(Append(page, 0), kNoPosition);
-  uint64_t tail = 0;
-  int valid = 0;
-  ASSERT_TRUE(pool::ReadTail(pool_.view(), &tail, &valid));
-  EXPECT_EQ(tail, second) << "I5: the tail is durable before its places are used again";
-}
-
-TEST_F(LogTest, TheCleanupThreadHasRoomForOneGroupMore) {
-  const std::string page(4096, 'x');
-  while (Append(page, 0) != kNoPosition) {
-  }
-  EXPECT_NE(log_.TakeReserve(log_.max_group_units()), kNoPosition);
-  EXPECT_EQ(log_.TakeReserve(EntryUnits(4096)), kNoPosition);
-  EXPECT_LE(log_.head() - log_.tail(), log_.log_units());
-}
-
-TEST_F(LogTest, EntriesWrapAroundTheEnd) {
-  std::mt19937_64 random(test::Seed());
-  Position oldest = log_.tail();
-  const Position begin = log_.head();
-  int wrapped = 0;
-  while (log_.head() < begin + 20 * log_.log_units()) {
-    const std::string bytes(1 + random() % 4096, static_cast<char>('a' + random() % 26));
-    Position p;
-    while ((p = Append(bytes, 0)) == kNoPosition) {
-      oldest += EntryUnits(log_.At(oldest).length);
-      log_.Free(oldest, [] {});
+// Data and marks up to the last unit of a segment and beyond: without the file's record a group
+// goes nowhere else, and takes nothing.
+TEST_F(LogTest, ASegmentExplainsItself) {
+  for (uint64_t left = 0; left < 6; ++left) {
+    Make(pool::kMinPoolSize);
+    Append(a_, 0, "a");
+    log_.Look(&ends_);
+    const uint64_t units = pool_.view().segment_units() - kLastUnits;
+    while (units - ends_.lane[0].unit > 70) {
+      Append(a_, 0, std::string(kPage, 'a'));
+      log_.Look(&ends_);
     }
-    ASSERT_EQ(Payload(p), bytes);
-    const uint8_t* in_place = log_.PayloadInPlace(p);
-    if (in_place == nullptr) {
-      ++wrapped;
+    while (units - ends_.lane[0].unit > left) {
+      ASSERT_EQ(Mark(a_, Kind::kTruncate, 7, 0).units, 1u);
+      log_.Look(&ends_);
+    }
+    const uint32_t free = log_.segments().free();
+    const std::string bytes(100, 'x');  // three units
+    Appended done = TryAppend(a_, 0, bytes, nullptr);
+    if (left >= 3) {
+      EXPECT_EQ(done.outcome, Outcome::kDone);
+      EXPECT_EQ(log_.segments().free(), free);
     } else {
-      ASSERT_EQ(std::memcmp(in_place, bytes.data(), bytes.size()), 0);
+      EXPECT_EQ(done.outcome, Outcome::kUndeclared);
+      EXPECT_EQ(TryMark(a_, Kind::kErase, 0, 1, nullptr).outcome,
+                left == 0 ? Outcome::kUndeclared : Outcome::kDone);
+      EXPECT_EQ(log_.segments().free(), free);
+      done = Append(a_, 0, bytes);
+      EXPECT_EQ(log_.segments().free(), free - 1);
     }
-    EntryHeader header;
-    ASSERT_EQ(Reader(pool_.view()).Examine(p, &header), Verdict::kCommitted);
+    const std::vector<Found> found = Recovered();
+    ASSERT_FALSE(found.empty());
+    EXPECT_EQ(found.back(), AsFound(done, 0, bytes, a_)) << left;
+    const size_t records = found.size();
+    EXPECT_EQ(ReadOn().size(), records);
+    Forget(ends_.bound);
+    EXPECT_TRUE(log_.Empty(ends_));
+    EXPECT_EQ(log_.segments().free(), log_.segments().count() - 1);
   }
-  EXPECT_GT(wrapped, 5);
+}
+
+// A group of 2 MiB, which begins in the middle of a page and of a segment.
+TEST_F(LogTest, AGroupGoesOnInTheNextSegments) {
+  Make(kManyLanes);
+  EXPECT_EQ(log_.max_group_pages(), kMaxGroupPages);
+  std::mt19937_64 random(test::Seed());
+  const Appended before = Append(a_, 0, "before");
+  const std::string bytes = test::Bytes(random, kMaxGroupBytes);
+  const Appended large = Append(a_, 100, bytes);
+  const Appended after = Append(a_, 0, "after");
+  EXPECT_GT(large.places.size(), 30u);
+  std::set<uint32_t> segments;
+  uint64_t offset = 100, units = 0;
+  for (const Place place : large.places) {
+    const RecordHeader& header = log_.At(place);
+    EXPECT_TRUE(segments.insert(SegmentOf(place)).second);
+    EXPECT_EQ(header.offset, offset);
+    EXPECT_EQ(header.lsn, large.lsn);
+    offset += header.length;
+    EXPECT_TRUE(offset % kPage == 0 || place == large.places.back());
+    units += RecordUnits(header);
+    if (place == large.places.front()) continue;
+    const pool::SegmentHeader& own = *pool_.view().segment(SegmentOf(place));
+    EXPECT_EQ(own.previous_last, before.lsn);
+    EXPECT_LT(own.previous_generation, own.generation);
+    EXPECT_LT(own.generation, large.lsn);
+    EXPECT_EQ(log_.At(SegmentOf(place) * pool_.view().segment_units() + kFirstUnit).kind,
+              Kind::kFile);
+  }
+  EXPECT_EQ(offset, 100 + bytes.size());
+  EXPECT_GT(large.units, units) << "with its file records";
+  const std::vector<Found> found = Recovered();
+  EXPECT_EQ(found.size(), large.places.size() + 2);
+  EXPECT_EQ(Joined(found, before.lsn), "before");
+  EXPECT_TRUE(Joined(found, large.lsn) == bytes);
+  EXPECT_EQ(Joined(found, after.lsn), "after");
+  const std::vector<Lsn> read = ReadOn();
+  EXPECT_EQ(read.size(), large.places.size() + 2);
+  EXPECT_TRUE(std::is_sorted(read.begin(), read.end()));
+  Forget(large.lsn);
+  EXPECT_EQ(log_.segments().free(), log_.segments().count() - large.places.size())
+      << "the first segment has a part of it";
+  Forget(after.lsn);
+  EXPECT_EQ(log_.segments().free(), log_.segments().count() - 1);
+}
+
+// Groups of all lengths, over all ends of segments.
+TEST_F(LogTest, GroupsOfAllLengthsAreFoundAsTheyWere) {
+  std::mt19937_64 random(test::Seed());
+  for (int round = 0; round < 100; ++round) {
+    std::vector<std::pair<Lsn, std::string>> groups;
+    for (;;) {
+      FileTag& file = random() % 2 == 0 ? a_ : b_;
+      const uint64_t offset = random() % 100000;
+      const uint64_t most = (log_.max_group_pages() - 1) * kPage;
+      const std::string bytes =
+          test::Bytes(random, 1 + random() % (random() % 4 == 0 ? most : 9000));
+      const Appended done = Append(file, offset, bytes);
+      if (done.outcome == Outcome::kLogFull) break;
+      ASSERT_EQ(done.outcome, Outcome::kDone);
+      groups.emplace_back(done.lsn, bytes);
+      if (random() % 5 == 0) Abandon(file, offset, 20000, random() % 5);
+    }
+    const std::vector<Found> found = Recovered();
+    std::set<Lsn> lsns;
+    for (const Found& one : found) lsns.insert(one.lsn);
+    ASSERT_EQ(lsns.size(), groups.size());
+    for (const auto& [lsn, bytes] : groups) ASSERT_TRUE(Joined(found, lsn) == bytes) << lsn;
+    Clean();
+    ASSERT_EQ(log_.segments().free(), log_.segments().count() - 1);
+    ASSERT_EQ(Recovered(), std::vector<Found>{});
+  }
+}
+
+TEST_F(LogTest, AnAbandonedGroupLeavesNothing) {
+  const Appended before = Append(a_, 0, "before");
+  const uint32_t free = log_.segments().free();
+  std::vector<Found> expected = {AsFound(before, 0, "before", a_)};
+  const auto append = [&](FileTag& file, uint64_t offset, const std::string& bytes) {
+    const Appended done = Append(file, offset, bytes);
+    uint64_t at = offset;
+    for (const Place place : done.places) {
+      const uint64_t length = log_.At(place).length;
+      Found one = AsFound(done, at, bytes.substr(at - offset, length), file);
+      expected.push_back(one);
+      at += length;
+    }
+  };
+  // Then a shorter one, a longer one, one of another file; and such as take segments.
+  Abandon(a_, 0, 3 * kPage, 2);
+  EXPECT_EQ(Recovered(), expected);
+  append(a_, 9, "short");
+  Abandon(a_, 100, 2 * kPage, 1);
+  append(a_, 0, std::string(5 * kPage, 'l'));
+  Abandon(b_, 0, 2 * kPage, 1);
+  append(b_, 7, "other");
+  Abandon(b_, 0, 8 * kPage, 0);
+  EXPECT_EQ(log_.segments().free(), free);
+  Abandon(b_, 0, log_.max_group_pages() * kPage, log_.max_group_pages() - 1);
+  EXPECT_EQ(log_.segments().free(), free) << "what was taken is given back";
+  EXPECT_EQ(Recovered(), expected);
+  Abandon(a_, 0, 30 * kPage, 29);
+  append(a_, 0, "a");
+  Abandon(a_, 0, 30 * kPage, 20);
+  append(a_, 0, std::string(30 * kPage, 'x'));
+  EXPECT_EQ(Recovered(), expected);
+  std::vector<Lsn> lsns;
+  for (const Found& one : expected) lsns.push_back(one.lsn);
+  EXPECT_EQ(ReadOn(), lsns);
+  Forget(ends_.bound);
+  EXPECT_EQ(log_.segments().free(), log_.segments().count() - 1);
+}
+
+// As the last group before a crash, where a segment's former life shows through.
+TEST_F(LogTest, AnAbandonedGroupAtTheEndIsNoDamage) {
+  for (int i = 0; i < 3; ++i) {
+    while (Append(a_, 0, std::string(kPage, 'o')).outcome == Outcome::kDone) {
+    }
+    Clean();
+  }
+  const Appended last = Append(a_, 0, "last");
+  for (const uint64_t bad : {0u, 1u, 20u, 39u}) {
+    Abandon(a_, 0, 40 * kPage, bad);
+    EXPECT_EQ(Recovered(), std::vector{AsFound(last, 0, "last", a_)}) << bad;
+  }
+}
+
+// The record of a file that may have to be created again says since when the log has all of it.
+TEST_F(LogTest, AFileIsBornWithItsFirstGroup) {
+  pool::FileRecord record = RecordOf(a_);
+  record.flags = pool::kFileNew;
+  Abandon(a_, 0, 2 * kPage, 1);
+  const Appended first = TryAppend(a_, 0, "one", &record);
+  EXPECT_EQ(a_.born.load(), first.lsn);
+  pool::FileRecord copy;
+  ASSERT_TRUE(log_.CopyFileRecord(a_, &copy));
+  EXPECT_EQ(copy.born, first.lsn);
+  EXPECT_STREQ(copy.path, "/file1");
+  const Place before = a_.record.load();
+  while (a_.record.load() == before) {
+    pool::FileRecord again = RecordOf(a_);
+    again.flags = pool::kFileNew;
+    ASSERT_EQ(TryAppend(a_, 0, std::string(kPage, 'x'), &again).outcome, Outcome::kDone);
+  }
+  ASSERT_TRUE(log_.CopyFileRecord(a_, &copy));
+  EXPECT_EQ(copy.born, first.lsn) << "in each of its records";
+  a_.Undeclare();
+  EXPECT_FALSE(log_.CopyFileRecord(a_, &copy));
+}
+
+// What lies where a file's record lay is something else, or of another file.
+TEST_F(LogTest, AFileRecordThatIsGoneIsNotCopied) {
+  Append(a_, 0, "a");
+  const Place place = a_.record.load();
+  while (Append(b_, 0, std::string(kPage, 'b')).outcome == Outcome::kDone) {
+  }
+  Clean();
+  while (Append(b_, 0, std::string(kPage, 'b')).outcome == Outcome::kDone) {
+  }
+  ASSERT_EQ(a_.record.load(), place);
+  pool::FileRecord copy;
+  EXPECT_FALSE(log_.CopyFileRecord(a_, &copy));
+  EXPECT_TRUE(log_.CopyFileRecord(b_, &copy));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Lanes
+
+// Threads append at once; the cleanup thread's view is one order, in which no LSN is missing that
+// lies below its bound, and each thread's groups are in theirs.
+TEST_F(LogTest, TheCleanupThreadReadsAllLanesInOneOrder) {
+  Make(kManyLanes);
+  constexpr uint32_t kThreads = 6, kGroups = 3000;
+  std::vector<std::unique_ptr<FileTag>> files;
+  std::vector<std::vector<Lsn>> drawn(kThreads);
+  std::atomic<uint32_t> writing{kThreads};
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    files.push_back(std::make_unique<FileTag>());
+    files.back()->number = t;
+  }
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(test::Seed() + t);
+      for (uint32_t i = 0; i < kGroups; ++i) {
+        const size_t most = random() % 50 == 0 ? 100000 : 3000;
+        const std::string bytes(1 + random() % most, static_cast<char>('a' + t));
+        for (;;) {
+          const uint32_t room = log_.RoomSeen();
+          const Appended done = Append(*files[t], i, bytes);
+          if (done.outcome == Outcome::kDone) {
+            drawn[t].push_back(done.lsn);
+            break;
+          }
+          ASSERT_EQ(done.outcome, Outcome::kLogFull);
+          log_.WaitForRoom(room);
+        }
+        if (random() % 100 == 0) Abandon(*files[t], 0, 50000, random() % 12);
+      }
+      --writing;
+    });
+  }
+  std::vector<std::vector<Lsn>> read(kThreads);
+  std::set<uint32_t> lanes;
+  Lsn last = 0, forgotten = 0;
+  for (bool end = false; !end;) {
+    end = writing.load() == 0;
+    log_.Look(&ends_);
+    for (Place place; (place = log_.NextRecord(ends_)) != kNoPlace; log_.Pass(place)) {
+      const RecordHeader& header = log_.At(place);
+      if (header.lsn >= ends_.bound) break;
+      ASSERT_GE(header.lsn, last);
+      ASSERT_GE(header.lsn, forgotten);
+      last = header.lsn;
+      lanes.insert(pool_.view().segment(SegmentOf(place))->log);
+      if (header.kind == Kind::kFile) continue;
+      ASSERT_EQ(header.commit, CommitWord(header.lsn, pool_.view().salt()));
+      std::vector<Lsn>& own = read[header.file];
+      if (own.empty() || own.back() != header.lsn) own.push_back(header.lsn);
+      const Log::Piece piece = log_.PieceAt(place, header.offset / kPage);
+      ASSERT_EQ(piece.bytes[0], 'a' + header.file);
+    }
+    forgotten = ends_.bound;
+    Forget(forgotten);
+    log_.GiveBack();
+    log_.AnnounceRoom();
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t t = 0; t < kThreads; ++t) EXPECT_EQ(read[t], drawn[t]) << t;
+  EXPECT_GT(lanes.size(), 1u) << "threads shared one lane";
+  log_.Look(&ends_);
+  EXPECT_TRUE(log_.Empty(ends_));
+  EXPECT_EQ(log_.segments().free(), log_.segments().count()) << "a segment leaks, or is free twice";
+}
+
+// What recovery finds, if the process dies while threads append, has one order, too.
+TEST_F(LogTest, RecoveryMergesTheLanes) {
+  Make(kManyLanes);
+  constexpr uint32_t kThreads = 4;
+  std::vector<std::unique_ptr<FileTag>> files;
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    files.push_back(std::make_unique<FileTag>());
+    files.back()->number = t;
+  }
+  std::vector<std::vector<Found>> expected(kThreads);
+  std::vector<std::thread> threads;
+  std::atomic<uint32_t> ready{0};
+  for (uint32_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(test::Seed() + t);
+      ++ready;
+      while (ready.load() < kThreads) std::this_thread::yield();
+      for (uint32_t i = 0; i < 500; ++i) {
+        const std::string bytes = test::Bytes(random, 1 + random() % 200);
+        expected[t].push_back(AsFound(Append(*files[t], i, bytes), i, bytes, *files[t]));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::vector<Found>> found(kThreads);
+  Lsn last = 0;
+  for (const Found& one : Recovered()) {
+    EXPECT_GT(one.lsn, last);
+    last = one.lsn;
+    found[static_cast<size_t>(one.path.back() - '0')].push_back(one);
+  }
+  EXPECT_EQ(found, expected);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Room
+
+TEST_F(LogTest, AFullLogGivesNoRoomUntilSomethingIsForgotten) {
+  const std::string page(kPage, 'x');
+  std::vector<Lsn> lsns;
+  for (Appended done; (done = Append(a_, 0, page)).outcome != Outcome::kLogFull;) {
+    lsns.push_back(done.lsn);
+  }
+  EXPECT_EQ(log_.segments().free(), log_.segments().reserve());
+  EXPECT_EQ(lsns.size(),
+            (log_.segments().count() - log_.segments().reserve()) *
+                ((log_.segments().record_units() - 1 - UnitsOf(pool::FileRecordSize(6))) /
+                 DataUnits(0, kPage)));
+  EXPECT_EQ(ReadOn(), lsns);
+  EXPECT_EQ(Append(a_, 0, page).outcome, Outcome::kLogFull) << "reading frees nothing";
+  EXPECT_EQ(Forget(lsns[5]), std::vector(lsns.begin(), lsns.begin() + 5));
+  EXPECT_EQ(Append(a_, 0, page).outcome, Outcome::kLogFull) << "part of a segment is no room";
+  EXPECT_EQ(Forget(lsns[40]), std::vector(lsns.begin() + 5, lsns.begin() + 40));
+  EXPECT_EQ(log_.segments().free(), log_.segments().reserve() + 2);
+  EXPECT_EQ(Append(a_, 0, page).outcome, Outcome::kDone);
+  Lsn checkpoint = 0;
+  int valid = 0;
+  ASSERT_TRUE(pool::ReadCheckpoint(pool_.view(), &checkpoint, &valid));
+  EXPECT_EQ(checkpoint, lsns[40]) << "I5: it is durable before a segment is used again";
+}
+
+// Reads end where the cleanup thread's batch ended; so does what is forgotten.
+TEST_F(LogTest, WhatWasReadAndNotForgottenIsMetAgain) {
+  Make(kManyLanes);
+  std::vector<Lsn> lsns;
+  for (int i = 0; i < 40; ++i) {
+    std::thread([&] { lsns.push_back(Append(i % 2 == 0 ? a_ : b_, 0, "x").lsn); }).join();
+  }
+  log_.Look(&ends_);
+  for (int i = 0; i < 40; ++i) {
+    Place place = log_.NextRecord(ends_);
+    while (log_.At(place).kind == Kind::kFile) {
+      log_.Pass(place);
+      place = log_.NextRecord(ends_);
+    }
+    ASSERT_EQ(log_.At(place).lsn, lsns[static_cast<size_t>(i)]);
+    log_.Pass(place);
+    if (i == 30) break;
+  }
+  const auto read = [&](size_t most) {
+    std::vector<Lsn> found;
+    log_.ForEachRead([&](Place place) {
+      if (log_.At(place).kind != Kind::kFile) found.push_back(log_.At(place).lsn);
+      return found.size() < most;
+    });
+    return found;
+  };
+  EXPECT_EQ(read(100), std::vector(lsns.begin(), lsns.begin() + 31));
+  EXPECT_EQ(read(3), std::vector(lsns.begin(), lsns.begin() + 3));
+  std::vector<Lsn> forgotten = Forget(lsns[10]);
+  std::sort(forgotten.begin(), forgotten.end());
+  EXPECT_EQ(forgotten, std::vector(lsns.begin(), lsns.begin() + 10));
+  EXPECT_EQ(read(100), std::vector(lsns.begin() + 10, lsns.begin() + 31));
+  EXPECT_EQ(Forget(ends_.bound).size(), 21u) << "and not what was not read";
+  EXPECT_FALSE(log_.Empty(ends_));
+  EXPECT_EQ(ReadOn(), std::vector(lsns.begin() + 31, lsns.end()));
+}
+
+TEST_F(LogTest, SegmentsAreUsedAgain) {
+  std::mt19937_64 random(test::Seed());
+  const uint64_t rounds = 20 * log_.segments().count();
+  uint64_t appended = 0;
+  for (Lsn last = 0; pool::Peek(log_.statistics()->segments_taken) < rounds;) {
+    const std::string bytes = test::Bytes(random, 1 + random() % kPage);
+    const Appended done = Append(a_, random() % 10000, bytes);
+    if (done.outcome == Outcome::kLogFull) {
+      Clean();
+      ASSERT_EQ(log_.segments().free(), log_.segments().count() - 1);
+      continue;
+    }
+    ASSERT_EQ(done.outcome, Outcome::kDone);
+    ASSERT_GT(done.lsn, last);
+    last = done.lsn;
+    if (++appended % 100 != 0) continue;
+    const std::vector<Found> found = Recovered();
+    ASSERT_EQ(Joined(found, done.lsn), bytes);
+  }
+}
+
+// What lanes hold without need is room, when there is no other.
+TEST_F(LogTest, PartFilledSegmentsAreGivenBack) {
+  const Appended first = Append(a_, 0, "one");
+  const uint32_t count = log_.segments().count();
+  log_.GiveBack();
+  EXPECT_EQ(log_.segments().free(), count - 1) << "something is pending in it";
+  ReadOn();
+  log_.GiveBack();
+  EXPECT_EQ(log_.segments().free(), count - 1) << "read is not forgotten";
+  Forget(ends_.bound);
+  {
+    pool::FileRecord record = RecordOf(a_);
+    GroupWriter group(log_, a_);
+    ASSERT_EQ(group.BeginData(0, 3, &record), Outcome::kDone);
+    log_.GiveBack();
+    EXPECT_EQ(log_.segments().free(), count - 1) << "a group is being written to it";
+  }
+  log_.GiveBack();
+  EXPECT_EQ(log_.segments().free(), count);
+  log_.GiveBack();
+  EXPECT_EQ(log_.segments().free(), count);
+  EXPECT_EQ(TryAppend(a_, 0, "two", nullptr).outcome, Outcome::kUndeclared);
+  EXPECT_EQ(TryMark(a_, Kind::kErase, 0, 2, nullptr).outcome, Outcome::kUndeclared);
+  const Appended second = Append(a_, 0, "two");
+  EXPECT_GT(second.lsn, first.lsn);
+  EXPECT_EQ(Recovered(), std::vector{AsFound(second, 0, "two", a_)});
+  EXPECT_EQ(ReadOn(), std::vector{second.lsn});
+  EXPECT_EQ(Forget(ends_.bound), std::vector{second.lsn});
+}
+
+// A pool that was used and left clean: nothing of it counts in its next use.
+TEST_F(LogTest, NothingOfAnotherUseCounts) {
+  for (int i = 0; i < 100; ++i) Append(a_, 0, "of the first use");
+  const Lsn newest = log_.newest();
+  pool_.StoreCheckpoint(newest + 1);
+  log_.Close();
+  ASSERT_TRUE(log_.Open(&pool_));
+  a_.Undeclare();
+  EXPECT_EQ(Recovered(), std::vector<Found>{});
+  const Appended done = Append(a_, 0, "of the second");
+  EXPECT_GT(done.lsn, newest);
+  EXPECT_EQ(Recovered(), std::vector{AsFound(done, 0, "of the second", a_)});
+  EXPECT_EQ(ReadOn(), std::vector{done.lsn});
 }
 
 TEST_F(LogTest, AWriterSleepsUntilThereIsRoom) {
-  const std::string page(4096, 'x');
-  const Position first = log_.head();
-  while (Append(page, 0) != kNoPosition) {
+  const std::string page(kPage, 'x');
+  while (Append(a_, 0, page).outcome != Outcome::kLogFull) {
   }
   std::atomic<bool> placed{false};
   std::thread writer([&] {
     for (;;) {
       const uint32_t room = log_.RoomSeen();
-      if (Append(page, 0) != kNoPosition) break;
+      if (Append(a_, 0, page).outcome == Outcome::kDone) break;
       log_.WaitForRoom(room);
     }
     placed = true;
   });
   while (!log_.Hurried()) std::this_thread::yield();
   EXPECT_FALSE(placed);
-  log_.Free(first + EntryUnits(4096), [] {});
+  Clean();
+  log_.AnnounceRoom();
   writer.join();
   EXPECT_TRUE(placed);
+  EXPECT_FALSE(log_.Hurried());
 }
 
 TEST_F(LogTest, TheAlarmEndsASleep) {
+  const Lsn alarm = log_.newest() + 4;
   const uint32_t seen = log_.BellSeen();
-  std::thread sleeper([&] { log_.Sleep(seen, log_.tail() + 1, sys::kForever); });
-  Append("wake up", 0);
+  std::atomic<bool> woken{false};
+  std::thread sleeper([&] {
+    log_.Sleep(seen, alarm, sys::kForever);
+    woken = true;
+  });
+  Append(a_, 0, "draws two");
+  if (log_.newest() + 1 < alarm) {
+    EXPECT_FALSE(woken);
+  }
+  while (log_.newest() < alarm) Append(a_, 0, "wake up");
   sleeper.join();
+}
+
+// ---------------------------------------------------------------------------------------------
+// Kept records
+
+class KeptTest : public LogTest {
+ protected:
+  // A record of the log, and its kept copy as a group of its own. kNoPlace: no segment was free.
+  Place Keep(const Appended& original, FileTag& file, Lsn* declared, uint32_t flags = 0) {
+    const RecordHeader& header = log_.At(original.places.at(0));
+    const Log::Piece piece = log_.PieceAt(original.places[0], header.offset / kPage);
+    const Kept::Copy copy = {Kind::kData,   header.lsn,  file.number, header.offset,
+                             header.length, piece.bytes, kNoPlace};
+    return kept_.Append(copy, declared, file.record.load(), flags);
+  }
+  Found AsKept(const Appended& done, uint64_t offset, const std::string& bytes,
+               const FileTag& file) {
+    Found found = AsFound(done, offset, bytes, file);
+    found.kept = true;
+    return found;
+  }
+  uint64_t Live() {
+    uint64_t live = 0;
+    for (const FileTag* file : {&a_, &b_}) kept_.ForEachOf(file->number, [&](Place) { ++live; });
+    return live;
+  }
+
+  Lsn declared_a_ = 0;
+  Lsn declared_b_ = 0;
+};
+
+TEST_F(KeptTest, ACopyCountsWhateverTheCheckpointSays) {
+  const Appended one = Append(a_, 5, "kept"), other = Append(b_, 0, "not kept");
+  const Kept::Copy cut = {Kind::kTruncate, other.lsn, b_.number, 77, 0, nullptr, 0};
+  const Place kept = Keep(one, a_, &declared_a_);
+  const Place mark = kept_.Append(cut, &declared_b_, b_.record.load(), 0);
+  ASSERT_NE(kept, kNoPlace);
+  ASSERT_NE(mark, kNoPlace);
+  EXPECT_TRUE(kept_.Holds(kept));
+  EXPECT_FALSE(kept_.Holds(one.places[0]));
+  Clean();
+  EXPECT_EQ(Recovered(),
+            (std::vector{AsKept(one, 5, "kept", a_),
+                         Found{other.lsn, Kind::kTruncate, 77, 0, "", true, "/file2"}}));
+  EXPECT_EQ(log_.PieceAt(kept, 0).length, 4u);
+  kept_.Void(kept);
+  EXPECT_EQ(Recovered(),
+            (std::vector{Found{other.lsn, Kind::kTruncate, 77, 0, "", true, "/file2"}}));
+  kept_.Void(mark);
+  EXPECT_EQ(Recovered(), std::vector<Found>{});
+  EXPECT_EQ(kept_.units(), 0u);
+  const uint32_t free = log_.segments().free();
+  kept_.Settle();
+  EXPECT_EQ(log_.segments().free(), free + 1);
+  kept_.Settle();
+  EXPECT_EQ(log_.segments().free(), free + 1);
+}
+
+// The log's record and its copy, both there: the same content, of one LSN.
+TEST_F(KeptTest, ARecordAndItsCopyAreOne) {
+  const Appended one = Append(a_, 0, "same"), two = Append(a_, 2, "newer");
+  Keep(one, a_, &declared_a_);
+  std::string content(7, '\0');
+  for (const Found& found : Recovered()) {
+    EXPECT_TRUE(found.lsn == one.lsn || found.lsn == two.lsn);
+    content.replace(found.offset, found.length, found.bytes);
+  }
+  EXPECT_EQ(content, "sanewer");
+}
+
+// A group is copied page by page: several kept groups have one LSN.
+TEST_F(KeptTest, PagesOfOneGroupAreAllFound) {
+  const std::string bytes(3 * kPage, 'g');
+  const Appended group = Append(a_, 0, bytes);
+  for (uint64_t page = 0; page < 3; ++page) {
+    const Log::Piece piece = log_.PieceAt(group.places[0], page);
+    const Kept::Copy copy = {Kind::kData,  group.lsn,   a_.number, page * kPage,
+                             piece.length, piece.bytes, kNoPlace};
+    ASSERT_NE(kept_.Append(copy, &declared_a_, a_.record.load(), 0), kNoPlace);
+  }
+  Clean();
+  const std::vector<Found> found = Recovered();
+  EXPECT_EQ(found.size(), 3u);
+  EXPECT_TRUE(Joined(found, group.lsn) == bytes);
+}
+
+// Each kept segment says which file its records are of, with the flags that it was given; but once.
+TEST_F(KeptTest, EachSegmentExplainsItself) {
+  const std::string page(kPage, 'k');
+  std::vector<Found> expected;
+  std::set<uint32_t> segments;
+  std::vector<Place> places;
+  for (uint64_t i = 0; i < 40; ++i) {
+    FileTag& file = i % 2 == 0 ? a_ : b_;
+    const Appended done = Append(file, i * kPage, page);
+    places.push_back(
+        Keep(done, file, i % 2 == 0 ? &declared_a_ : &declared_b_, pool::kFileNewStill));
+    ASSERT_NE(places.back(), kNoPlace);
+    const bool first = segments.insert(SegmentOf(places.back())).second;
+    EXPECT_EQ(log_.At(places.back()).count,
+              first ||
+                      (i > 0 && SegmentOf(places[i - 1]) != SegmentOf(places[i > 1 ? i - 2 : 0])) ||
+                      i < 2
+                  ? 2
+                  : 1)
+        << i;
+    expected.push_back(AsKept(done, i * kPage, page, file));
+    Clean();
+  }
+  EXPECT_EQ(segments.size(), 3u);
+  EXPECT_EQ(Recovered(), expected);
+  Reader reader;
+  ASSERT_TRUE(reader.Open(pool_.view()));
+  GroupWalk walk(reader);
+  ASSERT_TRUE(walk.Open());
+  for (Group group; walk.Next(&group);) {
+  }
+  ASSERT_EQ(walk.files(), 2u);
+  for (uint32_t file = 0; file < 2; ++file) {
+    pool::FileRecord record;
+    ASSERT_TRUE(walk.CopyRecord(file, &record));
+    EXPECT_EQ(record.flags, pool::kFileNewStill);
+    EXPECT_TRUE(walk.IsNew(record));
+  }
+  // A void group's file record goes on to name those behind it.
+  kept_.Void(places[0]);
+  kept_.Void(places[1]);
+  kept_.Settle();
+  expected.erase(expected.begin(), expected.begin() + 2);
+  EXPECT_EQ(Recovered(), expected);
+  for (size_t i = 2; i < places.size(); ++i) kept_.Void(places[i]);
+  kept_.Settle();
+  EXPECT_EQ(kept_.units(), 0u);
+  EXPECT_EQ(log_.segments().free(), log_.segments().count() - 1);
+  EXPECT_EQ(Recovered(), std::vector<Found>{});
+}
+
+// In a kept segment LSNs only go up, too: an older record takes another one.
+TEST_F(KeptTest, AnOlderRecordTakesAnotherSegment) {
+  const Appended older = Append(a_, 0, "older"), newer = Append(a_, 0, "newer");
+  Append(b_, 0, "other");
+  const Place second = Keep(newer, a_, &declared_a_), first = Keep(older, a_, &declared_a_);
+  EXPECT_NE(SegmentOf(first), SegmentOf(second));
+  ASSERT_NE(Keep(newer, b_, &declared_b_), kNoPlace) << "of a file that nobody asks for";
+  std::vector<Place> places;
+  kept_.ForEachOf(a_.number, [&](Place place) { places.push_back(place); });
+  EXPECT_EQ(places, (std::vector{first, second})) << "in the order of LSNs, wherever they are";
+  kept_.ForEachOf(b_.number, [&](Place place) { kept_.Void(place); });
+  Clean();
+  EXPECT_EQ(Recovered(),
+            (std::vector{AsKept(older, 0, "older", a_), AsKept(newer, 0, "newer", a_)}));
+}
+
+// What is freed in the middle, first and last; and what comes after that.
+TEST_F(KeptTest, EmptySegmentsAreFreedWhereverTheyAre) {
+  const std::string page(kPage, 'k');
+  for (size_t gone = 0; gone < 3; ++gone) {
+    Make(pool::kMinPoolSize);
+    declared_a_ = 0;
+    std::map<uint32_t, std::vector<Place>> places;
+    std::vector<uint32_t> order;
+    while (order.size() < 3) {
+      const Place place = Keep(Append(a_, 0, page), a_, &declared_a_);
+      if (places[SegmentOf(place)].empty()) order.push_back(SegmentOf(place));
+      places[SegmentOf(place)].push_back(place);
+      Clean();
+    }
+    const uint64_t live = Live();
+    for (const Place place : places[order[gone]]) kept_.Void(place);
+    const uint32_t free = log_.segments().free();
+    kept_.Settle();
+    EXPECT_EQ(log_.segments().free(), free + 1);
+    EXPECT_EQ(Live(), live - places[order[gone]].size());
+    const Appended more = Append(a_, 0, "more");
+    ASSERT_NE(Keep(more, a_, &declared_a_), kNoPlace);
+    Clean();
+    EXPECT_EQ(Live(), live - places[order[gone]].size() + 1);
+    EXPECT_EQ(Recovered().size(), Live());
+    EXPECT_EQ(Recovered().back(), AsKept(more, 0, "more", a_));
+    kept_.ForEachOf(a_.number, [&](Place place) { kept_.Void(place); });
+    kept_.Settle();
+    EXPECT_EQ(log_.segments().free(), log_.segments().count() - 1);
+    declared_a_ = 0;
+    ASSERT_NE(Keep(Append(a_, 0, "anew"), a_, &declared_a_), kNoPlace);
+    EXPECT_EQ(Live(), 1u);
+  }
+}
+
+TEST_F(KeptTest, SparseSegmentsAreCopiedTogether) {
+  const std::string page(kPage, 'k');
+  std::vector<Place> places;
+  for (int i = 0; i < 7 * 15; ++i) {
+    const Appended done = Append(a_, 0, page);
+    places.push_back(Keep(done, a_, &declared_a_));
+    ASSERT_NE(places.back(), kNoPlace);
+    Clean();
+  }
+  int called = 0;
+  kept_.Compact([&](Place) { ++called; });
+  EXPECT_EQ(called, 0) << "they are full";
+  std::set<Lsn> expected;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (i % 15 == 7) {
+      expected.insert(log_.At(places[i]).lsn);
+    } else {
+      kept_.Void(places[i]);
+    }
+  }
+  kept_.Settle();
+  const uint32_t before = log_.segments().free();
+  for (int round = 0; round < 20; ++round) {
+    kept_.Compact([&](Place place) {
+      const RecordHeader& header = log_.At(place);
+      const Log::Piece piece = log_.PieceAt(place, 0);
+      const Kept::Copy copy = {header.kind,   header.lsn,  a_.number, 0,
+                               header.length, piece.bytes, kNoPlace};
+      const uint64_t units = pool_.view().segment_units();
+      if (kept_.Append(copy, &declared_a_, place / units * units + kFirstUnit, 0) != kNoPlace) {
+        kept_.Void(place);
+      }
+      ++called;
+    });
+    std::set<Lsn> found;
+    for (const Found& one : Recovered()) found.insert(one.lsn);
+    ASSERT_EQ(found, expected) << "at any time, each is there";
+    kept_.Settle();
+  }
+  EXPECT_GT(called, 0);
+  EXPECT_GT(log_.segments().free(), before);
+  EXPECT_EQ(Live(), expected.size());
+  EXPECT_EQ(Recovered().size(), expected.size());
+}
+
+// Where a kept segment is now lay records of a log, whole, committed, and newer than what is kept;
+// and one begins just where that ends.
+TEST_F(KeptTest, ASegmentsFormerLifeIsNotKept) {
+  const std::string page(kPage, 'k');
+  const Appended kept = Append(a_, 0, page);
+  while (Append(b_, 0, std::string(kPage, 'o')).outcome == Outcome::kDone) {
+  }
+  Clean();
+  const Appended last = Append(a_, 0, "last");
+  const Kept::Copy copy = {Kind::kData, kept.lsn, a_.number,
+                           0,           kPage,    reinterpret_cast<const uint8_t*>(page.data()),
+                           kNoPlace};
+  const Place place = kept_.Append(copy, &declared_a_, a_.record.load(), 0);
+  ASSERT_NE(place, kNoPlace);
+  const RecordHeader& stale = log_.At(place + DataUnits(0, kPage));
+  ASSERT_EQ(stale.commit, CommitWord(stale.lsn, pool_.view().salt())) << "the case is not met";
+  ASSERT_GT(stale.lsn, kept.lsn);
+  EXPECT_EQ(Recovered(), (std::vector{AsKept(kept, 0, page, a_), AsFound(last, 0, "last", a_)}));
+  kept_.Void(place);
+  EXPECT_EQ(Recovered(), std::vector{AsFound(last, 0, "last", a_)});
+}
+
+TEST_F(KeptTest, WithoutASegmentNothingIsKept) {
+  const Appended one = Append(a_, 0, std::string(kPage, 'k'));
+  uint32_t kept = 0;
+  while (Keep(one, a_, &declared_a_) != kNoPlace) ++kept;
+  EXPECT_EQ(log_.segments().free(), 0u) << "from the reserve, too";
+  EXPECT_EQ(Live(), kept);
+  EXPECT_EQ(pool::Peek(log_.statistics()->records_kept), kept);
+  EXPECT_EQ(pool::Peek(log_.statistics()->kept_bytes), kept_.units() * pool::kUnitSize);
+  EXPECT_EQ(Keep(one, a_, &declared_a_), kNoPlace);
+  EXPECT_EQ(Recovered().size(), kept + 1u);
+  kept_.ForEachOf(a_.number, [&](Place place) { kept_.Void(place); });
+  kept_.Settle();
+  EXPECT_NE(Keep(one, a_, &declared_a_), kNoPlace);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -114,17 +115,20 @@ TEST_F(PoolTest, CreateMakesACleanPool) {
   EXPECT_EQ(pool.path(), path_);
   const View view = pool.view();
   const Geometry geometry = GeometryOf(kSize);
-  EXPECT_EQ(view.log_units(), geometry.log_units);
-  EXPECT_EQ(view.log(), view.base + geometry.log_offset);
+  EXPECT_EQ(view.segment_units(), geometry.segment_size / kUnitSize);
+  EXPECT_EQ(view.segment_count(), geometry.segment_count);
+  EXPECT_EQ(view.unit(0), view.base + kSegmentsOffset);
   EXPECT_EQ(view.salt() >> 63, 1u);
-  uint64_t tail = 0;
+  Lsn checkpoint = 0;
   int valid = 0;
-  ASSERT_TRUE(ReadTail(view, &tail, &valid));
-  EXPECT_EQ(tail, geometry.log_units);
+  ASSERT_TRUE(ReadCheckpoint(view, &checkpoint, &valid));
+  EXPECT_EQ(checkpoint, 1u);
+  EXPECT_EQ(pool.checkpoint(), 1u);
   EXPECT_EQ(valid, 2);
-  for (uint32_t slot = 0; slot < geometry.file_slots; ++slot) {
-    EXPECT_EQ(view.file(slot)->incarnation, 0u);
-    EXPECT_FALSE(FileRecordValid(*view.file(slot), 0));
+  for (uint32_t number = 0; number < geometry.segment_count; ++number) {
+    SegmentHeader header;
+    EXPECT_FALSE(CopySegmentHeader(view, *view.segment(number), number, &header));
+    EXPECT_FALSE(CopySegmentHeader(view, *view.segment_copy(number), number, &header));
   }
 }
 
@@ -144,8 +148,8 @@ TEST_F(PoolTest, EveryGeometryOpens) {
     ScopedPool pool;
     ASSERT_TRUE(OpenPool(pool, path_));
     const Superblock& s = *pool.view().superblock;
-    EXPECT_LE(s.log_offset + s.log_units * kUnitSize, size);
-    EXPECT_GT(s.log_offset + (s.log_units + 1) * kUnitSize, size);
+    EXPECT_LE(kSegmentsOffset + s.segment_count * s.segment_size, size);
+    EXPECT_GT(kSegmentsOffset + (s.segment_count + 1) * s.segment_size, size);
     unlink(path_.c_str());
   }
 }
@@ -493,33 +497,80 @@ TEST_F(PoolTest, TheCopyAloneIsAPool) {
   EXPECT_TRUE(OpenPool(pool, path_));
 }
 
-// What an older version has left behind its superblock is no copy.
+// What an older pool has left behind the superblock of another version is no copy.
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   MakePool(path_);
   auto superblock = Get<Superblock>(0);
-  superblock.version = 3;
+  superblock.version = 6;
   superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
   Patch(0, &superblock, sizeof(superblock));
-  EXPECT_CLEAR(FailToOpen(path_), path_, "format version 3, this is for version 4");
+  EXPECT_CLEAR(FailToOpen(path_), path_, "format version 6, this is for version 5");
 }
 
-// Any 4 KiB before the file table may be lost at once.
+// The superblock of a pool of version 4.
+std::string SuperblockOfVersion4(uint64_t size) {
+  std::string bytes(88, '\0');
+  const auto put = [&](size_t offset, auto value) {
+    std::memcpy(bytes.data() + offset, &value, sizeof(value));
+  };
+  constexpr uint32_t kSlots = 16;
+  const uint64_t log = 16384 + 4096 * kSlots;
+  std::memcpy(bytes.data(), kMagic, sizeof(kMagic));
+  put(8, uint32_t{4});
+  put(12, uint32_t{88});
+  put(16, size);
+  put(24, uint64_t{0xf123456789abcdef});  // salt
+  std::memset(bytes.data() + 32, 0x5a, 16);
+  put(48, uint64_t{1700000000} * 1000000000);
+  put(56, log);
+  put(64, (size - log) / 64);
+  put(72, kSlots);
+  put(76, uint32_t{4096});
+  put(80, uint32_t{64});
+  put(84, sys::Crc32c(bytes.data(), 84));
+  return bytes;
+}
+
+// It is the business of the NVCache that made it, in use or clean, and with one superblock or two.
+TEST_F(PoolTest, APoolOfVersion4IsRefused) {
+  std::mt19937_64 random(test::Seed());
+  const std::string superblock = SuperblockOfVersion4(kSize);
+  for (const uint64_t state : {kStateClean, kStateInUse}) {
+    for (const bool copy : {true, false}) {
+      std::string content = test::Bytes(random, kSize);
+      content.replace(0, superblock.size(), superblock);
+      if (copy) content.replace(kSuperblockCopyOffset, superblock.size(), superblock);
+      std::memcpy(content.data() + kStateOffset, &state, sizeof(state));
+      WriteFile(path_, content);
+      ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
+      for (const Access access :
+           {Access::kExclusive, Access::kRecovery, Access::kInspect, Access::kSalvage}) {
+        EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 4, this is for version 5");
+      }
+      EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
+      EXPECT_TRUE(ReadFile(path_) == content);
+    }
+  }
+}
+
+// Any 4 KiB before the segments may be lost at once.
 TEST_F(PoolTest, AnyPageOfTheHeaderMayBeLost) {
   MakePool(path_);
   {
     ScopedPool pool;
     ASSERT_TRUE(OpenPool(pool, path_));
     pool.MarkInUse();
-    pool.StoreTail(GeometryOf(kSize).log_units + 10);
+    pool.StoreCheckpoint(10);
   }
   const std::string good = ReadFile(path_);
-  for (uint64_t page = 0; page < kFileTableOffset; page += 4096) {
+  for (uint64_t page = 0; page < kSegmentsOffset; page += 4096) {
     for (const char filler : {'\0', '\xff'}) {
       const std::string lost(4096, filler);
       Patch(page, lost.data(), lost.size());
       ScopedPool pool;
       EXPECT_TRUE(OpenPool(pool, path_)) << page;
       EXPECT_TRUE(pool.dirty());
+      EXPECT_EQ(pool.checkpoint(), 10u);
       pool.Close();
       Patch(page, good.data() + page, 4096);
     }
@@ -556,14 +607,15 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 3, this is for version 4", [](Superblock* s) { s->version = 3; }},
+      {"version 3, this is for version 5", [](Superblock* s) { s->version = 3; }},
+      {"version 6, this is for version 5", [](Superblock* s) { s->version = 6; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
       {"units of 128", [](Superblock* s) { s->unit_size = 128; }},
-      {"geometry", [](Superblock* s) { s->log_offset += 64; }},
-      {"geometry", [](Superblock* s) { s->log_units -= 1; }},
-      {"geometry", [](Superblock* s) { s->file_slots += 1; }},
+      {"geometry", [](Superblock* s) { s->segment_size *= 2; }},
+      {"geometry", [](Superblock* s) { s->segment_count -= 1; }},
+      {"geometry", [](Superblock* s) { s->segment_count += 1; }},
       {"geometry", [](Superblock* s) { s->pool_size -= 4096; }},
       {"geometry", [](Superblock* s) { s->pool_size += 1; }},
       {"geometry", [](Superblock* s) { s->pool_size = 0; }},
@@ -585,7 +637,8 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
 
 TEST_F(PoolTest, Truncated) {
   MakePool(path_, 2 * kSize);
-  for (uint64_t size : {2 * kSize - 1, 2 * kSize - 4096, kSize, kTailOffset, sizeof(Superblock)}) {
+  for (uint64_t size :
+       {2 * kSize - 1, 2 * kSize - 4096, kSize, kCheckpointOffset, sizeof(Superblock)}) {
     ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(size)), 0);
     EXPECT_CLEAR(FailToOpen(path_), path_, "is truncated, " + std::to_string(size) + " of ");
     EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "is truncated");
@@ -603,92 +656,100 @@ TEST_F(PoolTest, ALongerFileIsNoHarm) {
   EXPECT_TRUE(OpenPool(pool, path_));
 }
 
-// It counts as in use: what is pending can be told from the tail alone.
+// It counts as in use, even if a record of the checkpoint is lost as well.
 TEST_F(PoolTest, DamagedState) {
   MakePool(path_);
   const std::string good = ReadFile(path_);
+  const auto check = [&] {
+    for (const Access access : {Access::kInspect, Access::kExclusive}) {
+      ScopedPool pool;
+      EXPECT_TRUE(OpenPool(pool, path_, access));
+      EXPECT_TRUE(pool.dirty());
+      EXPECT_EQ(pool.checkpoint(), 1u);
+    }
+  };
   for (int bit = 0; bit < 64; ++bit) {
     for (const uint64_t state : {kStateClean, kStateInUse}) {
       const uint64_t damaged = state ^ uint64_t { 1 } << bit;
       Patch(kStateOffset, &damaged, sizeof(damaged));
-      for (const Access access : {Access::kInspect, Access::kExclusive}) {
-        ScopedPool pool;
-        EXPECT_TRUE(OpenPool(pool, path_, access));
-        EXPECT_TRUE(pool.dirty());
-      }
+      check();
     }
   }
-  // But not from an older tail: the pool was clean, perhaps, and the files have changed since.
   const uint64_t wrong = 7;
-  for (const uint64_t record : {kTailOffset, kTailOffset + kTailDistance}) {
+  for (uint64_t i = 0; i < 2; ++i) {
+    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
     Patch(record, &wrong, sizeof(wrong));
-    EXPECT_CLEAR(FailToOpen(path_), path_, "its state and a record of the tail");
-    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "its state and a record of the tail");
+    check();
     Patch(record, good.data() + record, sizeof(wrong));
   }
 }
 
 // ---------------------------------------------------------------------------------------------
-// The tail.
+// The checkpoint.
 
-uint64_t Tail(const Pool& pool, int* valid = nullptr) {
-  uint64_t tail = 0;
+Lsn Checkpoint(const Pool& pool, int* valid = nullptr) {
+  Lsn checkpoint = 0;
   int records = 0;
-  EXPECT_TRUE(ReadTail(pool.view(), &tail, &records));
+  EXPECT_TRUE(ReadCheckpoint(pool.view(), &checkpoint, &records));
   if (valid != nullptr) *valid = records;
-  return tail;
+  return checkpoint;
 }
 
-TEST_F(PoolTest, TheTailMovesAndStays) {
+TEST_F(PoolTest, TheCheckpointMovesAndStays) {
   MakePool(path_);
-  uint64_t expected = 0;
+  Lsn expected = 1;
   for (int round = 0; round < 5; ++round) {
     ScopedPool pool;
     ASSERT_TRUE(OpenPool(pool, path_));
-    EXPECT_TRUE(round == 0 || Tail(pool) == expected);
-    expected = Tail(pool);
+    EXPECT_EQ(Checkpoint(pool), expected);
+    EXPECT_EQ(pool.checkpoint(), expected);
     for (int i = 0; i < 3; ++i) {
       expected += 1 + static_cast<uint64_t>(i * 100);
-      pool.StoreTail(expected);
+      pool.StoreCheckpoint(expected);
       int valid = 0;
-      EXPECT_EQ(Tail(pool, &valid), expected);
+      EXPECT_EQ(Checkpoint(pool, &valid), expected);
+      EXPECT_EQ(pool.checkpoint(), expected);
       EXPECT_EQ(valid, 2);
+      for (uint64_t k = 0; k < 2; ++k) {
+        EXPECT_EQ(pool.view().checkpoint_record(k)->checkpoint, expected) << "both are written";
+      }
     }
-    pool.StoreTail(expected);  // the same is allowed
+    pool.StoreCheckpoint(expected);  // the same is allowed
   }
 }
 
-TEST_F(PoolTest, TheTailNeverGoesBack) {
+TEST_F(PoolTest, TheCheckpointNeverGoesBack) {
   MakePool(path_);
   ScopedPool pool;
   ASSERT_TRUE(OpenPool(pool, path_));
-  const uint64_t tail = Tail(pool);
-  EXPECT_EXIT(pool.StoreTail(tail - 1), testing::KilledBySignal(SIGKILL), "invariant broken");
-  EXPECT_EXIT(pool.StoreTail(uint64_t{1} << 63), testing::KilledBySignal(SIGKILL), "invariant");
+  pool.StoreCheckpoint(10);
+  EXPECT_EXIT(pool.StoreCheckpoint(9), testing::KilledBySignal(SIGKILL), "invariant broken");
+  EXPECT_EXIT(pool.StoreCheckpoint(uint64_t{1} << kLsnBits), testing::KilledBySignal(SIGKILL),
+              "invariant");
 }
 
-TEST_F(PoolTest, ADamagedTailRecordCostsOneStep) {
+// Both records say the same, so one is enough; between their two writes, the higher one counts.
+TEST_F(PoolTest, ADamagedCheckpointRecordCostsNothing) {
   MakePool(path_);
-  const uint64_t units = GeometryOf(kSize).log_units;
   {
     ScopedPool pool;
     ASSERT_TRUE(OpenPool(pool, path_));
     pool.MarkInUse();  // dirty: nothing is changed by opening
-    pool.StoreTail(units + 10);
-    pool.StoreTail(units + 20);
+    pool.StoreCheckpoint(10);
+    pool.StoreCheckpoint(20);
   }
-  const bool second_is_newest = Get<TailRecord>(kTailOffset + kTailDistance).tail == units + 20;
   const std::string good = ReadFile(path_);
-  for (const bool damage_newest : {true, false}) {
-    const uint64_t record = kTailOffset + (damage_newest == second_is_newest ? kTailDistance : 0);
-    for (size_t bit = 0; bit < (offsetof(TailRecord, crc) + 4) * 8; ++bit) {
+  for (uint64_t i = 0; i < 2; ++i) {
+    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    for (size_t bit = 0; bit < (offsetof(CheckpointRecord, crc) + 4) * 8; ++bit) {
       const char flipped = static_cast<char>(good[record + bit / 8] ^ 1 << bit % 8);
       Patch(record + bit / 8, &flipped, 1);
       for (const Access access : {Access::kInspect, Access::kExclusive}) {
         ScopedPool pool;
         ASSERT_TRUE(OpenPool(pool, path_, access));
         int valid = 0;
-        EXPECT_EQ(Tail(pool, &valid), units + (damage_newest ? 10 : 20)) << bit;
+        EXPECT_EQ(Checkpoint(pool, &valid), 20u) << bit;
+        EXPECT_EQ(pool.checkpoint(), 20u);
         EXPECT_EQ(valid, 1);
       }
       Patch(record + bit / 8, &good[record + bit / 8], 1);
@@ -697,14 +758,35 @@ TEST_F(PoolTest, ADamagedTailRecordCostsOneStep) {
   EXPECT_TRUE(ReadFile(path_) == good);
 }
 
-TEST_F(PoolTest, BothTailRecordsDamaged) {
+TEST_F(PoolTest, TheHigherCheckpointRecordCounts) {
+  MakePool(path_);
+  const std::string old = ReadFile(path_);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  pool.StoreCheckpoint(10);
+  pool.Close();
+  const std::string now = ReadFile(path_);
+  for (uint64_t i = 0; i < 2; ++i) {
+    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    Patch(record, old.data() + record, sizeof(CheckpointRecord));
+    ASSERT_TRUE(OpenPool(pool, path_));
+    EXPECT_EQ(pool.checkpoint(), 10u);
+    pool.Close();
+    Patch(record, now.data() + record, sizeof(CheckpointRecord));
+  }
+}
+
+TEST_F(PoolTest, BothCheckpointRecordsDamaged) {
   MakePool(path_);
   const uint64_t wrong = 7;
-  Patch(kTailOffset, &wrong, sizeof(wrong));
-  Patch(kTailOffset + kTailDistance, &wrong, sizeof(wrong));
+  Patch(kCheckpointOffset, &wrong, sizeof(wrong));
+  Patch(kCheckpointOffset + kCheckpointDistance, &wrong, sizeof(wrong));
   const std::string before = ReadFile(path_);
-  EXPECT_CLEAR(FailToOpen(path_), path_, "both records of the log's tail");
-  EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "both records of the log's tail");
+  for (const Access access : {Access::kExclusive, Access::kRecovery, Access::kInspect}) {
+    EXPECT_CLEAR(FailToOpen(path_, access), path_, "both records of its checkpoint");
+  }
+  ScopedPool pool;
+  EXPECT_TRUE(OpenPool(pool, path_, Access::kSalvage));
   EXPECT_TRUE(ReadFile(path_) == before);
 }
 
@@ -713,30 +795,74 @@ TEST_F(PoolTest, ARecordFromAnotherPoolIsNone) {
   const std::string other = folder_ / "other";
   MakePool(other);
   const std::string content = ReadFile(other);
-  for (const uint64_t record : {kTailOffset, kTailOffset + kTailDistance}) {
-    Patch(record, content.data() + record, sizeof(TailRecord));
+  for (uint64_t i = 0; i < 2; ++i) {
+    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    Patch(record, content.data() + record, sizeof(CheckpointRecord));
   }
   EXPECT_CLEAR(FailToOpen(path_), path_, "both records");
 }
 
-// The damaged record may have been the newer one: positions from the older one on were used, and
-// the entries there must not be met by a later recovery.
-TEST_F(PoolTest, ACleanPoolWithADamagedTailGoesOnBehindAllPositions) {
+TEST_F(PoolTest, ADamagedCheckpointRecordIsRepaired) {
   MakePool(path_);
-  const uint64_t units = GeometryOf(kSize).log_units;
   const uint64_t wrong = 7;
-  Patch(kTailOffset + kTailDistance, &wrong, sizeof(wrong));
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
-  EXPECT_EQ(Tail(pool), units);
-  pool.Close();
-  const std::string before = ReadFile(path_);
-  ASSERT_TRUE(OpenPool(pool, path_));
-  EXPECT_TRUE(ReadFile(path_) == before) << "changed by being opened";
-  pool.Repair();
-  int valid = 0;
-  EXPECT_EQ(Tail(pool, &valid), 3 * units);
-  EXPECT_EQ(valid, 2);
+  for (uint64_t i = 0; i < 2; ++i) {
+    Patch(kCheckpointOffset + i * kCheckpointDistance, &wrong, sizeof(wrong));
+    const std::string before = ReadFile(path_);
+    ScopedPool pool;
+    ASSERT_TRUE(OpenPool(pool, path_));
+    EXPECT_TRUE(ReadFile(path_) == before) << "changed by being opened";
+    pool.Repair();
+    int valid = 0;
+    EXPECT_EQ(Checkpoint(pool, &valid), 1u);
+    EXPECT_EQ(valid, 2);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Segment headers.
+
+TEST(SegmentHeaderTest, EveryFlippedBitIsFound) {
+  const test::MemoryPool memory;
+  const View& view = memory.view();
+  test::LogBuilder builder(view);
+  builder.Take(0);
+  const uint32_t number = builder.Take(0);
+  SegmentHeader header;
+  for (SegmentHeader* place : {view.segment(number), view.segment_copy(number)}) {
+    ASSERT_TRUE(CopySegmentHeader(view, *place, number, &header));
+    EXPECT_EQ(std::memcmp(&header, place, sizeof(header)), 0);
+    EXPECT_FALSE(CopySegmentHeader(view, *place, number + 1, &header)) << "another's place";
+    for (size_t bit = 0; bit < sizeof(header) * 8; ++bit) {
+      uint8_t& byte = reinterpret_cast<uint8_t*>(place)[bit / 8];
+      byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+      EXPECT_FALSE(CopySegmentHeader(view, *place, number, &header)) << bit;
+      byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+    }
+  }
+}
+
+TEST(SegmentHeaderTest, RefusesWhatCannotBe) {
+  const test::MemoryPool memory;
+  const View& view = memory.view();
+  const auto check = [&](auto change) {
+    test::LogBuilder builder(view);
+    builder.Take(0);
+    const uint32_t number = builder.Take(0);
+    change(*view.segment(number));
+    builder.SealSegment(number);
+    SegmentHeader header;
+    return CopySegmentHeader(view, *view.segment(number), number, &header);
+  };
+  EXPECT_TRUE(check([](SegmentHeader&) {}));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.generation = 0; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.generation = uint64_t{1} << kLsnBits; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.checkpoint = h.generation + 1; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.previous_generation = h.generation; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.previous_last = h.generation; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.previous_number = 15; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.number = 0; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{0}; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{3}; }));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -855,15 +981,6 @@ FileRecord Identified(const std::string& path) {
   return record;
 }
 
-FileRecord Recorded(const std::string& path, uint32_t incarnation) {
-  FileRecord record = Identified(path);
-  record.incarnation = incarnation;
-  record.path_length = static_cast<uint32_t>(path.size());
-  std::memcpy(record.path, path.c_str(), path.size() + 1);
-  record.crc = FileRecordCrc(record);
-  return record;
-}
-
 TEST(FileRecordTest, KnowsAFileAgain) {
   Folder folder;
   const std::string path = folder / "file";
@@ -901,65 +1018,77 @@ TEST(FileRecordTest, ASuccessorIsAnotherFile) {
   }
 }
 
-TEST(FileRecordTest, EveryFlippedBitIsFound) {
+// The fingerprint goes with what SameFile compares, and with nothing else.
+TEST(FileRecordTest, TheFingerprint) {
   Folder folder;
-  const std::string path = folder / "file";
-  WriteFile(path, "");
-  const FileRecord good = Recorded(path, 3);
-  EXPECT_TRUE(FileRecordValid(good, 3));
-  EXPECT_FALSE(FileRecordValid(good, 2));
-  EXPECT_FALSE(FileRecordValid(good, 4));
-  EXPECT_FALSE(FileRecordValid(good, 0));
-  const size_t covered = offsetof(FileRecord, path) + path.size() + 1;
-  for (size_t bit = 0; bit < covered * 8; ++bit) {
-    FileRecord damaged = good;
-    reinterpret_cast<uint8_t*>(&damaged)[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
-    // No successor that exists is known by a damaged one.
-    const bool known_otherwise = damaged.successor != good.successor;
-    EXPECT_EQ(FileRecordValid(damaged, 3), known_otherwise) << bit;
+  WriteFile(folder / "file", "");
+  WriteFile(folder / "other", "");
+  const FileRecord record = test::RecordOf(folder / "file");
+  const uint64_t fingerprint = Fingerprint(record);
+  EXPECT_NE(fingerprint, 0u);
+  EXPECT_NE(fingerprint, Fingerprint(Identified(folder / "other")));
+  const size_t size = FileRecordSize(record.path_length);
+  for (size_t bit = 0; bit < size * 8; ++bit) {
+    FileRecord changed = record;
+    reinterpret_cast<uint8_t*>(&changed)[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+    // The lowest bit is always set; two records in 2^63 have the same one.
+    EXPECT_TRUE(!SameFile(record, changed) || Fingerprint(changed) == fingerprint) << bit;
+    const bool in_inode =
+        bit / 8 >= offsetof(FileRecord, inode) && bit / 8 < offsetof(FileRecord, birth_seconds);
+    if (in_inode) {
+      EXPECT_NE(Fingerprint(changed), fingerprint) << bit;
+    }
   }
 }
 
-TEST(FileRecordTest, NameAndSuccessorChangeWithoutTheChecksum) {
-  pmem::Initialize(nullptr);
+TEST(FileRecordTest, DescribesAnOpenFile) {
   Folder folder;
-  WriteFile(folder / "lost", "");
-  WriteFile(folder / "created", "");
-  WriteFile(folder / "other", "");
-  FileRecord record = Recorded(folder / "lost", 3);
-  record.name = kNameNew;
-  EXPECT_TRUE(FileRecordValid(record, 3));
-  const FileRecord created = Identified(folder / "created");
-  EXPECT_FALSE(IsSuccessor(created, record));
-  StoreSuccessor(&record, created);
-  EXPECT_TRUE(FileRecordValid(record, 3));
-  EXPECT_TRUE(IsSuccessor(created, record));
-  EXPECT_FALSE(IsSuccessor(Identified(folder / "other"), record));
-  EXPECT_FALSE(IsSuccessor(Identified(folder / "lost"), record));
-  SettleName(&record);
-  EXPECT_TRUE(FileRecordValid(record, 3));
-  EXPECT_EQ(record.name, kNameSettled);
-  EXPECT_TRUE(IsSuccessor(created, record)) << "marked entries or not, it is the file";
+  const std::string path = folder / "file";
+  WriteFile(path, "");
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  FileRecord record;
+  std::memset(static_cast<void*>(&record), 0xff, sizeof(record));
+  ASSERT_EQ(Describe(fd, &record), 0);
+  EXPECT_EQ(record.path, path);
+  EXPECT_EQ(record.path_length, path.size());
+  EXPECT_EQ(record.flags, 0u);
+  EXPECT_EQ(record.born, 0u);
+  EXPECT_EQ(record.predecessor, 0u);
+  EXPECT_TRUE(SameFile(record, Identified(path)));
+  EXPECT_TRUE(IsFileRecord(record, FileRecordSize(record.path_length)));
+  unlink(path.c_str());
+  EXPECT_EQ(Describe(fd, &record), -ENOENT);
+  WriteFile(path + " (deleted)", "");  // another file of the name that the kernel says
+  EXPECT_EQ(Describe(fd, &record), -ENOENT);
+  close(fd);
 }
 
 TEST(FileRecordTest, RefusesWhatCannotBe) {
   Folder folder;
   const std::string path = folder / "file";
   WriteFile(path, "");
-  const auto check = [&](auto change) {
-    FileRecord record = Recorded(path, 1);
+  const auto check = [&](auto change, size_t more = 0) {
+    FileRecord record = test::RecordOf(path);
+    const size_t size = FileRecordSize(record.path_length) + more;
     change(record);
-    record.crc = FileRecordCrc(record);
-    return FileRecordValid(record, 1);
+    return IsFileRecord(record, size);
   };
-  EXPECT_TRUE(check([](FileRecord&) {}));
+  const auto nothing = [](FileRecord&) {};
+  EXPECT_TRUE(check(nothing));
+  EXPECT_TRUE(check([](FileRecord& r) { r.flags = kFileNew | kFileNewStill; }));
+  EXPECT_FALSE(check(nothing, 1));
+  EXPECT_FALSE(check(nothing, size_t{0} - 1));
+  EXPECT_FALSE(IsFileRecord(test::RecordOf(path), 0));
+  EXPECT_FALSE(IsFileRecord(test::RecordOf(path), ~size_t{0}));
   EXPECT_FALSE(check([](FileRecord& r) { r.path_length = kMaxPath; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.path_length = ~0u; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.path_length = 0; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.path_length -= 1; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path[r.path_length] = 'x'; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.path[3] = '\0'; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.handle_size = kMaxHandle + 1; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.path[0] = 'x'; }));
-  EXPECT_FALSE(check([](FileRecord& r) { r.name = 1; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.flags = 4; }));
 }
 
 // Standard error may be on a disk that is full: then the pool says it.

@@ -153,5 +153,33 @@ TEST_F(TreeTest, NoMarkIsLostToATakerAtWork) {
   });
 }
 
+// unwritten counts the newest of the dirty ones, whichever of these goes.
+TEST(PageDescriptorTest, CountsWhatIsPending) {
+  PageDescriptor page = {};
+  sys::Lock lock(page.lock);
+  EXPECT_TRUE(page.idle());
+  for (uint64_t place = 10; place < 15; ++place) page.Appended(place);
+  EXPECT_EQ(page.last, 14u);
+  page.WrittenBack();
+  page.Appended(15);
+  page.Appended(16);
+  EXPECT_EQ(page.dirty, 7u);
+  EXPECT_EQ(page.unwritten, 2u);
+  page.Cleaned();
+  page.Unchained(2);
+  EXPECT_EQ(page.dirty, 5u);
+  EXPECT_EQ(page.unwritten, 2u) << "the kernel has it";
+  page.Unchained(1);
+  EXPECT_EQ(page.dirty, 4u);
+  EXPECT_EQ(page.unwritten, 1u);
+  page.LostByKernel();
+  EXPECT_EQ(page.unwritten, 4u);
+  page.Unchained(3);
+  EXPECT_EQ(page.unwritten, 3u);
+  page.WrittenBack();
+  for (int i = 0; i < 3; ++i) page.Cleaned();
+  EXPECT_TRUE(page.idle());
+}
+
 }  // namespace
 }  // namespace nvcache::radix

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <optional>
 #include <ostream>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,684 +15,976 @@
 namespace nvcache::nvlog {
 
 void PrintTo(const Verdict& verdict, std::ostream* out) {
-  static constexpr const char* kNames[] = {"kNothing",       "kInFlight",   "kCommitted",
-                                           "kApplied",       "kUnfinished", "kDamagedHeader",
-                                           "kDamagedPayload"};
+  static constexpr const char* kNames[] = {"kCommitted", "kOnDisk", "kVoid", "kUnfinished",
+                                           "kDamaged"};
   *out << kNames[static_cast<int>(verdict)];
 }
 
 namespace {
 
+using test::Added;
+using test::Data;
+using test::Erase;
 using test::LogBuilder;
-using test::Piece;
-using test::Pieces;
+using test::Record;
+using test::RecordOfNone;
+using test::Truncate;
+
+// A group as a walk told it.
+struct Found {
+  Group group;
+  std::vector<Record> records;     // without file records
+  std::vector<std::string> paths;  // of their files; empty: kNoFile
+  std::vector<Place> places;       // of all records
+};
+
+std::string Payload(const Reader& reader, const RecordHeader& header, Place place) {
+  std::string bytes;
+  if (header.kind != Kind::kData) return bytes;
+  const uint64_t first = header.offset / pool::kPageSize;
+  for (uint64_t i = 0; i < PagesOf(header.offset, header.length); ++i) {
+    const Reader::Piece piece = reader.PieceAt(header, place, first + i);
+    EXPECT_EQ(piece.offset, header.offset + bytes.size());
+    bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
+  }
+  return bytes;
+}
 
 class ReaderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    test::MakePool(folder_ / "pool");
-    ASSERT_TRUE(test::OpenPool(pool_, folder_ / "pool"));
-    view_ = pool_.view();
-    units_ = view_.log_units();
-    builder_.emplace(view_);
+  explicit ReaderTest(uint64_t size = pool::kMinPoolSize) : memory_(size) {
+    builder_.Name(1, RecordOfNone("/one", 11));
+    builder_.Name(2, RecordOfNone("/two", 12));
   }
 
-  // The log begins `units` further on, as if that much had been written and cleaned.
-  void MoveTail(uint64_t units) {
-    pool_.StoreTail(builder_->head() + units);
-    pool_.StoreTail(builder_->head() + units);
-    builder_.emplace(view_);
+  Found Details(const Reader& reader, const GroupWalk& walk, const Group& group) const {
+    Found found = {group, {}, {}, {}};
+    if (group.verdict == Verdict::kUnfinished || group.verdict == Verdict::kDamaged) return found;
+    walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+      found.places.push_back(place);
+      if (header.kind == Kind::kFile) return;
+      found.records.push_back(
+          {header.kind, header.file, header.offset, header.length, Payload(reader, header, place)});
+      const uint32_t file = walk.FileOf(header, place);
+      pool::FileRecord record = {};
+      const bool known = file != kNoFile && walk.CopyRecord(file, &record);
+      found.paths.push_back(known ? record.path : "");
+    });
+    return found;
   }
-  void DamageNewestTail() {
-    pool::TailRecord* const first = view_.tail_record(0);
-    pool::TailRecord* const second = view_.tail_record(1);
-    (first->sequence > second->sequence ? first : second)->crc ^= 1;
-  }
-
-  Verdict Examine(Position position) const {
-    EntryHeader header;
-    return Reader(view_).Examine(position, &header);
-  }
-  std::vector<Group> Walk() const {
-    const Reader reader(view_);
+  std::vector<Found> Walk(bool all = false, Lsn* newest = nullptr) const {
+    std::vector<Found> result;
+    Reader reader;
+    EXPECT_TRUE(reader.Open(view_, -1, all));
     GroupWalk walk(reader);
-    std::vector<Group> groups;
-    uint64_t done = 0;
+    EXPECT_TRUE(walk.Open());
+    Lsn last = 0;
     for (Group group; walk.Next(&group);) {
-      groups.push_back(group);
-      EXPECT_GT(walk.done(), done) << "the walk stands still";
-      done = walk.done();
-      EXPECT_LE(done, walk.total() + kMaxGroupEntries * kMaxEntryUnits);
+      result.push_back(Details(reader, walk, group));
+      if (group.verdict == Verdict::kDamaged || group.lsn == 0) continue;
+      EXPECT_GE(group.lsn, last) << "not in the order of LSNs";
+      last = group.lsn;
+      EXPECT_LE(walk.done(), walk.total());
     }
-    return groups;
+    EXPECT_EQ(walk.done(), walk.total());
+    if (newest != nullptr) *newest = reader.newest();
+    return result;
   }
-  std::vector<Group> Walk(Verdict verdict) const {
-    std::vector<Group> groups;
-    for (const Group& group : Walk()) {
-      if (group.verdict == verdict) groups.push_back(group);
+  std::vector<Found> Walk(Verdict verdict) const {
+    std::vector<Found> result;
+    for (const Found& found : Walk()) {
+      if (found.group.verdict == verdict) result.push_back(found);
     }
-    return groups;
+    return result;
   }
-  std::string Payload(Position position) const {
-    const Reader reader(view_);
-    EntryHeader header;
-    EXPECT_EQ(reader.Examine(position, &header), Verdict::kCommitted);
-    std::string bytes(header.length, '\0');
-    reader.Payload(header, bytes.data(), bytes.size());
-    return bytes;
+  std::vector<Lsn> Lsns(Verdict verdict) const {
+    std::vector<Lsn> result;
+    for (const Found& found : Walk(verdict)) result.push_back(found.group.lsn);
+    return result;
   }
+  // It is there, with these records.
+  static void Expect(const Found& found, const Added& added, Verdict verdict) {
+    EXPECT_EQ(found.group.verdict, verdict);
+    EXPECT_EQ(found.group.lsn, added.lsn);
+    EXPECT_EQ(found.group.place, added.first());
+    EXPECT_EQ(found.group.records, added.records.size());
+    EXPECT_EQ(found.places, added.places);
+    size_t i = 0;
+    for (const Record& record : added.records) {
+      if (record.kind == Kind::kFile) continue;
+      ASSERT_LT(i, found.records.size());
+      EXPECT_EQ(found.records[i].kind, record.kind);
+      EXPECT_EQ(found.records[i].offset, record.offset);
+      EXPECT_EQ(found.records[i].length, record.length);
+      EXPECT_EQ(found.records[i].bytes, record.bytes);
+      EXPECT_EQ(found.paths[i], record.file == 1 ? "/one" : "/two");
+      ++i;
+    }
+    EXPECT_EQ(i, found.records.size());
+  }
+  void Flip(Place place, size_t bit) const {
+    uint8_t& byte = builder_.Unit(place)[bit / 8];
+    byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+  }
+  std::string Text(size_t n) { return test::Bytes(random_, n); }
 
   std::mt19937_64 random_{test::Seed()};
-  test::Folder folder_{test::Folder::kMemory};
-  test::ScopedPool pool_;
-  pool::View view_;
-  uint64_t units_ = 0;
-  std::optional<LogBuilder> builder_;
+  test::MemoryPool memory_;
+  pool::View view_ = memory_.view();
+  LogBuilder builder_{view_};
 };
 
-TEST_F(ReaderTest, AnEmptyLog) {
-  const Reader reader(view_);
-  EXPECT_EQ(reader.begin(), units_);
-  EXPECT_EQ(reader.end(), 2 * units_);
-  for (Position position = 0; position < 3 * units_; ++position) {
-    ASSERT_EQ(Examine(position), Verdict::kNothing) << position;
-  }
+class LargeReaderTest : public ReaderTest {
+ protected:
+  LargeReaderTest() : ReaderTest(16u << 20) {}
+};
+
+TEST_F(ReaderTest, AnEmptyPool) {
   EXPECT_TRUE(Walk().empty());
+  EXPECT_TRUE(Walk(true).empty());
 }
 
 TEST_F(ReaderTest, ReadsWhatWasWritten) {
-  std::map<Position, Piece> written;
-  for (uint32_t length : {1u, 63u, 64u, 65u, 128u, 1000u, 4095u, 4096u}) {
-    const Piece piece = {length % 7, length + 1, 4096 - length, test::Bytes(random_, length)};
-    written[builder_->Add(piece)] = piece;
+  std::vector<Added> written;
+  for (const size_t length : {1u, 63u, 64u, 65u, 128u, 1000u, 4095u, 4096u, 4097u, 20000u}) {
+    written.push_back(builder_.Add(Data(1, 4096 - length % 4096, Text(length))));
+    written.push_back(builder_.Add(Data(2, length, Text(length))));
   }
-  const Reader reader(view_);
-  for (const auto& [position, piece] : written) {
-    EntryHeader header;
-    ASSERT_EQ(reader.Examine(position, &header), Verdict::kCommitted);
-    EXPECT_EQ(header.position, position);
-    EXPECT_EQ(header.file, piece.file);
-    EXPECT_EQ(header.incarnation, piece.incarnation);
-    EXPECT_EQ(header.offset, piece.offset);
-    EXPECT_EQ(header.length, piece.bytes.size());
-    EXPECT_EQ(Payload(position), piece.bytes);
-    const size_t skip = piece.bytes.size() / 3;
-    std::string part(piece.bytes.size() - skip, '\0');
-    reader.Payload(header, part.data(), part.size(), skip);
-    EXPECT_EQ(part, piece.bytes.substr(skip));
-    EXPECT_EQ(Examine(position + units_), Verdict::kNothing) << "another lap";
-    EXPECT_EQ(Examine(position - units_), Verdict::kNothing) << "another lap";
-  }
-  const std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), written.size());
-  for (size_t i = 0; i < groups.size(); ++i) {
-    EXPECT_EQ(groups[i].verdict, Verdict::kCommitted);
-    EXPECT_EQ(groups[i].entries, 1u);
-    EXPECT_EQ(groups[i].damaged, kNoPosition);
-  }
+  written.push_back(builder_.Add(Truncate(1, 17)));
+  written.push_back(builder_.Add(Erase(2, 5, uint64_t{1} << 40)));
+  Lsn newest = 0;
+  const std::vector<Found> found = Walk(false, &newest);
+  ASSERT_EQ(found.size(), written.size());
+  for (size_t i = 0; i < found.size(); ++i) Expect(found[i], written[i], Verdict::kCommitted);
+  EXPECT_EQ(newest, written.back().lsn);
 }
 
-TEST_F(ReaderTest, EveryWayToWrap) {
-  MoveTail(units_ - kMaxEntryUnits - 1);
-  for (uint64_t i = 0; i < kMaxEntryUnits + 2; ++i) {
-    const std::string bytes = test::Bytes(random_, 4096);
-    const Position position = builder_->Add({0, 1, 0, bytes});
-    EXPECT_EQ(Payload(position), bytes);
-    const Reader reader(view_);
-    EntryHeader header;
-    reader.Examine(position, &header);
-    for (const size_t skip : {0u, 1u, 63u, 64u, 2048u, 4095u}) {
-      std::string part(4096 - skip, '\0');
-      reader.Payload(header, part.data(), part.size(), skip);
-      ASSERT_EQ(part, bytes.substr(skip));
+TEST_F(ReaderTest, AGroupOfSeveralRecords) {
+  const Added added = builder_.Add({Data(1, 0, Text(5000)), Truncate(2, 4), Data(1, 9000, "x")});
+  ASSERT_EQ(added.places.size(), 5u);
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 1u);
+  Expect(found[0], added, Verdict::kCommitted);
+}
+
+TEST_F(LargeReaderTest, TheLargestGroup) {
+  builder_.Add(Data(1, 0, Text(50000)));
+  const Added added = builder_.Add(Data(1, 1, Text(kMaxGroupBytes)));
+  const Added after = builder_.Add(Data(1, 1, "x"));
+  EXPECT_GT(added.places.size(), 64u);
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 3u);
+  Expect(found[1], added, Verdict::kCommitted);
+  Expect(found[2], after, Verdict::kCommitted);
+}
+
+TEST_F(LargeReaderTest, LogsAreMergedByLsn) {
+  std::vector<Added> written;
+  for (int i = 0; i < 1000; ++i) {
+    written.push_back(
+        builder_.Add(Data(1 + random_() % 2, random_() % 10000, Text(1 + random_() % 20000)),
+                     LogBuilder::kCommit, static_cast<uint32_t>(random_() % 16)));
+  }
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), written.size());
+  for (size_t i = 0; i < found.size(); ++i) Expect(found[i], written[i], Verdict::kCommitted);
+}
+
+// What is below the checkpoint is not told, and names files all the same.
+TEST_F(ReaderTest, TheCheckpoint) {
+  std::vector<Added> written;
+  for (int i = 0; i < 40; ++i) written.push_back(builder_.Add(Data(1, 0, Text(9000))));
+  for (size_t i = 0; i <= written.size(); ++i) {
+    test::SetCheckpoint(view_, i < written.size() ? written[i].lsn : builder_.next_lsn());
+    const std::vector<Found> found = Walk();
+    ASSERT_EQ(found.size(), written.size() - i);
+    for (size_t k = 0; k < found.size(); ++k) Expect(found[k], written[i + k], Verdict::kCommitted);
+    const std::vector<Found> all = Walk(true);
+    ASSERT_EQ(all.size(), written.size());
+    for (size_t k = 0; k < all.size(); ++k) {
+      Expect(all[k], written[k], k < i ? Verdict::kOnDisk : Verdict::kCommitted);
     }
-    EXPECT_EQ(Walk().size(), 1u);
-    pool_.StoreTail(position + 1);  // one unit further in the next round
-    pool_.StoreTail(position + 1);
-    builder_.emplace(view_);
-    std::memset(view_.log(), 0, units_ * pool::kUnitSize);
   }
 }
 
-TEST_F(ReaderTest, AGroupIsOne) {
-  const std::string bytes = test::Bytes(random_, 20000);
-  const auto positions = builder_->Add(Pieces(3, 4000, bytes));
-  ASSERT_EQ(positions.size(), 6u);
-  const Position after = builder_->Add({3, 1, 0, "x"});
-  const std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].position, positions[0]);
-  EXPECT_EQ(groups[0].entries, 6u);
-  EXPECT_EQ(groups[0].units, after - positions[0]);
-  EXPECT_EQ(groups[0].verdict, Verdict::kCommitted);
-  EXPECT_EQ(groups[1].position, after);
-  std::string all;
-  for (const Position position : positions) all += Payload(position);
-  EXPECT_EQ(all, bytes);
+TEST_F(ReaderTest, TheHighestCheckpointCounts) {
+  const Added first = builder_.Add(Data(1, 0, "first"));
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  builder_.Take(0);  // says it in its header
+  const Added second = builder_.Add(Data(1, 0, "second"));
+  test::SetCheckpoint(view_, 1);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{second.lsn});
+  view_.checkpoint_record(0)->crc ^= 1;
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{second.lsn});
+  view_.checkpoint_record(1)->crc ^= 1;
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_, -1, true));
+  EXPECT_EQ(reader.checkpoint(), 0u);
+  EXPECT_EQ(Walk(true).size(), 2u);
 }
 
-TEST_F(ReaderTest, TheLargestGroup) {
-  test::MakePool(folder_ / "large", 32 << 20);
-  test::ScopedPool large;
-  ASSERT_TRUE(test::OpenPool(large, folder_ / "large"));
-  LogBuilder builder(large.view());
-  builder.Add(Pieces(0, 1, std::string(kMaxGroupBytes, 'x')));
-  const Reader reader(large.view());
+TEST_F(ReaderTest, KeptSegmentsCountWhateverTheCheckpointSays) {
+  const Added a = builder_.Add(Data(1, 0, "a"));
+  const Added b = builder_.Add(Data(2, 0, "b"));
+  const Added kept_a = builder_.Keep({Data(1, 0, "a")}, a.lsn);
+  const Added kept_b = builder_.Keep({Data(2, 0, "b")}, b.lsn);
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  const Added c = builder_.Add(Data(2, 0, "c"));
+  std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 3u);
+  Expect(found[0], kept_a, Verdict::kCommitted);
+  EXPECT_TRUE(found[0].group.kept);
+  Expect(found[1], kept_b, Verdict::kCommitted);
+  Expect(found[2], c, Verdict::kCommitted);
+  EXPECT_FALSE(found[2].group.kept);
+  builder_.Void(kept_a);
+  found = Walk();
+  ASSERT_EQ(found.size(), 3u);
+  Expect(found[0], kept_a, Verdict::kVoid);
+}
+
+// What lies behind the kept records was there before.
+TEST_F(ReaderTest, AFormerLifeOfAKeptSegment) {
+  for (int i = 0; i < 30; ++i) builder_.Add(Data(1, 0, Text(700)));
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  const Added pending = builder_.Add(Data(1, 0, Text(700)), LogBuilder::kCommit, 5);
+  builder_.Free(0);
+  builder_.TakeKept(0);
+  const Added kept = builder_.Keep({Data(1, 0, Text(700))}, pending.lsn);
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].group.lsn, pending.lsn);
+  EXPECT_EQ(found[1].group.lsn, pending.lsn);
+}
+
+TEST_F(ReaderTest, VoidGroupsAreKnown) {
+  const Added added = builder_.Add(Data(1, 0, Text(9000)));
+  const Added other = builder_.Add(Data(1, 0, "y"));
+  builder_.Void(added);
+  Expect(Walk()[0], added, Verdict::kVoid);
+  Expect(Walk()[1], other, Verdict::kCommitted);
+  Flip(added.place() + 9, 3);  // damage done later is no loss
+  Expect(Walk()[1], other, Verdict::kCommitted);
+  EXPECT_EQ(Walk()[0].group.verdict, Verdict::kVoid);
+  EXPECT_EQ(Walk()[0].group.damaged, kNoPlace);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Files.
+
+TEST_F(ReaderTest, ANumberNamesWhatItsNewestRecordNames) {
+  const auto paths = [&] {
+    std::vector<std::string> all;
+    for (const Found& found : Walk()) all.push_back(found.paths[0]);
+    return all;
+  };
+  builder_.Name(7, RecordOfNone("/first", 100));
+  builder_.Add(Data(7, 0, "a"));
+  builder_.Name(7, RecordOfNone("/second", 101));
+  builder_.Add(Data(7, 0, "b"));
+  builder_.Add(Data(7, 0, "c"), LogBuilder::kCommit, 3);
+  builder_.Add(Data(9, 0, "d"));  // never named
+  builder_.Name(9, RecordOfNone("/first", 100));
+  builder_.Add(Data(9, 0, "e"), LogBuilder::kCommit, 3);
+  EXPECT_EQ(paths(), (std::vector<std::string>{"/first", "/second", "/second", "", "/first"}));
+}
+
+TEST_F(ReaderTest, FilesAreNumberedOnce) {
+  for (uint32_t i = 0; i < 3000; ++i) {  // more than there is room for at first
+    pool::FileRecord record = RecordOfNone("/f" + std::to_string(i % 1500), 1000 + i % 1500);
+    record.device = i;  // says nothing
+    builder_.Add({test::File(5, record)}, LogBuilder::kCommit, i % 2);
+    if (i == 1499) test::SetCheckpoint(view_, builder_.next_lsn());
+    if (builder_.segment(i % 2) >= view_.segment_count() - 2) break;
+  }
+  pool::FileRecord elsewhere = RecordOfNone("/f0", 1000);
+  elsewhere.file_system = 1;
+  const Added last = builder_.Add({test::File(6, elsewhere)});
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_));
   GroupWalk walk(reader);
-  Group group;
-  ASSERT_TRUE(walk.Next(&group));
-  EXPECT_EQ(group.verdict, Verdict::kCommitted);
-  EXPECT_EQ(group.entries, kMaxGroupEntries);
-  EXPECT_FALSE(walk.Next(&group));
+  ASSERT_TRUE(walk.Open());
+  std::map<uint32_t, std::string> seen;
+  for (Group group; walk.Next(&group);) {
+    walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+      const uint32_t file = walk.FileOf(header, place);
+      ASSERT_LT(file, walk.files());
+      pool::FileRecord record;
+      ASSERT_TRUE(walk.CopyRecord(file, &record));
+      const std::string name = record.path + std::to_string(record.file_system);
+      EXPECT_TRUE(seen.emplace(file, name).second || seen[file] == name);
+      EXPECT_EQ(walk.RecordOf(file), place) << "the newest";
+    });
+  }
+  EXPECT_EQ(walk.RecordOf(walk.FileOf(*builder_.Header(last.first()), last.first())), last.first());
+  std::set<std::string> names;
+  for (const auto& [file, name] : seen) EXPECT_TRUE(names.insert(name).second) << name;
 }
 
-TEST_F(ReaderTest, HolesAreSteppedOver) {
-  builder_->Hole(1);
-  builder_->Add({0, 1, 0, "a"});
-  builder_->Hole(65);
-  builder_->Add({0, 1, 1, "b"});
-  builder_->Hole(1000);
-  builder_->Add(Pieces(0, 0, std::string(9000, 'x')), LogBuilder::kFirstHeaderNot);
-  builder_->Add({0, 1, 2, "c"});
-  EXPECT_EQ(Walk(Verdict::kCommitted).size(), 3u);
-  EXPECT_EQ(Walk(Verdict::kInFlight).size(), 2u);  // members whose first is not there
+TEST_F(ReaderTest, WhatIsNew) {
+  Reader reader;
+  test::SetCheckpoint(view_, 100);
+  ASSERT_TRUE(reader.Open(view_));
+  const GroupWalk walk(reader);
+  EXPECT_FALSE(walk.IsNew(RecordOfNone("/f", 1)));
+  EXPECT_FALSE(walk.IsNew(RecordOfNone("/f", 1, pool::kFileNew, 99)));
+  EXPECT_TRUE(walk.IsNew(RecordOfNone("/f", 1, pool::kFileNew, 100)));
+  EXPECT_TRUE(walk.IsNew(RecordOfNone("/f", 1, pool::kFileNewStill, 1)));
 }
 
-// What was never written is not looked at page by page, and what is behind it is found.
-TEST(ReaderOfMemoryTest, WhatWasNeverUsedIsSteppedOver) {
-  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
-  std::mt19937_64 random(test::Seed());
-  for (int round = 0; round < 10; ++round) {
-    const test::Folder memory(test::Folder::kMemory);
-    test::MakePool(memory / "pool", 16 << 20);
-    test::ScopedPool pool;
-    ASSERT_TRUE(test::OpenPool(pool, memory / "pool"));
-    const uint64_t units = pool.view().log_units();
-    if (round > 0) pool.StoreTail(LogBuilder(pool.view()).head() + random() % units);
-    LogBuilder builder(pool.view());
-    const Position begin = builder.head();
-    std::vector<Position> expected;
-    for (;;) {
-      builder.Hole(random() % 3 != 0 ? random() % 100 : random() % (units / 2));
-      if (builder.head() + kMaxEntryUnits >= begin + units) break;
-      expected.push_back(builder.Add({0, 1, 0, test::Bytes(random, 1 + random() % 4096)}));
-    }
-    const auto data = [&] {  // bytes of the log that are there
-      uint64_t bytes = 0;
-      const auto log = static_cast<off_t>(pool.view().superblock->log_offset);
-      for (off_t at = log, end; (at = lseek(pool.fd(), at, SEEK_DATA)) >= 0; at = end) {
-        end = lseek(pool.fd(), at, SEEK_HOLE);
-        bytes += static_cast<uint64_t>(end - at);
-      }
-      return bytes;
-    };
-    const uint64_t before = data();
-    const Reader reader(pool.view(), pool.fd());
+// A kept record says that the file was never synced, whatever a later one in a log says.
+TEST_F(ReaderTest, WhatIsStillNew) {
+  builder_.Name(3, RecordOfNone("/f", 5, pool::kFileNew, 1));
+  const Added a = builder_.Add(Data(3, 0, "a"));
+  builder_.Name(3, RecordOfNone("/f", 5, pool::kFileNewStill, 1));
+  const Added kept = builder_.Keep({Data(3, 0, "a")}, a.lsn);
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  builder_.Name(3, RecordOfNone("/f", 5, pool::kFileNew, 1));
+  builder_.Add(Data(3, 0, "b"));
+  const auto is_new = [&] {
+    Reader reader;
+    EXPECT_TRUE(reader.Open(view_));
     GroupWalk walk(reader);
-    std::vector<Position> found;
-    for (Group group; walk.Next(&group);) found.push_back(group.position);
-    EXPECT_EQ(found, expected);
-    EXPECT_EQ(walk.done(), walk.total());
-    EXPECT_LE(data(), before + (expected.size() + 1) * (1u << 20)) << "up to 1 MiB behind each";
+    EXPECT_TRUE(walk.Open());
+    for (Group group; walk.Next(&group);) {
+    }
+    EXPECT_EQ(walk.files(), 1u);
+    pool::FileRecord record;
+    EXPECT_TRUE(walk.CopyRecord(0, &record));
+    return walk.IsNew(record);
+  };
+  EXPECT_TRUE(is_new());
+  builder_.Void(kept);  // newer records hide it
+  EXPECT_TRUE(is_new());
+  builder_.Header(kept.first())->commit = AppliedWord(kept.lsn, view_.salt());
+  EXPECT_FALSE(is_new());
+}
+
+TEST_F(ReaderTest, ADamagedFileRecordNamesNothing) {
+  builder_.Add(Data(1, 0, "before"));
+  builder_.Name(1, RecordOfNone("/other", 55));
+  const Added added = builder_.Add(Data(1, 0, "damaged"));
+  const Added after = builder_.Add(Data(1, 0, "after"));
+  for (const Place place : {added.first(), added.first() + 1}) {
+    for (size_t bit = 0; bit < 512; bit += 7) {
+      if (place == added.first() && bit / 64 == 1) continue;  // the link
+      Flip(place, bit);
+      const std::vector<Found> found = Walk(Verdict::kCommitted);
+      ASSERT_EQ(found.size(), 2u);
+      EXPECT_EQ(found[0].paths[0], "/one");
+      EXPECT_EQ(found[1].group.lsn, after.lsn);
+      // Never the file that the number named before.
+      EXPECT_TRUE(found[1].paths[0].empty() || found[1].paths[0] == "/other") << bit;
+      Flip(place, bit);
+    }
   }
 }
 
-TEST_F(ReaderTest, WhatWasNotCommittedIsInFlight) {
-  const Position alone = builder_->Add({0, 1, 0, "a"}, LogBuilder::kCommitNot);
-  const auto group = builder_->Add(Pieces(0, 0, std::string(9000, 'x')), LogBuilder::kCommitNot);
-  const Position committed = builder_->Add({0, 1, 2, "c"});
-  EXPECT_EQ(Examine(alone), Verdict::kInFlight);
-  EXPECT_EQ(Examine(group[0]), Verdict::kInFlight);
-  const std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), 5u);
-  for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(groups[i].verdict, Verdict::kInFlight);
-    EXPECT_EQ(groups[i].entries, 1u);
-    EXPECT_EQ(groups[i].damaged, kNoPosition);
+// ---------------------------------------------------------------------------------------------
+// What was never committed, and what was there before.
+
+TEST_F(ReaderTest, WhatWasNotCommittedIsNoGroup) {
+  const Added first = builder_.Add(Data(1, 0, "a"));
+  const Added not_there = builder_.Add(Data(1, 0, Text(9000)), LogBuilder::kFirstHeaderNot);
+  EXPECT_EQ(Walk().size(), 1u);
+  Lsn newest = 0;
+  const Added torn = builder_.Add({Data(1, 0, "b"), Data(1, 0, "c")}, LogBuilder::kCommitNot);
+  std::vector<Found> found = Walk(false, &newest);
+  EXPECT_EQ(newest, torn.lsn);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[1].group.verdict, Verdict::kUnfinished);
+  EXPECT_EQ(found[1].group.lsn, torn.lsn);
+  const Added second = builder_.Add(Data(1, 0, "d"));
+  EXPECT_LT(not_there.lsn, second.lsn);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{first.lsn, second.lsn}));
+  EXPECT_EQ(Walk().size(), 2u) << "what lies behind the second is older";
+}
+
+TEST_F(ReaderTest, AFormerLifeOfASegmentIsNothing) {
+  for (int i = 0; i < 50; ++i) builder_.Add(Data(1, 0, Text(700)));
+  builder_.Free(0);
+  for (const uint32_t log : {0u, 4u}) {
+    builder_.Take(log, 0);
+    EXPECT_EQ(Walk(Verdict::kCommitted).size(), 0u);
+    EXPECT_TRUE(Walk(Verdict::kDamaged).empty());
+    const Added fresh = builder_.Add(Data(1, 0, Text(100)), LogBuilder::kCommit, log);
+    EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{fresh.lsn});
+    EXPECT_EQ(Walk().size(), 1u);
   }
-  EXPECT_EQ(groups[4].position, committed);
-  EXPECT_EQ(groups[4].verdict, Verdict::kCommitted);
 }
 
-// I5: what is left of earlier laps never counts.
-TEST_F(ReaderTest, EarlierLapsAreNothing) {
-  const Position first = builder_->head();
-  for (int i = 0; i < 50; ++i) builder_->Add({0, 1, 0, test::Bytes(random_, 700)});
-  MoveTail(0);
-  EXPECT_TRUE(Walk().empty());
-  MoveTail(units_ - (builder_->head() - first));  // one lap after the first
-  EXPECT_EQ(builder_->head(), first + units_);
-  EXPECT_TRUE(Walk().empty());
-  builder_->Hole(EntryUnits(700) * 3);  // over three of them, and it was never filled
-  const Position fresh = builder_->Add({0, 1, 0, "new"});
-  const std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), 1u);
-  EXPECT_EQ(groups[0].position, fresh);
-}
-
-// A payload that looks like an entry of this very pool: its position is not where it lies.
-TEST_F(ReaderTest, APayloadIsNoEntry) {
-  const Position first = builder_->Add({0, 1, 0, "first"});
+// A payload that looks like a record of this very pool: its place is not where it lies.
+TEST_F(ReaderTest, APayloadIsNoRecord) {
+  const Added first = builder_.Add(Data(1, 0, "first"));
   std::string copy;
   for (int i = 0; i < 64; ++i) {
-    copy.append(reinterpret_cast<const char*>(builder_->Unit(first)), pool::kUnitSize);
+    copy.append(reinterpret_cast<const char*>(builder_.Unit(first.place())), pool::kUnitSize);
   }
-  builder_->Add({0, 1, 0, copy}, LogBuilder::kFirstHeaderNot);
-  builder_->Add({0, 1, 0, "last"});
-  EXPECT_EQ(Walk().size(), 2u);
+  builder_.Add(Data(1, 0, copy), LogBuilder::kFirstHeaderNot);
+  EXPECT_EQ(Walk().size(), 1u);
+  const Added second = builder_.Add(Data(1, 0, copy));
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{first.lsn, second.lsn}));
 }
 
-TEST_F(ReaderTest, AppliedEntriesAreKnown) {
-  const auto positions = builder_->Add(Pieces(0, 0, std::string(9000, 'x')));
-  const Position other = builder_->Add({0, 1, 0, "y"});
-  builder_->Header(positions[0])->commit = AppliedWord(positions[0], view_.salt());
-  EXPECT_EQ(Examine(positions[0]), Verdict::kApplied);
-  std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].verdict, Verdict::kApplied);
-  EXPECT_EQ(groups[0].entries, 3u);
-  EXPECT_EQ(groups[1].position, other);
-  // Damage done later is no loss.
-  *builder_->Unit(positions[1] + 1) ^= 1;
-  *builder_->Unit(positions[0] + 1) ^= 1;
-  groups = Walk();
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].verdict, Verdict::kApplied);
-  EXPECT_EQ(groups[0].damaged, kNoPosition);
+TEST_F(ReaderTest, LsnsThatRunBackwardAreNothing) {
+  const Added first = builder_.Add(Data(1, 0, "first"));
+  const Added second = builder_.Add(Data(1, 0, "second"));
+  builder_.Header(second.first())->lsn = first.lsn - 1;
+  builder_.Seal(second.first());
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{first.lsn});
 }
 
 // ---------------------------------------------------------------------------------------------
 // Damage.
 
-TEST_F(ReaderTest, EveryFlippedBitOfAHeaderIsFound) {
-  const Position position = builder_->Add({1, 2, 8192, test::Bytes(random_, 500)});
-  const Position next = builder_->Add({1, 2, 8192, "next"});
-  for (size_t bit = 0; bit < sizeof(EntryHeader) * 8; ++bit) {
-    uint8_t& byte = builder_->Unit(position)[bit / 8];
-    byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
-    ASSERT_EQ(Examine(position), Verdict::kDamagedHeader) << bit;
-    const std::vector<Group> groups = Walk();
-    ASSERT_EQ(groups.size(), 2u) << bit;
-    EXPECT_EQ(groups[0].verdict, Verdict::kDamagedHeader);
-    EXPECT_EQ(groups[0].position, position);
-    EXPECT_EQ(groups[0].damaged, position);
-    EXPECT_EQ(groups[0].entries, 0u);
-    EXPECT_EQ(groups[0].units, 1u);
-    EXPECT_EQ(groups[1].position, next);
-    EXPECT_EQ(groups[1].verdict, Verdict::kCommitted);
-    byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+class ReaderDamageTest : public ReaderTest, public testing::WithParamInterface<bool> {};
+
+// With a group behind it, or as the last one.
+TEST_P(ReaderDamageTest, EveryFlippedBitOfAHeader) {
+  const Added before = builder_.Add(Data(1, 0, "before"));
+  const Added added = builder_.Add(Data(1, 8192, Text(500)));
+  std::vector<Lsn> rest = {before.lsn};
+  if (GetParam()) rest.push_back(builder_.Add(Data(1, 0, "next")).lsn);
+  const Place place = added.first();
+  for (size_t bit = 0; bit < sizeof(RecordHeader) * 8; ++bit) {
+    Flip(place, bit);
+    if (bit / 64 == 1) {  // the link says nothing
+      EXPECT_EQ(Walk(Verdict::kCommitted).size(), rest.size() + 1);
+    } else {
+      ASSERT_EQ(Lsns(Verdict::kCommitted), rest) << bit;
+      const std::vector<Found> damaged = Walk(Verdict::kDamaged);
+      ASSERT_EQ(damaged.size(), 1u) << bit;
+      EXPECT_EQ(damaged[0].group.place, place);
+      EXPECT_EQ(damaged[0].group.damaged, place);
+      EXPECT_TRUE(Walk(Verdict::kUnfinished).empty());
+    }
+    Flip(place, bit);
   }
-  EXPECT_EQ(Examine(position), Verdict::kCommitted);
+  EXPECT_EQ(Walk(Verdict::kCommitted).size(), rest.size() + 1);
 }
 
-TEST_F(ReaderTest, EveryFlippedBitOfAPayloadIsFound) {
-  MoveTail(units_ - 30);  // it wraps
-  const std::string bytes = test::Bytes(random_, 4000);
-  const Position position = builder_->Add({1, 2, 64, bytes});
-  const Position next = builder_->Add({1, 2, 0, "next"});
-  for (size_t bit = 0; bit < bytes.size() * 8; bit += 3) {
-    uint8_t& byte = builder_->Unit(position + 1 + bit / 512)[bit / 8 % 64];
-    byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
-    ASSERT_EQ(Examine(position), Verdict::kDamagedPayload) << bit;
+TEST_P(ReaderDamageTest, EveryFlippedBitOfAPayload) {
+  const Added before = builder_.Add(Data(1, 0, "before"));
+  const Added added = builder_.Add(Data(1, 4000, Text(5000)));
+  std::vector<Lsn> rest = {before.lsn};
+  if (GetParam()) rest.push_back(builder_.Add(Data(1, 0, "next")).lsn);
+  const Place links = added.first() + 1;
+  Flip(links, 77);  // the running process's own affair
+  EXPECT_EQ(Walk(Verdict::kCommitted).size(), rest.size() + 1);
+  const Place payload = links + LinkUnits(3);
+  for (size_t bit = 0; bit < 5000 * 8; bit += 3) {
+    // 96 bytes of the first page lie in two units of their own.
+    const Place unit = payload + (bit / 8 < 96 ? bit / 512 : 2 + (bit / 8 - 96) / 64);
+    const size_t in_unit = (bit / 8 < 96 ? bit / 8 % 64 : (bit / 8 - 96) % 64) * 8 + bit % 8;
+    Flip(unit, in_unit);
+    ASSERT_EQ(Lsns(Verdict::kCommitted), rest) << bit;
     if (bit % 100 == 0) {
-      const std::vector<Group> groups = Walk();
-      ASSERT_EQ(groups.size(), 2u);
-      EXPECT_EQ(groups[0].verdict, Verdict::kDamagedPayload);
-      EXPECT_EQ(groups[0].damaged, position);
-      EXPECT_EQ(groups[0].units, next - position);
-      EXPECT_EQ(groups[1].position, next);
+      const std::vector<Found> lost = Walk(GetParam() ? Verdict::kDamaged : Verdict::kUnfinished);
+      ASSERT_EQ(lost.size(), 1u) << bit;
+      EXPECT_EQ(lost[0].group.lsn, added.lsn);
+      EXPECT_EQ(lost[0].group.damaged, added.first());
+      EXPECT_EQ(Walk().size(), rest.size() + 1);
     }
-    byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
+    Flip(unit, in_unit);
   }
-  builder_->Unit(position + EntryUnits(4000) - 1)[4000 % 64] ^= 1;  // behind the payload
-  EXPECT_EQ(Examine(position), Verdict::kCommitted);
+  Flip(payload + 1, 33 * 8);  // behind the first page's bytes
+  EXPECT_EQ(Walk(Verdict::kCommitted).size(), rest.size() + 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Next, ReaderDamageTest, testing::Bool());
 
 // I2: a group with a damaged member is not there at all, and what follows is found.
 TEST_F(ReaderTest, OneDamagedMemberTakesTheGroup) {
-  builder_->Add({1, 1, 0, "before"});
-  const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, 3 * 4096)));
-  const Position next = builder_->Add({1, 1, 0, "next"});
-  for (const Position member : positions) {
-    for (uint64_t unit = 0; unit < EntryUnits(4096); unit += 16) {
-      for (size_t bit = 0; bit < 512; bit += 5) {
-        uint8_t& byte = builder_->Unit(member + unit)[bit / 8];
-        byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
-        const std::vector<Group> committed = Walk(Verdict::kCommitted);
-        ASSERT_EQ(committed.size(), 2u) << member << " " << unit << " " << bit;
-        EXPECT_EQ(committed[1].position, next);
-        size_t damaged = 0;
-        for (const Group& group : Walk()) {
-          if (group.damaged == kNoPosition) continue;
-          ++damaged;
-          EXPECT_EQ(group.damaged, member);
-          EXPECT_EQ(group.verdict, unit == 0 ? Verdict::kDamagedHeader : Verdict::kDamagedPayload);
-        }
-        EXPECT_EQ(damaged, 1u);
-        byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
-      }
+  const Added before = builder_.Add(Data(1, 0, "before"));
+  const Added added = builder_.Add({Data(1, 0, Text(300)), Truncate(1, 4), Data(1, 0, Text(300))});
+  const Added next = builder_.Add(Data(1, 0, "next"));
+  for (const Place member : added.places) {
+    for (size_t bit = 0; bit < 512; bit += 5) {
+      const bool is_first = member == added.first();
+      if (bit / 64 == 1 || (bit / 64 == 0 && !is_first)) continue;  // link, a member's word
+      Flip(member, bit);
+      ASSERT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{before.lsn, next.lsn})) << bit;
+      const std::vector<Found> damaged = Walk(Verdict::kDamaged);
+      ASSERT_EQ(damaged.size(), 1u) << bit;
+      EXPECT_EQ(damaged[0].group.damaged, member);
+      EXPECT_EQ(damaged[0].group.place, added.first());
+      EXPECT_EQ(Walk().size(), 3u);
+      Flip(member, bit);
     }
   }
 }
 
 TEST_F(ReaderTest, AForeignMemberDamagesTheGroup) {
   const auto change = [&](auto edit) {
-    const auto positions = builder_->Add(Pieces(1, 0, std::string(3 * 4096, 'x')));
-    const Position next = builder_->Add({1, 1, 0, "next"});
-    EntryHeader* header = builder_->Header(positions[1]);
-    edit(header);
-    builder_->Finish(header);
-    const Reader reader(view_);
-    bool found_next = false;
-    Group group;
-    for (GroupWalk walk(reader); walk.Next(&group);) {
-      EXPECT_FALSE(group.position == positions[0] && group.verdict == Verdict::kCommitted);
-      found_next = found_next || group.position == next;
-    }
-    EXPECT_TRUE(found_next);
+    const Added added = builder_.Add({Data(1, 0, "a"), Data(1, 0, "b"), Data(1, 0, "c")});
+    const Added next = builder_.Add(Data(1, 0, "next"));
+    edit(builder_.Header(added.places[1]));
+    builder_.Seal(added.places[1], LogBuilder::kCommitNot);
+    std::set<Lsn> committed;
+    for (const Lsn lsn : Lsns(Verdict::kCommitted)) committed.insert(lsn);
+    EXPECT_FALSE(committed.contains(added.lsn));
+    EXPECT_TRUE(committed.contains(next.lsn));
   };
-  change([](EntryHeader* header) { header->file = 2; });
-  change([](EntryHeader* header) { header->incarnation = 2; });
-  change([](EntryHeader* header) { header->group_index = 2; });
-  change([](EntryHeader* header) { header->group_count = 4; });
-  change([](EntryHeader* header) { header->position += 1; });
-}
-
-// A member that is the first of another group: that one is whole.
-TEST_F(ReaderTest, AGroupThatEndsTooSoon) {
-  const auto positions = builder_->Add(Pieces(1, 0, std::string(2 * 4096, 'x')));
-  LogBuilder again(view_, positions[1]);
-  again.Add({1, 1, 0, "another"});
-  const std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].verdict, Verdict::kDamagedHeader);
-  EXPECT_EQ(groups[0].damaged, positions[1]);
-  EXPECT_EQ(groups[1].position, positions[1]);
-  EXPECT_EQ(groups[1].verdict, Verdict::kCommitted);
+  change([](RecordHeader* header) { header->lsn -= 1; });
+  change([](RecordHeader* header) { header->index = 2; });
+  change([](RecordHeader* header) { header->count = 4; });
 }
 
 TEST_F(ReaderTest, NonsenseWithAChecksumIsDamage) {
-  const auto verdict = [&](auto edit) {
-    const Position position = builder_->Add({1, 1, 100, "abc"});
-    EntryHeader* header = builder_->Header(position);
-    edit(header);
-    builder_->Finish(header);
-    return Examine(position);
+  const auto change = [&](auto edit) {
+    const Added added = builder_.Add(Data(1, 100, "abc"));
+    edit(builder_.Header(added.place()));
+    builder_.Seal(added.place());
+    const Added next = builder_.Add(Data(1, 0, "next"));
+    std::set<Lsn> committed;
+    for (const Lsn lsn : Lsns(Verdict::kCommitted)) committed.insert(lsn);
+    EXPECT_TRUE(committed.contains(next.lsn));
+    return committed.contains(added.lsn) ? Verdict::kCommitted : Verdict::kDamaged;
   };
-  EXPECT_EQ(verdict([](EntryHeader*) {}), Verdict::kCommitted);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->length = 0; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->length = 4097; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->length = ~0u; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->offset = 4094; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->offset = ~0ull << 12; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->file = 16; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->file = ~0u; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->group_count = 0; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->group_index = 1; }), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict([](EntryHeader* h) { h->group_count = kMaxGroupEntries + 1; }),
-            Verdict::kDamagedHeader);
+  builder_.Add(Data(1, 0, "names the file"));
+  EXPECT_EQ(change([](RecordHeader*) {}), Verdict::kCommitted);
+  EXPECT_EQ(change([](RecordHeader* h) { h->length = 0; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->length = kMaxGroupBytes + 1; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->length = 1u << 20; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->length = ~0ull; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->offset = ~0ull << 12; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->kind = Kind{0}; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->kind = Kind{5}; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->count = 0; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->index = 1; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->count = kMaxGroupRecords + 1; }), Verdict::kDamaged);
+  EXPECT_EQ(change([](RecordHeader* h) { h->lsn |= 1ull << 62; }), Verdict::kDamaged);
 }
 
-// Whatever the log holds, the reader comes to an end and calls nothing committed.
+// Whatever a pool holds, the reader comes to an end and calls nothing committed.
 TEST_F(ReaderTest, Noise) {
   for (int round = 0; round < 10; ++round) {
-    auto* words = reinterpret_cast<uint64_t*>(view_.log());
-    for (uint64_t i = 0; i < units_ * 8; ++i) words[i] = random_();
-    for (Position position = units_; position < 2 * units_; ++position) {
-      if (random_() % 4 == 0) {
-        builder_->Header(position)->commit = random_() % 2 == 0
-                                                 ? CommitWord(position, view_.salt())
-                                                 : AppliedWord(position, view_.salt());
+    for (uint32_t number = 0; number < view_.segment_count(); ++number) {
+      auto* words = reinterpret_cast<uint64_t*>(view_.segment(number));
+      for (uint64_t i = 0; i < view_.segment_units() * 8; ++i) words[i] = random_();
+      pool::SegmentHeader* header = view_.segment(number);
+      *header = {0,
+                 1 + random_() % 1000,
+                 0,
+                 0,
+                 0,
+                 0,
+                 number,
+                 static_cast<uint32_t>(random_() % 3),
+                 random_() % 4 == 0 ? pool::SegmentKind::kKept : pool::SegmentKind::kLog,
+                 0,
+                 0};
+      builder_.SealSegment(number);
+      for (uint64_t unit = 1; unit < view_.segment_units() - 1; ++unit) {
+        const Place place = number * view_.segment_units() + unit;
+        const Lsn lsn = random_() % 2000;
+        builder_.Header(place)->lsn = lsn;
+        builder_.Header(place)->commit =
+            random_() % 2 == 0 ? CommitWord(lsn, view_.salt()) : VoidWord(lsn, view_.salt());
       }
     }
-    for (const Group& group : Walk()) ASSERT_EQ(group.verdict, Verdict::kDamagedHeader);
+    for (const bool all : {false, true}) {
+      for (const Found& found : Walk(all)) ASSERT_EQ(found.group.verdict, Verdict::kDamaged);
+    }
   }
 }
 
 // ---------------------------------------------------------------------------------------------
-// What is not whole (I4): unfinished, or damaged if something says that it had been durable.
+// Unfinished, or damaged.
 
-// Every way in which one unit of the newest group of a thread may not be there.
+// Every way in which one unit of a log's newest group may not be there.
 TEST_F(ReaderTest, ATornGroupIsUnfinished) {
-  builder_->Add({1, 1, 0, "before"});
-  for (const size_t length : {size_t{300}, size_t{3 * 4096}}) {
-    builder_->AnotherThread();
-    const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, length)));
-    const Position end = builder_->head();
-    builder_->AnotherThread();
-    const Position next = builder_->Add({1, 1, 0, "next"});
-    const size_t whole = Walk(Verdict::kCommitted).size();
-    for (Position unit = positions[0] + 1; unit < end; ++unit) {
-      std::string old(reinterpret_cast<char*>(builder_->Unit(unit)), pool::kUnitSize);
-      // The word stays as it was before, or is kNotCommitted.
-      const size_t header = std::count(positions.begin(), positions.end(), unit) != 0 ? 8 : 64;
-      for (const size_t lost : {size_t{64}, header}) {
-        std::memset(builder_->Unit(unit), 0, lost);
-        EXPECT_EQ(Walk(Verdict::kCommitted).size(), whole - 1);
-        const std::vector<Group> unfinished = Walk(Verdict::kUnfinished);
-        ASSERT_EQ(unfinished.size(), 1u) << unit;
-        EXPECT_EQ(unfinished[0].position, positions[0]);
-        EXPECT_EQ(unfinished[0].damaged,
-                  *std::prev(std::upper_bound(positions.begin(), positions.end(), unit)));
-        EXPECT_EQ(Walk().back().position, next);
-        EXPECT_TRUE(Walk(Verdict::kDamagedHeader).empty());
-        EXPECT_TRUE(Walk(Verdict::kDamagedPayload).empty());
-        std::memcpy(builder_->Unit(unit), old.data(), old.size());
+  const Added before = builder_.Add(Data(1, 0, "before"));
+  for (const bool with_other_log : {false, true}) {
+    const Added added = builder_.Add({Data(1, 0, Text(300)), Data(1, 0, Text(9000))});
+    const Place end = builder_.next_place();
+    if (with_other_log) builder_.Add(Data(1, 0, "other"), LogBuilder::kCommit, 1);
+    const Place links = added.places[1] + 1;
+    for (Place unit = added.first() + 1; unit < end; ++unit) {
+      const std::string old(reinterpret_cast<char*>(builder_.Unit(unit)), pool::kUnitSize);
+      if (unit == links) continue;
+      std::memset(builder_.Unit(unit), 0, pool::kUnitSize);
+      const std::vector<Found> unfinished = Walk(Verdict::kUnfinished);
+      ASSERT_EQ(unfinished.size(), 1u) << unit - added.first();
+      EXPECT_EQ(unfinished[0].group.place, added.first());
+      EXPECT_EQ(unfinished[0].group.damaged, added.places[unit < added.places[1] ? 0 : 1]);
+      EXPECT_TRUE(Walk(Verdict::kDamaged).empty());
+      std::memcpy(builder_.Unit(unit), old.data(), old.size());
+    }
+    EXPECT_EQ(Lsns(Verdict::kCommitted)[0], before.lsn);
+    EXPECT_TRUE(Walk(Verdict::kUnfinished).empty());
+  }
+}
+
+// The next segment of the log says what had been committed by then.
+TEST_F(ReaderTest, WhatTheNextSegmentSpeaksOfIsDamaged) {
+  builder_.Add(Data(1, 0, Text(30000)));
+  const Added added = builder_.Add(Data(1, 0, Text(3000)));
+  builder_.Take(0);
+  const auto verdict = [&] {
+    const std::vector<Found> found = Walk();
+    EXPECT_EQ(found.size(), 2u);
+    EXPECT_EQ(found[0].group.verdict, Verdict::kCommitted);
+    EXPECT_EQ(found[1].group.place, added.first());
+    return found[1].group.verdict;
+  };
+  EXPECT_EQ(verdict(), Verdict::kCommitted);
+  Flip(added.place() + 3, 5);
+  EXPECT_EQ(verdict(), Verdict::kDamaged);
+  std::memset(builder_.Unit(added.first()), 0, pool::kUnitSize);
+  EXPECT_EQ(verdict(), Verdict::kDamaged) << "nothing is left of its header";
+  test::SetCheckpoint(view_, added.lsn + 1);
+  EXPECT_TRUE(Walk().empty()) << "nor does it matter";
+}
+
+// A group over the end of a segment: each of its parts may be lost.
+TEST_F(ReaderTest, AGroupOverTwoSegments) {
+  builder_.Add(Data(1, 0, Text(50000)));
+  const Added added = builder_.Add(Data(1, 0, Text(40000)));
+  ASSERT_EQ(added.places.size(), 3u);  // data, file record, data
+  ASSERT_EQ(added.places[1], builder_.segment() * view_.segment_units() + 1);
+  std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 2u);
+  Expect(found[1], added, Verdict::kCommitted);
+  for (const bool more : {false, true}) {
+    if (more) builder_.Add(Data(1, 0, "more"));
+    for (const Place member : added.places) {
+      for (const size_t lost : {size_t{64}, size_t{1}}) {
+        const std::string old(reinterpret_cast<char*>(builder_.Unit(member)), pool::kUnitSize);
+        std::memset(builder_.Unit(member) + 20, 0xa5, lost == 1 ? 1 : 0);
+        if (lost == 64) std::memset(builder_.Unit(member), 0, lost);
+        found = Walk();
+        EXPECT_EQ(Walk(Verdict::kCommitted).size(), more ? 2u : 1u);
+        const size_t damaged = Walk(Verdict::kDamaged).size();
+        const bool gone = member == added.first() && lost == 64;  // nothing says that it was there
+        if (member == added.first() && lost == 1) {
+          EXPECT_GE(damaged, 1u);
+        } else {
+          EXPECT_EQ(damaged, more ? 1u : 0u);
+          EXPECT_EQ(Walk(Verdict::kUnfinished).size(), more || gone ? 0u : 1u);
+        }
+        std::memcpy(builder_.Unit(member), old.data(), old.size());
       }
     }
   }
 }
 
-// The next group of the thread says that it had been durable, wherever that lies, and even if it is
-// not whole itself.
-TEST_F(ReaderTest, WhatTheThreadsNextGroupNamesIsDamaged) {
-  const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, 3 * 4096)));
-  LogBuilder other(view_, builder_->head());
-  for (int i = 0; i < 10; ++i) {
-    other.AnotherThread();
-    other.Add({1, 1, 0, test::Bytes(random_, 500)});
-  }
-  const auto damage = [&](Position unit, auto check) {
-    *builder_->Unit(unit) ^= 1;
-    check();
-    *builder_->Unit(unit) ^= 1;
-  };
-  damage(positions[1] + 9, [&] { EXPECT_EQ(Walk()[0].verdict, Verdict::kUnfinished); });
-  builder_->Hole(other.head() - builder_->head());
-  const Position next = builder_->Add({1, 1, 0, "next"});
-  damage(positions[1] + 9, [&] {
-    EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedPayload);
-    EXPECT_EQ(Walk()[0].damaged, positions[1]);
-    *builder_->Unit(next + 1) ^= 1;
-    EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedPayload);
-    EXPECT_EQ(Walk().back().verdict, Verdict::kUnfinished);
-    *builder_->Unit(next + 1) ^= 1;
-    EXPECT_EQ(Walk().size(), 12u);
-  });
-  const std::string header(reinterpret_cast<char*>(builder_->Unit(positions[2])), 64);
-  std::memset(builder_->Unit(positions[2]), 0, 64);
-  EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedHeader);
-  EXPECT_EQ(Walk()[0].damaged, positions[2]);
-  std::memcpy(builder_->Unit(positions[2]), header.data(), 64);
-  // A header that is not whole says nothing.
-  builder_->Header(next)->thread_back ^= 1;
-  damage(positions[1] + 9, [&] { EXPECT_EQ(Walk()[0].verdict, Verdict::kUnfinished); });
-  EXPECT_EQ(Walk()[0].verdict, Verdict::kCommitted);
+// The first part of the group lies in a segment that is free by now.
+TEST_F(ReaderTest, TheRestOfAGroupBelowTheCheckpoint) {
+  builder_.Add(Data(1, 0, Text(50000)));
+  builder_.Add(Data(1, 0, Text(40000)));
+  const uint32_t second = builder_.segment();
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  const Added pending = builder_.Add(Data(1, 0, "pending"));
+  std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 1u);
+  Expect(found[0], pending, Verdict::kCommitted);
+  ASSERT_EQ(builder_.segment(), second);
+  builder_.Free(0);
+  builder_.Take(9, 0);
+  found = Walk();
+  ASSERT_EQ(found.size(), 1u);
+  Expect(found[0], pending, Verdict::kCommitted);
 }
 
-// So does a later entry of one of its pages, and no other.
-TEST_F(ReaderTest, WhatALaterEntryOfThePageNamesIsDamaged) {
-  const Position before = builder_->Add({1, 1, 0, "before"});
-  builder_->AnotherThread();
-  const auto positions = builder_->Add(Pieces(1, 0, test::Bytes(random_, 3 * 4096)));
-  builder_->AnotherThread();
-  const Position later = builder_->Add({1, 1, 0, "later"});
-  const auto verdict = [&](Position previous) {
-    builder_->Header(later)->previous = previous;
-    builder_->Finish(builder_->Header(later));
-    return Walk()[1].verdict;
-  };
-  *builder_->Unit(positions[1] + 9) ^= 1;
-  for (const Position position : positions) {
-    EXPECT_EQ(verdict(position), Verdict::kDamagedPayload);
-  }
-  for (const Position position : {before, later, kNoPosition, Position{0}}) {
-    EXPECT_EQ(verdict(position), Verdict::kUnfinished);
-  }
-  // Of what follows an entry that is not there, nothing is known.
-  std::memset(builder_->Unit(positions[1]), 0, pool::kUnitSize);
-  EXPECT_EQ(verdict(positions[0]), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict(positions[1]), Verdict::kDamagedHeader);
-  EXPECT_EQ(verdict(positions[2]), Verdict::kUnfinished);
+// The segment that was taken for a group that came to nothing says that it is the log's next one.
+// The log goes on in the one before, and then in another.
+TEST_F(ReaderTest, ASegmentThatWasGivenBack) {
+  const Added first = builder_.Add(Data(1, 0, Text(50000)));
+  pool::SegmentHeader given_back = *view_.segment(0);
+  given_back.previous_generation = given_back.generation;
+  given_back.previous_last = first.lsn;
+  given_back.previous_number = 0;
+  given_back.number = 5;
+  given_back.generation = builder_.next_lsn();
+  builder_.SkipLsns(2);
+  *view_.segment(5) = given_back;
+  builder_.SealSegment(5);
+  // A member of the group lies there.
+  const Place place = 5 * view_.segment_units() + 1;
+  *builder_.Header(place) = {};
+  builder_.Header(place)->lsn = given_back.generation + 1;
+  builder_.Header(place)->offset = 7;
+  builder_.Header(place)->kind = Kind::kTruncate;
+  builder_.Header(place)->index = 1;
+  builder_.Header(place)->count = 2;
+  builder_.Seal(place);
+  const Added second = builder_.Add(Data(1, 0, Text(2000)));
+  test::SetCheckpoint(view_, second.lsn);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{second.lsn});
+  EXPECT_EQ(Walk().size(), 1u);
+  const Added third = builder_.Add(Data(1, 0, Text(40000)));  // in two segments
+  ASSERT_EQ(third.places.size(), 3u);
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 2u);
+  Expect(found[0], second, Verdict::kCommitted);
+  Expect(found[1], third, Verdict::kCommitted);
 }
 
-// Another header in the place of a member is no power failure's work.
-TEST_F(ReaderTest, AFlippedMemberNeedsNoOtherSign) {
-  const auto positions = builder_->Add(Pieces(1, 0, std::string(2 * 4096, 'x')));
-  builder_->Header(positions[1])->offset ^= 1;
-  EXPECT_EQ(Walk()[0].verdict, Verdict::kDamagedHeader);
+// Copies of one group have its LSN, all of them.
+TEST_F(ReaderTest, SeveralKeptCopiesOfAGroup) {
+  const Added a = builder_.Add(Data(1, 0, Text(9000)));
+  std::vector<Added> kept;
+  for (uint64_t page = 0; page < 3; ++page) {
+    kept.push_back(builder_.Keep({Data(1, page * 4096, Text(800))}, a.lsn));
+  }
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) Expect(found[i], kept[i], Verdict::kCommitted);
+  Flip(kept[1].place() + 3, 3);
+  found = Walk();
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[1].group.verdict, Verdict::kDamaged);
+  Expect(found[2], kept[2], Verdict::kCommitted);
 }
 
-// There are more groups that are not whole than a power failure leaves: it ends all the same.
-TEST_F(ReaderTest, ALogOfNothingButTornGroups) {
-  std::vector<Position> positions;
-  while (builder_->head() + 3 <= 2 * units_) {
-    builder_->AnotherThread();
-    positions.push_back(builder_->Add({1, 1, 0, "torn"}));
-    *builder_->Unit(positions.back() + 1) ^= 1;
+// Older groups than those that lie behind them in the segment's former life.
+TEST_F(ReaderTest, KeptGroupsOverNewerOnes) {
+  const Added old = builder_.Add(Data(2, 0, Text(700)), LogBuilder::kCommit, 7);
+  for (int i = 0; i < 30; ++i) builder_.Add(Data(1, 0, Text(700)));
+  const uint32_t number = builder_.segment();
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  builder_.Free(number);
+  builder_.TakeKept(number);
+  const Added kept = builder_.Keep({Data(1, 0, Text(700))}, old.lsn);
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 1u);
+  Expect(found[0], kept, Verdict::kCommitted);
+}
+
+// More groups are not whole than a power failure leaves: the walk ends all the same.
+TEST_F(LargeReaderTest, ALogOfNothingButTornGroups) {
+  std::vector<Place> places;
+  while (places.size() < 20000) {
+    places.push_back(builder_.Add(Data(1, 0, "torn")).place());
   }
+  for (const Place place : places) *builder_.Unit(place + 1) ^= 1;
+  const std::vector<Found> found = Walk();
+  EXPECT_EQ(found.size(), places.size());
+  EXPECT_EQ(Walk(Verdict::kUnfinished).size(), 1u) << "the last";
   EXPECT_TRUE(Walk(Verdict::kCommitted).empty());
-  EXPECT_EQ(Walk().size(), positions.size());
-  EXPECT_EQ(Walk()[0].verdict, Verdict::kUnfinished);
 }
 
 // ---------------------------------------------------------------------------------------------
-// Against a model: what was added is what a walk finds.
+// Headers of segments.
 
-TEST_F(ReaderTest, ManyLapsOfRandomGroups) {
-  RecordProperty("seed", std::to_string(test::Seed()));
+TEST_F(ReaderTest, EveryFlippedBitOfASegmentsHeader) {
+  const Added a = builder_.Add(Data(1, 0, "a"));
+  builder_.Take(0);
+  const Added b = builder_.Add(Data(1, 0, "b"));
+  for (const uint32_t number : {0u, 1u}) {
+    for (size_t bit = 0; bit < 512; ++bit) {
+      const uint64_t begin = number * view_.segment_units();
+      Flip(begin, bit);
+      EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{a.lsn, b.lsn})) << "the copy counts";
+      Flip(begin + view_.segment_units() - 1, 511 - bit);
+      const std::vector<Found> damaged = Walk(Verdict::kDamaged);
+      ASSERT_EQ(damaged.size(), 1u) << bit;
+      EXPECT_EQ(damaged[0].group.place, begin);
+      EXPECT_EQ(damaged[0].group.records, 0u);
+      EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{number == 0 ? b.lsn : a.lsn});
+      Flip(begin, bit);
+      Flip(begin + view_.segment_units() - 1, 511 - bit);
+    }
+  }
+  EXPECT_EQ(Walk().size(), 2u);
+}
+
+TEST_F(ReaderTest, BothHeadersAreWipedOut) {
+  const Added a = builder_.Add(Data(1, 0, "a"));
+  builder_.Take(0);
+  const Added b = builder_.Add(Data(1, 0, "b"));
+  for (const uint32_t number : {0u, 1u}) {
+    const pool::SegmentHeader header = *view_.segment(number);
+    for (const int byte : {0, 0xff}) {
+      std::memset(static_cast<void*>(view_.segment(number)), byte, sizeof(header));
+      std::memset(static_cast<void*>(view_.segment_copy(number)), byte, sizeof(header));
+      EXPECT_EQ(Walk(Verdict::kDamaged).size(), 1u);
+      EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{number == 0 ? b.lsn : a.lsn});
+    }
+    *view_.segment(number) = *view_.segment_copy(number) = header;
+  }
+  // Without anything pending in it, nothing is lost.
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  std::memset(static_cast<void*>(view_.segment(0)), 0, pool::kUnitSize);
+  std::memset(static_cast<void*>(view_.segment_copy(0)), 0, pool::kUnitSize);
+  EXPECT_TRUE(Walk().empty());
+}
+
+TEST_F(ReaderTest, ASegmentThatIsBeingTakenIsFree) {
+  builder_.Add(Data(1, 0, "old"));
+  test::SetCheckpoint(view_, builder_.next_lsn());
+  builder_.Free(0);
+  builder_.Take(3, 0);
+  view_.segment(0)->word = 0;
+  EXPECT_TRUE(Walk().empty());
+  view_.segment_copy(0)->word = 0;
+  EXPECT_TRUE(Walk().empty());
+}
+
+TEST_F(ReaderTest, ASegmentThatClaimsAnothersPlace) {
+  const Added a = builder_.Add(Data(1, 0, "a"));
+  const uint64_t bytes = view_.segment_units() * pool::kUnitSize;
+  std::memcpy(static_cast<void*>(view_.segment(3)), view_.segment(0), bytes);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{a.lsn});
+}
+
+// What a device held before, and what another pool left on it.
+TEST_F(ReaderTest, ForeignSegmentsAreNothing) {
+  const Added a = builder_.Add(Data(1, 0, "a"));
+  const test::MemoryPool other;
+  auto* superblock = const_cast<pool::Superblock*>(other.view().superblock);
+  superblock->salt ^= 0x1234567;
+  test::SetCheckpoint(other.view(), 1);
+  LogBuilder foreign(other.view());
+  for (int i = 0; i < 20; ++i) foreign.Add(Data(1, 0, Text(3000)));
+  const uint64_t bytes = view_.segment_units() * pool::kUnitSize;
+  std::memcpy(static_cast<void*>(view_.segment(1)), other.view().segment(1), bytes);
+  for (uint64_t i = 0; i < bytes; ++i) {
+    reinterpret_cast<uint8_t*>(view_.segment(2))[i] = static_cast<uint8_t>(random_());
+  }
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 1u);
+  Expect(found[0], a, Verdict::kCommitted);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Against a model.
+
+TEST_F(LargeReaderTest, ManyRoundsOfRandomGroups) {
   SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
-  for (int session = 0; session < 60; ++session) {
-    struct Expected {
-      Verdict verdict;
-      uint32_t entries;
-    };
-    std::map<Position, Expected> expected;
-    const Position begin = builder_->head();
-    for (;;) {
-      const size_t length = 1 + random_() % (random_() % 4 == 0 ? 20000 : 300);
-      const auto pieces = Pieces(static_cast<uint32_t>(random_() % 16), random_() % 100000,
-                                 test::Bytes(random_, length));
-      uint64_t needed = 0;
-      for (const Piece& piece : pieces) needed += EntryUnits(piece.bytes.size());
-      if (builder_->head() + needed - begin > units_) break;
-      switch (random_() % 8) {
-        case 0:
-          builder_->Hole(needed);
-          break;
-        case 1:
-          for (const Position position : builder_->Add(pieces, LogBuilder::kCommitNot)) {
-            expected[position] = {Verdict::kInFlight, 1};
-          }
-          break;
-        case 2: {
-          const auto positions = builder_->Add(pieces, LogBuilder::kFirstHeaderNot);
-          for (size_t i = 1; i < positions.size(); ++i) {
-            expected[positions[i]] = {Verdict::kInFlight, 1};
-          }
-          break;
-        }
-        default: {
-          const auto positions = builder_->Add(pieces);
-          const bool applied = random_() % 8 == 0;
-          if (applied) {
-            builder_->Header(positions[0])->commit = AppliedWord(positions[0], view_.salt());
-          }
-          expected[positions[0]] = {applied ? Verdict::kApplied : Verdict::kCommitted,
-                                    static_cast<uint32_t>(positions.size())};
-        }
+  LogBuilder* builder = &builder_;
+  for (int session = 0; session < 40; ++session) {
+    std::map<Lsn, Added> expected;
+    std::set<Lsn> voided;
+    const Lsn begin = builder->next_lsn();
+    std::set<uint32_t> used;
+    while (used.size() < view_.segment_count() / 3) {
+      const size_t length = 1 + random_() % (random_() % 4 == 0 ? 200000 : 300);
+      const auto log = static_cast<uint32_t>(random_() % 5);
+      std::vector<Record> records;
+      records.push_back(Data(1 + random_() % 2, random_() % 100000, Text(length)));
+      if (random_() % 5 == 0) records.push_back(Truncate(1, random_() % 1000));
+      const bool commit = random_() % 8 != 0;
+      const Added added =
+          builder->Add(records, commit ? LogBuilder::kCommit : LogBuilder::kFirstHeaderNot, log);
+      for (const Place place : added.places) {
+        used.insert(static_cast<uint32_t>(place / view_.segment_units()));
+      }
+      if (commit) expected[added.lsn] = added;
+      if (commit && random_() % 8 == 0) {
+        builder->Void(added);
+        voided.insert(added.lsn);
       }
     }
-    const std::vector<Group> groups = Walk();
+    const std::vector<Found> groups = Walk();
     ASSERT_EQ(groups.size(), expected.size());
     auto next = expected.begin();
-    for (const Group& group : groups) {
-      ASSERT_EQ(group.position, next->first);
-      ASSERT_EQ(group.verdict, next->second.verdict);
-      ASSERT_EQ(group.entries, next->second.entries);
+    for (const Found& found : groups) {
+      const bool is_void = voided.contains(next->first);
+      Expect(found, next->second, is_void ? Verdict::kVoid : Verdict::kCommitted);
       ++next;
     }
-    // Some of it is cleaned; the next session begins where this one's positions end.
-    pool_.StoreTail(builder_->head());
-    pool_.StoreTail(builder_->head());
+    ASSERT_GT(builder->next_lsn(), begin);
+    // All of it is cleaned; the next session takes the same segments.
+    test::SetCheckpoint(view_, builder->next_lsn());
+    EXPECT_TRUE(Walk().empty());
+    for (const uint32_t number : used) builder->Free(number);
+    for (uint32_t log = 0; log < 5; ++log) builder->Take(log);
+    for (uint32_t log = 0; log < 5; ++log) used.insert(builder->segment(log));
   }
-}
-
-// ---------------------------------------------------------------------------------------------
-// A damaged tail record.
-
-TEST_F(ReaderTest, OneTailRecordMeansTwoLaps) {
-  const Position old_entry = builder_->Add({0, 1, 0, "cleaned"});
-  const Position pending = builder_->Add({0, 1, 1, "pending"});
-  pool_.StoreTail(pending);
-  DamageNewestTail();
-  const Reader reader(view_);
-  EXPECT_EQ(reader.begin(), units_);
-  EXPECT_EQ(reader.end(), 3 * units_);
-  const std::vector<Group> groups = Walk();  // one step back: harmless
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].position, old_entry);
-}
-
-// X is cleaned, then Y over the same bytes, and the tail is past both. A new place covers X's
-// header but is not filled yet; the one after it overwrites Y. Then the newest tail record is lost:
-// X is still there, Y is not, and X must not come back.
-TEST_F(ReaderTest, AnOldEntryWhoseSuccessorIsGoneStaysDead) {
-  const Position x = builder_->Add({0, 1, 0, std::string(64, 'x')});
-  builder_->Add({0, 1, 0, std::string(64, 'y')});
-  const Position z = builder_->Add({0, 1, 4096, std::string(64, 'z')});
-  pool_.StoreTail(builder_->head());
-  builder_->Hole(units_ - (builder_->head() - x));
-  ASSERT_EQ(builder_->head(), x + units_);
-  builder_->Hole(2);
-  const Position fresh = builder_->Add({0, 1, 8192, std::string(64, 'n')});
-  ASSERT_EQ(Examine(x), Verdict::kCommitted);
-  DamageNewestTail();
-  const std::vector<Group> groups = Walk();
-  ASSERT_EQ(groups.size(), 2u);
-  EXPECT_EQ(groups[0].position, z);
-  EXPECT_EQ(groups[1].position, fresh);
 }
 
 // ---------------------------------------------------------------------------------------------
 // A pool in use.
 
 TEST_F(ReaderTest, WhatWasFreedMeanwhileIsNotDamage) {
-  const Position a = builder_->Add({0, 1, 0, test::Bytes(random_, 4096)});
-  const Position b = builder_->Add({0, 1, 0, "b"});
-  const Reader reader(view_);
+  const Added a = builder_.Add(Data(1, 0, Text(4096)));
+  const Added b = builder_.Add(Data(1, 0, "b"));
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_));
   GroupWalk walk(reader);
-  pool_.StoreTail(b);
-  *builder_->Unit(a + 5) ^= 1;
-  EXPECT_TRUE(reader.Passed(a));
-  EXPECT_FALSE(reader.Passed(b));
+  ASSERT_TRUE(walk.Open());
+  test::SetCheckpoint(view_, b.lsn);
+  Flip(a.place() + 5, 1);
   Group group;
   ASSERT_TRUE(walk.Next(&group));
-  EXPECT_EQ(group.position, b);
+  EXPECT_EQ(group.lsn, b.lsn);
   EXPECT_EQ(group.verdict, Verdict::kCommitted);
   EXPECT_FALSE(walk.Next(&group));
-  EXPECT_EQ(reader.begin(), a) << "stays as it was";
+  EXPECT_LT(reader.checkpoint(), b.lsn) << "stays as it was";
 }
 
-TEST_F(ReaderTest, ALookerSeesTheSame) {
-  const auto positions = builder_->Add(Pieces(2, 0, test::Bytes(random_, 30000)));
-  test::ScopedPool looker;
-  ASSERT_TRUE(test::OpenPool(looker, folder_ / "pool", pool::Access::kInspect));
-  const Reader reader(looker.view());
+TEST_F(ReaderTest, ASegmentThatWasTakenMeanwhileIsNotDamage) {
+  builder_.Add(Data(1, 0, Text(4096)));
+  const Added b = builder_.Add(Data(1, 0, Text(4096)));
+  builder_.Add(Data(1, 0, "c"));
+  const Added other = builder_.Add(Data(1, 0, "other"), LogBuilder::kCommit, 1);
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_));
   GroupWalk walk(reader);
+  ASSERT_TRUE(walk.Open());
   Group group;
   ASSERT_TRUE(walk.Next(&group));
-  EXPECT_EQ(group.entries, positions.size());
+  builder_.Free(0);
+  builder_.Take(2, 0);
+  Flip(b.place() + 5, 1);
+  ASSERT_TRUE(walk.Next(&group));
+  EXPECT_EQ(group.lsn, other.lsn);
+  EXPECT_FALSE(walk.Next(&group));
+}
+
+// What was never written is not looked at page by page, and what is behind it is found.
+TEST(ReaderOfMemoryTest, WhatWasNeverUsedIsSteppedOver) {
+  const test::Folder memory(test::Folder::kMemory);
+  test::MakePool(memory / "pool", 16 << 20);
+  test::ScopedPool pool;
+  ASSERT_TRUE(test::OpenPool(pool, memory / "pool"));
+  std::mt19937_64 random(test::Seed());
+  LogBuilder builder(pool.view());
+  std::vector<Lsn> expected;
+  for (uint32_t i = 0; i < 10; ++i) {
+    builder.Take(i % 3, i * 20 + static_cast<uint32_t>(random() % 20));
+    expected.push_back(
+        builder.Add(Data(1, 0, test::Bytes(random, 3000)), LogBuilder::kCommit, i % 3).lsn);
+  }
+  const auto data = [&] {  // bytes of the segments that are there
+    uint64_t bytes = 0;
+    for (off_t at = pool::kSegmentsOffset, end; (at = lseek(pool.fd(), at, SEEK_DATA)) >= 0;
+         at = end) {
+      end = lseek(pool.fd(), at, SEEK_HOLE);
+      bytes += static_cast<uint64_t>(end - at);
+    }
+    return bytes;
+  };
+  const uint64_t before = data();
+  Reader reader;
+  ASSERT_TRUE(reader.Open(pool.view(), pool.fd()));
+  GroupWalk walk(reader);
+  ASSERT_TRUE(walk.Open());
+  std::vector<Lsn> found;
+  for (Group group; walk.Next(&group);) found.push_back(group.lsn);
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(data(), before) << "no page came to be by a look";
+}
+
+TEST(ReaderOfMemoryTest, ALookerSeesTheSame) {
+  const test::Folder memory(test::Folder::kMemory);
+  test::MakePool(memory / "pool");
+  test::ScopedPool pool, looker;
+  ASSERT_TRUE(test::OpenPool(pool, memory / "pool"));
+  LogBuilder builder(pool.view());
+  const Added added = builder.Add(Data(2, 0, std::string(90000, 'x')));
+  ASSERT_TRUE(test::OpenPool(looker, memory / "pool", pool::Access::kInspect));
+  Reader reader;
+  ASSERT_TRUE(reader.Open(looker.view(), looker.fd()));
+  GroupWalk walk(reader);
+  ASSERT_TRUE(walk.Open());
+  Group group;
+  ASSERT_TRUE(walk.Next(&group));
+  EXPECT_EQ(group.lsn, added.lsn);
+  EXPECT_EQ(group.records, added.places.size());
   EXPECT_EQ(group.verdict, Verdict::kCommitted);
   EXPECT_FALSE(walk.Next(&group));
 }

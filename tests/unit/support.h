@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the unit tests share: files that go away by themselves, children, and a log that is built
-// by hand from the format alone, without the engine's own writer, as one thread would write it.
+// What the unit tests share: files that go away by themselves, children, and logs that are built by
+// hand from the format alone, without the engine's own writer.
 #ifndef NVCACHE_TESTS_UNIT_SUPPORT_H_
 #define NVCACHE_TESTS_UNIT_SUPPORT_H_
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,12 +19,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "src/nvlog/entry.h"
-#include "src/nvlog/entry_crc.h"
+#include "src/nvlog/record.h"
 #include "src/pool/pool.h"
 #include "src/sys/crc32c.h"
 
@@ -129,97 +131,376 @@ inline bool OpenPool(pool::Pool& pool, const std::string& path,
   return ok;
 }
 
-struct Piece {
-  uint32_t file = 0;
-  uint32_t incarnation = 1;
-  uint64_t offset = 0;
-  std::string bytes;
-};
+// ---------------------------------------------------------------------------------------------
+// Pools and logs by hand.
 
-// A piece for each page that [offset, offset + bytes) touches.
-inline std::vector<Piece> Pieces(uint32_t file, uint64_t offset, const std::string& bytes) {
-  std::vector<Piece> pieces;
-  for (size_t done = 0; done < bytes.size();) {
-    const uint64_t at = offset + done;
-    const size_t n = std::min<size_t>(pool::kPageSize - at % pool::kPageSize, bytes.size() - done);
-    pieces.push_back({file, 1, at, bytes.substr(done, n)});
-    done += n;
+// Both records of the checkpoint.
+inline void SetCheckpoint(const pool::View& view, pool::Lsn checkpoint) {
+  for (uint64_t i = 0; i < 2; ++i) {
+    pool::CheckpointRecord record = {};
+    record.checkpoint = checkpoint;
+    record.crc = sys::Crc32c(&record, offsetof(pool::CheckpointRecord, crc),
+                             static_cast<uint32_t>(view.salt()));
+    std::memcpy(static_cast<void*>(view.checkpoint_record(i)), &record, sizeof(record));
   }
-  return pieces;
 }
 
+// A pool that is nowhere but in memory. Its checkpoint is 1, its segments are zero.
+class MemoryPool {
+ public:
+  explicit MemoryPool(uint64_t size = pool::kMinPoolSize) : size_(size) {
+    void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    const pool::Geometry geometry = pool::GeometryOf(size);
+    std::memcpy(superblock_.magic, pool::kMagic, sizeof(pool::kMagic));
+    superblock_.version = pool::kVersion;
+    superblock_.superblock_size = sizeof(superblock_);
+    superblock_.pool_size = size;
+    superblock_.salt = 0x9e3779b97f4a7c15;
+    superblock_.segment_size = geometry.segment_size;
+    superblock_.segment_count = geometry.segment_count;
+    superblock_.page_size = pool::kPageSize;
+    superblock_.unit_size = pool::kUnitSize;
+    superblock_.crc = sys::Crc32c(&superblock_, offsetof(pool::Superblock, crc));
+    view_ = {static_cast<uint8_t*>(memory), &superblock_};
+    std::memcpy(view_.base, &superblock_, sizeof(superblock_));
+    std::memcpy(view_.base + pool::kSuperblockCopyOffset, &superblock_, sizeof(superblock_));
+    view_.state()->state = pool::kStateClean;
+    SetCheckpoint(view_, 1);
+  }
+  ~MemoryPool() { munmap(view_.base, size_); }
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  const pool::View& view() const { return view_; }
+
+ private:
+  uint64_t size_;
+  pool::Superblock superblock_ = {};
+  pool::View view_;
+};
+
+// The file record of the file at `path`.
+inline pool::FileRecord RecordOf(const std::string& path, uint32_t flags = 0, pool::Lsn born = 0) {
+  pool::FileRecord record = {};
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_GE(fd, 0) << path;
+  EXPECT_EQ(pool::Identify(fd, &record), 0) << path;
+  close(fd);
+  record.flags = flags;
+  record.born = born;
+  record.path_length = static_cast<uint32_t>(path.size());
+  std::memcpy(record.path, path.c_str(), path.size() + 1);
+  return record;
+}
+
+// The file record of a file that need not exist.
+inline pool::FileRecord RecordOfNone(const std::string& path, uint64_t inode, uint32_t flags = 0,
+                                     pool::Lsn born = 0) {
+  pool::FileRecord record = {};
+  record.inode = inode;
+  record.mode = S_IFREG | 0600;
+  record.uid = getuid();
+  record.gid = getgid();
+  record.flags = flags;
+  record.born = born;
+  record.path_length = static_cast<uint32_t>(path.size());
+  std::memcpy(record.path, path.c_str(), path.size() + 1);
+  return record;
+}
+
+// What one record says.
+struct Record {
+  nvlog::Kind kind = nvlog::Kind::kData;
+  uint32_t file = 0;  // number
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  std::string bytes;  // the payload
+};
+inline Record Data(uint32_t file, uint64_t offset, const std::string& bytes) {
+  return {nvlog::Kind::kData, file, offset, bytes.size(), bytes};
+}
+inline Record Truncate(uint32_t file, uint64_t size) {
+  return {nvlog::Kind::kTruncate, file, size, 0, {}};
+}
+inline Record Erase(uint32_t file, uint64_t offset, uint64_t length) {
+  return {nvlog::Kind::kErase, file, offset, length, {}};
+}
+inline Record File(uint32_t file, const pool::FileRecord& record) {
+  const size_t size = pool::FileRecordSize(record.path_length);
+  return {nvlog::Kind::kFile, file, 0, size,
+          std::string(reinterpret_cast<const char*>(&record), size)};
+}
+
+// A group as it was added.
+struct Added {
+  pool::Lsn lsn = 0;
+  std::vector<nvlog::Place> places;  // of all its records
+  std::vector<Record> records;       // what they say, file records included
+
+  nvlog::Place first() const { return places.at(0); }
+  // Of the record `index` that is no file record.
+  nvlog::Place place(size_t index = 0) const {
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (records[i].kind != nvlog::Kind::kFile && index-- == 0) return places[i];
+    }
+    ADD_FAILURE() << "the group has no such record";
+    return nvlog::kNoPlace;
+  }
+};
+
+// Writes groups into several logs of a pool, and kept ones.
 class LogBuilder {
  public:
+  // kCommitNot: the word of the first header is kNotCommitted. kFirstHeaderNot: there is none. The
+  // log's next group begins where such a group began.
   enum How { kCommit, kCommitNot, kFirstHeaderNot };
 
-  LogBuilder(const pool::View& view, nvlog::Position head) : view_(view), head_(head) {}
-  // At the tail.
-  explicit LogBuilder(const pool::View& view) : view_(view) {
+  // Takes segments from 0 on; draws LSNs from the checkpoint on.
+  explicit LogBuilder(const pool::View& view) : view_(view), taken_(view.segment_count()) {
     int valid = 0;
-    EXPECT_TRUE(pool::ReadTail(view, &head_, &valid));
+    EXPECT_TRUE(pool::ReadCheckpoint(view, &lsn_, &valid));
   }
 
-  nvlog::Position head() const { return head_; }
-  uint8_t* Unit(nvlog::Position position) const {
-    return view_.log() + position % view_.log_units() * pool::kUnitSize;
+  // From now on this is what `number` names, in all logs: Add() puts the file record in front of
+  // the next record of this number in each segment.
+  void Name(uint32_t number, const pool::FileRecord& record) {
+    names_[number] = record;
+    for (auto& [id, log] : logs_) log.named.erase(number);
+    kept_.named.erase(number);
   }
-  nvlog::EntryHeader* Header(nvlog::Position position) const {
-    return reinterpret_cast<nvlog::EntryHeader*>(Unit(position));
-  }
-  // A place that was taken and never filled.
-  void Hole(uint64_t units) { head_ += units; }
+  void Name(uint32_t number, const std::string& path) { Name(number, RecordOf(path)); }
 
-  // The entries of one write call. Returns their positions.
-  std::vector<nvlog::Position> Add(const std::vector<Piece>& pieces, How how = kCommit) {
-    std::vector<nvlog::Position> positions;
-    for (const Piece& piece : pieces) {
-      nvlog::EntryHeader header = {};
-      header.position = head_;
-      header.offset = piece.offset;
-      header.previous = nvlog::kNoPosition;
-      header.file = piece.file;
-      header.incarnation = piece.incarnation;
-      header.length = static_cast<uint32_t>(piece.bytes.size());
-      header.group_index = static_cast<uint32_t>(positions.size());
-      header.group_count = static_cast<uint32_t>(pieces.size());
-      header.payload_crc = sys::Crc32c(piece.bytes.data(), piece.bytes.size());
-      if (positions.empty() && durable_ != nvlog::kNoPosition) {
-        header.thread_back = static_cast<uint32_t>(head_ - durable_);
+  // The records of one call.
+  Added Add(const std::vector<Record>& records, How how = kCommit, uint32_t log = 0) {
+    Log& state = logs_[log];
+    if (!state.open) Take(log);
+    const Log before = state;
+    Added added = Lay(&state, records, log);
+    added.lsn = lsn_++;
+    Write(added, how);
+    if (how != kCommit) {
+      // A segment that was taken stays so, and the next group begins it.
+      if (state.segment == before.segment) {
+        state = before;
+      } else {
+        state.unit = nvlog::kFirstUnit;
+        state.named.clear();
       }
-      Finish(&header, positions.empty() ? how : kCommit);
-      positions.push_back(head_);
-      Fill(piece.bytes);
-      if (positions.size() > 1 || how != kFirstHeaderNot) {
-        std::memcpy(static_cast<void*>(Header(head_)), &header, sizeof(header));
-      }
-      head_ += nvlog::EntryUnits(piece.bytes.size());
+    } else {
+      state.last = added.lsn;
     }
-    if (how == kCommit) durable_ = positions[0];
-    return positions;
+    return added;
   }
-  // What comes next was written by another thread, which has committed nothing yet.
-  void AnotherThread() { durable_ = nvlog::kNoPosition; }
-  nvlog::Position Add(const Piece& piece, How how = kCommit) {
-    return Add(std::vector<Piece>{piece}, how)[0];
+  Added Add(const Record& record, How how = kCommit, uint32_t log = 0) {
+    return Add(std::vector<Record>{record}, how, log);
   }
-  // Header's checksum and word, anew.
-  void Finish(nvlog::EntryHeader* header, How how = kCommit) const {
-    header->header_crc = nvlog::HeaderCrc(*header, view_.salt());
+
+  // A kept copy of a group with this LSN: not below those that were kept before.
+  Added Keep(const std::vector<Record>& records, pool::Lsn lsn) {
+    uint64_t needed = 0;
+    for (const Record& record : records) needed += UnitsOf(record) + nvlog::kMaxFileUnits;
+    if (!kept_.open || kept_.unit + needed > End()) TakeKept();
+    Added added = Lay(&kept_, records, 0);
+    added.lsn = lsn;
+    Write(added, kCommit);
+    kept_.last = lsn;
+    return added;
+  }
+
+  // The log goes on in this segment, or in the first one that nobody has taken.
+  uint32_t Take(uint32_t log, uint32_t number = ~0u) {
+    Log& state = logs_[log];
+    TakeSegment(&state, log, pool::SegmentKind::kLog, number);
+    return state.segment;
+  }
+  uint32_t TakeKept(uint32_t number = ~0u) {
+    kept_.open = false;  // it names no other
+    TakeSegment(&kept_, 0, pool::SegmentKind::kKept, number);
+    return kept_.segment;
+  }
+  // The segment may be taken again. What is in it stays.
+  void Free(uint32_t number) { taken_[number] = false; }
+
+  pool::Lsn next_lsn() const { return lsn_; }
+  void SkipLsns(pool::Lsn n) { lsn_ += n; }
+  uint32_t segment(uint32_t log = 0) const { return logs_.at(log).segment; }
+  // Where the next record of the log will lie, if it fits.
+  nvlog::Place next_place(uint32_t log = 0) const {
+    const Log& state = logs_.at(log);
+    return state.segment * view_.segment_units() + state.unit;
+  }
+  // Units that are left in the log's segment.
+  uint64_t units_left(uint32_t log = 0) const { return End() - logs_.at(log).unit; }
+
+  uint8_t* Unit(nvlog::Place place) const { return view_.unit(place); }
+  nvlog::RecordHeader* Header(nvlog::Place place) const {
+    return reinterpret_cast<nvlog::RecordHeader*>(view_.unit(place));
+  }
+  // The checksum of a header anew, and its word.
+  void Seal(nvlog::Place place, How how = kCommit) const {
+    nvlog::RecordHeader* header = Header(place);
+    header->header_crc = nvlog::HeaderCrc(*header, place, GenerationAt(place), view_.salt());
     header->commit =
-        how == kCommit ? nvlog::CommitWord(header->position, view_.salt()) : nvlog::kNotCommitted;
+        how == kCommit ? nvlog::CommitWord(header->lsn, view_.salt()) : nvlog::kNotCommitted;
+  }
+  pool::Lsn GenerationAt(nvlog::Place place) const {
+    return view_.segment(static_cast<uint32_t>(place / view_.segment_units()))->generation;
+  }
+  void Void(const Added& added) const {
+    Header(added.first())->commit = nvlog::VoidWord(added.lsn, view_.salt());
+  }
+  // The checksum of a segment's header anew, and its word; then the copy.
+  void SealSegment(uint32_t number) const {
+    pool::SegmentHeader* header = view_.segment(number);
+    header->crc = pool::SegmentHeaderCrc(*header, view_.salt());
+    header->word = pool::SegmentWord(header->generation, view_.salt());
+    std::memcpy(static_cast<void*>(view_.segment_copy(number)), header, sizeof(*header));
   }
 
  private:
-  void Fill(const std::string& bytes) const {
-    for (size_t at = 0; at < bytes.size(); at += pool::kUnitSize) {
-      std::memcpy(Unit(head_ + 1 + at / pool::kUnitSize), bytes.data() + at,
-                  std::min<size_t>(pool::kUnitSize, bytes.size() - at));
+  struct Log {
+    bool open = false;
+    uint32_t segment = 0;
+    uint64_t unit = 0;  // the next record's, in the segment
+    pool::Lsn generation = 0;
+    pool::Lsn last = 0;  // of the newest committed group
+    std::map<uint32_t, bool> named;
+  };
+
+  uint64_t End() const { return view_.segment_units() - nvlog::kLastUnits; }
+
+  static uint64_t UnitsOf(const Record& record) {
+    nvlog::RecordHeader header = {};
+    header.kind = record.kind;
+    header.offset = record.offset;
+    header.length = record.length;
+    return nvlog::RecordUnits(header);
+  }
+
+  void TakeSegment(Log* log, uint32_t id, pool::SegmentKind kind, uint32_t number) {
+    if (number == ~0u) {
+      number =
+          static_cast<uint32_t>(std::find(taken_.begin(), taken_.end(), false) - taken_.begin());
     }
+    if (number >= view_.segment_count()) {
+      ADD_FAILURE() << "the pool is full";
+      std::abort();
+    }
+    taken_[number] = true;
+    int valid = 0;
+    pool::SegmentHeader header = {};
+    pool::ReadCheckpoint(view_, &header.checkpoint, &valid);
+    lsn_ = std::max(lsn_, header.checkpoint);
+    header.generation = lsn_++;
+    if (log->open) {
+      header.previous_generation = log->generation;
+      header.previous_last = log->last;
+      header.previous_number = log->segment;
+    }
+    header.number = number;
+    header.log = id;
+    header.kind = kind;
+    std::memcpy(static_cast<void*>(view_.segment(number)), &header, sizeof(header));
+    SealSegment(number);
+    log->open = true;
+    log->segment = number;
+    log->unit = nvlog::kFirstUnit;
+    log->generation = header.generation;
+    log->named.clear();
+  }
+
+  void LayOne(Log* log, Added* added, const Record& record) const {
+    added->places.push_back(log->segment * view_.segment_units() + log->unit);
+    added->records.push_back(record);
+    log->unit += UnitsOf(record);
+    if (record.kind == nvlog::Kind::kFile) log->named[record.file] = true;
+  }
+  // Bytes of a data record that fit into `units`: all, or up to a page of the file; or none.
+  static uint64_t Fitting(const Record& record, uint64_t units) {
+    if (UnitsOf(record) <= units) return record.length;
+    if (record.kind != nvlog::Kind::kData) return 0;
+    uint64_t fits = 0;
+    for (uint64_t end = (record.offset / pool::kPageSize + 1) * pool::kPageSize;
+         end < record.offset + record.length; end += pool::kPageSize) {
+      if (nvlog::DataUnits(record.offset, end - record.offset) <= units) {
+        fits = end - record.offset;
+      }
+    }
+    return fits;
+  }
+  // Gives each record its place, and takes segments for what does not fit.
+  Added Lay(Log* log, const std::vector<Record>& records, uint32_t id) {
+    Added added;
+    for (Record record : records) {
+      for (bool whole = false; !whole;) {
+        const auto name = names_.find(record.file);
+        const bool naming = record.kind != nvlog::Kind::kFile && name != names_.end() &&
+                            !log->named.contains(record.file);
+        const Record file = naming ? File(record.file, name->second) : Record{};
+        const uint64_t left = End() - log->unit;
+        const uint64_t before = naming ? UnitsOf(file) : 0;
+        const uint64_t fits = left > before ? Fitting(record, left - before) : 0;
+        const bool empty = record.kind == nvlog::Kind::kTruncate;  // its length says nothing
+        if (fits == 0 && !(empty && left > before)) {
+          TakeSegment(log, id, pool::SegmentKind::kLog, ~0u);
+          continue;
+        }
+        if (naming) LayOne(log, &added, file);
+        whole = fits == record.length;
+        Record part = record;
+        if (!whole) {
+          part.length = fits;
+          part.bytes.resize(fits);
+          record.offset += fits;
+          record.length -= fits;
+          record.bytes.erase(0, fits);
+        }
+        LayOne(log, &added, part);
+      }
+    }
+    return added;
+  }
+
+  void Write(const Added& added, How how) const {
+    for (size_t i = added.places.size(); i-- > 0;) {
+      const Record& record = added.records[i];
+      const nvlog::Place place = added.places[i];
+      nvlog::RecordHeader header = {};
+      header.lsn = added.lsn;
+      header.offset = record.offset;
+      header.length = record.length;
+      header.file = record.file;
+      header.payload_crc =
+          record.bytes.empty() ? 0 : sys::Crc32c(record.bytes.data(), record.bytes.size());
+      header.kind = record.kind;
+      header.index = static_cast<uint16_t>(i);
+      header.count = static_cast<uint16_t>(added.places.size());
+      WritePayload(place, record);
+      if (i == 0 && how == kFirstHeaderNot) continue;
+      std::memcpy(static_cast<void*>(Header(place)), &header, sizeof(header));
+      Seal(place, i == 0 ? how : kCommitNot);
+    }
+  }
+  void WritePayload(nvlog::Place place, const Record& record) const {
+    if (record.bytes.empty()) return;
+    const bool data = record.kind == nvlog::Kind::kData;
+    const uint64_t links =
+        data ? nvlog::LinkUnits(nvlog::PagesOf(record.offset, record.length)) : 0;
+    std::memset(Unit(place + 1), 0, links * pool::kUnitSize);
+    const uint64_t first = data ? nvlog::FirstLength(record.offset, record.length) : record.length;
+    std::memcpy(Unit(place + 1 + links), record.bytes.data(), first);
+    std::memcpy(Unit(place + 1 + links + nvlog::UnitsOf(first)), record.bytes.data() + first,
+                record.length - first);
   }
 
   pool::View view_;
-  nvlog::Position head_ = 0;
-  nvlog::Position durable_ = nvlog::kNoPosition;  // the newest committed group of the thread
+  pool::Lsn lsn_ = 0;
+  std::vector<bool> taken_;
+  std::map<uint32_t, Log> logs_;
+  Log kept_;
+  std::map<uint32_t, pool::FileRecord> names_;
 };
 
 }  // namespace nvcache::test

@@ -5,6 +5,7 @@
 #include "src/vfs/vfs.h"
 
 #include <errno.h>
+#include <linux/falloc.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -14,12 +15,14 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 
 #include <atomic>
 #include <optional>
 #include <thread>
 
+#include "src/nvlog/reader.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/access.h"
 #include "tests/unit/host.h"
@@ -52,7 +55,9 @@ class VfsTest : public testing::Test {
     const std::string path = disk_ / name;
     OpenGuard guard(AT_FDCWD, path.c_str(), flags);
     EXPECT_EQ(guard.error(), 0);
-    const int fd = ::open(path.c_str(), flags, 0600);
+    const long replaced = guard.Replace();
+    const int fd =
+        replaced != kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);
     EXPECT_GE(fd, 0) << path << ": " << std::strerror(errno);
     guard.Opened(fd);
     return fd;
@@ -93,24 +98,50 @@ class VfsTest : public testing::Test {
     ::close(spare);
     ::close(null);
   }
-  // The record of the file in the pool's table, if it has one.
-  std::optional<pool::FileRecord> RecordOf(const std::string& name) {
+  // Calls function(record, header, place) for what recovery would find of the file now; `record` is
+  // the newest that describes it.
+  template <typename Function>
+  void ForEachRecordOf(const std::string& name, Function function) {
     test::ScopedPool pool;
     EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
-    std::optional<pool::FileRecord> newest;
-    for (uint32_t slot = 0; slot < pool.view().superblock->file_slots; ++slot) {
-      const pool::FileRecord& record = *pool.view().file(slot);
-      if (!pool::FileRecordValid(record, record.incarnation)) continue;
-      if (disk_ / name == record.path) newest = record;
+    nvlog::Reader reader;
+    EXPECT_TRUE(reader.Open(pool.view()));
+    nvlog::GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    for (nvlog::Group group; walk.Next(&group);) {
+      EXPECT_NE(group.verdict, nvlog::Verdict::kDamaged);
+      if (group.verdict != nvlog::Verdict::kCommitted) continue;
+      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
+        pool::FileRecord record;
+        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
+        if (disk_ / name == record.path) function(record, header, walk.IsNew(record));
+      });
     }
+  }
+  // The newest record that describes the file, if there is one.
+  std::optional<pool::FileRecord> RecordOf(const std::string& name) {
+    std::optional<pool::FileRecord> newest;
+    ForEachRecordOf(name, [&](const auto& record, const auto&, bool) { newest = record; });
     return newest;
   }
-  // Its name, as long as it has a record.
-  uint32_t NameOf(const std::string& name) {
-    const auto record = RecordOf(name);
-    EXPECT_TRUE(record.has_value());
-    return record.has_value() ? record->name : 0;
+  // Recovery may create it again: the log has all of it.
+  bool IsNew(const std::string& name) {
+    std::optional<bool> is_new;
+    ForEachRecordOf(name, [&](const auto&, const auto&, bool found) { is_new = found; });
+    EXPECT_TRUE(is_new.has_value());
+    return is_new.value_or(false);
   }
+  // The size that the newest truncation in the log says.
+  std::optional<uint64_t> SizeInLog(const std::string& name) {
+    std::optional<uint64_t> size;
+    ForEachRecordOf(name, [&](const auto&, const nvlog::RecordHeader& header, bool) {
+      if (header.kind == nvlog::Kind::kTruncate) size = header.offset;
+    });
+    return size;
+  }
+  static File& FileOf(int fd) { return *engine.SlotOf(fd)->file.load(); }
+  // What the engine knows of it: the next record says that.
+  static bool IsSettled(int fd) { return FileOf(fd).name.load() == dramcache::Name::kSettled; }
   std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
 
   test::Folder disk_;
@@ -247,8 +278,8 @@ TEST_F(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk) {
           EXPECT_EQ(Ftruncate(fd, 0), 0);
           EXPECT_EQ(OnDisk("a"), "");
           EXPECT_EQ(Fsync(fd), 0);
-          EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
-          EXPECT_GT(RecordOf("a")->cut, 0u);
+          EXPECT_GT(file.pending.load(), pending) << "nothing was drained";
+          EXPECT_EQ(SizeInLog("a"), 0u);
           EXPECT_EQ(ReadSome(fd, 9, 0), "");
         }
         EXPECT_EQ(Pwrite(fd, "new", 3, 4999), 3);
@@ -258,7 +289,7 @@ TEST_F(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk) {
         EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
         EXPECT_EQ(Ftruncate(fd, 0), 0);
         EXPECT_EQ(Ftruncate(fd, 6), 0);
-        EXPECT_EQ(RecordOf("a")->cut, 0u) << "the file system has it, and has more";
+        EXPECT_EQ(SizeInLog("a"), 6u);
         EXPECT_EQ(OnDisk("a"), std::string(6, '\0'));
         EXPECT_EQ(Close(fd), 0);
       },
@@ -279,23 +310,26 @@ TEST_F(VfsTest, ASizeThatStaysIsSetWithoutWaitingForTheDisk) {
         EXPECT_EQ(OnDisk("a").size(), 5006u);
         EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "second");
         EXPECT_EQ(Ftruncate(fd, 5005), 0);
-        EXPECT_EQ(file.pending.load(), 0u) << "a byte less is another matter";
+        EXPECT_GT(file.pending.load(), pending) << "nor is a byte less a matter";
+        EXPECT_EQ(SizeInLog("a"), 5005u);
+        EXPECT_EQ(OnDisk("a").size(), 5005u);
+        EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "secon");
+        EXPECT_EQ(Drain(fd), 0);
         EXPECT_EQ(OnDisk("a"), "first" + std::string(4995, '\0') + "secon");
         EXPECT_EQ(Close(fd), 0);
       },
       {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_DELAY=60000"});
 }
 
-// A cut that nothing in the log would bring to the disk is synced all the same, and soon: others
-// may write to the file when it is closed.
+// A cut is synced like data, and soon: others may write to the file when it is closed.
 TEST_F(VfsTest, ACutIsSoonOnDisk) {
   WithEngine([&] {
     const int fd = Cached("a", "some bytes");
     EXPECT_EQ(Drain(fd), 0);
     EXPECT_EQ(Ftruncate(fd, 0), 0);
     EXPECT_EQ(Close(fd), 0);
-    for (int i = 0; i < 1000 && RecordOf("a")->cut != 0; ++i) usleep(10000);
-    EXPECT_EQ(RecordOf("a")->cut, 0u);
+    for (int i = 0; i < 1000 && RecordOf("a").has_value(); ++i) usleep(10000);
+    EXPECT_FALSE(RecordOf("a").has_value());
   });
 }
 
@@ -772,20 +806,24 @@ TEST_F(VfsTest, AFileIsNewUntilItsFirstSync) {
   WithEngine(
       [&] {
         const int fd = Cached("a", "one");
-        EXPECT_EQ(NameOf("a"), pool::kNameNew);
+        EXPECT_TRUE(IsNew("a"));
         EXPECT_EQ(Close(fd), 0);
-        EXPECT_EQ(NameOf("a"), pool::kNameNew) << "a close syncs nothing";
+        EXPECT_TRUE(IsNew("a")) << "a close syncs nothing";
         const int again = Open("a", O_RDWR);
         EXPECT_EQ(Pwrite(again, "two", 3, 3), 3);
+        EXPECT_FALSE(IsSettled(again));
         EXPECT_EQ(Fsync(again), 0);
-        EXPECT_EQ(NameOf("a"), pool::kNameSettled);
+        EXPECT_TRUE(IsSettled(again));
         EXPECT_EQ(Pwrite(again, "three", 5, 6), 5);
-        EXPECT_EQ(NameOf("a"), pool::kNameSettled);
+        EXPECT_TRUE(IsSettled(again));
+        EXPECT_EQ(Drain(again), 0);
+        EXPECT_EQ(Pwrite(again, "four", 4, 0), 4);
+        EXPECT_FALSE(IsNew("a")) << "the log does not have all of it any more";
 
         const int synced = Open("b", O_RDWR | O_CREAT);
         EXPECT_EQ(Fsync(synced), 0);
         EXPECT_EQ(Pwrite(synced, "b", 1, 0), 1);
-        EXPECT_EQ(NameOf("b"), pool::kNameSettled) << "before its first write";
+        EXPECT_FALSE(IsNew("b")) << "before its first write";
 
         const int refused = Cached("c", "c");
         const int spare = ::dup(refused);
@@ -793,9 +831,10 @@ TEST_F(VfsTest, AFileIsNewUntilItsFirstSync) {
         ASSERT_EQ(::dup2(null, refused), refused);
         EXPECT_EQ(Fsync(refused), -EINVAL);
         ASSERT_EQ(::dup2(spare, refused), refused);
-        EXPECT_EQ(NameOf("c"), pool::kNameNew) << "a sync that failed settles nothing";
+        EXPECT_TRUE(IsNew("c"));
+        EXPECT_FALSE(IsSettled(refused)) << "a sync that failed settles nothing";
         EXPECT_EQ(Fsync(refused), 0);
-        EXPECT_EQ(NameOf("c"), pool::kNameSettled);
+        EXPECT_TRUE(IsSettled(refused));
       },
       {std::begin(kLater), std::end(kLater)});
 }
@@ -806,29 +845,36 @@ TEST_F(VfsTest, AFileIsNotNewWhenTheLogLacksSomeOfIt) {
   WithEngine(
       [&] {
         Cached("old", "X");
-        EXPECT_EQ(NameOf("old"), pool::kNameSettled);
+        EXPECT_FALSE(IsNew("old"));
         Cached("empty", "X");
-        EXPECT_EQ(NameOf("empty"), pool::kNameNew);
+        EXPECT_TRUE(IsNew("empty"));
+        EXPECT_EQ(SizeInLog("empty"), 0u) << "it may have had bytes not long before";
 
         const int drained = Cached("a", "one");
-        EXPECT_EQ(NameOf("a"), pool::kNameNew);
+        EXPECT_TRUE(IsNew("a"));
         EXPECT_EQ(Drain(drained), 0);
-        EXPECT_EQ(NameOf("a"), pool::kNameSettled) << "fdatasync is a sync";
+        EXPECT_TRUE(IsSettled(drained)) << "fdatasync is a sync";
         EXPECT_EQ(Pwrite(drained, "two", 3, 3), 3);
-        EXPECT_EQ(NameOf("a"), pool::kNameSettled);
+        EXPECT_FALSE(IsNew("a"));
 
         const int grown = Open("b", O_RDWR | O_CREAT | O_EXCL);
         EXPECT_EQ(Ftruncate(grown, 10000), 0);
         EXPECT_EQ(Pwrite(grown, "b", 1, 5000), 1);
-        EXPECT_EQ(NameOf("b"), pool::kNameNew) << "zeros are no data";
+        EXPECT_TRUE(IsNew("b")) << "the log has its size, too";
+        EXPECT_EQ(SizeInLog("b"), 10000u);
         const int perhaps_cut = Open("c", O_RDWR | O_CREAT);
         EXPECT_EQ(Ftruncate(perhaps_cut, 0), 0);
         EXPECT_EQ(Pwrite(perhaps_cut, "c", 1, 0), 1);
-        EXPECT_EQ(NameOf("c"), pool::kNameNew) << "nothing has changed";
+        EXPECT_TRUE(IsNew("c")) << "nothing has changed";
         const int grown_again = Open("d", O_RDWR | O_CREAT);
         EXPECT_EQ(Ftruncate(grown_again, 10000), 0);
         EXPECT_EQ(Pwrite(grown_again, "d", 1, 5000), 1);
-        EXPECT_EQ(NameOf("d"), pool::kNameSettled) << "it may have had bytes there";
+        std::vector<uint64_t> sizes;
+        ForEachRecordOf("d", [&](const auto&, const nvlog::RecordHeader& header, bool) {
+          if (header.kind == nvlog::Kind::kTruncate) sizes.push_back(header.offset);
+        });
+        EXPECT_EQ(sizes, (std::vector<uint64_t>{0, 10000})) << "it may have had bytes there";
+        EXPECT_TRUE(IsNew("d"));
       },
       {std::begin(kLater), std::end(kLater)});
 }
@@ -900,7 +946,7 @@ TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
 
 // What another program has done to the file may be undone by a power failure: a cut, or new bytes.
 // The disk may take its time, but other files have no part in that.
-TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstEntry) {
+TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstRecord) {
   test::WriteFile(disk_ / "a", "from before");
   WithEngine([&] {
     const int fd = Open("a", O_RDWR);
@@ -933,16 +979,16 @@ TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstEntry) {
 }
 
 // Who may not read the file may not read what was written since, after a power failure either.
-TEST_F(VfsTest, AModeIsSyncedBeforeTheNextEntry) {
+TEST_F(VfsTest, AModeIsSyncedBeforeTheNextRecord) {
   WithEngine(
       [&] {
         const int fd = Cached("a", "for all");
-        EXPECT_EQ(NameOf("a"), pool::kNameNew);
+        EXPECT_TRUE(IsNew("a"));
         ASSERT_EQ(::fchmod(fd, 0600), 0);
         OweSync(fd);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
         EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
-        EXPECT_EQ(NameOf("a"), pool::kNameSettled) << "it is not created again with its old mode";
+        EXPECT_TRUE(IsSettled(fd)) << "it is not created again with its old mode";
         OweSyncPath(AT_FDCWD, (disk_ / "a").c_str(), true);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
         EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
@@ -990,19 +1036,26 @@ TEST_F(VfsTest, WhatWasWrittenBeforeASyncThatFailsIsWrittenAgain) {
 }
 
 // What is written after a rename cannot be found under the old name only.
-TEST_F(VfsTest, ARenamedFileIsSyncedBeforeItsNextEntry) {
+TEST_F(VfsTest, ARenamedFileIsSyncedBeforeItsNextRecord) {
   WithEngine(
       [&] {
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        {
+        const auto rename = [&](const std::string& from, const std::string& to) {
+          const int fd = Open(from, O_RDWR | O_CREAT);
           NameGuard guard;
-          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "a").c_str()), 0);
-          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
-          ASSERT_EQ(::rename((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
-        }
-        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "b", 1, 0), -EBADF); });
+          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / from).c_str()), 0);
+          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / to).c_str()), 0);
+          EXPECT_EQ(::rename((disk_ / from).c_str(), (disk_ / to).c_str()), 0);
+          return fd;
+        };
+        const int refused = rename("c", "d");
+        WithoutSync(refused, [&] {
+          EXPECT_EQ(Pwrite(refused, "d", 1, 0), kNotOurs) << "the log must not have it";
+        });
+        EXPECT_FALSE(RecordOf("d").has_value());
+        const int fd = rename("a", "b");
         EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
-        EXPECT_EQ(NameOf("b"), pool::kNameSettled);
+        EXPECT_EQ(FileOf(fd).awaited_synced.load(), FileOf(fd).awaited.load());
+        EXPECT_FALSE(IsNew("b"));
         EXPECT_FALSE(RecordOf("a").has_value());
       },
       {std::begin(kLater), std::end(kLater)});
@@ -1133,17 +1186,18 @@ TEST_F(VfsTest, TheCacheIsLeftWhileAWriterSleepsForRoomInTheLog) {
       {std::begin(kLater), std::end(kLater)});
 }
 
-// It has no lock: each file in the file table has something in the log.
-TEST_F(VfsTest, TheCacheIsLeftWhileAWriterSleepsForASlot) {
+// The log is full of many files, each of which describes itself.
+TEST_F(VfsTest, TheCacheIsLeftWhileAWriterOfManyFilesSleeps) {
   WithEngine(
       [&] {
         const int stuck = Cached("stuck", "");
         StuckPage page(stuck);
-        constexpr int kFiles = 40;  // the table has room for 16
+        constexpr int kFiles = 200;  // the log has room for half of them
+        const auto bytes = [](int i) { return std::string(8192, static_cast<char>('a' + i % 26)); };
         std::thread writer([&] {
           for (int i = 0; i < kFiles; ++i) {
-            const std::string name = "file" + std::to_string(i);
-            EXPECT_EQ(WriteAnywhere(Open(name, O_RDWR | O_CREAT), name), std::ssize(name));
+            const int fd = Open("file" + std::to_string(i), O_RDWR | O_CREAT);
+            EXPECT_EQ(WriteAnywhere(fd, bytes(i)), 8192);
           }
         });
         while (!engine.log.Hurried()) std::this_thread::yield();
@@ -1154,9 +1208,219 @@ TEST_F(VfsTest, TheCacheIsLeftWhileAWriterSleepsForASlot) {
         writer.join();
         BeforeExec();
         for (int i = 0; i < kFiles; ++i) {
-          const std::string name = "file" + std::to_string(i);
-          EXPECT_EQ(test::ReadFile(disk_ / name), name);
+          EXPECT_TRUE(test::ReadFile(disk_ / ("file" + std::to_string(i))) == bytes(i)) << i;
         }
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// ---------------------------------------------------------------------------------------------
+// Sizes and holes, while records are pending.
+
+constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
+// A hole in bytes that made the file grow, and that the disk has never seen.
+TEST_F(VfsTest, AHoleAtTheEndLeavesTheSize) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", std::string(8192, 'a'));
+        ASSERT_EQ(Fallocate(fd, kHole, 4096, 4096), 0);
+        const std::string expected = std::string(4096, 'a') + std::string(4096, '\0');
+        EXPECT_TRUE(ReadSome(fd, 10000, 0) == expected);
+        EXPECT_GT(FileOf(fd).pending.load(), 0u) << "nothing was drained";
+        EXPECT_EQ(Drain(fd), 0);
+        EXPECT_EQ(OnDisk("a").size(), 8192u);
+        EXPECT_TRUE(OnDisk("a") == expected);
+        EXPECT_TRUE(ReadSome(fd, 10000, 0) == expected);
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// More cuts, each beyond the other, than the engine remembers: then the disk is waited for.
+TEST_F(VfsTest, ManyErasuresAreAllMade) {
+  WithEngine(
+      [&] {
+        constexpr uint64_t kMany = 3 * dramcache::Erasures::kMost;
+        std::string expected(kMany * 4096, 'a');
+        const int fd = Cached("a", expected);
+        bool waited = false;
+        for (uint64_t i = 0; i < kMany; i += 2) {
+          ASSERT_EQ(Fallocate(fd, kHole, static_cast<off_t>(i * 4096 + 10), 5000), 0);
+          expected.replace(i * 4096 + 10, 5000, 5000, '\0');
+          waited = waited || FileOf(fd).erasures.empty();
+          ASSERT_TRUE(ReadSome(fd, expected.size(), 0) == expected) << i;
+        }
+        EXPECT_TRUE(waited);
+        EXPECT_EQ(Drain(fd), 0);
+        EXPECT_TRUE(OnDisk("a") == expected);
+        EXPECT_TRUE(FileOf(fd).erasures.empty());
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// As a journal: emptied again and again.
+TEST_F(VfsTest, AFileIsEmptiedOverAndOver) {
+  WithEngine([&] {
+    std::mt19937_64 random(test::Seed());
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    std::string bytes;
+    for (int i = 0; i < 300; ++i) {
+      bytes = test::Bytes(random, 1 + random() % 20000);
+      const int again = Open("a", O_WRONLY | (i % 2 == 0 ? O_TRUNC : 0));
+      if (i % 2 != 0) {
+        ASSERT_EQ(Ftruncate(fd, 0), 0);
+      }
+      ASSERT_EQ(ReadSome(fd, 10, 0), "");
+      ASSERT_EQ(Pwrite(again, bytes.data(), bytes.size(), 0), std::ssize(bytes));
+      ASSERT_TRUE(ReadSome(fd, 30000, 0) == bytes) << i;
+      ASSERT_EQ(Close(again), 0);
+      if (i % 50 == 7) {
+        ASSERT_EQ(Drain(fd), 0);
+        ASSERT_TRUE(OnDisk("a") == bytes) << i;
+      }
+    }
+    EXPECT_EQ(Drain(fd), 0);
+    EXPECT_TRUE(OnDisk("a") == bytes);
+  });
+}
+
+// What the engine does not want is the kernel's.
+long FallocateAnywhere(int fd, int mode, off_t offset, off_t length) {
+  const long result = Fallocate(fd, mode, offset, length);
+  return result != kNotOurs ? result : ::fallocate(fd, mode, offset, length);
+}
+
+// One step of a random walk; `content` is what the file should hold.
+void ChangeAtRandom(int fd, std::mt19937_64& random, std::string* content) {
+  const size_t at = random() % 50000, n = 1 + random() % 10000;
+  const auto offset = static_cast<off_t>(at), length = static_cast<off_t>(n);
+  const auto zero = [&](size_t end) {
+    if (at < end) content->replace(at, end - at, end - at, '\0');
+  };
+  switch (random() % 8) {
+    case 0:
+      ASSERT_EQ(Ftruncate(fd, offset), 0);
+      content->resize(at);
+      return;
+    case 1:
+      ASSERT_EQ(FallocateAnywhere(fd, kHole, offset, length), 0);
+      zero(std::min(content->size(), at + n));
+      return;
+    case 2:
+      ASSERT_EQ(FallocateAnywhere(fd, FALLOC_FL_ZERO_RANGE, offset, length), 0);
+      content->resize(std::max(content->size(), at + n));
+      zero(at + n);
+      return;
+    case 3:
+      ASSERT_EQ(FallocateAnywhere(fd, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, offset, length),
+                0);
+      zero(std::min(content->size(), at + n));
+      return;
+    case 4:
+      if (random() % 4 == 0) {
+        ASSERT_EQ(FallocateAnywhere(fd, 0, offset, length), 0);
+        content->resize(std::max(content->size(), at + n));
+        return;
+      }
+      [[fallthrough]];
+    default:
+      const std::string bytes = test::Bytes(random, n);
+      ASSERT_EQ(Pwrite(fd, bytes.data(), n, offset), length);
+      content->resize(std::max(content->size(), at + n));
+      content->replace(at, n, bytes);
+  }
+}
+
+// The same walk with a log that drains at once, now and then, and never by itself.
+TEST_F(VfsTest, EachChangeOfSizeIsReadAndReachesTheDisk) {
+  const int probe = ::open((disk_ / "probe").c_str(), O_RDWR | O_CREAT, 0600);
+  const bool zeros = ::fallocate(probe, FALLOC_FL_ZERO_RANGE, 0, 4096) == 0;
+  ::close(probe);
+  if (!zeros) GTEST_SKIP() << "the file system knows no zero range";
+  for (const char* delay : {"1", "5", "60000"}) {
+    WithEngine(
+        [&] {
+          std::mt19937_64 random(test::Seed());
+          std::string content;
+          const int fd = Open("a", O_RDWR | O_CREAT | O_TRUNC);
+          for (int i = 0; i < 1500; ++i) {
+            ASSERT_NO_FATAL_FAILURE(ChangeAtRandom(fd, random, &content));
+            ASSERT_TRUE(ReadSome(fd, 100000, 0) == content) << "step " << i << ", " << delay;
+            if (i % 100 != 99) continue;
+            if (random() % 2 == 0) {
+              ASSERT_EQ(Drain(fd), 0);
+            } else {
+              Publish(fd);
+            }
+            ASSERT_TRUE(OnDisk("a") == content) << "step " << i << ", " << delay;
+          }
+          EXPECT_EQ(Close(fd), 0);
+        },
+        {std::string("NVCACHE_BATCH_DELAY=") + delay, "NVCACHE_BATCH_MIN=1000",
+         "NVCACHE_BATCH_MAX=10000"});
+    ::unlink((disk_ / "a").c_str());
+  }
+}
+
+// From now on the kernel refuses the call `number` of this thread whose argument is `value`.
+void RefuseCall(int number, unsigned argument, uint32_t value) {
+  const auto offset =
+      static_cast<uint32_t>(offsetof(seccomp_data, args) + argument * sizeof(uint64_t));
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {std::size(code), code};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0);
+}
+
+// The log has it, and the kernel refuses: nobody sees the bytes again, and the disk loses them when
+// it works again, which it does for the cleanup thread.
+TEST_F(VfsTest, ACutThatTheKernelRefusesIsMadeUpFor) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", std::string(20480, 'a'));
+        EXPECT_EQ(Drain(fd), 0);
+        RefuseCall(SYS_ftruncate, 1, 12300);
+        EXPECT_EQ(Ftruncate(fd, 12300), 0);
+        EXPECT_EQ(FileOf(fd).erase_error.load(), EIO);
+        std::string expected(12300, 'a');
+        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+        EXPECT_EQ(Pwrite(fd, "b", 1, 20000), 1);
+        expected += std::string(20000 - 12300, '\0') + "b";
+        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+        Drain(fd);
+        while (FileOf(fd).pending.load() > 0) ::usleep(10000);
+        EXPECT_TRUE(OnDisk("a") == expected);
+        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+        EXPECT_EQ(FileOf(fd).erase_error.load(), 0);
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+TEST_F(VfsTest, AHoleThatTheKernelRefusesIsMadeUpFor) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", std::string(20480, 'a'));
+        EXPECT_EQ(Drain(fd), 0);
+        RefuseCall(SYS_fallocate, 2, 4100);
+        ASSERT_EQ(Fallocate(fd, kHole, 4100, 9000), 0);
+        EXPECT_EQ(FileOf(fd).erase_error.load(), EIO);
+        std::string expected(20480, 'a');
+        expected.replace(4100, 9000, 9000, '\0');
+        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+        EXPECT_EQ(Pwrite(fd, "b", 1, 5000), 1);
+        expected[5000] = 'b';
+        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+        Drain(fd);
+        while (FileOf(fd).pending.load() > 0) ::usleep(10000);
+        EXPECT_TRUE(OnDisk("a") == expected);
+        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
       },
       {std::begin(kLater), std::end(kLater)});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#ifndef NVCACHE_VFS_CURSOR_H_
-#define NVCACHE_VFS_CURSOR_H_
+#ifndef NVCACHE_DRAMCACHE_CURSOR_H_
+#define NVCACHE_DRAMCACHE_CURSOR_H_
 
 #include <sys/uio.h>
 
@@ -13,7 +13,7 @@
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 
-namespace nvcache::vfs {
+namespace nvcache::dramcache {
 
 // The program's buffers, as one stream of bytes. They may not be there; the array that names them
 // is a copy of ours.
@@ -89,6 +89,6 @@ inline int64_t TotalLength(const iovec* iov, int count) {
   return static_cast<int64_t>(total);
 }
 
-}  // namespace nvcache::vfs
+}  // namespace nvcache::dramcache
 
-#endif  // NVCACHE_VFS_CURSOR_H_
+#endif  // NVCACHE_DRAMCACHE_CURSOR_H_

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/nvlog/record.h"
+
+#include "src/sys/crc32c.h"
+
+namespace nvcache::nvlog {
+
+bool IsSane(const RecordHeader& header, uint64_t units) {
+  if (header.count < 1 || header.count > kMaxGroupRecords || header.index >= header.count ||
+      header.lsn == 0 || header.lsn >> pool::kLsnBits != 0 || header.offset >> 63 != 0 ||
+      header.length >> 63 != 0 || (header.offset + header.length) >> 63 != 0) {
+    return false;
+  }
+  switch (header.kind) {
+    case Kind::kData:
+      if (header.length < 1 || header.length > kMaxGroupBytes) return false;
+      break;
+    case Kind::kFile:
+      if (header.length < 1 || header.length > sizeof(pool::FileRecord)) return false;
+      break;
+    case Kind::kTruncate:
+      if (header.length != 0) return false;
+      break;
+    case Kind::kErase:
+      if (header.length == 0) return false;
+      break;
+    default:
+      return false;
+  }
+  return RecordUnits(header) <= units;
+}
+
+uint32_t HeaderCrc(const RecordHeader& header, Place place, Lsn generation, uint64_t salt) {
+  constexpr size_t kBegin = offsetof(RecordHeader, lsn);
+  constexpr size_t kEnd = offsetof(RecordHeader, header_crc);
+  const uint64_t where[] = {place, generation};
+  const uint32_t crc = sys::Crc32c(where, sizeof(where), static_cast<uint32_t>(salt));
+  return sys::Crc32c(reinterpret_cast<const uint8_t*>(&header) + kBegin, kEnd - kBegin, crc);
+}
+
+}  // namespace nvcache::nvlog

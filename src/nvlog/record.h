@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Records: what lies in a segment.
+//
+// A log is the sequence of the segments that it has taken, by generation. In each, records lie one
+// behind the other, from the unit after the segment's header on: a header of one unit, then what
+// the kind has, in whole units. A place names a unit of the pool.
+//
+// The records of one call form a group. They have one LSN, count together or not at all (I2), and
+// lie one behind the other in their log: a group that does not fit into what is left of a segment
+// goes on at the beginning of the log's next one. Only a single data record is cut in two by that,
+// at a page of its file.
+//
+// A segment explains itself: the first record in it about a file is preceded by a file record,
+// which gives the file a number. A number may name another file later in the same segment.
+//
+// Order on the medium (I4):
+//
+//   payloads of all, headers of all but the first                     PWB
+//   header of the first: kNotCommitted, the rest, commit word last    PWB
+//   PSYNC
+//
+// Stores to one cache line become durable in program order, so a header is there whole or not at
+// all. Different lines become durable in any order until the PSYNC. So a group counts only if all
+// of its headers and the checksums of all payloads are right (reader.h).
+//
+// One thread at a time appends to a log, and the next group comes after the PSYNC of the one
+// before. So a group that is not whole is damaged if its log goes on behind it, in this segment or
+// in the next; else it is unfinished, which is what a power failure leaves of a call that had not
+// returned.
+//
+// What was written and never committed is written over by the log's next group. LSNs only go up in
+// a log, so what is left of it is told by its LSN; what is left of the segment's former life, by
+// the checksum of its header.
+#ifndef NVCACHE_NVLOG_RECORD_H_
+#define NVCACHE_NVLOG_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pool/format.h"
+
+namespace nvcache::nvlog {
+
+using pool::Lsn;
+
+// Segment number * units of a segment + unit in the segment. 0 is a segment's header: no record.
+using Place = uint64_t;
+inline constexpr Place kNoPlace = 0;
+
+enum class Kind : uint16_t {
+  kData = 1,      // `length` bytes are written at `offset`
+  kFile = 2,      // `file` is the number of the file that the payload names (pool::FileRecord)
+  kTruncate = 3,  // the file's size becomes `offset`; no payload
+  kErase = 4,     // `length` bytes from `offset` on become zero, its size stays; no payload
+};
+
+struct alignas(pool::kUnitSize) RecordHeader {
+  uint64_t commit;  // one of the words below, of its LSN; anything else: not committed
+  // kData of one page: the page's pending record before this one, of use to the running process
+  // alone; records of more pages have such links in units of their own. kFile: the fingerprint of
+  // the file that recovery made in place of the lost one; else 0. Not in a checksum.
+  uint64_t link;
+  Lsn lsn;
+  uint64_t offset;       // bytes
+  uint64_t length;       // bytes; of kFile, of the payload
+  uint32_t file;         // number
+  uint32_t payload_crc;  // CRC-32C of the payload; 0 without one
+  Kind kind;
+  uint16_t index;  // in the group
+  uint16_t count;  // records of the group, the same in each of them
+  uint16_t zero;
+  uint32_t zero2;
+  uint32_t header_crc;  // CRC-32C of the place, the segment's generation and the bytes from `lsn`
+                        // to here, seeded with the salt's low half
+};
+static_assert(offsetof(RecordHeader, commit) == 0);
+static_assert(offsetof(RecordHeader, link) == 8);
+static_assert(offsetof(RecordHeader, lsn) == 16);
+static_assert(offsetof(RecordHeader, offset) == 24);
+static_assert(offsetof(RecordHeader, length) == 32);
+static_assert(offsetof(RecordHeader, file) == 40);
+static_assert(offsetof(RecordHeader, payload_crc) == 44);
+static_assert(offsetof(RecordHeader, kind) == 48);
+static_assert(offsetof(RecordHeader, index) == 50);
+static_assert(offsetof(RecordHeader, count) == 52);
+static_assert(offsetof(RecordHeader, header_crc) == 60);
+static_assert(sizeof(RecordHeader) == pool::kUnitSize);
+
+// The salt's high bit is set and LSNs stay below 2^62, so neither word is ever 0, which is what
+// fresh memory holds, and a word names its group (I5).
+constexpr uint64_t CommitWord(Lsn lsn, uint64_t salt) { return lsn ^ salt; }
+// In a group's first record: the group counts no more. Of a kept group that newer records hide, or
+// that was copied once more: its file may still be new.
+constexpr uint64_t VoidWord(Lsn lsn, uint64_t salt) { return ~(lsn ^ salt); }
+// The same, because it is on the disk, and its file was synced.
+constexpr uint64_t AppliedWord(Lsn lsn, uint64_t salt) {
+  return VoidWord(lsn, salt) ^ (uint64_t{1} << pool::kLsnBits);
+}
+constexpr bool IsVoidWord(uint64_t word, Lsn lsn, uint64_t salt) {
+  return word == VoidWord(lsn, salt) || word == AppliedWord(lsn, salt);
+}
+inline constexpr uint64_t kNotCommitted = 0;
+
+// ---- Sizes, in units
+
+constexpr uint64_t UnitsOf(uint64_t bytes) {
+  return (bytes + pool::kUnitSize - 1) / pool::kUnitSize;
+}
+
+// A data record's payload: the bytes of each page of the file, in whole units, one page behind the
+// other. So each page's bytes begin a unit; only those of the first can be fewer than a page and
+// followed by others.
+inline constexpr uint64_t kUnitsPerPage = UnitsOf(pool::kPageSize);
+
+constexpr uint64_t PagesOf(uint64_t offset, uint64_t length) {  // length > 0
+  return (offset + length - 1) / pool::kPageSize - offset / pool::kPageSize + 1;
+}
+// A data record of more than one page has links, 8 bytes for each, between header and payload.
+constexpr uint64_t LinkUnits(uint64_t pages) { return pages > 1 ? UnitsOf(pages * 8) : 0; }
+// Bytes of the first page.
+constexpr uint64_t FirstLength(uint64_t offset, uint64_t length) {
+  const uint64_t rest = pool::kPageSize - offset % pool::kPageSize;
+  return length < rest ? length : rest;
+}
+constexpr uint64_t DataUnits(uint64_t offset, uint64_t length) {
+  const uint64_t first = FirstLength(offset, length);
+  return 1 + LinkUnits(PagesOf(offset, length)) + UnitsOf(first) + UnitsOf(length - first);
+}
+// The units of any record with a sane header, its own included.
+constexpr uint64_t RecordUnits(const RecordHeader& header) {
+  switch (header.kind) {
+    case Kind::kData:
+      return DataUnits(header.offset, header.length);
+    case Kind::kFile:
+      return 1 + UnitsOf(header.length);
+    default:
+      return 1;
+  }
+}
+
+// A write call longer than this is split, like a short write that continues (I2).
+inline constexpr uint64_t kMaxGroupBytes = 2u << 20;
+inline constexpr uint64_t kMaxGroupPages = kMaxGroupBytes / pool::kPageSize + 1;
+// Units of a segment before its first record, and behind its last one.
+inline constexpr uint64_t kFirstUnit = 1;
+inline constexpr uint64_t kLastUnits = 1;
+inline constexpr uint64_t kMaxFileUnits = 1 + UnitsOf(sizeof(pool::FileRecord));
+// In every segment that a group reaches: a file record, and data of one page at least.
+static_assert(pool::kMinSegmentSize / pool::kUnitSize >=
+              2 * (kFirstUnit + kLastUnits + kMaxFileUnits + DataUnits(0, pool::kPageSize)));
+// What a group can have: a file record and a data record in each segment that it reaches.
+inline constexpr uint64_t kMaxGroupRecords = 2 * (kMaxGroupBytes / (pool::kMinSegmentSize / 2) + 2);
+
+// Of records that no writer makes any more, whatever the checksum says. `units`: of the segment
+// that the record begins in, from its header to the segment's end.
+bool IsSane(const RecordHeader& header, uint64_t units);
+
+// `generation`: of the segment. What is left of its former life is no whole header.
+uint32_t HeaderCrc(const RecordHeader& header, Place place, Lsn generation, uint64_t salt);
+
+}  // namespace nvcache::nvlog
+
+#endif  // NVCACHE_NVLOG_RECORD_H_
