@@ -33,6 +33,25 @@ long SyncFirst(File& file) {
   return 0;
 }
 
+// A path that leads elsewhere when recovery follows it is no path to create a file by.
+bool IsOutOfReach(const File& file) {
+  return file.name.load() == Name::kNew && !sys::AtMachineRoot();
+}
+
+// As Describe, for who may hold the file's sync_lock: a new file that is out of reach is not
+// synced.
+long DescribeNow(File& file, pool::FileRecord* record) {
+  if (IsOutOfReach(file)) return kUnsettled;
+  if (engine.CheckBacking(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
+    return kUnsettled;
+  }
+  if (file.name.load() == Name::kNew) {
+    record->flags = pool::kFileNew;
+    record->predecessor = file.predecessor;
+  }
+  return 0;
+}
+
 long TryMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length,
              pool::FileRecord* record, nvlog::Lsn* lsn) {
   nvlog::GroupWriter group(engine.log, file.tag);
@@ -57,7 +76,7 @@ long MarkOnce(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nv
   long result = TryMark(file, kind, offset, length, nullptr, lsn);
   if (result != kUndescribed) return result;
   sys::Scratch<pool::FileRecord> record;
-  if (long error = Describe(file, record.get()); error < 0) return error;
+  if (long error = DescribeNow(file, record.get()); error < 0) return error;
   return TryMark(file, kind, offset, length, record.get(), lsn);
 }
 
@@ -93,22 +112,13 @@ long Settle(File& file) {
   if (file.awaited_synced.load() != file.awaited.load()) {
     if (long error = SyncFirst(file); error < 0) return error;
   }
-  return file.opened_empty.load() ? MarkEmpty(file) : 0;
+  if (!file.opened_empty.load()) return 0;
+  return IsOutOfReach(file) ? SyncFirst(file) : MarkEmpty(file);
 }
 
 long Describe(File& file, pool::FileRecord* record) {
-  // A path that leads elsewhere when recovery follows it is no path to create a file by.
-  if (file.name.load() == Name::kNew && !sys::AtMachineRoot() && SyncFirst(file) < 0) {
-    return kUnsettled;
-  }
-  if (engine.CheckBacking(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
-    return kUnsettled;
-  }
-  if (file.name.load() == Name::kNew) {
-    record->flags = pool::kFileNew;
-    record->predecessor = file.predecessor;
-  }
-  return 0;
+  if (IsOutOfReach(file) && SyncFirst(file) < 0) return kUnsettled;
+  return DescribeNow(file, record);
 }
 
 long AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
