@@ -13,6 +13,8 @@ import tempfile
 SYSTEMS = {
     "limit": "persist limit (copy and fences, no file)",
     "nvcache": "NVCache",
+    "inpool": "NVCache, frames in the pool",
+    "inslowpool": "NVCache, frames in a pool of slower memory",
     "passthrough": "under NVCache, file not cached",
     "tmpfs": "tmpfs",
     "pagecache": "disk, never synced",
@@ -22,7 +24,9 @@ SYSTEMS = {
 }
 # Beside a line in a figure.
 SHORT = {"limit": "persist limit", "passthrough": "file not cached", "eatmydata": "libeatmydata",
-         "fsync1000": "synced every 1,000"}
+         "fsync1000": "synced every 1,000", "inpool": "frames in pool",
+         "inslowpool": "the same, slower"}
+UNDER_NVCACHE = ("nvcache", "inpool", "inslowpool", "passthrough")
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
@@ -73,8 +77,8 @@ class Bench:
 
     @contextlib.contextmanager
     def place(self, system, pool="1G", dram="256M", settings=None):
-        """`with bench.place("nvcache", pool="64M") as place:`. `settings`: more variables of
-        docs/settings.md, without their prefix. What is still in the log at the end is recovered to
+        """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
+        page frames are. `settings`: more variables of docs/settings.md, without their prefix. What is still in the log at the end is recovered to
         nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -83,11 +87,11 @@ class Bench:
         place = Place(system, folder, environment)
         if system == "eatmydata":
             environment["LD_PRELOAD"] = "libeatmydata.so"
-        elif system in ("nvcache", "passthrough"):
+        elif system in UNDER_NVCACHE:
             place.pool = memory / "pool"
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
                             "NVCACHE_POOL": str(place.pool),
-                            "NVCACHE_DRAM": dram, "NVCACHE_EMULATE": str(int(self.emulate)),
+                            "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(self.emulate)),
                             "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"

@@ -17,6 +17,8 @@ SYSTEMS = {
     "pagecache": ("#8a8f94", "#a3a9ae"),
     "passthrough": ("#56b4e9", "#7cc6ef"),
     "limit": ("#3b3f44", "#d8dce0"),
+    "inpool": ("#7b5ea7", "#a98bd4"),
+    "inslowpool": ("#a6761d", "#cfa04a"),
 }
 # A suite's own systems, in their order.
 OTHERS = (("#7b5ea7", "#a98bd4"), ("#a6761d", "#cfa04a"), ("#1b8a8f", "#45bcc1"),

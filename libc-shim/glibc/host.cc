@@ -64,7 +64,6 @@ void Load() {
   if (library == nullptr) return;
   if (!Find(library, "pmem_map_file", &g_libpmem.map_file) ||
       !Find(library, "pmem_unmap", &g_libpmem.unmap) ||
-      !Find(library, "pmem_memcpy", &g_libpmem.memcpy) ||
       !Find(library, "pmem_errormsg", &g_libpmem.errormsg)) {
     dlclose(library);
     return;

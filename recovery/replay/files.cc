@@ -2,6 +2,7 @@
 #include "recovery/replay/files.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/falloc.h>
 #include <sys/resource.h>
 
@@ -45,6 +46,9 @@ bool IsRefusal(long error) {
 
 bool IsMissing(long error) { return error == -ENOENT || error == -ESTALE; }
 
+// No errno.
+constexpr long kWasRemoved = LONG_MIN;
+
 // Each file that a pool can name has a file record of its own.
 uint64_t MaxFiles(const pool::View& view) {
   const uint64_t units = view.segment_count() * view.segment_units();
@@ -78,6 +82,10 @@ void Files::Resolve(uint32_t number) {
   File& file = (*this)[number];
   NVCACHE_CHECK(file.state == File::kUnknown);
   const long fd = number == nvlog::kNoFile ? -EBADMSG : OpenNow(number);
+  if (fd == kWasRemoved) {
+    file.state = File::kRemoved;
+    return;
+  }
   if (fd < 0 && !IsRefusal(fd)) {
     file.state = File::kUnresolved;
     file.error = static_cast<int>(-fd);
@@ -209,6 +217,10 @@ void Files::AwaitPiece(const Piece& piece) {
 
 void Files::Refuse(File& file, long error) {
   if (file.state != File::kGood) return;
+  if (error == kWasRemoved) {  // just now
+    file.state = File::kRemoved;
+    return;
+  }
   file.state = File::kRefused;
   file.error = static_cast<int>(-error);
 }
@@ -249,16 +261,19 @@ bool Files::CopyRecord(uint32_t number, pool::FileRecord* record) const {
   return (files_[number].by_last ? ahead_ : walk_).CopyRecord(number, record);
 }
 
-// A file that the program has renamed is declared again, with its new name. When the first one
-// leads nowhere, the last one counts.
+// A file that the program has renamed is declared again, with its new name; one that it has
+// removed, as removed. When the first record leads nowhere, the last one counts.
 long Files::Find(uint32_t number, pool::FileRecord* record) {
   File& file = files_[number];
   if (!CopyRecord(number, record)) return -EBADMSG;
-  const long found = OpenRecorded(*record, file.successor);
-  if (!IsMissing(found) || file.by_last || !LookAhead()) return found;
-  if (ahead_.RecordOf(number) == walk_.RecordOf(number)) return found;
-  file.by_last = ahead_.CopyRecord(number, record);
-  return file.by_last ? OpenRecorded(*record, file.successor) : -EBADMSG;
+  long found = OpenRecorded(*record, file.successor);
+  if (!IsMissing(found)) return found;
+  if (!file.by_last && LookAhead() && ahead_.RecordOf(number) != walk_.RecordOf(number)) {
+    file.by_last = ahead_.CopyRecord(number, record);
+    if (!file.by_last) return -EBADMSG;
+    found = OpenRecorded(*record, file.successor);
+  }
+  return IsMissing(found) && (record->flags & pool::kFileRemoved) != 0 ? kWasRemoved : found;
 }
 
 // Created only where its first record is met: a file that goes while others are written to was

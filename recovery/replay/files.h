@@ -21,6 +21,7 @@ struct File {
     kGood,        // its records were applied
     kUnresolved,  // not found, or not the one: its records cannot be applied
     kRefused,     // the file system took not all of them
+    kRemoved,     // not found, and the program had removed it: they are nothing
   };
   State state;
   int error;  // errno, if not good

@@ -301,6 +301,7 @@ void Run::CountFile(uint32_t number) {
   const File& file = files_[number];
   switch (file.state) {
     case File::kUnknown:
+    case File::kRemoved:
       break;
     case File::kGood:
       ++summary_.files;
@@ -353,6 +354,8 @@ bool Run::VoidKept() {
   return true;
 }
 
+// What is discarded gets the same word. Killed in the middle of that, the next run must not create
+// a new file again from those of its groups that are left.
 void Run::Void(const Group& group) {
   RecordHeader* first = HeaderAt(group.place);
   pmem::Store(first->commit, nvlog::AppliedWord(group.lsn, view_.salt()));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "recovery/tool/progress.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
+#include "src/nvlog/segments.h"
 #include "src/settings/settings.h"
 #include "src/sys/process.h"
 
@@ -58,9 +60,20 @@ std::string Joined(const std::vector<std::string>& globs) {
   return list;
 }
 
+// Two variables say where page frames are: an option wins over the other one's variable, too.
+void ForgetOtherFrames(const RunArguments& arguments) {
+  const auto given = [&](const char* setting) {
+    return std::any_of(arguments.values.begin(), arguments.values.end(),
+                       [&](const auto& value) { return value.first == setting; });
+  };
+  if (given("DRAM")) unsetenv("NVCACHE_FRAMES");
+  if (given("FRAMES")) unsetenv("NVCACHE_DRAM");
+}
+
 // The command line goes into the environment first, and the settings are read from there: what we
 // check is then exactly what the library will see.
 void ExportAll(const RunArguments& arguments) {
+  ForgetOtherFrames(arguments);
   for (const auto& [name, value] : arguments.values) {
     // The program may change its directory before it starts another one.
     Export(name, name == "POOL" ? std::filesystem::absolute(value).string() : value);
@@ -146,6 +159,10 @@ void PreparePool(const settings::Settings& settings) {
   pool::Pool pool;
   TakePool(&pool, path, settings);
   if (pool.dirty()) Recover(pool);
+  pool::Problem problem;
+  if (settings.frames_in_pool && !nvlog::HasRoomForFrames(pool, settings.frame_bytes(), &problem)) {
+    throw Failure{kRunFailed, problem.text.c_str()};
+  }
   if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
     fmt::print(stderr,
                "nvcache: {} is emulated: writes survive the death of the process, not a power "
@@ -255,6 +272,7 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
   value("--size", "SIZE", "SIZE", "Size of a pool that has to be made [1G]");
   command->add_flag("--emulate", arguments->emulate, "Accept a pool that is not persistent memory");
   value("--dram", "DRAM", "SIZE", "Memory for the read cache [256M]");
+  value("--frames", "FRAMES", "WHERE", "The same as dram:SIZE; or in the pool: pool:SIZE");
   const auto globs = [&](const char* option, std::vector<std::string>* list, const char* help) {
     command->add_option(option, *list, help)->type_name("GLOB")->allow_extra_args(false);
   };
@@ -291,6 +309,7 @@ void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* sta
       "\n"
       "Examples:\n"
       "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"
+      "  nvcache run --pool /mnt/pmem/pool --size 64G --frames pool:48G -- postgres -D data\n"
       "  nvcache run --pool /dev/shm/pool --emulate --include '/srv/*' -- sqlite3 /srv/my.db\n");
   command->callback([=] { *status = Run(*arguments, CommandOf(*command, from_dashes)); });
 }

@@ -59,6 +59,10 @@ constexpr Counter kCounters[] = {
 
 uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
 uint64_t SegmentsUsed(const Report& report) { return report.pending.segments.size(); }
+// While the process works that keeps its page frames there.
+uint64_t FrameSegments(const Report& report) {
+  return report.owner.use == Use::kInUse ? report.statistics.frame_segments : 0;
+}
 
 pool::Statistics Snapshot(const pool::Statistics& live) {
   pool::Statistics copy;
@@ -174,7 +178,11 @@ void PrintText(const Report& report) {
   line("used",
        fmt::format("{}, in {} of the segments ({:.1f} %)", Size(Used(report)), SegmentsUsed(report),
                    100 * static_cast<double>(SegmentsUsed(report)) /
-                       static_cast<double>(superblock.segment_count)));
+                       static_cast<double>(superblock.segment_count - FrameSegments(report))));
+  if (const uint64_t segments = FrameSegments(report); segments != 0) {
+    line("page frames", fmt::format("in {} of the segments, {}", segments,
+                                    Size(segments * superblock.segment_size)));
+  }
   line("pending", PendingText(report));
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
@@ -243,6 +251,7 @@ Json ToJson(const Report& report) {
   json["segments"] = report.superblock.segment_count;
   json["segment_size"] = report.superblock.segment_size;
   json["segments_used"] = SegmentsUsed(report);
+  json["segments_of_frames"] = FrameSegments(report);
   json["used"] = Used(report);
   json["pending_records"] = report.pending.records;
   json["pending_bytes"] = report.pending.bytes;

@@ -38,7 +38,7 @@ constexpr uint64_t kTrimNs = 20 * 1000 * 1000;
 constexpr uint64_t kPrefaultPages = 64;
 
 // Nobody holds the lock, and what was done under it is to be seen.
-bool Passable(sys::Mutex& lock) {
+bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
   if (!lock.TryLock()) return false;
   lock.Unlock();
   return true;
@@ -114,6 +114,7 @@ void Cleaner::Remove(CachedFile& file) {
 // alone says little: the kernel may have kept it for our descriptor since long ago.
 template <typename Done>
 long Cleaner::WaitFor(Done done, const std::atomic<int>* failing) {
+  sys::CheckWait();
   drains_.fetch_add(1);
   const uint64_t retries = retries_begun_.load();
   long result = 0;

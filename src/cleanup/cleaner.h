@@ -168,8 +168,8 @@ class Cleaner {
   void* thread_ = nullptr;
 
   std::atomic<dramcache::CachedFile*>* by_number_ = nullptr;
-  uint32_t files_ = 0;    // numbers
-  sys::Mutex list_lock_;  // list_; a leaf
+  uint32_t files_ = 0;                          // numbers
+  sys::Mutex<sys::Rank::kFileList> list_lock_;  // list_
   dramcache::CachedFile* list_ = nullptr;
 
   std::atomic<bool> stopping_{false};

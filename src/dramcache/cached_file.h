@@ -25,7 +25,7 @@ struct CachedFile {
   // Shared: reading and writing data. Exclusive: truncation, a change of state, taking descriptors
   // back. The cleanup thread works without it (it relies on page locks and pending records), and
   // only ever tries it.
-  sys::RwLock lock;
+  sys::RwLock<sys::Rank::kFile> lock;
 
   // Marked are, at least, the pages that the kernel does not have in their newest form.
   radix::Tree pages;
@@ -51,6 +51,8 @@ struct CachedFile {
   // these a sync has covered. While they differ, the next record waits for one.
   std::atomic<uint32_t> awaited{0};
   std::atomic<uint32_t> awaited_synced{0};
+  // It has no name any more, and the log says so. Changes under `lock` exclusive.
+  std::atomic<bool> removed{false};
   // While kNew: the fingerprint of the file that had its name and was removed; 0: none is known.
   uint64_t predecessor = 0;
 
@@ -61,8 +63,8 @@ struct CachedFile {
   // Bytes that were cut off or made zero, and are so in the log.
   Erasures erasures;
   // Held from before an erasure's record until the kernel has made its own: until then the file
-  // system does not have it. After `lock`; the cleanup thread only tries it.
-  sys::Mutex erase_lock;
+  // system does not have it. The cleanup thread only tries it.
+  sys::Mutex<sys::Rank::kErase> erase_lock;
   // errno with which the kernel has refused one; 0: none. It is made up for when the file is
   // written again.
   std::atomic<int> erase_error{0};
@@ -83,9 +85,10 @@ struct CachedFile {
   CachedFile* list_next = nullptr;
   CachedFile* list_previous = nullptr;
 
-  // Held over each sync by our own descriptor, for the kernel tells that of an error once. Whoever
-  // hears of one that the cleanup thread must know says so here. After `lock`, before page locks.
-  sys::Mutex sync_lock;
+  // Held over each sync by our own descriptor, for the kernel tells that of an error once: whoever
+  // hears of one that the cleanup thread must know says so here. Nobody closes or moves the
+  // descriptor meanwhile.
+  sys::Mutex<sys::Rank::kSync> sync_lock;
   bool sync_refused = false;  // under sync_lock
 
   // The file system, if a sync of the whole brings every file of it to the disk; else 0.

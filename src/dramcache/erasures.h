@@ -63,7 +63,7 @@ class Erasures {
   }
 
  private:
-  mutable sys::Mutex lock_;  // a leaf
+  mutable sys::Mutex<sys::Rank::kErasures> lock_;
   std::atomic<uint32_t> count_{0};
   Erasure all_[kMost];  // by LSN
 };

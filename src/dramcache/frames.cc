@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/dramcache/frames.h"
 
-#include "src/pool/pool.h"
 #include "src/sys/check.h"
+#include "src/sys/kernel.h"
 
 namespace nvcache::dramcache {
 
@@ -25,14 +25,28 @@ using FrameBytes = uint8_t[pool::kPageSize];
 }  // namespace
 
 bool Frames::Open(uint32_t count, radix::PageArena* pages, pool::Statistics* statistics) {
+  segment_pages_ = 0;
+  if (!OpenTables(count, pages, statistics)) return false;
+  if (count == 0 || ReserveArray(reinterpret_cast<FrameBytes**>(&bytes_), count)) return true;
+  Close();
+  return false;
+}
+
+bool Frames::OpenInPool(const pool::View& view, uint32_t segments, radix::PageArena* pages) {
+  segment_pages_ = static_cast<uint32_t>(view.superblock->segment_size / pool::kPageSize);
+  bytes_ = reinterpret_cast<uint8_t*>(view.segment(view.segment_count() - segments));
+  pool::Note(view.statistics()->frame_segments, segments);
+  return OpenTables(segments * segment_pages_, pages, view.statistics());
+}
+
+bool Frames::OpenTables(uint32_t count, radix::PageArena* pages, pool::Statistics* statistics) {
   pages_ = pages;
   statistics_ = statistics;
   count_ = count;
   used_ = free_count_ = 0;
   if (count == 0) return true;
-  auto** frames = reinterpret_cast<FrameBytes**>(&bytes_);
-  if (ReserveArray(frames, count) && ReserveArray(&owner_, count) &&
-      ReserveArray(&referenced_, count) && ReserveArray(&free_, count)) {
+  if (ReserveArray(&owner_, count) && ReserveArray(&referenced_, count) &&
+      ReserveArray(&free_, count)) {
     return true;
   }
   Close();
@@ -40,6 +54,7 @@ bool Frames::Open(uint32_t count, radix::PageArena* pages, pool::Statistics* sta
 }
 
 void Frames::Close() {
+  if (segment_pages_ != 0) bytes_ = nullptr;  // the pool's
   ReleaseArray(reinterpret_cast<FrameBytes**>(&bytes_), count_);
   ReleaseArray(&owner_, count_);
   ReleaseArray(&referenced_, count_);
@@ -54,8 +69,9 @@ bool Frames::Attach(radix::PageDescriptor& page) {
     sys::Lock lock(free_lock_);
     if (free_count_ > 0) {
       frame = free_[--free_count_];
-    } else if (used_ < count_) {
-      frame = used_++;
+    } else {
+      while (used_ < count_ && !IsFrame(used_)) ++used_;
+      if (used_ < count_) frame = used_++;
     }
   }
   if (frame == sys::kNone) frame = Evict();
@@ -64,6 +80,13 @@ bool Frames::Attach(radix::PageDescriptor& page) {
   referenced_[frame].store(1, std::memory_order_relaxed);
   owner_[frame].store(pages_->IndexOf(&page) + 1, std::memory_order_release);
   return true;
+}
+
+// The first page of a segment and its last one have its headers.
+bool Frames::IsFrame(uint32_t number) const {
+  if (segment_pages_ == 0) return true;
+  const uint32_t page = number % segment_pages_;
+  return page != 0 && page != segment_pages_ - 1;
 }
 
 void Frames::Detach(radix::PageDescriptor& page) {
@@ -97,6 +120,22 @@ uint32_t Frames::Evict() {
     if (owned) return frame;
   }
   return sys::kNone;
+}
+
+// The clock that costs a system call says how fast the counter is.
+void Frames::SetDelay(uint64_t ns) {
+  constexpr uint64_t kLookNs = 1000 * 1000;
+  delay_ticks_ = 0;
+  if (ns == 0) return;
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC), ticks = __builtin_ia32_rdtsc();
+  uint64_t passed = 0;
+  while (passed < kLookNs) passed = sys::Now(CLOCK_MONOTONIC) - begin;
+  delay_ticks_ = ns * (__builtin_ia32_rdtsc() - ticks) / passed;
+}
+
+void Frames::Delay() const {
+  const uint64_t begin = __builtin_ia32_rdtsc();
+  while (__builtin_ia32_rdtsc() - begin < delay_ticks_) __builtin_ia32_pause();
 }
 
 }  // namespace nvcache::dramcache

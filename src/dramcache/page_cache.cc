@@ -114,10 +114,10 @@ class LockedPages {
   sys::Scratch<radix::PageDescriptor * [nvlog::kMaxGroupPages]> many_;
 };
 
+// One writer at a time lets a file grow.
 void GrowTo(CachedFile& file, uint64_t end) {
-  uint64_t size = file.size.load(std::memory_order_relaxed);
-  while (size < end && !file.size.compare_exchange_weak(size, end, std::memory_order_release,
-                                                        std::memory_order_relaxed)) {
+  if (file.size.load(std::memory_order_relaxed) < end) {
+    file.size.store(end, std::memory_order_release);
   }
 }
 
@@ -128,7 +128,8 @@ void Fetch(const uint8_t* bytes, size_t n) {
 }
 
 uint32_t KeptFlags(const CachedFile& file) {
-  return file.name.load() == Name::kNew ? pool::kFileNewStill : 0;
+  return (file.name.load() == Name::kNew ? pool::kFileNewStill : 0) |
+         (file.removed.load() ? pool::kFileRemoved : 0);
 }
 
 }  // namespace
@@ -162,7 +163,7 @@ nvlog::Outcome PageCache::Append(CachedFile& file, uint64_t offset, uint64_t len
       }
       return Outcome::kBadBuffer;
     }
-    if (frame != nullptr) frames_.Touch(page.frame());
+    if (frame != nullptr) frames_.Access(page.frame());
     at += n;
   }
   group.Commit();
@@ -219,8 +220,9 @@ long PageCache::Read(CachedFile& file, uint64_t page_number, radix::PageDescript
       frames_.Detach(page);
       return ReadFromLog(file, page_number, page, skip, n, out, error);
     }
+    frames_.Access(page.frame());
   }
-  frames_.Touch(page.frame());
+  frames_.Access(page.frame());
   return static_cast<long>(sys::CopyToUser(out, frames_.Bytes(page.frame()) + skip, n));
 }
 

@@ -8,7 +8,6 @@
 #include <linux/futex.h>
 
 #include <algorithm>
-#include <new>
 
 #include "src/lease/election.h"
 #include "src/lease/format.h"
@@ -133,7 +132,7 @@ void Leases::Close() {
 
 bool Leases::AfterForkInChild(const char** why) {
   NVCACHE_CHECK(is_open());
-  new (&reaping_) sys::Mutex;  // a thread of the parent may have had it
+  reaping_.Reset();  // a thread of the parent may have had it
   if (Claim(why)) return true;
   Forget();
   return false;

@@ -156,7 +156,7 @@ class Leases {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   // Record locks do not tell the threads of a process apart.
-  sys::Mutex reaping_;
+  sys::Mutex<sys::Rank::kReaping> reaping_;
   // The keeper's.
   std::atomic<bool> stopping_{false};
   std::atomic<bool> nudged_{false};

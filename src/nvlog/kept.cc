@@ -5,7 +5,6 @@
 
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
-#include "src/sys/crc32c.h"
 #include "src/sys/scratch.h"
 
 namespace nvcache::nvlog {
@@ -73,8 +72,8 @@ Place Kept::Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags) 
   header.index = declares ? 1 : 0;
   if (copy.bytes != nullptr) {
     NVCACHE_CHECK(PagesOf(copy.offset, copy.length) == 1);
-    header.payload_crc = sys::Crc32c(copy.bytes, copy.length);
-    pmem::Copy(view.unit(place + 1), copy.bytes, copy.length, Step::kPayload);
+    NVCACHE_CHECK(pmem::Copy(view.unit(place + 1), copy.bytes, copy.length, nullptr,
+                             &header.payload_crc, Step::kPayload));
   }
   header.header_crc = HeaderCrc(header, place, generation_, view.salt());
   if (declares) {
@@ -83,11 +82,12 @@ Place Kept::Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags) 
     sys::Scratch<pool::FileRecord> record;
     std::memcpy(record.get(), view.unit(file + 1), header.length);
     record->flags |= flags;
-    pmem::Copy(view.unit(first + 1), record.get(), header.length, Step::kPayload);
+    header.payload_crc = 0;
+    NVCACHE_CHECK(pmem::Copy(view.unit(first + 1), record.get(), header.length, nullptr,
+                             &header.payload_crc, Step::kPayload));
     header.commit = CommitWord(copy.lsn, view.salt());
     header.link = 0;
     header.lsn = copy.lsn;
-    header.payload_crc = sys::Crc32c(record.get(), header.length);
     header.index = 0;
     header.count = 2;
     header.header_crc = HeaderCrc(header, first, generation_, view.salt());

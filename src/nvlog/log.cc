@@ -26,15 +26,17 @@ std::atomic<uint32_t> next_lane{0};
 
 }  // namespace
 
-bool Log::Open(pool::Pool* pool) {
+bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
   pool_ = pool;
   view_ = pool->view();
   units_ = view_.segment_units();
-  lanes_used_ = std::clamp(view_.segment_count() / kSegmentsPerLane, 1u, kMaxLanes);
-  // The cleanup thread can always copy what lies in one segment of each lane.
-  if (!segments_.Open(pool, lanes_used_ + 1)) return false;
+  NVCACHE_CHECK(frame_segments + kMinLogSegments <= view_.segment_count());
+  const uint32_t count = view_.segment_count() - frame_segments;
+  lanes_used_ = std::clamp(count / kSegmentsPerLane, 1u, kMaxLanes);
+  if (!segments_.Open(pool, count)) return false;
+  writable_segments_ = count - (lanes_used_ + 1);
   const uint64_t pages = (segments_.record_units() - kMaxFileUnits) / DataUnits(0, pool::kPageSize);
-  const uint64_t segments = (segments_.count() - segments_.reserve()) / kMinGroupsInLog;
+  const uint64_t segments = writable_segments_ / kMinGroupsInLog;
   max_group_pages_ = std::min<uint64_t>(kMaxGroupPages, pages * segments);
   for (Lane& lane : lanes_) {
     lane.end = lane.read = lane.forgotten = {};
@@ -42,11 +44,18 @@ bool Log::Open(pool::Pool* pool) {
     lane.generation = lane.last = 0;
   }
   next_.store(pool->checkpoint());
+  if (frame_segments > 0) segments_.GiveToFrames();
   alarm_.store(~Lsn{0});
   return true;
 }
 
 void Log::Close() { segments_.Close(); }
+
+// The next header goes there, most of the time.
+void Log::FetchEnd(const Lane& lane) const {
+  if (lane.end.segment == kNoSegment) return;
+  pmem::FetchForWriting(view_.unit(lane.end.segment * units_ + lane.end.unit));
+}
 
 Log::Lane& Log::LockLane(uint32_t* number) {
   if (own_lane == sys::kNone) own_lane = next_lane.fetch_add(1, std::memory_order_relaxed);
@@ -54,16 +63,19 @@ Log::Lane& Log::LockLane(uint32_t* number) {
     const uint32_t lane = (own_lane + i) % lanes_used_;
     if (!lanes_[lane].lock.TryLock()) continue;
     *number = own_lane = lane;
+    FetchEnd(lanes_[lane]);
     return lanes_[lane];
   }
   *number = own_lane %= lanes_used_;
   lanes_[own_lane].lock.Lock();
+  FetchEnd(lanes_[own_lane]);
   return lanes_[own_lane];
 }
 
 void Log::WaitForRoom(uint32_t seen, bool for_signals) {
   // A signal ends the sleep, unless it comes just before: then this does.
   constexpr uint64_t kLookNs = 50 * 1000 * 1000;
+  sys::CheckWait();
   waiters_.fetch_add(1);
   Ring();
   do {
@@ -180,6 +192,7 @@ void Log::GiveBack() {
     if (end.segment != kNoSegment && lane.forgotten.segment == end.segment &&
         lane.forgotten.unit == end.unit) {
       segments_.Free(end.segment);
+      segments_.DropLog();
       lane.end = lane.read = lane.forgotten = {};
     }
     lane.lock.Unlock();
@@ -207,6 +220,7 @@ GroupWriter::~GroupWriter() {
     log_.segments_.Free(first_taken_);
     first_taken_ = next;
   }
+  if (!committed_ && adds_lane_) log_.segments_.DropLog();
   lane_.lock.Unlock();
 }
 
@@ -221,15 +235,8 @@ GroupWriter::Part GroupWriter::NextIn(const Part& part) const {
   return {next, static_cast<uint32_t>(kFirstUnit), FileUnits(), 0};
 }
 
-// As many pages as there is room for, of `length` bytes from `offset` on.
-void GroupWriter::Fit(Part* part, uint64_t offset, uint64_t length) const {
-  const uint64_t used = part->unit + part->file_units + kLastUnits;
-  const uint64_t room = log_.units_ > used ? log_.units_ - used : 0;
+void GroupWriter::FitPages(Part* part, uint64_t offset, uint64_t length, uint64_t room) const {
   part->length = 0;
-  if (DataUnits(offset, length) <= room) {
-    part->length = length;
-    return;
-  }
   const uint64_t first = offset / pool::kPageSize;
   for (uint64_t pages = room / kUnitsPerPage + 1; pages > 0; --pages) {
     const uint64_t bytes = std::min(length, (first + pages) * pool::kPageSize - offset);
@@ -334,6 +341,10 @@ Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
 
 bool GroupWriter::TakeSegments(uint32_t count) {
   if (!log_.segments_.Has(count)) return false;
+  if (start_.segment == kNoSegment) {
+    adds_lane_ = log_.segments_.AddLog();
+    if (!adds_lane_) return false;
+  }
   Segments::Claim claim = {number_,        pool::SegmentKind::kLog, 0,
                            start_.segment, lane_.generation,        lane_.last};
   for (uint32_t i = 0; i < count; ++i) {
@@ -346,7 +357,7 @@ bool GroupWriter::TakeSegments(uint32_t count) {
     claim.previous = taken;
     claim.previous_generation = claim.generation;
   }
-  if (log_.Short()) log_.Ring();
+  if (log_.Short() || log_.segments_.FallsBehind()) log_.Ring();
   return true;
 }
 
@@ -354,7 +365,6 @@ void GroupWriter::BeginPart() {
   Fit(&part_, part_offset_, offset_ + length_ - part_offset_);
   if (part_.file_units > 0) PutFileRecord(part_.segment * log_.units_ + part_.unit);
   const Place place = part_.place(log_.units_);
-  pmem::FetchForWriting(log_.view_.unit(place));
   at_ = place + 1 + LinkUnits(PagesOf(part_offset_, part_.length));
   done_ = 0;
   crc_ = 0;
@@ -363,7 +373,7 @@ void GroupWriter::BeginPart() {
 bool GroupWriter::AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, Place link) {
   NVCACHE_CHECK(length >= 1 && length <= pool::kPageSize && done_ + length <= part_.length);
   NVCACHE_CHECK((part_offset_ + done_) % pool::kPageSize + length <= pool::kPageSize);
-  if (!pmem::CopyUser(log_.view_.unit(at_), bytes, length, copy, &crc_, Step::kPayload)) {
+  if (!pmem::Copy(log_.view_.unit(at_), bytes, length, copy, &crc_, Step::kPayload)) {
     return false;
   }
   const Place place = part_.place(log_.units_);
@@ -404,9 +414,9 @@ void GroupWriter::PutFileRecord(Place place) {
   RecordHeader header = {};
   file_record_ = place;
   header.length = pool::FileRecordSize(record_->path_length);
-  header.payload_crc = sys::Crc32c(record_, header.length);
   header.kind = Kind::kFile;
-  pmem::Copy(log_.view_.unit(place + 1), record_, header.length, Step::kPayload);
+  NVCACHE_CHECK(pmem::Copy(log_.view_.unit(place + 1), record_, header.length, nullptr,
+                           &header.payload_crc, Step::kPayload));
   PutHeader(header, place);
 }
 
@@ -423,8 +433,7 @@ void StoreHeader(const pool::View& view, const RecordHeader& header, Place place
 }
 
 // The first one waits for Commit().
-void GroupWriter::PutHeader(const RecordHeader& like, Place place) {
-  RecordHeader header = like;
+void GroupWriter::PutHeader(RecordHeader& header, Place place) {
   header.commit = CommitWord(lsn_, log_.view_.salt());
   header.lsn = lsn_;
   header.file = file_.number;

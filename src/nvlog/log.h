@@ -13,7 +13,8 @@
 //
 //   A segment that a record of a file lies in has a file record before it.
 //
-//   The checkpoint is durable before a segment below it is taken again (I5).
+//   The checkpoint is durable before a segment below it is taken again, and the segment's new
+//   header says it once more (I5).
 #ifndef NVCACHE_NVLOG_LOG_H_
 #define NVCACHE_NVLOG_LOG_H_
 
@@ -61,8 +62,9 @@ enum class Outcome {
 
 class Log {
  public:
-  // Begins at the checkpoint of a clean pool. `pool` outlives the log. False without memory.
-  bool Open(pool::Pool* pool);
+  // Begins at the checkpoint of a clean pool. `pool` outlives the log. Its last `frame_segments`
+  // segments are for page frames: HasRoomForFrames. False without memory.
+  bool Open(pool::Pool* pool, uint32_t frame_segments = 0);
   void Close();
 
   // ---- Writers
@@ -141,10 +143,8 @@ class Log {
   pool::Pool& pool() { return *pool_; }
   const pool::View& view() const { return view_; }
   pool::Statistics* statistics() const { return view_.statistics(); }
-  // Units that writers can fill.
-  uint64_t writable_units() const {
-    return (segments_.count() - segments_.reserve()) * segments_.record_units();
-  }
+  // Units that writers can fill, if all lanes are in use.
+  uint64_t writable_units() const { return writable_segments_ * segments_.record_units(); }
 
  private:
   friend class GroupWriter;
@@ -154,7 +154,7 @@ class Log {
     uint32_t unit = 0;
   };
   struct alignas(pmem::kLine) Lane {
-    sys::Mutex lock;              // after page locks; a leaf, but for the lock of the segments
+    sys::Mutex<sys::Rank::kLane> lock;
     Position end;                 // behind its last record
     Lsn generation = 0;           // of the segment there
     Lsn last = 0;                 // LSN of its newest group
@@ -167,6 +167,7 @@ class Log {
   // Of the records at `at`, one for each lane, all before the lanes' `read`: the lane of the one
   // with the lowest LSN; sys::kNone: there is none.
   uint32_t Lowest(Position (&at)[kMaxLanes]);
+  void FetchEnd(const Lane& lane) const;
   Lane& LockLane(uint32_t* number);
   bool AtEnd(const Ends& ends, uint32_t lane, Position* position);
   void Committed(Lsn lsn);
@@ -175,6 +176,7 @@ class Log {
   pool::View view_;
   uint64_t units_ = 0;  // of a segment
   uint64_t max_group_pages_ = 0;
+  uint64_t writable_segments_ = 0;
   uint32_t lanes_used_ = 0;
   uint32_t reading_ = 0;  // the lane of the record that NextRecord() has found
   Segments segments_;
@@ -242,7 +244,14 @@ class GroupWriter {
   };
   Part First() const;
   Part NextIn(const Part& part) const;
-  void Fit(Part* part, uint64_t offset, uint64_t length) const;
+  // As many pages as there is room for, of `length` bytes from `offset` on: mostly all of it.
+  void Fit(Part* part, uint64_t offset, uint64_t length) const {
+    const uint64_t used = part->unit + part->file_units + kLastUnits;
+    const uint64_t room = log_.units_ > used ? log_.units_ - used : 0;
+    part->length = length;
+    if (DataUnits(offset, length) > room) FitPages(part, offset, length, room);
+  }
+  void FitPages(Part* part, uint64_t offset, uint64_t length, uint64_t room) const;
   bool FitsInLane(uint64_t units) const;
   uint32_t FileUnits() const {
     return 1 + static_cast<uint32_t>(UnitsOf(pool::FileRecordSize(record_->path_length)));
@@ -252,7 +261,7 @@ class GroupWriter {
   void BeginPart();
   void EndPart();
   void PutFileRecord(Place place);
-  void PutHeader(const RecordHeader& header, Place place);
+  void PutHeader(RecordHeader& header, Place place);
   void MoveLane();
 
   Log& log_;
@@ -264,8 +273,9 @@ class GroupWriter {
   bool declares_ = false;  // there, if the group begins there
   bool in_lane_ = false;   // it does
   bool committed_ = false;
-  uint16_t count_ = 0;  // records
-  uint16_t index_ = 0;  // of the next one
+  bool adds_lane_ = false;  // that had no segment
+  uint16_t count_ = 0;      // records
+  uint16_t index_ = 0;      // of the next one
   uint32_t first_taken_ = kNoSegment;
   uint32_t last_taken_ = kNoSegment;
   Lsn last_generation_ = 0;  // of that

@@ -81,7 +81,7 @@ bool Reader::Open(const pool::View& view, int fd, bool all) {
     highest = std::max(highest, then);
     newest_ = std::max(newest_, segment->generation);
     generations_[number] = segment->generation;
-    ++segment_count_;
+    if (!segment->frames) ++segment_count_;
   }
   if (known || !all) checkpoint_ = highest;
   newest_ = std::max(newest_, checkpoint_);
@@ -113,6 +113,7 @@ bool Reader::Look(uint32_t number, Segment* segment, Lsn* checkpoint) const {
               header.log,
               kNone,
               kept,
+              header.kind == pool::SegmentKind::kFrames,
               false};
   *checkpoint = header.checkpoint;
   return true;
@@ -121,11 +122,8 @@ bool Reader::Look(uint32_t number, Segment* segment, Lsn* checkpoint) const {
 // Behind the others, segments without a whole header in which something may be pending.
 void Reader::AddDamaged() {
   const uint32_t whole = segment_count_;
-  for (uint32_t number = 0, i = 0; number < view_.segment_count(); ++number) {
-    if (i < whole && segments_[i].number == number) {
-      ++i;
-      continue;
-    }
+  for (uint32_t number = 0; number < view_.segment_count(); ++number) {
+    if (generations_[number] != 0) continue;  // its header is whole
     if (!WasTaken(number) && !IsNamed(number, whole) && !HoldsPending(number)) continue;
     Segment& segment = segments_[segment_count_++];
     segment = {};
@@ -527,14 +525,20 @@ bool GroupWalk::FindFirst(uint32_t index, uint64_t unit, Lsn above, RecordHeader
   return false;
 }
 
-// A header that is not whole, and was: its word goes with its LSN, or with its checksum. What a
-// power failure or a former life of the segment leaves does not look so.
+// A header that is not whole, and was: its word goes with its LSN, or with its checksum. Or one
+// that is whole, and its LSN runs backward. What a power failure or a former life of the segment
+// leaves does not look so.
 GroupWalk::Trace GroupWalk::TraceAt(const Stream& stream, Place place, Lsn* lsn) const {
   const Lsn above = Above(stream);
   RecordHeader header = {};
-  if (reader_.IsNothing(place) || reader_.CopyHeader(place, &header)) return Trace::kNone;
-  sys::CopyWords(&header, reader_.view_.unit(place), sizeof(header));
+  if (reader_.IsNothing(place)) return Trace::kNone;
   const uint64_t salt = reader_.view_.salt();
+  if (reader_.CopyHeader(place, &header)) {
+    *lsn = header.lsn;
+    const bool was_committed = header.index == 0 && header.commit == CommitWord(header.lsn, salt);
+    return was_committed ? Trace::kCommitted : Trace::kNone;
+  }
+  sys::CopyWords(&header, reader_.view_.unit(place), sizeof(header));
   // Of the former life of a kept segment there may be older ones than what is kept.
   const Reader::Segment& segment = SegmentOf(stream);
   const Lsn least = segment.kept ? segment.checkpoint : 0;

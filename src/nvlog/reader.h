@@ -84,6 +84,7 @@ class Reader {
     uint32_t log;
     uint32_t next;  // the log's next one, in Reader::segments_
     bool kept;
+    bool frames;   // it holds no records
     bool damaged;  // neither header is whole: only `number` is known
   };
 

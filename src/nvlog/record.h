@@ -157,7 +157,7 @@ inline constexpr uint64_t kMaxGroupRecords = 2 * (kMaxGroupBytes / (pool::kMinSe
 bool IsSane(const RecordHeader& header, uint64_t units);
 
 // `generation`: of the segment. What is left of its former life is no whole header.
-uint32_t HeaderCrc(const RecordHeader& header, Place place, Lsn generation, uint64_t salt);
+uint32_t HeaderCrc(RecordHeader header, Place place, Lsn generation, uint64_t salt);
 
 }  // namespace nvcache::nvlog
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/nvlog/segments.h"
 
+#include <errno.h>
+
 #include <algorithm>
 
 #include "src/pmem/persist.h"
@@ -42,13 +44,36 @@ void WriteHeader(SegmentHeader* place, const SegmentHeader& header, Step step) {
   pmem::Pwb(place, sizeof(*place), step);
 }
 
+uint64_t FrameBytes(const pool::View& view) {
+  return view.superblock->segment_size - 2 * pool::kPageSize;
+}
+
 }  // namespace
 
-bool Segments::Open(pool::Pool* pool, uint32_t reserve) {
+uint64_t FrameSegments(const pool::View& view, uint64_t bytes) {
+  return (bytes + FrameBytes(view) - 1) / FrameBytes(view);
+}
+
+bool HasRoomForFrames(const pool::Pool& pool, uint64_t bytes, pool::Problem* problem) {
+  const pool::View& view = pool.view();
+  const uint64_t most = view.segment_count() - kMinLogSegments;
+  if (FrameSegments(view, bytes) <= most) return true;
+  problem->error = EINVAL;
+  problem->text.Clear();
+  problem->text.Append("pool ").Append(pool.path()).Append(" has room for ");
+  problem->text.AppendNumber(most * FrameBytes(view) / 1024);
+  problem->text.Append(
+      "k of page frames beside its log: set NVCACHE_FRAMES to no more, or make a ");
+  problem->text.Append("larger pool");
+  return false;
+}
+
+bool Segments::Open(pool::Pool* pool, uint32_t count) {
+  NVCACHE_CHECK(count <= pool->view().segment_count());
   pool_ = pool;
   units_ = pool->view().segment_units();
-  count_ = pool->view().segment_count();
-  reserve_ = reserve;
+  count_ = count;
+  logs_.store(0);
   if (!ReserveArray(&info_, count_) || !ReserveArray(&mapped_, count_) ||
       !ReserveArray(&free_, count_)) {
     Close();
@@ -57,6 +82,7 @@ bool Segments::Open(pool::Pool* pool, uint32_t reserve) {
   for (uint32_t i = 0; i < count_; ++i) free_[i] = count_ - 1 - i;
   free_count_.store(count_);
   taken_.store(0);
+  behind_.store(false);
   return true;
 }
 
@@ -67,16 +93,39 @@ void Segments::Close() {
   count_ = 0;
 }
 
+bool Segments::AddLog() {
+  sys::Lock lock(lock_);
+  if (!Has(2)) return false;
+  logs_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void Segments::DropLog() { NVCACHE_CHECK(logs_.fetch_sub(1, std::memory_order_relaxed) > 0); }
+
+// No LSN is drawn: there are no records whose checksums must not be those of another life.
+void Segments::GiveToFrames() {
+  const Claim claim = {0, pool::SegmentKind::kFrames, pool_->checkpoint(), kNoSegment, 0, 0};
+  const uint32_t end = pool_->view().segment_count();
+  for (uint32_t number = count_; number < end; ++number) WriteHeaders(number, claim);
+  pmem::Psync(Step::kSegmentTaken);
+}
+
 uint32_t Segments::Take(const Claim& claim, bool reserved) {
   uint32_t number;
   {
     sys::Lock lock(lock_);
     if (!Has(1, reserved)) return kNoSegment;
-    number = free_[free_count_.fetch_sub(1, std::memory_order_relaxed) - 1];
+    const uint32_t free = free_count_.fetch_sub(1, std::memory_order_relaxed) - 1;
+    number = free_[free];
+    const uint64_t half = std::min<uint64_t>(Ahead() / 2, free - 1);
+    if (free > 0 && mapped_[free_[free - 1 - half]].load(std::memory_order_relaxed) == 0) {
+      behind_.store(true, std::memory_order_relaxed);
+    }
   }
   if (mapped_[number].exchange(1, std::memory_order_relaxed) == 0) taken_.fetch_add(1);
   info_[number] = {kNoSegment, static_cast<uint32_t>(kFirstUnit), 0, 0};
   WriteHeaders(number, claim);
+  pmem::Psync(Step::kSegmentTaken);
   pool::Count(pool_->view().statistics()->segments_taken);
   return number;
 }
@@ -100,7 +149,6 @@ void Segments::WriteHeaders(uint32_t number, const Claim& claim) {
   header.crc = pool::SegmentHeaderCrc(header, view.salt());
   WriteHeader(view.segment_copy(number), header, Step::kSegmentCopy);
   WriteHeader(view.segment(number), header, Step::kSegment);
-  pmem::Psync(Step::kSegmentTaken);
 }
 
 void Segments::Free(uint32_t number) {
@@ -111,10 +159,13 @@ void Segments::Free(uint32_t number) {
   free_count_.store(count + 1, std::memory_order_relaxed);
 }
 
-bool Segments::Prefault() {
+uint64_t Segments::Ahead() const {
   const uint64_t size = units_ * pool::kUnitSize;
-  const uint64_t wanted =
-      std::clamp(kPrefaultTimes * taken_.load() * size, kMinPrefault, kMaxPrefault) / size;
+  return std::clamp(kPrefaultTimes * taken_.load() * size, kMinPrefault, kMaxPrefault) / size;
+}
+
+bool Segments::Prefault() {
+  const uint64_t wanted = Ahead();
   uint32_t number = kNoSegment;
   {
     sys::Lock lock(lock_);
@@ -126,7 +177,7 @@ bool Segments::Prefault() {
   }
   if (number == kNoSegment) return false;
   if (mapped_[number].exchange(2, std::memory_order_relaxed) != 0) return true;
-  pmem::Prefault(pool_->view().unit(number * units_), size);
+  pmem::Prefault(pool_->view().unit(number * units_), units_ * pool::kUnitSize);
   return true;
 }
 

@@ -17,11 +17,24 @@ namespace nvcache::nvlog {
 
 inline constexpr uint32_t kNoSegment = sys::kNone;
 
+// Page frames leave the log as many segments as the smallest pool has: it is made for no fewer.
+inline constexpr uint32_t kMinLogSegments = pool::GeometryOf(pool::kMinPoolSize).segment_count;
+
+// How many segments hold `bytes` of page frames. A segment's first page and its last one are no
+// frames: its headers lie there.
+uint64_t FrameSegments(const pool::View& view, uint64_t bytes);
+// Whether the pool has them beside its log. `problem`: why not.
+bool HasRoomForFrames(const pool::Pool& pool, uint64_t bytes, pool::Problem* problem);
+
 class Segments {
  public:
-  // Of a clean pool: all of them are free. Writers leave `reserve` of them. False without memory.
-  bool Open(pool::Pool* pool, uint32_t reserve);
+  // Of a clean pool: its first `count` segments are free, and those behind them nobody takes.
+  // False without memory.
+  bool Open(pool::Pool* pool, uint32_t count);
   void Close();
+  // The segments behind them hold page frames: durable in their headers when it returns, so that
+  // no reader takes for a record what lies in a frame.
+  void GiveToFrames();
 
   // What a log says of a segment that it takes.
   struct Claim {
@@ -38,9 +51,15 @@ class Segments {
   uint32_t Take(const Claim& claim, bool reserved = false);
   // Nobody reads the segment any more, and no group in it counts, durably (I5).
   void Free(uint32_t number);
+
+  // Writers leave one free segment for each log that has any, and one more: so the cleanup thread
+  // can always copy what lies in one segment of each log. A log has none yet, and is about to have:
+  // false if too few are free.
+  bool AddLog();
+  void DropLog();
   // That so many can be taken now, from the reserve as well, or not.
   bool Has(uint32_t count, bool reserved = false) const {
-    return free_count_.load(std::memory_order_relaxed) >= count + (reserved ? 0 : reserve_);
+    return free_count_.load(std::memory_order_relaxed) >= count + (reserved ? 0 : reserve());
   }
 
   // Of a segment that is taken; the log that has it looks after them, under its lock.
@@ -52,9 +71,9 @@ class Segments {
   };
   Info& operator[](uint32_t number) { return info_[number]; }
 
-  uint32_t count() const { return count_; }
+  uint32_t count() const { return count_; }  // without those of frames
   uint32_t free() const { return free_count_.load(std::memory_order_relaxed); }
-  uint32_t reserve() const { return reserve_; }
+  uint32_t reserve() const { return logs_.load(std::memory_order_relaxed) + 1; }
   uint64_t units() const { return units_; }
   // Units of a segment that records can have.
   uint64_t record_units() const { return units_ - kFirstUnit - kLastUnits; }
@@ -63,20 +82,29 @@ class Segments {
   // faults: the more, the more of them have been taken. One step of it; true if there is more to
   // do. One thread.
   bool Prefault();
+  // Since the last call, a log took a segment while only half of that was done.
+  bool FallsBehind() {
+    return behind_.load(std::memory_order_relaxed) &&
+           behind_.exchange(false, std::memory_order_relaxed);
+  }
 
  private:
+  // So many should be mapped.
+  uint64_t Ahead() const;
+  // Durable after the next PSYNC.
   void WriteHeaders(uint32_t number, const Claim& claim);
 
   pool::Pool* pool_ = nullptr;
   uint64_t units_ = 0;
   uint32_t count_ = 0;
-  uint32_t reserve_ = 0;
   Info* info_ = nullptr;
   std::atomic<uint8_t>* mapped_ = nullptr;
-  sys::Mutex lock_;  // free_; a leaf
+  sys::Mutex<sys::Rank::kSegments> lock_;  // free_
   uint32_t* free_ = nullptr;
   std::atomic<uint32_t> free_count_{0};
+  std::atomic<uint32_t> logs_{0};   // that have a segment
   std::atomic<uint32_t> taken_{0};  // segments, each counted once
+  std::atomic<bool> behind_{false};
 };
 
 }  // namespace nvcache::nvlog

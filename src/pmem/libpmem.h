@@ -2,8 +2,8 @@
 //
 // The part of libpmem that we use, as a table of functions: the front end finds them with
 // dlopen(RTLD_LOCAL), so that libpmem's eight dependencies stay out of the program's symbol scope
-// and cost nothing where there is no persistent memory. A program's engine uses `memcpy` alone, on
-// threads that libc does not know as well; the others ask libc for memory, and are the command's.
+// and cost nothing where there is no persistent memory. They ask libc for memory, so they are the
+// command's: a program's engine maps a pool by the same steps (region.h).
 #ifndef NVCACHE_PMEM_LIBPMEM_H_
 #define NVCACHE_PMEM_LIBPMEM_H_
 
@@ -18,7 +18,6 @@ struct Libpmem {
   void* (*map_file)(const char* path, size_t length, int flags, mode_t mode, size_t* mapped_length,
                     int* is_pmem);
   int (*unmap)(void* address, size_t length);
-  void* (*memcpy)(void* destination, const void* source, size_t length, unsigned flags);
   const char* (*errormsg)();
 };
 

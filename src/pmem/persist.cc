@@ -2,6 +2,7 @@
 #include "src/pmem/persist.h"
 
 #include <cpuid.h>
+#include <emmintrin.h>
 
 #include <cstring>
 
@@ -14,15 +15,19 @@ namespace nvcache::pmem {
 
 namespace {
 
-// PMEM_F_MEM_NODRAIN of <libpmem.h>: flush, but leave the fence to us.
-constexpr unsigned kNoDrain = 1u << 0;
-
-// What of the program's bytes is on the stack at a time.
-constexpr size_t kPart = 256;
+// What of a copy is on the stack at a time: a write has little of that left here.
+constexpr size_t kPart = 128;
 static_assert(kPart % kLine == 0);
 
 WriteBack write_back = WriteBack::kClflush;
-void* (*libpmem_memcpy)(void*, const void*, size_t, unsigned) = nullptr;
+
+// Whole lines, `from` an aligned place.
+void StreamLines(uint8_t* lines, const uint8_t* from, size_t n) {
+  for (size_t at = 0; at < n; at += sizeof(__m128i)) {
+    const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(from + at));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(lines + at), bytes);
+  }
+}
 
 }  // namespace
 
@@ -33,10 +38,7 @@ WriteBack BestWriteBack() {
   return (ebx & bit_CLFLUSHOPT) != 0 ? WriteBack::kClflushopt : WriteBack::kClflush;
 }
 
-void Initialize(const Libpmem* libpmem) {
-  write_back = BestWriteBack();
-  libpmem_memcpy = libpmem != nullptr ? libpmem->memcpy : nullptr;
-}
+void Initialize() { write_back = BestWriteBack(); }
 
 void WriteBackLines(const void* address, size_t n) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{kLine - 1};
@@ -58,19 +60,9 @@ void WriteBackLines(const void* address, size_t n) {
   }
 }
 
-void CopyAndWriteBack(void* destination, const void* source, size_t n) {
-  if (libpmem_memcpy != nullptr) {
-    libpmem_memcpy(destination, source, n, kNoDrain);
-    return;
-  }
-  std::memcpy(destination, source, n);
-  WriteBackLines(destination, n);
-}
-
-bool CopyUserByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
-                     Step step) {
-  NVCACHE_CHECK(n <= kMaxUserCopy);
-  alignas(kLine) uint8_t bytes[kPart];
+bool CopyByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc) {
+  NVCACHE_CHECK(n <= kMaxCopy);
+  alignas(__m128i) uint8_t bytes[kPart];
   auto* to = static_cast<uint8_t*>(destination);
   const auto* from = static_cast<const uint8_t*>(source);
   auto* second = static_cast<uint8_t*>(copy);
@@ -79,7 +71,7 @@ bool CopyUserByParts(void* destination, const void* source, size_t n, void* copy
     if (sys::CopyFromUser(bytes, from + done, part) != part) return false;
     const size_t lines = (part + kLine - 1) / kLine * kLine;
     std::memset(bytes + part, 0, lines - part);
-    Copy(to + done, bytes, lines, step);
+    StreamLines(to + done, bytes, lines);
     if (second != nullptr) std::memcpy(second + done, bytes, part);
     *crc = sys::Crc32c(bytes, part, *crc);
   }

@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "src/pmem/libpmem.h"
 #include "src/pmem/step.h"
 #include "src/sys/user_stream.h"
 #ifdef NVCACHE_RECORD
@@ -37,18 +36,15 @@ enum class WriteBack { kClflush, kClflushopt, kClwb };
 // What this processor's PWB is.
 WriteBack BestWriteBack();
 
-// Chooses the instruction and the copy routine. Called before any other function here, by one
-// thread. `libpmem` may be null.
-void Initialize(const Libpmem* libpmem);
+// Chooses the instruction. Called before any other function here, by one thread.
+void Initialize();
 
 // What the functions below do; not to be called otherwise.
 void WriteBackLines(const void* address, size_t n);
-void CopyAndWriteBack(void* destination, const void* source, size_t n);
-bool CopyUserByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
-                     Step step);
+bool CopyByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc);
 
-// What CopyUser takes at most, in bytes.
-inline constexpr size_t kMaxUserCopy = 4096;
+// What Copy takes at most, in bytes.
+inline constexpr size_t kMaxCopy = 4096;
 
 #ifndef NVCACHE_RECORD
 
@@ -57,20 +53,13 @@ inline void Pwb(const void* address, size_t n, Step) { WriteBackLines(address, n
 inline void Pfence(Step) { asm volatile("sfence" ::: "memory"); }
 inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }
 
-// memcpy into a pool, with the PWBs included: after a PFENCE or PSYNC the bytes are ordered or
-// durable. Large copies go around the cache. `destination` and `source` must not overlap.
-inline void Copy(void* destination, const void* source, size_t n, Step) {
-  CopyAndWriteBack(destination, source, n);
-}
-
-// The same for 1 to kMaxUserCopy bytes of the program's memory, each of which is read once.
-// `destination` begins a line; zeros fill the last one up. The bytes go to `copy`, too, unless it
-// is null, and `*crc` goes on over them as in sys::Crc32c. False: a byte cannot be read, and what
-// was stored here and there is anything.
-inline bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
-                     Step step) {
-  if (sys::CanStreamUser()) return sys::StreamUser(destination, source, n, copy, crc);
-  return CopyUserByParts(destination, source, n, copy, crc, step);
+// Copies 1 to kMaxCopy bytes, of the program's or our own, around the cache: after a PFENCE or
+// PSYNC they are ordered or durable. `destination` begins a line; zeros fill the last one up. Each
+// byte is read once. The bytes go to `copy`, too, unless it is null, and `*crc` goes on over them
+// as in sys::Crc32c. False: a byte cannot be read, and what was stored here and there is anything.
+inline bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc, Step) {
+  return sys::CanStreamUser() ? sys::StreamUser(destination, source, n, copy, crc)
+                              : CopyByParts(destination, source, n, copy, crc);
 }
 
 // One store, after all before it and before all after it: also in the compiler's eyes, to which a
@@ -101,13 +90,9 @@ inline void Note(uint64_t& counter, uint64_t value) {
 inline void Pwb(const void* address, size_t n, Step step) { record::Pwb(address, n, step); }
 inline void Pfence(Step step) { record::Fence(step); }
 inline void Psync(Step step) { record::Fence(step); }
-inline void Copy(void* destination, const void* source, size_t n, Step step) {
-  record::Store(destination, source, n);
-  record::Pwb(destination, n, step);
-}
-inline bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
-                     Step step) {
-  return record::CopyUser(destination, source, n, copy, crc, step);
+inline bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
+                 Step step) {
+  return record::Copy(destination, source, n, copy, crc, step);
 }
 template <typename Integer>
 inline void Store(Integer& field, Integer value) {

@@ -85,7 +85,7 @@ bool IsFileRecord(const FileRecord& record, size_t size) {
   return size > offsetof(FileRecord, path) && size <= sizeof(record) &&
          record.handle_size <= kMaxHandle && record.path_length > 0 &&
          record.path_length < kMaxPath && size == FileRecordSize(record.path_length) &&
-         (record.flags & ~(kFileNew | kFileNewStill)) == 0 && record.path[0] == '/' &&
+         (record.flags & ~kFileFlags) == 0 && record.path[0] == '/' &&
          record.path[record.path_length] == '\0' && sys::Length(record.path) == record.path_length;
 }
 

@@ -111,6 +111,7 @@ enum class SegmentKind : uint32_t {
   kLog = 1,   // groups of one log, in the order of their LSNs; those below the checkpoint are void
   kKept = 2,  // copies of groups of files that a disk refuses: they count whatever the checkpoint
               // says, until they carry the void word
+  kFrames = 3,  // page frames of the process that uses the pool: no records, whatever lies there
 };
 
 // In a segment's first unit, and once more in its last. Written when a log takes the segment: the
@@ -192,6 +193,7 @@ struct Statistics {
   uint64_t failing_file[kMaxFailingShown];
   uint64_t failing_error[kMaxFailingShown];
   uint64_t failing_since[kMaxFailingShown];
+  uint64_t frame_segments;  // of the pool, that hold page frames and no log
 };
 static_assert(offsetof(Statistics, newest) == 0);
 static_assert(offsetof(Statistics, oldest_pending) == 8);
@@ -216,6 +218,7 @@ static_assert(offsetof(Statistics, kept_bytes) == 152);
 static_assert(offsetof(Statistics, failing_file) == 160);
 static_assert(offsetof(Statistics, failing_error) == 288);
 static_assert(offsetof(Statistics, failing_since) == 416);
+static_assert(offsetof(Statistics, frame_segments) == 544);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kLastWordsOffset);
 
 // What the last process said that used the pool and stopped, because an invariant was broken. Stays
@@ -243,6 +246,10 @@ inline constexpr uint32_t kFileNew = 1;
 // The same, whatever the checkpoint says: the record is in a kept segment, and the file was never
 // synced.
 inline constexpr uint32_t kFileNewStill = 2;
+// The file has lost its last name, or is about to. Counts in its newest record: then nothing is
+// missing where the file is not found, and its groups are void.
+inline constexpr uint32_t kFileRemoved = 4;
+inline constexpr uint32_t kFileFlags = kFileNew | kFileNewStill | kFileRemoved;
 
 // What is needed to know a file again: the payload of a file record (src/nvlog/record.h), up to the
 // zero that ends its path.
@@ -258,7 +265,7 @@ struct FileRecord {
   int32_t handle_type;   // of name_to_handle_at
   uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxHandle];
-  uint32_t flags;        // kFileNew, kFileNewStill
+  uint32_t flags;        // kFileNew and so on
   uint32_t path_length;  // bytes, without the final zero
   Lsn born;              // while kFileNew; else 0
   // Fingerprint of the file that the program removed before it gave its name to this one; 0: none.

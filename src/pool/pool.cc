@@ -130,6 +130,20 @@ bool IsWhole(const Superblock& s) {
   return HasMagic(s) && s.version == kVersion && s.superblock_size == sizeof(s) && HasCrc(s);
 }
 
+// Whether a whole superblock of another version begins there. In all versions the last four bytes
+// of its superblock_size are the checksum of those before.
+bool IsOfAnotherVersion(const SuperblockBytes& bytes) {
+  Superblock s = {};
+  std::memcpy(&s, bytes, sizeof(s));
+  uint32_t crc = 0;
+  if (!HasMagic(s) || s.version == kVersion || s.superblock_size > sizeof(bytes) ||
+      s.superblock_size < offsetof(Superblock, pool_size) + sizeof(crc)) {
+    return false;
+  }
+  std::memcpy(&crc, bytes + s.superblock_size - sizeof(crc), sizeof(crc));
+  return crc == sys::Crc32c(bytes, s.superblock_size - sizeof(crc));
+}
+
 bool IsExclusive(Access access) {
   return access == Access::kExclusive || access == Access::kRecovery;
 }
@@ -362,12 +376,13 @@ bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t nu
          header->previous_generation < header->generation &&
          header->previous_last < header->generation &&
          header->previous_number < view.segment_count() &&
-         (header->kind == SegmentKind::kLog || header->kind == SegmentKind::kKept);
+         (header->kind == SegmentKind::kLog || header->kind == SegmentKind::kKept ||
+          header->kind == SegmentKind::kFrames);
 }
 
 bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                   Problem* problem) {
-  pmem::Initialize(libpmem);
+  pmem::Initialize();
   struct stat st = {};
   if (sys::Fstatat(AT_FDCWD, path, &st, 0) == 0 && S_ISCHR(st.st_mode)) {
     return CreateOnDevice(path, options.emulate, libpmem, problem);
@@ -388,7 +403,7 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
                 Problem* problem) {
   NVCACHE_CHECK(!is_open());
   if (IsExclusive(access)) {
-    pmem::Initialize(libpmem);
+    pmem::Initialize();
   } else {
     libpmem = nullptr;
   }
@@ -434,8 +449,9 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   const long page = sys::Mmap(nullptr, kPageSize, PROT_NONE, MAP_SHARED, fd_, 0);
   if (!sys::IsError(page)) lock_page_ = reinterpret_cast<void*>(page);
   if (is_device_) return true;  // cannot be read but through a mapping
-  Superblock first = {}, copy = {};
-  sys::Pread(fd_, &first, sizeof(first), 0);
+  SuperblockBytes first = {};
+  Superblock copy = {};
+  sys::Pread(fd_, first, sizeof(first), 0);
   sys::Pread(fd_, &copy, sizeof(copy), kSuperblockCopyOffset);
   ChooseSuperblock(first, copy);
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
@@ -467,9 +483,11 @@ bool Pool::CheckOwner(Access access, Problem* problem) const {
 }
 
 // A whole superblock of another version is one, and what lies where the copy would be is not ours.
-void Pool::ChooseSuperblock(const Superblock& first, const Superblock& copy) {
-  const bool another = HasMagic(first) && HasCrc(first);
-  superblock_ = another || !IsWhole(copy) ? first : copy;
+void Pool::ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy) {
+  Superblock first = {};
+  std::memcpy(&first, bytes, sizeof(first));
+  const bool whole = (HasMagic(first) && HasCrc(first)) || IsOfAnotherVersion(bytes);
+  superblock_ = whole || !IsWhole(copy) ? first : copy;
 }
 
 bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem) {
@@ -484,7 +502,9 @@ bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Pr
     return FailNotPersistent(problem, path());
   }
   if (is_device_ && region_.size >= kMinPoolSize) {
-    ChooseSuperblock(*reinterpret_cast<const Superblock*>(region_.base),
+    SuperblockBytes first = {};
+    std::memcpy(first, region_.base, sizeof(first));
+    ChooseSuperblock(first,
                      *reinterpret_cast<const Superblock*>(region_.base + kSuperblockCopyOffset));
   }
   view_ = {region_.base, &superblock_};

@@ -92,6 +92,9 @@ enum class Access {
   kSalvage,    // as kInspect; state and checkpoint may be damaged
 };
 
+// A superblock of any version, with what lies behind it.
+using SuperblockBytes = uint8_t[256];
+
 class Pool {
  public:
   Pool() = default;
@@ -144,7 +147,7 @@ class Pool {
   bool OpenFile(Access access, Problem* problem);
   bool MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
   bool CheckOwner(Access access, Problem* problem) const;
-  void ChooseSuperblock(const Superblock& first, const Superblock& copy);
+  void ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy);
   bool CheckSuperblock(uint64_t size, Problem* problem) const;
   bool CheckContents(Problem* problem);
   bool InUse(Problem* problem) const;

@@ -18,7 +18,7 @@ namespace nvcache::radix {
 // The counters change here and nowhere else; unwritten <= dirty.
 struct PageDescriptor {
   // The page lock (I3, I8). Locks of several pages are taken in ascending page order.
-  sys::Mutex lock;
+  sys::Mutex<sys::Rank::kPage> lock;
   uint32_t frame_plus_one;  // of the DRAM cache; 0: none
   // The dirty counter: records of this page in the log that are not known to be on disk.
   uint32_t dirty;

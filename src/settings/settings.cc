@@ -14,6 +14,7 @@ using Wrong = sys::Text<480>;
 
 constexpr char kPrefix[] = "NVCACHE_";
 constexpr uint64_t kMaxDelay = 60000;
+constexpr char kDramRange[] = "is no size for the cache: choose one from 64k to 4T";
 
 bool Fail(Wrong* wrong, const char* name, const char* value, const char* what) {
   constexpr size_t kShown = 120;  // of a long value the beginning says enough
@@ -58,6 +59,31 @@ bool TakeNumber(uint64_t* number, uint64_t least, uint64_t most, const char* ran
   return true;
 }
 
+// The text behind `prefix`, or nullptr.
+const char* Behind(const char* prefix, const char* text) {
+  for (; *prefix != '\0'; ++prefix, ++text) {
+    if (*prefix != *text) return nullptr;
+  }
+  return text;
+}
+
+bool TakeFrames(Settings* settings, const char* name, const char* value, Wrong* wrong) {
+  const char* size = Behind("pool:", value);
+  const bool in_pool = size != nullptr;
+  if (!in_pool) size = Behind("dram:", value);
+  if (size == nullptr) {
+    return Fail(wrong, name, value, "does not say where: give dram:SIZE or pool:SIZE");
+  }
+  uint64_t bytes = 0;
+  if (!ParseSize(size, &bytes)) {
+    return Fail(wrong, name, value, "has no size: give one, as in dram:512M or pool:8G");
+  }
+  if (bytes < kMinDram || bytes > kMaxDram) return Fail(wrong, name, value, kDramRange);
+  settings->frames = bytes;
+  settings->frames_in_pool = in_pool;
+  return true;
+}
+
 template <size_t kCapacity>
 bool TakeText(sys::Text<kCapacity>* text, const char* name, const char* value, Wrong* wrong) {
   if (sys::Length(value) >= kCapacity) {
@@ -83,21 +109,18 @@ bool TakeGlobs(sys::Text<1024>* list, const char* name, const char* value, Wrong
   return TakeText(list, name, value, wrong);
 }
 
-bool Agree(const Settings& settings, Wrong* wrong) {
-  if (settings.batch_min <= settings.batch_max) return true;
+bool Agree(const Settings& settings, bool dram_given, Wrong* wrong) {
   *wrong = {};
+  if (dram_given && settings.frames != 0 &&
+      (settings.frames_in_pool || settings.frames != settings.dram)) {
+    wrong->Append("NVCACHE_DRAM and NVCACHE_FRAMES say different things: remove one of them");
+    return false;
+  }
+  if (settings.batch_min <= settings.batch_max) return true;
   wrong->Append("NVCACHE_BATCH_MIN=").AppendNumber(settings.batch_min);
   wrong->Append(" is more than NVCACHE_BATCH_MAX=").AppendNumber(settings.batch_max);
   wrong->Append(": lower the one or raise the other");
   return false;
-}
-
-// The text behind `prefix`, or nullptr.
-const char* Behind(const char* prefix, const char* text) {
-  for (; *prefix != '\0'; ++prefix, ++text) {
-    if (*prefix != *text) return nullptr;
-  }
-  return text;
 }
 
 }  // namespace
@@ -111,8 +134,12 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   }
   if (is("EMULATE")) return TakeFlag(&settings->emulate, name, value, wrong);
   if (is("DRAM")) {
-    return TakeSize(&settings->dram, kMinDram, kMaxDram,
-                    "is no size for the cache: choose one from 64k to 4T", name, value, wrong);
+    return TakeSize(&settings->dram, kMinDram, kMaxDram, kDramRange, name, value, wrong);
+  }
+  if (is("FRAMES")) return TakeFrames(settings, name, value, wrong);
+  if (is("FRAME_DELAY")) {
+    return TakeNumber(&settings->frame_delay_ns, 0, kMaxFrameDelay,
+                      "is not a number of nanoseconds, 0 to 100000: give one", name, value, wrong);
   }
   if (is("INCLUDE")) return TakeGlobs(&settings->include, name, value, wrong);
   if (is("EXCLUDE")) return TakeGlobs(&settings->exclude, name, value, wrong);
@@ -136,6 +163,7 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
 }
 
 bool FromEnvironment(Settings* settings, char* const* environment, sys::Text<480>* wrong) {
+  bool dram_given = false;
   for (; *environment != nullptr; ++environment) {
     const char* name = Behind(kPrefix, *environment);
     if (name == nullptr) continue;
@@ -145,8 +173,9 @@ bool FromEnvironment(Settings* settings, char* const* environment, sys::Text<480
     sys::Text<64> copy;
     copy.Append(name, length);
     if (!Apply(settings, copy.c_str(), name + length + 1, wrong)) return false;
+    dram_given = dram_given || sys::Equal(copy.c_str(), "DRAM");
   }
-  return Agree(*settings, wrong);
+  return Agree(*settings, dram_given, wrong);
 }
 
 }  // namespace nvcache::settings

@@ -14,6 +14,7 @@ namespace nvcache::settings {
 
 inline constexpr uint64_t kMinDram = 64u << 10;
 inline constexpr uint64_t kMaxDram = uint64_t{1} << 42;
+inline constexpr uint64_t kMaxFrameDelay = 100000;
 inline constexpr uint64_t kMaxBatch = 1u << 20;
 
 struct Settings {
@@ -21,6 +22,9 @@ struct Settings {
   uint64_t size = 0;             // NVCACHE_SIZE, bytes: create a missing pool; 0: do not
   bool emulate = false;          // NVCACHE_EMULATE
   uint64_t dram = 256u << 20;    // NVCACHE_DRAM, bytes of page frames
+  uint64_t frames = 0;           // NVCACHE_FRAMES, the same, before NVCACHE_DRAM; 0: not given
+  bool frames_in_pool = false;   // NVCACHE_FRAMES=pool:..., not dram:...
+  uint64_t frame_delay_ns = 0;   // NVCACHE_FRAME_DELAY, for measurements
   sys::Text<1024> include;       // NVCACHE_INCLUDE, globs with ':' between; empty: all
   sys::Text<1024> exclude;       // NVCACHE_EXCLUDE
   bool required = false;         // NVCACHE_REQUIRED
@@ -30,6 +34,9 @@ struct Settings {
   uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, pages, about, that start a batch
   uint64_t batch_max = 10000;    // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
+
+  // Bytes of page frames, wherever they are.
+  uint64_t frame_bytes() const { return frames != 0 ? frames : dram; }
 };
 
 // Takes one setting by its name without prefix ("POOL", "DRAM", ...). On false, *wrong is one line

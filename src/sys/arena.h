@@ -66,7 +66,7 @@ class Arena {
   }
 
  private:
-  Mutex mutex_;
+  Mutex<Rank::kArena> mutex_;
   T* objects_ = nullptr;
   uint32_t* free_ = nullptr;
   uint32_t capacity_ = 0;

@@ -61,8 +61,9 @@ constexpr size_t kShort = 128;
 constexpr ShiftTable kLongTable = MakeShiftTable(kLong);
 constexpr ShiftTable kShortTable = MakeShiftTable(kShort);
 
-inline uint64_t Load(const uint8_t* p) {
-  uint64_t value;
+template <typename Integer>
+Integer Load(const uint8_t* p) {
+  Integer value;
   std::memcpy(&value, p, sizeof(value));
   return value;
 }
@@ -73,9 +74,9 @@ __attribute__((target("sse4.2"))) inline uint32_t ThreeStreams(const ShiftTable&
   static_assert(kStream % 8 == 0);
   uint64_t a = seed, b = 0, c = 0;
   for (size_t i = 0; i < kStream; i += 8) {
-    a = _mm_crc32_u64(a, Load(p + i));
-    b = _mm_crc32_u64(b, Load(p + kStream + i));
-    c = _mm_crc32_u64(c, Load(p + 2 * kStream + i));
+    a = _mm_crc32_u64(a, Load<uint64_t>(p + i));
+    b = _mm_crc32_u64(b, Load<uint64_t>(p + kStream + i));
+    c = _mm_crc32_u64(c, Load<uint64_t>(p + 2 * kStream + i));
   }
   uint32_t joined = Shift(table, static_cast<uint32_t>(a)) ^ static_cast<uint32_t>(b);
   return Shift(table, joined) ^ static_cast<uint32_t>(c);
@@ -90,7 +91,12 @@ __attribute__((target("sse4.2"))) uint32_t Crc32cHardware(const uint8_t* p, size
   for (; n >= 3 * kShort; p += 3 * kShort, n -= 3 * kShort) {
     crc = ThreeStreams<kShort>(kShortTable, p, crc);
   }
-  for (; n >= 8; p += 8, n -= 8) crc = static_cast<uint32_t>(_mm_crc32_u64(crc, Load(p)));
+  for (; n >= 8; p += 8, n -= 8) crc = static_cast<uint32_t>(_mm_crc32_u64(crc, Load<uint64_t>(p)));
+  if (n >= 4) {
+    crc = _mm_crc32_u32(crc, Load<uint32_t>(p));
+    p += 4;
+    n -= 4;
+  }
   for (; n > 0; ++p, --n) crc = _mm_crc32_u8(crc, *p);
   return ~crc;
 }

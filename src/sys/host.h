@@ -16,7 +16,7 @@ struct Host {
   void* (*start_thread)(void (*entry)(void*), void* argument);
   void (*join_thread)(void* handle);
   // The functions of libpmem, loaded now and privately; nullptr where there is none. Takes locks of
-  // libc and its memory, so nobody calls it but at the program's start.
+  // libc and its memory, so the engine never calls it: the command does, before it opens a pool.
   const pmem::Libpmem* (*load_libpmem)();
 };
 

@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/sys/lock_rank.h"
+
 #ifndef __x86_64__
 #error "NVCache knows the system calls and the cache instructions of x86-64 only"
 #endif
@@ -75,10 +77,20 @@ inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
   return Call(SYS_pwritev, fd, Address(iov), n, static_cast<long>(offset), 0);
 }
 inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd, offset, whence); }
-inline long Fsync(int fd) { return Call(SYS_fsync, fd); }
-inline long Fdatasync(int fd) { return Call(SYS_fdatasync, fd); }
-inline long Syncfs(int fd) { return Call(SYS_syncfs, fd); }
+inline long Fsync(int fd) {
+  CheckSync();
+  return Call(SYS_fsync, fd);
+}
+inline long Fdatasync(int fd) {
+  CheckSync();
+  return Call(SYS_fdatasync, fd);
+}
+inline long Syncfs(int fd) {
+  CheckSync();
+  return Call(SYS_syncfs, fd);
+}
 inline long SyncFileRange(int fd, uint64_t offset, uint64_t n, unsigned flags) {
+  CheckSync();
   return Call(SYS_sync_file_range, fd, static_cast<long>(offset), static_cast<long>(n),
               static_cast<long>(flags));
 }

@@ -27,7 +27,7 @@ void FutexWake(Word* word, int waiters) {
   Call(SYS_futex, Address(word), FUTEX_WAKE_PRIVATE, waiters);
 }
 
-void Mutex::LockSlow() {
+void MutexWord::LockSlow() {
   for (int i = 0; i < kSpins; ++i) {
     Pause();
     if (state_.load(std::memory_order_relaxed) == kFree && TryLock()) return;
@@ -37,7 +37,7 @@ void Mutex::LockSlow() {
   }
 }
 
-void RwLock::LockSharedSlow() {
+void RwLockWords::LockSharedSlow() {
   for (int spins = 0;; ++spins) {
     uint32_t state = state_.load(std::memory_order_relaxed);
     if ((state & (kWriter | kWriterWaits)) == 0) {
@@ -55,7 +55,7 @@ void RwLock::LockSharedSlow() {
   }
 }
 
-void RwLock::Lock() {
+void RwLockWords::Lock() {
   for (int spins = 0;; ++spins) {
     uint32_t state = state_.load(std::memory_order_relaxed);
     if ((state & (kWriter | kReaders)) == 0) {
@@ -79,7 +79,7 @@ void RwLock::Lock() {
 
 // The sleeper announces itself before the kernel compares the word; we change the word before we
 // look for sleepers. Both orders are sequentially consistent, so one of the two sees the other.
-void RwLock::Wake() {
+void RwLockWords::Wake() {
   if (sleepers_.load(std::memory_order_seq_cst) != 0) FutexWake(&state_, INT32_MAX);
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Locks of one word, on futexes. They belong to one process, know no owner, need no constructor at
-// run time, and spin only as long as a page copy takes. All zero is unlocked.
-//
-// The order in which locks are taken, outermost first, is in docs/architecture.md.
+// run time, and spin only as long as a page copy takes. All zero is unlocked. Each has a rank,
+// which says in which order locks are taken (lock_rank.h).
 #ifndef NVCACHE_SYS_LOCK_H_
 #define NVCACHE_SYS_LOCK_H_
 
 #include <atomic>
 #include <cstdint>
+
+#include "src/sys/lock_rank.h"
 
 namespace nvcache::sys {
 
@@ -21,7 +22,7 @@ void FutexWait(Word* word, uint32_t expected, uint64_t timeout_ns = kForever);
 void FutexWake(Word* word, int waiters);
 
 // "Futexes are tricky" (U. Drepper, 2011), mutex 2: free, locked, locked with waiters.
-class Mutex {
+class MutexWord {
  public:
   bool TryLock() {
     uint32_t free = kFree;
@@ -35,6 +36,7 @@ class Mutex {
     if (state_.exchange(kFree, std::memory_order_release) == kContended) FutexWake(&state_, 1);
   }
   bool IsLocked() const { return state_.load(std::memory_order_relaxed) != kFree; }
+  void Reset() { state_.store(kFree); }
 
  private:
   enum : uint32_t { kFree, kLocked, kContended };
@@ -43,8 +45,32 @@ class Mutex {
   Word state_{kFree};
 };
 
-// Many readers or one writer; a waiting writer keeps new readers out.
-class RwLock {
+template <Rank kRank>
+class Mutex {
+ public:
+  bool TryLock() {
+    const bool locked = word_.TryLock();
+    if (locked) NoteLocked(kRank);
+    return locked;
+  }
+  void Lock() {
+    CheckOrder(kRank);
+    word_.Lock();
+    NoteLocked(kRank);
+  }
+  void Unlock() {
+    NoteUnlocked(kRank);
+    word_.Unlock();
+  }
+  bool IsLocked() const { return word_.IsLocked(); }
+  // In a child of fork: whoever had it is not here.
+  void Reset() { word_.Reset(); }
+
+ private:
+  MutexWord word_;
+};
+
+class RwLockWords {
  public:
   bool TryLockShared() {
     uint32_t state = state_.load(std::memory_order_relaxed);
@@ -70,6 +96,10 @@ class RwLock {
     Wake();
   }
   bool IsLockedExclusive() const { return (state_.load(std::memory_order_relaxed) & kWriter) != 0; }
+  void Reset() {
+    state_.store(0);
+    sleepers_.store(0);
+  }
 
  private:
   static constexpr uint32_t kWriter = 1u << 31;
@@ -82,6 +112,46 @@ class RwLock {
   Word state_{0};
   Word sleepers_{
       0};  // threads in or near FutexWait: Wake costs a system call only if there are any
+};
+
+// Many readers or one writer; a waiting writer keeps new readers out.
+template <Rank kRank>
+class RwLock {
+ public:
+  bool TryLockShared() {
+    const bool locked = words_.TryLockShared();
+    if (locked) NoteLocked(kRank);
+    return locked;
+  }
+  void LockShared() {
+    CheckOrder(kRank);
+    words_.LockShared();
+    NoteLocked(kRank);
+  }
+  void UnlockShared() {
+    NoteUnlocked(kRank);
+    words_.UnlockShared();
+  }
+  bool TryLock() {
+    const bool locked = words_.TryLock();
+    if (locked) NoteLocked(kRank);
+    return locked;
+  }
+  void Lock() {
+    CheckOrder(kRank);
+    words_.Lock();
+    NoteLocked(kRank);
+  }
+  void Unlock() {
+    NoteUnlocked(kRank);
+    words_.Unlock();
+  }
+  bool IsLockedExclusive() const { return words_.IsLockedExclusive(); }
+  // In a child of fork: whoever had it is not here.
+  void Reset() { words_.Reset(); }
+
+ private:
+  RwLockWords words_;
 };
 
 // A number that others wait for to change.

@@ -7,9 +7,22 @@
 
 namespace nvcache::vfs {
 
+bool Access::Appends(const Description& description, const Write& write) {
+  const bool always = (description.flags.load(std::memory_order_relaxed) & O_APPEND) != 0;
+  return (always && (write.flags & RWF_NOAPPEND) == 0) || (write.flags & RWF_APPEND) != 0;
+}
+
+// As it looks without the file's lock. With the description's, if the write is at its offset.
+bool Access::Grows(const Description& description, const File& file, const Write& write) {
+  if (Appends(description, write)) return true;
+  const uint64_t at =
+      write.offset != nullptr ? static_cast<uint64_t>(*write.offset) : description.offset;
+  return at + write.length > file.size.load(std::memory_order_relaxed);
+}
+
 // The description is found without a lock, so it may be another's by the time its file is locked:
 // then once more. Closing a description takes its file's lock, exclusive, after the slot is gone.
-long Access::Enter(int fd, unsigned wanted) {
+long Access::Enter(int fd, unsigned wanted, const Write* write) {
   unsigned need = wanted;
   for (;;) {
     Description* description = engine.SlotOf(fd);
@@ -29,6 +42,7 @@ long Access::Enter(int fd, unsigned wanted) {
       need &= ~static_cast<unsigned>(kOffset);  // the kernel has its own
     }
     if ((need & kOffset) != 0) description->offset_lock.Lock();
+    if (write != nullptr && Grows(*description, *file, *write)) need |= kGrow;
     if ((need & kGrow) != 0) file->grow_lock.Lock();
     file->lock.LockShared();
     description_ = description;

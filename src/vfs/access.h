@@ -8,6 +8,10 @@
 #include "src/vfs/engine.h"
 #include "src/vfs/vfs.h"
 
+#ifndef RWF_NOAPPEND
+#define RWF_NOAPPEND 0x20
+#endif
+
 namespace nvcache::vfs {
 
 // Holds a descriptor's file, shared, with the locks that a data call needs besides. While it does,
@@ -24,7 +28,14 @@ class Access {
   Access& operator=(const Access&) = delete;
 
   // 0; kNotOurs for untracked and pass-through descriptors; -EBADF for one that is being closed.
-  long Enter(int fd, unsigned need);
+  long Enter(int fd, unsigned need) { return Enter(fd, need, nullptr); }
+  // The same for a write of `length` bytes: with kGrow, too, if it is likely to need that.
+  struct Write {
+    const off_t* offset;  // null: the description's
+    uint64_t length;
+    int flags;  // RWF_*
+  };
+  long EnterToWrite(int fd, unsigned need, const Write& write) { return Enter(fd, need, &write); }
   void Leave();
 
   File& file() const { return *file_; }
@@ -34,9 +45,14 @@ class Access {
   bool writable() const { return (flags() & O_ACCMODE) != O_RDONLY; }
   // With kOffset.
   void MoveOffset(int fd, uint64_t offset);
-  bool appends() const { return (flags() & O_APPEND) != 0; }
+  // The write begins at the file's end.
+  bool AppendsTo(const Write& write) const { return Appends(*description_, write); }
+  bool grows() const { return (need_ & kGrow) != 0; }
 
  private:
+  long Enter(int fd, unsigned need, const Write* write);
+  static bool Appends(const Description& description, const Write& write);
+  static bool Grows(const Description& description, const File& file, const Write& write);
   int flags() const { return description_->flags.load(std::memory_order_relaxed); }
 
   sys::InEngine inside_;  // goes after the locks

@@ -13,10 +13,6 @@
 #include "src/vfs/settle.h"
 #include "src/vfs/space.h"
 
-#ifndef RWF_NOAPPEND
-#define RWF_NOAPPEND 0x20
-#endif
-
 namespace nvcache::vfs {
 
 namespace {
@@ -142,9 +138,9 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
 }
 
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
-// if none were, what kept it: kNoDescriptors, kSignal, kNoHope, kUnsettled, -EFAULT, or what the
-// disk says to the file's write-back. Buffers are looked at when they turn out not to be there, and
-// not before: whoever passes good ones pays nothing.
+// if none were, what kept it: kNoDescriptors, kSignal, kNoHope, kAwaitsSync, kUnsettled, -EFAULT,
+// or what the disk says to the file's write-back. Buffers are looked at when they turn out not to
+// be there, and not before: whoever passes good ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
@@ -153,7 +149,7 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     const uint32_t room = engine.log.RoomSeen();
     long error = engine.cleaner.Refusal(file);
     if (error == 0 && engine.cleaner.Crowds(file)) error = kLogFull;
-    if (error == 0) error = Settle(file);
+    if (error == 0 && done == 0) error = Settle(file, n < length);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
     if (error == kLogFull && engine.cleaner.overloaded()) error = kNoHope;
     if (error == kLogFull) {
@@ -194,22 +190,21 @@ long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
   Access access;
   const unsigned need = (call.offset == nullptr ? Access::kOffset : Access::kData) |
                         (grow ? Access::kGrow : Access::kData);
-  if (long r = access.Enter(call.fd, need); r != 0) return r;
+  const Access::Write write = {call.offset, total, call.flags};
+  if (long r = access.EnterToWrite(call.fd, need, write); r != 0) return r;
   if (!access.writable()) return -EBADF;
   NVCACHE_CHECK(access.cached());
   if (total == 0) return 0;
 
   File& file = access.file();
-  const bool append =
-      (access.appends() && (call.flags & RWF_NOAPPEND) == 0) || (call.flags & RWF_APPEND) != 0;
   const uint64_t size = file.size.load(std::memory_order_acquire);
   uint64_t at =
       call.offset != nullptr ? static_cast<uint64_t>(*call.offset) : access.description().offset;
   if (at + total > INT64_MAX) return -EINVAL;
-  if (append) at = size;
+  if (access.AppendsTo(write)) at = size;
   if (at >= kMaxFileSize || total > kMaxFileSize - at) return -EFBIG;
   const bool grows = at + total > size;
-  if (grows && !grow) return kGrows;
+  if (grows && !access.grows()) return kGrows;
   if (grows || file.sparse.load(std::memory_order_relaxed)) {
     if (long error = ReserveSpace(file, at, at + total); error < 0) return error;
   }
@@ -235,7 +230,8 @@ long DoWrite(const WriteCall& call) {
   bool grow = false;
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
-    const long n = TryWrite(call, static_cast<uint64_t>(total), grow);
+    long n = TryWrite(call, static_cast<uint64_t>(total), grow);
+    if (n == kAwaitsSync && (n = SyncAwaited(call.fd)) == 0) continue;
     if (n == kSignal) {
       // The handler has run by now, and the write is as if it had begun after it. The kernel does
       // not let a handler end a write to a file, so nobody expects EINTR.

@@ -137,14 +137,6 @@ bool Engine::RecoverIfDirty() {
   }
 }
 
-// At the start or never: the first open for writing may be made under libc's locks, by a handler
-// that interrupted malloc or by a library's constructor. What is not loaded is done by hand; only
-// persistent memory is worth the time. libpmem maps nothing for us, because that takes memory.
-void Engine::LoadLibpmem(bool needed) {
-  if (active()) return;
-  pmem::Initialize(needed ? host_->load_libpmem() : nullptr);
-}
-
 // What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
 // stack has to bear it.
 template <typename Function>
@@ -161,6 +153,7 @@ auto Engine::OnOwnStack(Function function) {
   if (void* thread = host_->start_thread(run, &job); thread != nullptr) {
     host_->join_thread(thread);
   } else {
+    const sys::SyncsUnderLocks allowed;
     run(&job);
   }
   return job.result;
@@ -183,14 +176,10 @@ bool Engine::Inspect(bool* dirty, uint32_t* owner) {
   sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   problem.get())) {
-    if (problem->error == ENOENT && settings.size > 0) {
-      LoadLibpmem(!settings.emulate);
-      return true;
-    }
+    if (problem->error == ENOENT && settings.size > 0) return true;
     RefusePool(*problem);
     return false;
   }
-  LoadLibpmem(pool_.durability() == pmem::Durability::kPower);
   *dirty = pool_.dirty();
   *owner = pool::Peek(pool_.view().state()->owner_pid);
   pool_.Close();
@@ -271,15 +260,17 @@ bool Engine::AttachPool() {
     problem.text.Append(settings.pool.c_str());
     problem.text.Append(": unresolved records were found; run 'nvcache recover' on it");
   }
+  if (open && settings.frames_in_pool &&
+      !nvlog::HasRoomForFrames(pool_, settings.frame_bytes(), &problem)) {
+    pool_.Close();
+    open = false;
+  }
   if (!open) {
     hopeless_ = problem.error != EBUSY;
     RefusePool(problem);
     return false;
   }
   pool_.MarkInUse();
-  const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
-  const uint64_t frame_count = settings.dram / pool::kPageSize;
-  const uint64_t pages = frame_count + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
   const auto check = [](dramcache::CachedFile& file) {
@@ -290,10 +281,8 @@ bool Engine::AttachPool() {
   };
   pmem::Fill(statistics(), 0, sizeof(pool::Statistics));
   kept.Open();
-  if (!log.Open(&pool_) || pages >= radix::kMaxPages ||
-      !supply.Open(static_cast<uint32_t>(pages)) ||
-      !frames.Open(static_cast<uint32_t>(frame_count), &supply.pages, statistics()) ||
-      !cleaner.Start(*host_, limits, kMaxFiles, check, drained) || !StartKeeper()) {
+  if (!OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained) ||
+      !StartKeeper()) {
     pool_.MarkClean();
     CloseParts();
     hopeless_ = true;
@@ -310,6 +299,24 @@ bool Engine::AttachPool() {
     said_ = true;
   }
   return true;
+}
+
+bool Engine::OpenLogAndFrames() {
+  const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
+  const uint64_t frame_pages = settings.frame_bytes() / pool::kPageSize;
+  const uint64_t pages = frame_pages + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
+  uint32_t segments = 0;
+  if (settings.frames_in_pool) {
+    segments = static_cast<uint32_t>(nvlog::FrameSegments(pool_.view(), settings.frame_bytes()));
+  }
+  if (!log.Open(&pool_, segments) || pages >= radix::kMaxPages ||
+      !supply.Open(static_cast<uint32_t>(pages))) {
+    return false;
+  }
+  frames.SetDelay(settings.frame_delay_ns);
+  return segments > 0
+             ? frames.OpenInPool(pool_.view(), segments, &supply.pages)
+             : frames.Open(static_cast<uint32_t>(frame_pages), &supply.pages, statistics());
 }
 
 void Engine::CloseParts() {
@@ -481,18 +488,18 @@ void Engine::BecomeChild() {
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
   ForEachFile([&](File& file) {
-    new (&file.lock) sys::RwLock;
-    new (&file.grow_lock) sys::Mutex;
-    new (&file.publish_lock) sys::Mutex;
-    new (&file.sync_lock) sys::Mutex;
-    new (&file.erase_lock) sys::Mutex;
+    file.lock.Reset();
+    file.grow_lock.Reset();
+    file.publish_lock.Reset();
+    file.sync_lock.Reset();
+    file.erase_lock.Reset();
     for (Description* d = file.descriptions; d != nullptr; d = d->next) {
-      new (&d->offset_lock) sys::Mutex;
+      d->offset_lock.Reset();
     }
     // We have no fcntl locks yet that this could end, and nobody shall wait for us.
     CloseBacking(file);
   });
-  new (&backing_lock_) sys::Mutex;
+  backing_lock_.Reset();
   ResetSpaceLocks();
   sys::ForgetScratch();
   if (attached()) LeaveToParent();

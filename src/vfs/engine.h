@@ -5,20 +5,7 @@
 // The pool is attached when the first file is opened for writing, and detached when no file is
 // cached and somebody else may want it (fork, exec, exit).
 //
-// Order of locks, outermost first:
-//
-//   table_lock
-//   Description::offset_lock
-//   File::grow_lock
-//   File::lock            (with table_lock: exclusive; without: shared)
-//   File::publish_lock, File::erase_lock
-//   File::sync_lock
-//   page locks            (ascending)
-//   lanes of the log
-//   locks of the cleanup thread, the arenas, the frames, the segments
-//
-// A thread may sleep for room in the log while it holds anything but page locks; the cleanup thread
-// needs none of the others.
+// The order of locks is in src/sys/lock_rank.h.
 #ifndef NVCACHE_VFS_ENGINE_H_
 #define NVCACHE_VFS_ENGINE_H_
 
@@ -183,7 +170,7 @@ class Engine {
   // kUnreadable bytes that nobody can read.
   const void* unreadable() const { return unreadable_; }
 
-  sys::Mutex table_lock;
+  sys::Mutex<sys::Rank::kTable> table_lock;
   settings::Settings settings;
   // Only who uses the same one is seen. Tests have their own, before Start: that others' files
   // happen to share a cell with theirs would make them pass-through.
@@ -206,7 +193,6 @@ class Engine {
   bool OpenTables();
   bool OpenLeases();
   void AdoptInherited();
-  void LoadLibpmem(bool needed);
   bool RecoverIfDirty();
   bool RecoverOnOwnStack();
   enum class Recovery { kDone, kFailed, kByAnother };
@@ -214,6 +200,7 @@ class Engine {
   bool Inspect(bool* dirty, uint32_t* owner);
   Recovery Recover(uint32_t owner);
   bool AttachPool();
+  bool OpenLogAndFrames();
   template <typename Function>
   auto OnOwnStack(Function function);
   void Detach();
@@ -248,7 +235,7 @@ class Engine {
   std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
   sys::Arena<File> files_;
   sys::Arena<Description> descriptions_;
-  sys::Mutex backing_lock_;  // CheckBacking; a leaf, but for page locks
+  sys::Mutex<sys::Rank::kBacking> backing_lock_;  // CheckBacking
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
   bool reap_due_ = false;               // one of these does not linger

@@ -32,16 +32,16 @@ struct File : dramcache::CachedFile {
   std::atomic<bool> locked{false};
 
   // Held by whoever lets the file grow, and by every append: the end of the file is where it was
-  // when the place in the log was taken (I3). Before `lock`.
-  sys::Mutex grow_lock;
+  // when the place in the log was taken (I3).
+  sys::Mutex<sys::Rank::kGrow> grow_lock;
 
   // What other processes are told (src/lease): that we use it, that nobody else may. Table lock.
   bool leased = false;
   bool exclusive = false;
 
   // Held by whoever hands the kernel what it does not have (Engine::Publish): it is done when the
-  // next one begins. After `lock`, before page locks.
-  sys::Mutex publish_lock;
+  // next one begins.
+  sys::Mutex<sys::Rank::kPublish> publish_lock;
 
   // There may be holes below its size, which take room on the disk when they are written.
   std::atomic<bool> sparse{false};
@@ -60,9 +60,12 @@ struct File : dramcache::CachedFile {
 struct Description {
   std::atomic<File*> file{nullptr};
   std::atomic<int> flags{0};  // access mode and O_APPEND, as open() and F_SETFL gave them
-  sys::Mutex offset_lock;     // read and write with the shared offset, one after the other
+  sys::Mutex<sys::Rank::kOffset> offset_lock;  // read and write with the shared offset
   // Which write-back errors fsync has reported here.
   std::atomic<uint32_t> errors_heard{0};
+  // Descriptors that it has lost, ever. Who lets go of the file's lock, and comes back, sees by it
+  // whether the number meant this description all the time.
+  std::atomic<uint32_t> drops{0};
   // A child of fork has it, too, and may find us gone: the kernel's offset moves with ours.
   std::atomic<bool> forked{false};
   uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under

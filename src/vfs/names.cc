@@ -68,6 +68,11 @@ bool Unlinked(const File& file) {
   return sys::Fstat(file.backing_fd, &st) == 0 && st.st_nlink == 0;
 }
 
+bool IsLastName(const File& file, const struct stat& st) {
+  return S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_dev == file.device &&
+         st.st_ino == file.inode;
+}
+
 }  // namespace
 
 long NameGuard::Claim(int dirfd, const char* path, bool follow) {
@@ -92,25 +97,48 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
     return 0;
   }
   File* file = engine.FindByPath(dirfd, path, follow);
-  if (file == nullptr || file->state.load() != State::kCached || file == files_[0]) return 0;
+  if (file == nullptr || file->state.load() != State::kCached || file == held_[0].file) return 0;
   file->lock.Lock();
+  Held& held = held_[held_[0].file == nullptr ? 0 : 1];
+  if (fate == Fate::kIsRemoved && found && IsLastName(*file, st) && StaysInLog(file, &held)) {
+    return 0;
+  }
   if (long error = engine.DrainExclusively(*file); error < 0) {
     file->lock.Unlock();
     return error;
   }
-  files_[files_[0] == nullptr ? 0 : 1] = file;
+  held.file = file;
   return 0;
 }
 
+// Whether the file can lose its name with what it has in the log, which is not worth a drain then.
+// A name that may not be on the disk yet is logged as removed when it is: should that fail, and the
+// file system lose the file, recovery would not make it again.
+bool NameGuard::StaysInLog(void* pointer, Held* held) {
+  File& file = *static_cast<File*>(pointer);
+  if (file.pending.load() == 0 || file.failing.load() != 0) return false;
+  const bool logged = file.name.load() == dramcache::Name::kSettled;
+  if (logged && !LogRemoval(file)) return false;
+  *held = {&file, true, logged};
+  return true;
+}
+
 void NameGuard::LetGo() {
-  for (void*& pointer : files_) {
-    if (pointer == nullptr) continue;
-    File& file = *static_cast<File*>(pointer);
-    Reexamine(file);
-    file.lock.Unlock();
-    // What has no name cannot be recovered, and need not be.
-    if (Unlinked(file)) engine.PassThrough(file);
-    pointer = nullptr;
+  for (Held& held : held_) {
+    if (held.file == nullptr) continue;
+    File& file = *static_cast<File*>(held.file);
+    const bool unlinked = Unlinked(file);
+    if (held.removes && unlinked && (held.logged || LogRemoval(file))) {
+      file.removed.store(true);
+      file.lock.Unlock();
+    } else {
+      if (held.logged) LogReturn(file);
+      if (engine.DrainExclusively(file) == 0) Reexamine(file);
+      file.lock.Unlock();
+      // What has no name cannot be recovered, and need not be.
+      if (unlinked) engine.PassThrough(file);
+    }
+    held = {};
   }
 }
 

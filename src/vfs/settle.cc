@@ -7,7 +7,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/engine.h"
+#include "src/vfs/access.h"
 
 namespace nvcache::vfs {
 
@@ -16,40 +16,14 @@ namespace {
 using dramcache::Name;
 using nvlog::Outcome;
 
-// Several threads may do so at once: each has what it needs when its own sync is over.
-long SyncFirst(File& file) {
-  if (engine.CheckBacking(file) < 0) return kUnsettled;
-  const uint32_t awaited = file.awaited.load();
-  {
-    sys::Lock lock(file.sync_lock);
-    if (sys::Fsync(file.backing_fd) < 0) {
-      file.sync_refused = file.pending.load() > 0;
-      return kUnsettled;
-    }
-    file.opened_empty.store(false);
-  }
-  SettleName(file);
-  file.awaited_synced.store(awaited);
-  return 0;
-}
-
 // A path that leads elsewhere when recovery follows it is no path to create a file by.
 bool IsOutOfReach(const File& file) {
   return file.name.load() == Name::kNew && !sys::AtMachineRoot();
 }
 
-// As Describe, for who may hold the file's sync_lock: a new file that is out of reach is not
-// synced.
-long DescribeNow(File& file, pool::FileRecord* record) {
-  if (IsOutOfReach(file)) return kUnsettled;
-  if (engine.CheckBacking(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
-    return kUnsettled;
-  }
-  if (file.name.load() == Name::kNew) {
-    record->flags = pool::kFileNew;
-    record->predecessor = file.predecessor;
-  }
-  return 0;
+bool AwaitsSync(const File& file) {
+  return file.awaited_synced.load() != file.awaited.load() ||
+         (file.opened_empty.load() && IsOutOfReach(file));
 }
 
 long TryMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length,
@@ -71,12 +45,12 @@ long TryFile(File& file, pool::FileRecord* record) {
   return 0;
 }
 
-// 0, kLogFull or kUnsettled.
-long MarkOnce(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
+// As AppendMark, of a file that is settled.
+long Mark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
   long result = TryMark(file, kind, offset, length, nullptr, lsn);
   if (result != kUndescribed) return result;
   sys::Scratch<pool::FileRecord> record;
-  if (long error = DescribeNow(file, record.get()); error < 0) return error;
+  if (long error = Describe(file, record.get()); error < 0) return error;
   return TryMark(file, kind, offset, length, record.get(), lsn);
 }
 
@@ -85,10 +59,21 @@ long MarkEmpty(File& file) {
   sys::Lock lock(file.sync_lock);
   if (!file.opened_empty.load()) return 0;
   nvlog::Lsn lsn;
-  if (long error = MarkOnce(file, nvlog::Kind::kTruncate, 0, 0, &lsn); error < 0) return error;
+  if (long error = Mark(file, nvlog::Kind::kTruncate, 0, 0, &lsn); error < 0) return error;
   file.opened_empty.store(false);
   return 0;
 }
+
+// The log is told that the file's name is settled now. If it has no room for that, nothing is lost:
+// a file that is missing is made again. File lock.
+void LogSettledName(File& file) {
+  if (file.pending.load() == 0 || file.removed.load()) return;
+  sys::Scratch<pool::FileRecord> record;
+  if (Describe(file, record.get()) == 0) TryFile(file, record.get());
+}
+
+// True: its name was not settled. The file's sync_lock, or its lock.
+bool TakeName(File& file) { return file.name.exchange(Name::kSettled) != Name::kSettled; }
 
 }  // namespace
 
@@ -108,35 +93,78 @@ long ResultOf(Outcome outcome) {
   NVCACHE_CHECK(false);
 }
 
-long Settle(File& file) {
-  if (file.awaited_synced.load() != file.awaited.load()) {
-    if (long error = SyncFirst(file); error < 0) return error;
+long Settle(File& file, bool many) {
+  if (file.removed.load(std::memory_order_relaxed)) return kUnsettled;
+  if (AwaitsSync(file) || (many && IsOutOfReach(file))) return kAwaitsSync;
+  return file.opened_empty.load() ? MarkEmpty(file) : 0;
+}
+
+// Whoever closes or moves our descriptor changes the file's state before, or the description's
+// slot, and has sync_lock then. So if these are found as they were, it is ours, and the file's,
+// until sync_lock is let go.
+long SyncAwaited(int fd) {
+  Access access;
+  if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return 0;
+  File& file = access.file();
+  const Description* description = &access.description();
+  const auto waits = [&file] { return AwaitsSync(file) || IsOutOfReach(file); };
+  if (!waits()) return 0;
+  if (engine.CheckBacking(file) < 0) return kUnsettled;
+  access.Leave();
+  bool named;
+  {
+    sys::Lock lock(file.sync_lock);
+    if (engine.SlotOf(fd) != description || description->file.load() != &file ||
+        file.state.load() != State::kCached || !waits()) {
+      return 0;
+    }
+    const uint32_t awaited = file.awaited.load();
+    if (sys::Fsync(file.backing_fd) < 0) {
+      file.sync_refused = file.pending.load() > 0;
+      return kUnsettled;
+    }
+    file.opened_empty.store(false);
+    file.awaited_synced.store(awaited);
+    named = TakeName(file);
   }
-  if (!file.opened_empty.load()) return 0;
-  return IsOutOfReach(file) ? SyncFirst(file) : MarkEmpty(file);
+  if (named && access.Enter(fd, Access::kData) == 0 && access.cached() && &access.file() == &file) {
+    LogSettledName(file);
+  }
+  return 0;
 }
 
 long Describe(File& file, pool::FileRecord* record) {
-  if (IsOutOfReach(file) && SyncFirst(file) < 0) return kUnsettled;
-  return DescribeNow(file, record);
+  if (IsOutOfReach(file)) return kAwaitsSync;
+  if (engine.CheckBacking(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
+    return kUnsettled;
+  }
+  if (file.name.load() == Name::kNew) {
+    record->flags = pool::kFileNew;
+    record->predecessor = file.predecessor;
+  }
+  return 0;
 }
 
 long AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn) {
-  for (;;) {
-    const uint32_t room = engine.log.RoomSeen();
-    long error = Settle(file);
-    if (error == 0) error = MarkOnce(file, kind, offset, length, lsn);
-    if (error != kLogFull) return error;
-    if (engine.cleaner.overloaded()) return kUnsettled;
-    engine.log.WaitForRoom(room);
-  }
+  const long error = Settle(file);
+  return error < 0 ? error : Mark(file, kind, offset, length, lsn);
 }
 
-// If the log has no room for it, nothing is lost: a file that is missing is made again.
-void SettleName(File& file) {
-  if (file.name.exchange(Name::kSettled) == Name::kSettled || file.pending.load() == 0) return;
+// By its record in the log: the kernel knows no path of a file that has no name.
+bool LogRemoval(File& file) {
   sys::Scratch<pool::FileRecord> record;
-  if (Describe(file, record.get()) == 0) TryFile(file, record.get());
+  if (!engine.log.CopyFileRecord(file.tag, record.get())) return false;
+  record->flags |= pool::kFileRemoved;
+  return TryFile(file, record.get()) == 0;
+}
+
+bool LogReturn(File& file) {
+  sys::Scratch<pool::FileRecord> record;
+  return Describe(file, record.get()) == 0 && TryFile(file, record.get()) == 0;
+}
+
+void SettleName(File& file) {
+  if (TakeName(file)) LogSettledName(file);
 }
 
 void AwaitSync(File& file) {

@@ -25,23 +25,38 @@ inline constexpr long kGrows = LONG_MIN + 5;
 inline constexpr long kUnsettled = LONG_MIN + 6;
 // The file has to be described first.
 inline constexpr long kUndescribed = LONG_MIN + 7;
+// The file has to be synced first (SyncAwaited), which nobody does who holds a lock.
+inline constexpr long kAwaitsSync = LONG_MIN + 8;
 
 // The outcome of a group in these words; -EFAULT for a bad buffer, 0 when it is done.
 long ResultOf(nvlog::Outcome outcome);
 
-// Syncs the file if that is awaited, and has the log say that it was empty if it was. 0,
-// kUnsettled, or kLogFull. File lock; page locks are free.
-long Settle(File& file);
+// Before a record of the file: has the log say that it was empty, if it was. `many`: several
+// records are to follow, and none of them may be kept by a sync. 0, kAwaitsSync, kUnsettled, or
+// kLogFull. File lock; page locks are free.
+long Settle(File& file, bool many = false);
+
+// Syncs the descriptor's file if a record of it waits for that. 0, and then the file may be
+// another, and may wait again; or kUnsettled. No lock: while the disk takes its time, the file can
+// be opened, read and written, but for its first record.
+long SyncAwaited(int fd);
 
 // A sync of the file has succeeded: recovery must not create it again, should somebody remove it.
 // File lock.
 void SettleName(File& file);
 
-// Describes the file for the log: 0, or kUnsettled. File lock.
+// Describes the file for the log: 0, kAwaitsSync, or kUnsettled. File lock.
 long Describe(File& file, pool::FileRecord* record);
 
-// Appends a record without payload, as `*lsn`; sleeps while the log is full. 0 or kUnsettled. File
-// lock, exclusive, or sync_lock.
+// Has the log say that the file loses its last name, or has lost it: then recovery looks for it,
+// and does not miss it. After that the log takes nothing of the file (Settle). False: it has no
+// room for that, or cannot describe the file. File lock, exclusive.
+bool LogRemoval(File& file);
+// The file has kept its name. File lock, exclusive.
+bool LogReturn(File& file);
+
+// Appends a record without payload, as `*lsn`. 0, kAwaitsSync, kUnsettled, or kLogFull. File lock,
+// exclusive.
 long AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn);
 
 // Cuts a cached file off after `length` bytes, fewer than it has, by way of the log (sizes.cc):

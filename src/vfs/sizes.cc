@@ -55,16 +55,25 @@ long WriteBackAround(File& file, uint64_t offset) {
   return engine.cache.WriteBack(file, number, *page);
 }
 
+// Calls append() until it finds room in the log, or there is no hope of that.
+template <typename Append>
+long WithRoom(Append append) {
+  for (;;) {
+    const uint32_t room = engine.log.RoomSeen();
+    const long error = append();
+    if (error != kLogFull) return error;
+    if (engine.cleaner.overloaded()) return kUnsettled;
+    engine.log.WaitForRoom(room);
+  }
+}
+
 // The log first: what it has of these bytes may reach the disk no more when the kernel has lost
 // them. A write-back that is under way ends before the page is forgotten, so before the kernel
-// erases. `erase` is the kernel's part; what it refuses is made up for by the cleanup thread. 0 or
-// kUnsettled: nothing has happened.
+// erases. `erase` is the kernel's part; what it refuses is made up for by the cleanup thread. As
+// AppendMark; unless it is 0, nothing has happened.
 template <typename Erase>
-long EraseLogged(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
+long TryErase(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
   const bool cuts = range.end == dramcache::Erasure::kToTheEnd;
-  if (!file.erasures.HasRoom()) return kUnsettled;
-  if (WriteBackAround(file, range.begin) < 0) return kUnsettled;
-  if (!cuts && WriteBackAround(file, range.end) < 0) return kUnsettled;
   sys::Lock lock(file.erase_lock);
   nvlog::Lsn lsn;
   const uint64_t length = cuts ? 0 : range.end - range.begin;
@@ -81,13 +90,25 @@ long EraseLogged(File& file, nvlog::Kind kind, const dramcache::Erasure& range, 
   return 0;
 }
 
+// Room is waited for without erase_lock: the cleanup thread passes no erasure of the file while
+// somebody has that. 0, or nothing has happened.
+template <typename Erase>
+long EraseLogged(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
+  const bool cuts = range.end == dramcache::Erasure::kToTheEnd;
+  if (!file.erasures.HasRoom()) return kUnsettled;
+  if (WriteBackAround(file, range.begin) < 0) return kUnsettled;
+  if (!cuts && WriteBackAround(file, range.end) < 0) return kUnsettled;
+  return WithRoom([&] { return TryErase(file, kind, range, erase); });
+}
+
 // The file has grown, by the kernel's own call: the log says so. fsync and the next record wait for
 // a sync if it cannot.
 void GrewTo(File& file, uint64_t size) {
   nvlog::Lsn lsn;
   file.sparse.store(true);
   file.size.store(size);
-  if (AppendMark(file, nvlog::Kind::kTruncate, size, 0, &lsn) == 0) return;
+  const auto append = [&] { return AppendMark(file, nvlog::Kind::kTruncate, size, 0, &lsn); };
+  if (WithRoom(append) == 0) return;
   file.awaited.fetch_add(1);
   file.changes.fetch_add(1);
 }
@@ -95,6 +116,7 @@ void GrewTo(File& file, uint64_t size) {
 // kNotOurs: not by way of the log, if at all.
 long TruncateLogged(int fd, uint64_t length) {
   if (long error = engine.TakeOver(fd); error < 0) return error;
+  if (SyncAwaited(fd) < 0) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
   if (file == nullptr) return kNotOurs;
@@ -123,6 +145,7 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
     return kNotOurs;
   }
   if (long error = engine.TakeOver(fd); error < 0) return error;
+  if (SyncAwaited(fd) < 0) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
   if (file == nullptr) return kNotOurs;
@@ -214,16 +237,24 @@ long Fsync(int fd) {
   if (long r = access.Enter(fd, Access::kData); r != 0) return r;
   if (!access.cached()) return kNotOurs;
   File& file = access.file();
+  const Description& description = access.description();
   const int error = file.errors.Take(&access.description().errors_heard);
   const uint32_t changes = file.changes.load();
   const uint32_t awaited = file.awaited.load();
+  const uint32_t drops = description.drops.load();
   if (error == 0 && file.changes_synced.load() == changes) return 0;
+  access.Leave();
   // By the program's own descriptor: each hears once of an error, after which the kernel may have
   // dropped bytes, and what ours has to hear is for the cleanup thread (I10). If there was one, the
   // program's has it, too, and should not tell it a second time.
   const long result = sys::Fsync(fd);
   if (error != 0) return -error;
   if (result < 0) return result;
+  // Unless the number was another file's meanwhile.
+  if (access.Enter(fd, Access::kData) != 0 || &access.description() != &description ||
+      description.drops.load() != drops || !access.cached()) {
+    return 0;
+  }
   // After it: another thread's fsync that finds all of them covered returns at once. Attributes may
   // have been set meanwhile.
   file.changes_synced.store(changes);

@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <new>
 
 #include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
@@ -25,7 +24,7 @@ constexpr uint64_t kCells = 16;
 struct Cell {
   std::atomic<uint64_t> device{0};
   std::atomic<int64_t> granted{0};
-  sys::Mutex lock;  // the rest; grants are made under it
+  sys::Mutex<sys::Rank::kSpace> lock;  // the rest; grants are made under it
   // What was granted and may have no blocks yet, because its records are pending: `recent` since
   // the log's newest LSN was `mark`, `older` before.
   uint64_t recent = 0;
@@ -96,7 +95,7 @@ bool WithinSizeLimit(uint64_t size) {
 }
 
 void ResetSpaceLocks() {
-  for (Cell& cell : cells) new (&cell.lock) sys::Mutex;
+  for (Cell& cell : cells) cell.lock.Reset();
 }
 
 void ForgetSizeLimit() { size_limit.store(0, std::memory_order_relaxed); }
@@ -105,14 +104,18 @@ long ReserveSpace(File& file, uint64_t begin, uint64_t end) {
   const uint64_t size = file.size.load(std::memory_order_relaxed);
   if (end > size && !WithinSizeLimit(end)) return -EFBIG;
   if (begin > size) file.sparse.store(true, std::memory_order_relaxed);
-  const uint64_t from = file.sparse.load(std::memory_order_relaxed) ? begin : size;
+  const bool sparse = file.sparse.load(std::memory_order_relaxed);
+  const uint64_t from = sparse ? begin : size;
 
   // The disk has less room than was granted, or the quota has.
   const int failing = file.failing.load(std::memory_order_relaxed);
   if (failing == ENOSPC || failing == EDQUOT) return Allocate(file, from, end);
 
+  // The page that the file ends in has a block, or room for it was granted.
+  const uint64_t first = sparse ? PageDown(begin) : PageUp(size);
+  if (PageUp(end) <= first) return 0;
+  const auto wanted = static_cast<int64_t>(PageUp(end) - first);
   Cell& cell = cells[file.device % kCells];
-  const auto wanted = static_cast<int64_t>(PageUp(end) - PageDown(from));
   if (cell.device.load(std::memory_order_relaxed) == file.device &&
       cell.granted.fetch_sub(wanted, std::memory_order_relaxed) >= wanted) {
     return 0;

@@ -142,6 +142,7 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born, 
   file.tag.Undeclare();
   file.name.store(is_new ? Name::kNew : Name::kSettled);
   file.predecessor = is_new ? left : 0;
+  file.removed.store(false);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);
@@ -192,10 +193,11 @@ void Engine::DisownBacking(File& file) {
   if (SlotOf(fd) == Internal()) Store(fd, kUntracked);
 }
 
-// Which would drop the program's fcntl locks.
+// Which would drop the program's fcntl locks. After a sync that is under way.
 void Engine::CloseBacking(File& file) {
+  if (file.backing_fd < 0) return;
+  sys::Lock lock(file.sync_lock);
   const int fd = file.backing_fd;
-  if (fd < 0) return;
   const bool ours = SlotOf(fd) == Internal() && IsBacking(fd, file);
   DisownBacking(file);
   if (ours) sys::Close(fd);
@@ -232,6 +234,7 @@ long Engine::MoveInternal(int fd) {
     // Nobody uses the number when nothing is pending.
     result = DrainExclusively(file);
     if (result == 0) {
+      sys::Lock lock(file.sync_lock);
       file.backing_fd.store(sys::MoveHigh(fd));
       SetSlot(file.backing_fd, Internal());
       SetSlot(fd, kUntracked);

@@ -122,6 +122,7 @@ Description* Engine::NewDescription(File& file, int flags) {
 // is gone by now, so after the exclusive lock nobody is inside.
 long Engine::DropReference(Description& description) {
   NVCACHE_CHECK(table_lock.IsLocked() && description.references > 0);
+  description.drops.fetch_add(1);
   if (--description.references > 0) return 0;
   File& file = *description.file.load();
   file.lock.Lock();

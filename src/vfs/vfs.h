@@ -278,7 +278,8 @@ void NewestSizeOf(int fd, off_t* size);
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps
-// writers out until the guard goes; then its name, size and link count are read anew. 0, or the
+// writers out until the guard goes; then its name, size and link count are read anew. What a file
+// that loses its last name (Fate::kIsRemoved) has in the log stays there. 0, or the
 // negated errno with which the file system refuses the pending bytes: then the call must fail.
 //
 //   NameGuard guard;
@@ -300,11 +301,18 @@ class NameGuard {
   long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays);
 
  private:
+  // A file that is locked, and what becomes of what it has in the log.
+  struct Held {
+    void* file = nullptr;
+    bool removes = false;  // it stays there: the file's last name goes
+    bool logged = false;   // and the log says so
+  };
+  static bool StaysInLog(void* pointer, Held* held);
   void LetGo();
 
   vfs::Claim claims_[2];
   bool locked_ = false;
-  void* files_[2] = {};
+  Held held_[2];
 };
 
 }  // namespace nvcache::vfs

@@ -256,9 +256,11 @@ void LogStage::Keep(File& file, nvlog::Place place) {
   });
 }
 
-void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep) {
+void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
+                     const std::function<void()>& meanwhile) {
   nvlog::Log::Ends ends;
   log_->Look(&ends);
+  if (meanwhile) meanwhile();
   nvlog::Lsn end = ends.bound, last = 0;
   std::set<File*> touched;
   for (nvlog::Place place; (place = log_->NextRecord(ends)) != nvlog::kNoPlace;) {

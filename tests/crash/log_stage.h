@@ -50,8 +50,10 @@ class LogStage {
   // Begins a group, writes a part of it and gives it up.
   void Abandon(uint32_t file, uint64_t offset, size_t n);
   // What the cleanup thread does with the oldest `groups`; all, if there are fewer. What `keep`
-  // holds, the disk refuses: it is copied to kept segments.
-  void Clean(size_t groups = ~size_t{0}, const std::vector<uint32_t>& keep = {});
+  // holds, the disk refuses: it is copied to kept segments. `meanwhile` is called when it has
+  // looked where the lanes end.
+  void Clean(size_t groups = ~size_t{0}, const std::vector<uint32_t>& keep = {},
+             const std::function<void()>& meanwhile = {});
   // The disk takes what was kept of the file.
   void Heal(uint32_t file);
   // What is kept is copied to other segments.

@@ -168,8 +168,8 @@ pool::Superblock SuperblockOf(const Trace& trace) {
   return superblock;
 }
 
-// All that were committed, but for kept ones, in the order of the trace.
-std::vector<Group> Groups(const Trace& trace) {
+// All that were committed in segments of that kind, in the order of the trace.
+std::vector<Group> Groups(const Trace& trace, pool::SegmentKind kind = pool::SegmentKind::kLog) {
   std::vector<Group> groups;
   std::map<uint16_t, Group> members;
   std::string memory = trace.pool;
@@ -192,7 +192,7 @@ std::vector<Group> Groups(const Trace& trace) {
     if (pwb.step != Step::kCommit) continue;
     std::erase_if(group, [&](const Written& w) { return w.header.lsn != written.header.lsn; });
     std::rotate(group.begin(), group.end() - 1, group.end());
-    if (written.segment.kind == pool::SegmentKind::kLog) groups.push_back(group);
+    if (written.segment.kind == kind) groups.push_back(group);
     group.clear();
   }
   return groups;
@@ -235,11 +235,23 @@ void SwapLsns(Trace* trace, Function are) {
   }
 }
 
+bool AreInTwoLanes(const Group& a, const Group& b) {
+  return a[0].segment.log != b[0].segment.log && a[0].header.file == b[0].header.file;
+}
+
 // Two threads that write to the same pages.
-void LsnBeforePages(Trace* trace) {
-  SwapLsns(trace, [](const Group& a, const Group& b) {
-    return a[0].segment.log != b[0].segment.log && a[0].header.file == b[0].header.file;
-  });
+void LsnBeforePages(Trace* trace) { SwapLsns(trace, AreInTwoLanes); }
+
+// The same, and both have drawn the earlier number.
+void LsnDrawnTwice(Trace* trace) {
+  const std::vector<Group> groups = Groups(*trace);
+  for (size_t i = 0; i + 1 < groups.size(); ++i) {
+    const Group &a = groups[i], &b = groups[i + 1];
+    if (AreInTwoLanes(a, b) && b[0].segment.generation < a[0].header.lsn) {
+      SetLsn(trace, b, a[0].header.lsn);
+      ++i;
+    }
+  }
 }
 
 // Two threads that want the same lane.
@@ -259,6 +271,208 @@ void DeclaredOnce(Trace* trace) {
       RecordHeader header = written.header;
       header.file += 1000;
       Rewrite(trace, written, header);
+    }
+  }
+}
+
+// What is in the place of `length` bytes at `at` before event `end`, and the last stores of them.
+Indexes LastStores(const Trace& trace, size_t end, uint64_t at, uint64_t length) {
+  Indexes stores;
+  for (uint64_t line = at / kLine; line * kLine < at + length; ++line) {
+    const size_t i = Before(trace.events, end, [&](const Event& event) {
+      return event.type == Event::kStore && event.at / kLine == line;
+    });
+    if (i < trace.events.size()) stores.push_back(i);
+  }
+  return stores;
+}
+
+// Calls change(record, written) for each file record in segments of that kind; what it makes of the
+// record was written.
+template <typename Function>
+void ChangeFileRecords(Trace* trace, pool::SegmentKind kind, Function change) {
+  for (const Group& group : Groups(*trace, kind)) {
+    for (const Written& written : group) {
+      if (written.header.kind != Kind::kFile) continue;
+      const uint64_t at = pool::kSegmentsOffset + (written.place + 1) * kLine;
+      const Indexes stores = LastStores(*trace, written.events[0], at, written.header.length);
+      pool::FileRecord record = {};
+      auto* bytes = reinterpret_cast<uint8_t*>(&record);
+      for (const size_t i : stores) {
+        const Event& event = trace->events[i];
+        std::memcpy(bytes + (event.at - at), trace->Data(event.data), event.length);
+      }
+      change(&record, written);
+      for (const size_t i : stores) {
+        Event& event = trace->events[i];
+        event.data = trace->Keep(bytes + (event.at - at), event.length);
+      }
+      RecordHeader header = written.header;
+      header.payload_crc = sys::Crc32c(&record, header.length);
+      Rewrite(trace, written, header);
+    }
+  }
+}
+
+// A file that the file system may lose is not known as new.
+void NewUnsaid(Trace* trace) {
+  ChangeFileRecords(trace, pool::SegmentKind::kLog, [](pool::FileRecord* record, const Written&) {
+    record->flags = 0;
+    record->born = 0;
+  });
+}
+
+// Each file record of a new file says that it began there.
+void BornAgain(Trace* trace) {
+  ChangeFileRecords(trace, pool::SegmentKind::kLog,
+                    [](pool::FileRecord* record, const Written& written) {
+                      if (record->born != 0) record->born = written.header.lsn;
+                    });
+}
+
+// The same of one whose records are kept, after the checkpoint has passed the first of them.
+void StillNewUnsaid(Trace* trace) {
+  ChangeFileRecords(trace, pool::SegmentKind::kKept, [](pool::FileRecord* record, const Written&) {
+    record->flags &= ~pool::kFileNewStill;
+  });
+}
+
+// A number that has named another file in the segment goes on without a new file record.
+void NumberUsedAgain(Trace* trace) {
+  std::map<std::pair<nvlog::Lsn, uint32_t>, uint64_t> inodes;  // by generation and number
+  std::set<nvlog::Place> others;
+  ChangeFileRecords(
+      trace, pool::SegmentKind::kLog, [&](pool::FileRecord* record, const Written& written) {
+        const auto [known, is_new] =
+            inodes.try_emplace({written.segment.generation, written.header.file}, record->inode);
+        if (!is_new && known->second != record->inode) others.insert(written.place);
+      });
+  for (const Group& group : Groups(*trace)) {
+    for (const Written& written : group) {
+      if (written.header.kind != Kind::kFile || others.count(written.place) == 0) continue;
+      RecordHeader header = written.header;
+      header.file += 1000;
+      Rewrite(trace, written, header);
+    }
+  }
+}
+
+// What is kept counts as newer than all that there was when its segment was taken.
+void KeptAsNewer(Trace* trace) {
+  for (const Group& group : Groups(*trace, pool::SegmentKind::kKept)) {
+    SetLsn(trace, group, group[0].segment.generation);
+  }
+}
+
+// What is kept is committed after the checkpoint has passed it.
+void KeptAfterCheckpoint(Trace* trace) {
+  std::set<size_t> held;
+  for (const Group& group : Groups(*trace, pool::SegmentKind::kKept)) {
+    const Indexes& commit = group[0].events;
+    const size_t fence = After(trace->events, commit.back(), [&](const Event& event) {
+      return event.thread == trace->events[commit.back()].thread &&
+             Is(event, Event::kFence, Step::kCommitted);
+    });
+    held.insert(commit.begin(), commit.end());
+    held.insert(fence);
+  }
+  Events late, result;
+  int records = 0;
+  for (size_t i = 0; i < trace->events.size(); ++i) {
+    const Event& event = trace->events[i];
+    (held.count(i) > 0 ? late : result).push_back(event);
+    if (!Is(event, Event::kFence, Step::kCheckpointDurable) || ++records % 2 != 0) continue;
+    result.insert(result.end(), late.begin(), late.end());
+    late.clear();
+  }
+  result.insert(result.end(), late.begin(), late.end());
+  trace->events = std::move(result);
+}
+
+// Calls value(event, checkpoint) for each store of a checkpoint record; the result was stored.
+template <typename Function>
+void ChangeCheckpoints(Trace* trace, Step step, Function value) {
+  if (trace->pool.empty()) return;  // of a recovery after a kill
+  const uint64_t salt = SuperblockOf(*trace).salt;
+  for (const size_t pwb : All(trace->events, Event::kPwb, step)) {
+    const size_t store = Before(trace->events, pwb, [&](const Event& event) {
+      return event.type == Event::kStore && event.at == trace->events[pwb].at;
+    });
+    pool::CheckpointRecord record;
+    std::memcpy(&record, trace->Data(trace->events[store].data), sizeof(record));
+    record.checkpoint = value(store, record.checkpoint);
+    record.crc =
+        sys::Crc32c(&record, offsetof(pool::CheckpointRecord, crc), static_cast<uint32_t>(salt));
+    trace->events[store].data = trace->Keep(&record, sizeof(record));
+  }
+}
+
+// The cleanup thread reads the LSN counter after it has looked where the lanes end.
+void BoundAfterLook(Trace* trace) {
+  const std::vector<Group> groups = Groups(*trace);
+  ChangeCheckpoints(trace, Step::kCheckpoint, [&](size_t store, nvlog::Lsn checkpoint) {
+    for (const Group& group : groups) {
+      if (group[0].events.back() < store) {
+        checkpoint = std::max(checkpoint, group[0].header.lsn + 1);
+      }
+    }
+    return checkpoint;
+  });
+}
+
+// It does not look at lanes that have no segment: one of them has drawn an LSN, and commits next.
+void IdleLaneMissed(Trace* trace) {
+  const std::vector<Group> groups = Groups(*trace);
+  nvlog::Lsn highest = 0;
+  ChangeCheckpoints(trace, Step::kCheckpoint, [&](size_t store, nvlog::Lsn checkpoint) {
+    const auto next = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+      return group[0].events.back() > store;
+    });
+    highest = std::max(highest, checkpoint);
+    if (next != groups.end() && next->at(0).segment.previous_generation == 0) {
+      highest = std::max(highest, next->at(0).header.lsn + 1);
+    }
+    return highest;
+  });
+}
+
+// Recovery leaves a checkpoint that is not above the newest LSN that was drawn.
+void RecoveredTooLow(Trace* trace) {
+  ChangeCheckpoints(trace, Step::kRecoveredCheckpoint,
+                    [](size_t, nvlog::Lsn checkpoint) { return checkpoint - pool::kLsnMargin; });
+}
+
+// The next use of a pool begins its LSNs at 1 again.
+void LsnsFromOne(Trace* trace) {
+  const Indexes uses = All(trace->events, Event::kFence, Step::kInUseDurable);
+  if (uses.size() < 2) return;
+  const std::vector<Group> groups = Groups(*trace);
+  const uint64_t salt = SuperblockOf(*trace).salt;
+  nvlog::Lsn first = 0;
+  for (const Indexes& stores : Headers(trace->events, kSegments)) {
+    if (stores[0] < uses[1]) continue;
+    pool::SegmentHeader header = {};
+    auto* bytes = reinterpret_cast<uint8_t*>(&header);
+    for (const size_t i : {stores[1], stores[2]}) {
+      const Event& event = trace->events[i];
+      std::memcpy(bytes + event.at % kLine, trace->Data(event.data), event.length);
+    }
+    if (first == 0) first = header.generation;
+    header.generation -= first - 1;
+    header.checkpoint = 1;
+    header.word = pool::SegmentWord(header.generation, salt);
+    header.crc = pool::SegmentHeaderCrc(header, salt);
+    for (const size_t i : {stores[1], stores[2]}) {
+      Event& event = trace->events[i];
+      event.data = trace->Keep(bytes + event.at % kLine, event.length);
+    }
+  }
+  for (const Group& group : groups) {
+    for (Written written : group) {
+      if (written.events[0] < uses[1]) continue;
+      written.segment.generation -= first - 1;
+      written.header.lsn -= first - 1;
+      Rewrite(trace, written, written.header);
     }
   }
 }
@@ -476,6 +690,22 @@ void CheckpointBeforeSync(Events* events) {
            });
 }
 
+// After the next fence `step`, of any thread or of its own.
+size_t Behind(const Events& e, const Indexes& unit, Step step, bool own) {
+  const size_t next = After(e, unit.back() + 1, [&](const Event& event) {
+    return Is(event, Event::kFence, step) && (!own || event.thread == e[unit.front()].thread);
+  });
+  return next == e.size() ? kNowhere : next + 1;
+}
+
+// A segment is taken again before the checkpoint is durable that has freed it.
+void TakenBeforeCheckpoint(Events* events) {
+  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
+             [](const Events& e, const Indexes& unit) {
+               return Behind(e, unit, Step::kSegmentTaken, false);
+             });
+}
+
 // A batch's checkpoint is stored when the thread's next one is.
 void CheckpointLater(Events* events) {
   const Indexes fences = All(*events, Event::kFence, Step::kCheckpointDurable);
@@ -560,14 +790,6 @@ void VoidBeforeSync(Events* events) {
   MoveEach(events, Step::kVoid, Step::kVoidDurable, [](const Events& e, const Indexes& unit) {
     return BatchBegin(e, unit.front(), {Step::kVoidDurable, Step::kCheckpointDurable});
   });
-}
-
-// After the next fence `step`, of any thread or of its own.
-size_t Behind(const Events& e, const Indexes& unit, Step step, bool own) {
-  const size_t next = After(e, unit.back() + 1, [&](const Event& event) {
-    return Is(event, Event::kFence, step) && (!own || event.thread == e[unit.front()].thread);
-  });
-  return next == e.size() ? kNowhere : next + 1;
 }
 
 // Of the voids that follow each other, only the last one is waited for.
@@ -739,6 +961,8 @@ std::vector<Mutant> AllMutants() {
        CheckpointBeforeSync},
       {"told before checkpoint", "all is told to be on disk before the checkpoint says so", "holes",
        CheckpointLater},
+      {"taken before checkpoint", "a segment is taken again before the checkpoint is durable",
+       "again", TakenBeforeCheckpoint},
       {"one checkpoint record", "only one record of the checkpoint is written", "cut",
        OneCheckpointRecord},
       {"void before sync", "what is kept is void before the disk has it", "kept", VoidBeforeSync},
@@ -776,6 +1000,21 @@ std::vector<Mutant> AllMutants() {
       {"lsn before pages", "an LSN is drawn before the pages are locked", "declared",
        LsnBeforePages},
       {"lsn before lane", "an LSN is drawn before the lane is locked", "tiny", LsnBeforeLane},
+      {"lsn drawn twice", "two groups of one file, in two lanes, have one LSN", "declared",
+       LsnDrawnTwice},
+      {"lsns from one", "the next use of a pool begins its LSNs at 1 again", "attach", LsnsFromOne},
+      {"bound after look", "the LSN counter is read after the lanes were looked at", "idle",
+       BoundAfterLook},
+      {"idle lane missed", "a lane without a segment is not waited for", "idle", IdleLaneMissed},
+      {"new unsaid", "no record says that the file system may lose a file", "lost", NewUnsaid},
+      {"born again", "a new file's records say anew that it begins there", "lost", BornAgain},
+      {"still new unsaid", "no kept record says that the file system may lose a file", "kept-new",
+       StillNewUnsaid},
+      {"number used again", "a segment's number gets another file without a file record", "numbers",
+       NumberUsedAgain},
+      {"kept as newer", "what is kept has new LSNs", "kept", KeptAsNewer},
+      {"kept after checkpoint", "what is kept is committed after the checkpoint has passed it",
+       "kept", KeptAfterCheckpoint},
       {"declared once", "a file is declared in one segment, and not in the others", "declared",
        DeclaredOnce},
       {"opened empty unsaid", "no record says that a file was empty when it was opened", "cut",
@@ -791,6 +1030,10 @@ std::vector<Mutant> AllMutants() {
                          if (!of_recovery) apply(trace);
                        }});
   }
+  mutants.push_back({"recovered too low", "recovery's checkpoint is not above what was drawn", "",
+                     [](Trace* trace, bool of_recovery) {
+                       if (of_recovery) RecoveredTooLow(trace);
+                     }});
   const auto nothing = [](Trace*, bool) {};
   mutants.push_back({"payload unchecked", "recovery does not look at the checksums of payloads", "",
                      nothing, AnyPayload});

@@ -56,16 +56,16 @@ void Add(uint64_t* counter, uint64_t n) {
   Store(counter, &sum, sizeof(sum));
 }
 
-// What the real copy stores elsewhere is stored, and noted, line by line: it goes around the cache,
-// in whole lines, so each is as if it were written back. It must have copied all bytes, filled the
-// last line up with zeros, and stored nothing behind it.
-bool CopyUser(void* destination, const void* source, size_t n, void* copy, uint32_t* crc,
-              Step step) {
-  if (!crash::streams) return CopyUserByParts(destination, source, n, copy, crc, step);
+// What production's copy stores elsewhere is stored, and noted, line by line: it goes around the
+// cache, in whole lines, so each is as if it were written back. It must have copied all bytes,
+// filled the last line up with zeros, and stored nothing behind it.
+bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc, Step step) {
   constexpr uint8_t kUntouched = 0xa5;
-  alignas(kLine) static thread_local uint8_t lines[kMaxUserCopy + kLine];
+  alignas(kLine) static thread_local uint8_t lines[kMaxCopy + kLine];
   std::memset(lines, kUntouched, sizeof(lines));
-  if (!sys::StreamUser(lines, source, n, copy, crc)) return false;
+  const bool copied = crash::streams ? sys::StreamUser(lines, source, n, copy, crc)
+                                     : CopyByParts(lines, source, n, copy, crc);
+  if (!copied) return false;
   asm volatile("sfence" ::: "memory");
   const size_t end = (n + kLine - 1) / kLine * kLine;
   bool right = std::memcmp(lines, source, n) == 0;

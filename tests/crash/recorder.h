@@ -22,8 +22,8 @@ class Listener {
   virtual long Call(long number, long a, long b, long c, long d, long e, long f) = 0;
 };
 
-// The program's bytes are copied by sys::StreamUser, as they are where the processor has what that
-// is made of. False: it has not.
+// pmem::Copy is sys::StreamUser, as it is where the processor has what that is made of. False: it
+// has not.
 bool UseStreams();
 
 // One at a time; null: nobody.

@@ -143,6 +143,22 @@ Trace Lanes(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
+// Lanes are idle, and get busy one after the other, between the cleanup thread's batches.
+Trace Idle(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("idle", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.Write(a, 10, 100);
+  stage.Clean();
+  OnThread([&] { stage.Write(a, 50, 100); });
+  stage.Write(b, 10, 100);
+  stage.Clean(~size_t{0}, {}, [&] { OnThread([&] { stage.Write(b, 200, 30); }); });
+  stage.Write(a, 30, 60);
+  return stage.Finish();
+}
+
 // One thread attaches the pool, another one writes.
 Trace Attach(const Place& place, uint64_t seed) {
   MakeFile(place, "a", kPage);
@@ -239,12 +255,13 @@ Trace CutAway(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
-// A file that the file system may lose until its first records are freed.
+// A file that the file system may lose until its first records are freed. It is declared in two
+// lanes by then.
 Trace Lost(const Place& place, uint64_t seed) {
-  LogStage stage("lost", place, seed, MakeAgedPool(place, seed));
+  LogStage stage("lost", place, seed, MakeAgedPool(place, seed, kLanesPool));
   const uint32_t a = stage.Open("a", false);
   stage.Write(a, 0, 100);
-  stage.Write(a, 50, 100);
+  OnThread([&] { stage.Write(a, 50, 100); });
   OnThread([&] { stage.Clean(1); });
   stage.Write(a, 120, 80);
   stage.Clean(1);
@@ -821,6 +838,7 @@ std::vector<Scenario> AllScenarios() {
        1},
       {"declared", "one file in several lanes", Declared, false, 20, 64, 2},
       {"lanes", "several files in several lanes", Lanes, true, 20, 64, 3},
+      {"idle", "lanes get busy while others are written back", Idle, false, 20, 64, 2},
       {"attach", "one thread attaches the pool, another one writes", Attach, false, 20, 64, 2},
       {"numbers", "one number for one file after the other", Numbers, false, 20, 64, 3},
       {"truncated", "truncations, holes, and writes over what they leave", Truncated, true, 20, 64,

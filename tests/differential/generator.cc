@@ -78,9 +78,12 @@ class Generator {
   }
 
   std::vector<std::string> Settings() {
-    std::vector<std::string> settings = {
-        fmt::format("NVCACHE_SIZE={}", Pick({"1M", "1M", "2M", "16M"})),
-        fmt::format("NVCACHE_DRAM={}", Pick({"64k", "256k", "4M", "64M"}))};
+    std::string size = Pick({"1M", "1M", "2M", "16M"});
+    const std::string frames =
+        Pick({"dram:64k", "dram:256k", "dram:4M", "dram:64M", "pool:64k", "pool:512k"});
+    // The smallest pool has no room for any.
+    if (frames[0] == 'p' && size == "1M") size = "2M";
+    std::vector<std::string> settings = {"NVCACHE_SIZE=" + size, "NVCACHE_FRAMES=" + frames};
     if (Chance(1, 2)) {
       const uint64_t least = Pick<uint64_t>({1, 10, 100, 1000});
       settings.push_back(fmt::format("NVCACHE_BATCH_MIN={}", least));

@@ -229,6 +229,74 @@ def full_at_once(options):
         program.check_disk()
 
 
+def everything_kept(options):
+    """Every disk refuses, and as much is kept as ever is: writers get the disk's error, and at once,
+    status says so, and nothing is lost, whether the program lives or dies."""
+    for dies in (False, True):
+        with Case(options) as case:
+            worse = Disk(case.bench, options.disk, "worse")
+            try:
+                keep_everything(case, worse, dies)
+            finally:
+                worse.close()
+
+
+def keep_everything(case, worse, dies):
+    size, step = 2 * MIB, 16384
+    paths = [case.file("a", size), case.file("b", size), worse.folder / "c", worse.folder / "d"]
+    for path in paths[2:]:
+        prepare(path, size)
+    with case.program(**QUICK) as program:
+        fds = {path: program.open(path) for path in paths}
+        for fd in fds.values():
+            program.expect(0, "fsync", fd)
+        case.bad.tell("write 5")
+        worse.tell("flush 5")
+        accepted = dict.fromkeys(paths, 0)
+        refused = set()
+        for at in range(0, size, step):
+            for path in paths:
+                found = program.write(path, fds[path], at, step)
+                check(found in (step, "EIO"), f"write to {path.name}: {found}")
+                accepted[path] += found == step
+                if found != step:
+                    refused.add(path)
+        check(refused == set(paths), f"accepted: {sorted(accepted.values())} of {size // step}")
+        shown, status = failing(case.bench), case.bench.status()
+        check({path: file["error"] for path, file in shown.items()} ==
+              {str(path): "EIO" for path in paths}, f"status: {shown}")
+        check(status["pending_kept_bytes"] > MIB, f"{status['pending_kept_bytes']} bytes are kept")
+        text = case.bench.without(case.bench.nvcache, "status", case.bench.pool).stdout
+        check("kept, because a disk refuses" in text, text)
+        for path, fd in fds.items():
+            begin = time.monotonic()
+            program.expect("EIO", "write", fd, 100, 10, 1)
+            program.expect("EIO", "ftruncate", fd, 10)
+            check(time.monotonic() - begin < 1, f"a write to {path.name} takes its time")
+            program.check_reads(path, fd)
+        if dies:
+            program.kill()
+        else:
+            case.bad.tell("ok")
+            worse.tell("ok")
+            until(case.drained, "everything on the disk")
+            for path, fd in fds.items():
+                program.must_write(path, fd, 0, 100000)
+            program.end()
+    if dies:
+        recover(case.bench, KEPT, "EIO")
+        check(case.bench.status()["pending_kept_bytes"] > MIB, "recovery has dropped what is kept")
+        case.bad.tell("ok")
+        recover(case.bench, KEPT, "EIO")
+        worse.tell("ok")
+        case.bad.again()
+        worse.again()
+        recover(case.bench, 0)
+    case.bad.again()
+    worse.again()
+    program.check_disk()
+
+
 def ends(options):
     """The program's end does not wait for a disk that refuses; its exit code is its own."""
     with Case(options) as case:
@@ -654,8 +722,8 @@ def gives_up_rights(options):
 
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
-          overwritten, full_at_once, ends, killed, names, others, slow, read_only, shut_down, full_disk, emptied, quota,
-          gone, programs, gives_up_rights)}
+          overwritten, full_at_once, everything_kept, ends, killed, names, others, slow, read_only,
+          shut_down, full_disk, emptied, quota, gone, programs, gives_up_rights)}
 
 
 def main():

@@ -428,7 +428,7 @@ void Damage::SetSegment() {
       header.log = static_cast<uint32_t>(input_.Below(4));
       break;
     case 9:
-      header.kind = static_cast<pool::SegmentKind>(input_.Below(4));
+      header.kind = static_cast<pool::SegmentKind>(input_.Below(5));
       break;
     case 10:  // another one, also where none was
       header = *header_of(other);

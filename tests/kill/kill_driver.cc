@@ -165,17 +165,19 @@ class Driver {
     fs::create_directories(folder_);
     fs::remove(pools_ / "pool");
     static constexpr const char* kSizes[] = {"8M", "32M", "128M", "512M"};
-    static constexpr const char* kDrams[] = {"1M", "8M", "64M"};
+    // The log of the smallest pool takes a write of 1 MiB whole in any case.
+    static constexpr const char* kFrames[] = {"dram:1M", "dram:8M", "dram:64M", "pool:1M",
+                                              "pool:2M"};
     size_ = kSizes[random_.Below(std::size(kSizes))];
-    dram_ = kDrams[random_.Below(std::size(kDrams))];
-    std::printf("new files; a pool of %s, %s of DRAM\n", size_.c_str(), dram_.c_str());
+    frames_ = kFrames[random_.Below(std::size(kFrames))];
+    std::printf("new files; a pool of %s, frames: %s\n", size_.c_str(), frames_.c_str());
   }
 
   // `command` by way of nvcache run.
   std::vector<std::string> Cached(const std::vector<std::string>& command) const {
-    std::vector<std::string> all = {
-        options_.nvcache, "run", "--pool", pools_ / "pool", "--size", size_, "--emulate",
-        "--dram",         dram_, "--"};
+    std::vector<std::string> all = {options_.nvcache, "run", "--pool",    pools_ / "pool",
+                                    "--size",         size_, "--emulate", "--frames",
+                                    frames_,          "--"};
     all.insert(all.end(), command.begin(), command.end());
     return all;
   }
@@ -183,7 +185,7 @@ class Driver {
   // For a program that is started as it is.
   std::vector<std::string> Settings() const {
     std::vector<std::string> settings = {"NVCACHE_POOL=" + (pools_ / "pool").string(),
-                                         "NVCACHE_SIZE=" + size_, "NVCACHE_DRAM=" + dram_,
+                                         "NVCACHE_SIZE=" + size_, "NVCACHE_FRAMES=" + frames_,
                                          "NVCACHE_EMULATE=1", "NVCACHE_REQUIRED=1"};
     if (!options_.built_in) settings.push_back("LD_PRELOAD=" + options_.preload);
     return settings;
@@ -330,7 +332,7 @@ class Driver {
   const fs::path pools_;
   std::optional<Model> model_;
   std::string size_;
-  std::string dram_;
+  std::string frames_;
   microseconds recovery_time_{20000};
   uint64_t acknowledged_ = 0;
   uint64_t in_flight_ = 0;

@@ -34,6 +34,20 @@ class BadSettingTest(support.ToolTest):
                 self.assert_run_refused("from 1M to 64T", options=["--size", size])
         self.assert_run_refused("from 64k to 4T", options=["--dram", "63k"])
         self.assert_run_refused("from 64k to 4T", options=["--dram", "5T"])
+        self.assert_run_refused("from 64k to 4T", options=["--frames", "pool:63k"])
+
+    def test_frames(self):
+        for frames in ("64M", "pool", "pool:", "nvmm:64M", "pool:64M,dram:64M"):
+            with self.subTest(frames=frames):
+                self.assert_run_refused("NVCACHE_FRAMES", frames, options=["--frames", frames])
+                self.assert_run_refused("NVCACHE_FRAMES", frames, env={"NVCACHE_FRAMES": frames})
+        both = ["--dram", "64M", "--frames", "pool:64M"]
+        self.assert_run_refused("NVCACHE_DRAM and NVCACHE_FRAMES", options=both)
+        self.assert_run_refused(
+            "NVCACHE_DRAM and NVCACHE_FRAMES",
+            env={"NVCACHE_DRAM": "64M", "NVCACHE_FRAMES": "dram:32M"},
+        )
+        self.assert_run_refused("0 to 100000", env={"NVCACHE_FRAME_DELAY": "1us"})
 
     def test_impossible_glob(self):
         for glob in ("[", "[abc", "a[!", "b\\", "/good/*:[bad"):

@@ -14,6 +14,7 @@ OPTIONS = {
         "--size",
         "--emulate",
         "--dram",
+        "--frames",
         "--include",
         "--exclude",
         "--required",

@@ -157,7 +157,7 @@ TEST(ErasuresTest, OneThatLiesWithinANewerOneIsForgotten) {
 class PageCacheTest : public testing::Test {
  protected:
   PageCacheTest() {
-    pmem::Initialize(nullptr);
+    pmem::Initialize();
     test::MakePool(memory_ / "pool");
     EXPECT_TRUE(test::OpenPool(pool_, memory_ / "pool"));
     EXPECT_TRUE(log_.Open(&pool_));

@@ -22,7 +22,7 @@ void Together(int threads, const std::function<void(int)>& body) {
 }
 
 TEST(MutexTest, OneAtATime) {
-  Mutex mutex;
+  Mutex<Rank::kTable> mutex;
   int64_t counter = 0;  // not atomic: the mutex has to do it
   Together(4, [&](int) {
     for (int i = 0; i < 50000; ++i) {
@@ -35,7 +35,7 @@ TEST(MutexTest, OneAtATime) {
 }
 
 TEST(MutexTest, TryLock) {
-  Mutex mutex;
+  Mutex<Rank::kTable> mutex;
   ASSERT_TRUE(mutex.TryLock());
   EXPECT_TRUE(mutex.IsLocked());
   EXPECT_FALSE(mutex.TryLock());
@@ -45,7 +45,7 @@ TEST(MutexTest, TryLock) {
 }
 
 TEST(MutexTest, ASleeperWakes) {
-  Mutex mutex;
+  Mutex<Rank::kTable> mutex;
   mutex.Lock();
   std::thread sleeper([&] {
     mutex.Lock();
@@ -57,7 +57,7 @@ TEST(MutexTest, ASleeperWakes) {
 }
 
 TEST(RwLockTest, ReadersTogetherWritersAlone) {
-  RwLock lock;
+  RwLock<Rank::kFile> lock;
   ASSERT_TRUE(lock.TryLockShared());
   ASSERT_TRUE(lock.TryLockShared());
   EXPECT_FALSE(lock.TryLock());
@@ -74,7 +74,7 @@ TEST(RwLockTest, ReadersTogetherWritersAlone) {
 }
 
 TEST(RwLockTest, NoReaderSeesHalfAWrite) {
-  RwLock lock;
+  RwLock<Rank::kFile> lock;
   int64_t a = 0, b = 0;
   Together(4, [&](int me) {
     for (int i = 0; i < 20000; ++i) {
@@ -94,7 +94,7 @@ TEST(RwLockTest, NoReaderSeesHalfAWrite) {
 }
 
 TEST(RwLockTest, AWaitingWriterIsNotPassedByReaders) {
-  RwLock lock;
+  RwLock<Rank::kFile> lock;
   lock.LockShared();
   std::thread writer([&] {
     lock.Lock();

@@ -48,7 +48,7 @@ void PrintTo(const Found& found, std::ostream* out) {
 class LogTest : public testing::Test {
  protected:
   LogTest() {
-    pmem::Initialize(nullptr);
+    pmem::Initialize();
     Make(pool::kMinPoolSize);
   }
   ~LogTest() override {
@@ -716,6 +716,54 @@ TEST_F(LogTest, PartFilledSegmentsAreGivenBack) {
   EXPECT_EQ(Recovered(), std::vector{AsFound(second, 0, "two", a_)});
   EXPECT_EQ(ReadOn(), std::vector{second.lsn});
   EXPECT_EQ(Forget(ends_.bound), std::vector{second.lsn});
+}
+
+// Writers leave one free segment for each lane that has any, and one more.
+TEST_F(LogTest, TheReserveGrowsWithTheLanes) {
+  Make(kManyLanes);
+  const nvlog::Segments& segments = log_.segments();
+  EXPECT_EQ(segments.reserve(), 1u);
+  {
+    pool::FileRecord record = RecordOf(a_);
+    GroupWriter group(log_, a_);
+    ASSERT_EQ(group.BeginData(0, 3, &record), Outcome::kDone);
+    EXPECT_EQ(segments.reserve(), 2u);
+  }
+  EXPECT_EQ(segments.reserve(), 1u) << "nothing was committed";
+  constexpr uint32_t kThreads = 3;
+  for (uint32_t i = 0; i < kThreads; ++i) {
+    std::thread([&] { Append(a_, 0, "x"); }).join();
+    EXPECT_EQ(segments.reserve(), i + 2);
+  }
+  const std::string page(kPage, 'x');
+  while (Append(a_, 0, page).outcome == Outcome::kDone) continue;
+  EXPECT_EQ(segments.free(), kThreads + 2) << "with the lane of this thread";
+  std::thread([&] {
+    EXPECT_EQ(Append(a_, 0, "x").outcome, Outcome::kLogFull) << "there is no room for a lane";
+  }).join();
+  EXPECT_EQ(segments.free(), segments.reserve());
+  ReadOn();
+  Forget(ends_.bound);
+  log_.GiveBack();
+  EXPECT_EQ(segments.reserve(), 1u);
+  EXPECT_EQ(segments.free(), segments.count());
+}
+
+// Or writers would take page faults while the cleanup thread sleeps.
+TEST_F(LogTest, WhoeverMapsAheadIsCalledInTime) {
+  nvlog::Segments& segments = log_.segments();
+  const std::string page(kPage, 'x');
+  const auto take_one = [&] {
+    const uint32_t free = segments.free(), bell = log_.BellSeen();
+    while (segments.free() == free) Append(a_, 0, page);
+    return log_.BellSeen() != bell;
+  };
+  EXPECT_TRUE(take_one()) << "nothing was mapped";
+  while (segments.Prefault()) continue;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(take_one()) << "all is mapped that should be";
+    EXPECT_FALSE(segments.Prefault());
+  }
 }
 
 // A pool that was used and left clean: nothing of it counts in its next use.

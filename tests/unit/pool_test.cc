@@ -497,14 +497,26 @@ TEST_F(PoolTest, TheCopyAloneIsAPool) {
   EXPECT_TRUE(OpenPool(pool, path_));
 }
 
-// What an older pool has left behind the superblock of another version is no copy.
+// What a pool of this version has left behind the superblock of another one, however large that is,
+// is no copy.
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   MakePool(path_);
   auto superblock = Get<Superblock>(0);
   superblock.version = 6;
-  superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
-  Patch(0, &superblock, sizeof(superblock));
-  EXPECT_CLEAR(FailToOpen(path_), path_, "format version 6, this is for version 5");
+  for (const uint32_t size : {20u, 64u, 80u, 84u, 128u, 256u}) {
+    std::string bytes(4096, 'x');
+    superblock.superblock_size = size;
+    std::memcpy(bytes.data(), &superblock, sizeof(superblock));
+    const uint32_t crc = sys::Crc32c(bytes.data(), size - sizeof(crc));
+    std::memcpy(bytes.data() + size - sizeof(crc), &crc, sizeof(crc));
+    Patch(0, bytes.data(), bytes.size());
+    const std::string before = ReadFile(path_);
+    for (const Access access :
+         {Access::kExclusive, Access::kRecovery, Access::kInspect, Access::kSalvage}) {
+      EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 6, this is for version 5");
+    }
+    EXPECT_TRUE(ReadFile(path_) == before) << size;
+  }
 }
 
 // The superblock of a pool of version 4.
@@ -531,15 +543,18 @@ std::string SuperblockOfVersion4(uint64_t size) {
   return bytes;
 }
 
-// It is the business of the NVCache that made it, in use or clean, and with one superblock or two.
+// It is the business of the NVCache that made it, in use or clean, with one superblock or two, or
+// with one of version 5 that was left where its copy was.
 TEST_F(PoolTest, APoolOfVersion4IsRefused) {
   std::mt19937_64 random(test::Seed());
+  MakePool(path_);
+  const std::string of_version_5 = ReadFile(path_).substr(0, sizeof(Superblock));
   const std::string superblock = SuperblockOfVersion4(kSize);
   for (const uint64_t state : {kStateClean, kStateInUse}) {
-    for (const bool copy : {true, false}) {
+    for (const std::string& copy : {superblock, std::string(), of_version_5}) {
       std::string content = test::Bytes(random, kSize);
       content.replace(0, superblock.size(), superblock);
-      if (copy) content.replace(kSuperblockCopyOffset, superblock.size(), superblock);
+      content.replace(kSuperblockCopyOffset, copy.size(), copy);
       std::memcpy(content.data() + kStateOffset, &state, sizeof(state));
       WriteFile(path_, content);
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
@@ -862,7 +877,7 @@ TEST(SegmentHeaderTest, RefusesWhatCannotBe) {
   EXPECT_FALSE(check([](SegmentHeader& h) { h.previous_number = 15; }));
   EXPECT_FALSE(check([](SegmentHeader& h) { h.number = 0; }));
   EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{0}; }));
-  EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{3}; }));
+  EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{4}; }));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1075,7 +1090,7 @@ TEST(FileRecordTest, RefusesWhatCannotBe) {
   };
   const auto nothing = [](FileRecord&) {};
   EXPECT_TRUE(check(nothing));
-  EXPECT_TRUE(check([](FileRecord& r) { r.flags = kFileNew | kFileNewStill; }));
+  EXPECT_TRUE(check([](FileRecord& r) { r.flags = kFileFlags; }));
   EXPECT_FALSE(check(nothing, 1));
   EXPECT_FALSE(check(nothing, size_t{0} - 1));
   EXPECT_FALSE(IsFileRecord(test::RecordOf(path), 0));
@@ -1088,7 +1103,7 @@ TEST(FileRecordTest, RefusesWhatCannotBe) {
   EXPECT_FALSE(check([](FileRecord& r) { r.path[3] = '\0'; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.handle_size = kMaxHandle + 1; }));
   EXPECT_FALSE(check([](FileRecord& r) { r.path[0] = 'x'; }));
-  EXPECT_FALSE(check([](FileRecord& r) { r.flags = 4; }));
+  EXPECT_FALSE(check([](FileRecord& r) { r.flags = kFileFlags + 1; }));
 }
 
 // Standard error may be on a disk that is full: then the pool says it.

@@ -426,12 +426,48 @@ TEST_F(ReaderTest, APayloadIsNoRecord) {
   EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{first.lsn, second.lsn}));
 }
 
-TEST_F(ReaderTest, LsnsThatRunBackwardAreNothing) {
+// With a group behind it, or as the last one.
+TEST_F(ReaderTest, AnLsnThatRunsBackwardIsDamage) {
+  builder_.SkipLsns(10);
   const Added first = builder_.Add(Data(1, 0, "first"));
   const Added second = builder_.Add(Data(1, 0, "second"));
-  builder_.Header(second.first())->lsn = first.lsn - 1;
-  builder_.Seal(second.first());
-  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{first.lsn});
+  for (const Lsn lsn : {first.lsn, first.lsn - 1}) {
+    builder_.Header(second.first())->lsn = lsn;
+    builder_.Seal(second.first());
+    EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{first.lsn});
+    EXPECT_EQ(Lsns(Verdict::kDamaged), std::vector<Lsn>{lsn});
+  }
+  const Added third = builder_.Add(Data(1, 0, "third"));
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{first.lsn, third.lsn}));
+  EXPECT_EQ(Walk(Verdict::kDamaged).size(), 1u);
+  test::SetCheckpoint(view_, third.lsn);
+  EXPECT_EQ(Walk().size(), 1u) << "it is below the checkpoint, and so are those around it";
+}
+
+// The same from one segment of the log to the next.
+TEST_F(ReaderTest, ASegmentWhoseLsnsRunBackward) {
+  builder_.Add(Data(1, 0, "one"));
+  builder_.SkipLsns(20);
+  const Added last = builder_.Add(Data(1, 0, "last"));
+  builder_.Take(0);
+  const Added back = builder_.Add(Data(1, 0, "back"));
+  const Added behind = builder_.Add(Data(1, 0, "behind"));
+  pool::SegmentHeader* header = view_.segment(1);
+  header->generation = last.lsn - 10;
+  header->previous_generation = header->previous_last = header->previous_number = 0;
+  builder_.SealSegment(1);
+  for (const Place place : back.places) {
+    builder_.Header(place)->lsn = last.lsn - 5;
+    builder_.Seal(place);
+  }
+  for (const Place place : behind.places) builder_.Seal(place);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{last.lsn - 21, last.lsn, behind.lsn}));
+  EXPECT_EQ(Walk(Verdict::kDamaged).size(), 1u);
+  // Nothing lies behind it.
+  builder_.Header(behind.first())->commit = 0;
+  builder_.Header(behind.first())->header_crc ^= 1;
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{last.lsn - 21, last.lsn}));
+  EXPECT_EQ(Lsns(Verdict::kDamaged), std::vector<Lsn>{last.lsn - 5});
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -828,6 +864,46 @@ TEST_F(ReaderTest, ASegmentThatClaimsAnothersPlace) {
   const uint64_t bytes = view_.segment_units() * pool::kUnitSize;
   std::memcpy(static_cast<void*>(view_.segment(3)), view_.segment(0), bytes);
   EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{a.lsn});
+}
+
+// It says its own number, and all else as another one does: log, generation, the one before.
+TEST_F(ReaderTest, TwoSegmentsOfOneGeneration) {
+  const Added before = builder_.Add(Data(1, 0, "before"));
+  builder_.Take(0, 3);
+  const Added group = builder_.Add(Data(1, 0, "group"));
+  const uint64_t units = view_.segment_units();
+  for (const uint32_t number : {1u, 5u}) {  // in front of the other one, and behind it
+    auto* claims = static_cast<void*>(view_.segment(number));
+    std::memcpy(claims, view_.segment(3), units * pool::kUnitSize);
+    view_.segment(number)->number = number;
+    builder_.SealSegment(number);
+    EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{before.lsn, group.lsn}))
+        << "its records are those of another place";
+    for (const Place place : group.places) builder_.Seal(number * units + place % units);
+    EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{before.lsn, group.lsn})) << "once";
+    EXPECT_EQ(Lsns(Verdict::kDamaged), std::vector<Lsn>{group.lsn});
+    std::memset(claims, 0, units * pool::kUnitSize);
+  }
+  EXPECT_EQ(Walk().size(), 2u);
+}
+
+// A group goes on in the log's next segment, and another one claims to be that.
+TEST_F(ReaderTest, ASegmentThatClaimsTheRestOfAGroup) {
+  builder_.Add(Data(1, 0, Text(60000)));
+  const Added group = builder_.Add(Data(1, 0, Text(20000)));
+  const Added behind = builder_.Add(Data(2, 0, "behind"));
+  ASSERT_NE(group.places.front() / view_.segment_units(),
+            group.places.back() / view_.segment_units());
+  EXPECT_EQ(Walk().size(), 3u);
+  *view_.segment(5) = *view_.segment(1);
+  view_.segment(5)->number = 5;
+  builder_.SealSegment(5);
+  const std::vector<Found> found = Walk();
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[1].group.lsn, group.lsn);
+  EXPECT_TRUE(found[1].group.verdict == Verdict::kDamaged ||
+              found[1].group.verdict == Verdict::kUnfinished);
+  Expect(found[2], behind, Verdict::kCommitted);
 }
 
 // What a device held before, and what another pool left on it.

@@ -1164,6 +1164,60 @@ TEST_F(ReplayTest, AnotherFileOfTheSameNameIsNotTouched) {
 }
 
 // As programs do that write a new version and rename it over the old one.
+// The program has removed it, or was about to: nothing is missing, and nothing is made again.
+TEST_F(ReplayTest, ARemovedFileIsNotMissed) {
+  MakeFile(0, "a");
+  MakeFile(1, "old");
+  MakeNew(2, "new");
+  for (const uint32_t number : {0u, 1u, 2u}) log_->Add(Data(number, 0, "one"));
+  for (const uint32_t number : {1u, 2u}) {
+    pool::FileRecord record = names_[number];
+    record.flags |= pool::kFileRemoved;
+    log_->Add(test::File(number, record), LogBuilder::kCommit, number);
+    unlink(record.path);
+  }
+  log_->Add(Data(0, 3, "two"));
+  EXPECT_TRUE(Run({.dry_run = true}) || pool_.dirty());
+  EXPECT_EQ(heard_.unresolved.size(), 0u);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "onetwo");
+  EXPECT_FALSE(Exists(Path("old")) || Exists(Path("new")));
+  EXPECT_EQ(summary_.unresolved_files, 0u);
+  EXPECT_EQ(summary_.recreated_files, 0u);
+  EXPECT_EQ(summary_.files, 1u);
+  ExpectDone();
+}
+
+// The removal is lost, or has failed.
+TEST_F(ReplayTest, ARemovedFileThatIsThereGetsItsBytes) {
+  MakeFile(0, "a");
+  log_->Add(Data(0, 0, "one"));
+  pool::FileRecord record = names_[0];
+  record.flags |= pool::kFileRemoved;
+  log_->Add(test::File(0, record), LogBuilder::kCommit, 1);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "one");
+  ExpectDone();
+}
+
+// It has failed, and the log says that as well. Then the file is lost like any other.
+TEST_F(ReplayTest, AFileThatCameBackIsMissed) {
+  MakeFile(0, "a");
+  MakeNew(1, "new");
+  for (const uint32_t number : {0u, 1u}) {
+    log_->Add(Data(number, 0, "one"));
+    pool::FileRecord record = names_[number];
+    record.flags |= pool::kFileRemoved;
+    log_->Add(test::File(number, record), LogBuilder::kCommit, 1);
+    log_->Add(test::File(number, names_[number]), LogBuilder::kCommit, 2);
+    unlink(record.path);
+  }
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENOENT}}));
+  EXPECT_EQ(summary_.recreated_files, 1u);
+  EXPECT_EQ(ReadFile(Path("new")), "one");
+}
+
 TEST_F(ReplayTest, AFileRenamedOverItIsNotTouched) {
   MakeFile(0, "a", "old");
   WriteFile(Path("a.new"), "new");
@@ -1740,6 +1794,38 @@ TEST_F(ReplayTest, ARefusedFileIsKeptTheOthersAreApplied) {
   EXPECT_EQ(summary_.records, 2u);
   EXPECT_EQ(ReadFile(Path("b")), std::string(100, 'c') + std::string(4900, 'b'));
   ExpectDone();
+}
+
+// What is left of a new file is not the whole of it.
+TEST_F(ReplayTest, KilledWhileGroupsAreDiscarded) {
+  ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
+  MakeLost(0, "folder/a");
+  MakeFile(1, "b");
+  log_->Add(Data(0, 0, "one"));
+  const Added left = log_->Add(Data(0, 3, "two"));
+  log_->Add(Data(1, 0, std::string(5000, 'b')));
+  ASSERT_EQ(rmdir(Path("folder").c_str()), 0);
+  pool_.Close();
+  EXPECT_EQ(InChild([&] {
+              ScopedPool pool;
+              if (!test::OpenPool(pool, pool_path_)) return 1;
+              const rlimit limit = {4500, 4500};
+              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+              Summary summary;
+              if (Replay(pool, {.discard = true}, {}, &summary)) return 3;
+              return summary.unresolved_records == 2 && summary.failed_files == 1 ? 0 : 4;
+            }),
+            0);
+  Reopen();
+  log_.emplace(pool_.view());
+  auto* header = reinterpret_cast<nvlog::RecordHeader*>(pool_.view().unit(left.first()));
+  EXPECT_TRUE(nvlog::IsVoidWord(header->commit, left.lsn, pool_.view().salt()));
+  header->commit = nvlog::CommitWord(left.lsn, pool_.view().salt());
+  ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENOENT}}));
+  EXPECT_FALSE(Exists(Path("folder/a")));
+  EXPECT_EQ(ReadFile(Path("b")), std::string(5000, 'b'));
 }
 
 TEST_F(ReplayTest, AFullDiskKeepsTheEntries) {

@@ -149,6 +149,8 @@ TEST(SettingsTest, TakesEachByItsName) {
   EXPECT_TRUE(Take(&s, "SIZE", "1G"));
   EXPECT_TRUE(Take(&s, "EMULATE", "1"));
   EXPECT_TRUE(Take(&s, "DRAM", "32M"));
+  EXPECT_TRUE(Take(&s, "FRAMES", "pool:48M"));
+  EXPECT_TRUE(Take(&s, "FRAME_DELAY", "100000"));
   EXPECT_TRUE(Take(&s, "INCLUDE", "/data/*:*.db"));
   EXPECT_TRUE(Take(&s, "EXCLUDE", "*.log"));
   EXPECT_TRUE(Take(&s, "REQUIRED", "yes"));
@@ -161,6 +163,9 @@ TEST(SettingsTest, TakesEachByItsName) {
   EXPECT_EQ(s.size, uint64_t{1} << 30);
   EXPECT_TRUE(s.emulate);
   EXPECT_EQ(s.dram, 32 * kKilo * kKilo);
+  EXPECT_EQ(s.frames, 48 * kKilo * kKilo);
+  EXPECT_TRUE(s.frames_in_pool);
+  EXPECT_EQ(s.frame_delay_ns, 100000u);
   EXPECT_STREQ(s.include.c_str(), "/data/*:*.db");
   EXPECT_STREQ(s.exclude.c_str(), "*.log");
   EXPECT_TRUE(s.required);
@@ -205,6 +210,14 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"DRAM", "", "is not a size"},
       {"DRAM", "63k", "64k to 4T"},
       {"DRAM", "5T", "64k to 4T"},
+      {"FRAMES", "64M", "dram:SIZE or pool:SIZE"},
+      {"FRAMES", "Pool:64M", "dram:SIZE or pool:SIZE"},
+      {"FRAMES", "pool:", "has no size"},
+      {"FRAMES", "pool:x", "has no size"},
+      {"FRAMES", "pool:63k", "64k to 4T"},
+      {"FRAMES", "dram:5T", "64k to 4T"},
+      {"FRAME_DELAY", "1us", "0 to 100000"},
+      {"FRAME_DELAY", "100001", "0 to 100000"},
       {"EMULATE", "maybe", "neither yes nor no"},
       {"EMULATE", "Yes", "neither yes nor no"},
       {"REQUIRED", "2", "neither yes nor no"},
@@ -232,6 +245,8 @@ TEST(SettingsTest, SaysWhatIsWrong) {
     EXPECT_NE(wrong.find(": "), std::string::npos) << "what to do? " << wrong;
     EXPECT_EQ(wrong.find('\n'), std::string::npos) << wrong;
     EXPECT_EQ(s.dram, Settings().dram);
+    EXPECT_EQ(s.frames, 0u);
+    EXPECT_FALSE(s.frames_in_pool);
     EXPECT_EQ(s.batch_min, Settings().batch_min);
   }
 }
@@ -268,6 +283,35 @@ TEST(EnvironmentTest, EmptyIsTheDefault) {
   EXPECT_STREQ(s.pool.c_str(), "");
   EXPECT_FALSE(s.emulate);
   EXPECT_FALSE(s.required);
+}
+
+// Two variables say how large the frames are. They may say the same.
+TEST(EnvironmentTest, WhereTheFramesAre) {
+  const auto read = [](std::vector<std::string> environment, uint64_t bytes, bool in_pool) {
+    Settings s;
+    std::string wrong;
+    EXPECT_TRUE(Read(environment, &s, &wrong)) << wrong;
+    EXPECT_EQ(s.frame_bytes(), bytes);
+    EXPECT_EQ(s.frames_in_pool, in_pool);
+  };
+  const uint64_t mega = kKilo * kKilo;
+  read({}, 256 * mega, false);
+  read({"NVCACHE_DRAM=8M"}, 8 * mega, false);
+  read({"NVCACHE_FRAMES=dram:16M"}, 16 * mega, false);
+  read({"NVCACHE_FRAMES=pool:16M"}, 16 * mega, true);
+  read({"NVCACHE_FRAMES=pool:256M"}, 256 * mega, true);
+  read({"NVCACHE_FRAMES=", "NVCACHE_DRAM=8M"}, 8 * mega, false);
+  read({"NVCACHE_FRAMES=pool:1M", "NVCACHE_DRAM="}, mega, true);
+  read({"NVCACHE_DRAM=8192k", "NVCACHE_FRAMES=dram:8M"}, 8 * mega, false);
+  for (const char* frames : {"dram:16M", "pool:8M", "pool:16M"}) {
+    const std::string both[] = {"NVCACHE_DRAM=8M", std::string("NVCACHE_FRAMES=") + frames};
+    for (const bool swapped : {false, true}) {
+      Settings s;
+      std::string wrong;
+      EXPECT_FALSE(Read({both[swapped], both[!swapped]}, &s, &wrong)) << frames;
+      EXPECT_EQ(wrong, "NVCACHE_DRAM and NVCACHE_FRAMES say different things: remove one of them");
+    }
+  }
 }
 
 TEST(EnvironmentTest, RefusesUnknownNames) {

@@ -26,8 +26,8 @@ void EndCopy(int, siginfo_t* fault, void* context) {
   interrupted.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(landing);
 }
 
-// The fused copy where the processor has it, and what stands for it elsewhere: both by way of
-// pmem::CopyUser and pmem::CopyUserByParts.
+// The fused copy where the processor has it, and what stands for it elsewhere: one of them is
+// pmem::Copy.
 class UserStreamTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -35,7 +35,7 @@ class UserStreamTest : public testing::TestWithParam<bool> {
       InitializeUserCopy();
       if (!CanStreamUser()) GTEST_SKIP() << "this processor has no AVX-512 with VPCLMULQDQ";
     }
-    pmem::Initialize(nullptr);
+    pmem::Initialize();
     struct sigaction action = {};
     action.sa_sigaction = EndCopy;
     action.sa_flags = SA_SIGINFO;
@@ -53,7 +53,7 @@ class UserStreamTest : public testing::TestWithParam<bool> {
   bool Copy(const uint8_t* from, size_t n, uint8_t* copy, uint32_t* crc) {
     std::memset(lines_, kUntouched, sizeof(lines_));
     return GetParam() ? StreamUser(lines_, from, n, copy, crc)
-                      : pmem::CopyUserByParts(lines_, from, n, copy, crc, pmem::Step::kPayload);
+                      : pmem::CopyByParts(lines_, from, n, copy, crc);
   }
   // What Copy has left of `n` bytes `from` there.
   void ExpectLines(const uint8_t* from, size_t n) {

@@ -31,6 +31,11 @@
 namespace nvcache::vfs {
 namespace {
 
+constexpr auto kIsRemoved = NameGuard::Fate::kIsRemoved;
+// The cleanup thread, unless somebody waits for it.
+constexpr const char* kHeldBack = "NVCACHE_BATCH_MIN=1000";
+constexpr const char* kHeldBackLong = "NVCACHE_BATCH_DELAY=60000";
+
 class VfsTest : public testing::Test {
  protected:
   // Runs `body` in a child with an engine on a fresh pool.
@@ -429,6 +434,68 @@ TEST_F(VfsTest, RenameAndUnlinkFindNothingPending) {
     }
     EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "without a name it cannot be recovered";
   });
+}
+
+// What it has in the log is no reason to wait for the disk: the log says that it is gone.
+TEST_F(VfsTest, AFileThatLosesItsLastNameIsNotDrained) {
+  const auto is_removed = [&](const char* name) {
+    const std::optional<pool::FileRecord> record = RecordOf(name);
+    return record.has_value() && (record->flags & pool::kFileRemoved) != 0;
+  };
+  std::ofstream(disk_ / "old") << "old";
+  WithEngine(
+      [&] {
+        for (const char* name : {"new", "old"}) {
+          const bool is_new = std::string(name) == "new";
+          const int fd = Cached(name, "content");
+          {
+            NameGuard guard;
+            EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / name).c_str(), false, kIsRemoved), 0);
+            EXPECT_EQ(OnDisk(name), is_new ? "" : "old");
+            EXPECT_EQ(is_removed(name), !is_new) << "a new one might be lost, and not be removed";
+            EXPECT_EQ(::unlink((disk_ / name).c_str()), 0);
+          }
+          EXPECT_TRUE(is_removed(name));
+          EXPECT_EQ(ReadSome(fd, 10, 0), "content");
+          EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "nothing of it goes to the log any more";
+          char bytes[7] = {};
+          EXPECT_EQ(::pread(fd, bytes, 7, 0), 7);
+          EXPECT_EQ(std::string(bytes, 7), "content");
+          EXPECT_EQ(Close(fd), 0);
+        }
+      },
+      {kHeldBack, kHeldBackLong});
+}
+
+TEST_F(VfsTest, AFileThatKeepsItsNameIsNotRemoved) {
+  for (const bool other_name : {false, true}) {
+    std::ofstream(disk_ / "old") << "old";
+    WithEngine(
+        [&] {
+          const int fd = Cached("old", "content");
+          {
+            NameGuard guard;
+            EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "old").c_str(), false, kIsRemoved), 0);
+            EXPECT_EQ(OnDisk("old"), "old");
+            if (other_name) {  // that somebody gives it just now
+              EXPECT_EQ(::link((disk_ / "old").c_str(), (disk_ / "new").c_str()), 0);
+              EXPECT_EQ(::unlink((disk_ / "old").c_str()), 0);
+            }
+          }
+          EXPECT_EQ(OnDisk(other_name ? "new" : "old"), "content");
+          if (other_name) {
+            EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "recovery would not find it";
+          } else {
+            EXPECT_EQ(Pwrite(fd, "x", 1, 0), 1) << "still cached";
+            const std::optional<pool::FileRecord> record = RecordOf("old");
+            ASSERT_TRUE(record.has_value());
+            EXPECT_EQ(record->flags & pool::kFileRemoved, 0u);
+          }
+          EXPECT_EQ(Close(fd), 0);
+        },
+        {kHeldBack, kHeldBackLong});
+    ::unlink((disk_ / "old").c_str());
+  }
 }
 
 TEST_F(VfsTest, OpeningAFifoHoldsNobodyUp) {
@@ -978,6 +1045,64 @@ TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstRecord) {
   });
 }
 
+// The disk may take its time: what a thread that waits for it has locked, nobody else needs.
+TEST_F(VfsTest, NobodyWaitsForAnothersSync) {
+  test::WriteFile(disk_ / "a", "from before");
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR);
+    const HeldFsyncs held;
+    ASSERT_TRUE(held.work());
+    // Meanwhile, others use the file, and open it.
+    const auto while_it_syncs = [&](const std::function<void()>& syncs,
+                                    const std::function<void()>& others) {
+      std::atomic<bool> returned{false}, done{false};
+      std::thread syncer([&] {
+        syncs();
+        returned.store(true);
+      });
+      const bool waits = held.Wait(returned);
+      EXPECT_TRUE(waits);
+      std::thread other([&] {
+        EXPECT_EQ(ReadSome(fd, 4, 1), "rom ");
+        const int again = Open("a", O_RDWR);
+        EXPECT_EQ(ReadSome(again, 4, 1), "rom ");
+        others();
+        EXPECT_EQ(Close(again), 0);
+        done.store(true);
+      });
+      for (int i = 0; i < 1000 && !done.load(); ++i) ::usleep(10000);
+      EXPECT_TRUE(done.load());
+      EXPECT_FALSE(waits && returned.load());
+      if (waits) held.Answer(held.Receive(), 0);
+      syncer.join();
+      other.join();
+    };
+    while_it_syncs([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1); }, [] {});
+    while_it_syncs([&] { EXPECT_EQ(Fsync(fd), 0); }, [&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), 1); });
+    EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
+    EXPECT_EQ(ReadSome(fd, 6, 0), "From B");
+  });
+}
+
+// A number that meant another file for a while says nothing of what was synced.
+TEST_F(VfsTest, AnFsyncOfANumberThatChangedSettlesNothing) {
+  WithEngine(
+      [&] {
+        const int fd = Cached("a", "one"), spare = static_cast<int>(Dup(fd));
+        const HeldFsyncs held;
+        ASSERT_TRUE(held.work());
+        std::thread syncer([&] { EXPECT_EQ(Fsync(fd), 0); });
+        const uint64_t call = held.Receive();
+        const int other = Open("b", O_RDWR | O_CREAT);
+        EXPECT_EQ(Dup3(other, fd, 0), fd);
+        EXPECT_EQ(Dup3(spare, fd, 0), fd);
+        held.Answer(call, 0);
+        syncer.join();
+        EXPECT_FALSE(IsSettled(fd));
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
 // Who may not read the file may not read what was written since, after a power failure either.
 TEST_F(VfsTest, AModeIsSyncedBeforeTheNextRecord) {
   WithEngine(
@@ -1098,6 +1223,42 @@ void DeferOrJump(int, siginfo_t* info, void* context) {
   std::memcpy(&blocked, &mask, sizeof(mask));
 }
 
+// The cleanup thread waits for a page of a cached file, as for a disk that does not answer. Another
+// thread has the page's lock, so that this one may take what comes before it.
+class StuckPage {
+ public:
+  explicit StuckPage(int fd) {
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    const std::string block(4096, 's');
+    constexpr uint64_t kPage = 1000;
+    EXPECT_EQ(Pwrite(fd, block.data(), block.size(), kPage * 4096), 4096);
+    page_ = engine.FindFile(st.st_dev, st.st_ino)->pages.Find(engine.supply, kPage);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    holder_ = std::thread([this] {
+      sys::Lock lock(page_->lock);
+      held_.store(true);
+      held_.notify_one();
+      freed_.wait(false);
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    held_.wait(false);
+  }
+  void Free() {
+    freed_.store(true);
+    freed_.notify_one();
+    holder_.join();
+  }
+
+ private:
+  radix::PageDescriptor* page_;
+  std::atomic<bool> held_{false};
+  std::atomic<bool> freed_{false};
+  std::thread holder_;
+};
+
 // A disk that does not answer: a writer waits for ever, but not its signals.
 TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
   WithEngine(
@@ -1109,13 +1270,7 @@ TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
         const int fd = Open("a", O_RDWR | O_CREAT);
         ASSERT_EQ(Ftruncate(fd, 1 << 30), 0);
         const std::string block(4096, 'x');
-        // The cleanup thread will be stuck with this page.
-        constexpr uint64_t kStuckPage = 1000;
-        EXPECT_EQ(Pwrite(fd, block.data(), block.size(), kStuckPage * 4096), 4096);
-        struct stat st;
-        ASSERT_EQ(::fstat(fd, &st), 0);
-        File* file = engine.FindFile(st.st_dev, st.st_ino);
-        file->pages.Find(engine.supply, kStuckPage)->lock.Lock();
+        const StuckPage stuck(fd);
         static int round;  // a jump would spoil a register
         static long written;
         for (round = 0; round < 3; ++round) {
@@ -1138,24 +1293,6 @@ TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
 
 // ---------------------------------------------------------------------------------------------
 // The cache is left (a failed exec, unshare) while a writer sleeps for room.
-
-// The cleanup thread waits for the page of a cached file, as for a disk that does not answer.
-class StuckPage {
- public:
-  explicit StuckPage(int fd) {
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
-    const std::string block(4096, 's');
-    constexpr uint64_t kPage = 1000;
-    EXPECT_EQ(Pwrite(fd, block.data(), block.size(), kPage * 4096), 4096);
-    page_ = engine.FindFile(st.st_dev, st.st_ino)->pages.Find(engine.supply, kPage);
-    page_->lock.Lock();
-  }
-  void Free() { page_->lock.Unlock(); }
-
- private:
-  radix::PageDescriptor* page_;
-};
 
 long WriteAnywhere(int fd, const std::string& bytes) {
   const long n = Write(fd, bytes.data(), bytes.size());

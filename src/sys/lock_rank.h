@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The order of all locks of the engine, and what may be waited for under which. A build with
+// NVCACHE_CHECK_LOCKS holds every thread to it; in any other a rank costs nothing.
+#ifndef NVCACHE_SYS_LOCK_RANK_H_
+#define NVCACHE_SYS_LOCK_RANK_H_
+
+#include <cstdint>
+
+namespace nvcache::sys {
+
+// Outermost first: whoever waits for a lock holds none of its rank, and none of a later one.
+// TryLock waits for nobody, so it comes in any order. Of two ranks a thread may hold several locks:
+// kFile under the table lock, and kPage, in ascending order of pages (which is not checked).
+//
+// Of all these, kSync alone may be held while the disk syncs: what an open, a write or a read can
+// need is not. For the cleanup thread (for room in the log, or until something is on disk) a thread
+// waits with ranks up to kSpace; those from kPublish on the cleanup thread takes itself, or asks
+// for with TryLock and goes no further without.
+enum class Rank : uint8_t {
+  kTable,     // Engine: descriptors, descriptions, files, attaching; for no read and no write
+  kOffset,    // Description: reads and writes with the shared offset
+  kGrow,      // File: appends, and writes past the end
+  kFile,      // CachedFile: shared for data; exclusive for what changes more
+  kSpace,     // a device's room: what may be written without asking the file system
+  kPublish,   // File: one at a time hands its bytes to the kernel
+  kErase,     // CachedFile: from the record of an erasure until the kernel has erased
+  kSync,      // CachedFile: a sync by our own descriptor, which nobody closes or moves meanwhile
+  kBacking,   // Engine: such a descriptor is opened anew
+  kFileList,  // Cleaner: all files
+  kPage,      // PageDescriptor
+  kLane,      // Log: one of its lanes
+  kSegments,  // Segments: the free ones
+  kErasures,  // Erasures: those of a file
+  kFrames,    // Frames: the free ones
+  kArena,     // Arena: the free objects
+  kReaping,   // Leases: one of our threads at a time looks whether a process has died
+};
+
+#ifdef NVCACHE_CHECK_LOCKS
+void CheckOrder(Rank wanted);  // before a thread waits for a lock
+void NoteLocked(Rank rank);
+void NoteUnlocked(Rank rank);
+void CheckSync();       // before a thread waits for the disk
+void CheckWait();       // before it waits for the cleanup thread
+void AllowSyncs(bool);  // see SyncsUnderLocks
+#else
+inline void CheckOrder(Rank) {}
+inline void NoteLocked(Rank) {}
+inline void NoteUnlocked(Rank) {}
+inline void CheckSync() {}
+inline void CheckWait() {}
+inline void AllowSyncs(bool) {}
+#endif
+
+// The one exception, for who creates or recovers a pool under the table lock: before that is done
+// no file can be cached. A thread of its own does so, where one can be made.
+class SyncsUnderLocks {
+ public:
+  SyncsUnderLocks() { AllowSyncs(true); }
+  ~SyncsUnderLocks() { AllowSyncs(false); }
+  SyncsUnderLocks(const SyncsUnderLocks&) = delete;
+  SyncsUnderLocks& operator=(const SyncsUnderLocks&) = delete;
+};
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_LOCK_RANK_H_
