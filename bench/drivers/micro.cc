@@ -53,7 +53,6 @@
 #include <thread>
 #include <vector>
 
-#include "libc-shim/glibc/host.h"
 #include "src/pmem/persist.h"
 #include "src/pool/format.h"
 

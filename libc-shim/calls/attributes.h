@@ -14,15 +14,12 @@
 
 namespace nvcache::calls {
 
-inline bool PublishInode(dev_t device, ino_t inode) {
-  return !InsideLibpmem() && vfs::PublishInode(device, inode);
-}
-
 // `Stat` is struct stat or struct stat64, which are one on x86-64, but not to the compiler.
 template <typename Stat, typename RealCall>
 inline auto GetAttributes(Stat* st, RealCall real) {
   auto result = real();
-  if (result != 0 || !S_ISREG(st->st_mode) || !PublishInode(st->st_dev, st->st_ino)) return result;
+  if (result != 0 || !S_ISREG(st->st_mode) || !vfs::PublishInode(st->st_dev, st->st_ino))
+    return result;
   result = real();
   if (result == 0) vfs::NewestSize(st->st_dev, st->st_ino, &st->st_size);
   return result;
@@ -32,7 +29,7 @@ inline auto GetAttributes(Stat* st, RealCall real) {
 template <typename Stat, typename RealCall>
 inline auto GetStreamAttributes(int fd, Stat* st, RealCall real) {
   auto result = real();
-  if (result != 0 || InsideLibpmem() || !vfs::PublishBytes(fd)) return result;
+  if (result != 0 || !vfs::PublishBytes(fd)) return result;
   result = real();
   if (result == 0) vfs::NewestSizeOf(fd, &st->st_size);
   return result;
@@ -60,7 +57,7 @@ template <typename RealCall>
 inline auto GetExtended(int dirfd, const char* path, int flags, struct statx* st, RealCall real) {
   if (IsHiddenBeside(dirfd, path, flags)) return decltype(real()){-1};
   auto result = real();
-  if (result != 0 || !S_ISREG(st->stx_mode) || !PublishInode(DeviceOf(*st), st->stx_ino)) {
+  if (result != 0 || !S_ISREG(st->stx_mode) || !vfs::PublishInode(DeviceOf(*st), st->stx_ino)) {
     return result;
   }
   result = real();
@@ -76,9 +73,9 @@ inline auto GetExtended(int dirfd, const char* path, int flags, struct statx* st
 // set-user-ID bits and capabilities away. Those that are set are in no log, so an fsync is due.
 template <auto owe_sync_path, typename RealCall>
 inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real) {
-  Tell<vfs::PublishPath>(dirfd, path, follow);
+  vfs::PublishPath(dirfd, path, follow);
   auto result = real();
-  if (result >= 0) Tell<owe_sync_path>(dirfd, path, follow);
+  if (result >= 0) owe_sync_path(dirfd, path, follow);
   return result;
 }
 
@@ -88,9 +85,9 @@ inline auto SetByDescriptor(int fd, RealCall real) {
   if (!vfs::Tracks(fd) && vfs::IsActive()) {  // perhaps one with O_PATH
     return SetByPath<owe_sync_path>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
   }
-  Tell<vfs::Publish>(fd);
+  vfs::Publish(fd);
   auto result = real();
-  if (result >= 0) Tell<owe_sync>(fd);
+  if (result >= 0) owe_sync(fd);
   return result;
 }
 
@@ -133,13 +130,13 @@ inline bool IsOfSecurity(const char* name) {
 template <typename RealCall>
 inline auto ReadAttributes(int dirfd, const char* path, int flags, RealCall real) {
   if (!IsByDescriptor(path, flags)) {
-    Tell<vfs::PublishPath>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0);
+    vfs::PublishPath(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0);
   } else if (IsHidden(dirfd)) {
     return decltype(real()){-1};
   } else if (vfs::Tracks(dirfd)) {
-    Tell<vfs::PublishBytes>(dirfd);
+    vfs::PublishBytes(dirfd);
   } else if (vfs::IsActive()) {
-    Tell<vfs::PublishPath>(AT_FDCWD, DescriptorPath(dirfd).text(), true);
+    vfs::PublishPath(AT_FDCWD, DescriptorPath(dirfd).text(), true);
   }
   return real();
 }

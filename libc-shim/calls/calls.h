@@ -33,22 +33,6 @@ inline auto Answer(long answer, RealCall real, Arguments... arguments) {
   return static_cast<Result>(FromAnswer(answer));
 }
 
-// Calls of libpmem while the engine waits for it must not reach the engine a second time
-// (libc-shim/glibc/host.h). The data calls need no such care: libpmem's descriptors are never
-// tracked, so they are turned away at the first look.
-
-// Offers a call to the engine.
-template <auto call, typename... Arguments>
-inline long Offer(Arguments... arguments) {
-  return InsideLibpmem() ? vfs::kNotOurs : call(arguments...);
-}
-
-// Tells the engine what is about to happen, or what has just happened.
-template <auto call, typename... Arguments>
-inline void Tell(Arguments... arguments) {
-  if (!InsideLibpmem()) call(arguments...);
-}
-
 // Copies what the program points at. False: it is not there, which the kernel shall say; or nobody
 // needs to know.
 template <typename Type>
@@ -65,7 +49,7 @@ inline bool IsEmpty(const char* path) {
 // The engine's own descriptors are none to the program: then errno is EBADF, and the call must
 // fail.
 inline bool IsHidden(int fd) {
-  if (!vfs::IsInternal(fd) || InsideLibpmem()) return false;
+  if (!vfs::IsInternal(fd)) return false;
   errno = EBADF;
   return true;
 }
@@ -84,23 +68,19 @@ inline bool IsHiddenBeside(int dirfd, const char* path, int flags) {
 // Make a file pass-through. False, with errno set: the file system refuses the bytes that are still
 // pending, so the file stays cached, and the call must fail.
 
-inline bool ToKernel(int fd) {
-  return InsideLibpmem() || FromAnswer(vfs::PassThrough(fd, false)) == 0;
-}
+inline bool ToKernel(int fd) { return FromAnswer(vfs::PassThrough(fd, false)) == 0; }
 
-inline bool ToKernelForGood(int fd) {
-  return InsideLibpmem() || FromAnswer(vfs::PassThrough(fd, true)) == 0;
-}
+inline bool ToKernelForGood(int fd) { return FromAnswer(vfs::PassThrough(fd, true)) == 0; }
 
 inline bool ToKernelByPath(int dirfd, const char* path) {
-  return InsideLibpmem() || FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
+  return FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
 }
 
 // To be called with each new descriptor, or with the error in place of one. A disk that refuses to
 // take the file's pending bytes is left to fsync and close to report: the number is given out.
 template <typename Descriptor>
 inline Descriptor AfterNumbering(Descriptor fd) {
-  if (fd < 0 || InsideLibpmem() || !HasStream(static_cast<int>(fd))) return fd;
+  if (fd < 0 || !HasStream(static_cast<int>(fd))) return fd;
   vfs::PassThrough(static_cast<int>(fd));
   return fd;
 }

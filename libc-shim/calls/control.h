@@ -171,7 +171,6 @@ inline bool ForbidsWrites(unsigned request, long argument) {
 // Whoever has frozen a file system must not be made to wait for it (vfs::BeforeFreeze).
 template <typename RealCall>
 inline int Freeze(RealCall real) {
-  if (InsideLibpmem()) return static_cast<int>(real());
   if (FromAnswer(vfs::BeforeFreeze()) < 0) return -1;
   const auto result = real();
   vfs::AfterFreeze(result == 0);
@@ -187,7 +186,7 @@ inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall rea
     case Effect::kNone:
       return real();
     case Effect::kReads:
-      Tell<vfs::Publish>(fd);
+      vfs::Publish(fd);
       return real();
     case Effect::kSetsAttributes:
       if (ForbidsWrites(request, argument) && !ToKernel(fd)) return -1;
@@ -196,11 +195,11 @@ inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall rea
       return Freeze(real);
     case Effect::kThaws: {
       const int result = real();
-      if (result == 0) Tell<vfs::AfterThaw>();
+      if (result == 0) vfs::AfterThaw();
       return result;
     }
     case Effect::kSyncsAll:
-      Tell<vfs::DrainAll>();
+      vfs::DrainAll();
       return real();
     case Effect::kUnknown:
       break;

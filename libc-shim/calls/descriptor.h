@@ -17,29 +17,29 @@ namespace nvcache::calls {
 template <typename RealCall>
 inline auto Close(int fd, RealCall real) {
   if (IsHidden(fd)) return decltype(real(fd)){-1};
-  return Answer(Offer<vfs::Close>(fd), real, fd);
+  return Answer(vfs::Close(fd), real, fd);
 }
 
 template <typename RealCall>
 inline auto CloseRange(unsigned first, unsigned last, int flags, RealCall real) {
   // The calling thread gets a descriptor table of its own; we have one for the process.
   if ((static_cast<unsigned>(flags) & CLOSE_RANGE_UNSHARE) != 0) TurnOff();
-  return Answer(Offer<vfs::CloseRange>(first, last, flags), real, first, last, flags);
+  return Answer(vfs::CloseRange(first, last, flags), real, first, last, flags);
 }
 
 template <typename RealCall>
 inline auto Dup(int fd, RealCall real) {
-  return AfterNumbering(Answer(Offer<vfs::Dup>(fd), real, fd));
+  return AfterNumbering(Answer(vfs::Dup(fd), real, fd));
 }
 
 template <typename RealCall>
 inline auto Dup2(int from, int to, RealCall real) {
-  return AfterNumbering(Answer(Offer<vfs::Dup2>(from, to), real, from, to));
+  return AfterNumbering(Answer(vfs::Dup2(from, to), real, from, to));
 }
 
 template <typename RealCall>
 inline auto Dup3(int from, int to, int flags, RealCall real) {
-  return AfterNumbering(Answer(Offer<vfs::Dup3>(from, to, flags), real, from, to, flags));
+  return AfterNumbering(Answer(vfs::Dup3(from, to, flags), real, from, to, flags));
 }
 
 // A lock whose place is counted from the offset or from the end: the kernel must know both.
@@ -61,9 +61,9 @@ inline bool IsRelativeLock(int command, long argument) {
 
 template <typename RealCall>
 inline auto Fcntl(int fd, int command, long argument, RealCall real) {
-  if (IsRelativeLock(command, argument)) Tell<vfs::Publish>(fd);
+  if (IsRelativeLock(command, argument)) vfs::Publish(fd);
   // The commands that the engine answers take an int; the upper half may be anything.
-  const long answer = Offer<vfs::Fcntl>(fd, command, static_cast<int>(argument));
+  const long answer = vfs::Fcntl(fd, command, static_cast<int>(argument));
   const auto result = Answer(answer, real, fd, command, argument);
   const bool duplicates = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
   return duplicates ? AfterNumbering(result) : result;
@@ -74,14 +74,14 @@ inline auto Unshare(int flags, RealCall real) {
   if ((flags & CLONE_FILES) != 0) {
     TurnOff();  // as in CloseRange
   } else if (flags != 0) {
-    Tell<vfs::Release>();  // some of these want a process of one thread
+    vfs::Release();  // some of these want a process of one thread
   }
   return (flags & CLONE_NEWUSER) != 0 ? ChangeRights(real) : real();
 }
 
 template <typename RealCall>
 inline auto Setns(RealCall real) {
-  Tell<vfs::Release>();  // for the same reason
+  vfs::Release();  // for the same reason
   return ChangeRights(real);
 }
 

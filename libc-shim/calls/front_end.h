@@ -9,10 +9,6 @@
 
 namespace nvcache {
 
-// Whether this thread makes calls for libpmem, which the engine waits for (libc-shim/glibc/host.h):
-// they must not reach the engine a second time.
-bool InsideLibpmem();
-
 namespace calls {
 
 struct Call;

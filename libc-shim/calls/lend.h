@@ -14,8 +14,8 @@ namespace nvcache::calls {
 // The kernel reads both files before the call returns. -1 stands for none.
 template <typename RealCall>
 inline auto LendOnce(int fd, int another, RealCall real) {
-  Tell<vfs::Publish>(fd);
-  Tell<vfs::Publish>(another);
+  vfs::Publish(fd);
+  vfs::Publish(another);
   return real();
 }
 
@@ -23,7 +23,7 @@ inline auto LendOnce(int fd, int another, RealCall real) {
 // names no regular file, or none at all, lends nothing.
 template <typename RealCall>
 inline auto LendPath(int dirfd, const char* path, RealCall real) {
-  const long error = InsideLibpmem() ? 0 : vfs::GiveAwayPath(dirfd, path);
+  const long error = vfs::GiveAwayPath(dirfd, path);
   return error == 0 ? real() : static_cast<decltype(real())>(FromAnswer(error));
 }
 

@@ -10,12 +10,12 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto LockAll(int flags, RealCall real) {
-  return Answer(Offer<vfs::LockMemory>(flags), real);
+  return Answer(vfs::LockMemory(flags), real);
 }
 
 template <typename RealCall>
 inline auto UnlockAll(RealCall real) {
-  return Answer(Offer<vfs::UnlockMemory>(), real);
+  return Answer(vfs::UnlockMemory(), real);
 }
 
 }  // namespace nvcache::calls

@@ -38,7 +38,7 @@ bool BeforeSend(const msghdr* message) { return ForEachDescriptor(message, ToKer
 
 void AfterReceive(msghdr* message) {
   ForEachDescriptor(message, [](int fd) {
-    Tell<vfs::AdoptPassThrough>(fd);
+    vfs::AdoptPassThrough(fd);
     return true;
   });
 }

@@ -22,7 +22,6 @@ struct Name {
 // None of these calls is a cancellation point: the guard is never left behind.
 template <typename RealCall, typename... Names>
 inline auto AroundNames(RealCall real, Names... names) {
-  if (InsideLibpmem()) return real();
   vfs::NameGuard guard;
   long error = 0;
   // The first one that cannot be drained decides.

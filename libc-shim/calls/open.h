@@ -19,7 +19,6 @@ namespace nvcache::calls {
 template <typename RealCall, typename UncancelledCall>
 inline auto Open(int dirfd, const char* path, int flags, RealCall real, UncancelledCall uncancelled,
                  uint64_t resolve = 0, bool plain = true) {
-  if (InsideLibpmem()) return real();
   decltype(real()) fd = -1;
   {
     vfs::OpenGuard guard(dirfd, path, flags, resolve, plain);
@@ -42,7 +41,7 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real, Uncancel
 template <typename Descriptor>
 inline Descriptor Adopt(Descriptor fd) {
   if (fd < 0) return fd;
-  const long error = InsideLibpmem() ? 0 : vfs::AdoptPassThrough(static_cast<int>(fd));
+  const long error = vfs::AdoptPassThrough(static_cast<int>(fd));
   if (error == 0) return fd;
   sys::Close(static_cast<int>(fd));
   return static_cast<Descriptor>(FromAnswer(error));
@@ -51,7 +50,7 @@ inline Descriptor Adopt(Descriptor fd) {
 // By a file handle: no path to look at, so O_TRUNC could cut a file that is cached.
 template <typename RealCall>
 inline auto OpenByHandle(int flags, RealCall real) {
-  if ((flags & O_TRUNC) != 0) Tell<vfs::Release>();
+  if ((flags & O_TRUNC) != 0) vfs::Release();
   return Adopt(real());
 }
 

@@ -66,8 +66,7 @@ inline auto CloneSharingDescriptors(RealCall real) {
 template <typename RealCall>
 inline auto SetLimit(long process, int resource, const void* limit, RealCall real) {
   rlim_t soft;  // its first member
-  const bool ours =
-      resource == RLIMIT_FSIZE && !InsideLibpmem() && Fetch(&soft, limit) && IsThread(process);
+  const bool ours = resource == RLIMIT_FSIZE && Fetch(&soft, limit) && IsThread(process);
   if (!ours) return real();
   vfs::BeforeSizeLimit(soft);
   const auto result = real();
@@ -75,7 +74,7 @@ inline auto SetLimit(long process, int resource, const void* limit, RealCall rea
   return result;
 }
 
-// Around a call that may take rights from the process. (InsideLibpmem: libpmem makes none.)
+// Around a call that may take rights from the process.
 template <typename RealCall>
 inline auto ChangeRights(RealCall real, bool for_good = false) {
   vfs::BeforeRights(for_good);
@@ -113,7 +112,7 @@ inline auto SetGroups(std::initializer_list<uint32_t> wanted, RealCall real) {
 // Before a program is started in a new process.
 template <typename RealCall>
 inline auto Spawn(RealCall real) {
-  Tell<vfs::BeforeSpawn>();
+  vfs::BeforeSpawn();
   return real();
 }
 
@@ -127,7 +126,7 @@ template <typename Free, typename RealCall>
 inline auto UntilNotBusy(int busy, Free free, RealCall real) {
   auto result = real();
   for (int i = 0; i < kExecAttempts && result == busy && (busy > 0 || errno == ETXTBSY); ++i) {
-    if (InsideLibpmem() || !free()) break;
+    if (!free()) break;
     const timespec pause = {0, kExecPauseNs};
     sys::Call(SYS_nanosleep, sys::Address(&pause), 0);
     result = real();
@@ -146,16 +145,15 @@ inline bool FreeProgram(int dirfd, const char* path, int flags) {
 // A program in place of this one. Returns only if it cannot be started. `free` as above.
 template <typename Free, typename RealCall>
 inline auto Replace(Free free, RealCall real) {
-  Tell<vfs::BeforeExec>();
+  vfs::BeforeExec();
   const auto result = UntilNotBusy(-1, free, real);
-  Tell<vfs::AfterExec>();
+  vfs::AfterExec();
   return result;
 }
 
 // A program that confines itself has the kernel refuse calls, or kill it for them, and none of ours
 // may be among these: it goes on as one without NVCache.
 inline void Confine() {
-  if (InsideLibpmem()) return;
   vfs::Leave();
   if (!vfs::IsActive()) ReleaseSignals();
 }

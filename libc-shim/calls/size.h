@@ -11,7 +11,7 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Fsync(int fd, RealCall real) {
-  return Answer(Offer<vfs::Fsync>(fd), real, fd);
+  return Answer(vfs::Fsync(fd), real, fd);
 }
 
 // The engine's answer when it is an error. Else the real call as well: it judges the arguments,
@@ -24,24 +24,24 @@ inline auto AnswerError(long answer, RealCall real) {
 
 template <typename RealCall>
 inline auto SyncFileRange(int fd, RealCall real) {
-  return AnswerError(Offer<vfs::Fsync>(fd), real);
+  return AnswerError(vfs::Fsync(fd), real);
 }
 
 template <typename RealCall>
 inline auto Sync(RealCall real) {
-  Tell<vfs::DrainAll>();
+  vfs::DrainAll();
   return real();
 }
 
 template <typename RealCall>
 inline auto Syncfs(int fd, RealCall real) {
-  Tell<vfs::DrainAll>();
-  return AnswerError(Offer<vfs::Drain>(fd), real);
+  vfs::DrainAll();
+  return AnswerError(vfs::Drain(fd), real);
 }
 
 template <typename RealCall>
 inline auto Ftruncate(int fd, off_t length, RealCall real) {
-  return Answer(Offer<vfs::Ftruncate>(fd, length), real, fd, length);
+  return Answer(vfs::Ftruncate(fd, length), real, fd, length);
 }
 
 template <typename RealCall>
@@ -51,7 +51,7 @@ inline auto Truncate(const char* path, RealCall real) {
 
 template <typename RealCall>
 inline auto Fallocate(int fd, int mode, off_t offset, off_t length, RealCall real) {
-  return Answer(Offer<vfs::Fallocate>(fd, mode, offset, length), real, fd, mode, offset, length);
+  return Answer(vfs::Fallocate(fd, mode, offset, length), real, fd, mode, offset, length);
 }
 
 }  // namespace nvcache::calls

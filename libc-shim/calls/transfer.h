@@ -29,9 +29,9 @@ inline auto Map(int flags, int fd, RealCall real) {
 template <typename RealCall>
 inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
   if (IsHidden(from) || !ToKernel(to)) return decltype(real()){-1};
-  Tell<vfs::Publish>(from);
+  vfs::Publish(from);
   const auto result = real();
-  if (moves_offset) Tell<vfs::TakeOffset>(from);
+  if (moves_offset) vfs::TakeOffset(from);
   return result;
 }
 

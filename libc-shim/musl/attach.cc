@@ -12,9 +12,9 @@
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/signal.h"
 #include "libc-shim/musl/front_end.h"
-#include "libc-shim/musl/host.h"
 #include "src/pool/note.h"
 #include "src/sys/kernel.h"
+#include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
 
 // Not there in another libc: whoever preloads the library into a program of glibc's shall be told.
@@ -36,8 +36,6 @@ asm(".text\n"
 NVCACHE_NOTE(NVCACHE_FRONT_END_VERSION);
 
 namespace nvcache {
-
-bool InsideLibpmem() { return false; }
 
 namespace calls {
 
@@ -125,7 +123,7 @@ extern "C" __attribute__((constructor(kFirst), visibility("default"))) void __nv
         "libnvcache-musl.so and the libc are of different versions; install the two together");
     return;
   }
-  if (vfs::Start(MuslHost(), environ)) {
+  if (vfs::Start(sys::kOwnThreads, environ)) {
     calls::ManageSignals();
   } else {
     __nvcache_register(nullptr);

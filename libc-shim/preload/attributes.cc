@@ -199,12 +199,12 @@ NVCACHE_EXPORT ssize_t flistxattr(int fd, char* names, size_t size) noexcept {
 
 #define NVCACHE_DEFINE_WALK(suffix)                                                              \
   NVCACHE_EXPORT int ftw##suffix(const char* path, __ftw##suffix##_func_t function, int depth) { \
-    Tell<vfs::PublishAll>();                                                                     \
+    vfs::PublishAll();                                                                           \
     return NVCACHE_REAL(ftw##suffix)(path, function, depth);                                     \
   }                                                                                              \
   NVCACHE_EXPORT int nftw##suffix(const char* path, __nftw##suffix##_func_t function, int depth, \
                                   int flags) {                                                   \
-    Tell<vfs::PublishAll>();                                                                     \
+    vfs::PublishAll();                                                                           \
     return NVCACHE_REAL(nftw##suffix)(path, function, depth, flags);                             \
   }
 
@@ -215,15 +215,15 @@ NVCACHE_DEFINE_WALK(64)
   NVCACHE_EXPORT FTS##suffix* fts##suffix##_open(                                         \
       char* const* paths, int options,                                                    \
       int (*compare)(const FTSENT##suffix**, const FTSENT##suffix**)) {                   \
-    Tell<vfs::PublishAll>();                                                              \
+    vfs::PublishAll();                                                                    \
     return NVCACHE_REAL(fts##suffix##_open)(paths, options, compare);                     \
   }                                                                                       \
   NVCACHE_EXPORT FTSENT##suffix* fts##suffix##_read(FTS##suffix* tree) {                  \
-    Tell<vfs::PublishAll>();                                                              \
+    vfs::PublishAll();                                                                    \
     return NVCACHE_REAL(fts##suffix##_read)(tree);                                        \
   }                                                                                       \
   NVCACHE_EXPORT FTSENT##suffix* fts##suffix##_children(FTS##suffix* tree, int options) { \
-    Tell<vfs::PublishAll>();                                                              \
+    vfs::PublishAll();                                                                    \
     return NVCACHE_REAL(fts##suffix##_children)(tree, options);                           \
   }
 

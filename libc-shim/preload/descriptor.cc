@@ -38,7 +38,7 @@ NVCACHE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcep
 
 NVCACHE_EXPORT void closefrom(int first) noexcept {
   const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
-  if (Offer<vfs::CloseRange>(from, UINT_MAX, 0) == vfs::kNotOurs) NVCACHE_REAL(closefrom)(first);
+  if (vfs::CloseRange(from, UINT_MAX, 0) == vfs::kNotOurs) NVCACHE_REAL(closefrom)(first);
 }
 
 NVCACHE_EXPORT int dup(int fd) noexcept { return Dup(fd, NVCACHE_REAL(dup)); }
@@ -60,8 +60,8 @@ NVCACHE_EXPORT_ALIAS(__fcntl, fcntl64);
 // A lock from the current offset on.
 NVCACHE_EXPORT int lockf64(int fd, int command, off64_t length) {
   if (IsHidden(fd)) return -1;
-  Tell<vfs::Publish>(fd);
-  Tell<vfs::Fcntl>(fd, F_SETLK, 0L);
+  vfs::Publish(fd);
+  vfs::Fcntl(fd, F_SETLK, 0L);
   return NVCACHE_REAL(lockf64)(fd, command, length);
 }
 NVCACHE_EXPORT_ALIAS(lockf, lockf64);
@@ -76,7 +76,7 @@ NVCACHE_EXPORT int login_tty(int fd) noexcept {
   ReleaseStandard();
   const int result = NVCACHE_REAL(login_tty)(fd);
   if (result != 0) {
-    for (int standard = 0; standard <= 2; ++standard) Tell<vfs::AdoptPassThrough>(standard);
+    for (int standard = 0; standard <= 2; ++standard) vfs::AdoptPassThrough(standard);
   }
   return result;
 }

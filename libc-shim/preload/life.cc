@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "libc-shim/calls/signal.h"
-#include "libc-shim/glibc/host.h"
 #include "libc-shim/preload/real.h"
 #include "libc-shim/preload/stdio_slots.h"
+#include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
 
 // What libc's headers hide behind pthread_atfork and at_quick_exit. Like libc's version, they are
@@ -80,7 +80,7 @@ __attribute__((constructor)) void Begin() {
     errno = saved_errno;
     return;
   }
-  if (vfs::Start(GlibcHost(), environ)) {
+  if (vfs::Start(sys::kOwnThreads, environ)) {
     calls::ManageSignals();
     if (vfs::WantsStreams()) CatchStreams();
   }

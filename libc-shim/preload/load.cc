@@ -19,7 +19,7 @@ namespace {
 bool BeforeLoading(const char* path) {
   if (path == nullptr) return true;
   if (std::strchr(path, '/') != nullptr) return ToKernelByPath(AT_FDCWD, path);
-  Tell<vfs::PublishAll>();
+  vfs::PublishAll();
   return true;
 }
 

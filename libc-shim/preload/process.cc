@@ -88,7 +88,7 @@ NVCACHE_EXPORT_ALIAS(__clone, clone);
 
 // The child's standard descriptors have been replaced inside libc.
 NVCACHE_EXPORT int daemon(int keep_directory, int keep_descriptors) noexcept {
-  Tell<vfs::Release>();  // the parent ends where we cannot see
+  vfs::Release();  // the parent ends where we cannot see
   const int result = NVCACHE_REAL(daemon)(keep_directory, keep_descriptors);
   if (keep_descriptors == 0) ReleaseStandard();
   return result;

@@ -52,7 +52,7 @@ NVCACHE_EXPORT_ALIAS(fallocate, fallocate64);
 // and writing.
 NVCACHE_EXPORT int posix_fallocate64(int fd, off64_t offset, off64_t length) {
   CancellationPoint();
-  const long answer = Offer<vfs::Fallocate>(fd, 0, offset, length);
+  const long answer = vfs::Fallocate(fd, 0, offset, length);
   if (answer == -EOPNOTSUPP && !ToKernel(fd)) return errno;
   if (answer == -EOPNOTSUPP || answer == vfs::kNotOurs) {
     return NVCACHE_REAL(posix_fallocate64)(fd, offset, length);

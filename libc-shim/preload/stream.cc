@@ -95,7 +95,7 @@ FILE* AdoptStream(FILE* stream) {
     TrackOpened(fd, NVCACHE_REAL(fcntl64)(fd, F_GETFL));
     return stream;
   }
-  if (const long error = nvcache::InsideLibpmem() ? 0 : vfs::AdoptPassThrough(fd); error < 0) {
+  if (const long error = vfs::AdoptPassThrough(fd); error < 0) {
     NVCACHE_REAL(fclose)(stream);
     errno = static_cast<int>(-error);
     return nullptr;
@@ -257,7 +257,7 @@ NVCACHE_EXPORT FILE* fdopen(int fd, const char* mode) noexcept {
   if (StreamsCaught() && vfs::IsActive() && Parse(mode, kRead, &parsed)) {
     FILE* stream = NVCACHE_REAL(fdopen)(fd, parsed.plain);
     if (stream != nullptr && (parsed.flags & O_APPEND) != 0) {
-      Tell<vfs::Fcntl>(fd, F_SETFL, static_cast<long>(NVCACHE_REAL(fcntl64)(fd, F_GETFL)));
+      vfs::Fcntl(fd, F_SETFL, static_cast<long>(NVCACHE_REAL(fcntl64)(fd, F_GETFL)));
     }
     return stream;
   }
@@ -322,12 +322,12 @@ NVCACHE_EXPORT int shm_open(const char* name, int flags, mode_t mode) {
 
 // The login records. The first two do not say which file they write.
 NVCACHE_EXPORT struct utmpx* pututxline(const struct utmpx* record) {
-  Tell<vfs::Release>();
+  vfs::Release();
   return NVCACHE_REAL(pututxline)(record);
 }
 
 NVCACHE_EXPORT struct utmp* pututline(const struct utmp* record) noexcept {
-  Tell<vfs::Release>();
+  vfs::Release();
   return NVCACHE_REAL(pututline)(record);
 }
 

@@ -17,7 +17,7 @@ void SetHasStream(int fd, bool has);
 // A descriptor that libc has opened inside itself, without our order between truncation and log:
 // a new file, or one of which nothing is pending.
 inline int TrackOpened(int fd, int flags) {
-  if (fd < 0 || InsideLibpmem()) return fd;
+  if (fd < 0) return fd;
   {
     vfs::OpenGuard guard(AT_FDCWD, "", flags & ~O_TRUNC);
     guard.Opened(fd);
@@ -27,7 +27,7 @@ inline int TrackOpened(int fd, int flags) {
 
 // libc is about to close `fd` where we cannot see, or has done so.
 inline void Release(int fd) {
-  if (fd < 0 || InsideLibpmem()) return;
+  if (fd < 0) return;
   if (vfs::PassThrough(fd) >= 0) vfs::Forget(fd);
 }
 

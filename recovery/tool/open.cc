@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "recovery/tool/open.h"
 
-#include "libc-shim/glibc/host.h"
 #include "recovery/tool/commands.h"
+#include "recovery/tool/libpmem.h"
 
 namespace nvcache::tool {
 
 void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate) {
-  const pmem::Libpmem* libpmem =
-      access == pool::Access::kRecovery ? GlibcHost().load_libpmem() : nullptr;
+  const pmem::Libpmem* libpmem = access == pool::Access::kRecovery ? LoadLibpmem() : nullptr;
   pool::Problem problem;
   if (pool->Open(path.c_str(), access, emulate, libpmem, &problem)) return;
   throw Failure{kFailed, problem.text.c_str()};
@@ -16,7 +15,7 @@ void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bo
 
 void CreatePool(const std::string& path, const pool::CreateOptions& options) {
   pool::Problem problem;
-  if (pool::Pool::Create(path.c_str(), options, GlibcHost().load_libpmem(), &problem)) return;
+  if (pool::Pool::Create(path.c_str(), options, LoadLibpmem(), &problem)) return;
   throw Failure{kFailed, problem.text.c_str()};
 }
 

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "libc-shim/glibc/host.h"
 #include "recovery/replay/replay.h"
 #include "recovery/tool/commands.h"
+#include "recovery/tool/libpmem.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/preload.h"
 #include "recovery/tool/program.h"
@@ -120,7 +120,7 @@ void MakePool(const std::string& path, const settings::Settings& settings) {
   const uint64_t size = settings.size != 0 ? settings.size : kDefaultSize;
   pool::Problem problem;
   const pool::CreateOptions options = {.size = size, .emulate = settings.emulate};
-  if (pool::Pool::Create(path.c_str(), options, GlibcHost().load_libpmem(), &problem)) return;
+  if (pool::Pool::Create(path.c_str(), options, LoadLibpmem(), &problem)) return;
   // Another one that was started at the same time was faster.
   if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
 }
@@ -143,8 +143,8 @@ void TakePool(pool::Pool* pool, const std::string& path, const settings::Setting
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
     pool::Problem problem;
-    if (pool->Open(path.c_str(), pool::Access::kExclusive, settings.emulate,
-                   GlibcHost().load_libpmem(), &problem)) {
+    if (pool->Open(path.c_str(), pool::Access::kExclusive, settings.emulate, LoadLibpmem(),
+                   &problem)) {
       return;
     }
     if (problem.error != EBUSY) throw Failure{kRunFailed, problem.text.c_str()};

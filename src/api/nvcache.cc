@@ -14,8 +14,8 @@
 
 #include <atomic>
 
-#include "libc-shim/glibc/host.h"
 #include "src/sys/kernel.h"
+#include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
 
 #define NVCACHE_API extern "C" __attribute__((visibility("default")))
@@ -51,7 +51,7 @@ void StartOnce() {
   }
   // A program with more rights than its user must not write where the user's environment says.
   if (getauxval(AT_SECURE) != 0) return;
-  vfs::Start(GlibcHost(), environ);
+  vfs::Start(sys::kOwnThreads, environ);
   pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork);
   g_engine = Engine::kStarted;
 }

@@ -11,12 +11,16 @@
 #ifndef NVCACHE_SYS_THREAD_H_
 #define NVCACHE_SYS_THREAD_H_
 
+#include "src/sys/host.h"
+
 namespace nvcache::sys {
 
 // Runs entry(argument) in a new thread with every signal blocked. Returns a handle, or nullptr.
 void* StartThread(void (*entry)(void*), void* argument);
 // Waits for the thread's end and forgets it.
 void JoinThread(void* handle);
+
+inline constexpr Host kOwnThreads = {StartThread, JoinThread};
 
 }  // namespace nvcache::sys
 

@@ -469,9 +469,6 @@ class Program {
       : place_(place),
         random_(seed),
         capture_(*new Capture(name, seed, MakeAgedPool(place, seed, sizes.pool))) {
-    static Host host;  // what notes a call is the test, on any thread; libpmem would go past it
-    host = test::HostOfLibcThreads();
-    host.load_libpmem = []() -> const pmem::Libpmem* { return nullptr; };
     std::string settings[] = {"NVCACHE_POOL=" + place.memory + "/pool",
                               "NVCACHE_EMULATE=1",
                               "NVCACHE_NOTICE=0",
@@ -483,7 +480,7 @@ class Program {
     for (std::string& setting : settings) environment.push_back(setting.data());
     environment.push_back(nullptr);
     vfs::engine.lease_folder = place_.memory.c_str();
-    vfs::Start(host, environment.data());
+    vfs::Start(test::HostOfLibcThreads(), environment.data());
   }
 
   // A descriptor; the file's number is files()[fd].

@@ -29,8 +29,8 @@
 #include <tuple>
 #include <vector>
 
-#include "libc-shim/glibc/host.h"
 #include "recovery/tool/commands.h"
+#include "recovery/tool/libpmem.h"
 #include "src/pool/pool.h"
 #include "src/sys/check.h"
 #include "tests/fuzz/pool_image.h"
@@ -40,10 +40,7 @@
 
 namespace nvcache {
 
-const Host& GlibcHost() {
-  static const Host host = {nullptr, nullptr, +[]() -> const pmem::Libpmem* { return nullptr; }};
-  return host;
-}
+const pmem::Libpmem* tool::LoadLibpmem() { return nullptr; }
 
 namespace sys {
 

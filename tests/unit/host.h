@@ -11,7 +11,7 @@
 
 #include <atomic>
 
-#include "libc-shim/glibc/host.h"
+#include "src/sys/thread.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::test {
@@ -55,13 +55,13 @@ inline void JoinLibcThread(void* handle) {
 }
 
 inline const Host& HostOfLibcThreads() {
-  static const Host host = {StartLibcThread, JoinLibcThread, GlibcHost().load_libpmem};
+  static const Host host = {StartLibcThread, JoinLibcThread};
   return host;
 }
 
 // The host that is shipped, if that is possible.
 inline const Host& UsualHost() {
-  return kThreadSanitizer || kAddressSanitizer ? HostOfLibcThreads() : GlibcHost();
+  return kThreadSanitizer || kAddressSanitizer ? HostOfLibcThreads() : sys::kOwnThreads;
 }
 
 }  // namespace nvcache::test

@@ -4,26 +4,19 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
-#include <thread>
 
-#include "libc-shim/glibc/host.h"
+#include "recovery/tool/libpmem.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
@@ -231,7 +224,7 @@ TEST_F(PoolTest, OrdinaryMemoryNeedsConsent) {
 }
 
 TEST_F(PoolTest, WithLibpmem) {
-  const pmem::Libpmem* libpmem = GlibcHost().load_libpmem();
+  const pmem::Libpmem* libpmem = tool::LoadLibpmem();
   if (libpmem == nullptr) GTEST_SKIP() << "no libpmem here";
   EXPECT_CLEAR(FailToCreate(path_, kSize, false, libpmem), path_, "--emulate");
   EXPECT_FALSE(Exists(path_));
@@ -247,84 +240,13 @@ TEST_F(PoolTest, WithLibpmem) {
   EXPECT_TRUE(pool.dirty());
 }
 
-// Its constructor looks at devices by fchdir. Other threads of a program must not notice.
-TEST_F(PoolTest, LoadingLibpmemLeavesTheWorkingDirectory) {
-  if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
-    GTEST_SKIP() << "libpmem was loaded by an earlier test";
-  }
-  const int result = InChild([&] {
-    const std::filesystem::path before = std::filesystem::current_path();
-    // Each fchdir from here on waits, so that we can look in between.
-    sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fchdir, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog program = {std::size(code), code};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return kSkip;
-    const auto calls = static_cast<int>(
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
-    if (calls < 0) return kSkip;
-    std::atomic<bool> loaded{false};
-    std::thread loader([&] {
-      GlibcHost().load_libpmem();
-      loaded.store(true);
-    });
-    int seen = 0, elsewhere = 0;
-    pollfd event = {calls, POLLIN, 0};
-    while (!loaded.load()) {
-      if (poll(&event, 1, 1) != 1) continue;
-      seccomp_notif call = {};
-      if (ioctl(calls, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) continue;
-      ++seen;
-      if (std::filesystem::current_path() != before) ++elsewhere;
-      seccomp_notif_resp response = {call.id, 0, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE};
-      ioctl(calls, SECCOMP_IOCTL_NOTIF_SEND, &response);
-    }
-    loader.join();
-    return elsewhere > 0 ? 1 : seen > 0 ? 0 : kSkip;
-  });
-  if (result == kSkip) GTEST_SKIP() << "no libpmem here, or nothing that it changes to";
-  EXPECT_EQ(result, 0);
-}
-
-// What loads it must not outlive the program: it would keep the pool locked, and wait for ever.
-TEST_F(PoolTest, AProgramThatIsKilledWhileItLoadsLibpmemLeavesNothing) {
-  if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
-    GTEST_SKIP() << "libpmem was loaded by an earlier test";
-  }
-  std::mt19937_64 random(test::Seed());
-  EXPECT_EQ(InChild([&] {
-              if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return kSkip;
-              for (int i = 0; i < 300; ++i) {
-                const pid_t program = fork();
-                if (program == 0) {
-                  GlibcHost().load_libpmem();
-                  pause();
-                }
-                usleep(static_cast<useconds_t>(random() % 3000));
-                kill(program, SIGKILL);
-              }
-              // All are ours now, those as well that were made meanwhile.
-              for (int ms = 0; ms < 10000; ++ms) {
-                while (waitpid(-1, nullptr, static_cast<int>(__WALL) | WNOHANG) > 0) {
-                }
-                if (errno == ECHILD) return 0;
-                usleep(1000);
-              }
-              return 1;
-            }),
-            0);
-}
-
 TEST_F(PoolTest, WhatLibpmemCallsPersistentIsPersistent) {
   if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
     GTEST_SKIP() << "libpmem was loaded by an earlier test: it reads the environment only then";
   }
   setenv("PMEM_IS_PMEM_FORCE", "1", 1);
   const int result = InChild([&] {
-    const pmem::Libpmem* libpmem = GlibcHost().load_libpmem();
+    const pmem::Libpmem* libpmem = tool::LoadLibpmem();
     if (libpmem == nullptr) return kSkip;
     Problem problem;
     ScopedPool pool;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nvcache::settings {
@@ -290,7 +291,7 @@ TEST(EnvironmentTest, WhereTheFramesAre) {
   const auto read = [](std::vector<std::string> environment, uint64_t bytes, bool in_pool) {
     Settings s;
     std::string wrong;
-    EXPECT_TRUE(Read(environment, &s, &wrong)) << wrong;
+    EXPECT_TRUE(Read(std::move(environment), &s, &wrong)) << wrong;
     EXPECT_EQ(s.frame_bytes(), bytes);
     EXPECT_EQ(s.frames_in_pool, in_pool);
   };
