@@ -104,18 +104,15 @@ long ReserveSpace(File& file, uint64_t begin, uint64_t end) {
   const uint64_t size = file.size.load(std::memory_order_relaxed);
   if (end > size && !WithinSizeLimit(end)) return -EFBIG;
   if (begin > size) file.sparse.store(true, std::memory_order_relaxed);
-  const bool sparse = file.sparse.load(std::memory_order_relaxed);
-  const uint64_t from = sparse ? begin : size;
+  const uint64_t from = file.sparse.load(std::memory_order_relaxed) ? begin : size;
 
   // The disk has less room than was granted, or the quota has.
   const int failing = file.failing.load(std::memory_order_relaxed);
   if (failing == ENOSPC || failing == EDQUOT) return Allocate(file, from, end);
 
-  // The page that the file ends in has a block, or room for it was granted.
-  const uint64_t first = sparse ? PageDown(begin) : PageUp(size);
-  if (PageUp(end) <= first) return 0;
-  const auto wanted = static_cast<int64_t>(PageUp(end) - first);
   Cell& cell = cells[file.device % kCells];
+  // The page that the file ends in counts each time: blocks may be smaller, and it may have few.
+  const auto wanted = static_cast<int64_t>(PageUp(end) - PageDown(from));
   if (cell.device.load(std::memory_order_relaxed) == file.device &&
       cell.granted.fetch_sub(wanted, std::memory_order_relaxed) >= wanted) {
     return 0;
