@@ -313,12 +313,9 @@ Outcome GroupWriter::BeginMark(Kind kind, uint64_t offset, uint64_t length,
   if (const Outcome outcome = Begin(in_lane_ ? 0 : 1); outcome != Outcome::kDone) return outcome;
   part_ = First();
   if (declares) PutFileRecord(part_.segment * log_.units_ + part_.unit);
-  RecordHeader header = {};
-  header.offset = offset;
-  header.length = length;
-  header.kind = kind;
   const Place place = part_.place(log_.units_);
-  PutHeader(header, place);
+  NewHeader(kind, offset, length);
+  PutHeader(place);
   at_ = place + 1;
   units_ = part_.file_units + 1;
   return Outcome::kDone;
@@ -391,14 +388,11 @@ bool GroupWriter::AddPage(const uint8_t* bytes, uint32_t length, uint8_t* copy, 
 
 // The record's header, and on to the next segment if the group goes on there.
 void GroupWriter::EndPart() {
-  RecordHeader header = {};
+  RecordHeader& header = NewHeader(Kind::kData, part_offset_, part_.length);
   header.link = link_;
-  header.offset = part_offset_;
-  header.length = part_.length;
   header.payload_crc = crc_;
-  header.kind = Kind::kData;
   const Place place = part_.place(log_.units_);
-  PutHeader(header, place);
+  PutHeader(place);
   units_ += part_.file_units + (at_ - place);
   part_offset_ += part_.length;
   if (part_offset_ == offset_ + length_) return;
@@ -411,13 +405,12 @@ void GroupWriter::EndPart() {
 }
 
 void GroupWriter::PutFileRecord(Place place) {
-  RecordHeader header = {};
   file_record_ = place;
-  header.length = pool::FileRecordSize(record_->path_length);
-  header.kind = Kind::kFile;
-  NVCACHE_CHECK(pmem::Copy(log_.view_.unit(place + 1), record_, header.length, nullptr,
+  const size_t length = pool::FileRecordSize(record_->path_length);
+  RecordHeader& header = NewHeader(Kind::kFile, 0, length);
+  NVCACHE_CHECK(pmem::Copy(log_.view_.unit(place + 1), record_, length, nullptr,
                            &header.payload_crc, Step::kPayload));
-  PutHeader(header, place);
+  PutHeader(place);
 }
 
 // One line, the commit word last: whatever part of these stores survives a crash, the word is there
@@ -432,18 +425,29 @@ void StoreHeader(const pool::View& view, const RecordHeader& header, Place place
   pmem::Pwb(line, sizeof(*line), step);
 }
 
-// The first one waits for Commit().
-void GroupWriter::PutHeader(RecordHeader& header, Place place) {
-  header.commit = CommitWord(lsn_, log_.view_.salt());
+// Of the next record. PutHeader() does the rest.
+RecordHeader& GroupWriter::NewHeader(Kind kind, uint64_t offset, uint64_t length) {
+  RecordHeader& header = index_ == 0 ? lane_.first_header : lane_.next_header;
+  header = {};
   header.lsn = lsn_;
+  header.offset = offset;
+  header.length = length;
   header.file = file_.number;
+  header.kind = kind;
   header.index = index_;
   header.count = count_;
+  return header;
+}
+
+// The first one waits for Commit(): a group that is given up leaves no header in its place. With
+// one there, and the log going on elsewhere, readers would take it for damaged.
+void GroupWriter::PutHeader(Place place) {
+  RecordHeader& header = index_ == 0 ? lane_.first_header : lane_.next_header;
   const auto segment = static_cast<uint32_t>(place / log_.units_);
   const Lsn generation = log_.view_.segment(segment)->generation;
+  header.commit = CommitWord(lsn_, log_.view_.salt());
   header.header_crc = HeaderCrc(header, place, generation, log_.view_.salt());
   if (index_ == 0) {
-    first_header_ = header;
     first_place_ = place;
   } else {
     StoreHeader(log_.view_, header, place, Step::kGroupHeaders);
@@ -453,7 +457,7 @@ void GroupWriter::PutHeader(RecordHeader& header, Place place) {
 
 Lsn GroupWriter::Commit() {
   NVCACHE_CHECK(index_ == count_ && lsn_ > lane_.last);
-  StoreHeader(log_.view_, first_header_, first_place_, Step::kCommit);
+  StoreHeader(log_.view_, lane_.first_header, first_place_, Step::kCommit);
   pmem::Psync(Step::kCommitted);
   committed_ = true;
   MoveLane();

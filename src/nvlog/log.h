@@ -159,6 +159,9 @@ class Log {
     Lsn generation = 0;           // of the segment there
     Lsn last = 0;                 // LSN of its newest group
     uint32_t first = kNoSegment;  // its oldest segment, while it has one
+    // Of a group that is being written: the header of its first record, which waits for Commit(),
+    // and that of the record at hand. Stacks are small.
+    RecordHeader first_header = {}, next_header = {};
     // The cleanup thread's.
     alignas(pmem::kLine) Position read;
     Position forgotten;
@@ -261,7 +264,8 @@ class GroupWriter {
   void BeginPart();
   void EndPart();
   void PutFileRecord(Place place);
-  void PutHeader(RecordHeader& header, Place place);
+  RecordHeader& NewHeader(Kind kind, uint64_t offset, uint64_t length);
+  void PutHeader(Place place);
   void MoveLane();
 
   Log& log_;
@@ -290,7 +294,6 @@ class GroupWriter {
   Place at_ = kNoPlace;  // where the next page's bytes go
   uint32_t crc_ = 0;
   uint64_t link_ = kNoPlace;  // of the part's first page
-  RecordHeader first_header_ = {};
   Place first_place_ = kNoPlace;
   Place file_record_ = kNoPlace;  // the newest one of the group
 };
