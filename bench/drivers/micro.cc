@@ -47,6 +47,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -61,8 +62,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kChunk = 1u << 20;
-constexpr uint64_t kWarmArea = 1u << 20;
-constexpr uint64_t kWarmBurst = 16u << 20;  // then the log is emptied
+constexpr int kMostWarmUps = 5;
 constexpr uint64_t kStamp = sizeof(uint64_t);
 constexpr uint64_t kNever = ~uint64_t{0};
 
@@ -574,12 +574,31 @@ class Measurement {
   pool::Statistics before_ = {}, after_ = {};
 };
 
+// Bytes of the pool that this process has mapped and touched.
+uint64_t Resident(const std::string& pool) {
+  std::ifstream smaps("/proc/self/smaps");
+  uint64_t bytes = 0;
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.ends_with(pool)) inside = true;
+    if (!inside || !line.starts_with("Rss:")) continue;
+    bytes += std::strtoull(line.c_str() + 4, nullptr, 10) * 1024;
+    inside = false;
+  }
+  return bytes;
+}
+
+// Until all of the pool's memory was used once, for that of an NVMM is always there. A log takes
+// first what was freed last; so what is written has to wait for the disk, all of it at a time.
 void WarmUp(const std::string& folder, uint64_t bytes) {
-  const File file(folder + "/warm", kWarmArea, 0);
-  const std::vector<char> chunk(16 * kPage, 'w');
-  for (uint64_t done = 0; done < bytes; done += chunk.size()) {
-    file.Write(chunk.data(), chunk.size(), done % kWarmArea);
-    if (done % kWarmBurst == 0) ::sync();
+  const char* pool = std::getenv("NVCACHE_POOL");
+  if (pool == nullptr) Die("--warm without NVCACHE_POOL");
+  const std::vector<char> chunk(kChunk, 'w');
+  for (int turn = 0; Resident(pool) < bytes - bytes / 16; ++turn) {
+    if (turn == kMostWarmUps) Die("the pool does not fill");
+    const File file(folder + "/warm", 0, 0);
+    for (uint64_t at = 0; at < bytes; at += kChunk) file.Write(chunk.data(), kChunk, at);
+    ::sync();
   }
 }
 

@@ -216,9 +216,9 @@ bool Cleaner::RunBatch() {
 // ---------------------------------------------------------------------------------------------
 // Writing back.
 
-// Before the disk is waited for, while writers go on.
+// Before the disk is waited for, while writers go on; not while somebody waits for the batch.
 void Cleaner::MapAhead() {
-  while (!stopping_.load() && log_.segments().Prefault()) continue;
+  while (!stopping_.load() && drains_.load() == 0 && log_.segments().Prefault()) continue;
 }
 
 void Cleaner::ReadBatch(Batch* batch) {

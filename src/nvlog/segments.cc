@@ -15,10 +15,10 @@ namespace {
 using pmem::Step;
 using pool::SegmentHeader;
 
-// What is mapped ahead of what was taken: so many times as much, within these bounds. Writers may
-// fill that while the cleanup thread waits for the disk.
+// What is mapped ahead of what was taken: so many times as much, up to this bound. Writers may fill
+// that while the cleanup thread waits for the disk. A program that fills no segment has nothing
+// mapped for it.
 constexpr uint64_t kPrefaultTimes = 8;
-constexpr uint64_t kMinPrefault = 32u << 20;
 constexpr uint64_t kMaxPrefault = 512u << 20;
 
 template <typename T>
@@ -117,12 +117,12 @@ uint32_t Segments::Take(const Claim& claim, bool reserved) {
     if (!Has(1, reserved)) return kNoSegment;
     const uint32_t free = free_count_.fetch_sub(1, std::memory_order_relaxed) - 1;
     number = free_[free];
-    const uint64_t half = std::min<uint64_t>(Ahead() / 2, free - 1);
-    if (free > 0 && mapped_[free_[free - 1 - half]].load(std::memory_order_relaxed) == 0) {
+    if (mapped_[number].exchange(kTaken, std::memory_order_relaxed) != kTaken) taken_.fetch_add(1);
+    const uint64_t half = std::min<uint64_t>(Ahead() / 2, free);
+    if (half > 0 && mapped_[free_[free - half]].load(std::memory_order_relaxed) == kUnmapped) {
       behind_.store(true, std::memory_order_relaxed);
     }
   }
-  if (mapped_[number].exchange(1, std::memory_order_relaxed) == 0) taken_.fetch_add(1);
   info_[number] = {kNoSegment, static_cast<uint32_t>(kFirstUnit), 0, 0};
   WriteHeaders(number, claim);
   pmem::Psync(Step::kSegmentTaken);
@@ -160,8 +160,9 @@ void Segments::Free(uint32_t number) {
 }
 
 uint64_t Segments::Ahead() const {
-  const uint64_t size = units_ * pool::kUnitSize;
-  return std::clamp(kPrefaultTimes * taken_.load() * size, kMinPrefault, kMaxPrefault) / size;
+  const uint64_t taken = taken_.load(std::memory_order_relaxed);
+  const uint64_t most = kMaxPrefault / (units_ * pool::kUnitSize);
+  return taken < 2 ? 0 : std::min(kPrefaultTimes * taken, most);
 }
 
 bool Segments::Prefault() {
@@ -172,11 +173,11 @@ bool Segments::Prefault() {
     const uint32_t free = free_count_.load(std::memory_order_relaxed);
     for (uint32_t i = 0; i < std::min<uint64_t>(wanted, free) && number == kNoSegment; ++i) {
       const uint32_t next = free_[free - 1 - i];
-      if (mapped_[next].load(std::memory_order_relaxed) == 0) number = next;
+      if (mapped_[next].load(std::memory_order_relaxed) == kUnmapped) number = next;
     }
   }
   if (number == kNoSegment) return false;
-  if (mapped_[number].exchange(2, std::memory_order_relaxed) != 0) return true;
+  if (mapped_[number].exchange(kAhead, std::memory_order_relaxed) != kUnmapped) return true;
   pmem::Prefault(pool_->view().unit(number * units_), units_ * pool::kUnitSize);
   return true;
 }

@@ -80,7 +80,7 @@ class Segments {
 
   // Maps memory of segments that are about to be taken, once, so that writers do not take page
   // faults: the more, the more of them have been taken. One step of it; true if there is more to
-  // do. One thread.
+  // do. Nothing before the second one is taken. One thread.
   bool Prefault();
   // Since the last call, a log took a segment while only half of that was done.
   bool FallsBehind() {
@@ -98,8 +98,9 @@ class Segments {
   uint64_t units_ = 0;
   uint32_t count_ = 0;
   Info* info_ = nullptr;
-  std::atomic<uint8_t>* mapped_ = nullptr;
-  sys::Mutex<sys::Rank::kSegments> lock_;  // free_
+  enum Mapped : uint8_t { kUnmapped, kTaken, kAhead };
+  std::atomic<uint8_t>* mapped_ = nullptr;  // Mapped: since the pool was opened
+  sys::Mutex<sys::Rank::kSegments> lock_;   // free_
   uint32_t* free_ = nullptr;
   std::atomic<uint32_t> free_count_{0};
   std::atomic<uint32_t> logs_{0};   // that have a segment

@@ -10,9 +10,10 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr const char* kNames[] = {
-    "table",     "offset", "grow", "file",     "space",    "publish", "erase", "sync",   "backing",
-    "file list", "page",   "lane", "segments", "erasures", "frames",  "arena", "reaping"};
+constexpr const char* kNames[] = {"table",   "offset", "grow",     "file",         "space",
+                                  "publish", "erase",  "sync",     "backing",      "file list",
+                                  "page",    "lane",   "segments", "descriptions", "erasures",
+                                  "frames",  "arena",  "reaping"};
 constexpr uint32_t kRanks = sizeof(kNames) / sizeof(kNames[0]);
 static_assert(kRanks == static_cast<uint32_t>(Rank::kReaping) + 1);
 

@@ -31,10 +31,11 @@ enum class Rank : uint8_t {
   kPage,      // PageDescriptor
   kLane,      // Log: one of its lanes
   kSegments,  // Segments: the free ones
-  kErasures,  // Erasures: those of a file
-  kFrames,    // Frames: the free ones
-  kArena,     // Arena: the free objects
-  kReaping,   // Leases: one of our threads at a time looks whether a process has died
+  kDescriptions,  // what was said of a file lately
+  kErasures,      // Erasures: those of a file
+  kFrames,        // Frames: the free ones
+  kArena,         // Arena: the free objects
+  kReaping,       // Leases: one of our threads at a time looks whether a process has died
 };
 
 #ifdef NVCACHE_CHECK_LOCKS

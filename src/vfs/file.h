@@ -51,6 +51,9 @@ struct File : dramcache::CachedFile {
   std::atomic<uint32_t> changes{0};
   std::atomic<uint32_t> changes_synced{0};
 
+  // What the log was told of it lately (descriptions.h); 0: nothing.
+  std::atomic<uint64_t> description{0};
+
   File* hash_next = nullptr;    // files of one bucket
   File* closed_next = nullptr;  // closed by the program, records still pending
   bool closed = false;

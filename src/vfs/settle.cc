@@ -8,6 +8,7 @@
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/access.h"
+#include "src/vfs/descriptions.h"
 
 namespace nvcache::vfs {
 
@@ -135,6 +136,8 @@ long SyncAwaited(int fd) {
 
 long Describe(File& file, pool::FileRecord* record) {
   if (IsOutOfReach(file)) return kAwaitsSync;
+  if (DescribedLately(file, record)) return 0;
+  const uint32_t changes = file.changes.load();
   if (engine.CheckBacking(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
     return kUnsettled;
   }
@@ -142,6 +145,7 @@ long Describe(File& file, pool::FileRecord* record) {
     record->flags = pool::kFileNew;
     record->predecessor = file.predecessor;
   }
+  NoteDescription(file, changes, *record);
   return 0;
 }
 

@@ -751,6 +751,7 @@ TEST_F(LogTest, TheReserveGrowsWithTheLanes) {
 
 // Or writers would take page faults while the cleanup thread sleeps.
 TEST_F(LogTest, WhoeverMapsAheadIsCalledInTime) {
+  Make(4 * pool::kMinPoolSize);
   nvlog::Segments& segments = log_.segments();
   const std::string page(kPage, 'x');
   const auto take_one = [&] {
@@ -758,12 +759,22 @@ TEST_F(LogTest, WhoeverMapsAheadIsCalledInTime) {
     while (segments.free() == free) Append(a_, 0, page);
     return log_.BellSeen() != bell;
   };
-  EXPECT_TRUE(take_one()) << "nothing was mapped";
-  while (segments.Prefault()) continue;
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_FALSE(take_one()) << "all is mapped that should be";
-    EXPECT_FALSE(segments.Prefault());
-  }
+  const auto map_ahead = [&] {
+    int segments_mapped = 0;
+    for (; segments.Prefault(); ++segments_mapped) {
+    }
+    return segments_mapped;
+  };
+  EXPECT_FALSE(take_one()) << "one segment may be all that there is to write";
+  EXPECT_EQ(map_ahead(), 0);
+  EXPECT_TRUE(take_one()) << "nothing is mapped";
+  EXPECT_EQ(map_ahead(), 16);
+  EXPECT_FALSE(take_one()) << "all is mapped that should be";
+  EXPECT_EQ(map_ahead(), 9) << "one more, and eight times what was taken";
+  EXPECT_EQ(map_ahead(), 0);
+  int taken = 3;
+  while (!take_one()) ++taken;
+  EXPECT_EQ(taken, 5) << "after the sixth, 21 are mapped, of 48 that should be";
 }
 
 // A pool that was used and left clean: nothing of it counts in its next use.

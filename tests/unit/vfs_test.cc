@@ -467,6 +467,33 @@ TEST_F(VfsTest, AFileThatLosesItsLastNameIsNotDrained) {
       {kHeldBack, kHeldBackLong});
 }
 
+// A writer that fills segments describes its file in each of them, by what it has said before.
+TEST_F(VfsTest, AFileThatHasChangedIsDescribedAnew) {
+  std::ofstream(disk_ / "file") << "old";
+  WithEngine(
+      [&] {
+        const int fd = Cached("file", "content");
+        const std::string bytes(96 << 10, 'x');  // more than a segment
+        const auto described = [&] {
+          EXPECT_EQ(Pwrite(fd, bytes.data(), bytes.size(), 0), static_cast<long>(bytes.size()));
+          const std::optional<pool::FileRecord> record = RecordOf("file");
+          EXPECT_TRUE(record.has_value());
+          return record.has_value() ? record->mode & 07777 : 0;
+        };
+        EXPECT_EQ(::fchmod(fd, 0640), 0);
+        OweSync(fd);
+        EXPECT_EQ(described(), 0640u);
+        EXPECT_EQ(::fchmod(fd, 0604), 0);
+        OweSync(fd);
+        EXPECT_EQ(described(), 0604u);
+        EXPECT_EQ(::fchmod(fd, 0600), 0) << "by somebody else: this is seen later";
+        ::usleep(150'000);
+        EXPECT_EQ(described(), 0600u);
+        EXPECT_EQ(Close(fd), 0);
+      },
+      {kHeldBack, kHeldBackLong});
+}
+
 TEST_F(VfsTest, AFileThatKeepsItsNameIsNotRemoved) {
   for (const bool other_name : {false, true}) {
     std::ofstream(disk_ / "old") << "old";

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the log was told of files lately: a writer that fills segments describes its file in each,
+// and need not ask the kernel for that each time (eight calls, 15 µs).
+//
+// What the program does to a file's name or attributes counts as a change of it; what others do is
+// not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
+// in the log. A file that recovery may have to make again is always asked about.
+#ifndef NVCACHE_VFS_DESCRIPTIONS_H_
+#define NVCACHE_VFS_DESCRIPTIONS_H_
+
+#include "src/pool/format.h"
+#include "src/vfs/file.h"
+
+namespace nvcache::vfs {
+
+inline constexpr uint64_t kLatelyNs = 100 * 1000 * 1000;
+
+// Copies what was said of `file`, without flags, if that is still good. File lock.
+bool DescribedLately(const File& file, pool::FileRecord* record);
+// `record` describes the file as it was after so many changes. File lock.
+void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_DESCRIPTIONS_H_
