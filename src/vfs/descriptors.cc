@@ -26,7 +26,7 @@ void Vacate(int fd) {
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 // Starts to track what was just opened. Table lock held.
-void Track(int fd, int flags, uint64_t left, const struct stat& st) {
+void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.NewFile(st);
@@ -208,7 +208,7 @@ long OpenGuard::Opened(int fd) {
   if (trackable && error_ == 0 && engine.active()) {
     engine.ForgetClosed(st);
     const bool creates = (flags_ & O_CREAT) != 0;
-    Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftNames::kNothing, st);
+    Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftName{}, st);
   }
   engine.Reap();
   return error_;

@@ -138,8 +138,8 @@ class Engine {
   // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
   // kKernel -> kCached; `born`: this open has surely created it. False: it became pass-through
-  // instead. `left`: what is known of the name with which it was just created (LeftNames).
-  bool BeginCaching(File& file, int fd, const struct stat& st, bool born, uint64_t left);
+  // instead. `left`: the name with which it was just created.
+  bool BeginCaching(File& file, int fd, const struct stat& st, bool born, const LeftName& left);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);

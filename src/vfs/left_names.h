@@ -10,35 +10,37 @@
 
 namespace nvcache::vfs {
 
+// A name, and what is known of it.
+struct LeftName {
+  // Nothing: it was not left. kMoved: no one file alone may have it again, for its file has another
+  // name now, or it was left several times and never synced in between. Else the fingerprint of the
+  // file that was removed (odd, as pool::Fingerprint makes them).
+  static constexpr uint64_t kNothing = 0;
+  static constexpr uint64_t kMoved = 2;
+
+  uint64_t hash = 0;  // of the name
+  uint64_t left = kNothing;
+};
+
 // Knows names by the last part of their paths, and not for ever: a newer one may take the place of
 // an older one. Either mistake is harmless. Table lock.
 class LeftNames {
  public:
-  // What is known of a name. kNothing: it was not left; kMoved: its file has another name now;
-  // else the fingerprint of the file that was removed (odd, as pool::Fingerprint makes them).
-  static constexpr uint64_t kNothing = 0;
-  static constexpr uint64_t kMoved = 2;
-
-  void Add(const char* path, uint64_t left) {
-    const uint64_t hash = HashOf(path);
-    places_[hash % kPlaces] = {hash, left};
-  }
+  void Add(const char* path, uint64_t left) { Return({HashOf(path), left}); }
   // And forgets it: whoever asks has the name now.
-  uint64_t Take(const char* path) {
+  LeftName Take(const char* path) {
     const uint64_t hash = HashOf(path);
-    Place& place = places_[hash % kPlaces];
-    if (place.hash != hash) return kNothing;
-    const uint64_t left = place.left;
+    LeftName& place = places_[hash % kPlaces];
+    if (place.hash != hash) return {};
+    const LeftName found = place;
     place = {};
-    return left;
+    return found;
   }
+  // The file that has taken it is forgotten before it was ever synced.
+  void Return(const LeftName& name) { places_[name.hash % kPlaces] = name; }
 
  private:
   static constexpr size_t kPlaces = 1024;
-  struct Place {
-    uint64_t hash;
-    uint64_t left;
-  };
 
   // FNV-1a of what follows the last slash; never 0.
   static uint64_t HashOf(const char* path) {
@@ -50,7 +52,7 @@ class LeftNames {
     return hash != 0 ? hash : 1;
   }
 
-  Place places_[kPlaces] = {};
+  LeftName places_[kPlaces] = {};
 };
 
 }  // namespace nvcache::vfs

@@ -171,6 +171,10 @@ void SettleName(File& file) {
   if (TakeName(file)) LogSettledName(file);
 }
 
+bool IsSynced(const File& file) {
+  return file.name.load() == Name::kSettled && file.awaited_synced.load() == file.awaited.load();
+}
+
 void AwaitSync(File& file) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() == 0);
   file.opened_empty.store(false);

@@ -68,6 +68,8 @@ long CutLogged(File& file, uint64_t length);
 // The next record waits for a sync, because the file system may still undo what was done to the
 // file. File lock, exclusive, and nothing pending.
 void AwaitSync(File& file);
+// A sync has made sure of the file as it is, name included. Table lock, or the file's.
+bool IsSynced(const File& file);
 
 }  // namespace nvcache::vfs
 

@@ -10,6 +10,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine.h"
+#include "src/vfs/settle.h"
 #include "src/vfs/space.h"
 
 namespace nvcache::vfs {
@@ -115,7 +116,8 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
                   : storage == Storage::kDisk;
 }
 
-bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born, uint64_t left) {
+bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born,
+                          const LeftName& left) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
   const bool fits = WithinSizeLimit(static_cast<uint64_t>(st.st_size));
@@ -136,12 +138,13 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born, 
   // or the first record waits for a sync. Nor could recovery give a name to a new file that its old
   // one, moved away, may have again.
   using dramcache::Name;
-  const bool is_new = st.st_size == 0 && left != LeftNames::kMoved;
+  const bool is_new = st.st_size == 0 && left.left != LeftName::kMoved;
   if (!is_new) file.awaited.fetch_add(1);
   file.opened_empty.store(is_new && !born);
   file.tag.Undeclare();
   file.name.store(is_new ? Name::kNew : Name::kSettled);
-  file.predecessor = is_new ? left : 0;
+  file.predecessor = is_new ? left.left : 0;
+  file.name_left = left;
   file.removed.store(false);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
@@ -333,6 +336,9 @@ void Engine::PublishOffsets(File& file) {
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) PassThrough(file);
+  if (file.name_left.left != LeftName::kNothing && !IsSynced(file)) {
+    left_names.Return(file.name_left);
+  }
   CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
   RemoveFromBucket(file);

@@ -86,6 +86,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.sync_refused = false;
   file.changes.store(0);
   file.changes_synced.store(0);
+  file.name_left = {};
   file.description.store(0);
   file.locked.store(false);
   file.lost.store(false);

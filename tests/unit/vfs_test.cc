@@ -762,6 +762,55 @@ TEST_F(VfsTest, EachChildThatGoesOnHasACacheOfItsOwn) {
   });
 }
 
+// The file system may bring back any file that had a name since the last sync. A record names one
+// of them: where there may be two, the first record waits for a sync.
+TEST_F(VfsTest, ANameThatWasLeftTwiceWaitsForASync) {
+  const auto remove = [&](const std::string& name) {
+    const std::string path = disk_ / name;
+    NameGuard guard;
+    EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+  };
+  const auto file = [&](const std::string& name) -> const File& {
+    return *engine.FindByPath(AT_FDCWD, (disk_ / name).c_str(), false);
+  };
+  const auto waits = [&](const std::string& name) { return file(name).awaited.load() > 0; };
+  for (const std::string name : {"pending", "empty", "closed", "forgotten"}) {
+    test::WriteFile(disk_ / name, "old");
+  }
+  WithEngine([&] {
+    for (const std::string name : {"pending", "empty", "closed", "forgotten"}) {
+      SCOPED_TRACE(name);
+      remove(name);
+      const int fd = Cached(name, name == "pending" ? "bytes" : "");
+      EXPECT_NE(file(name).predecessor, 0u);
+      EXPECT_FALSE(waits(name));
+      const bool closes = name == "closed" || name == "forgotten";
+      EXPECT_EQ(closes ? Close(fd) : 0, 0);
+      if (name == "forgotten") {
+        const int reader = Open(name, O_RDONLY);
+        remove(name);
+        EXPECT_EQ(Close(reader), 0);
+      } else {
+        remove(name);
+      }
+      const int again = Cached(name, "");
+      EXPECT_TRUE(waits(name));
+      EXPECT_EQ(Pwrite(again, "x", 1, 0), 1);
+      remove(name);
+      Cached(name, "");
+      EXPECT_FALSE(waits(name)) << "the one before was synced";
+      EXPECT_NE(file(name).predecessor, 0u);
+    }
+    // The program's own sync does as well.
+    remove("pending");
+    EXPECT_EQ(Fsync(Cached("pending", "bytes")), 0);
+    remove("pending");
+    Cached("pending", "");
+    EXPECT_FALSE(waits("pending"));
+  });
+}
+
 // Recovery may remove what the file system brings back under the name of a file that it lost.
 TEST_F(VfsTest, ANewFileKnowsWhoHadItsName) {
   WithEngine([&] {
