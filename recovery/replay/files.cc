@@ -286,6 +286,10 @@ long Files::FindOrRecreate(uint32_t number) {
   const long found = Find(number, record.get());
   if (found == -EBADMSG || file.state != File::kUnknown) return found;
   file.is_new = !file.is_on_disk && walk_.IsNew(*record);
+  if (found == kWasRemoved && file.is_new && record->predecessor != 0) {
+    const long error = RemovePredecessor(*record, dry_run_);
+    return IsRefusal(error) ? error : found;
+  }
   const bool lost = found == -ENOENT || (found == -ESTALE && record->predecessor != 0);
   if (!lost || !file.is_new) return found;
   const long created = Recreate(*record, header, dry_run_);

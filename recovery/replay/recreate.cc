@@ -117,6 +117,15 @@ long Recreate(const pool::FileRecord& record, nvlog::RecordHeader* header, bool 
   return result;
 }
 
+long RemovePredecessor(const pool::FileRecord& record, bool dry_run) {
+  const long folder = OpenFolder(record);
+  if (folder < 0) return folder;
+  long error = ClearName(static_cast<int>(folder), NameOf(record), record, dry_run);
+  if (error == 0 && !dry_run) error = sys::Fsync(static_cast<int>(folder));
+  sys::Close(static_cast<int>(folder));
+  return error;
+}
+
 long SyncFolder(const pool::FileRecord& record) {
   const long folder = OpenFolder(record);
   if (folder == -EMFILE || folder == -ENFILE) return folder;

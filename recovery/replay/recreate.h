@@ -19,6 +19,10 @@ namespace nvcache::recovery {
 // or what the file system said.
 long Recreate(const pool::FileRecord& record, nvlog::RecordHeader* header, bool dry_run);
 
+// The program has removed this new file as well: if what had its name before has it again, that is
+// removed, and the folder synced. 0, or as Recreate: then nothing has happened.
+long RemovePredecessor(const pool::FileRecord& record, bool dry_run);
+
 // Makes the record's name durable in its folder. 0 if that folder cannot be had: then the file was
 // there before, or is elsewhere.
 long SyncFolder(const pool::FileRecord& record);

@@ -1188,6 +1188,30 @@ TEST_F(ReplayTest, ARemovedFileIsNotMissed) {
   ExpectDone();
 }
 
+// Nor does it give its name back to the file that had it before, which the program removed earlier.
+TEST_F(ReplayTest, ARemovedFileLeavesNoPredecessor) {
+  MakeLost(2, "again");
+  MakeLost(3, "other");
+  MakeLost(4, "nothing");
+  MakeFile(0, "again", "removed before");
+  MakeFile(1, "other", "somebody else's");
+  for (const uint32_t file : {2u, 3u, 4u}) {
+    names_[file].predecessor = pool::Fingerprint(names_[0]);
+    Name(file, names_[file]);
+    log_->Add(Data(file, 0, "one"));
+    pool::FileRecord record = names_[file];
+    record.flags |= pool::kFileRemoved;
+    log_->Add(test::File(file, record), LogBuilder::kCommit, 1);
+  }
+  EXPECT_FALSE(Run({.dry_run = true}));
+  EXPECT_TRUE(Exists(Path("again")));
+  EXPECT_TRUE(Run());
+  EXPECT_FALSE(Exists(Path("again")) || Exists(Path("nothing")));
+  EXPECT_EQ(ReadFile(Path("other")), "somebody else's");
+  EXPECT_EQ(heard_.unresolved.size(), 0u);
+  ExpectDone();
+}
+
 // The removal is lost, or has failed.
 TEST_F(ReplayTest, ARemovedFileThatIsThereGetsItsBytes) {
   MakeFile(0, "a");
