@@ -181,8 +181,9 @@ CHECKS = {
         workloads=("raw0",), disk_lies=True, policies=("none",), batches=("eager",))),
 }
 # What was lost is not always what was acknowledged. Of a file that is cut again and again it is in
-# five of eight lives of its own.
-MOST_LIVES = 12
+# five of eight lives of its own; of one that is removed and made again in fewer, for a file that is
+# not there may have been removed a moment ago.
+MOST_LIVES = 30
 
 
 def self_check(bench, options):
