@@ -288,7 +288,7 @@ long Files::FindOrRecreate(uint32_t number) {
   file.is_new = !file.is_on_disk && walk_.IsNew(*record);
   if (found == kWasRemoved && file.is_new && record->predecessor != 0) {
     const long error = RemovePredecessor(*record, dry_run_);
-    return IsRefusal(error) ? error : found;
+    return error < 0 ? error : found;
   }
   const bool lost = found == -ENOENT || (found == -ESTALE && record->predecessor != 0);
   if (!lost || !file.is_new) return found;

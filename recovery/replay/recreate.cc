@@ -119,11 +119,12 @@ long Recreate(const pool::FileRecord& record, nvlog::RecordHeader* header, bool 
 
 long RemovePredecessor(const pool::FileRecord& record, bool dry_run) {
   const long folder = OpenFolder(record);
+  if (folder == -ENOTDIR || folder == -ELOOP || folder == -EXDEV) return 0;  // not where it was
   if (folder < 0) return folder;
   long error = ClearName(static_cast<int>(folder), NameOf(record), record, dry_run);
   if (error == 0 && !dry_run) error = sys::Fsync(static_cast<int>(folder));
   sys::Close(static_cast<int>(folder));
-  return error;
+  return error == -ESTALE ? 0 : error;
 }
 
 long SyncFolder(const pool::FileRecord& record) {

@@ -19,8 +19,9 @@ namespace nvcache::recovery {
 // or what the file system said.
 long Recreate(const pool::FileRecord& record, nvlog::RecordHeader* header, bool dry_run);
 
-// The program has removed this new file as well: if what had its name before has it again, that is
-// removed, and the folder synced. 0, or as Recreate: then nothing has happened.
+// The program has removed this new file as well: if the file that had its name before has it again,
+// that is removed, and the folder synced. 0, also if that file is not there; or what the file
+// system said: then it may be there still, and the next recovery does this once more.
 long RemovePredecessor(const pool::FileRecord& record, bool dry_run);
 
 // Makes the record's name durable in its folder. 0 if that folder cannot be had: then the file was

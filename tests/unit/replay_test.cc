@@ -5,9 +5,11 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
+#include <linux/fs.h>
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -1193,9 +1195,12 @@ TEST_F(ReplayTest, ARemovedFileLeavesNoPredecessor) {
   MakeLost(2, "again");
   MakeLost(3, "other");
   MakeLost(4, "nothing");
+  ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
+  MakeLost(5, "folder/gone");
+  ASSERT_EQ(rmdir(Path("folder").c_str()), 0);
   MakeFile(0, "again", "removed before");
   MakeFile(1, "other", "somebody else's");
-  for (const uint32_t file : {2u, 3u, 4u}) {
+  for (const uint32_t file : {2u, 3u, 4u, 5u}) {
     names_[file].predecessor = pool::Fingerprint(names_[0]);
     Name(file, names_[file]);
     log_->Add(Data(file, 0, "one"));
@@ -1209,6 +1214,37 @@ TEST_F(ReplayTest, ARemovedFileLeavesNoPredecessor) {
   EXPECT_FALSE(Exists(Path("again")) || Exists(Path("nothing")));
   EXPECT_EQ(ReadFile(Path("other")), "somebody else's");
   EXPECT_EQ(heard_.unresolved.size(), 0u);
+  ExpectDone();
+}
+
+// Where it cannot be removed, the groups stay: the next recovery tries once more.
+TEST_F(ReplayTest, APredecessorThatStaysIsTold) {
+  MakeLost(1, "a");
+  MakeFile(0, "a", "removed before");
+  names_[1].predecessor = pool::Fingerprint(names_[0]);
+  Name(1, names_[1]);
+  log_->Add(Data(1, 0, "one"));
+  pool::FileRecord record = names_[1];
+  record.flags |= pool::kFileRemoved;
+  log_->Add(test::File(1, record), LogBuilder::kCommit, 1);
+  const int fd = ::open(Path("a").c_str(), O_RDONLY | O_CLOEXEC);
+  const auto set_immutable = [fd](bool immutable) {
+    int flags = 0;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) != 0) return false;
+    flags = immutable ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+    return ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0;
+  };
+  if (!set_immutable(true)) {
+    ::close(fd);
+    GTEST_SKIP() << "no right, or no file system, for immutable files";
+  }
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", EPERM}}));
+  EXPECT_TRUE(pool_.dirty());
+  EXPECT_TRUE(set_immutable(false));
+  ::close(fd);
+  EXPECT_TRUE(Run());
+  EXPECT_FALSE(Exists(Path("a")));
   ExpectDone();
 }
 

@@ -25,6 +25,7 @@
 #include "src/nvlog/reader.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/access.h"
+#include "src/vfs/descriptions.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
@@ -487,7 +488,7 @@ TEST_F(VfsTest, AFileThatHasChangedIsDescribedAnew) {
         OweSync(fd);
         EXPECT_EQ(described(), 0604u);
         EXPECT_EQ(::fchmod(fd, 0600), 0) << "by somebody else: this is seen later";
-        ::usleep(150'000);
+        ::usleep(kLatelyNs / 1000 * 3 / 2);
         EXPECT_EQ(described(), 0600u);
         EXPECT_EQ(Close(fd), 0);
       },
