@@ -67,10 +67,12 @@ def draw_plan(draw, number):
 
 def failed(life, problem):
     folder = life.save(str(problem))
-    say(f"FAILED {problem}\n"
-        f"  {life.plan}\n"
+    for _, text in life.logs[-1][1][-8:]:
+        say(f"  guest: {text}")
+    say(f"  {life.plan}\n"
         f"  saved; verify it again with:\n"
-        f"  {sys.argv[0]} --build {life.bench.scratch.parent} --case {folder}")
+        f"  {sys.argv[0]} --build {life.bench.scratch.parent} --case {folder}\n"
+        f"FAILED at {life.logs[-1][0]}: {problem}")
 
 
 # ---------------------------------------------------------------------------------------------
