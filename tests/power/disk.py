@@ -10,9 +10,14 @@ import threading
 import time
 
 SECTOR = 512
-# ext4's superblock lies in two sectors under one checksum, is written in place, and a file system
-# without it is not mounted: ext4 counts on a disk to write it whole.
+# ext4 counts on a disk to write some blocks whole, for each is under one checksum, and a file system
+# with half of one is not mounted: its superblock, the superblock of its journal, and the record that
+# commits a transaction there.
+BLOCK = 1024  # of the file system
 SUPERBLOCK_END = 4096
+JOURNAL_MAGIC, COMMIT, JOURNAL_SUPERBLOCKS = 0xC03B3998, 2, (3, 4)
+JOURNAL_WHOLE = tuple(struct.pack(">II", JOURNAL_MAGIC, kind)
+                      for kind in (COMMIT, *JOURNAL_SUPERBLOCKS))
 POLICIES = ("all", "none", "some", "torn")
 
 MAGIC, OPTION_MAGIC, REPLY_MAGIC = b"NBDMAGIC", b"IHAVEOPT", 0x3E889045565A9
@@ -23,6 +28,18 @@ REP_ACK, REP_INFO, REP_ERR_UNSUP = 1, 3, 2**31 + 1
 HAS_FLAGS, SEND_FLUSH = 1, 4
 READ, WRITE, DISCONNECT, FLUSH = 0, 1, 2, 3
 EINVAL = 22
+
+
+def pieces(offset, data, torn):
+    """Where each part of a write begins that survives whole or not at all, and where it ends."""
+    at = 0
+    while at < len(data):
+        size = len(data) - at
+        if torn and offset >= SUPERBLOCK_END:
+            whole = (offset + at) % BLOCK == 0 and data[at:at + 8].startswith(JOURNAL_WHOLE)
+            size = BLOCK if whole else SECTOR
+        yield at, at + size
+        at += size
 
 
 class Closed(Exception):
@@ -114,18 +131,16 @@ class Disk:
 
     def power_failure(self, draw, policy):
         """To be called when QEMU is dead. What was not flushed is lost: nothing of it, all, any of
-        the writes, or any of their sectors, but of ext4's superblock. Later writes win over earlier
-        ones, if both survive."""
+        the writes, or any of their sectors, but of blocks that ext4 wants whole. Later writes win
+        over earlier ones, if both survive."""
         self.power_is_gone.set()
         if not self.idle.wait(30):
             raise TimeoutError("QEMU is dead, and still connected")
         chance = draw.random()
         for offset, data in self.unflushed:
-            torn = policy == "torn" and offset >= SUPERBLOCK_END
-            step = SECTOR if torn else max(len(data), 1)
-            for at in range(0, len(data), step):
+            for begin, end in pieces(offset, data, policy == "torn"):
                 if policy == "all" or (policy != "none" and draw.random() < chance):
-                    self._keep(offset + at, data[at:at + step])
+                    self._keep(offset + begin, data[begin:end])
                 else:
                     self.counts["lost"] += 1
         for offset, data in self.unflushed:

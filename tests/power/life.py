@@ -150,7 +150,8 @@ class Life:
         image = self.folder / "disk"
         with open(image, "wb") as file:
             file.truncate(DISK_SIZE)
-        subprocess.run([guest_image.find("mkfs.ext4"), "-q", "-F", image], check=True)
+        subprocess.run([guest_image.find("mkfs.ext4"), "-q", "-F", "-b", str(disk.BLOCK), image],
+                       check=True)
         self.disk.load(image)
         image.unlink()
 
