@@ -12,6 +12,7 @@ import os
 import pathlib
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -114,7 +115,18 @@ class Round:
     def said(self):
         return self.errors.read_text(encoding="utf-8")[-2000:]
 
+    def written(self):
+        """Whether a writer has begun to write."""
+        for path in self.models.iterdir():
+            _, _, _, count, _ = struct.unpack("5Q", path.read_bytes()[:40].ljust(40, b"\0"))
+            if count != 0:
+                return True
+        return False
+
     def recover(self, works):
+        if not self.bench.pool.exists():  # killed before it made one
+            check(not self.written(), "the pool is gone")
+            return
         done = subprocess.run([self.bench.nvcache, "recover", self.bench.pool], check=False,
                               timeout=EXIT_PATIENCE, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
