@@ -23,6 +23,8 @@ from surroundings import KEPT, MIB, Disk, check, harness, prepare, say
 BAD = ("bad", "worse")
 SMALL, LARGE = 48 << 10, 3 * MIB  # of a file on a bad disk, on the good one
 EXIT_PATIENCE = 60
+MODEL = struct.Struct("5Q")  # the head of a Model of faults_writer.cc
+AT_ONCE = [0, "kill_and_fail", "bad", "write 5"]  # before the writer has made its pool, most likely
 
 
 def schedule(seed):
@@ -115,17 +117,18 @@ class Round:
     def said(self):
         return self.errors.read_text(encoding="utf-8")[-2000:]
 
-    def written(self):
-        """Whether a writer has begun to write."""
+    def has_begun(self):
+        """Whether a writer has begun to write: the first write is counted before it is made."""
         for path in self.models.iterdir():
-            _, _, _, count, _ = struct.unpack("5Q", path.read_bytes()[:40].ljust(40, b"\0"))
+            head = path.read_bytes()[:MODEL.size].ljust(MODEL.size, b"\0")
+            _, _, _, count, _ = MODEL.unpack(head)
             if count != 0:
                 return True
         return False
 
     def recover(self, works):
         if not self.bench.pool.exists():  # killed before it made one
-            check(not self.written(), "the pool is gone")
+            check(not self.has_begun(), "the pool is gone")
             return
         done = subprocess.run([self.bench.nvcache, "recover", self.bench.pool], check=False,
                               timeout=EXIT_PATIENCE, text=True, stdout=subprocess.PIPE,
@@ -194,6 +197,8 @@ def main():
     rounds, writes = 0, 0
     while rounds == 0 or time.monotonic() < end:
         plan = schedule(seed + rounds)
+        if rounds == 0:
+            plan["steps"].insert(0, AT_ONCE)
         if options.replay:
             plan = json.loads(pathlib.Path(options.replay).read_text(encoding="utf-8"))
         try:
