@@ -285,7 +285,7 @@ long Files::FindOrRecreate(uint32_t number) {
   if (file.state == File::kUnknown) file.successor = pool::Peek(header->link);
   const long found = Find(number, record.get());
   if (found == -EBADMSG || file.state != File::kUnknown) return found;
-  file.is_new = !file.is_on_disk && walk_.IsNew(*record);
+  file.is_new = !file.is_on_disk && walk_.IsNew(number, *record);
   if (found == kWasRemoved && file.is_new && record->predecessor != 0) {
     const long error = RemovePredecessor(*record, dry_run_);
     return error < 0 ? error : found;

@@ -52,8 +52,11 @@ constexpr uint64_t kUnmapUnits = (32u << 20) / pool::kUnitSize;
 
 class Run {
  public:
-  Run(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary)
+  // `seat`: of whose logs; kNoSeat: of all.
+  Run(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
+      Summary* summary)
       : pool_(pool),
+        seat_(seat),
         view_(pool.view()),
         walk_(reader_),
         options_(options),
@@ -74,6 +77,7 @@ class Run {
   void ApplyGroup(const Group& group);
   void ApplyWindow();
   void Unmap();
+  void Advise(int advice) const;
   void SyncAll();
   void TellProgress(uint64_t synced, uint64_t to_sync) const;
   size_t LogBytes() const { return view_.segment_count() * view_.superblock->segment_size; }
@@ -94,6 +98,7 @@ class Run {
   void MarkClean();
 
   pool::Pool& pool_;
+  const uint32_t seat_;
   const pool::View view_;
   nvlog::Reader reader_;
   nvlog::GroupWalk walk_;
@@ -113,9 +118,9 @@ bool Run::Do() {
     return false;
   }
   // Nobody should take its pages for important when they are unmapped.
-  sys::Madvise(view_.unit(0), LogBytes(), MADV_SEQUENTIAL);
+  Advise(MADV_SEQUENTIAL);
   ApplyAll();
-  sys::Madvise(view_.unit(0), LogBytes(), MADV_NORMAL);
+  Advise(MADV_NORMAL);
   SyncAll();
   CountFiles();
   if (options_.dry_run) return false;
@@ -127,13 +132,14 @@ bool Run::Do() {
     summary_.error = ENOMEM;
     return false;
   }
-  MarkClean();
+  if (seat_ == pool::kNoSeat) MarkClean();
   return true;
 }
 
 bool Run::Open() {
-  return reader_.Open(view_, pool_.fd()) && walk_.Open() && files_.Open(options_.dry_run) &&
-         window_.Open();
+  const bool open = seat_ == pool::kNoSeat ? reader_.Open(view_, pool_.fd())
+                                           : reader_.OpenSeat(view_, pool_.seats(), seat_);
+  return open && walk_.Open() && files_.Open(options_.dry_run) && window_.Open();
 }
 
 void Run::ApplyAll() {
@@ -224,8 +230,13 @@ void Run::ApplyWindow() {
 // The memory of the log that was dealt with need not stay in our address space: what is mapped is
 // bounded, and the disk works while it goes.
 void Run::Unmap() {
-  sys::Madvise(view_.unit(0), LogBytes(), MADV_DONTNEED);
+  Advise(MADV_DONTNEED);
   unmapped_ = walk_.done();
+}
+
+// Not of logs that we append to ourselves.
+void Run::Advise(int advice) const {
+  if (seat_ == pool::kNoSeat) sys::Madvise(view_.unit(0), LogBytes(), advice);
 }
 
 void Run::SyncAll() {
@@ -366,10 +377,24 @@ void Run::Void(const Group& group) {
 // No LSN from there on was ever drawn, so none of the old records can come to life again.
 void Run::MarkClean() {
   constexpr uint64_t kLast = (uint64_t{1} << pool::kLsnBits) - 1;
-  const uint64_t newest = std::max(reader_.newest(), reader_.checkpoint());
-  pool_.StoreCheckpoint(std::min(newest + pool::kLsnMargin, kLast), Step::kRecoveredCheckpoint,
-                        Step::kRecoveredCheckpointDurable);
+  pool_.StoreCheckpoint(std::min(reader_.newest() + pool::kLsnMargin, kLast),
+                        Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable);
   pool_.MarkClean();
+}
+
+}  // namespace
+
+namespace {
+
+bool DoRun(pool::Pool& pool, uint32_t seat, const Options& options, const Observer& observer,
+           Summary* summary) {
+  static_assert(sizeof(Run) <= sys::kScratchSize);
+  void* block = sys::TakeScratch();
+  Run* run = new (block) Run(pool, seat, options, observer, summary);
+  const bool clean = run->Do();
+  run->~Run();
+  sys::GiveScratch(block);
+  return clean;
 }
 
 }  // namespace
@@ -378,14 +403,36 @@ bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, 
   *summary = {};
   summary->was_dirty = pool.dirty();
   if (!options.dry_run) pool.Repair();
-  if (!summary->was_dirty) return true;
-  static_assert(sizeof(Run) <= sys::kScratchSize);
-  void* block = sys::TakeScratch();
-  Run* run = new (block) Run(pool, options, observer, summary);
-  const bool clean = run->Do();
-  run->~Run();
-  sys::GiveScratch(block);
-  return clean;
+  return !summary->was_dirty || DoRun(pool, pool::kNoSeat, options, observer, summary);
+}
+
+void Summary::Add(const Summary& other) {
+  was_dirty = was_dirty || other.was_dirty;
+  files += other.files;
+  recreated_files += other.recreated_files;
+  records += other.records;
+  bytes += other.bytes;
+  unresolved_files += other.unresolved_files;
+  unresolved_records += other.unresolved_records;
+  unresolved_bytes += other.unresolved_bytes;
+  damaged_groups += other.damaged_groups;
+  unfinished_groups += other.unfinished_groups;
+  failed_files += other.failed_files;
+  failed_records += other.failed_records;
+  failed_bytes += other.failed_bytes;
+  if (error == 0) error = other.error;
+}
+
+bool ReplayOrphans(pool::Pool& pool, Summary* summary) {
+  bool resolved = !pool.seats().HasUnresolved();
+  for (uint32_t seat; (seat = pool.Adopt()) != pool::kNoSeat;) {
+    Summary own;
+    const bool all = DoRun(pool, seat, {}, {}, &own);
+    pool.Settle(seat, all);
+    resolved = resolved && all;
+    summary->Add(own);
+  }
+  return resolved;
 }
 
 }  // namespace nvcache::recovery

@@ -29,6 +29,8 @@ struct Summary {
   uint64_t failed_records = 0;     // they stay, even if some of them were applied
   uint64_t failed_bytes = 0;
   int error = 0;  // errno of one of these, or 0
+
+  void Add(const Summary& other);
 };
 
 // Told about what happens; any of them may be null. Files have the numbers of nvlog::GroupWalk.
@@ -57,11 +59,16 @@ struct Options {
   bool discard = false;  // drop the records of unresolved files after `orphan` was told
 };
 
-// Applies the committed groups of `pool` (opened kExclusive) in the order of their LSNs, syncs the
-// files, and marks the pool clean, unless groups are left that could not be applied: these stay
-// committed, the others become void. May be killed at any instruction and run again (I6); harmless
-// on a clean pool. True when the pool is clean now.
+// Applies the committed groups of `pool` (opened kExclusive, or alone in it) in the order of their
+// LSNs, syncs the files, and marks the pool clean, unless groups are left that could not be
+// applied: these stay committed, the others become void. May be killed at any instruction and run
+// again (I6); harmless on a clean pool. True when the pool is clean now.
 bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, Summary* summary);
+
+// The same of the logs of each process that has died, and that nobody else replays, while others
+// use `pool` (opened kShared). A seat whose groups were all applied is free; adds to the summary.
+// False: some seat keeps what could not be applied, for `nvcache recover`. One thread at a time.
+bool ReplayOrphans(pool::Pool& pool, Summary* summary);
 
 }  // namespace nvcache::recovery
 

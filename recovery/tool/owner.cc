@@ -6,8 +6,10 @@
 #include <signal.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -19,9 +21,9 @@ bool Exists(uint32_t pid) {
   return pid != 0 && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
 }
 
-// The process that holds the pool's lock, as the kernel lists it; 0: none. Trying the lock would
-// say it, too, but somebody who opens the pool in this moment would find it in use by us.
-// No value when there is no such list.
+// The process that has the gate, to recover the pool, as the kernel lists it; 0: none. Trying the
+// lock would say it, too, but somebody who opens the pool in this moment would find it in use by
+// us. No value when there is no such list.
 std::optional<uint32_t> LockHolder(const pool::Pool& pool) {
   std::ifstream locks("/proc/locks");
   if (!locks) return std::nullopt;
@@ -48,14 +50,38 @@ std::string ProgramOf(uint32_t pid) {
 
 }  // namespace
 
+std::vector<Process> FindProcesses(const pool::Pool& pool) {
+  std::vector<Process> processes;
+  const pool::Seats& seats = pool.seats();
+  if (!pool.dirty()) return processes;
+  for (uint32_t i = 0; i < std::min(seats.end(), seats.count()); ++i) {
+    const pool::Seat& seat = seats.At(i);
+    // After a power failure anything may be there.
+    if (seats.State(i) == pool::kSeatFree || seats.State(i) > pool::kSeatUnresolved) continue;
+    Process process;
+    process.seat = i;
+    process.pid = pool::Peek(seat.pid);
+    process.alive = seats.Lives(i);
+    process.state = seats.State(i);
+    process.program.assign(seat.program, strnlen(seat.program, sizeof(seat.program)));
+    process.since = pool::Peek(seat.since);
+    process.oldest_pending = pool::Peek(seat.oldest_pending);
+    processes.push_back(process);
+  }
+  return processes;
+}
+
 Owner FindOwner(const pool::Pool& pool) {
   const pool::StateRecord& state = *pool.view().state();
   Owner owner;
   const bool dirty = pool.dirty();
   const uint32_t recorded =
       dirty ? std::atomic_ref(const_cast<uint32_t&>(state.owner_pid)).load() : 0;
-  const std::optional<uint32_t> holder = LockHolder(pool);
-  const bool in_use = holder ? *holder != 0 : Exists(recorded);
+  std::optional<uint32_t> holder = LockHolder(pool);
+  for (const Process& process : FindProcesses(pool)) {
+    if (process.alive && process.state == pool::kSeatTaken) holder = process.pid;
+  }
+  const bool in_use = holder ? *holder != 0 : pool.seats().AnybodyLives();
   owner.use = in_use ? Use::kInUse : dirty ? Use::kDirty : Use::kClean;
   owner.pid = in_use && holder ? *holder : recorded;
   owner.alive = Exists(owner.pid);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/pool/pool.h"
 
@@ -13,13 +14,27 @@ namespace nvcache::tool {
 
 enum class Use {
   kClean,  // nobody, and nothing is pending
-  kInUse,  // a process has it
+  kInUse,  // processes use it, or one recovers it
   kDirty,  // the last process died using it
 };
 
+// A process that has a seat in the pool, or has left it to be replayed.
+struct Process {
+  uint32_t seat = 0;
+  uint32_t pid = 0;
+  bool alive = false;  // its life byte says so; of an orphan, a process replays it
+  uint32_t state = 0;  // pool::Seat::state
+  std::string program;
+  uint64_t since = 0;           // ns since 1970
+  uint64_t oldest_pending = 0;  // ns since 1970; 0: nothing is pending
+};
+
+// Of a pool that is not clean. If nobody lives, they are those who have left it so.
+std::vector<Process> FindProcesses(const pool::Pool& pool);
+
 struct Owner {
   Use use = Use::kClean;
-  uint32_t pid = 0;     // of the process that has the pool, or died using it; 0: unknown
+  uint32_t pid = 0;     // of a process that has the pool, or died using it; 0: unknown
   bool alive = false;   // a process of this number exists: not always the same one
   std::string program;  // its name, when it is alive
   uint64_t since = 0;   // ns since 1970

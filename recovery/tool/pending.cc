@@ -21,7 +21,7 @@ class Collector {
   void Describe();
 
  private:
-  void AddRecord(const nvlog::RecordHeader& header, nvlog::Place place);
+  void AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place);
   bool Passed(const nvlog::Group& group);
   void Use(nvlog::Place place) {
     pending_.segments.insert(static_cast<uint32_t>(place / reader_.segment_units()));
@@ -36,11 +36,7 @@ class Collector {
 
 // The owner is at work, and the group reached the disk since the walk began.
 bool Collector::Passed(const nvlog::Group& group) {
-  pool::Lsn checkpoint = 0;
-  int records_valid = 0;
-  return !group.kept && group.lsn != 0 &&
-         pool::ReadCheckpoint(reader_.view(), &checkpoint, &records_valid) &&
-         group.lsn < checkpoint;
+  return !group.kept && group.lsn != 0 && group.lsn < reader_.CheckpointNow(group.log);
 }
 
 void Collector::Add(const nvlog::Group& group) {
@@ -72,13 +68,13 @@ void Collector::Add(const nvlog::Group& group) {
     pending_.units += units;
     pending_.kept_units += group.kept ? units : 0;
     pending_.kept_records += group.kept && header.kind != nvlog::Kind::kFile ? 1 : 0;
-    if (!is_copy) AddRecord(header, place);
+    if (!is_copy) AddRecord(group.log, header, place);
   });
 }
 
-void Collector::AddRecord(const nvlog::RecordHeader& header, nvlog::Place place) {
+void Collector::AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place) {
   const uint32_t file = walk_.FileOf(header, place);
-  pending_.walk_numbers[header.file] = file;
+  pending_.walk_numbers[FileKey(log, header.file)] = file;
   if (header.kind == nvlog::Kind::kFile) return;
   const uint64_t bytes = header.kind == nvlog::Kind::kData ? header.length : 0;
   PendingFile& found = pending_.files[file];
@@ -86,6 +82,10 @@ void Collector::AddRecord(const nvlog::RecordHeader& header, nvlog::Place place)
   found.bytes += bytes;
   ++pending_.records;
   pending_.bytes += bytes;
+  PendingOfSeat& seat = pending_.seats[log / pool::kLogsOfSeat];
+  ++seat.records;
+  seat.bytes += bytes;
+  seat.files.insert(file);
 }
 
 // At the end, when the newest record of each file is known.
@@ -95,7 +95,7 @@ void Collector::Describe() {
     if (number == nvlog::kNoFile || !walk_.CopyRecord(number, record.get())) continue;
     file.path = PathOf(*record);
     file.inode = record->inode;
-    file.is_new = walk_.IsNew(*record);
+    file.is_new = walk_.IsNew(number, *record);
   }
 }
 

@@ -21,6 +21,13 @@ struct PendingFile {
   bool is_new = false;  // the file system may still lose it
 };
 
+// Of the logs of one seat.
+struct PendingOfSeat {
+  uint64_t records = 0;
+  uint64_t bytes = 0;
+  std::set<uint32_t> files;
+};
+
 // Records are those of data, truncations and erasures; bytes those of their data.
 struct Pending {
   uint64_t records = 0;
@@ -30,10 +37,17 @@ struct Pending {
   uint64_t kept_records = 0;
   uint64_t damaged_groups = 0;
   uint64_t unfinished_groups = 0;
-  std::map<uint32_t, PendingFile> files;      // by the walk's number; kNoFile: nobody knows which
-  std::map<uint32_t, uint32_t> walk_numbers;  // of files, by their newest number in a log
-  std::set<uint32_t> segments;                // that hold any of it: the others are free
+  std::map<uint32_t, PendingFile> files;  // by the walk's number; kNoFile: nobody knows which
+  std::map<uint32_t, PendingOfSeat> seats;
+  // Of files, by the seat and their newest number in a log: FileKey.
+  std::map<uint64_t, uint32_t> walk_numbers;
+  std::set<uint32_t> segments;  // that hold any of it: the others are free
 };
+
+// As in pool::Statistics::failing_file.
+inline uint64_t FileKey(uint32_t log, uint32_t number) {
+  return uint64_t{log / pool::kLogsOfSeat} << 32 | (uint64_t{number} + 1);
+}
 
 // Walks the logs. The pool may be in use meanwhile: what reaches the disk during the walk is left
 // out.

@@ -26,7 +26,6 @@
 #include "recovery/tool/text.h"
 #include "src/nvlog/segments.h"
 #include "src/settings/settings.h"
-#include "src/sys/process.h"
 
 namespace nvcache::tool {
 namespace {
@@ -125,15 +124,6 @@ void MakePool(const std::string& path, const settings::Settings& settings) {
   if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
 }
 
-// A process works with the pool. Whoever else has it locked recovers it, or looks whether that is
-// necessary.
-bool IsTaken(const std::string& path) {
-  pool::Pool pool;
-  pool::Problem problem;
-  if (!pool.Open(path.c_str(), pool::Access::kInspect, kAnyMemory, nullptr, &problem)) return true;
-  return pool.dirty() && sys::Runs(pool::Peek(pool.view().state()->owner_pid));
-}
-
 // The pool may be free later.
 struct Busy : Failure {
   explicit Busy(const pool::Problem& problem) : Failure{kRunFailed, problem.text.c_str()} {}
@@ -143,12 +133,12 @@ void TakePool(pool::Pool* pool, const std::string& path, const settings::Setting
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
     pool::Problem problem;
-    if (pool->Open(path.c_str(), pool::Access::kExclusive, settings.emulate, LoadLibpmem(),
+    if (pool->Open(path.c_str(), pool::Access::kShared, settings.emulate, LoadLibpmem(),
                    &problem)) {
       return;
     }
     if (problem.error != EBUSY) throw Failure{kRunFailed, problem.text.c_str()};
-    if (IsTaken(path) || std::chrono::steady_clock::now() >= end) throw Busy(problem);
+    if (std::chrono::steady_clock::now() >= end) throw Busy(problem);
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -158,7 +148,7 @@ void PreparePool(const settings::Settings& settings) {
   if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) MakePool(path, settings);
   pool::Pool pool;
   TakePool(&pool, path, settings);
-  if (pool.dirty()) Recover(pool);
+  if (pool.alone() && pool.dirty()) Recover(pool);
   pool::Problem problem;
   if (settings.frames_in_pool && !nvlog::HasRoomForFrames(pool, settings.frame_bytes(), &problem)) {
     throw Failure{kRunFailed, problem.text.c_str()};

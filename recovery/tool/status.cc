@@ -26,6 +26,8 @@ struct Report {
   pool::Superblock superblock;
   pmem::Durability durability;
   Owner owner;
+  std::vector<Process> processes;
+  uint64_t frame_segments;
   pool::Statistics statistics;
   Pending pending;
   bool superblock_damaged;
@@ -54,14 +56,23 @@ constexpr Counter kCounters[] = {
     {"pass_through_files", "files made pass-through", &pool::Statistics::pass_through_files},
     {"table_full", "files passed through: table full", &pool::Statistics::table_full},
     {"records_kept", "records kept: their disk refuses", &pool::Statistics::records_kept},
-    {"kept_bytes", "bytes of the pool that they take", &pool::Statistics::kept_bytes},
 };
 
 uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
 uint64_t SegmentsUsed(const Report& report) { return report.pending.segments.size(); }
-// While the process works that keeps its page frames there.
-uint64_t FrameSegments(const Report& report) {
-  return report.owner.use == Use::kInUse ? report.statistics.frame_segments : 0;
+
+// Those that processes at work have for their page frames.
+uint64_t FrameSegments(const pool::Pool& pool) {
+  const pool::View& view = pool.view();
+  if (!pool.seats().AnybodyLives()) return 0;
+  uint64_t count = 0;
+  for (uint32_t i = 0; i < view.segment_count(); ++i) {
+    pool::SegmentHeader header = {};
+    if (pool.seats().IsFree(i)) continue;
+    const bool whole = pool::CopySegmentHeader(view, *view.segment(i), i, &header);
+    count += whole && header.kind == pool::SegmentKind::kFrames ? 1 : 0;
+  }
+  return count;
 }
 
 pool::Statistics Snapshot(const pool::Statistics& live) {
@@ -85,14 +96,15 @@ struct Failing {
   uint64_t since = 0;
 };
 
-// The process names it by its newest number in the logs, plus one.
+// A process names it by its newest number in its logs.
 Failing FindFailing(const Report& report, uint32_t file) {
   const pool::Statistics& statistics = report.statistics;
   for (uint32_t i = 0; i < pool::kMaxFailingShown; ++i) {
-    if (statistics.failing_file[i] == 0 || statistics.failing_file[i] > ~uint32_t{0}) continue;
-    const auto number = static_cast<uint32_t>(statistics.failing_file[i] - 1);
-    const auto found = report.pending.walk_numbers.find(number);
-    if (found == report.pending.walk_numbers.end() || found->second != file) continue;
+    const auto found = report.pending.walk_numbers.find(statistics.failing_file[i]);
+    if (statistics.failing_file[i] == 0 || found == report.pending.walk_numbers.end() ||
+        found->second != file) {
+      continue;
+    }
     return {static_cast<int>(statistics.failing_error[i]), statistics.failing_since[i]};
   }
   return {};
@@ -115,13 +127,39 @@ std::string StateText(const Owner& owner) {
   return text;
 }
 
+// Of the process that has waited longest. ns since 1970; 0: of none.
+uint64_t OldestPending(const Report& report) {
+  uint64_t oldest = 0;
+  for (const Process& process : report.processes) {
+    if (process.oldest_pending == 0) continue;
+    if (oldest == 0 || process.oldest_pending < oldest) oldest = process.oldest_pending;
+  }
+  return report.pending.records != 0 ? oldest : 0;
+}
+
+const char* SeatStateName(const Process& process) {
+  switch (process.state) {
+    case pool::kSeatReplayed:
+      return "replayed";
+    case pool::kSeatUnresolved:
+      return "unresolved";
+    default:
+      return process.alive ? "alive" : "dead";
+  }
+}
+
+PendingOfSeat PendingOf(const Report& report, const Process& process) {
+  const auto found = report.pending.seats.find(process.seat);
+  return found != report.pending.seats.end() ? found->second : PendingOfSeat{};
+}
+
 std::string PendingText(const Report& report) {
   const Pending& pending = report.pending;
   if (pending.records == 0) return "nothing";
   std::string text = fmt::format("{}, {}, of {}", Many(pending.records, "record", "records"),
                                  Size(pending.bytes), Many(pending.files.size(), "file", "files"));
-  if (report.statistics.oldest_pending != 0) {
-    text += fmt::format("; the oldest for {}", Duration(Since(report.statistics.oldest_pending)));
+  if (const uint64_t oldest = OldestPending(report); oldest != 0) {
+    text += fmt::format("; the oldest for {}", Duration(Since(oldest)));
   }
   if (pending.kept_records != 0) {
     text += fmt::format("; kept, because a disk refuses: {}",
@@ -164,6 +202,18 @@ void PrintFiles(const Report& report) {
   }
 }
 
+void PrintProcesses(const Report& report) {
+  if (report.processes.empty()) return;
+  fmt::print("\n{:>10} {:<10} {:>10} {:>10} {:>10}  {}\n", "PID", "STATE", "FILES", "RECORDS",
+             "BYTES", "PROGRAM");
+  for (const Process& process : report.processes) {
+    const PendingOfSeat pending = PendingOf(report, process);
+    fmt::print("{:>10} {:<10} {:>10} {:>10} {:>10}  {}\n", process.pid, SeatStateName(process),
+               pending.files.size(), pending.records, Size(pending.bytes),
+               Printable(process.program));
+  }
+}
+
 void PrintText(const Report& report) {
   const auto line = [](const char* name, const std::string& value) {
     fmt::print("{:<12}{}\n", name, value);
@@ -178,8 +228,8 @@ void PrintText(const Report& report) {
   line("used",
        fmt::format("{}, in {} of the segments ({:.1f} %)", Size(Used(report)), SegmentsUsed(report),
                    100 * static_cast<double>(SegmentsUsed(report)) /
-                       static_cast<double>(superblock.segment_count - FrameSegments(report))));
-  if (const uint64_t segments = FrameSegments(report); segments != 0) {
+                       static_cast<double>(superblock.segment_count - report.frame_segments)));
+  if (const uint64_t segments = report.frame_segments; segments != 0) {
     line("page frames", fmt::format("in {} of the segments, {}", segments,
                                     Size(segments * superblock.segment_size)));
   }
@@ -190,6 +240,7 @@ void PrintText(const Report& report) {
     line("last words",
          fmt::format("of process {}, {}: {}", last.pid, Time(last.time), Printable(last.text)));
   }
+  PrintProcesses(report);
   PrintFiles(report);
   fmt::print("\nsince the pool was last opened for use:\n");
   for (const Counter& counter : kCounters) {
@@ -225,6 +276,21 @@ Json FilesJson(const Report& report) {
   return files;
 }
 
+Json ProcessesJson(const Report& report) {
+  Json processes = Json::array();
+  for (const Process& process : report.processes) {
+    const PendingOfSeat pending = PendingOf(report, process);
+    processes.push_back({{"pid", process.pid},
+                         {"program", Printable(process.program)},
+                         {"state", SeatStateName(process)},
+                         {"since_ns", process.since},
+                         {"pending_files", pending.files.size()},
+                         {"pending_records", pending.records},
+                         {"pending_bytes", pending.bytes}});
+  }
+  return processes;
+}
+
 Json OwnerJson(const Owner& owner) {
   if (owner.use == Use::kClean) return nullptr;
   return {{"pid", owner.pid},
@@ -244,6 +310,7 @@ Json ToJson(const Report& report) {
   PutPath(json, "pool", report.path);
   json["state"] = UseName(report.owner.use);
   json["owner"] = OwnerJson(report.owner);
+  json["processes"] = ProcessesJson(report);
   json["durability"] = DurabilityName(report.durability);
   json["uuid"] = Uuid(report.superblock.uuid);
   json["created_ns"] = report.superblock.created;
@@ -251,14 +318,14 @@ Json ToJson(const Report& report) {
   json["segments"] = report.superblock.segment_count;
   json["segment_size"] = report.superblock.segment_size;
   json["segments_used"] = SegmentsUsed(report);
-  json["segments_of_frames"] = FrameSegments(report);
+  json["segments_of_frames"] = report.frame_segments;
   json["used"] = Used(report);
   json["pending_records"] = report.pending.records;
   json["pending_bytes"] = report.pending.bytes;
   json["pending_kept_records"] = report.pending.kept_records;
   json["pending_kept_bytes"] = report.pending.kept_units * pool::kUnitSize;
-  const bool aged = report.pending.records != 0 && statistics.oldest_pending != 0;
-  json["oldest_pending_age_ns"] = aged ? Json(Since(statistics.oldest_pending)) : Json();
+  const uint64_t oldest = OldestPending(report);
+  json["oldest_pending_age_ns"] = oldest != 0 ? Json(Since(oldest)) : Json();
   json["unfinished_groups"] = report.pending.unfinished_groups;
   json["damaged_groups"] = report.pending.damaged_groups;
   json["superblock_damaged"] = report.superblock_damaged;
@@ -281,6 +348,8 @@ int RunStatus(const StatusArguments& arguments) {
                          .superblock = *pool.view().superblock,
                          .durability = pool.durability(),
                          .owner = FindOwner(pool),
+                         .processes = FindProcesses(pool),
+                         .frame_segments = FrameSegments(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
                          .pending = FindPending(pool),
                          .superblock_damaged = pool.superblock_damaged(),

@@ -31,6 +31,11 @@ constexpr uint64_t kRetryNs = 100 * 1000 * 1000;
 constexpr uint64_t kRetryShare = 4;
 // For a writer that has drawn an LSN and not committed yet.
 constexpr uint64_t kCommitNs = 50 * 1000;
+// While other processes have all room: between two looks, between two times that it is told, and
+// until writers wait no longer.
+constexpr uint64_t kStarvedPauseNs = 1000 * 1000;
+constexpr uint64_t kTellStarvedNs = 100 * 1000 * 1000;
+constexpr uint64_t kStarvedNs = 500 * 1000 * 1000;
 // Between two looks for memory to take back, while little is left and nobody waits for it.
 constexpr uint64_t kTrimNs = 20 * 1000 * 1000;
 
@@ -47,8 +52,11 @@ bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
 }  // namespace
 
 bool Cleaner::Start(const Host& host, const Limits& limits, uint32_t files, Check check,
-                    Drained drained) {
+                    Drained drained, Starved starved) {
   limits_ = limits;
+  tell_starved_ = starved;
+  starved_.store(false);
+  starved_since_ = 0;
   check_ = check;
   drained_ = drained;
   host_ = &host;
@@ -149,21 +157,45 @@ void Cleaner::RequestTrim() {
 void Cleaner::Run() {
   while (!stopping_.load()) {
     AwaitWork();
-    if (!RunBatch()) {
-      const uint64_t pause = failing_files_ != nullptr ? kRetryNs : kCommitNs;
-      log_.Sleep(log_.BellSeen(), ~Lsn{0}, pause);
+    if (RunBatch()) {
+      starved_since_ = 0;
+      starved_.store(false);
+    } else {
+      log_.Sleep(log_.BellSeen(), ~Lsn{0}, AfterNothing());
     }
     if (std::exchange(drained_some_, false) && drained_ != nullptr) drained_();
     if (trim_wanted_.exchange(false) || TrimDue()) Trim();
   }
 }
 
+// How long to wait after a round that came no further.
+uint64_t Cleaner::AfterNothing() {
+  if (failing_files_ != nullptr) return kRetryNs;
+  if (!log_.Hurried() || log_.newest_own() >= read_ || !log_.IsShared()) {
+    starved_since_ = 0;
+    starved_.store(false);
+    return kCommitNs;
+  }
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  if (starved_since_ == 0) starved_since_ = now;
+  if (now - starved_since_ >= kStarvedNs) {
+    starved_.store(true);
+    log_.AnnounceRoom();
+  }
+  if (tell_starved_ != nullptr && now - starved_told_ >= kTellStarvedNs) {
+    starved_told_ = now;
+    tell_starved_();
+  }
+  return kStarvedPauseNs;
+}
+
 // Returns when there is enough to do, somebody is in a hurry, or the oldest record has waited
 // enough.
 void Cleaner::AwaitWork() {
+  pool::Seat& seat = log_.pool().seats().At(log_.pool().seat());
   for (;;) {
     const uint32_t seen = log_.BellSeen();
-    const Lsn newest = log_.newest();
+    const Lsn newest = log_.newest_own();
     pool::Note(log_.statistics()->newest, newest);
     if (stopping_.load() || trim_wanted_.load()) return;
     // Nobody waits for the memory: between two steps there may be work.
@@ -178,10 +210,10 @@ void Cleaner::AwaitWork() {
     Lsn alarm = read_;
     if (newest < read_) {
       first_seen_ = 0;
-      if (failing_files_ == nullptr) pool::Note(log_.statistics()->oldest_pending, 0);
+      if (failing_files_ == nullptr) pool::Note(seat.oldest_pending, 0);
     } else {
-      if (pool::Peek(log_.statistics()->oldest_pending) == 0) {
-        pool::Note(log_.statistics()->oldest_pending, sys::Now(CLOCK_REALTIME));
+      if (pool::Peek(seat.oldest_pending) == 0) {
+        pool::Note(seat.oldest_pending, sys::Now(CLOCK_REALTIME));
       }
       if (first_seen_ == 0) first_seen_ = now;
       const uint64_t enough = std::max<uint64_t>(limits_.batch_min / pages_per_group_, 1);
@@ -206,7 +238,7 @@ bool Cleaner::RunBatch() {
   read_ = batch.end;
   if (read_ > read) first_seen_ = 0;
   Advance(batch);
-  if (log_.Hurried()) log_.GiveBack();
+  if (log_.Hurried() || (log_.Empty(batch.ends) && log_.IsShared())) log_.GiveBack();
   WeighFailing();
   log_.AnnounceRoom();
   progress_.Signal();
@@ -419,9 +451,9 @@ void Cleaner::Advance(const Batch& batch) {
   cache_.kept().Settle();
   if (end <= cleaned_.load()) return;
   if (!log_.Empty(batch.ends)) {
-    log_.pool().StoreCheckpoint(end);
+    log_.pool().StoreSeatCheckpoint(end);
     log_.Forget(end, batch.ends, [this](Place place) { ForgetRecord(place); });
-    pool::Note(log_.statistics()->oldest_pending, 0);
+    pool::Note(log_.pool().seats().At(log_.pool().seat()).oldest_pending, 0);
     pool::Count(log_.statistics()->batches);
   }
   cleaned_.store(end, std::memory_order_release);
@@ -486,7 +518,7 @@ void Cleaner::Failed(CachedFile& file, long error) {
 // For `nvcache status`.
 void Cleaner::NoteFailure(const CachedFile& file, int error) {
   pool::Statistics* statistics = log_.statistics();
-  const uint64_t key = uint64_t{file.tag.number} + 1;
+  const uint64_t key = uint64_t{log_.pool().seat()} << 32 | (uint64_t{file.tag.number} + 1);
   uint32_t place = pool::kMaxFailingShown;
   for (uint32_t i = 0; i < pool::kMaxFailingShown; ++i) {
     const uint64_t shown = pool::Peek(statistics->failing_file[i]);
@@ -497,11 +529,14 @@ void Cleaner::NoteFailure(const CachedFile& file, int error) {
     if (shown == 0 && place == pool::kMaxFailingShown) place = i;
   }
   if (place == pool::kMaxFailingShown) return;
-  if (pool::Peek(statistics->failing_file[place]) != key) {
-    pool::Note(statistics->failing_since[place], sys::Now(CLOCK_REALTIME));
-  }
+  std::atomic_ref shown(statistics->failing_file[place]);
+  uint64_t none = 0;
+  // Another process may have taken the place: then it is shown next time.
+  const bool is_new = shown.load() != key;
+  if (is_new && (error == 0 || !shown.compare_exchange_strong(none, key))) return;
+  if (is_new) pool::Note(statistics->failing_since[place], sys::Now(CLOCK_REALTIME));
   pool::Note(statistics->failing_error[place], static_cast<uint64_t>(error));
-  pool::Note(statistics->failing_file[place], error != 0 ? key : 0);
+  if (error == 0) pool::Note(statistics->failing_file[place], 0);
 }
 
 // Everything is on disk that the file has in the log, as far as it was read.

@@ -54,8 +54,11 @@ class Cleaner {
   // more.
   using Check = long (*)(dramcache::CachedFile&);
   using Drained = void (*)();
+  // `starved` is called, without locks and not too often, while writers wait for room that only
+  // other processes have.
+  using Starved = void (*)();
   bool Start(const Host& host, const Limits& limits, uint32_t files, Check check = nullptr,
-             Drained drained = nullptr);
+             Drained drained = nullptr, Starved starved = nullptr);
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
   // The same, and whoever waits for it is refused, now and later. What is pending is nobody's; the
@@ -83,9 +86,11 @@ class Cleaner {
 
   // Some file fails.
   bool failing() const { return failing_.load(std::memory_order_relaxed) != 0; }
-  // Files that fail have as much in the pool as they may. Whoever waits for room looks again when
-  // this becomes so.
-  bool overloaded() const { return overloaded_.load(std::memory_order_relaxed); }
+  // Files that fail have as much in the pool as they may, or other processes have all of it and
+  // give nothing back. Whoever waits for room looks again when this becomes so.
+  bool overloaded() const {
+    return overloaded_.load(std::memory_order_relaxed) || starved_.load(std::memory_order_relaxed);
+  }
   // The file is one of them, or about to be: then the next round tells.
   bool Crowds(const dramcache::CachedFile& file) const {
     return file.failing.load(std::memory_order_relaxed) != 0 &&
@@ -94,7 +99,7 @@ class Cleaner {
   // 0; or, if they have and the file is one of them, the error with which it fails, negated.
   long Refusal(const dramcache::CachedFile& file) const {
     const int error = file.failing.load(std::memory_order_relaxed);
-    return error != 0 && overloaded() ? -error : 0;
+    return error != 0 && overloaded_.load(std::memory_order_relaxed) ? -error : 0;
   }
 
  private:
@@ -119,6 +124,7 @@ class Cleaner {
   void Run();
   void AwaitWork();
   bool RunBatch();
+  uint64_t AfterNothing();
   void MapAhead();
   void ReadBatch(Batch* batch);
   bool AddRecord(const nvlog::RecordHeader& header, Batch* batch);
@@ -164,6 +170,7 @@ class Cleaner {
   Limits limits_ = {};
   Check check_ = nullptr;
   Drained drained_ = nullptr;
+  Starved tell_starved_ = nullptr;
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 
@@ -181,6 +188,7 @@ class Cleaner {
   std::atomic<int> failing_{0};            // errno of some file that fails; 0: there is none
   std::atomic<bool> retry_wanted_{false};  // somebody waits for a file that fails
   std::atomic<bool> overloaded_{false};
+  std::atomic<bool> starved_{false};
   sys::Event progress_;  // a round is over
 
   Item* items_ = nullptr;  // kMaxItems
@@ -191,6 +199,8 @@ class Cleaner {
   uint64_t pages_per_group_ = 0;  // of the last batch, to guess when batch_min is reached
   uint64_t last_trim_ = 0;        // monotonic ns
   uint64_t first_seen_ = 0;       // monotonic ns, when the record at read_ was first seen
+  uint64_t starved_since_ = 0;    // monotonic ns; 0: writers do not wait for other processes
+  uint64_t starved_told_ = 0;     // monotonic ns
   bool drained_some_ = false;     // since drained_ was called last
 };
 

@@ -35,7 +35,6 @@ bool Frames::Open(uint32_t count, radix::PageArena* pages, pool::Statistics* sta
 bool Frames::OpenInPool(const pool::View& view, uint32_t segments, radix::PageArena* pages) {
   segment_pages_ = static_cast<uint32_t>(view.superblock->segment_size / pool::kPageSize);
   bytes_ = reinterpret_cast<uint8_t*>(view.segment(view.segment_count() - segments));
-  pool::Note(view.statistics()->frame_segments, segments);
   return OpenTables(segments * segment_pages_, pages, view.statistics());
 }
 

@@ -268,6 +268,11 @@ void Leases::LowerMark() {
 
 uint32_t Leases::deaths() const { return shared_->deaths.load(); }
 
+bool Leases::IsOver(uint64_t life) const {
+  const uint64_t slot = life >> 32;
+  return slot < kMaxProcesses && shared_->slots[slot].life.load() != static_cast<uint32_t>(life);
+}
+
 bool Leases::lost() const { return shared_->slots[slot_].life.load() != life_; }
 
 // The old one stays open, for the program to replace.

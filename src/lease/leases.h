@@ -80,6 +80,10 @@ class Leases {
   bool AfterForkInChild(const char** why);
 
   bool is_open() const { return shared_ != nullptr; }
+  // Names this process's life among all that ever had a slot of the file; never 0.
+  uint64_t life() const { return uint64_t{slot_} << 32 | life_; }
+  // The process with that life has given its slot back, or somebody has found it dead.
+  bool IsOver(uint64_t life) const;
   int fd() const { return fd_; }
   // The program may have opened the file, too. After it has closed such a descriptor: Relock.
   // False: the slot is lost, or our own descriptor is.

@@ -101,8 +101,14 @@ Place Kept::Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags) 
   log_.segments()[last_].live += static_cast<uint32_t>(taken);
   units_ += taken;
   pool::Count(log_.statistics()->records_kept);
-  pool::Note(log_.statistics()->kept_bytes, units_ * pool::kUnitSize);
+  NoteUnits();
   return place;
+}
+
+// For `nvcache status`.
+void Kept::NoteUnits() const {
+  pool::Seat& seat = log_.pool().seats().At(log_.pool().seat());
+  std::atomic_ref(seat.kept_units).store(static_cast<uint32_t>(units_), std::memory_order_relaxed);
 }
 
 bool Kept::IsVoid(Place mark) const {
@@ -132,7 +138,7 @@ void Kept::Void(Place place, bool on_disk) {
   log_.segments()[segment].live -= static_cast<uint32_t>(taken);
   units_ -= taken;
   emptied_ = emptied_ || log_.segments()[segment].live == 0;
-  pool::Note(log_.statistics()->kept_bytes, units_ * pool::kUnitSize);
+  NoteUnits();
 }
 
 void Kept::Settle() {

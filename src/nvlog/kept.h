@@ -56,6 +56,7 @@ class Kept {
 
  private:
   bool TakeSegment();
+  void NoteUnits() const;
   bool IsVoid(Place mark) const;
   bool IsSparse() const;
   bool Choose();

@@ -30,10 +30,10 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
   pool_ = pool;
   view_ = pool->view();
   units_ = view_.segment_units();
-  NVCACHE_CHECK(frame_segments + kMinLogSegments <= view_.segment_count());
-  const uint32_t count = view_.segment_count() - frame_segments;
+  if (pool->seat() == pool::kNoSeat) pool->TakeFirstSeat();
+  if (!segments_.Open(pool, frame_segments)) return false;
+  const uint32_t count = segments_.count();
   lanes_used_ = std::clamp(count / kSegmentsPerLane, 1u, kMaxLanes);
-  if (!segments_.Open(pool, count)) return false;
   writable_segments_ = count - (lanes_used_ + 1);
   const uint64_t pages = (segments_.record_units() - kMaxFileUnits) / DataUnits(0, pool::kPageSize);
   const uint64_t segments = writable_segments_ / kMinGroupsInLog;
@@ -43,8 +43,6 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
     lane.first = kNoSegment;
     lane.generation = lane.last = 0;
   }
-  next_.store(pool->checkpoint());
-  if (frame_segments > 0) segments_.GiveToFrames();
   alarm_.store(~Lsn{0});
   return true;
 }
@@ -119,7 +117,7 @@ bool Log::CopyFileRecord(const FileTag& file, pool::FileRecord* record) const {
 // Whoever has drawn an LSN below `bound` had locked its lane before, and whoever locks a lane after
 // this look at it draws a higher one.
 void Log::Look(Ends* ends) {
-  ends->bound = next_.load(std::memory_order_seq_cst);
+  ends->bound = next().load(std::memory_order_seq_cst);
   for (uint32_t i = 0; i < kMaxLanes; ++i) {
     Lane& lane = lanes_[i];
     sys::Lock lock(lane.lock);
@@ -205,9 +203,19 @@ void Log::Committed(Lsn lsn) {
   if (alarm_.compare_exchange_strong(alarm, ~Lsn{0})) Ring();
 }
 
+Lsn Log::newest_own() {
+  Lsn newest = 0;
+  for (uint32_t i = 0; i < lanes_used_; ++i) {
+    sys::Lock lock(lanes_[i].lock);
+    newest = std::max(newest, lanes_[i].last);
+  }
+  return newest;
+}
+
+// Whoever locks its lane after newest_own() has looked there finds the alarm when it has committed.
 void Log::Sleep(uint32_t seen, Lsn alarm, uint64_t timeout_ns) {
   alarm_.store(alarm, std::memory_order_seq_cst);
-  if (newest() < alarm) bell_.Wait(seen, timeout_ns);
+  if (newest_own() < alarm) bell_.Wait(seen, timeout_ns);
   alarm_.store(~Lsn{0}, std::memory_order_seq_cst);
 }
 

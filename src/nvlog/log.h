@@ -31,6 +31,7 @@ namespace nvcache::nvlog {
 inline constexpr uint32_t kMaxLanes = 16;
 // The log of the kept segments (kept.h).
 inline constexpr uint32_t kKeptLog = kMaxLanes;
+static_assert(kKeptLog < pool::kLogsOfSeat);
 
 // What the log has to know of a file.
 struct FileTag {
@@ -62,10 +63,13 @@ enum class Outcome {
 
 class Log {
  public:
-  // Begins at the checkpoint of a clean pool. `pool` outlives the log. Its last `frame_segments`
-  // segments are for page frames: HasRoomForFrames. False without memory.
+  // Of a pool in which this process has a seat, or which it has open kExclusive. `pool` outlives
+  // the log. Its last `frame_segments` segments are for page frames: HasRoomForFrames. False
+  // without memory, or if another process has one of these.
   bool Open(pool::Pool* pool, uint32_t frame_segments = 0);
   void Close();
+  // Before it is closed: nothing is pending, and nobody appends any more. Its segments are free.
+  void FreeAll() { segments_.FreeAll(); }
 
   // ---- Writers
 
@@ -78,9 +82,11 @@ class Log {
   // The longest run of pages that always finds room sooner or later, as one group.
   uint64_t max_group_pages() const { return max_group_pages_; }
 
-  // The highest LSN that was drawn.
-  Lsn newest() const { return next_.load(std::memory_order_seq_cst) - 1; }
-  Lsn Draw() { return next_.fetch_add(1, std::memory_order_seq_cst); }
+  // The highest LSN that was drawn, by any process.
+  Lsn newest() const { return next().load(std::memory_order_seq_cst) - 1; }
+  Lsn Draw() { return next().fetch_add(1, std::memory_order_seq_cst); }
+  // The highest that was committed here. Takes the lanes' locks.
+  Lsn newest_own();
 
   // ---- Reading records. Valid while they are pending, or kept.
 
@@ -135,7 +141,9 @@ class Log {
   // A writer sleeps in WaitForRoom.
   bool Hurried() const { return waiters_.load(std::memory_order_seq_cst) > 0; }
   // So little is free that nobody should wait for a larger batch.
-  bool Short() const { return segments_.free() < segments_.count() - segments_.count() / 3; }
+  bool Short() const { return segments_.free_then() < segments_.count() - segments_.count() / 3; }
+  // Other processes use the pool, too: they may want what this one has no use for.
+  bool IsShared() const { return pool_->seats().OthersHaveSeats(pool_->seat()); }
   // Wakes the writers to try again: something was freed, or the pool is not there any more.
   void AnnounceRoom() { room_.Signal(); }
 
@@ -174,6 +182,7 @@ class Log {
   Lane& LockLane(uint32_t* number);
   bool AtEnd(const Ends& ends, uint32_t lane, Position* position);
   void Committed(Lsn lsn);
+  std::atomic<Lsn>& next() const { return pool_->seats().next_lsn(); }
 
   pool::Pool* pool_ = nullptr;
   pool::View view_;
@@ -185,7 +194,6 @@ class Log {
   Segments segments_;
 
   // Apart, because different threads write them.
-  alignas(pmem::kLine) std::atomic<Lsn> next_{1};
   alignas(pmem::kLine) std::atomic<Lsn> alarm_{~Lsn{0}};
   std::atomic<uint32_t> waiters_{0};
   sys::Event room_;  // something was freed

@@ -58,36 +58,81 @@ Reader::~Reader() {
   Release(segments_, reserved_);
   Release(generations_, reserved_);
   Release(indices_, reserved_);
+  Release(checkpoints_, pool::kMaxSeats);
+  Release(used_, pool::kMaxSeats);
 }
 
 bool Reader::Open(const pool::View& view, int fd, bool all) {
-  NVCACHE_CHECK(segments_ == nullptr);
-  view_ = view;
   fd_ = KnowsItsHoles(fd) ? fd : -1;
   all_ = all;
+  return OpenSegments(view);
+}
+
+bool Reader::OpenSeat(const pool::View& view, const pool::Seats& seats, uint32_t seat) {
+  seats_ = &seats;
+  seat_ = seat;
+  return OpenSegments(view);
+}
+
+bool Reader::OpenSegments(const pool::View& view) {
+  NVCACHE_CHECK(segments_ == nullptr);
+  view_ = view;
   segment_units_ = view.segment_units();
   reserved_ = view.segment_count();
   segments_ = ReserveArray<Segment>(reserved_);
   generations_ = ReserveArray<Lsn>(reserved_);
   indices_ = ReserveArray<uint32_t>(reserved_);
-  if (segments_ == nullptr || generations_ == nullptr || indices_ == nullptr) return false;
-  int records_valid = 0;
-  const bool known = pool::ReadCheckpoint(view, &checkpoint_, &records_valid);
-  Lsn highest = checkpoint_;
-  for (uint32_t number = 0; number < view.segment_count(); ++number) {
-    Segment* segment = &segments_[segment_count_];
-    Lsn then = 0;
-    if (!Look(number, segment, &then)) continue;
-    highest = std::max(highest, then);
-    newest_ = std::max(newest_, segment->generation);
-    generations_[number] = segment->generation;
-    if (!segment->frames) ++segment_count_;
+  checkpoints_ = ReserveArray<Lsn>(pool::kMaxSeats);
+  used_ = ReserveArray<bool>(pool::kMaxSeats);
+  if (segments_ == nullptr || used_ == nullptr || generations_ == nullptr || indices_ == nullptr ||
+      checkpoints_ == nullptr) {
+    return false;
   }
-  if (known || !all) checkpoint_ = highest;
-  newest_ = std::max(newest_, checkpoint_);
+  ReadCheckpoints();
   AddDamaged();
   Choose();
   return true;
+}
+
+// And the headers of all segments.
+void Reader::ReadCheckpoints() {
+  int records_valid = 0;
+  Lsn all_logs = 0;
+  const bool known = pool::ReadCheckpoint(view_, &all_logs, &records_valid) || !all_;
+  for (uint32_t seat = 0; seat < view_.seat_count() && known; ++seat) {
+    Lsn& own = checkpoints_[seat];
+    pool::ReadSeatCheckpoint(view_, seat, &own, &records_valid);
+    if (own != 0) used_[seat] = true;
+    own = std::max(own, all_logs);
+    newest_ = std::max(newest_, checkpoints_[seat]);
+  }
+  for (uint32_t number = 0; number < view_.segment_count(); ++number) {
+    Segment* segment = &segments_[segment_count_];
+    Lsn then = 0;
+    if (IsLeftOut(number) || !Look(number, segment, &then)) continue;
+    Lsn& own = checkpoints_[segment->log / pool::kLogsOfSeat];
+    if (known) own = std::max(own, then);
+    used_[segment->log / pool::kLogsOfSeat] = true;
+    newest_ = std::max({newest_, segment->generation, own});
+    generations_[number] = segment->generation;
+    if (!segment->frames) ++segment_count_;
+  }
+  least_ = newest_;
+  bool any = false;
+  for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
+    if (!used_[seat]) continue;
+    least_ = std::min(least_, checkpoints_[seat]);
+    any = true;
+  }
+  if (!any) least_ = all_logs;
+}
+
+Lsn Reader::CheckpointNow(uint32_t log) const {
+  Lsn all_logs = 0, own = 0;
+  int records_valid = 0;
+  pool::ReadCheckpoint(view_, &all_logs, &records_valid);
+  pool::ReadSeatCheckpoint(view_, log / pool::kLogsOfSeat, &own, &records_valid);
+  return std::max({all_logs, own, checkpoint(log)});
 }
 
 // The first header, or the copy: a segment that is being taken has a whole copy, perhaps, and
@@ -123,8 +168,11 @@ bool Reader::Look(uint32_t number, Segment* segment, Lsn* checkpoint) const {
 void Reader::AddDamaged() {
   const uint32_t whole = segment_count_;
   for (uint32_t number = 0; number < view_.segment_count(); ++number) {
-    if (generations_[number] != 0) continue;  // its header is whole
-    if (!WasTaken(number) && !IsNamed(number, whole) && !HoldsPending(number)) continue;
+    if (generations_[number] != 0 || IsLeftOut(number)) continue;  // its header is whole
+    if (!WasTaken(number) && !IsNamed(number, whole) &&
+        (IsBeingTaken(number) || !HoldsPending(number))) {
+      continue;
+    }
     Segment& segment = segments_[segment_count_++];
     segment = {};
     segment.number = number;
@@ -147,11 +195,25 @@ bool Reader::IsNamed(uint32_t number, uint32_t whole) const {
   for (uint32_t i = 0; i < whole; ++i) {
     const Segment& next = segments_[i];
     if (!next.kept && next.previous_generation != 0 && next.previous_number == number &&
-        next.previous_last >= checkpoint_) {
+        next.previous_last >= checkpoint(next.log)) {
       return true;
     }
   }
   return false;
+}
+
+// Both headers have the word 0, and neither was lost: a process was taking the segment, which is
+// free then. What lies in it is below the checkpoint of the seat that had it, though not of every
+// seat.
+bool Reader::IsBeingTaken(uint32_t number) const {
+  for (const uint64_t unit : {uint64_t{0}, segment_units_ - 1}) {
+    const Place place = PlaceOf(number, unit);
+    if (IsZero(place)) return false;
+    pool::SegmentHeader header = {};
+    sys::CopyWords(&header, view_.unit(place), sizeof(header));
+    if (header.word != 0) return false;
+  }
+  return true;
 }
 
 bool Reader::IsZero(Place place) const {
@@ -173,7 +235,7 @@ bool Reader::HoldsPending(uint32_t number) const {
     // Without the segment's generation, a header's checksum says nothing.
     RecordHeader header = {};
     sys::CopyWords(&header, view_.unit(place), sizeof(header));
-    if (IsSane(header, end - place) && header.index == 0 && header.lsn >= checkpoint_ &&
+    if (IsSane(header, end - place) && header.index == 0 && header.lsn >= least_ &&
         header.commit == CommitWord(header.lsn, view_.salt())) {
       return true;
     }
@@ -225,7 +287,8 @@ void Reader::Chain() {
 // A group that begins in this segment is committed, and not above the checkpoint: so all that the
 // log wrote into the segments before is below it.
 bool Reader::IsDone(const Segment& next) const {
-  if (next.generation > checkpoint_) return false;
+  const Lsn done = checkpoint(next.log);
+  if (next.generation > done) return false;
   RecordHeader header;
   uint64_t unit = kFirstUnit;
   do {  // over the rest of a group that began before
@@ -233,8 +296,8 @@ bool Reader::IsDone(const Segment& next) const {
     if (IsNothing(place) || !CopyHeader(place, &header) || header.lsn <= next.floor) return false;
     unit += RecordUnits(header);
   } while (header.index != 0);
-  return header.lsn <= checkpoint_ && (header.commit == CommitWord(header.lsn, view_.salt()) ||
-                                       IsVoidWord(header.commit, header.lsn, view_.salt()));
+  return header.lsn <= done && (header.commit == CommitWord(header.lsn, view_.salt()) ||
+                                IsVoidWord(header.commit, header.lsn, view_.salt()));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -435,7 +498,7 @@ bool GroupWalk::PeekFirst(Stream* stream, const RecordHeader& first, Place place
   stream->key = first.lsn;
   stream->group = {place,    first.lsn,   first.count, Verdict::kCommitted,
                    kNoPlace, segment.log, segment.kept};
-  if (reader_.all_ || segment.kept || first.lsn >= reader_.checkpoint_) return true;
+  if (reader_.all_ || segment.kept || first.lsn >= reader_.checkpoint(segment.log)) return true;
   // Of no interest but for the files that it names.
   CollectMembers(stream, false);
   MeetFiles(*stream);
@@ -450,10 +513,10 @@ bool GroupWalk::StepOverRest(Stream* stream, Place place) {
   const RecordHeader& header = member.header;
   if (segment.kept || reader_.IsNothing(place) || !reader_.CopyHeader(place, &member.header) ||
       header.lsn <= segment.floor || header.lsn < stream->last ||
-      header.lsn >= reader_.checkpoint_) {
+      header.lsn >= reader_.checkpoint(segment.log)) {
     return false;
   }
-  if (header.kind == Kind::kFile) MeetFile(member, false);
+  if (header.kind == Kind::kFile) MeetFile(member, segment.log, false);
   stream->last = header.lsn;
   MoveTo(stream, stream->segment, stream->unit + RecordUnits(header));
   return true;
@@ -494,11 +557,8 @@ bool GroupWalk::PeekLost(Stream* stream, Place place) {
 // them, nor if the pool is in use and somebody has taken the segment meanwhile.
 bool GroupWalk::Matters(const Reader::Segment& segment, Lsn bound) const {
   if (IsTakenAgain(segment)) return false;
-  if (segment.kept || (reader_.all_ && reader_.checkpoint_ == 0)) return true;
-  Lsn checkpoint = 0;
-  int records_valid = 0;
-  pool::ReadCheckpoint(reader_.view_, &checkpoint, &records_valid);
-  return bound > std::max(checkpoint, reader_.checkpoint_);
+  if (segment.kept || (reader_.all_ && reader_.checkpoint(segment.log) == 0)) return true;
+  return bound > reader_.CheckpointNow(segment.log);
 }
 
 bool GroupWalk::IsTakenAgain(const Reader::Segment& segment) const {
@@ -653,7 +713,7 @@ bool GroupWalk::Collect(Stream* stream) {
   }
   MeetFiles(*stream);
   const Reader::Segment& begin = reader_.segments_[segment];
-  const bool below = !begin.kept && group.lsn < reader_.checkpoint_;
+  const bool below = !begin.kept && group.lsn < reader_.checkpoint(begin.log);
   if (group.damaged == kNoPlace) {
     if (below && group.verdict == Verdict::kCommitted) group.verdict = Verdict::kOnDisk;
     return true;
@@ -688,11 +748,11 @@ void GroupWalk::MeetFiles(const Stream& stream) {
     if (members_[i].header.kind != Kind::kFile) continue;
     const bool on_disk =
         members_[0].header.commit == AppliedWord(stream.group.lsn, reader_.view_.salt());
-    MeetFile(members_[i], stream.group.kept && !on_disk);
+    MeetFile(members_[i], stream.group.log, stream.group.kept && !on_disk);
   }
 }
 
-void GroupWalk::MeetFile(const Member& member, bool kept) {
+void GroupWalk::MeetFile(const Member& member, uint32_t log, bool kept) {
   const auto segment = static_cast<uint32_t>(member.place / reader_.segment_units_);
   pool::FileRecord* record = &records_[0];
   if (!CopyRecordAt(member.place, record)) {
@@ -705,7 +765,10 @@ void GroupWalk::MeetFile(const Member& member, bool kept) {
   if (file != kNoFile) {
     File& known = file_list_[file];
     const bool still = kept && (record->flags & pool::kFileNewStill) != 0;
-    if (member.header.lsn >= known.lsn) known.record = member.place;
+    if (member.header.lsn >= known.lsn) {
+      known.record = member.place;
+      known.log = log;
+    }
     known.lsn = std::max(known.lsn, member.header.lsn);
     known.still = known.still || still;
   }
@@ -729,6 +792,13 @@ bool GroupWalk::CopyRecord(uint32_t file, pool::FileRecord* copy) const {
   return true;
 }
 
+// The record's `born` was drawn by the log that it lies in.
+bool GroupWalk::IsNew(uint32_t file, const pool::FileRecord& record) const {
+  if ((record.flags & pool::kFileNewStill) != 0) return true;
+  return (record.flags & pool::kFileNew) != 0 &&
+         record.born >= reader_.checkpoint(file_list_[file].log);
+}
+
 Place GroupWalk::RecordOf(uint32_t file) const {
   NVCACHE_CHECK(file < file_count_);
   return file_list_[file].record;
@@ -749,7 +819,7 @@ uint32_t GroupWalk::AddFile(uint64_t hash) {
   if (file_count_ == file_capacity_ && !GrowFiles()) return kNoFile;
   const uint32_t file = file_count_++;
   uint32_t* bucket = &buckets_[hash % file_capacity_];
-  file_list_[file] = {kNoPlace, 0, hash, *bucket, false};
+  file_list_[file] = {kNoPlace, 0, hash, *bucket, 0, false};
   *bucket = file + 1;
   return file;
 }

@@ -51,9 +51,14 @@ class Reader {
   // never written. `all`: of a pool whose checkpoint is not known, or to see what is on disk as
   // well. False without memory.
   bool Open(const pool::View& view, int fd = -1, bool all = false);
+  // Only what a seat has in its logs, whose process has died, while others use the pool.
+  bool OpenSeat(const pool::View& view, const pool::Seats& seats, uint32_t seat);
 
-  // The highest checkpoint of any record or header. 0 with `all`, if no record is whole.
-  Lsn checkpoint() const { return checkpoint_; }
+  // The highest checkpoint of any record or header that counts for the log. 0 with `all`, if no
+  // record is whole.
+  Lsn checkpoint(uint32_t log) const { return checkpoints_[log / pool::kLogsOfSeat]; }
+  // As it is now, in a pool that is in use.
+  Lsn CheckpointNow(uint32_t log) const;
   // No LSN above it was seen: in a segment header, or in any header of a record that is whole, its
   // group committed or not. Known when a walk has come to its end.
   Lsn newest() const { return newest_; }
@@ -88,6 +93,11 @@ class Reader {
     bool damaged;  // neither header is whole: only `number` is known
   };
 
+  bool OpenSegments(const pool::View& view);
+  void ReadCheckpoints();
+  bool IsLeftOut(uint32_t number) const {
+    return seats_ != nullptr && !seats_->Owns(number, seat_);
+  }
   Place PlaceOf(uint32_t number, uint64_t unit) const { return number * segment_units_ + unit; }
   // Of the unit behind the last record that a segment can have.
   uint64_t UnitsEnd() const { return segment_units_ - kLastUnits; }
@@ -104,6 +114,7 @@ class Reader {
   void AddDamaged();
   bool WasTaken(uint32_t number) const;
   bool IsNamed(uint32_t number, uint32_t whole) const;
+  bool IsBeingTaken(uint32_t number) const;
   bool IsZero(Place place) const;
   bool HoldsPending(uint32_t number) const;
   void Choose();
@@ -113,7 +124,11 @@ class Reader {
   pool::View view_;
   int fd_ = -1;
   bool all_ = false;
-  Lsn checkpoint_ = 0;
+  const pool::Seats* seats_ = nullptr;  // with OpenSeat()
+  uint32_t seat_ = 0;
+  Lsn* checkpoints_ = nullptr;  // by seat
+  bool* used_ = nullptr;        // by seat: it has a checkpoint of its own, or a segment
+  Lsn least_ = 0;               // of the checkpoints of seats that were used
   mutable Lsn newest_ = 0;
   uint64_t segment_units_ = 0;
   Segment* segments_ = nullptr;  // damaged ones, then by log, then by generation; then kept ones
@@ -162,11 +177,8 @@ class GroupWalk {
   Place RecordOf(uint32_t file) const;
   // A copy of its payload; false if that is not whole any more.
   bool CopyRecord(uint32_t file, pool::FileRecord* copy) const;
-  // Whether it may be created again: kFileNew counts.
-  bool IsNew(const pool::FileRecord& record) const {
-    return (record.flags & pool::kFileNewStill) != 0 ||
-           ((record.flags & pool::kFileNew) != 0 && record.born >= reader_.checkpoint());
-  }
+  // Whether file `file`, of which `record` is a copy, may be created again: kFileNew counts.
+  bool IsNew(uint32_t file, const pool::FileRecord& record) const;
 
   // How far the walk has come, for progress: units done of units in all.
   uint64_t done() const { return done_; }
@@ -192,6 +204,7 @@ class GroupWalk {
     Lsn lsn;  // of that record
     uint64_t hash;
     uint32_t next;  // of the same bucket, plus one
+    uint32_t log;   // that the record lies in
     bool still;     // a kept record that counts says kFileNewStill
   };
   struct Name {
@@ -229,7 +242,7 @@ class GroupWalk {
   bool GoesOn(const Stream& stream, Lsn lsn) const;
 
   void MeetFiles(const Stream& stream);
-  void MeetFile(const Member& member, bool kept);
+  void MeetFile(const Member& member, uint32_t log, bool kept);
   uint32_t FindFile(const pool::FileRecord& record, uint64_t hash) const;
   uint32_t AddFile(uint64_t hash);
   bool CopyRecordAt(Place place, pool::FileRecord* copy) const;

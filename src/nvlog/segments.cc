@@ -68,46 +68,91 @@ bool HasRoomForFrames(const pool::Pool& pool, uint64_t bytes, pool::Problem* pro
   return false;
 }
 
-bool Segments::Open(pool::Pool* pool, uint32_t count) {
-  NVCACHE_CHECK(count <= pool->view().segment_count());
+bool Segments::Open(pool::Pool* pool, uint32_t frames) {
+  NVCACHE_CHECK(frames + kMinLogSegments <= pool->view().segment_count());
   pool_ = pool;
   units_ = pool->view().segment_units();
-  count_ = count;
-  logs_.store(0);
+  count_ = pool->view().segment_count() - frames;
+  freed_count_ = 0;
   if (!ReserveArray(&info_, count_) || !ReserveArray(&mapped_, count_) ||
-      !ReserveArray(&free_, count_)) {
+      !ReserveArray(&freed_, count_) || !GiveToFrames(frames)) {
+    FreeAll();
     Close();
     return false;
   }
-  for (uint32_t i = 0; i < count_; ++i) free_[i] = count_ - 1 - i;
-  free_count_.store(count_);
+  free_then_.store(free());
   taken_.store(0);
+  ahead_.store(0);
   behind_.store(false);
   return true;
+}
+
+void Segments::FreeAll() {
+  seats().FreeAllOf(pool_->seat());
+  lanes().store(0);
 }
 
 void Segments::Close() {
   ReleaseArray(&info_, count_);
   ReleaseArray(&mapped_, count_);
-  ReleaseArray(&free_, count_);
+  ReleaseArray(&freed_, count_);
   count_ = 0;
+  pool_ = nullptr;
+}
+
+std::atomic_ref<uint32_t> Segments::lanes() const {
+  return std::atomic_ref(seats().At(pool_->seat()).lanes);
 }
 
 bool Segments::AddLog() {
-  sys::Lock lock(lock_);
-  if (!Has(2)) return false;
-  logs_.fetch_add(1, std::memory_order_relaxed);
+  lanes().fetch_add(1);
+  if (Has(1)) return true;
+  DropLog();
+  return false;
+}
+
+void Segments::DropLog() { NVCACHE_CHECK(lanes().fetch_sub(1) > 0); }
+
+// No LSN is drawn: there are no records whose checksums must not be those of another life.
+bool Segments::GiveToFrames(uint32_t frames) {
+  if (frames == 0) return true;
+  const Claim claim = {0, pool::SegmentKind::kFrames, pool_->checkpoint(), kNoSegment, 0, 0};
+  for (uint32_t number = count_; number < count_ + frames; ++number) {
+    if (!seats().TakeSegment(number, pool_->seat())) return false;
+    WriteHeaders(number, claim);
+  }
+  pmem::Psync(Step::kSegmentTaken);
   return true;
 }
 
-void Segments::DropLog() { NVCACHE_CHECK(logs_.fetch_sub(1, std::memory_order_relaxed) > 0); }
+// What the others have taken meanwhile counts: whoever finds, having taken one, that too few are
+// left gives it back. So the reserve is there, whichever of them looks last.
+bool Segments::TakeThis(uint32_t number, bool reserved) {
+  if (!seats().TakeSegment(number, pool_->seat())) return false;
+  if (reserved || Has(0)) return true;
+  seats().FreeSegment(number, pool_->seat());
+  return false;
+}
 
-// No LSN is drawn: there are no records whose checksums must not be those of another life.
-void Segments::GiveToFrames() {
-  const Claim claim = {0, pool::SegmentKind::kFrames, pool_->checkpoint(), kNoSegment, 0, 0};
-  const uint32_t end = pool_->view().segment_count();
-  for (uint32_t number = count_; number < end; ++number) WriteHeaders(number, claim);
-  pmem::Psync(Step::kSegmentTaken);
+template <typename Function>
+void Segments::ForEachFree(Function function) const {
+  for (uint32_t i = freed_count_; i > 0; --i) {
+    if (seats().IsFree(freed_[i - 1]) && !function(freed_[i - 1])) return;
+  }
+  for (uint32_t number = 0; number < count_; ++number) {
+    if (seats().IsFree(number) && !function(number)) return;
+  }
+}
+
+uint32_t Segments::TakeFree(bool reserved) {
+  uint32_t taken = kNoSegment;
+  ForEachFree([&](uint32_t number) {
+    if (TakeThis(number, reserved)) taken = number;
+    return taken == kNoSegment && Has(1, reserved);
+  });
+  // What others have, and what was just taken, is no hint any more.
+  while (freed_count_ > 0 && !seats().IsFree(freed_[freed_count_ - 1])) --freed_count_;
+  return taken;
 }
 
 uint32_t Segments::Take(const Claim& claim, bool reserved) {
@@ -115,11 +160,14 @@ uint32_t Segments::Take(const Claim& claim, bool reserved) {
   {
     sys::Lock lock(lock_);
     if (!Has(1, reserved)) return kNoSegment;
-    const uint32_t free = free_count_.fetch_sub(1, std::memory_order_relaxed) - 1;
-    number = free_[free];
-    if (mapped_[number].exchange(kTaken, std::memory_order_relaxed) != kTaken) taken_.fetch_add(1);
-    const uint64_t half = std::min<uint64_t>(Ahead() / 2, free);
-    if (half > 0 && mapped_[free_[free - half]].load(std::memory_order_relaxed) == kUnmapped) {
+    number = TakeFree(reserved);
+    if (number == kNoSegment) return kNoSegment;
+    const uint32_t left = free();
+    free_then_.store(left, std::memory_order_relaxed);
+    const uint8_t before = mapped_[number].exchange(kTaken, std::memory_order_relaxed);
+    if (before == kAhead) ahead_.fetch_sub(1);
+    if (before != kTaken) taken_.fetch_add(1);
+    if (ahead_.load() + freed_count_ < std::min<uint64_t>(Ahead() / 2, left)) {
       behind_.store(true, std::memory_order_relaxed);
     }
   }
@@ -144,7 +192,7 @@ void Segments::WriteHeaders(uint32_t number, const Claim& claim) {
     header.previous_number = claim.previous;
   }
   header.number = number;
-  header.log = claim.log;
+  header.log = pool_->seat() * pool::kLogsOfSeat + claim.log;
   header.kind = claim.kind;
   header.crc = pool::SegmentHeaderCrc(header, view.salt());
   WriteHeader(view.segment_copy(number), header, Step::kSegmentCopy);
@@ -153,10 +201,12 @@ void Segments::WriteHeaders(uint32_t number, const Claim& claim) {
 
 void Segments::Free(uint32_t number) {
   sys::Lock lock(lock_);
-  const uint32_t count = free_count_.load(std::memory_order_relaxed);
-  NVCACHE_CHECK(number < count_ && count < count_);
-  free_[count] = number;
-  free_count_.store(count + 1, std::memory_order_relaxed);
+  NVCACHE_CHECK(number < count_);
+  seats().FreeSegment(number, pool_->seat());
+  // Hints that others have made void make room for those that have not.
+  if (freed_count_ == count_) freed_count_ = 0;
+  freed_[freed_count_++] = number;
+  free_then_.store(free(), std::memory_order_relaxed);
 }
 
 uint64_t Segments::Ahead() const {
@@ -168,16 +218,17 @@ uint64_t Segments::Ahead() const {
 bool Segments::Prefault() {
   const uint64_t wanted = Ahead();
   uint32_t number = kNoSegment;
-  {
+  if (wanted > 0) {
     sys::Lock lock(lock_);
-    const uint32_t free = free_count_.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < std::min<uint64_t>(wanted, free) && number == kNoSegment; ++i) {
-      const uint32_t next = free_[free - 1 - i];
+    uint64_t looked_at = 0;
+    ForEachFree([&](uint32_t next) {
       if (mapped_[next].load(std::memory_order_relaxed) == kUnmapped) number = next;
-    }
+      return number == kNoSegment && ++looked_at < wanted;
+    });
   }
   if (number == kNoSegment) return false;
   if (mapped_[number].exchange(kAhead, std::memory_order_relaxed) != kUnmapped) return true;
+  ahead_.fetch_add(1);
   pmem::Prefault(pool_->view().unit(number * units_), units_ * pool::kUnitSize);
   return true;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The segments of a pool while it is in use: which are free, and taking one.
+// The segments of a pool while it is in use: taking one, and freeing it. Which are free is in the
+// pool (src/pool/seats.h), for all processes that use it; the rest is this one's.
 #ifndef NVCACHE_NVLOG_SEGMENTS_H_
 #define NVCACHE_NVLOG_SEGMENTS_H_
 
@@ -28,13 +29,13 @@ bool HasRoomForFrames(const pool::Pool& pool, uint64_t bytes, pool::Problem* pro
 
 class Segments {
  public:
-  // Of a clean pool: its first `count` segments are free, and those behind them nobody takes.
-  // False without memory.
-  bool Open(pool::Pool* pool, uint32_t count);
+  // Of a pool in which this process has a seat, and no segment. Its last `frames` segments are to
+  // hold page frames: durable in their headers when it returns, so that no reader takes for a
+  // record what lies in a frame. False without memory, or if somebody has one of these.
+  bool Open(pool::Pool* pool, uint32_t frames);
   void Close();
-  // The segments behind them hold page frames: durable in their headers when it returns, so that
-  // no reader takes for a record what lies in a frame.
-  void GiveToFrames();
+  // Frees all that the seat has: nothing in it is pending, and nobody takes any more.
+  void FreeAll();
 
   // What a log says of a segment that it takes.
   struct Claim {
@@ -45,21 +46,21 @@ class Segments {
     Lsn previous_generation;
     Lsn previous_last;
   };
-  // Takes a free segment, the one that was freed last, and writes its header: durable when it
-  // returns, so before any group in it commits. kNoSegment if there is none; unless `reserved`, the
-  // reserve does not count. Any thread.
+  // Takes a free segment, the one that this process has freed last, or the first, and writes its
+  // header: durable when it returns, so before any group in it commits. kNoSegment if there is
+  // none; unless `reserved`, the reserve does not count. Any thread.
   uint32_t Take(const Claim& claim, bool reserved = false);
   // Nobody reads the segment any more, and no group in it counts, durably (I5).
   void Free(uint32_t number);
 
-  // Writers leave one free segment for each log that has any, and one more: so the cleanup thread
-  // can always copy what lies in one segment of each log. A log has none yet, and is about to have:
-  // false if too few are free.
+  // Writers leave one free segment for each log that has any, and one more for each process: so its
+  // cleanup thread can always copy what lies in one segment of each of its logs. A log has none
+  // yet, and is about to have: false if too few are free.
   bool AddLog();
   void DropLog();
   // That so many can be taken now, from the reserve as well, or not.
   bool Has(uint32_t count, bool reserved = false) const {
-    return free_count_.load(std::memory_order_relaxed) >= count + (reserved ? 0 : reserve());
+    return free() >= count + (reserved ? 0 : reserve());
   }
 
   // Of a segment that is taken; the log that has it looks after them, under its lock.
@@ -72,8 +73,10 @@ class Segments {
   Info& operator[](uint32_t number) { return info_[number]; }
 
   uint32_t count() const { return count_; }  // without those of frames
-  uint32_t free() const { return free_count_.load(std::memory_order_relaxed); }
-  uint32_t reserve() const { return logs_.load(std::memory_order_relaxed) + 1; }
+  uint32_t free() const { return seats().CountFree(); }
+  // As it was when this process has last taken or freed one.
+  uint32_t free_then() const { return free_then_.load(std::memory_order_relaxed); }
+  uint32_t reserve() const { return seats().Reserve(pool_->seat()); }
   uint64_t units() const { return units_; }
   // Units of a segment that records can have.
   uint64_t record_units() const { return units_ - kFirstUnit - kLastUnits; }
@@ -89,6 +92,15 @@ class Segments {
   }
 
  private:
+  const pool::Seats& seats() const { return pool_->seats(); }
+  bool GiveToFrames(uint32_t frames);
+  std::atomic_ref<uint32_t> lanes() const;  // that have a segment
+  uint32_t TakeFree(bool reserved);
+  bool TakeThis(uint32_t number, bool reserved);
+  // Calls function(number) for segments in the order in which they would be taken, while it returns
+  // true.
+  template <typename Function>
+  void ForEachFree(Function function) const;
   // So many should be mapped.
   uint64_t Ahead() const;
   // Durable after the next PSYNC.
@@ -100,11 +112,12 @@ class Segments {
   Info* info_ = nullptr;
   enum Mapped : uint8_t { kUnmapped, kTaken, kAhead };
   std::atomic<uint8_t>* mapped_ = nullptr;  // Mapped: since the pool was opened
-  sys::Mutex<sys::Rank::kSegments> lock_;   // free_
-  uint32_t* free_ = nullptr;
-  std::atomic<uint32_t> free_count_{0};
-  std::atomic<uint32_t> logs_{0};   // that have a segment
+  sys::Mutex<sys::Rank::kSegments> lock_;   // freed_
+  uint32_t* freed_ = nullptr;  // by this process, the last one last; others may have them by now
+  uint32_t freed_count_ = 0;
+  std::atomic<uint32_t> free_then_{0};
   std::atomic<uint32_t> taken_{0};  // segments, each counted once
+  std::atomic<uint32_t> ahead_{0};  // mapped, and not taken since
   std::atomic<bool> behind_{false};
 };
 

@@ -9,7 +9,14 @@
 //   11776    LastWords           of a process that stopped itself; nothing depends on them
 //   12288    CheckpointRecord 1
 //   12352    Superblock          a copy, whole before the first one is
-//   16384    segments            `segment_count` of them, `segment_size` bytes each
+//   16384    CheckpointRecord 0 of each seat
+//   49152    CheckpointRecord 1 of each seat
+//   81920    SharedState         while processes use the pool; recovery does not look at it
+//   86016    Seat                kMaxSeats of them; the same
+//   118784   owners              of each segment; the same
+//   262144   segments            `segment_count` of them, `segment_size` bytes each
+//
+// A process that uses the pool has a seat, which no other has: a checkpoint and some logs.
 //
 // A segment belongs to one log at a time. It is a run of units of 64 bytes: a SegmentHeader,
 // records (src/nvlog/record.h), and in its last unit a copy of the header.
@@ -28,7 +35,7 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
@@ -39,7 +46,12 @@ inline constexpr uint64_t kStateOffset = 8192;
 inline constexpr uint64_t kStatisticsOffset = 8256;
 inline constexpr uint64_t kLastWordsOffset = 11776;
 inline constexpr uint64_t kSuperblockCopyOffset = 12352;
-inline constexpr uint64_t kSegmentsOffset = 16384;
+inline constexpr uint64_t kSeatCheckpointsOffset = 16384;    // of the seats' records 0
+inline constexpr uint64_t kSeatCheckpointsDistance = 32768;  // from there to their records 1
+inline constexpr uint64_t kSharedOffset = 81920;
+inline constexpr uint64_t kSeatsOffset = 86016;
+inline constexpr uint64_t kOwnersOffset = 118784;
+inline constexpr uint64_t kSegmentsOffset = 262144;
 
 inline constexpr uint64_t kMinPoolSize = 1u << 20;
 inline constexpr uint64_t kMaxPoolSize = uint64_t{1} << 46;  // 64 TiB
@@ -49,6 +61,11 @@ inline constexpr uint64_t kSegmentsWanted = 1024;
 inline constexpr uint64_t kMinSegmentSize = 64u << 10;
 inline constexpr uint64_t kMaxSegmentSize = 1u << 20;
 inline constexpr uint64_t kMaxSegments = 1u << 16;
+// Processes that use a pool at a time: one for kSegmentsPerSeat segments, so that each finds some.
+inline constexpr uint32_t kMaxSeats = 512;
+inline constexpr uint32_t kSegmentsPerSeat = 2;
+// A seat's logs are numbered from this times its own number on.
+inline constexpr uint32_t kLogsOfSeat = 32;
 
 // Geometry and identity. Never changes after creation.
 struct Superblock {
@@ -89,10 +106,12 @@ inline constexpr unsigned kLsnBits = 62;
 // was cut off by a power failure may have left nothing, and its number must not come back.
 inline constexpr uint64_t kLsnMargin = uint64_t{1} << 32;
 
-// The checkpoint: every group below it is in the file systems for good, or void; but for kept
-// segments. Both records are written, one after the other, before anything is done that relies on
-// them; the highest that is whole counts, in a record or in the header of a segment. So one that
-// is torn or damaged never brings old groups back.
+// A checkpoint: every group below it is in the file systems for good, or void; but for kept
+// segments. The pool's is for all logs, and moves when nobody else uses the pool; a seat's is for
+// the logs of that seat. Of a log the highest counts that is whole: in a record of the pool or of
+// its seat, or in the header of a segment of that seat. Both records are written, one after the
+// other, before anything is done that relies on them. So one that is torn or damaged never brings
+// old groups back. One that is all zero, of a seat, was never written, and says 0.
 struct alignas(64) CheckpointRecord {
   Lsn checkpoint;
   uint32_t zero;
@@ -105,6 +124,9 @@ static_assert(kCheckpointOffset + sizeof(CheckpointRecord) <= kStateOffset);
 static_assert(kCheckpointDistance % kPageSize == 0);
 static_assert(kCheckpointOffset + kCheckpointDistance + sizeof(CheckpointRecord) <=
               kSuperblockCopyOffset);
+static_assert(kSuperblockCopyOffset + sizeof(Superblock) <= kSeatCheckpointsOffset);
+static_assert(kMaxSeats * sizeof(CheckpointRecord) <= kSeatCheckpointsDistance);
+static_assert(kSeatCheckpointsOffset + 2 * kSeatCheckpointsDistance <= kSharedOffset);
 
 // What a segment holds.
 enum class SegmentKind : uint32_t {
@@ -120,12 +142,12 @@ enum class SegmentKind : uint32_t {
 struct alignas(64) SegmentHeader {
   uint64_t word;             // SegmentWord of the generation, written last; 0: being taken
   Lsn generation;            // drawn when the segment was taken: older records in it are nothing
-  Lsn checkpoint;            // as it was then
+  Lsn checkpoint;            // of its seat's logs, as it was then
   Lsn previous_generation;   // of the segment that the log filled before this one; 0: none
   Lsn previous_last;         // of the newest group that the log had committed by then
   uint32_t previous_number;  // of that segment
   uint32_t number;           // its own
-  uint32_t log;              // which of the pool's logs
+  uint32_t log;              // which of the pool's logs: of seat log / kLogsOfSeat
   SegmentKind kind;
   uint32_t zero;
   uint32_t crc;  // CRC-32C of the bytes from `generation` to here, seeded with the salt's low half
@@ -163,6 +185,60 @@ static_assert(offsetof(StateRecord, owner_since) == 16);
 static_assert(sizeof(StateRecord) == 64);
 static_assert(kStateOffset % 64 == 0 && kStateOffset + sizeof(StateRecord) <= kStatisticsOffset);
 
+// ---- What the processes share that use the pool (seats.h). It is cleared by whoever comes when
+// nobody uses the pool, never flushed, and every field is accessed as an atomic.
+
+struct alignas(64) SharedState {
+  Lsn next;                 // the LSN that is drawn next
+  uint8_t unused[56];       // a line for itself
+  uint32_t seats_end;       // no seat from there on was ever taken
+  uint32_t has_unresolved;  // some seat is kSeatUnresolved
+};
+static_assert(offsetof(SharedState, next) == 0);
+static_assert(offsetof(SharedState, unused) == 8);
+static_assert(offsetof(SharedState, seats_end) == 64);
+static_assert(offsetof(SharedState, has_unresolved) == 68);
+static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
+
+// Seat::state.
+inline constexpr uint32_t kSeatFree = 0;
+inline constexpr uint32_t kSeatTaken = 1;
+// Its process has died; another one, which has its life byte, brings its logs to the files.
+inline constexpr uint32_t kSeatReplayed = 2;
+// Its process has died, and left what could not be brought to the files.
+inline constexpr uint32_t kSeatUnresolved = 3;
+
+// Its process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of the
+// pool's file, which has nothing there.
+inline constexpr uint64_t kLifeOffset = uint64_t{1} << 62;
+
+struct alignas(64) Seat {
+  uint32_t state;
+  uint32_t pid;             // for people
+  uint64_t since;           // ns since 1970 when it was taken
+  uint64_t oldest_pending;  // ns since 1970 when its oldest pending record was first seen; 0: none
+  uint64_t lease;           // the process's life among the leases (src/lease/leases.h); 0: none
+  uint32_t lanes;           // of its logs, those that have a segment
+  uint32_t kept_units;      // that its kept records take
+  char program[16];         // its name, up to a zero; for people
+  uint64_t zero;
+};
+static_assert(offsetof(Seat, state) == 0);
+static_assert(offsetof(Seat, pid) == 4);
+static_assert(offsetof(Seat, since) == 8);
+static_assert(offsetof(Seat, oldest_pending) == 16);
+static_assert(offsetof(Seat, lease) == 24);
+static_assert(offsetof(Seat, lanes) == 32);
+static_assert(offsetof(Seat, kept_units) == 36);
+static_assert(offsetof(Seat, program) == 40);
+static_assert(offsetof(Seat, zero) == 56);
+static_assert(sizeof(Seat) == 64 && kSeatsOffset + kMaxSeats * sizeof(Seat) <= kOwnersOffset);
+
+// Of each segment: 0, it is free; or the number of the seat that has it, plus one.
+using Owner = uint16_t;
+static_assert(kMaxSeats < 0xffff);
+static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kSegmentsOffset);
+
 // Of the files whose write-back fails, so many are named.
 inline constexpr uint32_t kMaxFailingShown = 16;
 
@@ -170,7 +246,6 @@ inline constexpr uint32_t kMaxFailingShown = 16;
 // accessed as a relaxed atomic.
 struct Statistics {
   uint64_t newest;           // LSN; as of the last time the cleanup thread looked
-  uint64_t oldest_pending;   // ns since 1970 when the oldest pending record was first seen; 0: none
   uint64_t entries_cleaned;  // data records that reached the disk
   uint64_t bytes_cleaned;    // their payload
   uint64_t batches;
@@ -188,37 +263,33 @@ struct Statistics {
   uint64_t pass_through_files;  // files that were made pass-through
   uint64_t table_full;          // files not cached because a table was full
   uint64_t records_kept;        // copied to kept segments, because the disk refuses their file
-  uint64_t kept_bytes;          // of the pool, that kept records take now
-  // Files whose write-back fails: their numbers plus one (0: none), errno, ns since 1970.
+  // Files whose write-back fails: their numbers plus one (0: none), and in the upper half the seat;
+  // errno; ns since 1970.
   uint64_t failing_file[kMaxFailingShown];
   uint64_t failing_error[kMaxFailingShown];
   uint64_t failing_since[kMaxFailingShown];
-  uint64_t frame_segments;  // of the pool, that hold page frames and no log
 };
 static_assert(offsetof(Statistics, newest) == 0);
-static_assert(offsetof(Statistics, oldest_pending) == 8);
-static_assert(offsetof(Statistics, entries_cleaned) == 16);
-static_assert(offsetof(Statistics, bytes_cleaned) == 24);
-static_assert(offsetof(Statistics, batches) == 32);
-static_assert(offsetof(Statistics, syncs) == 40);
-static_assert(offsetof(Statistics, pages_written) == 48);
-static_assert(offsetof(Statistics, segments_taken) == 56);
-static_assert(offsetof(Statistics, full_waits) == 64);
-static_assert(offsetof(Statistics, misses) == 72);
-static_assert(offsetof(Statistics, dirty_misses) == 80);
-static_assert(offsetof(Statistics, evictions) == 88);
-static_assert(offsetof(Statistics, dirty_evictions) == 96);
-static_assert(offsetof(Statistics, write_back_errors) == 104);
-static_assert(offsetof(Statistics, last_error) == 112);
-static_assert(offsetof(Statistics, last_error_time) == 120);
-static_assert(offsetof(Statistics, pass_through_files) == 128);
-static_assert(offsetof(Statistics, table_full) == 136);
-static_assert(offsetof(Statistics, records_kept) == 144);
-static_assert(offsetof(Statistics, kept_bytes) == 152);
-static_assert(offsetof(Statistics, failing_file) == 160);
-static_assert(offsetof(Statistics, failing_error) == 288);
-static_assert(offsetof(Statistics, failing_since) == 416);
-static_assert(offsetof(Statistics, frame_segments) == 544);
+static_assert(offsetof(Statistics, entries_cleaned) == 8);
+static_assert(offsetof(Statistics, bytes_cleaned) == 16);
+static_assert(offsetof(Statistics, batches) == 24);
+static_assert(offsetof(Statistics, syncs) == 32);
+static_assert(offsetof(Statistics, pages_written) == 40);
+static_assert(offsetof(Statistics, segments_taken) == 48);
+static_assert(offsetof(Statistics, full_waits) == 56);
+static_assert(offsetof(Statistics, misses) == 64);
+static_assert(offsetof(Statistics, dirty_misses) == 72);
+static_assert(offsetof(Statistics, evictions) == 80);
+static_assert(offsetof(Statistics, dirty_evictions) == 88);
+static_assert(offsetof(Statistics, write_back_errors) == 96);
+static_assert(offsetof(Statistics, last_error) == 104);
+static_assert(offsetof(Statistics, last_error_time) == 112);
+static_assert(offsetof(Statistics, pass_through_files) == 120);
+static_assert(offsetof(Statistics, table_full) == 128);
+static_assert(offsetof(Statistics, records_kept) == 136);
+static_assert(offsetof(Statistics, failing_file) == 144);
+static_assert(offsetof(Statistics, failing_error) == 272);
+static_assert(offsetof(Statistics, failing_since) == 400);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kLastWordsOffset);
 
 // What the last process said that used the pool and stopped, because an invariant was broken. Stays
@@ -298,6 +369,7 @@ constexpr size_t FileRecordSize(uint32_t path_length) {
 struct Geometry {
   uint64_t segment_size;
   uint32_t segment_count;
+  uint32_t seat_count;
 };
 
 // The one geometry of a pool of `size` bytes; kMinPoolSize <= size <= kMaxPoolSize.
@@ -306,10 +378,14 @@ constexpr Geometry GeometryOf(uint64_t size) {
   if (segment < kMinSegmentSize) segment = kMinSegmentSize;
   if (segment > kMaxSegmentSize) segment = kMaxSegmentSize;
   while (size / segment > kMaxSegments) segment *= 2;
-  return {segment, static_cast<uint32_t>((size - kSegmentsOffset) / segment)};
+  const uint64_t segments = (size - kSegmentsOffset) / segment;
+  const uint64_t seats = segments / kSegmentsPerSeat;
+  return {segment, static_cast<uint32_t>(segments),
+          static_cast<uint32_t>(seats < kMaxSeats ? seats : kMaxSeats)};
 }
-static_assert(GeometryOf(kMinPoolSize).segment_count == 15);
+static_assert(GeometryOf(kMinPoolSize).segment_count == 12);
 static_assert(GeometryOf(uint64_t{1} << 30).segment_count == 1023);
+static_assert(GeometryOf(uint64_t{1} << 30).seat_count >= 500);
 static_assert(GeometryOf(kMaxPoolSize).segment_count < kMaxSegments);
 
 }  // namespace nvcache::pool

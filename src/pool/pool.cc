@@ -15,6 +15,7 @@
 #include "src/sys/credentials.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
+#include "src/sys/lock.h"
 #include "src/sys/scratch.h"
 #include "src/sys/words.h"
 
@@ -97,8 +98,17 @@ uint32_t CheckpointCrc(const CheckpointRecord& record, uint64_t salt) {
   return sys::Crc32c(&record, offsetof(CheckpointRecord, crc), static_cast<uint32_t>(salt));
 }
 
-// Of the records that are whole, the higher one, and how many they are.
-int LoadCheckpoint(const View& view, Lsn* checkpoint) {
+CheckpointRecord* RecordOf(const View& view, uint32_t seat, uint64_t i) {
+  return seat == kNoSeat ? view.checkpoint_record(i) : view.seat_checkpoint_record(seat, i);
+}
+
+bool IsZero(const CheckpointRecord& record) {
+  return record.checkpoint == 0 && record.zero == 0 && record.crc == 0;
+}
+
+// Of the pool's records (kNoSeat) or a seat's that are whole, the higher one, and how many they
+// are.
+int LoadCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint) {
   *checkpoint = 0;
   // A pool that is inspected while it is in use changes one record after the other under our eyes.
   int valid = 0;
@@ -106,9 +116,12 @@ int LoadCheckpoint(const View& view, Lsn* checkpoint) {
     valid = 0;
     for (uint64_t i = 0; i < 2; ++i) {
       CheckpointRecord copy = {};
-      sys::CopyWords(&copy, view.checkpoint_record(i), sizeof(copy));
-      if (copy.checkpoint >> kLsnBits != 0 || copy.crc != CheckpointCrc(copy, view.salt()))
+      sys::CopyWords(&copy, RecordOf(view, seat, i), sizeof(copy));
+      const bool unused = seat != kNoSeat && IsZero(copy);
+      if (!unused &&
+          (copy.checkpoint >> kLsnBits != 0 || copy.crc != CheckpointCrc(copy, view.salt()))) {
         continue;
+      }
       ++valid;
       *checkpoint = std::max(*checkpoint, copy.checkpoint);
     }
@@ -116,10 +129,10 @@ int LoadCheckpoint(const View& view, Lsn* checkpoint) {
   return valid;
 }
 
-void WriteCheckpoint(const View& view, uint64_t i, Lsn checkpoint, Step step) {
+void WriteCheckpoint(const View& view, uint32_t seat, uint64_t i, Lsn checkpoint, Step step) {
   CheckpointRecord record = {checkpoint, 0, 0};
   record.crc = CheckpointCrc(record, view.salt());
-  CheckpointRecord* place = view.checkpoint_record(i);
+  CheckpointRecord* place = RecordOf(view, seat, i);
   pmem::StoreBytes(place, &record, sizeof(record));
   pmem::Pwb(place, sizeof(*place), step);
 }
@@ -144,9 +157,13 @@ bool IsOfAnotherVersion(const SuperblockBytes& bytes) {
   return crc == sys::Crc32c(bytes, s.superblock_size - sizeof(crc));
 }
 
-bool IsExclusive(Access access) {
-  return access == Access::kExclusive || access == Access::kRecovery;
+// For use or recovery; else the pool is only looked at.
+bool IsUse(Access access) {
+  return access == Access::kShared || access == Access::kExclusive || access == Access::kRecovery;
 }
+
+// For another process that takes a seat or gives it up.
+constexpr uint64_t kGatePatienceNs = 1000 * 1000 * 1000;
 
 // ---------------------------------------------------------------------------------------------
 // Creation.
@@ -193,8 +210,8 @@ void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
   }
   // What the segments' memory holds is no header of this pool: it is zero, or belongs to a pool
   // with another salt.
-  WriteCheckpoint(view, 0, 1, Step::kCreateCheckpoint);
-  WriteCheckpoint(view, 1, 1, Step::kCreateCheckpoint);
+  WriteCheckpoint(view, kNoSeat, 0, 1, Step::kCreateCheckpoint);
+  WriteCheckpoint(view, kNoSeat, 1, 1, Step::kCreateCheckpoint);
   pmem::Store(view.state()->state, kStateClean);
   pmem::Pwb(view.state(), sizeof(StateRecord), Step::kCreateState);
   WriteSuperblock(base + kSuperblockCopyOffset, superblock);
@@ -287,6 +304,33 @@ class Folder {
   const char* path_;
 };
 
+// Of many processes that find no pool, each would set all blocks of one aside. So they do it one by
+// one, and all but the first find it there. Somebody who has the folder locked for long is not
+// waited for.
+class FolderLock {
+ public:
+  explicit FolderLock(const Folder& folder) {
+    const long fd = sys::Openat(AT_FDCWD, folder.path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    fd_ = static_cast<int>(fd);
+    const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+    while (sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0 && sys::Now(CLOCK_MONOTONIC) < end) {
+      sys::Word word{0};
+      sys::FutexWait(&word, 0, kPauseNs);
+    }
+  }
+  ~FolderLock() {
+    if (fd_ >= 0) sys::Close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  static constexpr uint64_t kPatienceNs = 5ull * 1000 * 1000 * 1000;
+  static constexpr uint64_t kPauseNs = 1000 * 1000;
+  int fd_ = -1;
+};
+
 bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem,
                     Problem* problem) {
   const long opened = sys::Openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC);
@@ -319,10 +363,11 @@ long Name(int fd, const char* path) {
 
 bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
                 Problem* problem) {
+  const Folder folder(path);
+  const FolderLock one_at_a_time(folder);
   struct stat st;
   const long found = sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW);
   if (found != -ENOENT) return FailOpen(problem, path, found == 0 ? -EEXIST : found);
-  const Folder folder(path);
   const NewFile opened = OpenNew(path, folder);
   if (opened.fd == -ENOENT) {
     return Fail(problem, path, ENOENT, "cannot be made, its folder does not exist",
@@ -355,7 +400,12 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
 }  // namespace
 
 bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid) {
-  *records_valid = LoadCheckpoint(view, checkpoint);
+  *records_valid = LoadCheckpoint(view, kNoSeat, checkpoint);
+  return *records_valid > 0;
+}
+
+bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* records_valid) {
+  *records_valid = LoadCheckpoint(view, seat, checkpoint);
   return *records_valid > 0;
 }
 
@@ -376,6 +426,7 @@ bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t nu
          header->previous_generation < header->generation &&
          header->previous_last < header->generation &&
          header->previous_number < view.segment_count() &&
+         header->log < view.seat_count() * kLogsOfSeat &&
          (header->kind == SegmentKind::kLog || header->kind == SegmentKind::kKept ||
           header->kind == SegmentKind::kFrames);
 }
@@ -402,7 +453,7 @@ bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Li
 bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
                 Problem* problem) {
   NVCACHE_CHECK(!is_open());
-  if (IsExclusive(access)) {
+  if (IsUse(access)) {
     pmem::Initialize();
   } else {
     libpmem = nullptr;
@@ -411,8 +462,8 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
   path_.Append(path);
   if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
       (access == Access::kSalvage || CheckContents(problem))) {
-    if (IsExclusive(access)) {
-      SecureSeen();
+    if (IsUse(access)) {
+      if (alone_) SecureSeen();
       g_last_words.store(view_.last_words());
       sys::SetKeepWords(KeepWords);
     }
@@ -424,7 +475,7 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
 
 bool Pool::OpenFile(Access access, Problem* problem) {
   // O_NONBLOCK: a fifo has no right to keep us waiting.
-  const int flags = (IsExclusive(access) ? O_RDWR : O_RDONLY) | O_NONBLOCK;
+  const int flags = (IsUse(access) ? O_RDWR : O_RDONLY) | O_NONBLOCK;
   const long opened = sys::Openat(AT_FDCWD, path(), flags | O_CLOEXEC);
   if (opened < 0) return FailOpen(problem, path(), opened);
   fd_ = sys::MoveHigh(static_cast<int>(opened));
@@ -440,12 +491,12 @@ bool Pool::OpenFile(Access access, Problem* problem) {
     return Fail(problem, path(), EINVAL, "is neither a file nor a devdax device",
                 "name one of these");
   }
-  if (IsExclusive(access)) {
+  if (IsUse(access)) {
     if (!CheckOwner(access, problem)) return false;
-    if (sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0) return InUse(problem);
+    if (!LockForUse(access, problem)) return false;
   }
-  // The lock lasts as long as the open file does: should the program close the descriptor behind
-  // our back, this still holds it.
+  // Locks last as long as the open file does: should the program close the descriptor behind our
+  // back, this still holds them.
   const long page = sys::Mmap(nullptr, kPageSize, PROT_NONE, MAP_SHARED, fd_, 0);
   if (!sys::IsError(page)) lock_page_ = reinterpret_cast<void*>(page);
   if (is_device_) return true;  // cannot be read but through a mapping
@@ -455,6 +506,15 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   sys::Pread(fd_, &copy, sizeof(copy), kSuperblockCopyOffset);
   ChooseSuperblock(first, copy);
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
+}
+
+bool Pool::LockForUse(Access access, Problem* problem) {
+  seats_.Open(nullptr, 0, 0, fd_);
+  const bool shared = access == Access::kShared;
+  const bool locked = seats_.LockGate(shared ? kGatePatienceNs : 0);
+  alone_ = !seats_.AnybodyLives();
+  if (!locked) return InUse(problem);
+  return alone_ || shared || InUse(problem);
 }
 
 // Whoever may write to a pool says what recovery writes, and to which files. An ACL that lets
@@ -474,7 +534,7 @@ bool Pool::CheckOwner(Access access, Problem* problem) const {
     return Fail(problem, path(), EPERM, "may be written by other users",
                 "if it is what you left, forbid that with chmod 600, else use another pool");
   }
-  if (owner_ == 0 && access == Access::kExclusive && !sys::IsWholeRoot()) {
+  if (owner_ == 0 && access != Access::kRecovery && !sys::IsWholeRoot()) {
     return Fail(
         problem, path(), EPERM, "is root's, and this process lacks some of root's rights",
         "give it CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or a user and pool of its own");
@@ -492,13 +552,13 @@ void Pool::ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy
 
 bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem) {
   const long error =
-      IsExclusive(access) ? pmem::Map(fd_, libpmem, &region_) : pmem::MapReadOnly(fd_, &region_);
+      IsUse(access) ? pmem::Map(fd_, libpmem, &region_) : pmem::MapReadOnly(fd_, &region_);
   if (error < 0) {
     region_ = {};
     return FailMap(problem, path(), error);
   }
   libpmem_ = libpmem;
-  if (IsExclusive(access) && !emulate && region_.durability != pmem::Durability::kPower) {
+  if (IsUse(access) && !emulate && region_.durability != pmem::Durability::kPower) {
     return FailNotPersistent(problem, path());
   }
   if (is_device_ && region_.size >= kMinPoolSize) {
@@ -508,7 +568,9 @@ bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Pr
                      *reinterpret_cast<const Superblock*>(region_.base + kSuperblockCopyOffset));
   }
   view_ = {region_.base, &superblock_};
-  return CheckSuperblock(region_.size, problem);
+  if (!CheckSuperblock(region_.size, problem)) return false;
+  seats_.Open(region_.base, view_.seat_count(), view_.segment_count(), fd_);
+  return true;
 }
 
 // Each field on its own, in the order in which a field can be trusted once those before it are.
@@ -555,8 +617,11 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
 // that is harmless.
 bool Pool::CheckContents(Problem* problem) {
   Lsn checkpoint = 0;
-  const int valid = LoadCheckpoint(view_, &checkpoint);
+  int valid = LoadCheckpoint(view_, kNoSeat, &checkpoint);
   checkpoint_.store(checkpoint);
+  for (uint32_t seat = 0; seat < view_.seat_count() && valid > 0; ++seat) {
+    valid = LoadCheckpoint(view_, seat, &checkpoint);
+  }
   if (valid > 0) return true;
   return Fail(problem, path(), EBADMSG, "is damaged, both records of its checkpoint are",
               kSaveDamaged);
@@ -565,19 +630,30 @@ bool Pool::CheckContents(Problem* problem) {
 // A process that is killed leaves stores that it had not written back. We see them and build on
 // them; a power failure must not take them away under what we build.
 void Pool::SecureSeen() {
-  pmem::Pwb(view_.base + kCheckpointOffset, kSegmentsOffset - kCheckpointOffset, Step::kSeen);
+  pmem::Pwb(view_.base + kCheckpointOffset, kSharedOffset - kCheckpointOffset, Step::kSeen);
   pmem::Psync(Step::kSeenDurable);
 }
 
-bool Pool::InUse(Problem* problem) const {
+// A process that has a seat; or the last that said so, though another one may be recovering what it
+// left. 0: not known.
+uint32_t Pool::AnyUser() const {
+  for (uint32_t i = 0; i < kMaxSeats && !alone_; ++i) {
+    Seat seat = {};
+    sys::Pread(fd_, &seat, sizeof(seat), kSeatsOffset + i * sizeof(Seat));
+    if (seat.state == kSeatTaken && seats_.Lives(i)) return seat.pid;
+  }
   StateRecord state = {};
-  if (!is_device_) sys::Pread(fd_, &state, sizeof(state), kStateOffset);
-  // The last user that said so; the one that has the lock may be recovering what it left.
-  const bool known = state.state == kStateInUse && state.owner_pid != 0 &&
+  sys::Pread(fd_, &state, sizeof(state), kStateOffset);
+  const bool lives = state.state == kStateInUse && state.owner_pid != 0 &&
                      sys::Call(SYS_kill, state.owner_pid, 0) != -ESRCH;
+  return lives ? state.owner_pid : 0;
+}
+
+bool Pool::InUse(Problem* problem) const {
+  const uint32_t pid = is_device_ ? 0 : AnyUser();
   What what;
-  what.Append("is in use by ").Append(known ? "process " : "another process");
-  if (known) what.AppendNumber(state.owner_pid);
+  what.Append("is in use by ").Append(pid != 0 ? "process " : "another process");
+  if (pid != 0) what.AppendNumber(pid);
   return Fail(problem, path(), EBUSY, what.c_str(), "wait for its end, or use another pool");
 }
 
@@ -592,10 +668,17 @@ void Pool::Repair() {
     WriteSuperblock(region_.base, superblock_);
   }
   Lsn checkpoint = 0;
-  if (LoadCheckpoint(view_, &checkpoint) < 2) StoreCheckpoint(checkpoint);
+  if (LoadCheckpoint(view_, kNoSeat, &checkpoint) < 2) StoreCheckpoint(checkpoint);
+  for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
+    if (LoadCheckpoint(view_, seat, &checkpoint) == 2) continue;
+    StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
+  }
 }
 
-void Pool::Renumber() { fd_ = sys::MoveHigh(fd_); }
+void Pool::Renumber() {
+  fd_ = sys::MoveHigh(fd_);
+  seats_.Open(region_.base, view_.seat_count(), view_.segment_count(), fd_);
+}
 
 void Pool::Close() {
   if (view_.base != nullptr && g_last_words.load() == view_.last_words()) {
@@ -614,6 +697,8 @@ void Pool::Close() {
   superblock_ = {};
   libpmem_ = nullptr;
   fd_ = -1;
+  seat_ = kNoSeat;
+  alone_ = false;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -629,6 +714,7 @@ void Pool::MarkInUse() {
   pmem::Store(record->state, kStateInUse);
   pmem::Pwb(record, sizeof(*record), Step::kInUse);
   pmem::Psync(Step::kInUseDurable);
+  if (seat_ == kNoSeat) TakeFirstSeat();
 }
 
 void Pool::MarkClean() {
@@ -641,10 +727,100 @@ void Pool::MarkClean() {
 void Pool::StoreCheckpoint(Lsn checkpoint, Step step, Step durable) {
   NVCACHE_CHECK(checkpoint >= checkpoint_.load() && checkpoint >> kLsnBits == 0);
   for (uint64_t i = 0; i < 2; ++i) {
-    WriteCheckpoint(view_, i, checkpoint, step);
+    WriteCheckpoint(view_, kNoSeat, i, checkpoint, step);
     pmem::Psync(durable);
   }
   checkpoint_.store(checkpoint);
+}
+
+void Pool::StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, Step step, Step durable) {
+  NVCACHE_CHECK(seat < view_.seat_count() && checkpoint >> kLsnBits == 0);
+  NVCACHE_CHECK(seat != seat_ || checkpoint >= checkpoint_.load());
+  for (uint64_t i = 0; i < 2; ++i) {
+    WriteCheckpoint(view_, seat, i, checkpoint, step);
+    pmem::Psync(durable);
+  }
+  if (seat == seat_) checkpoint_.store(checkpoint);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Seats.
+
+// What of the shared state is left of those who used the pool before means nothing any more.
+void Pool::TakeFirstSeat() {
+  NVCACHE_CHECK(alone_ && seat_ == kNoSeat);
+  Lsn next = checkpoint();
+  for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
+    Lsn own = 0;
+    LoadCheckpoint(view_, seat, &own);
+    next = std::max(next, own);
+  }
+  seats_.Clear(next);
+  NVCACHE_CHECK(TakeSeat());
+}
+
+bool Pool::TakeSeat() {
+  seat_ = seats_.Take();
+  if (seat_ == kNoSeat) return false;
+  Lsn own = 0;
+  LoadCheckpoint(view_, seat_, &own);
+  checkpoint_.store(std::max(own, checkpoint()));
+  return true;
+}
+
+bool Pool::Join(Problem* problem) {
+  NVCACHE_CHECK(seat_ == kNoSeat);
+  // Adopt() may have unlocked it.
+  if (!seats_.LockGate(kGatePatienceNs)) return InUse(problem);
+  alone_ = !seats_.AnybodyLives();
+  if (alone_) {
+    if (dirty()) return InUse(problem);
+    // The last one that left has moved it since we looked.
+    if (!CheckContents(problem)) return false;
+    pmem::Fill(view_.statistics(), 0, sizeof(Statistics));
+    MarkInUse();
+    alone_ = false;
+  } else if (seats_.HasUnresolved()) {
+    return Fail(problem, path(), EUCLEAN, "holds what a dead process has left and no file takes",
+                "run 'nvcache recover' on it");
+  } else if (!TakeSeat()) {
+    return Fail(problem, path(), EUSERS, "is used by as many processes as it has room for",
+                "make a larger pool");
+  }
+  // A seat that was ever used says so: whoever finds headers lost looks no lower than that.
+  Lsn own = 0;
+  if (LoadCheckpoint(view_, seat_, &own) == 2 && own == 0) StoreSeatCheckpoint(checkpoint());
+  seats_.UnlockGate();
+  return true;
+}
+
+void Pool::Leave() {
+  NVCACHE_CHECK(seat_ != kNoSeat && !alone_);
+  // Without the gate the seat is left to be found, with nothing in it.
+  if (!seats_.LockGate(kGatePatienceNs)) return;
+  if (!seats_.OthersHaveSeats(seat_)) {
+    // Others may have had a higher one.
+    StoreCheckpoint(seats_.next_lsn().load());
+    MarkClean();
+  }
+  seats_.Give(seat_);
+  seat_ = kNoSeat;
+  seats_.UnlockGate();
+}
+
+uint32_t Pool::Adopt() {
+  if (!seats_.LockGate(kGatePatienceNs)) return kNoSeat;
+  const uint32_t seat = seats_.Adopt(seat_);
+  seats_.UnlockGate();
+  return seat;
+}
+
+void Pool::Settle(uint32_t seat, bool resolved) {
+  if (resolved) {
+    StoreSeatCheckpoint(seat, seats_.next_lsn().load(), Step::kRecoveredCheckpoint,
+                        Step::kRecoveredCheckpointDurable);
+  }
+  seats_.Settle(seat, resolved);
 }
 
 }  // namespace nvcache::pool

@@ -14,6 +14,7 @@
 #include "src/pmem/persist.h"
 #include "src/pmem/region.h"
 #include "src/pool/format.h"
+#include "src/pool/seats.h"
 #include "src/sys/text.h"
 
 namespace nvcache::pool {
@@ -32,6 +33,7 @@ struct View {
   uint64_t salt() const { return superblock->salt; }
   uint64_t segment_units() const { return superblock->segment_size / kUnitSize; }
   uint32_t segment_count() const { return superblock->segment_count; }
+  uint32_t seat_count() const { return GeometryOf(superblock->pool_size).seat_count; }
   // A place is segment * segment_units() + unit (src/nvlog/record.h).
   uint8_t* unit(uint64_t place) const { return base + kSegmentsOffset + place * kUnitSize; }
   SegmentHeader* segment(uint32_t number) const {
@@ -42,6 +44,11 @@ struct View {
   }
   CheckpointRecord* checkpoint_record(uint64_t i) const {  // 0 or 1
     return reinterpret_cast<CheckpointRecord*>(base + kCheckpointOffset + i * kCheckpointDistance);
+  }
+  CheckpointRecord* seat_checkpoint_record(uint32_t seat, uint64_t i) const {  // 0 or 1
+    return reinterpret_cast<CheckpointRecord*>(base + kSeatCheckpointsOffset +
+                                               i * kSeatCheckpointsDistance) +
+           seat;
   }
   StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
   Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
@@ -59,6 +66,8 @@ inline Integer Peek(const Integer& counter) {
 // The higher one of the valid checkpoint records. False when both are damaged; `records_valid` says
 // how many are whole.
 bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
+// The same of a seat's own records.
+bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* records_valid);
 
 // A header of segment `number` that is whole. `header` is a copy of it: what lies in a pool may
 // change while we look.
@@ -86,7 +95,8 @@ struct CreateOptions {
 };
 
 enum class Access {
-  kExclusive,  // locked; for use and for recovery. Only for the pool's owner
+  kShared,     // for use, by processes of the pool's owner: Join()
+  kExclusive,  // nobody else uses the pool; for use and for recovery. Only for the pool's owner
   kRecovery,   // the same, but root may have another user's pool: with that user's rights
   kInspect,    // read-only and not locked: contents may change while they are read
   kSalvage,    // as kInspect; state and checkpoint may be damaged
@@ -106,12 +116,33 @@ class Pool {
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
-  // Opens and checks. kExclusive fails when another process has the pool, when another user owns it
-  // or may write to it, and, unless `emulate`, when the mapping is not persistent memory.
+  // Opens and checks. Fails, unless the pool is only looked at, when another user owns it or may
+  // write to it, and, unless `emulate`, when the mapping is not persistent memory. kExclusive fails
+  // when another process uses the pool, kShared when another one has it kExclusive.
   bool Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
             Problem* problem);
-  // Unlocks and unmaps, if it is open. The state on the medium stays as it is.
+  // Unlocks and unmaps, if it is open. The state on the medium stays as it is, and so does the
+  // seat: unless it was given up, it is an orphan.
   void Close();
+
+  // ---- Seats (seats.h). What Open() has left locked is the gate.
+  // Nobody else uses the pool: it may be recovered, as if it were open kExclusive. Until Join().
+  bool alone() const { return alone_; }
+  // kShared: takes a seat and unlocks the gate. False: there is none (EUSERS), a dead process has
+  // left what could not be brought to the files (EUCLEAN), or the gate is somebody else's by now,
+  // or all have died meanwhile (EBUSY: open it again). If alone, the pool is clean.
+  bool Join(Problem* problem);
+  // kExclusive: the first one. MarkInUse() does it, too.
+  void TakeFirstSeat();
+  // Gives up the seat, of whose logs nothing is pending. If nobody else has one, the pool is clean.
+  void Leave();
+  // kShared, with a seat or without: the logs of a dead process, to be replayed by the caller, for
+  // which Settle() comes next; kNoSeat: there are none, or they are somebody else's to replay.
+  // Unlocks the gate.
+  uint32_t Adopt();
+  void Settle(uint32_t seat, bool resolved);
+  uint32_t seat() const { return seat_; }
+  const Seats& seats() const { return seats_; }
 
   bool is_open() const { return view_.base != nullptr; }
   const View& view() const { return view_; }
@@ -131,8 +162,8 @@ class Pool {
   // One of the two superblocks is.
   bool superblock_damaged() const;
 
-  // Durable when they return. kExclusive only.
-  void MarkInUse();
+  // Durable when they return. kExclusive, or alone.
+  void MarkInUse();  // and takes the first seat
   void MarkClean();
   // Superblocks and checkpoint records, from those that are whole. MarkInUse does it, too.
   void Repair();
@@ -140,7 +171,11 @@ class Pool {
   // before anybody is told that something is on disk. Never goes back.
   void StoreCheckpoint(Lsn checkpoint, pmem::Step step = pmem::Step::kCheckpoint,
                        pmem::Step durable = pmem::Step::kCheckpointDurable);
-  // As the records have it.
+  // The same of the own seat's, for whoever appends to its logs.
+  void StoreSeatCheckpoint(Lsn checkpoint) {
+    StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
+  }
+  // As the records have it that count for the own logs.
   Lsn checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
 
  private:
@@ -150,8 +185,12 @@ class Pool {
   void ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy);
   bool CheckSuperblock(uint64_t size, Problem* problem) const;
   bool CheckContents(Problem* problem);
+  bool LockForUse(Access access, Problem* problem);
   bool InUse(Problem* problem) const;
+  uint32_t AnyUser() const;
   void SecureSeen();
+  bool TakeSeat();
+  void StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, pmem::Step step, pmem::Step durable);
 
   View view_;
   pmem::Region region_;
@@ -162,6 +201,9 @@ class Pool {
   uint32_t mode_ = 0;
   int fd_ = -1;
   void* lock_page_ = nullptr;  // mapped
+  Seats seats_;
+  uint32_t seat_ = kNoSeat;
+  bool alone_ = false;
   bool is_device_ = false;
   std::atomic<Lsn> checkpoint_{0};
   Superblock superblock_ = {};  // checked copy: a later flip in the mapping cannot move our bounds

@@ -77,7 +77,11 @@ void Engine::NoticeDeaths() {
   TableLock lock;
   const uint32_t deaths = leases.deaths();
   if (deaths == deaths_seen_.load()) return;
-  if (!attached() && MayAttach() && !RecoverOnOwnStack()) hopeless_ = true;
+  if (attached()) {
+    LookForOrphans();
+  } else if (MayAttach() && !RecoverOnOwnStack()) {
+    hopeless_ = true;
+  }
   deaths_seen_.store(deaths);
 }
 
@@ -97,6 +101,7 @@ void Engine::Keep() {
     const lease::Request request = leases.WaitForRequest();
     if (request.stop || !LockTableAsKeeper()) return;
     if (request.asked) Serve(request);
+    if (starving_.exchange(false) && attached()) LookForOrphans();
     reap_due_ |= !request.asked;
     Reap();
     table_lock.Unlock();

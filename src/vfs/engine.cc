@@ -11,7 +11,6 @@
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
-#include "src/sys/process.h"
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
@@ -34,6 +33,10 @@ constexpr uint64_t kSpareDescriptors = 1u << 16;
 // For another process that recovers the pool.
 constexpr uint64_t kRecoveryPatienceNs = 60ull * 1000 * 1000 * 1000;
 constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
+// Before attaching is tried again that has waited for somebody in vain.
+constexpr uint64_t kAttachAgainNs = 1000 * 1000 * 1000;
+// For the kernel, to free what a dead process held.
+constexpr uint64_t kDyingPatienceNs = 5ull * 1000 * 1000 * 1000;
 
 // Pages and log are somebody else's from now on.
 void ForgetCache(File& file) {
@@ -59,7 +62,8 @@ void Engine::Refuse(const char* text) {
 // That others use the pool, or that it is another user's, is nothing wrong where processes come and
 // go: a service that starts as root has given both to all that it starts.
 void Engine::RefusePool(const pool::Problem& problem) {
-  const bool ordinary = problem.error == EBUSY || problem.error == EACCES || problem.error == EPERM;
+  const bool ordinary = problem.error == EBUSY || problem.error == EUSERS ||
+                        problem.error == EACCES || problem.error == EPERM;
   if (!ordinary || settings.notice || settings.required) Refuse(problem.text.c_str());
 }
 
@@ -123,17 +127,14 @@ bool Engine::OpenLeases() {
 // pool that a dead process left is recovered before the first file call. If another process does
 // so just now, that is waited for.
 bool Engine::RecoverIfDirty() {
-  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kRecoveryPatienceNs;
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
-    switch (TryRecovery()) {
-      case Recovery::kDone:
-        return true;
-      case Recovery::kFailed:
-        return false;
-      case Recovery::kByAnother:
-        if (sys::Now(CLOCK_MONOTONIC) >= end) return true;
-        Pause(kRecoveryPollNs);
-    }
+    const Recovery result = TryRecovery();
+    if (result == Recovery::kDone || result == Recovery::kFailed) return result == Recovery::kDone;
+    const uint64_t patience =
+        result == Recovery::kByAnother ? kRecoveryPatienceNs : kDyingPatienceNs;
+    if (sys::Now(CLOCK_MONOTONIC) - begin >= patience) return true;
+    Pause(kRecoveryPollNs);
   }
 }
 
@@ -164,45 +165,108 @@ bool Engine::RecoverOnOwnStack() {
 }
 
 Engine::Recovery Engine::TryRecovery() {
-  bool dirty = false;
-  uint32_t owner = 0;
-  if (!Inspect(&dirty, &owner)) return Recovery::kFailed;
-  if (!dirty) return Recovery::kDone;
-  return OnOwnStack([=, this] { return Recover(owner); });
+  switch (Inspect()) {
+    case Found::kNothing:
+      return Recovery::kDone;
+    case Found::kRecovering:
+      return Recovery::kByAnother;
+    case Found::kDying:
+      return Recovery::kLater;
+    case Found::kNoPool:
+      return Recovery::kFailed;
+    default:
+      return OnOwnStack([this] { return Recover(); });
+  }
 }
 
-// Whether the pool is dirty, and whose it is. False: it can be no pool of ours.
-bool Engine::Inspect(bool* dirty, uint32_t* owner) {
+// Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
+Engine::Found Engine::Inspect() {
   sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   problem.get())) {
-    if (problem->error == ENOENT && settings.size > 0) return true;
+    if (problem->error == ENOENT && settings.size > 0) return Found::kNothing;
     RefusePool(*problem);
-    return false;
+    return Found::kNoPool;
   }
-  *dirty = pool_.dirty();
-  *owner = pool::Peek(pool_.view().state()->owner_pid);
+  const pool::Seats& seats = pool_.seats();
+  Found found = Found::kNothing;
+  if (pool_.dirty() &&
+      (!seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat) || seats.HasUnresolved())) {
+    found = Found::kToRecover;
+  } else if (pool_.dirty() && seats.IsReplaying(pool::kNoSeat)) {
+    found = Found::kRecovering;
+  } else if (pool_.dirty() && SomebodyDies(seats)) {
+    found = Found::kDying;
+  }
   pool_.Close();
-  return true;
+  return found;
 }
 
-Engine::Recovery Engine::Recover(uint32_t owner) {
+Engine::Recovery Engine::Recover() {
   pool::Problem problem;
-  if (!pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
+  if (!pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr,
                   &problem)) {
-    if (problem.error == EBUSY) return sys::Runs(owner) ? Recovery::kDone : Recovery::kByAnother;
+    if (problem.error == EBUSY) return Recovery::kByAnother;
     RefusePool(problem);
     return Recovery::kFailed;
   }
-  const bool clean = recovery::Replay(pool_, {}, {}, &recovered_);
+  const bool clean = pool_.alone() ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
-  problem.text.Clear();
-  problem.text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
-  problem.text.Append(
-      " records were found; run 'nvcache recover' on it. Running without the cache");
-  Refuse(problem.text.c_str());
+  RefuseUnresolved(clean);
   return Recovery::kFailed;
+}
+
+void Engine::RefuseUnresolved(bool clean) {
+  sys::Text<480> text;
+  text.Append(settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
+  text.Append(" records were found; run 'nvcache recover' on it. Running without the cache");
+  Refuse(text.c_str());
+}
+
+// A process is on its way out: somebody has found it dead, and the kernel has not freed its life
+// byte yet.
+bool Engine::SomebodyDies(const pool::Seats& seats) const {
+  for (uint32_t seat = 0; seat < seats.end(); ++seat) {
+    const uint64_t life = seats.LeaseOf(seat);
+    if (seat == pool_.seat() || life == 0 || seats.State(seat) != pool::kSeatTaken) continue;
+    if (leases.IsOver(life) && seats.Lives(seat)) return true;
+  }
+  return false;
+}
+
+// And waits for those that other processes replay just now, and for the gate. True: all was applied
+// that is whole.
+bool Engine::ReplayOrphans() {
+  recovered_ = {};
+  const pool::Seats& seats = pool_.seats();
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (;;) {
+    const bool resolved = recovery::ReplayOrphans(pool_, &recovered_);
+    const bool replaying = seats.IsReplaying(pool_.seat()) || seats.HasOrphans(pool_.seat());
+    if (!replaying && !SomebodyDies(seats)) return resolved;
+    const uint64_t patience = replaying ? kRecoveryPatienceNs : kDyingPatienceNs;
+    if (sys::Now(CLOCK_MONOTONIC) - begin >= patience) return resolved;
+    Pause(kRecoveryPollNs);
+  }
+}
+
+// What stays is for `nvcache recover`: this process goes on with the files that it has in its
+// cache, for none of what stays is of these, and takes no other.
+void Engine::LookForOrphans() {
+  NVCACHE_CHECK(table_lock.IsLocked() && attached());
+  const pool::Seats& seats = pool_.seats();
+  const uint32_t own = pool_.seat();
+  if (!seats.HasOrphans(own) && !seats.IsReplaying(own) && !SomebodyDies(seats)) return;
+  const bool resolved = OnOwnStack([this] { return ReplayOrphans(); });
+  full_ = full_ || !resolved;
+  if (said_ || (resolved && recovered_.damaged_groups == 0)) return;
+  sys::Text<512> text;
+  text.Append(pool_.path()).Append(": a dead process has left ");
+  text.Append(resolved ? "damaged records, which are lost"
+                       : "records that no file takes; run 'nvcache recover' on it");
+  sys::Report(text.c_str());
+  said_ = true;
 }
 
 // Descriptors from before us are shared with whoever gave them to us: never cached.
@@ -238,22 +302,30 @@ bool Engine::Attach() {
 
 // A process that has given up rights must not have a pool that is recovered with them.
 bool Engine::MayAttach() const {
-  return !hopeless_ && freezes_ == 0 && rights_changing_.load() == 0 && rights_.AreCurrent();
+  return !hopeless_ && sys::Now(CLOCK_MONOTONIC) >= attach_after_ && freezes_ == 0 &&
+         rights_changing_.load() == 0 && rights_.AreCurrent();
 }
 
 bool Engine::AttachPool() {
   pool::Problem problem;
-  bool open = pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
-                         &problem);
+  bool open =
+      pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr, &problem);
   if (!open && problem.error == ENOENT && settings.size > 0) {
     const pool::CreateOptions options = {settings.size, settings.emulate};
     // Somebody else may just have made it.
     open = (pool::Pool::Create(settings.pool.c_str(), options, nullptr, &problem) ||
             problem.error == EEXIST) &&
-           pool_.Open(settings.pool.c_str(), pool::Access::kExclusive, settings.emulate, nullptr,
+           pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr,
                       &problem);
   }
-  if (open && pool_.dirty() && !recovery::Replay(pool_, {}, {}, &recovered_)) {
+  if (open && pool_.alone() && pool_.dirty() && !recovery::Replay(pool_, {}, {}, &recovered_)) {
+    pool_.Close();
+    open = false;
+    problem.error = EUCLEAN;
+    problem.text.Append(settings.pool.c_str());
+    problem.text.Append(": unresolved records were found; run 'nvcache recover' on it");
+  }
+  if (open && !pool_.alone() && !ReplayOrphans()) {
     pool_.Close();
     open = false;
     problem.error = EUCLEAN;
@@ -265,12 +337,18 @@ bool Engine::AttachPool() {
     pool_.Close();
     open = false;
   }
+  if (open) {
+    open = pool_.Join(&problem);
+    if (!open) pool_.Close();
+  }
   if (!open) {
-    hopeless_ = problem.error != EBUSY;
+    hopeless_ = problem.error != EBUSY && problem.error != EUSERS;
+    // Somebody may be stopped who has the gate.
+    if (problem.error == EBUSY) attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs;
     RefusePool(problem);
     return false;
   }
-  pool_.MarkInUse();
+  pool_.seats().NoteLease(pool_.seat(), leases.life());
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
   const auto check = [](dramcache::CachedFile& file) {
@@ -279,11 +357,16 @@ bool Engine::AttachPool() {
   const auto drained = [] {
     if (engine.lingering_.load()) engine.leases.Nudge();
   };
-  pmem::Fill(statistics(), 0, sizeof(pool::Statistics));
+  const auto starved = [] {
+    engine.starving_.store(true);
+    engine.leases.Nudge();
+  };
   kept.Open();
-  if (!OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained) ||
+  if (!OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) ||
       !StartKeeper()) {
-    pool_.MarkClean();
+    StopKeeper();
+    cleaner.Stop();
+    pool_.Leave();
     CloseParts();
     hopeless_ = true;
     RefuseCache("not enough memory or threads for the cache");
@@ -309,10 +392,11 @@ bool Engine::OpenLogAndFrames() {
   if (settings.frames_in_pool) {
     segments = static_cast<uint32_t>(nvlog::FrameSegments(pool_.view(), settings.frame_bytes()));
   }
-  if (!log.Open(&pool_, segments) || pages >= radix::kMaxPages ||
-      !supply.Open(static_cast<uint32_t>(pages))) {
+  // Where another process has some of the pool's last segments, frames lie in DRAM.
+  bool open = log.Open(&pool_, segments);
+  if (!open && segments > 0) open = log.Open(&pool_, segments = 0);
+  if (!open || pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)))
     return false;
-  }
   frames.SetDelay(settings.frame_delay_ns);
   return segments > 0
              ? frames.OpenInPool(pool_.view(), segments, &supply.pages)
@@ -333,8 +417,11 @@ void Engine::Detach() {
   cleaner.DrainAll();
   cleaner.Stop();
   NVCACHE_CHECK(kept.units() == 0);
-  pool_.StoreCheckpoint(log.newest() + 1);
-  pool_.MarkClean();
+  pool_.StoreSeatCheckpoint(log.newest() + 1);
+  if (pool_.seats().HasOrphans(pool_.seat())) {
+    OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
+  }
+  pool_.Leave();
   if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);

@@ -3,7 +3,7 @@
 // The one engine of a process: its tables, and the pool while it is attached.
 //
 // The pool is attached when the first file is opened for writing, and detached when no file is
-// cached and somebody else may want it (fork, exec, exit).
+// cached and the process may end (exec, exit) or become two (fork).
 //
 // The order of locks is in src/sys/lock_rank.h.
 #ifndef NVCACHE_VFS_ENGINE_H_
@@ -195,10 +195,15 @@ class Engine {
   void AdoptInherited();
   bool RecoverIfDirty();
   bool RecoverOnOwnStack();
-  enum class Recovery { kDone, kFailed, kByAnother };
+  enum class Recovery { kDone, kFailed, kByAnother, kLater };
   Recovery TryRecovery();
-  bool Inspect(bool* dirty, uint32_t* owner);
-  Recovery Recover(uint32_t owner);
+  enum class Found { kNothing, kToRecover, kRecovering, kDying, kNoPool };
+  Found Inspect();
+  Recovery Recover();
+  bool ReplayOrphans();
+  bool SomebodyDies(const pool::Seats& seats) const;
+  void LookForOrphans();
+  void RefuseUnresolved(bool clean);
   bool AttachPool();
   bool OpenLogAndFrames();
   template <typename Function>
@@ -247,15 +252,17 @@ class Engine {
   recovery::Summary recovered_ = {};
   std::atomic<bool> attached_{false};
   bool full_ = false;
-  bool hopeless_ = false;    // attaching failed for good
-  uint32_t freezes_ = 0;     // of file systems, by this program, that have not ended; table lock
-  bool said_ = false;        // the one line on stderr is out
-  long pid_ = 0;             // of the process whose engine it is
-  long forking_pid_ = 0;     // who calls fork: it, or a child that shares our memory
-  uint32_t replacing_ = 0;   // threads in exec
-  sys::Credentials rights_;  // at the start
+  bool hopeless_ = false;      // attaching failed for good
+  uint64_t attach_after_ = 0;  // monotonic ns: it has failed for now; table lock
+  uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
+  bool said_ = false;          // the one line on stderr is out
+  long pid_ = 0;               // of the process whose engine it is
+  long forking_pid_ = 0;       // who calls fork: it, or a child that shares our memory
+  uint32_t replacing_ = 0;     // threads in exec
+  sys::Credentials rights_;    // at the start
   std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
   std::atomic<uint32_t> deaths_seen_{0};      // of other processes; the pool was looked at since
+  std::atomic<bool> starving_{false};         // dead ones may have the room that writers wait for
   bool relock_due_ = false;  // the program has closed a descriptor of the leases' file
   void* keeper_ = nullptr;
   sys::Word keeper_stops_{0};

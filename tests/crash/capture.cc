@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <utility>
 
 #include "src/pool/format.h"
 #include "src/pool/pool.h"
@@ -34,6 +35,11 @@ uint16_t ThisThread() {
   return number;
 }
 
+constexpr uint16_t kNoThread = 0xffff;
+constexpr uint64_t kStatisticsEnd = pool::kStatisticsOffset + sizeof(pool::Statistics);
+
+bool IsVolatile(uint64_t at) { return at >= pool::kSharedOffset && at < pool::kSegmentsOffset; }
+
 std::string ContentOf(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -52,6 +58,18 @@ Capture::Capture(const std::string& scenario, uint64_t seed, const std::string& 
 }
 
 Capture::~Capture() { Listen(nullptr); }
+
+uint16_t Capture::Who() const {
+  return static_cast<uint16_t>(process_ * kThreadsOfProcess + ThisThread());
+}
+
+bool Capture::InPool(const uint8_t* address, uint64_t* at) const {
+  for (const uint8_t* base : bases_) {
+    *at = static_cast<uint64_t>(address - base);
+    if (address >= base && address < base + shadow_.size()) return true;
+  }
+  return false;
+}
 
 Trace Capture::Finish() {
   Listen(nullptr);
@@ -74,13 +92,13 @@ uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
   const auto number = static_cast<uint32_t>(trace_.files.size());
   trace_.files.push_back({id, exists, exists ? ContentOf(path) : "", false});
   by_inode_[record.inode] = number;
-  if (!exists) Add({Event::kNamed, {}, ThisThread(), number, 0, 0, 0});
+  if (!exists) Add({Event::kNamed, {}, Who(), number, 0, 0, 0});
   return number;
 }
 
 void Capture::Cut(uint32_t file) {
   std::lock_guard lock(lock_);
-  Add({Event::kTruncate, {}, ThisThread(), file, 0, 0, 0});
+  Add({Event::kTruncate, {}, Who(), file, 0, 0, 0});
 }
 
 void Capture::RefuseWrites(uint32_t file, int error) {
@@ -99,13 +117,13 @@ uint32_t Capture::Begin(Operation operation, const std::string& bytes) {
   operation.data = trace_.Keep(bytes.data(), bytes.size());
   trace_.operations.push_back(operation);
   const auto number = static_cast<uint32_t>(trace_.operations.size() - 1);
-  Add({Event::kBegin, {}, ThisThread(), number, 0, 0, 0});
+  Add({Event::kBegin, {}, Who(), number, 0, 0, 0});
   return number;
 }
 
 void Capture::End(uint32_t number) {
   std::lock_guard lock(lock_);
-  Add({Event::kEnd, {}, ThisThread(), number, 0, 0, 0});
+  Add({Event::kEnd, {}, Who(), number, 0, 0, 0});
 }
 
 void Capture::Add(Event event) {
@@ -121,11 +139,10 @@ void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
   } else {
     std::memcpy(to, from, n);
   }
-  if (!InPool(to)) return;
-  const auto begin = static_cast<uint64_t>(to - base_);
+  uint64_t begin = 0;
+  if (!InPool(to, &begin) || IsVolatile(begin)) return;
   std::memcpy(shadow_.data() + begin, from, n);
-  if (begin >= pool::kStatisticsOffset &&
-      begin < pool::kStatisticsOffset + sizeof(pool::Statistics)) {
+  if (begin >= pool::kStatisticsOffset && begin < kStatisticsEnd) {
     return;  // they are never written back; each image has other ones
   }
   for (size_t done = 0; done < n;) {
@@ -133,7 +150,7 @@ void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
     const size_t part = std::min<size_t>(n - done, kLine - at % kLine);
     Add({Event::kStore,
          {},
-         ThisThread(),
+         Who(),
          0,
          at,
          static_cast<uint32_t>(part),
@@ -144,23 +161,43 @@ void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
 
 void Capture::Pwb(const uint8_t* address, size_t n, Step step) {
   std::lock_guard lock(lock_);
-  if (!InPool(address)) return;
-  const auto begin = static_cast<uint64_t>(address - base_);
+  uint64_t begin = 0;
+  if (!InPool(address, &begin)) return;
   for (uint64_t at = begin / kLine * kLine; at < begin + n; at += kLine) {
-    Add({Event::kPwb, step, ThisThread(), 0, at, 0, 0});
+    Add({Event::kPwb, step, Who(), 0, at, 0, 0});
   }
 }
 
 void Capture::Fence(Step step) {
+  if (step == awaited_) {
+    if (const auto first = std::exchange(before_, {})) first();
+  }
   std::lock_guard lock(lock_);
-  if (base_ == nullptr) return;
+  if (bases_.empty()) return;
   CompareShadow();
-  Add({Event::kFence, step, ThisThread(), 0, 0, 0, 0});
+  Add({Event::kFence, step, Who(), 0, 0, 0, 0});
 }
 
-void Capture::CompareShadow() const {
-  if (std::memcmp(shadow_.data(), base_, shadow_.size()) == 0) return;
+// Counters, and what the processes share, are stored as they like.
+void Capture::CompareShadow() {
+  NoteVolatile();
+  const auto same = [this](uint64_t from, uint64_t to) {
+    return std::memcmp(&shadow_[from], bases_.front() + from, to - from) == 0;
+  };
+  if (same(0, pool::kStatisticsOffset) && same(kStatisticsEnd, pool::kSharedOffset) &&
+      same(pool::kSegmentsOffset, shadow_.size())) {
+    return;
+  }
   Die("something was stored in the pool that did not go through src/pmem/persist.h");
+}
+
+void Capture::NoteVolatile() {
+  for (uint64_t at = pool::kSharedOffset; at < kVolatileEnd; at += kLine) {
+    const uint8_t* line = bases_.front() + at;
+    if (std::memcmp(shadow_.data() + at, line, kLine) == 0) continue;
+    std::memcpy(shadow_.data() + at, line, kLine);
+    Add({Event::kVolatile, {}, kNoThread, 0, at, kLine, trace_.Keep(&shadow_[at], kLine)});
+  }
 }
 
 int Capture::FileOf(long fd) const {
@@ -172,17 +209,20 @@ int Capture::FileOf(long fd) const {
 
 long Capture::Sync(long number, long fd, int file) {
   const auto f = static_cast<uint32_t>(file);
+  if (awaited_ == Step::kCount) {
+    if (const auto first = std::exchange(before_, {})) first();
+  }
   {
     std::lock_guard lock(lock_);
-    Add({Event::kSyncBegin, {}, ThisThread(), f, 0, 0, 0});
+    Add({Event::kSyncBegin, {}, Who(), f, 0, 0, 0});
     if (const int error = sync_errors_[file]; error != 0) {
-      Add({Event::kSyncFailed, {}, ThisThread(), f, 0, 0, 0});
+      Add({Event::kSyncFailed, {}, Who(), f, 0, 0, 0});
       return -error;
     }
   }
   const long result = sys::CallKernel(number, fd, 0, 0, 0, 0, 0);
   std::lock_guard lock(lock_);
-  if (result == 0) Add({Event::kSyncEnd, {}, ThisThread(), f, 0, 0, 0});
+  if (result == 0) Add({Event::kSyncEnd, {}, Who(), f, 0, 0, 0});
   return result;
 }
 
@@ -201,14 +241,14 @@ long Capture::Fallocate(long fd, long mode, long offset, long length) {
   if ((mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0 && end > offset) {
     Add({Event::kErase,
          {},
-         ThisThread(),
+         Who(),
          which,
          static_cast<uint64_t>(offset),
          static_cast<uint32_t>(end - offset),
          0});
   }
   if (st.st_size != before) {
-    Add({Event::kTruncate, {}, ThisThread(), which, static_cast<uint64_t>(st.st_size), 0, 0});
+    Add({Event::kTruncate, {}, Who(), which, static_cast<uint64_t>(st.st_size), 0, 0});
   }
   return result;
 }
@@ -234,12 +274,12 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
       if (file < 0 || result < 0) return result;
       const auto which = static_cast<uint32_t>(file);
       if (number == SYS_ftruncate) {
-        Add({Event::kTruncate, {}, ThisThread(), which, static_cast<uint64_t>(b), 0, 0});
+        Add({Event::kTruncate, {}, Who(), which, static_cast<uint64_t>(b), 0, 0});
       } else if (result > 0) {
         const auto n = static_cast<uint32_t>(result);
         Add({Event::kWrite,
              {},
-             ThisThread(),
+             Who(),
              which,
              static_cast<uint64_t>(d),
              n,
@@ -259,7 +299,7 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
             static_cast<uint32_t>(std::min(piece->iov_len, static_cast<size_t>(result - done)));
         Add({Event::kWrite,
              {},
-             ThisThread(),
+             Who(),
              static_cast<uint32_t>(file),
              static_cast<uint64_t>(d + done),
              n,
@@ -276,16 +316,17 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
       if (!sys::IsError(result) && e >= 0 && (c & PROT_WRITE) != 0 &&
           sys::CallKernel(SYS_fstat, e, sys::Address(&st), 0, 0, 0, 0) == 0 &&
           st.st_ino == pool_inode_ && static_cast<size_t>(b) == shadow_.size()) {
-        base_ = reinterpret_cast<uint8_t*>(result);
+        bases_.push_back(reinterpret_cast<uint8_t*>(result));
         CompareShadow();
       }
       return result;
     }
     case SYS_munmap: {
       std::lock_guard lock(lock_);
-      if (base_ != nullptr && a == sys::Address(base_)) {
+      const auto mapped = std::find(bases_.begin(), bases_.end(), reinterpret_cast<uint8_t*>(a));
+      if (mapped != bases_.end()) {
         CompareShadow();
-        base_ = nullptr;
+        bases_.erase(mapped);
       }
       return sys::CallKernel(number, a, b, c, d, e, f);
     }

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "tests/crash/recorder.h"
 #include "tests/crash/trace.h"
@@ -33,6 +34,16 @@ class Capture : public Listener {
   void RefuseWrites(uint32_t file, int error);
   void RefuseSyncs(uint32_t file, int error);
 
+  // What is done from now on, the process with that number does: for what another one has stored,
+  // its fences are none.
+  void As(uint16_t process) { process_ = process; }
+  // Called once, before the next file is synced; or, if that is a step, before that fence.
+  void BeforeNext(Step step, std::function<void()> function) {
+    awaited_ = step;
+    before_ = std::move(function);
+  }
+  bool Awaits() const { return before_ != nullptr; }
+
   // Around what the program asks for. Returns the operation's bytes, of the length asked for.
   template <typename Function>
   void Do(Operation operation, const std::string& bytes, Function function) {
@@ -53,10 +64,11 @@ class Capture : public Listener {
   uint32_t Begin(Operation operation, const std::string& bytes);
   void End(uint32_t number);
   void Add(Event event);
-  bool InPool(const uint8_t* address) const {
-    return base_ != nullptr && address >= base_ && address < base_ + shadow_.size();
-  }
-  void CompareShadow() const;
+  // In any mapping of it. False: it lies elsewhere.
+  bool InPool(const uint8_t* address, uint64_t* at) const;
+  uint16_t Who() const;
+  void CompareShadow();
+  void NoteVolatile();
   // The watched file that `fd` is, or -1.
   int FileOf(long fd) const;
   long Sync(long number, long fd, int file);
@@ -66,10 +78,13 @@ class Capture : public Listener {
   Trace trace_;
   bool finished_ = false;
   ino_t pool_inode_ = 0;
-  uint8_t* base_ = nullptr;
+  std::vector<uint8_t*> bases_;  // one for each process that has it mapped
   std::string shadow_;
   std::map<ino_t, uint32_t> by_inode_;
   std::map<int, int> write_errors_, sync_errors_;  // of files
+  uint16_t process_ = 0;
+  Step awaited_ = Step::kCount;
+  std::function<void()> before_;
 };
 
 }  // namespace nvcache::crash

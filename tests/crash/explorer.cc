@@ -36,6 +36,13 @@ std::string OldGroups(const pool::View& view) {
   if (!pool::ReadCheckpoint(view, &checkpoint, &valid) || valid != 2) {
     return "a checkpoint record is damaged";
   }
+  for (uint32_t seat = 0; seat < view.seat_count(); ++seat) {
+    uint64_t own = 0;
+    if (!pool::ReadSeatCheckpoint(view, seat, &own, &valid) || valid != 2) {
+      return "a seat's checkpoint record is damaged";
+    }
+    if (own > checkpoint) return "a seat's checkpoint is above the pool's";
+  }
   const uint64_t units = view.segment_units();
   for (uint32_t segment = 0; segment < view.segment_count(); ++segment) {
     pool::SegmentHeader taken;
@@ -69,6 +76,15 @@ std::string OldGroups(const pool::View& view) {
            std::to_string(static_cast<int>(group.verdict));
   }
   return "";
+}
+
+// Of the log that has the segment, as the records say.
+nvlog::Lsn CheckpointOf(const pool::View& view, const pool::SegmentHeader& header) {
+  nvlog::Lsn all = 0, own = 0;
+  int valid = 0;
+  pool::ReadCheckpoint(view, &all, &valid);
+  pool::ReadSeatCheckpoint(view, header.log / pool::kLogsOfSeat, &own, &valid);
+  return std::max(all, own);
 }
 
 // What the format says of a new pool: all but superblocks, checkpoint, state and segments is zero.
@@ -108,7 +124,13 @@ std::string Difference(const std::string& found, const Expected::File& expected)
 // ---------------------------------------------------------------------------------------------
 
 Explorer::Level::Level(const Trace& t, Machine* m, int d, bool k)
-    : trace(t), machine(*m), memory(t.pool), disk(t.files), depth(d), kept(k) {
+    : trace(t),
+      machine(*m),
+      memory(t.pool),
+      disk(t.files),
+      shared(t.pool, pool::kSharedOffset, kVolatileEnd - pool::kSharedOffset),
+      depth(d),
+      kept(k) {
   std::memcpy(machine.pool(), t.pool.data(), t.pool.size());
 }
 
@@ -118,6 +140,7 @@ Explorer::Level::Level(const Level& killed, const Trace& t, Machine* m, bool k)
       machine(*m),
       memory(killed.memory),
       disk(killed.disk),
+      shared(killed.shared),
       depth(killed.depth + 1),
       kept(k) {
   for (size_t i = disk.files().size(); i < t.files.size(); ++i) disk.Add(t.files[i]);
@@ -129,6 +152,9 @@ void Explorer::Level::Advance(size_t events, Model* model) {
     const Event& event = trace.events[at];
     memory.Apply(event, trace);
     disk.Apply(event, trace);
+    if (event.type == Event::kVolatile) {
+      std::memcpy(&shared[event.at - pool::kSharedOffset], trace.Data(event.data), event.length);
+    }
     if (model != nullptr) model->Apply(event);
   }
   for (const uint32_t line : memory.TakeChanged()) {
@@ -144,7 +170,10 @@ Explorer::Explorer(const Trace& trace, const Plan& plan)
       }()),
       plan_(plan),
       model_(trace_),
-      random_(plan.seed) {
+      random_(plan.seed),
+      garbage_(kVolatileEnd - pool::kSharedOffset, '\0') {
+  std::mt19937_64 garbage(plan.seed);
+  for (char& byte : garbage_) byte = static_cast<char>(garbage());
   for (int depth = 0; depth <= kMaxDepth; ++depth) {
     machines_.push_back(std::make_unique<Machine>(trace.pool.size()));
   }
@@ -356,11 +385,15 @@ void Explorer::Put(Level* level, const Choice& choice, bool away) {
     level->memory.Build(line, level->trace, machine.pool() + line.line * kLine);
   }
   // Nothing depends on the counters, so they may be anything; but in a new pool.
-  if (!level->trace.creation)
+  // The same goes for what the processes share.
+  if (!level->trace.creation) {
     std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
                 sizeof(pool::Statistics));
+    const std::string& shared = level->at % 2 == 0 ? garbage_ : level->shared;
+    std::memcpy(machine.pool() + pool::kSharedOffset, shared.data(), shared.size());
+  }
   if (plan_.damage) {
-    DamageCheckpoint(level);
+    DamageCheckpoints(level);
     DamageSegment(level);
   }
   machine.files().resize(level->trace.files.size());
@@ -376,14 +409,27 @@ void Explorer::Put(Level* level, const Choice& choice, bool away) {
   }
 }
 
-void Explorer::DamageCheckpoint(Level* level) {
+// The first record of each, or the second of each.
+void Explorer::DamageCheckpoints(Level* level) {
   uint8_t* base = level->machine.pool();
   const pool::View view = {base, reinterpret_cast<const pool::Superblock*>(base)};
   uint64_t checkpoint = 0;
   int valid = 0;
   const uint64_t which = level->at % 3;
-  if (which == 2 || !pool::ReadCheckpoint(view, &checkpoint, &valid) || valid != 2) return;
-  reinterpret_cast<uint8_t*>(view.checkpoint_record(which))[3] ^= 0x40;
+  if (which == 2) return;
+  const auto damage = [&](pool::CheckpointRecord* record) {
+    auto* bytes = reinterpret_cast<uint8_t*>(record);
+    bytes[3] ^= 0x40;
+    blinded_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(bytes - base) / kLine));
+  };
+  if (pool::ReadCheckpoint(view, &checkpoint, &valid) && valid == 2) {
+    damage(view.checkpoint_record(which));
+  }
+  for (uint32_t seat = 0; seat < view.seat_count(); ++seat) {
+    if (pool::ReadSeatCheckpoint(view, seat, &checkpoint, &valid) && valid == 2) {
+      damage(view.seat_checkpoint_record(seat, which));
+    }
+  }
 }
 
 // Of a segment that holds a group, the first header: the copy has to do.
@@ -402,6 +448,11 @@ void Explorer::DamageSegment(Level* level) {
       record.header_crc != nvlog::HeaderCrc(record, first, header.generation, view.salt())) {
     return;
   }
+  // One that is free may be about to be taken again: then its copy is not what it was.
+  pool::SegmentHeader copy;
+  const bool twice = pool::CopySegmentHeader(view, *view.segment_copy(number), number, &copy) &&
+                     copy.generation == header.generation;
+  if (!twice && record.lsn < CheckpointOf(view, header)) return;
   auto* damaged = reinterpret_cast<uint8_t*>(view.segment(number));
   damaged[offsetof(pool::SegmentHeader, generation) + 1] ^= 0x10;
   blinded_.push_back(static_cast<uint32_t>(static_cast<uint64_t>(damaged - base) / kLine));
@@ -415,9 +466,6 @@ void Explorer::Restore(Level* level, const Choice& choice) {
   for (const LineChoice& line : choice.lines) restore(line.line);
   for (const uint32_t line : level->machine.lines()) restore(line);
   for (const uint32_t line : blinded_) restore(line);
-  for (const uint64_t i : {0u, 1u}) {
-    restore((pool::kCheckpointOffset + i * pool::kCheckpointDistance) / kLine);
-  }
   blinded_.clear();
   for (uint64_t at = 0; at < sizeof(pool::Statistics); at += kLine) {
     restore((pool::kStatisticsOffset + at) / kLine);
@@ -444,7 +492,7 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
   ScopedListen listen(&machine);
   machine.Begin();
   bool clean = false;
-  std::string wrong = Recover(&machine, wanted.running, &clean, may_keep);
+  std::string wrong = Recover(*level, wanted.running, &clean, may_keep);
   if (wrong.empty() && wanted.clean && !clean_before_) wrong = "the pool is not clean";
   kept_ = !clean;
   if (wrong.empty()) wrong = CompareFiles(*level, choice, wanted);
@@ -453,12 +501,13 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
   return wrong;
 }
 
-std::string Explorer::Recover(Machine* machine, uint32_t running, bool* clean, bool may_keep) {
+// The tool has the pool for itself, a process of the engine is the first one to come.
+std::string Explorer::Recover(const Level& level, uint32_t running, bool* clean, bool may_keep) {
   ScopedPool pool;
   pool::Problem problem;
-  if (!pool.Open(kPoolPath, pool::Access::kExclusive, true, nullptr, &problem)) {
-    return problem.text.c_str();
-  }
+  const auto access = level.at % 2 == 0 ? pool::Access::kShared : pool::Access::kExclusive;
+  if (!pool.Open(kPoolPath, access, true, nullptr, &problem)) return problem.text.c_str();
+  if (!pool.alone()) return "somebody is said to use the pool";
   clean_before_ = !pool.dirty();
   if (plan_.blind) {
     for (const nvlog::Place place : plan_.blind(pool.view())) {
@@ -467,7 +516,7 @@ std::string Explorer::Recover(Machine* machine, uint32_t running, bool* clean, b
   }
   recovery::Summary summary;
   *clean = recovery::Replay(pool, {}, {}, &summary);
-  recovery_events_ = machine->done().events.size();
+  recovery_events_ = level.machine.done().events.size();
   if (summary.damaged_groups > 0) return "a group is reported as damaged";
   if (summary.unfinished_groups > running) return "a call that had returned is unfinished";
   if (summary.failed_files > 0) return "a file is reported to refuse bytes";
@@ -478,10 +527,20 @@ std::string Explorer::Recover(Machine* machine, uint32_t running, bool* clean, b
   if (!*clean) return "";
   if (pool.dirty()) return "the pool is dirty after recovery";
   std::string wrong = OldGroups(pool.view());
-  if (!wrong.empty() || counts_.images % kAgainEvery != 0) return wrong;
-  // Used again, and nothing done: there is nothing to recover (I6).
-  pool.MarkInUse();
-  if (!recovery::Replay(pool, {}, {}, &summary)) return "a second recovery leaves groups";
+  return !wrong.empty() || counts_.images % kAgainEvery != 0 ? wrong : UseAgain(&pool);
+}
+
+// And nothing is done: there is nothing to recover (I6).
+std::string Explorer::UseAgain(pool::Pool* pool) {
+  pool->MarkInUse();
+  const pool::Seats& seats = pool->seats();
+  if (pool->seat() != 0 || seats.OthersHaveSeats(0) || seats.HasUnresolved() ||
+      seats.CountFree() != pool->view().segment_count() ||
+      seats.next_lsn().load() < pool->checkpoint()) {
+    return "what the processes share is not as if there were none";
+  }
+  recovery::Summary summary;
+  if (!recovery::Replay(*pool, {}, {}, &summary)) return "a second recovery leaves groups";
   return summary.records > 0 ? "a second recovery applies records" : "";
 }
 

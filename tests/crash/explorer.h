@@ -50,8 +50,8 @@ struct Plan {
   Limits nested_limits = {8, 4, 4, false};
   uint32_t nested_every = 40;  // images: recovery crashes, too
   uint32_t killed_every = 0;   // moments: the process is killed, and recovery crashes
-  // Of two whole checkpoint records one is damaged, or the first header of a segment: which, is a
-  // matter of the moment.
+  // Of two whole records of each checkpoint one is damaged, or the first header of a segment:
+  // which, is a matter of the moment.
   bool damage = false;
   uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
@@ -87,6 +87,7 @@ class Explorer {
     Machine& machine;
     Memory memory;
     Disk disk;
+    std::string shared;  // what the processes share, as they have left it
     size_t at = 0;
     int depth;
     bool kept;  // this recovery leaves groups where they are
@@ -105,12 +106,13 @@ class Explorer {
   static Choice Everything(const Level& level);
 
   void Put(Level* level, const Choice& choice, bool away);
-  static void DamageCheckpoint(Level* level);
+  void DamageCheckpoints(Level* level);
   void DamageSegment(Level* level);
   void Restore(Level* level, const Choice& choice);
   std::string Check(Level* level, const Choice& choice, const Expected& expected, bool away);
   std::string CheckCreation(Level* level, const Expected& expected);
-  std::string Recover(Machine* machine, uint32_t running, bool* clean, bool may_keep);
+  std::string Recover(const Level& level, uint32_t running, bool* clean, bool may_keep);
+  std::string UseAgain(pool::Pool* pool);
   std::string CompareFiles(const Level& level, const Choice& choice,
                            const Expected& expected) const;
   std::string Step(Level* level, const Crashes& crashes, size_t next, const Expected& fixed);
@@ -123,6 +125,7 @@ class Explorer {
   Counts counts_;
   Crashes crashes_;
   std::vector<uint32_t> blinded_;  // lines
+  std::string garbage_;            // where the processes had what they share
   // Of the recovery that was just checked.
   Trace recovery_;
   size_t recovery_events_ = 0;

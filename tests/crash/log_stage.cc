@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <semaphore>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
+#include "recovery/replay/replay.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::crash {
@@ -75,21 +78,43 @@ LogStage::LogStage(const std::string& name, const Place& place, uint64_t seed,
 
 LogStage::~LogStage() {
   for (const auto& file : files_) ::close(file->fd);
-  if (log_ != nullptr) log_->Close();
-  if (pool_ != nullptr) pool_->Close();
+  while (!processes_.empty()) {
+    process_ = processes_.begin()->first;
+    Die();
+  }
 }
 
+// As the engine does: Engine::AttachPool.
 void LogStage::TakePool() {
-  pool_ = std::make_unique<pool::Pool>();
-  log_ = std::make_unique<nvlog::Log>();
-  kept_ = std::make_unique<nvlog::Kept>(*log_);
+  processes_[process_] = std::make_unique<Process>();
+  pool::Pool& pool = own().pool;
   pool::Problem problem;
-  Must(pool_->Open(path_.c_str(), pool::Access::kExclusive, true, nullptr, &problem),
+  Must(pool.Open(path_.c_str(), pool::Access::kShared, true, nullptr, &problem),
        problem.text.c_str());
-  Must(!pool_->dirty(), "the pool is dirty");
-  pool_->MarkInUse();
-  Must(log_->Open(pool_.get()), "no memory");
-  kept_->Open();
+  Must(!pool.alone() || !pool.dirty(), "the pool is dirty");
+  if (!pool.alone()) ReplayOrphans(true);
+  Must(pool.Join(&problem), problem.text.c_str());
+  Must(log().Open(&pool), "no memory");
+  kept().Open();
+}
+
+void LogStage::ReplayOrphans(bool resolved) {
+  recovery::Summary summary;
+  const bool done = recovery::ReplayOrphans(own().pool, &summary);
+  Must(done == resolved && summary.damaged_groups == 0, "adoption");
+  Must(own().pool.seats().HasUnresolved() != resolved, "an orphan is left");
+}
+
+// As the engine does: Engine::Detach.
+void LogStage::GiveUpSeat() {
+  Clean();
+  own().pool.StoreSeatCheckpoint(log().newest() + 1);
+  log().FreeAll();
+  if (own().pool.seats().HasOrphans(own().pool.seat())) ReplayOrphans(true);
+  own().pool.Leave();
+  log().Close();
+  own().pool.Close();
+  processes_.erase(process_);
 }
 
 uint32_t LogStage::Open(const std::string& name, bool exists, uint32_t number) {
@@ -98,25 +123,38 @@ uint32_t LogStage::Open(const std::string& name, bool exists, uint32_t number) {
   file->fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | (exists ? 0 : O_CREAT), 0600);
   Must(file->fd >= 0, path);
   const auto index = static_cast<uint32_t>(files_.size());
-  file->number = file->tag.number = number == ~uint32_t{0} ? index : number;
+  file->number = number;
   file->is_new = !exists;
   const uint32_t watched = capture_.Watch(file->fd, path, exists);
   Must(watched == index, "the files are numbered otherwise");
   std::ifstream in(path, std::ios::binary);
   file->content.assign(std::istreambuf_iterator<char>(in), {});
-  by_number_.resize(std::max<size_t>(by_number_.size(), file->number + 1));
-  by_number_[file->number] = index;
   files_.push_back(std::move(file));
   return index;
 }
 
+// A process numbers files as it comes to know them.
+LogStage::Known& LogStage::KnownOf(uint32_t file) {
+  std::unique_ptr<Known>& known = own().files[file];
+  if (known == nullptr) {
+    known = std::make_unique<Known>();
+    known->index = file;
+    const uint32_t next = own().numbers++, number = files_[file]->number;
+    known->tag.number = number == ~uint32_t{0} ? next : number;
+    own().by_number[known->tag.number] = known.get();
+  }
+  return *known;
+}
+
 template <typename Start, typename Rest>
-void LogStage::Append(File& file, Start start, Rest rest) {
+void LogStage::Append(uint32_t file, Start start, Rest rest) {
+  Known& known = KnownOf(file);
+  const File& f = *files_[file];
   for (const bool described : {false, true}) {
     pool::FileRecord record = {};
-    if (described) Must(pool::Describe(file.fd, &record) == 0, "a file cannot be described");
-    record.flags = file.is_new ? pool::kFileNew : 0;
-    GroupWriter group(*log_, file.tag);
+    if (described) Must(pool::Describe(f.fd, &record) == 0, "a file cannot be described");
+    record.flags = f.is_new ? pool::kFileNew : 0;
+    GroupWriter group(log(), known.tag);
     const Outcome outcome = start(group, described ? &record : nullptr);
     if (outcome == Outcome::kUndeclared && !described) continue;
     Must(outcome == Outcome::kDone, "the log is full");
@@ -125,30 +163,32 @@ void LogStage::Append(File& file, Start start, Rest rest) {
   }
 }
 
-void LogStage::Write(uint32_t file, uint64_t offset, const std::string& bytes) {
-  capture_.Do({Operation::kWrite, file, offset, 0, 0}, bytes, [&] {
-    File& f = *files_[file];
-    Append(
-        f,
-        [&](GroupWriter& group, pool::FileRecord* record) {
-          return group.BeginData(offset, bytes.size(), record);
-        },
-        [&](GroupWriter& group) {
-          ForEachPage(offset, bytes.size(), [&](uint64_t at, uint64_t n) {
-            const auto* from = reinterpret_cast<const uint8_t*>(bytes.data()) + (at - offset);
-            Must(group.AddPage(from, static_cast<uint32_t>(n), nullptr, nvlog::kNoPlace), "copy");
-          });
-          group.Commit();
+void LogStage::Append(uint32_t file, uint64_t offset, const std::string& bytes) {
+  Append(
+      file,
+      [&](GroupWriter& group, pool::FileRecord* record) {
+        return group.BeginData(offset, bytes.size(), record);
+      },
+      [&](GroupWriter& group) {
+        ForEachPage(offset, bytes.size(), [&](uint64_t at, uint64_t n) {
+          const auto* from = reinterpret_cast<const uint8_t*>(bytes.data()) + (at - offset);
+          Must(group.AddPage(from, static_cast<uint32_t>(n), nullptr, nvlog::kNoPlace), "copy");
         });
-    if (f.content.size() < offset + bytes.size()) f.content.resize(offset + bytes.size());
-    f.content.replace(offset, bytes.size(), bytes);
-  });
+        group.Commit();
+      });
+  std::string& content = files_[file]->content;
+  if (content.size() < offset + bytes.size()) content.resize(offset + bytes.size());
+  content.replace(offset, bytes.size(), bytes);
+}
+
+void LogStage::Write(uint32_t file, uint64_t offset, const std::string& bytes) {
+  capture_.Do({Operation::kWrite, file, offset, 0, 0}, bytes, [&] { Append(file, offset, bytes); });
 }
 
 // Of the pool's first lane, the units that are left in its segment.
 uint64_t LogStage::Room() const {
   nvlog::Log::Ends ends;
-  log_->Look(&ends);
+  log().Look(&ends);
   return segment_units() - nvlog::kLastUnits - ends.lane[0].unit;
 }
 
@@ -171,7 +211,7 @@ void LogStage::FillSegment(uint32_t file, uint64_t units) {
 
 void LogStage::Mark(uint32_t file, Kind kind, uint64_t offset, uint64_t length) {
   Append(
-      *files_[file],
+      file,
       [&](GroupWriter& group, pool::FileRecord* record) {
         return group.BeginMark(kind, offset, length, record);
       },
@@ -201,7 +241,7 @@ void LogStage::Abandon(uint32_t file, uint64_t offset, size_t n) {
   const std::string bytes = RandomBytes(&random_, n);
   capture_.Do({Operation::kOther, file, 0, 0, 0}, "", [&] {
     Append(
-        *files_[file],
+        file,
         [&](GroupWriter& group, pool::FileRecord* record) {
           return group.BeginData(offset, n, record);
         },
@@ -231,27 +271,28 @@ void LogStage::Sync(File& file) {
 nvlog::Place LogStage::FileRecordBefore(nvlog::Place place) const {
   nvlog::Place found = nvlog::kNoPlace;
   nvlog::Place at = place / segment_units() * segment_units() + nvlog::kFirstUnit;
-  for (; at < place; at += nvlog::RecordUnits(log_->At(at))) {
-    const RecordHeader& header = log_->At(at);
-    if (header.kind == Kind::kFile && header.file == log_->At(place).file) found = at;
+  for (; at < place; at += nvlog::RecordUnits(log().At(at))) {
+    const RecordHeader& header = log().At(at);
+    if (header.kind == Kind::kFile && header.file == log().At(place).file) found = at;
   }
   Must(found != nvlog::kNoPlace, "there is no file record");
   return found;
 }
 
-void LogStage::Keep(File& file, nvlog::Place place) {
-  const RecordHeader& header = log_->At(place);
+void LogStage::Keep(Known& known, nvlog::Place place) {
+  const bool is_new = files_[known.index]->is_new;
+  const RecordHeader& header = log().At(place);
   const auto append = [&](const nvlog::Kept::Copy& copy) {
-    const nvlog::Place kept = kept_->Append(copy, &file.kept_declared, FileRecordBefore(place),
-                                            file.is_new ? pool::kFileNewStill : 0);
-    Must(kept != nvlog::kNoPlace, "nothing can be kept");
+    const nvlog::Place copied = kept().Append(copy, &known.kept_declared, FileRecordBefore(place),
+                                              is_new ? pool::kFileNewStill : 0);
+    Must(copied != nvlog::kNoPlace, "nothing can be kept");
   };
   if (header.kind != Kind::kData) {
     append({header.kind, header.lsn, header.file, header.offset, header.length, nullptr, 0});
     return;
   }
   ForEachPage(header.offset, header.length, [&](uint64_t at, uint64_t n) {
-    const auto piece = log_->PieceAt(place, at / kPageSize);
+    const auto piece = log().PieceAt(place, at / kPageSize);
     append({Kind::kData, header.lsn, header.file, at, n, piece.bytes, 0});
   });
 }
@@ -259,68 +300,102 @@ void LogStage::Keep(File& file, nvlog::Place place) {
 void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
                      const std::function<void()>& meanwhile) {
   nvlog::Log::Ends ends;
-  log_->Look(&ends);
+  log().Look(&ends);
   if (meanwhile) meanwhile();
   nvlog::Lsn end = ends.bound, last = 0;
   std::set<File*> touched;
-  for (nvlog::Place place; (place = log_->NextRecord(ends)) != nvlog::kNoPlace;) {
-    const RecordHeader& header = log_->At(place);
+  for (nvlog::Place place; (place = log().NextRecord(ends)) != nvlog::kNoPlace;) {
+    const RecordHeader& header = log().At(place);
     if (header.lsn != last && groups-- == 0) {
       end = header.lsn;
       break;
     }
     last = header.lsn;
-    const uint32_t index = by_number_[header.file];
-    File& file = *files_[index];
+    Known& known = *own().by_number.at(header.file);
+    File& file = *files_[known.index];
     if (header.kind != Kind::kFile) {
-      if (std::find(keep.begin(), keep.end(), index) != keep.end()) {
-        Keep(file, place);
+      if (std::find(keep.begin(), keep.end(), known.index) != keep.end()) {
+        Keep(known, place);
       } else {
         if (header.kind == Kind::kData) WriteBack(file, header.offset, header.length);
         touched.insert(&file);
       }
     }
-    log_->Pass(place);
+    log().Pass(place);
   }
   for (File* file : touched) Sync(*file);
-  if (end <= pool_->checkpoint()) return;
-  pool_->StoreCheckpoint(end);
-  log_->Forget(end, ends, [](nvlog::Place) {});
+  if (end <= own().pool.checkpoint()) return;
+  own().pool.StoreSeatCheckpoint(end);
+  log().Forget(end, ends, [](nvlog::Place) {});
+  if (log().Empty(ends) && log().IsShared()) log().GiveBack();
 }
 
 void LogStage::Heal(uint32_t file) {
   File& f = *files_[file];
   WriteBack(f, 0, f.content.size());
   Sync(f);
-  kept_->ForEachOf(f.number, [&](nvlog::Place place) { kept_->Void(place, true); });
-  kept_->Settle();
+  const uint32_t number = KnownOf(file).tag.number;
+  kept().ForEachOf(number, [&](nvlog::Place place) { kept().Void(place, true); });
+  kept().Settle();
 }
 
 void LogStage::CopyKept() {
-  for (const auto& file : files_) {
+  for (const auto& [index, known] : own().files) {
     std::vector<nvlog::Place> places;
-    kept_->ForEachOf(file->number, [&](nvlog::Place place) { places.push_back(place); });
+    kept().ForEachOf(known->tag.number, [&](nvlog::Place place) { places.push_back(place); });
     for (const nvlog::Place place : places) {
-      Keep(*file, place);
-      kept_->Void(place);
+      Keep(*known, place);
+      kept().Void(place);
     }
   }
-  kept_->Settle();
+  kept().Settle();
 }
 
 void LogStage::Close() {
-  capture_.Do({Operation::kClose, 0, 0, 0, 0}, "", [&] {
-    Clean();
-    pool_->StoreCheckpoint(log_->newest() + 1);
-    pool_->MarkClean();
-    log_->Close();
-    pool_->Close();
-  });
+  capture_.Do({Operation::kClose, 0, 0, 0, 0}, "", [&] { GiveUpSeat(); });
+  Must(processes_.empty(), "somebody else has a seat");
 }
 
-void LogStage::Reopen() {
+void LogStage::Reopen() { As(process_); }
+
+// ---------------------------------------------------------------------------------------------
+// Processes.
+
+void LogStage::As(uint32_t process) {
+  process_ = process;
+  capture_.As(static_cast<uint16_t>(process));
+  if (processes_.count(process) > 0) return;
   capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { TakePool(); });
-  for (const auto& file : files_) file->tag.Undeclare();
+}
+
+void LogStage::Leave() {
+  capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { GiveUpSeat(); });
+}
+
+// The kernel takes its locks away.
+void LogStage::Die() {
+  log().Close();
+  own().pool.Close();
+  processes_.erase(process_);
+}
+
+// On a thread that never goes on.
+void LogStage::DieAt(Step when, const std::function<void()>& function) {
+  std::binary_semaphore reached(0);
+  capture_.BeforeNext(when, [&] {
+    reached.release();
+    for (;;) ::pause();
+  });
+  std::thread(function).detach();
+  reached.acquire();
+  Die();
+}
+
+void LogStage::Adopt(const std::function<void()>& meanwhile, bool resolved) {
+  if (meanwhile) capture_.BeforeNext(Step::kCount, meanwhile);
+  capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { ReplayOrphans(resolved); });
+  Must(!capture_.Awaits(), "nothing happens meanwhile");
+  for (const auto& file : files_) file->is_new = file->is_new && file->content.empty();
 }
 
 Trace LogStage::Finish() {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The log alone: what src/vfs and the cleanup thread do with it, one call at a time and in the
-// order that a scenario wants.
+// order that a scenario wants. By one process, or by several that use the pool at the same time.
 #ifndef NVCACHE_TESTS_CRASH_LOG_STAGE_H_
 #define NVCACHE_TESTS_CRASH_LOG_STAGE_H_
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -28,7 +29,7 @@ std::string RandomBytes(std::mt19937_64* random, size_t n);
 
 class LogStage {
  public:
-  // Begins to record, and opens the pool for use.
+  // Begins to record. Process 0 takes a seat in the pool.
   LogStage(const std::string& name, const Place& place, uint64_t seed, const std::string& pool);
   ~LogStage();
   LogStage(const LogStage&) = delete;
@@ -58,30 +59,64 @@ class LogStage {
   void Heal(uint32_t file);
   // What is kept is copied to other segments.
   void CopyKept();
-  // The pool is clean and closed; Reopen() takes it again.
+  // The last process gives up its seat: the pool is clean and closed. Reopen() takes it again.
   void Close();
   void Reopen();
 
-  uint64_t segment_units() const { return log_->segments().units(); }
+  // ---- Other processes. From now on the one with that number does what is asked for. If it has no
+  // seat it adopts what it finds, and takes one.
+  void As(uint32_t process);
+  // It brings what it has pending to the files, adopts what it finds, and gives up its seat.
+  void Leave();
+  // It is killed.
+  void Die();
+  // It is killed while it does that, before that fence; or, if that is none, before it syncs a
+  // file.
+  void DieAt(Step when, const std::function<void()>& function);
+  // It brings what the dead ones have left to the files. `meanwhile` is called before the first of
+  // these is synced. `resolved`: no disk refuses anything.
+  void Adopt(const std::function<void()>& meanwhile = {}, bool resolved = true);
+  void RefuseWrites(uint32_t file, int error) { capture_.RefuseWrites(file, error); }
+
+  uint64_t segment_units() const { return log().segments().units(); }
   std::mt19937_64& random() { return random_; }
   Trace Finish();
 
  private:
   struct File {
     int fd = -1;
-    uint32_t number = 0;
+    uint32_t number = 0;  // in the logs of all processes; ~0: each has its own
     bool is_new = false;
-    nvlog::FileTag tag;
-    nvlog::Lsn kept_declared = 0;
     std::string content;  // the newest
   };
+  // A file, as a process knows it.
+  struct Known {
+    uint32_t index = 0;  // in files_
+    nvlog::FileTag tag;
+    nvlog::Lsn kept_declared = 0;
+  };
+  struct Process {
+    pool::Pool pool;
+    nvlog::Log log;
+    nvlog::Kept kept{log};
+    std::map<uint32_t, std::unique_ptr<Known>> files;  // by index
+    std::map<uint32_t, Known*> by_number;
+    uint32_t numbers = 0;
+  };
   void TakePool();
+  void ReplayOrphans(bool resolved);
+  void GiveUpSeat();
+  void Append(uint32_t file, uint64_t offset, const std::string& bytes);
+  Known& KnownOf(uint32_t file);
+  Process& own() const { return *processes_.at(process_); }
+  nvlog::Log& log() const { return own().log; }
+  nvlog::Kept& kept() const { return own().kept; }
   // Calls start(group, record), once more with a record if it needs one, and then rest(group).
   template <typename Start, typename Rest>
-  void Append(File& file, Start start, Rest rest);
+  void Append(uint32_t file, Start start, Rest rest);
   void Mark(uint32_t file, nvlog::Kind kind, uint64_t offset, uint64_t length);
   void WriteBack(File& file, uint64_t offset, uint64_t length);
-  void Keep(File& file, nvlog::Place place);
+  void Keep(Known& known, nvlog::Place place);
   void Sync(File& file);
   nvlog::Place FileRecordBefore(nvlog::Place place) const;
   uint64_t Room() const;
@@ -90,11 +125,9 @@ class LogStage {
   const std::string path_;
   std::mt19937_64 random_;
   Capture capture_;
-  std::unique_ptr<pool::Pool> pool_;
-  std::unique_ptr<nvlog::Log> log_;
-  std::unique_ptr<nvlog::Kept> kept_;
+  std::map<uint32_t, std::unique_ptr<Process>> processes_;  // that have a seat
+  uint32_t process_ = 0;
   std::vector<std::unique_ptr<File>> files_;
-  std::vector<uint32_t> by_number_;
 };
 
 }  // namespace nvcache::crash

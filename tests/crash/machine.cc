@@ -63,6 +63,7 @@ void Machine::Store(uint8_t* to, const uint8_t* from, size_t n) {
   std::memcpy(to, from, n);
   if (to < pool_ || to >= pool_ + size_) return;
   const auto begin = static_cast<uint64_t>(to - pool_);
+  if (begin >= pool::kSharedOffset && begin < pool::kSegmentsOffset) return;  // never durable
   for (size_t part, did = 0; did < n; did += part) {
     const uint64_t at = begin + did;
     part = std::min<size_t>(n - did, kLine - at % kLine);
@@ -181,6 +182,14 @@ void Machine::Write(uint32_t number, const void* bytes, size_t n, uint64_t at) {
   Add(Event::kWrite, number, at, static_cast<uint32_t>(n), done_.Keep(bytes, n));
 }
 
+// Nobody else is there who could have locked anything.
+long Machine::Control(const Descriptor& descriptor, long command, long argument) {
+  if (command == F_OFD_SETLK) return 0;
+  if (command != F_OFD_GETLK) return New(descriptor);  // F_DUPFD_CLOEXEC
+  At<struct flock>(argument)->l_type = F_UNLCK;
+  return 0;
+}
+
 // The calls on an open file.
 long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d,
                            long e) {
@@ -190,7 +199,7 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       descriptors_.erase(static_cast<int>(fd));
       return 0;
     case SYS_fcntl:
-      return New(descriptor);  // F_DUPFD_CLOEXEC
+      return Control(descriptor, b, c);
     case SYS_flock:
     case SYS_fchmod:
     case SYS_fchown:

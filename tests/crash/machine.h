@@ -65,6 +65,7 @@ class Machine : public Listener {
   int New(Descriptor descriptor);
   long Open(long folder, const std::string& path, long flags);
   long OpenUnnamed(const Descriptor& folder);
+  long Control(const Descriptor& descriptor, long command, long argument);
   long OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d, long e);
   void Write(uint32_t number, const void* bytes, size_t n, uint64_t at);
   long Link(const std::string& from, long folder, const std::string& name);

@@ -19,11 +19,15 @@
 #include <string>
 #include <vector>
 
+#include "src/pool/format.h"
 #include "tests/crash/trace.h"
 
 namespace nvcache::crash {
 
 constexpr uint32_t kLine = 64;
+
+// What processes share while they use a pool ends here, in the pools of these tests.
+constexpr uint64_t kVolatileEnd = pool::kOwnersOffset + 1024;
 
 // One line that is not as it is certain to be: its first `stores` uncertain stores are there, and
 // of the next one the words in `torn`.

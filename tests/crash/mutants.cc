@@ -712,8 +712,12 @@ void CheckpointLater(Events* events) {
   std::map<size_t, Indexes> at;  // what is put off to each event
   std::set<size_t> moved;
   for (size_t i = 0; i + 3 < fences.size(); i += 2) {
-    if ((*events)[fences[i]].thread != (*events)[fences[i + 2]].thread) continue;
-    Indexes& to = at[DurableBy(*events, fences[i + 2], Step::kCheckpoint).front()];
+    size_t next = i + 2;
+    while (next < fences.size() && (*events)[fences[i]].thread != (*events)[fences[next]].thread) {
+      next += 2;
+    }
+    if (next >= fences.size()) continue;
+    Indexes& to = at[DurableBy(*events, fences[next], Step::kCheckpoint).front()];
     for (const size_t fence : {fences[i], fences[i + 1]}) {
       for (const size_t event : DurableBy(*events, fence, Step::kCheckpoint)) {
         to.push_back(event);
@@ -731,13 +735,42 @@ void CheckpointLater(Events* events) {
   *events = std::move(result);
 }
 
+// A seat's, or else the pool's: its record 0, 1 or any.
+enum Records { kFirst, kSecond, kAny };
+bool IsCheckpoint(const Event& event, bool of_seat, Records which) {
+  const uint64_t begin = of_seat ? pool::kSeatCheckpointsOffset : pool::kCheckpointOffset;
+  const uint64_t distance = of_seat ? pool::kSeatCheckpointsDistance : pool::kCheckpointDistance;
+  const uint64_t size = of_seat ? distance : sizeof(pool::CheckpointRecord);
+  const auto is = [&](uint64_t from) { return event.at >= from && event.at < from + size; };
+  if (event.type != Event::kStore && event.type != Event::kPwb) return false;
+  return (which != kSecond && is(begin)) || (which != kFirst && is(begin + distance));
+}
+
 // The second record of the checkpoint is never written.
 void OneCheckpointRecord(Events* events) {
-  constexpr uint64_t kSecond = (pool::kCheckpointOffset + pool::kCheckpointDistance) / kLine;
-  std::erase_if(*events, [](const Event& event) {
-    return (event.type == Event::kStore || event.type == Event::kPwb) &&
-           event.at / kLine == kSecond;
-  });
+  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, false, kSecond); });
+}
+void OneSeatRecord(Events* events) {
+  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, true, kSecond); });
+}
+
+// PWBs of a seat's checkpoint, or of the pool's, or the fences right behind them are left out.
+void LeaveOutOfCheckpoint(Events* events, bool of_seat, Event::Type type) {
+  Indexes left_out;
+  for (size_t pwb = 0; pwb < events->size(); ++pwb) {
+    if ((*events)[pwb].type != Event::kPwb || !IsCheckpoint((*events)[pwb], of_seat, kAny) ||
+        (*events)[pwb].step == Step::kSeen || (*events)[pwb].step == Step::kCreateCheckpoint) {
+      continue;
+    }
+    const size_t fence = After(*events, pwb, [&](const Event& event) {
+      return event.type == Event::kFence && event.thread == (*events)[pwb].thread;
+    });
+    left_out.push_back(type == Event::kPwb ? pwb : fence);
+  }
+  for (; !left_out.empty(); left_out.pop_back()) {
+    if (left_out.back() == events->size()) continue;
+    events->erase(events->begin() + static_cast<std::ptrdiff_t>(left_out.back()));
+  }
 }
 
 void SegmentAfterCommit(Events* events) {
@@ -825,6 +858,92 @@ void VoidAfterCheckpoint(Events* events) {
   });
 }
 
+// ---------------------------------------------------------------------------------------------
+// Several processes.
+
+// A segment is taken by another process before the checkpoint is durable that has freed it.
+void PassedBeforeCheckpoint(Events* events) {
+  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
+             [](const Events& e, const Indexes& unit) {
+               const size_t next = After(e, unit.back() + 1, [&](const Event& event) {
+                 return Is(event, Event::kFence, Step::kSegmentTaken) &&
+                        ProcessOf(event) != ProcessOf(e[unit.front()]);
+               });
+               return next == e.size() ? kNowhere : next + 1;
+             });
+}
+
+// Another process has written to the file, and its checkpoint has passed that, before the
+// checkpoint of the one that had it.
+void HandedBeforeCheckpoint(Events* events) {
+  PutOffEach(
+      events, Step::kCheckpoint, Step::kCheckpointDurable,
+      [](const Events& e, const Indexes& unit) {
+        const auto other = [&](const Event& event, Step step) {
+          return Is(event, Event::kFence, step) && ProcessOf(event) != ProcessOf(e[unit.front()]);
+        };
+        size_t next = After(e, unit.back() + 1,
+                            [&](const Event& event) { return other(event, Step::kCommitted); });
+        for (int records = 0; records < 2 && next < e.size(); ++records) {
+          next = After(e, next + 1,
+                       [&](const Event& event) { return other(event, Step::kCheckpointDurable); });
+        }
+        return next >= e.size() ? kNowhere : next + 1;
+      });
+}
+
+// The last one to leave has drawn a lower LSN than another one before, and goes by its own.
+void LeftTooLow(Trace* trace) {
+  const std::vector<Group> groups = Groups(*trace);
+  ChangeCheckpoints(trace, Step::kCheckpoint, [&](size_t store, nvlog::Lsn checkpoint) {
+    const Event& event = trace->events[store];
+    if (!IsCheckpoint(event, false, kAny)) return checkpoint;
+    nvlog::Lsn own = 1;
+    for (const Group& group : groups) {
+      const size_t commit = group[0].events.back();
+      if (commit < store && ProcessOf(trace->events[commit]) == ProcessOf(event)) {
+        own = group[0].header.lsn + 1;
+      }
+    }
+    return own;
+  });
+}
+
+// The adopter's: of the logs of a dead process.
+void AdoptedBeforeSync(Events* events) {
+  MoveEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
+           [](const Events& e, const Indexes& unit) {
+             return BatchBegin(e, unit.front(), {Step::kSeenGroupDurable});
+           });
+}
+
+void PassedBeforeAdopted(Events* events) {
+  PutOffEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
+             [](const Events& e, const Indexes& unit) {
+               return Behind(e, unit, Step::kSegmentTaken, false);
+             });
+}
+
+// The seat is free, and whoever takes it stores its own checkpoint.
+void SettledBeforeAdopted(Events* events) {
+  PutOffEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
+             [](const Events& e, const Indexes& unit) {
+               return Behind(e, unit, Step::kCheckpointDurable, false);
+             });
+}
+
+void AdoptedVoidLate(Events* events) {
+  PutOffEach(events, Step::kApplied, Step::kAppliedDurable,
+             [](const Events& e, const Indexes& unit) {
+               const size_t first = Behind(e, unit, Step::kRecoveredCheckpointDurable, true);
+               if (first == kNowhere) return first;
+               const size_t second = After(e, first, [](const Event& event) {
+                 return Is(event, Event::kFence, Step::kRecoveredCheckpointDurable);
+               });
+               return second == e.size() ? kNowhere : second + 1;
+             });
+}
+
 void InUseAfterCommit(Events* events) {
   PutOffEach(events, Step::kInUse, Step::kInUseDurable, [](const Events& e, const Indexes& unit) {
     return Behind(e, unit, Step::kCommitted, false);
@@ -905,6 +1024,8 @@ const char* ScenarioOf(Step step) {
     case Step::kVoid:
     case Step::kVoidDurable:
       return "kept";
+    case Step::kSeenGroup:
+      return "away";
     case Step::kInUseDurable:
     case Step::kCheckpoint:
     case Step::kCheckpointDurable:
@@ -920,6 +1041,28 @@ const char* ScenarioOf(Step step) {
   }
 }
 
+const char* ScenarioInRecovery(Step step) {
+  return step == Step::kClean || step == Step::kCleanDurable ? "marked" : ScenarioOf(step);
+}
+
+// There, whoever adopts a dead one's logs does it.
+const char* ScenarioInEngine(Step step) {
+  switch (step) {
+    case Step::kSeenGroup:
+      return "orphan-refused";
+    case Step::kSeenContent:
+    case Step::kSeenGroupDurable:
+    case Step::kRecoveredCheckpoint:
+    case Step::kRecoveredCheckpointDurable:
+      return "orphan";
+    case Step::kApplied:
+    case Step::kAppliedDurable:
+      return "orphan-kept";
+    default:
+      return ScenarioOf(step);
+  }
+}
+
 }  // namespace
 
 std::vector<Mutant> AllMutants() {
@@ -929,13 +1072,26 @@ std::vector<Mutant> AllMutants() {
     mutants.push_back({NameOf(step), "the step is left out", ScenarioOf(step),
                        [step](Trace* trace, bool) { LeaveOut(&trace->events, step); }});
   }
-  // Steps that the engine and recovery share.
-  for (const Step step : {Step::kClean, Step::kCleanDurable}) {
+  // Steps that the engine and recovery share, or recovery and whoever adopts a dead one's logs.
+  for (const Step step : {Step::kClean, Step::kCleanDurable, Step::kSeenGroup, Step::kSeenContent,
+                          Step::kSeenGroupDurable, Step::kApplied, Step::kAppliedDurable,
+                          Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable}) {
     for (const bool in_recovery : {false, true}) {
       mutants.push_back({NameOf(step) + std::string(in_recovery ? ", recovery" : ", engine"),
-                         "the step is left out there", in_recovery ? "marked" : ScenarioOf(step),
+                         "the step is left out there",
+                         in_recovery ? ScenarioInRecovery(step) : ScenarioInEngine(step),
                          [step, in_recovery](Trace* trace, bool of_recovery) {
                            if (of_recovery == in_recovery) LeaveOut(&trace->events, step);
+                         }});
+    }
+  }
+  for (const bool of_seat : {false, true}) {
+    for (const auto& [type, name] : {std::pair(Event::kPwb, "checkpoint, "),
+                                     std::pair(Event::kFence, "checkpoint durable, ")}) {
+      mutants.push_back({name + std::string(of_seat ? "seat" : "pool"),
+                         "the step is left out of that checkpoint", of_seat ? "handed" : "pair",
+                         [of_seat, t = type](Trace* trace, bool) {
+                           LeaveOutOfCheckpoint(&trace->events, of_seat, t);
                          }});
     }
   }
@@ -963,8 +1119,10 @@ std::vector<Mutant> AllMutants() {
        CheckpointLater},
       {"taken before checkpoint", "a segment is taken again before the checkpoint is durable",
        "again", TakenBeforeCheckpoint},
-      {"one checkpoint record", "only one record of the checkpoint is written", "cut",
+      {"one checkpoint record", "only one record of the pool's checkpoint is written", "cut",
        OneCheckpointRecord},
+      {"one seat record", "only one record of a seat's checkpoint is written", "handed",
+       OneSeatRecord},
       {"void before sync", "what is kept is void before the disk has it", "kept", VoidBeforeSync},
       {"void together", "what was kept becomes void in any order", "kept", VoidTogether},
       {"void after checkpoint", "what was kept is void after a later group is forgotten", "kept",
@@ -975,12 +1133,6 @@ std::vector<Mutant> AllMutants() {
        CleanBeforeCheckpoint},
       {"named before successor", "recovery names a new file before its record knows it", "lost",
        NamedBeforeSuccessor},
-      {"recovered before sync", "recovery moves the checkpoint before it syncs the files", "",
-       RecoveredBeforeSync},
-      {"applied after checkpoint", "recovery moves the checkpoint before kept groups are void",
-       "kept", AppliedAfterCheckpoint},
-      {"applied newest first", "recovery makes groups void in the wrong order", "away",
-       AppliedNewestFirst},
       {"magic first", "a new pool's magic is durable before its contents", "", MagicFirst},
       {"named before psync", "a thread's next group begins before the PSYNC of the one before",
        "tiny", NamedBeforePsync},
@@ -995,6 +1147,41 @@ std::vector<Mutant> AllMutants() {
     const char* name;
     const char* what;
     const char* scenario;
+    bool of_recovery;  // after the crash; or before it: of a dead process's logs
+    void (*apply)(Events*);
+  } const replays[] = {
+      {"recovered before sync", "recovery moves the checkpoint before it syncs the files", "", true,
+       RecoveredBeforeSync},
+      {"applied after checkpoint", "recovery moves the checkpoint before kept groups are void",
+       "kept", true, AppliedAfterCheckpoint},
+      {"applied newest first", "recovery makes groups void in the wrong order", "away", true,
+       AppliedNewestFirst},
+      {"adopted before sync", "an adopter moves a dead one's checkpoint before it syncs the files",
+       "orphan", false, AdoptedBeforeSync},
+      {"passed before adopted", "a dead one's segment is taken before its checkpoint is durable",
+       "orphan", false, PassedBeforeAdopted},
+      {"settled before adopted", "a dead one's seat is used before its checkpoint is durable",
+       "orphan", false, SettledBeforeAdopted},
+      {"adopted, void late", "an adopter makes kept groups void after the dead one's checkpoint",
+       "orphan-kept", false, AdoptedVoidLate},
+      {"adopted newest first", "an adopter makes groups void in the wrong order", "orphan-refused",
+       false, AppliedNewestFirst},
+      {"passed before checkpoint",
+       "another process takes a segment before the checkpoint is durable", "passed", false,
+       PassedBeforeCheckpoint},
+      {"handed before checkpoint", "another process has the file before the checkpoint is durable",
+       "handed", false, HandedBeforeCheckpoint},
+  };
+  for (const auto& replay : replays) {
+    mutants.push_back(
+        {replay.name, replay.what, replay.scenario, [replay](Trace* trace, bool of_recovery) {
+           if (of_recovery == replay.of_recovery) replay.apply(&trace->events);
+         }});
+  }
+  struct {
+    const char* name;
+    const char* what;
+    const char* scenario;
     void (*apply)(Trace*);
   } const engines[] = {
       {"lsn before pages", "an LSN is drawn before the pages are locked", "declared",
@@ -1002,6 +1189,8 @@ std::vector<Mutant> AllMutants() {
       {"lsn before lane", "an LSN is drawn before the lane is locked", "tiny", LsnBeforeLane},
       {"lsn drawn twice", "two groups of one file, in two lanes, have one LSN", "declared",
        LsnDrawnTwice},
+      {"left too low", "the last one to leave stores a checkpoint below what another one had",
+       "pair", LeftTooLow},
       {"lsns from one", "the next use of a pool begins its LSNs at 1 again", "attach", LsnsFromOne},
       {"bound after look", "the LSN counter is read after the lanes were looked at", "idle",
        BoundAfterLook},
@@ -1017,7 +1206,7 @@ std::vector<Mutant> AllMutants() {
        "kept", KeptAfterCheckpoint},
       {"declared once", "a file is declared in one segment, and not in the others", "declared",
        DeclaredOnce},
-      {"opened empty unsaid", "no record says that a file was empty when it was opened", "cut",
+      {"opened empty unsaid", "no record says that a file was empty when it was opened", "split",
        OpenedEmptyUnsaid},
       {"not awaited", "a record does not wait for the sync that has to come before it", "holes",
        NotAwaited},

@@ -417,6 +417,300 @@ Trace Repair(const Place& place, uint64_t seed) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// Several processes
+
+// Two processes append to files of their own by turns, and write back by turns. One leaves, then
+// the other; they come again, and have each other's seats.
+Trace Pair(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("pair", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", false);
+  stage.Write(a, 10, 100);
+  stage.As(1);
+  stage.Write(b, 10, 100);
+  stage.Write(c, 0, 100);
+  stage.As(0);
+  stage.Write(a, 50, kPage);
+  stage.Clean(1);
+  stage.As(1);
+  stage.Write(b, 60, 100);
+  stage.Clean(2);
+  stage.As(0);
+  stage.Write(a, 20, 60);
+  stage.Clean();
+  stage.As(1);
+  stage.Write(c, 50, 100);
+  stage.As(0);
+  stage.Write(a, 30, 30);
+  stage.Leave();
+  stage.As(1);
+  stage.Write(b, 5, 40);
+  stage.Clean(1);
+  stage.Close();
+  stage.Reopen();
+  stage.Write(b, 15, 40);
+  stage.As(0);
+  stage.Write(a, 15, 40);
+  stage.Clean();
+  stage.As(1);
+  stage.Clean();
+  stage.As(0);
+  stage.Write(a, 25, 40);
+  stage.Leave();
+  stage.As(1);
+  stage.Close();
+  stage.Reopen();
+  stage.Write(b, 35, 40);
+  return stage.Finish();
+}
+
+// What one process has freed, the other one takes: what lies there of groups over the end of a
+// segment, and newer groups than those that still lie in another one.
+Trace Passed(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 3 * kPage);
+  MakeFile(place, "b", 3 * kPage);
+  LogStage stage("passed", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t files[] = {stage.Open("a", true), stage.Open("b", true)};
+  stage.As(1);
+  stage.As(0);
+  for (uint32_t life = 0; life < 4; ++life) {
+    const uint32_t file = files[life % 2];
+    stage.As(life % 2);
+    stage.Write(file, 10, 100);
+    OnThread([&] { stage.Write(file, 50, 100); });
+    stage.Write(file, 30, 60);
+    if (life < 2) {
+      stage.FillSegment(file, 3);
+      stage.Write(file, 20, 2 * kPage);
+      stage.Clean(7);
+    }
+    stage.As(1 - life % 2);
+    stage.Write(files[1 - life % 2], 70, 100);
+    stage.As(life % 2);
+    stage.Clean();
+    stage.As(1 - life % 2);
+    OnThread([&] { stage.Write(files[1 - life % 2], 40, kPage); });
+    stage.Clean(1);
+  }
+  return stage.Finish();
+}
+
+// One file is one process's, then the other's, and back: whoever has it is through with it then.
+Trace Handed(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  MakeFile(place, "c", kPage);
+  LogStage stage("handed", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t own[] = {stage.Open("b", true), stage.Open("c", true)};
+  stage.As(1);
+  for (uint32_t turn = 0; turn < 6; ++turn) {
+    stage.As(turn % 2);
+    stage.Write(a, 10, 100);
+    stage.Write(a, 50 + turn, 100);
+    // In front of it in the log, or behind it, is what stays.
+    if (turn % 3 == 0) stage.Write(own[turn % 2], 10 * turn, 50);
+    if (turn == 4) stage.Truncate(a, 90);
+    // At turn 3 there is a group of the turn before, too.
+    stage.Clean(turn % 3 == 0 ? 2 + turn / 3 : ~size_t{0});
+    if (turn % 3 == 1) stage.Write(own[turn % 2], 5 * turn, 50);
+  }
+  stage.As(0);
+  stage.Write(a, 30, 100);
+  return stage.Finish();
+}
+
+// A process dies, another one brings what it has left to the files and writes on. Then it has one
+// of these files, and a third process, in the dead one's seat, the other one.
+Trace Orphan(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, kPage);
+  LogStage stage("orphan", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  const uint32_t d = stage.Open("d", false);
+  stage.Write(a, 10, 100);
+  OnThread([&] { stage.Write(a, 50, 100); });
+  stage.Write(a, 30, 60);
+  stage.As(1);
+  stage.Write(c, 10, 100);
+  stage.As(0);
+  stage.Clean(1);
+  stage.Write(b, 10, 100);
+  stage.Write(d, 0, 100);
+  stage.DieAt(Step::kCommitted, [&] { stage.Write(b, 50, kPage); });
+  stage.As(1);
+  stage.Write(c, 50, 100);
+  stage.Adopt([&] { OnThread([&] { stage.Write(c, 70, 40); }); });
+  OnThread([&] { stage.Write(a, 60, 100); });
+  stage.Write(c, 20, 30);
+  stage.As(2);
+  stage.Write(b, 20, 60);
+  stage.As(1);
+  stage.Clean();
+  stage.As(2);
+  stage.Write(a, 15, 50);
+  OnThread([&] { stage.Write(d, 50, 100); });
+  stage.Clean(2);
+  stage.As(1);
+  stage.Write(b, 55, 50);
+  stage.Clean();
+  stage.Leave();
+  stage.As(2);
+  stage.Write(a, 25, 50);
+  stage.Close();
+  return stage.Finish();
+}
+
+// A process comes, and before it has a seat it brings a dead one's groups to the files, while a
+// third one goes on. When it leaves it does so once more.
+Trace OrphanFound(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b"}) MakeFile(place, name, kPage);
+  LogStage stage("orphan-found", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.As(1);
+  stage.Write(b, 10, 100);
+  stage.As(0);
+  stage.Write(a, 10, 100);
+  stage.Write(a, 50, 100);
+  stage.Clean(1);
+  stage.DieAt(Step::kCommitted, [&] { stage.Write(a, 70, kPage); });
+  stage.As(1);
+  stage.Write(b, 50, 100);
+  stage.As(2);
+  stage.Write(a, 30, 60);
+  stage.Clean();
+  stage.As(1);
+  stage.Write(a, 20, 60);
+  stage.Clean();
+  stage.DieAt(Step::kSegmentTaken, [&] { stage.Write(a, 40, 60); });
+  stage.As(2);
+  stage.Adopt();
+  stage.Write(b, 20, 60);
+  stage.Clean();
+  stage.Write(a, 15, 60);
+  stage.As(0);
+  stage.Write(b, 30, 60);
+  stage.Die();
+  stage.As(2);
+  stage.Close();
+  return stage.Finish();
+}
+
+// Long groups are left, the one that adopts them dies at that, too, and the next one has both.
+Trace Orphans(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, 2 * kPage);
+  LogStage stage("orphans", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  stage.As(1);
+  stage.Write(b, 10, 100);
+  stage.As(2);
+  stage.Write(c, 10, 100);
+  stage.As(0);
+  stage.Write(a, 10, 100);
+  stage.FillSegment(a, 3);
+  stage.Write(a, 50, kPage);
+  stage.DieAt(Step::kCheckpointDurable, [&] { stage.Clean(2); });
+  stage.As(1);
+  stage.Write(b, 50, 100);
+  stage.DieAt(Step::kCount, [&] { stage.Adopt(); });
+  stage.As(2);
+  stage.Write(c, 50, 100);
+  stage.Adopt();
+  stage.Write(a, 20, 100);
+  stage.As(0);
+  stage.Write(b, 30, kPage);
+  stage.As(2);
+  stage.Clean();
+  stage.Write(c, 5, 30);
+  stage.As(1);
+  stage.Write(a, 60, 30);
+  stage.Clean();
+  return stage.Finish();
+}
+
+// A disk refuses a file. The process dies that keeps its groups, and takes the next ones for
+// granted; the disk takes them all from the one that adopts them.
+Trace OrphanKept(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, kPage);
+  LogStage stage("orphan-kept", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  const uint32_t d = stage.Open("d", false);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  stage.Write(a, 50, 100);
+  stage.Write(d, 0, 100);
+  stage.Clean(~size_t{0}, {a, d});
+  stage.As(1);
+  stage.Write(c, 10, 100);
+  stage.As(0);
+  stage.Write(a, 30, 60);
+  stage.Write(b, 20, 50);
+  stage.Clean(1, {a, d});
+  stage.Write(a, 40, 100);
+  stage.Write(d, 60, 100);
+  stage.Truncate(a, kPage - 100);
+  stage.DieAt(Step::kVoidDurable, [&] { stage.Heal(d); });
+  stage.As(1);
+  stage.Write(c, 50, 100);
+  stage.Adopt([&] { OnThread([&] { stage.Write(c, 70, 40); }); });
+  stage.Write(a, 20, 40);
+  stage.As(2);
+  stage.Write(d, 20, 60);
+  stage.As(1);
+  stage.Clean();
+  stage.As(2);
+  stage.Write(a, 35, 40);
+  stage.Write(b, 5, 40);
+  stage.Clean(2);
+  return stage.Finish();
+}
+
+// The disk refuses one of the files that were left: its groups stay, and those of the other file
+// are void. The one that makes them so dies at that, the next one goes on. That file is written to
+// again.
+Trace OrphanRefused(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, kPage);
+  LogStage stage("orphan-refused", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  // It declares the file: no group that becomes void does.
+  stage.Write(b, 0, 20);
+  stage.Write(b, 10, 100);
+  stage.Clean(1);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 50, 100);
+  stage.Write(a, 50, 100);
+  stage.Write(b, 20, 60);
+  stage.As(1);
+  stage.Write(c, 10, 100);
+  stage.As(2);
+  stage.Write(c, 30, 100);
+  stage.As(0);
+  stage.Die();
+  stage.As(1);
+  stage.RefuseWrites(a, EIO);
+  stage.DieAt(Step::kAppliedDurable, [&] { stage.Adopt(); });
+  stage.As(2);
+  stage.Adopt([&] { OnThread([&] { stage.Write(c, 70, 40); }); }, false);
+  stage.RefuseWrites(a, 0);
+  stage.Write(b, 30, 60);
+  stage.Clean();
+  stage.Write(b, 5, 30);
+  stage.Write(c, 5, 30);
+  return stage.Finish();
+}
+
+// ---------------------------------------------------------------------------------------------
 // Creation, on a device that held a pool: its header was overwritten.
 
 Trace Create(const Place& place, uint64_t seed) {
@@ -853,9 +1147,21 @@ std::vector<Scenario> AllScenarios() {
       {"again", "segments are taken again", Again, false, 40, 64, 0, true},
       {"over", "groups over the end of a segment", Over, false, 60, 64, 0},
       {"given-up", "groups in new segments that are given up", GivenUp, false, 40, 64, 0},
-      {"small", "small writes, fsync, a clean end, and on", Small, true, 40, 64, 5, true},
-      {"names", "new files and files that are cut", Names, true, 40, 64, 5, true},
-      {"cut", "files that lose all of their bytes while some are pending", Cut, true, 40, 64, 3,
+      {"pair", "two processes by turns, who leave and come again", Pair, true, 150, 64, 60, true},
+      {"passed", "segments go from one process to the other", Passed, false, 200, 64, 80, true},
+      {"handed", "a file goes from one process to the other, and back", Handed, false, 150, 64, 20,
+       true},
+      {"orphan", "a process dies, others go on with what it had", Orphan, false, 150, 64, 50, true},
+      {"orphan-found", "a process that comes finds a dead one's logs", OrphanFound, false, 150, 64,
+       20, true},
+      {"orphans", "the one that adopts a dead one's logs dies, too", Orphans, false, 200, 64, 30,
+       true},
+      {"orphan-kept", "what a dead process had kept is adopted", OrphanKept, false, 150, 64, 50,
+       true},
+      {"orphan-refused", "a disk refuses what is adopted", OrphanRefused, false, 150, 64, 20, true},
+      {"small", "small writes, fsync, a clean end, and on", Small, true, 200, 64, 20, true},
+      {"names", "new files and files that are cut", Names, true, 200, 64, 20, true},
+      {"cut", "files that lose all of their bytes while some are pending", Cut, true, 200, 64, 20,
        true},
       {"holes", "more holes than can be pending", Holes, false, 40, 64, 5},
       {"refused", "a disk refuses and heals, under the cleanup thread", Refused, true, 40, 64, 5},

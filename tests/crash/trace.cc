@@ -15,7 +15,7 @@ namespace nvcache::crash {
 
 namespace {
 
-constexpr char kHeading[] = "NVCache crash trace 2\n";
+constexpr char kHeading[] = "NVCache crash trace 3\n";
 
 class Writer {
  public:

@@ -35,6 +35,8 @@ struct Event {
     // The program
     kBegin,  // of the operation `file`
     kEnd,
+    // Of the pool's memory, `length` bytes at `at` that are never written back.
+    kVolatile,
   };
   Type type;
   Step step;  // of kPwb and kFence
@@ -44,6 +46,10 @@ struct Event {
   uint32_t length;
   uint32_t data;
 };
+
+// A process's threads are numbered from this times its own number on.
+constexpr uint16_t kThreadsOfProcess = 4096;
+inline uint32_t ProcessOf(const Event& event) { return event.thread / kThreadsOfProcess; }
 
 // A file as the kernel describes it.
 struct Identity {

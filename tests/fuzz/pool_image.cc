@@ -468,7 +468,7 @@ void Damage::SetState() {
       Set(state, &pool::StateRecord::owner_pid);
       break;
     default:
-      Set(image_.At<pool::Statistics>(pool::kStatisticsOffset), &pool::Statistics::oldest_pending);
+      Set(image_.At<pool::Statistics>(pool::kStatisticsOffset), &pool::Statistics::batches);
       break;
   }
 }

@@ -16,7 +16,9 @@ STATE_OFFSET = 8192
 STATISTICS_OFFSET = 8256
 LAST_WORDS_OFFSET = 11776
 SUPERBLOCK_COPY_OFFSET = 12352
-SEGMENTS_OFFSET = 16384
+SHARED_OFFSET = 81920
+SEATS_OFFSET = 86016
+SEGMENTS_OFFSET = 262144
 
 STATE_CLEAN = 0x6E61656C63766E00
 STATE_IN_USE = 0x657375206E690000
@@ -178,6 +180,12 @@ class Image:
 
     def set_dirty(self, pid=1):
         self.write(STATE_OFFSET, struct.pack("<QIIQ", STATE_IN_USE, pid, 0, 10**18))
+
+    def set_seat(self, seat, pid, oldest_pending=0, program=b"program"):
+        """A process that has left it; seats from 0 on."""
+        self.write(SHARED_OFFSET + 64, struct.pack("<I", seat + 1))
+        taken = struct.pack("<IIQQQII16sQ", 1, pid, 10**18, oldest_pending, 0, 1, 0, program, 0)
+        self.write(SEATS_OFFSET + 64 * seat, taken)
 
     def is_clean(self):
         return struct.unpack("<Q", self.read(STATE_OFFSET, 8))[0] == STATE_CLEAN

@@ -48,7 +48,7 @@ class InspectTest(support.ToolTest):
         self.assertEqual(status["durability"], "process")
         self.assertEqual(status["size"], 2 * support.MIB)
         self.assertEqual(status["used"], 0)
-        self.assertEqual((status["segments"], status["segment_size"]), (31, 65536))
+        self.assertEqual((status["segments"], status["segment_size"]), (28, 65536))
         self.assertEqual(status["segments_used"], 0)
         self.assertEqual(status["pending_records"], 0)
         self.assertEqual(status["pending_kept_records"], 0)
@@ -71,14 +71,14 @@ class InspectTest(support.ToolTest):
             pool.add_truncation(7, 9000, log=3)
             pool.add_erasure(0, 10, 5)
             pool.set_dirty(pid=2**22 + 1)  # beyond what the kernel gives out
-            pool.set_statistic(1, time.time_ns() - 5 * 10**9)
-            pool.set_statistic(7, 42)
-            pool.set_statistic(20, 7 + 1)  # failing_file, failing_error, failing_since
-            pool.set_statistic(36, 5)
-            pool.set_statistic(52, time.time_ns() - 3 * 10**9)
-            pool.set_statistic(13, 2)
-            pool.set_statistic(14, 28)
-            pool.set_statistic(15, time.time_ns())
+            pool.set_seat(0, 2**22 + 1, time.time_ns() - 5 * 10**9)
+            pool.set_statistic(6, 42)
+            pool.set_statistic(19, 7 + 1)  # failing_file, failing_error, failing_since
+            pool.set_statistic(35, 5)
+            pool.set_statistic(51, time.time_ns() - 3 * 10**9)
+            pool.set_statistic(12, 2)
+            pool.set_statistic(13, 28)
+            pool.set_statistic(14, time.time_ns())
         before = support.checksum(self.pool)
         status = self.json("status", self.pool)
         self.assertEqual(status["state"], "dirty")
@@ -86,6 +86,11 @@ class InspectTest(support.ToolTest):
         self.assertFalse(status["owner"]["alive"])
         self.assertEqual(status["pending_records"], 5)
         self.assertEqual(status["pending_bytes"], 50 + 5000 + 4096)
+        [process] = status["processes"]
+        self.assertEqual(
+            [process[name] for name in ("pid", "program", "state", "pending_files", "pending_records")],
+            [2**22 + 1, "program", "dead", 2, 5],
+        )
         files = sum(1 + image.units_of(208 + len(os.fsencode(path)) + 1) for path in (first, second))
         self.assertEqual(status["used"], 64 * (files + 2 + (1 + 1 + 2 + 64 + 13) + 65 + 1 + 1))
         self.assertEqual(status["segments_used"], 2)
@@ -104,7 +109,7 @@ class InspectTest(support.ToolTest):
         self.assertRegex(text.stdout, r"(?m)^errors +2 write-back errors, the last one ENOSPC ")
         self.assertRegex(text.stdout, rf"(?m)^ +0 +3 +4\.0 KiB  {first}$")
         self.assertRegex(text.stdout, rf"(?m)^ +1 +2 +4\.9 KiB  {second} \(EIO for 3\.\d s\)$")
-        self.assertRegex(text.stdout, r"(?m)^used +\d.* KiB, in 2 of the segments \(13\.3 %\)$")
+        self.assertRegex(text.stdout, r"(?m)^used +\d.* KiB, in 2 of the segments \(16\.7 %\)$")
         self.assertEqual(support.checksum(self.pool), before)
 
     def test_status_of_last_words(self):

@@ -272,16 +272,17 @@ class RunTest(support.ToolTest):
             stderr=subprocess.DEVNULL,
         ) as program:
             program.stdout.readline()
-            required = self.run_on_pool("touch", self.files / "started", options=["--required"])
-            self.assertFalse((self.files / "started").exists())
-            result = self.run_on_pool("touch", self.files / "started")
+            other = ["sh", "-c", 'exec 3>"$0"; echo y >&3; "$1" status --json "$2"',
+                     self.files / "other", support.COMMAND, self.pool]
+            shared = self.run_on_pool(*other, options=["--required"])
             recovery = self.nvcache("recover", self.pool)
             program.communicate(b"\n")
-        in_use = f"in use by process {program.pid}"
-        self.assert_refused(required, 125, self.pool, in_use)
-        self.assert_refused(result, 0, self.pool, in_use, "; the program runs without the cache")
-        self.assert_refused(recovery, 1, self.pool, in_use)
-        self.assertTrue((self.files / "started").exists())
+        self.assertEqual(shared.returncode, 0, shared.stderr)
+        processes = json.loads(shared.stdout)["processes"]
+        self.assertEqual([one["state"] for one in processes], ["alive", "alive"])
+        self.assertEqual(processes[0]["pid"], program.pid)
+        self.assertEqual((self.files / "other").read_text(), "y\n")
+        self.assert_refused(recovery, 1, self.pool, f"in use by process {program.pid}")
 
 
 if __name__ == "__main__":

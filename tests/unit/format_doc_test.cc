@@ -213,7 +213,7 @@ std::vector<std::string> Found(const pool::View& view) {
   Reader reader;
   GroupWalk walk(reader);
   EXPECT_TRUE(reader.Open(view) && walk.Open());
-  EXPECT_EQ(reader.checkpoint(), 1u);
+  EXPECT_EQ(reader.checkpoint(0), 1u);
   Group group;
   while (walk.Next(&group)) {
     if (group.verdict != Verdict::kCommitted) {
@@ -227,7 +227,7 @@ std::vector<std::string> Found(const pool::View& view) {
       const uint32_t file = walk.FileOf(header, place);
       pool::FileRecord record = {};
       if (file == kNoFile || !walk.CopyRecord(file, &record)) record.path[0] = '?';
-      line << record.path << (walk.IsNew(record) ? " (new)" : "");
+      line << record.path << (file != kNoFile && walk.IsNew(file, record) ? " (new)" : "");
       if (header.kind == Kind::kTruncate) line << " to " << header.offset;
       if (header.kind == Kind::kData) {
         const uint64_t end = header.offset + header.length;

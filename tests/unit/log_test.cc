@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/nvlog/log.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -435,10 +441,11 @@ TEST_F(LogTest, AnAbandonedGroupLeavesNothing) {
   Abandon(b_, 0, log_.max_group_pages() * kPage, log_.max_group_pages() - 1);
   EXPECT_EQ(log_.segments().free(), free) << "what was taken is given back";
   EXPECT_EQ(Recovered(), expected);
-  Abandon(a_, 0, 30 * kPage, 29);
+  const uint64_t pages = log_.max_group_pages();
+  Abandon(a_, 0, pages * kPage, pages - 1);
   append(a_, 0, "a");
-  Abandon(a_, 0, 30 * kPage, 20);
-  append(a_, 0, std::string(30 * kPage, 'x'));
+  Abandon(a_, 0, pages * kPage, pages - 10);
+  append(a_, 0, std::string(pages * kPage, 'x'));
   EXPECT_EQ(Recovered(), expected);
   std::vector<Lsn> lsns;
   for (const Found& one : expected) lsns.push_back(one.lsn);
@@ -455,8 +462,8 @@ TEST_F(LogTest, AnAbandonedGroupAtTheEndIsNoDamage) {
     Clean();
   }
   const Appended last = Append(a_, 0, "last");
-  for (const uint64_t bad : {0u, 1u, 20u, 39u}) {
-    Abandon(a_, 0, 40 * kPage, bad);
+  for (const uint64_t bad : {0u, 1u, 20u, 27u}) {
+    Abandon(a_, 0, 28 * kPage, bad);
     EXPECT_EQ(Recovered(), std::vector{AsFound(last, 0, "last", a_)}) << bad;
   }
 }
@@ -950,7 +957,7 @@ TEST_F(KeptTest, EachSegmentExplainsItself) {
     pool::FileRecord record;
     ASSERT_TRUE(walk.CopyRecord(file, &record));
     EXPECT_EQ(record.flags, pool::kFileNewStill);
-    EXPECT_TRUE(walk.IsNew(record));
+    EXPECT_TRUE(walk.IsNew(file, record));
   }
   // A void group's file record goes on to name those behind it.
   kept_.Void(places[0]);
@@ -1090,12 +1097,405 @@ TEST_F(KeptTest, WithoutASegmentNothingIsKept) {
   EXPECT_EQ(log_.segments().free(), 0u) << "from the reserve, too";
   EXPECT_EQ(Live(), kept);
   EXPECT_EQ(pool::Peek(log_.statistics()->records_kept), kept);
-  EXPECT_EQ(pool::Peek(log_.statistics()->kept_bytes), kept_.units() * pool::kUnitSize);
+  EXPECT_EQ(pool::Peek(pool_.seats().At(0).kept_units), kept_.units());
   EXPECT_EQ(Keep(one, a_, &declared_a_), kNoPlace);
   EXPECT_EQ(Recovered().size(), kept + 1u);
   kept_.ForEachOf(a_.number, [&](Place place) { kept_.Void(place); });
   kept_.Settle();
   EXPECT_NE(Keep(one, a_, &declared_a_), kNoPlace);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Two processes with logs in one pool: locks belong to the open file, so two pools of one file are
+// like two processes.
+
+// One of them, which writes to a file of its own.
+struct User {
+  User(const std::string& path, uint32_t n) : number(n) {
+    pool::Problem problem;
+    EXPECT_TRUE(test::OpenPool(pool, path, pool::Access::kShared));
+    EXPECT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+    file.number = number;
+  }
+  ~User() { log.Close(); }
+
+  // Of `length` bytes, all in one page. 0: there is no room.
+  Lsn Append(uint64_t length) {
+    pool::FileRecord record = test::RecordOfNone("/file" + std::to_string(number), number);
+    const std::string bytes(length, static_cast<char>('a' + number));
+    GroupWriter group(log, file);
+    if (group.BeginData(0, length, &record) != Outcome::kDone) return 0;
+    EXPECT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()),
+                              static_cast<uint32_t>(length), nullptr, kNoPlace));
+    return group.Commit();
+  }
+  void Fill() {
+    while (Append(kPage) != 0) continue;
+  }
+  // As the cleanup thread does it: all that is there is on disk now.
+  void Clean() {
+    Log::Ends ends;
+    log.Look(&ends);
+    for (Place place; (place = log.NextRecord(ends)) != kNoPlace; log.Pass(place)) continue;
+    pool.StoreSeatCheckpoint(ends.bound);
+    log.Forget(ends.bound, ends, [](Place) {});
+  }
+  std::set<uint32_t> Owned() const {
+    std::set<uint32_t> owned;
+    for (uint32_t i = 0; i < pool.view().segment_count(); ++i) {
+      if (pool.seats().Owns(i, pool.seat())) owned.insert(i);
+    }
+    return owned;
+  }
+
+  const uint32_t number;
+  test::ScopedPool pool;
+  Log log;
+  FileTag file;
+};
+
+class TwoUsersTest : public testing::Test {
+ protected:
+  TwoUsersTest() {
+    pmem::Initialize();
+    Make(pool::kMinPoolSize);
+  }
+  void Make(uint64_t size) {
+    a_.reset();
+    b_.reset();
+    unlink(path_.c_str());
+    test::MakePool(path_, size);
+    a_.emplace(path_, 0);
+    b_.emplace(path_, 1);
+    ASSERT_TRUE(a_->log.Open(&a_->pool) && b_->log.Open(&b_->pool));
+  }
+  // What recovery of all would find now: LSNs and the numbers of files.
+  std::map<Lsn, std::string> Recovered() {
+    std::map<Lsn, std::string> found;
+    Reader reader;
+    EXPECT_TRUE(reader.Open(a_->pool.view()));
+    GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    Lsn last = 0;
+    for (Group group; walk.Next(&group); last = group.lsn) {
+      EXPECT_EQ(group.verdict, Verdict::kCommitted) << "lsn " << group.lsn;
+      EXPECT_GT(group.lsn, last);
+      walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+        pool::FileRecord record;
+        if (header.kind == Kind::kFile) return;
+        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
+        EXPECT_EQ(group.log / pool::kLogsOfSeat, record.inode) << "in a log of its own seat";
+        found[group.lsn] = record.path;
+      });
+    }
+    return found;
+  }
+  static std::vector<uint32_t> Both(const std::set<uint32_t>& a, const std::set<uint32_t>& b) {
+    std::vector<uint32_t> both;
+    std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+    return both;
+  }
+
+  std::mt19937_64 random_{test::Seed()};
+  test::Folder folder_{test::Folder::kMemory};
+  const std::string path_ = folder_ / "pool";
+  std::optional<User> a_, b_;
+};
+
+TEST_F(TwoUsersTest, SegmentsOfTheirOwnAndOneOrderOfLsns) {
+  std::map<Lsn, std::string> expected;
+  Lsn last = 0;
+  for (int i = 0; i < 150; ++i) {
+    User& user = random_() % 2 == 0 ? *a_ : *b_;
+    const Lsn lsn = user.Append(1 + random_() % kPage);
+    ASSERT_GT(lsn, last);
+    last = lsn;
+    expected[lsn] = "/file" + std::to_string(user.number);
+    EXPECT_EQ(a_->log.newest(), lsn) << "by any process";
+    EXPECT_EQ(b_->log.newest(), lsn);
+    EXPECT_EQ(user.log.newest_own(), lsn);
+  }
+  EXPECT_EQ(Recovered(), expected);
+  const std::set<uint32_t> of_a = a_->Owned(), of_b = b_->Owned();
+  EXPECT_GT(of_a.size(), 1u);
+  EXPECT_GT(of_b.size(), 1u);
+  EXPECT_EQ(Both(of_a, of_b), std::vector<uint32_t>{});
+  EXPECT_EQ(a_->log.segments().free(), b_->log.segments().free());
+  EXPECT_EQ(a_->log.segments().free(), a_->pool.view().segment_count() - of_a.size() - of_b.size());
+  for (const uint32_t number : of_b) {
+    EXPECT_EQ(b_->pool.view().segment(number)->log, pool::kLogsOfSeat);
+  }
+}
+
+TEST_F(TwoUsersTest, WhenOneHasAllTheOtherFindsNoRoom) {
+  a_->Fill();
+  const nvlog::Segments& segments = b_->log.segments();
+  EXPECT_EQ(segments.free(), a_->log.segments().reserve());
+  EXPECT_EQ(a_->log.segments().reserve(), 2u);
+  EXPECT_EQ(segments.reserve(), 3u) << "b keeps one for a's lane and for a, besides its own";
+  EXPECT_EQ(b_->Append(1), 0u);
+  EXPECT_EQ(segments.reserve(), 3u) << "b has no lane, after all";
+  EXPECT_EQ(a_->log.segments().reserve(), 2u);
+  EXPECT_EQ(b_->Owned(), std::set<uint32_t>{});
+  a_->Clean();
+  const Lsn lsn = b_->Append(1);
+  EXPECT_NE(lsn, 0u);
+  EXPECT_EQ(Recovered(), (std::map<Lsn, std::string>{{lsn, "/file1"}}));
+  EXPECT_EQ(b_->pool.view().segment(*b_->Owned().begin())->checkpoint, 1u) << "and not a's";
+  b_->Fill();
+  EXPECT_EQ(segments.free(), segments.reserve());
+  EXPECT_EQ(segments.reserve(), 4u) << "of two lanes, the other process, and one";
+  EXPECT_EQ(a_->log.segments().reserve(), 4u);
+  // What a has left in its segment is its own.
+  EXPECT_NE(a_->Append(1), 0u);
+}
+
+// A segment of the reserve is there for either of them, to copy from each of its lanes.
+TEST_F(TwoUsersTest, TheReserveIsEnoughForBoth) {
+  for (int i = 0; i < 30; ++i) {
+    a_->Append(kPage);
+    b_->Append(kPage);
+  }
+  a_->Fill();
+  b_->Fill();
+  for (User* user : {&*a_, &*b_}) {
+    Segments& segments = user->log.segments();
+    const Lsn lsn = user->log.Draw();
+    const Segments::Claim claim = {kKeptLog, pool::SegmentKind::kKept, lsn, kNoSegment, 0, 0};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(segments.Take(claim), kNoSegment) << "not for writers";
+      EXPECT_NE(segments.Take(claim, true), kNoSegment) << user->number;
+    }
+  }
+  EXPECT_EQ(a_->log.segments().free(), 0u);
+}
+
+TEST_F(TwoUsersTest, WhatOneGivesBackTheOtherHas) {
+  a_->Append(1);
+  const uint32_t segment = *a_->Owned().begin();
+  b_->Append(1);
+  a_->Clean();
+  EXPECT_EQ(a_->Owned(), std::set<uint32_t>{segment});
+  a_->log.GiveBack();
+  EXPECT_EQ(a_->Owned(), std::set<uint32_t>{});
+  EXPECT_EQ(b_->log.segments().reserve(), 2u) << "a has no lane any more";
+  b_->Fill();
+  EXPECT_TRUE(b_->Owned().contains(segment));
+  EXPECT_EQ(b_->log.segments().free(), 2u);
+  EXPECT_EQ(a_->Append(1), 0u) << "and a hint of its own is none any more";
+  EXPECT_EQ(a_->Owned(), std::set<uint32_t>{});
+  b_->Clean();
+  EXPECT_NE(a_->Append(1), 0u);
+}
+
+TEST_F(TwoUsersTest, FreeAllFreesWhatIsItsOwn) {
+  for (int i = 0; i < 40; ++i) {
+    a_->Append(kPage);
+    b_->Append(kPage);
+  }
+  const std::set<uint32_t> of_a = a_->Owned();
+  const std::map<Lsn, std::string> all = Recovered();
+  const Lsn newest = b_->log.newest();
+  b_->pool.StoreSeatCheckpoint(newest + 1);
+  b_->log.FreeAll();
+  EXPECT_EQ(b_->Owned(), std::set<uint32_t>{});
+  EXPECT_EQ(a_->Owned(), of_a);
+  EXPECT_EQ(a_->log.segments().free(), a_->pool.view().segment_count() - of_a.size());
+  EXPECT_EQ(a_->log.segments().reserve(), 2u) << "b has no lanes";
+  EXPECT_EQ(Recovered().size(), all.size() / 2) << "those of a, as they were";
+  b_->log.Close();
+  b_->pool.Leave();
+  EXPECT_TRUE(a_->pool.dirty());
+  // What comes next to the seat goes on above what was there.
+  b_.reset();
+  b_.emplace(path_, 1);
+  ASSERT_EQ(b_->pool.seat(), 1u);
+  EXPECT_EQ(b_->pool.checkpoint(), newest + 1);
+  ASSERT_TRUE(b_->log.Open(&b_->pool));
+  EXPECT_GT(b_->Append(1), newest);
+  EXPECT_EQ(Recovered().size(), all.size() / 2 + 1);
+}
+
+// The pool's last segments are for the frames of one process.
+TEST_F(TwoUsersTest, FramesOfTwoProcesses) {
+  Make(4 * pool::kMinPoolSize);
+  const uint32_t count = a_->pool.view().segment_count();
+  b_->log.FreeAll();
+  b_->log.Close();
+  ASSERT_TRUE(b_->log.Open(&b_->pool, 3));
+  EXPECT_EQ(b_->Owned(), (std::set<uint32_t>{count - 3, count - 2, count - 1}));
+  a_->log.Close();
+  EXPECT_FALSE(a_->log.Open(&a_->pool, 4)) << "one is free, three are not";
+  EXPECT_EQ(a_->Owned(), std::set<uint32_t>{}) << "all or none";
+  ASSERT_TRUE(a_->log.Open(&a_->pool));
+  a_->Fill();
+  EXPECT_EQ(b_->Owned().size(), 3u);
+  EXPECT_EQ(a_->log.segments().free(), a_->log.segments().reserve());
+  b_->log.FreeAll();
+  EXPECT_EQ(b_->Owned(), std::set<uint32_t>{});
+}
+
+// Each takes what the other has freed, again and again, and nothing is lost or comes back.
+TEST_F(TwoUsersTest, TurnsInAnyOrder) {
+  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
+  std::map<Lsn, std::string> pending;
+  uint64_t full = 0;
+  for (int i = 0; i < 6000; ++i) {
+    User& user = random_() % 3 == 0 ? *a_ : *b_;
+    const std::string name = "/file" + std::to_string(user.number);
+    const Lsn lsn = user.Append(1 + random_() % kPage);
+    if (lsn != 0) pending[lsn] = name;
+    if (lsn == 0) ++full;
+    if (random_() % (lsn == 0 ? 3 : 100) != 0) continue;
+    user.Clean();
+    std::erase_if(pending, [&](const auto& one) { return one.second == name; });
+    if (random_() % 2 == 0) user.log.GiveBack();
+    ASSERT_EQ(Recovered(), pending) << i;
+    ASSERT_EQ(Both(a_->Owned(), b_->Owned()), std::vector<uint32_t>{});
+    const Segments& segments = user.log.segments();
+    ASSERT_EQ(segments.free(), segments.count() - a_->Owned().size() - b_->Owned().size());
+  }
+  EXPECT_GT(full, 10u);
+}
+
+// Where the pool says who has which segment, as one of them has it mapped: the first store there
+// waits until the other one has done something.
+struct Barred {
+  void* page = nullptr;
+  std::atomic<bool> stored{false}, go_on{false};
+} g_barred;
+
+void LetTheOtherFirst(int, siginfo_t* info, void*) {
+  const auto* at = static_cast<const uint8_t*>(info->si_addr);
+  const auto* page = static_cast<const uint8_t*>(g_barred.page);
+  if (at < page || at >= page + kPage || g_barred.stored.load()) {
+    signal(SIGSEGV, SIG_DFL);
+    return;
+  }
+  g_barred.stored.store(true);
+  while (!g_barred.go_on.load()) continue;
+  mprotect(g_barred.page, kPage, PROT_READ | PROT_WRITE);
+}
+
+// One has found that there is room, and another one takes it before the first one does.
+TEST_F(TwoUsersTest, WhoeverFindsTooFewLeftGivesItBack) {
+  if (test::kThreadSanitizer) GTEST_SKIP() << "its atomics allow no others in a signal handler";
+  a_->Append(1);
+  b_->Append(1);
+  Segments& segments = a_->log.segments();
+  const uint32_t reserve = segments.reserve();
+  const auto take = [](User& user, bool reserved = false) {
+    const Segments::Claim claim = {0, pool::SegmentKind::kLog, user.log.Draw(), kNoSegment, 0, 0};
+    return user.log.segments().Take(claim, reserved);
+  };
+  struct sigaction action = {}, before = {};
+  action.sa_sigaction = LetTheOtherFirst;
+  action.sa_flags = SA_SIGINFO;
+  ASSERT_EQ(sigaction(SIGSEGV, &action, &before), 0);
+  for (const uint32_t more : {1u, 2u}) {
+    // One takes what it has freed last, the other one the first that is free.
+    std::vector<uint32_t> taken;
+    for (uint32_t number; (number = take(*a_, true)) != kNoSegment;) taken.push_back(number);
+    std::sort(taken.begin(), taken.end());
+    for (uint32_t i = 0; i < reserve + more; ++i) segments.Free(taken[i]);
+    taken.erase(taken.begin(), taken.begin() + reserve + more);
+    g_barred.page = a_->pool.view().base + pool::kOwnersOffset;
+    g_barred.stored.store(false);
+    g_barred.go_on.store(false);
+    uint32_t of_b = kNoSegment;
+    std::thread other([&] {
+      while (!g_barred.stored.load()) continue;
+      of_b = take(*b_);
+      g_barred.go_on.store(true);
+    });
+    ASSERT_EQ(mprotect(g_barred.page, kPage, PROT_READ), 0);
+    const uint32_t of_a = take(*a_);
+    other.join();
+    EXPECT_NE(of_b, kNoSegment) << "it came first";
+    EXPECT_EQ(of_a == kNoSegment, more == 1);
+    EXPECT_NE(of_a, of_b);
+    EXPECT_EQ(segments.free(), reserve);
+    EXPECT_EQ(a_->Owned().size(), taken.size() + (more == 1 ? 1u : 2u)) << "with that of its lane";
+    if (of_a != kNoSegment) taken.push_back(of_a);
+    for (const uint32_t number : taken) segments.Free(number);
+    b_->log.segments().Free(of_b);
+  }
+  ASSERT_EQ(sigaction(SIGSEGV, &before, nullptr), 0);
+}
+
+// Both at once, each the one that it has freed last, and there is one more than the reserve.
+TEST_F(TwoUsersTest, TakersAtOnceLeaveTheReserve) {
+  constexpr uint32_t kRounds = 2000;
+  // The more there are, the longer a look at all of them takes, in which the other one may act.
+  Make(kManyLanes);
+  a_->Append(1);
+  b_->Append(1);
+  const Segments& segments = a_->log.segments();
+  const uint32_t reserve = segments.reserve();
+  ASSERT_EQ(reserve, 4u);
+  const auto take = [](User& user, bool reserved) {
+    const Segments::Claim claim = {0, pool::SegmentKind::kLog, user.log.Draw(), kNoSegment, 0, 0};
+    return user.log.segments().Take(claim, reserved);
+  };
+  while (segments.free() > reserve + 1) ASSERT_NE(take(*a_, false), kNoSegment);
+
+  std::atomic<uint32_t> come{0};
+  // Goes on when both have come: at the same moment, if there are processors for both.
+  const auto meet = [&](uint32_t times) {
+    come.fetch_add(1);
+    for (uint32_t i = 0; come.load() < 2 * times; ++i) {
+      if (i > 10000) std::this_thread::yield();
+    }
+  };
+  std::atomic<uint32_t> too_few{0}, done{0};
+  const auto turn = [&](User& user) {
+    std::mt19937_64 random(test::Seed() + user.number);
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      const uint32_t own = take(user, true);
+      EXPECT_NE(own, kNoSegment);
+      meet(4 * round + 1);
+      if (own != kNoSegment) user.log.segments().Free(own);
+      meet(4 * round + 2);
+      for (uint64_t i = random() % 300; i > 0; --i) come.load();
+      const uint32_t taken = take(user, false);
+      meet(4 * round + 3);
+      if (user.log.segments().free() < reserve) too_few.fetch_add(1);
+      if (taken != kNoSegment) done.fetch_add(1);
+      meet(4 * round + 4);
+      if (taken != kNoSegment) user.log.segments().Free(taken);
+    }
+  };
+  std::thread other([&] { turn(*b_); });
+  turn(*a_);
+  other.join();
+  EXPECT_EQ(too_few, 0u);
+  EXPECT_GT(done, 0u);
+  EXPECT_EQ(segments.free(), reserve + 1);
+}
+
+TEST_F(TwoUsersTest, BothAppendAtOnce) {
+  Make(4 * pool::kMinPoolSize);
+  constexpr int kGroups = 300;
+  std::vector<Lsn> lsns[2];
+  const auto append = [](User& user, std::vector<Lsn>* drawn) {
+    for (int i = 0; i < kGroups; ++i) {
+      drawn->push_back(user.Append(1 + static_cast<uint64_t>(i) * 7 % 1000));
+    }
+  };
+  std::thread first([&] { append(*a_, &lsns[0]); });
+  std::thread second([&] { append(*b_, &lsns[1]); });
+  first.join();
+  second.join();
+  std::map<Lsn, std::string> expected;
+  for (const int user : {0, 1}) {
+    EXPECT_TRUE(std::is_sorted(lsns[user].begin(), lsns[user].end()));
+    for (const Lsn lsn : lsns[user]) {
+      EXPECT_NE(lsn, 0u);
+      EXPECT_TRUE(expected.emplace(lsn, "/file" + std::to_string(user)).second) << "drawn twice";
+    }
+  }
+  EXPECT_EQ(Recovered(), expected);
+  EXPECT_TRUE(a_->log.IsShared());
 }
 
 }  // namespace

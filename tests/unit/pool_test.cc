@@ -13,8 +13,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "recovery/tool/libpmem.h"
 #include "src/pmem/persist.h"
@@ -424,7 +426,7 @@ TEST_F(PoolTest, TheCopyAloneIsAPool) {
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   MakePool(path_);
   auto superblock = Get<Superblock>(0);
-  superblock.version = 6;
+  superblock.version = 7;
   for (const uint32_t size : {20u, 64u, 80u, 84u, 128u, 256u}) {
     std::string bytes(4096, 'x');
     superblock.superblock_size = size;
@@ -435,7 +437,7 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
     const std::string before = ReadFile(path_);
     for (const Access access :
          {Access::kExclusive, Access::kRecovery, Access::kInspect, Access::kSalvage}) {
-      EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 6, this is for version 5");
+      EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 7, this is for version 6");
     }
     EXPECT_TRUE(ReadFile(path_) == before) << size;
   }
@@ -466,14 +468,14 @@ std::string SuperblockOfVersion4(uint64_t size) {
 }
 
 // It is the business of the NVCache that made it, in use or clean, with one superblock or two, or
-// with one of version 5 that was left where its copy was.
+// with one of version 6 that was left where its copy was.
 TEST_F(PoolTest, APoolOfVersion4IsRefused) {
   std::mt19937_64 random(test::Seed());
   MakePool(path_);
-  const std::string of_version_5 = ReadFile(path_).substr(0, sizeof(Superblock));
+  const std::string of_version_6 = ReadFile(path_).substr(0, sizeof(Superblock));
   const std::string superblock = SuperblockOfVersion4(kSize);
   for (const uint64_t state : {kStateClean, kStateInUse}) {
-    for (const std::string& copy : {superblock, std::string(), of_version_5}) {
+    for (const std::string& copy : {superblock, std::string(), of_version_6}) {
       std::string content = test::Bytes(random, kSize);
       content.replace(0, superblock.size(), superblock);
       content.replace(kSuperblockCopyOffset, copy.size(), copy);
@@ -482,7 +484,7 @@ TEST_F(PoolTest, APoolOfVersion4IsRefused) {
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
       for (const Access access :
            {Access::kExclusive, Access::kRecovery, Access::kInspect, Access::kSalvage}) {
-        EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 4, this is for version 5");
+        EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 4, this is for version 6");
       }
       EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
       EXPECT_TRUE(ReadFile(path_) == content);
@@ -544,8 +546,9 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 3, this is for version 5", [](Superblock* s) { s->version = 3; }},
-      {"version 6, this is for version 5", [](Superblock* s) { s->version = 6; }},
+      {"version 3, this is for version 6", [](Superblock* s) { s->version = 3; }},
+      {"version 5, this is for version 6", [](Superblock* s) { s->version = 5; }},
+      {"version 7, this is for version 6", [](Superblock* s) { s->version = 7; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
@@ -756,6 +759,177 @@ TEST_F(PoolTest, ADamagedCheckpointRecordIsRepaired) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// The checkpoints of seats.
+
+uint64_t RecordOffset(uint32_t seat, uint64_t i) {
+  return kSeatCheckpointsOffset + i * kSeatCheckpointsDistance + seat * sizeof(CheckpointRecord);
+}
+// `valid`: how many of its records are whole.
+Lsn SeatCheckpoint(const Pool& pool, uint32_t seat, int* valid) {
+  Lsn checkpoint = 0;
+  const bool known = ReadSeatCheckpoint(pool.view(), seat, &checkpoint, valid);
+  EXPECT_EQ(known, *valid > 0);
+  return checkpoint;
+}
+
+class SeatCheckpointTest : public PoolTest {
+ protected:
+  // Each seat has stored a checkpoint of its own, and all have died.
+  void StoreAll() {
+    MakePool(path_);
+    std::vector<std::unique_ptr<ScopedPool>> users;
+    for (uint32_t seat = 0; seat < GeometryOf(kSize).seat_count; ++seat) {
+      users.push_back(std::make_unique<ScopedPool>());
+      Problem problem;
+      ASSERT_TRUE(OpenPool(*users[seat], path_, Access::kShared));
+      ASSERT_TRUE(users[seat]->Join(&problem)) << problem.text.c_str();
+      ASSERT_EQ(users[seat]->seat(), seat);
+    }
+    for (uint32_t seat = 0; seat < users.size(); ++seat) {
+      users[seat]->StoreSeatCheckpoint(Of(seat) - 1);
+      users[seat]->StoreSeatCheckpoint(Of(seat));
+      EXPECT_EQ(users[seat]->checkpoint(), Of(seat));
+    }
+  }
+  static Lsn Of(uint32_t seat) { return 1000 - 100 * seat; }
+  void ExpectAll(const Pool& pool, uint32_t damaged = kNoSeat, int whole = 2) {
+    for (uint32_t seat = 0; seat < pool.view().seat_count(); ++seat) {
+      int valid = 0;
+      EXPECT_EQ(SeatCheckpoint(pool, seat, &valid), Of(seat));
+      EXPECT_EQ(valid, seat == damaged ? whole : 2) << seat;
+    }
+    Lsn checkpoint = 0;
+    int valid = 0;
+    EXPECT_TRUE(ReadCheckpoint(pool.view(), &checkpoint, &valid));
+    EXPECT_EQ(checkpoint, 1u) << "the pool's stays where it is";
+  }
+};
+
+TEST_F(SeatCheckpointTest, EachSeatHasItsOwn) {
+  StoreAll();
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  ExpectAll(pool);
+  EXPECT_EQ(pool.checkpoint(), 1u);
+}
+
+// Of either record, each bit that the checksum covers.
+TEST_F(SeatCheckpointTest, EitherRecordMayBeDamaged) {
+  StoreAll();
+  const std::string before = ReadFile(path_);
+  for (const uint32_t seat : {0u, 1u, 5u}) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      for (size_t bit = 0; bit < offsetof(CheckpointRecord, crc) * 8 + 32; bit += 3) {
+        char byte = before[RecordOffset(seat, i) + bit / 8];
+        byte = static_cast<char>(byte ^ 1 << bit % 8);
+        Patch(RecordOffset(seat, i) + bit / 8, &byte, 1);
+        ScopedPool pool;
+        ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+        ExpectAll(pool, seat, 1);
+        Patch(RecordOffset(seat, i), before.data() + RecordOffset(seat, i),
+              sizeof(CheckpointRecord));
+        ASSERT_FALSE(HasFailure()) << seat << " " << i << " " << bit;
+      }
+    }
+  }
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  ExpectAll(pool);
+}
+
+// A process was killed between the two, or a power failure came.
+TEST_F(SeatCheckpointTest, TheHigherRecordOfASeatCounts) {
+  StoreAll();
+  const CheckpointRecord of_0 = Get<CheckpointRecord>(RecordOffset(0, 0));
+  const CheckpointRecord zero = {};
+  for (uint64_t i = 0; i < 2; ++i) {
+    Patch(RecordOffset(2, i), &of_0, sizeof(of_0));
+    ScopedPool pool;
+    ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+    int valid = 0;
+    EXPECT_EQ(SeatCheckpoint(pool, 2, &valid), Of(0));
+    EXPECT_EQ(valid, 2);
+    Patch(RecordOffset(2, 1 - i), &zero, sizeof(zero));
+    EXPECT_EQ(SeatCheckpoint(pool, 2, &valid), Of(0)) << "and its first one";
+    EXPECT_EQ(valid, 2);
+  }
+}
+
+TEST_F(SeatCheckpointTest, AllZeroWasNeverWritten) {
+  MakePool(path_);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_));
+  for (uint32_t seat = 0; seat < pool.view().seat_count(); ++seat) {
+    int valid = 0;
+    EXPECT_EQ(SeatCheckpoint(pool, seat, &valid), 0u);
+    EXPECT_EQ(valid, 2);
+  }
+  pool.Close();
+  // But not of the pool itself, which has a checkpoint from the start.
+  const CheckpointRecord zero = {};
+  Patch(kCheckpointOffset, &zero, sizeof(zero));
+  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  int valid = 0;
+  EXPECT_EQ(Checkpoint(pool, &valid), 1u);
+  EXPECT_EQ(valid, 1);
+  pool.Close();
+  Patch(kCheckpointOffset + kCheckpointDistance, &zero, sizeof(zero));
+  EXPECT_CLEAR(FailToOpen(path_), path_, "both records");
+}
+
+TEST_F(SeatCheckpointTest, BothRecordsOfASeatAreDamaged) {
+  StoreAll();
+  const uint64_t wrong = 7;
+  for (const uint32_t seat : {0u, 3u, 5u}) {
+    const std::string whole = ReadFile(path_);
+    for (uint64_t i = 0; i < 2; ++i) Patch(RecordOffset(seat, i), &wrong, sizeof(wrong));
+    const std::string before = ReadFile(path_);
+    for (const Access access :
+         {Access::kShared, Access::kExclusive, Access::kRecovery, Access::kInspect}) {
+      const Problem problem = FailToOpen(path_, access);
+      EXPECT_CLEAR(problem, path_, "both records of its checkpoint");
+      EXPECT_EQ(problem.error, EBADMSG);
+    }
+    ScopedPool pool;
+    EXPECT_TRUE(OpenPool(pool, path_, Access::kSalvage));
+    pool.Close();
+    EXPECT_TRUE(ReadFile(path_) == before);
+    for (uint64_t i = 0; i < 2; ++i) {
+      Patch(RecordOffset(seat, i), whole.data() + RecordOffset(seat, i), sizeof(CheckpointRecord));
+    }
+  }
+  // Where no seat is, nothing is wrong.
+  const uint32_t none = GeometryOf(kSize).seat_count;
+  for (uint64_t i = 0; i < 2; ++i) Patch(RecordOffset(none, i), &wrong, sizeof(wrong));
+  ScopedPool pool;
+  EXPECT_TRUE(OpenPool(pool, path_));
+}
+
+TEST_F(SeatCheckpointTest, ADamagedRecordIsRepaired) {
+  const uint64_t wrong = 7;
+  for (const bool by_use : {false, true}) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      unlink(path_.c_str());
+      StoreAll();
+      const uint64_t clean = kStateClean;  // so that it can be used
+      Patch(kStateOffset, &clean, sizeof(clean));
+      Patch(RecordOffset(4, i), &wrong, sizeof(wrong));
+      Patch(RecordOffset(1, 1 - i), &wrong, sizeof(wrong));
+      ScopedPool pool;
+      ASSERT_TRUE(OpenPool(pool, path_, by_use ? Access::kShared : Access::kExclusive));
+      Problem problem;
+      if (by_use) {
+        ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+        EXPECT_EQ(pool.checkpoint(), Of(0)) << "its seat's";
+      } else {
+        pool.Repair();
+      }
+      ExpectAll(pool);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
 // Segment headers.
 
 TEST(SegmentHeaderTest, EveryFlippedBitIsFound) {
@@ -800,6 +974,24 @@ TEST(SegmentHeaderTest, RefusesWhatCannotBe) {
   EXPECT_FALSE(check([](SegmentHeader& h) { h.number = 0; }));
   EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{0}; }));
   EXPECT_FALSE(check([](SegmentHeader& h) { h.kind = SegmentKind{4}; }));
+}
+
+// A log of a seat that there is not, in a small pool and in a larger one.
+TEST(SegmentHeaderTest, RefusesALogWithoutASeat) {
+  for (const uint64_t size : {kMinPoolSize, 4 * kMinPoolSize}) {
+    const test::MemoryPool memory(size);
+    const View& view = memory.view();
+    EXPECT_EQ(view.seat_count(), view.segment_count() / kSegmentsPerSeat);
+    const uint32_t logs = view.seat_count() * kLogsOfSeat;
+    for (const uint32_t log : {0u, 1u, logs / 2, logs - 1, logs, logs + 1, ~0u}) {
+      test::LogBuilder builder(view);
+      const uint32_t number = builder.Take(0);
+      view.segment(number)->log = log;
+      builder.SealSegment(number);
+      SegmentHeader header;
+      EXPECT_EQ(CopySegmentHeader(view, *view.segment(number), number, &header), log < logs) << log;
+    }
+  }
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1049,6 +1241,164 @@ TEST_F(PoolTest, AProcessThatStopsItselfLeavesItsLastWords) {
   EXPECT_NE(words.time, 0u);
   EXPECT_NE(std::string(words.text).find("!opened at pool_test.cc:"), std::string::npos)
       << words.text;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Several users. What seats are is in seats_test.cc.
+
+class UsersTest : public PoolTest {
+ protected:
+  UsersTest() { MakePool(path_); }
+  void Use(Pool& pool) {
+    Problem problem;
+    ASSERT_TRUE(OpenPool(pool, path_, Access::kShared));
+    ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+  }
+  Lsn InPool() {
+    ScopedPool looker;
+    EXPECT_TRUE(OpenPool(looker, path_, Access::kInspect));
+    Lsn checkpoint = 0;
+    int valid = 0;
+    EXPECT_TRUE(ReadCheckpoint(looker.view(), &checkpoint, &valid));
+    EXPECT_EQ(valid, 2);
+    return checkpoint;
+  }
+};
+
+// Above every LSN that any of them drew, also what another one drew that left before.
+TEST_F(UsersTest, TheLastToLeaveMakesItClean) {
+  Lsn checkpoint = 1;
+  for (const bool first_leaves_last : {true, false}) {
+    ScopedPool pools[3];
+    for (ScopedPool& pool : pools) Use(pool);
+    EXPECT_EQ(pools[0].seats().next_lsn().load(), checkpoint);
+    pools[0].seats().next_lsn().fetch_add(10);
+    const Lsn drawn = pools[2].seats().next_lsn().fetch_add(1000) + 1000;
+    for (int i = 0; i < 3; ++i) {
+      ScopedPool& pool = pools[first_leaves_last ? 2 - i : i];
+      EXPECT_EQ(pool.seats().next_lsn().load(), drawn) << "one counter";
+      EXPECT_TRUE(pool.dirty());
+      EXPECT_EQ(InPool(), checkpoint) << "moves when nobody else uses it";
+      const uint32_t seat = pool.seat();
+      pool.StoreSeatCheckpoint(checkpoint + 5);
+      pool.Leave();
+      EXPECT_EQ(pool.seats().State(seat), kSeatFree);
+      EXPECT_EQ(pool.dirty(), i < 2) << i;
+    }
+    EXPECT_GE(InPool(), drawn);
+    checkpoint = InPool();
+    for (ScopedPool& pool : pools) pool.Close();
+  }
+}
+
+// A dead one has left something, and so has one of which not all could be brought to the files.
+TEST_F(UsersTest, WhoeverLeavesSomethingBehindLeavesItInUse) {
+  for (const bool unresolved : {false, true}) {
+    ScopedPool dead, last;
+    Use(last);
+    Use(dead);
+    dead.Close();
+    if (unresolved) {
+      EXPECT_EQ(last.Adopt(), 1u);
+      last.Settle(1, false);
+    }
+    const Lsn before = InPool();
+    last.seats().next_lsn().fetch_add(7);
+    last.Leave();
+    EXPECT_EQ(last.seat(), kNoSeat);
+    EXPECT_TRUE(last.dirty());
+    EXPECT_EQ(InPool(), before) << "what the dead one has lies above it";
+    last.Close();
+    ScopedPool next;
+    ASSERT_TRUE(OpenPool(next, path_, Access::kShared));
+    EXPECT_TRUE(next.alone() && next.dirty());
+    Problem problem;
+    EXPECT_FALSE(next.Join(&problem)) << "it is to be recovered first";
+    EXPECT_EQ(problem.error, EBUSY);
+    next.MarkClean();
+    EXPECT_TRUE(next.Join(&problem)) << problem.text.c_str();
+    EXPECT_FALSE(next.seats().HasUnresolved());
+    EXPECT_FALSE(next.seats().HasOrphans(next.seat()));
+    next.Leave();
+    EXPECT_FALSE(next.dirty());
+  }
+}
+
+TEST_F(UsersTest, WhileASeatIsUnresolvedNobodyJoins) {
+  ScopedPool dead, stays, comes;
+  Use(dead);
+  Use(stays);
+  dead.Close();
+  EXPECT_EQ(stays.Adopt(), 0u);
+  stays.Settle(0, false);
+  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  Problem problem;
+  EXPECT_FALSE(comes.Join(&problem));
+  EXPECT_EQ(problem.error, EUCLEAN);
+  EXPECT_CLEAR(problem, path_, "nvcache recover");
+  EXPECT_EQ(comes.seat(), kNoSeat);
+  int valid = 0;
+  EXPECT_EQ(SeatCheckpoint(stays, 0, &valid), 1u) << "what it has is not on disk";
+}
+
+// What is replayed is below the seat's checkpoint, before another process has the seat.
+TEST_F(UsersTest, ASettledSeatHasACheckpointAboveAll) {
+  ScopedPool dead, stays, next;
+  Use(stays);
+  Use(dead);
+  const Lsn drawn = stays.seats().next_lsn().fetch_add(1000) + 1000;
+  dead.Close();
+  EXPECT_EQ(stays.Adopt(), 1u);
+  stays.Settle(1, true);
+  int valid = 0;
+  EXPECT_GE(SeatCheckpoint(stays, 1, &valid), drawn);
+  EXPECT_EQ(valid, 2);
+  EXPECT_EQ(SeatCheckpoint(stays, 0, &valid), 1u) << "of the living nothing changes";
+  EXPECT_EQ(stays.checkpoint(), 1u);
+  EXPECT_EQ(InPool(), 1u);
+  Use(next);
+  EXPECT_EQ(next.seat(), 1u);
+  EXPECT_GE(next.checkpoint(), drawn) << "its own begins there";
+}
+
+TEST_F(UsersTest, TheFirstOneClearsTheStatistics) {
+  ScopedPool first, second;
+  Use(first);
+  Count(first.view().statistics()->batches, 5);
+  Note(first.view().statistics()->failing_error[3], 28);
+  Use(second);
+  EXPECT_EQ(Peek(second.view().statistics()->batches), 5u);
+  Count(second.view().statistics()->batches);
+  first.Leave();
+  first.Close();
+  Use(first);
+  EXPECT_EQ(Peek(first.view().statistics()->batches), 6u) << "as long as somebody uses it";
+  first.Leave();
+  second.Leave();
+  EXPECT_EQ(Peek(second.view().statistics()->batches), 6u) << "who looks afterwards sees them";
+  first.Close();
+  second.Close();
+  Use(first);
+  EXPECT_EQ(Peek(first.view().statistics()->batches), 0u);
+  EXPECT_EQ(Peek(first.view().statistics()->failing_error[3]), 0u);
+}
+
+// Only who comes first marks it, and says so.
+TEST_F(UsersTest, TheStateIsThatOfTheFirstOne) {
+  ScopedPool first;
+  Use(first);
+  const uint64_t since = Peek(first.view().state()->owner_since);
+  EXPECT_EQ(InChild([&] {
+              ScopedPool second;
+              Use(second);
+              const bool same =
+                  Peek(second.view().state()->owner_since) == since &&
+                  Peek(second.view().state()->owner_pid) == static_cast<uint32_t>(getppid());
+              second.Leave();
+              return same && second.dirty() && !HasFailure() ? 0 : 1;
+            }),
+            0);
+  EXPECT_TRUE(first.dirty());
 }
 
 }  // namespace

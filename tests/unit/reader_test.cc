@@ -219,7 +219,7 @@ TEST_F(ReaderTest, TheHighestCheckpointCounts) {
   view_.checkpoint_record(1)->crc ^= 1;
   Reader reader;
   ASSERT_TRUE(reader.Open(view_, -1, true));
-  EXPECT_EQ(reader.checkpoint(), 0u);
+  EXPECT_EQ(reader.checkpoint(0), 0u);
   EXPECT_EQ(Walk(true).size(), 2u);
 }
 
@@ -325,11 +325,12 @@ TEST_F(ReaderTest, WhatIsNew) {
   Reader reader;
   test::SetCheckpoint(view_, 100);
   ASSERT_TRUE(reader.Open(view_));
-  const GroupWalk walk(reader);
-  EXPECT_FALSE(walk.IsNew(RecordOfNone("/f", 1)));
-  EXPECT_FALSE(walk.IsNew(RecordOfNone("/f", 1, pool::kFileNew, 99)));
-  EXPECT_TRUE(walk.IsNew(RecordOfNone("/f", 1, pool::kFileNew, 100)));
-  EXPECT_TRUE(walk.IsNew(RecordOfNone("/f", 1, pool::kFileNewStill, 1)));
+  GroupWalk walk(reader);
+  ASSERT_TRUE(walk.Open());
+  EXPECT_FALSE(walk.IsNew(0, RecordOfNone("/f", 1)));
+  EXPECT_FALSE(walk.IsNew(0, RecordOfNone("/f", 1, pool::kFileNew, 99)));
+  EXPECT_TRUE(walk.IsNew(0, RecordOfNone("/f", 1, pool::kFileNew, 100)));
+  EXPECT_TRUE(walk.IsNew(0, RecordOfNone("/f", 1, pool::kFileNewStill, 1)));
 }
 
 // A kept record says that the file was never synced, whatever a later one in a log says.
@@ -351,7 +352,7 @@ TEST_F(ReaderTest, WhatIsStillNew) {
     EXPECT_EQ(walk.files(), 1u);
     pool::FileRecord record;
     EXPECT_TRUE(walk.CopyRecord(0, &record));
-    return walk.IsNew(record);
+    return walk.IsNew(0, record);
   };
   EXPECT_TRUE(is_new());
   builder_.Void(kept);  // newer records hide it
@@ -989,7 +990,7 @@ TEST_F(ReaderTest, WhatWasFreedMeanwhileIsNotDamage) {
   EXPECT_EQ(group.lsn, b.lsn);
   EXPECT_EQ(group.verdict, Verdict::kCommitted);
   EXPECT_FALSE(walk.Next(&group));
-  EXPECT_LT(reader.checkpoint(), b.lsn) << "stays as it was";
+  EXPECT_LT(reader.checkpoint(0), b.lsn) << "stays as it was";
 }
 
 TEST_F(ReaderTest, ASegmentThatWasTakenMeanwhileIsNotDamage) {
@@ -1009,6 +1010,252 @@ TEST_F(ReaderTest, ASegmentThatWasTakenMeanwhileIsNotDamage) {
   ASSERT_TRUE(walk.Next(&group));
   EXPECT_EQ(group.lsn, other.lsn);
   EXPECT_FALSE(walk.Next(&group));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Logs of several seats.
+
+class SeatsReaderTest : public ReaderTest {
+ protected:
+  SeatsReaderTest() { seats_.Open(view_.base, view_.seat_count(), view_.segment_count(), -1); }
+
+  static constexpr uint32_t kLog = pool::kLogsOfSeat;  // the first one of seat 1
+  Added AddTo(uint32_t log, const std::string& bytes) {
+    return builder_.Add(Data(log < kLog ? 1 : 2, 0, bytes), LogBuilder::kCommit, log);
+  }
+  void SetSeatCheckpoint(uint32_t seat, Lsn checkpoint) const {
+    for (uint64_t i = 0; i < 2; ++i) {
+      pool::CheckpointRecord record = {};
+      record.checkpoint = checkpoint;
+      record.crc = sys::Crc32c(&record, offsetof(pool::CheckpointRecord, crc),
+                               static_cast<uint32_t>(view_.salt()));
+      std::memcpy(static_cast<void*>(view_.seat_checkpoint_record(seat, i)), &record,
+                  sizeof(record));
+    }
+  }
+  void Own(uint32_t segment, uint32_t seat) { EXPECT_TRUE(seats_.TakeSegment(segment, seat)); }
+  // What whoever adopts the seat meets.
+  std::vector<Found> WalkSeat(uint32_t seat) const {
+    std::vector<Found> result;
+    Reader reader;
+    EXPECT_TRUE(reader.OpenSeat(view_, seats_, seat));
+    GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    for (Group group; walk.Next(&group);) result.push_back(Details(reader, walk, group));
+    return result;
+  }
+  static std::vector<Lsn> LsnsOf(const std::vector<Found>& all, Verdict verdict) {
+    std::vector<Lsn> result;
+    for (const Found& found : all) {
+      if (found.group.verdict == verdict) result.push_back(found.group.lsn);
+    }
+    return result;
+  }
+  void Wipe(uint32_t segment, int byte) const {
+    for (pool::SegmentHeader* header : {view_.segment(segment), view_.segment_copy(segment)}) {
+      std::memset(static_cast<void*>(header), byte, sizeof(*header));
+    }
+  }
+
+  pool::Seats seats_;
+};
+
+TEST_F(SeatsReaderTest, EachGroupCountsBySeat) {
+  const Added old_0 = AddTo(0, "older, of seat 0");
+  const Added done = AddTo(kLog, "below its own checkpoint");
+  const Added new_0 = AddTo(3, "of seat 0");
+  const Added new_1 = AddTo(kLog + 1, "above it");
+  SetSeatCheckpoint(1, new_1.lsn);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{old_0.lsn, new_0.lsn, new_1.lsn}));
+  const std::vector<Found> all = Walk(true);
+  EXPECT_EQ(LsnsOf(all, Verdict::kOnDisk), std::vector<Lsn>{done.lsn});
+  EXPECT_EQ(LsnsOf(all, Verdict::kCommitted), (std::vector<Lsn>{old_0.lsn, new_0.lsn, new_1.lsn}));
+  for (const Found& found : all) {
+    EXPECT_EQ(found.group.log / kLog, found.paths.at(0) == "/one" ? 0u : 1u);
+  }
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_));
+  EXPECT_EQ(reader.checkpoint(0), 1u);
+  EXPECT_EQ(reader.checkpoint(kLog - 1), 1u);
+  EXPECT_EQ(reader.checkpoint(kLog), new_1.lsn);
+  EXPECT_EQ(reader.checkpoint(2 * kLog - 1), new_1.lsn);
+  EXPECT_EQ(reader.checkpoint(2 * kLog), 1u);
+  // As it is later.
+  SetSeatCheckpoint(0, 20);
+  EXPECT_EQ(reader.CheckpointNow(0), 20u);
+  EXPECT_EQ(reader.CheckpointNow(kLog), new_1.lsn);
+  test::SetCheckpoint(view_, 1000);
+  EXPECT_EQ(reader.CheckpointNow(0), 1000u);
+  EXPECT_EQ(reader.CheckpointNow(kLog), 1000u);
+}
+
+// The pool's checkpoint is for all, whatever a seat says that was last used before.
+TEST_F(SeatsReaderTest, ThePoolsCheckpointCountsForAllSeats) {
+  const Added of_0 = AddTo(0, "a"), of_1 = AddTo(kLog, "b");
+  SetSeatCheckpoint(0, 2);
+  test::SetCheckpoint(view_, of_1.lsn);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{of_1.lsn});
+  EXPECT_LT(of_0.lsn, of_1.lsn);
+  Lsn newest = 0;
+  SetSeatCheckpoint(5, 12345);
+  Walk(false, &newest);
+  EXPECT_EQ(newest, 12345u) << "drawn, by whatever seat";
+}
+
+TEST_F(SeatsReaderTest, AHeaderCountsForItsOwnSeat) {
+  const Added of_0 = AddTo(0, "a"), of_1 = AddTo(kLog, "b"), too = AddTo(kLog + 5, "c");
+  const uint32_t number = builder_.Take(kLog + 9);
+  view_.segment(number)->checkpoint = too.lsn;
+  builder_.SealSegment(number);
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_));
+  EXPECT_EQ(reader.checkpoint(0), 1u);
+  EXPECT_EQ(reader.checkpoint(kLog), too.lsn);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{of_0.lsn, too.lsn}));
+  EXPECT_LT(of_1.lsn, too.lsn);
+}
+
+// Kept groups of a seat count whatever any checkpoint says, and come in the order of all.
+TEST_F(SeatsReaderTest, KeptGroupsOfASeat) {
+  const Added of_0 = AddTo(0, "a"), of_1 = AddTo(kLog, "b"), last = AddTo(1, "c");
+  const uint32_t number = builder_.TakeKept();
+  view_.segment(number)->log = kLog + 16;
+  builder_.SealSegment(number);
+  const Added kept = builder_.Keep({Data(2, 0, "b")}, of_1.lsn);
+  SetSeatCheckpoint(1, builder_.next_lsn());
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{of_0.lsn, of_1.lsn, last.lsn}));
+  EXPECT_EQ(Walk()[1].group.place, kept.first());
+}
+
+TEST_F(SeatsReaderTest, OfASeatOnlyWhatItOwnsIsMet) {
+  const Added mine = AddTo(kLog, "1");       // segment 0
+  const Added other = AddTo(0, "2");         // segment 1
+  const Added again = AddTo(kLog + 3, "3");  // segment 2
+  const Added freed = AddTo(kLog + 4, "4");  // segment 3
+  const Added third = AddTo(2 * kLog, "5");  // segment 4
+  Own(0, 1);
+  Own(1, 0);
+  Own(2, 1);
+  Own(4, 2);
+  std::vector<Found> found = WalkSeat(1);
+  ASSERT_EQ(found.size(), 2u);
+  Expect(found[0], mine, Verdict::kCommitted);
+  Expect(found[1], again, Verdict::kCommitted);
+  EXPECT_EQ(LsnsOf(WalkSeat(0), Verdict::kCommitted), std::vector<Lsn>{other.lsn});
+  EXPECT_EQ(LsnsOf(WalkSeat(2), Verdict::kCommitted), std::vector<Lsn>{third.lsn});
+  EXPECT_TRUE(WalkSeat(3).empty());
+  EXPECT_EQ(Walk().size(), 5u) << "recovery of all does not look at owners";
+  // The seat's checkpoint, and what the headers of its own segments say.
+  SetSeatCheckpoint(1, again.lsn);
+  SetSeatCheckpoint(0, freed.lsn);
+  EXPECT_EQ(LsnsOf(WalkSeat(1), Verdict::kCommitted), std::vector<Lsn>{again.lsn});
+}
+
+// What others append and free meanwhile, or have damaged, is not its business.
+TEST_F(SeatsReaderTest, OfASeatOnlyItsOwnDamageIsTold) {
+  AddTo(kLog, "1");
+  AddTo(0, "2");
+  const Added whole = AddTo(kLog + 1, "3");
+  Own(0, 1);
+  Own(1, 0);
+  Own(2, 1);
+  for (const int byte : {0, 0xff}) {
+    const pool::SegmentHeader of_1 = *view_.segment(0), of_0 = *view_.segment(1);
+    Wipe(1, byte);
+    EXPECT_EQ(LsnsOf(WalkSeat(1), Verdict::kDamaged), std::vector<Lsn>{});
+    Wipe(0, byte);
+    std::vector<Found> found = WalkSeat(1);
+    ASSERT_EQ(found.size(), 2u) << byte;
+    EXPECT_EQ(found[0].group.verdict, Verdict::kDamaged);
+    EXPECT_EQ(found[0].group.place, 0u);
+    Expect(found[1], whole, Verdict::kCommitted);
+    EXPECT_EQ(LsnsOf(Walk(), Verdict::kDamaged).size(), 2u) << "recovery of all sees both";
+    *view_.segment(0) = *view_.segment_copy(0) = of_1;
+    *view_.segment(1) = *view_.segment_copy(1) = of_0;
+  }
+}
+
+// A header that is lost does not say of which seat it was: another seat that has come further must
+// not hide it.
+TEST_F(SeatsReaderTest, ADamagedHeaderBesideASeatThatHasComeFurther) {
+  AddTo(0, "a");
+  AddTo(kLog, "lost");
+  const Added newest = AddTo(1, "b");
+  SetSeatCheckpoint(0, newest.lsn);
+  for (size_t bit = 0; bit < 512; bit += 7) {
+    Flip(view_.segment_units(), bit);
+    Flip(2 * view_.segment_units() - 1, 511 - bit);
+    EXPECT_EQ(Lsns(Verdict::kDamaged).size(), 1u) << bit;
+    EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{newest.lsn});
+    Flip(view_.segment_units(), bit);
+    Flip(2 * view_.segment_units() - 1, 511 - bit);
+  }
+  EXPECT_EQ(Walk(Verdict::kDamaged).size(), 0u);
+}
+
+// Nothing of the headers is left, and the segment was the only one of its seat. But the seat has a
+// checkpoint since it was taken for the first time.
+TEST_F(SeatsReaderTest, ALostHeaderBesideASeatThatHasComeFurther) {
+  AddTo(0, "a");
+  AddTo(kLog, "lost");
+  const Added newest = AddTo(1, "b");
+  SetSeatCheckpoint(0, newest.lsn);
+  SetSeatCheckpoint(1, 1);
+  for (const int byte : {0, 0xff}) {
+    Wipe(1, byte);
+    EXPECT_EQ(Lsns(Verdict::kDamaged).size(), 1u) << byte;
+    EXPECT_EQ(Lsns(Verdict::kCommitted), std::vector<Lsn>{newest.lsn});
+  }
+}
+
+// The log's next segment names it, by the checkpoint of its own seat.
+TEST_F(SeatsReaderTest, ALostHeaderThatTheNextSegmentNames) {
+  AddTo(kLog, "lost");                        // segment 0
+  const uint32_t next = builder_.Take(kLog);  // segment 1
+  const Added behind = AddTo(kLog, "behind it");
+  const Added of_0 = AddTo(0, "a");
+  const uint64_t bytes = view_.segment_units() * pool::kUnitSize;
+  std::memset(static_cast<void*>(view_.segment(0)), 0, bytes);
+  EXPECT_EQ(next, 1u);
+  EXPECT_EQ(Lsns(Verdict::kDamaged).size(), 1u);
+  SetSeatCheckpoint(0, of_0.lsn);
+  EXPECT_EQ(Lsns(Verdict::kDamaged).size(), 1u) << "not by that of another seat";
+  SetSeatCheckpoint(1, behind.lsn);
+  EXPECT_EQ(Lsns(Verdict::kDamaged).size(), 0u);
+  EXPECT_EQ(Lsns(Verdict::kCommitted), (std::vector<Lsn>{behind.lsn, of_0.lsn}));
+}
+
+// A damaged group is no loss if its own seat's checkpoint has passed it, and is one otherwise.
+TEST_F(SeatsReaderTest, ADamagedGroupMattersBySeat) {
+  const Added damaged = AddTo(kLog, Text(100));
+  const Added behind = AddTo(kLog, "b");
+  const Added of_0 = AddTo(0, "c");
+  Flip(damaged.place() + 1, 3);
+  SetSeatCheckpoint(0, of_0.lsn);
+  EXPECT_EQ(Lsns(Verdict::kDamaged), std::vector<Lsn>{damaged.lsn});
+  SetSeatCheckpoint(1, behind.lsn);
+  EXPECT_TRUE(Lsns(Verdict::kDamaged).empty());
+}
+
+// New by the checkpoint of the seat whose log has the record.
+TEST_F(SeatsReaderTest, WhatIsNewBySeat) {
+  builder_.Name(1, RecordOfNone("/one", 11, pool::kFileNew, 2));
+  builder_.Name(2, RecordOfNone("/two", 12, pool::kFileNew, 2));
+  AddTo(0, "a");
+  const Added of_1 = AddTo(kLog, "b");
+  SetSeatCheckpoint(1, of_1.lsn);
+  Reader reader;
+  ASSERT_TRUE(reader.Open(view_));
+  GroupWalk walk(reader);
+  ASSERT_TRUE(walk.Open());
+  std::map<std::string, bool> is_new;
+  for (Group group; walk.Next(&group);) continue;
+  for (uint32_t file = 0; file < walk.files(); ++file) {
+    pool::FileRecord record;
+    ASSERT_TRUE(walk.CopyRecord(file, &record));
+    is_new[record.path] = walk.IsNew(file, record);
+  }
+  EXPECT_EQ(is_new, (std::map<std::string, bool>{{"/one", true}, {"/two", false}}));
 }
 
 // What was never written is not looked at page by page, and what is behind it is found.

@@ -9,6 +9,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -16,12 +17,17 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <atomic>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "src/nvlog/kept.h"
+#include "src/nvlog/log.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::recovery {
@@ -2059,6 +2065,546 @@ TEST_F(ManyFilesTest, ADryRunWithFewDescriptors) {
             }),
             0);
   ExpectContents();
+}
+
+// ---------------------------------------------------------------------------------------------
+// What dead processes have left, while others use the pool. Locks belong to the open file: a pool
+// that is closed without being left is like a process that has died.
+
+// A process with files of its own.
+class User {
+ public:
+  ~User() { Die(); }
+  void Start(const std::string& pool_path) {
+    pool::Problem problem;
+    ASSERT_TRUE(test::OpenPool(pool, pool_path, pool::Access::kShared));
+    ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+    ASSERT_TRUE(log.Open(&pool));
+    kept.Open();
+    tags_.clear();
+  }
+  void Die() {
+    log.Close();
+    pool.Close();
+  }
+
+  // At most to the end of the page. 0: there is no room.
+  Lsn Write(const pool::FileRecord& file, uint64_t offset, const std::string& bytes) {
+    nvlog::FileTag& tag = TagOf(file);
+    pool::FileRecord record = file;
+    nvlog::GroupWriter group(log, tag);
+    if (group.BeginData(offset, bytes.size(), &record) != nvlog::Outcome::kDone) return 0;
+    EXPECT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()),
+                              static_cast<uint32_t>(bytes.size()), nullptr, nvlog::kNoPlace));
+    const Lsn lsn = group.Commit();
+    group.ForEachPart([&](Place place, uint64_t, uint64_t) { last_ = place; });
+    return lsn;
+  }
+  // The last write of this file, once more, as the cleanup thread does it when the disk refuses it.
+  void Keep(const pool::FileRecord& file) {
+    const nvlog::FileTag& tag = TagOf(file);
+    const nvlog::RecordHeader& header = log.At(last_);
+    const nvlog::Log::Piece piece = log.PieceAt(last_, header.offset / pool::kPageSize);
+    const nvlog::Kept::Copy copy = {nvlog::Kind::kData, header.lsn,  tag.number,     header.offset,
+                                    header.length,      piece.bytes, nvlog::kNoPlace};
+    EXPECT_NE(kept.Append(copy, &declared_, tag.record.load(), 0), nvlog::kNoPlace);
+    declared_ = 0;
+  }
+  // All that is in the log is on disk now, or kept.
+  void Clean() {
+    nvlog::Log::Ends ends;
+    log.Look(&ends);
+    for (Place place; (place = log.NextRecord(ends)) != nvlog::kNoPlace; log.Pass(place)) continue;
+    pool.StoreSeatCheckpoint(ends.bound);
+    log.Forget(ends.bound, ends, [](Place) {});
+  }
+  uint32_t Owned(uint32_t seat) const {
+    uint32_t owned = 0;
+    for (uint32_t i = 0; i < pool.view().segment_count(); ++i) {
+      owned += pool.seats().Owns(i, seat) ? 1 : 0;
+    }
+    return owned;
+  }
+
+  ScopedPool pool;
+  nvlog::Log log;
+  nvlog::Kept kept{log};
+
+ private:
+  nvlog::FileTag& TagOf(const pool::FileRecord& file) {
+    nvlog::FileTag& tag = tags_[file.path];
+    if (tag.number == 0) tag.number = static_cast<uint32_t>(tags_.size());
+    return tag;
+  }
+
+  std::map<std::string, nvlog::FileTag> tags_;
+  Place last_ = nvlog::kNoPlace;
+  Lsn declared_ = 0;
+};
+
+class OrphansTest : public testing::Test {
+ protected:
+  OrphansTest() { test::MakePool(path_); }
+
+  std::string Path(const std::string& name) const { return files_ / name; }
+  pool::FileRecord Make(const std::string& name, const std::string& content = "") {
+    WriteFile(Path(name), content);
+    return RecordOf(Path(name));
+  }
+  static Lsn SeatCheckpoint(const pool::Pool& pool, uint32_t seat) {
+    Lsn checkpoint = 0;
+    int valid = 0;
+    EXPECT_TRUE(pool::ReadSeatCheckpoint(pool.view(), seat, &checkpoint, &valid));
+    EXPECT_EQ(valid, 2);
+    return checkpoint;
+  }
+  // Nothing is left of it, and all that it had is below its checkpoint.
+  static void ExpectFree(const User& user, uint32_t seat, Lsn above) {
+    EXPECT_EQ(user.pool.seats().State(seat), pool::kSeatFree);
+    EXPECT_FALSE(user.pool.seats().Lives(seat));
+    EXPECT_EQ(user.Owned(seat), 0u);
+    EXPECT_GT(SeatCheckpoint(user.pool, seat), above);
+  }
+  // Records of files, as recovery of the whole pool would find them now.
+  std::map<std::string, int> Pending() {
+    std::map<std::string, int> pending;
+    ScopedPool looker;
+    EXPECT_TRUE(test::OpenPool(looker, path_, pool::Access::kInspect));
+    nvlog::Reader reader;
+    EXPECT_TRUE(reader.Open(looker.view()));
+    nvlog::GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    for (nvlog::Group group; walk.Next(&group);) {
+      EXPECT_NE(group.verdict, nvlog::Verdict::kDamaged);
+      if (group.verdict != nvlog::Verdict::kCommitted) continue;
+      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, Place place) {
+        pool::FileRecord record;
+        if (header.kind == nvlog::Kind::kFile) return;
+        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
+        ++pending[std::filesystem::path(record.path).filename()];
+      });
+    }
+    return pending;
+  }
+
+  std::mt19937_64 random_{test::Seed()};
+  Folder memory_{Folder::kMemory};
+  Folder files_;
+  const std::string path_ = memory_ / "pool";
+  Summary summary_;
+};
+
+TEST_F(OrphansTest, WithoutTheDeadNothingIsToBeDone) {
+  User a, b;
+  a.Start(path_);
+  b.Start(path_);
+  const pool::FileRecord file = Make("a", "....");
+  a.Write(file, 0, "1");
+  b.Write(Make("b", "...."), 0, "2");
+  EXPECT_TRUE(ReplayOrphans(a.pool, &summary_));
+  EXPECT_TRUE(ReplayOrphans(b.pool, &summary_));
+  EXPECT_EQ(summary_.records, 0u);
+  EXPECT_EQ(ReadFile(Path("a")) + ReadFile(Path("b")), "........");
+  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"a", 1}, {"b", 1}}));
+  EXPECT_EQ(a.Owned(0) + a.Owned(1), 2u);
+}
+
+// Two have died, and the one that brings what they had to the files goes on appending meanwhile.
+TEST_F(OrphansTest, WhileItsOwnLogGoesOn) {
+  User alive, dead[2];
+  alive.Start(path_);
+  const pool::FileRecord mine = Make("mine");
+  const pool::FileRecord of_dead[2] = {Make("0", std::string(100, '.')), Make("1")};
+  std::string expected[2] = {std::string(100, '.'), ""};
+  for (User& user : dead) user.Start(path_);
+  alive.Write(mine, 0, "first");
+  Lsn newest = 0;
+  for (int i = 0; i < 60; ++i) {
+    const size_t user = random_() % 2;
+    const uint64_t offset = random_() % 200;
+    const std::string bytes = test::Bytes(random_, 1 + random_() % 3000);
+    newest = dead[user].Write(of_dead[user], offset, bytes);
+    ASSERT_NE(newest, 0u);
+    Write(&expected[user], offset, bytes);
+  }
+  for (User& user : dead) user.Die();
+  EXPECT_TRUE(alive.pool.seats().HasOrphans(0));
+
+  std::atomic<bool> over{false};
+  int appended = 0;
+  std::thread appends([&] {
+    do {
+      if (alive.Write(mine, 0, std::string(100, 'x')) != 0) ++appended;
+    } while (!over.load());
+  });
+  EXPECT_TRUE(ReplayOrphans(alive.pool, &summary_));
+  over.store(true);
+  appends.join();
+  EXPECT_EQ(summary_.files, 2u);
+  EXPECT_EQ(summary_.records, 60u);
+  EXPECT_EQ(summary_.unresolved_files + summary_.failed_files + summary_.damaged_groups +
+                summary_.unfinished_groups,
+            0u);
+  for (const size_t i : {0u, 1u}) {
+    EXPECT_TRUE(ReadFile(Path(std::to_string(i))) == expected[i]) << i;
+    ExpectFree(alive, static_cast<uint32_t>(i) + 1, newest);
+  }
+  EXPECT_EQ(ReadFile(Path("mine")), "") << "the living one does that itself";
+  EXPECT_GT(appended, 0);
+  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"mine", appended + 1}}));
+  EXPECT_EQ(alive.pool.checkpoint(), 1u) << "nor moves its checkpoint";
+  EXPECT_TRUE(alive.pool.dirty());
+
+  // They count no more, even if nobody closes the pool.
+  for (const char* name : {"0", "1"}) WriteFile(Path(name), "since");
+  alive.Die();
+  ASSERT_TRUE(test::OpenPool(alive.pool, path_));
+  Summary summary;
+  EXPECT_TRUE(Replay(alive.pool, {}, {}, &summary));
+  EXPECT_EQ(summary.records, static_cast<uint64_t>(appended) + 1);
+  EXPECT_EQ(ReadFile(Path("mine")), std::string(100, 'x'));
+  EXPECT_EQ(ReadFile(Path("0")) + ReadFile(Path("1")), "sincesince");
+}
+
+// The seat's next process has the same logs: what is left in its segments is nothing.
+TEST_F(OrphansTest, ASeatThatIsUsedAgain) {
+  User alive;
+  alive.Start(path_);
+  const pool::FileRecord file = Make("a");
+  std::string expected;
+  for (int life = 0; life < 5; ++life) {
+    User user;
+    user.Start(path_);
+    ASSERT_EQ(user.pool.seat(), 1u);
+    for (int i = 0; i < 40; ++i) {
+      const std::string bytes = test::Bytes(random_, 2000);
+      ASSERT_NE(user.Write(file, 0, bytes), 0u);
+      expected = bytes;
+      if (i == 20 && life % 2 == 0) user.Clean();
+    }
+    const std::string last = "life " + std::to_string(life);
+    const Lsn newest = user.Write(file, 0, last);
+    Write(&expected, 0, last);
+    user.Die();
+    Summary summary;
+    EXPECT_TRUE(ReplayOrphans(alive.pool, &summary));
+    EXPECT_EQ(summary.records, life % 2 == 0 ? 20u : 41u);
+    EXPECT_TRUE(ReadFile(Path("a")) == expected) << life;
+    ExpectFree(alive, 1, newest);
+    EXPECT_TRUE(Pending().empty());
+  }
+}
+
+// Without a seat: whoever comes brings it to the files before it joins.
+TEST_F(OrphansTest, ByOneThatHasNoSeatYet) {
+  User alive, dead;
+  alive.Start(path_);
+  dead.Start(path_);
+  const Lsn lsn = dead.Write(Make("a"), 0, "one");
+  dead.Die();
+  ScopedPool comes;
+  ASSERT_TRUE(test::OpenPool(comes, path_, pool::Access::kShared));
+  EXPECT_FALSE(comes.alone());
+  EXPECT_TRUE(ReplayOrphans(comes, &summary_));
+  EXPECT_EQ(ReadFile(Path("a")), "one");
+  ExpectFree(alive, 1, lsn);
+  pool::Problem problem;
+  EXPECT_TRUE(comes.Join(&problem)) << problem.text.c_str();
+  EXPECT_EQ(comes.seat(), 1u);
+}
+
+TEST_F(OrphansTest, KeptGroupsOfADeadSeat) {
+  User alive, dead;
+  alive.Start(path_);
+  dead.Start(path_);
+  const pool::FileRecord a = Make("a", "............"), mine = Make("mine", "....");
+  // Kept by the living one, too: that stays its own.
+  alive.Write(mine, 0, "12");
+  alive.Keep(mine);
+  dead.Write(a, 0, "aaaaaa");
+  dead.Keep(a);
+  dead.Write(a, 2, "bbbbbb");
+  dead.Keep(a);
+  dead.Clean();
+  alive.Clean();
+  const Lsn newest = dead.Write(a, 4, "cc");
+  dead.Die();
+  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"a", 3}, {"mine", 1}}));
+  EXPECT_TRUE(ReplayOrphans(alive.pool, &summary_));
+  EXPECT_EQ(summary_.records, 3u);
+  EXPECT_EQ(ReadFile(Path("a")), "aabbccbb....");
+  EXPECT_EQ(ReadFile(Path("mine")), "....");
+  ExpectFree(alive, 1, newest);
+  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"mine", 1}}))
+      << "they are void: no checkpoint would end them";
+  WriteFile(Path("a"), "since");
+  alive.Die();
+  ASSERT_TRUE(test::OpenPool(alive.pool, path_));
+  EXPECT_TRUE(Replay(alive.pool, {}, {}, &summary_));
+  EXPECT_EQ(ReadFile(Path("a")) + ReadFile(Path("mine")), "since12..");
+}
+
+TEST_F(OrphansTest, AFileThatIsMissing) {
+  User alive, dead[2];
+  alive.Start(path_);
+  for (User& user : dead) user.Start(path_);
+  const pool::FileRecord mine = Make("mine"), a = Make("a"), b = Make("b");
+  // A file that has no name yet can be given one: the very file that was missing.
+  const int fd = open(files_.path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0) GTEST_SKIP() << "no files without a name";
+  ASSERT_EQ(write(fd, ".....", 5), 5);
+  pool::FileRecord gone = test::RecordOfNone(Path("gone"), 0);
+  ASSERT_EQ(pool::Identify(fd, &gone), 0);
+  dead[0].Write(a, 0, "one");
+  dead[0].Write(gone, 1, "kept");
+  dead[0].Write(a, 3, "two");
+  dead[1].Write(b, 0, "three");
+  for (User& user : dead) user.Die();
+  EXPECT_FALSE(ReplayOrphans(alive.pool, &summary_));
+  EXPECT_EQ(summary_.unresolved_files, 1u);
+  EXPECT_EQ(summary_.unresolved_records, 1u);
+  EXPECT_EQ(ReadFile(Path("a")), "onetwo");
+  EXPECT_EQ(ReadFile(Path("b")), "three") << "what another one has left";
+  const pool::Seats& seats = alive.pool.seats();
+  EXPECT_EQ(seats.State(1), pool::kSeatUnresolved);
+  EXPECT_TRUE(seats.HasUnresolved());
+  EXPECT_FALSE(seats.HasOrphans(0)) << "it was looked at";
+  EXPECT_FALSE(seats.Lives(1));
+  EXPECT_GT(alive.Owned(1), 0u);
+  EXPECT_EQ(SeatCheckpoint(alive.pool, 1), 1u) << "it has something above it";
+  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"gone", 1}}));
+
+  // Who is there goes on, nobody else comes, and nothing is applied again.
+  WriteFile(Path("a"), "since");
+  Summary again;
+  EXPECT_FALSE(ReplayOrphans(alive.pool, &again));
+  EXPECT_EQ(again.records, 0u);
+  EXPECT_NE(alive.Write(mine, 0, "mine"), 0u);
+  ScopedPool comes;
+  pool::Problem problem;
+  ASSERT_TRUE(test::OpenPool(comes, path_, pool::Access::kShared));
+  EXPECT_FALSE(ReplayOrphans(comes, &again));
+  EXPECT_FALSE(comes.Join(&problem));
+  EXPECT_EQ(problem.error, EUCLEAN);
+  EXPECT_NE(std::string(problem.text.c_str()).find("nvcache recover"), std::string::npos);
+  comes.Close();
+
+  // The last one leaves with nothing of its own, and the file is back.
+  alive.Clean();
+  alive.log.FreeAll();
+  alive.log.Close();
+  alive.pool.Leave();
+  EXPECT_TRUE(alive.pool.dirty());
+  alive.pool.Close();
+  ASSERT_TRUE(test::OpenPool(comes, path_));
+  Summary summary;
+  EXPECT_FALSE(Replay(comes, {}, {}, &summary)) << "not yet";
+  EXPECT_EQ(summary.records, 0u);
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  ASSERT_EQ(linkat(AT_FDCWD, link.c_str(), AT_FDCWD, Path("gone").c_str(), AT_SYMLINK_FOLLOW), 0);
+  close(fd);
+  EXPECT_TRUE(Replay(comes, {}, {}, &summary));
+  EXPECT_EQ(summary.records, 1u);
+  EXPECT_EQ(ReadFile(Path("gone")), ".kept");
+  EXPECT_EQ(ReadFile(Path("a")), "since");
+  EXPECT_FALSE(comes.dirty());
+  comes.Close();
+  alive.Start(path_);
+  EXPECT_FALSE(alive.pool.seats().HasUnresolved());
+}
+
+// TODO: the seats that come after one that is unresolved are called unresolved, too, because what
+// is counted of all of them decides.
+TEST_F(OrphansTest, WhatOneSeatKeepsIsNoMatterToAnother) {
+  User alive, dead[2];
+  alive.Start(path_);
+  for (User& user : dead) user.Start(path_);
+  dead[0].Write(test::RecordOfNone(Path("gone"), 7), 0, "gone");
+  const Lsn newest = dead[1].Write(Make("b"), 0, "three");
+  for (User& user : dead) user.Die();
+  EXPECT_FALSE(ReplayOrphans(alive.pool, &summary_));
+  EXPECT_EQ(ReadFile(Path("b")), "three");
+  EXPECT_EQ(alive.pool.seats().State(1), pool::kSeatUnresolved);
+  ExpectFree(alive, 2, newest);
+}
+
+// The disk refuses it: all of the seat that is applied is void, the rest stays, its kept ones too.
+TEST_F(OrphansTest, AFileThatIsRefused) {
+  const pool::FileRecord a = Make("a"), big = Make("big");
+  User dead;
+  User alive;
+  alive.Start(path_);
+  dead.Start(path_);
+  dead.Write(big, 5000, "kept");
+  dead.Keep(big);
+  dead.Clean();
+  dead.Write(a, 0, "one");
+  dead.Write(big, 5002, "new");
+  dead.Die();
+  EXPECT_EQ(InChild([&] {
+              ScopedPool pool;
+              const rlimit limit = {4500, 4500};
+              if (!test::OpenPool(pool, path_, pool::Access::kShared)) return 1;
+              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+              Summary summary;
+              if (ReplayOrphans(pool, &summary)) return 3;
+              if (summary.failed_files != 1 || summary.error != EFBIG) return 4;
+              return summary.records == 1 && !testing::Test::HasFailure() ? 0 : 5;
+            }),
+            0);
+  EXPECT_EQ(alive.pool.seats().State(1), pool::kSeatUnresolved);
+  EXPECT_EQ(ReadFile(Path("a")), "one");
+  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"big", 2}}));
+  alive.Die();
+  ASSERT_TRUE(test::OpenPool(alive.pool, path_));
+  EXPECT_TRUE(Replay(alive.pool, {}, {}, &summary_));
+  EXPECT_EQ(summary_.records, 2u);
+  EXPECT_EQ(ReadFile(Path("big")), std::string(5000, '\0') + "kenew");
+}
+
+// Two dead seats, kept groups among what they had, and one that stays alive. What a process that
+// replays has done when it is killed, the next one finds.
+class KilledOrphansTest : public OrphansTest {
+ protected:
+  KilledOrphansTest() {
+    alive_.Start(path_);
+    User dead[2];
+    for (User& user : dead) user.Start(path_);
+    alive_.Write(Make("mine"), 0, "mine");
+    const pool::FileRecord a = Make("a", kBefore), b = Make("b", kBefore);
+    dead[0].Write(a, 0, "11111111");
+    dead[0].Keep(a);
+    dead[0].Write(a, 1, "222222");
+    dead[0].Keep(a);
+    dead[0].Clean();
+    for (uint64_t i = 0; i < 6; ++i) {
+      dead[0].Write(a, 2 + i, std::string(3, static_cast<char>('a' + i)));
+      newest_ = dead[1].Write(b, 3 * i, std::string(7, static_cast<char>('A' + i)));
+    }
+    for (User& user : dead) user.Die();
+    pool_before_ = ReadFile(path_);
+  }
+  // The alive one has the pool mapped: the file is not made anew.
+  void Restore() {
+    for (const char* name : {"a", "b"}) WriteFile(Path(name), kBefore);
+    const int fd = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    ASSERT_EQ(pwrite(fd, pool_before_.data(), pool_before_.size(), 0),
+              static_cast<ssize_t>(pool_before_.size()));
+    close(fd);
+    ASSERT_EQ(alive_.pool.seats().State(1), pool::kSeatTaken);
+    ASSERT_TRUE(alive_.pool.seats().IsOrphan(1) && alive_.pool.seats().IsOrphan(2));
+  }
+  // In a child.
+  int Replay() const {
+    ScopedPool pool;
+    pool::Problem problem;
+    Summary summary;
+    if (!test::OpenPool(pool, path_, pool::Access::kShared)) return 1;
+    if (!pool.Join(&problem)) return 2;
+    if (!ReplayOrphans(pool, &summary)) return 3;
+    pool.Leave();
+    return pool.seat() == pool::kNoSeat && !HasFailure() ? 0 : 4;
+  }
+  // The next one goes on.
+  void ExpectFinished() {
+    const uint32_t end = alive_.pool.seats().end();
+    EXPECT_TRUE(ReplayOrphans(alive_.pool, &summary_));
+    EXPECT_EQ(summary_.damaged_groups + summary_.unfinished_groups + summary_.unresolved_files, 0u);
+    EXPECT_EQ(ReadFile(Path("a")), "12abcdefff....................");
+    EXPECT_EQ(ReadFile(Path("b")), "AAABBBCCCDDDEEEFFFFFFF........");
+    for (uint32_t seat = 1; seat < end; ++seat) {
+      EXPECT_EQ(alive_.pool.seats().State(seat), pool::kSeatFree);
+      EXPECT_EQ(alive_.Owned(seat), 0u);
+      if (seat < 3) ExpectFree(alive_, seat, newest_);
+    }
+    EXPECT_FALSE(alive_.pool.seats().HasUnresolved() || alive_.pool.seats().AnybodyLives());
+    EXPECT_EQ(alive_.log.segments().free(), alive_.pool.view().segment_count() - 1);
+    EXPECT_EQ(Pending(), (std::map<std::string, int>{{"mine", 1}}));
+  }
+
+  static constexpr char kBefore[] = "..............................";
+  User alive_;
+  Lsn newest_ = 0;
+  std::string pool_before_;
+};
+
+TEST_F(KilledOrphansTest, AtEverySystemCall) {
+  int status = -SIGKILL;
+  int steps = 0, half_done = 0, gate = 0;
+  for (; status == -SIGKILL; ++steps) {
+    SCOPED_TRACE(steps);
+    Restore();
+    status = WithActAt(
+        steps, [](pid_t pid) { kill(pid, SIGKILL); }, [&] { return Replay(); });
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    const pool::Seats& seats = alive_.pool.seats();
+    if (seats.State(1) == pool::kSeatReplayed) ++gate;
+    if (seats.State(1) == pool::kSeatFree && seats.State(2) != pool::kSeatFree) ++half_done;
+    ExpectFinished();
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(steps, 80);
+  EXPECT_GT(gate, 10) << "killed while it has the first one adopted";
+  EXPECT_GT(half_done, 10) << "killed when that was done";
+}
+
+TEST_F(KilledOrphansTest, AtAnyMoment) {
+  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
+  int killed = 0;
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    Restore();
+    const auto patience = static_cast<useconds_t>(random_() % 4000);
+    const pid_t pid = fork();
+    if (pid == 0) _exit(Replay());
+    usleep(patience);
+    kill(pid, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(pid, &status, 0), pid);
+    if (WIFSIGNALED(status)) ++killed;
+    EXPECT_TRUE(WIFSIGNALED(status) || WEXITSTATUS(status) == 0) << status;
+    ExpectFinished();
+    ASSERT_FALSE(HasFailure());
+  }
+  std::printf("%d of 60 were killed\n", killed);
+}
+
+// The one that replays dies, and all others with it: recovery of the whole pool does the rest.
+TEST_F(KilledOrphansTest, AndNobodyIsLeft) {
+  int status = -SIGKILL;
+  for (int steps = 0; status == -SIGKILL; steps += 7) {
+    SCOPED_TRACE(steps);
+    for (const char* name : {"a", "b"}) WriteFile(Path(name), kBefore);
+    WriteFile(Path("mine"), "");
+    alive_.Die();
+    WriteFile(path_, pool_before_);
+    {
+      // With a seat that nobody of the image has, so that the child is not alone.
+      ScopedPool other;
+      ASSERT_TRUE(test::OpenPool(other, path_, pool::Access::kExclusive));
+      struct flock lock = {};
+      lock.l_type = F_WRLCK;
+      lock.l_whence = SEEK_SET;
+      lock.l_start = pool::kLifeOffset + pool::GeometryOf(pool::kMinPoolSize).seat_count - 1;
+      lock.l_len = 1;
+      ASSERT_EQ(fcntl(other.fd(), F_OFD_SETLK, &lock), 0);
+      ASSERT_EQ(flock(other.fd(), LOCK_UN), 0);
+      status = WithActAt(
+          steps, [](pid_t pid) { kill(pid, SIGKILL); }, [&] { return Replay(); });
+    }
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    ScopedPool pool;
+    ASSERT_TRUE(test::OpenPool(pool, path_));
+    EXPECT_TRUE(recovery::Replay(pool, {}, {}, &summary_));
+    EXPECT_EQ(summary_.damaged_groups + summary_.unresolved_files, 0u);
+    EXPECT_EQ(ReadFile(Path("a")), "12abcdefff....................");
+    EXPECT_EQ(ReadFile(Path("b")), "AAABBBCCCDDDEEEFFFFFFF........");
+    EXPECT_EQ(ReadFile(Path("mine")), "mine");
+    EXPECT_FALSE(pool.dirty());
+    ASSERT_FALSE(HasFailure());
+  }
 }
 
 }  // namespace

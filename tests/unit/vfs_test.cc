@@ -119,8 +119,9 @@ class VfsTest : public testing::Test {
       if (group.verdict != nvlog::Verdict::kCommitted) continue;
       walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
         pool::FileRecord record;
-        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
-        if (disk_ / name == record.path) function(record, header, walk.IsNew(record));
+        const uint32_t file = walk.FileOf(header, place);
+        EXPECT_TRUE(walk.CopyRecord(file, &record));
+        if (disk_ / name == record.path) function(record, header, walk.IsNew(file, record));
       });
     }
   }
@@ -853,8 +854,12 @@ TEST_F(VfsTest, AForkLeavesTheParentItsCache) {
     const int fd = Cached("a", "parent");
     Forked([&] {
       const int mine = Open("child", O_RDWR | O_CREAT);
-      return Write(mine, "child", 5) == kNotOurs && Close(mine) + Close(fd) == 0;
+      // A child under the thread sanitizer can have no thread.
+      const long written = test::kThreadSanitizer ? kNotOurs : 5;
+      return Write(mine, "child", 5) == written && Close(mine) + Close(fd) == 0;
     });
+    EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child")
+        << "through its own logs in the same pool";
     EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
     EXPECT_EQ(ReadSome(fd, 10, 0), "Parent");
   });

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/pool/seats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/pmem/persist.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::pool {
+
+namespace {
+
+// Between two attempts to get the gate.
+constexpr uint64_t kFirstPauseNs = 20 * 1000;
+constexpr uint64_t kLongestPauseNs = 1000 * 1000;
+
+struct flock LifeBytes(uint32_t first, uint32_t count, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(kLifeOffset + first);
+  lock.l_len = count;
+  return lock;
+}
+
+// Of the process, not of the thread that asks: "NAME\n".
+void TakeName(char (&program)[16]) {
+  char name[sizeof(program)] = {};
+  const long fd = sys::Openat(AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) {
+    const long n = sys::Read(static_cast<int>(fd), name, sizeof(name));
+    if (n > 0) name[n - 1] = '\0';
+    sys::Close(static_cast<int>(fd));
+  }
+  std::memcpy(program, name, sizeof(name));
+}
+
+void Pause(uint64_t ns) {
+  sys::Word word{0};
+  sys::FutexWait(&word, 0, ns);
+}
+
+}  // namespace
+
+void Seats::Open(uint8_t* base, uint32_t seats, uint32_t segments, int fd) {
+  base_ = base;
+  seats_ = seats;
+  segments_ = segments;
+  fd_ = fd;
+}
+
+bool Seats::LockGate(uint64_t patience_ns) const {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + patience_ns;
+  for (uint64_t pause = kFirstPauseNs;; pause = std::min(2 * pause, kLongestPauseNs)) {
+    const long result = sys::Flock(fd_, LOCK_EX | LOCK_NB);
+    if (result == 0) return true;
+    if (result != -EWOULDBLOCK && result != -EINTR) return false;
+    if (sys::Now(CLOCK_MONOTONIC) >= end) return false;
+    Pause(pause);
+  }
+}
+
+void Seats::UnlockGate() const { sys::Flock(fd_, LOCK_UN); }
+
+// By others than ourselves: our own locks the kernel does not report.
+bool Seats::IsLocked(uint32_t first, uint32_t count) const {
+  struct flock lock = LifeBytes(first, count, F_WRLCK);
+  return sys::Fcntl(fd_, F_OFD_GETLK, sys::Address(&lock)) < 0 || lock.l_type != F_UNLCK;
+}
+
+bool Seats::LockByte(uint32_t seat) const {
+  struct flock lock = LifeBytes(seat, 1, F_WRLCK);
+  return sys::Fcntl(fd_, F_OFD_SETLK, sys::Address(&lock)) == 0;
+}
+
+void Seats::UnlockByte(uint32_t seat) const {
+  struct flock lock = LifeBytes(seat, 1, F_UNLCK);
+  sys::Fcntl(fd_, F_OFD_SETLK, sys::Address(&lock));
+}
+
+bool Seats::IsOrphan(uint32_t seat) const {
+  const uint32_t state = State(seat);
+  return state != kSeatFree && state != kSeatUnresolved && !Lives(seat);
+}
+
+bool Seats::HasOrphans(uint32_t own) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (seat != own && IsOrphan(seat)) return true;
+  }
+  return false;
+}
+
+bool Seats::IsReplaying(uint32_t own) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (seat != own && State(seat) == kSeatReplayed && Lives(seat)) return true;
+  }
+  return false;
+}
+
+void Seats::Clear(Lsn next) {
+  pmem::Fill(base_ + kSeatsOffset, 0, seats_ * sizeof(Seat));
+  pmem::Fill(base_ + kOwnersOffset, 0, segments_ * sizeof(Owner));
+  Store(shared().has_unresolved, 0u);
+  Store(shared().seats_end, 0u);
+  next_lsn().store(next);
+}
+
+uint32_t Seats::Take() {
+  for (uint32_t seat = 0; seat < seats_; ++seat) {
+    Seat& taken = At(seat);
+    // The byte may still be locked by a process that has given the seat up and is on its way out.
+    if (Load(taken.state) != kSeatFree || !LockByte(seat)) continue;
+    Store(taken.pid, static_cast<uint32_t>(sys::Getpid()));
+    Store(taken.since, sys::Now(CLOCK_REALTIME));
+    Store(taken.oldest_pending, uint64_t{0});
+    Store(taken.lease, uint64_t{0});
+    Store(taken.lanes, 0u);
+    Store(taken.kept_units, 0u);
+    TakeName(taken.program);
+    if (seat >= end()) Store(shared().seats_end, seat + 1);
+    Store(taken.state, kSeatTaken);
+    return seat;
+  }
+  return kNoSeat;
+}
+
+void Seats::Give(uint32_t seat) {
+  NVCACHE_CHECK(State(seat) == kSeatTaken);
+  FreeAllOf(seat);
+  Store(At(seat).lanes, 0u);
+  Store(At(seat).state, kSeatFree);
+  UnlockByte(seat);
+}
+
+uint32_t Seats::Adopt(uint32_t own) {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (seat == own || !IsOrphan(seat) || !LockByte(seat)) continue;
+    Store(At(seat).state, kSeatReplayed);
+    return seat;
+  }
+  return kNoSeat;
+}
+
+void Seats::Settle(uint32_t seat, bool resolved) {
+  NVCACHE_CHECK(State(seat) == kSeatReplayed);
+  if (resolved) {
+    FreeAllOf(seat);
+    Store(At(seat).lanes, 0u);
+  } else {
+    Store(shared().has_unresolved, 1u);
+  }
+  Store(At(seat).state, resolved ? kSeatFree : kSeatUnresolved);
+  UnlockByte(seat);
+}
+
+bool Seats::OthersHaveSeats(uint32_t own) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (seat != own && State(seat) != kSeatFree) return true;
+  }
+  return false;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Segments.
+
+bool Seats::TakeSegment(uint32_t segment, uint32_t seat) const {
+  Owner none = 0;
+  return OwnerOf(segment).compare_exchange_strong(none, static_cast<Owner>(seat + 1));
+}
+
+void Seats::FreeSegment(uint32_t segment, uint32_t seat) const {
+  NVCACHE_CHECK(Owns(segment, seat));
+  OwnerOf(segment).store(0);
+}
+
+void Seats::FreeAllOf(uint32_t seat) const {
+  for (uint32_t segment = 0; segment < segments_; ++segment) {
+    if (Owns(segment, seat)) FreeSegment(segment, seat);
+  }
+}
+
+uint32_t Seats::CountFree() const {
+  // Four at a time: a large pool has 65,536.
+  constexpr uint32_t kAtATime = sizeof(uint64_t) / sizeof(Owner);
+  constexpr uint64_t kLow = 0x7fff'7fff'7fff'7fff;
+  auto* words = reinterpret_cast<std::atomic<uint64_t>*>(base_ + kOwnersOffset);
+  uint32_t free = 0, segment = 0;
+  for (; segment + kAtATime <= segments_; segment += kAtATime) {
+    const uint64_t word = words[segment / kAtATime].load(std::memory_order_relaxed);
+    // The high bit of each quarter says whether it is zero.
+    const uint64_t zero = ~(((word & kLow) + kLow) | word | kLow);
+    free += static_cast<uint32_t>(__builtin_popcountll(zero));
+  }
+  for (; segment < segments_; ++segment) free += IsFree(segment) ? 1 : 0;
+  return free;
+}
+
+uint32_t Seats::Reserve(uint32_t own) const {
+  uint32_t reserve = 1;
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (State(seat) == kSeatFree) continue;
+    const uint32_t lanes = Load(At(seat).lanes);
+    reserve += lanes + (seat != own && lanes > 0 ? 1 : 0);
+  }
+  return reserve;
+}
+
+}  // namespace nvcache::pool

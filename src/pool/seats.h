@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the processes share that use a pool: the counter of LSNs, who has which seat, and which seat
+// has which segment. It lies in the pool and is volatile: recovery does not look at it, and whoever
+// comes when nobody uses the pool clears it.
+//
+//   gate    a flock on the pool's file. Seats are taken, given up and handed on by whoever has it;
+//           so is the state. Recovery has it, for as long as it lasts
+//   life    each process holds a lock on a byte of the file, through the open file that its mapping
+//           keeps: the kernel drops it when the process is gone, however it died
+//
+//   free -> taken       Take(): the life byte first, then the state
+//   taken -> free       Give(): by its owner, with all its segments
+//   taken -> replayed   Adopt(): its life byte is free, so its owner has died; now the adopter has
+//   it replayed -> free, or -> unresolved    Settle(), by the adopter replayed -> replayed Adopt():
+//   the adopter has died, too
+//
+// A process that is stopped is not dead: it keeps its seat, its logs and what is in them.
+#ifndef NVCACHE_POOL_SEATS_H_
+#define NVCACHE_POOL_SEATS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/pool/format.h"
+#include "src/sys/words.h"
+
+namespace nvcache::pool {
+
+inline constexpr uint32_t kNoSeat = ~uint32_t{0};
+
+class Seats {
+ public:
+  // Of the pool that is mapped at `base` and has so many. `fd`: its file.
+  void Open(uint8_t* base, uint32_t seats, uint32_t segments, int fd);
+
+  // ---- The gate. False: somebody else has it for longer than `patience_ns`, or the file is gone.
+  bool LockGate(uint64_t patience_ns) const;
+  void UnlockGate() const;
+
+  // ---- Any time
+  // What Adopt() has returned: free, with all its segments, or unresolved.
+  void Settle(uint32_t seat, bool resolved);
+  // Some process has a seat, and lives.
+  bool AnybodyLives() const { return IsLocked(0, kMaxSeats); }
+  // A process has the seat, or brings its logs to the files.
+  bool Lives(uint32_t seat) const { return IsLocked(seat, 1); }
+  // Its process has died, and what it has left was not looked at, or not to the end.
+  bool IsOrphan(uint32_t seat) const;
+  // Besides `own`, whose byte the kernel does not report as locked to its owner.
+  bool HasOrphans(uint32_t own) const;
+  bool HasUnresolved() const { return Load(shared().has_unresolved) != 0; }
+  // The process's life among the leases.
+  void NoteLease(uint32_t seat, uint64_t lease) const { Store(At(seat).lease, lease); }
+  uint64_t LeaseOf(uint32_t seat) const { return Load(At(seat).lease); }
+  // An orphan is being brought to the files, by another process than that of `own`.
+  bool IsReplaying(uint32_t own) const;
+  uint32_t State(uint32_t seat) const { return Load(At(seat).state); }
+  uint32_t end() const { return Load(shared().seats_end); }
+  uint32_t count() const { return seats_; }
+  Seat& At(uint32_t seat) const { return reinterpret_cast<Seat*>(base_ + kSeatsOffset)[seat]; }
+
+  // ---- With the gate
+  // Nobody lives: all is free. LSNs go on from `next`.
+  void Clear(Lsn next);
+  // The lowest free one, whose byte is locked from now on; kNoSeat: all are taken.
+  uint32_t Take();
+  // With all its segments. Its byte is free, too: whoever comes does not take its process for a
+  // user.
+  void Give(uint32_t seat);
+  // An orphan that is not unresolved becomes the caller's to replay. kNoSeat: there is none.
+  uint32_t Adopt(uint32_t own);
+  // Somebody else has a seat, dead or alive.
+  bool OthersHaveSeats(uint32_t own) const;
+
+  // ---- LSNs (src/nvlog/log.h)
+  std::atomic<Lsn>& next_lsn() const {
+    static_assert(sizeof(std::atomic<Lsn>) == sizeof(Lsn));
+    return *reinterpret_cast<std::atomic<Lsn>*>(&shared().next);
+  }
+
+  // ---- Segments. Any thread of the seat's process
+  bool TakeSegment(uint32_t segment, uint32_t seat) const;
+  void FreeSegment(uint32_t segment, uint32_t seat) const;
+  bool Owns(uint32_t segment, uint32_t seat) const {
+    return OwnerOf(segment).load(std::memory_order_relaxed) == seat + 1;
+  }
+  bool IsFree(uint32_t segment) const {
+    return OwnerOf(segment).load(std::memory_order_relaxed) == 0;
+  }
+  uint32_t CountFree() const;
+  // So many as writers of all processes leave (src/nvlog/segments.h).
+  uint32_t Reserve(uint32_t own) const;
+  void FreeAllOf(uint32_t seat) const;
+
+ private:
+  SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
+  std::atomic<Owner>& OwnerOf(uint32_t segment) const {
+    return reinterpret_cast<std::atomic<Owner>*>(base_ + kOwnersOffset)[segment];
+  }
+  template <typename Integer>
+  static Integer Load(const Integer& field) {
+    return std::atomic_ref(const_cast<Integer&>(field)).load(std::memory_order_seq_cst);
+  }
+  template <typename Integer>
+  static void Store(Integer& field, Integer value) {
+    std::atomic_ref(field).store(value, std::memory_order_seq_cst);
+  }
+  bool IsLocked(uint32_t first, uint32_t count) const;
+  bool LockByte(uint32_t seat) const;
+  void UnlockByte(uint32_t seat) const;
+
+  uint8_t* base_ = nullptr;
+  uint32_t seats_ = 0;
+  uint32_t segments_ = 0;
+  int fd_ = -1;
+};
+
+}  // namespace nvcache::pool
+
+#endif  // NVCACHE_POOL_SEATS_H_

@@ -1,0 +1,809 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Who has which seat and which segment. A lock belongs to an open file, so two that have opened one
+// file are like two processes; where a process has to end or to fork, the test makes real ones.
+#include "src/pool/seats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/pmem/persist.h"
+#include "src/pool/pool.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::pool {
+namespace {
+
+using test::Folder;
+using test::MakePool;
+using test::OpenPool;
+using test::ScopedPool;
+
+// ---------------------------------------------------------------------------------------------
+// The table by itself, in a file that is no pool.
+
+constexpr uint32_t kSeats = 5;
+constexpr uint32_t kSegments = 23;
+
+// What one process has of it.
+class Table {
+ public:
+  explicit Table(const std::string& path, uint32_t seats = kSeats, uint32_t segments = kSegments) {
+    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_EQ(ftruncate(fd_, kSegmentsOffset), 0);
+    void* memory = mmap(nullptr, kSegmentsOffset, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    EXPECT_NE(memory, MAP_FAILED);
+    base_ = static_cast<uint8_t*>(memory);
+    seats_.Open(base_, seats, segments, fd_);
+  }
+  ~Table() {
+    munmap(base_, kSegmentsOffset);
+    close(fd_);
+  }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  Seats* operator->() { return &seats_; }
+  uint8_t* base() const { return base_; }
+  int fd() const { return fd_; }
+  SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
+  Owner& owner(uint32_t segment) const {
+    return reinterpret_cast<Owner*>(base_ + kOwnersOffset)[segment];
+  }
+
+ private:
+  int fd_ = -1;
+  uint8_t* base_ = nullptr;
+  Seats seats_;
+};
+
+class SeatsTest : public testing::Test {
+ protected:
+  SeatsTest() { pmem::Initialize(); }
+
+  std::mt19937_64 random_{test::Seed()};
+  Folder folder_{Folder::kMemory};
+  const std::string path_ = folder_ / "table";
+};
+
+TEST_F(SeatsTest, TheLowestFreeOne) {
+  Table a(path_), b(path_), c(path_), d(path_);
+  EXPECT_EQ(a->Take(), 0u);
+  EXPECT_EQ(b->Take(), 1u);
+  EXPECT_EQ(c->Take(), 2u);
+  EXPECT_EQ(d->end(), 3u);
+  b->Give(1);
+  EXPECT_EQ(d->Take(), 1u);
+  a->Give(0);
+  EXPECT_EQ(b->Take(), 0u);
+  EXPECT_EQ(a->Take(), 3u);
+  EXPECT_EQ(b->end(), 4u);
+  EXPECT_EQ(b->count(), kSeats);
+}
+
+TEST_F(SeatsTest, AsManyAsThereAre) {
+  std::vector<std::unique_ptr<Table>> tables;
+  for (uint32_t i = 0; i <= kSeats; ++i) tables.push_back(std::make_unique<Table>(path_));
+  for (uint32_t i = 0; i < kSeats; ++i) EXPECT_EQ((*tables[i])->Take(), i);
+  Table& late = *tables[kSeats];
+  EXPECT_EQ(late->Take(), kNoSeat);
+  EXPECT_EQ(late->end(), kSeats);
+  EXPECT_EQ(late->State(kSeats), kSeatFree) << "nothing behind the last one";
+  for (const uint32_t seat : {3u, 0u, 4u}) {
+    (*tables[seat])->Give(seat);
+    EXPECT_EQ(late->Take(), seat);
+    late->Give(seat);
+    EXPECT_EQ((*tables[seat])->Take(), seat);
+  }
+}
+
+// Nothing of the process that had it before is left in it.
+TEST_F(SeatsTest, ATakenOneSaysWhoseItIs) {
+  Table a(path_), b(path_);
+  std::memset(static_cast<void*>(&a->At(0)), 0xa5, sizeof(Seat));
+  a->At(0).state = kSeatFree;
+  a->At(0).zero = 0;
+  char name[16] = {};
+  ASSERT_EQ(prctl(PR_GET_NAME, name), 0);
+  ASSERT_EQ(a->Take(), 0u);
+  const Seat& seat = b->At(0);
+  EXPECT_EQ(seat.state, kSeatTaken);
+  EXPECT_EQ(seat.pid, static_cast<uint32_t>(getpid()));
+  EXPECT_GT(seat.since, uint64_t{1600000000} * 1000000000);
+  EXPECT_EQ(seat.oldest_pending, 0u);
+  EXPECT_EQ(seat.lease, 0u);
+  EXPECT_EQ(seat.lanes, 0u);
+  EXPECT_EQ(seat.kept_units, 0u);
+  EXPECT_STREQ(seat.program, name);
+  a->NoteLease(0, 77);
+  EXPECT_EQ(b->LeaseOf(0), 77u);
+}
+
+// The state says that it is free, and somebody still has the byte.
+TEST_F(SeatsTest, OneWhoseByteIsLockedIsNotTaken) {
+  Table a(path_), b(path_);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kLifeOffset;
+  lock.l_len = 1;
+  ASSERT_EQ(fcntl(a.fd(), F_OFD_SETLK, &lock), 0);
+  EXPECT_TRUE(b->Lives(0));
+  EXPECT_TRUE(b->AnybodyLives());
+  EXPECT_FALSE(b->IsOrphan(0)) << "it is free";
+  EXPECT_EQ(b->Take(), 1u);
+  EXPECT_FALSE(a->Lives(0)) << "the kernel does not report its own lock to it";
+  EXPECT_TRUE(a->Lives(1));
+}
+
+TEST_F(SeatsTest, WhoeverGivesItUpLivesNoMore) {
+  Table a(path_), b(path_);
+  a->Take();
+  b->Take();
+  EXPECT_TRUE(b->Lives(0) && a->Lives(1));
+  EXPECT_TRUE(a->OthersHaveSeats(0) && b->OthersHaveSeats(1));
+  a->Give(0);
+  EXPECT_FALSE(b->Lives(0));
+  EXPECT_FALSE(b->AnybodyLives()) << "but b itself";
+  EXPECT_FALSE(b->OthersHaveSeats(1));
+  EXPECT_TRUE(a->AnybodyLives()) << "b";
+  EXPECT_EQ(b->State(0), kSeatFree);
+  EXPECT_FALSE(a->HasOrphans(kNoSeat) || b->HasOrphans(1));
+}
+
+TEST_F(SeatsTest, TheDeadAreFoundAndAdoptedOnce) {
+  Table a(path_), c(path_), looker(path_);
+  auto b = std::make_unique<Table>(path_);
+  a->Take();
+  (*b)->Take();
+  c->Take();
+  EXPECT_FALSE(a->HasOrphans(0) || c->HasOrphans(2)) << "nor is one's own, of which no lock shows";
+  EXPECT_EQ(a->Adopt(0), kNoSeat);
+  b.reset();
+  for (const uint32_t own : {0u, 2u}) EXPECT_TRUE((own == 0 ? a : c)->HasOrphans(own));
+  EXPECT_TRUE(looker->HasOrphans(kNoSeat));
+  EXPECT_TRUE(a->IsOrphan(1) && looker->IsOrphan(1));
+  EXPECT_FALSE(looker->IsOrphan(0) || looker->IsOrphan(2));
+  EXPECT_FALSE(a->IsReplaying(0));
+  EXPECT_EQ(looker->State(1), kSeatTaken) << "until somebody adopts it";
+
+  EXPECT_EQ(a->Adopt(0), 1u);
+  EXPECT_EQ(c->State(1), kSeatReplayed);
+  EXPECT_TRUE(c->Lives(1) && c->IsReplaying(2));
+  EXPECT_FALSE(a->IsReplaying(0)) << "by another process";
+  EXPECT_FALSE(c->IsOrphan(1) || c->HasOrphans(2) || looker->HasOrphans(kNoSeat));
+  EXPECT_EQ(c->Adopt(2), kNoSeat) << "somebody has it";
+  EXPECT_EQ(looker->Take(), 3u) << "nor may it be taken";
+
+  a->Settle(1, true);
+  EXPECT_EQ(c->State(1), kSeatFree);
+  EXPECT_FALSE(c->Lives(1) || c->IsReplaying(2) || c->HasOrphans(2) || c->HasUnresolved());
+  EXPECT_EQ(Table(path_)->Take(), 1u);
+}
+
+TEST_F(SeatsTest, AnAdopterThatDiesLeavesItToTheNext) {
+  Table a(path_);
+  auto b = std::make_unique<Table>(path_), c = std::make_unique<Table>(path_);
+  a->Take();
+  (*b)->Take();
+  (*c)->Take();
+  b.reset();
+  EXPECT_EQ((*c)->Adopt(2), 1u);
+  c.reset();
+  EXPECT_TRUE(a->IsOrphan(1) && a->IsOrphan(2));
+  EXPECT_FALSE(a->IsReplaying(0));
+  EXPECT_EQ(a->Adopt(0), 1u);
+  a->Settle(1, true);
+  EXPECT_EQ(a->Adopt(0), 2u);
+  a->Settle(2, true);
+  EXPECT_EQ(a->Adopt(0), kNoSeat);
+  EXPECT_FALSE(a->OthersHaveSeats(0));
+}
+
+TEST_F(SeatsTest, WhatIsUnresolvedStays) {
+  Table a(path_);
+  auto b = std::make_unique<Table>(path_);
+  a->Take();
+  (*b)->Take();
+  ASSERT_TRUE((*b)->TakeSegment(7, 1));
+  (*b)->At(1).lanes = 2;
+  b.reset();
+  ASSERT_EQ(a->Adopt(0), 1u);
+  a->Settle(1, false);
+  Table looker(path_);
+  EXPECT_EQ(looker->State(1), kSeatUnresolved);
+  EXPECT_TRUE(looker->HasUnresolved());
+  EXPECT_FALSE(looker->IsOrphan(1) || looker->HasOrphans(kNoSeat)) << "it was looked at";
+  EXPECT_FALSE(looker->Lives(1));
+  EXPECT_TRUE(a->OthersHaveSeats(0)) << "so nobody calls the pool clean";
+  EXPECT_TRUE(a->Owns(7, 1)) << "what lies there is not on disk";
+  EXPECT_EQ(a->Adopt(0), kNoSeat) << "the next time would be as bad";
+  EXPECT_EQ(looker->Take(), 2u);
+}
+
+// Everything that a former use may have left, and nothing else.
+TEST_F(SeatsTest, ClearedIsWhatIsShared) {
+  Table table(path_);
+  for (const uint32_t end : {0u, 1u, 3u, kSeats, kSeats + 1, kMaxSeats, ~0u}) {
+    std::memset(table.base(), 0xa5, kSegmentsOffset);
+    table.shared().seats_end = end;
+    std::string before(reinterpret_cast<char*>(table.base()), kSegmentsOffset);
+    table->Clear(12345);
+    EXPECT_EQ(table->next_lsn().load(), 12345u);
+    EXPECT_EQ(table->end(), 0u);
+    EXPECT_FALSE(table->HasUnresolved());
+    EXPECT_EQ(table->CountFree(), kSegments);
+    for (uint32_t seat = 0; seat < std::min(end, kSeats); ++seat) {
+      EXPECT_EQ(table->State(seat), kSeatFree) << end;
+      EXPECT_EQ(table->LeaseOf(seat), 0u);
+      EXPECT_EQ(table->At(seat).lanes, 0u);
+    }
+    const std::string after(reinterpret_cast<char*>(table.base()), kSegmentsOffset);
+    const auto same = [&](uint64_t begin, uint64_t bound) {
+      return before.compare(begin, bound - begin, after, begin, bound - begin) == 0;
+    };
+    EXPECT_TRUE(same(0, kSharedOffset)) << "checkpoints and state";
+    EXPECT_TRUE(same(kSeatsOffset + kSeats * sizeof(Seat), kOwnersOffset)) << end;
+    EXPECT_TRUE(same(kOwnersOffset + kSegments * sizeof(Owner), kSegmentsOffset)) << end;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Segments.
+
+TEST_F(SeatsTest, ASegmentHasOneOwner) {
+  Table a(path_), b(path_);
+  EXPECT_TRUE(a->IsFree(3));
+  EXPECT_TRUE(a->TakeSegment(3, 0));
+  EXPECT_FALSE(b->TakeSegment(3, 1));
+  EXPECT_FALSE(a->TakeSegment(3, 0)) << "nor twice";
+  EXPECT_TRUE(b->Owns(3, 0));
+  EXPECT_FALSE(b->Owns(3, 1) || b->IsFree(3) || b->Owns(4, 0));
+  a->FreeSegment(3, 0);
+  EXPECT_TRUE(b->TakeSegment(3, 1));
+  for (const uint32_t segment : {0u, 5u, kSegments - 1}) EXPECT_TRUE(a->TakeSegment(segment, 0));
+  EXPECT_EQ(b->CountFree(), kSegments - 4);
+  a->FreeAllOf(0);
+  EXPECT_EQ(b->CountFree(), kSegments - 1);
+  EXPECT_TRUE(a->Owns(3, 1)) << "not those of others";
+}
+
+uint32_t CountPlainly(const Table& table, uint32_t segments) {
+  uint32_t free = 0;
+  for (uint32_t segment = 0; segment < segments; ++segment) {
+    if (table.owner(segment) == 0) ++free;
+  }
+  return free;
+}
+
+// Each number that an owner may have, at each place of a word, beside free ones and others.
+TEST_F(SeatsTest, EachOwnerCounts) {
+  Table table(path_, kSeats, 4);
+  for (const uint32_t others : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0xffffu}) {
+    for (uint32_t place = 0; place < 4; ++place) {
+      for (uint32_t i = 0; i < 4; ++i) table.owner(i) = static_cast<Owner>(others);
+      for (uint32_t owner = 0; owner <= 0xffff; ++owner) {
+        table.owner(place) = static_cast<Owner>(owner);
+        const uint32_t expected = (owner == 0 ? 1u : 0u) + (others == 0 ? 3u : 0u);
+        ASSERT_EQ(table->CountFree(), expected) << owner << " among " << others;
+      }
+    }
+  }
+}
+
+TEST_F(SeatsTest, FreeOnesAreCountedAsOneByOne) {
+  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
+  constexpr Owner kOwners[] = {1, 2, 0x7fff, 0x8000, kMaxSeats, 0xffff};
+  std::vector<uint32_t> sizes;
+  for (uint32_t segments = 0; segments < 40; ++segments) sizes.push_back(segments);
+  for (const uint32_t segments : {1021u, 1023u, uint32_t{kMaxSegments} - 1}) {
+    sizes.push_back(segments);
+  }
+  for (const uint32_t segments : sizes) {
+    Table table(path_, kSeats, segments);
+    for (const unsigned in_eight : {0u, 1u, 4u, 7u, 8u}) {
+      for (int round = 0; round < 10; ++round) {
+        for (uint32_t i = 0; i < kMaxSegments; ++i) {  // what lies behind does not count
+          table.owner(i) = random_() % 8 < in_eight ? kOwners[random_() % std::size(kOwners)] : 0;
+          if (i > segments + 8) break;
+        }
+        ASSERT_EQ(table->CountFree(), CountPlainly(table, segments)) << segments;
+      }
+    }
+  }
+}
+
+// One for each lane of any seat, one for each other seat that has a lane, and one.
+TEST_F(SeatsTest, TheReserveIsForAll) {
+  Table a(path_), b(path_), c(path_);
+  EXPECT_EQ(a->Reserve(kNoSeat), 1u);
+  a->Take();
+  b->Take();
+  c->Take();
+  for (const uint32_t own : {0u, 1u, 2u}) EXPECT_EQ(a->Reserve(own), 1u) << "nobody writes yet";
+  a->At(0).lanes = 3;
+  EXPECT_EQ(a->Reserve(0), 4u);
+  EXPECT_EQ(b->Reserve(1), 5u);
+  EXPECT_EQ(a->Reserve(kNoSeat), 5u);
+  c->At(2).lanes = 2;
+  EXPECT_EQ(a->Reserve(0), 7u);
+  EXPECT_EQ(b->Reserve(1), 8u);
+  EXPECT_EQ(c->Reserve(2), 7u);
+  a->Give(0);
+  EXPECT_EQ(b->Reserve(1), 4u) << "a free seat has no lanes, whatever it says";
+  b->At(1).lanes = 1;
+  EXPECT_EQ(b->Reserve(1), 5u);
+  // Of one that died, and of one that is replayed, the lanes count until they are free.
+  auto dead = std::make_unique<Table>(path_);
+  ASSERT_EQ((*dead)->Take(), 0u);
+  (*dead)->At(0).lanes = 4;
+  dead.reset();
+  EXPECT_EQ(b->Reserve(1), 10u);
+  ASSERT_EQ(b->Adopt(1), 0u);
+  EXPECT_EQ(b->Reserve(1), 10u);
+  b->Settle(0, true);
+  EXPECT_EQ(b->Reserve(1), 5u);
+  EXPECT_EQ(c->At(0).lanes, 0u);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Pools that several use.
+
+// A process beside the test. Both go on from one meeting to the next.
+class Process {
+ public:
+  explicit Process(const std::function<void(Process&)>& body) {
+    int to[2] = {}, from[2] = {};
+    EXPECT_EQ(pipe2(to, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(from, O_CLOEXEC), 0);
+    pid_ = fork();
+    const bool is_test = pid_ != 0;
+    in_ = is_test ? from[0] : to[0];
+    out_ = is_test ? to[1] : from[1];
+    close(is_test ? from[1] : to[1]);
+    close(is_test ? to[0] : from[0]);
+    if (is_test) return;
+    body(*this);
+    _exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  ~Process() {
+    close(out_);  // it waits no longer
+    if (!over_) {
+      EXPECT_EQ(End(), 0);
+    }
+    close(in_);
+  }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  // In the process: it has come so far, and waits.
+  void Meet() {
+    Say();
+    if (!Hear()) _exit(0);
+  }
+  // In the test. False: the process has ended.
+  bool Await() { return Hear(); }
+  void GoOn() { Say(); }
+  int End() {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    over_ = true;
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  void Kill() {
+    kill(pid_, SIGKILL);
+    EXPECT_EQ(End(), -SIGKILL);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  void Say() const { EXPECT_EQ(write(out_, "x", 1), 1); }
+  bool Hear() const {
+    char byte = 0;
+    return read(in_, &byte, 1) == 1;
+  }
+
+  pid_t pid_ = 0;
+  int in_ = -1, out_ = -1;
+  bool over_ = false;
+};
+
+class SharedPoolTest : public testing::Test {
+ protected:
+  SharedPoolTest() { MakePool(path_); }
+
+  // One more user, with a seat.
+  void Use(Pool& pool) {
+    Problem problem;
+    ASSERT_TRUE(OpenPool(pool, path_, Access::kShared));
+    ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+  }
+  Problem FailToOpen(Access access) {
+    ScopedPool pool;
+    Problem problem;
+    EXPECT_FALSE(pool.Open(path_.c_str(), access, true, nullptr, &problem));
+    EXPECT_FALSE(pool.is_open());
+    return problem;
+  }
+  // One line that names the pool, and says this.
+  void ExpectSays(const Problem& problem, int error, const std::string& part) {
+    const std::string text = problem.text.c_str();
+    EXPECT_EQ(problem.error, error) << text;
+    EXPECT_NE(text.find(path_), std::string::npos) << text;
+    EXPECT_NE(text.find(part), std::string::npos) << text << "\nand not: " << part;
+    EXPECT_NE(text.find(": "), std::string::npos) << "it says what to do: " << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+
+  Folder folder_{Folder::kMemory};
+  const std::string path_ = folder_ / "pool";
+};
+
+TEST_F(SharedPoolTest, AsManyAsThereAreSeats) {
+  std::vector<std::unique_ptr<ScopedPool>> users;
+  const uint32_t seats = GeometryOf(kMinPoolSize).seat_count;
+  ASSERT_EQ(seats, 6u);
+  for (uint32_t i = 0; i < seats; ++i) {
+    users.push_back(std::make_unique<ScopedPool>());
+    Use(*users.back());
+    EXPECT_EQ(users.back()->seat(), i);
+    EXPECT_EQ(users.back()->view().seat_count(), seats);
+  }
+  ScopedPool late;
+  Problem problem;
+  ASSERT_TRUE(OpenPool(late, path_, Access::kShared));
+  EXPECT_FALSE(late.alone());
+  EXPECT_FALSE(late.Join(&problem));
+  ExpectSays(problem, EUSERS, "as many processes as it has room for");
+  EXPECT_EQ(late.seat(), kNoSeat);
+  late.Close();
+  users[2]->Leave();
+  Use(late);
+  EXPECT_EQ(late.seat(), 2u) << "a seat that was given up is free at once";
+  late.Leave();
+  users[2]->Close();
+  Use(*users[2]);
+  EXPECT_EQ(users[2]->seat(), 2u) << "and again";
+}
+
+// Between Leave() and Close() of the last one. It found the pool in use by nobody, and would have
+// left it so: what it acknowledged was lost.
+TEST_F(SharedPoolTest, WhoeverComesAfterTheLastHasLeftIsAlone) {
+  ScopedPool last, newcomer, looker;
+  Use(last);
+  last.seats().next_lsn().fetch_add(1000);
+  const Lsn next = last.seats().next_lsn().load();
+  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  EXPECT_TRUE(looker.dirty());
+  EXPECT_TRUE(looker.seats().AnybodyLives());
+  last.Leave();
+  EXPECT_EQ(last.seat(), kNoSeat);
+  EXPECT_FALSE(looker.dirty());
+  EXPECT_FALSE(looker.seats().AnybodyLives());
+  EXPECT_FALSE(looker.seats().Lives(0));
+
+  ASSERT_TRUE(OpenPool(newcomer, path_, Access::kShared));
+  EXPECT_TRUE(newcomer.alone());
+  EXPECT_FALSE(newcomer.dirty());
+  Problem problem;
+  ASSERT_TRUE(newcomer.Join(&problem)) << problem.text.c_str();
+  EXPECT_EQ(newcomer.seat(), 0u);
+  EXPECT_FALSE(newcomer.alone());
+  EXPECT_TRUE(looker.dirty()) << "in use again";
+  EXPECT_GE(newcomer.seats().next_lsn().load(), next) << "no LSN comes twice";
+  last.Close();
+  EXPECT_TRUE(looker.dirty());
+  EXPECT_TRUE(looker.seats().Lives(0));
+  newcomer.Leave();
+  EXPECT_FALSE(looker.dirty());
+}
+
+// The same beside others: the seat is free at once.
+TEST_F(SharedPoolTest, WhoeverComesAfterOneHasLeftIsNotAlone) {
+  ScopedPool stays, leaves, newcomer;
+  Use(leaves);
+  Use(stays);
+  leaves.Leave();
+  EXPECT_FALSE(stays.seats().Lives(0));
+  EXPECT_TRUE(stays.dirty());
+  ASSERT_TRUE(OpenPool(newcomer, path_, Access::kShared));
+  EXPECT_FALSE(newcomer.alone());
+  Problem problem;
+  ASSERT_TRUE(newcomer.Join(&problem)) << problem.text.c_str();
+  EXPECT_EQ(newcomer.seat(), 0u);
+  leaves.Close();
+  EXPECT_TRUE(stays.seats().Lives(0)) << "the byte is the newcomer's by now";
+}
+
+TEST_F(SharedPoolTest, OneThatClosesWithoutLeavingIsAnOrphan) {
+  ScopedPool a, b, looker;
+  Use(a);
+  Use(b);
+  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  EXPECT_FALSE(a.seats().HasOrphans(a.seat()) || b.seats().HasOrphans(b.seat()));
+  EXPECT_FALSE(looker.seats().HasOrphans(kNoSeat));
+  a.Close();
+  EXPECT_TRUE(b.seats().HasOrphans(b.seat()));
+  EXPECT_TRUE(b.seats().IsOrphan(0));
+  EXPECT_TRUE(looker.seats().IsOrphan(0));
+  EXPECT_FALSE(looker.seats().IsOrphan(1));
+  // Another one takes the next seat, not this one.
+  Use(a);
+  EXPECT_EQ(a.seat(), 2u);
+  a.Leave();
+  EXPECT_EQ(b.Adopt(), 0u);
+  b.Settle(0, true);
+  EXPECT_FALSE(b.seats().HasOrphans(b.seat()));
+  a.Close();
+  Use(a);
+  EXPECT_EQ(a.seat(), 0u);
+}
+
+TEST_F(SharedPoolTest, ExclusiveNamesAProcessThatHasASeat) {
+  ScopedPool own;
+  Use(own);
+  Process other([&](Process& process) {
+    ScopedPool pool;
+    Use(pool);
+    EXPECT_EQ(pool.seat(), 1u);
+    process.Meet();
+    pool.Leave();
+  });
+  ASSERT_TRUE(other.Await());
+  ExpectSays(FailToOpen(Access::kExclusive), EBUSY,
+             "in use by process " + std::to_string(getpid()) + ":");
+  own.Leave();  // it has marked the pool, and lives on
+  for (const Access access : {Access::kExclusive, Access::kRecovery}) {
+    ExpectSays(FailToOpen(access), EBUSY, "in use by process " + std::to_string(other.pid()) + ":");
+  }
+  own.Close();
+  ExpectSays(FailToOpen(Access::kExclusive), EBUSY, std::to_string(other.pid()));
+  other.GoOn();
+  EXPECT_EQ(other.End(), 0);
+  EXPECT_TRUE(OpenPool(own, path_));
+}
+
+uint64_t Now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+constexpr uint64_t kGatePatienceNs = 100 * 1000 * 1000;
+
+TEST_F(SharedPoolTest, SharedFailsWhileSomebodyHasItExclusive) {
+  ScopedPool exclusive;
+  for (const Access access : {Access::kExclusive, Access::kRecovery}) {
+    ASSERT_TRUE(OpenPool(exclusive, path_, access));
+    const uint64_t begin = Now();
+    ExpectSays(FailToOpen(Access::kShared), EBUSY, "in use by");
+    EXPECT_GE(Now() - begin, kGatePatienceNs) << "somebody may just have taken a seat";
+    exclusive.MarkInUse();  // now it lives, as well
+    ExpectSays(FailToOpen(Access::kShared), EBUSY, std::to_string(getpid()));
+    exclusive.MarkClean();
+    exclusive.Close();
+  }
+  ScopedPool shared;
+  Use(shared);
+  EXPECT_TRUE(shared.seats().State(0) == kSeatTaken);
+}
+
+// The gate opens while somebody waits in front of it. On a busy machine one that waits may come too
+// late now and then.
+TEST_F(SharedPoolTest, SharedWaitsForTheGate) {
+  ScopedPool first;
+  Use(first);
+  constexpr int kAttempts = 11;
+  int came = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    ScopedPool gate, waits;
+    ASSERT_TRUE(OpenPool(gate, path_, Access::kShared));  // until Join()
+    std::atomic<bool> begun{false};
+    std::thread waiter([&] {
+      Problem problem;
+      begun.store(true);
+      if (waits.Open(path_.c_str(), Access::kShared, true, nullptr, &problem)) ++came;
+    });
+    while (!begun.load()) std::this_thread::yield();
+    usleep(10000);
+    Problem problem;
+    EXPECT_TRUE(gate.Join(&problem)) << problem.text.c_str();
+    waiter.join();
+    waits.Close();
+    gate.Leave();
+  }
+  EXPECT_GT(came, kAttempts / 2);
+}
+
+// The gate is held by a process that is not done with it.
+TEST_F(SharedPoolTest, WhoeverCannotGetTheGateLeavesAnOrphan) {
+  ScopedPool leaves, comes;
+  Use(leaves);
+  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  leaves.Leave();
+  EXPECT_EQ(leaves.seat(), 0u);
+  EXPECT_TRUE(comes.dirty());
+  leaves.Close();
+  EXPECT_TRUE(comes.seats().IsOrphan(0));
+  EXPECT_EQ(comes.Adopt(), 0u) << "without a seat of its own";
+  comes.Settle(0, true);
+  // Nobody lives, and the pool is not clean: it is to be opened again, and recovered.
+  Problem problem;
+  EXPECT_FALSE(comes.Join(&problem));
+  ExpectSays(problem, EBUSY, "in use");
+  comes.Close();
+  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  EXPECT_TRUE(comes.alone() && comes.dirty());
+}
+
+// All others have died between Open() and Join().
+TEST_F(SharedPoolTest, WhoeverIsLeftAloneMayNotJoin) {
+  ScopedPool dies, comes;
+  Use(dies);
+  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  EXPECT_FALSE(comes.alone());
+  dies.Close();
+  Problem problem;
+  EXPECT_FALSE(comes.Join(&problem));
+  ExpectSays(problem, EBUSY, "in use");
+  EXPECT_TRUE(comes.dirty());
+  EXPECT_EQ(comes.seat(), kNoSeat);
+}
+
+TEST_F(SharedPoolTest, AdoptOpensTheGateAndJoinLocksItAgain) {
+  ScopedPool stays, comes, other;
+  Use(stays);
+  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  EXPECT_EQ(comes.Adopt(), kNoSeat);
+  Use(other);
+  EXPECT_EQ(other.seat(), 1u);
+  Problem problem;
+  EXPECT_TRUE(comes.Join(&problem)) << problem.text.c_str();
+  EXPECT_EQ(comes.seat(), 2u);
+  // And the gate is open.
+  other.Leave();
+  EXPECT_EQ(other.seat(), kNoSeat);
+}
+
+// A child has its parent's open file, so also its locks. What it closes is its own.
+TEST_F(SharedPoolTest, AChildThatClosesThePoolFreesNothing) {
+  Process parent([&](Process& process) {
+    ScopedPool pool;
+    Use(pool);
+    if (fork() == 0) {
+      pool.Close();
+      process.Meet();
+      process.Meet();
+      _exit(0);
+    }
+    for (;;) pause();
+  });
+  ASSERT_TRUE(parent.Await());
+  ScopedPool looker;
+  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  EXPECT_TRUE(looker.seats().Lives(0));
+  EXPECT_FALSE(looker.seats().IsOrphan(0));
+  EXPECT_EQ(looker.seats().State(0), kSeatTaken);
+  ExpectSays(FailToOpen(Access::kExclusive), EBUSY, std::to_string(parent.pid()));
+
+  parent.Kill();
+  EXPECT_FALSE(looker.seats().Lives(0)) << "the child has nothing left of the pool";
+  EXPECT_TRUE(looker.seats().IsOrphan(0));
+  ScopedPool next;
+  ASSERT_TRUE(OpenPool(next, path_, Access::kShared));
+  EXPECT_TRUE(next.alone() && next.dirty());
+  parent.GoOn();
+  EXPECT_TRUE(parent.Await()) << "the child lives";
+}
+
+// The program may close the descriptor behind the engine's back, and give its number away.
+TEST_F(SharedPoolTest, AClosedDescriptorFreesNothing) {
+  Process user([&](Process& process) {
+    ScopedPool pool;
+    Use(pool);
+    close(pool.fd());
+    process.Meet();
+    for (;;) pause();
+  });
+  ASSERT_TRUE(user.Await());
+  ScopedPool looker;
+  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  EXPECT_TRUE(looker.seats().Lives(0));
+  user.Kill();
+  EXPECT_FALSE(looker.seats().Lives(0));
+}
+
+// Stopped is not dead.
+TEST_F(SharedPoolTest, AStoppedProcessKeepsItsSeat) {
+  Process user([&](Process& process) {
+    ScopedPool pool;
+    Use(pool);
+    process.Meet();
+    pool.Leave();
+  });
+  ASSERT_TRUE(user.Await());
+  ASSERT_EQ(kill(user.pid(), SIGSTOP), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(user.pid(), &status, WUNTRACED), user.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ScopedPool other;
+  Use(other);
+  EXPECT_EQ(other.seat(), 1u);
+  EXPECT_FALSE(other.seats().HasOrphans(1));
+  EXPECT_EQ(other.Adopt(), kNoSeat);
+  ASSERT_EQ(kill(user.pid(), SIGCONT), 0);
+  user.GoOn();
+  EXPECT_EQ(user.End(), 0);
+  EXPECT_EQ(other.seats().State(0), kSeatFree);
+}
+
+// Many processes that come, use it for a moment, and leave or die: no two of them have one seat,
+// and none finds the pool clean while another one uses it.
+TEST_F(SharedPoolTest, ManyComeAndGo) {
+  SCOPED_TRACE("NVCACHE_TEST_SEED=" + std::to_string(test::Seed()));
+  constexpr int kProcesses = 6, kRounds = 40;
+  auto* users = static_cast<std::atomic<int>*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(static_cast<void*>(users), MAP_FAILED);
+  const auto use = [&](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < kRounds;) {
+      ScopedPool pool;
+      Problem problem;
+      bool joined = pool.Open(path_.c_str(), Access::kShared, true, nullptr, &problem);
+      if (joined && pool.alone() && pool.dirty()) {
+        pool.StoreCheckpoint(std::max(pool.checkpoint(), pool.seats().next_lsn().load()));
+        pool.MarkClean();
+      }
+      joined = joined && pool.Join(&problem);
+      if (!joined) {
+        EXPECT_EQ(problem.error, EBUSY) << problem.text.c_str();
+        continue;
+      }
+      EXPECT_EQ(users[pool.seat()].fetch_add(1), 0) << "a seat has one user";
+      for (uint64_t i = random() % 20; i > 0; --i) {
+        EXPECT_TRUE(pool.dirty());
+        EXPECT_EQ(pool.seats().State(pool.seat()), kSeatTaken);
+        pool.seats().next_lsn().fetch_add(1);
+      }
+      users[pool.seat()].fetch_sub(1);
+      ++round;
+      if (random() % 4 == 0) continue;  // dies
+      while (pool.seat() != kNoSeat) {
+        const uint32_t orphan = pool.Adopt();
+        if (orphan != kNoSeat) pool.Settle(orphan, true);
+        if (orphan == kNoSeat) pool.Leave();
+      }
+    }
+  };
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int i = 0; i < kProcesses; ++i) {
+    const uint64_t seed = test::Seed() * 100 + static_cast<uint64_t>(i);
+    processes.push_back(std::make_unique<Process>([&](Process&) { use(seed); }));
+  }
+  for (const auto& process : processes) EXPECT_EQ(process->End(), 0);
+  munmap(users, 4096);
+  ScopedPool pool;
+  ASSERT_TRUE(OpenPool(pool, path_, Access::kShared));
+  EXPECT_TRUE(pool.alone());
+}
+
+}  // namespace
+}  // namespace nvcache::pool
