@@ -3,9 +3,11 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import tempfile
 
@@ -30,6 +32,8 @@ UNDER_NVCACHE = ("nvcache", "inpool", "inslowpool", "passthrough")
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
+# <linux/fs.h>: folders below this one are spread over the disk, as far as the file system knows it.
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL = 0x80086601, 0x40086602, 0x00020000
 
 
 def went_round(status):
@@ -50,14 +54,30 @@ class Place:
     pool: pathlib.Path | None = None
 
     def run(self, command, **options):
-        """The program's output; Broken if it fails. `command` is a list."""
-        done = subprocess.run([str(word) for word in command], env=self.environment,
-                              cwd=self.folder, stdin=subprocess.DEVNULL, text=True,
+        """The program's output; Broken if it fails. `command` is a list, `options` are those of
+        subprocess.run."""
+        options = {"env": self.environment, "cwd": self.folder, "stdin": subprocess.DEVNULL, **options}
+        done = subprocess.run([str(word) for word in command], text=True, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
         if done.returncode != 0:
             raise Broken(f"{command[0]} on {self.system}: exit status {done.returncode}: "
                          + (done.stderr.strip().splitlines() or ["nothing said"])[-1])
         return done.stdout
+
+    def fresh(self):
+        """A folder of which no neighbour was removed a moment ago: for a minute ext4 does not use an
+        inode again, and looks at each of them whenever it wants a new one. Without this, a turn would
+        pay for the files of the turns before: 4 s for 10,000 files instead of 0.3 s."""
+        parent = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            flags = struct.unpack_from("I", fcntl.ioctl(parent, FS_IOC_GETFLAGS, bytes(8)))[0]
+            fcntl.ioctl(parent, FS_IOC_SETFLAGS, struct.pack("Q", flags | FS_TOPDIR_FL))
+        except OSError:
+            pass  # not ext4
+        finally:
+            os.close(parent)
+        # Its name, which is random, decides where it lies.
+        return pathlib.Path(tempfile.mkdtemp(dir=self.folder))
 
 
 class Bench:

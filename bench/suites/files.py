@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Many small files: made, removed, unpacked."""
 
-import fcntl
 import hashlib
 import io
 import os
-import pathlib
 import random
 import shutil
-import struct
 import tarfile
-import tempfile
 import time
 
 from harness import model, systems, units
@@ -20,8 +16,6 @@ SIZE = 4096
 ACTIONS = {"create": "create, write 4 KiB, close", "unlink": "unlink", "unpack": "tar -x"}
 FOLDERS = 16
 SMALLEST, LARGEST = 1 << 10, 20 << 10
-# <linux/fs.h>: folders below this one are spread over the disk, as far as the file system knows it.
-FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL = 0x80086601, 0x40086602, 0x00020000
 
 
 def _content(number, size):
@@ -37,22 +31,6 @@ def _sizes(count):
 
 def _member(number):
     return f"tree/{number % FOLDERS}/{number}"
-
-
-def _fresh(place):
-    """A folder of which no neighbour was removed a moment ago: for a minute ext4 does not use an
-    inode again, and looks at each of them whenever it wants a new one. Without this, a turn would
-    pay for the files of the turns before: 4 s for 10,000 files instead of 0.3 s."""
-    parent = os.open(place.folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        flags = struct.unpack_from("I", fcntl.ioctl(parent, FS_IOC_GETFLAGS, bytes(8)))[0]
-        fcntl.ioctl(parent, FS_IOC_SETFLAGS, struct.pack("Q", flags | FS_TOPDIR_FL))
-    except OSError:
-        pass  # not ext4
-    finally:
-        os.close(parent)
-    # Its name, which is random, decides where it lies.
-    return pathlib.Path(tempfile.mkdtemp(dir=place.folder))
 
 
 class Files(model.Suite):
@@ -97,7 +75,7 @@ class Files(model.Suite):
         with bench.place(system) as place:
             if case.name == "unpack":
                 return [self._unpack(bench, place, case)]
-            driver, folder = bench.program("nvcache_files"), _fresh(place)
+            driver, folder = bench.program("nvcache_files"), place.fresh()
             sync = ["sync"] if system == "fsync" else []
             create = self._time(place, [driver, "create", folder, count, *sync])
             self._check_log(bench, place, count * SIZE)
@@ -112,7 +90,7 @@ class Files(model.Suite):
     def _unpack(self, bench, place, case):
         count = case.parameters["files"]
         sizes = _sizes(count)
-        folder, archive = _fresh(place), place.folder / "files.tar"
+        folder, archive = place.fresh(), place.folder / "files.tar"
         with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
             for number, size in enumerate(sizes):
                 member = tarfile.TarInfo(_member(number))
