@@ -211,6 +211,10 @@ class Suite:
     def missing(self, bench):
         """A sentence on what must be installed first, or None."""
 
+    def left_out(self, bench):  # pylint: disable=unused-argument
+        """Cases that cannot be run here: name -> a sentence on what must be installed first."""
+        return {}
+
     def cases(self, scale):
         """The cases, in the order in which they are run."""
         raise NotImplementedError

@@ -70,7 +70,11 @@ def run(record, bench, suites, repetitions=None):
         record.suites.append(entry)
         try:
             reason = suite.missing(bench)
-            cases = [] if reason else list(suite.cases(record.scale))
+            left_out = {} if reason else suite.left_out(bench)
+            entry["left_out"] = [{"case": case, "reason": why} for case, why in left_out.items()]
+            cases = [] if reason else [case for case in suite.cases(record.scale) if case.name not in left_out]
+            if left_out and not cases:
+                reason = next(iter(left_out.values()))
         except Exception as error:  # pylint: disable=broad-exception-caught
             reason, cases = _message(error), []
             record.failures.append({"suite": suite.name, "case": "", "system": "",
@@ -86,6 +90,8 @@ def run(record, bench, suites, repetitions=None):
         for entry in record.suites:
             if entry["reason"]:
                 shown.say(f"{entry['name']}: left out: {entry['reason']}")
+            for part in [] if entry["reason"] else entry["left_out"]:
+                shown.say(f"{entry['name']}: {part['case']}: left out: {part['reason']}")
         try:
             for suite, cases in chosen:
                 entry = next(e for e in record.suites if e["name"] == suite.name)

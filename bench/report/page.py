@@ -109,4 +109,6 @@ def render(record, suites, fail):
         met=met.count(True), missed=met.count(False), open=met.count(None),
         parts=[part for part in parts if part["turns"]],
         left_out=[entry for entry in record.suites if entry["state"] != "run"],
+        cases_left_out=[(entry["title"], part["case"], part["reason"]) for entry in record.suites
+                        if entry["state"] == "run" for part in entry.get("left_out", ())],
         metrics=model.METRICS, variables=style.variables())
