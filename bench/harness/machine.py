@@ -34,6 +34,11 @@ def _output(*command):
         return ""
 
 
+def _version(package):
+    """Debian's, or nothing."""
+    return _output("dpkg-query", "-W", "-f", "${Version}", package)
+
+
 def file_system(folder):
     """ext4, xfs, ..., as findmnt says."""
     # One line for each file system that is mounted there; the last one hides the others.
@@ -60,7 +65,11 @@ def facts(bench):
     versions = {
         "fio": _output("fio", "--version").removeprefix("fio-"),
         "SQLite": _output("sqlite3", "--version").split(" ")[0],
-        "RocksDB": _output("dpkg-query", "-W", "-f", "${Version}", "rocksdb-tools"),
+        "RocksDB": _version("rocksdb-tools"),
+        "git": _version("git"),
+        "PostgreSQL": _version("postgresql-15"),
+        "Redis": _version("redis-tools"),
+        "MariaDB": _version("mariadb-server-core"),
         "libc": platform.libc_ver()[1],
     }
     build = _first(bench.build / "CMakeCache.txt", r"CMAKE_BUILD_TYPE:\w+=(.*)")

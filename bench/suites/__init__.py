@@ -7,8 +7,8 @@ import pkgutil
 
 from harness import model
 
-ORDER = ("micro", "fio", "sqlite", "rocksdb", "mixed", "pool", "files", "overhead", "frontends",
-         "recovery", "guest")
+ORDER = ("micro", "fio", "sqlite", "rocksdb", "mixed", "pool", "files", "overhead", "everyday",
+         "frontends", "recovery", "guest")
 
 
 def discover():

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs as Debian packages them: how long they take, and that they leave the same."""
+
+import subprocess
+
+from harness import bars, leavings, model, systems, units
+from suites import everyday_databases, everyday_tools
+from suites.everyday_program import Turn
+
+systems.SYSTEMS |= {"plain": "disk, without NVCache"}
+# The first one leaves what the others must leave.
+SYSTEMS = ("plain", "eatmydata", "tmpfs", "nvcache")
+POOL = "256M"
+PROGRAMS = (*everyday_tools.PROGRAMS, *everyday_databases.PROGRAMS)
+EATMYDATA = "libeatmydata.so"
+
+
+def _eatmydata_missing():
+    done = subprocess.run(["true"], env={"LD_PRELOAD": EATMYDATA}, check=False, stderr=subprocess.PIPE)
+    return bool(done.stderr)
+
+
+class Everyday(model.Suite):
+    name = "everyday"
+    title = "Everyday programs"
+    about = (
+        "Programs as Debian packages them: on the disk as they are, with libeatmydata, on tmpfs, and with "
+        "NVCache. Each syncs what it syncs by itself. Timed is a program from its start to its end, at "
+        "which NVCache has brought everything to the disk; of a server, the time of its client. The disk "
+        "is synced before each. What a program leaves behind is compared with what it has left on the disk "
+        "without NVCache; a difference is a failure. Children of a program that has the pool run "
+        "without the cache, so a program of many processes has it only in part.")
+
+    def __init__(self, programs=PROGRAMS):
+        self.programs = {program.name: program for program in programs}
+        # What each has left the first time. All that a suite remembers.
+        self.first = {}
+
+    def left_out(self, bench):
+        found = {name: program.missing(bench) for name, program in self.programs.items()}
+        if _eatmydata_missing():
+            found[systems.SYSTEMS["eatmydata"]] = "libeatmydata is missing: install libeatmydata1"
+        return {name: reason for name, reason in found.items() if reason}
+
+    def cases(self, scale):
+        there = tuple(system for system in SYSTEMS if system != "eatmydata" or not _eatmydata_missing())
+        for program in self.programs.values():
+            # Servers take long to install: a smoke run does so twice.
+            few = scale.name == "smoke" and program.slow
+            yield model.Case(program.name, ("plain", "nvcache") if few else there,
+                             seconds=scale.choose(*program.seconds))
+
+    def run(self, bench, case, system, scale):
+        program = self.programs[case.name]
+        # A child of a program that has the pool cannot have it.
+        with bench.place(system, pool=POOL, settings={"REQUIRED": 0}) as place:
+            turn = Turn(bench, place, scale)
+            seconds, left = program.run(turn)
+            if system == "nvcache" and program.logged:
+                turn.check_log()
+        different = leavings.difference(self.first.setdefault(case.name, left), left)
+        if different:
+            raise systems.Broken(f"it has left something else than without NVCache: {different}")
+        return [model.Outcome(program.titles[name], {"program": case.name}, {"seconds": each})
+                for name, each in seconds.items()]
+
+    # -----------------------------------------------------------------------------------------------
+
+    def _rows(self, results, kind=None):
+        """Title -> function from a system's name to its Result, or None; and the program."""
+        for program in self.programs.values():
+            for title in program.titles.values():
+                if kind in (None, program.kind) and results.select(self.name, title):
+                    yield title, lambda system, title=title: results.find(self.name, title, system), program
+
+    def _ratios(self, results):
+        for title, find, _ in self._rows(results):
+            goal = model.ratio(title, 1, True, find("nvcache"), find("plain"), "seconds")
+            if goal.measured is not None:
+                yield goal
+
+    def summary(self, results):
+        ratios = sorted(self._ratios(results), key=lambda goal: goal.measured)
+        if not ratios:
+            return None
+        least, most = ratios[0], ratios[-1]
+        faster = sum(goal.measured < 1 for goal in ratios)
+        return (f"NVCache takes from {units.text(least.measured, 'x')} ({least.what}) to "
+                f"{units.text(most.measured, 'x')} ({most.what}) of the time without it; less in {faster} of "
+                f"{len(ratios)} rows.")
+
+    def figures(self, results):
+        figures = []
+        for kind, title in (("files", "Everyday programs"), ("databases", "Everyday programs: databases")):
+            groups = {row.replace("`", ""): find for row, find, _ in self._rows(results, kind)}
+            if groups:
+                figures += bars.figure(f"everyday-{kind}", title, "The program's end is included.",
+                                       [bars.panel("", groups, SYSTEMS, "seconds")])
+        return figures
+
+    def tables(self, results):
+        rows = []
+        for title, find, program in self._rows(results):
+            goal = model.ratio(title, 1, True, find("nvcache"), find("plain"), "seconds")
+            spread = None if goal.low is None else f"{units.digits(goal.low)} to {units.text(goal.high, 'x')}"
+            rows.append([title, *(units.text(result.median("seconds"), "s") if result else None
+                                  for result in map(find, SYSTEMS)),
+                         None if goal.measured is None else units.text(goal.measured, "x"), spread,
+                         program.compared])
+        head = ["", *(systems.SYSTEMS[system] for system in SYSTEMS), "NVCache / without",
+                "from pair to pair", "compared"]
+        return [model.Table("Everyday programs", head, rows)] if rows else []
