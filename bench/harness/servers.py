@@ -61,7 +61,7 @@ def short_folder(options):
 
 class Server:
     """`with Server(...)`: it runs, and answers. At the end it is asked to stop. If it does not, or if the
-    block has failed, it is killed with its process group."""
+    block has failed, it is killed. What is left of its process group is killed in any case."""
 
     def __init__(self, command, log, ready, stop=signal.SIGTERM, give_up=signal.SIGTERM, **options):
         """`ready()`: whether it answers. `stop`: the signal that asks it. `give_up`: the one that it gets
@@ -103,10 +103,12 @@ class Server:
         self.process.send_signal(self.give_up)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GIVE_UP_SECONDS)
-        # What is left of its group, too.
+        self._kill_group()
+        self.process.wait()
+
+    def _kill_group(self):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
 
     def __exit__(self, kind, value, trace):
         if kind:
@@ -120,5 +122,6 @@ class Server:
             if isinstance(error, subprocess.TimeoutExpired):
                 raise systems.Broken(f"{self.command[0]} does not end: it was killed") from None
             raise
+        self._kill_group()
         if status != 0:
             raise systems.Broken(f"{self.command[0]} ended with status {status}: {self._last_words()}")

@@ -287,7 +287,7 @@ PROGRAMS = (
           command=lambda turn, number: ["/bin/sed", "-n", f"w {turn.work}/file{number}", "/etc/passwd"]),
     _tool("git", "git: commits, `core.fsync=all`, gc", {"git": "git"}, _shell(GIT, 3, 20, 20), seconds=(0.3, 2, 2),
           compared=f"{ALL}, but for `.git/index`, which has times and inode numbers", prepare=_git_tree,
-          environment=GIT_ENVIRONMENT, left=lambda folder: leavings.tree(folder, skip=(".git/index",))),
+          logged=False, environment=GIT_ENVIRONMENT, left=lambda folder: leavings.tree(folder, skip=(".git/index",))),
     _tool("tar -c", "`tar -c`", {"tar": "tar"}, lambda turn: [
         "tar", "-cf", "archive.tar", "--owner=0", "--group=0", "--sort=name", f"--mtime=@{OLD}", "source"],
           prepare=source_tree),
@@ -301,7 +301,7 @@ PROGRAMS = (
     # They write as standard output, which is the kernel's.
     _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100), logged=False),
     _tool("make", "`make` of a small C project", {"make": "make", "gcc": "gcc"},
-          lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, seconds=(0.3, 1, 3)),
+          lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, logged=False, seconds=(0.3, 1, 3)),
     _tool("compileall", "Python's compileall", {PYTHON: "python3"},
           lambda turn: [PYTHON, "-m", "compileall", "-q", "."], prepare=_python_sources,
           # The order of a set's constants depends on it.
