@@ -63,12 +63,13 @@ class Server:
     """`with Server(...)`: it runs, and answers. At the end it is asked to stop. If it does not, or if the
     block has failed, it is killed. What is left of its process group is killed in any case."""
 
-    def __init__(self, command, log, ready, stop=signal.SIGTERM, give_up=signal.SIGTERM, **options):
-        """`ready()`: whether it answers. `stop`: the signal that asks it. `give_up`: the one that it gets
-        before it is killed, so that it ends children that are not of its group. `options` are those of
+    def __init__(self, command, log, kept, ready, stop=signal.SIGTERM, give_up=signal.SIGTERM, **options):
+        """`log` is the server's own; it is copied to `kept` if the server ends by itself. `ready()`:
+        whether it answers. `stop`: the signal that asks it. `give_up`: the one that it gets before it is
+        killed, so that it ends children that are not of its group. `options` are those of
         subprocess.Popen."""
-        self.command, self.log, self.ready = [str(word) for word in command], log, ready
-        self.stop, self.give_up = stop, give_up
+        self.command, self.log, self.kept = [str(word) for word in command], pathlib.Path(log), kept
+        self.ready, self.stop, self.give_up = ready, stop, give_up
         self.options = options
         self.process = None
 
@@ -88,15 +89,25 @@ class Server:
         limit = time.monotonic() + READY_SECONDS
         while not self.ready():
             if self.process.poll() is not None:
-                raise systems.Broken(f"{self.command[0]} ended with status {self.process.returncode}: "
-                                     f"{self._last_words()}")
+                raise self._ended(self.process.returncode)
             if time.monotonic() > limit:
                 raise systems.Broken(f"{self.command[0]} does not answer after {READY_SECONDS} s: "
                                      f"{self._last_words()}")
             time.sleep(0.02)
 
+    def _ends_by_itself(self):
+        """A client may notice before we can."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        return self.process.returncode is not None
+
+    def _ended(self, status):
+        shutil.copyfile(self.log, self.kept)
+        return systems.Broken(f"{self.command[0]} ended with status {status}; its log is kept as {self.kept}, and "
+                              f"says at the end: {self._last_words()}")
+
     def _last_words(self):
-        text = pathlib.Path(self.log).read_text(encoding="utf-8", errors="replace")
+        text = self.log.read_text(encoding="utf-8", errors="replace")
         return (text.strip().splitlines() or ["nothing said"])[-1]
 
     def _kill(self):
@@ -112,7 +123,10 @@ class Server:
 
     def __exit__(self, kind, value, trace):
         if kind:
+            ended = issubclass(kind, Exception) and self._ends_by_itself()
             self._kill()
+            if ended:
+                raise self._ended(self.process.returncode) from value
             return
         self.process.send_signal(self.stop)
         try:
@@ -124,4 +138,4 @@ class Server:
             raise
         self._kill_group()
         if status != 0:
-            raise systems.Broken(f"{self.command[0]} ended with status {status}: {self._last_words()}")
+            raise self._ended(status)

@@ -94,7 +94,7 @@ class Postgres(Database):
             return servers.Server(
                 [bin_folder / "postgres", "-D", data, "-k", sockets, "-c", "listen_addresses=", "-c",
                  "max_wal_size=64MB"],
-                turn.place.folder / "tmp/log",
+                turn.place.folder / "tmp/log", turn.bench.build / "everyday-postgres.log",
                 lambda: _answers([bin_folder / "pg_isready", "-q", "-h", sockets], turn.plain),
                 signal.SIGINT, signal.SIGQUIT, env=environment, cwd=turn.work, **user)
 
@@ -149,7 +149,8 @@ class Redis(Database):
             return servers.Server(
                 [program, "--port", "0", "--unixsocket", socket, "--appendonly", "yes", "--appendfsync", "always",
                  "--save", "", "--auto-aof-rewrite-percentage", "0", "--dir", turn.work],
-                turn.place.folder / "tmp/log", lambda: _answers([*client, "-e", "PING"], turn.plain),
+                turn.place.folder / "tmp/log", turn.bench.build / "everyday-redis.log",
+                lambda: _answers([*client, "-e", "PING"], turn.plain),
                 env=environment, cwd=turn.work, **user)
 
         keys = turn.scale.choose(50, 3000, 30000)
@@ -198,7 +199,8 @@ class MariaDb(Database):
             return servers.Server(
                 ["mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--skip-networking",
                  f"--pid-file={sockets}/pid", log_size],
-                turn.place.folder / "tmp/log", lambda: _answers([*client, "-e", "SELECT 1"], turn.plain),
+                turn.place.folder / "tmp/log", turn.bench.build / "everyday-mariadb.log",
+                lambda: _answers([*client, "-e", "SELECT 1"], turn.plain),
                 env=environment, cwd=turn.work, **user)
 
         seconds = {"install": turn.timed(

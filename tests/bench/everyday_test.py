@@ -207,7 +207,7 @@ class Servers(unittest.TestCase):
 
     def server(self, script, ready=None):
         return servers.Server(["sh", "-c", f"echo $$ >>{self.pids}; {script}"], self.folder / "log",
-                              ready or self.pids.exists)
+                              self.folder / "kept", ready or self.pids.exists)
 
     def check_ended(self):
         """One whose parent is gone may not have been waited for yet."""
@@ -253,9 +253,15 @@ class Servers(unittest.TestCase):
         self.check_ended()
 
     def test_one_that_ends_by_itself_says_why(self):
-        with self.assertRaisesRegex(systems.Broken, "sh ended with status 3: no luck"), \
+        with self.assertRaisesRegex(systems.Broken, "sh ended with status 3;.*: no luck$"), \
                 self.server("echo no luck >&2; exit 3", ready=lambda: False):
             pass
+        self.assertEqual((self.folder / "kept").read_text(), "no luck\n")
+
+    def test_one_that_ends_while_its_client_works_says_why(self):
+        with self.assertRaisesRegex(systems.Broken, "sh ended with status 4;"), \
+                self.server("sleep 0.2; exit 4"):
+            raise systems.Broken("connection reset")
 
 
 if __name__ == "__main__":
