@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kPart = 128;
 static_assert(kPart % kLine == 0);
 
-WriteBack write_back = WriteBack::kClflush;
+constinit std::atomic<WriteBack> write_back{WriteBack::kClflush};
 
 // Whole lines, `from` an aligned place.
 void StreamLines(uint8_t* lines, const uint8_t* from, size_t n) {
@@ -38,15 +38,16 @@ WriteBack BestWriteBack() {
   return (ebx & bit_CLFLUSHOPT) != 0 ? WriteBack::kClflushopt : WriteBack::kClflush;
 }
 
-void Initialize() { write_back = BestWriteBack(); }
+void Initialize() { write_back.store(BestWriteBack(), std::memory_order_relaxed); }
 
 void WriteBackLines(const void* address, size_t n) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~uintptr_t{kLine - 1};
   const uintptr_t end = reinterpret_cast<uintptr_t>(address) + n;
+  const WriteBack how = write_back.load(std::memory_order_relaxed);
   for (uintptr_t line = begin; line < end; line += kLine) {
     // The instructions differ by prefix only; assemblers that know none of them can build this.
     volatile char* p = reinterpret_cast<volatile char*>(line);
-    switch (write_back) {
+    switch (how) {
       case WriteBack::kClwb:
         asm volatile(".byte 0x66; xsaveopt %0" : "+m"(*p));
         break;

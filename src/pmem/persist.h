@@ -36,7 +36,7 @@ enum class WriteBack { kClflush, kClflushopt, kClwb };
 // What this processor's PWB is.
 WriteBack BestWriteBack();
 
-// Chooses the instruction. Called before any other function here, by one thread.
+// Chooses the instruction. A thread calls it before any other function here.
 void Initialize();
 
 // What the functions below do; not to be called otherwise.
