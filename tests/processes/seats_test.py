@@ -116,7 +116,7 @@ class Content:
 class Bench(harness.Bench):
     def __init__(self, options, size="16M"):
         super().__init__(options.nvcache, options.scratch, size=size)
-        self.library = str(pathlib.Path(options.library).resolve())
+        self.preload = str(pathlib.Path(options.preload).resolve())
         self.seat = str(pathlib.Path(options.seat).resolve())
         self.agents = []
         self.memory_path = self.pools / "memory"
@@ -135,7 +135,7 @@ class Bench(harness.Bench):
         super().__exit__(kind, value, trace)
 
     def settings(self, **settings):
-        return {"LD_PRELOAD": self.library, "NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": self.size,
+        return {"LD_PRELOAD": self.preload, "NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": self.size,
                 "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_DRAM": "1M", **settings}
 
     def start(self, *words, prefix=(), **settings):
@@ -885,7 +885,7 @@ def another_user(options, draw):
             path.chmod(open_to_all)
         bench.memory_path.chmod(0o666)
         bench.seat = shutil.copy(bench.seat, bench.pools / PROGRAM)
-        bench.library = shutil.copy(bench.library, bench.pools / "libnvcache.so")
+        bench.preload = shutil.copy(bench.preload, bench.pools / "libnvcache.so")
         tool = shutil.copy(bench.nvcache, bench.pools / "nvcache")
         strange = [bench.content(f"n{i}", 3 + i, draw.randrange(1 << 40), span=50) for i in range(5)]
         for content in strange:
@@ -920,7 +920,7 @@ CASES = (many, more_than_seats, come_and_go, killed, killed_all, stopped, stoppe
 
 def main():
     parser = harness.arguments(__doc__)
-    parser.add_argument("--library", required=True, help="libnvcache.so")
+    parser.add_argument("--library", dest="preload", required=True, help="libnvcache.so")
     parser.add_argument("--seat", required=True, help="processes_seat")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
