@@ -93,13 +93,14 @@ void NoteLock(int fd) {
   if (IsDescription(description)) description->file.load()->locked.store(true);
 }
 
-// Table lock held; the slot is a description.
+// Table lock held; the slot is a description. The kernel gives the number to the next thread that
+// asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
   Description* description = engine.SlotOf(fd);
   engine.SetSlot(fd, Closing());
   const long error = engine.DropReference(*description);
-  const long result = sys::Close(fd);
   engine.SetSlot(fd, kUntracked);
+  const long result = sys::Close(fd);
   engine.Reap();
   return result < 0 ? result : error;
 }

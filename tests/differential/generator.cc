@@ -79,6 +79,9 @@ class Generator {
 
   std::vector<std::string> Settings() {
     std::string size = Pick({"1M", "1M", "2M", "16M"});
+    // A write that a kill finds halfway is there whole or not at all up to a quarter of the log,
+    // which is less in the smallest pool than the longest write here.
+    if (ending_ == Ending::kKilledInside && size == "1M") size = "2M";
     const std::string frames =
         Pick({"dram:64k", "dram:256k", "dram:4M", "dram:64M", "pool:64k", "pool:512k"});
     // The smallest pool has no room for any.
