@@ -98,8 +98,9 @@ class Bench:
     @contextlib.contextmanager
     def place(self, system, pool="1G", dram="256M", settings=None):
         """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
-        page frames are. `settings`: more variables of docs/settings.md, without their prefix. What is still in the log at the end is recovered to
-        nowhere: pool and folder are removed."""
+        page frames are. `settings`: more variables of docs/settings.md, without their prefix. Unless they
+        say otherwise, each file is cached from the start, synced or not. What is still in the log at the
+        end is recovered to nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.pools))
@@ -112,7 +113,8 @@ class Bench:
             environment |= {"LD_PRELOAD": str(self.program("libnvcache.so")),
                             "NVCACHE_POOL": str(place.pool),
                             "NVCACHE_DRAM": dram or "", "NVCACHE_EMULATE": str(int(self.emulate)),
-                            "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0"}
+                            "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0",
+                            "NVCACHE_WRITE_BACK": "always"}
             if system == "passthrough":
                 environment["NVCACHE_EXCLUDE"] = "/*"
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}

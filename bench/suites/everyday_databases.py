@@ -229,12 +229,12 @@ class MariaDb(Database):
 PROGRAMS = (
     Postgres("PostgreSQL", {"initdb": "PostgreSQL, `initdb`", "1 clients": "PostgreSQL, `pgbench`, 1 client",
                             "8 clients": "PostgreSQL, `pgbench`, 8 clients"},
-             "after initdb names and modes; schema and rows", {}, users=("postgres",), logged=False,
+             "after initdb names and modes; schema and rows", {}, users=("postgres",),
              seconds=(3, 6, 20)),
     Redis("Redis", {"set": "Redis, `SET`, `appendfsync always`", "rewrite": "Redis, `BGREWRITEAOF`"},
-          "names and modes; `GET` and `DUMP` of all keys", {"redis-cli": "redis-tools"}, seconds=(1, 2, 5)),
+          "names and modes; `GET` and `DUMP` of all keys", {"redis-cli": "redis-tools"}, logged=True, seconds=(1, 2, 5)),
     MariaDb("MariaDB", {"install": "MariaDB, `mariadb-install-db`", "inserts": "MariaDB, an insert in a transaction"},
             "definition, rows and checksum of the table; names of all tables",
             {"mariadbd": "mariadb-server-core", "mariadb-install-db": "mariadb-server-core",
-             "mariadb": "mariadb-client-core"}, users=("mysql", "nobody"), logged=False, seconds=(4, 6, 10)),
+             "mariadb": "mariadb-client-core"}, users=("mysql", "nobody"), seconds=(4, 6, 10)),
 )

@@ -91,9 +91,8 @@ class Program:
     compared: str  # of what it leaves, for the table
     needs: dict  # program -> Debian's package
     kind: str = "files"  # or databases: in which figure it is
-    # Some of its bytes go through the log. A pool tells of the last process only that had it: of programs
-    # of many processes that is not asked.
-    logged: bool = True
+    # Some of its bytes go through the log: it syncs a file more than once.
+    logged: bool = False
     slow: bool = False
     seconds: tuple = (0.2, 0.5, 2)  # of one run, by scale
 

@@ -223,7 +223,7 @@ def _sqlite(journal):
     name = f"sqlite3 {journal}"
     return Sqlite(name, {name: f"sqlite3, an insert in a transaction, {journal}"},
                   "names; .dump, integrity_check", {"sqlite3": "sqlite3"},
-                  kind="databases", prepare=functools.partial(_statements, journal),
+                  kind="databases", logged=True, prepare=functools.partial(_statements, journal),
                   command=lambda turn: ["sqlite3", "-batch", "-bail", "database", ".read statements"])
 
 
@@ -281,27 +281,26 @@ class Children(Program):
 
 
 PROGRAMS = (
-    Short("nothing", {"nothing": "`true`: a program that does nothing"}, ALL, {}, logged=False,
+    Short("nothing", {"nothing": "`true`: a program that does nothing"}, ALL, {},
           command=lambda turn, number: ["/bin/true"]),
     Short("one file", {"one file": "`sed -n w`: a program that writes one file"}, ALL, {"sed": "sed"},
           command=lambda turn, number: ["/bin/sed", "-n", f"w {turn.work}/file{number}", "/etc/passwd"]),
     _tool("git", "git: commits, `core.fsync=all`, gc", {"git": "git"}, _shell(GIT, 3, 20, 20), seconds=(0.3, 2, 2),
           compared=f"{ALL}, but for `.git/index`, which has times and inode numbers", prepare=_git_tree,
-          logged=False, environment=GIT_ENVIRONMENT, left=lambda folder: leavings.tree(folder, skip=(".git/index",))),
+          environment=GIT_ENVIRONMENT, left=lambda folder: leavings.tree(folder, skip=(".git/index",))),
     _tool("tar -c", "`tar -c`", {"tar": "tar"}, lambda turn: [
         "tar", "-cf", "archive.tar", "--owner=0", "--group=0", "--sort=name", f"--mtime=@{OLD}", "source"],
           prepare=source_tree),
     _tool("tar -x", "`tar -x`", {"tar": "tar"}, lambda turn: ["tar", "-xf", "archive.tar"], prepare=_archive),
-    _tool("cp -r", "`cp -r`", {"cp": "coreutils"}, lambda turn: ["cp", "-r", "source", "copy"], prepare=source_tree,
-          logged=False),
+    _tool("cp -r", "`cp -r`", {"cp": "coreutils"}, lambda turn: ["cp", "-r", "source", "copy"], prepare=source_tree),
     _tool("cp", "`cp` of one large file", {"cp": "coreutils"}, lambda turn: ["cp", "large", "copy"],
-          prepare=_large_file, logged=False),
+          prepare=_large_file),
     _tool("dpkg", "`dpkg --unpack`", {"dpkg": "dpkg", "dpkg-deb": "dpkg"}, _unpack, prepare=_package,
           seconds=(0.5, 2, 8)),
     # They write as standard output, which is the kernel's.
-    _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100), logged=False),
+    _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100)),
     _tool("make", "`make` of a small C project", {"make": "make", "gcc": "gcc"},
-          lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, logged=False, seconds=(0.3, 1, 3)),
+          lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, seconds=(0.3, 1, 3)),
     _tool("compileall", "Python's compileall", {PYTHON: "python3"},
           lambda turn: [PYTHON, "-m", "compileall", "-q", "."], prepare=_python_sources,
           # The order of a set's constants depends on it.

@@ -63,7 +63,7 @@ def job(system, operations):
     if system == "nvcache":
         yield "pool_up devdax"
         yield "step create nvcache create $POOL"
-        prefix = f"nvcache run --pool $POOL --required --dram {DRAM} --"
+        prefix = f"nvcache run --pool $POOL --required --write-back always --dram {DRAM} --"
     for workload in WORKLOADS:
         arguments = f"{workload} {folder}/{workload} {operations}"
         yield f"mkdir {folder}/{workload}"

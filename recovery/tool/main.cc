@@ -22,7 +22,7 @@ namespace {
 using nvcache::tool::Failure;
 
 constexpr const char* kAbout =
-    "NVCache makes every write of an unmodified program durable in non-volatile memory.";
+    "NVCache makes the writes of unmodified programs durable in non-volatile memory.";
 constexpr const char* kFooter =
     "Example:\n"
     "  nvcache run --pool /dev/shm/pool --size 1G --emulate -- sqlite3 my.db\n"

@@ -268,6 +268,8 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
   };
   globs("--include", &arguments->include, "Cache only files whose path matches; repeatable");
   globs("--exclude", &arguments->exclude, "Do not cache these; repeatable");
+  value("--write-back", "WRITE_BACK", "RULE",
+        "Which files are cached: auto, always or never [auto: those often synced]");
   command->add_flag("--required", arguments->required,
                     "Exit with 125 instead of running without the cache");
   command->add_flag("--no-drain", arguments->no_drain,

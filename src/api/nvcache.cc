@@ -51,7 +51,8 @@ void StartOnce() {
   }
   // A program with more rights than its user must not write where the user's environment says.
   if (getauxval(AT_SECURE) != 0) return;
-  vfs::Start(sys::kOwnThreads, environ);
+  // Its calls promise what only the cache keeps.
+  vfs::Start(sys::kOwnThreads, environ, settings::WriteBack::kAlways);
   pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork);
   g_engine = Engine::kStarted;
 }

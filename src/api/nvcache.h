@@ -9,9 +9,13 @@
  * SETTINGS
  *   The first nvcache_open() reads them from the environment: NVCACHE_POOL names the pool (without
  *   it, every function here is the plain system call), NVCACHE_DRAM, NVCACHE_INCLUDE and so on as
- *   for the preload library; docs/settings.md is the table. When the cache cannot be had, one line
- *   on stderr says why, and the functions are the plain system calls; with NVCACHE_REQUIRED=1 the
- *   program ends with status 125 instead.
+ *   for the preload library; docs/settings.md is the table. One default is another: where
+ *   NVCACHE_WRITE_BACK is not set, it is `always` here, so a file is cached from its first open for
+ *   writing. With `auto`, a write is durable when it returns only after the file's second sync;
+ *   with `never`, none is.
+ *
+ *   When the cache cannot be had, one line on stderr says why, and the functions are the plain
+ *   system calls; with NVCACHE_REQUIRED=1 the program ends with status 125 instead.
  *
  * RULES
  *   A file that is open here must not be written, mapped or truncated by other means at the same
@@ -23,7 +27,8 @@
  *   pool and is brought to the files by the next start, or by `nvcache recover`.
  *
  *   In a process that runs under LD_PRELOAD=libnvcache.so there is one cache, that of the preload
- *   library: these functions then make libc's calls, which that library catches.
+ *   library: these functions then make libc's calls, which that library catches. Its default is
+ *   `auto`: set NVCACHE_WRITE_BACK=always for what is promised here.
  *
  * THREADS
  *   Every function may be called from any thread at any time, the first nvcache_open() included.
@@ -54,7 +59,7 @@ extern "C" {
  * Returns a descriptor, or -1 with errno of open(2).
  *
  * A regular file opened for writing is cached; whatever else it is, or when the settings exclude
- * it, the functions here work on it as the plain calls do.
+ * it, or another process uses it, the functions here work on it as the plain calls do.
  *
  *   int fd = nvcache_open("/srv/journal", O_WRONLY | O_CREAT | O_APPEND, 0644);
  */
@@ -89,9 +94,9 @@ ssize_t nvcache_pread(int fd, void *buffer, size_t count, off_t offset);
  *                             descriptor's offset and moves it, or appends with O_APPEND.
  * Returns the bytes written, which may be less than count, or -1 with errno of write(2).
  *
- * When n > 0 is returned, these n bytes are durable: they survive a power failure on persistent
- * memory, the death of the process on an emulated pool. A call of up to 2 MiB is there whole or
- * not at all after a crash. Waits while the log is full.
+ * When n > 0 is returned for a cached file, these n bytes are durable: they survive a power failure
+ * on persistent memory, the death of the process on an emulated pool. A call of up to 2 MiB is
+ * there whole or not at all after a crash. Waits while the log is full.
  *
  *   if (nvcache_write(fd, record, size) != (ssize_t)size) perror("journal");
  */
@@ -111,9 +116,9 @@ off_t nvcache_lseek(int fd, off_t offset, int whence);
  *
  * Returns 0, or -1 with errno of fsync(2).
  *
- * Data is durable already; after the file was created, renamed or linked the first call is a real
- * fsync(2), for the name's sake. Later calls return at once. Reports an error of writing to the
- * disk once, as Linux does. For a file that is not cached: fsync(2).
+ * Data is durable already; after the file was opened, created, renamed or linked the first call is
+ * a real fsync(2), for the name's sake. Later calls return at once. Reports an error of writing to
+ * the disk once, as Linux does. For a file that is not cached: fsync(2).
  *
  *   int fd = nvcache_open("new", O_WRONLY | O_CREAT, 0644);
  *   if (nvcache_fsync(fd) != 0) perror("new");

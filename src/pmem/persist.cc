@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/pmem/persist.h"
 
-#include <cpuid.h>
 #include <emmintrin.h>
 
 #include <cstring>
 
 #include "src/sys/check.h"
+#include "src/sys/cpu.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
 #include "src/sys/user_copy.h"
@@ -32,10 +32,8 @@ void StreamLines(uint8_t* lines, const uint8_t* from, size_t n) {
 }  // namespace
 
 WriteBack BestWriteBack() {
-  unsigned eax, ebx, ecx, edx;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return WriteBack::kClflush;
-  if ((ebx & bit_CLWB) != 0) return WriteBack::kClwb;
-  return (ebx & bit_CLFLUSHOPT) != 0 ? WriteBack::kClflushopt : WriteBack::kClflush;
+  if (sys::CpuHas(sys::kClwb)) return WriteBack::kClwb;
+  return sys::CpuHas(sys::kClflushopt) ? WriteBack::kClflushopt : WriteBack::kClflush;
 }
 
 void Initialize() { write_back.store(BestWriteBack(), std::memory_order_relaxed); }

@@ -84,6 +84,19 @@ bool TakeFrames(Settings* settings, const char* name, const char* value, Wrong* 
   return true;
 }
 
+bool TakeWriteBack(WriteBack* write_back, const char* name, const char* value, Wrong* wrong) {
+  if (sys::Equal(value, "auto")) {
+    *write_back = WriteBack::kAuto;
+  } else if (sys::Equal(value, "always")) {
+    *write_back = WriteBack::kAlways;
+  } else if (sys::Equal(value, "never")) {
+    *write_back = WriteBack::kNever;
+  } else {
+    return Fail(wrong, name, value, "is no rule: give auto, always or never");
+  }
+  return true;
+}
+
 template <size_t kCapacity>
 bool TakeText(sys::Text<kCapacity>* text, const char* name, const char* value, Wrong* wrong) {
   if (sys::Length(value) >= kCapacity) {
@@ -143,6 +156,7 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   }
   if (is("INCLUDE")) return TakeGlobs(&settings->include, name, value, wrong);
   if (is("EXCLUDE")) return TakeGlobs(&settings->exclude, name, value, wrong);
+  if (is("WRITE_BACK")) return TakeWriteBack(&settings->write_back, name, value, wrong);
   if (is("REQUIRED")) return TakeFlag(&settings->required, name, value, wrong);
   if (is("DRAIN_AT_EXIT")) return TakeFlag(&settings->drain_at_exit, name, value, wrong);
   if (is("NOTICE")) return TakeFlag(&settings->notice, name, value, wrong);

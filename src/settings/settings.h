@@ -17,18 +17,23 @@ inline constexpr uint64_t kMaxDram = uint64_t{1} << 42;
 inline constexpr uint64_t kMaxFrameDelay = 100000;
 inline constexpr uint64_t kMaxBatch = 1u << 20;
 
+// Which files are kept in the cache and written back from the log: those that have proved hot, or
+// each from its first open for writing, or none.
+enum class WriteBack : uint8_t { kAuto, kAlways, kNever };
+
 struct Settings {
-  sys::Text<512> pool;           // NVCACHE_POOL; empty: the cache is off
-  uint64_t size = 0;             // NVCACHE_SIZE, bytes: create a missing pool; 0: do not
-  bool emulate = false;          // NVCACHE_EMULATE
-  uint64_t dram = 256u << 20;    // NVCACHE_DRAM, bytes of page frames
-  uint64_t frames = 0;           // NVCACHE_FRAMES, the same, before NVCACHE_DRAM; 0: not given
-  bool frames_in_pool = false;   // NVCACHE_FRAMES=pool:..., not dram:...
-  uint64_t frame_delay_ns = 0;   // NVCACHE_FRAME_DELAY, for measurements
-  sys::Text<1024> include;       // NVCACHE_INCLUDE, globs with ':' between; empty: all
-  sys::Text<1024> exclude;       // NVCACHE_EXCLUDE
-  bool required = false;         // NVCACHE_REQUIRED
-  bool drain_at_exit = true;     // NVCACHE_DRAIN_AT_EXIT
+  sys::Text<512> pool;          // NVCACHE_POOL; empty: the cache is off
+  uint64_t size = 0;            // NVCACHE_SIZE, bytes: create a missing pool; 0: do not
+  bool emulate = false;         // NVCACHE_EMULATE
+  uint64_t dram = 256u << 20;   // NVCACHE_DRAM, bytes of page frames
+  uint64_t frames = 0;          // NVCACHE_FRAMES, the same, before NVCACHE_DRAM; 0: not given
+  bool frames_in_pool = false;  // NVCACHE_FRAMES=pool:..., not dram:...
+  uint64_t frame_delay_ns = 0;  // NVCACHE_FRAME_DELAY, for measurements
+  sys::Text<1024> include;      // NVCACHE_INCLUDE, globs with ':' between; empty: all
+  sys::Text<1024> exclude;      // NVCACHE_EXCLUDE
+  WriteBack write_back = WriteBack::kAuto;  // NVCACHE_WRITE_BACK
+  bool required = false;                    // NVCACHE_REQUIRED
+  bool drain_at_exit = true;                // NVCACHE_DRAIN_AT_EXIT
   bool notice = true;            // NVCACHE_NOTICE: say that the pool is emulated, or in use
   bool stdio = true;             // NVCACHE_STDIO
   uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, pages, about, that start a batch

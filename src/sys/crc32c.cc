@@ -6,12 +6,12 @@
 // (Intel, 2011).
 #include "src/sys/crc32c.h"
 
-#include <cpuid.h>
 #include <nmmintrin.h>
 
 #include <array>
-#include <atomic>
 #include <cstring>
+
+#include "src/sys/cpu.h"
 
 namespace nvcache::sys {
 
@@ -101,11 +101,6 @@ __attribute__((target("sse4.2"))) uint32_t Crc32cHardware(const uint8_t* p, size
   return ~crc;
 }
 
-bool HasInstruction() {
-  unsigned eax, ebx, ecx = 0, edx;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_SSE4_2) != 0;
-}
-
 }  // namespace
 
 uint32_t Crc32cPortable(const void* data, size_t n, uint32_t seed) {
@@ -116,14 +111,8 @@ uint32_t Crc32cPortable(const void* data, size_t n, uint32_t seed) {
 }
 
 uint32_t Crc32c(const void* data, size_t n, uint32_t seed) {
-  enum : int { kUnknown, kNo, kYes };
-  static std::atomic<int> instruction{kUnknown};
-  int known = instruction.load(std::memory_order_relaxed);
-  if (__builtin_expect(known == kUnknown, 0)) {
-    instruction.store(known = HasInstruction() ? kYes : kNo, std::memory_order_relaxed);
-  }
-  return known == kYes ? Crc32cHardware(static_cast<const uint8_t*>(data), n, seed)
-                       : Crc32cPortable(data, n, seed);
+  return CpuHas(kCrc32) ? Crc32cHardware(static_cast<const uint8_t*>(data), n, seed)
+                        : Crc32cPortable(data, n, seed);
 }
 
 }  // namespace nvcache::sys

@@ -3,15 +3,15 @@
 
 #include <linux/capability.h>
 
-#include "src/sys/crc32c.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 
 namespace nvcache::sys {
 
 namespace {
 
 constexpr uint32_t kNobody = ~uint32_t{0};    // changes nothing, and says what it is
-constexpr uint32_t kMaxGroups = 65536;        // NGROUPS_MAX of the kernel
+constexpr long kMostGroups = 2048;            // that are compared one by one
 constexpr uint32_t kAllUsers = ~uint32_t{0};  // in uid_map
 constexpr uint64_t kNoCapabilities = 0;
 
@@ -25,20 +25,15 @@ uint64_t EffectiveCapabilities() {
   return uint64_t{data[1].effective} << 32 | data[0].effective;
 }
 
-// The groups are too many for a stack. Where there is no memory for them, their number has to do.
+// Where there are more than fit, their number has to do.
 uint32_t GroupsSum(uint32_t* count) {
-  constexpr size_t kSize = kMaxGroups * sizeof(uint32_t);
-  const long groups =
-      Mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (IsError(groups)) {
-    *count = static_cast<uint32_t>(Call(SYS_getgroups, 0, 0));
-    return 0;
-  }
-  auto* list = reinterpret_cast<uint32_t*>(groups);
-  const long n = Call(SYS_getgroups, kMaxGroups, groups);
+  Scratch<uint32_t[kMostGroups]> list;
+  long n = Call(SYS_getgroups, kMostGroups, Address(list.get()));
+  if (n < 0) n = Call(SYS_getgroups, 0, 0);
   *count = static_cast<uint32_t>(n);
-  const uint32_t sum = n > 0 ? Crc32c(list, static_cast<size_t>(n) * sizeof(*list)) : 0;
-  Munmap(list, kSize);
+  constexpr uint32_t kPrime = 0x01000193;  // FNV-1a
+  uint32_t sum = 0;
+  for (long i = 0; i < n && n <= kMostGroups; ++i) sum = (sum ^ list.get()[i]) * kPrime;
   return sum;
 }
 
@@ -80,10 +75,14 @@ void Credentials::Take() {
   fs_group_ = FsId(SYS_setfsgid);
   capabilities_ = EffectiveCapabilities();
   groups_ = GroupsSum(&group_count_);
-  user_namespace_ = UserNamespace();
 }
 
-bool Credentials::AreCurrent() const {
+void Credentials::TakeNamespace() {
+  if (user_namespace_ == 0) user_namespace_ = UserNamespace();
+}
+
+bool Credentials::AreCurrent() {
+  TakeNamespace();
   if (Number(SYS_geteuid) != user_ || Number(SYS_getegid) != group_) return false;
   if (FsId(SYS_setfsuid) != fs_user_ || FsId(SYS_setfsgid) != fs_group_) return false;
   if (EffectiveCapabilities() != capabilities_ || UserNamespace() != user_namespace_) return false;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/sys/user_copy.h"
 
-#include <cpuid.h>
-
+#include "src/sys/cpu.h"
 #include "src/sys/user_stream.h"
 
 // Not memcpy: the fault would lie in libc, and nobody could say what was copied by then.
@@ -176,16 +175,6 @@ constexpr uintptr_t kPage = 4096;
 
 uintptr_t At(const char* place) { return reinterpret_cast<uintptr_t>(place); }
 
-bool HasAvx() {
-  constexpr unsigned kYmmState = 6;  // XCR0: the system saves xmm and ymm
-  unsigned eax, ebx, ecx, edx;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  if ((ecx & bit_AVX) == 0 || (ecx & bit_OSXSAVE) == 0) return false;
-  unsigned low, high;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return (low & kYmmState) == kYmmState;
-}
-
 // The program has no less than whole pages. An address that no page can have is not reported, and
 // ours all can.
 bool IsUsers(const siginfo_t& fault, uintptr_t begin, size_t n) {
@@ -196,10 +185,7 @@ bool IsUsers(const siginfo_t& fault, uintptr_t begin, size_t n) {
 
 }  // namespace
 
-void InitializeUserCopy() {
-  nvcache_user_copy_avx = HasAvx() ? 1 : 0;
-  InitializeUserStream();
-}
+void InitializeUserCopy() { nvcache_user_copy_avx = CpuHas(kAvx) ? 1 : 0; }
 
 size_t ReadableUser(const void* from, size_t n) {
   const auto begin = reinterpret_cast<uintptr_t>(from);

@@ -31,7 +31,7 @@ size_t ReadableUser(const void* from, size_t n);
 // copies' on the program's side.
 uintptr_t UserFaultLanding(const siginfo_t& fault, const ucontext_t& context);
 
-// Chooses the instructions for this processor; until then, those that each has.
+// Chooses the instructions for this processor; until then, those that each has. Any time.
 void InitializeUserCopy();
 
 }  // namespace nvcache::sys

@@ -10,8 +10,7 @@
 // the end the crc32 instruction reduces 16 bytes to 4.
 #include "src/sys/user_stream.h"
 
-#include <cpuid.h>
-
+#include "src/sys/cpu.h"
 #include "src/sys/crc32c.h"
 
 namespace nvcache::sys {
@@ -225,27 +224,11 @@ namespace {
 
 constexpr uint64_t kFailed = ~uint64_t{0};
 
-constinit bool can_stream = false;
-
-bool HasInstructions() {
-  constexpr unsigned kZmmState = 0xe6;  // XCR0: the system saves xmm, ymm, zmm and the masks
-  unsigned eax, ebx, ecx, edx;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return false;
-  if ((ecx & bit_SSE4_2) == 0 || (ecx & bit_OSXSAVE) == 0) return false;
-  unsigned low, high;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  if ((low & kZmmState) != kZmmState) return false;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-  constexpr unsigned kInEbx = bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL | bit_BMI2;
-  return (ebx & kInEbx) == kInEbx && (ecx & bit_VPCLMULQDQ) != 0;
-}
-
 uintptr_t At(const char* place) { return reinterpret_cast<uintptr_t>(place); }
 
 }  // namespace
 
-bool CanStreamUser() { return can_stream; }
-void InitializeUserStream() { can_stream = HasInstructions(); }
+bool CanStreamUser() { return CpuHas(kAvx512Crc); }
 
 bool StreamUser(void* lines, const void* from, size_t n, void* copy, uint32_t* crc) {
   const uint64_t result = nvcache_user_stream(lines, from, n, copy, ~*crc);

@@ -15,9 +15,8 @@ namespace nvcache::sys {
 
 inline constexpr size_t kStreamLine = 64;  // bytes of what is stored at once
 
-// Whether this processor and the system have what StreamUser is made of. Set once, at start.
+// Whether this processor and the system have what StreamUser is made of.
 bool CanStreamUser();
-void InitializeUserStream();
 
 // Copies `n` bytes to `lines`, which is a multiple of kStreamLine, in whole lines: zeros fill the
 // last one up. The same bytes, and no more, go to `copy`, unless it is null. `*crc` is the CRC-32C

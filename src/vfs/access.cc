@@ -42,7 +42,9 @@ long Access::Enter(int fd, unsigned wanted, const Write* write) {
       need &= ~static_cast<unsigned>(kOffset);  // the kernel has its own
     }
     if ((need & kOffset) != 0) description->offset_lock.Lock();
-    if (write != nullptr && Grows(*description, *file, *write)) need |= kGrow;
+    if (write != nullptr && state == State::kCached && Grows(*description, *file, *write)) {
+      need |= kGrow;
+    }
     if ((need & kGrow) != 0) file->grow_lock.Lock();
     file->lock.LockShared();
     description_ = description;

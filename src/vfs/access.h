@@ -61,6 +61,24 @@ class Access {
   unsigned need_ = 0;
 };
 
+// A call that the kernel makes on a file that is its own. It may wait for the disk, so it is made
+// without the file's lock: others may open and close the file. Until it is over, nobody begins to
+// cache the file.
+class KernelCall {
+ public:
+  // Leaves the file.
+  explicit KernelCall(Access& access) : file_(access.file()) {
+    file_.in_kernel.fetch_add(1);
+    access.Leave();
+  }
+  ~KernelCall() { file_.in_kernel.fetch_sub(1); }
+  KernelCall(const KernelCall&) = delete;
+  KernelCall& operator=(const KernelCall&) = delete;
+
+ private:
+  File& file_;
+};
+
 // The table lock, for a call that comes in by another way.
 class TableLock {
  public:

@@ -10,6 +10,7 @@
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
+#include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 #include "src/vfs/space.h"
 
@@ -105,7 +106,9 @@ long DoRead(int fd, const iovec* iov, int count, const off_t* offset) {
   }
   if (!access.cached()) {
     // Only the kernel's offset can move here, and nobody may begin to cache while it does.
-    return offset != nullptr ? kNotOurs : sys::Call(SYS_readv, fd, sys::Address(iov), count);
+    if (offset != nullptr) return kNotOurs;
+    const KernelCall at_work(access);
+    return sys::Call(SYS_readv, fd, sys::Address(iov), count);
   }
   if (!access.readable()) return -EBADF;
   const int64_t total = TotalLength(iov, count);
@@ -177,6 +180,13 @@ void TouchAsForBadBuffer(File& file, uint64_t at, uint64_t length) {
   sys::Pwrite(file.backing_fd, engine.unreadable(), std::min(length, kUnreadable), at);
 }
 
+// What earlier attempts of a call have found out.
+struct Attempt {
+  bool grow = false;       // the file grows
+  bool warm = false;       // the file was hot: what could be done about it is done
+  bool by_kernel = false;  // the kernel has made the call: its answer is the program's
+};
+
 struct WriteCall {
   int fd;
   const iovec* iov;
@@ -185,18 +195,39 @@ struct WriteCall {
   int flags;            // RWF_*
 };
 
+// Whether the kernel has the bytes on the disk when the call is over.
+bool IsSynced(const WriteCall& call, const Description& description) {
+  return (description.flags.load() & O_DSYNC) != 0 || (call.flags & (RWF_SYNC | RWF_DSYNC)) != 0;
+}
+
+// The kernel's own call, to a file that it has.
+long WriteToKernel(const WriteCall& call) {
+  const long iov = sys::Address(call.iov);
+  if (call.flags == 0 && call.offset == nullptr) {
+    return sys::Call(SYS_writev, call.fd, iov, call.count);
+  }
+  const long offset = call.offset != nullptr ? *call.offset : -1;
+  if (call.flags == 0) return sys::Call(SYS_pwritev, call.fd, iov, call.count, offset, 0);
+  return sys::Call(SYS_pwritev2, call.fd, iov, call.count, offset, 0, call.flags);
+}
+
 // One attempt.
-long TryWrite(const WriteCall& call, uint64_t total, bool grow) {
+long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
   Access access;
   const unsigned need = (call.offset == nullptr ? Access::kOffset : Access::kData) |
-                        (grow ? Access::kGrow : Access::kData);
+                        (attempt->grow ? Access::kGrow : Access::kData);
   const Access::Write write = {call.offset, total, call.flags};
   if (long r = access.EnterToWrite(call.fd, need, write); r != 0) return r;
   if (!access.writable()) return -EBADF;
-  NVCACHE_CHECK(access.cached());
+  File& file = access.file();
+  if (!access.cached()) {
+    if (!attempt->warm && IsSynced(call, access.description()) && CountSync(file)) return kIsHot;
+    attempt->by_kernel = true;
+    const KernelCall at_work(access);
+    return WriteToKernel(call);
+  }
   if (total == 0) return 0;
 
-  File& file = access.file();
   const uint64_t size = file.size.load(std::memory_order_acquire);
   uint64_t at =
       call.offset != nullptr ? static_cast<uint64_t>(*call.offset) : access.description().offset;
@@ -227,16 +258,20 @@ bool IsForKernel(long error) {
 long DoWrite(const WriteCall& call) {
   const int64_t total = TotalLength(call.iov, call.count);
   if (total < 0) return kRefused;
-  bool grow = false;
+  Attempt attempt;
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
-    long n = TryWrite(call, static_cast<uint64_t>(total), grow);
+    long n = TryWrite(call, static_cast<uint64_t>(total), &attempt);
+    if (attempt.by_kernel) return n;
     if (n == kAwaitsSync && (n = SyncAwaited(call.fd)) == 0) continue;
     if (n == kSignal) {
       // The handler has run by now, and the write is as if it had begun after it. The kernel does
       // not let a handler end a write to a file, so nobody expects EINTR.
     } else if (n == kGrows) {
-      grow = true;
+      attempt.grow = true;
+    } else if (n == kIsHot) {
+      WarmUp(call.fd);
+      attempt.warm = true;
     } else if (n == kNoDescriptors && !engine.cleaner.failing()) {
       // Without a lock, for the cleanup thread takes back only what nobody uses. So the pool may be
       // given back meanwhile, and then the file is the kernel's.

@@ -9,6 +9,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 
 namespace nvcache::vfs {
@@ -47,13 +48,12 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
   if (file->state.load() == State::kPassThrough) return;
   if ((flags & O_DIRECT) != 0) {
     engine.PassThrough(*file);
-  } else if (Writes(flags) && file->state.load() == State::kKernel) {
-    if (!engine.full() && !engine.replacing() && engine.Attach()) {
-      constexpr int kCreates = O_CREAT | O_EXCL;
-      engine.BeginCaching(*file, fd, st, (flags & kCreates) == kCreates, left);
-    } else {
-      engine.PassThrough(*file);
-    }
+  } else if (Writes(flags) && IsHotFromTheStart() && file->state.load() == State::kKernel) {
+    constexpr int kCreates = O_CREAT | O_EXCL;
+    const bool born = (flags & kCreates) == kCreates;
+    const auto origin = born ? Engine::Origin::kBorn : Engine::Origin::kOpened;
+    const bool may = !engine.full() && !engine.replacing() && engine.Attach();
+    if (!may || !engine.BeginCaching(*file, fd, origin, left)) engine.PassThrough(*file);
   }
 }
 
@@ -83,14 +83,19 @@ long Look(int dirfd, const char* path, int flags, uint64_t resolve, struct stat*
   return result;
 }
 
-// The kernel does not tell a process which locks it has.
+// The kernel does not tell a process which locks it has. Before the first one, a file that may
+// become hot gets its descriptor: closing any later would drop the locks (I11).
 void NoteLock(int fd) {
   Description* description = engine.SlotOf(fd);
   const File* known = IsDescription(description) ? description->file.load() : nullptr;
   if (known == nullptr || known->locked.load(std::memory_order_relaxed)) return;
   TableLock lock;
   description = engine.SlotOf(fd);
-  if (IsDescription(description)) description->file.load()->locked.store(true);
+  if (!IsDescription(description)) return;
+  File& file = *description->file.load();
+  if (file.locked.load()) return;
+  if (Writes(description->flags.load())) engine.PrepareBacking(file, fd);
+  file.locked.store(true);
 }
 
 // Table lock held; the slot is a description. The kernel gives the number to the next thread that

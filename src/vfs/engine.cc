@@ -79,7 +79,6 @@ void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
   rights_.Take();
-  sys::InitializeUserCopy();
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) {
     Refuse(wrong.c_str());
@@ -181,6 +180,7 @@ Engine::Recovery Engine::TryRecovery() {
 
 // Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
 Engine::Found Engine::Inspect() {
+  if (pool::Pool::IsClean(settings.pool.c_str())) return Found::kNothing;
   sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   problem.get())) {
@@ -301,12 +301,13 @@ bool Engine::Attach() {
 }
 
 // A process that has given up rights must not have a pool that is recovered with them.
-bool Engine::MayAttach() const {
+bool Engine::MayAttach() {
   return !hopeless_ && sys::Now(CLOCK_MONOTONIC) >= attach_after_ && freezes_ == 0 &&
          rights_changing_.load() == 0 && rights_.AreCurrent();
 }
 
 bool Engine::AttachPool() {
+  sys::InitializeUserCopy();
   pool::Problem problem;
   bool open =
       pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr, &problem);
@@ -451,6 +452,7 @@ long Engine::BeginFreeze() {
 
 void Engine::PrepareRights() {
   NVCACHE_CHECK(table_lock.IsLocked());
+  rights_.TakeNamespace();
   rights_changing_.fetch_add(1);
   if (!attached()) return;
   ReleaseAll();
@@ -527,14 +529,6 @@ void Engine::Leave() {
   active_.store(false);
 }
 
-void Engine::ReleaseUnlessOpen() {
-  bool open = false;
-  ForEachFile([&](const File& file) {
-    open |= file.state.load() == State::kCached && file.descriptions != nullptr;
-  });
-  if (!open) ReleaseAll();
-}
-
 // Descriptors that it would close are its parent's, and so are its record locks: it can have no
 // slot among the leases.
 void Engine::LeaveInChild() {
@@ -556,11 +550,11 @@ void Engine::EndReplacing() {
 void Engine::PrepareFork() {
   NVCACHE_CHECK(table_lock.IsLocked());
   forking_pid_ = sys::Getpid();
-  ReleaseUnlessOpen();
   ForEachFile([&](File& file) {
-    if (file.state.load() != State::kCached || file.descriptions == nullptr) return;
-    file.lock.Lock();
+    if (file.descriptions == nullptr) return;
     for (Description* d = file.descriptions; d != nullptr; d = d->next) d->forked.store(true);
+    if (file.state.load() != State::kCached) return;
+    file.lock.Lock();
     PublishOffsets(file);
     Publish(file);  // for what the child may start that does not know of us
     file.lock.Unlock();
@@ -576,6 +570,7 @@ void Engine::BecomeChild() {
   // here.
   ForEachFile([&](File& file) {
     file.lock.Reset();
+    file.in_kernel.store(0);
     file.grow_lock.Reset();
     file.publish_lock.Reset();
     file.sync_lock.Reset();

@@ -2,8 +2,8 @@
 //
 // The one engine of a process: its tables, and the pool while it is attached.
 //
-// The pool is attached when the first file is opened for writing, and detached when no file is
-// cached and the process may end (exec, exit) or become two (fork).
+// The pool is attached when the first file becomes cached, and detached when none is and the
+// process may become another program (exec) or end.
 //
 // The order of locks is in src/sys/lock_rank.h.
 #ifndef NVCACHE_VFS_ENGINE_H_
@@ -77,8 +77,6 @@ class Engine {
   void RightsChanged() { rights_changing_.fetch_sub(1); }
   // The rest of the program's life, too.
   void StayWithoutPool() { hopeless_ = true; }
-  // ReleaseAll, if no cached file is open any more.
-  void ReleaseUnlessOpen();
   // Around fork, the second in both, where it does nothing in the parent. Table lock held.
   void PrepareFork();
   void BecomeChild();
@@ -137,9 +135,17 @@ class Engine {
   bool Trackable(int fd, const struct stat& st);
   // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
-  // kKernel -> kCached; `born`: this open has surely created it. False: it became pass-through
-  // instead. `left`: the name with which it was just created.
-  bool BeginCaching(File& file, int fd, const struct stat& st, bool born, const LeftName& left);
+  // kKernel -> kCached. False: another process uses it, say, and nothing has changed. `left`: the
+  // name with which it was just created.
+  enum class Origin {
+    kOpened,
+    kBorn,  // this open has surely created it
+    kHot,   // it was written to while it was the kernel's
+  };
+  bool BeginCaching(File& file, int fd, Origin origin, const LeftName& left);
+  // Opens the descriptor that the file will have if it becomes cached. The program has no fcntl
+  // lock on the file yet.
+  void PrepareBacking(File& file, int fd);
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);
@@ -209,7 +215,7 @@ class Engine {
   template <typename Function>
   auto OnOwnStack(Function function);
   void Detach();
-  bool MayAttach() const;
+  bool MayAttach();
   void Abandon();
   void LeaveToParent();
   void ShareAgain();
@@ -230,6 +236,7 @@ class Engine {
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
   void DisownBacking(File& file);
+  long BackingToBegin(const File& file, int fd);
   void CloseBacking(File& file);
   long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);

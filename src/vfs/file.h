@@ -47,6 +47,12 @@ struct File : dramcache::CachedFile {
   // There may be holes below its size, which take room on the disk when they are written.
   std::atomic<bool> sparse{false};
 
+  // Calls that the kernel is at work on, for as long as it has the file: KernelCall. Never reset,
+  // for one may outlive the file's last descriptor.
+  std::atomic<uint32_t> in_kernel{0};
+  // Syncs that the program has asked for while the kernel had the file (heat.cc).
+  std::atomic<uint32_t> syncs{0};
+
   // What no log has: changes of its name, size or attributes (I9), and how many of these a sync has
   // covered. While they differ, an fsync must reach the device.
   std::atomic<uint32_t> changes{0};

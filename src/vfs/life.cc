@@ -53,7 +53,8 @@ void KeepLocks(int flags) {
 
 }  // namespace
 
-bool Start(const Host& host, char** environment) {
+bool Start(const Host& host, char** environment, settings::WriteBack rule) {
+  engine.settings.write_back = rule;
   engine.Start(host, environment);
   return engine.active();
 }
@@ -195,7 +196,6 @@ void BeforeSpawn() {
   {
     TableLock lock;
     ForEachInherited([](int, File& file) { engine.PassThrough(file); });
-    engine.ReleaseUnlessOpen();
   }
   PublishAll();  // the new program may not know of us
 }

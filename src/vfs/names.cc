@@ -5,6 +5,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/access.h"
+#include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 
 namespace nvcache::vfs {
@@ -103,7 +104,8 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
   locked_ = true;
   struct stat st;
   const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
-  if (found && S_ISREG(st.st_mode)) NoteLeft(dirfd, path, fate, st);
+  // A file that is hot was synced under its name.
+  if (found && S_ISREG(st.st_mode) && IsHotFromTheStart()) NoteLeft(dirfd, path, fate, st);
   if (found && S_ISDIR(st.st_mode)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
     LetGo();

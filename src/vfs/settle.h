@@ -27,6 +27,8 @@ inline constexpr long kUnsettled = LONG_MIN + 6;
 inline constexpr long kUndescribed = LONG_MIN + 7;
 // The file has to be synced first (SyncAwaited), which nobody does who holds a lock.
 inline constexpr long kAwaitsSync = LONG_MIN + 8;
+// The file is the kernel's and hot (heat.h).
+inline constexpr long kIsHot = LONG_MIN + 9;
 
 // The outcome of a group in these words; -EFAULT for a bad buffer, 0 when it is done.
 long ResultOf(nvlog::Outcome outcome);

@@ -9,6 +9,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 
 namespace nvcache::vfs {
@@ -162,8 +163,14 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
   // Whether the file system can, and the program may: beyond the end there is nothing to lose.
   const auto beyond = static_cast<off_t>((size / pool::kPageSize + 2) * pool::kPageSize);
   if (sys::Fallocate(fd, kHole, beyond, pool::kPageSize) < 0) return kNotOurs;
-  // The kernel may not know of the size yet, and nobody writes what is erased.
-  if (sys::Ftruncate(file->backing_fd, static_cast<off_t>(size)) < 0) return kNotOurs;
+  // The kernel may not know of the size yet, and nobody writes what is erased. If it does, it would
+  // drop the blocks that the program has allocated beyond the end.
+  struct stat st;
+  if (sys::Fstat(file->backing_fd, &st) < 0) return kNotOurs;
+  const auto known = static_cast<uint64_t>(st.st_size);
+  if (known < size && sys::Ftruncate(file->backing_fd, static_cast<off_t>(size)) < 0) {
+    return kNotOurs;
+  }
   const dramcache::Erasure range = {0, static_cast<uint64_t>(offset), std::min(last, size)};
   const long result = EraseLogged(*file, nvlog::Kind::kErase, range, [&] {
     return sys::Fallocate(file->backing_fd, mode, offset, length);
@@ -233,6 +240,17 @@ long Lseek(int fd, off_t offset, int whence) {
 }
 
 long Fsync(int fd) {
+  bool hot = false;
+  {
+    Access access;
+    if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+    hot = !access.cached() && CountSync(access.file());
+  }
+  if (hot) WarmUp(fd);
+  return SyncCached(fd);
+}
+
+long SyncCached(int fd) {
   Access access;
   if (long r = access.Enter(fd, Access::kData); r != 0) return r;
   if (!access.cached()) return kNotOurs;
@@ -269,6 +287,10 @@ long Ftruncate(int fd, off_t length) {
     if (long r = access.Enter(fd, Access::kData); r != 0) return r;
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
+    if (!access.cached()) {
+      const KernelCall at_work(access);
+      return sys::Ftruncate(fd, length);
+    }
   }
   const long r = TruncateLogged(fd, static_cast<uint64_t>(length));
   if (r != kNotOurs) return r;
@@ -276,7 +298,14 @@ long Ftruncate(int fd, off_t length) {
 }
 
 long Fallocate(int fd, int mode, off_t offset, off_t length) {
-  if (IsInternal(fd)) return -EBADF;
+  {
+    Access access;
+    if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
+    if (!access.cached()) {
+      const KernelCall at_work(access);
+      return sys::Fallocate(fd, mode, offset, length);
+    }
+  }
   if (const long r = FallocateLogged(fd, mode, offset, length); r != kNotOurs) return r;
   const bool cuts = (mode & ~FALLOC_FL_KEEP_SIZE) != 0;
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });

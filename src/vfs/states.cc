@@ -61,6 +61,18 @@ bool IsInode(int fd, const File& file) {
   return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
 }
 
+// For the calls that the kernel is at work on. One may wait for more than the disk: for the end of
+// a freeze, which may need a lock that is held here. False: not in this time.
+bool AwaitKernel(const File& file) {
+  constexpr uint64_t kPatienceNs = 100 * 1000 * 1000, kPauseNs = 100 * 1000;
+  for (uint64_t waited = 0; file.in_kernel.load() != 0; waited += kPauseNs) {
+    if (waited >= kPatienceNs) return false;
+    sys::Word word{0};
+    sys::FutexWait(&word, 0, kPauseNs);
+  }
+  return true;
+}
+
 // What OpenBacking opened, or as good.
 bool IsBacking(int fd, const File& file) {
   return IsInode(fd, file) && (sys::Fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
@@ -116,19 +128,40 @@ bool Engine::Cacheable(int fd, const struct stat& st) {
                   : storage == Storage::kDisk;
 }
 
-bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born,
-                          const LeftName& left) {
+void Engine::PrepareBacking(File& file, int fd) {
+  NVCACHE_CHECK(table_lock.IsLocked() && !file.locked.load());
+  const bool may_be_hot = settings.write_back == settings::WriteBack::kAuto;
+  if (!may_be_hot || file.state.load() != State::kKernel || file.backing_fd >= 0) return;
+  const long backing = OpenBacking(fd);
+  if (backing < 0) return;
+  SetSlot(static_cast<int>(backing), Internal());
+  file.backing_fd = static_cast<int>(backing);
+}
+
+// The one that was prepared, or one that can be closed again without harm.
+long Engine::BackingToBegin(const File& file, int fd) {
+  if (const int prepared = file.backing_fd; prepared >= 0) {
+    return IsBacking(prepared, file) ? prepared : -EBADF;
+  }
+  return file.locked.load() ? -EBUSY : OpenBacking(fd);
+}
+
+bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& left) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
-  const bool alone = leases.is_open() && leases.TryExclude(file.device, file.inode);
-  const bool fits = WithinSizeLimit(static_cast<uint64_t>(st.st_size));
-  const long backing = alone && fits ? OpenBacking(fd) : -EBUSY;
-  file.exclusive = alone;
-  if (backing < 0) {
-    PassThrough(file);
+  if (!leases.is_open() || !leases.TryExclude(file.device, file.inode)) return false;
+  const long backing = BackingToBegin(file, fd);
+  // From here on no call goes to the kernel before it is known whose the file is.
+  file.lock.Lock();
+  struct stat st;
+  if (backing < 0 || !AwaitKernel(file) || sys::Fstat(static_cast<int>(backing), &st) < 0 ||
+      !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
+    file.lock.Unlock();
+    if (backing >= 0 && backing != file.backing_fd) sys::Close(static_cast<int>(backing));
+    leases.Downgrade(file.device, file.inode);
     return false;
   }
+  file.exclusive = true;
   SetSlot(static_cast<int>(backing), Internal());
-  file.lock.Lock();
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = FileSystemOf(fd, st.st_dev).syncs_whole ? file.device : 0;
   TakeSize(file, st);
@@ -138,9 +171,9 @@ bool Engine::BeginCaching(File& file, int fd, const struct stat& st, bool born,
   // or the first record waits for a sync. Nor could recovery give a name to a new file that its old
   // one, moved away, may have again.
   using dramcache::Name;
-  const bool is_new = st.st_size == 0 && left.left != LeftName::kMoved;
+  const bool is_new = st.st_size == 0 && origin != Origin::kHot && left.left != LeftName::kMoved;
   if (!is_new) file.awaited.fetch_add(1);
-  file.opened_empty.store(is_new && !born);
+  file.opened_empty.store(is_new && origin != Origin::kBorn);
   file.tag.Undeclare();
   file.name.store(is_new ? Name::kNew : Name::kSettled);
   file.predecessor = is_new ? left.left : 0;

@@ -81,6 +81,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.kept_declared = 0;
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
+  file.syncs.store(0);
   file.awaited.store(0);
   file.awaited_synced.store(0);
   file.sync_refused = false;

@@ -9,12 +9,12 @@
 // A descriptor that we track refers to a Description (POSIX: open file description), which
 // refers to a File (one per inode). A File is in one of four states:
 //
-//   kKernel       nobody has it open for writing. The kernel has every byte; we only watch.
+//   kKernel       the kernel has every byte, and fsync is real; we only watch whether it becomes
+//                 hot (heat.h).
 //   kCached       writes go to the log, reads are served from the DRAM cache (I7).
 //   kPassThrough  every call goes to the kernel, fsync is real. Never left while the file is open.
 //   kForeign      in a child of fork: the parent may have it in its cache. The first call that
-//   needs
-//                 it has the parent let go, and then it is pass-through.
+//                 needs it has the parent let go, and then it is pass-through.
 //
 // A pointer of the program's that is bad is answered with -EFAULT or a short count, as by the
 // kernel, if the front end's handler of SIGSEGV and SIGBUS asks src/sys/user_copy.h; else it ends
@@ -36,6 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/settings/settings.h"
 #include "src/sys/host.h"
 #include "src/vfs/claim.h"
 
@@ -52,7 +53,9 @@ inline constexpr long kNotOurs = LONG_MIN;
 // exists. False, as without NVCACHE_POOL: every other call answers kNotOurs from then on.
 // Prints at most one line on stderr; exits with status 125 if NVCACHE_REQUIRED is set and the
 // cache cannot be had.
-bool Start(const Host& host, char** environment);
+// `rule`: which files are cached where NVCACHE_WRITE_BACK is not set.
+bool Start(const Host& host, char** environment,
+           settings::WriteBack rule = settings::WriteBack::kAuto);
 
 // In place of Start, for a front end that cannot do its work here: the same line and the same exit
 // if a pool is named, and else nothing. `text` says what is wrong and what to do; what becomes of
@@ -73,14 +76,13 @@ void Stop();
 long LockMemory(int flags);
 long UnlockMemory();
 
-// Around fork. Cached files that are open stay in the parent's cache, and the pool with them; the
-// child asks for a file when it uses one. If none is, the pool is released: whoever opens a file
-// for writing next, parent or child, takes it. AfterFork is called in both.
+// Around fork. Cached files stay in the parent's cache; the child asks for a file when it uses one.
+// A file that is the kernel's and open stays so, in both. AfterFork is called in both.
 void BeforeFork();
 void AfterFork();
 
-// Drains, makes every open file pass-through, releases the pool. The pool is taken again by the
-// next open for writing.
+// Drains, makes every open file pass-through, releases the pool. The pool is taken again for
+// the next file that becomes cached.
 void Release();
 
 // Around exec in this process. Before: as Release, and nothing is cached until the exec has failed,
@@ -95,7 +97,7 @@ void AfterExec();
 bool FreeForExec(int dirfd, const char* path);
 
 // Before posix_spawn, system, popen: files that the new program will have open become pass-through,
-// for it may not know of us; with no cached file left, the pool is released.
+// for it may not know of us.
 void BeforeSpawn();
 
 // Around a call that may set RLIMIT_FSIZE to `soft`. A file that is cached is never larger than
@@ -251,7 +253,9 @@ long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
 long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Lseek(int fd, off_t offset, int whence);
-long Fsync(int fd);  // fdatasync, sync_file_range and syncfs's file part too
+long Fsync(int fd);  // and fdatasync: what may make a file hot
+// The same of a cached file; kNotOurs of any other. sync_file_range, which promises less.
+long SyncCached(int fd);
 long Ftruncate(int fd, off_t length);
 long Fallocate(int fd, int mode, off_t offset, off_t length);
 

@@ -76,7 +76,7 @@ class Auditor:
         trace = self.bench.folder / "trace"
         settings = {"LD_PRELOAD": f"{self.witness} {self.preloaded}", "NVCACHE_POOL": self.bench.pool,
                     "NVCACHE_SIZE": "64M", "NVCACHE_EMULATE": "1", "NVCACHE_DRAM": "8M",
-                    "NVCACHE_BATCH_MIN": "20"}
+                    "NVCACHE_WRITE_BACK": "always", "NVCACHE_BATCH_MIN": "20"}
         words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
         self.bench.without(*STRACE, "-o", trace, *words, *command, cwd=self.folder)
         with open(trace, encoding="utf-8", errors="replace") as lines:

@@ -41,7 +41,7 @@ def run(*programs, turns=1):
 
 def tool(name, script, **options):
     # pylint: disable=protected-access
-    return everyday_tools._tool(name, name, {"sh": "dash"}, lambda turn: ["sh", "-ec", script], logged=False,
+    return everyday_tools._tool(name, name, {"sh": "dash"}, lambda turn: ["sh", "-ec", script],
                                 **options)
 
 
@@ -154,7 +154,7 @@ class Suite(unittest.TestCase):
 
     def test_nothing_in_the_log_is_a_failure(self):
         # pylint: disable=protected-access
-        _, record, _ = run(everyday_tools._tool("idle", "idle", {}, lambda turn: ["true"]))
+        _, record, _ = run(everyday_tools._tool("idle", "idle", {}, lambda turn: ["true"], logged=True))
         self.assertEqual([(failure["system"], failure["message"]) for failure in record.failures],
                          [("nvcache", "nothing went through the log")])
 

@@ -61,7 +61,7 @@ def command():
     check("recover" in run("nvcache"), "no help without an argument")
     at, pool = RESULTS / "nvcache", "/results/pool"
     options = ("run", "--pool", pool, "--size", "16M", "--emulate", "--required", "--no-drain",
-               "--batch-min", 100000, "--batch-max", 100000, "--batch-delay", 60000)
+               "--write-back", "always", "--batch-min", 100000, "--batch-max", 100000, "--batch-delay", 60000)
     check(run("nvcache", *options, "--", "id", "-u").strip() == str(USER), "runs as another user")
     memory = pathlib.Path("/dev/shm/nvcache-test-pool")
     run("nvcache", "run", "--pool", memory, "--size", "8M", "--emulate", "--required", "--", "true")
@@ -140,7 +140,7 @@ def musl():
     (at / "program.c").write_text(PROGRAM, encoding="utf-8")
     run("nvcache-musl", "nvcache-musl-gcc", "-O2", "-Wall", "/results/program.c", "-o", "/results/program")
     run("nvcache-musl", "env", "NVCACHE_POOL=/results/pool", "NVCACHE_SIZE=16M", "NVCACHE_EMULATE=1",
-        "NVCACHE_REQUIRED=1", "NVCACHE_BATCH_DELAY=60000", "/results/program", status=KILLED)
+        "NVCACHE_REQUIRED=1", "NVCACHE_WRITE_BACK=always", "NVCACHE_BATCH_DELAY=60000", "/results/program", status=KILLED)
     check((at / "written").stat().st_size == 0, "it was written to the disk at once")
     run("nvcache-musl", "nvcache", "recover", "/results/pool")
     check((at / "written").read_bytes() == b"on musl\n", "what was written is not there")

@@ -28,7 +28,6 @@ bool streams = false;
 void Listen(Listener* l) { listener.store(l); }
 
 bool UseStreams() {
-  sys::InitializeUserStream();
   streams = sys::CanStreamUser();
   return streams;
 }

@@ -768,6 +768,7 @@ class Program {
                               "NVCACHE_NOTICE=0",
                               "NVCACHE_DRAM=128k",
                               "NVCACHE_INCLUDE=*",
+                              "NVCACHE_WRITE_BACK=always",
                               std::string("NVCACHE_BATCH_DELAY=") + sizes.batch_delay,
                               std::string("NVCACHE_BATCH_MIN=") + sizes.batch_min};
     std::vector<char*> environment;
@@ -849,11 +850,11 @@ class Program {
     ::close(fd);
   }
   void Drain() { vfs::DrainAll(); }
-  // Gives the pool back, if no file is open any more.
+  // Gives the pool back. No file is open any more.
   void Detach() {
     capture_.Do({Operation::kClose, 0, 0, 0, 0}, "", [&] {
       vfs::TableLock lock;
-      vfs::engine.ReleaseUnlessOpen();
+      Must(vfs::engine.ReleaseAll() == 0);
       Must(!vfs::engine.attached());
     });
   }

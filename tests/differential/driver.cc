@@ -156,7 +156,9 @@ class Driver {
       if (line.starts_with("NVCACHE_")) sequence.settings.push_back(line);
       if (!line.empty() && line[0] >= '0' && line[0] <= '9') sequence.operations.push_back(line);
     }
-    if (sequence.settings.empty()) sequence.settings = {"NVCACHE_SIZE=1280k", "NVCACHE_DRAM=64k"};
+    if (sequence.settings.empty()) {
+      sequence.settings = {"NVCACHE_SIZE=1280k", "NVCACHE_DRAM=64k", kCacheAll};
+    }
     if (sequence.operations.empty()) throw std::runtime_error(path + ": no operations");
     return sequence;
   }

@@ -71,6 +71,10 @@ class Generator {
       places_ = 2 + static_cast<int>(Below(2));
       files_ = 2 + static_cast<int>(Below(2));
     }
+    // What becomes hot in the middle of a sequence is the kernel's before that, which may write a
+    // part of a call when its process is killed.
+    hot_only_ = ending_ != Ending::kKilledInside && Chance(1, 5);
+    if (hot_only_) sync_ = true;
     if (ending_ == Ending::kKilledInside) {
       streams_ = transfers_ = aio_ = mappings_ = direct_ = processes_ = huge_ = bad_ = names_ =
           false;
@@ -86,7 +90,8 @@ class Generator {
         Pick({"dram:64k", "dram:256k", "dram:4M", "dram:64M", "pool:64k", "pool:512k"});
     // The smallest pool has no room for any.
     if (frames[0] == 'p' && size == "1M") size = "2M";
-    std::vector<std::string> settings = {"NVCACHE_SIZE=" + size, "NVCACHE_FRAMES=" + frames};
+    std::vector<std::string> settings = {"NVCACHE_SIZE=" + size, "NVCACHE_FRAMES=" + frames,
+                                         hot_only_ ? kCacheHot : kCacheAll};
     if (Chance(1, 2)) {
       const uint64_t least = Pick<uint64_t>({1, 10, 100, 1000});
       settings.push_back(fmt::format("NVCACHE_BATCH_MIN={}", least));
@@ -188,7 +193,7 @@ class Generator {
     add(1, 10, "O_TRUNC");
     add(1, 7, "O_APPEND");
     add(1, 5, "O_CLOEXEC");
-    if (sync_) add(1, 30, Pick({"O_SYNC", "O_DSYNC"}));
+    if (sync_) add(1, hot_only_ ? 6 : 30, Pick({"O_SYNC", "O_DSYNC"}));
     if (direct_) add(1, 6, "O_DIRECT");
     if (names_) {
       add(1, 30, "O_PATH");
@@ -274,8 +279,9 @@ class Generator {
     Add(5, [this] { Emit("lstat {}", PathIs()); });
     Add(5, [this] { Emit("statx {}", PathIs()); });
     if (sync_) {
-      Add(6, [this] { Emit("fsync {}", Fd()); });
-      Add(6, [this] { Emit("fdatasync {}", Fd()); });
+      const int often = hot_only_ ? 30 : 6;
+      Add(often, [this] { Emit("fsync {}", Fd()); });
+      Add(often, [this] { Emit("fdatasync {}", Fd()); });
       Add(3, [this] {
         Emit("sync_file_range {} {} flags={}", Fd(), Extent(),
              Pick({"SYNC_FILE_RANGE_WRITE", "0", "SYNC_FILE_RANGE_WAIT_BEFORE"}));
@@ -564,7 +570,7 @@ class Generator {
 
   int threads_;
   bool processes_, streams_, mappings_, direct_, transfers_, aio_, locks_, limits_, bad_, huge_,
-      names_, sync_, fallocate_, reopens_;
+      names_, sync_, fallocate_, reopens_, hot_only_;
   int places_;
   int files_;
 

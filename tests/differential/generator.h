@@ -13,6 +13,10 @@
 
 namespace nvcache::differential {
 
+// Which files are cached in a sequence: each, or what it syncs more than once.
+inline constexpr const char* kCacheAll = "NVCACHE_WRITE_BACK=always";
+inline constexpr const char* kCacheHot = "NVCACHE_WRITE_BACK=auto";
+
 struct Sequence {
   std::vector<std::string> settings;  // NAME=value
   std::vector<std::string> operations;

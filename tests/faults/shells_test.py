@@ -112,7 +112,7 @@ class Shells:
         with open(self.work / "stderr", "ab", buffering=0) as stderr:
             env = dict(os.environ, LD_PRELOAD=self.preloaded, NVCACHE_POOL=str(self.bench.pool),
                        NVCACHE_SIZE="1M", NVCACHE_EMULATE="1", NVCACHE_DRAM="64k",
-                       NVCACHE_BATCH_DELAY="5", TMPDIR=str(self.work))
+                       NVCACHE_WRITE_BACK="always", NVCACHE_BATCH_DELAY="5", TMPDIR=str(self.work))
             if prefix:
                 del env["LD_PRELOAD"]
                 prefix = [*prefix, "env", f"LD_PRELOAD={self.preloaded}"]

@@ -75,7 +75,8 @@ class Place(harness.Bench):
     def preload(self, pace):
         return {"LD_PRELOAD": self.options.preload, "NVCACHE_POOL": str(self.pool),
                 "NVCACHE_SIZE": self.size, "NVCACHE_DRAM": self.dram, "NVCACHE_EMULATE": "1",
-                "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0", **pace}
+                "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0",
+                "NVCACHE_WRITE_BACK": self.write_back, **pace}
 
     def kill_at(self, number, command, env=None):
         """Boundaries that there were, where it was killed (or None), its exit status, its output."""

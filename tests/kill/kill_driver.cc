@@ -175,9 +175,9 @@ class Driver {
 
   // `command` by way of nvcache run.
   std::vector<std::string> Cached(const std::vector<std::string>& command) const {
-    std::vector<std::string> all = {options_.nvcache, "run", "--pool",    pools_ / "pool",
-                                    "--size",         size_, "--emulate", "--frames",
-                                    frames_,          "--"};
+    std::vector<std::string> all = {options_.nvcache, "run",          "--pool",    pools_ / "pool",
+                                    "--size",         size_,          "--emulate", "--frames",
+                                    frames_,          "--write-back", "always",    "--"};
     all.insert(all.end(), command.begin(), command.end());
     return all;
   }
@@ -185,8 +185,11 @@ class Driver {
   // For a program that is started as it is.
   std::vector<std::string> Settings() const {
     std::vector<std::string> settings = {"NVCACHE_POOL=" + (pools_ / "pool").string(),
-                                         "NVCACHE_SIZE=" + size_, "NVCACHE_FRAMES=" + frames_,
-                                         "NVCACHE_EMULATE=1", "NVCACHE_REQUIRED=1"};
+                                         "NVCACHE_SIZE=" + size_,
+                                         "NVCACHE_FRAMES=" + frames_,
+                                         "NVCACHE_EMULATE=1",
+                                         "NVCACHE_REQUIRED=1",
+                                         "NVCACHE_WRITE_BACK=always"};
     if (!options_.built_in) settings.push_back("LD_PRELOAD=" + options_.preload);
     return settings;
   }

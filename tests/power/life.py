@@ -231,7 +231,7 @@ class Life:
             return f"step work {self.agent('work')}"
         # --required: without the cache nothing would be promised.
         return (f"step work env {BATCHES[start.batch]} nvcache run --pool $POOL --required "
-                f"--dram {start.dram} -- {self.agent('work')}")
+                f"--dram {start.dram} --write-back always -- {self.agent('work')}")
 
     # -----------------------------------------------------------------------------------------
 

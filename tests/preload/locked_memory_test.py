@@ -24,7 +24,8 @@ MORE = 4 << 10  # KiB
 # Of the file of leases: what the processes of one user take, of which others may come just now.
 LEASES = 4 << 10  # KiB
 # The frames and the tables of the pool that the program could lock, if they were its own.
-SETTINGS = {"NVCACHE_SIZE": "64M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0"}
+SETTINGS = {"NVCACHE_SIZE": "64M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
+            "NVCACHE_WRITE_BACK": "always"}
 
 
 def run(arguments, cached, by_number, case):

@@ -48,7 +48,8 @@ def main():
     with harness.Bench(options.nvcache, options.scratch) as bench:
         folder = bench.folder / "files"
         folder.mkdir()
-        settings = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1"}
+        settings = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
+                    "NVCACHE_WRITE_BACK": bench.write_back}
         if not options.built_in:
             settings["LD_PRELOAD"] = pathlib.Path(bench.nvcache).parent / "libnvcache.so"
         words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]

@@ -52,9 +52,9 @@ class Peers:
         if self.built_in:
             later = [f"NVCACHE_{LATER[i][2:].upper().replace('-', '_')}={LATER[i + 1]}" for i in range(0, len(LATER), 2)]
             return ["env", f"NVCACHE_POOL={self.bench.pool}", f"NVCACHE_SIZE={self.bench.size}",
-                    "NVCACHE_EMULATE=1", *later, *command]
+                    "NVCACHE_EMULATE=1", f"NVCACHE_WRITE_BACK={self.bench.write_back}", *later, *command]
         return [self.bench.nvcache, "run", "--pool", str(self.bench.pool), "--size", self.bench.size,
-                "--emulate", *LATER, "--", *command]
+                "--emulate", "--write-back", self.bench.write_back, *LATER, "--", *command]
 
     def run(self, case, cache, *before):
         folder = self.bench.folder / ("cached" if cache else "plain")

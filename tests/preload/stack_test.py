@@ -47,7 +47,8 @@ class Runs:
                        if not name.startswith("NVCACHE_") and name != "LD_PRELOAD"}
         if cached:
             environment |= {"NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": "64M",
-                            "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0"}
+                            "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
+                            "NVCACHE_WRITE_BACK": "always"}
             if self.preloaded:
                 environment["LD_PRELOAD"] = str(self.preloaded)
         command = [str(self.program), str(self.scratch), mode] + ([case] if case else [])

@@ -12,8 +12,8 @@ shift 4
 pool=/dev/shm/nvcache-preload-$$.pool
 trap 'rm -f "$pool"' EXIT
 # No write-back before the end, nor at the end.
-settings=(NVCACHE_POOL="$pool" NVCACHE_SIZE=64M NVCACHE_EMULATE=1 NVCACHE_BATCH_MIN=1000000
-          NVCACHE_BATCH_MAX=1000000 NVCACHE_BATCH_DELAY=60000 NVCACHE_DRAIN_AT_EXIT=0 "$@")
+settings=(NVCACHE_POOL="$pool" NVCACHE_SIZE=64M NVCACHE_EMULATE=1 NVCACHE_WRITE_BACK=always
+          NVCACHE_BATCH_MIN=1000000 NVCACHE_BATCH_MAX=1000000 NVCACHE_BATCH_DELAY=60000 NVCACHE_DRAIN_AT_EXIT=0 "$@")
 
 # The program's end, and its exit code then.
 check() {

@@ -136,7 +136,8 @@ class Bench(harness.Bench):
 
     def settings(self, **settings):
         return {"LD_PRELOAD": self.preload, "NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": self.size,
-                "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_DRAM": "1M", **settings}
+                "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_DRAM": "1M",
+                "NVCACHE_WRITE_BACK": self.write_back, **settings}
 
     def start(self, *words, prefix=(), **settings):
         agent = Agent(self, words, prefix, settings)

@@ -44,7 +44,7 @@ def sequence(generator, length, processes):
              f"stat {name}", f"fstat {slot}", f"fsync {slot}", f"lock {slot} {r.randrange(3)}",
              f"mapped {slot} {offset}", f"ftruncate {slot} {offset}", f"truncate {name} {offset}",
              f"rename {name} {r.choice(NAMES)}", f"unlink {name}", "fork", "exec", "kill"],
-            [20, 10, 1, 15, 25, 4, 10, 4, 10, 5, 5, 4, 1, 2, 2, 3, 2, 1, 1, 1])[0]
+            [20, 10, 1, 15, 25, 4, 10, 4, 10, 5, 12, 4, 1, 2, 2, 3, 2, 1, 1, 1])[0]
         steps.append((r.randrange(processes), call))
     return steps
 
@@ -104,6 +104,7 @@ def environments(options, memory, generator):
         result.append({**os.environ, "LD_PRELOAD": options.preloaded, "NVCACHE_POOL": str(pool),
                        "NVCACHE_SIZE": "4M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
                        "NVCACHE_DRAM": generator.choice(["64k", "16M"]),
+                       "NVCACHE_WRITE_BACK": generator.choice(["always", "always", "auto"]),
                        "NVCACHE_BATCH_DELAY": generator.choice(["1", "50", "10000"])})
     return result
 

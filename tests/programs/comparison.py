@@ -76,15 +76,16 @@ def compare(bench, prepare, lines, env=None):
     check(rest == plain_err, f"stderr differs:\n{difference(plain_err, rest)}")
 
 
-def main(description, cases, prepare, env=None, through_the_log=()):
-    """One test for each of `cases`, which maps names to lists of shell commands. The counters of a
-    pool are those of the last program that used it: for `through_the_log` that is the one tested."""
+def main(description, cases, prepare, env=None, through_the_log=(), hot=(), hot_through_the_log=()):
+    """One test for each of `cases`, which maps names to lists of shell commands, and for those of `hot`
+    one with the default rule. The counters of a pool are those of the last program that used it: for
+    `through_the_log` and, with the default rule, `hot_through_the_log`, that is the one tested."""
     options = harness.arguments(description).parse_args()
 
-    def one(name):
-        with harness.Bench(options.nvcache, options.scratch, size="64M", dram="8M") as bench:
+    def one(name, rule):
+        with harness.Bench(options.nvcache, options.scratch, size="64M", dram="8M", write_back=rule) as bench:
             compare(bench, prepare, cases[name], env)
-            if name in through_the_log:
+            if name in (through_the_log if rule == "always" else hot_through_the_log):
                 check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
 
-    harness.main(options, {name: lambda name=name: one(name) for name in cases})
+    harness.main(options, harness.by_rules(one, cases, hot))

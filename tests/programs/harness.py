@@ -28,13 +28,16 @@ def say(text):
 
 
 class Bench:
-    """One test's surroundings. `with Bench(arguments) as bench:` cleans up whatever happens."""
+    """One test's surroundings. `with Bench(arguments) as bench:` cleans up whatever happens.
+    `write_back`: which files are cached; unless told otherwise, each from its first open for writing."""
 
-    def __init__(self, nvcache, scratch, size="128M", dram="32M", timeout=1500, front_end="preload"):
+    def __init__(self, nvcache, scratch, size="128M", dram="32M", timeout=1500, front_end="preload",
+                 write_back="always"):
         self.nvcache = str(pathlib.Path(nvcache).resolve())
         self.front_end = front_end
         self.size = size
         self.dram = dram
+        self.write_back = write_back
         self.timeout = timeout
         scratch = pathlib.Path(scratch).resolve()
         scratch.mkdir(parents=True, exist_ok=True)
@@ -55,9 +58,9 @@ class Bench:
             # All by itself: what makes the pool, and recovers it, is in the program.
             return ["env", f"NVCACHE_POOL={self.pool}", f"NVCACHE_SIZE={self.size}",
                     "NVCACHE_EMULATE=1", f"NVCACHE_DRAM={self.dram}",
-                    *map(str, command)]
+                    f"NVCACHE_WRITE_BACK={self.write_back}", *map(str, command)]
         return [self.nvcache, "run", "--pool", str(self.pool), "--size", self.size, "--emulate",
-                "--dram", self.dram, "--", *map(str, command)]
+                "--dram", self.dram, "--write-back", self.write_back, "--", *map(str, command)]
 
     def run(self, command, cache, cwd=None, stdin=None, env=None, may_fail=False):
         """Runs to the end; returns the finished process with its output as text."""
@@ -113,6 +116,14 @@ def arguments(description):
     parser.add_argument("--long", action="store_true", help="the long form")
     parser.add_argument("cases", nargs="*", help="names of the cases to run; all when there is none")
     return parser
+
+
+def by_rules(case, names, hot):
+    """The cases of `names`, with each file cached from its first open for writing; those of `hot` once
+    more, as NAME_auto, with those cached that the program syncs more than once. Each is
+    case(name, rule)."""
+    cases = {name: lambda name=name: case(name, "always") for name in names}
+    return cases | {f"{name}_auto": lambda name=name: case(name, "auto") for name in hot}
 
 
 def front_end_arguments(parser, program):

@@ -106,12 +106,12 @@ class Cluster:
 class UserBench(harness.Bench):
     """Everything belongs to the user that PostgreSQL runs as, and is where that user can get."""
 
-    def __init__(self, options):
+    def __init__(self, options, rule):
         scratch = pathlib.Path(options.scratch).resolve()
         scratch.mkdir(parents=True, exist_ok=True)
         if USER and subprocess.run([*USER, "test", "-x", scratch], check=False).returncode != 0:
             scratch = "/var/tmp"
-        super().__init__(options.nvcache, scratch, size="64M", dram="16M", timeout=300)
+        super().__init__(options.nvcache, scratch, size="64M", dram="16M", timeout=300, write_back=rule)
         program = pathlib.Path(self.nvcache)
         for path in (program, program.parent / "libnvcache.so"):
             shutil.copy(path, self.folder)
@@ -121,9 +121,9 @@ class UserBench(harness.Bench):
                 shutil.chown(path, "postgres", "postgres")
 
 
-def one(options, cache):
+def one(options, cache, rule="always"):
     seconds = 60 if options.long else 20
-    with UserBench(options) as bench:
+    with UserBench(options, rule) as bench:
         cluster = Cluster(bench, cache)
         try:
             cluster.create()
@@ -150,7 +150,8 @@ def main():
     options = harness.arguments(__doc__).parse_args()
     # The server leaves its parent. It becomes our child, so that we know when it is gone.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    harness.main(options, {"plain": lambda: one(options, False), "cached": lambda: one(options, True)})
+    cached = harness.by_rules(lambda _, rule: one(options, True, rule), ["cached"], ["cached"])
+    harness.main(options, {"plain": lambda: one(options, False), **cached})
 
 
 if __name__ == "__main__":

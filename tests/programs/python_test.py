@@ -149,4 +149,5 @@ def prepare(folder):
 
 
 if __name__ == "__main__":
-    comparison.main(__doc__, CASES, prepare, through_the_log=CASES)
+    comparison.main(__doc__, CASES, prepare, through_the_log=CASES, hot=("databases",),
+                    hot_through_the_log=("databases",))

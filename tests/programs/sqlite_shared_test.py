@@ -21,8 +21,8 @@ def session(writer, rows):
                f"SELECT 'acknowledged', '{writer}', {row};\n")
 
 
-def one(options, mode, rows):
-    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+def one(options, mode, rows, rule):
+    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M", write_back=rule) as bench:
         bench.without("sqlite3", "db", f"PRAGMA journal_mode={mode};"
                       "CREATE TABLE t(writer TEXT, row INTEGER, v TEXT); CREATE INDEX i ON t(row);")
         for name in NAMES:
@@ -62,8 +62,8 @@ def one(options, mode, rows):
 def main():
     options = harness.arguments(__doc__).parse_args()
     rows = 20000 if options.long else 1500
-    harness.main(options, {mode: lambda mode=mode: one(options, mode, rows)
-                           for mode in ("wal", "delete", "truncate")})
+    harness.main(options, harness.by_rules(lambda mode, rule: one(options, mode, rows, rule),
+                                           ("wal", "delete", "truncate"), ("wal", "delete")))
 
 
 if __name__ == "__main__":

@@ -32,11 +32,12 @@ def main():
     harness.front_end_arguments(parser, "sqlite3")
     options = parser.parse_args()
 
-    def one(mode, rows):
+    def one(mode, rule):
+        rows = 100000 if options.long else short[mode] if rule == "always" else 2000 // options.part
         sql = script(mode, options.rows or rows)
         with harness.Bench(options.nvcache, options.scratch, size=f"{64 // options.part}M",
                            dram=f"{32 // options.part}M",
-                           front_end=options.front_end) as bench:
+                           front_end=options.front_end, write_back=rule) as bench:
             plain = bench.without("sqlite3", "-batch", "-bail", "plain.db", stdin=sql)
             cached = bench.with_cache(options.program, "-batch", "-bail", "cached.db", stdin=sql)
             check(plain.stdout == cached.stdout,
@@ -57,7 +58,8 @@ def main():
             bench.with_cache(options.program, "-batch", "-bail", "cached.db",
                              "INSERT INTO t(k, v) VALUES(-1, 'last'); VACUUM; "
                              "PRAGMA wal_checkpoint(TRUNCATE);")
-            check(bench.counter("entries_cleaned") > 0, "nothing of VACUUM went through the log")
+            # Two transactions need not sync a file more than once.
+            check(bench.counter("entries_cleaned") > 0 or rule == "auto", "nothing of VACUUM went through the log")
             bench.check_drained()
             answer = bench.without("sqlite3", "cached.db",
                                    "SELECT v FROM t WHERE k = -1; PRAGMA integrity_check;").stdout
@@ -67,8 +69,7 @@ def main():
     # the first wait for the disk in every transaction.
     short = {"wal": 20000, "delete": 20000 // options.part, "truncate": 3000 // options.part,
              "persist": 3000 // options.part}
-    harness.main(options, {mode: lambda mode=mode: one(mode, 100000 if options.long
-                                                       else short[mode]) for mode in MODES})
+    harness.main(options, harness.by_rules(one, MODES, MODES))
 
 
 if __name__ == "__main__":

@@ -76,4 +76,4 @@ def prepare(folder):
 
 
 if __name__ == "__main__":
-    comparison.main(__doc__, CASES, prepare, through_the_log=THROUGH_THE_LOG)
+    comparison.main(__doc__, CASES, prepare, through_the_log=THROUGH_THE_LOG, hot=("dd", "shell"))

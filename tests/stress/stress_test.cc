@@ -376,8 +376,12 @@ int main(int argc, char** argv) {
   std::string pool_setting = "NVCACHE_POOL=" + folder + "/pool";
   const char* size = std::getenv("NVCACHE_STRESS_SIZE");
   std::string size_setting = std::string("NVCACHE_SIZE=") + (size != nullptr ? size : "1M");
-  std::string settings[] = {pool_setting, size_setting, "NVCACHE_EMULATE=1", "NVCACHE_DRAM=128k",
-                            "NVCACHE_BATCH_DELAY=2"};
+  std::string settings[] = {pool_setting,
+                            size_setting,
+                            "NVCACHE_EMULATE=1",
+                            "NVCACHE_DRAM=128k",
+                            "NVCACHE_BATCH_DELAY=2",
+                            "NVCACHE_WRITE_BACK=always"};
   std::vector<char*> environment;
   for (std::string& setting : settings) environment.push_back(setting.data());
   environment.push_back(nullptr);

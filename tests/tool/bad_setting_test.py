@@ -60,6 +60,13 @@ class BadSettingTest(support.ToolTest):
         options = ["--include", "*.db", "--include", "[z"]
         self.assert_run_refused("NVCACHE_INCLUDE", "[z", options=options)
 
+    def test_write_back(self):
+        for rule in ("Always", "1", "yes", "hot", "auto:always", " auto"):
+            with self.subTest(rule=rule):
+                words = (f"NVCACHE_WRITE_BACK={rule}", "give auto, always or never")
+                self.assert_run_refused(*words, options=["--write-back", rule])
+                self.assert_run_refused(*words, env={"NVCACHE_WRITE_BACK": rule})
+
     def test_flags_and_numbers(self):
         self.assert_run_refused("NVCACHE_REQUIRED", "maybe", env={"NVCACHE_REQUIRED": "maybe"})
         self.assert_run_refused("NVCACHE_BATCH_MIN", "ten", options=["--batch-min", "ten"])

@@ -17,6 +17,7 @@ OPTIONS = {
         "--frames",
         "--include",
         "--exclude",
+        "--write-back",
         "--required",
         "--no-drain",
         "--batch-min",

@@ -83,7 +83,7 @@ class RunTest(support.ToolTest):
         """What the library will read, and nothing of the environment lost."""
         options = ["--dram", "1M", "--include", "/a*", "--include", "[b-c]", "--exclude", "*.tmp"]
         options += ["--required", "--no-drain", "--batch-min", "5", "--batch-max", "50"]
-        options += ["--batch-delay", "20"]
+        options += ["--batch-delay", "20", "--write-back", "never"]
         result = self.nvcache(
             "run", "--pool", "pool", "--size", "1M", "--emulate", *options, "--", "env",
             cwd=self.pools,
@@ -103,6 +103,7 @@ class RunTest(support.ToolTest):
             "NVCACHE_BATCH_MIN": "5",
             "NVCACHE_BATCH_MAX": "50",
             "NVCACHE_BATCH_DELAY": "20",
+            "NVCACHE_WRITE_BACK": "never",
             "LD_PRELOAD": str(support.BUILD / "libnvcache.so"),
             "OTHER": "kept",
         }

@@ -198,6 +198,17 @@ TEST(SettingsTest, Flags) {
   }
 }
 
+TEST(SettingsTest, WriteBack) {
+  Settings s;
+  EXPECT_EQ(s.write_back, WriteBack::kAuto);
+  const std::pair<const char*, WriteBack> rules[] = {
+      {"always", WriteBack::kAlways}, {"never", WriteBack::kNever}, {"auto", WriteBack::kAuto}};
+  for (const auto& [value, rule] : rules) {
+    EXPECT_TRUE(Take(&s, "WRITE_BACK", value));
+    EXPECT_EQ(s.write_back, rule) << value;
+  }
+}
+
 TEST(SettingsTest, SaysWhatIsWrong) {
   const std::string long_text(2000, 'x');
   struct {
@@ -224,6 +235,10 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"REQUIRED", "2", "neither yes nor no"},
       {"INCLUDE", "/data/[a", "pattern"},
       {"EXCLUDE", "*.db:x\\", "pattern"},
+      {"WRITE_BACK", "", "auto, always or never"},
+      {"WRITE_BACK", "Auto", "auto, always or never"},
+      {"WRITE_BACK", "always ", "auto, always or never"},
+      {"WRITE_BACK", "1", "auto, always or never"},
       {"BATCH_MIN", "0", "1 to 1048576"},
       {"BATCH_MIN", "-1", "1 to 1048576"},
       {"BATCH_MIN", "1k", "1 to 1048576"},
@@ -248,6 +263,7 @@ TEST(SettingsTest, SaysWhatIsWrong) {
     EXPECT_EQ(s.dram, Settings().dram);
     EXPECT_EQ(s.frames, 0u);
     EXPECT_FALSE(s.frames_in_pool);
+    EXPECT_EQ(s.write_back, WriteBack::kAuto);
     EXPECT_EQ(s.batch_min, Settings().batch_min);
   }
 }
@@ -275,6 +291,17 @@ TEST(EnvironmentTest, TakesOurs) {
   EXPECT_STREQ(s.include.c_str(), "");
   EXPECT_EQ(s.size, 0u);
   EXPECT_TRUE(s.drain_at_exit);
+}
+
+// A front end may have another default.
+TEST(EnvironmentTest, WhatIsNotGivenStays) {
+  Settings s;
+  s.write_back = WriteBack::kAlways;
+  std::string wrong;
+  EXPECT_TRUE(Read({"NVCACHE_WRITE_BACK=", "NVCACHE_DRAM=1M"}, &s, &wrong)) << wrong;
+  EXPECT_EQ(s.write_back, WriteBack::kAlways);
+  EXPECT_TRUE(Read({"NVCACHE_WRITE_BACK=auto"}, &s, &wrong)) << wrong;
+  EXPECT_EQ(s.write_back, WriteBack::kAuto);
 }
 
 TEST(EnvironmentTest, EmptyIsTheDefault) {

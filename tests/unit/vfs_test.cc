@@ -45,6 +45,7 @@ class VfsTest : public testing::Test {
       settings.push_back("NVCACHE_POOL=" + (memory_ / "pool"));
       settings.push_back("NVCACHE_SIZE=1M");
       settings.push_back("NVCACHE_EMULATE=1");
+      settings.insert(settings.begin(), "NVCACHE_WRITE_BACK=always");
       std::vector<char*> environment;
       for (std::string& setting : settings) environment.push_back(setting.data());
       environment.push_back(nullptr);
@@ -719,15 +720,31 @@ void Forked(Function child) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(VfsTest, AfterForkThePoolIsFreeIfNoCachedFileIsOpen) {
+// The parent keeps its seat, and the child takes one of its own when it wants to cache a file.
+TEST_F(VfsTest, AForkLeavesTheParentItsPoolThoughNoFileIsOpen) {
   WithEngine([&] {
     const int fd = Cached("a", "parent");
     EXPECT_EQ(Close(fd), 0);
-    Forked([&] { return Write(Open("child", O_RDWR | O_CREAT), "child", 5) == 5; });
-    EXPECT_EQ(OnDisk("child"), "child");
+    Forked([&] {
+      if (engine.attached()) return false;
+      const int mine = Open("child", O_RDWR | O_CREAT);
+      // A child under the thread sanitizer can have no thread.
+      const long written = test::kThreadSanitizer ? kNotOurs : 5;
+      return Write(mine, "child", 5) == written && engine.attached() == !test::kThreadSanitizer;
+    });
+    EXPECT_TRUE(engine.attached());
+    EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child");
     EXPECT_EQ(OnDisk("a"), "parent");
-    EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1)
-        << "and the parent's when the child is gone";
+    EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1);
+  });
+}
+
+TEST_F(VfsTest, ASpawnLeavesTheProgramItsPoolThoughNoFileIsOpen) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Cached("a", "text")), 0);
+    BeforeSpawn();
+    EXPECT_TRUE(engine.attached());
+    EXPECT_EQ(OnDisk("a"), "text") << "the new program may not know of us";
   });
 }
 
@@ -1371,6 +1388,130 @@ TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
         ::_exit(HasFailure() ? 1 : 0);  // as by kill: the log can never be drained
       },
       {std::begin(kLater), std::end(kLater)});
+}
+
+// ---------------------------------------------------------------------------------------------
+// Which files are cached
+
+constexpr const char* kHotFilesOnly = "NVCACHE_WRITE_BACK=auto";
+
+TEST_F(VfsTest, AFileBecomesCachedWithItsSecondSync) {
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        EXPECT_EQ(Write(fd, "first ", 6), 6);
+        EXPECT_EQ(OnDisk("a"), "first ");
+        EXPECT_EQ(Fsync(fd), kNotOurs);
+        EXPECT_FALSE(engine.attached());
+        EXPECT_EQ(Write(fd, "second ", 7), 7);
+        EXPECT_EQ(Fsync(fd), 0);
+        EXPECT_TRUE(engine.attached());
+        EXPECT_EQ(Write(fd, "third", 5), 5);
+        EXPECT_EQ(OnDisk("a"), "first second ") << "the rest is in the log";
+        EXPECT_EQ(ReadSome(fd, 100, 0), "first second third");
+        EXPECT_TRUE(IsSettled(fd));
+        EXPECT_FALSE(IsNew("a")) << "what was before is in no log";
+        EXPECT_EQ(Close(fd), 0);
+        EXPECT_EQ(OnDisk("a"), "first second third");
+        DrainAll();
+        const int again = Open("a", O_RDWR);
+        EXPECT_EQ(Pwrite(again, "F", 1, 0), 1);
+        EXPECT_EQ(OnDisk("a"), "First second third") << "it begins anew";
+      },
+      {kHotFilesOnly, kHeldBackLong});
+}
+
+TEST_F(VfsTest, AWriteThatPromisesASyncCountsAsOne) {
+  const auto becomes_hot = [&](const std::string& name, int flags, int rwf_flags) {
+    const int fd = Open(name, O_RDWR | O_CREAT | flags);
+    const iovec word = {const_cast<char*>("word "), 5};
+    EXPECT_EQ(Writev(fd, &word, 1, rwf_flags), 5);
+    EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
+    EXPECT_EQ(Pwritev(fd, &word, 1, 5, rwf_flags), 5);
+    EXPECT_EQ(ReadSome(fd, 100, 0), "word word ");
+    return FileOf(fd).state.load() == State::kCached;
+  };
+  WithEngine(
+      [&] {
+        EXPECT_TRUE(becomes_hot("a", O_DSYNC, 0));
+        EXPECT_TRUE(becomes_hot("b", O_SYNC, 0));
+        EXPECT_TRUE(becomes_hot("c", 0, RWF_DSYNC));
+        EXPECT_TRUE(becomes_hot("d", 0, RWF_SYNC));
+        const int fd = Open("e", O_RDWR | O_CREAT);
+        for (int i = 0; i < 10; ++i) EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
+        EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
+      },
+      {kHotFilesOnly});
+}
+
+TEST_F(VfsTest, NoFileIsCachedIfNoneShallBe) {
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        for (int i = 0; i < 10; ++i) {
+          EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
+          EXPECT_EQ(Fsync(fd), kNotOurs);
+        }
+        EXPECT_FALSE(engine.attached());
+        EXPECT_EQ(OnDisk("a"), "xxxxxxxxxx");
+      },
+      {"NVCACHE_WRITE_BACK=never"});
+}
+
+// A child may hand it to a program that we do not see; what is opened after the fork is ours alone.
+TEST_F(VfsTest, AFileThatAChildHasAsWellDoesNotBecomeCached) {
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        Forked([] { return true; });
+        const int other = Open("b", O_RDWR | O_CREAT);
+        for (int i = 0; i < 4; ++i) {
+          EXPECT_EQ(Fsync(fd), kNotOurs);
+          Fsync(other);
+        }
+        EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
+        EXPECT_EQ(FileOf(other).state.load(), State::kCached);
+      },
+      {kHotFilesOnly});
+}
+
+// The kernel drops a process's locks of a file with any descriptor of that file that it closes.
+TEST_F(VfsTest, BecomingCachedDropsNoLock) {
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        const int probe = ::open((disk_ / "a").c_str(), O_RDWR);
+        struct flock lock = {};
+        lock.l_type = F_WRLCK;
+        EXPECT_EQ(Fcntl(fd, F_SETLK, reinterpret_cast<long>(&lock)), kNotOurs);
+        EXPECT_EQ(::fcntl(fd, F_SETLK, &lock), 0);
+        for (int i = 0; i < 4; ++i) {
+          EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
+          Fsync(fd);
+          struct flock found = {};
+          found.l_type = F_WRLCK;
+          EXPECT_EQ(::fcntl(probe, F_OFD_GETLK, &found), 0);
+          EXPECT_EQ(found.l_type, F_WRLCK) << "after sync " << i + 1;
+        }
+      },
+      {kHotFilesOnly});
+}
+
+// The kernel says it once, with one signal.
+TEST_F(VfsTest, WhatTheKernelRefusesIsNotTriedAgain) {
+  static volatile sig_atomic_t signals;
+  WithEngine(
+      [&] {
+        signals = 0;
+        ::signal(SIGXFSZ, [](int) { signals = signals + 1; });
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        const rlimit limit = {4096, RLIM_INFINITY};
+        ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+        EXPECT_EQ(Pwrite(fd, "x", 1, 5000), -EFBIG);
+        EXPECT_EQ(signals, 1);
+        EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
+      },
+      {kHotFilesOnly});
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the processor and the system have. Asked once, when somebody wants to know, and not at
+// start: CPUID leaves a virtual machine, which takes 16 µs and more each time.
+#ifndef NVCACHE_SYS_CPU_H_
+#define NVCACHE_SYS_CPU_H_
+
+#include <cstdint>
+
+namespace nvcache::sys {
+
+enum CpuFeature : uint32_t {
+  kCrc32 = 1,       // SSE4.2
+  kAvx = 2,         // the system saves its registers, too; likewise below
+  kAvx512Crc = 4,   // AVX-512 F, DQ, BW and VL, VPCLMULQDQ, BMI2, SSE4.2
+  kClflushopt = 8,  // of processors that have AVX; likewise kClwb
+  kClwb = 16,
+};
+
+bool CpuHas(CpuFeature feature);
+
+}  // namespace nvcache::sys
+
+#endif  // NVCACHE_SYS_CPU_H_

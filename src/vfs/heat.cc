@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/heat.h"
+
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// What a child of fork has as well may reach a program that does not know of us, and that we do not
+// see. Table lock.
+bool IsForked(const File& file) {
+  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (d->forked.load()) return true;
+  }
+  return false;
+}
+
+bool Writes(const Description& description) {
+  return (description.flags.load() & O_ACCMODE) != O_RDONLY;
+}
+
+}  // namespace
+
+bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteBack::kAlways; }
+
+bool CountSync(File& file) {
+  if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
+  return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % kHotSyncs == 0;
+}
+
+void WarmUp(int fd) {
+  TableLock lock;
+  const Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description) || !Writes(*description)) return;
+  File& file = *description->file.load();
+  struct stat st;
+  if (file.state.load() != State::kKernel || IsForked(file) || sys::Fstat(fd, &st) < 0 ||
+      st.st_nlink == 0) {
+    return;
+  }
+  if (engine.full() || engine.replacing() || engine.leases.Wanted(file.device, file.inode)) return;
+  if (!engine.Attach()) return;
+  engine.BeginCaching(file, fd, Engine::Origin::kHot, {});
+}
+
+}  // namespace nvcache::vfs
