@@ -83,6 +83,7 @@ struct Row {
   Process process;
   PendingOfSeat pending;
   uint64_t room = 0;   // bytes
+  uint64_t age = 0;    // of its oldest pending record, ns; 0: there is none
   double written = 0;  // bytes each second
 };
 
@@ -96,9 +97,11 @@ struct View {
 std::vector<Row> RowsOf(const View& view) {
   std::vector<Row> rows;
   for (const Process& process : view.now.processes) {
+    const PendingOfSeat pending = view.now.pending->OfSeat(process.seat);
     rows.push_back({.process = process,
-                    .pending = view.now.pending->OfSeat(process.seat),
+                    .pending = pending,
                     .room = process.segments * view.pool.view().superblock->segment_size,
+                    .age = AgeOfOldest(process, pending),
                     .written = WrittenRate(view.before, view.now, process)});
   }
   return rows;
@@ -130,12 +133,8 @@ constexpr Column kColumns[] = {
      [](const Row& row) { return static_cast<double>(row.pending.records); }},
     {"BYTES", 9, [](const Row& row) { return Size(row.pending.bytes); },
      [](const Row& row) { return static_cast<double>(row.pending.bytes); }},
-    {"OLDEST", 7,
-     [](const Row& row) {
-       const uint64_t age = AgeOfOldest(row.process, row.pending);
-       return age != 0 ? Duration(age) : "-";
-     },
-     [](const Row& row) { return static_cast<double>(AgeOfOldest(row.process, row.pending)); }},
+    {"OLDEST", 7, [](const Row& row) { return row.age != 0 ? Duration(row.age) : "-"; },
+     [](const Row& row) { return static_cast<double>(row.age); }},
     {"TO DISK", 10, [](const Row& row) { return BytesRate(row.written); },
      [](const Row& row) { return row.written; }},
     {"PROGRAM", 0, [](const Row& row) { return Printable(row.process.program); }, nullptr},
@@ -149,7 +148,7 @@ void Sort(std::vector<Row>* rows, const Column& column) {
   });
 }
 
-// A line of the table: cell(column) for each column. `widths`: how far each one reaches.
+// A line of the table: cell(column) for each column. `begin`: where that of `wanted` begins.
 template <typename Cell>
 std::string Line(Cell cell, size_t* begin = nullptr, const Column* wanted = nullptr) {
   std::string line;
