@@ -10,6 +10,7 @@ namespace nvcache::protocol {
 namespace {
 
 constexpr unsigned kPatience = 4;  // one in so many looks at a lock suspects its owner
+constexpr unsigned kDawdle = 20;   // steps
 
 }  // namespace
 
@@ -184,16 +185,26 @@ Task<void> Run::Fsync(size_t self, File file) {
 // The one way to a file that is known. There is no lock. `past`: for a call that goes past the log.
 
 Task<void> Run::Settle(size_t self, File file, bool past) {
-  Lsn settled = Keeps(Rule::kSettledDrawnBeforeLook) ? pool_.Draw() : 0;
-  co_await Step{};
-  State state = cell_.state;
-  co_await Step{};
-  if (settled == 0) settled = pool_.Draw();
+  Lsn settled = 0;
+  State state;
+  do {
+    if (!Keeps(Rule::kExitsBeforeSettled)) {
+      settled = pool_.Draw();
+      co_await Dawdle();
+    }
+    co_await Step{};
+    state = cell_.state;
+    co_await Step{};
+    if (!Keeps(Rule::kStateAfterSettled)) co_await Dawdle();
+    if (Keeps(Rule::kExitsBeforeSettled)) settled = pool_.Draw();
+    co_await Step{};
+  } while (Keeps(Rule::kStateAfterSettled) && cell_.state != state);
   bool passing = Keeps(Rule::kScanBeforeSync) && co_await SomebodyPasses(self, past);
   if (!Keeps(Rule::kExitsBeforeScan)) state.exits = cell_.state.exits;
   Note(self, "begins to settle, below", settled);
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
+  if (!Keeps(Rule::kRemovalExits)) co_await Dawdle();
   file_system_.EndSync(begun, file);
   co_await Step{};
   if (!Keeps(Rule::kScanBeforeSync)) passing = co_await SomebodyPasses(self, past);
@@ -218,6 +229,11 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
     cell_.state.known = true;
   }
   if (Replace(state, known)) Note(self, "makes the file known");
+}
+
+// Of whoever breaks a rule: what comes of it would be rare otherwise.
+Task<void> Run::Dawdle() {
+  for (unsigned i = 0; i < kDawdle; ++i) co_await Step{};
 }
 
 Task<bool> Run::SomebodyPasses(size_t self, bool past) {
@@ -267,8 +283,9 @@ Task<void> Run::RemoveTag(size_t self, File file) {
 // ------------------------------------------------------------------------------------------------
 // What keeps the log short.
 
-Task<void> Run::MoveCheckpoint(size_t self) {
-  if (Keeps(Rule::kOneCheckpointer) && Living(checkpointer_) != nullptr) co_return;
+// False: another process is at it.
+Task<bool> Run::MoveCheckpoint(size_t self) {
+  if (Keeps(Rule::kOneCheckpointer) && Living(checkpointer_) != nullptr) co_return false;
   checkpointer_ = pid(self);
   co_await Step{};
   Lsn checkpoint = pool_.next;
@@ -287,6 +304,22 @@ Task<void> Run::MoveCheckpoint(size_t self) {
   pool_.through.seen = std::max(pool_.through.seen, checkpoint);
   co_await Step{};
   if (checkpointer_ == pid(self)) checkpointer_ = kNobody;
+  co_return true;
+}
+
+// Of all files: sync and syncfs.
+Task<void> Run::Sync(size_t self) {
+  const Floor a = Seen(File::kA), b = Seen(File::kB);
+  if (Keeps(Rule::kSyncMovesCheckpoint)) {
+    while (!co_await MoveCheckpoint(self)) co_await Step{};
+  } else {
+    const size_t begun = file_system_.BeginSync();
+    co_await Step{};
+    file_system_.EndSyncAll(begun);
+  }
+  Note(self, "returns from sync");
+  Promise(a);
+  Promise(b);
 }
 
 // Whoever dies meanwhile leaves it to the next.

@@ -101,10 +101,12 @@ class Run {
   Task<void> Map(size_t self, File file);
   Task<void> Fsync(size_t self, File file);
   Task<void> Settle(size_t self, File file, bool past = false);
+  Task<void> Dawdle();
   Task<bool> SomebodyPasses(size_t self, bool past);
   Task<void> SetTag(size_t self, File file);
   Task<void> RemoveTag(size_t self, File file);
-  Task<void> MoveCheckpoint(size_t self);
+  Task<bool> MoveCheckpoint(size_t self);
+  Task<void> Sync(size_t self);
   Task<void> AdoptLogs(size_t self);
   Task<Lock> Take(size_t self);
   Task<bool> TakeAway(size_t self, Lock seen);
@@ -157,7 +159,8 @@ class Run {
   const std::optional<Rule> broken_;
   std::vector<std::string>* const notes_;
   std::mt19937_64 random_;
-  const bool moves_;  // the cell goes from one file to the other, often
+  const bool moves_;   // the cell goes from one file to the other, often
+  const bool deadly_;  // processes are killed often
   FileSystem file_system_;
   Pool pool_;
   Cell cell_;
