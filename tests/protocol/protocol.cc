@@ -263,7 +263,10 @@ Task<void> Run::RemoveTag(size_t self, File file) {
   Lock mine;
   if (Keeps(Rule::kRemovedUnderLock)) mine = co_await Take(self);
   co_await Step{};
-  if (!Keeps(Rule::kStateBeforeRemovalsLock)) state = cell_.state;
+  if (!Keeps(Rule::kStateBeforeRemovalsLock)) {
+    co_await Dawdle();
+    state = cell_.state;
+  }
   const bool pending = co_await Pending() && Keeps(Rule::kRemovedNotPending);
   co_await Step{};
   if (state.tag == file && !pending) {

@@ -159,8 +159,7 @@ class Run {
   const std::optional<Rule> broken_;
   std::vector<std::string>* const notes_;
   std::mt19937_64 random_;
-  const bool moves_;   // the cell goes from one file to the other, often
-  const bool deadly_;  // processes are killed often
+  const bool moves_;  // the cell goes from one file to the other, often
   FileSystem file_system_;
   Pool pool_;
   Cell cell_;

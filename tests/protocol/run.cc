@@ -10,13 +10,12 @@ namespace nvcache::protocol {
 
 namespace {
 
-constexpr unsigned kCalls = 6;         // of each process
+constexpr unsigned kCalls = 5;         // of each process
 constexpr Pid kMostProcesses = 6;      // in all; a slot may have several, one after the other
 constexpr uint64_t kMostSteps = 8000;  // more: somebody waits for ever
 constexpr size_t kFewChanges = 3;      // unsynced: each combination is tried; else none, all, and
 constexpr unsigned kSampled = 6;       // so many others
-constexpr unsigned kDeathEvery = 60;   // steps, or
-constexpr unsigned kRareDeath = 400;
+constexpr unsigned kDeathEvery = 60;   // steps
 constexpr unsigned kBirthEvery = 30;
 constexpr unsigned kOwnerDeathEvery = 40;
 constexpr unsigned kStrangerEvery = 40;
@@ -134,7 +133,7 @@ void Run::Stranger(File file) {
 }
 
 void Run::Event() {
-  if (OneIn(deadly_ ? kDeathEvery : kRareDeath)) Kill(random_() % kSlots);
+  if (OneIn(kDeathEvery)) Kill(random_() % kSlots);
   const Process* const owner = Living(marked_);
   if (owner != nullptr && OneIn(kOwnerDeathEvery)) {
     Kill(static_cast<size_t>(owner - processes_.data()));
@@ -294,7 +293,7 @@ void Run::Note(size_t self, const char* what, uint64_t number) {
 
 // In half of the runs the file is known from the start.
 Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* notes)
-    : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)), deadly_(OneIn(2)) {
+    : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)) {
   if (OneIn(2)) cell_.state = {File::kA, true, 0};
   for (size_t slot = 0; slot < kSlots; ++slot) Start(slot);
 }

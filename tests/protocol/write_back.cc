@@ -39,7 +39,7 @@ bool Run::OthersHave(size_t self, File file) const {
 Task<void> Run::Promote(size_t self) {
   if (processes_[self].mapped == File::kA || marked_ != kNobody) co_return;
   bool alone = Keeps(Rule::kMarkBeforeProbe) || !OthersHave(self, File::kA);
-  if (!Keeps(Rule::kMarkBeforeProbe)) co_await Step{};
+  if (!Keeps(Rule::kMarkBeforeProbe)) co_await Dawdle();
   if (!alone || marked_ != kNobody) co_return;
   marked_ = pid(self);
   wanted_ = false;
@@ -124,6 +124,7 @@ Task<void> Run::AdoptWriteBack(size_t self) {
   const Lsn to = pool_.next;
   const Checkpoint& checkpoint = pool_.back[owner];
   const Lsn newest = std::max(checkpoint.copies[0], checkpoint.copies[1]);
+  if (!Keeps(Rule::kOneAdopter)) co_await Dawdle();
   co_await WriteOut(self, owner, Keeps(Rule::kAdoptedFromNewest) ? newest : checkpoint.seen);
   co_await MoveSeatCheckpoint(owner, to);
   co_await Step{};
