@@ -185,20 +185,8 @@ Task<void> Run::Fsync(size_t self, File file) {
 // The one way to a file that is known. There is no lock. `past`: for a call that goes past the log.
 
 Task<void> Run::Settle(size_t self, File file, bool past) {
-  Lsn settled = 0;
   State state;
-  do {
-    if (!Keeps(Rule::kExitsBeforeSettled)) {
-      settled = pool_.Draw();
-      co_await Dawdle();
-    }
-    co_await Step{};
-    state = cell_.state;
-    co_await Step{};
-    if (!Keeps(Rule::kStateAfterSettled)) co_await Dawdle();
-    if (Keeps(Rule::kExitsBeforeSettled)) settled = pool_.Draw();
-    co_await Step{};
-  } while (Keeps(Rule::kStateAfterSettled) && cell_.state != state);
+  Lsn settled = co_await DrawSettled(&state);
   bool passing = Keeps(Rule::kScanBeforeSync) && co_await SomebodyPasses(self, past);
   if (!Keeps(Rule::kExitsBeforeScan)) state.exits = cell_.state.exits;
   Note(self, "begins to settle, below", settled);
@@ -229,6 +217,24 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
     cell_.state.known = true;
   }
   if (Replace(state, known)) Note(self, "makes the file known");
+}
+
+// s, and in *state what the cell was around that time.
+Task<Lsn> Run::DrawSettled(State* state) {
+  Lsn settled = 0;
+  do {
+    if (!Keeps(Rule::kExitsBeforeSettled)) {
+      settled = pool_.Draw();
+      co_await Dawdle();
+    }
+    co_await Step{};
+    *state = cell_.state;
+    co_await Step{};
+    if (!Keeps(Rule::kStateAfterSettled)) co_await Dawdle();
+    if (Keeps(Rule::kExitsBeforeSettled)) settled = pool_.Draw();
+    co_await Step{};
+  } while (Keeps(Rule::kStateAfterSettled) && cell_.state != *state);
+  co_return settled;
 }
 
 // Of whoever breaks a rule: what comes of it would be rare otherwise.

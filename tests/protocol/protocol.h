@@ -101,6 +101,7 @@ class Run {
   Task<void> Map(size_t self, File file);
   Task<void> Fsync(size_t self, File file);
   Task<void> Settle(size_t self, File file, bool past = false);
+  Task<Lsn> DrawSettled(State* state);
   Task<void> Dawdle();
   Task<bool> SomebodyPasses(size_t self, bool past);
   Task<void> SetTag(size_t self, File file);
