@@ -4,6 +4,7 @@
 is there with its value."""
 
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -102,6 +103,22 @@ class Server:
         """The server, and a child of its that may be rewriting the file."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        limit = time.monotonic() + 60
+        while lives(self.process.pid):  # the child: the kernel takes its time
+            check(time.monotonic() < limit, "a child of redis does not die")
+            time.sleep(0.01)
+
+
+def lives(group):
+    """Whether a process of the group is there that has not died."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(of_group) == group and state not in "ZX":
+            return True
+    return False
 
 
 def write(server, first, count, rewrite):
