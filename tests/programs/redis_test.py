@@ -15,6 +15,7 @@ import time
 import harness
 from harness import check
 
+PATIENCE = 60  # seconds, for a server that starts, answers or dies
 BATCH = 20  # commands under way at one time; each is acknowledged on its own
 
 
@@ -27,7 +28,7 @@ class Client:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect(str(path))
         self.stream = self.socket.makefile("rb")
 
@@ -85,7 +86,7 @@ class Server:
         self.kill()
 
     def connect(self, bench):
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE
         while True:
             check(self.process.poll() is None, "redis does not start:\n" +
                   (bench.folder / "server.log").read_text(errors="replace")[-3000:])
@@ -103,7 +104,7 @@ class Server:
         """The server, and a child of its that may be rewriting the file."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE
         while lives(self.process.pid):  # the child: the kernel takes its time
             check(time.monotonic() < limit, "a child of redis does not die")
             time.sleep(0.01)

@@ -12,7 +12,7 @@
 
 namespace nvcache::protocol {
 
-// A file of two bytes, and one of one byte, which may have the same cell.
+// A file of two bytes, and one of one byte, which may have the same tally.
 enum class File : uint8_t { kNone, kA, kB };
 inline constexpr size_t kBytes = 3;
 constexpr File FileOf(size_t byte) { return byte < 2 ? File::kA : File::kB; }

@@ -15,27 +15,28 @@ constexpr unsigned kDawdle = 20;   // steps
 }  // namespace
 
 bool Run::Replace(const State& seen, const State& wanted) {
-  if (cell_.state != seen) return false;
-  cell_.state = wanted;
+  if (tally_.state != seen) return false;
+  tally_.state = wanted;
   return true;
 }
 
 Task<bool> Run::Pending() {
-  const Lsn lsn = cell_.lsn;
+  const Lsn lsn = tally_.lsn;
   co_await Step{};
-  co_return lsn >= std::max(pool_.through.seen, cell_.settled);
+  co_return lsn >= std::max(pool_.through.seen, tally_.settled);
 }
 
 // ------------------------------------------------------------------------------------------------
-// The lock of a cell. An owner that is dead or does not move is a suspicion, no more: it may go on.
+// The lock of a tally. An owner that is dead or does not move is a suspicion, no more: it may go
+// on.
 
 Task<Run::Lock> Run::Take(size_t self) {
   for (;;) {
     co_await Step{};
-    const Lock seen = cell_.lock;
+    const Lock seen = tally_.lock;
     if (seen.owner == kNobody) {
-      cell_.lock = {pid(self), seen.taking + 1};
-      co_return cell_.lock;
+      tally_.lock = {pid(self), seen.taking + 1};
+      co_return tally_.lock;
     }
     if (OneIn(kPatience) && co_await TakeAway(self, seen)) co_return {pid(self), seen.taking + 1};
   }
@@ -43,12 +44,12 @@ Task<Run::Lock> Run::Take(size_t self) {
 
 Task<bool> Run::TakeAway(size_t self, Lock seen) {
   co_await Step{};
-  if (cell_.lock != seen) co_return false;
-  cell_.lock = {pid(self), seen.taking + 1};
+  if (tally_.lock != seen) co_return false;
+  tally_.lock = {pid(self), seen.taking + 1};
   Note(self, "takes the lock away from", seen.owner);
   co_await Step{};
-  if (Keeps(Rule::kTheftIsUnknown)) cell_.state.known = false;
-  if (Keeps(Rule::kTheftExits)) ++cell_.state.exits;
+  if (Keeps(Rule::kTheftIsUnknown)) tally_.state.known = false;
+  if (Keeps(Rule::kTheftExits)) ++tally_.state.exits;
   co_await Step{};
   co_return true;
 }
@@ -62,7 +63,7 @@ Task<void> Run::Write(size_t self, Change change) {
   for (;;) {
     if (Keeps(Rule::kPassingBeforeLook)) Raise(self);
     co_await Step{};
-    const bool tagged = cell_.state.tag == change.file;
+    const bool tagged = tally_.state.tag == change.file;
     co_await Step{};
     if (!Keeps(Rule::kPassingBeforeLook)) Raise(self);
     if (!tagged || past) {
@@ -73,8 +74,8 @@ Task<void> Run::Write(size_t self, Change change) {
     if (!Keeps(Rule::kOwnerPasses)) Lower(self);
     const Lock mine = co_await Take(self);
     co_await Step{};
-    // Of this file: while the count is up, no other one's that gets the cell becomes known.
-    const bool known = cell_.state.known;
+    // Of this file: while the count is up, no other one's that gets the tally becomes known.
+    const bool known = tally_.state.known;
     co_await Step{};
     if (known) co_await WriteLogged(self, change, mine, early);
     Unlock(mine);
@@ -92,16 +93,16 @@ Task<void> Run::WriteLogged(size_t self, Change change, Lock mine, Lsn early) {
   Note(self, "makes the logged call of change", change.number);
   file_system_.Apply(change);
   co_await Step{};
-  bool locked = cell_.lock == mine;
+  bool locked = tally_.lock == mine;
   if (!Keeps(Rule::kLockedAfterLsn)) co_await Step{};
   if (lsn == 0) lsn = pool_.Draw();
   co_await Step{};
   if (Keeps(Rule::kLsnRaised) && Keeps(Rule::kLsnRaisedBeforeLook))
-    cell_.lsn = std::max(cell_.lsn, lsn);
+    tally_.lsn = std::max(tally_.lsn, lsn);
   co_await Step{};
-  if (Keeps(Rule::kLockedAfterLsn)) locked = cell_.lock == mine;
+  if (Keeps(Rule::kLockedAfterLsn)) locked = tally_.lock == mine;
   co_await Step{};
-  if (!Keeps(Rule::kLsnRaisedBeforeLook)) cell_.lsn = std::max(cell_.lsn, lsn);
+  if (!Keeps(Rule::kLsnRaisedBeforeLook)) tally_.lsn = std::max(tally_.lsn, lsn);
   if (locked || !Keeps(Rule::kLockedBeforeCommit)) {
     Note(self, "commits its write with LSN", lsn);
     pool_.records.push_back({Record::Kind::kThrough, pid(self), lsn, change.file, change});
@@ -116,8 +117,8 @@ Task<void> Run::BeginPast(size_t self, File file) {
   if (Keeps(Rule::kPastUnderLock)) mine = co_await Take(self);
   co_await Step{};
   Note(self, "goes past the log");
-  if (Keeps(Rule::kPastIsUnknown)) cell_.state.known = false;
-  if (Keeps(Rule::kPastExits)) ++cell_.state.exits;
+  if (Keeps(Rule::kPastIsUnknown)) tally_.state.known = false;
+  if (Keeps(Rule::kPastExits)) ++tally_.state.exits;
   co_await Step{};
   Unlock(mine);
   if (!Keeps(Rule::kSettledBeforePast)) co_return;
@@ -152,7 +153,7 @@ Task<void> Run::Map(size_t self, File file) {
   if (process.mapped != File::kNone) co_return;
   Raise(self);
   co_await Step{};
-  if (cell_.state.tag == file) co_await BeginPast(self, file);
+  if (tally_.state.tag == file) co_await BeginPast(self, file);
   Note(self, "maps the file");
   process.mapped = file;
   if (!Keeps(Rule::kMappingPasses)) Lower(self);
@@ -161,11 +162,11 @@ Task<void> Run::Map(size_t self, File file) {
 Task<void> Run::Fsync(size_t self, File file) {
   const Floor seen = Seen(file);
   co_await Step{};
-  State state = cell_.state;
+  State state = tally_.state;
   if (state.tag == file && Keeps(Rule::kFsyncUnderLock)) {
     const Lock mine = co_await Take(self);
     co_await Step{};
-    state = cell_.state;
+    state = tally_.state;
     co_await Step{};
     Unlock(mine);
   }
@@ -188,7 +189,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   State state;
   Lsn settled = co_await DrawSettled(&state);
   bool passing = Keeps(Rule::kScanBeforeSync) && co_await SomebodyPasses(self, past);
-  if (!Keeps(Rule::kExitsBeforeScan)) state.exits = cell_.state.exits;
+  if (!Keeps(Rule::kExitsBeforeScan)) state.exits = tally_.state.exits;
   Note(self, "begins to settle, below", settled);
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
@@ -199,7 +200,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   if (!Keeps(Rule::kSettledDrawnBeforeSync)) settled = pool_.Draw();
   const bool its = state.tag == file;
   if (its && !Keeps(Rule::kSettledSeenWhenCommitted)) {
-    cell_.settled = std::max(cell_.settled, settled);
+    tally_.settled = std::max(tally_.settled, settled);
     co_await Step{};
   }
   if (Keeps(Rule::kSettledCommitted)) {
@@ -207,19 +208,19 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
     pool_.records.push_back({Record::Kind::kSettled, pid(self), pool_.Draw(), file, {}, settled});
   }
   co_await Step{};
-  if (its) cell_.settled = std::max(cell_.settled, settled);
+  if (its) tally_.settled = std::max(tally_.settled, settled);
   co_await Step{};
   State known = state;
   known.known = true;
   if (!its || passing) co_return;
-  if (!Keeps(Rule::kKnownInOneStep) && cell_.state == state) {
+  if (!Keeps(Rule::kKnownInOneStep) && tally_.state == state) {
     co_await Step{};
-    cell_.state.known = true;
+    tally_.state.known = true;
   }
   if (Replace(state, known)) Note(self, "makes the file known");
 }
 
-// s, and in *state what the cell was around that time.
+// s, and in *state what the tally was around that time.
 Task<Lsn> Run::DrawSettled(State* state) {
   Lsn settled = 0;
   do {
@@ -228,12 +229,12 @@ Task<Lsn> Run::DrawSettled(State* state) {
       co_await Dawdle();
     }
     co_await Step{};
-    *state = cell_.state;
+    *state = tally_.state;
     co_await Step{};
     if (!Keeps(Rule::kStateAfterSettled)) co_await Dawdle();
     if (Keeps(Rule::kExitsBeforeSettled)) settled = pool_.Draw();
     co_await Step{};
-  } while (Keeps(Rule::kStateAfterSettled) && cell_.state != *state);
+  } while (Keeps(Rule::kStateAfterSettled) && tally_.state != *state);
   co_return settled;
 }
 
@@ -254,8 +255,8 @@ Task<bool> Run::SomebodyPasses(size_t self, bool past) {
 }
 
 Task<void> Run::SetTag(size_t self, File file) {
-  if (cell_.state.tag != File::kNone && OneIn(2)) co_await RemoveTag(self, cell_.state.tag);
-  const State state = cell_.state;
+  if (tally_.state.tag != File::kNone && OneIn(2)) co_await RemoveTag(self, tally_.state.tag);
+  const State state = tally_.state;
   co_await Step{};
   if (state.tag != File::kNone) co_return;
   if (!Replace(state, {file, false, state.exits})) co_return;
@@ -264,14 +265,14 @@ Task<void> Run::SetTag(size_t self, File file) {
 }
 
 Task<void> Run::RemoveTag(size_t self, File file) {
-  State state = cell_.state;
+  State state = tally_.state;
   co_await Step{};
   Lock mine;
   if (Keeps(Rule::kRemovedUnderLock)) mine = co_await Take(self);
   co_await Step{};
   if (!Keeps(Rule::kStateBeforeRemovalsLock)) {
     co_await Dawdle();
-    state = cell_.state;
+    state = tally_.state;
   }
   const bool pending = co_await Pending() && Keeps(Rule::kRemovedNotPending);
   co_await Step{};
@@ -279,8 +280,8 @@ Task<void> Run::RemoveTag(size_t self, File file) {
     State none{File::kNone, false, state.exits + (Keeps(Rule::kRemovalExits) ? 1 : 0)};
     bool removed = Replace(state, none);
     if (!Keeps(Rule::kRemovedInOneStep) && !removed) {
-      cell_.state.known = false;
-      cell_.state.tag = File::kNone;
+      tally_.state.known = false;
+      tally_.state.tag = File::kNone;
       removed = true;
     }
     if (removed) Note(self, "removes the tag of file", static_cast<uint64_t>(file));

@@ -95,7 +95,7 @@ inline constexpr RuleText kRules[] = {
     {Rule::kExitsBeforeSettled, "exits-before-settled",
      "and after exits was read: each group below what is known later is older, or void"},
     {Rule::kStateAfterSettled, "state-after-settled",
-     "tag and exits are the same after s was drawn: the cell may be another file's by now"},
+     "tag and exits are the same after s was drawn: the tally may be another file's by now"},
     {Rule::kSettledCommitted, "settled-committed", "a sync of an unknown file leaves a record"},
     {Rule::kSettledSeenWhenCommitted, "settled-seen-when-committed",
      "others see the new bound when the record is durable"},
@@ -108,7 +108,7 @@ inline constexpr RuleText kRules[] = {
     {Rule::kLockedBeforeCommit, "locked-before-commit",
      "a writer that has lost the lock does not commit"},
     {Rule::kLockedAfterLsn, "locked-after-lsn", "it looks for that after the LSN was drawn"},
-    {Rule::kLsnRaised, "lsn-raised", "the cell knows the LSN of a group"},
+    {Rule::kLsnRaised, "lsn-raised", "the tally knows the LSN of a group"},
     {Rule::kLsnRaisedBeforeLook, "lsn-raised-before-look",
      "before its writer looks whether it still has the lock: it may commit at any time after that"},
     // The lock is taken away.

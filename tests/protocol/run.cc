@@ -66,7 +66,7 @@ Task<void> Run::Call(size_t self, File file) {
   } else if (what < 6) {
     if (!back) co_await SetTag(self, file);
   } else if (what == 6) {
-    co_await RemoveTag(self, cell_.state.tag);
+    co_await RemoveTag(self, tally_.state.tag);
   } else if (what == 7 && !back) {
     co_await Map(self, file);
   } else if (what == 8 && file == File::kA && !back) {
@@ -121,7 +121,7 @@ void Run::Stranger(File file) {
   if ((file == File::kA && marked_ != kNobody) || GroupsCount(file)) return;
   const bool quiet = std::all_of(processes_.begin(), processes_.end(),
                                  [](const Process& p) { return p.dead || p.at_rest; });
-  const bool known = cell_.state.tag == file && cell_.state.known;
+  const bool known = tally_.state.tag == file && tally_.state.known;
   if (quiet && !known) {
     file_system_.Apply(NewChange(file, OneIn(2)));
     Note(kSlots, "makes the call of change", last_number_);
@@ -262,7 +262,7 @@ void Run::LookAtCache() {
   }
 }
 
-// Nothing new is found if only the cell has changed.
+// Nothing new is found if only the tally has changed.
 void Run::LookAtImages() {
   std::vector<uint64_t> looked = {file_system_.BeginSync(), file_system_.unsynced(),
                                   pool_.records.size()};
@@ -294,7 +294,7 @@ void Run::Note(size_t self, const char* what, uint64_t number) {
 // In half of the runs the file is known from the start.
 Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* notes)
     : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)) {
-  if (OneIn(2)) cell_.state = {File::kA, true, 0};
+  if (OneIn(2)) tally_.state = {File::kA, true, 0};
   for (size_t slot = 0; slot < kSlots; ++slot) Start(slot);
 }
 

@@ -47,9 +47,9 @@ Task<void> Run::Promote(size_t self) {
   if (Keeps(Rule::kMarkBeforeProbe)) alone = !OthersHave(self, File::kA);
   if (alone && Keeps(Rule::kPromotedSettled)) co_await Settle(self, File::kA);
   co_await Step{};
-  if (alone && cell_.state.tag == File::kA) co_await RemoveTag(self, File::kA);
+  if (alone && tally_.state.tag == File::kA) co_await RemoveTag(self, File::kA);
   co_await Step{};
-  if (alone && cell_.state.tag != File::kA) {
+  if (alone && tally_.state.tag != File::kA) {
     Note(self, "writes the file back");
     processes_[self].writes_back = true;
     processes_[self].unwritten = pool_.next;
