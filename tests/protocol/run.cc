@@ -15,6 +15,7 @@ constexpr Pid kMostProcesses = 6;      // in all; a slot may have several, one a
 constexpr uint64_t kMostSteps = 8000;  // more: somebody waits for ever
 constexpr size_t kFewChanges = 3;      // unsynced: each combination is tried; else none, all, and
 constexpr unsigned kSampled = 6;       // so many others
+constexpr unsigned kSetsTag = 3;        // a number of Call's that sets the tag
 constexpr unsigned kDeathEvery = 60;   // steps
 constexpr unsigned kBirthEvery = 30;
 constexpr unsigned kOwnerDeathEvery = 40;
@@ -57,10 +58,8 @@ Task<void> Run::Program(size_t self) {
 Task<void> Run::Call(size_t self, File file) {
   co_await Open(self, file);
   const bool back = file == File::kA && processes_[self].writes_back;
-  const unsigned what = random_() % 16;
-  if (moves_ && OneIn(3)) {
-    if (!back) co_await SetTag(self, file);
-  } else if (what < 3) {
+  const unsigned what = moves_ && OneIn(3) ? kSetsTag : random_() % 16;
+  if (what < 3) {
     if (back) Promise(Seen(file));  // fsync is nothing
     if (!back) co_await Fsync(self, file);
   } else if (what < 6) {
