@@ -113,7 +113,10 @@ void CallProgram(int signal, siginfo_t* info, void* context) {
     if (handler == AsHandler(SIG_DFL) || IsRaised(signal, info)) TakeDefault(signal, info);
     return;
   }
-  if ((wish.flags.load() & kResetHandler) != 0) ResetHandler(signal, &wish);
+  if ((wish.flags.load() & kResetHandler) != 0) {
+    // A child of vfork has handlers of its own, and the wishes of its parent.
+    vfs::IsSharing() ? SetDefault(signal) : ResetHandler(signal, &wish);
+  }
   handler(signal, info, context);  // one without SA_SIGINFO looks at the first only
 }
 
@@ -170,8 +173,9 @@ int Sigaction(int signal, const struct sigaction* action, struct sigaction* old,
   const int flags = g_wishes[signal].flags.load();
   struct sigaction before;
   int result;
-  if (action == nullptr) {
-    result = real(signal, nullptr, &before);
+  if (action == nullptr || vfs::IsSharing()) {
+    // A child of vfork is never in the engine, and the wishes are its parent's.
+    result = real(signal, action, &before);
   } else {
     const struct sigaction wish = *action;  // may be `old`
     const struct sigaction ours = Ours(signal, wish);

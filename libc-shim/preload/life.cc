@@ -56,14 +56,14 @@ void BeforeFork() {
 }
 
 void AfterForkInParent() {
-  vfs::AfterFork();
+  vfs::AfterForkInParent();
   if (!t_streams_locked) return;
   t_streams_locked = false;
   _IO_list_unlock();
 }
 
 void AfterForkInChild() {
-  vfs::AfterFork();
+  vfs::AfterForkInChild();
   if (t_streams_locked) _IO_list_resetlock();
   t_streams_locked = false;
 }

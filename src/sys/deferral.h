@@ -67,6 +67,13 @@ class InEngine {
   InEngine& operator=(const InEngine&) = delete;
 };
 
+// What another process has left here that has shared this thread's memory, and was killed in the
+// engine.
+inline void ForgetDeferred() {
+  deferral.depth = deferral.waits = 0;
+  deferral.sent.si_signo = 0;
+}
+
 // Whether a signal waits until this thread leaves the engine: who is about to sleep for long should
 // leave first.
 inline bool SignalWaits() {

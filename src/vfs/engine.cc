@@ -480,8 +480,8 @@ void Engine::Abandon() {
     if (file.state.load() != State::kCached) return;
     ForgetCache(file);  // it is failing still, for those who wait for it
     file.lost.store(true);
-    file.forever = true;
-    file.state.store(State::kPassThrough);
+    MakeLasting(file);
+    SetState(file, State::kPassThrough);
     if (file.exclusive) leases.Downgrade(file.device, file.inode);
     file.exclusive = false;
     file.lock.Unlock();
@@ -494,7 +494,7 @@ void Engine::Abandon() {
 // A child that shares our memory ends without us, and so does one that was forked where we could
 // not see, which has none of our threads.
 void Engine::Stop() {
-  if (!active() || sys::Getpid() != pid_) return;
+  if (!active() || sys::Getpid() != pid_ || asleep()) return;
   TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
@@ -549,11 +549,10 @@ void Engine::EndReplacing() {
 
 void Engine::PrepareFork() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  forking_pid_ = sys::Getpid();
+  NoteFork();
+  if (!HasFilesInCaches()) return;
   ForEachFile([&](File& file) {
-    if (file.descriptions == nullptr) return;
-    for (Description* d = file.descriptions; d != nullptr; d = d->next) d->forked.store(true);
-    if (file.state.load() != State::kCached) return;
+    if (file.descriptions == nullptr || file.state.load() != State::kCached) return;
     file.lock.Lock();
     PublishOffsets(file);
     Publish(file);  // for what the child may start that does not know of us
@@ -561,11 +560,24 @@ void Engine::PrepareFork() {
   });
 }
 
+// What files there are is the parent's affair until this process uses one: by then it may be a
+// program that knows nothing of them. What is mapped is used without a call, so it is claimed at
+// once; and so the pool is left at once.
 void Engine::BecomeChild() {
-  if (sys::Getpid() == forking_pid_) return;
+  NVCACHE_CHECK(table_lock.IsLocked());
   pid_ = sys::Getpid();
   rights_changing_.store(0);  // the calls of other threads
   replacing_ = 0;             // threads of the parent
+  children_.store(0);
+  sys::ForgetScratch();
+  leases.LeaveSlotToParent();
+  asleep_.store(true);
+  if (attached() || HasFilesInCaches() || any_lasting_) Wake();
+}
+
+void Engine::Wake() {
+  NVCACHE_CHECK(table_lock.IsLocked() && asleep());
+  asleep_.store(false);
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
   ForEachFile([&](File& file) {
@@ -583,9 +595,18 @@ void Engine::BecomeChild() {
   });
   backing_lock_.Reset();
   ResetSpaceLocks();
-  sys::ForgetScratch();
   if (attached()) LeaveToParent();
   ShareAgain();
+  // Somebody may have had a file in his cache while this process slept, and have died.
+  if (leases.is_open() && KnowsOfDeaths()) LookAfterDeaths();
+}
+
+bool Engine::BeginSharing() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (HasFilesInCaches()) return false;
+  children_.fetch_add(1);
+  NoteSpawn();
+  return true;
 }
 
 // Pool, log, frames and the two threads are the parent's, and so are the files in its cache: it may
@@ -598,7 +619,7 @@ void Engine::LeaveToParent() {
     file.failing.store(0);
     file.errors.Clear();
     file.exclusive = file.leased = false;
-    file.state.store(State::kForeign);
+    SetState(file, State::kForeign);
   });
   SetSlot(pool_.fd(), kUntracked);
   keeper_ = nullptr;

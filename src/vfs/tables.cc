@@ -68,7 +68,7 @@ File* Engine::NewFile(const struct stat& st) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0 && file.pages.empty());
   file.device = st.st_dev;
   file.inode = st.st_ino;
-  file.state.store(State::kKernel);
+  SetState(file, State::kKernel);
   file.backing_fd = -1;
   file.size.store(static_cast<uint64_t>(st.st_size));
   file.tag.number = number;
@@ -98,6 +98,14 @@ File* Engine::NewFile(const struct stat& st) {
   return &file;
 }
 
+void Engine::SetState(File& file, State state) {
+  const auto held = [](State s) { return s == State::kCached || s == State::kForeign; };
+  const bool before = held(file.state.load()), after = held(state);
+  if (!before && after) in_caches_.fetch_add(1);
+  file.state.store(state);
+  if (before && !after) in_caches_.fetch_sub(1);
+}
+
 void Engine::RemoveFromBucket(File& file) {
   File** link = &buckets_[BucketOf(file.device, file.inode)];
   while (*link != &file) link = &(*link)->hash_next;
@@ -109,7 +117,8 @@ Description* Engine::NewDescription(File& file, int flags) {
   if (number == sys::kNone) return nullptr;
   Description& description = descriptions_[number];
   description.flags.store(flags);
-  description.forked.store(false);
+  description.forks.store(forks());
+  description.spawns.store(spawns());
   description.offset = 0;
   description.errors_heard.store(file.errors.Sample());
   description.references = 1;
@@ -154,8 +163,30 @@ void Engine::TableFull(File* file) {
   if (file == nullptr) {
     full_ = true;
   } else if (PassThrough(*file) == 0) {
-    file->forever = true;
+    MakeLasting(*file);
   }
+}
+
+bool Engine::IsGiven(Description& description) const {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  const uint32_t now = spawns();
+  const uint32_t known = description.spawns.load();
+  if (known == now) return false;
+  if (known == kGiven) return true;
+  for (uint32_t number = 0; number < descriptor_end(); ++number) {
+    const int fd = static_cast<int>(number);
+    if (SlotOf(fd) == &description && sys::Fcntl(fd, F_GETFD) == 0) return true;
+  }
+  description.spawns.store(now);
+  return false;
+}
+
+void Engine::NoteGiven(int fd, bool goes) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  Description* description = SlotOf(fd);
+  if (!IsDescription(description) || description->spawns.load() == spawns()) return;
+  if (goes && description->references == 1) return;  // nobody asks any more
+  if (sys::Fcntl(fd, F_GETFD) == 0) SetGiven(*description);
 }
 
 int Engine::DescriptorOf(const Description& description) const {
