@@ -42,7 +42,7 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
     // It may get a name by which it would be cached, while this descriptor is still open.
     if (file != nullptr && !engine.Cacheable(fd, st)) engine.PassThrough(*file);
   }
-  const bool number_fits = static_cast<uint32_t>(fd) < kMaxDescriptors;
+  const bool number_fits = engine.MakeSlot(static_cast<uint32_t>(fd));
   Description* description =
       file != nullptr && number_fits ? engine.NewDescription(*file, flags) : nullptr;
   if (description == nullptr) {

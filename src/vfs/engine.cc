@@ -86,10 +86,7 @@ void Engine::Start(const Host& host, char** environment) {
   }
   if (settings.pool.size() == 0) return;
   sys::RememberRoot();
-  if (!OpenTables()) {
-    RefuseCache("no address space for the tables");
-    return;
-  }
+  OpenTables();
   {
     TableLock lock;
     if (!OpenLeases() || !RecoverIfDirty()) return;
@@ -363,7 +360,7 @@ bool Engine::AttachPool() {
     engine.leases.Nudge();
   };
   kept.Open();
-  if (!OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) ||
+  if (!OpenRest() || !OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) ||
       !StartKeeper()) {
     StopKeeper();
     cleaner.Stop();
@@ -534,7 +531,7 @@ void Engine::Leave() {
 void Engine::LeaveInChild() {
   active_.store(false);
   attached_.store(false);
-  slots_.store(nullptr);
+  slot_count_.store(0);
 }
 
 void Engine::BeginReplacing() {

@@ -133,11 +133,12 @@ class Engine {
   Description* SlotOf(int fd) const { return sys::IsSharing() ? kUntracked : SlotOfParent(fd); }
   // For a child that shares our memory, and may have put something else there.
   Description* SlotOfParent(int fd) const {
-    const auto* slots = slots_.load(std::memory_order_acquire);
-    if (slots == nullptr || static_cast<uint32_t>(fd) >= kMaxDescriptors) return kUntracked;
-    return slots[fd].load(std::memory_order_acquire);
+    if (static_cast<uint32_t>(fd) >= slot_count_.load(std::memory_order_acquire)) return kUntracked;
+    return slots_.load(std::memory_order_relaxed)[fd].load(std::memory_order_acquire);
   }
   void SetSlot(int fd, Description* description);
+  // Whether there is room for that descriptor, and all below.
+  bool MakeSlot(uint32_t number);
   File* FindFile(uint64_t device, uint64_t inode) const;
   File* FindByPath(int dirfd, const char* path, bool follow) const;
   File* NewFile(const struct stat& st);
@@ -216,12 +217,36 @@ class Engine {
   // kUnreadable bytes that nobody can read.
   const void* unreadable() const { return unreadable_; }
 
-  sys::Mutex<sys::Rank::kTable> table_lock;
-  settings::Settings settings;
+  // What a child of fork writes to lies in one page, for each has to be copied for it: first what is
+  // read by every call, then what changes more often.
+ private:
+  static constexpr size_t kLine = 64, kOnePage = 512;
+  alignas(kOnePage) std::atomic<bool> active_{false};
+  std::atomic<bool> attached_{false};
+  std::atomic<bool> asleep_{false};
+  std::atomic<uint32_t> slot_count_{0};
+  std::atomic<std::atomic<Description*>*> slots_{nullptr};
+  std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
+  std::atomic<uint32_t> in_caches_{0};
+  std::atomic<uint32_t> forks_{0};
+  std::atomic<uint32_t> spawns_{0};
+  long pid_ = 0;  // of the process whose engine it is
+
+ public:
+  alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;
+
+ private:
+  uint32_t replacing_ = 0;                    // threads in exec
+  std::atomic<uint32_t> children_{0};         // that share our memory
+  std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
+
+ public:
+  alignas(kLine) lease::Leases leases;
+
   // Only who uses the same one is seen. Tests have their own, before Start: that others' files
   // happen to share a cell with theirs would make them pass-through.
   const char* lease_folder = lease::kFolder;
-  lease::Leases leases;
+  settings::Settings settings;
   pool::Statistics* statistics() const { return pool_.view().statistics(); }
 
   nvlog::Log log;
@@ -236,7 +261,8 @@ class Engine {
   void Refuse(const char* text);
   void RefusePool(const pool::Problem& problem);
   void RefuseCache(const char* text);  // and says what becomes of the program
-  bool OpenTables();
+  void OpenTables();
+  bool OpenRest();
   bool OpenLeases();
   void AdoptInherited();
   bool RecoverIfDirty();
@@ -283,12 +309,9 @@ class Engine {
   long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 
-  std::atomic<bool> active_{false};
-  std::atomic<std::atomic<Description*>*> slots_{nullptr};
   void* unreadable_ = nullptr;
-  std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
-  sys::Arena<File> files_;
-  sys::Arena<Description> descriptions_;
+  sys::GrowingArena<File> files_;
+  sys::GrowingArena<Description> descriptions_;
   sys::Mutex<sys::Rank::kBacking> backing_lock_;  // CheckBacking
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
@@ -299,22 +322,13 @@ class Engine {
   const Host* host_ = nullptr;
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
-  std::atomic<bool> attached_{false};
   bool full_ = false;
   bool any_lasting_ = false;   // File::forever is set, or was, of some file
   bool hopeless_ = false;      // attaching failed for good
   uint64_t attach_after_ = 0;  // monotonic ns: it has failed for now; table lock
   uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
   bool said_ = false;          // the one line on stderr is out
-  long pid_ = 0;               // of the process whose engine it is
-  uint32_t replacing_ = 0;     // threads in exec
-  std::atomic<bool> asleep_{false};
-  std::atomic<uint32_t> in_caches_{0};
-  std::atomic<uint32_t> children_{0};  // that share our memory
-  std::atomic<uint32_t> forks_{0};
-  std::atomic<uint32_t> spawns_{0};
   sys::Credentials rights_;    // at the start
-  std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
   std::atomic<uint32_t> deaths_seen_{0};      // of other processes; the pool was looked at since
   std::atomic<bool> starving_{false};         // dead ones may have the room that writers wait for
   bool relock_due_ = false;  // the program has closed a descriptor of the leases' file

@@ -8,34 +8,69 @@
 
 namespace nvcache::vfs {
 
-bool Engine::OpenTables() {
-  using Slot = std::atomic<Description*>;
-  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
-  // Most programs have few files open, or none: an exec should not cost large pages.
-  if (slots == nullptr || !sys::OpenScratch() || !files_.Open(kMaxFiles, false) ||
-      !descriptions_.Open(kMaxDescriptions, false)) {
-    return false;
-  }
+namespace {
+
+// Most programs have few files open, or none: an exec should not cost mappings, nor should a fork,
+// which copies them.
+constexpr uint32_t kFewDescriptors = 512;  // those of the engine's own are among them
+constexpr uint32_t kFewFiles = 128;
+constexpr uint32_t kFewDescriptions = 256;
+
+constinit std::atomic<Description*> few_slots[kFewDescriptors] = {};
+alignas(64) constinit uint8_t few_files[kFewFiles * sizeof(File)] = {};
+alignas(64) constinit uint8_t few_descriptions[kFewDescriptions * sizeof(Description)] = {};
+static_assert(alignof(File) <= 64 && alignof(Description) <= 64);
+constinit uint32_t few_free_files[kFewFiles] = {};
+constinit uint32_t few_free_descriptions[kFewDescriptions] = {};
+
+}  // namespace
+
+void Engine::OpenTables() {
+  files_.Open(reinterpret_cast<File*>(few_files), few_free_files, kFewFiles, kMaxFiles);
+  descriptions_.Open(reinterpret_cast<Description*>(few_descriptions), few_free_descriptions,
+                     kFewDescriptions, kMaxDescriptions);
+  slots_.store(few_slots);
+  slot_count_.store(kFewDescriptors, std::memory_order_release);
+}
+
+// From then on a descriptor of ours can be stored without the table lock.
+bool Engine::OpenRest() {
+  if (!MakeSlot(kMaxDescriptors - 1) || !sys::OpenScratch()) return false;
+  if (unreadable_ != nullptr) return true;
   constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
   const long page = sys::MapUnlocked(kUnreadable, PROT_NONE, kAnonymous, -1);
   if (sys::IsError(page)) return false;
   unreadable_ = reinterpret_cast<void*>(page);
-  slots_.store(slots, std::memory_order_release);
+  return true;
+}
+
+// Whoever reads a slot meanwhile reads it as it was before: the old ones do not change any more.
+bool Engine::MakeSlot(uint32_t number) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  const uint32_t count = slot_count_.load();
+  if (number < count) return true;
+  if (number >= kMaxDescriptors) return false;
+  using Slot = std::atomic<Description*>;
+  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
+  if (slots == nullptr) return false;
+  const Slot* old = slots_.load();
+  for (uint32_t i = 0; i < count; ++i) slots[i].store(old[i].load());
+  slots_.store(slots);
+  slot_count_.store(kMaxDescriptors, std::memory_order_release);
   return true;
 }
 
 void Engine::SetSlot(int fd, Description* description) {
   const auto number = static_cast<uint32_t>(fd);
-  if (number >= kMaxDescriptors) return;
   NVCACHE_CHECK(table_lock.IsLocked());
   if (description == kUntracked && number >= descriptor_end()) return;
-  Store(fd, description);
+  if (MakeSlot(number)) Store(fd, description);
 }
 
 // Without the table lock: for numbers of ours only.
 void Engine::Store(int fd, Description* description) {
   const auto number = static_cast<uint32_t>(fd);
-  if (number >= kMaxDescriptors) return;
+  if (number >= slot_count_.load()) return;
   uint32_t end = descriptor_end();
   while (end <= number && !descriptor_end_.compare_exchange_weak(end, number + 1)) {
   }
