@@ -62,7 +62,7 @@ void AfterForkInParent() {
   _IO_list_unlock();
 }
 
-void AfterForkInChild() {
+[[gnu::hot]] void AfterForkInChild() {
   vfs::AfterForkInChild();
   if (t_streams_locked) _IO_list_resetlock();
   t_streams_locked = false;

@@ -258,7 +258,7 @@ NVCACHE_EXPORT int execle(const char* path, const char* first, ...) noexcept {
 // ---------------------------------------------------------------------------------------------
 // The end. exit() runs our destructor, and quick_exit() what life.cc has registered.
 
-NVCACHE_EXPORT void _exit(int status) {
+NVCACHE_EXPORT __attribute__((hot)) void _exit(int status) {
   vfs::Stop();
   NVCACHE_REAL(_exit)(status);
   __builtin_unreachable();

@@ -139,11 +139,6 @@ bool Leases::AfterForkInChild(const char** why) {
   return false;
 }
 
-void Leases::LeaveSlotToParent() {
-  reaping_.Reset();
-  slot_ = kMaxProcesses;
-}
-
 // The lock goes with the descriptor.
 void Leases::Forget() {
   if (shared_ != nullptr) sys::UnmapUnlocked(shared_, kFileSize);

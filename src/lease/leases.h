@@ -79,7 +79,10 @@ class Leases {
   // slot, in which nothing is marked. False as for Open; then it is closed.
   bool AfterForkInChild(const char** why);
   // The same child, for as long as it asks and marks nothing: it has no slot.
-  void LeaveSlotToParent();
+  void LeaveSlotToParent() {
+    reaping_.Reset();  // a thread of the parent may have had it
+    slot_ = kMaxProcesses;
+  }
 
   bool is_open() const { return shared_ != nullptr; }
   // Names this process's life among all that ever had a slot of the file; never 0.

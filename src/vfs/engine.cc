@@ -490,8 +490,11 @@ void Engine::Abandon() {
 
 // A child that shares our memory ends without us, and so does one that was forked where we could
 // not see, which has none of our threads.
-void Engine::Stop() {
-  if (!active() || sys::Getpid() != pid_ || asleep()) return;
+[[gnu::hot]] void Engine::Stop() {
+  if (active() && !asleep() && sys::Getpid() == pid_) StopOwn();
+}
+
+void Engine::StopOwn() {
   TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
@@ -557,16 +560,18 @@ void Engine::PrepareFork() {
   });
 }
 
+// Each page that a child touches, of code as well, costs it a fault: so what nearly every child runs
+// is `hot`, and the linker puts it together.
+//
 // What files there are is the parent's affair until this process uses one: by then it may be a
 // program that knows nothing of them. What is mapped is used without a call, so it is claimed at
 // once; and so the pool is left at once.
-void Engine::BecomeChild() {
+[[gnu::hot]] void Engine::BecomeChild() {
   NVCACHE_CHECK(table_lock.IsLocked());
   pid_ = sys::Getpid();
   rights_changing_.store(0);  // the calls of other threads
   replacing_ = 0;             // threads of the parent
   children_.store(0);
-  sys::ForgetScratch();
   leases.LeaveSlotToParent();
   asleep_.store(true);
   if (attached() || HasFilesInCaches() || any_lasting_) Wake();
@@ -592,6 +597,7 @@ void Engine::Wake() {
   });
   backing_lock_.Reset();
   ResetSpaceLocks();
+  sys::ForgetScratch();
   if (attached()) LeaveToParent();
   ShareAgain();
   // Somebody may have had a file in his cache while this process slept, and have died.

@@ -286,6 +286,7 @@ class Engine {
   void LeaveToParent();
   void ShareAgain();
   void Wake();
+  void StopOwn();
   void LookAfterDeaths();
   bool StartKeeper();
   void StopKeeper();

@@ -66,7 +66,7 @@ bool IsActive() { return engine.active(); }
 
 bool WantsStreams() { return engine.settings.stdio; }
 
-void Stop() { engine.Stop(); }
+[[gnu::hot]] void Stop() { engine.Stop(); }
 
 namespace {
 
@@ -105,7 +105,7 @@ void AfterForkInParent() {
 
 // Another thread of the process whose memory this is a copy of may have been changing the engine's
 // tables, and the descriptors are those of a child that has not told of its changes.
-void AfterForkInChild() {
+[[gnu::hot]] void AfterForkInChild() {
   if (sys::IsSharing()) {
     sys::sharing = 0;
     engine.LeaveInChild();
