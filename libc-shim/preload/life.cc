@@ -81,7 +81,7 @@ __attribute__((constructor)) void Begin() {
     return;
   }
   if (vfs::Start(sys::kOwnThreads, environ)) {
-    calls::ManageSignals();
+    calls::ManageSignals(false);
     if (vfs::WantsStreams()) CatchStreams();
   }
   // Not by a wrapper of fork: this also reaches the forks inside libc (daemon, forkpty), exactly

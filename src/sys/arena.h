@@ -100,6 +100,7 @@ class GrowingArena {
     free_[free_count_++] = index;
   }
 
+  bool empty() const { return used_ == free_count_; }
   T& operator[](uint32_t index) { return index < few_ ? first_[index] : rest_[index - few_]; }
   uint32_t IndexOf(const T* object) const {
     const bool early = object >= first_ && object < first_ + few_;

@@ -266,8 +266,35 @@ void Engine::LookForOrphans() {
   said_ = true;
 }
 
-// Descriptors from before us are shared with whoever gave them to us: never cached.
+namespace {
+
+// How many descriptors the process has, as the size of the folder that lists them (since Linux 6.2);
+// 0 if that is not known. The first thread is the one that asks, or else it is listed.
+uint32_t CountDescriptors() {
+  struct stat st;
+  if (sys::Fstatat(AT_FDCWD, "/proc/self/fd", &st, 0) < 0 || st.st_size > INT32_MAX) return 0;
+  return static_cast<uint32_t>(st.st_size);
+}
+
+}  // namespace
+
+// Descriptors from before us are shared with whoever gave them to us: never cached. Most programs
+// have three. To list those takes as long as to ask for two hundred.
 void Engine::AdoptInherited() {
+  constexpr int kLast = 256;
+  uint32_t left = CountDescriptors();
+  const bool known = left > 0;
+  for (int fd = 0; fd < kLast && left > 0; ++fd) {
+    struct stat st;
+    if (sys::Fstat(fd, &st) < 0) continue;
+    if (S_ISREG(st.st_mode) && SlotOf(fd) != Internal()) AdoptPassThrough(fd);
+    --left;
+  }
+  // All but our own, which has a high number.
+  if (!known || left > (leases.fd() >= kLast ? 1 : 0)) ListInherited();
+}
+
+void Engine::ListInherited() {
   const long directory =
       sys::Openat(AT_FDCWD, NVCACHE_DESCRIPTORS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
@@ -305,6 +332,7 @@ bool Engine::MayAttach() {
 
 bool Engine::AttachPool() {
   sys::InitializeUserCopy();
+  sys::ExamineRoot();
   pool::Problem problem;
   bool open =
       pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr, &problem);

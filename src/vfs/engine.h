@@ -157,6 +157,7 @@ class Engine {
   bool full() const { return full_; }
   template <typename Function>
   void ForEachFile(Function function) {
+    if (files_.empty()) return;
     for (File* first : buckets_) {
       for (File *file = first, *next; file != nullptr; file = next) {
         next = file->hash_next;
@@ -265,6 +266,7 @@ class Engine {
   bool OpenRest();
   bool OpenLeases();
   void AdoptInherited();
+  void ListInherited();
   bool RecoverIfDirty();
   bool RecoverOnOwnStack();
   enum class Recovery { kDone, kFailed, kByAnother, kLater };
