@@ -2,23 +2,15 @@
 //
 // vfork: the child runs on its parent's memory and stack, and returns first.
 #include <errno.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cstdint>
 
 #include "libc-shim/preload/wrapper.h"
-#include "src/sys/kernel.h"
+#include "src/sys/deferral.h"
 
 namespace nvcache::preload {
 namespace {
-
-uint64_t SetMask(uint64_t mask) {
-  uint64_t before = 0;
-  sys::Call(SYS_rt_sigprocmask, SIG_SETMASK, sys::Address(&mask), sys::Address(&before),
-            sizeof(mask));
-  return before;
-}
 
 // What is begun with. `go_on`: a function to go on with in place of vfork; or how deep it is, which
 // no function's address is as low as. Two registers, for the child writes over the stack.
@@ -31,10 +23,10 @@ struct Begun {
 extern "C" __attribute__((visibility("hidden"), used)) Begun nvcache_begin_vfork() {
   const bool concerns_us = vfs::IsActive() || vfs::IsSharing();
   if (!concerns_us) return {reinterpret_cast<uintptr_t>(NVCACHE_REAL(vfork)), 0};
-  const uint64_t mask = SetMask(~uint64_t{0});
+  const uint64_t mask = sys::SignalsBlocked::SetMask(~uint64_t{0});
   uint32_t depth;
   if (vfs::BeginSharing(&depth)) return {depth, mask};
-  SetMask(mask);
+  sys::SignalsBlocked::SetMask(mask);
   return {reinterpret_cast<uintptr_t>(fork), 0};
 }
 
@@ -43,7 +35,7 @@ extern "C" __attribute__((visibility("hidden"), used)) int nvcache_end_vfork(lon
                                                                              uint64_t mask,
                                                                              uint32_t depth) {
   if (result != 0) vfs::EndSharing(depth);
-  SetMask(mask);
+  sys::SignalsBlocked::SetMask(mask);
   return static_cast<int>(calls::FromAnswer(result));
 }
 

@@ -4,8 +4,12 @@
 #include "src/vfs/claim.h"
 
 #include <errno.h>
+#include <sys/wait.h>
+
+#include <new>
 
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/sharing.h"
 #include "src/vfs/access.h"
 
@@ -35,8 +39,7 @@ bool IsClaimed(uint64_t device, uint64_t inode) {
   return false;
 }
 
-// By a child that shares our memory, which takes no lock. It cannot recover a pool, either: a file
-// whose bytes may be there alone is not opened.
+// By a child that shares our memory, which takes no lock.
 long TakeInChild(uint64_t device, uint64_t inode) {
   if (!engine.leases.is_open()) return 0;
   if (!IsClaimed(device, inode)) {
@@ -48,7 +51,7 @@ long TakeInChild(uint64_t device, uint64_t inode) {
   }
   const bool released = !engine.leases.HeldElsewhere(device, inode) ||
                         engine.leases.AwaitRelease(device, inode, kPatienceNs);
-  return released && !engine.KnowsOfDeaths() ? 0 : -EIO;
+  return released && engine.LookAfterDeathsInCopy() ? 0 : -EIO;
 }
 
 }  // namespace
@@ -132,12 +135,32 @@ void Engine::LookAfterDeaths() {
   deaths_seen_.store(deaths);
 }
 
+// By a child that shares our memory, whose tables and locks are its parent's: what is to be recovered
+// is recovered by a process of its own, which has a copy.
+bool Engine::LookAfterDeathsInCopy() {
+  if (!KnowsOfDeaths()) return true;
+  const uint32_t deaths = leases.deaths();
+  const sys::SignalsBlocked blocked;
+  const long copy = sys::Call(SYS_clone, 0);  // nobody is told of its end
+  if (copy == 0) {
+    sys::sharing = 0;
+    sys::ForgetScratch();
+    new (&pool_) pool::Pool;  // other threads, which are not here, may have used it
+    sys::ExitGroup(RecoverIfDirty() ? 0 : 1);
+  }
+  int status = 1;
+  while (copy > 0 && sys::Call(SYS_wait4, copy, sys::Address(&status), __WALL) == -EINTR) {
+  }
+  if (copy > 0 && status == 0) deaths_seen_.store(deaths);
+  return copy > 0 && status == 0;
+}
+
 bool Engine::AwaitPublication(uint64_t device, uint64_t inode) {
   if (!leases.is_open()) return false;
   const bool held = leases.HeldElsewhere(device, inode);
   if (held) leases.AwaitPublish(device, inode, kPatienceNs);
   const bool news = held || KnowsOfDeaths();
-  if (!sys::IsSharing()) NoticeDeaths();
+  sys::IsSharing() ? static_cast<void>(LookAfterDeathsInCopy()) : NoticeDeaths();
   return news;
 }
 

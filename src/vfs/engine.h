@@ -121,6 +121,7 @@ class Engine {
   // ---- Other processes (claim.cc); without locks
   // When a process has died: the pool may have what the files lack.
   void NoticeDeaths();
+  bool LookAfterDeathsInCopy();
   // Somebody has died that had files in its cache, and the pool was not looked at since.
   bool KnowsOfDeaths() const { return leases.deaths() != deaths_seen_.load(); }
   bool IsForeign(int fd) const;
