@@ -95,6 +95,8 @@ long Look(int dirfd, const char* path, int flags, uint64_t resolve, struct stat*
 // The kernel does not tell a process which locks it has. Before the first one, a file that may
 // become hot gets its descriptor: closing any later would drop the locks (I11).
 void NoteLock(int fd) {
+  // Before a child has its first lock: then it closes what it has of its parent's.
+  if (engine.asleep()) const TableLock wakes;
   Description* description = engine.SlotOf(fd);
   const File* known = IsDescription(description) ? description->file.load() : nullptr;
   if (known == nullptr || known->locked.load(std::memory_order_relaxed)) return;

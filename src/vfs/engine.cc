@@ -577,23 +577,24 @@ void Engine::EndReplacing() {
 
 void Engine::PrepareFork() {
   NVCACHE_CHECK(table_lock.IsLocked());
+  if (HasFilesInCaches()) {
+    ForEachFile([&](File& file) {
+      if (file.descriptions == nullptr || file.state.load() != State::kCached) return;
+      file.lock.Lock();
+      PublishOffsets(file, true);
+      Publish(file);  // for what the child may start that does not know of us
+      file.lock.Unlock();
+    });
+  }
   NoteFork();
-  if (!HasFilesInCaches()) return;
-  ForEachFile([&](File& file) {
-    if (file.descriptions == nullptr || file.state.load() != State::kCached) return;
-    file.lock.Lock();
-    PublishOffsets(file);
-    Publish(file);  // for what the child may start that does not know of us
-    file.lock.Unlock();
-  });
 }
 
 // Each page that a child touches, of code as well, costs it a fault: so what nearly every child runs
 // is `hot`, and the linker puts it together.
 //
 // What files there are is the parent's affair until this process uses one: by then it may be a
-// program that knows nothing of them. What is mapped is used without a call, so it is claimed at
-// once; and so the pool is left at once.
+// program that knows nothing of them. But with the pool, it would hold its parent's life byte; and
+// what is mapped is used without a call.
 [[gnu::hot]] void Engine::BecomeChild() {
   NVCACHE_CHECK(table_lock.IsLocked());
   pid_ = sys::Getpid();
@@ -601,8 +602,12 @@ void Engine::PrepareFork() {
   replacing_ = 0;             // threads of the parent
   children_.store(0);
   leases.LeaveSlotToParent();
+  if (attached()) {
+    SetSlot(pool_.fd(), kUntracked);
+    pool_.Close();
+  }
   asleep_.store(true);
-  if (attached() || HasFilesInCaches() || any_lasting_) Wake();
+  if (any_lasting_) Wake();
 }
 
 void Engine::Wake() {
@@ -652,13 +657,11 @@ void Engine::LeaveToParent() {
     file.exclusive = file.leased = false;
     SetState(file, State::kForeign);
   });
-  SetSlot(pool_.fd(), kUntracked);
   keeper_ = nullptr;
   cleaner.LeaveToParent();
   log.Close();
   frames.Close();
   supply.Close();
-  pool_.Close();
   // Some of their locks may be held, by threads that are not here.
   new (&log) nvlog::Log;
   new (&supply) radix::Supply;

@@ -209,8 +209,9 @@ class Engine {
   // Writes back what the kernel does not have. File lock, shared or exclusive. The error; or the
   // pages looked at, 0: there was nothing.
   long Publish(File& file);
-  // Hands the kernel the offsets of the file's descriptions. File lock, exclusive.
-  void PublishOffsets(File& file);
+  // Hands the kernel the offsets of the file's descriptions. File lock, exclusive. `news`: of those
+  // that no child has; else the kernel's moves with ours already.
+  void PublishOffsets(File& file, bool news = false);
   bool IsPool(const struct stat& st) const {
     return pool_.is_open() && st.st_dev == pool_.device() && st.st_ino == pool_.inode();
   }

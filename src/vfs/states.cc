@@ -357,8 +357,9 @@ long Engine::Publish(File& file) {
   return error < 0 ? error : pages;
 }
 
-void Engine::PublishOffsets(File& file) {
+void Engine::PublishOffsets(File& file, bool news) {
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (news && IsForked(*d)) continue;
     const int fd = DescriptorOf(*d);
     if (fd >= 0) sys::Lseek(fd, static_cast<off_t>(d->offset), SEEK_SET);
   }
