@@ -154,7 +154,8 @@ inline auto Replace(Free free, RealCall real) {
 // A program that confines itself has the kernel refuse calls, or kill it for them, and none of ours
 // may be among these: it goes on as one without NVCache.
 inline void Confine() {
-  if (vfs::IsSharing()) return;  // nothing is ours in such a child, and the handlers are its parent's
+  if (vfs::IsSharing())
+    return;  // nothing is ours in such a child, and the handlers are its parent's
   vfs::Leave();
   if (!vfs::IsActive()) ReleaseSignals();
 }

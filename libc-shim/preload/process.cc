@@ -67,7 +67,8 @@ NVCACHE_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* a
   switch (function == nullptr ? CloneKind::kThread : KindOfClone(wanted)) {
     case CloneKind::kProcess:
       return Fork([&] {
-        return real(RunClone<vfs::AfterForkInChild>, static_cast<int>(WithoutWaiting(wanted)), &start);
+        return real(RunClone<vfs::AfterForkInChild>, static_cast<int>(WithoutWaiting(wanted)),
+                    &start);
       });
     case CloneKind::kDescriptors:
       return CloneSharingDescriptors(

@@ -25,9 +25,10 @@
 //
 // Not seen are other users, other mount namespaces, and who runs without NVCache.
 //
-// Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share them
-// but for a child of vfork, which takes no locks: it may call Share, and ask. The other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not
-// with a lock that a keeper, even of another process, might need to get on.
+// Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share
+// them but for a child of vfork, which takes no locks: it may call Share, and ask. The other calls
+// may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not with a lock
+// that a keeper, even of another process, might need to get on.
 #ifndef NVCACHE_LEASE_LEASES_H_
 #define NVCACHE_LEASE_LEASES_H_
 

@@ -18,9 +18,9 @@ namespace nvcache::sys {
 // by flock go along. Where there is no room, `fd` stays what it is.
 //
 // The kernel's table of descriptors is as long as the highest number, and each child gets a copy of
-// it, one of vfork as well: with 4,096 numbers, that takes a third as long as the vfork itself. So not
-// higher than kHighest, whatever the limit. (`eighths`: of the limit; 7 for the last one that goes
-// when the process dies, for the kernel closes them in their order.)
+// it, one of vfork as well: with 4,096 numbers, that takes a third as long as the vfork itself. So
+// not higher than kHighest, whatever the limit. (`eighths`: of the limit; 7 for the last one that
+// goes when the process dies, for the kernel closes them in their order.)
 inline int MoveHigh(int fd, uint64_t eighths = 6) {
   constexpr uint64_t kLowest = 64;
   constexpr uint64_t kHighest = 512;

@@ -135,8 +135,8 @@ void Engine::LookAfterDeaths() {
   deaths_seen_.store(deaths);
 }
 
-// By a child that shares our memory, whose tables and locks are its parent's: what is to be recovered
-// is recovered by a process of its own, which has a copy.
+// By a child that shares our memory, whose tables and locks are its parent's: what is to be
+// recovered is recovered by a process of its own, which has a copy.
 bool Engine::LookAfterDeathsInCopy() {
   if (!KnowsOfDeaths()) return true;
   const uint32_t deaths = leases.deaths();

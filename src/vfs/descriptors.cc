@@ -60,8 +60,7 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
     constexpr int kCreates = O_CREAT | O_EXCL;
     const bool born = (flags & kCreates) == kCreates;
     const auto origin = born ? Engine::Origin::kBorn : Engine::Origin::kOpened;
-    const bool may =
-        !engine.full() && !engine.replacing() && !IsGiven(*file) && engine.Attach();
+    const bool may = !engine.full() && !engine.replacing() && !IsGiven(*file) && engine.Attach();
     if (!may || !engine.BeginCaching(*file, fd, origin, left)) engine.PassThrough(*file);
   }
 }

@@ -268,8 +268,8 @@ void Engine::LookForOrphans() {
 
 namespace {
 
-// How many descriptors the process has, as the size of the folder that lists them (since Linux 6.2);
-// 0 if that is not known. The first thread is the one that asks, or else it is listed.
+// How many descriptors the process has, as the size of the folder that lists them (since
+// Linux 6.2); 0 if that is not known. The first thread is the one that asks, or else it is listed.
 uint32_t CountDescriptors() {
   struct stat st;
   if (sys::Fstatat(AT_FDCWD, "/proc/self/fd", &st, 0) < 0 || st.st_size > INT32_MAX) return 0;
@@ -388,8 +388,8 @@ bool Engine::AttachPool() {
     engine.leases.Nudge();
   };
   kept.Open();
-  if (!OpenRest() || !OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) ||
-      !StartKeeper()) {
+  if (!OpenRest() || !OpenLogAndFrames() ||
+      !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) || !StartKeeper()) {
     StopKeeper();
     cleaner.Stop();
     pool_.Leave();
@@ -589,8 +589,8 @@ void Engine::PrepareFork() {
   NoteFork();
 }
 
-// Each page that a child touches, of code as well, costs it a fault: so what nearly every child runs
-// is `hot`, and the linker puts it together.
+// Each page that a child touches, of code as well, costs it a fault: so what nearly every child
+// runs is `hot`, and the linker puts it together.
 //
 // What files there are is the parent's affair until this process uses one: by then it may be a
 // program that knows nothing of them. But with the pool, it would hold its parent's life byte; and

@@ -90,10 +90,11 @@ class Engine {
   bool asleep() const { return asleep_.load(std::memory_order_relaxed); }
   void LockTable() {
     table_lock.Lock();
-    if (asleep()) [[unlikely]] Wake();
+    if (asleep()) [[unlikely]]
+      Wake();
   }
-  // A description that was there at a fork is the child's as well. One that was there at a spawn or a
-  // vfork is the new program's, if one of its descriptors stays open over exec: that is looked at
+  // A description that was there at a fork is the child's as well. One that was there at a spawn or
+  // a vfork is the new program's, if one of its descriptors stays open over exec: that is looked at
   // when somebody wants to know. Both are counted, so that nothing is done for each description.
   uint32_t forks() const { return forks_.load(std::memory_order_relaxed); }
   uint32_t spawns() const { return spawns_.load(std::memory_order_relaxed); }
@@ -220,8 +221,8 @@ class Engine {
   // kUnreadable bytes that nobody can read.
   const void* unreadable() const { return unreadable_; }
 
-  // What a child of fork writes to lies in one page, for each has to be copied for it: first what is
-  // read by every call, then what changes more often.
+  // What a child of fork writes to lies in one page, for each has to be copied for it: first what
+  // is read by every call, then what changes more often.
  private:
   static constexpr size_t kLine = 64, kOnePage = 512;
   alignas(kOnePage) std::atomic<bool> active_{false};
@@ -334,9 +335,9 @@ class Engine {
   uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
   bool said_ = false;          // the one line on stderr is out
   sys::Credentials rights_;    // at the start
-  std::atomic<uint32_t> deaths_seen_{0};      // of other processes; the pool was looked at since
-  std::atomic<bool> starving_{false};         // dead ones may have the room that writers wait for
-  bool relock_due_ = false;  // the program has closed a descriptor of the leases' file
+  std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
+  std::atomic<bool> starving_{false};     // dead ones may have the room that writers wait for
+  bool relock_due_ = false;               // the program has closed a descriptor of the leases' file
   void* keeper_ = nullptr;
   sys::Word keeper_stops_{0};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a child of fork finds that has used no file for a while: its parent has gone on with them, or
-// is gone, and others have come.
+// What a child of fork finds that has used no file for a while: its parent has gone on with them,
+// or is gone, and others have come.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Children of vfork: what they do to their descriptors, signals and files, what becomes of them, and
-// what their parent has afterwards. Programs that they start know nothing of NVCache.
+// Children of vfork: what they do to their descriptors, signals and files, what becomes of them,
+// and what their parent has afterwards. Programs that they start know nothing of NVCache.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
