@@ -63,7 +63,7 @@ class Engine {
   // Nor is it for a child that shares our memory.
   bool active() const { return active_.load(std::memory_order_acquire) && !sys::IsSharing(); }
   // Nothing is cached while it is not. Table lock, to rely on it.
-  bool attached() const { return attached_.load(std::memory_order_relaxed); }
+  bool attached() const { return attached_.load(std::memory_order_relaxed) && !asleep(); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
   // Every file pass-through, and the pool given back. Table lock held. 0, or the error of a file
