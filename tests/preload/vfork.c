@@ -386,8 +386,9 @@ static void nested(void) {
     if (forked == 0) {
       const int other = open("of the fork", O_RDWR | O_CREAT | O_TRUNC, 0644);
       if (write(other, "forked", 6) != 6 || write(fd, "forked", 6) != 6) _exit(32);
-      if (fsync(other) != 0 || fsync(other) != 0 || write(other, "more", 4) != 4) _exit(33);
-      if (close(other) != 0) _exit(34);
+      if (fsync(other) != 0) _exit(33);
+      if (fsync(other) != 0) _exit(34);
+      if (write(other, "more", 4) != 4 || close(other) != 0) _exit(35);
       _exit(6);
     }
     if (waitpid(forked, &status, 0) != forked || status != 6 << 8) _exit(11);
