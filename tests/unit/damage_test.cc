@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -109,11 +110,14 @@ TEST_F(DamageTest, None) {
 TEST_F(DamageTest, EveryByteOfTheHeader) {
   // Under a sanitizer, which takes its time, only some.
   const int step = test::kAddressSanitizer || test::kThreadSanitizer ? 13 : 1;
+  // What processes share while they use the pool is nothing to recovery: some of it will do.
+  constexpr int kShared = static_cast<int>(pool::kSharedOffset), kSparse = 17;
   int bytes = 0;
-  for (int at = 0; at < static_cast<int>(pool::kSegmentsOffset); at += step, ++bytes) {
+  for (int at = 0; at < static_cast<int>(pool::kSegmentsOffset); ++bytes) {
     std::string damaged = good_;
     damaged[static_cast<size_t>(at)] = static_cast<char>(~damaged[static_cast<size_t>(at)]);
     Try(damaged, "byte " + std::to_string(at));
+    at += at < kShared ? step : std::max(step, kSparse);
   }
   // In the state, some bytes make no state of it, and it counts as in use. None makes it clean.
   EXPECT_EQ(outcomes_.applied, bytes);
