@@ -185,7 +185,8 @@ void Segments::WriteHeaders(uint32_t number, const Claim& claim) {
   SegmentHeader header = {};
   header.word = pool::SegmentWord(claim.generation, view.salt());
   header.generation = claim.generation;
-  header.checkpoint = pool_->checkpoint();
+  header.checkpoint =
+      pool::IsThroughLog(claim.log) ? pool_->through_checkpoint() : pool_->checkpoint();
   if (claim.previous != kNoSegment) {
     header.previous_generation = claim.previous_generation;
     header.previous_last = claim.previous_last;

@@ -104,11 +104,13 @@ bool Seats::IsReplaying(uint32_t own) const {
   return false;
 }
 
-void Seats::Clear(Lsn next) {
+void Seats::Clear(Lsn next, Lsn through) {
   pmem::Fill(base_ + kSeatsOffset, 0, seats_ * sizeof(Seat));
   pmem::Fill(base_ + kOwnersOffset, 0, segments_ * sizeof(Owner));
   Store(shared().has_unresolved, 0u);
   Store(shared().seats_end, 0u);
+  Store(shared().through, through);
+  Store(shared().through_failed, 0u);
   next_lsn().store(next);
 }
 

@@ -61,8 +61,8 @@ class Seats {
   Seat& At(uint32_t seat) const { return reinterpret_cast<Seat*>(base_ + kSeatsOffset)[seat]; }
 
   // ---- With the gate
-  // Nobody lives: all is free. LSNs go on from `next`.
-  void Clear(Lsn next);
+  // Nobody lives: all is free. LSNs go on from `next`; the checkpoint of write-through is `through`.
+  void Clear(Lsn next, Lsn through);
   // The lowest free one, whose byte is locked from now on; kNoSeat: all are taken.
   uint32_t Take();
   // With all its segments. Its byte is free, too: whoever comes does not take its process for a
@@ -78,6 +78,19 @@ class Seats {
     static_assert(sizeof(std::atomic<Lsn>) == sizeof(Lsn));
     return *reinterpret_cast<std::atomic<Lsn>*>(&shared().next);
   }
+
+  // ---- Write-through (src/nvlog/through.h)
+  // Its checkpoint, for all seats; stored by whoever has the lock, when it is durable.
+  Lsn through() const { return Load(shared().through); }
+  void SetThrough(Lsn checkpoint) const { Store(shared().through, checkpoint); }
+  // A sync has failed: errno; 0: none. Then that checkpoint stays until a recovery.
+  int ThroughFailed() const { return static_cast<int>(Load(shared().through_failed)); }
+  void SetThroughFailed(int error) const {
+    Store(shared().through_failed, static_cast<uint32_t>(error));
+  }
+  // The kernel gives it back when the process is gone. Of the process, not of a thread.
+  bool TryLockThrough() const { return LockByte(kMaxSeats); }
+  void UnlockThrough() const { UnlockByte(kMaxSeats); }
 
   // ---- Segments. Any thread of the seat's process
   bool TakeSegment(uint32_t segment, uint32_t seat) const;
