@@ -18,9 +18,9 @@
 // so, too, when only kept groups become void. What is left of the others are all from the old
 // checkpoint on, and a kept group that they do not have is below it: older than all of them.
 //
-// Groups of write-through count from their checkpoint on, but for those that a later record says to be
-// settled: a first walk finds these. Where the kernel still has what processes wrote, such groups
-// are not applied, but their files are synced with the others.
+// Groups of write-through count from their checkpoint on, but for those that a later record says to
+// be settled: a first walk finds these. Where the kernel still has what processes wrote, such
+// groups are not applied, but their files are synced with the others.
 //
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
@@ -47,11 +47,11 @@ namespace {
 using nvlog::Group;
 using nvlog::Kind;
 using nvlog::kNoFile;
-using pool::Lsn;
 using nvlog::Place;
 using nvlog::RecordHeader;
 using nvlog::Verdict;
 using pmem::Step;
+using pool::Lsn;
 
 constexpr uint64_t kUnmapUnits = (32u << 20) / pool::kUnitSize;
 
@@ -116,8 +116,8 @@ class Run {
   Window window_;
   bool kernel_has_ = false;  // all of write-through, as far as the file is there
   bool kept_ = false;        // a group was met in a kept segment
-  uint64_t applied_ = 0;   // units
-  uint64_t unmapped_ = 0;  // units
+  uint64_t applied_ = 0;     // units
+  uint64_t unmapped_ = 0;    // units
 };
 
 bool Run::Do() {
@@ -238,9 +238,8 @@ void Run::ApplyGroup(const Group& group) {
   });
   if (window_.IsEnough(items)) ApplyWindow();
   const bool through = pool::IsThroughLog(group.log);
-  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-    TakeRecord(header, place, through);
-  });
+  walk_.ForEachRecord(
+      group, [&](const RecordHeader& header, Place place) { TakeRecord(header, place, through); });
 }
 
 void Run::ApplyWindow() {

@@ -96,8 +96,8 @@ ThroughWriter::~ThroughWriter() {
 Outcome ThroughWriter::Begin(uint64_t least, uint64_t most, pool::FileRecord* record,
                              bool reserved) {
   record_ = record;
-  const bool declared = lane_.segment != kNoSegment &&
-                        file_.declared_through[number_] == lane_.generation;
+  const bool declared =
+      lane_.segment != kNoSegment && file_.declared_through[number_] == lane_.generation;
   file_units_ = declared ? 0 : (record != nullptr ? FileUnits() : 0);
   const uint64_t end = lane_.unit + file_units_ + kLastUnits;
   const uint64_t room = lane_.segment != kNoSegment && end < log_.units_ ? log_.units_ - end : 0;
@@ -123,8 +123,12 @@ Outcome ThroughWriter::TakeSegment(bool reserved) {
     adds_lane_ = segments.AddLog();
     if (!adds_lane_) return Outcome::kLogFull;
   }
-  const Segments::Claim claim = {pool::kThroughLog + number_, pool::SegmentKind::kLog, log.Draw(),
-                                 lane_.segment, lane_.generation, lane_.last};
+  const Segments::Claim claim = {pool::kThroughLog + number_,
+                                 pool::SegmentKind::kLog,
+                                 log.Draw(),
+                                 lane_.segment,
+                                 lane_.generation,
+                                 lane_.last};
   segment_ = segments.Take(claim, reserved);
   if (segment_ == kNoSegment) return Outcome::kLogFull;
   taken_ = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The logs of write-through: what the kernel has, and the disk may still lack (docs/write-through.md).
+// The logs of write-through: what the kernel has, and the disk may still lack
+// (docs/write-through.md).
 //
 // Invariants
 //   A group's LSN is drawn after the kernel has its bytes: so a sync that begins when a higher LSN
@@ -29,8 +30,8 @@ class ThroughLog {
   // Of the pool that `log` has open, and with its segments; until that is closed.
   void Open(Log* log);
 
-  // The cleanup thread, when the checkpoint of write-through has moved: gives back what is below it.
-  // `all`: the part-filled segments as well.
+  // The cleanup thread, when the checkpoint of write-through has moved: gives back what is below
+  // it. `all`: the part-filled segments as well.
   void Free(bool all);
   // Some group of this process is not below the checkpoint.
   bool HasPending();
@@ -90,9 +91,7 @@ class ThroughWriter {
   Outcome TakeSegment(bool reserved);
   void PutFileRecord();
   void PutHeader(RecordHeader* header, Place place, Lsn lsn) const;
-  uint64_t FileUnits() const {
-    return 1 + UnitsOf(pool::FileRecordSize(record_->path_length));
-  }
+  uint64_t FileUnits() const { return 1 + UnitsOf(pool::FileRecordSize(record_->path_length)); }
   Place file_place() const { return uint64_t{segment_} * log_.units_ + unit_; }
   Place place() const { return file_place() + file_units_; }
   Place payload() const { return place() + 1 + LinkUnits(PagesOf(offset_, length_)); }

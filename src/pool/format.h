@@ -42,8 +42,8 @@ inline constexpr uint32_t kVersion = 7;
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
 
-inline constexpr uint64_t kCheckpointOffset = 4096;    // of record 0
-inline constexpr uint64_t kCheckpointDistance = 8192;  // from there to record 1
+inline constexpr uint64_t kCheckpointOffset = 4096;         // of record 0
+inline constexpr uint64_t kCheckpointDistance = 8192;       // from there to record 1
 inline constexpr uint64_t kThroughCheckpointOffset = 4608;  // the same
 inline constexpr uint64_t kStateOffset = 8192;
 inline constexpr uint64_t kStatisticsOffset = 8256;

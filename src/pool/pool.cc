@@ -10,8 +10,8 @@
 #include <cstring>
 
 #include "src/pmem/persist.h"
-#include "src/sys/check.h"
 #include "src/sys/boot.h"
+#include "src/sys/check.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/credentials.h"
 #include "src/sys/descriptor.h"
@@ -112,8 +112,8 @@ bool IsZero(const CheckpointRecord& record) {
   return record.checkpoint == 0 && record.zero == 0 && record.crc == 0;
 }
 
-// Of the pool's records (kNoSeat), a seat's or those of write-through that are whole, the higher one, and how many they
-// are.
+// Of the pool's records (kNoSeat), a seat's or those of write-through that are whole, the higher
+// one, and how many they are.
 int LoadCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint) {
   *checkpoint = 0;
   // A pool that is inspected while it is in use changes one record after the other under our eyes.

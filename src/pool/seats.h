@@ -61,7 +61,8 @@ class Seats {
   Seat& At(uint32_t seat) const { return reinterpret_cast<Seat*>(base_ + kSeatsOffset)[seat]; }
 
   // ---- With the gate
-  // Nobody lives: all is free. LSNs go on from `next`; the checkpoint of write-through is `through`.
+  // Nobody lives: all is free. LSNs go on from `next`; the checkpoint of write-through is
+  // `through`.
   void Clear(Lsn next, Lsn through);
   // The lowest free one, whose byte is locked from now on; kNoSeat: all are taken.
   uint32_t Take();

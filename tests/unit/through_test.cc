@@ -117,8 +117,8 @@ class ThroughTest : public testing::Test {
         if (header.kind == Kind::kFile) return;
         pool::FileRecord record = {};
         EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
-        all.push_back({header.lsn, header.kind, header.offset, BytesOf(reader, header, place),
-                       record.path});
+        all.push_back(
+            {header.lsn, header.kind, header.offset, BytesOf(reader, header, place), record.path});
       });
     }
     return all;
@@ -186,13 +186,11 @@ TEST_F(ThroughTest, WithoutARecordTheFileHasToBeDescribed) {
   for (const bool once_more : {false, true}) {
     {
       ThroughWriter group(through_, a_);
-      EXPECT_EQ(group.BeginData(0, 5, nullptr),
-                once_more ? Outcome::kDone : Outcome::kUndeclared);
+      EXPECT_EQ(group.BeginData(0, 5, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     {
       ThroughWriter group(through_, a_);
-      EXPECT_EQ(group.BeginSettled(1, nullptr),
-                once_more ? Outcome::kDone : Outcome::kUndeclared);
+      EXPECT_EQ(group.BeginSettled(1, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     Write(a_, 0, "hello");
   }
