@@ -13,13 +13,14 @@
 #include <cstdint>
 
 #include "src/lease/leases.h"
+#include "src/lease/tally.h"
 
 namespace nvcache::lease {
 
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 2;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 3;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: how many files with this hash its process uses, and how many of them exclusively. The
@@ -55,6 +56,10 @@ struct alignas(64) Slot {
 inline constexpr uint32_t kNoCell = 0;
 inline constexpr uint32_t kEveryCell = ~uint32_t{0};
 
+// Files that can have a tally at a time, and of these, how many with the same remainder.
+inline constexpr uint32_t kTallySets = 512;
+inline constexpr uint32_t kTalliesOfSet = 4;
+
 inline constexpr size_t kPage = 4096;  // of the kernel
 
 struct Shared {
@@ -63,9 +68,12 @@ struct Shared {
   // notices who has come meanwhile.
   std::atomic<uint64_t> mark;
   sys::Word deaths;
-  sys::Word sweep;  // the next slot to be looked after
+  sys::Word sweep;   // the next slot to be looked after
+  sys::Word backed;  // 1: the tallies have memory behind them
 
+  alignas(kPage) Tally tallies[kTallySets][kTalliesOfSet];
   alignas(kPage) Slot slots[kMaxProcesses];
+  PassingCounts passing[kMaxProcesses];
   Cell cells[kMaxProcesses][kCells];
 };
 inline constexpr uint32_t kMarkBits = 16;
@@ -78,6 +86,8 @@ static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 1 && sizeof(Slot) == 64);
 static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0,
               "fallocate works by pages");
+static_assert(offsetof(Shared, passing) % kPage == 0 && sizeof(PassingCounts) == sizeof(Slot),
+              "both are backed a page at a time");
 static_assert(kCells / kPage <= 32, "Slot::touched has a bit for each");
 static_assert((kCells & (kCells - 1)) == 0, "CellOf takes bits");
 static_assert(kMaxProcesses < (1u << kMarkBits));

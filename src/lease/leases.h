@@ -133,6 +133,8 @@ class Leases {
   uint32_t deaths() const;
 
  private:
+  friend class Tallies;
+
   bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
   bool Back(size_t offset, size_t bytes) const;
@@ -151,6 +153,9 @@ class Leases {
   void RaiseMark();
   void LowerMark();
   uint32_t mark() const;
+  bool InUse(uint32_t slot) const;
+  // Its process has died; whoever meets it next may free it.
+  bool IsDead(uint32_t slot) const;
   std::atomic<uint8_t>* OwnCell(uint64_t device, uint64_t inode);
 
   Shared* shared_ = nullptr;

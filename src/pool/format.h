@@ -209,6 +209,7 @@ struct alignas(64) SharedState {
   uint32_t has_unresolved;  // some seat is kSeatUnresolved
   Lsn through;              // the checkpoint of write-through, as both records have it
   uint32_t through_failed;  // errno of a sync after which it moves no more; 0: none
+  uint64_t through_device;  // st_dev of the file system of all write-through files; 0: there are none
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
@@ -216,6 +217,7 @@ static_assert(offsetof(SharedState, seats_end) == 64);
 static_assert(offsetof(SharedState, has_unresolved) == 68);
 static_assert(offsetof(SharedState, through) == 72);
 static_assert(offsetof(SharedState, through_failed) == 80);
+static_assert(offsetof(SharedState, through_device) == 88);
 static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
 
 // Seat::state.
@@ -225,6 +227,9 @@ inline constexpr uint32_t kSeatTaken = 1;
 inline constexpr uint32_t kSeatReplayed = 2;
 // Its process has died, and left what could not be brought to the files.
 inline constexpr uint32_t kSeatUnresolved = 3;
+// Its process is gone, and the kernel has all that its logs hold; but some of its write-through
+// groups may not be on the disk.
+inline constexpr uint32_t kSeatLeft = 4;
 
 // Its process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of the
 // pool's file, which has nothing there. A lock on the byte behind these is for whoever moves the

@@ -851,16 +851,16 @@ bool Pool::Join(Problem* problem) {
   return true;
 }
 
-void Pool::Leave() {
+void Pool::Leave(bool left) {
   NVCACHE_CHECK(seat_ != kNoSeat && !alone_);
   // Without the gate the seat is left to be found, with nothing in it.
   if (!seats_.LockGate(kGatePatienceNs)) return;
-  if (!seats_.OthersHaveSeats(seat_)) {
+  if (!left && !seats_.OthersHaveSeats(seat_)) {
     // Others may have had a higher one.
     StoreCheckpoint(seats_.next_lsn().load());
     MarkClean();
   }
-  seats_.Give(seat_);
+  seats_.Give(seat_, left);
   seat_ = kNoSeat;
   seats_.UnlockGate();
 }
@@ -872,12 +872,25 @@ uint32_t Pool::Adopt() {
   return seat;
 }
 
+// A write-through log of the seat has a segment.
+bool Pool::HasThrough(uint32_t seat) const {
+  for (uint32_t number = 0; number < view_.segment_count(); ++number) {
+    SegmentHeader header;
+    if (seats_.Owns(number, seat) &&
+        CopySegmentHeader(view_, *view_.segment(number), number, &header) &&
+        IsThroughLog(header.log)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void Pool::Settle(uint32_t seat, bool resolved) {
   if (resolved) {
     StoreSeatCheckpoint(seat, seats_.next_lsn().load(), Step::kRecoveredCheckpoint,
                         Step::kRecoveredCheckpointDurable);
   }
-  seats_.Settle(seat, resolved);
+  seats_.Settle(seat, resolved, resolved && HasThrough(seat));
 }
 
 }  // namespace nvcache::pool

@@ -145,7 +145,8 @@ class Pool {
   // kExclusive: the first one. MarkInUse() does it, too.
   void TakeFirstSeat();
   // Gives up the seat, of whose logs nothing is pending. If nobody else has one, the pool is clean.
-  void Leave();
+  // `left`: but for write-through, of which the kernel has all; then the pool is not clean yet.
+  void Leave(bool left = false);
   // kShared, with a seat or without: the logs of a dead process, to be replayed by the caller, for
   // which Settle() comes next; kNoSeat: there are none, or they are somebody else's to replay.
   // Unlocks the gate.
@@ -209,6 +210,7 @@ class Pool {
   bool TakeSeat();
   void StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, pmem::Step step, pmem::Step durable);
   void WriteThroughCheckpoint(Lsn checkpoint);
+  bool HasThrough(uint32_t seat) const;
 
   View view_;
   pmem::Region region_;

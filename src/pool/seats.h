@@ -14,6 +14,8 @@
 //   taken -> replayed   Adopt(): its life byte is free, so its owner has died; now the adopter has
 //   it replayed -> free, or -> unresolved    Settle(), by the adopter replayed -> replayed Adopt():
 //   the adopter has died, too
+//   taken -> left, replayed -> left          as Give() and Settle(), but for its write-through logs
+//   left -> free        FreeLeft(), when the checkpoint of write-through has passed these
 //
 // A process that is stopped is not dead: it keeps its seat, its logs and what is in them.
 #ifndef NVCACHE_POOL_SEATS_H_
@@ -39,8 +41,9 @@ class Seats {
   void UnlockGate() const;
 
   // ---- Any time
-  // What Adopt() has returned: free, with all its segments, or unresolved.
-  void Settle(uint32_t seat, bool resolved);
+  // What Adopt() has returned: free, with all its segments, or unresolved. `left`: not free yet, for
+  // it has segments of write-through.
+  void Settle(uint32_t seat, bool resolved, bool left = false);
   // Some process has a seat, and lives.
   bool AnybodyLives() const { return IsLocked(0, kMaxSeats); }
   // A process has the seat, or brings its logs to the files.
@@ -68,7 +71,7 @@ class Seats {
   uint32_t Take();
   // With all its segments. Its byte is free, too: whoever comes does not take its process for a
   // user.
-  void Give(uint32_t seat);
+  void Give(uint32_t seat, bool left = false);
   // An orphan that is not unresolved becomes the caller's to replay. kNoSeat: there is none.
   uint32_t Adopt(uint32_t own);
   // Somebody else has a seat, dead or alive.
@@ -89,6 +92,15 @@ class Seats {
   void SetThroughFailed(int error) const {
     Store(shared().through_failed, static_cast<uint32_t>(error));
   }
+  // The one file system whose files may be write-through; the first to ask sets it.
+  bool ClaimThroughDevice(uint64_t device) const;
+  // With the lock of write-through. Which seats are left now; and these are free, once a checkpoint
+  // was stored that was read after that.
+  struct LeftSeats {
+    bool left[kMaxSeats];
+  };
+  void FindLeft(LeftSeats* seats) const;
+  void FreeLeft(const LeftSeats& seats) const;
   // The kernel gives it back when the process is gone. Of the process, not of a thread.
   bool TryLockThrough() const { return LockByte(kMaxSeats); }
   void UnlockThrough() const { UnlockByte(kMaxSeats); }

@@ -6,16 +6,19 @@
 #include <dirent.h>
 #include <errno.h>
 
+#include <cstring>
 #include <new>
 
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -362,8 +365,10 @@ bool Engine::AttachPool() {
     engine.starving_.store(true);
     engine.leases.Nudge();
   };
+  const auto besides = [](bool hurried) { return engine.CareForThrough(hurried); };
   kept.Open();
-  if (!OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) ||
+  if (!OpenLogAndFrames() ||
+      !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved, besides) ||
       !StartKeeper()) {
     StopKeeper();
     cleaner.Stop();
@@ -374,6 +379,8 @@ bool Engine::AttachPool() {
     return false;
   }
   SetSlot(pool_.fd(), Internal());
+  std::memcpy(&pool_id_, pool_.view().superblock->uuid, sizeof(pool_id_));
+  pinnable_.store(true);
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
     problem.text.Clear();
     problem.text.Append(pool_.path());
@@ -396,6 +403,7 @@ bool Engine::OpenLogAndFrames() {
   // Where another process has some of the pool's last segments, frames lie in DRAM.
   bool open = log.Open(&pool_, segments);
   if (!open && segments > 0) open = log.Open(&pool_, segments = 0);
+  if (open) through.Open(&log);
   if (!open || pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)))
     return false;
   frames.SetDelay(settings.frame_delay_ns);
@@ -413,16 +421,118 @@ void Engine::CloseParts() {
   pool_.Close();
 }
 
+// ---------------------------------------------------------------------------------------------
+// Write-through.
+
+namespace {
+
+// What write-through files have in the log is on the disk so long after it was appended, about.
+constexpr uint64_t kThroughDelayNs = 5ull * 1000 * 1000 * 1000;
+// Another process was at it.
+constexpr uint64_t kThroughAgainNs = 50 * 1000 * 1000;
+// For that one, when this one leaves.
+constexpr uint64_t kThroughPatienceNs = 1000 * 1000 * 1000;
+
+// The directory of the file that the descriptor is open to: it keeps nobody from executing or
+// removing the file. A negated errno.
+long OpenFolderOf(int fd) {
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
+  long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  if (n <= 0 || path[0] != '/') return n < 0 ? n : -ENOENT;
+  while (path[n - 1] != '/') --n;
+  path[n] = '\0';
+  const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return folder < 0 ? folder : sys::MoveHigh(static_cast<int>(folder));
+}
+
+}  // namespace
+
+bool Engine::OpenThrough(int fd, const struct stat& st) {
+  NVCACHE_CHECK(table_lock.IsLocked() && attached());
+  if (!FileSystemOf(fd, st.st_dev).syncs_whole || pool_.seats().ThroughFailed() != 0 ||
+      !pool_.seats().ClaimThroughDevice(st.st_dev)) {
+    return false;
+  }
+  if (through_fd_ >= 0) return true;
+  const long folder = OpenFolderOf(fd);
+  if (folder < 0) return false;
+  struct stat of_folder;
+  if (sys::Fstat(static_cast<int>(folder), &of_folder) < 0 || of_folder.st_dev != st.st_dev) {
+    sys::Close(static_cast<int>(folder));
+    return false;
+  }
+  through_fd_ = static_cast<int>(folder);
+  SetSlot(through_fd_, Internal());
+  return true;
+}
+
+void Engine::CloseThrough() {
+  if (through_fd_ < 0) return;
+  if (SlotOf(through_fd_) == Internal()) {
+    SetSlot(through_fd_, kUntracked);
+    sys::Close(through_fd_);
+  }
+  through_fd_ = -1;
+  through_since_.store(0);
+}
+
+bool Engine::Pin() {
+  pins_.fetch_add(1);
+  if (pinnable_.load()) return true;
+  pins_.fetch_sub(1);
+  return false;
+}
+
+// Whoever has a pin waits for no lock of ours that is held here.
+void Engine::Unpinned() {
+  pinnable_.store(false);
+  while (pins_.load() != 0) Pause(kRecoveryPollNs);
+}
+
+void Engine::AwaitThrough() {
+  uint64_t none = 0;
+  if (through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) log.Ring();
+}
+
+uint64_t Engine::CareForThrough(bool hurried) {
+  const uint64_t since = through_since_.load();
+  if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
+  const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - since;
+  if (!hurried && !log.Short() && waited < kThroughDelayNs) return kThroughDelayNs - waited;
+  through_since_.store(0);
+  if (MoveThroughCheckpoint()) return sys::kForever;
+  uint64_t none = 0;
+  through_since_.compare_exchange_strong(none, since);
+  return kThroughAgainNs;
+}
+
+// False: something is not on the disk.
+bool Engine::EndThrough() {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kThroughPatienceNs;
+  while (through.HasPending() && !MoveThroughCheckpoint() && through_fd_ >= 0 &&
+         pool_.seats().ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
+    Pause(kRecoveryPollNs);
+  }
+  const bool ended = !through.HasPending();
+  CloseThrough();
+  return ended;
+}
+
 void Engine::Detach() {
   if (!attached()) return;
+  Unpinned();
   cleaner.DrainAll();
   cleaner.Stop();
   NVCACHE_CHECK(kept.units() == 0);
+  const bool left = !EndThrough();
   pool_.StoreSeatCheckpoint(log.newest() + 1);
   if (pool_.seats().HasOrphans(pool_.seat())) {
     OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
   }
-  pool_.Leave();
+  pool_.Leave(left);
   if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);
@@ -472,6 +582,8 @@ void Engine::Abandon() {
   sys::Report(text.c_str());
   hopeless_ = true;
   StopKeeper();
+  Unpinned();
+  EndThrough();
   ForEachFile([](File& file) {
     if (file.state.load() == State::kCached) file.lock.Lock();
   });
@@ -582,6 +694,8 @@ void Engine::BecomeChild() {
     CloseBacking(file);
   });
   backing_lock_.Reset();
+  through_lock.Reset();
+  pins_.store(0);
   ResetSpaceLocks();
   sys::ForgetScratch();
   if (attached()) LeaveToParent();
@@ -602,6 +716,8 @@ void Engine::LeaveToParent() {
   });
   SetSlot(pool_.fd(), kUntracked);
   keeper_ = nullptr;
+  pinnable_.store(false);
+  CloseThrough();
   cleaner.LeaveToParent();
   log.Close();
   frames.Close();
@@ -609,6 +725,7 @@ void Engine::LeaveToParent() {
   pool_.Close();
   // Some of their locks may be held, by threads that are not here.
   new (&log) nvlog::Log;
+  new (&through) nvlog::ThroughLog;
   new (&supply) radix::Supply;
   new (&frames) dramcache::Frames;
   new (&kept) nvlog::Kept(log);

@@ -18,6 +18,8 @@
 #include "src/cleanup/cleaner.h"
 #include "src/dramcache/page_cache.h"
 #include "src/lease/leases.h"
+#include "src/lease/tally.h"
+#include "src/nvlog/through.h"
 #include "src/pool/pool.h"
 #include "src/settings/settings.h"
 #include "src/sys/arena.h"
@@ -182,6 +184,7 @@ class Engine {
   // happen to share a cell with theirs would make them pass-through.
   const char* lease_folder = lease::kFolder;
   lease::Leases leases;
+  lease::Tallies tallies{leases};
   pool::Statistics* statistics() const { return pool_.view().statistics(); }
 
   nvlog::Log log;
@@ -191,6 +194,23 @@ class Engine {
   dramcache::PageCache cache{log, kept, supply, frames};
   LeftNames left_names;  // table lock
   cleanup::Cleaner cleaner{log, cache};
+
+  // ---- Write-through (through.cc)
+  nvlog::ThroughLog through;
+  sys::Mutex<sys::Rank::kSync> through_lock;  // a thread moves its checkpoint
+  // With a pin (PoolPin), or the table lock while attached.
+  pool::Pool& pool() { return pool_; }
+  uint64_t pool_id() const { return pool_id_; }
+  // Of the file system that all such files are on; -1: none is yet.
+  int through_fd() const { return through_fd_; }
+  // The descriptor's file may be one. Table lock.
+  bool OpenThrough(int fd, const struct stat& st);
+  // A group was appended: its checkpoint moves, sooner or later.
+  void ThroughIsPending() {
+    if (through_since_.load(std::memory_order_relaxed) == 0) AwaitThrough();
+  }
+  bool Pin();
+  void Unpin() { pins_.fetch_sub(1); }
 
  private:
   void Refuse(const char* text);
@@ -212,6 +232,11 @@ class Engine {
   void RefuseUnresolved(bool clean);
   bool AttachPool();
   bool OpenLogAndFrames();
+  void AwaitThrough();
+  uint64_t CareForThrough(bool hurried);
+  void Unpinned();
+  bool EndThrough();
+  void CloseThrough();
   template <typename Function>
   auto OnOwnStack(Function function);
   void Detach();
@@ -254,6 +279,13 @@ class Engine {
   std::atomic<bool> lingering_{false};  // one of these may, until the cleanup thread has got on
   nvlog::Lsn reaped_to_ = 0;            // Cleaner::cleaned() when they were looked at last
 
+  int through_fd_ = -1;
+  std::atomic<uint64_t> through_since_{0};  // monotonic ns; 0: nothing is pending
+  uint64_t pool_id_ = 0;
+  // Calls that use the pool without the table lock and without a cached file's.
+  std::atomic<uint32_t> pins_{0};
+  std::atomic<bool> pinnable_{false};
+
   const Host* host_ = nullptr;
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
@@ -278,6 +310,22 @@ class Engine {
 };
 
 extern Engine engine;
+
+// The pool stays attached for as long as it lives, if it is: for a few microseconds, and at most one
+// call of the kernel's.
+class PoolPin {
+ public:
+  PoolPin() : ok_(engine.Pin()) {}
+  ~PoolPin() {
+    if (ok_) engine.Unpin();
+  }
+  PoolPin(const PoolPin&) = delete;
+  PoolPin& operator=(const PoolPin&) = delete;
+  bool ok() const { return ok_; }
+
+ private:
+  const bool ok_;
+};
 
 }  // namespace nvcache::vfs
 

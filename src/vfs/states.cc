@@ -12,6 +12,7 @@
 #include "src/vfs/engine.h"
 #include "src/vfs/settle.h"
 #include "src/vfs/space.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -153,7 +154,7 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   // From here on no call goes to the kernel before it is known whose the file is.
   file.lock.Lock();
   struct stat st;
-  if (backing < 0 || !AwaitKernel(file) || sys::Fstat(static_cast<int>(backing), &st) < 0 ||
+  if (backing < 0 || !AwaitKernel(file) || !EndShared(file) || sys::Fstat(static_cast<int>(backing), &st) < 0 ||
       !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
     file.lock.Unlock();
     if (backing >= 0 && backing != file.backing_fd) sys::Close(static_cast<int>(backing));
