@@ -29,7 +29,7 @@ template <typename RealCall>
 inline auto Fork(RealCall real) {
   vfs::BeforeFork();
   const auto child = real();
-  vfs::AfterFork();
+  child == 0 ? vfs::AfterForkInChild() : vfs::AfterForkInParent();
   return child;
 }
 
@@ -48,7 +48,7 @@ inline CloneKind KindOfClone(unsigned long flags) {
   return descriptors ? CloneKind::kDescriptors : CloneKind::kProcess;
 }
 
-// As with vfork, the parent of a copy does not wait: the child may need it to let go of a file.
+// The parent of a copy does not wait: the child may need it to let go of a file.
 inline unsigned long WithoutWaiting(unsigned long flags) {
   return flags & ~static_cast<unsigned long>(CLONE_VFORK);
 }
@@ -154,6 +154,8 @@ inline auto Replace(Free free, RealCall real) {
 // A program that confines itself has the kernel refuse calls, or kill it for them, and none of ours
 // may be among these: it goes on as one without NVCache.
 inline void Confine() {
+  if (vfs::IsSharing())
+    return;  // nothing is ours in such a child, and the handlers are its parent's
   vfs::Leave();
   if (!vfs::IsActive()) ReleaseSignals();
 }

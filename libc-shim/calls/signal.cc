@@ -34,6 +34,7 @@ struct Wish {
 };
 Wish g_wishes[_NSIG];
 std::atomic<bool> g_managed;
+std::atomic<bool> g_noted;
 
 Handler AsHandler(sighandler_t disposition) {
   return reinterpret_cast<Handler>(reinterpret_cast<void*>(disposition));
@@ -113,7 +114,10 @@ void CallProgram(int signal, siginfo_t* info, void* context) {
     if (handler == AsHandler(SIG_DFL) || IsRaised(signal, info)) TakeDefault(signal, info);
     return;
   }
-  if ((wish.flags.load() & kResetHandler) != 0) ResetHandler(signal, &wish);
+  if ((wish.flags.load() & kResetHandler) != 0) {
+    // A child of vfork has handlers of its own, and the wishes of its parent.
+    vfs::IsSharing() ? SetDefault(signal) : ResetHandler(signal, &wish);
+  }
   handler(signal, info, context);  // one without SA_SIGINFO looks at the first only
 }
 
@@ -165,13 +169,15 @@ struct sigaction Shown(const struct sigaction& kernel, Handler handler, int flag
 // `real` makes the real call.
 template <typename RealCall>
 int Sigaction(int signal, const struct sigaction* action, struct sigaction* old, RealCall real) {
+  if (!SignalsManaged() && action != nullptr) NoteHandler();
   if (signal <= 0 || signal >= _NSIG || !SignalsManaged()) return real(signal, action, old);
   const Handler handler = g_wishes[signal].handler.load();
   const int flags = g_wishes[signal].flags.load();
   struct sigaction before;
   int result;
-  if (action == nullptr) {
-    result = real(signal, nullptr, &before);
+  if (action == nullptr || vfs::IsSharing()) {
+    // A child of vfork is never in the engine, and the wishes are its parent's.
+    result = real(signal, action, &before);
   } else {
     const struct sigaction wish = *action;  // may be `old`
     const struct sigaction ours = Ours(signal, wish);
@@ -230,6 +236,7 @@ int Sigaction(int signal, const struct sigaction* action, struct sigaction* old)
 }
 
 bool SigactionByNumber(long signal, const void* action, void* old, long mask_size, long* result) {
+  if (!SignalsManaged() && action != nullptr) NoteHandler();
   // For libc's own, its functions are of no use.
   if (signal <= 0 || signal >= _NSIG || IsSignalOfLibc(signal) || !SignalsManaged()) return false;
   KernelAction kernel = {};
@@ -248,10 +255,14 @@ bool SigactionByNumber(long signal, const void* action, void* old, long mask_siz
   return true;
 }
 
-// What is there already belongs to libraries that were loaded before us.
-void ManageSignals() {
+void NoteHandler() { g_noted.store(true); }
+
+// What is there already belongs to libraries that were loaded before us. A program begins without
+// handlers.
+void ManageSignals(bool all) {
   g_managed.store(true);
   for (int signal = 1; signal < _NSIG; ++signal) {
+    if (!all && !g_noted.load() && !IsFault(signal)) continue;
     struct sigaction action;
     if (RealSigaction(signal, nullptr, &action) != 0) continue;
     const struct sigaction ours = Ours(signal, action);

@@ -12,8 +12,11 @@
 namespace nvcache::calls {
 
 // To be called once, by the constructor, if there is an engine. Before that, and if there is none,
-// the program's signals are its own.
-void ManageSignals();
+// the program's signals are its own. `all`: a handler may be there that NoteHandler has not seen.
+void ManageSignals(bool all);
+
+// Before the program's signals are managed: it installs a handler, of whatever signal.
+void NoteHandler();
 
 // Undoes it: the kernel has what the program has asked for, and no handler of ours runs.
 void ReleaseSignals();

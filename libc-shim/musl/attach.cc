@@ -124,7 +124,7 @@ extern "C" __attribute__((constructor(kFirst), visibility("default"))) void __nv
     return;
   }
   if (vfs::Start(sys::kOwnThreads, environ)) {
-    calls::ManageSignals();
+    calls::ManageSignals(true);
   } else {
     __nvcache_register(nullptr);
   }

@@ -56,14 +56,14 @@ void BeforeFork() {
 }
 
 void AfterForkInParent() {
-  vfs::AfterFork();
+  vfs::AfterForkInParent();
   if (!t_streams_locked) return;
   t_streams_locked = false;
   _IO_list_unlock();
 }
 
-void AfterForkInChild() {
-  vfs::AfterFork();
+[[gnu::hot]] void AfterForkInChild() {
+  vfs::AfterForkInChild();
   if (t_streams_locked) _IO_list_resetlock();
   t_streams_locked = false;
 }
@@ -81,7 +81,7 @@ __attribute__((constructor)) void Begin() {
     return;
   }
   if (vfs::Start(sys::kOwnThreads, environ)) {
-    calls::ManageSignals();
+    calls::ManageSignals(false);
     if (vfs::WantsStreams()) CatchStreams();
   }
   // Not by a wrapper of fork: this also reaches the forks inside libc (daemon, forkpty), exactly

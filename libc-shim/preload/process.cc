@@ -28,10 +28,6 @@ namespace vfs = nvcache::vfs;
 // ---------------------------------------------------------------------------------------------
 // New processes.
 
-// A child that shares our memory must not run our code; a copy may.
-NVCACHE_EXPORT pid_t vfork() noexcept { return fork(); }
-NVCACHE_EXPORT_ALIAS(__vfork, vfork);
-
 NVCACHE_EXPORT pid_t _Fork() noexcept { return Fork(NVCACHE_REAL(_Fork)); }
 
 namespace {
@@ -71,7 +67,8 @@ NVCACHE_EXPORT int clone(int (*function)(void*), void* stack, int flags, void* a
   switch (function == nullptr ? CloneKind::kThread : KindOfClone(wanted)) {
     case CloneKind::kProcess:
       return Fork([&] {
-        return real(RunClone<vfs::AfterFork>, static_cast<int>(WithoutWaiting(wanted)), &start);
+        return real(RunClone<vfs::AfterForkInChild>, static_cast<int>(WithoutWaiting(wanted)),
+                    &start);
       });
     case CloneKind::kDescriptors:
       return CloneSharingDescriptors(
@@ -262,7 +259,7 @@ NVCACHE_EXPORT int execle(const char* path, const char* first, ...) noexcept {
 // ---------------------------------------------------------------------------------------------
 // The end. exit() runs our destructor, and quick_exit() what life.cc has registered.
 
-NVCACHE_EXPORT void _exit(int status) {
+NVCACHE_EXPORT __attribute__((hot)) void _exit(int status) {
   vfs::Stop();
   NVCACHE_REAL(_exit)(status);
   __builtin_unreachable();

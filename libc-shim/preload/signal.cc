@@ -29,6 +29,13 @@ constexpr int kResetHandler = static_cast<int>(SA_RESETHAND);
 
 sigset_t g_interrupting;  // siginterrupt's, for signal()
 
+// Before and after the constructor, and where there is no engine.
+bool Manages() {
+  if (SignalsManaged()) return true;
+  NoteHandler();
+  return false;
+}
+
 sighandler_t Install(int signal, sighandler_t handler, int flags, bool blocks_itself) {
   if (handler == SIG_ERR || signal <= 0 || signal >= _NSIG) {
     errno = EINVAL;
@@ -61,7 +68,7 @@ NVCACHE_EXPORT int sigaction(int signal, const struct sigaction* action,
 NVCACHE_EXPORT_ALIAS(__sigaction, sigaction);
 
 NVCACHE_EXPORT sighandler_t signal(int signal, sighandler_t handler) noexcept {
-  if (!SignalsManaged()) return NVCACHE_REAL(signal)(signal, handler);
+  if (!Manages()) return NVCACHE_REAL(signal)(signal, handler);
   const bool interrupts = sigismember(&g_interrupting, signal) == 1;
   return Install(signal, handler, interrupts ? 0 : SA_RESTART, true);
 }
@@ -69,13 +76,13 @@ NVCACHE_EXPORT_ALIAS(bsd_signal, signal);
 NVCACHE_EXPORT_ALIAS(ssignal, signal);
 
 NVCACHE_EXPORT sighandler_t __sysv_signal(int signal, sighandler_t handler) noexcept {
-  if (!SignalsManaged()) return NVCACHE_REAL(__sysv_signal)(signal, handler);
+  if (!Manages()) return NVCACHE_REAL(__sysv_signal)(signal, handler);
   return Install(signal, handler, kResetHandler | SA_NODEFER, false);
 }
 NVCACHE_EXPORT_ALIAS(sysv_signal, __sysv_signal);
 
 NVCACHE_EXPORT sighandler_t sigset(int signal, sighandler_t handler) noexcept {
-  if (!SignalsManaged()) return NVCACHE_REAL(sigset)(signal, handler);
+  if (!Manages()) return NVCACHE_REAL(sigset)(signal, handler);
   if (handler == SIG_HOLD) {
     struct sigaction action;
     if (Sigaction(signal, nullptr, &action) != 0) return SIG_ERR;
@@ -86,12 +93,12 @@ NVCACHE_EXPORT sighandler_t sigset(int signal, sighandler_t handler) noexcept {
 }
 
 NVCACHE_EXPORT int sigignore(int signal) noexcept {
-  if (!SignalsManaged()) return NVCACHE_REAL(sigignore)(signal);
+  if (!Manages()) return NVCACHE_REAL(sigignore)(signal);
   return Install(signal, SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
 }
 
 NVCACHE_EXPORT int siginterrupt(int signal, int interrupts) noexcept {
-  if (!SignalsManaged()) return NVCACHE_REAL(siginterrupt)(signal, interrupts);
+  if (!Manages()) return NVCACHE_REAL(siginterrupt)(signal, interrupts);
   struct sigaction action;
   if (Sigaction(signal, nullptr, &action) != 0) return -1;
   if (interrupts != 0) {

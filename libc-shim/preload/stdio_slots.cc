@@ -99,29 +99,39 @@ struct Words {
 };
 
 struct Search {
-  uintptr_t base;
+  uintptr_t address;
   Words found;
 };
+
+bool Holds(const struct dl_phdr_info& info, uintptr_t address) {
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const auto& segment = info.dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD &&
+        address - (info.dlpi_addr + segment.p_vaddr) < segment.p_memsz) {
+      return true;
+    }
+  }
+  return false;
+}
 
 // The dynamic linker protects the whole pages.
 int TakeIfSearched(struct dl_phdr_info* info, size_t /*size*/, void* argument) {
   auto* search = static_cast<Search*>(argument);
-  if (info->dlpi_addr != search->base) return 0;
+  if (!Holds(*info, search->address)) return 0;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_GNU_RELRO) continue;
-    const uintptr_t begin = search->base + segment.p_vaddr;
+    const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
     search->found = {reinterpret_cast<uintptr_t*>(begin & -page),
                      reinterpret_cast<uintptr_t*>((begin + segment.p_memsz) & -page)};
   }
   return 1;
 }
 
+// Not dladdr: that looks at each of the object's symbols.
 Words ReadOnlyWordsAround(const void* address) {
-  Dl_info object;
-  if (dladdr(address, &object) == 0) return {};
-  Search search = {reinterpret_cast<uintptr_t>(object.dli_fbase), {}};
+  Search search = {reinterpret_cast<uintptr_t>(address), {}};
   dl_iterate_phdr(TakeIfSearched, &search);
   return search.found;
 }

@@ -60,6 +60,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
   nvcache::tool::AddRun(app, from_dashes, &status);
   nvcache::tool::AddRecover(app, &status);
   nvcache::tool::AddStatus(app, &status);
+  nvcache::tool::AddTop(app, &status);
   nvcache::tool::AddDump(app, &status);
   const auto is_meant = [argv](CLI::App* command) { return command->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_meant).empty()) {

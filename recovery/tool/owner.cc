@@ -41,6 +41,37 @@ std::optional<uint32_t> LockHolder(const pool::Pool& pool) {
   return 0;
 }
 
+// Whether a signal has stopped process `pid`, if that is the one that has the pool: where processes
+// have other numbers than here, in a container, it may be another one.
+bool IsStopped(uint32_t pid, uint64_t pool_inode) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(file, line);
+  // "1234 (name) T ...", whatever is in the name.
+  const size_t end = line.rfind(')');
+  if (end == std::string::npos || line.compare(end, 3, ") T") != 0) return false;
+  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  for (std::string map; std::getline(maps, map);) {
+    // "from-to rw-s offset 00:18 42 path". Of some file systems the device is not that of stat.
+    std::istringstream words(map);
+    std::string range, access, offset, device;
+    uint64_t inode = 0;
+    words >> range >> access >> offset >> device >> inode;
+    if (inode == pool_inode) return true;
+  }
+  return false;
+}
+
+// How many each seat has.
+std::vector<uint64_t> CountSegments(const pool::Pool& pool) {
+  std::vector<uint64_t> counts(pool.seats().count());
+  for (uint32_t i = 0; i < pool.view().segment_count(); ++i) {
+    const uint32_t seat = pool.seats().OwnerSeat(i);
+    if (seat < counts.size()) ++counts[seat];
+  }
+  return counts;
+}
+
 std::string ProgramOf(uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
@@ -54,6 +85,7 @@ std::vector<Process> FindProcesses(const pool::Pool& pool) {
   std::vector<Process> processes;
   const pool::Seats& seats = pool.seats();
   if (!pool.dirty()) return processes;
+  const std::vector<uint64_t> segments = CountSegments(pool);
   for (uint32_t i = 0; i < std::min(seats.end(), seats.count()); ++i) {
     const pool::Seat& seat = seats.At(i);
     // After a power failure anything may be there.
@@ -66,9 +98,44 @@ std::vector<Process> FindProcesses(const pool::Pool& pool) {
     process.program.assign(seat.program, strnlen(seat.program, sizeof(seat.program)));
     process.since = pool::Peek(seat.since);
     process.oldest_pending = pool::Peek(seat.oldest_pending);
+    const bool works = process.alive && process.state == pool::kSeatTaken;
+    process.stopped = works && IsStopped(process.pid, pool.inode());
+    process.files = works ? pool::Peek(seat.files) : 0;
+    process.segments = segments[i];
+    process.written = pool::Peek(seat.written);
     processes.push_back(process);
   }
   return processes;
+}
+
+const char* StateName(const Process& process) {
+  switch (process.state) {
+    case pool::kSeatReplayed:
+      return "replayed";
+    case pool::kSeatUnresolved:
+      return "unresolved";
+    default:
+      return process.stopped ? "stopped" : process.alive ? "alive" : "dead";
+  }
+}
+
+uint64_t AgeOfOldest(const Process& process, const PendingOfSeat& pending) {
+  const bool known = process.oldest_pending != 0 && pending.records != 0;
+  return known ? Since(process.oldest_pending) : 0;
+}
+
+Json ProcessJson(const Process& process, const PendingOfSeat& pending) {
+  const uint64_t age = AgeOfOldest(process, pending);
+  return {{"pid", process.pid},
+          {"program", Printable(process.program)},
+          {"state", StateName(process)},
+          {"since_ns", process.since},
+          {"cached_files", process.files},
+          {"segments", process.segments},
+          {"pending_files", pending.files.size()},
+          {"pending_records", pending.records},
+          {"pending_bytes", pending.bytes},
+          {"oldest_pending_age_ns", age != 0 ? Json(age) : Json()}};
 }
 
 Owner FindOwner(const pool::Pool& pool) {

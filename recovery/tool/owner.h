@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "recovery/tool/pending.h"
+#include "recovery/tool/text.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::tool {
@@ -22,15 +24,25 @@ enum class Use {
 struct Process {
   uint32_t seat = 0;
   uint32_t pid = 0;
-  bool alive = false;  // its life byte says so; of an orphan, a process replays it
-  uint32_t state = 0;  // pool::Seat::state
+  bool alive = false;    // its life byte says so; of an orphan, a process replays it
+  bool stopped = false;  // by a signal; it is alive
+  uint32_t state = 0;    // pool::Seat::state
   std::string program;
   uint64_t since = 0;           // ns since 1970
   uint64_t oldest_pending = 0;  // ns since 1970; 0: nothing is pending
+  uint32_t files = 0;           // in its cache; none when it is dead
+  uint64_t segments = 0;        // that it has, for its logs and page frames
+  uint32_t written = 0;         // pool::Seat::written
 };
 
 // Of a pool that is not clean. If nobody lives, they are those who have left it so.
 std::vector<Process> FindProcesses(const pool::Pool& pool);
+
+// "alive", "stopped", "dead", "replayed", "unresolved".
+const char* StateName(const Process& process);
+// ns; 0: nothing is pending.
+uint64_t AgeOfOldest(const Process& process, const PendingOfSeat& pending);
+Json ProcessJson(const Process& process, const PendingOfSeat& pending);
 
 struct Owner {
   Use use = Use::kClean;

@@ -116,7 +116,9 @@ std::string PathOf(const nvlog::GroupWalk& walk, uint32_t file) {
   return PathOf(*record);
 }
 
-Pending FindPending(const pool::Pool& pool) {
+Pending FindPending(const pool::Pool& pool, std::chrono::nanoseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
   Progress progress("reading the log");
   Pending pending;
   nvlog::Reader reader;
@@ -125,8 +127,9 @@ Pending FindPending(const pool::Pool& pool) {
   OpenWalk(&walk);
   Collector collector(reader, walk, &pending);
   nvlog::Group group;
-  for (uint64_t n = 0; walk.Next(&group); ++n) {
+  for (uint64_t n = 0; pending.complete && walk.Next(&group); ++n) {
     if (n % kGroupsPerUpdate == 0) progress.Update(walk.done(), walk.total());
+    pending.complete = Clock::now() - begin < patience;
     collector.Add(group);
   }
   collector.Describe();

@@ -4,6 +4,7 @@
 #ifndef NVCACHE_RECOVERY_TOOL_PENDING_H_
 #define NVCACHE_RECOVERY_TOOL_PENDING_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -42,6 +43,12 @@ struct Pending {
   // Of files, by the seat and their newest number in a log: FileKey.
   std::map<uint64_t, uint32_t> walk_numbers;
   std::set<uint32_t> segments;  // that hold any of it: the others are free
+  bool complete = true;         // else there is more than that
+
+  PendingOfSeat OfSeat(uint32_t seat) const {
+    const auto found = seats.find(seat);
+    return found != seats.end() ? found->second : PendingOfSeat{};
+  }
 };
 
 // As in pool::Statistics::failing_file.
@@ -50,8 +57,9 @@ inline uint64_t FileKey(uint32_t log, uint32_t number) {
 }
 
 // Walks the logs. The pool may be in use meanwhile: what reaches the disk during the walk is left
-// out.
-Pending FindPending(const pool::Pool& pool);
+// out. Ends after `patience`, complete or not.
+Pending FindPending(const pool::Pool& pool,
+                    std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
 
 // Throws std::bad_alloc without memory.
 void OpenReader(const pool::Pool& pool, bool all, nvlog::Reader* reader);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "recovery/tool/commands.h"
+#include "recovery/tool/counters.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/owner.h"
 #include "recovery/tool/pending.h"
@@ -34,30 +35,6 @@ struct Report {
   pool::LastWords last_words;
 };
 
-struct Counter {
-  const char* name;     // in JSON
-  const char* meaning;  // for people
-  uint64_t pool::Statistics::*field;
-};
-
-constexpr Counter kCounters[] = {
-    {"entries_cleaned", "records that reached the disk", &pool::Statistics::entries_cleaned},
-    {"bytes_cleaned", "their bytes", &pool::Statistics::bytes_cleaned},
-    {"batches", "write-back batches", &pool::Statistics::batches},
-    {"syncs", "device flushes", &pool::Statistics::syncs},
-    {"pages_written", "pages written", &pool::Statistics::pages_written},
-    {"segments_taken", "segments taken", &pool::Statistics::segments_taken},
-    {"full_waits", "waits for a full log", &pool::Statistics::full_waits},
-    {"misses", "read misses", &pool::Statistics::misses},
-    {"dirty_misses", "dirty misses", &pool::Statistics::dirty_misses},
-    {"evictions", "evictions", &pool::Statistics::evictions},
-    {"dirty_evictions", "dirty evictions", &pool::Statistics::dirty_evictions},
-    {"write_back_errors", "write-back errors", &pool::Statistics::write_back_errors},
-    {"pass_through_files", "files made pass-through", &pool::Statistics::pass_through_files},
-    {"table_full", "files passed through: table full", &pool::Statistics::table_full},
-    {"records_kept", "records kept: their disk refuses", &pool::Statistics::records_kept},
-};
-
 uint64_t Used(const Report& report) { return report.pending.units * pool::kUnitSize; }
 uint64_t SegmentsUsed(const Report& report) { return report.pending.segments.size(); }
 
@@ -73,14 +50,6 @@ uint64_t FrameSegments(const pool::Pool& pool) {
     count += whole && header.kind == pool::SegmentKind::kFrames ? 1 : 0;
   }
   return count;
-}
-
-pool::Statistics Snapshot(const pool::Statistics& live) {
-  pool::Statistics copy;
-  const auto* from = reinterpret_cast<const uint64_t*>(&live);
-  auto* to = reinterpret_cast<uint64_t*>(&copy);
-  for (size_t i = 0; i < sizeof(copy) / sizeof(uint64_t); ++i) to[i] = pool::Peek(from[i]);
-  return copy;
 }
 
 // Whatever is there; a process may be writing it.
@@ -137,22 +106,6 @@ uint64_t OldestPending(const Report& report) {
   return report.pending.records != 0 ? oldest : 0;
 }
 
-const char* SeatStateName(const Process& process) {
-  switch (process.state) {
-    case pool::kSeatReplayed:
-      return "replayed";
-    case pool::kSeatUnresolved:
-      return "unresolved";
-    default:
-      return process.alive ? "alive" : "dead";
-  }
-}
-
-PendingOfSeat PendingOf(const Report& report, const Process& process) {
-  const auto found = report.pending.seats.find(process.seat);
-  return found != report.pending.seats.end() ? found->second : PendingOfSeat{};
-}
-
 std::string PendingText(const Report& report) {
   const Pending& pending = report.pending;
   if (pending.records == 0) return "nothing";
@@ -204,13 +157,15 @@ void PrintFiles(const Report& report) {
 
 void PrintProcesses(const Report& report) {
   if (report.processes.empty()) return;
-  fmt::print("\n{:>10} {:<10} {:>10} {:>10} {:>10}  {}\n", "PID", "STATE", "FILES", "RECORDS",
-             "BYTES", "PROGRAM");
+  fmt::print("\n{:>10} {:<10} {:<23} {:>7} {:>10} {:>10} {:>10} {:>8}  {}\n", "PID", "STATE",
+             "SINCE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "PROGRAM");
   for (const Process& process : report.processes) {
-    const PendingOfSeat pending = PendingOf(report, process);
-    fmt::print("{:>10} {:<10} {:>10} {:>10} {:>10}  {}\n", process.pid, SeatStateName(process),
-               pending.files.size(), pending.records, Size(pending.bytes),
-               Printable(process.program));
+    const PendingOfSeat pending = report.pending.OfSeat(process.seat);
+    const uint64_t age = AgeOfOldest(process, pending);
+    fmt::print("{:>10} {:<10} {:<23} {:>7} {:>10} {:>10} {:>10} {:>8}  {}\n", process.pid,
+               StateName(process), Time(process.since), process.files,
+               Size(process.segments * report.superblock.segment_size), pending.records,
+               Size(pending.bytes), age != 0 ? Duration(age) : "-", Printable(process.program));
   }
 }
 
@@ -279,14 +234,7 @@ Json FilesJson(const Report& report) {
 Json ProcessesJson(const Report& report) {
   Json processes = Json::array();
   for (const Process& process : report.processes) {
-    const PendingOfSeat pending = PendingOf(report, process);
-    processes.push_back({{"pid", process.pid},
-                         {"program", Printable(process.program)},
-                         {"state", SeatStateName(process)},
-                         {"since_ns", process.since},
-                         {"pending_files", pending.files.size()},
-                         {"pending_records", pending.records},
-                         {"pending_bytes", pending.bytes}});
+    processes.push_back(ProcessJson(process, report.pending.OfSeat(process.seat)));
   }
   return processes;
 }

@@ -53,7 +53,7 @@ void StartOnce() {
   if (getauxval(AT_SECURE) != 0) return;
   // Its calls promise what only the cache keeps.
   vfs::Start(sys::kOwnThreads, environ, settings::WriteBack::kAlways);
-  pthread_atfork(vfs::BeforeFork, vfs::AfterFork, vfs::AfterFork);
+  pthread_atfork(vfs::BeforeFork, vfs::AfterForkInParent, vfs::AfterForkInChild);
   g_engine = Engine::kStarted;
 }
 

@@ -71,6 +71,7 @@ bool Cleaner::Start(const Host& host, const Limits& limits, uint32_t files, Chec
   read_ = log_.newest() + 1;
   cleaned_.store(read_);
   failing_files_ = nullptr;
+  written_ = 0;
   thread_ = host.start_thread(&Main, this);
   return thread_ != nullptr;
 }
@@ -110,6 +111,7 @@ void Cleaner::Add(CachedFile& file) {
   file.list_next = list_;
   if (list_ != nullptr) list_->list_previous = &file;
   list_ = &file;
+  CountFiles(1);
 }
 
 void Cleaner::Remove(CachedFile& file) {
@@ -117,6 +119,19 @@ void Cleaner::Remove(CachedFile& file) {
   sys::Lock lock(list_lock_);
   (file.list_previous != nullptr ? file.list_previous->list_next : list_) = file.list_next;
   if (file.list_next != nullptr) file.list_next->list_previous = file.list_previous;
+  CountFiles(~uint32_t{0});
+}
+
+// For `nvcache status`, like NoteWritten(). One less is 2^32 - 1 more.
+void Cleaner::CountFiles(uint32_t change) {
+  pool::Seat& seat = log_.pool().seats().At(log_.pool().seat());
+  std::atomic_ref(seat.files).fetch_add(change, std::memory_order_relaxed);
+}
+
+void Cleaner::NoteWritten() const {
+  pool::Seat& seat = log_.pool().seats().At(log_.pool().seat());
+  const auto units = static_cast<uint32_t>(written_ / pool::kUnitSize);
+  std::atomic_ref(seat.written).store(units, std::memory_order_relaxed);
 }
 
 // Waits until done(), or until `*failing` is set after a retry that began after the call. An error
@@ -457,6 +472,7 @@ void Cleaner::Advance(const Batch& batch) {
     log_.Forget(end, batch.ends, [this](Place place) { ForgetRecord(place); });
     pool::Note(log_.pool().seats().At(log_.pool().seat()).oldest_pending, 0);
     pool::Count(log_.statistics()->batches);
+    NoteWritten();
   }
   cleaned_.store(end, std::memory_order_release);
 }
@@ -473,6 +489,7 @@ void Cleaner::ForgetRecord(Place place) {
       NVCACHE_CHECK(file.name.load() == Name::kSettled);
       pool::Count(log_.statistics()->entries_cleaned);
       pool::Count(log_.statistics()->bytes_cleaned, header.length);
+      written_ += header.length;
       break;
     case Kind::kFile:
       break;

@@ -160,6 +160,8 @@ class Cleaner {
   nvlog::Place FileRecordBefore(nvlog::Place place) const;
   void WeighFailing();
   long CheckDescriptor(dramcache::CachedFile& file) { return check_ != nullptr ? check_(file) : 0; }
+  void CountFiles(uint32_t change);
+  void NoteWritten() const;
   bool TrimDue();
   void Trim();
   dramcache::CachedFile& FileOf(const nvlog::RecordHeader& header);
@@ -205,6 +207,7 @@ class Cleaner {
   uint64_t first_seen_ = 0;       // monotonic ns, when the record at read_ was first seen
   uint64_t starved_since_ = 0;    // monotonic ns; 0: writers do not wait for other processes
   uint64_t starved_told_ = 0;     // monotonic ns
+  uint64_t written_ = 0;          // bytes of records that reached the disk, since Start()
   bool drained_some_ = false;     // since drained_ was called last
 };
 

@@ -15,6 +15,7 @@
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
+#include "src/sys/sharing.h"
 #include "src/sys/text.h"
 
 namespace nvcache::lease {
@@ -232,7 +233,13 @@ void Leases::Bury(Slot& slot) {
 // Frees the slot of a process that has died. False: it lives, or somebody is at it right now.
 bool Leases::Reap(uint32_t index) {
   NVCACHE_CHECK(index != slot_);
+  // A child that shares our memory is a process of its own, and may have closed the file.
+  if (sys::IsSharing()) return IsFile(fd_) && BuryLocked(index);
   sys::Lock lock(reaping_);
+  return BuryLocked(index);
+}
+
+bool Leases::BuryLocked(uint32_t index) {
   if (!Lock(index)) return false;
   Bury(shared_->slots[index]);
   Unlock(index);
@@ -303,10 +310,11 @@ bool Leases::Relock() { return !lost() && Lock(slot_) && Sound(); }
 
 // The descriptor and the slot are still ours, and newcomers find the file. Others may have given it
 // more names, where the system lets them (fs.protected_hardlinks).
-bool Leases::Sound() const {
+bool Leases::Sound() const { return IsFile(fd_) && !lost(); }
+
+bool Leases::IsFile(int fd) const {
   struct stat st;
-  return sys::Fstat(fd_, &st) == 0 && IsOwnFile(st.st_dev, st.st_ino) && st.st_nlink != 0 &&
-         !lost();
+  return sys::Fstat(fd, &st) == 0 && IsOwnFile(st.st_dev, st.st_ino) && st.st_nlink != 0;
 }
 
 // ------------------------------------------------------------------------------------------ Marks
@@ -321,11 +329,12 @@ void Leases::Share(uint64_t device, uint64_t inode) {
   Cell* cell = OwnCell(device, inode);
   if (cell == nullptr) return;
   sys::Word& touched = shared_->slots[slot_].touched;
-  const uint32_t pages = touched.load(std::memory_order_relaxed);
   const uint32_t page = PageOf(CellOf(device, inode));
-  if ((pages & page) == 0) touched.store(pages | page);
-  const uint8_t now = cell->load(std::memory_order_relaxed);
-  if ((now & kUsers) != kUsers) cell->store(static_cast<uint8_t>(now + kUser));
+  if ((touched.load(std::memory_order_relaxed) & page) == 0) touched.fetch_or(page);
+  uint8_t now = cell->load(std::memory_order_relaxed);
+  while ((now & kUsers) != kUsers &&
+         !cell->compare_exchange_weak(now, static_cast<uint8_t>(now + kUser))) {
+  }
 }
 
 bool Leases::TryExclude(uint64_t device, uint64_t inode) {
@@ -335,7 +344,7 @@ bool Leases::TryExclude(uint64_t device, uint64_t inode) {
   NVCACHE_CHECK((now & kUsers) != 0);
   if ((now & kExclusives) == kExclusives) return false;
   shared_->slots[slot_].exclusives.fetch_add(1);
-  cell->store(static_cast<uint8_t>(now + kExclusive));
+  cell->fetch_add(kExclusive);
   if (!Wanted(device, inode)) return true;
   Downgrade(device, inode);
   return false;
@@ -346,7 +355,7 @@ void Leases::Downgrade(uint64_t device, uint64_t inode) {
   if (cell == nullptr) return;
   const uint8_t now = cell->load(std::memory_order_relaxed);
   NVCACHE_CHECK((now & kExclusives) != 0 && (now & kUsers) != 0);
-  cell->store(static_cast<uint8_t>(now - kExclusive));
+  cell->fetch_sub(kExclusive);
   shared_->slots[slot_].exclusives.fetch_sub(1);
   WakeAskers(shared_->slots[slot_]);
 }
@@ -355,11 +364,11 @@ void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
   if (was_exclusive) Downgrade(device, inode);
   Cell* cell = OwnCell(device, inode);
   if (cell == nullptr) return;
-  const uint8_t now = cell->load(std::memory_order_relaxed);
-  NVCACHE_CHECK((now & kUsers) != 0);
-  if ((now & kUsers) != kUsers) {
-    cell->store(static_cast<uint8_t>(now - kUser), std::memory_order_release);
-  }
+  uint8_t now = cell->load(std::memory_order_relaxed);
+  do {
+    NVCACHE_CHECK((now & kUsers) != 0);
+    if ((now & kUsers) == kUsers) return;
+  } while (!cell->compare_exchange_weak(now, static_cast<uint8_t>(now - kUser)));
 }
 
 // The life of the slot if its owner lives and has one of `mask` in the cell, else 0.

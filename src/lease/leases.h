@@ -25,9 +25,10 @@
 //
 // Not seen are other users, other mount namespaces, and who runs without NVCache.
 //
-// Threads: Share, TryExclude, Downgrade and Drop exclude each other by a lock of the caller. The
-// other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not
-// with a lock that a keeper, even of another process, might need to get on.
+// Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share
+// them but for a child of vfork, which takes no locks: it may call Share, and ask. The other calls
+// may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not with a lock
+// that a keeper, even of another process, might need to get on.
 #ifndef NVCACHE_LEASE_LEASES_H_
 #define NVCACHE_LEASE_LEASES_H_
 
@@ -78,6 +79,11 @@ class Leases {
   // In a child of fork, which has the parent's mapping but neither its slot nor its keeper: takes a
   // slot, in which nothing is marked. False as for Open; then it is closed.
   bool AfterForkInChild(const char** why);
+  // The same child, for as long as it asks and marks nothing: it has no slot.
+  void LeaveSlotToParent() {
+    reaping_.Reset();  // a thread of the parent may have had it
+    slot_ = kMaxProcesses;
+  }
 
   bool is_open() const { return shared_ != nullptr; }
   // Names this process's life among all that ever had a slot of the file; never 0.
@@ -144,10 +150,12 @@ class Leases {
   bool Lock(uint32_t slot) const;
   void Unlock(uint32_t slot) const;
   bool Sound() const;
+  bool IsFile(int fd) const;
 
   uint32_t Marked(uint32_t slot, uint32_t cell, uint8_t mask);
   bool MarkedElsewhere(uint32_t cell, uint8_t mask);
   bool Reap(uint32_t slot);
+  bool BuryLocked(uint32_t slot);
   void Bury(Slot& slot);
   void Sweep();
   void RaiseMark();

@@ -245,7 +245,9 @@ struct alignas(64) Seat {
   uint32_t lanes;           // of its logs, those that have a segment
   uint32_t kept_units;      // that its kept records take
   char program[16];         // its name, up to a zero; for people
-  uint64_t zero;
+  uint32_t files;           // that it has in its cache; for people
+  // Payload of its data records that reached the disk, in units, modulo 2^32; for people.
+  uint32_t written;
 };
 static_assert(offsetof(Seat, state) == 0);
 static_assert(offsetof(Seat, pid) == 4);
@@ -255,7 +257,8 @@ static_assert(offsetof(Seat, lease) == 24);
 static_assert(offsetof(Seat, lanes) == 32);
 static_assert(offsetof(Seat, kept_units) == 36);
 static_assert(offsetof(Seat, program) == 40);
-static_assert(offsetof(Seat, zero) == 56);
+static_assert(offsetof(Seat, files) == 56);
+static_assert(offsetof(Seat, written) == 60);
 static_assert(sizeof(Seat) == 64 && kSeatsOffset + kMaxSeats * sizeof(Seat) <= kOwnersOffset);
 
 // Of each segment: 0, it is free; or the number of the seat that has it, plus one.

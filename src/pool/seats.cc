@@ -126,6 +126,8 @@ uint32_t Seats::Take() {
     Store(taken.lease, uint64_t{0});
     Store(taken.lanes, 0u);
     Store(taken.kept_units, 0u);
+    Store(taken.files, 0u);
+    Store(taken.written, 0u);
     TakeName(taken.program);
     if (seat >= end()) Store(shared().seats_end, seat + 1);
     Store(taken.state, kSeatTaken);

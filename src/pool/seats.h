@@ -114,6 +114,10 @@ class Seats {
   bool IsFree(uint32_t segment) const {
     return OwnerOf(segment).load(std::memory_order_relaxed) == 0;
   }
+  // The seat that has it, in a pool of any content; kNoSeat: none.
+  uint32_t OwnerSeat(uint32_t segment) const {
+    return OwnerOf(segment).load(std::memory_order_relaxed) - uint32_t{1};
+  }
   uint32_t CountFree() const;
   // So many as writers of all processes leave (src/nvlog/segments.h).
   uint32_t Reserve(uint32_t own) const;

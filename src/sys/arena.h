@@ -74,6 +74,63 @@ class Arena {
   uint32_t free_count_ = 0;  // elements of free_
 };
 
+// The same in two parts, of which the first is there anyway, and the second is reserved when it is
+// needed: whoever has few of them has no mapping for them, which each fork would copy. One call at
+// a time.
+template <typename T>
+class GrowingArena {
+ public:
+  // `few` objects, all zero, and the room for as many numbers.
+  void Open(T* first, uint32_t* first_free, uint32_t few, uint32_t capacity) {
+    NVCACHE_CHECK(first_ == nullptr && few <= capacity && capacity < kNone);
+    first_ = first;
+    free_ = first_free;
+    few_ = few;
+    capacity_ = capacity;
+  }
+
+  // As Arena's; kNone, too, if there is no address space for the second part.
+  uint32_t Allocate() {
+    if (free_count_ > 0) return free_[--free_count_];
+    if (used_ >= few_ && rest_ == nullptr && (used_ == capacity_ || !Grow())) return kNone;
+    return used_ < capacity_ ? used_++ : kNone;
+  }
+  void Free(uint32_t index) {
+    NVCACHE_CHECK(index < used_ && free_count_ < used_);
+    free_[free_count_++] = index;
+  }
+
+  bool empty() const { return used_ == free_count_; }
+  T& operator[](uint32_t index) { return index < few_ ? first_[index] : rest_[index - few_]; }
+  uint32_t IndexOf(const T* object) const {
+    const bool early = object >= first_ && object < first_ + few_;
+    return static_cast<uint32_t>(early ? object - first_ : object - rest_ + few_);
+  }
+
+ private:
+  bool Grow() {
+    const size_t rest = size_t{capacity_ - few_} * sizeof(T);
+    const size_t numbers = size_t{capacity_} * sizeof(uint32_t);
+    auto* memory = static_cast<uint8_t*>(Reserve(rest + numbers));
+    if (memory == nullptr) return false;
+    auto* free = reinterpret_cast<uint32_t*>(memory + rest);
+    for (uint32_t i = 0; i < free_count_; ++i) free[i] = free_[i];
+    free_ = free;
+    rest_ = reinterpret_cast<T*>(memory);
+    return true;
+  }
+
+  static_assert(sizeof(T) % alignof(uint32_t) == 0);
+
+  T* first_ = nullptr;
+  T* rest_ = nullptr;
+  uint32_t* free_ = nullptr;
+  uint32_t few_ = 0;
+  uint32_t capacity_ = 0;
+  uint32_t used_ = 0;        // objects below were handed out at least once
+  uint32_t free_count_ = 0;  // elements of free_
+};
+
 }  // namespace nvcache::sys
 
 #endif  // NVCACHE_SYS_ARENA_H_

@@ -19,9 +19,7 @@ constexpr uint64_t kRaised =
 constexpr uint64_t kKeptOut = ~(kRaised | Bit(32) | Bit(33) | Bit(SIGKILL) | Bit(SIGSTOP));
 constexpr uint64_t kAll = ~uint64_t{0};
 
-void SetMask(uint64_t mask) {
-  Call(SYS_rt_sigprocmask, SIG_SETMASK, Address(&mask), 0, sizeof(mask));
-}
+void SetMask(uint64_t mask) { SignalsBlocked::SetMask(mask); }
 
 // Sends it to this thread once more.
 void Requeue(const siginfo_t& signal) {
@@ -33,6 +31,12 @@ void Requeue(const siginfo_t& signal) {
 }
 
 }  // namespace
+
+uint64_t SignalsBlocked::SetMask(uint64_t mask) {
+  uint64_t before = 0;
+  Call(SYS_rt_sigprocmask, SIG_SETMASK, Address(&mask), Address(&before), sizeof(mask));
+  return before;
+}
 
 bool DeferSignal(const siginfo_t& signal, uint64_t* mask) {
   if (deferral.depth == 0) return false;

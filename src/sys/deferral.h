@@ -67,6 +67,29 @@ class InEngine {
   InEngine& operator=(const InEngine&) = delete;
 };
 
+// No signal comes to this thread, but for those of bad memory that it raises itself, and which then
+// end it.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() { before_ = SetMask(~uint64_t{0}); }
+  ~SignalsBlocked() { SetMask(before_); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  // The mask until then.
+  static uint64_t SetMask(uint64_t mask);
+
+ private:
+  uint64_t before_;
+};
+
+// What another process has left here that has shared this thread's memory, and was killed in the
+// engine.
+inline void ForgetDeferred() {
+  deferral.depth = deferral.waits = 0;
+  deferral.sent.si_signo = 0;
+}
+
 // Whether a signal waits until this thread leaves the engine: who is about to sleep for long should
 // leave first.
 inline bool SignalWaits() {

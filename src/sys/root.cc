@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/sys/root.h"
 
+#include <atomic>
+
 #include "src/sys/kernel.h"
 
 #ifndef STATX_ATTR_MOUNT_ROOT
@@ -16,8 +18,10 @@ struct {
   dev_t device = 0;
   ino_t inode = 0;
   bool known = false;
-  bool is_machines = true;
 } root;
+// Before the first file is cached, and never again.
+bool examined = false;
+std::atomic<bool> is_machines{true};
 
 bool IsMountPoint(const char* path) {
   struct statx st = {};
@@ -26,24 +30,36 @@ bool IsMountPoint(const char* path) {
   return (st.stx_attributes_mask & kBit) == 0 || (st.stx_attributes & kBit) != 0;
 }
 
+bool IsRemembered(const struct stat& st) {
+  return st.st_dev == root.device && st.st_ino == root.inode;
+}
+
+bool IsMachines() {
+  struct stat st;
+  if (Fstatat(AT_FDCWD, "/", &st, 0) < 0 || !IsRemembered(st) || !IsMountPoint("/")) return false;
+  return Fstatat(AT_FDCWD, "/proc/1/root", &st, 0) < 0 || IsRemembered(st);
+}
+
 }  // namespace
 
 void RememberRoot() {
-  struct stat own, first;
-  root.known = Fstatat(AT_FDCWD, "/", &own, 0) == 0;
+  struct stat st;
+  root.known = Fstatat(AT_FDCWD, "/", &st, 0) == 0;
   if (!root.known) return;
-  root.device = own.st_dev;
-  root.inode = own.st_ino;
-  root.is_machines = IsMountPoint("/");
-  if (Fstatat(AT_FDCWD, "/proc/1/root", &first, 0) < 0) return;
-  root.is_machines &= first.st_dev == own.st_dev && first.st_ino == own.st_ino;
+  root.device = st.st_dev;
+  root.inode = st.st_ino;
+}
+
+void ExamineRoot() {
+  if (examined || !root.known) return;
+  examined = true;
+  is_machines.store(IsMachines());
 }
 
 bool AtMachineRoot() {
   if (!root.known) return true;
   struct stat st;
-  return root.is_machines && Fstatat(AT_FDCWD, "/", &st, 0) == 0 && st.st_dev == root.device &&
-         st.st_ino == root.inode;
+  return is_machines.load() && Fstatat(AT_FDCWD, "/", &st, 0) == 0 && IsRemembered(st);
 }
 
 }  // namespace nvcache::sys

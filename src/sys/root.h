@@ -9,6 +9,9 @@ namespace nvcache::sys {
 // At the program's start: remembers the root.
 void RememberRoot();
 
+// Before AtMachineRoot is asked: looks at the root once more. One call at a time.
+void ExamineRoot();
+
 // False in a chroot: there, or anywhere that is not the root of the first process, if that may be
 // looked at; and when the root is not the remembered one any more. One system call.
 bool AtMachineRoot();

@@ -97,8 +97,12 @@ void GiveScratch(void* block) {
 }
 
 void ForgetScratch() {
-  first_in_use.store(kNoneOfFirst, std::memory_order_relaxed);
-  for (auto& word : in_use) word.store(0, std::memory_order_relaxed);
+  // What is written to has to be copied, in a child.
+  const auto set = [](std::atomic<uint64_t>& word, uint64_t value) {
+    if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_relaxed);
+  };
+  set(first_in_use, kNoneOfFirst);
+  for (auto& word : in_use) set(word, 0);
 }
 
 }  // namespace nvcache::sys

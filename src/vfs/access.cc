@@ -29,6 +29,10 @@ long Access::Enter(int fd, unsigned wanted, const Write* write) {
     if (!IsDescription(description)) {
       return description == Closing() || description == Internal() ? -EBADF : kNotOurs;
     }
+    if (engine.asleep()) [[unlikely]] {
+      const TableLock wakes;
+      continue;
+    }
     File* file = description->file.load(std::memory_order_acquire);
     if (file == nullptr) continue;
     const State state = file->state.load(std::memory_order_acquire);
@@ -61,7 +65,7 @@ long Access::Enter(int fd, unsigned wanted, const Write* write) {
 
 void Access::MoveOffset(int fd, uint64_t offset) {
   description_->offset = offset;
-  if (description_->forked.load(std::memory_order_relaxed)) {
+  if (engine.IsForked(*description_)) {
     sys::Lseek(fd, static_cast<off_t>(offset), SEEK_SET);
   }
 }
@@ -76,7 +80,7 @@ void Access::Leave() {
 
 ExclusiveAccess::ExclusiveAccess(int fd) {
   if (!IsDescription(engine.SlotOf(fd))) return;
-  engine.table_lock.Lock();
+  engine.LockTable();
   Description* description = engine.SlotOf(fd);
   if (IsDescription(description)) {
     File* file = description->file.load();

@@ -82,7 +82,7 @@ class KernelCall {
 // The table lock, for a call that comes in by another way.
 class TableLock {
  public:
-  TableLock() { engine.table_lock.Lock(); }
+  TableLock() { engine.LockTable(); }
   ~TableLock() { engine.table_lock.Unlock(); }
   TableLock(const TableLock&) = delete;
   TableLock& operator=(const TableLock&) = delete;

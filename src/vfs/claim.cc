@@ -4,8 +4,13 @@
 #include "src/vfs/claim.h"
 
 #include <errno.h>
+#include <sys/wait.h>
+
+#include <new>
 
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
 #include "src/vfs/access.h"
 
 namespace nvcache::vfs {
@@ -17,9 +22,51 @@ constexpr uint64_t kPatienceNs = 60ull * 1000 * 1000 * 1000;
 // Between two attempts of the keeper to get the table lock, while it may be told to stop.
 constexpr uint64_t kTableLockNs = 100 * 1000;
 
+// What the children that share this thread's memory have claimed, for the parent to give back. What
+// does not fit in stays claimed as long as the process lives.
+struct Claimed {
+  uint64_t device;
+  uint64_t inode;
+};
+constexpr uint32_t kMaxClaimed = 8;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Claimed claimed[kMaxClaimed] = {};
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t claimed_count = 0;
+
+bool IsClaimed(uint64_t device, uint64_t inode) {
+  for (uint32_t i = 0; i < claimed_count; ++i) {
+    if (claimed[i].device == device && claimed[i].inode == inode) return true;
+  }
+  return false;
+}
+
+// By a child that shares our memory, which takes no lock.
+long TakeInChild(uint64_t device, uint64_t inode) {
+  if (!engine.leases.is_open()) return 0;
+  if (!IsClaimed(device, inode)) {
+    engine.leases.Share(device, inode);
+    if (claimed_count < kMaxClaimed) {
+      claimed[claimed_count] = {device, inode};
+      ++claimed_count;
+    }
+  }
+  const bool released = !engine.leases.HeldElsewhere(device, inode) ||
+                        engine.leases.AwaitRelease(device, inode, kPatienceNs);
+  return released && engine.LookAfterDeathsInCopy() ? 0 : -EIO;
+}
+
 }  // namespace
 
+void DropClaimsOfChildren() {
+  if (claimed_count == 0) return;
+  TableLock lock;
+  for (uint32_t i = 0; i < claimed_count; ++i) {
+    engine.leases.Drop(claimed[i].device, claimed[i].inode, false);
+  }
+  claimed_count = 0;
+}
+
 long Claim::Take(dev_t device, ino_t inode) {
+  if (sys::IsSharing()) return TakeInChild(device, inode);
   if (!engine.active()) return 0;
   NVCACHE_CHECK(!taken_);
   {
@@ -38,7 +85,7 @@ long Claim::Take(dev_t device, ino_t inode) {
 
 long Claim::TakePath(int dirfd, const char* path, bool follow) {
   struct stat st;
-  if (!engine.active() || taken_) return 0;
+  if ((!engine.active() && !sys::IsSharing()) || taken_) return 0;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return 0;
   return S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
 }
@@ -73,10 +120,13 @@ long Engine::TakeOver(int fd) {
 // What a dead process held exclusively is in its pool only. If that is ours, too, it goes to the
 // files before anyone looks at them.
 void Engine::NoticeDeaths() {
-  if (!leases.is_open() || leases.deaths() == deaths_seen_.load()) return;
+  if (!leases.is_open() || !KnowsOfDeaths()) return;
   TableLock lock;
+  if (KnowsOfDeaths()) LookAfterDeaths();
+}
+
+void Engine::LookAfterDeaths() {
   const uint32_t deaths = leases.deaths();
-  if (deaths == deaths_seen_.load()) return;
   if (attached()) {
     LookForOrphans();
   } else if (MayAttach() && !RecoverOnOwnStack()) {
@@ -85,12 +135,32 @@ void Engine::NoticeDeaths() {
   deaths_seen_.store(deaths);
 }
 
+// By a child that shares our memory, whose tables and locks are its parent's: what is to be
+// recovered is recovered by a process of its own, which has a copy.
+bool Engine::LookAfterDeathsInCopy() {
+  if (!KnowsOfDeaths()) return true;
+  const uint32_t deaths = leases.deaths();
+  const sys::SignalsBlocked blocked;
+  const long copy = sys::Call(SYS_clone, 0);  // nobody is told of its end
+  if (copy == 0) {
+    sys::sharing = 0;
+    sys::ForgetScratch();
+    new (&pool_) pool::Pool;  // other threads, which are not here, may have used it
+    sys::ExitGroup(RecoverIfDirty() ? 0 : 1);
+  }
+  int status = 1;
+  while (copy > 0 && sys::Call(SYS_wait4, copy, sys::Address(&status), __WALL) == -EINTR) {
+  }
+  if (copy > 0 && status == 0) deaths_seen_.store(deaths);
+  return copy > 0 && status == 0;
+}
+
 bool Engine::AwaitPublication(uint64_t device, uint64_t inode) {
   if (!leases.is_open()) return false;
   const bool held = leases.HeldElsewhere(device, inode);
   if (held) leases.AwaitPublish(device, inode, kPatienceNs);
-  const bool news = held || leases.deaths() != deaths_seen_.load();
-  NoticeDeaths();
+  const bool news = held || KnowsOfDeaths();
+  sys::IsSharing() ? static_cast<void>(LookAfterDeathsInCopy()) : NoticeDeaths();
   return news;
 }
 

@@ -31,6 +31,9 @@ class Claim {
   bool taken_ = false;
 };
 
+// After the life of a child that has shared this thread's memory: what it has claimed.
+void DropClaimsOfChildren();
+
 }  // namespace nvcache::vfs
 
 #endif  // NVCACHE_VFS_CLAIM_H_

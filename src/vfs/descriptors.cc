@@ -18,6 +18,7 @@ namespace {
 
 // Forgets what a number stood for before the kernel gave it to somebody new. Table lock held.
 void Vacate(int fd) {
+  engine.NoteGiven(fd, true);
   Description* old = engine.SlotOf(fd);
   engine.SetSlot(fd, kUntracked);
   if (IsDescription(old)) engine.DropReference(*old);
@@ -25,6 +26,13 @@ void Vacate(int fd) {
 }
 
 bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
+
+bool IsGiven(const File& file) {
+  for (Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (engine.IsGiven(*d)) return true;
+  }
+  return false;
+}
 
 // Starts to track what was just opened. Table lock held.
 void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
@@ -34,7 +42,7 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
     // It may get a name by which it would be cached, while this descriptor is still open.
     if (file != nullptr && !engine.Cacheable(fd, st)) engine.PassThrough(*file);
   }
-  const bool number_fits = static_cast<uint32_t>(fd) < kMaxDescriptors;
+  const bool number_fits = engine.MakeSlot(static_cast<uint32_t>(fd));
   Description* description =
       file != nullptr && number_fits ? engine.NewDescription(*file, flags) : nullptr;
   if (description == nullptr) {
@@ -52,7 +60,7 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
     constexpr int kCreates = O_CREAT | O_EXCL;
     const bool born = (flags & kCreates) == kCreates;
     const auto origin = born ? Engine::Origin::kBorn : Engine::Origin::kOpened;
-    const bool may = !engine.full() && !engine.replacing() && engine.Attach();
+    const bool may = !engine.full() && !engine.replacing() && !IsGiven(*file) && engine.Attach();
     if (!may || !engine.BeginCaching(*file, fd, origin, left)) engine.PassThrough(*file);
   }
 }
@@ -86,6 +94,8 @@ long Look(int dirfd, const char* path, int flags, uint64_t resolve, struct stat*
 // The kernel does not tell a process which locks it has. Before the first one, a file that may
 // become hot gets its descriptor: closing any later would drop the locks (I11).
 void NoteLock(int fd) {
+  // Before a child has its first lock: then it closes what it has of its parent's.
+  if (engine.asleep()) const TableLock wakes;
   Description* description = engine.SlotOf(fd);
   const File* known = IsDescription(description) ? description->file.load() : nullptr;
   if (known == nullptr || known->locked.load(std::memory_order_relaxed)) return;
@@ -101,6 +111,7 @@ void NoteLock(int fd) {
 // Table lock held; the slot is a description. The kernel gives the number to the next thread that
 // asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
+  engine.NoteGiven(fd, true);
   Description* description = engine.SlotOf(fd);
   engine.SetSlot(fd, Closing());
   const long error = engine.DropReference(*description);
@@ -115,12 +126,12 @@ long CloseTracked(int fd) {
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve, bool plain)
     : flags_(flags), path_(path), dirfd_(dirfd) {
-  if (!engine.active() || (flags & O_TRUNC) == 0) return;
+  if ((!engine.active() && !sys::IsSharing()) || (flags & O_TRUNC) == 0) return;
   struct stat st;
   const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
-  if (error_ < 0) return;
+  if (error_ < 0 || sys::IsSharing()) return;
   LockTable();
   if (Look(dirfd, path, flags, resolve, &st) < 0 || !S_ISREG(st.st_mode)) return;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
@@ -177,7 +188,7 @@ OpenGuard::~OpenGuard() {
 void OpenGuard::LockTable() {
   if (locked_) return;
   sys::EnterEngine();
-  engine.table_lock.Lock();
+  engine.LockTable();
   locked_ = true;
 }
 
@@ -188,7 +199,15 @@ void OpenGuard::UnlockTable() {
   locked_ = false;
 }
 
+// By a child that shares our memory: its descriptors are none of ours.
+long OpenGuard::OpenedInChild(int fd) {
+  struct stat st;
+  const bool opened = fd >= 0 && (flags_ & O_PATH) == 0 && sys::Fstat(fd, &st) == 0;
+  return opened && S_ISREG(st.st_mode) ? by_descriptor_.Take(st.st_dev, st.st_ino) : 0;
+}
+
 long OpenGuard::Opened(int fd) {
+  if (sys::IsSharing()) return OpenedInChild(fd);
   if (!engine.active()) return 0;
   LockTable();
   if (auto* file = static_cast<File*>(file_); file != nullptr) {
@@ -257,6 +276,29 @@ bool Tracks(int fd) { return IsDescription(engine.SlotOf(fd)); }
 
 bool IsInternal(int fd) { return engine.SlotOf(fd) == Internal(); }
 
+namespace {
+
+// A child that shares our memory makes another descriptor of what it has, which may stay open over
+// exec. If it has put something else in the place of `fd`, that was noted before.
+void NoteCopyInChild(int fd) {
+  Description* description = sys::IsSharing() ? engine.SlotOfParent(fd) : kUntracked;
+  if (IsDescription(description)) Engine::SetGiven(*description);
+}
+
+// Its own descriptor of the file of leases tells it who lives.
+long CloseRangeInChild(unsigned first, unsigned last, int flags) {
+  const auto ours = static_cast<unsigned>(engine.leases.fd());
+  if (!engine.leases.is_open() || ours < first || ours > last) return kNotOurs;
+  // The program has put another one in its place.
+  if ((sys::Fcntl(engine.leases.fd(), F_GETFD) & FD_CLOEXEC) == 0) return kNotOurs;
+  long result = 0;
+  if (ours > first) result = sys::Call(SYS_close_range, first, ours - 1, flags);
+  if (ours < last && result == 0) result = sys::Call(SYS_close_range, ours + 1, last, flags);
+  return result;
+}
+
+}  // namespace
+
 long Close(int fd) {
   if (engine.SlotOf(fd) == kUntracked) return kNotOurs;
   TableLock lock;
@@ -273,6 +315,7 @@ long Dup2(int from, int to) {
 }
 
 long Dup3(int from, int to, int flags) {
+  NoteCopyInChild(from);
   if (engine.SlotOf(from) == kUntracked && engine.SlotOf(to) == kUntracked) return kNotOurs;
   if (from == to) return -EINVAL;
   TableLock lock;
@@ -286,6 +329,13 @@ long Dup3(int from, int to, int flags) {
   return result;
 }
 
+void NoteCloseOnExec(int fd) {
+  const Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description) || description->spawns.load() == engine.spawns()) return;
+  TableLock lock;
+  engine.NoteGiven(fd, false);
+}
+
 long Fcntl(int fd, int command, long argument) {
   if (IsInternal(fd)) return -EBADF;
   // A lease wants to be alone with the file, and our descriptor would be in its way.
@@ -295,6 +345,11 @@ long Fcntl(int fd, int command, long argument) {
   }
   if (command == F_SETLK || command == F_SETLKW) {
     NoteLock(fd);
+    return kNotOurs;
+  }
+  if (command == F_DUPFD || command == F_SETFD) NoteCopyInChild(fd);
+  if (command == F_SETFD) {
+    NoteCloseOnExec(fd);
     return kNotOurs;
   }
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
@@ -319,6 +374,7 @@ long Fcntl(int fd, int command, long argument) {
 
 // Ours lie somewhere in the range, so it is closed in pieces around them.
 long CloseRange(unsigned first, unsigned last, int flags) {
+  if (sys::IsSharing() && first <= last) return CloseRangeInChild(first, last, flags);
   if (!engine.active() || first > last) return kNotOurs;
   TableLock lock;
   constexpr int kUnshare = CLOSE_RANGE_UNSHARE;
@@ -332,6 +388,7 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   for (unsigned fd = first; fd < tracked_end; ++fd) {
     Description* slot = engine.SlotOf(static_cast<int>(fd));
     if (IsDescription(slot) && closes) CloseTracked(static_cast<int>(fd));
+    if (!closes) engine.NoteGiven(static_cast<int>(fd), false);
     if (slot != Internal()) continue;
     if (piece < fd) sys::Call(SYS_close_range, piece, fd - 1, flags);
     piece = fd + 1;

@@ -89,10 +89,7 @@ void Engine::Start(const Host& host, char** environment) {
   }
   if (settings.pool.size() == 0) return;
   sys::RememberRoot();
-  if (!OpenTables()) {
-    RefuseCache("no address space for the tables");
-    return;
-  }
+  OpenTables();
   {
     TableLock lock;
     if (!OpenLeases() || !RecoverIfDirty()) return;
@@ -272,8 +269,35 @@ void Engine::LookForOrphans() {
   said_ = true;
 }
 
-// Descriptors from before us are shared with whoever gave them to us: never cached.
+namespace {
+
+// How many descriptors the process has, as the size of the folder that lists them (since
+// Linux 6.2); 0 if that is not known. The first thread is the one that asks, or else it is listed.
+uint32_t CountDescriptors() {
+  struct stat st;
+  if (sys::Fstatat(AT_FDCWD, "/proc/self/fd", &st, 0) < 0 || st.st_size > INT32_MAX) return 0;
+  return static_cast<uint32_t>(st.st_size);
+}
+
+}  // namespace
+
+// Descriptors from before us are shared with whoever gave them to us: never cached. Most programs
+// have three. To list those takes as long as to ask for two hundred.
 void Engine::AdoptInherited() {
+  constexpr int kLast = 256;
+  uint32_t left = CountDescriptors();
+  const bool known = left > 0;
+  for (int fd = 0; fd < kLast && left > 0; ++fd) {
+    struct stat st;
+    if (sys::Fstat(fd, &st) < 0) continue;
+    if (S_ISREG(st.st_mode) && SlotOf(fd) != Internal()) AdoptPassThrough(fd);
+    --left;
+  }
+  // All but our own, which has a high number.
+  if (!known || left > (leases.fd() >= kLast ? 1 : 0)) ListInherited();
+}
+
+void Engine::ListInherited() {
   const long directory =
       sys::Openat(AT_FDCWD, NVCACHE_DESCRIPTORS, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
@@ -311,6 +335,7 @@ bool Engine::MayAttach() {
 
 bool Engine::AttachPool() {
   sys::InitializeUserCopy();
+  sys::ExamineRoot();
   pool::Problem problem;
   bool open =
       pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr, &problem);
@@ -367,7 +392,7 @@ bool Engine::AttachPool() {
   };
   const auto besides = [](bool hurried) { return engine.CareForThrough(hurried); };
   kept.Open();
-  if (!OpenLogAndFrames() ||
+  if (!OpenRest() || !OpenLogAndFrames() ||
       !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved, besides) ||
       !StartKeeper()) {
     StopKeeper();
@@ -592,8 +617,8 @@ void Engine::Abandon() {
     if (file.state.load() != State::kCached) return;
     ForgetCache(file);  // it is failing still, for those who wait for it
     file.lost.store(true);
-    file.forever = true;
-    file.state.store(State::kPassThrough);
+    MakeLasting(file);
+    SetState(file, State::kPassThrough);
     if (file.exclusive) leases.Downgrade(file.device, file.inode);
     file.exclusive = false;
     file.lock.Unlock();
@@ -605,8 +630,11 @@ void Engine::Abandon() {
 
 // A child that shares our memory ends without us, and so does one that was forked where we could
 // not see, which has none of our threads.
-void Engine::Stop() {
-  if (!active() || sys::Getpid() != pid_) return;
+[[gnu::hot]] void Engine::Stop() {
+  if (active() && !asleep() && sys::Getpid() == pid_) StopOwn();
+}
+
+void Engine::StopOwn() {
   TableLock lock;
   hopeless_ = true;  // nothing attaches again
   if (settings.drain_at_exit) ReleaseAll();
@@ -646,7 +674,7 @@ void Engine::Leave() {
 void Engine::LeaveInChild() {
   active_.store(false);
   attached_.store(false);
-  slots_.store(nullptr);
+  slot_count_.store(0);
 }
 
 void Engine::BeginReplacing() {
@@ -661,23 +689,42 @@ void Engine::EndReplacing() {
 
 void Engine::PrepareFork() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  forking_pid_ = sys::Getpid();
-  ForEachFile([&](File& file) {
-    if (file.descriptions == nullptr) return;
-    for (Description* d = file.descriptions; d != nullptr; d = d->next) d->forked.store(true);
-    if (file.state.load() != State::kCached) return;
-    file.lock.Lock();
-    PublishOffsets(file);
-    Publish(file);  // for what the child may start that does not know of us
-    file.lock.Unlock();
-  });
+  if (HasFilesInCaches()) {
+    ForEachFile([&](File& file) {
+      if (file.descriptions == nullptr || file.state.load() != State::kCached) return;
+      file.lock.Lock();
+      PublishOffsets(file, true);
+      Publish(file);  // for what the child may start that does not know of us
+      file.lock.Unlock();
+    });
+  }
+  NoteFork();
 }
 
-void Engine::BecomeChild() {
-  if (sys::Getpid() == forking_pid_) return;
+// Each page that a child touches, of code as well, costs it a fault: so what nearly every child
+// runs is `hot`, and the linker puts it together.
+//
+// What files there are is the parent's affair until this process uses one: by then it may be a
+// program that knows nothing of them. But with the pool, it would hold its parent's life byte; and
+// what is mapped is used without a call.
+[[gnu::hot]] void Engine::BecomeChild() {
+  NVCACHE_CHECK(table_lock.IsLocked());
   pid_ = sys::Getpid();
   rights_changing_.store(0);  // the calls of other threads
   replacing_ = 0;             // threads of the parent
+  children_.store(0);
+  leases.LeaveSlotToParent();
+  if (attached()) {
+    SetSlot(pool_.fd(), kUntracked);
+    pool_.Close();
+  }
+  asleep_.store(true);
+  if (any_lasting_) Wake();
+}
+
+void Engine::Wake() {
+  NVCACHE_CHECK(table_lock.IsLocked() && asleep());
+  asleep_.store(false);
   // Other threads of the parent may have looked at a file at the moment of the fork. They are not
   // here.
   ForEachFile([&](File& file) {
@@ -700,6 +747,16 @@ void Engine::BecomeChild() {
   sys::ForgetScratch();
   if (attached()) LeaveToParent();
   ShareAgain();
+  // Somebody may have had a file in his cache while this process slept, and have died.
+  if (leases.is_open() && KnowsOfDeaths()) LookAfterDeaths();
+}
+
+bool Engine::BeginSharing() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (HasFilesInCaches()) return false;
+  children_.fetch_add(1);
+  NoteSpawn();
+  return true;
 }
 
 // Pool, log, frames and the two threads are the parent's, and so are the files in its cache: it may
@@ -712,9 +769,8 @@ void Engine::LeaveToParent() {
     file.failing.store(0);
     file.errors.Clear();
     file.exclusive = file.leased = false;
-    file.state.store(State::kForeign);
+    SetState(file, State::kForeign);
   });
-  SetSlot(pool_.fd(), kUntracked);
   keeper_ = nullptr;
   pinnable_.store(false);
   CloseThrough();
@@ -722,7 +778,6 @@ void Engine::LeaveToParent() {
   log.Close();
   frames.Close();
   supply.Close();
-  pool_.Close();
   // Some of their locks may be held, by threads that are not here.
   new (&log) nvlog::Log;
   new (&through) nvlog::ThroughLog;

@@ -25,6 +25,7 @@
 #include "src/sys/arena.h"
 #include "src/sys/credentials.h"
 #include "src/sys/host.h"
+#include "src/sys/sharing.h"
 #include "src/vfs/file.h"
 #include "src/vfs/left_names.h"
 
@@ -41,6 +42,8 @@ inline constexpr uint32_t kMaxFileSystems = 64;    // devices whose kind is reme
 Description* const kUntracked = nullptr;
 inline Description* Closing() { return reinterpret_cast<Description*>(1); }   // close() is at work
 inline Description* Internal() { return reinterpret_cast<Description*>(2); }  // opened by us
+// Description::spawns of one that a program that was started has for good.
+inline constexpr uint32_t kGiven = ~uint32_t{0};
 inline bool IsDescription(const Description* d) { return reinterpret_cast<uintptr_t>(d) > 2; }
 
 // Whether anybody holds an fcntl lock on the descriptor's file: perhaps this process.
@@ -59,9 +62,10 @@ class Engine {
   void Stop();
   void Retire();
   void Leave();
-  bool active() const { return active_.load(std::memory_order_acquire); }
+  // Nor is it for a child that shares our memory.
+  bool active() const { return active_.load(std::memory_order_acquire) && !sys::IsSharing(); }
   // Nothing is cached while it is not. Table lock, to rely on it.
-  bool attached() const { return attached_.load(std::memory_order_relaxed); }
+  bool attached() const { return attached_.load(std::memory_order_relaxed) && !asleep(); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
   // Every file pass-through, and the pool given back. Table lock held. 0, or the error of a file
@@ -79,19 +83,50 @@ class Engine {
   void RightsChanged() { rights_changing_.fetch_sub(1); }
   // The rest of the program's life, too.
   void StayWithoutPool() { hopeless_ = true; }
-  // Around fork, the second in both, where it does nothing in the parent. Table lock held.
+  // Around fork, the second in the child alone. Table lock held.
   void PrepareFork();
   void BecomeChild();
   void LeaveInChild();
+  // A child of fork sleeps until it uses a file: most never do. Whoever takes the table lock by
+  // LockTable() finds it awake, and so does Access.
+  bool asleep() const { return asleep_.load(std::memory_order_relaxed); }
+  void LockTable() {
+    table_lock.Lock();
+    if (asleep()) [[unlikely]]
+      Wake();
+  }
+  // A description that was there at a fork is the child's as well. One that was there at a spawn or
+  // a vfork is the new program's, if one of its descriptors stays open over exec: that is looked at
+  // when somebody wants to know. Both are counted, so that nothing is done for each description.
+  uint32_t forks() const { return forks_.load(std::memory_order_relaxed); }
+  uint32_t spawns() const { return spawns_.load(std::memory_order_relaxed); }
+  bool IsForked(const Description& description) const {
+    return description.forks.load(std::memory_order_relaxed) != forks();
+  }
+  void NoteFork() { forks_.fetch_add(1); }
+  void NoteSpawn() { spawns_.fetch_add(1); }
+  static void SetGiven(Description& description) { description.spawns.store(kGiven); }
+  // Whether a program that was started may have the description. Table lock held.
+  bool IsGiven(Description& description) const;
+  // Before the descriptor goes, or else is closed on exec from now on. Table lock held.
+  void NoteGiven(int fd, bool goes);
+  // Around the life of a child of vfork: no file becomes cached. Table lock held in the first,
+  // which says no if one is.
+  bool BeginSharing();
+  void EndSharing() { children_.fetch_sub(1); }
   // Around exec, which ends what other threads of ours have begun: nothing becomes cached between.
   // Table lock held.
   void BeginReplacing();
   void EndReplacing();
-  bool replacing() const { return replacing_ > 0; }
+  // No file may become cached just now.
+  bool replacing() const { return replacing_ > 0 || children_.load() > 0; }
 
   // ---- Other processes (claim.cc); without locks
   // When a process has died: the pool may have what the files lack.
   void NoticeDeaths();
+  bool LookAfterDeathsInCopy();
+  // Somebody has died that had files in its cache, and the pool was not looked at since.
+  bool KnowsOfDeaths() const { return leases.deaths() != deaths_seen_.load(); }
   bool IsForeign(int fd) const;
   // If the descriptor's file is foreign: has the parent let go of it. 0, or as Claim::Take.
   long TakeOver(int fd);
@@ -99,15 +134,21 @@ class Engine {
   bool AwaitPublication(uint64_t device, uint64_t inode);
 
   // ---- Tables (tables.cc); table lock held, but for SlotOf
-  Description* SlotOf(int fd) const {
-    const auto* slots = slots_.load(std::memory_order_acquire);
-    if (slots == nullptr || static_cast<uint32_t>(fd) >= kMaxDescriptors) return kUntracked;
-    return slots[fd].load(std::memory_order_acquire);
+  Description* SlotOf(int fd) const { return sys::IsSharing() ? kUntracked : SlotOfParent(fd); }
+  // For a child that shares our memory, and may have put something else there.
+  Description* SlotOfParent(int fd) const {
+    if (static_cast<uint32_t>(fd) >= slot_count_.load(std::memory_order_acquire)) return kUntracked;
+    return slots_.load(std::memory_order_relaxed)[fd].load(std::memory_order_acquire);
   }
   void SetSlot(int fd, Description* description);
+  // Whether there is room for that descriptor, and all below.
+  bool MakeSlot(uint32_t number);
   File* FindFile(uint64_t device, uint64_t inode) const;
   File* FindByPath(int dirfd, const char* path, bool follow) const;
   File* NewFile(const struct stat& st);
+  // Of any file: those that are cached, here or in the process that has forked us, are counted.
+  void SetState(File& file, State state);
+  bool HasFilesInCaches() const { return in_caches_.load() > 0; }
   Description* NewDescription(File& file, int flags);
   // One descriptor less; the last takes the description with it, the last description the file.
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
@@ -120,6 +161,7 @@ class Engine {
   bool full() const { return full_; }
   template <typename Function>
   void ForEachFile(Function function) {
+    if (files_.empty()) return;
     for (File* first : buckets_) {
       for (File *file = first, *next; file != nullptr; file = next) {
         next = file->hash_next;
@@ -127,6 +169,8 @@ class Engine {
       }
     }
   }
+  // File::forever. Table lock held.
+  void MakeLasting(File& file) { file.forever = any_lasting_ = true; }
   // Lets go of closed files of which nothing is pending any more.
   void Reap();
   // The same of this one, which is about to be opened: others may have changed it since.
@@ -168,8 +212,9 @@ class Engine {
   // Writes back what the kernel does not have. File lock, shared or exclusive. The error; or the
   // pages looked at, 0: there was nothing.
   long Publish(File& file);
-  // Hands the kernel the offsets of the file's descriptions. File lock, exclusive.
-  void PublishOffsets(File& file);
+  // Hands the kernel the offsets of the file's descriptions. File lock, exclusive. `news`: of those
+  // that no child has; else the kernel's moves with ours already.
+  void PublishOffsets(File& file, bool news = false);
   bool IsPool(const struct stat& st) const {
     return pool_.is_open() && st.st_dev == pool_.device() && st.st_ino == pool_.inode();
   }
@@ -178,13 +223,37 @@ class Engine {
   // kUnreadable bytes that nobody can read.
   const void* unreadable() const { return unreadable_; }
 
-  sys::Mutex<sys::Rank::kTable> table_lock;
-  settings::Settings settings;
+  // What a child of fork writes to lies in one page, for each has to be copied for it: first what
+  // is read by every call, then what changes more often.
+ private:
+  static constexpr size_t kLine = 64, kOnePage = 512;
+  alignas(kOnePage) std::atomic<bool> active_{false};
+  std::atomic<bool> attached_{false};
+  std::atomic<bool> asleep_{false};
+  std::atomic<uint32_t> slot_count_{0};
+  std::atomic<std::atomic<Description*>*> slots_{nullptr};
+  std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
+  std::atomic<uint32_t> in_caches_{0};
+  std::atomic<uint32_t> forks_{0};
+  std::atomic<uint32_t> spawns_{0};
+  long pid_ = 0;  // of the process whose engine it is
+
+ public:
+  alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;
+
+ private:
+  uint32_t replacing_ = 0;                    // threads in exec
+  std::atomic<uint32_t> children_{0};         // that share our memory
+  std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
+
+ public:
+  alignas(kLine) lease::Leases leases;
+  lease::Tallies tallies{leases};
+
   // Only who uses the same one is seen. Tests have their own, before Start: that others' files
   // happen to share a cell with theirs would make them pass-through.
   const char* lease_folder = lease::kFolder;
-  lease::Leases leases;
-  lease::Tallies tallies{leases};
+  settings::Settings settings;
   pool::Statistics* statistics() const { return pool_.view().statistics(); }
 
   nvlog::Log log;
@@ -216,9 +285,11 @@ class Engine {
   void Refuse(const char* text);
   void RefusePool(const pool::Problem& problem);
   void RefuseCache(const char* text);  // and says what becomes of the program
-  bool OpenTables();
+  void OpenTables();
+  bool OpenRest();
   bool OpenLeases();
   void AdoptInherited();
+  void ListInherited();
   bool RecoverIfDirty();
   bool RecoverOnOwnStack();
   enum class Recovery { kDone, kFailed, kByAnother, kLater };
@@ -244,6 +315,9 @@ class Engine {
   void Abandon();
   void LeaveToParent();
   void ShareAgain();
+  void Wake();
+  void StopOwn();
+  void LookAfterDeaths();
   bool StartKeeper();
   void StopKeeper();
   void Keep();
@@ -266,12 +340,9 @@ class Engine {
   long Reopen(File& file);
   static uint32_t BucketOf(uint64_t device, uint64_t inode);
 
-  std::atomic<bool> active_{false};
-  std::atomic<std::atomic<Description*>*> slots_{nullptr};
   void* unreadable_ = nullptr;
-  std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
-  sys::Arena<File> files_;
-  sys::Arena<Description> descriptions_;
+  sys::GrowingArena<File> files_;
+  sys::GrowingArena<Description> descriptions_;
   sys::Mutex<sys::Rank::kBacking> backing_lock_;  // CheckBacking
   File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
@@ -289,20 +360,16 @@ class Engine {
   const Host* host_ = nullptr;
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
-  std::atomic<bool> attached_{false};
   bool full_ = false;
+  bool any_lasting_ = false;   // File::forever is set, or was, of some file
   bool hopeless_ = false;      // attaching failed for good
   uint64_t attach_after_ = 0;  // monotonic ns: it has failed for now; table lock
   uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
   bool said_ = false;          // the one line on stderr is out
-  long pid_ = 0;               // of the process whose engine it is
-  long forking_pid_ = 0;       // who calls fork: it, or a child that shares our memory
-  uint32_t replacing_ = 0;     // threads in exec
   sys::Credentials rights_;    // at the start
-  std::atomic<uint32_t> rights_changing_{0};  // calls that may take some are under way
-  std::atomic<uint32_t> deaths_seen_{0};      // of other processes; the pool was looked at since
-  std::atomic<bool> starving_{false};         // dead ones may have the room that writers wait for
-  bool relock_due_ = false;  // the program has closed a descriptor of the leases' file
+  std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
+  std::atomic<bool> starving_{false};     // dead ones may have the room that writers wait for
+  bool relock_due_ = false;               // the program has closed a descriptor of the leases' file
   void* keeper_ = nullptr;
   sys::Word keeper_stops_{0};
 

@@ -85,8 +85,9 @@ struct Description {
   // Descriptors that it has lost, ever. Who lets go of the file's lock, and comes back, sees by it
   // whether the number meant this description all the time.
   std::atomic<uint32_t> drops{0};
-  // A child of fork has it, too, and may find us gone: the kernel's offset moves with ours.
-  std::atomic<bool> forked{false};
+  // Engine::forks() and spawns() when it was opened, or when it was last seen that no child has it.
+  std::atomic<uint32_t> forks{0};
+  std::atomic<uint32_t> spawns{0};
   uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under
                                 // offset_lock and `lock` shared, or `lock` exclusive
   uint32_t references = 0;      // descriptors; table lock

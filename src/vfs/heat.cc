@@ -9,11 +9,11 @@ namespace nvcache::vfs {
 
 namespace {
 
-// What a child of fork has as well may reach a program that does not know of us, and that we do not
+// What a child has as well may be used by a program that does not know of us, and that we do not
 // see. Table lock.
-bool IsForked(const File& file) {
-  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
-    if (d->forked.load()) return true;
+bool IsInherited(const File& file) {
+  for (Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (engine.IsForked(*d) || engine.IsGiven(*d)) return true;
   }
   return false;
 }
@@ -38,7 +38,7 @@ void WarmUp(int fd) {
   if (!IsDescription(description) || !Writes(*description)) return;
   File& file = *description->file.load();
   struct stat st;
-  if (file.state.load() != State::kKernel || IsForked(file) || sys::Fstat(fd, &st) < 0 ||
+  if (file.state.load() != State::kKernel || IsInherited(file) || sys::Fstat(fd, &st) < 0 ||
       st.st_nlink == 0) {
     return;
   }

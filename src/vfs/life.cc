@@ -27,6 +27,7 @@ void ForEachInherited(Function function) {
 
 // The new program may not know to ask for a file.
 void TakeOverInherited() {
+  if (!engine.HasFilesInCaches()) return;
   int failed = -1;
   for (;;) {
     int foreign = -1;
@@ -65,45 +66,88 @@ bool IsActive() { return engine.active(); }
 
 bool WantsStreams() { return engine.settings.stdio; }
 
-void Stop() { engine.Stop(); }
+[[gnu::hot]] void Stop() { engine.Stop(); }
 
 namespace {
 
-// The table lock for two calls: what the first one does is undone by the second. Nobody leaves in
-// between, so the second one finds the engine as the first has. False: it is not there any more.
-bool LockTable() {
-  if (!engine.active()) return false;
-  sys::EnterEngine();
-  engine.table_lock.Lock();
-  if (engine.active()) return true;
+void UnlockTable() {
   engine.table_lock.Unlock();
   sys::LeaveEngine();
+}
+
+// The table lock for two calls: what the first one does is undone by the second. Nobody leaves in
+// between, so the second one finds the engine as the first has. False: it is not there any more.
+// `wakes`: else it may be asleep.
+bool LockTable(bool wakes) {
+  if (!engine.active()) return false;
+  sys::EnterEngine();
+  if (wakes) {
+    engine.LockTable();
+  } else {
+    engine.table_lock.Lock();
+  }
+  if (engine.active()) return true;
+  UnlockTable();
   return false;
 }
 
 }  // namespace
 
+// A child that shares its parent's memory may fork, too. It knows nothing of its parent's files.
 void BeforeFork() {
-  if (LockTable()) engine.PrepareFork();
+  if (sys::IsSharing()) engine.NoteFork();
+  if (LockTable(false)) engine.PrepareFork();
 }
 
-void AfterFork() {
+void AfterForkInParent() {
+  if (engine.active()) UnlockTable();
+}
+
+// Another thread of the process whose memory this is a copy of may have been changing the engine's
+// tables, and the descriptors are those of a child that has not told of its changes.
+[[gnu::hot]] void AfterForkInChild() {
+  if (sys::IsSharing()) {
+    sys::sharing = 0;
+    engine.LeaveInChild();
+  }
   if (!engine.active()) return;
   engine.BecomeChild();
-  engine.table_lock.Unlock();
-  sys::LeaveEngine();
+  UnlockTable();
+}
+
+bool BeginSharing(uint32_t* depth) {
+  *depth = sys::sharing;
+  if (*depth == 0) {
+    engine.NoticeDeaths();
+    if (!LockTable(true)) return false;
+    const bool begins = engine.BeginSharing();
+    UnlockTable();
+    if (!begins) return false;
+  }
+  sys::sharing = *depth + 1;
+  return true;
+}
+
+bool IsSharing() { return sys::IsSharing(); }
+
+// The child may have been killed at any instruction of ours.
+void EndSharing(uint32_t depth) {
+  sys::sharing = depth;
+  if (depth > 0) return;
+  sys::ForgetDeferred();
+  DropClaimsOfChildren();
+  engine.EndSharing();
 }
 
 void BeforeSizeLimit(uint64_t soft) {
-  if (!LockTable()) return;
+  if (!LockTable(true)) return;
   if (soft < sys::SoftLimit(RLIMIT_FSIZE)) engine.ReleaseAll();
 }
 
 void AfterSizeLimit() {
   if (!engine.active()) return;
   ForgetSizeLimit();
-  engine.table_lock.Unlock();
-  sys::LeaveEngine();
+  UnlockTable();
 }
 
 void BeforeRights(bool for_good) {
@@ -165,8 +209,18 @@ void Release() {
   engine.ReleaseAll();
 }
 
+// One that sleeps has nothing cached, and no lock on a file. It must claim the files that the new
+// program will have, and no others.
 void BeforeExec() {
   if (!engine.active()) return;
+  if (engine.asleep() && LockTable(false)) {
+    bool inherits = false;
+    ForEachInherited([&](int, const File&) { inherits = true; });
+    const bool sleeps = engine.asleep() && !inherits;
+    if (sleeps) engine.BeginReplacing();
+    UnlockTable();
+    if (sleeps) return;
+  }
   TakeOverInherited();
   TableLock lock;
   engine.BeginReplacing();
@@ -175,15 +229,16 @@ void BeforeExec() {
 }
 
 void AfterExec() {
-  if (!engine.active()) return;
-  TableLock lock;
+  if (!LockTable(false)) return;
   KeepLocks(FD_CLOEXEC);
   engine.EndReplacing();
+  UnlockTable();
 }
 
 bool FreeForExec(int dirfd, const char* path) {
-  if (!engine.active()) return false;
   Claim claim;
+  if (sys::IsSharing()) return claim.TakePath(dirfd, path, true) == 0;
+  if (!engine.active()) return false;
   if (claim.TakePath(dirfd, path, true) < 0 || !claim.taken()) return false;
   TableLock lock;
   engine.ReleaseAll();
@@ -192,10 +247,14 @@ bool FreeForExec(int dirfd, const char* path) {
 
 void BeforeSpawn() {
   if (!engine.active()) return;
+  engine.NoteSpawn();
+  if (!engine.HasFilesInCaches()) return;
   TakeOverInherited();
   {
     TableLock lock;
-    ForEachInherited([](int, File& file) { engine.PassThrough(file); });
+    ForEachInherited([](int, File& file) {
+      if (file.state.load() == State::kCached) engine.PassThrough(file);
+    });
   }
   PublishAll();  // the new program may not know of us
 }

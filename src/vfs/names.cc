@@ -99,7 +99,7 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
   if (!engine.active()) return 0;
   if (!locked_) {
     sys::EnterEngine();
-    engine.table_lock.Lock();
+    engine.LockTable();
   }
   locked_ = true;
   struct stat st;
@@ -167,6 +167,7 @@ NameGuard::~NameGuard() {
 }
 
 bool PublishInode(dev_t dev, ino_t ino) {
+  if (sys::IsSharing()) return engine.AwaitPublication(dev, ino);
   if (!engine.active()) return false;
   const bool elsewhere = engine.AwaitPublication(dev, ino);
   return PublishOwn(dev, ino) || elsewhere;
@@ -206,7 +207,7 @@ long PassThrough(int fd, bool forever) {
   if (!IsDescription(description)) return 0;
   File& file = *description->file.load();
   if (long error = engine.PassThrough(file); error < 0) return error;
-  file.forever |= forever;
+  if (forever) engine.MakeLasting(file);
   return 0;
 }
 
@@ -234,7 +235,7 @@ long GiveAwayPath(int dirfd, const char* path) {
     return 0;
   }
   if (long error = engine.PassThrough(*file); error < 0) return error;
-  file->forever = true;
+  engine.MakeLasting(*file);
   return 0;
 }
 

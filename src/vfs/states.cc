@@ -185,7 +185,7 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
     d->offset = offset < 0 ? 0 : static_cast<uint64_t>(offset);
   }
   cleaner.Add(file);
-  file.state.store(State::kCached);
+  SetState(file, State::kCached);
   file.lock.Unlock();
   return true;
 }
@@ -303,7 +303,7 @@ long Engine::PassThrough(File& file) {
       pool::Count(statistics()->pass_through_files);
     }
   }
-  file.state.store(State::kPassThrough);
+  SetState(file, State::kPassThrough);
   // While ours is open, the file cannot be executed, its file system not be unmounted. A thread may
   // be about to lock it if one ever has.
   const bool closed = file.descriptions == nullptr;
@@ -358,8 +358,9 @@ long Engine::Publish(File& file) {
   return error < 0 ? error : pages;
 }
 
-void Engine::PublishOffsets(File& file) {
+void Engine::PublishOffsets(File& file, bool news) {
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (news && IsForked(*d)) continue;
     const int fd = DescriptorOf(*d);
     if (fd >= 0) sys::Lseek(fd, static_cast<off_t>(d->offset), SEEK_SET);
   }
@@ -375,6 +376,7 @@ void Engine::Destroy(File& file) {
   }
   CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
+  SetState(file, State::kPassThrough);
   RemoveFromBucket(file);
   files_.Free(files_.IndexOf(&file));
 }

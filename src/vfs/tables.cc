@@ -8,34 +8,69 @@
 
 namespace nvcache::vfs {
 
-bool Engine::OpenTables() {
-  using Slot = std::atomic<Description*>;
-  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
-  // Most programs have few files open, or none: an exec should not cost large pages.
-  if (slots == nullptr || !sys::OpenScratch() || !files_.Open(kMaxFiles, false) ||
-      !descriptions_.Open(kMaxDescriptions, false)) {
-    return false;
-  }
+namespace {
+
+// Most programs have few files open, or none: an exec should not cost mappings, nor should a fork,
+// which copies them.
+constexpr uint32_t kFewDescriptors = 512;  // those of the engine's own are among them
+constexpr uint32_t kFewFiles = 128;
+constexpr uint32_t kFewDescriptions = 256;
+
+constinit std::atomic<Description*> few_slots[kFewDescriptors] = {};
+alignas(64) constinit uint8_t few_files[kFewFiles * sizeof(File)] = {};
+alignas(64) constinit uint8_t few_descriptions[kFewDescriptions * sizeof(Description)] = {};
+static_assert(alignof(File) <= 64 && alignof(Description) <= 64);
+constinit uint32_t few_free_files[kFewFiles] = {};
+constinit uint32_t few_free_descriptions[kFewDescriptions] = {};
+
+}  // namespace
+
+void Engine::OpenTables() {
+  files_.Open(reinterpret_cast<File*>(few_files), few_free_files, kFewFiles, kMaxFiles);
+  descriptions_.Open(reinterpret_cast<Description*>(few_descriptions), few_free_descriptions,
+                     kFewDescriptions, kMaxDescriptions);
+  slots_.store(few_slots);
+  slot_count_.store(kFewDescriptors, std::memory_order_release);
+}
+
+// From then on a descriptor of ours can be stored without the table lock.
+bool Engine::OpenRest() {
+  if (!MakeSlot(kMaxDescriptors - 1) || !sys::OpenScratch()) return false;
+  if (unreadable_ != nullptr) return true;
   constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
   const long page = sys::MapUnlocked(kUnreadable, PROT_NONE, kAnonymous, -1);
   if (sys::IsError(page)) return false;
   unreadable_ = reinterpret_cast<void*>(page);
-  slots_.store(slots, std::memory_order_release);
+  return true;
+}
+
+// Whoever reads a slot meanwhile reads it as it was before: the old ones do not change any more.
+bool Engine::MakeSlot(uint32_t number) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  const uint32_t count = slot_count_.load();
+  if (number < count) return true;
+  if (number >= kMaxDescriptors) return false;
+  using Slot = std::atomic<Description*>;
+  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
+  if (slots == nullptr) return false;
+  const Slot* old = slots_.load();
+  for (uint32_t i = 0; i < count; ++i) slots[i].store(old[i].load());
+  slots_.store(slots);
+  slot_count_.store(kMaxDescriptors, std::memory_order_release);
   return true;
 }
 
 void Engine::SetSlot(int fd, Description* description) {
   const auto number = static_cast<uint32_t>(fd);
-  if (number >= kMaxDescriptors) return;
   NVCACHE_CHECK(table_lock.IsLocked());
   if (description == kUntracked && number >= descriptor_end()) return;
-  Store(fd, description);
+  if (MakeSlot(number)) Store(fd, description);
 }
 
 // Without the table lock: for numbers of ours only.
 void Engine::Store(int fd, Description* description) {
   const auto number = static_cast<uint32_t>(fd);
-  if (number >= kMaxDescriptors) return;
+  if (number >= slot_count_.load()) return;
   uint32_t end = descriptor_end();
   while (end <= number && !descriptor_end_.compare_exchange_weak(end, number + 1)) {
   }
@@ -68,7 +103,7 @@ File* Engine::NewFile(const struct stat& st) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0 && file.pages.empty());
   file.device = st.st_dev;
   file.inode = st.st_ino;
-  file.state.store(State::kKernel);
+  SetState(file, State::kKernel);
   file.backing_fd = -1;
   file.size.store(static_cast<uint64_t>(st.st_size));
   file.tag.number = number;
@@ -101,6 +136,14 @@ File* Engine::NewFile(const struct stat& st) {
   return &file;
 }
 
+void Engine::SetState(File& file, State state) {
+  const auto held = [](State s) { return s == State::kCached || s == State::kForeign; };
+  const bool before = held(file.state.load()), after = held(state);
+  if (!before && after) in_caches_.fetch_add(1);
+  file.state.store(state);
+  if (before && !after) in_caches_.fetch_sub(1);
+}
+
 void Engine::RemoveFromBucket(File& file) {
   File** link = &buckets_[BucketOf(file.device, file.inode)];
   while (*link != &file) link = &(*link)->hash_next;
@@ -112,7 +155,8 @@ Description* Engine::NewDescription(File& file, int flags) {
   if (number == sys::kNone) return nullptr;
   Description& description = descriptions_[number];
   description.flags.store(flags);
-  description.forked.store(false);
+  description.forks.store(forks());
+  description.spawns.store(spawns());
   description.offset = 0;
   description.errors_heard.store(file.errors.Sample());
   description.references = 1;
@@ -157,8 +201,30 @@ void Engine::TableFull(File* file) {
   if (file == nullptr) {
     full_ = true;
   } else if (PassThrough(*file) == 0) {
-    file->forever = true;
+    MakeLasting(*file);
   }
+}
+
+bool Engine::IsGiven(Description& description) const {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  const uint32_t now = spawns();
+  const uint32_t known = description.spawns.load();
+  if (known == now) return false;
+  if (known == kGiven) return true;
+  for (uint32_t number = 0; number < descriptor_end(); ++number) {
+    const int fd = static_cast<int>(number);
+    if (SlotOf(fd) == &description && sys::Fcntl(fd, F_GETFD) == 0) return true;
+  }
+  description.spawns.store(now);
+  return false;
+}
+
+void Engine::NoteGiven(int fd, bool goes) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  Description* description = SlotOf(fd);
+  if (!IsDescription(description) || description->spawns.load() == spawns()) return;
+  if (goes && description->references == 1) return;  // nobody asks any more
+  if (sys::Fcntl(fd, F_GETFD) == 0) SetGiven(*description);
 }
 
 int Engine::DescriptorOf(const Description& description) const {

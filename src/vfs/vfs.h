@@ -23,8 +23,9 @@
 // A signal that comes while its thread holds locks here has to wait (src/sys/deferral.h), if the
 // front end sees to it; then handlers may call anything here as well. Else they must not.
 //
-// Any thread may call anything here, except where a comment says otherwise. Nothing here may be
-// called from a child that shares memory with its parent (vfork).
+// Any thread may call anything here, except where a comment says otherwise; and so may a child of
+// vfork, between BeginSharing and EndSharing. To it, nothing is tracked and the engine not active;
+// but what it opens or names, it claims from other processes.
 #ifndef NVCACHE_VFS_VFS_H_
 #define NVCACHE_VFS_VFS_H_
 
@@ -77,9 +78,18 @@ long LockMemory(int flags);
 long UnlockMemory();
 
 // Around fork. Cached files stay in the parent's cache; the child asks for a file when it uses one.
-// A file that is the kernel's and open stays so, in both. AfterFork is called in both.
+// A file that is the kernel's and open stays so, in both. One of the latter two is called in each.
 void BeforeFork();
-void AfterFork();
+void AfterForkInParent();
+void AfterForkInChild();
+
+// Around vfork, in the parent's thread, all of whose signals are blocked. False: some file is
+// cached, so the child must have memory of its own, as one of fork. What the first leaves in
+// `depth`, the second one needs; it must not be in memory, which the child may write over.
+bool BeginSharing(uint32_t* depth);
+void EndSharing(uint32_t depth);
+// Whether the caller is a child in between.
+bool IsSharing();
 
 // Drains, makes every open file pass-through, releases the pool. The pool is taken again for
 // the next file that becomes cached.
@@ -96,8 +106,8 @@ void AfterExec();
 // of us let go of it. False: it is no regular file, or nothing can be done.
 bool FreeForExec(int dirfd, const char* path);
 
-// Before posix_spawn, system, popen: files that the new program will have open become pass-through,
-// for it may not know of us.
+// Before posix_spawn, system, popen: cached files that the new program will have open become
+// pass-through, for it may not know of us. Others of these do not become cached any more.
 void BeforeSpawn();
 
 // Around a call that may set RLIMIT_FSIZE to `soft`. A file that is cached is never larger than
@@ -165,6 +175,7 @@ class OpenGuard {
   long error() const { return error_; }
 
  private:
+  long OpenedInChild(int fd);
   void LockTable();
   void UnlockTable();
   void Drain();
@@ -234,6 +245,8 @@ long Close(int fd);
 long Dup(int fd);
 long Dup2(int from, int to);  // also with an untracked `from` and a tracked `to`
 long Dup3(int from, int to, int flags);
+// Before the descriptor is closed on exec from now on (FIOCLEX; Fcntl sees F_SETFD).
+void NoteCloseOnExec(int fd);
 // F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command on a descriptor that is
 // not internal. Locks (lockf, too) and leases are shown here before the real call.
 long Fcntl(int fd, int command, long argument);

@@ -181,10 +181,10 @@ def check_settings():
     for option in set(re.findall(r'"(--[a-z-]+[a-z])"', run)):
         check(option in text, f"{where}: the option {option} of nvcache run is missing")
 
-    counters = dict(re.findall(r'\{"(\w+)", "([^"]+)",\s*&pool::Statistics::', read("recovery/tool/status.cc")))
-    check(len(counters) > 5, "recovery/tool/status.cc: the counters cannot be found any more")
+    counters = dict(re.findall(r'\{"(\w+)", "([^"]+)",\s*&pool::Statistics::', read("recovery/tool/counters.h")))
+    check(len(counters) > 5, "recovery/tool/counters.h: the counters cannot be found any more")
     documented = {cells[1].strip("`"): cells[0] for cells in rows(text, ("counter", "in JSON"))}
-    compare("counter ", documented, counters, where, "recovery/tool/status.cc")
+    compare("counter ", documented, counters, where, "recovery/tool/counters.h")
 
 
 # ---------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def build_package(build, folder):
 
 def check_contents(package):
     fields = run("dpkg-deb", "--field", package)
-    assert "Package: nvcache\n" in fields and "libc6" in fields, fields
+    assert "Package: nvcache\n" in fields and "libc6" in fields and "libncursesw6" in fields, fields
     for line in run("dpkg-deb", "--contents", package).splitlines():
         mode, owner, name = line.split()[0], line.split()[1], line.split()[5]
         assert owner == "root/root", line

@@ -4,6 +4,7 @@
 is there with its value."""
 
 import os
+import pathlib
 import random
 import shutil
 import signal
@@ -14,6 +15,7 @@ import time
 import harness
 from harness import check
 
+PATIENCE = 60  # seconds, for a server that starts, answers or dies
 BATCH = 20  # commands under way at one time; each is acknowledged on its own
 
 
@@ -26,7 +28,7 @@ class Client:
 
     def __init__(self, path):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect(str(path))
         self.stream = self.socket.makefile("rb")
 
@@ -84,7 +86,7 @@ class Server:
         self.kill()
 
     def connect(self, bench):
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + PATIENCE
         while True:
             check(self.process.poll() is None, "redis does not start:\n" +
                   (bench.folder / "server.log").read_text(errors="replace")[-3000:])
@@ -102,6 +104,22 @@ class Server:
         """The server, and a child of its that may be rewriting the file."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        limit = time.monotonic() + PATIENCE
+        while lives(self.process.pid):  # the child: the kernel takes its time
+            check(time.monotonic() < limit, "a child of redis does not die")
+            time.sleep(0.01)
+
+
+def lives(group):
+    """Whether a process of the group is there that has not died."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(of_group) == group and state not in "ZX":
+            return True
+    return False
 
 
 def write(server, first, count, rewrite):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the protocol runs on: a file of a few cells in a file system that may lose what was not
+// What the protocol runs on: files of a few bytes in a file system that may lose what was not
 // synced, and a pool that keeps what was committed.
 #ifndef NVCACHE_TESTS_PROTOCOL_MACHINE_H_
 #define NVCACHE_TESTS_PROTOCOL_MACHINE_H_
@@ -12,21 +12,24 @@
 
 namespace nvcache::protocol {
 
-inline constexpr size_t kCells = 2;
-inline constexpr size_t kProcesses = 3;
+// A file of two bytes, and one of one byte, which may have the same tally.
+enum class File : uint8_t { kNone, kA, kB };
+inline constexpr size_t kBytes = 3;
+constexpr File FileOf(size_t byte) { return byte < 2 ? File::kA : File::kB; }
 
-// Every change of the file has a number of its own, and leaves it in the cells that it covers. So
-// the content of a cell says which change it is from; 0 is what was there at first.
+// Every change of a file has a number of its own, and leaves it in the bytes that it covers. So a
+// byte says which change it is from; 0 is what was there at first.
 using Number = uint32_t;
-using Content = std::array<Number, kCells>;
+using Content = std::array<Number, kBytes>;
 
 struct Change {
   Number number = 0;
-  std::array<bool, kCells> covers = {};
+  File file = File::kNone;
+  std::array<bool, kBytes> covers = {};
 
   void ApplyTo(Content* content) const {
-    for (size_t cell = 0; cell < kCells; ++cell) {
-      if (covers[cell]) (*content)[cell] = number;
+    for (size_t byte = 0; byte < kBytes; ++byte) {
+      if (covers[byte]) (*content)[byte] = number;
     }
   }
 };
@@ -39,52 +42,61 @@ class FileSystem {
   void Apply(const Change& change, bool again = false);
   // It counts as made, wherever its bytes are: its place in the order of all changes.
   void Order(const Change& change);
-  size_t BeginSync() const { return synced_ + unsynced_.size(); }
-  void EndSync(size_t begun);
+  size_t BeginSync() const { return applied_; }
+  void EndSync(size_t begun, File file);
+  void EndSyncAll(size_t begun);
 
   const Content& cache() const { return cache_; }
   const Content& disk() const { return disk_; }
-  const std::vector<Change>& unsynced() const { return unsynced_; }
-  // The changes that a cell had, in their order; [0] is 0.
-  const std::vector<Number>& versions(size_t cell) const { return versions_[cell]; }
+  size_t unsynced() const { return unsynced_.size(); }
+  // The disk, if of what is not synced those changes arrive whose bit is set.
+  Content DiskWith(uint64_t kept) const;
+  // The changes that a byte had, in their order; [0] is 0.
+  const std::vector<Number>& versions(size_t byte) const { return versions_[byte]; }
 
  private:
+  struct Unsynced {
+    size_t place;  // in the order in which the kernel got them
+    Change change;
+  };
+
   Content cache_ = {};
   Content disk_ = {};
-  size_t synced_ = 0;  // changes that are on the disk
-  std::vector<Change> unsynced_;
-  std::array<std::vector<Number>, kCells> versions_ = {{{0}, {0}}};
+  size_t applied_ = 0;
+  std::vector<Unsynced> unsynced_;
+  std::array<std::vector<Number>, kBytes> versions_ = {{{0}, {0}, {0}}};
 };
 
 using Lsn = uint64_t;
+using Pid = uint32_t;  // of one process; no other one has it later
+inline constexpr Pid kNobody = 0;
 
-// What a log says. Each lies in a segment of its own, so each may be overwritten by itself once the
+// What a log says. Each lies in a segment of its own, so each may be overwritten by itself once its
 // checkpoint has passed it.
 struct Record {
-  enum class Kind : uint8_t { kData, kSettled };
-  Kind kind = Kind::kData;
+  enum class Kind : uint8_t { kThrough, kBack, kSettled };
+  Kind kind = Kind::kThrough;
+  Pid log = kNobody;
   Lsn lsn = 0;
-  Change change;              // kData
-  Lsn settled = 0;            // kSettled: groups below it count no more
-  bool written_back = false;  // kData: the kernel gets it later
+  File file = File::kNone;
+  Change change;    // kThrough: the kernel has it; kBack: gets it later
+  Lsn settled = 0;  // kSettled: groups of the file below it count no more
 };
 
-// What survives everything: the logs of all processes, and the checkpoint, which is kept twice.
-class Pool {
- public:
-  Lsn Draw() { return next_++; }
-  Lsn next() const { return next_; }
-  void Commit(const Record& record) { records_.push_back(record); }
-  // Copy 0, then copy 1; never back.
-  void StoreCheckpoint(size_t copy, Lsn checkpoint);
+// A checkpoint: two records of it, and what others may rely on.
+struct Checkpoint {
+  std::array<Lsn, 2> copies = {1, 1};
+  Lsn seen = 1;
+};
 
-  const std::vector<Record>& records() const { return records_; }
-  Lsn checkpoint(size_t copy) const { return checkpoints_[copy]; }
+// What survives everything: the logs of all processes, and the checkpoints.
+struct Pool {
+  Lsn Draw() { return next++; }
 
- private:
-  Lsn next_ = 1;
-  std::vector<Record> records_;
-  std::array<Lsn, 2> checkpoints_ = {};
+  Lsn next = 1;
+  std::vector<Record> records;
+  Checkpoint through;               // of all logs' write-through groups
+  std::array<Checkpoint, 16> back;  // of each process's write-back groups
 };
 
 }  // namespace nvcache::protocol

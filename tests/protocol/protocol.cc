@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+//
+// Write-through. Others may run at each `co_await`, and nowhere else.
 #include "tests/protocol/protocol.h"
 
 #include <algorithm>
@@ -7,147 +9,131 @@ namespace nvcache::protocol {
 
 namespace {
 
-constexpr unsigned kCalls = 5;         // of each process
-constexpr uint64_t kMostSteps = 4000;  // more: somebody waits for ever
-constexpr size_t kFewChanges = 3;      // unsynced: each combination is tried; else none, all, and
-constexpr unsigned kSampled = 6;       // so many others
-constexpr unsigned kPatience = 4;      // one in so many looks at a lock suspects its owner
-constexpr unsigned kDeathEvery = 40;   // steps
-constexpr unsigned kOwnerDeathEvery = 20;
-constexpr unsigned kStrangerEvery = 12;
-constexpr unsigned kStopEvery = 10;
-constexpr uint64_t kStopSteps = 60;
+constexpr unsigned kPatience = 4;  // one in so many looks at a lock suspects its owner
+constexpr unsigned kDawdle = 20;   // steps
 
 }  // namespace
 
-// ------------------------------------------------------------------------------------------------
-// The lock of a file. An owner that is dead or does not move is a suspicion, no more: it may go on.
+bool Run::Replace(const State& seen, const State& wanted) {
+  if (tally_.state != seen) return false;
+  tally_.state = wanted;
+  return true;
+}
 
-Task<Run::Epoch> Run::Lock(size_t self) {
+Task<bool> Run::Pending() {
+  const Lsn lsn = tally_.lsn;
+  co_await Step{};
+  co_return lsn >= std::max(pool_.through.seen, tally_.settled);
+}
+
+// ------------------------------------------------------------------------------------------------
+// The lock of a tally. An owner that is dead or does not move is a suspicion, no more: it may go
+// on.
+
+Task<Run::Lock> Run::Take(size_t self) {
   for (;;) {
     co_await Step{};
-    if (shared_.owner == kNobody) break;
-    if (!OneIn(kPatience)) continue;
-    Note(self, "takes the lock away from", static_cast<uint64_t>(shared_.owner));
-    ++shared_.epoch;
-    shared_.lost = pool_.next();
-    if (Keeps(Rule::kLateOwnerIsPast)) shared_.past[static_cast<size_t>(shared_.owner)] = true;
-    if (Keeps(Rule::kStolenIsUnknown)) {
-      shared_.known = false;
-      ++shared_.exits;
+    const Lock seen = tally_.lock;
+    if (seen.owner == kNobody) {
+      tally_.lock = {pid(self), seen.taking + 1};
+      co_return tally_.lock;
     }
-    break;
+    if (OneIn(kPatience) && co_await TakeAway(self, seen)) co_return {pid(self), seen.taking + 1};
   }
-  shared_.owner = static_cast<int>(self);
-  co_return shared_.epoch;
+}
+
+Task<bool> Run::TakeAway(size_t self, Lock seen) {
+  co_await Step{};
+  if (tally_.lock != seen) co_return false;
+  tally_.lock = {pid(self), seen.taking + 1};
+  Note(self, "takes the lock away from", seen.owner);
+  co_await Step{};
+  if (Keeps(Rule::kTheftIsUnknown)) tally_.state.known = false;
+  if (Keeps(Rule::kTheftExits)) ++tally_.state.exits;
+  co_await Step{};
+  co_return true;
 }
 
 // ------------------------------------------------------------------------------------------------
 // Calls of the program.
 
 Task<void> Run::Write(size_t self, Change change) {
-  const bool cut = change.covers[0] && change.covers[kCells - 1];
-  if (Owns(self)) {
-    co_await WriteBack(self, change);
-    co_return;
-  }
   const Lsn early = Keeps(Rule::kLsnUnderLock) ? 0 : pool_.Draw();
+  bool past = OneIn(4);  // the log cannot order it, or has no room
   for (;;) {
-    const Epoch epoch = co_await Lock(self);
-    const bool mapped = OneIn(10);  // or whatever else the log cannot order
-    if (shared_.known && !mapped) {
-      if (cut) {
-        co_await CutLogged(self, change, epoch);
-      } else {
-        co_await WriteLogged(self, change, epoch, early);
-      }
+    if (Keeps(Rule::kPassingBeforeLook)) Raise(self);
+    co_await Step{};
+    const bool tagged = tally_.state.tag == change.file;
+    co_await Step{};
+    if (!Keeps(Rule::kPassingBeforeLook)) Raise(self);
+    if (!tagged || past) {
+      if (tagged) co_await BeginPast(self, change.file);
+      co_await RealCall(self, change);
       co_return;
     }
-    const bool past = mapped || OneIn(settles_ ? 5 : 2);
-    if (past) {
-      if (Keeps(Rule::kPassingIsPast)) shared_.past[self] = true;
-      shared_.known = false;
-    }
-    Unlock(self, epoch);
-    if (past) {
-      co_await WritePast(self, change);
-      co_return;
-    }
-    co_await Settle(self);
+    if (!Keeps(Rule::kOwnerPasses)) Lower(self);
+    const Lock mine = co_await Take(self);
+    co_await Step{};
+    // Of this file: while the count is up, no other one's that gets the tally becomes known.
+    const bool known = tally_.state.known;
+    co_await Step{};
+    if (known) co_await WriteLogged(self, change, mine, early);
+    Unlock(mine);
+    if (Keeps(Rule::kOwnerPasses)) Lower(self);
+    if (known) co_return;
+    past = OneIn(4);
+    if (!past) co_await Settle(self, change.file);
   }
 }
 
-// What is logged is what has happened.
-Task<void> Run::WriteLogged(size_t self, Change change, Epoch epoch, Lsn early) {
-  Lsn lsn = early;
-  bool mine = true;
-  if (!Keeps(Rule::kLsnAfterCall)) lsn = pool_.Draw();
+// What is logged is what has happened. `early`: an LSN that was drawn too early.
+Task<void> Run::WriteLogged(size_t self, Change change, Lock mine, Lsn early) {
+  Lsn lsn = Keeps(Rule::kLsnAfterCall) ? early : pool_.Draw();
   co_await Step{};
-  Note(self, "makes the call of change", change.number);
+  Note(self, "makes the logged call of change", change.number);
   file_system_.Apply(change);
   co_await Step{};
-  if (!Keeps(Rule::kEpochCheckedAfterLsn)) {
-    mine = Mine(self, epoch);
-    co_await Step{};
-  }
+  bool locked = tally_.lock == mine;
+  if (!Keeps(Rule::kLockedAfterLsn)) co_await Step{};
   if (lsn == 0) lsn = pool_.Draw();
   co_await Step{};
-  if (Keeps(Rule::kEpochCheckedAfterLsn)) mine = Mine(self, epoch);
-  if (!Keeps(Rule::kEpochCheckedBeforeCommit)) mine = true;
+  if (Keeps(Rule::kLsnRaised) && Keeps(Rule::kLsnRaisedBeforeLook))
+    tally_.lsn = std::max(tally_.lsn, lsn);
   co_await Step{};
-  if (!mine) {
-    co_await EndPast(self);
-    co_return;
+  if (Keeps(Rule::kLockedAfterLsn)) locked = tally_.lock == mine;
+  co_await Step{};
+  if (!Keeps(Rule::kLsnRaisedBeforeLook)) tally_.lsn = std::max(tally_.lsn, lsn);
+  if (locked || !Keeps(Rule::kLockedBeforeCommit)) {
+    Note(self, "commits its write with LSN", lsn);
+    pool_.records.push_back({Record::Kind::kThrough, pid(self), lsn, change.file, change});
+    co_await Step{};
+    PromiseChange(change);
   }
-  Note(self, "commits its write with LSN", lsn);
-  pool_.Commit({Record::Kind::kData, lsn, change, 0});
-  co_await Step{};
-  Unlock(self, epoch);
-  PromiseChange(change);
 }
 
-// Destroys bytes that may be in the log, so it commits first, and is safe to repeat.
-Task<void> Run::CutLogged(size_t self, Change change, Epoch epoch) {
-  Lsn lsn = 0;
-  if (!Keeps(Rule::kBoundBeforeLsn)) {
-    lsn = pool_.Draw();
-    co_await Step{};
+// The count is up.
+Task<void> Run::BeginPast(size_t self, File file) {
+  Lock mine;
+  if (Keeps(Rule::kPastUnderLock)) mine = co_await Take(self);
+  co_await Step{};
+  Note(self, "goes past the log");
+  if (Keeps(Rule::kPastIsUnknown)) tally_.state.known = false;
+  if (Keeps(Rule::kPastExits)) ++tally_.state.exits;
+  co_await Step{};
+  Unlock(mine);
+  if (!Keeps(Rule::kSettledBeforePast)) co_return;
+  const bool has_room = !OneIn(3);
+  while (co_await Pending()) {
+    if (has_room) co_await Settle(self, file, true);
+    if (has_room) break;
+    co_await MoveCheckpoint(self);
   }
-  if (Keeps(Rule::kCutHasBound)) shared_.bound[self] = pool_.next() - (lsn != 0 ? 1 : 0);
-  co_await Step{};
-  if (lsn == 0) lsn = pool_.Draw();
-  co_await Step{};
-  bool mine = Mine(self, epoch) || !Keeps(Rule::kEpochCheckedBeforeCommit);
-  co_await Step{};
-  if (mine) {
-    Note(self, "commits its cut with LSN", lsn);
-    pool_.Commit({Record::Kind::kData, lsn, change, 0});
-    Floor at = {};
-    for (size_t cell = 0; cell < kCells; ++cell) at[cell] = file_system_.versions(cell).size();
-    committed_at_[change.number] = at;
-  }
-  co_await Step{};
-  Note(self, "makes the call of change", change.number);
-  file_system_.Apply(change);
-  committed_at_.erase(change.number);
-  co_await Step{};
-  shared_.bound[self] = 0;
-  mine = mine && Mine(self, epoch);
-  if (!mine) {
-    co_await EndPast(self);
-    co_return;
-  }
-  Unlock(self, epoch);
-  PromiseChange(change);
 }
 
 // Nothing is promised before the next fsync, as without the log; or by a sync of which the log
 // hears nothing: O_SYNC, or another program's.
-Task<void> Run::WritePast(size_t self, Change change) {
-  if ((GroupsCount() && Keeps(Rule::kSettledBeforePassing)) ||
-      (GroupMayCome() && Keeps(Rule::kLostSettledBeforePassing))) {
-    co_await Settle(self);
-  }
+Task<void> Run::RealCall(size_t self, Change change) {
+  if (!Keeps(Rule::kPassingUntilEnd)) Lower(self);
   co_await Step{};
   Note(self, "makes the call of change", change.number);
   file_system_.Apply(change);
@@ -155,469 +141,217 @@ Task<void> Run::WritePast(size_t self, Change change) {
   if (OneIn(3)) {
     const size_t begun = file_system_.BeginSync();
     co_await Step{};
-    file_system_.EndSync(begun);
+    file_system_.EndSync(begun, change.file);
     PromiseChange(change);
   }
-  co_await EndPast(self);
+  if (Keeps(Rule::kPassingUntilEnd)) Lower(self);
 }
 
-Task<void> Run::EndPast(size_t self) {
-  const Epoch epoch = co_await Lock(self);
-  Note(self, "is no longer past the log");
-  shared_.past[self] = false;
-  if (Keeps(Rule::kPastIsCounted)) ++shared_.exits;
-  Unlock(self, epoch);
+// Each store through it is a call that passes.
+Task<void> Run::Map(size_t self, File file) {
+  Process& process = processes_[self];
+  if (process.mapped != File::kNone) co_return;
+  Raise(self);
+  co_await Step{};
+  if (tally_.state.tag == file) co_await BeginPast(self, file);
+  Note(self, "maps the file");
+  process.mapped = file;
+  if (!Keeps(Rule::kMappingPasses)) Lower(self);
 }
 
-Task<void> Run::Fsync(size_t self) {
-  const Floor seen = Seen();
-  bool known = shared_.known;
-  if (Keeps(Rule::kFsyncUnderLock)) {
-    const Epoch epoch = co_await Lock(self);
-    known = shared_.known;
-    Unlock(self, epoch);
+Task<void> Run::Fsync(size_t self, File file) {
+  const Floor seen = Seen(file);
+  co_await Step{};
+  State state = tally_.state;
+  if (state.tag == file && Keeps(Rule::kFsyncUnderLock)) {
+    const Lock mine = co_await Take(self);
+    co_await Step{};
+    state = tally_.state;
+    co_await Step{};
+    Unlock(mine);
   }
   co_await Step{};
-  if (!known && Keeps(Rule::kUnknownFsyncIsReal)) co_await Settle(self);
+  if (state.tag != file) {
+    const size_t begun = file_system_.BeginSync();
+    co_await Step{};
+    file_system_.EndSync(begun, file);
+  } else if (!state.known && Keeps(Rule::kUnknownFsyncIsReal)) {
+    co_await Settle(self, file);
+  }
   Note(self, "returns from fsync");
   Promise(seen);
 }
 
-// The one entrance.
-Task<void> Run::Settle(size_t self) {
-  Epoch epoch = co_await Lock(self);
-  for (size_t other = 0; other < kProcesses; ++other) {
-    if (!processes_[other].dead || !shared_.past[other]) continue;
-    shared_.past[other] = false;  // its call is over, before this sync
-    if (Keeps(Rule::kPastIsCounted)) ++shared_.exits;
-  }
-  const uint64_t exits = shared_.exits;
-  Lsn settled = pool_.Draw();
-  Unlock(self, epoch);
-  co_await Step{};
+// ------------------------------------------------------------------------------------------------
+// The one way to a file that is known. There is no lock. `past`: for a call that goes past the log.
+
+Task<void> Run::Settle(size_t self, File file, bool past) {
+  State state;
+  Lsn settled = co_await DrawSettled(&state);
+  bool passing = Keeps(Rule::kScanBeforeSync) && co_await SomebodyPasses(self, past);
+  if (!Keeps(Rule::kExitsBeforeScan)) state.exits = tally_.state.exits;
   Note(self, "begins to settle, below", settled);
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
-  file_system_.EndSync(begun);
+  if (!Keeps(Rule::kRemovalExits)) co_await Dawdle();
+  file_system_.EndSync(begun, file);
   co_await Step{};
-  epoch = co_await Lock(self);
+  if (!Keeps(Rule::kScanBeforeSync)) passing = co_await SomebodyPasses(self, past);
   if (!Keeps(Rule::kSettledDrawnBeforeSync)) settled = pool_.Draw();
-  if (Keeps(Rule::kSettledCommitted))
-    pool_.Commit({Record::Kind::kSettled, pool_.Draw(), {}, settled});
-  Note(self, "has settled below", settled);
-  co_await Step{};
-  if (shared_.exits == exits && !SomebodyIsPast() && Mine(self, epoch)) {
-    Note(self, "makes the file known");
-    shared_.known = true;
+  const bool its = state.tag == file;
+  if (its && !Keeps(Rule::kSettledSeenWhenCommitted)) {
+    tally_.settled = std::max(tally_.settled, settled);
+    co_await Step{};
   }
-  Unlock(self, epoch);
+  if (Keeps(Rule::kSettledCommitted)) {
+    Note(self, "has settled below", settled);
+    pool_.records.push_back({Record::Kind::kSettled, pid(self), pool_.Draw(), file, {}, settled});
+  }
+  co_await Step{};
+  if (its) tally_.settled = std::max(tally_.settled, settled);
+  co_await Step{};
+  State known = state;
+  known.known = true;
+  if (!its || passing) co_return;
+  if (!Keeps(Rule::kKnownInOneStep) && tally_.state == state) {
+    co_await Step{};
+    tally_.state.known = true;
+  }
+  if (Replace(state, known)) Note(self, "makes the file known");
 }
 
-// ------------------------------------------------------------------------------------------------
-// Write-back.
-
-// Whoever has the file open and saw no mark is seen by the next one that wants to mark it.
-Task<void> Run::Open(size_t self) {
-  if (Keeps(Rule::kOpenBeforeLook)) processes_[self].open = true;
-  for (;;) {
-    co_await Step{};
-    if (shared_.write_back == kNobody || Owns(self)) break;
-    shared_.wanted = true;
-    const bool forced = !Keeps(Rule::kOnlyTheDeadAreRevoked) && OneIn(kPatience);
-    if (Dead(shared_.write_back) || forced) co_await PublishOrphan(self);
-  }
-  co_await Step{};
-  processes_[self].open = true;
-}
-
-Task<void> Run::Promote(size_t self) {
-  const auto alone = [&] {
-    for (size_t other = 0; other < kProcesses; ++other) {
-      if (other != self && processes_[other].open && !processes_[other].dead) return false;
-    }
-    return true;
-  };
-  const Epoch epoch = co_await Lock(self);
-  bool possible = shared_.known && shared_.write_back == kNobody;
-  if (possible && !Keeps(Rule::kMarkBeforeProbe)) possible = alone();
-  co_await Step{};
-  if (possible && shared_.write_back == kNobody) {
-    shared_.write_back = static_cast<int>(self);
-    shared_.wanted = false;
-    co_await Step{};
-    bool promoted = !Keeps(Rule::kMarkBeforeProbe) || alone();
-    // Whoever is not there any more may have taken the lock away before.
-    if (Keeps(Rule::kPromotedUnderLock)) promoted = promoted && shared_.known && Mine(self, epoch);
-    if (!promoted) shared_.write_back = kNobody;
-    if (promoted) Note(self, "writes the file back");
-  }
-  Unlock(self, epoch);
-}
-
-// Nobody else has the file, so there is no lock.
-Task<void> Run::WriteBack(size_t self, Change change) {
-  co_await Step{};
-  if (shared_.unpublished == 0 && Keeps(Rule::kUnpublishedHasBound)) {
-    shared_.unpublished = pool_.next();
-    co_await Step{};
-  }
-  const Lsn lsn = pool_.Draw();
-  co_await Step{};
-  if (shared_.unpublished == 0) shared_.unpublished = lsn;
-  Note(self, "commits into its log, with LSN", lsn);
-  Record record{Record::Kind::kData, lsn, change, 0};
-  record.written_back = true;
-  pool_.Commit(record);
-  file_system_.Order(change);
-  co_await Step{};
-  PromiseChange(change);
-}
-
-// The owner's, when it is asked, now and then, and at its end.
-Task<void> Run::Publish(size_t self) {
-  for (const Record& record : Unpublished()) {
-    co_await Step{};
-    Note(self, "publishes change", record.change.number);
-    file_system_.Apply(record.change, true);
-  }
-  co_await Step{};
-  if (!Owns(self)) co_return;
-  shared_.unpublished = 0;
-  if (!shared_.wanted && OneIn(2)) co_return;
-  Note(self, "gives write-back up");
-  shared_.write_back = kNobody;
-  shared_.wanted = false;
-}
-
-// Of a dead owner. A publisher may die as well: then the next one begins anew.
-Task<void> Run::PublishOrphan(size_t self) {
-  const bool replace = !Keeps(Rule::kOnlyTheDeadAreReplaced) && OneIn(kPatience);
-  if (shared_.publisher != kNobody && !Dead(shared_.publisher) && !replace) co_return;
-  const int owner = shared_.write_back;
-  if (owner == kNobody || Owns(self)) co_return;
-  shared_.publisher = static_cast<int>(self);
-  for (const Record& record : Unpublished()) {
-    co_await Step{};
-    if (!Keeps(Rule::kOrphanIsPublished)) continue;
-    Note(self, "publishes, of a dead process, change", record.change.number);
-    file_system_.Apply(record.change, Ordered(record.change));
-  }
-  co_await Step{};
-  if (shared_.publisher != static_cast<int>(self)) co_return;
-  shared_.unpublished = 0;
-  shared_.publisher = kNobody;
-  shared_.write_back = kNobody;
-}
-
-// ------------------------------------------------------------------------------------------------
-// What keeps the log short. One process at a time: the checkpointer's own lock is not explored.
-
-Task<void> Run::Checkpoint(size_t self) {
-  size_t begun = file_system_.BeginSync();
-  if (!Keeps(Rule::kCheckpointDrawnBeforeSync)) {
-    co_await Step{};
-    file_system_.EndSync(begun);
-    co_await Step{};
-  }
-  Lsn checkpoint = pool_.Draw();
-  co_await Step{};
-  for (size_t other = 0; other < kProcesses; ++other) {
-    const Lsn bound = shared_.bound[other];
-    if (bound != 0 && !processes_[other].dead) checkpoint = std::min(checkpoint, bound);
-    co_await Step{};
-  }
-  const bool orphan = shared_.write_back != kNobody && Dead(shared_.write_back);
-  if (shared_.unpublished != 0 && (!orphan || Keeps(Rule::kOrphanHasBound))) {
-    checkpoint = std::min(checkpoint, shared_.unpublished);
-  }
-  co_await Step{};
-  if (Keeps(Rule::kCheckpointDrawnBeforeSync)) {
-    begun = file_system_.BeginSync();
-    co_await Step{};
-    file_system_.EndSync(begun);
-    co_await Step{};
-  }
-  Note(self, "stores checkpoint", checkpoint);
-  pool_.StoreCheckpoint(0, checkpoint);
-  co_await Step{};
-  if (Keeps(Rule::kCheckpointTwice)) pool_.StoreCheckpoint(1, checkpoint);
-}
-
-// A file that nobody writes to is given up, so that others may write to it without the log.
-Task<void> Run::Forget(size_t self) {
-  const Epoch epoch = co_await Lock(self);
-  if (!GroupsCount() && shared_.write_back == kNobody) {
-    Note(self, "forgets the file");
-    shared_.known = false;
-    ++shared_.exits;
-  }
-  Unlock(self, epoch);
-}
-
-Task<void> Run::Program(size_t self) {
-  for (unsigned call = 0; call < kCalls; ++call) {
-    processes_[self].at_rest = true;
-    processes_[self].open = Owns(self);
-    co_await Step{};
-    processes_[self].at_rest = false;
-    if (Owns(self) && (shared_.wanted || OneIn(3))) co_await Publish(self);
-    if (OneIn(6)) {
-      co_await Checkpoint(self);
-      continue;
-    }
-    co_await Open(self);
-    if (settles_ && !Owns(self)) {
-      if (OneIn(2)) co_await Settle(self);
-      if (OneIn(2)) co_await Promote(self);
-    }
-    switch (random_() % 8) {
-      case 0:
-        co_await Fsync(self);
-        break;
-      case 1:
-        co_await Forget(self);
-        break;
-      case 2:
-        co_await Promote(self);
-        break;
-      case 3:
-      case 4:
-        co_await Write(self, NewChange(true));
-        break;
-      default:
-        co_await Write(self, NewChange(false));
-        break;
-    }
-  }
-  while (Owns(self)) co_await Publish(self);
-  processes_[self].at_rest = true;
-  processes_[self].open = false;
-}
-
-// ------------------------------------------------------------------------------------------------
-
-Change Run::NewChange(bool cut) {
-  Change change;
-  change.number = ++last_number_;
-  change.covers.fill(cut);
-  if (!cut) change.covers[random_() % kCells] = true;
-  return change;
-}
-
-Lsn Run::Settled() const {
+// s, and in *state what the tally was around that time.
+Task<Lsn> Run::DrawSettled(State* state) {
   Lsn settled = 0;
-  for (const Record& record : pool_.records()) {
-    if (record.kind == Record::Kind::kSettled) settled = std::max(settled, record.settled);
-  }
-  return settled;
-}
-
-// Whether recovery would apply any group.
-bool Run::GroupsCount() const {
-  const Lsn passed = std::max(CountedCheckpoint(), Settled());
-  return std::any_of(pool_.records().begin(), pool_.records().end(), [&](const Record& record) {
-    return record.kind == Record::Kind::kData && record.lsn >= passed;
-  });
-}
-
-// Whether a group may still be committed that recovery would apply.
-bool Run::GroupMayCome() const { return Settled() < shared_.lost; }
-
-// Either copy may be lost, so it counts when both have it.
-Lsn Run::CountedCheckpoint() const {
-  const Lsn a = pool_.checkpoint(0), b = pool_.checkpoint(1);
-  return Keeps(Rule::kCheckpointTwice) ? std::min(a, b) : std::max(a, b);
-}
-
-bool Run::SomebodyIsPast() const {
-  return std::any_of(shared_.past.begin(), shared_.past.end(), [](bool past) { return past; });
-}
-
-std::vector<Record> Run::Unpublished() const {
-  std::vector<Record> found;
-  for (const Record& record : pool_.records()) {
-    if (record.written_back && shared_.unpublished != 0 && record.lsn >= shared_.unpublished) {
-      found.push_back(record);
+  do {
+    if (!Keeps(Rule::kExitsBeforeSettled)) {
+      settled = pool_.Draw();
+      co_await Dawdle();
     }
+    co_await Step{};
+    *state = tally_.state;
+    co_await Step{};
+    if (!Keeps(Rule::kStateAfterSettled)) co_await Dawdle();
+    if (Keeps(Rule::kExitsBeforeSettled)) settled = pool_.Draw();
+    co_await Step{};
+  } while (Keeps(Rule::kStateAfterSettled) && tally_.state != *state);
+  co_return settled;
+}
+
+// Of whoever breaks a rule: what comes of it would be rare otherwise.
+Task<void> Run::Dawdle() {
+  for (unsigned i = 0; i < kDawdle; ++i) co_await Step{};
+}
+
+Task<bool> Run::SomebodyPasses(size_t self, bool past) {
+  bool passing = false;
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    co_await Step{};
+    const Process& other = processes_[slot];
+    const bool own = past && slot == self && !Keeps(Rule::kPastSettlesUncounted);
+    if (!other.dead && other.passing > (own ? 1 : 0)) passing = true;
   }
-  return found;
+  co_return passing&& Keeps(Rule::kSettleScans);
 }
 
-bool Run::Ordered(const Change& change) const {
-  for (size_t cell = 0; cell < kCells; ++cell) {
-    const auto& versions = file_system_.versions(cell);
-    if (!change.covers[cell]) continue;
-    if (std::find(versions.begin(), versions.end(), change.number) != versions.end()) return true;
+Task<void> Run::SetTag(size_t self, File file) {
+  if (tally_.state.tag != File::kNone && OneIn(2)) co_await RemoveTag(self, tally_.state.tag);
+  const State state = tally_.state;
+  co_await Step{};
+  if (state.tag != File::kNone) co_return;
+  if (!Replace(state, {file, false, state.exits})) co_return;
+  Note(self, "sets the tag of file", static_cast<uint64_t>(file));
+  if (OneIn(2)) co_await Settle(self, file);
+}
+
+Task<void> Run::RemoveTag(size_t self, File file) {
+  State state = tally_.state;
+  co_await Step{};
+  Lock mine;
+  if (Keeps(Rule::kRemovedUnderLock)) mine = co_await Take(self);
+  co_await Step{};
+  if (!Keeps(Rule::kStateBeforeRemovalsLock)) {
+    co_await Dawdle();
+    state = tally_.state;
   }
-  return false;
-}
-
-Run::Floor Run::Seen() const {
-  Floor seen = {};
-  for (size_t cell = 0; cell < kCells; ++cell) seen[cell] = file_system_.versions(cell).size() - 1;
-  return seen;
-}
-
-void Run::Promise(const Floor& floor) {
-  for (size_t cell = 0; cell < kCells; ++cell) floor_[cell] = std::max(floor_[cell], floor[cell]);
-}
-
-void Run::PromiseChange(const Change& change) {
-  for (size_t cell = 0; cell < kCells; ++cell) {
-    if (!change.covers[cell]) continue;
-    const auto& versions = file_system_.versions(cell);
-    const auto found = std::find(versions.begin(), versions.end(), change.number);
-    floor_[cell] = std::max(floor_[cell], static_cast<size_t>(found - versions.begin()));
+  const bool pending = co_await Pending() && Keeps(Rule::kRemovedNotPending);
+  co_await Step{};
+  if (state.tag == file && !pending) {
+    State none{File::kNone, false, state.exits + (Keeps(Rule::kRemovalExits) ? 1 : 0)};
+    bool removed = Replace(state, none);
+    if (!Keeps(Rule::kRemovedInOneStep) && !removed) {
+      tally_.state.known = false;
+      tally_.state.tag = File::kNone;
+      removed = true;
+    }
+    if (removed) Note(self, "removes the tag of file", static_cast<uint64_t>(file));
   }
-}
-
-// A process without NVCache. That it writes while groups of the file count is a documented limit.
-void Run::Stranger() {
-  const bool quiet = std::all_of(processes_.begin(), processes_.end(),
-                                 [](const Process& p) { return p.dead || p.at_rest; });
-  if (!quiet || shared_.known || GroupsCount() || shared_.write_back != kNobody) return;
-  file_system_.Apply(NewChange(OneIn(2)));
-  Note(kProcesses, "makes the call of change", last_number_);
-  if (OneIn(2)) return;
-  file_system_.EndSync(file_system_.BeginSync());
-  Promise(Seen());
-}
-
-void Run::Kill(size_t victim) {
-  Process& process = processes_[victim];
-  if (process.dead || process.program->done() || alive_ == 1) return;
-  Note(victim, "is killed");
-  process.dead = true;
-  --alive_;
-}
-
-void Run::Event() {
-  if (OneIn(kDeathEvery)) Kill(random_() % kProcesses);
-  if (shared_.write_back != kNobody && OneIn(kOwnerDeathEvery)) {
-    Kill(static_cast<size_t>(shared_.write_back));
-  }
-  if (OneIn(kStopEvery)) processes_[random_() % kProcesses].stopped_until = steps_ + kStopSteps;
-  if (OneIn(kStrangerEvery)) Stranger();
+  co_await Step{};
+  Unlock(mine);
 }
 
 // ------------------------------------------------------------------------------------------------
-// After a power failure.
+// What keeps the log short.
 
-void Run::Compare(const Content& content, const std::string& image) {
-  ++images_;
-  for (size_t cell = 0; cell < kCells; ++cell) {
-    const auto& versions = file_system_.versions(cell);
-    size_t at = static_cast<size_t>(std::find(versions.begin(), versions.end(), content[cell]) -
-                                    versions.begin());
-    if (at == versions.size()) {
-      const auto committed = committed_at_.find(content[cell]);
-      if (committed != committed_at_.end()) at = committed->second[cell];
-    }
-    if (at >= floor_[cell] || !failure_.empty()) continue;
-    failure_ = "cell " + std::to_string(cell) + " has change " + std::to_string(content[cell]) +
-               " after recovery, and " + std::to_string(versions[floor_[cell]]) +
-               " was promised (" + image + ")";
-  }
+// False: another process is at it.
+Task<bool> Run::MoveCheckpoint(size_t self) {
+  if (Keeps(Rule::kOneCheckpointer) && Living(checkpointer_) != nullptr) co_return false;
+  checkpointer_ = pid(self);
+  co_await Step{};
+  Lsn checkpoint = pool_.next;
+  co_await Step{};
+  const size_t begun = file_system_.BeginSync();
+  co_await Step{};
+  file_system_.EndSyncAll(begun);
+  co_await Step{};
+  if (!Keeps(Rule::kCheckpointBeforeSync)) checkpoint = pool_.next;
+  Note(self, "stores checkpoint", checkpoint);
+  pool_.through.copies[0] = checkpoint;
+  if (!Keeps(Rule::kCheckpointTwice)) pool_.through.seen = checkpoint;
+  co_await Step{};
+  if (Keeps(Rule::kCheckpointTwice)) pool_.through.copies[1] = checkpoint;
+  co_await Step{};
+  pool_.through.seen = std::max(pool_.through.seen, checkpoint);
+  co_await Step{};
+  if (checkpointer_ == pid(self)) checkpointer_ = kNobody;
+  co_return true;
 }
 
-// The groups that count, in order, onto what the disk has.
-Content Run::Recover(Content disk, std::vector<Record> found, Lsn checkpoint) {
-  Lsn from = checkpoint;
-  for (const Record& record : found) {
-    if (record.kind == Record::Kind::kSettled) from = std::max(from, record.settled);
+// Of all files: sync and syncfs.
+Task<void> Run::Sync(size_t self) {
+  const Floor a = Seen(File::kA), b = Seen(File::kB);
+  if (Keeps(Rule::kSyncMovesCheckpoint)) {
+    while (!co_await MoveCheckpoint(self)) co_await Step{};
+  } else {
+    const size_t begun = file_system_.BeginSync();
+    co_await Step{};
+    file_system_.EndSyncAll(begun);
   }
-  std::sort(found.begin(), found.end(),
-            [](const Record& a, const Record& b) { return a.lsn < b.lsn; });
-  for (const Record& record : found) {
-    if (record.kind == Record::Kind::kData && record.lsn >= from) record.change.ApplyTo(&disk);
-  }
-  return disk;
+  Note(self, "returns from sync");
+  Promise(a);
+  Promise(b);
 }
 
-// Of the records below the checkpoint: all there, any there, none.
-std::vector<Record> Run::Found(Overwritten overwritten) {
-  std::vector<Record> found;
-  for (const Record& record : pool_.records()) {
-    const bool may_go = record.lsn < CountedCheckpoint() && overwritten != Overwritten::kNone;
-    if (may_go && (overwritten == Overwritten::kAll || OneIn(2))) continue;
-    found.push_back(record);
-  }
-  return found;
-}
-
-// `kept`: of the changes that were not synced, one bit each.
-void Run::LookAtImage(uint64_t kept) {
-  Content disk = file_system_.disk();
-  for (size_t i = 0; i < file_system_.unsynced().size(); ++i) {
-    if ((kept >> i & 1) != 0) file_system_.unsynced()[i].ApplyTo(&disk);
-  }
-  const Lsn first = pool_.checkpoint(0), second = pool_.checkpoint(1);
-  const std::pair<const char*, Lsn> readable[] = {
-      {"both copies", std::max(first, second)}, {"copy 0", first}, {"copy 1", second}};
-  for (const auto& [which, checkpoint] : readable) {
-    for (const Overwritten some : {Overwritten::kNone, Overwritten::kAny, Overwritten::kAll}) {
-      Compare(Recover(disk, Found(some), checkpoint),
-              "kept of the unsynced: " + std::to_string(kept) + "; the checkpoint: " + which);
+// Whoever dies meanwhile leaves it to the next.
+Task<void> Run::AdoptLogs(size_t self) {
+  if (dead_.empty()) co_return;
+  const Pid log = dead_.front();
+  for (const File file : {File::kA, File::kB}) {
+    const auto counts = [&](const Record& record) {
+      return record.log == log && record.file == file && record.kind == Record::Kind::kThrough &&
+             record.lsn >= pool_.through.seen;
+    };
+    co_await Step{};
+    if (std::any_of(pool_.records.begin(), pool_.records.end(), counts)) {
+      co_await Settle(self, file);
     }
   }
-}
-
-// I7: while nobody writes it back, the kernel has the newest bytes.
-void Run::LookAtCache() {
-  if (shared_.write_back != kNobody) return;
-  for (size_t cell = 0; cell < kCells; ++cell) {
-    const Number newest = file_system_.versions(cell).back();
-    const Number found = file_system_.cache()[cell];
-    if (found == newest || !failure_.empty()) continue;
-    failure_ = "the page cache has change " + std::to_string(found) + " in cell " +
-               std::to_string(cell) + ", and the newest is " + std::to_string(newest);
+  if (!Keeps(Rule::kDeadSegmentsWait)) {
+    std::erase_if(pool_.records, [&](const Record& record) {
+      return record.log == log && record.kind != Record::Kind::kBack;
+    });
   }
-}
-
-void Run::LookAtImages() {
-  const size_t changes = file_system_.unsynced().size();
-  if (changes <= kFewChanges) {
-    for (uint64_t kept = 0; kept < uint64_t{1} << changes; ++kept) LookAtImage(kept);
-    return;
-  }
-  LookAtImage(0);
-  LookAtImage((uint64_t{1} << changes) - 1);
-  for (unsigned i = 0; i < kSampled; ++i) LookAtImage(random_() % (uint64_t{1} << changes));
-}
-
-void Run::Note(size_t self, const char* what, uint64_t number) {
-  if (notes_ == nullptr) return;
-  std::string line = std::to_string(steps_) + ": ";
-  line += self < kProcesses ? "process " + std::to_string(self) : std::string("a stranger");
-  line += std::string(" ") + what;
-  if (number != 0) line += " " + std::to_string(number);
-  notes_->push_back(line);
-}
-
-Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* notes)
-    : broken_(broken), notes_(notes), random_(seed), settles_(OneIn(2)), alive_(kProcesses) {
-  for (size_t i = 0; i < kProcesses; ++i) {
-    processes_[i].program.emplace(Program(i));
-    processes_[i].program->Begin(&processes_[i].innermost);
-  }
-}
-
-std::string Run::Failure() {
-  for (;;) {
-    std::vector<size_t> alive, running;
-    for (size_t i = 0; i < kProcesses; ++i) {
-      if (processes_[i].dead || processes_[i].program->done()) continue;
-      alive.push_back(i);
-      if (processes_[i].stopped_until <= steps_) running.push_back(i);
-    }
-    if (alive.empty() || !failure_.empty()) return failure_;
-    const auto& ready = running.empty() ? alive : running;
-    processes_[ready[random_() % ready.size()]].innermost.resume();
-    Event();
-    LookAtCache();
-    LookAtImages();
-    if (++steps_ > kMostSteps) return "somebody waits for ever";
-  }
+  std::erase(dead_, log);
 }
 
 }  // namespace nvcache::protocol

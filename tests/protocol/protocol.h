@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Write-through files that several processes share, as the next design has them: the state of a
-// file in the pool's shared memory, and what a process does in each call, step by step.
+// Write-through files that several processes share, as docs/write-through.md has them: the tally of
+// a file in shared memory, and what a process does in each call, step by step.
 //
-//             Settle: draw s, sync, commit settled(s), if nothing went past meanwhile
-//   unknown ------------------------------------------------------------------------> known
-//      ^                                                                                |
-//      +--------------------------------------------------------------------------------+
-//        the lock was taken away; forgotten when idle
+//   no tag:   a write is the real call, fsync as well.
 //
-//   known:    a write by any process is write-through: real call, LSN, commit; fsync is nothing.
-//   unknown:  a write is the real call alone; fsync is real. Any call may settle instead. It stays
-//             so while a process that lives may be at a call that the log does not order: one that
-//             went past it, or one whose lock was taken away.
+//             Settle: draw s, sync, commit Settled(s), if nobody was passing
+//   unknown ------------------------------------------------------------------> known
+//      ^                                                                          |
+//      +--------------------------------------------------------------------------+
+//        a call past the log; the lock was taken away
 //
-//                 Promote: mark, then nobody else has it open
-//   write-through ---------------------------------------------> write-back, of one process
-//        ^                                                                   |
-//        +-------------------------------------------------------------------+
-//          Publish, by the owner when somebody asks; by anybody when it is dead
+//   known:    a write is write-through: real call, LSN, commit; fsync is nothing.
+//   unknown:  a write settles first, or is the real call alone; fsync is real.
 //
-//   write-back: a write is LSN, commit; the kernel gets it later. Only a known file is.
+//                 Promote: mark, nobody else has it open, settle, remove the tag
+//   the kernel's -----------------------------------------------------------------> write-back
+//        ^                                                                              |
+//        +------------------------------------------------------------------------------+
+//          Drain, by the owner when somebody asks; AdoptWriteBack, when it is dead
+//
+//   write-back: a write is LSN, commit; the kernel gets it later.
 #ifndef NVCACHE_TESTS_PROTOCOL_PROTOCOL_H_
 #define NVCACHE_TESTS_PROTOCOL_PROTOCOL_H_
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -52,82 +51,99 @@ class Run {
   uint64_t images() const { return images_; }
 
  private:
-  using Epoch = uint64_t;
-  static constexpr int kNobody = -1;
+  static constexpr size_t kSlots = 3;
 
-  // In the pool's shared memory; gone after a power failure. Each is changed by one atomic step.
-  struct SharedFile {
-    int owner = kNobody;
-    Epoch epoch = 0;
-    bool known = false;
-    // Each: whether it may be at a call that the log does not order. Such a call can still come.
-    std::array<bool, kProcesses> past = {};
-    Lsn lost = 0;        // a lock was taken away: its owner may still commit a group below this
-    uint64_t exits = 0;  // times that one of these was over, or the file was made unknown
-    std::array<Lsn, kProcesses> bound = {};  // 0: none
-    int write_back = kNobody;                // whose it is: the mark
-    bool wanted = false;                     // somebody waits for the mark to go
-    Lsn unpublished = 0;      // of the owner's groups, the first that the kernel lacks; 0: none
-    int publisher = kNobody;  // of what a dead owner has left
+  // Who has the lock. Each taking has a number of its own.
+  struct Lock {
+    Pid owner = kNobody;
+    uint64_t taking = 0;
+    bool operator==(const Lock&) const = default;
   };
+  // Changes in one step.
+  struct State {
+    File tag = File::kNone;
+    bool known = false;
+    uint64_t exits = 0;
+    bool operator==(const State&) const = default;
+  };
+  // In shared memory; gone after a power failure. It is any file's, one at a time.
+  struct Tally {
+    Lock lock;
+    State state;
+    Lsn lsn = 0;      // no group of the file has a higher one, nor will any from a lost lock
+    Lsn settled = 0;  // groups of the file below it count no more
+  };
+  // A slot, and the process that has it.
   struct Process {
+    Pid pid = kNobody;
     std::optional<Task<void>> program;
     std::coroutine_handle<> innermost;
     bool dead = false;
     bool at_rest = true;         // between two calls
-    bool open = false;           // the kernel's: goes with the process
+    int passing = 0;             // in shared memory
+    File open = File::kNone;     // the kernel's: goes with the process
+    File mapped = File::kNone;   // can be written to; counts as open
+    bool writes_back = false;    // A
+    Lsn unwritten = 0;           // of its write-back groups, the first that the kernel lacks
     uint64_t stopped_until = 0;  // steps_; a signal, or a busy machine
   };
-  // For each cell, the oldest change that may be found there.
-  using Floor = std::array<size_t, kCells>;
+  // For each byte, the oldest change that may be found there.
+  using Floor = std::array<size_t, kBytes>;
 
   bool Keeps(Rule rule) const { return broken_ != rule; }
   bool OneIn(unsigned n) { return random_() % n == 0; }
 
-  // What processes do.
-  Task<void> Program(size_t self);
+  // What processes do: protocol.cc.
   Task<void> Write(size_t self, Change change);
-  // `early`: an LSN that was drawn too early; 0: as it should be.
-  Task<void> WriteLogged(size_t self, Change change, Epoch epoch, Lsn early);
-  Task<void> CutLogged(size_t self, Change change, Epoch epoch);
-  Task<void> WritePast(size_t self, Change change);
-  Task<void> EndPast(size_t self);
-  Task<void> Open(size_t self);
+  Task<void> WriteLogged(size_t self, Change change, Lock mine, Lsn early);
+  Task<void> BeginPast(size_t self, File file);
+  Task<void> RealCall(size_t self, Change change);
+  Task<void> Map(size_t self, File file);
+  Task<void> Fsync(size_t self, File file);
+  Task<void> Settle(size_t self, File file, bool past = false);
+  Task<Lsn> DrawSettled(State* state);
+  Task<void> Dawdle();
+  Task<bool> SomebodyPasses(size_t self, bool past);
+  Task<void> SetTag(size_t self, File file);
+  Task<void> RemoveTag(size_t self, File file);
+  Task<bool> MoveCheckpoint(size_t self);
+  Task<void> Sync(size_t self);
+  Task<void> AdoptLogs(size_t self);
+  Task<Lock> Take(size_t self);
+  Task<bool> TakeAway(size_t self, Lock seen);
+  void Unlock(Lock mine) {
+    if (tally_.lock == mine) tally_.lock.owner = kNobody;
+  }
+  bool Replace(const State& seen, const State& wanted);
+  Task<bool> Pending();
+  void Raise(size_t self) { ++processes_[self].passing; }
+  void Lower(size_t self) { --processes_[self].passing; }
+
+  // write_back.cc
+  Task<void> Open(size_t self, File file);
   Task<void> Promote(size_t self);
   Task<void> WriteBack(size_t self, Change change);
-  Task<void> Publish(size_t self);
-  Task<void> PublishOrphan(size_t self);
-  Task<void> Fsync(size_t self);
-  Task<void> Settle(size_t self);
-  Task<void> Checkpoint(size_t self);
-  Task<void> Forget(size_t self);
-  Task<Epoch> Lock(size_t self);
-  bool Mine(size_t self, Epoch epoch) const {
-    return shared_.owner == static_cast<int>(self) && shared_.epoch == epoch;
-  }
-  void Unlock(size_t self, Epoch epoch) {
-    if (Mine(self, epoch)) shared_.owner = kNobody;
-  }
-  Change NewChange(bool cut);
-  Lsn Settled() const;
-  Lsn CountedCheckpoint() const;
-  bool GroupsCount() const;
-  bool GroupMayCome() const;
-  bool SomebodyIsPast() const;
-  bool Dead(int process) const { return processes_[static_cast<size_t>(process)].dead; }
-  bool Owns(size_t self) const { return shared_.write_back == static_cast<int>(self); }
-  std::vector<Record> Unpublished() const;
-  bool Ordered(const Change& change) const;
+  Task<void> Drain(size_t self);
+  Task<void> AdoptWriteBack(size_t self);
+  Task<void> WriteOut(size_t self, Pid log, Lsn from);
+  Task<void> MoveSeatCheckpoint(Pid log, Lsn to);
+  bool OthersHave(size_t self, File file) const;
 
-  // What a call has promised when it returns.
-  Floor Seen() const;
-  void Promise(const Floor& floor);
-  void PromiseChange(const Change& change);
-
-  // The world around them.
+  // The world around them: run.cc.
+  Task<void> Program(size_t self);
+  Task<void> Call(size_t self, File file);
+  void Start(size_t slot);
+  Change NewChange(File file, bool whole);
+  Process* Living(Pid pid);
+  Pid pid(size_t self) const { return processes_[self].pid; }
   void Event();
   void Kill(size_t victim);
-  void Stranger();
+  void Stranger(File file);
+
+  // What a call has promised when it returns.
+  Floor Seen(File file) const;
+  void Promise(const Floor& floor);
+  void PromiseChange(const Change& change);
 
   // What a power failure leaves.
   void LookAtCache();
@@ -135,7 +151,8 @@ class Run {
   void LookAtImage(uint64_t kept);
   enum class Overwritten : uint8_t { kNone, kAny, kAll };
   std::vector<Record> Found(Overwritten overwritten);
-  static Content Recover(Content disk, std::vector<Record> found, Lsn checkpoint);
+  Content Recover(Content disk, const std::vector<Record>& found, size_t copy) const;
+  bool GroupsCount(File file) const;
   void Compare(const Content& content, const std::string& image);
 
   void Note(size_t self, const char* what, uint64_t number = 0);
@@ -143,18 +160,23 @@ class Run {
   const std::optional<Rule> broken_;
   std::vector<std::string>* const notes_;
   std::mt19937_64 random_;
-  const bool settles_;  // as soon as it can: files are mostly known, and often written back
+  const bool moves_;  // the tally goes from one file to the other, often
   FileSystem file_system_;
   Pool pool_;
-  SharedFile shared_;
-  std::array<Process, kProcesses> processes_;
-  size_t alive_;
+  Tally tally_;
+  Pid marked_ = kNobody;        // who writes A back, or is about to
+  bool wanted_ = false;         // somebody waits for the mark to go
+  Pid adopter_ = kNobody;       // of a dead process's write-back; the kernel's lock
+  Pid checkpointer_ = kNobody;  // the kernel's lock
+  std::array<Process, kSlots> processes_;
+  std::vector<Pid> dead_;  // whose logs nobody has adopted
+  Pid last_pid_ = kNobody;
+  size_t alive_ = 0;
   Number last_number_ = 0;
   Floor floor_ = {};
-  // A change that committed before its call: where it comes if the call is never made.
-  std::map<Number, Floor> committed_at_;
   uint64_t steps_ = 0;
   uint64_t images_ = 0;
+  std::vector<uint64_t> looked_;  // what the images were made of
   std::string failure_;
 };
 

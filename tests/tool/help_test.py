@@ -28,6 +28,7 @@ OPTIONS = {
     ],
     "recover": ["POOL", "--list", "--user", "--dry-run", "--json", "--export", "--discard"],
     "status": ["POOL", "--json"],
+    "top": ["POOL", "--interval", "--batch", "--count", "--once", "--json"],
     "dump": ["POOL", "--all", "--export", "--json"],
 }
 

@@ -23,6 +23,7 @@ SEGMENTS_OFFSET = 262144
 STATE_CLEAN = 0x6E61656C63766E00
 STATE_IN_USE = 0x657375206E690000
 
+SEAT_TAKEN, SEAT_REPLAYED, SEAT_UNRESOLVED = 1, 2, 3  # states of seats
 DATA, FILE, TRUNCATE, ERASE = 1, 2, 3, 4  # kinds of records
 LOG, KEPT = 1, 2  # kinds of segments
 FILE_NEW, FILE_NEW_STILL = 1, 2
@@ -181,10 +182,10 @@ class Image:
     def set_dirty(self, pid=1):
         self.write(STATE_OFFSET, struct.pack("<QIIQ", STATE_IN_USE, pid, 0, 10**18))
 
-    def set_seat(self, seat, pid, oldest_pending=0, program=b"program"):
+    def set_seat(self, seat, pid, oldest_pending=0, program=b"program", state=SEAT_TAKEN):
         """A process that has left it; seats from 0 on."""
         self.write(SHARED_OFFSET + 64, struct.pack("<I", seat + 1))
-        taken = struct.pack("<IIQQQII16sQ", 1, pid, 10**18, oldest_pending, 0, 1, 0, program, 0)
+        taken = struct.pack("<IIQQQII16sII", state, pid, 10**18, oldest_pending, 0, 1, 0, program, 0, 0)
         self.write(SEATS_OFFSET + 64 * seat, taken)
 
     def is_clean(self):

@@ -236,6 +236,28 @@ TEST_F(CleanerTest, DrainBringsEverythingToTheFile) {
   Remove(file);
 }
 
+TEST_F(CleanerTest, TheSeatSaysHowManyFilesAndBytesThereWere) {
+  const auto files = [this] { return pool::Peek(pool_.seats().At(pool_.seat()).files); };
+  const auto written = [this] { return pool::Peek(pool_.seats().At(pool_.seat()).written); };
+  CachedFile a, b;
+  EXPECT_EQ(files(), 0u);
+  Add(a, "a");
+  Add(b, "b");
+  EXPECT_EQ(files(), 2u);
+  Write(a, 0, std::string(1000, 'a'));
+  Write(b, 0, std::string(300, 'b'));
+  cleaner_.DrainAll();
+  EXPECT_EQ(written(), 1300u / pool::kUnitSize);
+  // What is less than a unit is not lost.
+  Write(b, 0, std::string(44, 'b'));
+  cleaner_.DrainAll();
+  EXPECT_EQ(written(), 1344u / pool::kUnitSize);
+  Remove(a);
+  EXPECT_EQ(files(), 1u);
+  Remove(b);
+  EXPECT_EQ(files(), 0u);
+}
+
 // Two writers in turns, each from the end of its file to the beginning: neighbours are found, and
 // pages with a frame, without, in pieces, and the last, short one all get what they should.
 TEST_F(CleanerTest, NeighboursAreWrittenTogether) {

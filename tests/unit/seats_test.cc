@@ -120,7 +120,6 @@ TEST_F(SeatsTest, ATakenOneSaysWhoseItIs) {
   Table a(path_), b(path_);
   std::memset(static_cast<void*>(&a->At(0)), 0xa5, sizeof(Seat));
   a->At(0).state = kSeatFree;
-  a->At(0).zero = 0;
   char name[16] = {};
   ASSERT_EQ(prctl(PR_GET_NAME, name), 0);
   ASSERT_EQ(a->Take(), 0u);
@@ -132,6 +131,8 @@ TEST_F(SeatsTest, ATakenOneSaysWhoseItIs) {
   EXPECT_EQ(seat.lease, 0u);
   EXPECT_EQ(seat.lanes, 0u);
   EXPECT_EQ(seat.kept_units, 0u);
+  EXPECT_EQ(seat.files, 0u);
+  EXPECT_EQ(seat.written, 0u);
   EXPECT_STREQ(seat.program, name);
   a->NoteLease(0, 77);
   EXPECT_EQ(b->LeaseOf(0), 77u);

@@ -702,7 +702,7 @@ pid_t Fork() {
   BeforeFork();
   while (test::kAddressSanitizer && !OthersSleep()) ::usleep(100);
   const pid_t pid = ::fork();
-  AfterFork();
+  pid == 0 ? AfterForkInChild() : AfterForkInParent();
   return pid;
 }
 

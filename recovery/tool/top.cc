@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// nvcache top: a pool and its processes, again and again. Changes nothing, takes no lock.
+#include <errno.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+
+#include "recovery/tool/commands.h"
+#include "recovery/tool/counters.h"
+#include "recovery/tool/sample.h"
+#include "recovery/tool/screen.h"
+#include "recovery/tool/text.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::tool {
+namespace {
+
+// The first numbers on a screen come after this, not after a whole interval.
+constexpr std::chrono::milliseconds kFirstInterval{200};
+
+struct TopArguments {
+  std::string pool;
+  double interval = 1;  // seconds
+  uint64_t count = 0;   // 0: without end
+  bool once = false;
+  bool batch = false;
+  bool json = false;
+};
+
+// ---------------------------------------------------------------------------------------------
+// SIGINT and SIGTERM end the command between two steps. They come while it waits, and at no other
+// time.
+
+volatile sig_atomic_t ended = 0;
+
+class Signals {
+ public:
+  Signals() {
+    sigset_t both;
+    sigemptyset(&both);
+    for (const int number : {SIGINT, SIGTERM}) {
+      struct sigaction action = {}, before = {};
+      action.sa_handler = [](int) { ended = 1; };
+      sigaction(number, nullptr, &before);
+      // A shell's job in the background ignores SIGINT.
+      if (before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+      sigaddset(&both, number);
+    }
+    sigprocmask(SIG_BLOCK, &both, &open_);
+    sigdelset(&open_, SIGINT);
+    sigdelset(&open_, SIGTERM);
+  }
+
+  // Until then, or until a signal comes, or a key if they are `wanted`. False: this is the end.
+  bool WaitUntil(Clock::time_point then, bool wanted) const {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::max(then - Clock::now(), Clock::duration::zero()));
+    const timespec timeout = {.tv_sec = left.count() / 1000000000,
+                              .tv_nsec = left.count() % 1000000000};
+    pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    ppoll(&keys, wanted ? 1 : 0, &timeout, &open_);
+    const bool hung_up = (keys.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+    return ended == 0 && !hung_up;
+  }
+
+ private:
+  sigset_t open_;  // the mask while it waits
+};
+
+// ---------------------------------------------------------------------------------------------
+// The text.
+
+struct Row {
+  Process process;
+  PendingOfSeat pending;
+  uint64_t room = 0;   // bytes
+  uint64_t age = 0;    // of its oldest pending record, ns; 0: there is none
+  double written = 0;  // bytes each second
+};
+
+struct View {
+  const pool::Pool& pool;
+  const std::string& path;
+  const Sample& before;
+  const Sample& now;
+};
+
+std::vector<Row> RowsOf(const View& view) {
+  std::vector<Row> rows;
+  for (const Process& process : view.now.processes) {
+    const PendingOfSeat pending = view.now.pending->OfSeat(process.seat);
+    rows.push_back({.process = process,
+                    .pending = pending,
+                    .room = process.segments * view.pool.view().superblock->segment_size,
+                    .age = AgeOfOldest(process, pending),
+                    .written = WrittenRate(view.before, view.now, process)});
+  }
+  return rows;
+}
+
+std::string BytesRate(double bytes) { return Size(static_cast<uint64_t>(bytes)) + "/s"; }
+
+// "0", "0.3", "1250".
+std::string CountRate(double rate) {
+  return rate == 0 || rate >= 10 ? fmt::format("{:.0f}", rate) : fmt::format("{:.1f}", rate);
+}
+
+struct Column {
+  const char* title;
+  size_t width;  // 0: the last one
+  std::string (*text)(const Row& row);
+  double (*number)(const Row& row);  // the highest comes first; null: by the text
+};
+
+constexpr Column kColumns[] = {
+    {"PID", 7, [](const Row& row) { return fmt::format("{}", row.process.pid); },
+     [](const Row& row) -> double { return row.process.pid; }},
+    {"STATE", 10, [](const Row& row) -> std::string { return StateName(row.process); }, nullptr},
+    {"FILES", 5, [](const Row& row) { return fmt::format("{}", row.process.files); },
+     [](const Row& row) -> double { return row.process.files; }},
+    {"ROOM", 9, [](const Row& row) { return Size(row.room); },
+     [](const Row& row) { return static_cast<double>(row.room); }},
+    {"RECORDS", 7, [](const Row& row) { return fmt::format("{}", row.pending.records); },
+     [](const Row& row) { return static_cast<double>(row.pending.records); }},
+    {"BYTES", 9, [](const Row& row) { return Size(row.pending.bytes); },
+     [](const Row& row) { return static_cast<double>(row.pending.bytes); }},
+    {"OLDEST", 7, [](const Row& row) { return row.age != 0 ? Duration(row.age) : "-"; },
+     [](const Row& row) { return static_cast<double>(row.age); }},
+    {"TO DISK", 10, [](const Row& row) { return BytesRate(row.written); },
+     [](const Row& row) { return row.written; }},
+    {"PROGRAM", 0, [](const Row& row) { return Printable(row.process.program); }, nullptr},
+};
+constexpr size_t kDefaultSort = 7;
+
+void Sort(std::vector<Row>* rows, const Column& column) {
+  std::stable_sort(rows->begin(), rows->end(), [&](const Row& a, const Row& b) {
+    return column.number != nullptr ? column.number(a) > column.number(b)
+                                    : column.text(a) < column.text(b);
+  });
+}
+
+// A line of the table: cell(column) for each column. `begin`: where that of `wanted` begins.
+template <typename Cell>
+std::string Line(Cell cell, size_t* begin = nullptr, const Column* wanted = nullptr) {
+  std::string line;
+  for (const Column& column : kColumns) {
+    if (!line.empty()) line += ' ';
+    if (&column == wanted) *begin = line.size();
+    line += column.width != 0 ? fmt::format("{:>{}}", cell(column), column.width) : cell(column);
+  }
+  return line;
+}
+
+std::string PendingText(const Pending& pending) {
+  if (pending.records == 0 && pending.complete) return "nothing";
+  return fmt::format("{}{}, {}, of {}", pending.complete ? "" : "more than ",
+                     Many(pending.records, "record", "records"), Size(pending.bytes),
+                     Many(pending.files.size(), "file", "files"));
+}
+
+std::vector<std::string> Head(const View& view) {
+  const pool::Superblock& superblock = *view.pool.view().superblock;
+  const auto rate = [&](uint64_t pool::Statistics::*counter) {
+    return Rate(view.before, view.now, counter);
+  };
+  const auto count = [&](uint64_t pool::Statistics::*counter) { return CountRate(rate(counter)); };
+  using Statistics = pool::Statistics;
+  const double full = 100 * static_cast<double>(view.now.segments_taken) /
+                      static_cast<double>(superblock.segment_count);
+  return {
+      fmt::format("pool     {}", Printable(view.path)),
+      fmt::format("size     {}, durability {}, {}", Size(superblock.pool_size),
+                  DurabilityName(view.pool.durability()),
+                  Many(view.now.processes.size(), "process", "processes")),
+      fmt::format("room     {} of {} segments taken ({:.1f} %)", view.now.segments_taken,
+                  superblock.segment_count, full),
+      fmt::format("pending  {}", PendingText(*view.now.pending)),
+      fmt::format("to disk  {} records/s, {}, {} batches/s, {} flushes/s",
+                  count(&Statistics::entries_cleaned), BytesRate(rate(&Statistics::bytes_cleaned)),
+                  count(&Statistics::batches), count(&Statistics::syncs)),
+      fmt::format("waits    {} full log/s, {} dirty misses/s, {} errors/s",
+                  count(&Statistics::full_waits), count(&Statistics::dirty_misses),
+                  count(&Statistics::write_back_errors)),
+      "",
+  };
+}
+
+Frame FrameOf(const View& view, const Column& sort) {
+  std::vector<Row> rows = RowsOf(view);
+  Sort(&rows, sort);
+  Frame frame;
+  frame.head = Head(view);
+  frame.head.push_back(
+      Line([](const Column& column) { return column.title; }, &frame.marked, &sort));
+  frame.marked_length = std::max(sort.width, strlen(sort.title));
+  for (const Row& row : rows) {
+    frame.table.push_back(Line([&](const Column& column) { return column.text(row); }));
+  }
+  frame.foot = fmt::format("q: quit   left, right: sort by {}   up, down: scroll", sort.title);
+  return frame;
+}
+
+Json ToJson(const View& view) {
+  const pool::Superblock& superblock = *view.pool.view().superblock;
+  const Pending& pending = *view.now.pending;
+  Json json;
+  json["time_ns"] = sys::Now(CLOCK_REALTIME);
+  json["interval_ns"] = Between(view.before, view.now).count();
+  PutPath(json, "pool", view.path);
+  json["durability"] = DurabilityName(view.pool.durability());
+  json["size"] = superblock.pool_size;
+  json["segments"] = superblock.segment_count;
+  json["segment_size"] = superblock.segment_size;
+  json["segments_taken"] = view.now.segments_taken;
+  json["pending_records"] = pending.records;
+  json["pending_bytes"] = pending.bytes;
+  json["pending_complete"] = pending.complete;
+  for (const Counter& counter : kCounters) {
+    json["per_second"][counter.name] = Rate(view.before, view.now, counter.field);
+  }
+  json["processes"] = Json::array();
+  for (const Row& row : RowsOf(view)) {
+    Json process = ProcessJson(row.process, row.pending);
+    process["bytes_cleaned_per_second"] = row.written;
+    json["processes"].push_back(std::move(process));
+  }
+  return json;
+}
+
+// ---------------------------------------------------------------------------------------------
+// The two ways to show it.
+
+void Print(const View& view, bool json, bool first) {
+  if (json) {
+    fmt::print("{}\n", ToJson(view).dump());
+  } else {
+    const Frame frame = FrameOf(view, kColumns[kDefaultSort]);
+    if (!first) fmt::print("\n");
+    for (const std::string& line : frame.head) fmt::print("{}\n", line);
+    for (const std::string& line : frame.table) fmt::print("{}\n", line);
+  }
+  FinishOutput();
+}
+
+void PrintAgainAndAgain(const TopArguments& arguments, Clock::duration interval) {
+  const Signals signals;
+  Sampler sampler(arguments.pool);
+  Sample before = sampler.Take();
+  const uint64_t count = arguments.once ? 1 : arguments.count;
+  for (uint64_t n = 0; count == 0 || n < count; ++n) {
+    if (!signals.WaitUntil(before.time + interval, false)) return;
+    Sample now = sampler.Take();
+    Print({sampler.pool(), arguments.pool, before, now}, arguments.json, n == 0);
+    before = std::move(now);
+  }
+}
+
+// Which column counts, and which lines are seen.
+struct Position {
+  size_t sort = kDefaultSort;
+  size_t skipped = 0;
+
+  void Move(Key key, size_t lines) {
+    constexpr size_t kLast = std::size(kColumns) - 1;
+    if (key == Key::kLeft) sort = sort > 0 ? sort - 1 : kLast;
+    if (key == Key::kRight) sort = sort < kLast ? sort + 1 : 0;
+    if (key == Key::kDown) ++skipped;
+    if (key == Key::kUp && skipped > 0) --skipped;
+    skipped = std::min(skipped, lines > 0 ? lines - 1 : 0);
+  }
+};
+
+void ShowOnScreen(const TopArguments& arguments, Clock::duration interval) {
+  const Signals signals;  // before the screen, which handles those that nobody does
+  Sampler sampler(arguments.pool);
+  Sample before = sampler.Take();
+  if (!signals.WaitUntil(before.time + std::min<Clock::duration>(interval, kFirstInterval), false))
+    return;
+  Sample now = sampler.Take();
+  Position position;
+  Screen screen;
+  for (;;) {
+    if (Clock::now() >= now.time + interval) {
+      before = std::move(now);
+      now = sampler.Take();
+    }
+    const View view = {sampler.pool(), arguments.pool, before, now};
+    screen.Draw(FrameOf(view, kColumns[position.sort]), position.skipped);
+    if (!signals.WaitUntil(now.time + interval, true)) return;
+    for (Key key; (key = screen.ReadKey()) != Key::kNone;) {
+      if (key == Key::kQuit) return;
+      position.Move(key, now.processes.size());
+    }
+  }
+}
+
+int RunTop(TopArguments arguments) {
+  if (arguments.pool.empty()) {
+    const char* pool = getenv("NVCACHE_POOL");
+    if (pool == nullptr) {
+      throw Failure{kUsage, "top: no pool is named; give its path, or set NVCACHE_POOL"};
+    }
+    arguments.pool = pool;
+  }
+  const auto interval = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(arguments.interval));
+  const bool plain = arguments.batch || arguments.once || arguments.json || arguments.count != 0;
+  if (plain || isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1) {
+    PrintAgainAndAgain(arguments, interval);
+  } else {
+    ShowOnScreen(arguments, interval);
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void AddTop(CLI::App& app, int* status) {
+  auto arguments = std::make_shared<TopArguments>();
+  CLI::App* command = app.add_subcommand("top", "Show a pool and its processes, live.");
+  command->add_option("POOL", arguments->pool, "The pool. Else: NVCACHE_POOL");
+  command->add_option("--interval", arguments->interval, "Seconds between two looks [1]")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 86400.0));
+  command->add_flag("--batch", arguments->batch,
+                    "Plain text, one look after the other; without a terminal always");
+  command->add_option("--count", arguments->count, "The same, so many times")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--once", arguments->once, "The same, once, after an interval");
+  command->add_flag("--json", arguments->json, "The same, one JSON object a line");
+  command->footer(
+      "Keys: q quits; left and right choose the column to sort by; up and down scroll.\n"
+      "\n"
+      "Examples:\n"
+      "  nvcache top /dev/shm/pool\n"
+      "  nvcache top /dev/shm/pool --interval 5 --json | jq .per_second.bytes_cleaned\n");
+  command->callback([arguments, status] { *status = RunTop(*arguments); });
+}
+
+}  // namespace nvcache::tool

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""top: rows and rates of processes that write, as text, as JSON and on a terminal."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import image
+import support
+import terminal
+import writers
+
+TITLE = ["PID", "STATE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "TO", "DISK", "PROGRAM"]
+QUICK = ("--interval", "0.1")
+
+
+class TopTest(writers.WriterTest):
+    def top(self, *arguments, **options):
+        process = subprocess.Popen(
+            [support.COMMAND, "top", self.pool, *arguments],
+            env=support.clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def show(self, *arguments, env=None, **options):
+        """On a terminal."""
+        shown = terminal.Terminal([support.COMMAND, "top", self.pool, *QUICK, *arguments],
+                                  {**support.clean_environment(), **(env or {})}, **options)
+        self.addCleanup(shown.close)
+        return shown
+
+    def blocks(self, text):
+        """Each look: the lines of the head by their names, and the rows."""
+        looks = []
+        for look in re.split(r"(?m)^(?=pool  )", text)[1:]:
+            head, rows = look.split("\n\n", 1)
+            lines = [row.split() for row in rows.splitlines() if row]
+            self.assertEqual(lines[0], TITLE)
+            looks.append((dict(re.split(r"  +", line, maxsplit=1) for line in head.splitlines()), lines[1:]))
+        return looks
+
+    # Plain.
+
+    def test_rates(self):
+        """Of several looks together they are what was written, to the byte."""
+        writer, idle = self.start("a", settings=writers.SOON), self.start("b", settings=writers.SOON)
+        self.tell(writer, 1)
+        self.tell(idle, 1)
+        top = self.top(*QUICK, "--json")
+        end = time.monotonic() + 30
+        looks = [json.loads(top.stdout.readline())]
+        while looks[-1]["per_second"]["bytes_cleaned"] or looks[-1]["pending_records"]:  # the first pages
+            self.assertLess(time.monotonic(), end, looks[-1])
+            looks = [json.loads(top.stdout.readline())]
+        self.tell(writer, 100)
+
+        def total(find):
+            return round(sum(find(look) * look["interval_ns"] / 1e9 for look in looks))
+
+        def written(process):
+            def find(look):
+                [rate] = [row["bytes_cleaned_per_second"] for row in look["processes"]
+                          if row["pid"] == process.pid]
+                return rate
+            return total(find)
+
+        # The pool hears of each record, the seat of a batch.
+        while total(lambda look: look["per_second"]["entries_cleaned"]) < 100 or written(writer) == 0:
+            self.assertLess(time.monotonic(), end, looks[-1])
+            looks.append(json.loads(top.stdout.readline()))
+        looks.append(json.loads(top.stdout.readline()))
+        self.assertEqual(total(lambda look: look["per_second"]["entries_cleaned"]), 100)
+        self.assertEqual(total(lambda look: look["per_second"]["bytes_cleaned"]), 100 * writers.PAGE)
+        self.assertGreaterEqual(total(lambda look: look["per_second"]["batches"]), 1)
+        self.assertEqual(written(writer), 100 * writers.PAGE)
+        self.assertEqual(written(idle), 0)
+        self.assertTrue(all(0.09e9 < look["interval_ns"] < 30e9 for look in looks))
+        self.assertEqual([row["state"] for row in looks[-1]["processes"]], ["alive", "alive"])
+        self.assertEqual(looks[-1]["pool"], str(self.pool))
+
+    def test_text(self):
+        process = self.start("a", "b")
+        self.tell(process, 3)
+        result = self.nvcache("top", self.pool, *QUICK, "--count", 2)
+        self.assert_ok(result)
+        looks = self.blocks(result.stdout)
+        self.assertEqual(len(looks), 2)
+        for head, [row] in looks:
+            self.assertEqual(head["pool"], str(self.pool))
+            self.assertEqual(head["size"], "16 MiB, durability process, 1 process")
+            self.assertRegex(head["room"], r"^[1-9]\d* of 252 segments taken \(\d+\.\d %\)$")
+            self.assertEqual(head["pending"], "8 records, 24 KiB, of 2 files")
+            self.assertRegex(head["to disk"], r"^0 records/s, 0 B/s, 0 batches/s, 0 flushes/s$")
+            self.assertEqual(row[:3] + row[5:8] + row[-1:],
+                             [str(process.pid), "alive", "2", "8", "24", "KiB", "python3"])
+
+    def test_stopped_and_dead(self):
+        stopped, killed = self.start("a"), self.start("b")
+        self.tell(stopped, 1)
+        self.tell(killed, 1)
+        stopped.send_signal(signal.SIGSTOP)
+        killed.kill()
+        killed.wait()
+        top = self.top(*QUICK, "--json")
+        wanted = {stopped.pid: "stopped", killed.pid: "dead"}
+        for _ in range(100):
+            found = {row["pid"]: row["state"] for row in json.loads(top.stdout.readline())["processes"]}
+            if found == wanted:
+                break
+        self.assertEqual(found, wanted)
+
+    def test_ends_by_signals(self):
+        """Without a terminal: text, until it is told to end. What it has printed is whole."""
+        self.create()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            top = self.top(*QUICK)
+            self.assertRegex(top.stdout.readline(), "^pool  ")
+            top.send_signal(number)
+            output = top.stdout.read()
+            self.assertEqual((top.wait(), top.stderr.read()), (0, ""))
+            self.assertTrue(output.endswith("PROGRAM\n"), output)
+
+    def test_takes_nothing(self):
+        """No seat, no lock, no byte; and the pool can be recovered meanwhile."""
+        self.create()
+        with image.Image(self.pool) as pool:
+            pool.set_dirty()
+        before = support.checksum(self.pool)
+        top = self.top(*QUICK, "--json")
+        self.assertEqual(json.loads(top.stdout.readline())["processes"], [])
+        maps = pathlib.Path(f"/proc/{top.pid}/maps").read_text()
+        rights = "".join(re.findall(rf"(?m)^\S+ (\S+) .* {self.pool}$", maps))
+        self.assertIn("r", rights)
+        self.assertNotIn("w", rights)
+        inode = os.stat(self.pool).st_ino
+        locks = pathlib.Path("/proc/locks").read_text()
+        self.assertNotRegex(locks, rf"(?m)^.* \w+:\w+:{inode} .*$")
+        self.assertEqual(support.checksum(self.pool), before)
+        self.assert_ok(self.nvcache("recover", self.pool))
+        self.assertTrue(json.loads(top.stdout.readline()))
+
+    def test_pool_that_goes_away(self):
+        def cut():
+            os.truncate(self.pool, support.MIB // 2)
+
+        def replace():
+            self.pool.rename(self.pools / "old")
+            self.create()
+
+        for act in (cut, replace, self.pool.unlink):
+            self.pool.unlink(missing_ok=True)
+            (self.pools / "old").unlink(missing_ok=True)
+            self.create()
+            top = self.top(*QUICK, "--json")
+            top.stdout.readline()
+            act()
+            self.assertEqual(top.wait(30), 1)
+            self.assertRegex(top.stderr.read(), rf"\Anvcache: {self.pool}: the pool is gone[^\n]+\n\Z")
+
+    def test_command_line(self):
+        self.assert_refused(self.nvcache("top", self.pool), 1, self.pool)
+        self.assert_refused(self.nvcache("top"), 2, "NVCACHE_POOL")
+        for option, value in (("--interval", "0"), ("--interval", "x"), ("--count", "0"), ("--colour", "1")):
+            self.assert_refused(self.nvcache("top", self.pool, option, value), 2, "nvcache top --help")
+        self.create()
+        result = self.nvcache("top", "--once", *QUICK, env={"NVCACHE_POOL": str(self.pool)})
+        self.assert_ok(result)
+        self.assertEqual(len(self.blocks(result.stdout)), 1)
+
+    # On a terminal.
+
+    def test_screen(self):
+        small, large = self.start("a"), self.start("b", "c", "d")
+        self.tell(small, 1)
+        self.tell(large, 2)
+        shown = self.show()
+
+        def order(lines):
+            """Of the processes in the table."""
+            return [int(line.split()[0]) for line in lines[8:-1] if line]
+
+        # The last line is drawn last.
+        shown.until(lambda lines: lines[-1].endswith("scroll") and len(order(lines)) == 2, "both processes")
+        lines = shown.lines()
+        self.assertEqual(lines[7].split(), TITLE)
+        self.assertEqual(lines[:2], [f"pool     {self.pool}", "size     16 MiB, durability process, 2 processes"])
+        self.assertRegex(lines[-1], "^q: quit   left, right: sort by TO DISK ")
+        # By name, then by number: the highest comes first.
+        shown.press(terminal.RIGHT)
+        shown.until(lambda lines: "sort by PROGRAM" in lines[-1], "the next column")
+        shown.press(terminal.RIGHT)
+        shown.until(lambda lines: "sort by PID" in lines[-1]
+                    and order(lines) == sorted([small.pid, large.pid], reverse=True), "by number")
+        shown.press(2 * terminal.RIGHT)
+        shown.until(lambda lines: "sort by FILES" in lines[-1] and order(lines) == [large.pid, small.pid],
+                    "by files")
+        shown.press(terminal.LEFT)
+        shown.until(lambda lines: "sort by STATE" in lines[-1], "the column before")
+        shown.press(terminal.DOWN)
+        shown.until(lambda lines: len(order(lines)) == 1, "one line was scrolled away")
+        shown.press(terminal.UP)
+        shown.until(lambda lines: len(order(lines)) == 2, "and has come back")
+        # It is live.
+        large.kill()
+        large.wait()
+        shown.until(lambda lines: any(line.split()[:3] == [str(large.pid), "dead", "0"] for line in lines),
+                    "one has died")
+        shown.press(b"q")
+        self.assertEqual(shown.await_end(), (0, ""))
+        self.assertTrue(shown.is_restored())
+
+    def test_resize(self):
+        process = self.start("a")
+        self.tell(process, 1)
+        shown = self.show()
+        for lines, columns in ((24, 80), (12, 60), (40, 100)):
+            shown.resize(lines, columns)
+            shown.until(lambda lines: lines[-1].startswith("q: quit")
+                        and any(line.split()[:1] == [str(process.pid)] for line in lines),
+                        f"{columns} columns, {lines} lines")
+        shown.resize(5, 30)
+        shown.until(lambda lines: lines[0] == "make it 40 x 10" and not any(lines[1:]), "too small")
+        shown.press(b"q")
+        self.assertEqual(shown.await_end(), (0, ""))
+
+    def test_terminal_is_restored(self):
+        """Whatever ends it. xterm has a second screen, and a cursor that can be hidden."""
+        endings = {
+            "q": lambda shown: shown.press(b"q"),
+            "^C": lambda shown: shown.press(b"\3"),
+            "SIGTERM": lambda shown: shown.process.terminate(),
+            "the pool": lambda shown: self.pool.unlink(),
+        }
+        self.create()
+        for name, end in endings.items():
+            with self.subTest(end=name):
+                shown = self.show(kind="xterm")
+                while b"PROGRAM" not in shown.output:
+                    self.assertIsNone(shown.process.poll())
+                    shown.read(0.1)
+                self.assertFalse(shown.is_restored())
+                end(shown)
+                status, errors = shown.await_end()
+                self.assertEqual(status, 1 if name == "the pool" else 0)
+                self.assertEqual("the pool is gone" in errors, name == "the pool")
+                self.assertTrue(shown.is_restored())
+                self.assertGreater(shown.output.rfind(b"\033[?1049l"), shown.output.rfind(b"PROGRAM"))
+                self.assertIn(b"\033[?25h", shown.output[shown.output.rfind(b"PROGRAM"):])
+
+    def test_terminal_that_cannot_be_drawn_on(self):
+        self.create()
+        for kind in (None, "dumb", "no-such-terminal"):
+            with self.subTest(kind=kind):
+                shown = self.show(kind=kind)
+                status, errors = shown.await_end()
+                self.assertEqual(status, 1)
+                self.assertRegex(errors, r"\Anvcache: TERM=[^\n]+ --batch [^\n]+\n\Z")
+                self.assertTrue(shown.is_restored())
+                plain = self.show("--batch", "--count", "1", kind=kind)
+                status, errors = plain.await_end()
+                self.assertEqual((status, errors), (0, ""))
+                self.assertIn(b"PROGRAM", plain.output)
+
+
+if __name__ == "__main__":
+    unittest.main()

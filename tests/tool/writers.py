@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that use a pool, write when they are told to, and wait in between."""
+
+import subprocess
+import sys
+
+import support
+
+PAGE = 4096
+# Nothing is written back for as long as a test may take; or at once.
+LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
+SOON = {"NVCACHE_BATCH_DELAY": "1"}
+
+# Opens its files, and answers each line: a number, so many pages to each file, from its beginning;
+# "close", the last file.
+PROGRAM = f"""
+import os, sys
+files = [os.open(name, os.O_RDWR | os.O_CREAT, 0o644) for name in sys.argv[1:]]
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "close\\n":
+        os.close(files.pop())
+    else:
+        for fd in files:
+            for page in range(int(line)):
+                os.pwrite(fd, b"x" * {PAGE}, {PAGE} * page)
+    print("ready", flush=True)
+"""
+
+
+class WriterTest(support.ToolTest):
+    def start(self, *names, settings=None):
+        """A process that has these files in its cache."""
+        process = subprocess.Popen(
+            [support.COMMAND, "run", "--pool", self.pool, "--size", "16M", "--emulate", "--required", "--",
+             sys.executable, "-ISBc", PROGRAM, *(self.files / name for name in names)],
+            env={**support.clean_environment(), **(LATE if settings is None else settings)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.addCleanup(self.end, process)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def end(self, process):
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+    def tell(self, process, line):
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+        self.assertEqual(process.stdout.readline(), "ready\n")
