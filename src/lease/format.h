@@ -56,9 +56,8 @@ struct alignas(64) Slot {
 inline constexpr uint32_t kNoCell = 0;
 inline constexpr uint32_t kEveryCell = ~uint32_t{0};
 
-// Files that can have a tally at a time, and of these, how many with the same remainder.
-inline constexpr uint32_t kTallySets = 512;
-inline constexpr uint32_t kTalliesOfSet = 4;
+// Files that can have a tally at a time.
+inline constexpr uint32_t kTallies = 2048;
 
 inline constexpr size_t kPage = 4096;  // of the kernel
 
@@ -70,10 +69,12 @@ struct Shared {
   sys::Word deaths;
   sys::Word sweep;   // the next slot to be looked after
   sys::Word backed;  // 1: the tallies have memory behind them
+  std::atomic<uint64_t> pool;        // of the tallies; 0: none
+  std::atomic<uint64_t> checkpoint;  // of write-through in that pool
 
-  alignas(kPage) Tally tallies[kTallySets][kTalliesOfSet];
+  alignas(kPage) Tally tallies[kTallies];
   alignas(kPage) Slot slots[kMaxProcesses];
-  PassingCounts passing[kMaxProcesses];
+  alignas(kPage) PassingCounts passing[kMaxProcesses];
   Cell cells[kMaxProcesses][kCells];
 };
 inline constexpr uint32_t kMarkBits = 16;
@@ -81,17 +82,19 @@ inline constexpr uint32_t kMarkBits = 16;
 inline constexpr size_t kCellsOffset = offsetof(Shared, cells);
 inline constexpr size_t kFileSize = sizeof(Shared);
 
+// Whoever uses the tallies has a lock on it for reading (Tallies::Join).
+inline constexpr uint32_t kTableByte = kMaxProcesses;
+
 static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
               std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 1 && sizeof(Slot) == 64);
-static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0,
+static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0 &&
+                  kPage % sizeof(PassingCounts) == 0,
               "fallocate works by pages");
-static_assert(offsetof(Shared, passing) % kPage == 0 && sizeof(PassingCounts) == sizeof(Slot),
-              "both are backed a page at a time");
 static_assert(kCells / kPage <= 32, "Slot::touched has a bit for each");
 static_assert((kCells & (kCells - 1)) == 0, "CellOf takes bits");
 static_assert(kMaxProcesses < (1u << kMarkBits));
-static_assert(kMaxProcesses <= kFileSize, "a byte to lock for each slot");
+static_assert(kMaxProcesses < kFileSize, "a byte to lock for each slot, and for the tallies");
 
 }  // namespace nvcache::lease
 

@@ -182,10 +182,9 @@ bool Leases::Claim(const char** why) {
   for (const bool dead_ones : {false, true}) {
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
       const size_t line = offsetof(Shared, slots) + i * sizeof(Slot);
-      constexpr size_t kToPassing = offsetof(Shared, passing) - offsetof(Shared, slots);
-      if (line % kPage == 0 && (!Back(line, kPage) || !Back(line + kToPassing, kPage))) {
-        return false;
-      }
+      const size_t counts = offsetof(Shared, passing) + i * sizeof(PassingCounts);
+      if (line % kPage == 0 && !Back(line, kPage)) return false;
+      if (counts % kPage == 0 && !Back(counts, kPage)) return false;
       if (InUse(i) != dead_ones || !Lock(i)) continue;
       if (!Back(kCellsOffset + size_t{i} * kCells, kCells)) {
         Unlock(i);

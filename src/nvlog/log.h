@@ -42,7 +42,11 @@ struct FileTag {
   // Of each lane: the generation of its segment when the file was declared there. Under the lane's
   // lock.
   Lsn declared[kMaxLanes] = {};
-  Lsn declared_through[kThroughLanes] = {};
+  // The same of the lanes of write-through; and how often the file had gone past the log by then.
+  struct {
+    Lsn generation;
+    uint64_t exits;
+  } declared_through[kThroughLanes] = {};
   // Of its first group, if that has made it known as new; else 0.
   std::atomic<Lsn> born{0};
   // Of its newest file record; kNoPlace: none. What lies there may be something else by now.
@@ -51,7 +55,7 @@ struct FileTag {
   // No segment has a file record of it that is right. No group of the file is under way.
   void Undeclare() {
     for (Lsn& lsn : declared) lsn = 0;
-    for (Lsn& lsn : declared_through) lsn = 0;
+    for (auto& declared_there : declared_through) declared_there = {};
     born.store(0, std::memory_order_relaxed);
     record.store(kNoPlace, std::memory_order_relaxed);
   }

@@ -48,7 +48,7 @@ ThroughLog::Lane& ThroughLog::LockLane(uint32_t* number) {
 void ThroughLog::Free(bool all) {
   const Lsn checkpoint = log_->pool().through_checkpoint();
   for (Lane& lane : lanes_) {
-    // Its writer may be in the kernel for long.
+    // Whoever has it may be in the kernel for long.
     if (!lane.lock.TryLock()) continue;
     FreeBelow(lane, checkpoint, all);
     lane.lock.Unlock();
@@ -74,8 +74,10 @@ void ThroughLog::FreeBelow(Lane& lane, Lsn checkpoint, bool all) {
 bool ThroughLog::HasPending() {
   const Lsn checkpoint = log_->pool().through_checkpoint();
   for (Lane& lane : lanes_) {
-    sys::Lock lock(lane.lock);
-    if (lane.segment != kNoSegment && lane.last >= checkpoint) return true;
+    if (!lane.lock.TryLock()) return true;  // a group is under way
+    const bool pending = lane.segment != kNoSegment && lane.last >= checkpoint;
+    lane.lock.Unlock();
+    if (pending) return true;
   }
   return false;
 }
@@ -96,8 +98,9 @@ ThroughWriter::~ThroughWriter() {
 Outcome ThroughWriter::Begin(uint64_t least, uint64_t most, pool::FileRecord* record,
                              bool reserved) {
   record_ = record;
-  const bool declared =
-      lane_.segment != kNoSegment && file_.declared_through[number_] == lane_.generation;
+  const auto& before = file_.declared_through[number_];
+  const bool declared = lane_.segment != kNoSegment && before.generation == lane_.generation &&
+                        before.exits == exits_;
   file_units_ = declared ? 0 : (record != nullptr ? FileUnits() : 0);
   const uint64_t end = lane_.unit + file_units_ + kLastUnits;
   const uint64_t room = lane_.segment != kNoSegment && end < log_.units_ ? log_.units_ - end : 0;
@@ -239,7 +242,7 @@ void ThroughWriter::Commit(Lsn lsn) {
   lane_.unit = static_cast<uint32_t>(at_ - uint64_t{segment_} * log_.units_);
   lane_.generation = generation_;
   lane_.last = lsn;
-  file_.declared_through[number_] = generation_;
+  if (file_units_ > 0) file_.declared_through[number_] = {generation_, exits_};
   if (file_units_ > 0) file_.record.store(file_place(), std::memory_order_relaxed);
 }
 

@@ -63,9 +63,10 @@ class ThroughLog {
 // Without Commit() nothing has happened.
 class ThroughWriter {
  public:
-  // Locks a lane for as long as it lives.
-  ThroughWriter(ThroughLog& log, FileTag& file)
-      : log_(log), file_(file), lane_(log.LockLane(&number_)) {}
+  // Locks a lane for as long as it lives. `exits` of the file: what was declared when it had others
+  // may be old.
+  ThroughWriter(ThroughLog& log, FileTag& file, uint64_t exits)
+      : log_(log), file_(file), exits_(exits), lane_(log.LockLane(&number_)) {}
   ~ThroughWriter();
   ThroughWriter(const ThroughWriter&) = delete;
   ThroughWriter& operator=(const ThroughWriter&) = delete;
@@ -98,6 +99,7 @@ class ThroughWriter {
 
   ThroughLog& log_;
   FileTag& file_;
+  const uint64_t exits_;
   uint32_t number_ = 0;  // of the lane
   ThroughLog::Lane& lane_;
   pool::FileRecord* record_ = nullptr;  // to be written, or null

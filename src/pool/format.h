@@ -54,6 +54,7 @@ inline constexpr uint64_t kSeatCheckpointsDistance = 32768;  // from there to th
 inline constexpr uint64_t kSharedOffset = 81920;
 inline constexpr uint64_t kSeatsOffset = 86016;
 inline constexpr uint64_t kOwnersOffset = 118784;
+inline constexpr uint64_t kThroughSinceOffset = 249856;
 inline constexpr uint64_t kSegmentsOffset = 262144;
 
 inline constexpr uint64_t kMinPoolSize = 1u << 20;
@@ -264,7 +265,12 @@ static_assert(sizeof(Seat) == 64 && kSeatsOffset + kMaxSeats * sizeof(Seat) <= k
 // Of each segment: 0, it is free; or the number of the seat that has it, plus one.
 using Owner = uint16_t;
 static_assert(kMaxSeats < 0xffff);
-static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kSegmentsOffset);
+static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffset);
+
+// Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
+// write-through files; 0: it has none. Who has had one for longer hears of errors that others do
+// not.
+static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kSegmentsOffset);
 
 // Of the files whose write-back fails, so many are named.
 inline constexpr uint32_t kMaxFailingShown = 16;

@@ -107,6 +107,7 @@ bool Seats::IsReplaying(uint32_t own) const {
 void Seats::Clear(Lsn next, Lsn through) {
   pmem::Fill(base_ + kSeatsOffset, 0, seats_ * sizeof(Seat));
   pmem::Fill(base_ + kOwnersOffset, 0, segments_ * sizeof(Owner));
+  pmem::Fill(base_ + kThroughSinceOffset, 0, seats_ * sizeof(Lsn));
   Store(shared().has_unresolved, 0u);
   Store(shared().seats_end, 0u);
   Store(shared().through, through);
@@ -128,6 +129,7 @@ uint32_t Seats::Take() {
     Store(taken.kept_units, 0u);
     Store(taken.files, 0u);
     Store(taken.written, 0u);
+    Store(ThroughSince(seat), Lsn{0});
     TakeName(taken.program);
     if (seat >= end()) Store(shared().seats_end, seat + 1);
     Store(taken.state, kSeatTaken);
@@ -166,6 +168,16 @@ void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   UnlockByte(seat);
 }
 
+bool Seats::IsFirstThrough(uint32_t seat) const {
+  const Lsn own = Load(ThroughSince(seat));
+  for (uint32_t other = 0; other < std::min(end(), seats_); ++other) {
+    const Lsn since = Load(ThroughSince(other));
+    const uint32_t state = State(other);
+    if (since != 0 && since < own && (state == kSeatTaken || state == kSeatReplayed)) return false;
+  }
+  return own != 0;
+}
+
 bool Seats::ClaimThroughDevice(uint64_t device) const {
   uint64_t none = 0;
   return std::atomic_ref(shared().through_device).compare_exchange_strong(none, device) ||
@@ -174,6 +186,13 @@ bool Seats::ClaimThroughDevice(uint64_t device) const {
 
 void Seats::FindLeft(LeftSeats* seats) const {
   for (uint32_t seat = 0; seat < seats_; ++seat) seats->left[seat] = State(seat) == kSeatLeft;
+}
+
+bool Seats::HasLeft() const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (State(seat) == kSeatLeft) return true;
+  }
+  return false;
 }
 
 void Seats::FreeLeft(const LeftSeats& seats) const {

@@ -94,12 +94,17 @@ class Seats {
   }
   // The one file system whose files may be write-through; the first to ask sets it.
   bool ClaimThroughDevice(uint64_t device) const;
+  // A sync of that file system by the process covers groups from this LSN on; 0: it syncs none.
+  void NoteThroughSince(uint32_t seat, Lsn lsn) const { Store(ThroughSince(seat), lsn); }
+  // No process has been at it for longer, dead ones included.
+  bool IsFirstThrough(uint32_t seat) const;
   // With the lock of write-through. Which seats are left now; and these are free, once a checkpoint
   // was stored that was read after that.
   struct LeftSeats {
     bool left[kMaxSeats];
   };
   void FindLeft(LeftSeats* seats) const;
+  bool HasLeft() const;
   void FreeLeft(const LeftSeats& seats) const;
   // The kernel gives it back when the process is gone. Of the process, not of a thread.
   bool TryLockThrough() const { return LockByte(kMaxSeats); }
@@ -127,6 +132,9 @@ class Seats {
   SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
   std::atomic<Owner>& OwnerOf(uint32_t segment) const {
     return reinterpret_cast<std::atomic<Owner>*>(base_ + kOwnersOffset)[segment];
+  }
+  Lsn& ThroughSince(uint32_t seat) const {
+    return reinterpret_cast<Lsn*>(base_ + kThroughSinceOffset)[seat];
   }
   template <typename Integer>
   static Integer Load(const Integer& field) {

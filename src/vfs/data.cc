@@ -201,13 +201,12 @@ long WriteToKernel(const WriteCall& call) {
 // One attempt at a write to a file of the kernel's.
 long TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
   Passing passing;
-  lease::Tally* tally = passing.Begin(access.file());
-  if (tally != nullptr && !attempt->past) {
-    return WriteShared(access, call, total, *tally, &passing, attempt);
+  if (passing.Begin(access.file()) != nullptr && !attempt->past) {
+    return WriteShared(access, call, total, passing, attempt);
   }
   if (attempt->done > 0) return 0;  // a short count, as from a full disk
   attempt->by_kernel = true;
-  const PastLog past(call.fd, access, &passing);
+  const PastLog past(call.fd, access, passing);
   return WriteToKernel(call);
 }
 
@@ -221,7 +220,8 @@ long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
   if (!access.writable()) return -EBADF;
   File& file = access.file();
   if (!access.cached()) {
-    if (!attempt->warm && IsSynced(call, access.description()) && CountSync(file)) return kIsHot;
+    attempt->synced = IsSynced(call, access.description());
+    if (!attempt->warm && attempt->synced && CountSync(file)) return kIsHot;
     return TryKernel(access, call, total, attempt);
   }
   if (total == 0) return 0;
@@ -255,15 +255,14 @@ bool IsForKernel(long error) {
 
 // What keeps a write to a shared file was seen to, or it goes past the log. False: it was not that.
 bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attempt) {
-  // Others may make the file unknown again and again.
-  constexpr uint32_t kSettledOften = 4;
   if (error == kGoesPast) {
     attempt->past = true;
   } else if (error == kNeedsPool) {
     attempt->past = !JoinShared(call.fd);
   } else if (error == kUnknown) {
-    attempt->past |= ++attempt->settled >= kSettledOften;
-    if (SettleShared(call.fd) < 0) attempt->past = true;
+    // Its next fsync settles the file; but one that is written without has to be settled here.
+    attempt->past = !attempt->synced || attempt->settled || SettleShared(call.fd) != 0;
+    attempt->settled = true;
   } else if (error == kLogFull) {
     attempt->past = engine.cleaner.overloaded();
     if (!attempt->past) engine.log.WaitForRoom(room, true);

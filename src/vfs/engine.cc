@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
@@ -446,113 +447,13 @@ void Engine::CloseParts() {
   pool_.Close();
 }
 
-// ---------------------------------------------------------------------------------------------
-// Write-through.
-
-namespace {
-
-// What write-through files have in the log is on the disk so long after it was appended, about.
-constexpr uint64_t kThroughDelayNs = 5ull * 1000 * 1000 * 1000;
-// Another process was at it.
-constexpr uint64_t kThroughAgainNs = 50 * 1000 * 1000;
-// For that one, when this one leaves.
-constexpr uint64_t kThroughPatienceNs = 1000 * 1000 * 1000;
-
-// The directory of the file that the descriptor is open to: it keeps nobody from executing or
-// removing the file. A negated errno.
-long OpenFolderOf(int fd) {
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  sys::Scratch<char[pool::kMaxPath]> scratch;
-  char* path = scratch.get();
-  long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
-  if (n <= 0 || path[0] != '/') return n < 0 ? n : -ENOENT;
-  while (path[n - 1] != '/') --n;
-  path[n] = '\0';
-  const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return folder < 0 ? folder : sys::MoveHigh(static_cast<int>(folder));
-}
-
-}  // namespace
-
-bool Engine::OpenThrough(int fd, const struct stat& st) {
-  NVCACHE_CHECK(table_lock.IsLocked() && attached());
-  if (!FileSystemOf(fd, st.st_dev).syncs_whole || pool_.seats().ThroughFailed() != 0 ||
-      !pool_.seats().ClaimThroughDevice(st.st_dev)) {
-    return false;
-  }
-  if (through_fd_ >= 0) return true;
-  const long folder = OpenFolderOf(fd);
-  if (folder < 0) return false;
-  struct stat of_folder;
-  if (sys::Fstat(static_cast<int>(folder), &of_folder) < 0 || of_folder.st_dev != st.st_dev) {
-    sys::Close(static_cast<int>(folder));
-    return false;
-  }
-  through_fd_ = static_cast<int>(folder);
-  SetSlot(through_fd_, Internal());
-  return true;
-}
-
-void Engine::CloseThrough() {
-  if (through_fd_ < 0) return;
-  if (SlotOf(through_fd_) == Internal()) {
-    SetSlot(through_fd_, kUntracked);
-    sys::Close(through_fd_);
-  }
-  through_fd_ = -1;
-  through_since_.store(0);
-}
-
-bool Engine::Pin() {
-  pins_.fetch_add(1);
-  if (pinnable_.load()) return true;
-  pins_.fetch_sub(1);
-  return false;
-}
-
-// Whoever has a pin waits for no lock of ours that is held here.
-void Engine::Unpinned() {
-  pinnable_.store(false);
-  while (pins_.load() != 0) Pause(kRecoveryPollNs);
-}
-
-void Engine::AwaitThrough() {
-  uint64_t none = 0;
-  if (through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) log.Ring();
-}
-
-uint64_t Engine::CareForThrough(bool hurried) {
-  const uint64_t since = through_since_.load();
-  if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
-  const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - since;
-  if (!hurried && !log.Short() && waited < kThroughDelayNs) return kThroughDelayNs - waited;
-  through_since_.store(0);
-  if (MoveThroughCheckpoint()) return sys::kForever;
-  uint64_t none = 0;
-  through_since_.compare_exchange_strong(none, since);
-  return kThroughAgainNs;
-}
-
-// False: something is not on the disk.
-bool Engine::EndThrough() {
-  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kThroughPatienceNs;
-  while (through.HasPending() && !MoveThroughCheckpoint() && through_fd_ >= 0 &&
-         pool_.seats().ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
-    Pause(kRecoveryPollNs);
-  }
-  const bool ended = !through.HasPending();
-  CloseThrough();
-  return ended;
-}
-
 void Engine::Detach() {
   if (!attached()) return;
-  Unpinned();
+  AwaitPins();
   cleaner.DrainAll();
   cleaner.Stop();
   NVCACHE_CHECK(kept.units() == 0);
-  const bool left = !EndThrough();
+  const bool left = SharesDevices() && !OnOwnStack([this] { return EndThrough(); });
   pool_.StoreSeatCheckpoint(log.newest() + 1);
   if (pool_.seats().HasOrphans(pool_.seat())) {
     OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
@@ -564,11 +465,12 @@ void Engine::Detach() {
   log.AnnounceRoom();  // to a writer that waits for a page
 }
 
-long Engine::ReleaseAll() {
+long Engine::ReleaseAll(bool for_good) {
   NVCACHE_CHECK(table_lock.IsLocked());
   long error = 0;
   ForEachFile([&](File& file) {
-    if (file.state.load() == State::kForeign) return;
+    const State state = file.state.load();
+    if (state == State::kForeign || (state == State::kKernel && !for_good)) return;
     // Once is enough: the first to be refused has had all that fail tried again.
     if (error < 0 && file.failing.load() != 0) return;
     if (long e = PassThrough(file); e < 0) error = e;
@@ -607,8 +509,8 @@ void Engine::Abandon() {
   sys::Report(text.c_str());
   hopeless_ = true;
   StopKeeper();
-  Unpinned();
-  EndThrough();
+  AwaitPins();
+  if (SharesDevices()) OnOwnStack([this] { return EndThrough(); });
   ForEachFile([](File& file) {
     if (file.state.load() == State::kCached) file.lock.Lock();
   });
@@ -653,14 +555,14 @@ void Engine::Retire() {
   if (!active()) return;
   TableLock lock;
   hopeless_ = true;
-  ReleaseAll();
+  ReleaseAll(true);
 }
 
 // The files keep their leases, for the program may go on writing to them.
 void Engine::Leave() {
   TableLock lock;
   hopeless_ = true;
-  ReleaseAll();
+  ReleaseAll(true);
   if (attached()) return;
   ForEachFile([&](File& file) {
     if (!file.locked.load()) CloseBacking(file);
@@ -741,7 +643,7 @@ void Engine::Wake() {
     CloseBacking(file);
   });
   backing_lock_.Reset();
-  through_lock.Reset();
+  through_lock_.Reset();
   pins_.store(0);
   ResetSpaceLocks();
   sys::ForgetScratch();
@@ -803,6 +705,7 @@ void Engine::ShareAgain() {
     if (file.state.load() == State::kForeign) return;
     leases.Share(file.device, file.inode);
     file.leased = true;
+    if (std::exchange(file.passes, false)) BeginPasses(file);
     // The parent used it when we began, but may be gone.
     if (leases.HeldElsewhere(file.device, file.inode)) {
       leases.AwaitRelease(file.device, file.inode, kRecoveryPatienceNs);

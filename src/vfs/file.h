@@ -50,10 +50,10 @@ struct File : dramcache::CachedFile {
   // Calls that the kernel is at work on, for as long as it has the file: KernelCall. Never reset,
   // for one may outlive the file's last descriptor.
   std::atomic<uint32_t> in_kernel{0};
-  // It was given a tally by this process (through.h), and Tally::exits when the log was told of it.
+  // The process has found it hot and shared, and Standing::exits when the log was told of it.
   std::atomic<bool> shared{false};
-  uint32_t exits_seen = 0;  // under the tally's lock
-  // Pass-through: the process counts as passing for as long as it has the file. Table lock.
+  std::atomic<uint64_t> exits_seen{0};
+  // Its calls are not seen: the process counts as passing as long as it has the file. Table lock.
   bool passes = false;
 
   // Syncs that the program has asked for while the kernel had the file (heat.cc).

@@ -33,6 +33,7 @@ bool CountSync(File& file) {
 }
 
 void WarmUp(int fd) {
+  SettleShared(fd);  // if it has a tally: only without that it can be cached
   TableLock lock;
   const Description* description = engine.SlotOf(fd);
   if (!IsDescription(description) || !Writes(*description)) return;

@@ -292,7 +292,7 @@ long Ftruncate(int fd, off_t length) {
     if (!access.cached()) {
       Passing passing;
       passing.Begin(access.file());
-      const PastLog past(fd, access, &passing);
+      const PastLog past(fd, access, passing);
       return sys::Ftruncate(fd, length);
     }
   }
@@ -308,7 +308,7 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
     if (!access.cached()) {
       Passing passing;
       passing.Begin(access.file());
-      const PastLog past(fd, access, &passing);
+      const PastLog past(fd, access, passing);
       return sys::Fallocate(fd, mode, offset, length);
     }
   }
@@ -317,10 +317,15 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }
 
+// What the kernel syncs may be newer than what the log has of it, and not yet in the log: so what
+// the log has must not come back.
 void DrainAll() {
   if (!engine.active()) return;
-  TableLock lock;
-  if (engine.attached()) engine.cleaner.DrainAll();
+  {
+    TableLock lock;
+    if (engine.attached()) engine.cleaner.DrainAll();
+  }
+  engine.EndPendingThrough();
 }
 
 long Drain(int fd) {

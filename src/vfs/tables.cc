@@ -118,7 +118,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.leased = leases.is_open();
   file.syncs.store(0);
   file.shared.store(false);
-  file.exits_seen = 0;
+  file.exits_seen.store(0);
   file.passes = false;
   file.awaited.store(0);
   file.awaited_synced.store(0);

@@ -10,6 +10,7 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
 #include "src/vfs/descriptions.h"
 
 namespace nvcache::vfs {
@@ -17,6 +18,7 @@ namespace nvcache::vfs {
 namespace {
 
 using dramcache::Cursor;
+using lease::Standing;
 using lease::Tallies;
 using lease::Tally;
 using nvlog::Lsn;
@@ -24,40 +26,41 @@ using nvlog::Outcome;
 
 constexpr uint64_t kPageSize = pool::kPageSize;
 
+// For what is pending of a file to be on the disk, where another process has to see to it.
+constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
+constexpr uint64_t kPollNs = 1000 * 1000;
+
 uint64_t TagOf(const File& file) { return lease::TagOf(file.device, file.inode); }
 
-// Of the file with this tag, and its lock for as long as it lives.
-class LockedTally {
- public:
-  LockedTally(Tally& tally, uint64_t tag)
-      : tally_(tally), tag_(tag), lock_(engine.tallies.Lock(tally)) {}
-  ~LockedTally() {
-    if (engine.tallies.Unlock(tally_, lock_)) return;
-    // It was taken away, and what this process did then is in no order that the others know.
-    const uint64_t again = engine.tallies.Lock(tally_);
-    Tallies::Forget(tally_);
-    engine.tallies.Unlock(tally_, again);
-    engine.tallies.EndPassing(tag_);
-  }
-  LockedTally(const LockedTally&) = delete;
-  LockedTally& operator=(const LockedTally&) = delete;
+void Pause(uint64_t ns) {
+  sys::Word word{0};
+  sys::FutexWait(&word, 0, ns);
+}
 
-  // It may have become another file's.
-  bool IsFiles() const { return tally_.tag.load() == tag_; }
-  bool IsOwn() const { return engine.tallies.IsOwn(tally_, lock_); }
-  // With a pin.
-  bool IsOfPool() const { return IsFiles() && tally_.pool.load() == engine.pool_id(); }
-  bool IsKnown() const { return IsOfPool() && tally_.known.load() != 0; }
+// With a pin.
+bool IsOwnTable() { return engine.tallies.IsOf(engine.pool_id()); }
+
+class TallyLock {
+ public:
+  explicit TallyLock(Tally& tally) : tally_(tally), lock_(engine.tallies.Lock(tally)) {}
+  ~TallyLock() { engine.tallies.Unlock(tally_, lock_); }
+  TallyLock(const TallyLock&) = delete;
+  TallyLock& operator=(const TallyLock&) = delete;
+  bool IsOwn() const { return Tallies::IsOwn(tally_, lock_); }
 
  private:
   Tally& tally_;
-  const uint64_t tag_;
   const uint64_t lock_;
 };
 
-// With a pin.
-bool IsPending(const Tally& tally) {
-  return Tallies::IsPending(tally, engine.pool().through_checkpoint());
+// The descriptor's file, if it is the kernel's, and its tally; null: it has none. No lock.
+Tally* TallyOf(int fd, uint64_t* tag) {
+  Access access;
+  if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
+    return nullptr;
+  }
+  *tag = TagOf(access.file());
+  return engine.tallies.Find(*tag);
 }
 
 // By the program's descriptor. File lock.
@@ -68,6 +71,14 @@ long DescribeShared(int fd, File& file, pool::FileRecord* record) {
   NoteDescription(file, changes, *record);
   return 0;
 }
+
+// The file may have another name since the log was told of it last.
+void NoteExits(File& file, uint64_t exits) {
+  if (file.exits_seen.exchange(exits) != exits) file.changes.fetch_add(1);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Writing.
 
 // Where a write begins, in the file.
 class Position {
@@ -131,24 +142,15 @@ struct Part {
   Attempt* attempt;
 };
 
-// The file may have another name since, or this process has its lock again after others had: what
-// the log was told of it is old.
-void NoteNews(File& file, const Tally& tally) {
-  const uint32_t exits = tally.exits.load();
-  if (file.exits_seen == exits) return;
-  file.exits_seen = exits;
-  file.changes.fetch_add(1);
-  for (Lsn& lsn : file.tag.declared_through) lsn = 0;
-}
-
-// With a pin and the tally's lock. The bytes that the kernel took; or as WriteShared. `cursor` moves on.
-long WriteLocked(const Part& part, Tally& tally, const LockedTally& locked, Cursor* cursor,
-                 pool::FileRecord* record) {
+// With a pin and the tally's lock; the file is known. The bytes that the kernel took; or as
+// WriteShared. `cursor` moves on.
+long WriteLocked(const Part& part, Tally& tally, const TallyLock& lock, uint64_t exits,
+                 pool::FileRecord* record, Cursor* cursor) {
   File& file = part.access.file();
   Position position(part.call, part.appends, part.attempt->done);
   const long at = position.Find();
   if (at < 0) return at;
-  nvlog::ThroughWriter writer(engine.through, file.tag);
+  nvlog::ThroughWriter writer(engine.through, file.tag, exits);
   const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), part.length, record);
   if (outcome != Outcome::kDone) return ResultOf(outcome);
   Cursor source = *cursor;
@@ -164,7 +166,7 @@ long WriteLocked(const Part& part, Tally& tally, const LockedTally& locked, Curs
   *cursor = source;
   const Lsn lsn = engine.log.Draw();
   Tallies::Raise(tally.lsn, lsn);
-  if (locked.IsOwn()) {
+  if (lock.IsOwn()) {
     writer.Commit(lsn);
   } else {
     part.attempt->unlogged = true;
@@ -172,21 +174,18 @@ long WriteLocked(const Part& part, Tally& tally, const LockedTally& locked, Curs
   return n;
 }
 
-long WritePart(const Part& part, Tally& tally, Passing* passing, Cursor* cursor) {
+long WritePart(const Part& part, Tally& tally, uint64_t tag, Cursor* cursor) {
   File& file = part.access.file();
-  const uint64_t tag = TagOf(file);
   sys::Scratch<pool::FileRecord> scratch;
-  pool::FileRecord* record = nullptr;
-  for (;;) {
-    const LockedTally locked(tally, tag);
-    passing->End();  // the lock says it from here on
-    if (!locked.IsKnown()) return kUnknown;
-    NoteNews(file, tally);
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    const TallyLock lock(tally);
+    const Standing now = Tallies::StandingOf(tally);
+    if (now.tag != tag || !now.known || !IsOwnTable()) return kUnknown;
+    NoteExits(file, now.exits);
     if (record != nullptr && DescribeShared(part.call.fd, file, record) < 0) return kGoesPast;
-    const long n = WriteLocked(part, tally, locked, cursor, record);
+    const long n = WriteLocked(part, tally, lock, now.exits, record, cursor);
     if (n != kUndescribed) return n;
     NVCACHE_CHECK(record == nullptr);
-    record = scratch.get();
   }
 }
 
@@ -198,12 +197,24 @@ void Skip(Cursor* cursor, uint64_t n) {
   }
 }
 
-// A record that says that the file is settled. File lock, and the tally's.
-long LogSettled(int fd, File& file, Lsn bound) {
+// What a record of the call would need that cannot be had.
+bool GoesPast(const Access& access, const WriteCall& call, bool appends) {
+  const Description& description = access.description();
+  const bool has_own_offset =
+      call.offset != nullptr || appends || !engine.IsForked(description);
+  return (description.flags.load() & O_DIRECT) != 0 || !has_own_offset ||
+         engine.pool().seats().ThroughFailed() != 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Settling.
+
+// A record that says that the file is settled. File lock; with a pin.
+long LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
     if (record != nullptr && DescribeShared(fd, file, record) < 0) return kGoesPast;
-    nvlog::ThroughWriter writer(engine.through, file.tag);
+    nvlog::ThroughWriter writer(engine.through, file.tag, exits);
     const Outcome outcome = writer.BeginSettled(bound, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return ResultOf(outcome);
@@ -212,121 +223,153 @@ long LogSettled(int fd, File& file, Lsn bound) {
   }
 }
 
+// What a sync makes of the file: everything below `bound` is void then. 0: the pool is not there.
+struct Sync {
+  Standing then;
+  Lsn bound;
+  bool somebody_passes;
+};
+
+Sync BeginSync(const Tally& tally, uint64_t tag) {
+  Sync sync = {};
+  const PoolPin pin;
+  if (!pin.ok() || !engine.SharesDevices() || !IsOwnTable()) return sync;
+  for (;;) {
+    sync.then = Tallies::StandingOf(tally);
+    sync.bound = engine.log.Draw();
+    const Standing now = Tallies::StandingOf(tally);
+    if (now.tag == sync.then.tag && now.exits == sync.then.exits) break;
+  }
+  if (sync.then.tag != tag) sync.bound = 0;
+  sync.somebody_passes = engine.tallies.AnybodyPasses(tag);
+  return sync;
+}
+
+// After it. False: what was pending still is.
+bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
+  const PoolPin pin;
+  Access access;
+  if (sync.bound == 0 || !pin.ok() || !IsOwnTable()) return false;
+  if (access.Enter(fd, Access::kData) != 0 || access.cached() || TagOf(access.file()) != tag) {
+    return false;
+  }
+  NoteExits(access.file(), sync.then.exits);
+  if (LogSettled(fd, access.file(), sync.bound, sync.then.exits) != 0) return false;
+  Tallies::Raise(tally.settled, sync.bound);
+  engine.ThroughIsPending();
+  if (!sync.somebody_passes && engine.pool().seats().ThroughFailed() == 0) {
+    Tallies::Change(tally, {tag, sync.then.exits, false}, {tag, sync.then.exits, true});
+  }
+  return true;
+}
+
+// The disk has lost something, perhaps of another file.
+void NoteFailure(long error) {
+  const PoolPin pin;
+  if (pin.ok() && engine.SharesDevices()) {
+    engine.pool().seats().SetThroughFailed(static_cast<int>(-error));
+  }
+}
+
+// A child that shares our memory may be killed before it gives the pin back.
+bool MoveCheckpoint() {
+  if (sys::IsSharing()) return false;
+  const PoolPin pin;
+  return pin.ok() && engine.MoveThroughCheckpoint();
+}
+
+// Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
+// to move that. False: not in this time.
+bool AwaitCheckpoint(const Tally& tally) {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  while (engine.tallies.IsPending(tally)) {
+    if (MoveCheckpoint()) continue;
+    if (sys::Now(CLOCK_MONOTONIC) >= end) return false;
+    Pause(kPollNs);
+  }
+  return true;
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------------------------------- Passing
 
-Tally* Passing::Begin(const File& file) {
+Tally* Passing::Begin(uint64_t device, uint64_t inode) {
   NVCACHE_CHECK(tag_ == 0);
   if (!engine.leases.is_open()) return nullptr;
-  tag_ = TagOf(file);
+  tag_ = lease::TagOf(device, inode);
   engine.tallies.BeginPassing(tag_);
-  return engine.tallies.Find(tag_);
+  tally_ = engine.tallies.Find(tag_);
+  return tally_;
 }
+
+Tally* Passing::Begin(const File& file) { return Begin(file.device, file.inode); }
 
 void Passing::End() {
   if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
   tag_ = 0;
+  tally_ = nullptr;
 }
 
-Tally* TallyOf(int fd, uint64_t* tag) {
-  Access access;
-  if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
-    return nullptr;
+// A process that cannot have the pool is as one without NVCache, where others do not see to it in
+// time: what is pending may undo its call after a power failure.
+void Passing::GoPast(int fd) const {
+  if (tally_ == nullptr) return;
+  {
+    const TallyLock lock(*tally_);
+    if (Tallies::StandingOf(*tally_).tag != tag_) return;
+    Tallies::Forget(*tally_);
   }
-  *tag = TagOf(access.file());
-  return engine.tallies.Find(*tag);
+  if (engine.tallies.IsPending(*tally_) && !EndPending(fd)) AwaitCheckpoint(*tally_);
 }
 
-namespace {
-
-// kUnknown: something is pending.
-long BeginPast(uint64_t tag) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return 0;
-  const PoolPin pin;
-  const LockedTally locked(*tally, tag);
-  if (!locked.IsFiles()) return 0;
-  Tallies::Forget(*tally);
-  if (!pin.ok()) return kNeedsPool;
-  return locked.IsOfPool() && IsPending(*tally) ? kUnknown : 0;
+bool Passing::EndPending(int fd) const {
+  if (fd < 0) return false;
+  JoinShared(fd);
+  SettleShared(fd);
+  return !engine.tallies.IsPending(*tally_);
 }
 
-void EndPast(uint64_t tag) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return;
-  const LockedTally locked(*tally, tag);
-  if (locked.IsFiles()) Tallies::Forget(*tally);
-}
-
-}  // namespace
-
-// A process that cannot have the pool is as one without NVCache: what is pending may undo its call
-// after a power failure.
-PastLog::PastLog(int fd, Access& access, const Passing* passing)
-    : at_work_(access), tag_(passing->tag()) {
-  constexpr int kAttempts = 4;
-  if (tag_ == 0) return;
-  for (int i = 0; i < kAttempts; ++i) {
-    const long error = BeginPast(tag_);
-    if (error == 0 || (error == kNeedsPool && !JoinShared(fd))) return;
-    if (error == kUnknown) SettleShared(fd);
-  }
-}
-
-PastLog::~PastLog() {
-  if (tag_ != 0) EndPast(tag_);
-}
-
-// ----------------------------------------------------------------------------- Beginning, ending
+// ------------------------------------------------------------------------------ Beginning, ending
 
 void BeginShared(File& file, int fd) {
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !engine.Cacheable(fd, st) || !engine.OpenThrough(fd, st)) return;
-  file.shared.store(engine.tallies.FindOrTake(TagOf(file), engine.pool_id(),
-                                              engine.pool().through_checkpoint()) != nullptr);
+  const uint64_t tag = TagOf(file);
+  Tally& tally = engine.tallies.At(tag);
+  const bool own = Tallies::SetTag(tally, tag) ||
+                   (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
+  file.shared.store(own);
 }
 
 bool JoinShared(int fd) {
   TableLock lock;
   const Description* description = engine.SlotOf(fd);
   struct stat st;
-  if (!IsDescription(description) || !engine.Attach() || sys::Fstat(fd, &st) < 0) return false;
-  engine.OpenThrough(fd, st);
+  if (!IsDescription(description) || engine.replacing() || !engine.Attach()) return false;
+  if (sys::Fstat(fd, &st) < 0 || !engine.OpenThrough(fd, st)) return false;
   description->file.load()->shared.store(true);
   return true;
 }
 
 bool EndShared(const File& file) {
-  const uint64_t tag = TagOf(file);
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return true;
-  const LockedTally locked(*tally, tag);
-  if (!locked.IsFiles()) return true;
-  if (!locked.IsOfPool() || IsPending(*tally)) return false;
-  Tallies::Forget(*tally);
-  tally->tag.store(0);
-  return true;
+  Tally* tally = engine.tallies.Find(TagOf(file));
+  return tally == nullptr || engine.tallies.RemoveTag(*tally);
 }
 
 // ---------------------------------------------------------------------------------------- Writing
 
-long WriteShared(Access& access, const WriteCall& call, uint64_t total, Tally& tally,
-                 Passing* passing, Attempt* attempt) {
+long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+                 Attempt* attempt) {
   const PoolPin pin;
-  if (!pin.ok() || !access.file().shared.load()) return kNeedsPool;
-  const Description& description = access.description();
+  if (!pin.ok() || !engine.SharesDevice(access.file().device)) return kNeedsPool;
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
-  const bool has_own_offset = call.offset != nullptr || appends || !description.forked.load();
-  if ((description.flags.load() & O_DIRECT) != 0 || !has_own_offset ||
-      engine.pool().seats().ThroughFailed() != 0) {
-    return kGoesPast;
-  }
+  if (GoesPast(access, call, appends)) return kGoesPast;
   Cursor cursor(call.iov, call.count);
   Skip(&cursor, attempt->done);
   while (attempt->done < total) {
-    const long n = WritePart({access, call, appends, total - attempt->done, attempt}, tally,
-                             passing, &cursor);
+    const long n = WritePart({access, call, appends, total - attempt->done, attempt},
+                             *passing.tally(), passing.tag(), &cursor);
     if (n == -EFAULT) {
       // Up to where the buffer ends, as the kernel does.
       const uint64_t readable = cursor.Readable(total - attempt->done);
@@ -347,33 +390,14 @@ long SettleShared(int fd) {
   uint64_t tag = 0;
   Tally* tally = TallyOf(fd, &tag);
   if (tally == nullptr) return kNotOurs;
-  Lsn bound = 0;
-  uint32_t exits = 0;
-  {
-    const PoolPin pin;
-    const LockedTally locked(*tally, tag);
-    if (pin.ok()) bound = engine.log.Draw();
-    exits = tally->exits.load();
+  const Sync sync = BeginSync(*tally, tag);
+  if (const long error = sys::Fsync(fd); error < 0) {
+    NoteFailure(error);
+    return error;
   }
-  const bool passes = engine.tallies.AnybodyPasses(tag, 0);
-  if (const long error = sys::Fsync(fd); error < 0) return error;
-  Access access;
-  if (bound == 0 || access.Enter(fd, Access::kData) != 0 || access.cached() ||
-      TagOf(access.file()) != tag) {
-    return 0;
-  }
+  if (EndSync(fd, tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
   const PoolPin pin;
-  const LockedTally locked(*tally, tag);
-  if (!pin.ok() || !locked.IsOfPool()) return 0;
-  NoteNews(access.file(), *tally);
-  if (LogSettled(fd, access.file(), bound) != 0) return 0;
-  Tallies::Raise(tally->settled, bound);
-  engine.ThroughIsPending();
-  if (tally->exits.load() == exits && !passes && locked.IsOwn() &&
-      engine.pool().seats().ThroughFailed() == 0) {
-    tally->known.store(1);
-  }
-  return 0;
+  return pin.ok() ? -EIO : 0;
 }
 
 long SyncShared(int fd) {
@@ -382,40 +406,14 @@ long SyncShared(int fd) {
   if (tally == nullptr) return kNotOurs;
   {
     const PoolPin pin;
-    const LockedTally locked(*tally, tag);
-    if (pin.ok() && locked.IsKnown()) return 0;
+    const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
+    const TallyLock lock(*tally);
+    const Standing now = Tallies::StandingOf(*tally);
+    if (now.tag != tag) return kNotOurs;
+    if (now.known && trusted) return 0;
   }
+  JoinShared(fd);
   return SettleShared(fd);
-}
-
-// ----------------------------------------------------------------------------------- The checkpoint
-
-bool MoveThroughCheckpoint() {
-  const pool::Seats& seats = engine.pool().seats();
-  if (engine.through_fd() < 0 || seats.ThroughFailed() != 0 || !engine.through_lock.TryLock()) {
-    return false;
-  }
-  bool moved = false;
-  if (seats.TryLockThrough()) {
-    sys::Scratch<pool::Seats::LeftSeats> left;
-    seats.FindLeft(left.get());
-    const Lsn next = seats.next_lsn().load();
-    const long error = sys::Syncfs(engine.through_fd());
-    if (error == 0) {
-      engine.pool().StoreThroughCheckpoint(next);
-      seats.FreeLeft(*left);
-      moved = true;
-    } else {
-      seats.SetThroughFailed(static_cast<int>(-error));
-    }
-    seats.UnlockThrough();
-  }
-  engine.through_lock.Unlock();
-  if (moved) {
-    engine.through.Free(engine.log.IsShared() || engine.log.Short());
-    engine.log.AnnounceRoom();
-  }
-  return moved;
 }
 
 }  // namespace nvcache::vfs

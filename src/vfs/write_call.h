@@ -22,10 +22,11 @@ struct WriteCall {
 struct Attempt {
   bool grow = false;       // the file grows
   bool warm = false;       // the file was hot: what could be done about it is done
+  bool synced = false;     // it promises a sync
   bool by_kernel = false;  // the kernel has made the call: its answer is the program's
   bool past = false;       // the log cannot have it
   bool unlogged = false;   // a part of it is in no log
-  uint32_t settled = 0;    // times that the file was settled for it
+  bool settled = false;    // the file was settled for it
   uint64_t done = 0;       // bytes that are written, in the log and by the kernel
 };
 

@@ -50,6 +50,8 @@ class ThroughTest : public testing::Test {
     pool_.Close();
   }
 
+  static constexpr uint64_t exits_ = 0;
+
   static pool::FileRecord RecordOf(const FileTag& file) {
     return test::RecordOfNone("/file" + std::to_string(file.number), file.number);
   }
@@ -74,7 +76,7 @@ class ThroughTest : public testing::Test {
   // As many of the bytes as one group takes. Its LSN; 0: there is no room.
   Lsn Write(FileTag& file, uint64_t offset, std::string* bytes) {
     pool::FileRecord record = RecordOf(file);
-    ThroughWriter group(through_, file);
+    ThroughWriter group(through_, file, exits_);
     if (group.BeginData(offset, bytes->size(), &record) != Outcome::kDone) return 0;
     bytes->resize(group.length());
     EXPECT_TRUE(AddPages(group, offset, *bytes));
@@ -91,7 +93,7 @@ class ThroughTest : public testing::Test {
   }
   Lsn Settle(FileTag& file, Lsn bound) {
     pool::FileRecord record = RecordOf(file);
-    ThroughWriter group(through_, file);
+    ThroughWriter group(through_, file, exits_);
     if (group.BeginSettled(bound, &record) != Outcome::kDone) return 0;
     const Lsn lsn = log_.Draw();
     group.Commit(lsn);
@@ -165,14 +167,14 @@ TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
   const uint32_t free = log_.segments().free();
   for (const size_t length : {size_t{1}, size_t{5000}, size_t{60'000}}) {
     pool::FileRecord record = RecordOf(b_);
-    ThroughWriter group(through_, b_);
+    ThroughWriter group(through_, b_, exits_);
     ASSERT_EQ(group.BeginData(0, length, &record), Outcome::kDone);
     const std::string bytes(group.length(), 'n');
     ASSERT_TRUE(AddPages(group, 0, bytes));
   }
   {
     pool::FileRecord record = RecordOf(b_);
-    ThroughWriter group(through_, b_);
+    ThroughWriter group(through_, b_, exits_);
     ASSERT_EQ(group.BeginData(0, 10, &record), Outcome::kDone);
     EXPECT_FALSE(group.AddPage(unreadable.bytes(), 10));
   }
@@ -185,18 +187,18 @@ TEST_F(ThroughTest, WhatWasNotCommittedIsNothing) {
 TEST_F(ThroughTest, WithoutARecordTheFileHasToBeDescribed) {
   for (const bool once_more : {false, true}) {
     {
-      ThroughWriter group(through_, a_);
+      ThroughWriter group(through_, a_, exits_);
       EXPECT_EQ(group.BeginData(0, 5, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     {
-      ThroughWriter group(through_, a_);
+      ThroughWriter group(through_, a_, exits_);
       EXPECT_EQ(group.BeginSettled(1, nullptr), once_more ? Outcome::kDone : Outcome::kUndeclared);
     }
     Write(a_, 0, "hello");
   }
   // Another name, say.
   a_.Undeclare();
-  ThroughWriter group(through_, a_);
+  ThroughWriter group(through_, a_, exits_);
   EXPECT_EQ(group.BeginData(0, 5, nullptr), Outcome::kUndeclared);
 }
 
