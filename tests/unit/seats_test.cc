@@ -265,7 +265,8 @@ TEST_F(SeatsTest, ClearedIsWhatIsShared) {
     };
     EXPECT_TRUE(same(0, kSharedOffset)) << "checkpoints and state";
     EXPECT_TRUE(same(kSeatsOffset + kSeats * sizeof(Seat), kOwnersOffset)) << end;
-    EXPECT_TRUE(same(kOwnersOffset + kSegments * sizeof(Owner), kSegmentsOffset)) << end;
+    EXPECT_TRUE(same(kOwnersOffset + kSegments * sizeof(Owner), kThroughSinceOffset)) << end;
+    EXPECT_TRUE(same(kThroughSinceOffset + kSeats * sizeof(Lsn), kSegmentsOffset)) << end;
   }
 }
 
