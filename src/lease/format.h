@@ -67,8 +67,8 @@ struct Shared {
   // notices who has come meanwhile.
   std::atomic<uint64_t> mark;
   sys::Word deaths;
-  sys::Word sweep;   // the next slot to be looked after
-  sys::Word backed;  // 1: the tallies have memory behind them
+  sys::Word sweep;                   // the next slot to be looked after
+  sys::Word backed;                  // 1: the tallies have memory behind them
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
 

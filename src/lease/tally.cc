@@ -13,8 +13,8 @@ namespace nvcache::lease {
 
 namespace {
 
-// A lock, from the top: the owner's slot plus one, or 0; the low bits of its life; how often the lock
-// was taken or let go.
+// A lock, from the top: the owner's slot plus one, or 0; the low bits of its life; how often the
+// lock was taken or let go.
 constexpr unsigned kOwnerShift = 51, kLifeShift = 35;
 constexpr uint64_t kLifeMask = 0xffff;
 constexpr uint64_t kTimesMask = (uint64_t{1} << kLifeShift) - 1;
@@ -150,7 +150,8 @@ bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
   bool changed;
   // The compiler would call a function for it that is not there.
   asm volatile("lock cmpxchg16b %1"
-               : "=@ccz"(changed), "+m"(*reinterpret_cast<char(*)[16]>(&tally)), "+a"(tag), "+d"(word)
+               : "=@ccz"(changed), "+m"(*reinterpret_cast<char(*)[16]>(&tally)), "+a"(tag),
+                 "+d"(word)
                : "b"(to.tag), "c"(Word(to))
                : "memory");
   return changed;

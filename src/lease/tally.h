@@ -3,8 +3,8 @@
 // Files that several processes write to, by way of the kernel and of a log (docs/write-through.md;
 // tests/protocol is the model). Each has a tally in the file of leases, where all processes of the
 // user find it, and a lock there that orders their writes. The lock is taken away from a process
-// that has died, or that does not move: so whoever has it looks whether it still does before a write
-// is committed.
+// that has died, or that does not move: so whoever has it looks whether it still does before a
+// write is committed.
 //
 // The table is of one pool at a time, that of the LSNs in it.
 #ifndef NVCACHE_LEASE_TALLY_H_

@@ -41,8 +41,8 @@ class Seats {
   void UnlockGate() const;
 
   // ---- Any time
-  // What Adopt() has returned: free, with all its segments, or unresolved. `left`: not free yet, for
-  // it has segments of write-through.
+  // What Adopt() has returned: free, with all its segments, or unresolved. `left`: not free yet,
+  // for it has segments of write-through.
   void Settle(uint32_t seat, bool resolved, bool left = false);
   // Some process has a seat, and lives.
   bool AnybodyLives() const { return IsLocked(0, kMaxSeats); }

@@ -14,6 +14,8 @@ namespace {
 
 // What write-through files have in the log is on the disk so long after it was appended, about.
 constexpr uint64_t kDelayNs = 5ull * 1000 * 1000 * 1000;
+// The same where segments are short, and nobody waits for one yet.
+constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
 // Another process was at it.
 constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
 // For that one, where it cannot be left to it; it syncs a file system.
@@ -100,7 +102,8 @@ uint64_t Engine::CareForThrough(bool hurried) {
   const uint64_t since = through_since_.load();
   if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
   const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - since;
-  if (!hurried && !log.Short() && waited < kDelayNs) return kDelayNs - waited;
+  const uint64_t delay = log.Short() ? kShortDelayNs : kDelayNs;
+  if (!hurried && waited < delay) return delay - waited;
   through_since_.store(0);
   through.Free(log.IsShared() || log.Short());
   if (!through.HasPending() || MoveThroughCheckpoint()) return sys::kForever;
@@ -111,17 +114,19 @@ uint64_t Engine::CareForThrough(bool hurried) {
 
 bool Engine::MoveThroughCheckpoint() {
   const pool::Seats& seats = pool_.seats();
-  if (!SharesDevices() || seats.ThroughFailed() != 0 || !through_lock_.TryLock()) return false;
+  if (!SharesDevices() || seats.ThroughFailed() != 0) return false;
+  // Of an error from before our descriptor, another one may have been told.
+  const bool trusted =
+      pool_.through_checkpoint() > trusted_from_ || seats.IsFirstThrough(pool_.seat());
+  if (!trusted || !through_lock_.TryLock()) return false;
   bool moved = false;
   if (seats.TryLockThrough()) {
     sys::Scratch<pool::Seats::LeftSeats> left;
     seats.FindLeft(left.get());
-    const bool trusted =
-        pool_.through_checkpoint() > trusted_from_ || seats.IsFirstThrough(pool_.seat());
     const nvlog::Lsn next = seats.next_lsn().load();
-    const long error = trusted ? sys::Syncfs(through_fd_) : 0;
+    const long error = sys::Syncfs(through_fd_);
     if (error < 0) seats.SetThroughFailed(static_cast<int>(-error));
-    if (trusted && error == 0) {
+    if (error == 0) {
       pool_.StoreThroughCheckpoint(next);
       if (tallies.IsOf(pool_id_)) tallies.RaiseCheckpoint(next);
       seats.FreeLeft(*left);

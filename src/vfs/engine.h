@@ -68,9 +68,9 @@ class Engine {
   bool attached() const { return attached_.load(std::memory_order_relaxed) && !asleep(); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
-  // Every file that is cached pass-through, and the pool given back; `for_good`: the others as well,
-  // for what the program does with them is not seen any more. Table lock held. 0, or the error of a
-  // file that stays cached, and the pool with it.
+  // Every file that is cached pass-through, and the pool given back; `for_good`: the others as
+  // well, for what the program does with them is not seen any more. Table lock held. 0, or the
+  // error of a file that stays cached, and the pool with it.
   long ReleaseAll(bool for_good = false);
   // The same, and no file becomes cached before as many freezes have ended. Table lock held.
   long BeginFreeze();
@@ -393,8 +393,8 @@ class Engine {
 
 extern Engine engine;
 
-// The pool stays attached for as long as it lives, if it is: for a few microseconds, and at most one
-// call of the kernel's.
+// The pool stays attached for as long as it lives, if it is: for a few microseconds, and at most
+// one call of the kernel's.
 class PoolPin {
  public:
   PoolPin() : ok_(engine.Pin()) {}

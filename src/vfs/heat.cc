@@ -28,7 +28,8 @@ bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteB
 
 bool CountSync(File& file) {
   if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
-  const uint32_t enough = file.shared.load(std::memory_order_relaxed) ? kSyncsToTryAgain : kHotSyncs;
+  const uint32_t enough =
+      file.shared.load(std::memory_order_relaxed) ? kSyncsToTryAgain : kHotSyncs;
   return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
 }
 

@@ -8,8 +8,8 @@ namespace nvcache::vfs {
 
 struct File;
 
-// The process is at a call that changes a file whose bytes are the kernel's, or may (through.h). For
-// as long as it lives.
+// The process is at a call that changes a file whose bytes are the kernel's, or may (through.h).
+// For as long as it lives.
 class Passing {
  public:
   Passing() = default;

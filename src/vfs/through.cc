@@ -200,8 +200,7 @@ void Skip(Cursor* cursor, uint64_t n) {
 // What a record of the call would need that cannot be had.
 bool GoesPast(const Access& access, const WriteCall& call, bool appends) {
   const Description& description = access.description();
-  const bool has_own_offset =
-      call.offset != nullptr || appends || !engine.IsForked(description);
+  const bool has_own_offset = call.offset != nullptr || appends || !engine.IsForked(description);
   return (description.flags.load() & O_DIRECT) != 0 || !has_own_offset ||
          engine.pool().seats().ThroughFailed() != 0;
 }

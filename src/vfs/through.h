@@ -31,14 +31,12 @@ inline constexpr long kNeedsPool = LONG_MIN + 11;
 // The log cannot have the call: it goes past it.
 inline constexpr long kGoesPast = LONG_MIN + 12;
 
-// A call that the kernel makes on a file of its own, and that is in no log. Until it is over, nobody
-// begins to cache the file, and no process takes it for known.
+// A call that the kernel makes on a file of its own, and that is in no log. Until it is over,
+// nobody begins to cache the file, and no process takes it for known.
 class PastLog {
  public:
   // `passing` has begun with the file. Leaves that.
-  PastLog(int fd, Access& access, const Passing& passing) : at_work_(access) {
-    passing.GoPast(fd);
-  }
+  PastLog(int fd, Access& access, const Passing& passing) : at_work_(access) { passing.GoPast(fd); }
   PastLog(const PastLog&) = delete;
   PastLog& operator=(const PastLog&) = delete;
 
