@@ -57,8 +57,9 @@ class Cleaner {
   // `starved` is called, without locks and not too often, while writers wait for room that only
   // other processes have.
   using Starved = void (*)();
-  // `besides` is called, without locks, before each wait for work: what else the thread has to do. It
-  // is told whether writers wait for room, and says in how many ns to call it again at the latest.
+  // `besides` is called, without locks, before each wait for work: what else the thread has to do.
+  // It is told whether writers wait for room, and says in how many ns to call it again at the
+  // latest.
   using Besides = uint64_t (*)(bool hurried);
   bool Start(const Host& host, const Limits& limits, uint32_t files, Check check = nullptr,
              Drained drained = nullptr, Starved starved = nullptr, Besides besides = nullptr);

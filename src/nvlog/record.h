@@ -54,7 +54,7 @@ enum class Kind : uint16_t {
   kTruncate = 3,  // the file's size becomes `offset`; no payload
   kErase = 4,     // `length` bytes from `offset` on become zero, its size stays; no payload
   kSettled = 5,   // in a write-through log: groups of the file in such logs, of whichever seat,
-                 // whose LSN is below `offset`, are on the disk, or hidden there; no payload
+                  // whose LSN is below `offset`, are on the disk, or hidden there; no payload
 };
 
 // Whether a record of the kind changes its file.
