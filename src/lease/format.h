@@ -50,6 +50,8 @@ struct alignas(64) Slot {
   sys::Word answers;
   // Files that the process has for itself; at least that many. Its death counts if there are any.
   sys::Word exclusives;
+  // 1: the keeper is to look after its own process's affairs.
+  sys::Word nudged;
   // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
   sys::Word touched;
 };
@@ -71,6 +73,7 @@ struct Shared {
   sys::Word backed;                  // 1: the tallies have memory behind them
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
+  std::atomic<uint64_t> wanted;      // somebody waits until that is above it
 
   alignas(kPage) Tally tallies[kTallies];
   alignas(kPage) Slot slots[kMaxProcesses];

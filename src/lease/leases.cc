@@ -208,6 +208,7 @@ void Leases::Take(uint32_t index) {
   for (auto& count : shared_->passing[index].count) count.store(0);
   slot.touched.store(0);
   slot.exclusives.store(0);
+  slot.nudged.store(0);
   slot.publish_cell.store(kNoCell);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
@@ -471,7 +472,7 @@ Request Leases::WaitForRequest() {
       request.publish_cell = slot.publish_cell.exchange(kNoCell);
       return request;
     }
-    if (nudged_.exchange(false)) {
+    if (slot.nudged.exchange(0) != 0) {
       request.asked = false;
       return request;
     }
@@ -494,8 +495,16 @@ void Leases::Answered(const Request& request, bool published) {
 }
 
 void Leases::Nudge() {
-  nudged_.store(true);
+  shared_->slots[slot_].nudged.store(1);
   Ask(shared_->slots[slot_]);
+}
+
+void Leases::NudgeAll() {
+  for (uint32_t slot = 0; slot < mark(); ++slot) {
+    if (!InUse(slot)) continue;
+    shared_->slots[slot].nudged.store(1);
+    Ask(shared_->slots[slot]);
+  }
 }
 
 void Leases::StopWaiting() {

@@ -125,6 +125,8 @@ class Leases {
   Request WaitForRequest();
   // The keeper is to look after its own process's affairs. Any thread.
   void Nudge();
+  // The same of every process.
+  void NudgeAll();
   // All of the request was seen to, if something was asked. Who asked for what is held still is
   // refused; those who asked for publication wait, unless all of it was `published`, until somebody
   // asks again.
@@ -176,7 +178,6 @@ class Leases {
   sys::Mutex<sys::Rank::kReaping> reaping_;
   // The keeper's.
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> nudged_{false};
   uint32_t release_served_ = 0;
   uint32_t publish_served_ = 0;
 };

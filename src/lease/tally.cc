@@ -85,6 +85,7 @@ bool Tallies::Join(uint64_t pool) const {
         tally.settled.store(0);
       }
       shared.checkpoint.store(0);
+      shared.wanted.store(0);
       shared.pool.store(pool);
     }
     LockTable(F_RDLCK);
@@ -96,6 +97,13 @@ bool Tallies::Join(uint64_t pool) const {
 uint64_t Tallies::checkpoint() const { return leases_.shared_->checkpoint.load(); }
 
 void Tallies::RaiseCheckpoint(uint64_t lsn) const { Raise(leases_.shared_->checkpoint, lsn); }
+
+void Tallies::WantCheckpointAbove(const Tally& tally) const {
+  Raise(leases_.shared_->wanted, tally.lsn.load());
+  leases_.NudgeAll();
+}
+
+bool Tallies::IsCheckpointWanted() const { return leases_.shared_->wanted.load() >= checkpoint(); }
 
 // ---------------------------------------------------------------------------------------- Passing
 

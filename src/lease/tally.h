@@ -66,6 +66,9 @@ class Tallies {
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
   void RaiseCheckpoint(uint64_t lsn) const;
+  // Asks whoever can move it to do so now, beyond all groups of the tally. Not waited for.
+  void WantCheckpointAbove(const Tally& tally) const;
+  bool IsCheckpointWanted() const;
 
   // ---- Passing
   void BeginPassing(uint64_t tag) const;

@@ -97,8 +97,16 @@ void Engine::AwaitThrough() {
   if (through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) log.Ring();
 }
 
+// By the keeper: somebody waits for the checkpoint, perhaps.
+void Engine::HurryThrough() {
+  if (!attached() || !SharesDevices() || !tallies.IsCheckpointWanted()) return;
+  through_wanted_.store(true);
+  log.Ring();
+}
+
 // Of the cleanup thread: in how many ns to ask again.
 uint64_t Engine::CareForThrough(bool hurried) {
+  if (through_wanted_.exchange(false)) MoveThroughCheckpoint();
   const uint64_t since = through_since_.load();
   if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
   const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - since;
@@ -107,6 +115,11 @@ uint64_t Engine::CareForThrough(bool hurried) {
   through_since_.store(0);
   through.Free(log.IsShared() || log.Short());
   if (!through.HasPending() || MoveThroughCheckpoint()) return sys::kForever;
+  // It may be for one that has died to move it.
+  if (pool_.seats().HasOrphans(pool_.seat())) {
+    starving_.store(true);
+    leases.Nudge();
+  }
   uint64_t none = 0;
   through_since_.compare_exchange_strong(none, since);
   return kAgainNs;

@@ -142,6 +142,12 @@ void Engine::LookAfterDeaths() {
   deaths_seen_.store(deaths);
 }
 
+void Engine::LookForOwners() {
+  if (sys::IsSharing() || !active()) return;
+  TableLock lock;
+  if (active()) LookAfterDeaths();
+}
+
 // By a child that shares our memory, whose tables and locks are its parent's: what is to be
 // recovered is recovered by a process of its own, which has a copy.
 bool Engine::LookAfterDeathsInCopy() {
@@ -180,6 +186,7 @@ void Engine::Keep() {
     if (request.asked) Serve(request);
     if (starving_.exchange(false) && attached()) LookForOrphans();
     reap_due_ |= !request.asked;
+    if (!request.asked) HurryThrough();
     Reap();
     table_lock.Unlock();
     if (request.asked) leases.Answered(request);

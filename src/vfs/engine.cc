@@ -203,6 +203,16 @@ Engine::Found Engine::Inspect() {
   return found;
 }
 
+namespace {
+
+uint64_t IdOf(const pool::Pool& pool) {
+  uint64_t id = 0;
+  std::memcpy(&id, pool.view().superblock->uuid, sizeof(id));
+  return id;
+}
+
+}  // namespace
+
 Engine::Recovery Engine::Recover() {
   pool::Problem problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr,
@@ -211,7 +221,9 @@ Engine::Recovery Engine::Recover() {
     RefusePool(problem);
     return Recovery::kFailed;
   }
-  const bool clean = pool_.alone() ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
+  const bool alone = pool_.alone();
+  const bool clean = alone ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
+  if (alone && clean && tallies.IsOf(IdOf(pool_))) tallies.RaiseCheckpoint(pool_.checkpoint());
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
   RefuseUnresolved(clean);
@@ -405,7 +417,7 @@ bool Engine::AttachPool() {
     return false;
   }
   SetSlot(pool_.fd(), Internal());
-  std::memcpy(&pool_id_, pool_.view().superblock->uuid, sizeof(pool_id_));
+  pool_id_ = IdOf(pool_);
   pinnable_.store(true);
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
     problem.text.Clear();

@@ -286,6 +286,9 @@ class Engine {
   bool MoveThroughCheckpoint();
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPendingThrough();
+  // If those who could move it have died: their pool is recovered, or their seats are adopted. No
+  // lock.
+  void LookForOwners();
   bool Pin();
   void Unpin() { pins_.fetch_sub(1); }
 
@@ -312,6 +315,7 @@ class Engine {
   bool AttachPool();
   bool OpenLogAndFrames();
   void AwaitThrough();
+  void HurryThrough();
   uint64_t CareForThrough(bool hurried);
   void AwaitPins();
   bool EndThrough();
@@ -367,6 +371,7 @@ class Engine {
   std::atomic<uint64_t> through_device_{0};    // st_dev; 0: through_fd_ is not open
   nvlog::Lsn trusted_from_ = 0;                // a sync by it covers groups from there on
   std::atomic<uint64_t> through_since_{0};     // monotonic ns; 0: nothing is pending
+  std::atomic<bool> through_wanted_{false};    // by another process, now
   uint64_t pool_id_ = 0;
   // Calls that use the pool without the table lock and without a cached file's.
   std::atomic<uint32_t> pins_{0};

@@ -29,6 +29,8 @@ constexpr uint64_t kPageSize = pool::kPageSize;
 // For what is pending of a file to be on the disk, where another process has to see to it.
 constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
 constexpr uint64_t kPollNs = 1000 * 1000;
+// So often it is looked whether that process has died.
+constexpr uint64_t kPollsToLook = 50;
 
 uint64_t TagOf(const File& file) { return lease::TagOf(file.device, file.inode); }
 
@@ -280,10 +282,14 @@ bool MoveCheckpoint() {
 // Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
 // to move that. False: not in this time.
 bool AwaitCheckpoint(const Tally& tally) {
-  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
-  while (engine.tallies.IsPending(tally)) {
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
     if (MoveCheckpoint()) continue;
-    if (sys::Now(CLOCK_MONOTONIC) >= end) return false;
+    if (sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
+    if (polls % kPollsToLook == 0) {
+      engine.tallies.WantCheckpointAbove(tally);
+      engine.LookForOwners();
+    }
     Pause(kPollNs);
   }
   return true;
