@@ -135,6 +135,10 @@ void Files::Truncate(uint32_t number, uint64_t size) {
   if (error < 0) Refuse(file, error);
 }
 
+void Files::Touch(uint32_t number) {
+  if (EnsureOpen(number)) files_[number].is_unsynced = true;
+}
+
 void Files::Erase(uint32_t number, uint64_t offset, uint64_t length) {
   File& file = files_[number];
   if (!EnsureOpen(number)) return;

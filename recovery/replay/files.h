@@ -31,6 +31,7 @@ struct File {
   bool is_unsynced;  // changed since it was opened
   bool is_new;       // so may its name be
   bool is_on_disk;   // a recovery has synced it before, with its name
+  bool sought;       // for its write-through groups, that the kernel has
   bool by_last;      // found by its last record of all, not by the newest one that the walk has met
   int fd;
   uint32_t newer, older;  // of the open files, by their last use
@@ -38,6 +39,7 @@ struct File {
   nvlog::Place record;    // its first file record: there its successor is found again; or kNoPlace
   uint64_t successor;     // fingerprint of what recovery created in its place
   uint64_t records;       // all that change it
+  nvlog::Lsn settled;     // its write-through groups below that are void
   uint64_t bytes;
 };
 
@@ -66,6 +68,9 @@ class Files {
   void Truncate(uint32_t file, uint64_t size);
   // Makes a range zero, as far as the file goes.
   void Erase(uint32_t file, uint64_t offset, uint64_t length);
+
+  // A good file is synced with the others, though nothing was changed here.
+  void Touch(uint32_t file);
 
   // Starts the write-out of what is left of it.
   void StartSync() { StartPiece(); }

@@ -18,6 +18,10 @@
 // so, too, when only kept groups become void. What is left of the others are all from the old
 // checkpoint on, and a kept group that they do not have is below it: older than all of them.
 //
+// Groups of write-through count from their checkpoint on, but for those that a later record says to
+// be settled: a first walk finds these. Where the kernel still has what processes wrote, such
+// groups are not applied, but their files are synced with the others.
+//
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
 // next run finds nothing.
@@ -47,6 +51,7 @@ using nvlog::Place;
 using nvlog::RecordHeader;
 using nvlog::Verdict;
 using pmem::Step;
+using pool::Lsn;
 
 constexpr uint64_t kUnmapUnits = (32u << 20) / pool::kUnitSize;
 
@@ -69,6 +74,7 @@ class Run {
 
  private:
   bool Open();
+  bool FindSettled();
   void ApplyAll();
   void TellBroken(const Group& group);
   void Secure(const Group& group);
@@ -85,7 +91,8 @@ class Run {
     return reinterpret_cast<RecordHeader*>(view_.unit(place));
   }
   void FindFile(uint32_t file);
-  void TakeRecord(const RecordHeader& header, Place place);
+  void TakeRecord(const RecordHeader& header, Place place, bool through);
+  void TakeThrough(uint32_t file);
   void TellRecreated(uint32_t file);
   void TellUnresolved(uint32_t file);
   const pool::FileRecord& RecordOf(uint32_t file, sys::Scratch<pool::FileRecord>& scratch) const;
@@ -107,13 +114,14 @@ class Run {
   Summary& summary_;
   Files files_;
   Window window_;
-  bool kept_ = false;      // a group was met in a kept segment
-  uint64_t applied_ = 0;   // units
-  uint64_t unmapped_ = 0;  // units
+  bool kernel_has_ = false;  // all of write-through, as far as the file is there
+  bool kept_ = false;        // a group was met in a kept segment
+  uint64_t applied_ = 0;     // units
+  uint64_t unmapped_ = 0;    // units
 };
 
 bool Run::Do() {
-  if (!Open()) {
+  if (!Open() || !FindSettled()) {
     summary_.error = ENOMEM;
     return false;
   }
@@ -140,6 +148,23 @@ bool Run::Open() {
   const bool open = seat_ == pool::kNoSeat ? reader_.Open(view_, pool_.fd())
                                            : reader_.OpenSeat(view_, pool_.seats(), seat_);
   return open && walk_.Open() && files_.Open(options_.dry_run) && window_.Open();
+}
+
+// In `files_`, by the numbers that the walk to come will give.
+bool Run::FindSettled() {
+  kernel_has_ = pool_.IsSameBoot() && pool_.seats().ThroughFailed() == 0;
+  if (!reader_.has_through() || kernel_has_) return true;
+  nvlog::GroupWalk walk(reader_);
+  if (!walk.Open()) return false;
+  for (Group group; walk.Next(&group);) {
+    if (group.verdict != Verdict::kCommitted) continue;
+    walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+      if (header.kind != Kind::kSettled) return;
+      Lsn& settled = files_[walk.FileOf(header, place)].settled;
+      settled = std::max(settled, header.offset);
+    });
+  }
+  return true;
 }
 
 void Run::ApplyAll() {
@@ -209,11 +234,12 @@ void Run::PassVoid(const Group& group) {
 void Run::ApplyGroup(const Group& group) {
   uint64_t items = 0;
   walk_.ForEachRecord(group, [&](const RecordHeader& header, Place) {
-    if (header.kind != Kind::kFile) items += Window::ItemsOf(header);
+    if (nvlog::IsChange(header.kind)) items += Window::ItemsOf(header);
   });
   if (window_.IsEnough(items)) ApplyWindow();
-  walk_.ForEachRecord(group,
-                      [&](const RecordHeader& header, Place place) { TakeRecord(header, place); });
+  const bool through = pool::IsThroughLog(group.log);
+  walk_.ForEachRecord(
+      group, [&](const RecordHeader& header, Place place) { TakeRecord(header, place, through); });
 }
 
 void Run::ApplyWindow() {
@@ -266,10 +292,28 @@ void Run::FindFile(uint32_t file) {
   if (files_[file].recreated) TellRecreated(file);
 }
 
-void Run::TakeRecord(const RecordHeader& header, Place place) {
-  if (header.kind == Kind::kFile) return;
+// A file that is not there any more was removed since: the kernel knew it, so nothing is missing.
+void Run::TakeThrough(uint32_t number) {
+  File& file = files_[number];
+  if (options_.dry_run || number == kNoFile || file.sought) return;
+  file.sought = true;
+  if (file.state == File::kUnknown) {
+    files_.Meet(number);
+    files_.Resolve(number);
+    if (file.state == File::kUnresolved) file.state = File::kUnknown;
+  }
+  if (file.state == File::kGood) files_.Touch(number);
+}
+
+void Run::TakeRecord(const RecordHeader& header, Place place, bool through) {
+  if (!nvlog::IsChange(header.kind)) return;
   const uint32_t number = walk_.FileOf(header, place);
   File& file = files_[number];
+  if (through && kernel_has_) {
+    TakeThrough(number);
+    return;
+  }
+  if (through && header.lsn < file.settled) return;
   if (file.state == File::kUnknown) FindFile(number);
   ++file.records;
   if (header.kind == Kind::kData) file.bytes += header.length;

@@ -62,6 +62,8 @@ const char* KindName(nvlog::Kind kind) {
       return "file";
     case nvlog::Kind::kTruncate:
       return "truncate";
+    case nvlog::Kind::kSettled:
+      return "settled";
     default:
       return "erase";
   }

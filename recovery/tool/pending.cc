@@ -75,7 +75,7 @@ void Collector::Add(const nvlog::Group& group) {
 void Collector::AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place) {
   const uint32_t file = walk_.FileOf(header, place);
   pending_.walk_numbers[FileKey(log, header.file)] = file;
-  if (header.kind == nvlog::Kind::kFile) return;
+  if (!nvlog::IsChange(header.kind)) return;
   const uint64_t bytes = header.kind == nvlog::Kind::kData ? header.length : 0;
   PendingFile& found = pending_.files[file];
   ++found.records;

@@ -52,13 +52,14 @@ bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
 }  // namespace
 
 bool Cleaner::Start(const Host& host, const Limits& limits, uint32_t files, Check check,
-                    Drained drained, Starved starved) {
+                    Drained drained, Starved starved, Besides besides) {
   limits_ = limits;
   tell_starved_ = starved;
   starved_.store(false);
   starved_since_ = 0;
   check_ = check;
   drained_ = drained;
+  besides_ = besides;
   host_ = &host;
   files_ = files;
   pages_per_group_ = 1;
@@ -213,11 +214,12 @@ void Cleaner::AwaitWork() {
     const Lsn newest = log_.newest_own();
     pool::Note(log_.statistics()->newest, newest);
     if (stopping_.load() || trim_wanted_.load()) return;
+    const uint64_t besides = besides_ != nullptr ? besides_(log_.Hurried()) : sys::kForever;
     // Nobody waits for the memory: between two steps there may be work.
     const bool maps = log_.segments().Prefault();
     if (drains_.load() > 0 || log_.Hurried()) return;
     const uint64_t now = sys::Now(CLOCK_MONOTONIC);
-    uint64_t sleep = sys::kForever;
+    uint64_t sleep = besides;
     if (failing_files_ != nullptr) {
       if (now >= retry_at_) return;
       sleep = retry_at_ - now;

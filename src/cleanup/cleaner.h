@@ -57,8 +57,12 @@ class Cleaner {
   // `starved` is called, without locks and not too often, while writers wait for room that only
   // other processes have.
   using Starved = void (*)();
+  // `besides` is called, without locks, before each wait for work: what else the thread has to do.
+  // It is told whether writers wait for room, and says in how many ns to call it again at the
+  // latest.
+  using Besides = uint64_t (*)(bool hurried);
   bool Start(const Host& host, const Limits& limits, uint32_t files, Check check = nullptr,
-             Drained drained = nullptr, Starved starved = nullptr);
+             Drained drained = nullptr, Starved starved = nullptr, Besides besides = nullptr);
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
   // The same, and whoever waits for it is refused, now and later. What is pending is nobody's; the
@@ -173,6 +177,7 @@ class Cleaner {
   Check check_ = nullptr;
   Drained drained_ = nullptr;
   Starved tell_starved_ = nullptr;
+  Besides besides_ = nullptr;
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 

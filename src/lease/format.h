@@ -13,13 +13,14 @@
 #include <cstdint>
 
 #include "src/lease/leases.h"
+#include "src/lease/tally.h"
 
 namespace nvcache::lease {
 
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 2;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 3;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: how many files with this hash its process uses, and how many of them exclusively. The
@@ -49,11 +50,16 @@ struct alignas(64) Slot {
   sys::Word answers;
   // Files that the process has for itself; at least that many. Its death counts if there are any.
   sys::Word exclusives;
+  // 1: the keeper is to look after its own process's affairs.
+  sys::Word nudged;
   // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
   sys::Word touched;
 };
 inline constexpr uint32_t kNoCell = 0;
 inline constexpr uint32_t kEveryCell = ~uint32_t{0};
+
+// Files that can have a tally at a time.
+inline constexpr uint32_t kTallies = 2048;
 
 inline constexpr size_t kPage = 4096;  // of the kernel
 
@@ -63,9 +69,15 @@ struct Shared {
   // notices who has come meanwhile.
   std::atomic<uint64_t> mark;
   sys::Word deaths;
-  sys::Word sweep;  // the next slot to be looked after
+  sys::Word sweep;                   // the next slot to be looked after
+  sys::Word backed;                  // 1: the tallies have memory behind them
+  std::atomic<uint64_t> pool;        // of the tallies; 0: none
+  std::atomic<uint64_t> checkpoint;  // of write-through in that pool
+  std::atomic<uint64_t> wanted;      // somebody waits until that is above it
 
+  alignas(kPage) Tally tallies[kTallies];
   alignas(kPage) Slot slots[kMaxProcesses];
+  alignas(kPage) PassingCounts passing[kMaxProcesses];
   Cell cells[kMaxProcesses][kCells];
 };
 inline constexpr uint32_t kMarkBits = 16;
@@ -73,15 +85,19 @@ inline constexpr uint32_t kMarkBits = 16;
 inline constexpr size_t kCellsOffset = offsetof(Shared, cells);
 inline constexpr size_t kFileSize = sizeof(Shared);
 
+// Whoever uses the tallies has a lock on it for reading (Tallies::Join).
+inline constexpr uint32_t kTableByte = kMaxProcesses;
+
 static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
               std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 1 && sizeof(Slot) == 64);
-static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0,
+static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0 &&
+                  kPage % sizeof(PassingCounts) == 0,
               "fallocate works by pages");
 static_assert(kCells / kPage <= 32, "Slot::touched has a bit for each");
 static_assert((kCells & (kCells - 1)) == 0, "CellOf takes bits");
 static_assert(kMaxProcesses < (1u << kMarkBits));
-static_assert(kMaxProcesses <= kFileSize, "a byte to lock for each slot");
+static_assert(kMaxProcesses < kFileSize, "a byte to lock for each slot, and for the tallies");
 
 }  // namespace nvcache::lease
 

@@ -117,6 +117,9 @@ bool Leases::OpenFile(const char* folder, const char** why) {
       sys::MapUnlocked(kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_);
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
+  if (shared_->backed.load() != 0) return true;
+  if (!Back(kPage, offsetof(Shared, slots) - kPage)) return false;
+  shared_->backed.store(1);
   return true;
 }
 
@@ -179,8 +182,10 @@ bool Leases::Claim(const char** why) {
   for (const bool dead_ones : {false, true}) {
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
       const size_t line = offsetof(Shared, slots) + i * sizeof(Slot);
+      const size_t counts = offsetof(Shared, passing) + i * sizeof(PassingCounts);
       if (line % kPage == 0 && !Back(line, kPage)) return false;
-      if (InUse(shared_->slots[i].life.load()) != dead_ones || !Lock(i)) continue;
+      if (counts % kPage == 0 && !Back(counts, kPage)) return false;
+      if (InUse(i) != dead_ones || !Lock(i)) continue;
       if (!Back(kCellsOffset + size_t{i} * kCells, kCells)) {
         Unlock(i);
         return false;
@@ -200,8 +205,10 @@ void Leases::Take(uint32_t index) {
   for (uint32_t page = 0; page < kCells / kPage; ++page) {
     if ((slot.touched.load() >> page) % 2 != 0) ClearPage(&shared_->cells[index][page * kPage]);
   }
+  for (auto& count : shared_->passing[index].count) count.store(0);
   slot.touched.store(0);
   slot.exclusives.store(0);
+  slot.nudged.store(0);
   slot.publish_cell.store(kNoCell);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
@@ -216,7 +223,7 @@ void Leases::Take(uint32_t index) {
 
 // What a process has left that did not close, whose byte we have locked.
 void Leases::Bury(Slot& slot) {
-  if (!InUse(slot.life.load())) return;
+  if (!lease::InUse(slot.life.load())) return;
   // First: who sees the slot free, sees the death.
   if (slot.exclusives.load() != 0) shared_->deaths.fetch_add(1);
   slot.life.fetch_add(1);
@@ -243,7 +250,7 @@ void Leases::Sweep() {
   const uint32_t n = mark();
   for (uint32_t k = 0; k < std::min(n, kSweepSlots); ++k) {
     const uint32_t index = shared_->sweep.fetch_add(1) % n;
-    if (InUse(shared_->slots[index].life.load())) Reap(index);
+    if (InUse(index)) Reap(index);
   }
   LowerMark();
 }
@@ -267,10 +274,21 @@ void Leases::LowerMark() {
   uint64_t seen = shared_->mark.load();
   const uint64_t before = seen % (1u << kMarkBits);
   uint64_t n = before;
-  while (n > 0 && !InUse(shared_->slots[n - 1].life.load())) --n;
+  while (n > 0 && !InUse(static_cast<uint32_t>(n - 1))) --n;
   if (n == before) return;
   const uint64_t next = (((seen >> kMarkBits) + 1) << kMarkBits) + n;
   shared_->mark.compare_exchange_strong(seen, next);
+}
+
+bool Leases::InUse(uint32_t slot) const { return lease::InUse(shared_->slots[slot].life.load()); }
+
+bool Leases::IsDead(uint32_t slot) const {
+  if (slot == slot_) return false;
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_start = slot;
+  lock.l_len = 1;
+  return sys::Fcntl(fd_, F_GETLK, sys::Address(&lock)) == 0 && lock.l_type == F_UNLCK;
 }
 
 uint32_t Leases::deaths() const { return shared_->deaths.load(); }
@@ -359,7 +377,7 @@ uint32_t Leases::Marked(uint32_t index, uint32_t cell, uint8_t mask) {
     const Slot& slot = shared_->slots[index];
     const uint32_t life = slot.life.load();
     // What was never touched need not be mapped to be known: a page fault less.
-    if (!InUse(life) || (slot.touched.load() & PageOf(cell)) == 0) return 0;
+    if (!lease::InUse(life) || (slot.touched.load() & PageOf(cell)) == 0) return 0;
     if ((shared_->cells[index][cell].load() & mask) == 0) return 0;
     if (!Reap(index)) return life;
   }
@@ -454,7 +472,7 @@ Request Leases::WaitForRequest() {
       request.publish_cell = slot.publish_cell.exchange(kNoCell);
       return request;
     }
-    if (nudged_.exchange(false)) {
+    if (slot.nudged.exchange(0) != 0) {
       request.asked = false;
       return request;
     }
@@ -477,8 +495,16 @@ void Leases::Answered(const Request& request, bool published) {
 }
 
 void Leases::Nudge() {
-  nudged_.store(true);
+  shared_->slots[slot_].nudged.store(1);
   Ask(shared_->slots[slot_]);
+}
+
+void Leases::NudgeAll() {
+  for (uint32_t slot = 0; slot < mark(); ++slot) {
+    if (!InUse(slot)) continue;
+    shared_->slots[slot].nudged.store(1);
+    Ask(shared_->slots[slot]);
+  }
 }
 
 void Leases::StopWaiting() {

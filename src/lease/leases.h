@@ -125,6 +125,8 @@ class Leases {
   Request WaitForRequest();
   // The keeper is to look after its own process's affairs. Any thread.
   void Nudge();
+  // The same of every process.
+  void NudgeAll();
   // All of the request was seen to, if something was asked. Who asked for what is held still is
   // refused; those who asked for publication wait, unless all of it was `published`, until somebody
   // asks again.
@@ -139,6 +141,8 @@ class Leases {
   uint32_t deaths() const;
 
  private:
+  friend class Tallies;
+
   bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
   bool Back(size_t offset, size_t bytes) const;
@@ -159,6 +163,9 @@ class Leases {
   void RaiseMark();
   void LowerMark();
   uint32_t mark() const;
+  bool InUse(uint32_t slot) const;
+  // Its process has died; whoever meets it next may free it.
+  bool IsDead(uint32_t slot) const;
   std::atomic<uint8_t>* OwnCell(uint64_t device, uint64_t inode);
 
   Shared* shared_ = nullptr;
@@ -171,7 +178,6 @@ class Leases {
   sys::Mutex<sys::Rank::kReaping> reaping_;
   // The keeper's.
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> nudged_{false};
   uint32_t release_served_ = 0;
   uint32_t publish_served_ = 0;
 };

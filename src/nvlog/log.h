@@ -31,7 +31,10 @@ namespace nvcache::nvlog {
 inline constexpr uint32_t kMaxLanes = 16;
 // The log of the kept segments (kept.h).
 inline constexpr uint32_t kKeptLog = kMaxLanes;
-static_assert(kKeptLog < pool::kLogsOfSeat);
+static_assert(kKeptLog < pool::kThroughLog);
+// Of write-through (through.h).
+inline constexpr uint32_t kThroughLanes = 4;
+static_assert(pool::kThroughLog + kThroughLanes <= pool::kLogsOfSeat);
 
 // What the log has to know of a file.
 struct FileTag {
@@ -39,6 +42,11 @@ struct FileTag {
   // Of each lane: the generation of its segment when the file was declared there. Under the lane's
   // lock.
   Lsn declared[kMaxLanes] = {};
+  // The same of the lanes of write-through; and how often the file had gone past the log by then.
+  struct {
+    Lsn generation;
+    uint64_t exits;
+  } declared_through[kThroughLanes] = {};
   // Of its first group, if that has made it known as new; else 0.
   std::atomic<Lsn> born{0};
   // Of its newest file record; kNoPlace: none. What lies there may be something else by now.
@@ -47,6 +55,7 @@ struct FileTag {
   // No segment has a file record of it that is right. No group of the file is under way.
   void Undeclare() {
     for (Lsn& lsn : declared) lsn = 0;
+    for (auto& declared_there : declared_through) declared_there = {};
     born.store(0, std::memory_order_relaxed);
     record.store(kNoPlace, std::memory_order_relaxed);
   }

@@ -106,13 +106,23 @@ void Reader::ReadCheckpoints() {
     own = std::max(own, all_logs);
     newest_ = std::max(newest_, checkpoints_[seat]);
   }
+  if (known) {
+    pool::ReadThroughCheckpoint(view_, &through_, &records_valid);
+    through_ = std::max(through_, all_logs);
+    newest_ = std::max(newest_, through_);
+  }
   for (uint32_t number = 0; number < view_.segment_count(); ++number) {
     Segment* segment = &segments_[segment_count_];
     Lsn then = 0;
     if (IsLeftOut(number) || !Look(number, segment, &then)) continue;
-    Lsn& own = checkpoints_[segment->log / pool::kLogsOfSeat];
+    if (seats_ != nullptr && pool::IsThroughLog(segment->log)) {
+      generations_[number] = segment->generation;
+      continue;
+    }
+    const bool through = pool::IsThroughLog(segment->log);
+    Lsn& own = through ? through_ : checkpoints_[segment->log / pool::kLogsOfSeat];
     if (known) own = std::max(own, then);
-    used_[segment->log / pool::kLogsOfSeat] = true;
+    (through ? has_through_ : used_[segment->log / pool::kLogsOfSeat]) = true;
     newest_ = std::max({newest_, segment->generation, own});
     generations_[number] = segment->generation;
     if (!segment->frames) ++segment_count_;
@@ -124,14 +134,19 @@ void Reader::ReadCheckpoints() {
     least_ = std::min(least_, checkpoints_[seat]);
     any = true;
   }
-  if (!any) least_ = all_logs;
+  if (has_through_) least_ = std::min(least_, through_);
+  if (!any && !has_through_) least_ = all_logs;
 }
 
 Lsn Reader::CheckpointNow(uint32_t log) const {
   Lsn all_logs = 0, own = 0;
   int records_valid = 0;
   pool::ReadCheckpoint(view_, &all_logs, &records_valid);
-  pool::ReadSeatCheckpoint(view_, log / pool::kLogsOfSeat, &own, &records_valid);
+  if (pool::IsThroughLog(log)) {
+    pool::ReadThroughCheckpoint(view_, &own, &records_valid);
+  } else {
+    pool::ReadSeatCheckpoint(view_, log / pool::kLogsOfSeat, &own, &records_valid);
+  }
   return std::max({all_logs, own, checkpoint(log)});
 }
 

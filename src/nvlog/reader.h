@@ -51,12 +51,17 @@ class Reader {
   // never written. `all`: of a pool whose checkpoint is not known, or to see what is on disk as
   // well. False without memory.
   bool Open(const pool::View& view, int fd = -1, bool all = false);
-  // Only what a seat has in its logs, whose process has died, while others use the pool.
+  // Only what a seat has in its logs, whose process has died, while others use the pool: but for
+  // those of write-through, of which the kernel has all.
   bool OpenSeat(const pool::View& view, const pool::Seats& seats, uint32_t seat);
 
   // The highest checkpoint of any record or header that counts for the log. 0 with `all`, if no
   // record is whole.
-  Lsn checkpoint(uint32_t log) const { return checkpoints_[log / pool::kLogsOfSeat]; }
+  Lsn checkpoint(uint32_t log) const {
+    return pool::IsThroughLog(log) ? through_ : checkpoints_[log / pool::kLogsOfSeat];
+  }
+  // Some segment is of a write-through log.
+  bool has_through() const { return has_through_; }
   // As it is now, in a pool that is in use.
   Lsn CheckpointNow(uint32_t log) const;
   // No LSN above it was seen: in a segment header, or in any header of a record that is whole, its
@@ -126,9 +131,11 @@ class Reader {
   bool all_ = false;
   const pool::Seats* seats_ = nullptr;  // with OpenSeat()
   uint32_t seat_ = 0;
-  Lsn* checkpoints_ = nullptr;  // by seat
+  Lsn* checkpoints_ = nullptr;  // by seat, of its other logs
   bool* used_ = nullptr;        // by seat: it has a checkpoint of its own, or a segment
-  Lsn least_ = 0;               // of the checkpoints of seats that were used
+  Lsn through_ = 0;             // the checkpoint of write-through
+  bool has_through_ = false;
+  Lsn least_ = 0;  // of the checkpoints that count for a log
   mutable Lsn newest_ = 0;
   uint64_t segment_units_ = 0;
   Segment* segments_ = nullptr;  // damaged ones, then by log, then by generation; then kept ones

@@ -19,6 +19,7 @@ bool IsSane(const RecordHeader& header, uint64_t units) {
       if (header.length < 1 || header.length > sizeof(pool::FileRecord)) return false;
       break;
     case Kind::kTruncate:
+    case Kind::kSettled:
       if (header.length != 0) return false;
       break;
     case Kind::kErase:

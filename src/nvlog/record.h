@@ -53,7 +53,12 @@ enum class Kind : uint16_t {
   kFile = 2,      // `file` is the number of the file that the payload names (pool::FileRecord)
   kTruncate = 3,  // the file's size becomes `offset`; no payload
   kErase = 4,     // `length` bytes from `offset` on become zero, its size stays; no payload
+  kSettled = 5,   // in a write-through log: groups of the file in such logs, of whichever seat,
+                  // whose LSN is below `offset`, are on the disk, or hidden there; no payload
 };
+
+// Whether a record of the kind changes its file.
+constexpr bool IsChange(Kind kind) { return kind != Kind::kFile && kind != Kind::kSettled; }
 
 struct alignas(pool::kUnitSize) RecordHeader {
   uint64_t commit;  // one of the words below, of its LSN; anything else: not committed

@@ -17,8 +17,9 @@ using pool::SegmentHeader;
 
 // What is mapped ahead of what was taken: so many times as much, up to this bound. Writers may fill
 // that while the cleanup thread waits for the disk. A program that fills no segment has nothing
-// mapped for it.
-constexpr uint64_t kPrefaultTimes = 8;
+// mapped for it. Where many processes write, each one's mapping takes the processor from the
+// others.
+constexpr uint64_t kPrefaultTimes = 8, kPrefaultTimesShared = 1;
 constexpr uint64_t kMaxPrefault = 512u << 20;
 
 template <typename T>
@@ -185,7 +186,8 @@ void Segments::WriteHeaders(uint32_t number, const Claim& claim) {
   SegmentHeader header = {};
   header.word = pool::SegmentWord(claim.generation, view.salt());
   header.generation = claim.generation;
-  header.checkpoint = pool_->checkpoint();
+  header.checkpoint =
+      pool::IsThroughLog(claim.log) ? pool_->through_checkpoint() : pool_->checkpoint();
   if (claim.previous != kNoSegment) {
     header.previous_generation = claim.previous_generation;
     header.previous_last = claim.previous_last;
@@ -212,7 +214,9 @@ void Segments::Free(uint32_t number) {
 uint64_t Segments::Ahead() const {
   const uint64_t taken = taken_.load(std::memory_order_relaxed);
   const uint64_t most = kMaxPrefault / (units_ * pool::kUnitSize);
-  return taken < 2 ? 0 : std::min(kPrefaultTimes * taken, most);
+  if (taken < 2) return 0;
+  const bool shared = seats().OthersHaveSeats(pool_->seat());
+  return std::min((shared ? kPrefaultTimesShared : kPrefaultTimes) * taken, most);
 }
 
 bool Segments::Prefault() {

@@ -4,11 +4,13 @@
 //
 //   0        Superblock          written once, at creation
 //   4096     CheckpointRecord 0  what is below it is in the file systems
+//   4608     the same of write-through
 //   8192     StateRecord         clean or in use, and by whom
 //   8256     Statistics          counters for `nvcache status`; nothing depends on them
 //   11776    LastWords           of a process that stopped itself; nothing depends on them
 //   12288    CheckpointRecord 1
 //   12352    Superblock          a copy, whole before the first one is
+//   12800    CheckpointRecord 1 of write-through
 //   16384    CheckpointRecord 0 of each seat
 //   49152    CheckpointRecord 1 of each seat
 //   81920    SharedState         while processes use the pool; recovery does not look at it
@@ -35,13 +37,14 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 6;
+inline constexpr uint32_t kVersion = 7;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
 
-inline constexpr uint64_t kCheckpointOffset = 4096;    // of record 0
-inline constexpr uint64_t kCheckpointDistance = 8192;  // from there to record 1
+inline constexpr uint64_t kCheckpointOffset = 4096;         // of record 0
+inline constexpr uint64_t kCheckpointDistance = 8192;       // from there to record 1
+inline constexpr uint64_t kThroughCheckpointOffset = 4608;  // the same
 inline constexpr uint64_t kStateOffset = 8192;
 inline constexpr uint64_t kStatisticsOffset = 8256;
 inline constexpr uint64_t kLastWordsOffset = 11776;
@@ -51,6 +54,7 @@ inline constexpr uint64_t kSeatCheckpointsDistance = 32768;  // from there to th
 inline constexpr uint64_t kSharedOffset = 81920;
 inline constexpr uint64_t kSeatsOffset = 86016;
 inline constexpr uint64_t kOwnersOffset = 118784;
+inline constexpr uint64_t kThroughSinceOffset = 249856;
 inline constexpr uint64_t kSegmentsOffset = 262144;
 
 inline constexpr uint64_t kMinPoolSize = 1u << 20;
@@ -64,8 +68,11 @@ inline constexpr uint64_t kMaxSegments = 1u << 16;
 // Processes that use a pool at a time: one for kSegmentsPerSeat segments, so that each finds some.
 inline constexpr uint32_t kMaxSeats = 512;
 inline constexpr uint32_t kSegmentsPerSeat = 2;
-// A seat's logs are numbered from this times its own number on.
+// A seat's logs are numbered from this times its own number on. Of these, the ones from kThroughLog
+// on are of write-through: they have one checkpoint for all seats.
 inline constexpr uint32_t kLogsOfSeat = 32;
+inline constexpr uint32_t kThroughLog = 24;
+constexpr bool IsThroughLog(uint32_t log) { return log % kLogsOfSeat >= kThroughLog; }
 
 // Geometry and identity. Never changes after creation.
 struct Superblock {
@@ -108,10 +115,11 @@ inline constexpr uint64_t kLsnMargin = uint64_t{1} << 32;
 
 // A checkpoint: every group below it is in the file systems for good, or void; but for kept
 // segments. The pool's is for all logs, and moves when nobody else uses the pool; a seat's is for
-// the logs of that seat. Of a log the highest counts that is whole: in a record of the pool or of
-// its seat, or in the header of a segment of that seat. Both records are written, one after the
+// the logs of that seat, that of write-through for such logs of all seats. Of a log the highest
+// counts that is whole: in a record of the pool, of its seat or of write-through, or in the header
+// of a segment of that seat, or of any write-through log. Both records are written, one after the
 // other, before anything is done that relies on them. So one that is torn or damaged never brings
-// old groups back. One that is all zero, of a seat, was never written, and says 0.
+// old groups back. One that is all zero, but for the pool's, was never written, and says 0.
 struct alignas(64) CheckpointRecord {
   Lsn checkpoint;
   uint32_t zero;
@@ -121,10 +129,15 @@ static_assert(offsetof(CheckpointRecord, checkpoint) == 0);
 static_assert(offsetof(CheckpointRecord, crc) == 12);
 static_assert(sizeof(CheckpointRecord) == 64);
 static_assert(kCheckpointOffset + sizeof(CheckpointRecord) <= kStateOffset);
+static_assert(kCheckpointOffset + sizeof(CheckpointRecord) <= kThroughCheckpointOffset);
+static_assert(kThroughCheckpointOffset + sizeof(CheckpointRecord) <= kStateOffset);
 static_assert(kCheckpointDistance % kPageSize == 0);
 static_assert(kCheckpointOffset + kCheckpointDistance + sizeof(CheckpointRecord) <=
               kSuperblockCopyOffset);
-static_assert(kSuperblockCopyOffset + sizeof(Superblock) <= kSeatCheckpointsOffset);
+static_assert(kSuperblockCopyOffset + sizeof(Superblock) <=
+              kThroughCheckpointOffset + kCheckpointDistance);
+static_assert(kThroughCheckpointOffset + kCheckpointDistance + sizeof(CheckpointRecord) <=
+              kSeatCheckpointsOffset);
 static_assert(kMaxSeats * sizeof(CheckpointRecord) <= kSeatCheckpointsDistance);
 static_assert(kSeatCheckpointsOffset + 2 * kSeatCheckpointsDistance <= kSharedOffset);
 
@@ -142,7 +155,7 @@ enum class SegmentKind : uint32_t {
 struct alignas(64) SegmentHeader {
   uint64_t word;             // SegmentWord of the generation, written last; 0: being taken
   Lsn generation;            // drawn when the segment was taken: older records in it are nothing
-  Lsn checkpoint;            // of its seat's logs, as it was then
+  Lsn checkpoint;            // of its log, as it was then
   Lsn previous_generation;   // of the segment that the log filled before this one; 0: none
   Lsn previous_last;         // of the newest group that the log had committed by then
   uint32_t previous_number;  // of that segment
@@ -178,10 +191,12 @@ struct alignas(64) StateRecord {
   uint32_t owner_pid;  // who set kStateInUse last; for people
   uint32_t zero;
   uint64_t owner_since;  // ns since 1970
+  uint8_t boot[16];      // of the kernel's run in which kStateInUse was set; all zero: not known
 };
 static_assert(offsetof(StateRecord, state) == 0);
 static_assert(offsetof(StateRecord, owner_pid) == 8);
 static_assert(offsetof(StateRecord, owner_since) == 16);
+static_assert(offsetof(StateRecord, boot) == 24);
 static_assert(sizeof(StateRecord) == 64);
 static_assert(kStateOffset % 64 == 0 && kStateOffset + sizeof(StateRecord) <= kStatisticsOffset);
 
@@ -193,11 +208,18 @@ struct alignas(64) SharedState {
   uint8_t unused[56];       // a line for itself
   uint32_t seats_end;       // no seat from there on was ever taken
   uint32_t has_unresolved;  // some seat is kSeatUnresolved
+  Lsn through;              // the checkpoint of write-through, as both records have it
+  uint32_t through_failed;  // errno of a sync after which it moves no more; 0: none
+  uint64_t
+      through_device;  // st_dev of the file system of all write-through files; 0: there are none
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
 static_assert(offsetof(SharedState, seats_end) == 64);
 static_assert(offsetof(SharedState, has_unresolved) == 68);
+static_assert(offsetof(SharedState, through) == 72);
+static_assert(offsetof(SharedState, through_failed) == 80);
+static_assert(offsetof(SharedState, through_device) == 88);
 static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
 
 // Seat::state.
@@ -207,9 +229,13 @@ inline constexpr uint32_t kSeatTaken = 1;
 inline constexpr uint32_t kSeatReplayed = 2;
 // Its process has died, and left what could not be brought to the files.
 inline constexpr uint32_t kSeatUnresolved = 3;
+// Its process is gone, and the kernel has all that its logs hold; but some of its write-through
+// groups may not be on the disk.
+inline constexpr uint32_t kSeatLeft = 4;
 
 // Its process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of the
-// pool's file, which has nothing there.
+// pool's file, which has nothing there. A lock on the byte behind these is for whoever moves the
+// checkpoint of write-through.
 inline constexpr uint64_t kLifeOffset = uint64_t{1} << 62;
 
 struct alignas(64) Seat {
@@ -240,7 +266,12 @@ static_assert(sizeof(Seat) == 64 && kSeatsOffset + kMaxSeats * sizeof(Seat) <= k
 // Of each segment: 0, it is free; or the number of the seat that has it, plus one.
 using Owner = uint16_t;
 static_assert(kMaxSeats < 0xffff);
-static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kSegmentsOffset);
+static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffset);
+
+// Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
+// write-through files; 0: it has none. Who has had one for longer hears of errors that others do
+// not.
+static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kSegmentsOffset);
 
 // Of the files whose write-back fails, so many are named.
 inline constexpr uint32_t kMaxFailingShown = 16;

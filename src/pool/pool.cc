@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "src/pmem/persist.h"
+#include "src/sys/boot.h"
 #include "src/sys/check.h"
 #include "src/sys/crc32c.h"
 #include "src/sys/credentials.h"
@@ -98,7 +99,12 @@ uint32_t CheckpointCrc(const CheckpointRecord& record, uint64_t salt) {
   return sys::Crc32c(&record, offsetof(CheckpointRecord, crc), static_cast<uint32_t>(salt));
 }
 
+// In the place of a seat: all seats, in their write-through logs.
+constexpr uint32_t kThrough = kNoSeat - 1;
+static_assert(kMaxSeats < kThrough);
+
 CheckpointRecord* RecordOf(const View& view, uint32_t seat, uint64_t i) {
+  if (seat == kThrough) return view.through_checkpoint_record(i);
   return seat == kNoSeat ? view.checkpoint_record(i) : view.seat_checkpoint_record(seat, i);
 }
 
@@ -106,8 +112,8 @@ bool IsZero(const CheckpointRecord& record) {
   return record.checkpoint == 0 && record.zero == 0 && record.crc == 0;
 }
 
-// Of the pool's records (kNoSeat) or a seat's that are whole, the higher one, and how many they
-// are.
+// Of the pool's records (kNoSeat), a seat's or those of write-through that are whole, the higher
+// one, and how many they are.
 int LoadCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint) {
   *checkpoint = 0;
   // A pool that is inspected while it is in use changes one record after the other under our eyes.
@@ -409,6 +415,11 @@ bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* r
   return *records_valid > 0;
 }
 
+bool ReadThroughCheckpoint(const View& view, Lsn* checkpoint, int* records_valid) {
+  *records_valid = LoadCheckpoint(view, kThrough, checkpoint);
+  return *records_valid > 0;
+}
+
 uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt) {
   constexpr size_t kBegin = offsetof(SegmentHeader, generation);
   constexpr size_t kEnd = offsetof(SegmentHeader, crc);
@@ -638,6 +649,7 @@ bool Pool::CheckContents(Problem* problem) {
   for (uint32_t seat = 0; seat < view_.seat_count() && valid > 0; ++seat) {
     valid = LoadCheckpoint(view_, seat, &checkpoint);
   }
+  if (valid > 0) valid = LoadCheckpoint(view_, kThrough, &checkpoint);
   if (valid > 0) return true;
   return Fail(problem, path(), EBADMSG, "is damaged, both records of its checkpoint are",
               kSaveDamaged);
@@ -689,6 +701,7 @@ void Pool::Repair() {
     if (LoadCheckpoint(view_, seat, &checkpoint) == 2) continue;
     StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
   }
+  if (LoadCheckpoint(view_, kThrough, &checkpoint) < 2) WriteThroughCheckpoint(checkpoint);
 }
 
 void Pool::Renumber() {
@@ -727,6 +740,9 @@ void Pool::MarkInUse() {
   StateRecord* record = view_.state();
   pmem::Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
   pmem::Store(record->owner_since, sys::Now(CLOCK_REALTIME));
+  uint8_t boot[sizeof(record->boot)];
+  sys::ReadBootId(boot);
+  pmem::StoreBytes(record->boot, boot, sizeof(boot));
   pmem::Store(record->state, kStateInUse);
   pmem::Pwb(record, sizeof(*record), Step::kInUse);
   pmem::Psync(Step::kInUseDurable);
@@ -759,6 +775,28 @@ void Pool::StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, Step step, Step du
   if (seat == seat_) checkpoint_.store(checkpoint);
 }
 
+void Pool::WriteThroughCheckpoint(Lsn checkpoint) {
+  for (uint64_t i = 0; i < 2; ++i) {
+    WriteCheckpoint(view_, kThrough, i, checkpoint, Step::kCheckpoint);
+    pmem::Psync(Step::kCheckpointDurable);
+  }
+}
+
+void Pool::StoreThroughCheckpoint(Lsn checkpoint) {
+  NVCACHE_CHECK(checkpoint >= through_checkpoint() && checkpoint <= seats_.next_lsn().load());
+  WriteThroughCheckpoint(checkpoint);
+  seats_.SetThrough(checkpoint);
+}
+
+bool Pool::IsSameBoot() const {
+  uint8_t now[sizeof(StateRecord::boot)];
+  sys::ReadBootId(now);
+  StateRecord state = {};
+  sys::CopyWords(&state, view_.state(), sizeof(state));
+  const bool known = std::any_of(std::begin(now), std::end(now), [](uint8_t b) { return b != 0; });
+  return known && std::memcmp(now, state.boot, sizeof(now)) == 0;
+}
+
 // ---------------------------------------------------------------------------------------------
 // Seats.
 
@@ -771,7 +809,10 @@ void Pool::TakeFirstSeat() {
     LoadCheckpoint(view_, seat, &own);
     next = std::max(next, own);
   }
-  seats_.Clear(next);
+  Lsn through = 0;
+  LoadCheckpoint(view_, kThrough, &through);
+  next = std::max(next, through);
+  seats_.Clear(next, std::max(through, checkpoint()));
   NVCACHE_CHECK(TakeSeat());
 }
 
@@ -810,16 +851,16 @@ bool Pool::Join(Problem* problem) {
   return true;
 }
 
-void Pool::Leave() {
+void Pool::Leave(bool left) {
   NVCACHE_CHECK(seat_ != kNoSeat && !alone_);
   // Without the gate the seat is left to be found, with nothing in it.
   if (!seats_.LockGate(kGatePatienceNs)) return;
-  if (!seats_.OthersHaveSeats(seat_)) {
+  if (!left && !seats_.OthersHaveSeats(seat_)) {
     // Others may have had a higher one.
     StoreCheckpoint(seats_.next_lsn().load());
     MarkClean();
   }
-  seats_.Give(seat_);
+  seats_.Give(seat_, left);
   seat_ = kNoSeat;
   seats_.UnlockGate();
 }
@@ -831,12 +872,25 @@ uint32_t Pool::Adopt() {
   return seat;
 }
 
+// A write-through log of the seat has a segment.
+bool Pool::HasThrough(uint32_t seat) const {
+  for (uint32_t number = 0; number < view_.segment_count(); ++number) {
+    SegmentHeader header;
+    if (seats_.Owns(number, seat) &&
+        CopySegmentHeader(view_, *view_.segment(number), number, &header) &&
+        IsThroughLog(header.log)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void Pool::Settle(uint32_t seat, bool resolved) {
   if (resolved) {
     StoreSeatCheckpoint(seat, seats_.next_lsn().load(), Step::kRecoveredCheckpoint,
                         Step::kRecoveredCheckpointDurable);
   }
-  seats_.Settle(seat, resolved);
+  seats_.Settle(seat, resolved, resolved && HasThrough(seat));
 }
 
 }  // namespace nvcache::pool

@@ -50,6 +50,10 @@ struct View {
                                                i * kSeatCheckpointsDistance) +
            seat;
   }
+  CheckpointRecord* through_checkpoint_record(uint64_t i) const {  // 0 or 1
+    return reinterpret_cast<CheckpointRecord*>(base + kThroughCheckpointOffset +
+                                               i * kCheckpointDistance);
+  }
   StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
   Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
   LastWords* last_words() const { return reinterpret_cast<LastWords*>(base + kLastWordsOffset); }
@@ -68,6 +72,8 @@ inline Integer Peek(const Integer& counter) {
 bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
 // The same of a seat's own records.
 bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* records_valid);
+// The same of the records of write-through.
+bool ReadThroughCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
 
 // A header of segment `number` that is whole. `header` is a copy of it: what lies in a pool may
 // change while we look.
@@ -139,7 +145,8 @@ class Pool {
   // kExclusive: the first one. MarkInUse() does it, too.
   void TakeFirstSeat();
   // Gives up the seat, of whose logs nothing is pending. If nobody else has one, the pool is clean.
-  void Leave();
+  // `left`: but for write-through, of which the kernel has all; then the pool is not clean yet.
+  void Leave(bool left = false);
   // kShared, with a seat or without: the logs of a dead process, to be replayed by the caller, for
   // which Settle() comes next; kNoSeat: there are none, or they are somebody else's to replay.
   // Unlocks the gate.
@@ -179,6 +186,13 @@ class Pool {
   void StoreSeatCheckpoint(Lsn checkpoint) {
     StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
   }
+  // The same of write-through, of all seats. By one process at a time: Seats::TryLockThrough().
+  void StoreThroughCheckpoint(Lsn checkpoint);
+  // As the records have it that count for such logs. Moves at any time.
+  Lsn through_checkpoint() const { return seats_.through(); }
+  // The kernel that runs now is the one that ran when the pool came into use: so it has what
+  // processes have written, unless a sync has failed since.
+  bool IsSameBoot() const;
   // As the records have it that count for the own logs.
   Lsn checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
 
@@ -195,6 +209,8 @@ class Pool {
   void SecureSeen();
   bool TakeSeat();
   void StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, pmem::Step step, pmem::Step durable);
+  void WriteThroughCheckpoint(Lsn checkpoint);
+  bool HasThrough(uint32_t seat) const;
 
   View view_;
   pmem::Region region_;

@@ -87,7 +87,7 @@ void Seats::UnlockByte(uint32_t seat) const {
 
 bool Seats::IsOrphan(uint32_t seat) const {
   const uint32_t state = State(seat);
-  return state != kSeatFree && state != kSeatUnresolved && !Lives(seat);
+  return state != kSeatFree && state != kSeatUnresolved && state != kSeatLeft && !Lives(seat);
 }
 
 bool Seats::HasOrphans(uint32_t own) const {
@@ -104,11 +104,15 @@ bool Seats::IsReplaying(uint32_t own) const {
   return false;
 }
 
-void Seats::Clear(Lsn next) {
+void Seats::Clear(Lsn next, Lsn through) {
   pmem::Fill(base_ + kSeatsOffset, 0, seats_ * sizeof(Seat));
   pmem::Fill(base_ + kOwnersOffset, 0, segments_ * sizeof(Owner));
+  pmem::Fill(base_ + kThroughSinceOffset, 0, seats_ * sizeof(Lsn));
   Store(shared().has_unresolved, 0u);
   Store(shared().seats_end, 0u);
+  Store(shared().through, through);
+  Store(shared().through_failed, 0u);
+  Store(shared().through_device, uint64_t{0});
   next_lsn().store(next);
 }
 
@@ -125,6 +129,7 @@ uint32_t Seats::Take() {
     Store(taken.kept_units, 0u);
     Store(taken.files, 0u);
     Store(taken.written, 0u);
+    Store(ThroughSince(seat), Lsn{0});
     TakeName(taken.program);
     if (seat >= end()) Store(shared().seats_end, seat + 1);
     Store(taken.state, kSeatTaken);
@@ -133,11 +138,11 @@ uint32_t Seats::Take() {
   return kNoSeat;
 }
 
-void Seats::Give(uint32_t seat) {
+void Seats::Give(uint32_t seat, bool left) {
   NVCACHE_CHECK(State(seat) == kSeatTaken);
-  FreeAllOf(seat);
+  if (!left) FreeAllOf(seat);
   Store(At(seat).lanes, 0u);
-  Store(At(seat).state, kSeatFree);
+  Store(At(seat).state, left ? kSeatLeft : kSeatFree);
   UnlockByte(seat);
 }
 
@@ -150,16 +155,52 @@ uint32_t Seats::Adopt(uint32_t own) {
   return kNoSeat;
 }
 
-void Seats::Settle(uint32_t seat, bool resolved) {
+void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   NVCACHE_CHECK(State(seat) == kSeatReplayed);
+  if (resolved && !left) FreeAllOf(seat);
   if (resolved) {
-    FreeAllOf(seat);
     Store(At(seat).lanes, 0u);
   } else {
     Store(shared().has_unresolved, 1u);
   }
-  Store(At(seat).state, resolved ? kSeatFree : kSeatUnresolved);
+  const uint32_t settled = left ? kSeatLeft : kSeatFree;
+  Store(At(seat).state, resolved ? settled : kSeatUnresolved);
   UnlockByte(seat);
+}
+
+bool Seats::IsFirstThrough(uint32_t seat) const {
+  const Lsn own = Load(ThroughSince(seat));
+  for (uint32_t other = 0; other < std::min(end(), seats_); ++other) {
+    const Lsn since = Load(ThroughSince(other));
+    const uint32_t state = State(other);
+    if (since != 0 && since < own && (state == kSeatTaken || state == kSeatReplayed)) return false;
+  }
+  return own != 0;
+}
+
+bool Seats::ClaimThroughDevice(uint64_t device) const {
+  uint64_t none = 0;
+  return std::atomic_ref(shared().through_device).compare_exchange_strong(none, device) ||
+         none == device;
+}
+
+void Seats::FindLeft(LeftSeats* seats) const {
+  for (uint32_t seat = 0; seat < seats_; ++seat) seats->left[seat] = State(seat) == kSeatLeft;
+}
+
+bool Seats::HasLeft() const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (State(seat) == kSeatLeft) return true;
+  }
+  return false;
+}
+
+void Seats::FreeLeft(const LeftSeats& seats) const {
+  for (uint32_t seat = 0; seat < seats_; ++seat) {
+    if (!seats.left[seat]) continue;
+    FreeAllOf(seat);
+    Store(At(seat).state, kSeatFree);
+  }
 }
 
 bool Seats::OthersHaveSeats(uint32_t own) const {

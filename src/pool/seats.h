@@ -14,6 +14,8 @@
 //   taken -> replayed   Adopt(): its life byte is free, so its owner has died; now the adopter has
 //   it replayed -> free, or -> unresolved    Settle(), by the adopter replayed -> replayed Adopt():
 //   the adopter has died, too
+//   taken -> left, replayed -> left          as Give() and Settle(), but for its write-through logs
+//   left -> free        FreeLeft(), when the checkpoint of write-through has passed these
 //
 // A process that is stopped is not dead: it keeps its seat, its logs and what is in them.
 #ifndef NVCACHE_POOL_SEATS_H_
@@ -39,8 +41,9 @@ class Seats {
   void UnlockGate() const;
 
   // ---- Any time
-  // What Adopt() has returned: free, with all its segments, or unresolved.
-  void Settle(uint32_t seat, bool resolved);
+  // What Adopt() has returned: free, with all its segments, or unresolved. `left`: not free yet,
+  // for it has segments of write-through.
+  void Settle(uint32_t seat, bool resolved, bool left = false);
   // Some process has a seat, and lives.
   bool AnybodyLives() const { return IsLocked(0, kMaxSeats); }
   // A process has the seat, or brings its logs to the files.
@@ -61,13 +64,14 @@ class Seats {
   Seat& At(uint32_t seat) const { return reinterpret_cast<Seat*>(base_ + kSeatsOffset)[seat]; }
 
   // ---- With the gate
-  // Nobody lives: all is free. LSNs go on from `next`.
-  void Clear(Lsn next);
+  // Nobody lives: all is free. LSNs go on from `next`; the checkpoint of write-through is
+  // `through`.
+  void Clear(Lsn next, Lsn through);
   // The lowest free one, whose byte is locked from now on; kNoSeat: all are taken.
   uint32_t Take();
   // With all its segments. Its byte is free, too: whoever comes does not take its process for a
   // user.
-  void Give(uint32_t seat);
+  void Give(uint32_t seat, bool left = false);
   // An orphan that is not unresolved becomes the caller's to replay. kNoSeat: there is none.
   uint32_t Adopt(uint32_t own);
   // Somebody else has a seat, dead or alive.
@@ -78,6 +82,33 @@ class Seats {
     static_assert(sizeof(std::atomic<Lsn>) == sizeof(Lsn));
     return *reinterpret_cast<std::atomic<Lsn>*>(&shared().next);
   }
+
+  // ---- Write-through (src/nvlog/through.h)
+  // Its checkpoint, for all seats; stored by whoever has the lock, when it is durable.
+  Lsn through() const { return Load(shared().through); }
+  void SetThrough(Lsn checkpoint) const { Store(shared().through, checkpoint); }
+  // A sync has failed: errno; 0: none. Then that checkpoint stays until a recovery.
+  int ThroughFailed() const { return static_cast<int>(Load(shared().through_failed)); }
+  void SetThroughFailed(int error) const {
+    Store(shared().through_failed, static_cast<uint32_t>(error));
+  }
+  // The one file system whose files may be write-through; the first to ask sets it.
+  bool ClaimThroughDevice(uint64_t device) const;
+  // A sync of that file system by the process covers groups from this LSN on; 0: it syncs none.
+  void NoteThroughSince(uint32_t seat, Lsn lsn) const { Store(ThroughSince(seat), lsn); }
+  // No process has been at it for longer, dead ones included.
+  bool IsFirstThrough(uint32_t seat) const;
+  // With the lock of write-through. Which seats are left now; and these are free, once a checkpoint
+  // was stored that was read after that.
+  struct LeftSeats {
+    bool left[kMaxSeats];
+  };
+  void FindLeft(LeftSeats* seats) const;
+  bool HasLeft() const;
+  void FreeLeft(const LeftSeats& seats) const;
+  // The kernel gives it back when the process is gone. Of the process, not of a thread.
+  bool TryLockThrough() const { return LockByte(kMaxSeats); }
+  void UnlockThrough() const { UnlockByte(kMaxSeats); }
 
   // ---- Segments. Any thread of the seat's process
   bool TakeSegment(uint32_t segment, uint32_t seat) const;
@@ -101,6 +132,9 @@ class Seats {
   SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
   std::atomic<Owner>& OwnerOf(uint32_t segment) const {
     return reinterpret_cast<std::atomic<Owner>*>(base_ + kOwnersOffset)[segment];
+  }
+  Lsn& ThroughSince(uint32_t seat) const {
+    return reinterpret_cast<Lsn*>(base_ + kThroughSinceOffset)[seat];
   }
   template <typename Integer>
   static Integer Load(const Integer& field) {

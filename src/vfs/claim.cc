@@ -66,6 +66,8 @@ void DropClaimsOfChildren() {
 }
 
 long Claim::Take(dev_t device, ino_t inode) {
+  device_ = device;
+  inode_ = inode;
   if (sys::IsSharing()) return TakeInChild(device, inode);
   if (!engine.active()) return 0;
   NVCACHE_CHECK(!taken_);
@@ -74,8 +76,6 @@ long Claim::Take(dev_t device, ino_t inode) {
     if (!engine.leases.is_open()) return 0;
     engine.leases.Share(device, inode);
   }
-  device_ = device;
-  inode_ = inode;
   taken_ = true;
   const bool released = !engine.leases.HeldElsewhere(device, inode) ||
                         engine.leases.AwaitRelease(device, inode, kPatienceNs);
@@ -90,7 +90,14 @@ long Claim::TakePath(int dirfd, const char* path, bool follow) {
   return S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
 }
 
+void Claim::ToChange() {
+  if (inode_ == 0) return;
+  passing_.Begin(device_, inode_);
+  passing_.GoPast(-1);
+}
+
 Claim::~Claim() {
+  passing_.End();
   if (!taken_) return;
   TableLock lock;
   if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);
@@ -135,6 +142,12 @@ void Engine::LookAfterDeaths() {
   deaths_seen_.store(deaths);
 }
 
+void Engine::LookForOwners() {
+  if (sys::IsSharing() || !active()) return;
+  TableLock lock;
+  if (active()) LookAfterDeaths();
+}
+
 // By a child that shares our memory, whose tables and locks are its parent's: what is to be
 // recovered is recovered by a process of its own, which has a copy.
 bool Engine::LookAfterDeathsInCopy() {
@@ -173,6 +186,7 @@ void Engine::Keep() {
     if (request.asked) Serve(request);
     if (starving_.exchange(false) && attached()) LookForOrphans();
     reap_due_ |= !request.asked;
+    if (!request.asked) HurryThrough();
     Reap();
     table_lock.Unlock();
     if (request.asked) leases.Answered(request);
@@ -187,7 +201,7 @@ void Engine::Serve(const lease::Request& request) {
       Publish(file);
       file.lock.UnlockShared();
     }
-    if (request.release && leases.Wanted(file.device, file.inode)) PassThrough(file);
+    if (request.release && leases.Wanted(file.device, file.inode)) GiveBack(file);
   });
 }
 

@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#include "src/vfs/passing.h"
+
 namespace nvcache::vfs {
 
 // A file that this process is about to use, by a descriptor or by its name. While the claim lives,
@@ -24,11 +26,15 @@ class Claim {
   // Of the regular file that the path names, if it does.
   long TakePath(int dirfd, const char* path, bool follow);
   bool taken() const { return taken_; }
+  // The claim was taken for a call that changes the file, its size or its name, and that ends with
+  // the claim: nothing of it is in a log of write-through any more. Without any lock.
+  void ToChange();
 
  private:
   dev_t device_ = 0;
   ino_t inode_ = 0;
   bool taken_ = false;
+  Passing passing_;
 };
 
 // After the life of a child that has shared this thread's memory: what it has claimed.

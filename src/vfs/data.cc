@@ -13,6 +13,8 @@
 #include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 #include "src/vfs/space.h"
+#include "src/vfs/through.h"
+#include "src/vfs/write_call.h"
 
 namespace nvcache::vfs {
 
@@ -180,21 +182,6 @@ void TouchAsForBadBuffer(File& file, uint64_t at, uint64_t length) {
   sys::Pwrite(file.backing_fd, engine.unreadable(), std::min(length, kUnreadable), at);
 }
 
-// What earlier attempts of a call have found out.
-struct Attempt {
-  bool grow = false;       // the file grows
-  bool warm = false;       // the file was hot: what could be done about it is done
-  bool by_kernel = false;  // the kernel has made the call: its answer is the program's
-};
-
-struct WriteCall {
-  int fd;
-  const iovec* iov;
-  int count;
-  const off_t* offset;  // null: at the description's
-  int flags;            // RWF_*
-};
-
 // Whether the kernel has the bytes on the disk when the call is over.
 bool IsSynced(const WriteCall& call, const Description& description) {
   return (description.flags.load() & O_DSYNC) != 0 || (call.flags & (RWF_SYNC | RWF_DSYNC)) != 0;
@@ -211,6 +198,18 @@ long WriteToKernel(const WriteCall& call) {
   return sys::Call(SYS_pwritev2, call.fd, iov, call.count, offset, 0, call.flags);
 }
 
+// One attempt at a write to a file of the kernel's.
+long TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
+  Passing passing;
+  if (passing.Begin(access.file()) != nullptr && !attempt->past) {
+    return WriteShared(access, call, total, passing, attempt);
+  }
+  if (attempt->done > 0) return 0;  // a short count, as from a full disk
+  attempt->by_kernel = true;
+  const PastLog past(call.fd, access, passing);
+  return WriteToKernel(call);
+}
+
 // One attempt.
 long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
   Access access;
@@ -221,10 +220,9 @@ long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
   if (!access.writable()) return -EBADF;
   File& file = access.file();
   if (!access.cached()) {
-    if (!attempt->warm && IsSynced(call, access.description()) && CountSync(file)) return kIsHot;
-    attempt->by_kernel = true;
-    const KernelCall at_work(access);
-    return WriteToKernel(call);
+    attempt->synced = IsSynced(call, access.description());
+    if (!attempt->warm && attempt->synced && CountSync(file)) return kIsHot;
+    return TryKernel(access, call, total, attempt);
   }
   if (total == 0) return 0;
 
@@ -255,6 +253,31 @@ bool IsForKernel(long error) {
          error == kUnsettled;
 }
 
+// What keeps a write to a shared file was seen to, or it goes past the log. False: it was not that.
+bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attempt) {
+  if (error == kGoesPast) {
+    attempt->past = true;
+  } else if (error == kNeedsPool) {
+    attempt->past = !JoinShared(call.fd);
+  } else if (error == kUnknown) {
+    // Its next fsync settles the file; but one that is written without has to be settled here.
+    attempt->past = !attempt->synced || attempt->settled || SettleShared(call.fd) != 0;
+    attempt->settled = true;
+  } else if (error == kLogFull) {
+    attempt->past = engine.cleaner.overloaded();
+    if (!attempt->past) engine.log.WaitForRoom(room, true);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// As DoWrite, of a shared file, once some of it is written or something has kept it.
+long EndShared(const WriteCall& call, long error, const Attempt& attempt) {
+  if (attempt.unlogged) SettleShared(call.fd);
+  return attempt.done > 0 ? static_cast<long>(attempt.done) : error;
+}
+
 long DoWrite(const WriteCall& call) {
   const int64_t total = TotalLength(call.iov, call.count);
   if (total < 0) return kRefused;
@@ -263,6 +286,8 @@ long DoWrite(const WriteCall& call) {
     const uint32_t room = engine.log.RoomSeen();
     long n = TryWrite(call, static_cast<uint64_t>(total), &attempt);
     if (attempt.by_kernel) return n;
+    if (attempt.done > 0 && n <= 0 && n >= -4095) return EndShared(call, n, attempt);
+    if (MendShared(call, n, room, &attempt)) continue;
     if (n == kAwaitsSync && (n = SyncAwaited(call.fd)) == 0) continue;
     if (n == kSignal) {
       // The handler has run by now, and the write is as if it had begun after it. The kernel does

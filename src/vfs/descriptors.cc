@@ -131,6 +131,7 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve, b
   const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
+  if (exists && error_ == 0) by_path_.ToChange();
   if (error_ < 0 || sys::IsSharing()) return;
   LockTable();
   if (Look(dirfd, path, flags, resolve, &st) < 0 || !S_ISREG(st.st_mode)) return;
@@ -225,6 +226,7 @@ long OpenGuard::Opened(int fd) {
   if (trackable) {
     UnlockTable();
     error_ = by_descriptor_.Take(st.st_dev, st.st_ino);
+    if ((flags_ & O_DIRECT) != 0 && error_ == 0) by_descriptor_.ToChange();
     LockTable();
     // Whoever has let go of the file has brought it up to date.
     if (error_ == 0) error_ = sys::Fstat(fd, &st);
@@ -246,6 +248,7 @@ long AdoptPassThrough(int fd) {
   Claim claim;
   if (regular) {
     if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
+    claim.ToChange();
   }
   TableLock lock;
   Vacate(fd);
@@ -356,6 +359,9 @@ long Fcntl(int fd, int command, long argument) {
   if (!IsDescription(engine.SlotOf(fd))) return kNotOurs;
   if (command == F_SETFL) {
     if (long error = engine.TakeOver(fd); error < 0) return error;
+    if ((argument & O_DIRECT) != 0) {
+      if (long error = PassThrough(fd); error < 0) return error;
+    }
   }
   TableLock lock;
   Description* description = engine.SlotOf(fd);
@@ -368,7 +374,6 @@ long Fcntl(int fd, int command, long argument) {
   }
   const int kept = description->flags.load() & ~O_APPEND;
   description->flags.store(kept | (static_cast<int>(argument) & O_APPEND));
-  if ((argument & O_DIRECT) != 0) engine.PassThrough(*description->file.load());
   return result;
 }
 
@@ -380,7 +385,7 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   constexpr int kUnshare = CLOSE_RANGE_UNSHARE;
   constexpr int kCloseOnExec = CLOSE_RANGE_CLOEXEC;
   if ((flags & ~(kUnshare | kCloseOnExec)) != 0) return -EINVAL;
-  if ((flags & kUnshare) != 0) engine.ReleaseAll();
+  if ((flags & kUnshare) != 0) engine.ReleaseAll(true);
   const bool closes = (flags & kCloseOnExec) == 0;
   unsigned piece = first;
   const unsigned tracked_end =

@@ -6,16 +6,20 @@
 #include <dirent.h>
 #include <errno.h>
 
+#include <cstring>
 #include <new>
+#include <utility>
 
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -199,6 +203,16 @@ Engine::Found Engine::Inspect() {
   return found;
 }
 
+namespace {
+
+uint64_t IdOf(const pool::Pool& pool) {
+  uint64_t id = 0;
+  std::memcpy(&id, pool.view().superblock->uuid, sizeof(id));
+  return id;
+}
+
+}  // namespace
+
 Engine::Recovery Engine::Recover() {
   pool::Problem problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr,
@@ -207,7 +221,9 @@ Engine::Recovery Engine::Recover() {
     RefusePool(problem);
     return Recovery::kFailed;
   }
-  const bool clean = pool_.alone() ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
+  const bool alone = pool_.alone();
+  const bool clean = alone ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
+  if (alone && clean && tallies.IsOf(IdOf(pool_))) tallies.RaiseCheckpoint(pool_.checkpoint());
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
   RefuseUnresolved(clean);
@@ -387,9 +403,11 @@ bool Engine::AttachPool() {
     engine.starving_.store(true);
     engine.leases.Nudge();
   };
+  const auto besides = [](bool hurried) { return engine.CareForThrough(hurried); };
   kept.Open();
   if (!OpenRest() || !OpenLogAndFrames() ||
-      !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved) || !StartKeeper()) {
+      !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved, besides) ||
+      !StartKeeper()) {
     StopKeeper();
     cleaner.Stop();
     pool_.Leave();
@@ -399,6 +417,8 @@ bool Engine::AttachPool() {
     return false;
   }
   SetSlot(pool_.fd(), Internal());
+  pool_id_ = IdOf(pool_);
+  pinnable_.store(true);
   if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
     problem.text.Clear();
     problem.text.Append(pool_.path());
@@ -421,6 +441,7 @@ bool Engine::OpenLogAndFrames() {
   // Where another process has some of the pool's last segments, frames lie in DRAM.
   bool open = log.Open(&pool_, segments);
   if (!open && segments > 0) open = log.Open(&pool_, segments = 0);
+  if (open) through.Open(&log);
   if (!open || pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)))
     return false;
   frames.SetDelay(settings.frame_delay_ns);
@@ -440,25 +461,28 @@ void Engine::CloseParts() {
 
 void Engine::Detach() {
   if (!attached()) return;
+  AwaitPins();
   cleaner.DrainAll();
   cleaner.Stop();
   NVCACHE_CHECK(kept.units() == 0);
+  const bool left = SharesDevices() && !OnOwnStack([this] { return EndThrough(); });
   pool_.StoreSeatCheckpoint(log.newest() + 1);
   if (pool_.seats().HasOrphans(pool_.seat())) {
     OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
   }
-  pool_.Leave();
+  pool_.Leave(left);
   if (SlotOf(pool_.fd()) == Internal()) SetSlot(pool_.fd(), kUntracked);
   CloseParts();
   attached_.store(false);
   log.AnnounceRoom();  // to a writer that waits for a page
 }
 
-long Engine::ReleaseAll() {
+long Engine::ReleaseAll(bool for_good) {
   NVCACHE_CHECK(table_lock.IsLocked());
   long error = 0;
   ForEachFile([&](File& file) {
-    if (file.state.load() == State::kForeign) return;
+    const State state = file.state.load();
+    if (state == State::kForeign || (state == State::kKernel && !for_good)) return;
     // Once is enough: the first to be refused has had all that fail tried again.
     if (error < 0 && file.failing.load() != 0) return;
     if (long e = PassThrough(file); e < 0) error = e;
@@ -497,6 +521,8 @@ void Engine::Abandon() {
   sys::Report(text.c_str());
   hopeless_ = true;
   StopKeeper();
+  AwaitPins();
+  if (SharesDevices()) OnOwnStack([this] { return EndThrough(); });
   ForEachFile([](File& file) {
     if (file.state.load() == State::kCached) file.lock.Lock();
   });
@@ -541,14 +567,14 @@ void Engine::Retire() {
   if (!active()) return;
   TableLock lock;
   hopeless_ = true;
-  ReleaseAll();
+  ReleaseAll(true);
 }
 
 // The files keep their leases, for the program may go on writing to them.
 void Engine::Leave() {
   TableLock lock;
   hopeless_ = true;
-  ReleaseAll();
+  ReleaseAll(true);
   if (attached()) return;
   ForEachFile([&](File& file) {
     if (!file.locked.load()) CloseBacking(file);
@@ -629,6 +655,8 @@ void Engine::Wake() {
     CloseBacking(file);
   });
   backing_lock_.Reset();
+  through_lock_.Reset();
+  pins_.store(0);
   ResetSpaceLocks();
   sys::ForgetScratch();
   if (attached()) LeaveToParent();
@@ -658,12 +686,15 @@ void Engine::LeaveToParent() {
     SetState(file, State::kForeign);
   });
   keeper_ = nullptr;
+  pinnable_.store(false);
+  CloseThrough();
   cleaner.LeaveToParent();
   log.Close();
   frames.Close();
   supply.Close();
   // Some of their locks may be held, by threads that are not here.
   new (&log) nvlog::Log;
+  new (&through) nvlog::ThroughLog;
   new (&supply) radix::Supply;
   new (&frames) dramcache::Frames;
   new (&kept) nvlog::Kept(log);
@@ -686,6 +717,7 @@ void Engine::ShareAgain() {
     if (file.state.load() == State::kForeign) return;
     leases.Share(file.device, file.inode);
     file.leased = true;
+    if (std::exchange(file.passes, false)) BeginPasses(file);
     // The parent used it when we began, but may be gone.
     if (leases.HeldElsewhere(file.device, file.inode)) {
       leases.AwaitRelease(file.device, file.inode, kRecoveryPatienceNs);

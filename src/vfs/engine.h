@@ -18,6 +18,8 @@
 #include "src/cleanup/cleaner.h"
 #include "src/dramcache/page_cache.h"
 #include "src/lease/leases.h"
+#include "src/lease/tally.h"
+#include "src/nvlog/through.h"
 #include "src/pool/pool.h"
 #include "src/settings/settings.h"
 #include "src/sys/arena.h"
@@ -66,9 +68,10 @@ class Engine {
   bool attached() const { return attached_.load(std::memory_order_relaxed) && !asleep(); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
-  // Every file pass-through, and the pool given back. Table lock held. 0, or the error of a file
-  // that stays cached, and the pool with it.
-  long ReleaseAll();
+  // Every file that is cached pass-through, and the pool given back; `for_good`: the others as
+  // well, for what the program does with them is not seen any more. Table lock held. 0, or the
+  // error of a file that stays cached, and the pool with it.
+  long ReleaseAll(bool for_good = false);
   // The same, and no file becomes cached before as many freezes have ended. Table lock held.
   long BeginFreeze();
   void EndFreeze() {
@@ -193,6 +196,8 @@ class Engine {
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);
+  // kCached -> kKernel, for another process, which has claimed it.
+  long GiveBack(File& file);
   // Looks whether the file's descriptor is still its own, and opens it anew if not. 0, or -EBADF:
   // then nothing can be read or written. Any thread; no page locks.
   long CheckBacking(File& file);
@@ -246,6 +251,7 @@ class Engine {
 
  public:
   alignas(kLine) lease::Leases leases;
+  lease::Tallies tallies{leases};
 
   // Only who uses the same one is seen. Tests have their own, before Start: that others' files
   // happen to share a cell with theirs would make them pass-through.
@@ -260,6 +266,31 @@ class Engine {
   dramcache::PageCache cache{log, kept, supply, frames};
   LeftNames left_names;  // table lock
   cleanup::Cleaner cleaner{log, cache};
+
+  // ---- Write-through (checkpoint.cc)
+  nvlog::ThroughLog through;
+  // With a pin (PoolPin), or the table lock while attached.
+  pool::Pool& pool() { return pool_; }
+  uint64_t pool_id() const { return pool_id_; }
+  // Files of this device may be write-through here; of some device.
+  bool SharesDevice(uint64_t device) const { return through_device_.load() == device; }
+  bool SharesDevices() const { return through_device_.load() != 0; }
+  // Has the descriptor's file be one of these, and the tallies be the pool's. Table lock, attached.
+  bool OpenThrough(int fd, const struct stat& st);
+  // A group was appended: its checkpoint moves, sooner or later.
+  void ThroughIsPending() {
+    if (through_since_.load(std::memory_order_relaxed) == 0) AwaitThrough();
+  }
+  // Syncs the file system of all write-through files, and moves their checkpoint. False: it could
+  // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
+  bool MoveThroughCheckpoint();
+  // Moves it beyond all that is there by now, by whom ever. No lock.
+  void EndPendingThrough();
+  // If those who could move it have died: their pool is recovered, or their seats are adopted. No
+  // lock.
+  void LookForOwners();
+  bool Pin();
+  void Unpin() { pins_.fetch_sub(1); }
 
  private:
   void Refuse(const char* text);
@@ -283,6 +314,12 @@ class Engine {
   void RefuseUnresolved(bool clean);
   bool AttachPool();
   bool OpenLogAndFrames();
+  void AwaitThrough();
+  void HurryThrough();
+  uint64_t CareForThrough(bool hurried);
+  void AwaitPins();
+  bool EndThrough();
+  void CloseThrough();
   template <typename Function>
   auto OnOwnStack(Function function);
   void Detach();
@@ -309,6 +346,10 @@ class Engine {
   void RemoveFromBucket(File& file);
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
+  long LeaveToKernel(File& file, State state);
+  void BeginPasses(File& file);
+  void EndPasses(File& file);
+  bool MayBeShared(uint64_t device) const;
   void DisownBacking(File& file);
   long BackingToBegin(const File& file, int fd);
   void CloseBacking(File& file);
@@ -324,6 +365,17 @@ class Engine {
   bool reap_due_ = false;               // one of these does not linger
   std::atomic<bool> lingering_{false};  // one of these may, until the cleanup thread has got on
   nvlog::Lsn reaped_to_ = 0;            // Cleaner::cleaned() when they were looked at last
+
+  sys::Mutex<sys::Rank::kSync> through_lock_;  // a thread moves its checkpoint
+  int through_fd_ = -1;                        // of the file system of all such files
+  std::atomic<uint64_t> through_device_{0};    // st_dev; 0: through_fd_ is not open
+  nvlog::Lsn trusted_from_ = 0;                // a sync by it covers groups from there on
+  std::atomic<uint64_t> through_since_{0};     // monotonic ns; 0: nothing is pending
+  std::atomic<bool> through_wanted_{false};    // by another process, now
+  uint64_t pool_id_ = 0;
+  // Calls that use the pool without the table lock and without a cached file's.
+  std::atomic<uint32_t> pins_{0};
+  std::atomic<bool> pinnable_{false};
 
   const Host* host_ = nullptr;
   pool::Pool pool_;
@@ -345,6 +397,22 @@ class Engine {
 };
 
 extern Engine engine;
+
+// The pool stays attached for as long as it lives, if it is: for a few microseconds, and at most
+// one call of the kernel's.
+class PoolPin {
+ public:
+  PoolPin() : ok_(engine.Pin()) {}
+  ~PoolPin() {
+    if (ok_) engine.Unpin();
+  }
+  PoolPin(const PoolPin&) = delete;
+  PoolPin& operator=(const PoolPin&) = delete;
+  bool ok() const { return ok_; }
+
+ private:
+  const bool ok_;
+};
 
 }  // namespace nvcache::vfs
 

@@ -3,6 +3,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -27,10 +28,13 @@ bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteB
 
 bool CountSync(File& file) {
   if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
-  return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % kHotSyncs == 0;
+  const uint32_t enough =
+      file.shared.load(std::memory_order_relaxed) ? kSyncsToTryAgain : kHotSyncs;
+  return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
 }
 
 void WarmUp(int fd) {
+  SettleShared(fd);  // if it has a tally: only without that it can be cached
   TableLock lock;
   const Description* description = engine.SlotOf(fd);
   if (!IsDescription(description) || !Writes(*description)) return;
@@ -40,9 +44,12 @@ void WarmUp(int fd) {
       st.st_nlink == 0) {
     return;
   }
-  if (engine.full() || engine.replacing() || engine.leases.Wanted(file.device, file.inode)) return;
-  if (!engine.Attach()) return;
-  engine.BeginCaching(file, fd, Engine::Origin::kHot, {});
+  if (engine.full() || engine.replacing() || !engine.Attach()) return;
+  if (!engine.leases.Wanted(file.device, file.inode)) {
+    engine.BeginCaching(file, fd, Engine::Origin::kHot, {});
+  } else if (!file.shared.load()) {
+    BeginShared(file, fd);
+  }
 }
 
 }  // namespace nvcache::vfs

@@ -21,6 +21,8 @@ namespace nvcache::vfs {
 
 // The first may be the only one: a file that is written, synced and closed.
 inline constexpr uint32_t kHotSyncs = 2;
+// Of a file that is write-through: whether nobody else uses it any more.
+inline constexpr uint32_t kSyncsToTryAgain = 64;
 
 // The rule is to cache each file from its first open for writing.
 bool IsHotFromTheStart();

@@ -91,8 +91,11 @@ bool IsLastName(const File& file, const struct stat& st) {
 }  // namespace
 
 long NameGuard::Claim(int dirfd, const char* path, bool follow) {
-  NVCACHE_CHECK(!locked_);
-  return claims_[claims_[0].taken() ? 1 : 0].TakePath(dirfd, path, follow);
+  NVCACHE_CHECK(!locked_ && claimed_ < 2);
+  vfs::Claim& claim = claims_[claimed_++];
+  const long error = claim.TakePath(dirfd, path, follow);
+  if (error == 0) claim.ToChange();
+  return error;
 }
 
 long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
@@ -202,6 +205,12 @@ void NewestSizeOf(int fd, off_t* size) {
 long PassThrough(int fd, bool forever) {
   if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : 0;
   if (long error = engine.TakeOver(fd); error < 0) return error;
+  Passing passing;
+  {
+    Access access;
+    if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing.Begin(access.file());
+  }
+  passing.GoPast(fd);
   TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (!IsDescription(description)) return 0;
@@ -225,6 +234,7 @@ long GiveAwayPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
   vfs::Claim claim;
   if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
+  claim.ToChange();
   TableLock lock;
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;

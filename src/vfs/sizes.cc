@@ -11,6 +11,7 @@
 #include "src/vfs/access.h"
 #include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -247,6 +248,7 @@ long Fsync(int fd) {
     hot = !access.cached() && CountSync(access.file());
   }
   if (hot) WarmUp(fd);
+  if (long r = SyncShared(fd); r != kNotOurs) return r;
   return SyncCached(fd);
 }
 
@@ -288,7 +290,9 @@ long Ftruncate(int fd, off_t length) {
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
     if (!access.cached()) {
-      const KernelCall at_work(access);
+      Passing passing;
+      passing.Begin(access.file());
+      const PastLog past(fd, access, passing);
       return sys::Ftruncate(fd, length);
     }
   }
@@ -302,7 +306,9 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
     Access access;
     if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
     if (!access.cached()) {
-      const KernelCall at_work(access);
+      Passing passing;
+      passing.Begin(access.file());
+      const PastLog past(fd, access, passing);
       return sys::Fallocate(fd, mode, offset, length);
     }
   }
@@ -311,10 +317,15 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }
 
+// What the kernel syncs may be newer than what the log has of it, and not yet in the log: so what
+// the log has must not come back.
 void DrainAll() {
   if (!engine.active()) return;
-  TableLock lock;
-  if (engine.attached()) engine.cleaner.DrainAll();
+  {
+    TableLock lock;
+    if (engine.attached()) engine.cleaner.DrainAll();
+  }
+  engine.EndPendingThrough();
 }
 
 long Drain(int fd) {

@@ -12,6 +12,7 @@
 #include "src/vfs/engine.h"
 #include "src/vfs/settle.h"
 #include "src/vfs/space.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -153,7 +154,8 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   // From here on no call goes to the kernel before it is known whose the file is.
   file.lock.Lock();
   struct stat st;
-  if (backing < 0 || !AwaitKernel(file) || sys::Fstat(static_cast<int>(backing), &st) < 0 ||
+  if (backing < 0 || !AwaitKernel(file) || !EndShared(file) ||
+      sys::Fstat(static_cast<int>(backing), &st) < 0 ||
       !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
     file.lock.Unlock();
     if (backing >= 0 && backing != file.backing_fd) sys::Close(static_cast<int>(backing));
@@ -242,7 +244,7 @@ void Engine::CloseBacking(File& file) {
 void Engine::LostInternal(int fd) {
   NVCACHE_CHECK(table_lock.IsLocked());
   // Others take us for dead, and what we hold for theirs.
-  if (fd == leases.fd()) ReleaseAll();
+  if (fd == leases.fd()) ReleaseAll(true);
   ForEachFile([&](File& file) {
     if (file.backing_fd == fd) CheckBacking(file);
   });
@@ -280,7 +282,49 @@ long Engine::MoveInternal(int fd) {
   return result;
 }
 
+// Unless it is known that no file there can have a tally.
+bool Engine::MayBeShared(uint64_t device) const {
+  for (const FileSystem& fs : file_systems_) {
+    if (fs.known && fs.device == device) return fs.syncs_whole;
+  }
+  return true;
+}
+
+// Whoever has waited for what is pending of the file (Passing::GoPast) counts as passing until this
+// one does.
+void Engine::BeginPasses(File& file) {
+  if (file.passes || !leases.is_open() || !MayBeShared(file.device)) return;
+  file.passes = true;
+  const uint64_t tag = lease::TagOf(file.device, file.inode);
+  tallies.BeginPassing(tag);
+  lease::Tally* tally = tallies.Find(tag);
+  if (tally == nullptr) return;
+  const uint64_t lock = tallies.Lock(*tally);
+  lease::Tallies::Forget(*tally);
+  tallies.Unlock(*tally, lock);
+}
+
+void Engine::EndPasses(File& file) {
+  if (file.passes && leases.is_open()) {
+    tallies.EndPassing(lease::TagOf(file.device, file.inode));
+  }
+  file.passes = false;
+}
+
 long Engine::PassThrough(File& file) {
+  if (const long error = LeaveToKernel(file, State::kPassThrough); error < 0) return error;
+  BeginPasses(file);
+  return 0;
+}
+
+// It may be hot for several processes now, or for this one again. That rule is not for files that
+// are cached from the start.
+long Engine::GiveBack(File& file) {
+  if (settings.write_back != settings::WriteBack::kAuto) return PassThrough(file);
+  return LeaveToKernel(file, State::kKernel);
+}
+
+long Engine::LeaveToKernel(File& file, State state) {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (file.state.load() == State::kPassThrough) return file.lost.load() ? -EIO : 0;
   if (file.state.load() == State::kForeign && leases.is_open()) {
@@ -302,7 +346,7 @@ long Engine::PassThrough(File& file) {
       pool::Count(statistics()->pass_through_files);
     }
   }
-  SetState(file, State::kPassThrough);
+  SetState(file, state);
   // While ours is open, the file cannot be executed, its file system not be unmounted. A thread may
   // be about to lock it if one ever has.
   const bool closed = file.descriptions == nullptr;
@@ -369,7 +413,8 @@ void Engine::PublishOffsets(File& file, bool news) {
 // (I11).
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
-  if (file.state.load() != State::kForeign) PassThrough(file);
+  if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough);
+  EndPasses(file);
   if (file.name_left.left != LeftName::kNothing && !IsSynced(file)) {
     left_names.Return(file.name_left);
   }

@@ -117,6 +117,9 @@ File* Engine::NewFile(const struct stat& st) {
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.syncs.store(0);
+  file.shared.store(false);
+  file.exits_seen.store(0);
+  file.passes = false;
   file.awaited.store(0);
   file.awaited_synced.store(0);
   file.sync_refused = false;

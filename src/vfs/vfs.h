@@ -328,6 +328,7 @@ class NameGuard {
   void LetGo();
 
   vfs::Claim claims_[2];
+  int claimed_ = 0;
   bool locked_ = false;
   Held held_[2];
 };

@@ -97,14 +97,17 @@ def run(options, steps, environments):
 
 
 def environments(options, memory, generator):
-    """One pool for all, or one for each: that they do not get in each other's way is ours to see to."""
+    """One pool for all, or one for each: that they do not get in each other's way is ours to see to. With
+    one pool and hot files alone, they share what they sync (docs/write-through.md)."""
     result = []
+    shares = generator.random() < 0.5
     for who in range(options.processes):
-        pool = memory / f"pool{who if generator.random() < 0.5 else 0}"
+        pool = memory / f"pool{who if not shares and generator.random() < 0.5 else 0}"
         result.append({**os.environ, "LD_PRELOAD": options.preloaded, "NVCACHE_POOL": str(pool),
                        "NVCACHE_SIZE": "4M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
                        "NVCACHE_DRAM": generator.choice(["64k", "16M"]),
-                       "NVCACHE_WRITE_BACK": generator.choice(["always", "always", "auto"]),
+                       "NVCACHE_WRITE_BACK": "auto" if shares
+                       else generator.choice(["always", "always", "auto"]),
                        "NVCACHE_BATCH_DELAY": generator.choice(["1", "50", "10000"])})
     return result
 

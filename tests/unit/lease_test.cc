@@ -1064,7 +1064,9 @@ TEST_F(LeaseTest, AFullFileSystemIsNoDisaster) {
   const int status = InChild([&] {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
       return test::kSkip;
-    const std::string size = "size=" + std::to_string(2 * kPage + kCells + kCells / 2);
+    // The header, the tallies, a page of slots and one of their counts, and the cells of one slot.
+    const size_t enough = 3 * kPage + sizeof(Shared::tallies) + kCells;
+    const std::string size = "size=" + std::to_string(enough + kCells / 2);
     if (mount("none", folder.path().c_str(), "tmpfs", 0, size.c_str()) != 0) return test::kSkip;
     Peer peer(folder.path());
     peer(Do::kShare, 1);

@@ -2607,5 +2607,154 @@ TEST_F(KilledOrphansTest, AndNobodyIsLeft) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------
+// Write-through: what the kernel had, and the disk may lack.
+
+class ThroughReplayTest : public ReplayTest {
+ protected:
+  static constexpr uint32_t kOne = pool::kThroughLog;  // of seat 0
+  static constexpr uint32_t kTwo = pool::kLogsOfSeat + pool::kThroughLog + 1;
+
+  // The machine was down since. Without it, the kernel has all of it.
+  void Reboot() { pool_.view().state()->boot[3] ^= 1; }
+  Added Add(uint32_t log, const test::Record& record) {
+    return log_->Add(record, LogBuilder::kCommit, log);
+  }
+};
+
+TEST_F(ThroughReplayTest, GroupsOfSeveralProcessesAreAppliedInOrder) {
+  MakeFile(0, "a", std::string(12, '.'));
+  Add(kOne, Data(0, 0, "11111"));
+  Add(kTwo, Data(0, 3, "22222"));
+  Add(kOne, Data(0, 6, "333"));
+  Add(kTwo, Data(0, 7, "4"));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "111222343...");
+  EXPECT_EQ(summary_.records, 4u);
+  ExpectDone();
+}
+
+// A record says that the file was synced: what is older would undo what no log has.
+TEST_F(ThroughReplayTest, WhatIsSettledCountsNoMore) {
+  for (const std::string name : {"a", "b"}) {
+    MakeFile(name == "a" ? 0 : 1, name, std::string(8, '.'));
+  }
+  Add(kOne, Data(0, 0, "old"));
+  const Added bound = Add(kTwo, Data(0, 0, "older than its sync"));
+  Add(kOne, Data(1, 0, "of b"));
+  log_->Add(Data(0, 4, "wb"), LogBuilder::kCommit, 0);
+  // Drawn before the sync, committed after.
+  const Added later = Add(kOne, Data(0, 1, "!"));
+  Add(kTwo, test::Settled(0, later.lsn));
+  EXPECT_LT(bound.lsn, later.lsn);
+  Add(kOne, Data(0, 2, "?"));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), ".!?.wb..") << "write-back has a checkpoint of its own";
+  EXPECT_EQ(ReadFile(Path("b")), "of b....");
+  EXPECT_EQ(summary_.records, 4u);
+  ExpectDone();
+}
+
+// Of two records, the one with the higher bound, wherever it lies.
+TEST_F(ThroughReplayTest, SettledTwice) {
+  MakeFile(0, "a", "....");
+  Add(kOne, Data(0, 0, "1"));
+  const Added two = Add(kOne, Data(0, 1, "2"));
+  const Added three = Add(kOne, Data(0, 2, "3"));
+  Add(kTwo, test::Settled(0, three.lsn));
+  Add(kOne, test::Settled(0, two.lsn));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "..3.");
+}
+
+// Neither counts that is not whole.
+TEST_F(ThroughReplayTest, AnUnfinishedSettledSaysNothing) {
+  MakeFile(0, "a", "....");
+  const Added one = Add(kOne, Data(0, 0, "1"));
+  log_->Add(test::Settled(0, one.lsn + 1), LogBuilder::kCommitNot, kTwo);
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "1...");
+}
+
+// Somebody has changed or removed the files since, as anybody may: the kernel had all of it.
+TEST_F(ThroughReplayTest, NothingIsAppliedThatTheKernelHas) {
+  MakeFile(0, "a", "since");
+  MakeFile(1, "gone");
+  Add(kOne, Data(0, 0, "before"));
+  Add(kTwo, Data(1, 0, "bytes"));
+  MakeFile(2, "c", "......");
+  log_->Add(Data(2, 0, "write-back"), LogBuilder::kCommit, 0);
+  unlink(Path("gone").c_str());
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "since");
+  EXPECT_EQ(ReadFile(Path("c")), "write-back");
+  EXPECT_EQ(heard_.unresolved.size(), 0u);
+  EXPECT_EQ(summary_.records, 1u);
+  ExpectDone();
+}
+
+TEST_F(ThroughReplayTest, AllIsAppliedOnceASyncHasFailed) {
+  MakeFile(0, "a", "lost..");
+  Add(kOne, Data(0, 0, "before"));
+  pool_.seats().SetThroughFailed(EIO);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "before");
+}
+
+TEST_F(ThroughReplayTest, WhatIsBelowItsCheckpointIsOnTheDisk) {
+  MakeFile(0, "a", "....");
+  Add(kOne, Data(0, 0, "1"));
+  Add(kTwo, Data(0, 1, "2"));
+  const Added three = Add(kTwo, Data(0, 2, "3"));
+  pool_.seats().next_lsn().store(log_->next_lsn());
+  pool_.StoreThroughCheckpoint(three.lsn);
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "..3.");
+}
+
+// I6. What keeps the last run from its end is a file that is not found: so void words are written.
+TEST_F(ThroughReplayTest, KilledAnywhereAndRunAgain) {
+  MakeFile(0, "a", std::string(16, '.'));
+  MakeFile(1, "lost");
+  Add(kOne, Data(0, 0, "aaaa"));
+  Add(kTwo, Data(0, 2, "bbbb"));
+  Add(kOne, Data(1, 0, "nowhere"));
+  const Added settled = Add(kTwo, Data(0, 4, "cccc"));
+  Add(kOne, test::Settled(0, settled.lsn));
+  Add(kTwo, Data(0, 6, "dddd"));
+  Reboot();
+  unlink(Path("lost").c_str());
+  pool_.Close();
+  const std::string before = ReadFile(pool_path_);
+  int status = -SIGKILL;
+  for (int steps = 0; status == -SIGKILL; ++steps) {
+    SCOPED_TRACE(steps);
+    WriteFile(Path("a"), std::string(16, '.'));
+    names_.clear();
+    WriteFile(pool_path_, before);
+    status = WithActAt(
+        steps, [](pid_t pid) { kill(pid, SIGKILL); },
+        [&] {
+          ScopedPool pool;
+          if (!test::OpenPool(pool, pool_path_)) return 1;
+          Summary summary;
+          return Replay(pool, {}, {}, &summary) ? 2 : 0;
+        });
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    ScopedPool pool;
+    ASSERT_TRUE(test::OpenPool(pool, pool_path_));
+    EXPECT_FALSE(recovery::Replay(pool, {}, {}, &summary_));
+    EXPECT_EQ(summary_.unresolved_records, 1u);
+    EXPECT_EQ(ReadFile(Path("a")), "....ccdddd......");
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
 }  // namespace
 }  // namespace nvcache::recovery

@@ -247,8 +247,10 @@ TEST_F(SeatsTest, ClearedIsWhatIsShared) {
     std::memset(table.base(), 0xa5, kSegmentsOffset);
     table.shared().seats_end = end;
     std::string before(reinterpret_cast<char*>(table.base()), kSegmentsOffset);
-    table->Clear(12345);
+    table->Clear(12345, 678);
     EXPECT_EQ(table->next_lsn().load(), 12345u);
+    EXPECT_EQ(table->through(), 678u);
+    EXPECT_EQ(table->ThroughFailed(), 0);
     EXPECT_EQ(table->end(), 0u);
     EXPECT_FALSE(table->HasUnresolved());
     EXPECT_EQ(table->CountFree(), kSegments);
@@ -263,7 +265,8 @@ TEST_F(SeatsTest, ClearedIsWhatIsShared) {
     };
     EXPECT_TRUE(same(0, kSharedOffset)) << "checkpoints and state";
     EXPECT_TRUE(same(kSeatsOffset + kSeats * sizeof(Seat), kOwnersOffset)) << end;
-    EXPECT_TRUE(same(kOwnersOffset + kSegments * sizeof(Owner), kSegmentsOffset)) << end;
+    EXPECT_TRUE(same(kOwnersOffset + kSegments * sizeof(Owner), kThroughSinceOffset)) << end;
+    EXPECT_TRUE(same(kThroughSinceOffset + kSeats * sizeof(Lsn), kSegmentsOffset)) << end;
   }
 }
 

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/lease/tally.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+
+#include "src/lease/format.h"
+#include "src/lease/leases.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+
+namespace nvcache::lease {
+
+namespace {
+
+// A lock, from the top: the owner's slot plus one, or 0; the low bits of its life; how often the
+// lock was taken or let go.
+constexpr unsigned kOwnerShift = 51, kLifeShift = 35;
+constexpr uint64_t kLifeMask = 0xffff;
+constexpr uint64_t kTimesMask = (uint64_t{1} << kLifeShift) - 1;
+static_assert(kMaxProcesses < (uint64_t{1} << (64 - kOwnerShift)));
+
+// A process that has the lock makes one call to the kernel: first the others look on.
+constexpr int kSpins = 200;
+constexpr uint64_t kNap = 2 * 1000 * 1000;  // ns
+
+uint32_t OwnerOf(uint64_t lock) { return static_cast<uint32_t>(lock >> kOwnerShift); }
+
+uint64_t Word(const Standing& standing) { return standing.exits << 1 | (standing.known ? 1 : 0); }
+
+// The half of the lock that changes with each taking.
+sys::Word* Half(Tally& tally) { return reinterpret_cast<sys::Word*>(&tally.lock); }
+
+void Nap(Tally& tally, uint64_t seen) {
+  const timespec time = {0, static_cast<long>(kNap)};
+  tally.waiters.fetch_add(1);
+  // The owner's half has changed before it looks for those who sleep.
+  if (tally.lock.load() == seen) {
+    sys::Call(SYS_futex, sys::Address(Half(tally)), FUTEX_WAIT,
+              static_cast<long>(static_cast<uint32_t>(seen)), sys::Address(&time));
+  }
+  tally.waiters.fetch_sub(1);
+}
+
+}  // namespace
+
+uint64_t TagOf(uint64_t device, uint64_t inode) {
+  uint64_t h = inode + device * 0x9e3779b97f4a7c15u;
+  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+  h ^= h >> 32;
+  return h != 0 ? h : 1;
+}
+
+// -------------------------------------------------------------------------------------- The table
+
+// Of the process, and of its children as long as they keep the descriptor. Not waited for.
+bool Tallies::LockTable(short type) const {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_start = kTableByte;
+  lock.l_len = 1;
+  return sys::Fcntl(leases_.fd_, F_OFD_SETLK, sys::Address(&lock)) == 0;
+}
+
+bool Tallies::IsOf(uint64_t pool) const { return leases_.shared_->pool.load() == pool; }
+
+// Who alone has it may clear it: nobody's groups are in it, but for the dead, whose pool is not
+// ours.
+bool Tallies::Join(uint64_t pool) const {
+  constexpr int kAttempts = 4;  // others come, too
+  for (int i = 0; i < kAttempts; ++i) {
+    if (LockTable(F_RDLCK) && IsOf(pool)) return true;
+    if (!LockTable(F_WRLCK)) {
+      if (!IsOf(pool)) LockTable(F_UNLCK);
+      continue;
+    }
+    Shared& shared = *leases_.shared_;
+    if (!IsOf(pool)) {
+      for (Tally& tally : shared.tallies) {
+        for (Standing now = StandingOf(tally); now.tag != 0 || now.known; now = StandingOf(tally)) {
+          Change(tally, now, {0, now.exits + 1, false});
+        }
+        tally.lsn.store(0);
+        tally.settled.store(0);
+      }
+      shared.checkpoint.store(0);
+      shared.wanted.store(0);
+      shared.pool.store(pool);
+    }
+    LockTable(F_RDLCK);
+    return true;
+  }
+  return false;
+}
+
+uint64_t Tallies::checkpoint() const { return leases_.shared_->checkpoint.load(); }
+
+void Tallies::RaiseCheckpoint(uint64_t lsn) const { Raise(leases_.shared_->checkpoint, lsn); }
+
+void Tallies::WantCheckpointAbove(const Tally& tally) const {
+  Raise(leases_.shared_->wanted, tally.lsn.load());
+  leases_.NudgeAll();
+}
+
+bool Tallies::IsCheckpointWanted() const { return leases_.shared_->wanted.load() >= checkpoint(); }
+
+// ---------------------------------------------------------------------------------------- Passing
+
+std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
+  NVCACHE_CHECK(slot < kMaxProcesses);
+  return leases_.shared_->passing[slot].count[(tag >> 32) % kPassingClasses];
+}
+
+// With a full fence behind it: what is looked at next was not looked at before.
+void Tallies::BeginPassing(uint64_t tag) const { Count(leases_.slot_, tag).fetch_add(1); }
+
+void Tallies::EndPassing(uint64_t tag) const { Count(leases_.slot_, tag).fetch_sub(1); }
+
+bool Tallies::AnybodyPasses(uint64_t tag) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const uint32_t n = leases_.mark();
+  for (uint32_t slot = 0; slot < n; ++slot) {
+    if (!leases_.InUse(slot) || Count(slot, tag).load() == 0) continue;
+    if (slot == leases_.slot_ || !leases_.Reap(slot)) return true;
+  }
+  return false;
+}
+
+// --------------------------------------------------------------------------------------- A tally
+
+Tally& Tallies::At(uint64_t tag) const { return leases_.shared_->tallies[tag % kTallies]; }
+
+Tally* Tallies::Find(uint64_t tag) const {
+  Tally& tally = At(tag);
+  return tally.tag.load() == tag ? &tally : nullptr;
+}
+
+bool Tallies::IsPending(const Tally& tally) const {
+  const uint64_t lsn = tally.lsn.load();
+  return lsn >= checkpoint() && lsn >= tally.settled.load() && lsn != 0;
+}
+
+// A tag goes only with a change of the other half.
+Standing Tallies::StandingOf(const Tally& tally) {
+  for (;;) {
+    const uint64_t word = tally.exits_known.load();
+    const uint64_t tag = tally.tag.load();
+    if (tally.exits_known.load() == word) return {tag, word >> 1, word % 2 != 0};
+  }
+}
+
+bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
+  static_assert(offsetof(Tally, exits_known) == offsetof(Tally, tag) + sizeof(uint64_t));
+  NVCACHE_CHECK(from.tag == 0 || to.tag == from.tag || to.exits > from.exits);
+  NVCACHE_CHECK(!to.known || to.tag != 0);
+  uint64_t tag = from.tag, word = Word(from);
+  bool changed;
+  // The compiler would call a function for it that is not there.
+  asm volatile("lock cmpxchg16b %1"
+               : "=@ccz"(changed), "+m"(*reinterpret_cast<char(*)[16]>(&tally)), "+a"(tag),
+                 "+d"(word)
+               : "b"(to.tag), "c"(Word(to))
+               : "memory");
+  return changed;
+}
+
+void Tallies::Forget(Tally& tally) {
+  for (;;) {
+    const Standing now = StandingOf(tally);
+    if (Change(tally, now, {now.tag, now.exits + 1, false})) return;
+  }
+}
+
+void Tallies::Raise(std::atomic<uint64_t>& field, uint64_t lsn) {
+  uint64_t seen = field.load();
+  while (seen < lsn && !field.compare_exchange_weak(seen, lsn)) {
+  }
+}
+
+bool Tallies::SetTag(Tally& tally, uint64_t tag) {
+  for (;;) {
+    const Standing now = StandingOf(tally);
+    if (now.tag != 0) return now.tag == tag;
+    if (Change(tally, now, {tag, now.exits, false})) return true;
+  }
+}
+
+bool Tallies::RemoveTag(Tally& tally) const {
+  const Standing now = StandingOf(tally);
+  if (now.tag == 0) return true;
+  const uint64_t lock = Lock(tally);
+  const bool removed = !IsPending(tally) && Change(tally, now, {0, now.exits + 1, false});
+  Unlock(tally, lock);
+  return removed;
+}
+
+// --------------------------------------------------------------------------------------- The lock
+
+// What the lock becomes when this process takes it.
+uint64_t Tallies::Own(uint64_t seen) const {
+  return uint64_t{leases_.slot_ + 1} << kOwnerShift | (leases_.life_ & kLifeMask) << kLifeShift |
+         ((seen + 1) & kTimesMask);
+}
+
+// Its owner has died.
+bool Tallies::IsStale(uint64_t lock) const {
+  const uint32_t slot = OwnerOf(lock) - 1;
+  const uint64_t life = leases_.shared_->slots[slot].life.load() & kLifeMask;
+  return life != (lock >> kLifeShift & kLifeMask) || leases_.IsDead(slot);
+}
+
+bool Tallies::TryLock(Tally& tally, uint64_t* lock) const {
+  uint64_t seen = tally.lock.load();
+  *lock = Own(seen);
+  return OwnerOf(seen) == 0 && tally.lock.compare_exchange_strong(seen, *lock);
+}
+
+// Nobody uses the lock before the file is unknown. The old owner is passing until it has come back
+// or died, and finds its loss.
+bool Tallies::TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const {
+  *lock = Own(seen);
+  if (!tally.lock.compare_exchange_strong(seen, *lock)) return false;
+  Forget(tally);
+  return true;
+}
+
+uint64_t Tallies::Lock(Tally& tally) const {
+  uint64_t lock = 0;
+  for (int i = 0; i < kSpins; ++i) {
+    if (TryLock(tally, &lock)) return lock;
+    asm volatile("pause");
+  }
+  uint64_t seen = tally.lock.load();
+  for (uint64_t since = sys::Now(CLOCK_MONOTONIC);;) {
+    if (TryLock(tally, &lock)) return lock;
+    const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+    const uint64_t present = tally.lock.load();
+    if (present != seen) {
+      seen = present;
+      since = now;
+    }
+    if (OwnerOf(seen) == 0) continue;
+    const bool over = now - since >= kLockPatience;
+    if ((over || IsStale(seen)) && TakeAway(tally, seen, &lock)) return lock;
+    Nap(tally, seen);
+  }
+}
+
+void Tallies::Unlock(Tally& tally, uint64_t lock) const {
+  const uint64_t free = (lock + 1) & kTimesMask;
+  if (!tally.lock.compare_exchange_strong(lock, free)) return;
+  if (tally.waiters.load() != 0) {
+    sys::Call(SYS_futex, sys::Address(Half(tally)), FUTEX_WAKE, 1);
+  }
+}
+
+}  // namespace nvcache::lease

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Files that several processes write to, by way of the kernel and of a log (docs/write-through.md;
+// tests/protocol is the model). Each has a tally in the file of leases, where all processes of the
+// user find it, and a lock there that orders their writes. The lock is taken away from a process
+// that has died, or that does not move: so whoever has it looks whether it still does before a
+// write is committed.
+//
+// The table is of one pool at a time, that of the LSNs in it.
+#ifndef NVCACHE_LEASE_TALLY_H_
+#define NVCACHE_LEASE_TALLY_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/sys/lock.h"
+
+namespace nvcache::lease {
+
+class Leases;
+
+// How long the owner of a tally's lock may not move, in ns: then it is taken for stopped.
+inline constexpr uint64_t kLockPatience = 50 * 1000 * 1000;
+
+// What is read, and changes, in one step.
+struct Standing {
+  uint64_t tag;    // the file: TagOf(); 0: none
+  uint64_t exits;  // counts what may have gone past the log
+  bool known;      // every byte of the file is on the disk or in a log
+  bool operator==(const Standing&) const = default;
+};
+
+// Of the file with this hash that has it; all zero: nobody's. Any process may look at any time. The
+// last three only grow, also from one file to the next: what a process stores late that has lost
+// the lock must say too little, or fail.
+struct alignas(64) Tally {
+  std::atomic<uint64_t> tag;  // the standing, in 16 bytes
+  std::atomic<uint64_t> exits_known;
+  std::atomic<uint64_t> lock;     // who has it: a process, and how often it was taken
+  std::atomic<uint64_t> lsn;      // no group of the file has a higher one
+  std::atomic<uint64_t> settled;  // groups of the file below it count no more
+  sys::Word waiters;              // that sleep until the lock is free
+};
+static_assert(sizeof(Tally) == 64);
+
+// Of a file; never 0. Files with the same tag are taken for one.
+uint64_t TagOf(uint64_t device, uint64_t inode);
+
+// A process says that it is at a call that changes a file and is in no log: from before it looks
+// for the file's tag, until the call is over. A count for each of some classes of files.
+inline constexpr uint32_t kPassingClasses = 128;
+struct alignas(64) PassingCounts {
+  std::atomic<uint16_t> count[kPassingClasses];
+};
+static_assert(sizeof(PassingCounts) == 256);
+
+// Of a process that has a slot.
+class Tallies {
+ public:
+  explicit constexpr Tallies(Leases& leases) : leases_(leases) {}
+
+  // ---- The table
+  // It is of this pool, until the process ends. False: it is another's.
+  bool Join(uint64_t pool) const;
+  bool IsOf(uint64_t pool) const;
+  // The checkpoint of write-through, as it was told last: it may be higher.
+  uint64_t checkpoint() const;
+  void RaiseCheckpoint(uint64_t lsn) const;
+  // Asks whoever can move it to do so now, beyond all groups of the tally. Not waited for.
+  void WantCheckpointAbove(const Tally& tally) const;
+  bool IsCheckpointWanted() const;
+
+  // ---- Passing
+  void BeginPassing(uint64_t tag) const;
+  void EndPassing(uint64_t tag) const;
+  // Some process that lives is; this one counts.
+  bool AnybodyPasses(uint64_t tag) const;
+
+  // ---- A tally
+  Tally& At(uint64_t tag) const;
+  // Null: the file has none.
+  Tally* Find(uint64_t tag) const;
+  // A group of the file may count in recovery, or come.
+  bool IsPending(const Tally& tally) const;
+
+  static Standing StandingOf(const Tally& tally);
+  // False, and nothing is done: it is not `from` any more.
+  static bool Change(Tally& tally, const Standing& from, const Standing& to);
+  // Whoever has the tally is not known any more: something goes past the log.
+  static void Forget(Tally& tally);
+  static void Raise(std::atomic<uint64_t>& field, uint64_t lsn);
+  // The tally is the file's. False: it is another's.
+  static bool SetTag(Tally& tally, uint64_t tag);
+  // Nobody's, unless something of its file is pending.
+  bool RemoveTag(Tally& tally) const;
+
+  // ---- Its lock
+  // What was locked: for Unlock() and IsOwn(). Whoever had it before has let go, or has lost it.
+  uint64_t Lock(Tally& tally) const;
+  static bool IsOwn(const Tally& tally, uint64_t lock) { return tally.lock.load() == lock; }
+  // Does nothing if the lock was taken away meanwhile.
+  void Unlock(Tally& tally, uint64_t lock) const;
+
+ private:
+  uint64_t Own(uint64_t seen) const;
+  bool IsStale(uint64_t lock) const;
+  bool TryLock(Tally& tally, uint64_t* lock) const;
+  bool TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const;
+  std::atomic<uint16_t>& Count(uint32_t slot, uint64_t tag) const;
+  bool LockTable(short type) const;
+
+  Leases& leases_;
+};
+
+}  // namespace nvcache::lease
+
+#endif  // NVCACHE_LEASE_TALLY_H_

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The checkpoint of write-through (docs/write-through.md): who moves it, and when.
+#include "src/sys/check.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/access.h"
+#include "src/vfs/engine.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// What write-through files have in the log is on the disk so long after it was appended, about.
+constexpr uint64_t kDelayNs = 5ull * 1000 * 1000 * 1000;
+// The same where segments are short, and nobody waits for one yet.
+constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
+// Another process was at it.
+constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
+// For that one, where it cannot be left to it; it syncs a file system.
+constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
+constexpr uint64_t kPollNs = 1000 * 1000;
+
+void Pause(uint64_t ns) {
+  sys::Word word{0};
+  sys::FutexWait(&word, 0, ns);
+}
+
+// The directory of the file that the descriptor is open to: it keeps nobody from executing or
+// removing the file. A negated errno.
+long OpenFolderOf(int fd) {
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
+  long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  if (n <= 0 || path[0] != '/') return n < 0 ? n : -ENOENT;
+  while (path[n - 1] != '/') --n;
+  path[n] = '\0';
+  const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return folder < 0 ? folder : sys::MoveHigh(static_cast<int>(folder));
+}
+
+}  // namespace
+
+bool Engine::OpenThrough(int fd, const struct stat& st) {
+  NVCACHE_CHECK(table_lock.IsLocked() && attached());
+  const pool::Seats& seats = pool_.seats();
+  if (SharesDevice(st.st_dev)) return true;
+  if (SharesDevices() || !FileSystemOf(fd, st.st_dev).syncs_whole || seats.ThroughFailed() != 0 ||
+      !tallies.Join(pool_id_) || !seats.ClaimThroughDevice(st.st_dev)) {
+    return false;
+  }
+  const long folder = OpenFolderOf(fd);
+  if (folder < 0) return false;
+  struct stat of_folder;
+  if (sys::Fstat(static_cast<int>(folder), &of_folder) < 0 || of_folder.st_dev != st.st_dev) {
+    sys::Close(static_cast<int>(folder));
+    return false;
+  }
+  through_fd_ = static_cast<int>(folder);
+  SetSlot(through_fd_, Internal());
+  tallies.RaiseCheckpoint(pool_.through_checkpoint());
+  trusted_from_ = log.Draw();
+  seats.NoteThroughSince(pool_.seat(), trusted_from_);
+  through_device_.store(st.st_dev);
+  return true;
+}
+
+void Engine::CloseThrough() {
+  if (!SharesDevices()) return;
+  through_device_.store(0);
+  if (SlotOf(through_fd_) == Internal()) {
+    SetSlot(through_fd_, kUntracked);
+    sys::Close(through_fd_);
+  }
+  through_fd_ = -1;
+  through_since_.store(0);
+}
+
+bool Engine::Pin() {
+  pins_.fetch_add(1);
+  if (pinnable_.load()) return true;
+  pins_.fetch_sub(1);
+  return false;
+}
+
+// Nobody has a pin from here on. Whoever has one waits for no lock of ours that is held here.
+void Engine::AwaitPins() {
+  pinnable_.store(false);
+  while (pins_.load() != 0) Pause(kPollNs);
+}
+
+void Engine::AwaitThrough() {
+  uint64_t none = 0;
+  if (through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) log.Ring();
+}
+
+// By the keeper: somebody waits for the checkpoint, perhaps.
+void Engine::HurryThrough() {
+  if (!attached() || !SharesDevices() || !tallies.IsCheckpointWanted()) return;
+  through_wanted_.store(true);
+  log.Ring();
+}
+
+// Of the cleanup thread: in how many ns to ask again.
+uint64_t Engine::CareForThrough(bool hurried) {
+  if (through_wanted_.exchange(false)) MoveThroughCheckpoint();
+  const uint64_t since = through_since_.load();
+  if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
+  const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - since;
+  const uint64_t delay = log.Short() ? kShortDelayNs : kDelayNs;
+  if (!hurried && waited < delay) return delay - waited;
+  through_since_.store(0);
+  through.Free(log.IsShared() || log.Short());
+  if (!through.HasPending() || MoveThroughCheckpoint()) return sys::kForever;
+  // It may be for one that has died to move it.
+  if (pool_.seats().HasOrphans(pool_.seat())) {
+    starving_.store(true);
+    leases.Nudge();
+  }
+  uint64_t none = 0;
+  through_since_.compare_exchange_strong(none, since);
+  return kAgainNs;
+}
+
+bool Engine::MoveThroughCheckpoint() {
+  const pool::Seats& seats = pool_.seats();
+  if (!SharesDevices() || seats.ThroughFailed() != 0) return false;
+  // Of an error from before our descriptor, another one may have been told.
+  const bool trusted =
+      pool_.through_checkpoint() > trusted_from_ || seats.IsFirstThrough(pool_.seat());
+  if (!trusted || !through_lock_.TryLock()) return false;
+  bool moved = false;
+  if (seats.TryLockThrough()) {
+    sys::Scratch<pool::Seats::LeftSeats> left;
+    seats.FindLeft(left.get());
+    const nvlog::Lsn next = seats.next_lsn().load();
+    const long error = sys::Syncfs(through_fd_);
+    if (error < 0) seats.SetThroughFailed(static_cast<int>(-error));
+    if (error == 0) {
+      pool_.StoreThroughCheckpoint(next);
+      if (tallies.IsOf(pool_id_)) tallies.RaiseCheckpoint(next);
+      seats.FreeLeft(*left);
+      moved = true;
+    }
+    seats.UnlockThrough();
+  }
+  through_lock_.Unlock();
+  if (moved) {
+    through.Free(log.IsShared() || log.Short());
+    log.AnnounceRoom();
+  }
+  return moved;
+}
+
+void Engine::EndPendingThrough() {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  nvlog::Lsn last = 0;
+  for (;;) {
+    const PoolPin pin;
+    if (!pin.ok() || !SharesDevices() || pool_.seats().ThroughFailed() != 0) return;
+    if (last == 0) last = log.newest();
+    if (pool_.through_checkpoint() > last || MoveThroughCheckpoint()) return;
+    if (sys::Now(CLOCK_MONOTONIC) >= end) return;
+    Pause(kPollNs);
+  }
+}
+
+// What is left to another process, that one has a descriptor for which covers it. False: something
+// is.
+bool Engine::EndThrough() {
+  const pool::Seats& seats = pool_.seats();
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  const bool first = seats.IsFirstThrough(pool_.seat());
+  while (first && (through.HasPending() || seats.HasLeft()) && !MoveThroughCheckpoint() &&
+         seats.ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
+    Pause(kPollNs);
+  }
+  const bool ended = !through.HasPending();
+  seats.NoteThroughSince(pool_.seat(), 0);
+  CloseThrough();
+  return ended;
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/through.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "src/dramcache/cursor.h"
+#include "src/nvlog/through.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
+#include "src/vfs/descriptions.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using dramcache::Cursor;
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+using nvlog::Lsn;
+using nvlog::Outcome;
+
+constexpr uint64_t kPageSize = pool::kPageSize;
+
+// For what is pending of a file to be on the disk, where another process has to see to it.
+constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
+constexpr uint64_t kPollNs = 1000 * 1000;
+// So often it is looked whether that process has died.
+constexpr uint64_t kPollsToLook = 50;
+
+uint64_t TagOf(const File& file) { return lease::TagOf(file.device, file.inode); }
+
+void Pause(uint64_t ns) {
+  sys::Word word{0};
+  sys::FutexWait(&word, 0, ns);
+}
+
+// With a pin.
+bool IsOwnTable() { return engine.tallies.IsOf(engine.pool_id()); }
+
+class TallyLock {
+ public:
+  explicit TallyLock(Tally& tally) : tally_(tally), lock_(engine.tallies.Lock(tally)) {}
+  ~TallyLock() { engine.tallies.Unlock(tally_, lock_); }
+  TallyLock(const TallyLock&) = delete;
+  TallyLock& operator=(const TallyLock&) = delete;
+  bool IsOwn() const { return Tallies::IsOwn(tally_, lock_); }
+
+ private:
+  Tally& tally_;
+  const uint64_t lock_;
+};
+
+// The descriptor's file, if it is the kernel's, and its tally; null: it has none. No lock.
+Tally* TallyOf(int fd, uint64_t* tag) {
+  Access access;
+  if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
+    return nullptr;
+  }
+  *tag = TagOf(access.file());
+  return engine.tallies.Find(*tag);
+}
+
+// By the program's descriptor. File lock.
+long DescribeShared(int fd, File& file, pool::FileRecord* record) {
+  if (DescribedLately(file, record)) return 0;
+  const uint32_t changes = file.changes.load();
+  if (pool::Describe(fd, record) < 0) return kGoesPast;
+  NoteDescription(file, changes, *record);
+  return 0;
+}
+
+// The file may have another name since the log was told of it last.
+void NoteExits(File& file, uint64_t exits) {
+  if (file.exits_seen.exchange(exits) != exits) file.changes.fetch_add(1);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Writing.
+
+// Where a write begins, in the file.
+class Position {
+ public:
+  Position(const WriteCall& call, bool appends, uint64_t done)
+      : call_(call), appends_(appends), done_(done) {}
+
+  // Before the call: what is expected. Negated errno.
+  long Find() {
+    if (appends_) return EndOfFile();
+    if (call_.offset != nullptr) return *call_.offset + static_cast<long>(done_);
+    return sys::Lseek(call_.fd, 0, SEEK_CUR);
+  }
+  // After it: it was so, and the call has written there.
+  bool Holds(uint64_t at, uint64_t length) const {
+    const auto end = static_cast<long>(at + length);
+    if (call_.offset == nullptr) return sys::Lseek(call_.fd, 0, SEEK_CUR) == end;
+    return !appends_ || EndOfFile() == end;
+  }
+
+ private:
+  long EndOfFile() const {
+    struct stat st;
+    const long error = sys::Fstat(call_.fd, &st);
+    return error < 0 ? error : st.st_size;
+  }
+
+  const WriteCall& call_;
+  const bool appends_;
+  const uint64_t done_;
+};
+
+// The kernel's call, from the log. What it promises of the disk is the log's affair.
+long WriteFromLog(const WriteCall& call, const nvlog::ThroughWriter& writer, uint64_t at) {
+  iovec pieces[2];
+  const int count = writer.Pieces(pieces);
+  const int flags = call.flags & ~(RWF_DSYNC | RWF_SYNC);
+  const long offset = call.offset != nullptr ? static_cast<long>(at) : -1;
+  if (flags == 0 && offset < 0) return sys::Call(SYS_writev, call.fd, sys::Address(pieces), count);
+  return sys::Call(SYS_pwritev2, call.fd, sys::Address(pieces), count, offset, 0, flags);
+}
+
+bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
+  sys::Scratch<uint8_t[kPageSize]> own;
+  for (uint64_t done = 0; done < writer->length();) {
+    const auto n = static_cast<uint32_t>(
+        std::min(kPageSize - (at + done) % kPageSize, writer->length() - done));
+    const uint8_t* bytes = cursor->Take(&own, n);
+    if (bytes == nullptr || !writer->AddPage(bytes, n)) return false;
+    done += n;
+  }
+  return true;
+}
+
+// The write of one group.
+struct Part {
+  Access& access;
+  const WriteCall& call;
+  bool appends;
+  uint64_t length;  // bytes that are left of the call
+  Attempt* attempt;
+};
+
+// With a pin and the tally's lock; the file is known. The bytes that the kernel took; or as
+// WriteShared. `cursor` moves on.
+long WriteLocked(const Part& part, Tally& tally, const TallyLock& lock, uint64_t exits,
+                 pool::FileRecord* record, Cursor* cursor) {
+  File& file = part.access.file();
+  Position position(part.call, part.appends, part.attempt->done);
+  const long at = position.Find();
+  if (at < 0) return at;
+  nvlog::ThroughWriter writer(engine.through, file.tag, exits);
+  const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), part.length, record);
+  if (outcome != Outcome::kDone) return ResultOf(outcome);
+  Cursor source = *cursor;
+  if (!CopyPages(&writer, static_cast<uint64_t>(at), &source)) return -EFAULT;
+  const long n = WriteFromLog(part.call, writer, static_cast<uint64_t>(at));
+  if (n <= 0) return n;
+  const auto written = static_cast<uint64_t>(n);
+  if (written < writer.length() || !position.Holds(static_cast<uint64_t>(at), written)) {
+    Tallies::Forget(tally);
+    part.attempt->unlogged = true;
+    return n;
+  }
+  *cursor = source;
+  const Lsn lsn = engine.log.Draw();
+  Tallies::Raise(tally.lsn, lsn);
+  if (lock.IsOwn()) {
+    writer.Commit(lsn);
+  } else {
+    part.attempt->unlogged = true;
+  }
+  return n;
+}
+
+long WritePart(const Part& part, Tally& tally, uint64_t tag, Cursor* cursor) {
+  File& file = part.access.file();
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    const TallyLock lock(tally);
+    const Standing now = Tallies::StandingOf(tally);
+    if (now.tag != tag || !now.known || !IsOwnTable()) return kUnknown;
+    NoteExits(file, now.exits);
+    if (record != nullptr && DescribeShared(part.call.fd, file, record) < 0) return kGoesPast;
+    const long n = WriteLocked(part, tally, lock, now.exits, record, cursor);
+    if (n != kUndescribed) return n;
+    NVCACHE_CHECK(record == nullptr);
+  }
+}
+
+void Skip(Cursor* cursor, uint64_t n) {
+  while (n > 0) {
+    const uint64_t part = std::min<uint64_t>(n, cursor->contiguous());
+    cursor->Advance(part);
+    n -= part;
+  }
+}
+
+// What a record of the call would need that cannot be had.
+bool GoesPast(const Access& access, const WriteCall& call, bool appends) {
+  const Description& description = access.description();
+  const bool has_own_offset = call.offset != nullptr || appends || !engine.IsForked(description);
+  return (description.flags.load() & O_DIRECT) != 0 || !has_own_offset ||
+         engine.pool().seats().ThroughFailed() != 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+// Settling.
+
+// A record that says that the file is settled. File lock; with a pin.
+long LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && DescribeShared(fd, file, record) < 0) return kGoesPast;
+    nvlog::ThroughWriter writer(engine.through, file.tag, exits);
+    const Outcome outcome = writer.BeginSettled(bound, record);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return ResultOf(outcome);
+    writer.Commit(engine.log.Draw());
+    return 0;
+  }
+}
+
+// What a sync makes of the file: everything below `bound` is void then. 0: the pool is not there.
+struct Sync {
+  Standing then;
+  Lsn bound;
+  bool somebody_passes;
+};
+
+Sync BeginSync(const Tally& tally, uint64_t tag) {
+  Sync sync = {};
+  const PoolPin pin;
+  if (!pin.ok() || !engine.SharesDevices() || !IsOwnTable()) return sync;
+  for (;;) {
+    sync.then = Tallies::StandingOf(tally);
+    sync.bound = engine.log.Draw();
+    const Standing now = Tallies::StandingOf(tally);
+    if (now.tag == sync.then.tag && now.exits == sync.then.exits) break;
+  }
+  if (sync.then.tag != tag) sync.bound = 0;
+  sync.somebody_passes = engine.tallies.AnybodyPasses(tag);
+  return sync;
+}
+
+// After it. False: what was pending still is.
+bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
+  const PoolPin pin;
+  Access access;
+  if (sync.bound == 0 || !pin.ok() || !IsOwnTable()) return false;
+  if (access.Enter(fd, Access::kData) != 0 || access.cached() || TagOf(access.file()) != tag) {
+    return false;
+  }
+  NoteExits(access.file(), sync.then.exits);
+  if (LogSettled(fd, access.file(), sync.bound, sync.then.exits) != 0) return false;
+  Tallies::Raise(tally.settled, sync.bound);
+  engine.ThroughIsPending();
+  if (!sync.somebody_passes && engine.pool().seats().ThroughFailed() == 0) {
+    Tallies::Change(tally, {tag, sync.then.exits, false}, {tag, sync.then.exits, true});
+  }
+  return true;
+}
+
+// The disk has lost something, perhaps of another file.
+void NoteFailure(long error) {
+  const PoolPin pin;
+  if (pin.ok() && engine.SharesDevices()) {
+    engine.pool().seats().SetThroughFailed(static_cast<int>(-error));
+  }
+}
+
+// A child that shares our memory may be killed before it gives the pin back.
+bool MoveCheckpoint() {
+  if (sys::IsSharing()) return false;
+  const PoolPin pin;
+  return pin.ok() && engine.MoveThroughCheckpoint();
+}
+
+// Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
+// to move that. False: not in this time.
+bool AwaitCheckpoint(const Tally& tally) {
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
+    if (MoveCheckpoint()) continue;
+    if (sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
+    if (polls % kPollsToLook == 0) {
+      engine.tallies.WantCheckpointAbove(tally);
+      engine.LookForOwners();
+    }
+    Pause(kPollNs);
+  }
+  return true;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------- Passing
+
+Tally* Passing::Begin(uint64_t device, uint64_t inode) {
+  NVCACHE_CHECK(tag_ == 0);
+  if (!engine.leases.is_open()) return nullptr;
+  tag_ = lease::TagOf(device, inode);
+  engine.tallies.BeginPassing(tag_);
+  tally_ = engine.tallies.Find(tag_);
+  return tally_;
+}
+
+Tally* Passing::Begin(const File& file) { return Begin(file.device, file.inode); }
+
+void Passing::End() {
+  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
+  tag_ = 0;
+  tally_ = nullptr;
+}
+
+// A process that cannot have the pool is as one without NVCache, where others do not see to it in
+// time: what is pending may undo its call after a power failure.
+void Passing::GoPast(int fd) const {
+  if (tally_ == nullptr) return;
+  {
+    const TallyLock lock(*tally_);
+    if (Tallies::StandingOf(*tally_).tag != tag_) return;
+    Tallies::Forget(*tally_);
+  }
+  if (engine.tallies.IsPending(*tally_) && !EndPending(fd)) AwaitCheckpoint(*tally_);
+}
+
+bool Passing::EndPending(int fd) const {
+  if (fd < 0) return false;
+  JoinShared(fd);
+  SettleShared(fd);
+  return !engine.tallies.IsPending(*tally_);
+}
+
+// ------------------------------------------------------------------------------ Beginning, ending
+
+void BeginShared(File& file, int fd) {
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || !engine.Cacheable(fd, st) || !engine.OpenThrough(fd, st)) return;
+  const uint64_t tag = TagOf(file);
+  Tally& tally = engine.tallies.At(tag);
+  const bool own = Tallies::SetTag(tally, tag) ||
+                   (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
+  file.shared.store(own);
+}
+
+bool JoinShared(int fd) {
+  TableLock lock;
+  const Description* description = engine.SlotOf(fd);
+  struct stat st;
+  if (!IsDescription(description) || engine.replacing() || !engine.Attach()) return false;
+  if (sys::Fstat(fd, &st) < 0 || !engine.OpenThrough(fd, st)) return false;
+  description->file.load()->shared.store(true);
+  return true;
+}
+
+bool EndShared(const File& file) {
+  Tally* tally = engine.tallies.Find(TagOf(file));
+  return tally == nullptr || engine.tallies.RemoveTag(*tally);
+}
+
+// ---------------------------------------------------------------------------------------- Writing
+
+long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+                 Attempt* attempt) {
+  const PoolPin pin;
+  if (!pin.ok() || !engine.SharesDevice(access.file().device)) return kNeedsPool;
+  const bool appends = access.AppendsTo({call.offset, total, call.flags});
+  if (GoesPast(access, call, appends)) return kGoesPast;
+  Cursor cursor(call.iov, call.count);
+  Skip(&cursor, attempt->done);
+  while (attempt->done < total) {
+    const long n = WritePart({access, call, appends, total - attempt->done, attempt},
+                             *passing.tally(), passing.tag(), &cursor);
+    if (n == -EFAULT) {
+      // Up to where the buffer ends, as the kernel does.
+      const uint64_t readable = cursor.Readable(total - attempt->done);
+      total = attempt->done + readable;
+      if (readable > 0) continue;
+    }
+    if (n <= 0) return n;
+    attempt->done += static_cast<uint64_t>(n);
+    if (attempt->unlogged) break;
+  }
+  engine.ThroughIsPending();
+  return 0;
+}
+
+// --------------------------------------------------------------------------------------- Settling
+
+long SettleShared(int fd) {
+  uint64_t tag = 0;
+  Tally* tally = TallyOf(fd, &tag);
+  if (tally == nullptr) return kNotOurs;
+  const Sync sync = BeginSync(*tally, tag);
+  if (const long error = sys::Fsync(fd); error < 0) {
+    NoteFailure(error);
+    return error;
+  }
+  if (EndSync(fd, tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
+  const PoolPin pin;
+  return pin.ok() ? -EIO : 0;
+}
+
+long SyncShared(int fd) {
+  uint64_t tag = 0;
+  Tally* tally = TallyOf(fd, &tag);
+  if (tally == nullptr) return kNotOurs;
+  {
+    const PoolPin pin;
+    const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
+    const TallyLock lock(*tally);
+    const Standing now = Tallies::StandingOf(*tally);
+    if (now.tag != tag) return kNotOurs;
+    if (now.known && trusted) return 0;
+  }
+  JoinShared(fd);
+  return SettleShared(fd);
+}
+
+}  // namespace nvcache::vfs

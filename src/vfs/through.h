@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Files that are the kernel's, hot, and used by several processes: write-through
+// (docs/write-through.md). Each has a tally among the leases (src/lease/tally.h), where all
+// processes find it. What a call does that changes a file of the kernel's:
+//
+//   Passing          the process says so, before it looks for the tag, until the call is over
+//   no tag           the kernel's call, and that is all
+//   a tag, known     WriteShared: the kernel's call, and a record of it, under the tally's lock
+//   else             PastLog, and the kernel's call
+//
+//   unknown --- SettleShared: a sync, a record of it, and nobody passes -------> known
+//   known   --- a call past the log, or a lock that was taken away ------------> unknown
+//
+// While a file is known, its fsync is nothing.
+#ifndef NVCACHE_VFS_THROUGH_H_
+#define NVCACHE_VFS_THROUGH_H_
+
+#include "src/vfs/access.h"
+#include "src/vfs/passing.h"
+#include "src/vfs/settle.h"
+#include "src/vfs/write_call.h"
+
+namespace nvcache::vfs {
+
+// Beside those of settle.h. Something may have gone past the log: so does the call, or the file is
+// settled first.
+inline constexpr long kUnknown = LONG_MIN + 10;
+// The pool has to be attached first (JoinShared), which takes the table lock.
+inline constexpr long kNeedsPool = LONG_MIN + 11;
+// The log cannot have the call: it goes past it.
+inline constexpr long kGoesPast = LONG_MIN + 12;
+
+// A call that the kernel makes on a file of its own, and that is in no log. Until it is over,
+// nobody begins to cache the file, and no process takes it for known.
+class PastLog {
+ public:
+  // `passing` has begun with the file. Leaves that.
+  PastLog(int fd, Access& access, const Passing& passing) : at_work_(access) { passing.GoPast(fd); }
+  PastLog(const PastLog&) = delete;
+  PastLog& operator=(const PastLog&) = delete;
+
+ private:
+  const KernelCall at_work_;
+};
+
+// A hot file that the process cannot have for itself: it has a tally from now on, unless another
+// file has that. Table lock; the descriptor's file is the kernel's.
+void BeginShared(File& file, int fd);
+// Attaches the pool, to use the tally of the descriptor's file. False: it cannot. No lock.
+bool JoinShared(int fd);
+// The file is this process's alone, and about to be cached: it has no tally any more. False:
+// something of it is pending. File lock, exclusive.
+bool EndShared(const File& file);
+
+// One attempt at a write of which `attempt->done` bytes are written; adds to these. The file's
+// lock, shared; `passing` has found a tally. 0: all of it is written; else what keeps the rest: one
+// of the above, kLogFull, or an errno.
+long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+                 Attempt* attempt);
+
+// Syncs the descriptor's file, by that descriptor: what was pending is not, and the file is known
+// unless somebody is passing. 0, or what the kernel says. kNotOurs: it has no tally. No lock.
+long SettleShared(int fd);
+
+// fsync of a file with a tally: 0, at once if it is known; or as SettleShared.
+long SyncShared(int fd);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_THROUGH_H_

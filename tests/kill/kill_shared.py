@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several processes write to the same files, each syncs what it has written or read, and all are
+killed; one of them earlier, perhaps. Then the disk loses what it has not made durable, the pool in
+memory stays, as NVMM would, and the next boot recovers. Whatever was synced is there.
+
+Exit code 77 where a file system cannot be mounted and shut down."""
+
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import kill_power  # noqa: E402
+from kill_power import Disk, harness  # noqa: E402
+from harness import check, say  # noqa: E402
+
+AGENTS = 3
+SLOT = 3000  # bytes: neither a page nor a part of one
+ENTRY = 64
+STATE_OFFSET, BOOT_OFFSET, BOOT_SIZE = 8192, 24, 16  # src/pool/format.h
+
+AGENT = """
+import fcntl, mmap, os, random, struct, sys
+seed, me, agents, odd = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+choice = random.Random(seed * 100 + me)
+SLOT, ENTRY = 3000, 64
+slots = os.open('slots', os.O_RDWR)
+log = os.open('log', os.O_RDWR | os.O_APPEND)
+turn = os.open('turn', os.O_RDWR)
+done = {'s': 0, 'l': 0}
+# Read by now, so that a kill does not lose what was said.
+def say(kind, n): os.write(1, b'%s %d %d\\n' % (kind.encode(), me, n))
+def slot():
+    n = done['s'] = done['s'] + 1
+    os.pwrite(slots, struct.pack('<Q', n) * (SLOT // 8), me * SLOT)
+    os.fdatasync(slots)
+    say('s', n)
+def synced_slot():
+    n = done['s'] = done['s'] + 1
+    os.pwritev(slots, [struct.pack('<Q', n) * (SLOT // 8)], me * SLOT, os.RWF_DSYNC)
+    say('s', n)
+def entry():
+    n = done['l'] = done['l'] + 1
+    os.write(log, struct.pack('<QQ', me + 1, n) * (ENTRY // 16))
+    os.fdatasync(log)
+    say('l', n)
+def count():
+    fcntl.lockf(turn, fcntl.LOCK_EX, 8)
+    n = struct.unpack('<Q', os.pread(turn, 8, 0))[0] + 1
+    os.pwrite(turn, struct.pack('<Q', n) * (SLOT // 8), 0)
+    fcntl.lockf(turn, fcntl.LOCK_UN, 8)
+    os.fdatasync(turn)
+    say('t', n)
+def look():
+    n = struct.unpack('<Q', os.pread(turn, 8, 0))[0]
+    os.fsync(turn)
+    say('t', n)
+def grow(): os.ftruncate(slots, max(os.fstat(slots).st_size, choice.randrange(1 << 16)))
+def allocate(): os.posix_fallocate(slots, 0, choice.randrange(1, 1 << 16))
+def syncs(): os.sync()
+def moves():
+    if me == 0 and os.path.exists('log'): os.rename('log', 'log.1')
+    elif me == 0: os.rename('log.1', 'log')
+mapped = None
+def maps():
+    global mapped
+    if mapped is None: mapped = mmap.mmap(slots, 1 << 16) if os.fstat(slots).st_size >= 1 << 16 else None
+    if mapped is None: return
+    n = done['s'] = done['s'] + 1
+    mapped[me * SLOT:(me + 1) * SLOT] = struct.pack('<Q', n) * (SLOT // 8)
+    mapped.flush()
+    say('s', n)
+usual = [slot, entry, count, look]
+rare = [globals()[name] for name in odd]
+while True:
+    choice.choice(rare if rare and choice.random() < 0.02 else usual)()
+"""
+
+
+def new_boot(pool):
+    """As if the machine had been started anew: what the kernel had in its memory is gone."""
+    with open(pool, "r+b") as file:
+        file.seek(STATE_OFFSET + BOOT_OFFSET)
+        file.write(bytes(BOOT_SIZE))
+
+
+class Agents:
+    def __init__(self, bench, disk, seed, odd):
+        self.said = {}
+        self.lines = 0
+        self.processes = [subprocess.Popen(
+            bench.cached([sys.executable, "-c", AGENT, seed, me, AGENTS, *odd]), cwd=disk.folder,
+            env=dict(os.environ, NVCACHE_NOTICE="0"), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE) for me in range(AGENTS)]
+        self.readers = [threading.Thread(target=self.read, args=(process,))
+                        for process in self.processes]
+        for reader in self.readers:
+            reader.start()
+
+    def read(self, process):
+        for line in process.stdout:
+            kind, me, n = line.decode().split()
+            key = kind if kind == "t" else (kind, int(me))
+            self.said[key] = max(self.said.get(key, 0), int(n))
+            self.lines += 1
+
+    def kill(self, who=None):
+        for process in self.processes if who is None else [self.processes[who]]:
+            process.kill()
+        if who is not None:
+            return
+        for process, reader in zip(self.processes, self.readers):
+            process.wait()
+            reader.join()
+            errors = process.stderr.read().decode()
+            check(errors == "", f"an agent said: {errors}")
+
+
+def words(data):
+    return struct.unpack(f"<{len(data) // 8}Q", data[:len(data) // 8 * 8])
+
+
+def check_files(folder, said):
+    slots = (folder / "slots").read_bytes()
+    for me in range(AGENTS):
+        synced = said.get(("s", me), 0)
+        found = words(slots[me * SLOT:(me + 1) * SLOT].ljust(SLOT, b"\0"))
+        check(all(synced <= n <= synced + 1 for n in found),
+              f"slots: {sorted(set(found))} of agent {me}, who has synced {synced}")
+    synced = said.get("t", 0)
+    found = words((folder / "turn").read_bytes())
+    check(min(found) >= synced, f"turn: {sorted(set(found))}, but {synced} was synced")
+    log = words(next(path for path in (folder / "log", folder / "log.1") if path.exists()).read_bytes())
+    entries = [log[at:at + ENTRY // 8] for at in range(0, len(log), ENTRY // 8)]
+    for me in range(AGENTS):
+        of_me = [entry[1] for entry in entries
+                 if len(entry) == ENTRY // 8 and entry == (me + 1, entry[1]) * (ENTRY // 16)]
+        synced = said.get(("l", me), 0)
+        check(of_me[:synced] == list(range(1, synced + 1)),
+              f"log: of agent {me}, who has synced {synced}, {len(of_me)} are there, "
+              f"the last ones {of_me[-3:]}")
+
+
+ODD = {
+    "plain": [],
+    "past": ["grow", "allocate", "synced_slot"],
+    "sync": ["syncs"],
+    "renamed": ["moves"],
+    "mapped": ["grow", "maps"],
+    "all": ["grow", "allocate", "synced_slot", "syncs", "moves", "maps"],
+}
+
+
+def play(bench, disk, seed, odd):
+    choice = random.Random(seed)
+    for name, size in (("slots", AGENTS * SLOT), ("log", 0), ("turn", SLOT)):
+        (disk.folder / name).write_bytes(bytes(size))
+    (disk.folder / "log.1").unlink(missing_ok=True)
+    disk.sync()
+    bench.pool.unlink(missing_ok=True)
+    agents = Agents(bench, disk, seed, odd)
+    time.sleep(choice.uniform(0.2, 1.5))
+    if choice.random() < 0.5:
+        agents.kill(choice.randrange(AGENTS))
+        time.sleep(choice.uniform(0, 0.5))
+    agents.kill()
+    segments = bench.counter("segments_taken") if bench.pool.exists() else 0
+    if choice.random() < 0.75:
+        disk.fail()
+        new_boot(bench.pool)
+    kill_power.recover(bench)
+    check_files(disk.folder, agents.said)
+    return agents.lines, segments
+
+
+def run(options, case, rounds, seed):
+    lines = segments = 0
+    with harness.Bench(options.nvcache, options.scratch, size="16M", dram="1M",
+                       write_back="auto") as bench:
+        disk = Disk(bench)
+        try:
+            for number in range(seed, seed + rounds):
+                try:
+                    said, taken = play(bench, disk, number, ODD[case])
+                except harness.Failure as failure:
+                    raise harness.Failure(f"seed {number}: {failure}") from None
+                lines += said
+                segments += taken
+        finally:
+            subprocess.run(["umount", disk.folder], check=False)
+    check(segments > 0, "nothing was ever in a log")
+    say(f"{case}: {rounds} power failures, {lines} syncs")
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
+    options = parser.parse_args()
+    if not kill_power.possible(options.scratch):
+        say("file systems cannot be mounted here")
+        return kill_power.SKIP
+    say(f"--seed {options.seed}")
+    for case in options.cases or ODD:
+        run(options, case, options.rounds * (50 if options.long else 1), options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/lease/tally.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "src/lease/leases.h"
+#include "src/sys/kernel.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::lease {
+namespace {
+
+constexpr uint64_t kPool = 77, kOtherPool = 78;
+constexpr uint64_t kTag = 0x123456789abcdef0;
+
+struct Member {
+  bool Open(const std::string& folder) {
+    const char* why = "";
+    return leases.Open(folder.c_str(), &why);
+  }
+  ~Member() { leases.Close(); }
+  Leases leases;
+  Tallies tallies{leases};
+};
+
+// Another process, which has done something and stays as it is then.
+class Other {
+ public:
+  template <typename Function>
+  Other(const std::string& folder, Function function) {
+    int ready[2], end[2];
+    EXPECT_EQ(pipe(ready), 0);
+    EXPECT_EQ(pipe(end), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(end[1]);
+      std::optional<Member> member(std::in_place);
+      char byte = member->Open(folder) ? 1 : 0;
+      if (byte == 1) function(member->tallies);
+      if (write(ready[1], &byte, 1) == 1 && read(end[0], &byte, 1) >= 0) member.reset();
+      _exit(0);
+    }
+    close(ready[1]);
+    close(end[0]);
+    end_ = end[1];
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    EXPECT_EQ(byte, 1) << "has a slot";
+    close(ready[0]);
+  }
+  ~Other() { End(); }
+  Other(const Other&) = delete;
+  Other& operator=(const Other&) = delete;
+
+  void End() {
+    if (pid_ < 0) return;
+    close(end_);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  void Kill() {
+    kill(pid_, SIGKILL);
+    End();
+  }
+  void Signal(int signal) const { kill(pid_, signal); }
+
+ private:
+  pid_t pid_;
+  int end_;
+};
+
+class TallyTest : public testing::Test {
+ protected:
+  TallyTest() { EXPECT_TRUE(own_.Open(folder_.path())); }
+
+  // Of this process, which has the table.
+  Tally& Tagged() {
+    EXPECT_TRUE(tallies_.Join(kPool));
+    Tally& tally = tallies_.At(kTag);
+    EXPECT_TRUE(Tallies::SetTag(tally, kTag));
+    return tally;
+  }
+  static void MakeKnown(Tally& tally) {
+    const Standing now = Tallies::StandingOf(tally);
+    EXPECT_TRUE(Tallies::Change(tally, now, {now.tag, now.exits, true}));
+  }
+
+  const test::Folder folder_{test::Folder::kMemory};
+  Member own_;
+  Tallies& tallies_ = own_.tallies;
+};
+
+TEST(TagTest, IsNeverNobodys) {
+  std::set<uint64_t> tags;
+  for (uint64_t device = 0; device < 100; ++device) {
+    for (uint64_t inode = 0; inode < 100; ++inode) tags.insert(TagOf(device, inode));
+  }
+  EXPECT_EQ(tags.size(), 10000u);
+  EXPECT_EQ(tags.count(0), 0u);
+}
+
+TEST_F(TallyTest, AFileHasOneAfterItsTagIsSet) {
+  EXPECT_TRUE(tallies_.Join(kPool));
+  EXPECT_EQ(tallies_.Find(kTag), nullptr);
+  Tally& tally = Tagged();
+  EXPECT_EQ(tallies_.Find(kTag), &tally);
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, 0, false}));
+  EXPECT_TRUE(Tallies::SetTag(tally, kTag)) << "by another process, say";
+  EXPECT_FALSE(Tallies::SetTag(tally, kTag + 1)) << "one file at a time";
+}
+
+TEST_F(TallyTest, AStandingChangesInOneStep) {
+  Tally& tally = Tagged();
+  const Standing then = Tallies::StandingOf(tally);
+  MakeKnown(tally);
+  EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.exits, true})) << "it is not so any more";
+  Tallies::Forget(tally);
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, then.exits + 1, false}));
+  EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.exits, true})) << "it was forgotten since";
+}
+
+// One word would not do: a new tag with the old exits, or the other way round.
+TEST_F(TallyTest, AStandingIsReadInOneStep) {
+  Tally& tally = Tagged();
+  std::atomic<bool> stop{false};
+  std::thread changes([&] {
+    for (uint64_t i = 0; !stop.load(); ++i) {
+      ASSERT_TRUE(tallies_.RemoveTag(tally));
+      ASSERT_TRUE(Tallies::SetTag(tally, i % 2 + 1));
+      MakeKnown(tally);
+    }
+  });
+  // The first tag is set with one exit more than none, the second one with two.
+  uint64_t wrong = 0;
+  for (int i = 0; i < 300000; ++i) {
+    const Standing now = Tallies::StandingOf(tally);
+    if (now.tag != kTag && now.tag != 0) wrong += now.tag != (now.exits + 1) % 2 + 1 ? 1 : 0;
+    if (now.tag == 0 && now.known) ++wrong;
+  }
+  stop.store(true);
+  changes.join();
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(TallyTest, TheTagOfWhatIsPendingStays) {
+  Tally& tally = Tagged();
+  Tallies::Raise(tally.lsn, 100);
+  EXPECT_TRUE(tallies_.IsPending(tally));
+  EXPECT_FALSE(tallies_.RemoveTag(tally));
+  Tallies::Raise(tally.settled, 100);
+  EXPECT_TRUE(tallies_.IsPending(tally)) << "only groups below are void";
+  Tallies::Raise(tally.settled, 101);
+  EXPECT_FALSE(tallies_.IsPending(tally));
+  Tallies::Raise(tally.lsn, 200);
+  EXPECT_FALSE(tallies_.RemoveTag(tally));
+  tallies_.RaiseCheckpoint(200);
+  EXPECT_FALSE(tallies_.RemoveTag(tally));
+  tallies_.RaiseCheckpoint(201);
+  Tallies::Raise(tally.lsn, 150);
+  Tallies::Raise(tally.settled, 50);
+  const Standing before = Tallies::StandingOf(tally);
+  EXPECT_TRUE(tallies_.RemoveTag(tally)) << "what comes late changes nothing";
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{0, before.exits + 1, false}));
+}
+
+TEST_F(TallyTest, TheTableIsOfOnePool) {
+  EXPECT_TRUE(tallies_.Join(kPool));
+  Tallies::Raise(Tagged().lsn, 100);
+  const Other other(folder_.path(), [](Tallies& tallies) {
+    if (tallies.Join(kOtherPool)) _exit(1);
+    if (!tallies.Join(kPool) || !tallies.IsOf(kPool)) _exit(2);
+  });
+  EXPECT_TRUE(tallies_.IsOf(kPool));
+  EXPECT_NE(tallies_.Find(kTag), nullptr);
+}
+
+TEST_F(TallyTest, AnotherPoolHasTheTableWhenAllHaveGone) {
+  {
+    Other first(folder_.path(), [](Tallies& tallies) {
+      if (!tallies.Join(kPool)) _exit(1);
+      Tallies::SetTag(tallies.At(kTag), kTag);
+      Tallies::Raise(tallies.At(kTag).lsn, 100);
+    });
+    EXPECT_FALSE(tallies_.Join(kOtherPool));
+    first.Kill();
+  }
+  const uint64_t exits = Tallies::StandingOf(tallies_.At(kTag)).exits;
+  EXPECT_NE(tallies_.Find(kTag), nullptr) << "the same pool may come back";
+  EXPECT_TRUE(tallies_.Join(kOtherPool));
+  EXPECT_EQ(tallies_.Find(kTag), nullptr);
+  EXPECT_FALSE(tallies_.IsPending(tallies_.At(kTag)));
+  EXPECT_GT(Tallies::StandingOf(tallies_.At(kTag)).exits, exits);
+}
+
+TEST_F(TallyTest, WhoPassesIsSeen) {
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
+  tallies_.BeginPassing(kTag);
+  tallies_.BeginPassing(kTag);
+  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
+  EXPECT_FALSE(tallies_.AnybodyPasses(TagOf(1, 1)));
+  tallies_.EndPassing(kTag);
+  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
+  tallies_.EndPassing(kTag);
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
+  Other other(folder_.path(), [](Tallies& tallies) { tallies.BeginPassing(kTag); });
+  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
+  other.Signal(SIGSTOP);
+  EXPECT_TRUE(tallies_.AnybodyPasses(kTag)) << "it may come back";
+  other.Kill();
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "the dead do not";
+  const Other next(folder_.path(), [](Tallies&) {});
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
+}
+
+TEST_F(TallyTest, TheLockIsForOne) {
+  Tally& tally = Tagged();
+  MakeKnown(tally);
+  constexpr int kThreads = 4, kTimes = 5000;
+  int count = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < kTimes; ++k) {
+        const uint64_t lock = tallies_.Lock(tally);
+        __atomic_store_n(&count, __atomic_load_n(&count, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+        EXPECT_TRUE(Tallies::IsOwn(tally, lock));
+        tallies_.Unlock(tally, lock);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // A machine that is busy may keep an owner from moving, so that it is taken away.
+  if (Tallies::StandingOf(tally).known) {
+    EXPECT_EQ(count, kThreads * kTimes);
+  }
+}
+
+TEST_F(TallyTest, TheDeadLoseIt) {
+  Tally& tally = Tagged();
+  MakeKnown(tally);
+  Other other(folder_.path(), [](Tallies& tallies) { tallies.Lock(*tallies.Find(kTag)); });
+  other.Kill();
+  const uint64_t lock = tallies_.Lock(tally);
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, 1, false}));
+  EXPECT_TRUE(Tallies::IsOwn(tally, lock));
+  tallies_.Unlock(tally, lock);
+}
+
+TEST_F(TallyTest, WhoIsStoppedLosesIt) {
+  Tally& tally = Tagged();
+  MakeKnown(tally);
+  const uint64_t late = tallies_.Lock(tally);
+  Other other(folder_.path(), [](Tallies& tallies) {
+    const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+    const uint64_t lock = tallies.Lock(*tallies.Find(kTag));
+    if (sys::Now(CLOCK_MONOTONIC) - begin < kLockPatience) _exit(1);
+    if (tallies.StandingOf(*tallies.Find(kTag)).known) _exit(2);
+    tallies.Unlock(*tallies.Find(kTag), lock);
+  });
+  EXPECT_FALSE(Tallies::IsOwn(tally, late));
+  const uint64_t lock = tallies_.Lock(tally);
+  tallies_.Unlock(tally, late);
+  EXPECT_TRUE(Tallies::IsOwn(tally, lock)) << "of what was lost, nothing is let go";
+  tallies_.Unlock(tally, lock);
+}
+
+}  // namespace
+}  // namespace nvcache::lease

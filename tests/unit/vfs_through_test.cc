@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Files that another process uses as well.
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/nvlog/reader.h"
+#include "src/vfs/engine.h"
+#include "src/vfs/heat.h"
+#include "src/vfs/through.h"
+#include "src/vfs/vfs.h"
+#include "tests/unit/host.h"
+#include "tests/unit/support.h"
+#include "tests/unit/unreadable.h"
+
+namespace nvcache::vfs {
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+
+// Another process, which uses the files of some inodes, and does something besides.
+class Neighbour {
+ public:
+  Neighbour(const std::string& folder, dev_t device, ino_t inode,
+            const std::function<void(lease::Leases&, Tallies&)>& function) {
+    int ready[2], end[2];
+    EXPECT_EQ(pipe(ready), 0);
+    EXPECT_EQ(pipe(end), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      ::close(end[1]);
+      lease::Leases leases;
+      Tallies tallies(leases);
+      const char* why = "";
+      if (!leases.Open(folder.c_str(), &why)) _exit(1);
+      leases.Share(device, inode);
+      function(leases, tallies);
+      char byte = 1;
+      if (::write(ready[1], &byte, 1) == 1 && ::read(end[0], &byte, 1) >= 0) leases.Close();
+      _exit(0);
+    }
+    ::close(ready[1]);
+    ::close(end[0]);
+    end_ = end[1];
+    char byte;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+  }
+  ~Neighbour() { End(); }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+  void End() {
+    if (pid_ < 0) return;
+    ::close(end_);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_;
+  int end_;
+};
+
+class VfsThroughTest : public testing::Test {
+ protected:
+  // Runs `body` in a child with an engine on a fresh pool.
+  void WithEngine(const std::function<void()>& body) {
+    const int status = test::InChild([&] {
+      std::string settings[] = {"NVCACHE_POOL=" + (memory_ / "pool"), "NVCACHE_SIZE=16M",
+                                "NVCACHE_EMULATE=1"};
+      std::vector<char*> environment;
+      for (std::string& setting : settings) environment.push_back(setting.data());
+      environment.push_back(nullptr);
+      engine.lease_folder = memory_.path().c_str();
+      Start(test::UsualHost(), environment.data());
+      body();
+      Stop();
+      return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(status, 0);
+  }
+  int Open(const std::string& name, int flags = O_RDWR) {
+    const std::string path = disk_ / name;
+    OpenGuard guard(AT_FDCWD, path.c_str(), flags);
+    const int fd = ::open(path.c_str(), flags, 0600);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(guard.Opened(fd), 0);
+    return fd;
+  }
+  using Deed = std::function<void(lease::Leases&, Tallies&)>;
+  std::unique_ptr<Neighbour> NeighbourOf(
+      int fd, const Deed& function = [](lease::Leases&, Tallies&) {}) {
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    return std::make_unique<Neighbour>(memory_.path(), st.st_dev, st.st_ino, function);
+  }
+  static uint64_t TagOf(int fd) {
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    return lease::TagOf(st.st_dev, st.st_ino);
+  }
+  static bool IsKnown(int fd) {
+    const Tally* tally = engine.tallies.Find(TagOf(fd));
+    return tally != nullptr && Tallies::StandingOf(*tally).known;
+  }
+  static bool IsPending(int fd) {
+    const Tally* tally = engine.tallies.Find(TagOf(fd));
+    return tally != nullptr && engine.tallies.IsPending(*tally);
+  }
+  static State StateOf(int fd) { return engine.SlotOf(fd)->file.load()->state.load(); }
+  // It is known, and so is all that was written before.
+  void MakeKnown(int fd) {
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_FALSE(IsPending(fd));
+  }
+  // What recovery would apply after a power failure, of all files.
+  struct Found {
+    uint64_t offset;
+    std::string bytes;
+    bool operator==(const Found&) const = default;
+  };
+  std::vector<Found> Pending() {
+    test::ScopedPool pool;
+    EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
+    nvlog::Reader reader;
+    EXPECT_TRUE(reader.Open(pool.view()));
+    nvlog::GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    std::vector<Found> found;
+    nvlog::Lsn settled = 0;
+    for (nvlog::Group group; walk.Next(&group);) {
+      if (group.verdict != nvlog::Verdict::kCommitted) continue;
+      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
+        if (header.kind == nvlog::Kind::kSettled) settled = std::max(settled, header.offset);
+        if (header.kind != nvlog::Kind::kData) return;
+        std::string bytes;
+        for (uint64_t done = 0; done < header.length;) {
+          const uint64_t page = (header.offset + done) / pool::kPageSize;
+          const auto piece = reader.PieceAt(header, place, page);
+          bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
+          done += piece.length;
+        }
+        found.push_back({header.offset, bytes});
+        lsns_.push_back(header.lsn);
+      });
+    }
+    std::vector<Found> counting;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (lsns_[i] >= settled) counting.push_back(found[i]);
+    }
+    lsns_.clear();
+    return counting;
+  }
+  std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
+
+  const test::Folder memory_{test::Folder::kMemory};
+  const test::Folder disk_{test::Folder::kDisk};
+  std::vector<nvlog::Lsn> lsns_;
+};
+
+TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Write(fd, "one ", 4), 4);
+    EXPECT_EQ(Fsync(fd), kNotOurs);
+    EXPECT_FALSE(engine.attached());
+    EXPECT_EQ(Write(fd, "two ", 4), 4);
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    EXPECT_EQ(Write(fd, "three", 5), 5);
+    EXPECT_EQ(Pwrite(fd, "O", 1, 0), 1);
+    EXPECT_EQ(OnDisk("a"), "One two three");
+    const std::vector<Found> both = {{8, "three"}, {0, "O"}};
+    EXPECT_EQ(Pending(), both);
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_EQ(Pending(), both) << "there was no sync";
+    EXPECT_EQ(Close(fd), 0);
+  });
+  EXPECT_TRUE(pool::Pool::IsClean((memory_ / "pool").c_str())) << "at the end all is on the disk";
+}
+
+TEST_F(VfsThroughTest, AppendsAndVectors) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT | O_APPEND);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Write(fd, "first", 5), 5);
+    MakeKnown(fd);
+    const std::string page(pool::kPageSize, 'p');
+    const iovec pieces[] = {{const_cast<char*>("12"), 2},
+                            {const_cast<char*>(page.data()), page.size()},
+                            {const_cast<char*>("34"), 2}};
+    const auto length = static_cast<long>(page.size() + 4);
+    EXPECT_EQ(Writev(fd, pieces, 3), length);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{5, "12" + page + "34"}}));
+    EXPECT_EQ(OnDisk("a"), "first12" + page + "34");
+    // More than a segment has room for.
+    const std::string much(3 << 16, 'm');
+    EXPECT_EQ(Write(fd, much.data(), much.size()), static_cast<long>(much.size()));
+    EXPECT_EQ(OnDisk("a"), "first12" + page + "34" + much);
+    std::string logged;
+    for (const Found& found : Pending()) logged += found.bytes;
+    EXPECT_EQ(logged, "12" + page + "34" + much);
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, WhatGoesPastTheLogSettlesWhatIsPending) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    const std::string path = disk_ / "a";
+    const auto truncate_by_name = [&] {
+      NameGuard guard;
+      EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), 0);
+      EXPECT_FALSE(IsPending(fd));
+      EXPECT_FALSE(IsKnown(fd));
+      EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str()), 0);
+      EXPECT_EQ(::truncate(path.c_str(), 1), 0);
+    };
+    const std::function<void()> calls[] = {
+        [&] { EXPECT_EQ(Ftruncate(fd, 100), 0); },
+        [&] { EXPECT_EQ(Fallocate(fd, 0, 0, 5000), 0); },
+        truncate_by_name,
+        [&] { Close(Open("a", O_RDWR | O_TRUNC)); },
+        [&] { DrainAll(); },
+        [&] { Close(Open("a", O_RDWR | O_DIRECT)); },
+    };
+    for (const auto& call : calls) {
+      MakeKnown(fd);
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      EXPECT_TRUE(IsPending(fd));
+      call();
+      EXPECT_FALSE(IsPending(fd));
+      EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    }
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AWriteToAnUnknownFileIsTheKernelsAlone) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Ftruncate(fd, 100), 0);
+    EXPECT_EQ(Pwrite(fd, "past", 4, 0), 4);
+    EXPECT_FALSE(IsPending(fd));
+    EXPECT_FALSE(IsKnown(fd));
+    // Unless it promises a sync: then the next one is in the log.
+    const iovec word = {const_cast<char*>("word"), 4};
+    EXPECT_EQ(Pwritev(fd, &word, 1, 50, RWF_DSYNC), 4);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Pending(), (std::vector<Found>{{50, "word"}}));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, WhileANeighbourPassesNothingIsKnown) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const uint64_t tag = TagOf(fd);
+    auto neighbour = NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.BeginPassing(tag); });
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      Fsync(fd);
+      EXPECT_FALSE(IsKnown(fd));
+      EXPECT_FALSE(IsPending(fd));
+    }
+    neighbour->End();
+    neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_TRUE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AMappedFilePasses) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd), second = NeighbourOf(other);
+    for (const int file : {fd, other}) {
+      MakeKnown(file);
+      EXPECT_EQ(Pwrite(file, "bytes", 5, 0), 5);
+    }
+    EXPECT_EQ(PassThrough(fd, true), 0);
+    EXPECT_EQ(PassThrough(other), 0);
+    for (const int file : {fd, other}) {
+      EXPECT_FALSE(IsKnown(file));
+      EXPECT_FALSE(IsPending(file));
+      EXPECT_TRUE(engine.tallies.AnybodyPasses(TagOf(file)));
+    }
+    const uint64_t tag = TagOf(fd), other_tag = TagOf(other);
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(Close(other), 0);
+    EXPECT_TRUE(engine.tallies.AnybodyPasses(tag)) << "the mapping stays";
+    EXPECT_FALSE(engine.tallies.AnybodyPasses(other_tag));
+  });
+}
+
+TEST_F(VfsThroughTest, ALockThatNobodyLetsGoIsTakenAway) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const uint64_t tag = TagOf(fd);
+    auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "pending", 7, 0), 7);
+    const auto holder =
+        NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.Lock(tallies.At(tag)); });
+    EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_FALSE(IsPending(fd)) << "before the write went past the log";
+    EXPECT_EQ(OnDisk("a"), "Pending");
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_TRUE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, ABadBufferLeavesTheFileKnown) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    const test::Unreadable nowhere;
+    EXPECT_EQ(Pwrite(fd, nowhere.bytes(), 100, 0), -EFAULT);
+    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    EXPECT_TRUE(IsKnown(fd));
+    const iovec half[] = {{const_cast<char*>("good"), 4}, {nowhere.bytes(), 100}};
+    EXPECT_EQ(Pwritev(fd, half, 2, 10, 0), 4);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{10, "good"}}));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "shared", 6, 0), 6);
+    neighbour->End();
+    for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) {
+      EXPECT_EQ(Fsync(fd), 0);
+    }
+    EXPECT_EQ(StateOf(fd), State::kCached);
+    EXPECT_EQ(engine.tallies.Find(TagOf(fd)), nullptr);
+    EXPECT_EQ(Pwrite(fd, "S", 1, 0), 1);
+    char bytes[6];
+    EXPECT_EQ(Pread(fd, bytes, 6, 0), 6);
+    EXPECT_EQ(std::string(bytes, 6), "Shared");
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AFileThatAnotherOneWantsIsSharedWithIt) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    EXPECT_EQ(StateOf(fd), State::kCached);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    const auto neighbour = NeighbourOf(fd, [=](lease::Leases& leases, auto&) {
+      constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
+      if (!leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) _exit(1);
+    });
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    EXPECT_EQ(OnDisk("a"), "bytes");
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    EXPECT_EQ(OnDisk("a"), "Bytes");
+    EXPECT_TRUE(IsPending(fd));
+    Close(fd);
+  });
+}
+
+// A process that began later cannot vouch for what was written before: an error may have been told
+// to others.
+TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
+    const uint32_t older = seats.Take();
+    seats.NoteThroughSince(engine.pool().seat(), 2);
+    seats.NoteThroughSince(older, 1);
+    EXPECT_FALSE(engine.MoveThroughCheckpoint());
+    EXPECT_TRUE(IsPending(fd));
+    seats.NoteThroughSince(older, 0);
+    EXPECT_TRUE(engine.MoveThroughCheckpoint());
+    EXPECT_FALSE(IsPending(fd));
+    seats.NoteThroughSince(older, 1);
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    EXPECT_TRUE(engine.MoveThroughCheckpoint()) << "all from before is on the disk";
+    seats.Give(older);
+    Close(fd);
+  });
+}
+
+// What a disk has lost, nobody takes for synced.
+TEST_F(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    engine.pool().seats().SetThroughFailed(EIO);
+    EXPECT_FALSE(engine.MoveThroughCheckpoint());
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    EXPECT_EQ(OnDisk("a"), "Bytes");
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_FALSE(IsPending(fd)) << "this file was settled";
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_FALSE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
+}  // namespace
+}  // namespace nvcache::vfs
