@@ -29,7 +29,6 @@
 namespace nvcache::vfs {
 namespace {
 
-using lease::Standing;
 using lease::Tallies;
 using lease::Tally;
 
