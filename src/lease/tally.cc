@@ -98,8 +98,8 @@ uint64_t Tallies::checkpoint() const { return leases_.shared_->checkpoint.load()
 
 void Tallies::RaiseCheckpoint(uint64_t lsn) const { Raise(leases_.shared_->checkpoint, lsn); }
 
-void Tallies::WantCheckpointAbove(const Tally& tally) const {
-  Raise(leases_.shared_->wanted, tally.lsn.load());
+void Tallies::WantCheckpointAbove(uint64_t lsn) const {
+  Raise(leases_.shared_->wanted, lsn);
   leases_.NudgeAll();
 }
 

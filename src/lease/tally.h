@@ -66,8 +66,8 @@ class Tallies {
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
   void RaiseCheckpoint(uint64_t lsn) const;
-  // Asks whoever can move it to do so now, beyond all groups of the tally. Not waited for.
-  void WantCheckpointAbove(const Tally& tally) const;
+  // Asks whoever can move it to do so now. Not waited for.
+  void WantCheckpointAbove(uint64_t lsn) const;
   bool IsCheckpointWanted() const;
 
   // ---- Passing

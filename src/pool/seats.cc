@@ -188,11 +188,12 @@ void Seats::FindLeft(LeftSeats* seats) const {
   for (uint32_t seat = 0; seat < seats_; ++seat) seats->left[seat] = State(seat) == kSeatLeft;
 }
 
-bool Seats::HasLeft() const {
+uint32_t Seats::CountLeft() const {
+  uint32_t left = 0;
   for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
-    if (State(seat) == kSeatLeft) return true;
+    if (State(seat) == kSeatLeft) ++left;
   }
-  return false;
+  return left;
 }
 
 void Seats::FreeLeft(const LeftSeats& seats) const {

@@ -104,7 +104,7 @@ class Seats {
     bool left[kMaxSeats];
   };
   void FindLeft(LeftSeats* seats) const;
-  bool HasLeft() const;
+  uint32_t CountLeft() const;
   void FreeLeft(const LeftSeats& seats) const;
   // The kernel gives it back when the process is gone. Of the process, not of a thread.
   bool TryLockThrough() const { return LockByte(kMaxSeats); }

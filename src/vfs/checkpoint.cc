@@ -21,6 +21,8 @@ constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
 // For that one, where it cannot be left to it; it syncs a file system.
 constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
 constexpr uint64_t kPollNs = 1000 * 1000;
+// When this part of the seats is left, the checkpoint is asked for.
+constexpr uint32_t kLeftSeats = 4;
 
 void Pause(uint64_t ns) {
   sys::Word word{0};
@@ -174,11 +176,15 @@ bool Engine::EndThrough() {
   const pool::Seats& seats = pool_.seats();
   const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
   const bool first = seats.IsFirstThrough(pool_.seat());
-  while (first && (through.HasPending() || seats.HasLeft()) && !MoveThroughCheckpoint() &&
+  while (first && (through.HasPending() || seats.CountLeft() > 0) && !MoveThroughCheckpoint() &&
          seats.ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
     Pause(kPollNs);
   }
   const bool ended = !through.HasPending();
+  // Others will want seats.
+  if (!ended && seats.CountLeft() > seats.count() / kLeftSeats) {
+    tallies.WantCheckpointAbove(log.newest());
+  }
   seats.NoteThroughSince(pool_.seat(), 0);
   CloseThrough();
   return ended;

@@ -188,7 +188,7 @@ bool IsSynced(const WriteCall& call, const Description& description) {
 }
 
 // The kernel's own call, to a file that it has.
-long WriteToKernel(const WriteCall& call) {
+long WriteAll(const WriteCall& call) {
   const long iov = sys::Address(call.iov);
   if (call.flags == 0 && call.offset == nullptr) {
     return sys::Call(SYS_writev, call.fd, iov, call.count);
@@ -198,16 +198,33 @@ long WriteToKernel(const WriteCall& call) {
   return sys::Call(SYS_pwritev2, call.fd, iov, call.count, offset, 0, call.flags);
 }
 
+// The same of what is left behind the first `done` bytes.
+long WriteToKernel(const WriteCall& call, uint64_t done) {
+  if (done == 0) return WriteAll(call);
+  sys::Scratch<iovec[IOV_MAX]> rest;
+  int count = 0;
+  uint64_t skipped = 0;
+  for (int i = 0; i < call.count; ++i) {
+    const iovec& piece = call.iov[i];
+    const uint64_t skips = std::min(done - skipped, uint64_t{piece.iov_len});
+    skipped += skips;
+    if (skips == piece.iov_len) continue;
+    rest.get()[count++] = {static_cast<uint8_t*>(piece.iov_base) + skips, piece.iov_len - skips};
+  }
+  const off_t offset = call.offset != nullptr ? *call.offset + static_cast<off_t>(done) : 0;
+  return WriteAll(
+      {call.fd, rest.get(), count, call.offset != nullptr ? &offset : nullptr, call.flags});
+}
+
 // One attempt at a write to a file of the kernel's.
 long TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* attempt) {
   Passing passing;
   if (passing.Begin(access.file()) != nullptr && !attempt->past) {
     return WriteShared(access, call, total, passing, attempt);
   }
-  if (attempt->done > 0) return 0;  // a short count, as from a full disk
   attempt->by_kernel = true;
   const PastLog past(call.fd, access, passing);
-  return WriteToKernel(call);
+  return WriteToKernel(call, attempt->done);
 }
 
 // One attempt.
@@ -255,7 +272,7 @@ bool IsForKernel(long error) {
 
 // What keeps a write to a shared file was seen to, or it goes past the log. False: it was not that.
 bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attempt) {
-  if (error == kGoesPast) {
+  if (error == kGoesPast || (error == 0 && attempt->left)) {
     attempt->past = true;
   } else if (error == kNeedsPool) {
     attempt->past = !JoinShared(call.fd);
@@ -272,10 +289,13 @@ bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attem
   return true;
 }
 
-// As DoWrite, of a shared file, once some of it is written or something has kept it.
-long EndShared(const WriteCall& call, long error, const Attempt& attempt) {
+// The answer of a write to a shared file that nothing can be done about any more: `n` is the last
+// attempt's.
+long EndShared(const WriteCall& call, long n, const Attempt& attempt) {
   if (attempt.unlogged) SettleShared(call.fd);
-  return attempt.done > 0 ? static_cast<long>(attempt.done) : error;
+  const auto done = static_cast<long>(attempt.done);
+  if (attempt.by_kernel && n > 0) return done + n;
+  return done > 0 ? done : n;
 }
 
 long DoWrite(const WriteCall& call) {
@@ -285,9 +305,10 @@ long DoWrite(const WriteCall& call) {
   for (;;) {
     const uint32_t room = engine.log.RoomSeen();
     long n = TryWrite(call, static_cast<uint64_t>(total), &attempt);
-    if (attempt.by_kernel) return n;
-    if (attempt.done > 0 && n <= 0 && n >= -4095) return EndShared(call, n, attempt);
+    if (attempt.by_kernel && attempt.done == 0) return n;
+    if (attempt.by_kernel) return EndShared(call, n, attempt);
     if (MendShared(call, n, room, &attempt)) continue;
+    if (attempt.done > 0) return EndShared(call, n, attempt);
     if (n == kAwaitsSync && (n = SyncAwaited(call.fd)) == 0) continue;
     if (n == kSignal) {
       // The handler has run by now, and the write is as if it had begun after it. The kernel does

@@ -24,6 +24,7 @@
 #include "src/settings/settings.h"
 #include "src/sys/arena.h"
 #include "src/sys/credentials.h"
+#include "src/sys/deferral.h"
 #include "src/sys/host.h"
 #include "src/sys/sharing.h"
 #include "src/vfs/file.h"
@@ -411,6 +412,7 @@ class PoolPin {
   bool ok() const { return ok_; }
 
  private:
+  sys::InEngine inside_;  // no handler of the program's may leave by a jump
   const bool ok_;
 };
 

@@ -58,6 +58,7 @@ struct File : dramcache::CachedFile {
 
   // Syncs that the program has asked for while the kernel had the file (heat.cc).
   std::atomic<uint32_t> syncs{0};
+  std::atomic<uint64_t> synced_at{0};  // the last one, monotonic ns; 0: none
 
   // What no log has: changes of its name, size or attributes (I9), and how many of these a sync has
   // covered. While they differ, an fsync must reach the device.

@@ -30,6 +30,8 @@ bool CountSync(File& file) {
   if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
   const uint32_t enough =
       file.shared.load(std::memory_order_relaxed) ? kSyncsToTryAgain : kHotSyncs;
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  if (now - file.synced_at.exchange(now, std::memory_order_relaxed) > kHotNs) file.syncs.store(0);
   return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
 }
 

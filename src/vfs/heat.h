@@ -8,6 +8,11 @@
 // (I9).
 //
 //   kKernel --- kHotSyncs-th sync, nobody else uses the file ---> kCached
+//           --- kHotSyncs-th sync, somebody else does ----------> kKernel, write-through
+//           (through.h)
+//
+// The syncs count while each comes within kHotNs of the one before: a database's tables, which it
+// syncs at a checkpoint every few minutes, would be written to the log for nothing.
 //
 // A sync is a call of fsync or fdatasync, or a write that promises one (O_SYNC, RWF_DSYNC). Where
 // the file cannot be cached just then, every further kHotSyncs-th sync tries again. The counts end
@@ -21,6 +26,7 @@ namespace nvcache::vfs {
 
 // The first may be the only one: a file that is written, synced and closed.
 inline constexpr uint32_t kHotSyncs = 2;
+inline constexpr uint64_t kHotNs = 10ull * 1000 * 1000 * 1000;
 // Of a file that is write-through: whether nobody else uses it any more.
 inline constexpr uint32_t kSyncsToTryAgain = 64;
 

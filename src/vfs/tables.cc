@@ -117,6 +117,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.forever = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.syncs.store(0);
+  file.synced_at.store(0);
   file.shared.store(false);
   file.exits_seen.store(0);
   file.passes = false;

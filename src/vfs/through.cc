@@ -65,11 +65,14 @@ Tally* TallyOf(int fd, uint64_t* tag) {
   return engine.tallies.Find(*tag);
 }
 
-// By the program's descriptor. File lock.
+// By the program's descriptor. File lock. 0; kGoesPast: recovery would not find the file.
 long DescribeShared(int fd, File& file, pool::FileRecord* record) {
   if (DescribedLately(file, record)) return 0;
   const uint32_t changes = file.changes.load();
-  if (pool::Describe(fd, record) < 0) return kGoesPast;
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || st.st_nlink == 0 || pool::Describe(fd, record) < 0) {
+    return kGoesPast;
+  }
   NoteDescription(file, changes, *record);
   return 0;
 }
@@ -135,60 +138,56 @@ bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
   return true;
 }
 
-// The write of one group.
-struct Part {
+// A write to a known file, with a pin and the tally's lock: from its first group to its last, so
+// that the calls of other processes come before it or after it.
+struct Shared {
   Access& access;
   const WriteCall& call;
   bool appends;
-  uint64_t length;  // bytes that are left of the call
   Attempt* attempt;
+  Tally& tally;
+  const TallyLock& lock;
+  uint64_t exits;
 };
 
-// With a pin and the tally's lock; the file is known. The bytes that the kernel took; or as
-// WriteShared. `cursor` moves on.
-long WriteLocked(const Part& part, Tally& tally, const TallyLock& lock, uint64_t exits,
-                 pool::FileRecord* record, Cursor* cursor) {
-  File& file = part.access.file();
-  Position position(part.call, part.appends, part.attempt->done);
+// One group, of at most `length` bytes. Those that the kernel took; or as WriteShared. `cursor`
+// moves on.
+long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record, Cursor* cursor) {
+  File& file = shared.access.file();
+  Position position(shared.call, shared.appends, shared.attempt->done);
   const long at = position.Find();
   if (at < 0) return at;
-  nvlog::ThroughWriter writer(engine.through, file.tag, exits);
-  const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), part.length, record);
+  nvlog::ThroughWriter writer(engine.through, file.tag, shared.exits);
+  const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), length, record);
   if (outcome != Outcome::kDone) return ResultOf(outcome);
   Cursor source = *cursor;
   if (!CopyPages(&writer, static_cast<uint64_t>(at), &source)) return -EFAULT;
-  const long n = WriteFromLog(part.call, writer, static_cast<uint64_t>(at));
+  const long n = WriteFromLog(shared.call, writer, static_cast<uint64_t>(at));
   if (n <= 0) return n;
   const auto written = static_cast<uint64_t>(n);
   if (written < writer.length() || !position.Holds(static_cast<uint64_t>(at), written)) {
-    Tallies::Forget(tally);
-    part.attempt->unlogged = true;
+    Tallies::Forget(shared.tally);
+    shared.attempt->unlogged = true;
     return n;
   }
   *cursor = source;
   const Lsn lsn = engine.log.Draw();
-  Tallies::Raise(tally.lsn, lsn);
-  if (lock.IsOwn()) {
+  Tallies::Raise(shared.tally.lsn, lsn);
+  if (shared.lock.IsOwn()) {
     writer.Commit(lsn);
   } else {
-    part.attempt->unlogged = true;
+    shared.attempt->unlogged = true;
   }
   return n;
 }
 
-long WritePart(const Part& part, Tally& tally, uint64_t tag, Cursor* cursor) {
-  File& file = part.access.file();
-  sys::Scratch<pool::FileRecord> scratch;
-  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    const TallyLock lock(tally);
-    const Standing now = Tallies::StandingOf(tally);
-    if (now.tag != tag || !now.known || !IsOwnTable()) return kUnknown;
-    NoteExits(file, now.exits);
-    if (record != nullptr && DescribeShared(part.call.fd, file, record) < 0) return kGoesPast;
-    const long n = WriteLocked(part, tally, lock, now.exits, record, cursor);
-    if (n != kUndescribed) return n;
-    NVCACHE_CHECK(record == nullptr);
-  }
+// The same, and describes the file where that is missing.
+long WriteDescribed(const Shared& shared, uint64_t length, Cursor* cursor) {
+  const long n = WriteGroup(shared, length, nullptr, cursor);
+  if (n != kUndescribed) return n;
+  sys::Scratch<pool::FileRecord> record;
+  if (DescribeShared(shared.call.fd, shared.access.file(), record.get()) < 0) return kGoesPast;
+  return WriteGroup(shared, length, record.get(), cursor);
 }
 
 void Skip(Cursor* cursor, uint64_t n) {
@@ -197,6 +196,25 @@ void Skip(Cursor* cursor, uint64_t n) {
     cursor->Advance(part);
     n -= part;
   }
+}
+
+long WriteGroups(const Shared& shared, uint64_t total) {
+  Attempt& attempt = *shared.attempt;
+  Cursor cursor(shared.call.iov, shared.call.count);
+  Skip(&cursor, attempt.done);
+  while (attempt.done < total && !attempt.unlogged) {
+    const long n = WriteDescribed(shared, total - attempt.done, &cursor);
+    if (n == -EFAULT) {
+      // Up to where the buffer ends, as the kernel does.
+      const uint64_t readable = cursor.Readable(total - attempt.done);
+      total = attempt.done + readable;
+      if (readable > 0) continue;
+    }
+    if (n <= 0) return n;
+    attempt.done += static_cast<uint64_t>(n);
+  }
+  attempt.left = attempt.done < total;
+  return 0;
 }
 
 // What a record of the call would need that cannot be had.
@@ -287,7 +305,7 @@ bool AwaitCheckpoint(const Tally& tally) {
     if (MoveCheckpoint()) continue;
     if (sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
-      engine.tallies.WantCheckpointAbove(tally);
+      engine.tallies.WantCheckpointAbove(tally.lsn.load());
       engine.LookForOwners();
     }
     Pause(kPollNs);
@@ -370,23 +388,13 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
   if (!pin.ok() || !engine.SharesDevice(access.file().device)) return kNeedsPool;
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
   if (GoesPast(access, call, appends)) return kGoesPast;
-  Cursor cursor(call.iov, call.count);
-  Skip(&cursor, attempt->done);
-  while (attempt->done < total) {
-    const long n = WritePart({access, call, appends, total - attempt->done, attempt},
-                             *passing.tally(), passing.tag(), &cursor);
-    if (n == -EFAULT) {
-      // Up to where the buffer ends, as the kernel does.
-      const uint64_t readable = cursor.Readable(total - attempt->done);
-      total = attempt->done + readable;
-      if (readable > 0) continue;
-    }
-    if (n <= 0) return n;
-    attempt->done += static_cast<uint64_t>(n);
-    if (attempt->unlogged) break;
-  }
+  Tally& tally = *passing.tally();
+  const TallyLock lock(tally);
+  const Standing now = Tallies::StandingOf(tally);
+  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return kUnknown;
+  NoteExits(access.file(), now.exits);
   engine.ThroughIsPending();
-  return 0;
+  return WriteGroups({access, call, appends, attempt, tally, lock, now.exits}, total);
 }
 
 // --------------------------------------------------------------------------------------- Settling

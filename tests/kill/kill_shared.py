@@ -24,17 +24,19 @@ from harness import check, say  # noqa: E402
 AGENTS = 3
 SLOT = 3000  # bytes: neither a page nor a part of one
 ENTRY = 64
+BLOB = 150000  # more than a segment
 STATE_OFFSET, BOOT_OFFSET, BOOT_SIZE = 8192, 24, 16  # src/pool/format.h
 
 AGENT = """
 import fcntl, mmap, os, random, struct, sys
 seed, me, agents, odd = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 choice = random.Random(seed * 100 + me)
-SLOT, ENTRY = 3000, 64
+SLOT, ENTRY, BLOB = 3000, 64, 150000
 slots = os.open('slots', os.O_RDWR)
 log = os.open('log', os.O_RDWR | os.O_APPEND)
 turn = os.open('turn', os.O_RDWR)
-done = {'s': 0, 'l': 0}
+big = os.open('big', os.O_RDWR | os.O_APPEND)
+done = {'s': 0, 'l': 0, 'b': 0}
 # Read by now, so that a kill does not lose what was said.
 def say(kind, n): os.write(1, b'%s %d %d\\n' % (kind.encode(), me, n))
 def slot():
@@ -51,6 +53,11 @@ def entry():
     os.write(log, struct.pack('<QQ', me + 1, n) * (ENTRY // 16))
     os.fdatasync(log)
     say('l', n)
+def blob():
+    n = done['b'] = done['b'] + 1
+    os.write(big, struct.pack('<QQ', me + 1, n) * (BLOB // 16))
+    os.fdatasync(big)
+    say('b', n)
 def count():
     fcntl.lockf(turn, fcntl.LOCK_EX, 8)
     n = struct.unpack('<Q', os.pread(turn, 8, 0))[0] + 1
@@ -80,6 +87,7 @@ def maps():
 usual = [slot, entry, count, look]
 rare = [globals()[name] for name in odd]
 while True:
+    if choice.random() < 0.01: blob()
     choice.choice(rare if rare and choice.random() < 0.02 else usual)()
 """
 
@@ -148,6 +156,26 @@ def check_files(folder, said):
               f"the last ones {of_me[-3:]}")
 
 
+    check_blobs(words((folder / "big").read_bytes()), said)
+
+
+def check_blobs(found, said):
+    """Each is whole, wherever it lies, but for those that were being written."""
+    length = BLOB // 8
+    whole, at = set(), 0
+    while at + length <= len(found):
+        if found[at:at + length] == found[at:at + 2] * (length // 2):
+            whole.add(found[at:at + 2])
+            at += length
+        else:
+            at += 1
+    for me in range(AGENTS):
+        synced = said.get(("b", me), 0)
+        missing = [n for n in range(1, synced + 1) if (me + 1, n) not in whole]
+        check(not missing, f"big: of agent {me}, who has synced {synced}, {missing} are not there, or not "
+                           "in one piece")
+
+
 ODD = {
     "plain": [],
     "past": ["grow", "allocate", "synced_slot"],
@@ -160,7 +188,7 @@ ODD = {
 
 def play(bench, disk, seed, odd):
     choice = random.Random(seed)
-    for name, size in (("slots", AGENTS * SLOT), ("log", 0), ("turn", SLOT)):
+    for name, size in (("slots", AGENTS * SLOT), ("log", 0), ("turn", SLOT), ("big", 0)):
         (disk.folder / name).write_bytes(bytes(size))
     (disk.folder / "log.1").unlink(missing_ok=True)
     disk.sync()

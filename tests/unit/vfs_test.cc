@@ -26,6 +26,7 @@
 #include "src/sys/deferral.h"
 #include "src/vfs/access.h"
 #include "src/vfs/descriptions.h"
+#include "src/vfs/heat.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
@@ -1419,6 +1420,22 @@ TEST_F(VfsTest, AFileBecomesCachedWithItsSecondSync) {
         EXPECT_EQ(OnDisk("a"), "First second third") << "it begins anew";
       },
       {kHotFilesOnly, kHeldBackLong});
+}
+
+TEST_F(VfsTest, SyncsThatAreFarApartDoNotMakeAFileHot) {
+  WithEngine(
+      [&] {
+        const int fd = Open("a", O_RDWR | O_CREAT);
+        for (int i = 0; i < 5; ++i) {
+          EXPECT_EQ(Write(fd, "bytes", 5), 5);
+          EXPECT_EQ(Fsync(fd), kNotOurs);
+          FileOf(fd).synced_at.fetch_sub(kHotNs + 1);
+        }
+        EXPECT_EQ(Fsync(fd), kNotOurs) << "the last one was long ago";
+        EXPECT_EQ(Fsync(fd), 0);
+        EXPECT_EQ(FileOf(fd).state.load(), State::kCached);
+      },
+      {kHotFilesOnly});
 }
 
 TEST_F(VfsTest, AWriteThatPromisesASyncCountsAsOne) {

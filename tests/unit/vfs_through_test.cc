@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "src/nvlog/reader.h"
@@ -28,7 +29,6 @@
 namespace nvcache::vfs {
 namespace {
 
-using lease::Standing;
 using lease::Tallies;
 using lease::Tally;
 
@@ -330,6 +330,76 @@ TEST_F(VfsThroughTest, ALockThatNobodyLetsGoIsTakenAway) {
     EXPECT_EQ(OnDisk("a"), "Pending");
     EXPECT_EQ(Fsync(fd), 0);
     EXPECT_TRUE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
+// The rest goes past the log then, and the program hears of a whole write.
+TEST_F(VfsThroughTest, AWriteThatLosesTheLockMidwayIsMadeToItsEnd) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    Tally& tally = engine.tallies.At(TagOf(fd));
+    std::string bytes(2 << 20, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 5);
+    int lost = 0;
+    for (int round = 0; round < 20; ++round) {
+      MakeKnown(fd);
+      ASSERT_EQ(::ftruncate(fd, 0), 0);
+      const uint64_t exits = Tallies::StandingOf(tally).exits;
+      std::thread thief([&] {
+        // As a process that has died since.
+        constexpr uint64_t kSomebodyElse = uint64_t{4000} << 51;
+        struct stat st = {};
+        while (::fstat(fd, &st) == 0 && st.st_size < (round << 16)) {
+        }
+        tally.lock.store(kSomebodyElse);
+      });
+      const iovec pieces[] = {{bytes.data(), 100000},
+                              {bytes.data() + 100000, bytes.size() - 100000}};
+      EXPECT_EQ(Pwritev(fd, pieces, 2, 0, 0), static_cast<long>(bytes.size()));
+      thief.join();
+      EXPECT_TRUE(OnDisk("a") == bytes);
+      if (Tallies::StandingOf(tally).exits != exits) ++lost;
+    }
+    EXPECT_GT(lost, 0);
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, ALogThatIsFullIsWaitedFor) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    const std::string bytes(1 << 20, 'b');
+    for (off_t at = 0; at < 40 << 20; at += 1 << 20) {
+      ASSERT_EQ(Pwrite(fd, bytes.data(), bytes.size(), at), static_cast<long>(bytes.size()));
+    }
+    EXPECT_TRUE(IsKnown(fd)) << "nothing went past the log";
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AFileWithoutANameIsTheKernelsAlone) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    {
+      NameGuard guard;
+      const std::string path = disk_ / "a";
+      EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), 0);
+      EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
+      EXPECT_EQ(::unlink(path.c_str()), 0);
+    }
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(Pwrite(fd, "more", 4, 0), 4);
+      EXPECT_EQ(Fsync(fd), 0);
+    }
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(Pending(), (std::vector<Found>{})) << "recovery would not find it";
     Close(fd);
   });
 }
