@@ -210,8 +210,7 @@ struct alignas(64) SharedState {
   uint32_t has_unresolved;  // some seat is kSeatUnresolved
   Lsn through;              // the checkpoint of write-through, as both records have it
   uint32_t through_failed;  // errno of a sync after which it moves no more; 0: none
-  uint64_t
-      through_device;  // st_dev of the file system of all write-through files; 0: there are none
+  uint64_t through_device;  // st_dev of the file system of write-through files; 0: none
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
