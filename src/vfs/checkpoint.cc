@@ -109,9 +109,16 @@ void Engine::HurryThrough() {
 // Of the cleanup thread: in how many ns to ask again.
 uint64_t Engine::CareForThrough(bool hurried) {
   if (through_wanted_.exchange(false)) MoveThroughCheckpoint();
-  const uint64_t since = through_since_.load();
+  uint64_t since = through_since_.load();
   if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
-  const uint64_t waited = sys::Now(CLOCK_MONOTONIC) - since;
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  // Somebody has moved it: what is pending came later. One sync does for all.
+  if (const nvlog::Lsn checkpoint = pool_.through_checkpoint(); checkpoint != through_seen_) {
+    through_seen_ = checkpoint;
+    through_since_.store(since = now);
+    through.Free(log.IsShared() || log.Short());
+  }
+  const uint64_t waited = now - since;
   const uint64_t delay = log.Short() ? kShortDelayNs : kDelayNs;
   if (!hurried && waited < delay) return delay - waited;
   through_since_.store(0);

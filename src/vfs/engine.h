@@ -372,6 +372,7 @@ class Engine {
   std::atomic<uint64_t> through_device_{0};    // st_dev; 0: through_fd_ is not open
   nvlog::Lsn trusted_from_ = 0;                // a sync by it covers groups from there on
   std::atomic<uint64_t> through_since_{0};     // monotonic ns; 0: nothing is pending
+  nvlog::Lsn through_seen_ = 0;                // the checkpoint; the cleanup thread's
   std::atomic<bool> through_wanted_{false};    // by another process, now
   uint64_t pool_id_ = 0;
   // Calls that use the pool without the table lock and without a cached file's.

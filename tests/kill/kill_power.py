@@ -35,12 +35,12 @@ KEPT = 3
 class Disk:
     """An ext4 file system in a file, which commits only when it is asked to."""
 
-    def __init__(self, bench):
+    def __init__(self, bench, size=64 << 20):
         self.image = bench.folder / "image"
         self.folder = bench.folder / "mounted"
         self.folder.mkdir()
         with open(self.image, "wb") as image:
-            image.truncate(64 << 20)
+            image.truncate(size)
         subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
         self.mount()
 
