@@ -10,13 +10,16 @@ Model::Model(const Trace& trace)
     : trace_(trace),
       states_(trace.operations.size(), kNotBegun),
       durable_(trace.operations.size(), false),
-      by_file_(trace.files.size()) {
+      by_file_(trace.files.size()),
+      reached_(trace.items.size(), kNothing) {
   for (size_t i = 0; i < trace.items.size(); ++i) {
     by_file_[trace.operations[trace.items[i].operation].file].push_back(i);
+    if (trace.items[i].kind == Item::kPiece) by_data_[trace.items[i].data] = i;
   }
 }
 
 void Model::Apply(const Event& event) {
+  ApplyToDisk(event);
   if (event.type != Event::kBegin && event.type != Event::kEnd) return;
   const Operation& operation = trace_.operations[event.file];
   states_[event.file] = event.type == Event::kBegin ? kRunning : kReturned;
@@ -27,33 +30,60 @@ void Model::Apply(const Event& event) {
   }
 }
 
-Expected Model::Now() const {
+void Model::ApplyToDisk(const Event& event) {
+  if (event.type == Event::kWrite) {
+    const auto piece = by_data_.find(event.data);
+    if (piece != by_data_.end() && reached_[piece->second] == kNothing) {
+      reached_[piece->second] = kKernel;
+    }
+  } else if (event.type == Event::kSyncBegin) {
+    std::vector<size_t>& covered = syncs_[{event.file, event.thread}];
+    covered.clear();
+    for (const size_t i : by_file_[event.file]) {
+      if (reached_[i] == kKernel) covered.push_back(i);
+    }
+  } else if (event.type == Event::kSyncEnd) {
+    for (const size_t i : syncs_[{event.file, event.thread}]) reached_[i] = kDisk;
+  }
+}
+
+Expected Model::Now(bool killed) const {
   Expected expected;
   for (uint32_t file = 0; file < trace_.files.size(); ++file) {
-    expected.files.push_back(FileNow(file));
+    expected.files.push_back(FileNow(file, killed));
   }
   expected.clean = closed_;
   for (size_t i = 0; i < states_.size(); ++i) {
     const Operation::Kind kind = trace_.operations[i].kind;
-    // The first fsync of a new file says in the log that its name is settled.
-    const bool appends = kind == Operation::kWrite || kind == Operation::kTruncate ||
-                         kind == Operation::kErase || kind == Operation::kSync;
+    // The first fsync of a new file says in the log that its name is settled, and that of a
+    // write-through file that all of it is.
+    const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
+                         kind == Operation::kTruncate || kind == Operation::kErase ||
+                         kind == Operation::kSync;
     if (appends && states_[i] == kRunning) ++expected.running;
   }
   return expected;
 }
 
-Expected::File Model::FileNow(uint32_t file) const {
+bool Model::IsCertain(size_t number, bool killed) const {
+  const Item& item = trace_.items[number];
+  const bool has_returned = states_[item.operation] == kReturned;
+  if (item.kind == Item::kPiece) {
+    return killed || reached_[number] == kDisk || (item.logged && has_returned);
+  }
+  return item.logged ? has_returned : durable_[item.operation];
+}
+
+Expected::File Model::FileNow(uint32_t file, bool killed) const {
   Expected::File expected;
   std::vector<bool> taken(trace_.items.size(), false);
   std::vector<size_t> items, open;  // those that may be there; of these, those that may be not
   for (const size_t i : by_file_[file]) {
     const Item& item = trace_.items[i];
     const State state = states_[item.operation];
-    if (state == kNotBegun) continue;
+    if (state == kNotBegun || (item.kind == Item::kPiece && reached_[i] == kNothing)) continue;
     items.push_back(i);
-    const bool certain = item.logged ? state == kReturned : durable_[item.operation];
-    if (certain) {
+    if (IsCertain(i, killed)) {
       taken[i] = true;
     } else {
       open.push_back(i);
@@ -92,7 +122,9 @@ bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>
     for (size_t b = a + 1; b < items.size(); ++b) {
       if (!taken[items[b]]) continue;
       const Item& later = trace_.items[items[b]];
-      if (missing.kind != Item::kData || later.operation == missing.operation) return false;
+      const bool cuts = missing.kind == Item::kTruncate || missing.kind == Item::kErase;
+      const bool is_piece = missing.kind == Item::kPiece;
+      if (cuts || (!is_piece && later.operation == missing.operation)) return false;
     }
   }
   return true;
