@@ -215,8 +215,8 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       FillStat(descriptor, At<void>(b));
       return 0;
     case SYS_read: {
-      const std::string text = descriptor.kind == Descriptor::kBoot ? BootText(boot_)
-                                                                    : std::to_string(size_) + "\n";
+      const std::string text =
+          descriptor.kind == Descriptor::kBoot ? BootText(boot_) : std::to_string(size_) + "\n";
       std::memcpy(At<void>(b), text.data(), text.size());
       return static_cast<long>(text.size());
     }

@@ -711,6 +711,184 @@ Trace OrphanRefused(const Place& place, uint64_t seed) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// Write-through
+
+// One process. Segments are filled, freed when the checkpoint has passed them, and taken again:
+// what their former lives have left lies where the new records do.
+Trace Through(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 2 * kPage);
+  LogStage stage("through", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", false);
+  stage.WriteThrough(a, 10, 100);
+  stage.Settle(b);
+  stage.WriteThrough(a, kPage - 50, 100);
+  OnThread([&] { stage.WriteThrough(b, 0, 100); });
+  stage.MoveThrough();
+  for (int life = 0; life < 3; ++life) {
+    stage.WriteThrough(life % 2 == 0 ? a : b, 30, 60);
+    stage.WriteThrough(a, 50, 8 * kPage);
+    stage.WriteThrough(life % 2 == 0 ? b : a, 5, 9 * kPage);
+    stage.WriteThrough(a, 70, 100);
+    if (life == 1) stage.Settle(a);
+    OnThread([&] { stage.MoveThrough(); });
+    stage.WriteThrough(a, 40, 60);
+  }
+  stage.Close();
+  stage.Reopen();
+  stage.WriteThrough(a, 20, 60);
+  return stage.Finish();
+}
+
+// Two processes and one file: each writes over what the other one has written, and each moves the
+// checkpoint, and settles the file. One leaves its groups to the other one.
+Trace ThroughPair(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("through-pair", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.As(1);
+  for (uint32_t turn = 0; turn < 4; ++turn) {
+    stage.As(turn % 2);
+    stage.WriteThrough(a, 10, 100);
+    stage.As(1 - turn % 2);
+    stage.WriteThrough(a, 60, 100);
+    if (turn == 0) stage.Write(b, 10, 100);
+    stage.As(turn % 2);
+    stage.WriteThrough(a, kPage - 20 * turn, 60);
+    if (turn % 2 == 0) stage.Settle(a);
+    stage.As(1 - turn % 2);
+    stage.WriteThrough(a, 90, 30);
+    if (turn % 2 == 1) stage.MoveThrough();
+    stage.As(turn % 2);
+    stage.WriteThrough(a, 80, 40);
+  }
+  stage.As(1);
+  stage.WriteThrough(a, 20, 60);
+  stage.Leave(true);
+  stage.As(0);
+  stage.WriteThrough(a, 50, 60);
+  stage.MoveThrough();
+  stage.As(1);
+  stage.WriteThrough(a, 70, 20);
+  stage.Leave();
+  stage.As(0);
+  stage.Write(b, 50, 60);
+  stage.Close();
+  return stage.Finish();
+}
+
+// What goes past the logs, over groups that are settled first: each process makes those of the
+// other one void, too. A process that has lost the file's lock commits late.
+Trace ThroughSettled(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("through-settled", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.WriteThrough(a, 10, 100);
+  stage.As(1);
+  stage.WriteThrough(a, 40, 60);
+  stage.WriteThrough(b, 10, 50);
+  stage.As(0);
+  stage.WriteThrough(a, 30, 20);
+  stage.Settle(a);
+  stage.WritePast(a, 20, 60);
+  stage.WritePast(b, 60, 10);
+  stage.As(1);
+  stage.Settle(a);
+  stage.WriteThrough(a, 25, 30);
+  stage.As(0);
+  stage.WriteThrough(a, 50, 30);
+  stage.WriteThrough(a, 15, 20, [&] {
+    stage.As(1);
+    stage.Settle(a);
+    stage.WritePast(a, 20, 40);
+    stage.Settle(a);
+  });
+  stage.WriteThrough(a, 30, 10);
+  stage.As(1);
+  stage.Settle(a);
+  stage.WritePast(a, 10, kPage);
+  stage.MoveThrough();
+  stage.Settle(a);
+  stage.WriteThrough(a, 35, 40);
+  return stage.Finish();
+}
+
+// A process dies with groups of write-through and of write-back. Another one goes on with the file
+// that both had, and brings the rest to the disk; a third one has the seat after that.
+Trace ThroughOrphan(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, kPage);
+  LogStage stage("through-orphan", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  stage.WriteThrough(a, 10, 100);
+  stage.As(1);
+  stage.WriteThrough(a, 50, 100);
+  stage.Write(c, 10, 100);
+  stage.As(0);
+  stage.Write(b, 10, 100);
+  stage.WriteThrough(a, 70, 60);
+  stage.Write(b, 50, 60);
+  stage.DieAt(Step::kCommitted, [&] { stage.WriteThrough(a, 100, kPage); });
+  stage.As(1);
+  stage.WriteThrough(a, 60, 100);
+  stage.Adopt([&] { OnThread([&] { stage.WriteThrough(a, 20, 60); }); });
+  stage.Write(b, 30, 60);
+  stage.Settle(a);
+  stage.WritePast(a, 80, 40);
+  stage.Settle(a);
+  stage.As(2);
+  stage.WriteThrough(a, 90, 30);
+  stage.MoveThrough();
+  stage.As(0);
+  stage.WriteThrough(a, 85, 30);
+  stage.As(2);
+  stage.WriteThrough(a, 75, 30);
+  stage.DieAt(Step::kCheckpointDurable, [&] { stage.MoveThrough(); });
+  stage.As(1);
+  stage.Adopt();
+  stage.WriteThrough(a, 65, 30);
+  stage.MoveThrough();
+  stage.WriteThrough(a, 55, 30);
+  return stage.Finish();
+}
+
+// A file is write-through, then one process's alone, then write-through again, then the other
+// one's: each time it passes the disk.
+Trace ThroughHanded(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("through-handed", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.As(1);
+  for (uint32_t turn = 0; turn < 4; ++turn) {
+    stage.As(turn % 2);
+    stage.Settle(a);
+    stage.WriteThrough(a, 10, 100);
+    stage.As(1 - turn % 2);
+    stage.WriteThrough(a, 60, 100);
+    if (turn == 1) stage.WriteThrough(b, 10, 100);
+    stage.As(turn % 2);
+    stage.WriteThrough(a, 40 + turn, 60);
+    stage.Settle(a);
+    stage.Write(a, 20, 60);
+    stage.Write(a, 70, 60);
+    if (turn == 2) stage.MoveThrough();
+    stage.Clean();
+  }
+  stage.As(0);
+  stage.Settle(a);
+  stage.WriteThrough(a, 30, 100);
+  stage.MoveThrough();
+  return stage.Finish();
+}
+
+// ---------------------------------------------------------------------------------------------
 // Creation, on a device that held a pool: its header was overwritten.
 
 Trace Create(const Place& place, uint64_t seed) {
@@ -1160,6 +1338,16 @@ std::vector<Scenario> AllScenarios() {
       {"orphan-kept", "what a dead process had kept is adopted", OrphanKept, false, 150, 64, 50,
        true},
       {"orphan-refused", "a disk refuses what is adopted", OrphanRefused, false, 150, 64, 20, true},
+      {"through", "write-through by one process, whose segments are taken again", Through, false,
+       200, 64, 50, true},
+      {"through-pair", "two processes write through to one file by turns", ThroughPair, true, 400,
+       64, 80, true},
+      {"through-settled", "a write-through file is settled, and written to past the logs",
+       ThroughSettled, false, 200, 64, 30, true},
+      {"through-orphan", "a process dies with groups of write-through", ThroughOrphan, false, 300,
+       64, 60, true},
+      {"through-handed", "a file goes from write-through to write-back, and back", ThroughHanded,
+       false, 200, 64, 30, true},
       {"small", "small writes, fsync, a clean end, and on", Small, true, 200, 64, 20, true},
       {"names", "new files and files that are cut", Names, true, 200, 64, 20, true},
       {"cut", "files that lose all of their bytes while some are pending", Cut, true, 200, 64, 20,

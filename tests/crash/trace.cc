@@ -197,8 +197,8 @@ void Trace::FindItems() {
     } else if (event.type == Event::kWrite) {
       const auto found = running.find(event.thread);
       if (found == running.end() || operations[found->second].kind != Operation::kThrough) continue;
-      items.push_back({Item::kPiece, false, found->second, newest * 2 + 1, event.at, event.length,
-                       event.data});
+      items.push_back(
+          {Item::kPiece, false, found->second, newest * 2 + 1, event.at, event.length, event.data});
     } else if (event.type == Event::kEnd) {
       uint64_t& order = returned[operations[event.file].file];
       for (const Item& item : items) {
