@@ -378,7 +378,7 @@ void LogStage::AppendThrough(uint32_t file, Function append) {
 
 // As the engine does: WriteLocked() of src/vfs/through.cc. Leaves what the group has no room for.
 void LogStage::WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
-                          const std::function<void()>& meanwhile) {
+                          const std::function<bool()>& meanwhile) {
   const uint32_t process = process_;
   AppendThrough(file, [&](nvlog::ThroughWriter& group, pool::FileRecord* record) {
     const Outcome outcome = group.BeginData(offset, bytes->size(), record);
@@ -390,9 +390,9 @@ void LogStage::WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
     TellKernel(*files_[file], offset, group);
     const nvlog::Lsn lsn = log().Draw();
     Change(files_[file].get(), offset, bytes->substr(0, group.length()));
-    if (meanwhile) meanwhile();
+    const bool is_own = !meanwhile || meanwhile();
     As(process);
-    group.Commit(lsn);
+    if (is_own) group.Commit(lsn);
     bytes->erase(0, group.length());
     return outcome;
   });
@@ -407,14 +407,17 @@ void LogStage::TellKernel(const File& file, uint64_t offset,
 }
 
 void LogStage::WriteThrough(uint32_t file, uint64_t offset, size_t n,
-                            const std::function<void()>& meanwhile) {
+                            const std::function<bool()>& meanwhile) {
   std::string bytes = RandomBytes(&random_, n);
+  bool is_own = true;
+  const auto look = [&] { return is_own = meanwhile == nullptr || meanwhile(); };
   capture_.Do({Operation::kThrough, file, offset, 0, 0}, bytes, [&] {
     for (uint64_t at = offset; !bytes.empty();) {
       const size_t left = bytes.size();
-      WriteGroup(file, at, &bytes, meanwhile);
+      WriteGroup(file, at, &bytes, look);
       at += left - bytes.size();
     }
+    if (!is_own) SettleNow(file, {});
   });
 }
 
@@ -428,14 +431,17 @@ void LogStage::WritePast(uint32_t file, uint64_t offset, size_t n) {
   });
 }
 
-void LogStage::Settle(uint32_t file) {
-  capture_.Do({Operation::kSync, file, 0, 0, 0}, "", [&] { LogSettled(file); });
+void LogStage::Settle(uint32_t file, const std::function<void()>& meanwhile) {
+  capture_.Do({Operation::kSync, file, 0, 0, 0}, "", [&] { SettleNow(file, meanwhile); });
 }
 
 // As the engine does: SettleShared().
-void LogStage::LogSettled(uint32_t file) {
+void LogStage::SettleNow(uint32_t file, const std::function<void()>& meanwhile) {
+  const uint32_t process = process_;
   const nvlog::Lsn bound = log().Draw();
   Sync(*files_[file]);
+  if (meanwhile) meanwhile();
+  As(process);
   AppendThrough(file, [&](nvlog::ThroughWriter& group, pool::FileRecord* record) {
     const Outcome outcome = group.BeginSettled(bound, record);
     if (outcome == Outcome::kDone) group.Commit(log().Draw());

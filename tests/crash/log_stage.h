@@ -63,13 +63,16 @@ class LogStage {
 
   // ---- Write-through, as src/vfs/through.cc does it. No page of the file is in any log then.
   // The kernel is told first, then the log. `meanwhile` is called between the two, when the LSN was
-  // drawn: what others do while the process that has the file's lock does not move.
+  // drawn: what others do while the process that has the file's lock does not move. False: it has
+  // looked after that, and somebody had taken the lock. So it gives the group up, and settles the
+  // file.
   void WriteThrough(uint32_t file, uint64_t offset, size_t n,
-                    const std::function<void()>& meanwhile = {});
+                    const std::function<bool()>& meanwhile = {});
   // The kernel alone is told.
   void WritePast(uint32_t file, uint64_t offset, size_t n);
-  // The file is synced, and what the logs have of it from before counts no more.
-  void Settle(uint32_t file);
+  // The file is synced, and what the logs have of it from before counts no more. `meanwhile` is
+  // called after the sync.
+  void Settle(uint32_t file, const std::function<void()>& meanwhile = {});
   // All write-through files are synced, and their logs begin behind what is there.
   void MoveThrough();
 
@@ -128,10 +131,10 @@ class LogStage {
   template <typename Function>
   void AppendThrough(uint32_t file, Function append);
   void WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
-                  const std::function<void()>& meanwhile);
+                  const std::function<bool()>& meanwhile);
   void TellKernel(const File& file, uint64_t offset, const nvlog::ThroughWriter& group) const;
   void Change(File* file, uint64_t offset, const std::string& bytes);
-  void LogSettled(uint32_t file);
+  void SettleNow(uint32_t file, const std::function<void()>& meanwhile);
   void MoveThroughCheckpoint();
   void Append(uint32_t file, uint64_t offset, const std::string& bytes);
   Known& KnownOf(uint32_t file);

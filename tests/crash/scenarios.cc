@@ -801,14 +801,23 @@ Trace ThroughSettled(const Place& place, uint64_t seed) {
   stage.WriteThrough(a, 25, 30);
   stage.As(0);
   stage.WriteThrough(a, 50, 30);
-  stage.WriteThrough(a, 15, 20, [&] {
-    stage.As(1);
-    stage.Settle(a);
-    stage.WritePast(a, 20, 40);
-    stage.Settle(a);
-  });
-  stage.WriteThrough(a, 30, 10);
+  // Once it commits, for it has looked before; once it gives up.
+  for (const bool is_own : {true, false}) {
+    stage.WriteThrough(a, 15, 20, [&] {
+      stage.As(1);
+      stage.Settle(a);
+      stage.WritePast(a, 20, 40);
+      stage.Settle(a);
+      return is_own;
+    });
+    stage.WriteThrough(a, 30, 10);
+  }
   stage.As(1);
+  stage.Settle(a, [&] {
+    stage.As(0);
+    stage.WriteThrough(a, 40, 20);
+  });
+  stage.WriteThrough(a, 50, 20);
   stage.Settle(a);
   stage.WritePast(a, 10, kPage);
   stage.MoveThrough();
@@ -836,11 +845,11 @@ Trace ThroughOrphan(const Place& place, uint64_t seed) {
   stage.DieAt(Step::kCommitted, [&] { stage.WriteThrough(a, 100, kPage); });
   stage.As(1);
   stage.WriteThrough(a, 60, 100);
-  stage.Adopt([&] { OnThread([&] { stage.WriteThrough(a, 20, 60); }); });
-  stage.Write(b, 30, 60);
   stage.Settle(a);
   stage.WritePast(a, 80, 40);
   stage.Settle(a);
+  stage.Adopt([&] { OnThread([&] { stage.WriteThrough(a, 20, 60); }); });
+  stage.Write(b, 30, 60);
   stage.As(2);
   stage.WriteThrough(a, 90, 30);
   stage.MoveThrough();
