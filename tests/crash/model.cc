@@ -168,7 +168,7 @@ std::vector<size_t> Model::PlacesOf(const Items& items, const std::vector<size_t
 }
 
 // A call's groups are there in their order, and what was cut off or erased does not come back under
-// what was written later.
+// what was written later. Of what goes past the log, the disk may have anything.
 bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>& taken) const {
   for (size_t a = 0; a < items.size(); ++a) {
     if (taken[items[a]]) continue;
@@ -176,9 +176,8 @@ bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>
     for (size_t b = a + 1; b < items.size(); ++b) {
       if (!taken[items[b]]) continue;
       const Item& later = trace_.items[items[b]];
-      const bool cuts = missing.kind == Item::kTruncate || missing.kind == Item::kErase;
-      const bool is_piece = missing.kind == Item::kPiece;
-      if (cuts || (!is_piece && later.operation == missing.operation)) return false;
+      if (missing.kind == Item::kPiece || (later.kind == Item::kPiece && !later.logged)) continue;
+      if (missing.kind != Item::kData || later.operation == missing.operation) return false;
     }
   }
   return true;

@@ -4,13 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <iterator>
+#include <source_location>
 #include <stdexcept>
 #include <thread>
 
+#include "src/lease/leases.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
 #include "src/vfs/engine.h"
@@ -937,12 +941,76 @@ Trace Create(const Place& place, uint64_t seed) {
 // ---------------------------------------------------------------------------------------------
 // The whole engine
 
+// Another process that uses a file, or does not.
+class Neighbour {
+ public:
+  // Before anything is recorded. It does not use the file yet.
+  Neighbour(const Place& place, const std::string& name) {
+    int orders[2], answers[2];
+    struct stat st = {};
+    if (::pipe(orders) != 0 || ::pipe(answers) != 0 ||
+        ::stat((place.disk + "/" + name).c_str(), &st) != 0) {
+      throw std::runtime_error("there is no neighbour");
+    }
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(orders[1]);
+      ::_exit(Obey(place.memory, st, orders[0], answers[1]));
+    }
+    ::close(orders[0]);
+    ::close(answers[1]);
+    orders_ = orders[1];
+    answers_ = answers[0];
+  }
+  ~Neighbour() {
+    ::close(orders_);
+    ::close(answers_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+
+  void Come() { Order('c'); }
+  void Go() { Order('g'); }
+
+ private:
+  static int Obey(const std::string& folder, const struct stat& st, int orders, int answers) {
+    constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
+    lease::Leases leases;
+    const char* why = "";
+    if (!leases.Open(folder.c_str(), &why)) return 1;
+    for (char order; ::read(orders, &order, 1) == 1;) {
+      if (order == 'g') {
+        leases.Drop(st.st_dev, st.st_ino, false);
+      } else {
+        leases.Share(st.st_dev, st.st_ino);
+        if (leases.HeldElsewhere(st.st_dev, st.st_ino) &&
+            !leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) {
+          return 1;
+        }
+      }
+      if (::write(answers, &order, 1) != 1) return 1;
+    }
+    leases.Close();
+    return 0;
+  }
+  void Order(char order) const {
+    if (::write(orders_, &order, 1) != 1 || ::read(answers_, &order, 1) != 1) {
+      throw std::runtime_error("the neighbour does not obey");
+    }
+  }
+
+  pid_t pid_ = -1;
+  int orders_ = -1, answers_ = -1;
+};
+
 class Program {
  public:
   struct Sizes {
     const char* batch_delay = "1";
     const char* batch_min = "8";
     uint64_t pool = pool::kMinPoolSize;
+    const char* write_back = "always";
   };
   Program(const std::string& name, const Place& place, uint64_t seed)
       : Program(name, place, seed, Sizes()) {}
@@ -955,7 +1023,7 @@ class Program {
                               "NVCACHE_NOTICE=0",
                               "NVCACHE_DRAM=128k",
                               "NVCACHE_INCLUDE=*",
-                              "NVCACHE_WRITE_BACK=always",
+                              std::string("NVCACHE_WRITE_BACK=") + sizes.write_back,
                               std::string("NVCACHE_BATCH_DELAY=") + sizes.batch_delay,
                               std::string("NVCACHE_BATCH_MIN=") + sizes.batch_min};
     std::vector<char*> environment;
@@ -1001,8 +1069,11 @@ class Program {
   }
   void Write(int fd, uint64_t offset, size_t n, std::mt19937_64* random) {
     const std::string bytes = RandomBytes(random, n);
-    capture_.Do({Operation::kWrite, files_.at(fd), offset, 0, 0}, bytes, [&] {
-      Must(vfs::Pwrite(fd, bytes.data(), n, static_cast<off_t>(offset)) == static_cast<long>(n));
+    const auto kind = IsCached(fd) ? Operation::kWrite : Operation::kThrough;
+    capture_.Do({kind, files_.at(fd), offset, 0, 0}, bytes, [&] {
+      long r = vfs::Pwrite(fd, bytes.data(), n, static_cast<off_t>(offset));
+      if (r == vfs::kNotOurs) r = sys::Pwrite(fd, bytes.data(), n, offset);
+      Must(r == static_cast<long>(n));
     });
   }
   void Write(int fd, uint64_t offset, size_t n) { Write(fd, offset, n, &random_); }
@@ -1011,7 +1082,34 @@ class Program {
     vfs::Pread(fd, bytes.data(), n, static_cast<off_t>(offset));
   }
   void Sync(int fd) {
-    capture_.Do({Operation::kSync, files_.at(fd), 0, 0, 0}, "", [&] { Must(vfs::Fsync(fd) == 0); });
+    capture_.Do({Operation::kSync, files_.at(fd), 0, 0, 0}, "", [&] {
+      const long r = vfs::Fsync(fd);
+      Must(r == 0 || (r == vfs::kNotOurs && sys::Fsync(fd) == 0));
+    });
+  }
+  // In our cache; else its bytes are the kernel's.
+  static bool IsCached(int fd) {
+    return vfs::engine.SlotOf(fd)->file.load()->state.load() == vfs::State::kCached;
+  }
+  // Of the kernel's: all of it is on the disk, or in a log.
+  static bool IsKnown(int fd) {
+    struct stat st = {};
+    Must(::fstat(fd, &st) == 0);
+    const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+    return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
+  }
+  // Syncs until it is so.
+  void MakeKnown(int fd) {
+    for (int tries = 0; !IsKnown(fd); ++tries) {
+      Must(tries < 10);
+      Sync(fd);
+    }
+  }
+  void MakeCached(int fd) {
+    for (int tries = 0; !IsCached(fd); ++tries) {
+      Must(tries < 1000);
+      Sync(fd);
+    }
   }
   void Truncate(int fd, uint64_t size) {
     capture_.Do({Operation::kTruncate, files_.at(fd), size, 0, 0}, "",
@@ -1058,8 +1156,10 @@ class Program {
   }
 
  private:
-  static void Must(bool ok) {
-    if (!ok) throw std::runtime_error("the scenario failed: a call's result is wrong");
+  static void Must(bool ok, std::source_location where = std::source_location::current()) {
+    if (ok) return;
+    throw std::runtime_error("the scenario failed: a call's result is wrong in line " +
+                             std::to_string(where.line()));
   }
 
   const Place place_;
@@ -1308,6 +1408,47 @@ Trace Many(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+// The engine and a neighbour who uses one of its files: that is write-through, and written to past
+// the log; then the neighbour goes, comes again, and the file is the one and the other.
+Trace Shared(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  Neighbour neighbour(place, "a");
+  neighbour.Come();
+  Program program("shared", place, seed, {.write_back = "auto"});
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  program.Write(a, 5, 100);
+  program.MakeCached(b);
+  program.Write(b, 10, 100);
+  program.MakeKnown(a);
+  program.Write(a, 10, 100);
+  program.Write(a, kPage - 30, 60);
+  program.Sync(a);
+  program.Write(a, 60, 100);
+  program.Punch(a, 40, 60);
+  program.Write(a, 70, 60);
+  program.MakeKnown(a);
+  program.Write(a, 20, 60);
+  program.Drain();
+  program.MakeKnown(a);
+  program.Write(a, 30, 60);
+  neighbour.Go();
+  program.MakeCached(a);
+  program.Write(a, 25, 60);
+  program.Write(b, 50, 60);
+  program.Write(a, 35, 60);
+  neighbour.Come();
+  program.Write(a, 45, 60);
+  program.MakeKnown(a);
+  program.Write(a, 55, 60);
+  program.Write(a, 15, 30);
+  program.Close(a);
+  program.Close(b);
+  program.Detach();
+  return program.Finish();
+}
+
 }  // namespace
 
 std::vector<Scenario> AllScenarios() {
@@ -1363,6 +1504,8 @@ std::vector<Scenario> AllScenarios() {
        true},
       {"holes", "more holes than can be pending", Holes, false, 40, 64, 5},
       {"refused", "a disk refuses and heals, under the cleanup thread", Refused, true, 40, 64, 5},
+      {"shared", "a file that a neighbour uses, under the whole engine", Shared, false, 200, 64,
+       30},
       {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
       {"split", "write calls of several groups, a file that is cut", Split, false, 60, 64, 0},
       {"many", "more files than numbers that are used", Many, true, 60, 64, 0},
