@@ -233,10 +233,14 @@ long Capture::Sync(long number, long fd, int file) {
 long Capture::SyncAll() {
   std::lock_guard lock(lock_);
   const auto files = static_cast<uint32_t>(trace_.files.size());
-  for (const auto type : {Event::kSyncBegin, Event::kSyncEnd}) {
-    for (uint32_t file = 0; file < files; ++file) Add({type, {}, Who(), file, 0, 0, 0});
+  for (uint32_t file = 0; file < files; ++file) Add({Event::kSyncBegin, {}, Who(), file, 0, 0, 0});
+  long result = 0;
+  for (uint32_t file = 0; file < files; ++file) {
+    const int error = sync_errors_[static_cast<int>(file)];
+    if (error != 0) result = -error;
+    Add({error != 0 ? Event::kSyncFailed : Event::kSyncEnd, {}, Who(), file, 0, 0, 0});
   }
-  return 0;
+  return result;
 }
 
 // All recordings are of one run of the kernel, and recoveries after a power failure of others.
