@@ -277,13 +277,19 @@ bool MoveCheckpoint() {
   return pin.ok() && engine.MoveThroughCheckpoint();
 }
 
+// A sync has failed: the checkpoint stays.
+bool HasFailed() {
+  const PoolPin pin;
+  return pin.ok() && engine.pool().seats().ThroughFailed() != 0;
+}
+
 // Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
-// to move that. False: not in this time.
+// to move that. False: not in this time, or never.
 bool AwaitCheckpoint(const Tally& tally) {
   const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
   while (engine.tallies.IsPending(tally)) {
     if (MoveCheckpoint()) continue;
-    if (sys::Now(CLOCK_MONOTONIC) >= end) return false;
+    if (HasFailed() || sys::Now(CLOCK_MONOTONIC) >= end) return false;
     Pause(kPollNs);
   }
   return true;

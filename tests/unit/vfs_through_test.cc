@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "src/nvlog/reader.h"
+#include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/heat.h"
 #include "src/vfs/through.h"
@@ -448,6 +449,27 @@ TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
     EXPECT_TRUE(engine.MoveThroughCheckpoint()) << "all from before is on the disk";
     seats.Give(older);
+    Close(fd);
+  });
+}
+
+// The checkpoint stays, so it is not waited for.
+TEST_F(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    engine.pool().seats().SetThroughFailed(EIO);
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+    Passing passing;
+    EXPECT_NE(passing.Begin(st.st_dev, st.st_ino), nullptr);
+    passing.GoPast(-1);
+    passing.End();
+    EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
+    EXPECT_TRUE(IsPending(fd));
     Close(fd);
   });
 }
