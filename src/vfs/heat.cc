@@ -49,7 +49,7 @@ void WarmUp(int fd) {
   if (engine.full() || engine.replacing() || !engine.Attach()) return;
   if (!engine.leases.Wanted(file.device, file.inode)) {
     engine.BeginCaching(file, fd, Engine::Origin::kHot, {});
-  } else if (!file.shared.load()) {
+  } else if (engine.tallies.Find(lease::TagOf(file.device, file.inode)) == nullptr) {
     BeginShared(file, fd);
   }
 }

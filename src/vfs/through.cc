@@ -297,13 +297,20 @@ bool MoveCheckpoint() {
   return pin.ok() && engine.MoveThroughCheckpoint();
 }
 
+// A sync has failed: the checkpoint stays.
+bool HasFailed() {
+  if (sys::IsSharing()) return false;
+  const PoolPin pin;
+  return pin.ok() && engine.pool().seats().ThroughFailed() != 0;
+}
+
 // Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
-// to move that. False: not in this time.
+// to move that. False: not in this time, or never.
 bool AwaitCheckpoint(const Tally& tally) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
     if (MoveCheckpoint()) continue;
-    if (sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
+    if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
       engine.tallies.WantCheckpointAbove(tally.lsn.load());
       engine.LookForOwners();

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "src/pool/format.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
+#include "tests/crash/machine.h"
 #include "tests/crash/medium.h"
 
 namespace nvcache::crash {
@@ -226,6 +228,31 @@ long Capture::Sync(long number, long fd, int file) {
   return result;
 }
 
+// Whatever the files were opened by. The disk of the recording need not be synced for that: the
+// medium is what it was told.
+long Capture::SyncAll() {
+  std::lock_guard lock(lock_);
+  const auto files = static_cast<uint32_t>(trace_.files.size());
+  for (uint32_t file = 0; file < files; ++file) Add({Event::kSyncBegin, {}, Who(), file, 0, 0, 0});
+  long result = 0;
+  for (uint32_t file = 0; file < files; ++file) {
+    const int error = sync_errors_[static_cast<int>(file)];
+    if (error != 0) result = -error;
+    Add({error != 0 ? Event::kSyncFailed : Event::kSyncEnd, {}, Who(), file, 0, 0, 0});
+  }
+  return result;
+}
+
+// All recordings are of one run of the kernel, and recoveries after a power failure of others.
+long Capture::OpenBoot() {
+  const std::string text = BootText(0);
+  const int fd = ::memfd_create("boot", MFD_CLOEXEC);
+  if (::pwrite(fd, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    Die("there is no boot id");
+  }
+  return fd;
+}
+
 // Only what changes bytes is noted.
 long Capture::Fallocate(long fd, long mode, long offset, long length) {
   std::lock_guard lock(lock_);
@@ -255,6 +282,9 @@ long Capture::Fallocate(long fd, long mode, long offset, long length) {
 
 long Capture::Call(long number, long a, long b, long c, long d, long e, long f) {
   switch (number) {
+    case SYS_openat:
+      if (std::strcmp(reinterpret_cast<const char*>(b), kBootPath) == 0) return OpenBoot();
+      break;
     case SYS_fsync:
     case SYS_fdatasync: {
       std::unique_lock lock(lock_);
@@ -287,6 +317,9 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
       }
       return result;
     }
+    case SYS_syncfs:
+      return SyncAll();
+    case SYS_pwritev2:
     case SYS_pwritev: {  // each piece on its own: the disk may have any of them
       std::lock_guard lock(lock_);
       const int file = FileOf(a);

@@ -72,6 +72,8 @@ class Capture : public Listener {
   // The watched file that `fd` is, or -1.
   int FileOf(long fd) const;
   long Sync(long number, long fd, int file);
+  long SyncAll();
+  static long OpenBoot();
   long Fallocate(long fd, long mode, long offset, long length);
 
   std::mutex lock_;

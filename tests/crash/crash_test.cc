@@ -3,6 +3,7 @@
 // The tester itself: event lists made by hand, and exactly the images that they allow.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <set>
 #include <string>
 
@@ -241,6 +242,86 @@ TEST(ModelTest, WhatWasCutOffDoesNotComeBackUnderALaterWrite) {
     const auto now = model.Now().files[0].contents;
     EXPECT_EQ(Set(now.begin(), now.end()), i == 0 ? (Set{"....", "."}) : (Set{{".\0x", 3}}));
   }
+}
+
+// Of one file, "....": two calls that the kernel is told of at once, and a call that syncs.
+class ThroughModelTest : public testing::Test {
+ protected:
+  // The file's name in the trace is 0, and so is the thread.
+  void Apply(Event::Type type, uint32_t operation) {
+    Event event = {type, {}, 0, 0, 0, 0, 0};
+    if (type == Event::kWrite) event.data = trace_.operations[operation].data;
+    if (type == Event::kBegin || type == Event::kEnd) event.file = operation;
+    model_->Apply(event);
+  }
+  void Make(bool first_logged, bool second_logged) {
+    trace_.files.push_back({{}, true, "....", false});
+    for (const bool logged : {first_logged, second_logged}) {
+      const auto number = static_cast<uint32_t>(trace_.operations.size());
+      const uint32_t data = trace_.Keep(number == 0 ? "aaa" : "bb", 3 - number);
+      trace_.operations.push_back({Operation::kThrough, 0, number, 3 - number, data});
+      trace_.items.push_back(
+          {Item::kPiece, logged, number, 10 * (number + 1), number, 3 - number, data});
+    }
+    trace_.operations.push_back({Operation::kSync, 0, 0, 0, 0});
+    model_ = std::make_unique<Model>(trace_);
+  }
+  Set Contents(bool killed = false) const {
+    const auto now = model_->Now(killed).files[0].contents;
+    return {now.begin(), now.end()};
+  }
+
+  Trace trace_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_F(ThroughModelTest, AGroupIsCertainWhenItsCallHasReturned) {
+  Make(true, true);
+  Apply(Event::kBegin, 0);
+  EXPECT_EQ(Contents(), (Set{"...."})) << "the kernel was not told yet";
+  Apply(Event::kWrite, 0);
+  EXPECT_EQ(Contents(), (Set{"....", "aaa."}));
+  EXPECT_EQ(Contents(true), (Set{"aaa."})) << "the kernel has it, and was not killed";
+  Apply(Event::kEnd, 0);
+  EXPECT_EQ(Contents(), (Set{"aaa."}));
+}
+
+TEST_F(ThroughModelTest, OlderGroupsMayLieOverACallThatHasNotReturned) {
+  Make(true, true);
+  for (const auto type : {Event::kBegin, Event::kWrite, Event::kEnd}) Apply(type, 0);
+  Apply(Event::kBegin, 1);
+  Apply(Event::kWrite, 1);
+  EXPECT_EQ(Contents(), (Set{"aaa.", "abb."}));
+  trace_.operations[1].offset = trace_.items[1].offset = 2;
+  EXPECT_EQ(Contents(), (Set{"aaa.", "aabb", "aaab"}));
+  EXPECT_EQ(Contents(true), (Set{"aabb"}));
+  Apply(Event::kEnd, 1);
+  EXPECT_EQ(Contents(), (Set{"aabb"}));
+}
+
+TEST_F(ThroughModelTest, WhatNoLogHasIsCertainWhenItWasSynced) {
+  Make(true, false);
+  for (const uint32_t operation : {0, 1}) {
+    for (const auto type : {Event::kBegin, Event::kWrite, Event::kEnd}) Apply(type, operation);
+  }
+  EXPECT_EQ(Contents(), (Set{"aaa.", "abb."}));
+  Apply(Event::kSyncBegin, 0);
+  EXPECT_EQ(Contents(), (Set{"aaa.", "abb."}));
+  Apply(Event::kSyncEnd, 0);
+  EXPECT_EQ(Contents(), (Set{"abb."}));
+}
+
+TEST_F(ThroughModelTest, ASyncCoversCallsThatNeverReturn) {
+  Make(true, true);
+  for (const auto type : {Event::kBegin, Event::kWrite, Event::kEnd}) Apply(type, 0);
+  Apply(Event::kBegin, 1);
+  Apply(Event::kWrite, 1);
+  Apply(Event::kBegin, 2);
+  Apply(Event::kSyncBegin, 0);
+  Apply(Event::kSyncEnd, 0);
+  EXPECT_EQ(Contents(), (Set{"aaa.", "abb."})) << "an older group may be laid over it";
+  Apply(Event::kEnd, 2);
+  EXPECT_EQ(Contents(), (Set{"abb."}));
 }
 
 TEST(CrashesTest, TextIsReadBack) {

@@ -43,6 +43,11 @@ std::string OldGroups(const pool::View& view) {
     }
     if (own > checkpoint) return "a seat's checkpoint is above the pool's";
   }
+  uint64_t through = 0;
+  if (!pool::ReadThroughCheckpoint(view, &through, &valid) || valid != 2) {
+    return "a checkpoint record of write-through is damaged";
+  }
+  if (through > checkpoint) return "the checkpoint of write-through is above the pool's";
   const uint64_t units = view.segment_units();
   for (uint32_t segment = 0; segment < view.segment_count(); ++segment) {
     pool::SegmentHeader taken;
@@ -83,7 +88,11 @@ nvlog::Lsn CheckpointOf(const pool::View& view, const pool::SegmentHeader& heade
   nvlog::Lsn all = 0, own = 0;
   int valid = 0;
   pool::ReadCheckpoint(view, &all, &valid);
-  pool::ReadSeatCheckpoint(view, header.log / pool::kLogsOfSeat, &own, &valid);
+  if (pool::IsThroughLog(header.log)) {
+    pool::ReadThroughCheckpoint(view, &own, &valid);
+  } else {
+    pool::ReadSeatCheckpoint(view, header.log / pool::kLogsOfSeat, &own, &valid);
+  }
   return std::max(all, own);
 }
 
@@ -123,14 +132,15 @@ std::string Difference(const std::string& found, const Expected::File& expected)
 
 // ---------------------------------------------------------------------------------------------
 
-Explorer::Level::Level(const Trace& t, Machine* m, int d, bool k)
+Explorer::Level::Level(const Trace& t, Machine* m, int d, bool k, uint32_t b)
     : trace(t),
       machine(*m),
       memory(t.pool),
       disk(t.files),
       shared(t.pool, pool::kSharedOffset, kVolatileEnd - pool::kSharedOffset),
       depth(d),
-      kept(k) {
+      kept(k),
+      boot(b) {
   std::memcpy(machine.pool(), t.pool.data(), t.pool.size());
 }
 
@@ -142,7 +152,8 @@ Explorer::Level::Level(const Level& killed, const Trace& t, Machine* m, bool k)
       disk(killed.disk),
       shared(killed.shared),
       depth(killed.depth + 1),
-      kept(k) {
+      kept(k),
+      boot(killed.boot) {
   for (size_t i = disk.files().size(); i < t.files.size(); ++i) disk.Add(t.files[i]);
   std::memcpy(machine.pool(), memory.certain().data(), memory.certain().size());
 }
@@ -212,7 +223,7 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
 }
 
 std::optional<Failure> Explorer::Run() {
-  Level level(trace_, machines_[0].get(), 0, false);
+  Level level(trace_, machines_[0].get(), 0, false, 0);
   const std::string wrong = Explore(&level, {});
   if (wrong.empty()) return std::nullopt;
   return Failure{wrong, crashes_};
@@ -262,7 +273,7 @@ std::string Explorer::TryImage(Level* level, const Choice& choice, const Expecte
   crashes_.push_back({level->at, false, choice});
   if (plan_.trying) plan_.trying(crashes_);
   ++(level->depth == 0 ? counts_.images : counts_.nested);
-  Put(level, choice, level->depth == 0);
+  Put(level, choice, level->depth == 0, false);
   const bool removed = std::any_of(choice.files.begin(), choice.files.end(),
                                    [](const FileChoice& file) { return file.removed; });
   const bool nest = level->depth == 0 && !trace_.creation && !removed && plan_.nested_every > 0 &&
@@ -273,7 +284,7 @@ std::string Explorer::TryImage(Level* level, const Choice& choice, const Expecte
   std::string wrong = Check(level, choice, expected, level->depth == 0);
   if (wrong.empty() && nest) {
     const Trace recovery = Recovery(*level, std::move(image));
-    Level next(recovery, machines_[1].get(), 1, kept_);
+    Level next(recovery, machines_[1].get(), 1, kept_, level->boot + 1);
     wrong = Explore(&next, AfterFirst(*level, expected));
   }
   Restore(level, choice);
@@ -281,14 +292,18 @@ std::string Explorer::TryImage(Level* level, const Choice& choice, const Expecte
   return wrong;
 }
 
-// What is there because it was not lost with the process need not be durable, so the same is
-// expected as before.
+Expected Explorer::ExpectedOfKilled(const Level& level, const Expected& expected) const {
+  return level.depth == 0 ? model_.Now(true) : expected;
+}
+
+// What is there because it was not lost with the process need not be durable, so after a crash of
+// this recovery the same is expected as before.
 std::string Explorer::TryKill(Level* level, const Expected& expected) {
   const Choice choice = Everything(*level);
   crashes_.push_back({level->at, true, choice});
   if (plan_.trying) plan_.trying(crashes_);
-  Put(level, choice, true);
-  std::string wrong = Check(level, choice, expected, true);
+  Put(level, choice, true, true);
+  std::string wrong = Check(level, choice, ExpectedOfKilled(*level, expected), true);
   if (wrong.empty()) {
     const Trace recovery = RecoveryOfKilled(*level);
     Level next(*level, recovery, machines_[static_cast<size_t>(level->depth) + 1].get(), kept_);
@@ -348,7 +363,7 @@ Expected Explorer::AfterFirst(const Level& level, const Expected& expected) cons
 }
 
 std::string Explorer::Again(const Crashes& crashes) {
-  Level level(trace_, machines_[0].get(), 0, false);
+  Level level(trace_, machines_[0].get(), 0, false, 0);
   return Step(&level, crashes, 0, {});
 }
 
@@ -359,9 +374,10 @@ std::string Explorer::Step(Level* level, const Crashes& crashes, size_t next,
   const Expected expected = ExpectedAt(*level, fixed);
   const bool away = level->depth == 0 || crash.killed;
   Machine& machine = level->machine;
-  Put(level, crash.choice, away);
+  Put(level, crash.choice, away, crash.killed);
   std::string image(reinterpret_cast<char*>(machine.pool()), machine.pool_size());
-  std::string wrong = Check(level, crash.choice, expected, away);
+  const Expected now = crash.killed ? ExpectedOfKilled(*level, expected) : expected;
+  std::string wrong = Check(level, crash.choice, now, away);
   if (!wrong.empty() || next + 1 == crashes.size()) return wrong;
   Machine* m = machines_[static_cast<size_t>(level->depth) + 1].get();
   if (crash.killed) {
@@ -371,7 +387,7 @@ std::string Explorer::Step(Level* level, const Crashes& crashes, size_t next,
   }
   const Expected after = AfterFirst(*level, expected);
   const Trace recovery = Recovery(*level, std::move(image));
-  Level deeper(recovery, m, level->depth + 1, kept_);
+  Level deeper(recovery, m, level->depth + 1, kept_, level->boot + 1);
   return Step(&deeper, crashes, next + 1, after);
 }
 
@@ -379,17 +395,18 @@ std::string Explorer::Step(Level* level, const Crashes& crashes, size_t next,
 // One image
 
 // `away`: the files that are to be away are.
-void Explorer::Put(Level* level, const Choice& choice, bool away) {
+void Explorer::Put(Level* level, const Choice& choice, bool away, bool killed) {
   Machine& machine = level->machine;
+  machine.set_boot(level->boot + (killed ? 0 : 1));
   for (const LineChoice& line : choice.lines) {
     level->memory.Build(line, level->trace, machine.pool() + line.line * kLine);
   }
   // Nothing depends on the counters, so they may be anything; but in a new pool.
-  // The same goes for what the processes share.
+  // The same goes for what the processes share, but where they were only killed.
   if (!level->trace.creation) {
     std::memset(machine.pool() + pool::kStatisticsOffset, static_cast<int>(level->at * 37 & 0xff),
                 sizeof(pool::Statistics));
-    const std::string& shared = level->at % 2 == 0 ? garbage_ : level->shared;
+    const std::string& shared = level->at % 2 == 0 && !killed ? garbage_ : level->shared;
     std::memcpy(machine.pool() + pool::kSharedOffset, shared.data(), shared.size());
   }
   if (plan_.damage) {
@@ -424,6 +441,9 @@ void Explorer::DamageCheckpoints(Level* level) {
   };
   if (pool::ReadCheckpoint(view, &checkpoint, &valid) && valid == 2) {
     damage(view.checkpoint_record(which));
+  }
+  if (pool::ReadThroughCheckpoint(view, &checkpoint, &valid) && valid == 2) {
+    damage(view.through_checkpoint_record(which));
   }
   for (uint32_t seat = 0; seat < view.seat_count(); ++seat) {
     if (pool::ReadSeatCheckpoint(view, seat, &checkpoint, &valid) && valid == 2) {

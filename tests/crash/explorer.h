@@ -78,7 +78,7 @@ class Explorer {
   // A trace and the moment that was reached in it: of the engine, of the recovery after it, or of
   // the recovery after that.
   struct Level {
-    Level(const Trace& t, Machine* m, int d, bool k);
+    Level(const Trace& t, Machine* m, int d, bool k, uint32_t b);
     Level(const Level& killed, const Trace& t, Machine* m, bool k);
     void Advance(size_t events, Model* model);
     bool AtEnd() const { return at == trace.events.size(); }
@@ -90,13 +90,15 @@ class Explorer {
     std::string shared;  // what the processes share, as they have left it
     size_t at = 0;
     int depth;
-    bool kept;  // this recovery leaves groups where they are
+    bool kept;      // this recovery leaves groups where they are
+    uint32_t boot;  // which run of the kernel this is
   };
 
   bool Over() const;
   std::string Explore(Level* level, const Expected& fixed);
   std::string TryImage(Level* level, const Choice& choice, const Expected& expected);
   std::string TryKill(Level* level, const Expected& expected);
+  Expected ExpectedOfKilled(const Level& level, const Expected& expected) const;
   // The recovery that was just checked, as a trace of its own.
   Trace Recovery(const Level& level, std::string image);
   Trace RecoveryOfKilled(const Level& level);
@@ -105,7 +107,7 @@ class Explorer {
   static std::vector<size_t> Moments(const std::vector<Event>& events);
   static Choice Everything(const Level& level);
 
-  void Put(Level* level, const Choice& choice, bool away);
+  void Put(Level* level, const Choice& choice, bool away, bool killed);
   void DamageCheckpoints(Level* level);
   void DamageSegment(Level* level);
   void Restore(Level* level, const Choice& choice);

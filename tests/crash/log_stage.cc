@@ -96,6 +96,7 @@ void LogStage::TakePool() {
   Must(pool.Join(&problem), problem.text.c_str());
   Must(log().Open(&pool), "no memory");
   kept().Open();
+  through().Open(&log());
 }
 
 void LogStage::ReplayOrphans(bool resolved) {
@@ -106,12 +107,13 @@ void LogStage::ReplayOrphans(bool resolved) {
 }
 
 // As the engine does: Engine::Detach.
-void LogStage::GiveUpSeat() {
+void LogStage::GiveUpSeat(bool left) {
   Clean();
+  if (!left && through().HasPending()) MoveThroughCheckpoint();
   own().pool.StoreSeatCheckpoint(log().newest() + 1);
-  log().FreeAll();
+  if (!left) log().FreeAll();
   if (own().pool.seats().HasOrphans(own().pool.seat())) ReplayOrphans(true);
-  own().pool.Leave();
+  own().pool.Leave(left);
   log().Close();
   own().pool.Close();
   processes_.erase(process_);
@@ -176,7 +178,11 @@ void LogStage::Append(uint32_t file, uint64_t offset, const std::string& bytes) 
         });
         group.Commit();
       });
-  std::string& content = files_[file]->content;
+  Change(files_[file].get(), offset, bytes);
+}
+
+void LogStage::Change(File* file, uint64_t offset, const std::string& bytes) {
+  std::string& content = file->content;
   if (content.size() < offset + bytes.size()) content.resize(offset + bytes.size());
   content.replace(offset, bytes.size(), bytes);
 }
@@ -351,8 +357,120 @@ void LogStage::CopyKept() {
   kept().Settle();
 }
 
+// ---------------------------------------------------------------------------------------------
+// Write-through.
+
+template <typename Function>
+void LogStage::AppendThrough(uint32_t file, Function append) {
+  Known& known = KnownOf(file);
+  File& f = *files_[file];
+  f.through = true;
+  for (const bool described : {false, true}) {
+    pool::FileRecord record = {};
+    if (described) Must(pool::Describe(f.fd, &record) == 0, "a file cannot be described");
+    nvlog::ThroughWriter group(through(), known.tag, f.exits);
+    const Outcome outcome = append(group, described ? &record : nullptr);
+    if (outcome == Outcome::kUndeclared && !described) continue;
+    Must(outcome == Outcome::kDone, "the log is full");
+    return;
+  }
+}
+
+// As the engine does: WriteLocked() of src/vfs/through.cc. Leaves what the group has no room for.
+void LogStage::WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
+                          const std::function<bool()>& meanwhile) {
+  const uint32_t process = process_;
+  AppendThrough(file, [&](nvlog::ThroughWriter& group, pool::FileRecord* record) {
+    const Outcome outcome = group.BeginData(offset, bytes->size(), record);
+    if (outcome != Outcome::kDone) return outcome;
+    ForEachPage(offset, group.length(), [&](uint64_t at, uint64_t n) {
+      const auto* from = reinterpret_cast<const uint8_t*>(bytes->data()) + (at - offset);
+      Must(group.AddPage(from, static_cast<uint32_t>(n)), "copy");
+    });
+    TellKernel(*files_[file], offset, group);
+    const nvlog::Lsn lsn = log().Draw();
+    Change(files_[file].get(), offset, bytes->substr(0, group.length()));
+    const bool is_own = !meanwhile || meanwhile();
+    As(process);
+    if (is_own) group.Commit(lsn);
+    bytes->erase(0, group.length());
+    return outcome;
+  });
+}
+
+void LogStage::TellKernel(const File& file, uint64_t offset,
+                          const nvlog::ThroughWriter& group) const {
+  iovec pieces[2];
+  const int count = group.Pieces(pieces);
+  Must(sys::Pwritev(file.fd, pieces, count, offset) == static_cast<long>(group.length()),
+       "pwritev");
+}
+
+void LogStage::WriteThrough(uint32_t file, uint64_t offset, size_t n,
+                            const std::function<bool()>& meanwhile) {
+  std::string bytes = RandomBytes(&random_, n);
+  bool is_own = true;
+  const auto look = [&] { return is_own = meanwhile == nullptr || meanwhile(); };
+  capture_.Do({Operation::kThrough, file, offset, 0, 0}, bytes, [&] {
+    for (uint64_t at = offset; !bytes.empty();) {
+      const size_t left = bytes.size();
+      WriteGroup(file, at, &bytes, look);
+      at += left - bytes.size();
+    }
+    if (!is_own) SettleNow(file, {});
+  });
+}
+
+void LogStage::WritePast(uint32_t file, uint64_t offset, size_t n) {
+  const std::string bytes = RandomBytes(&random_, n);
+  File& f = *files_[file];
+  capture_.Do({Operation::kThrough, file, offset, 0, 0}, bytes, [&] {
+    ++f.exits;
+    Must(sys::Pwrite(f.fd, bytes.data(), n, offset) == static_cast<long>(n), "pwrite");
+    Change(&f, offset, bytes);
+  });
+}
+
+void LogStage::Settle(uint32_t file, const std::function<void()>& meanwhile) {
+  capture_.Do({Operation::kSync, file, 0, 0, 0}, "", [&] { SettleNow(file, meanwhile); });
+}
+
+// As the engine does: SettleShared().
+void LogStage::SettleNow(uint32_t file, const std::function<void()>& meanwhile) {
+  const uint32_t process = process_;
+  const nvlog::Lsn bound = log().Draw();
+  Sync(*files_[file]);
+  if (meanwhile) meanwhile();
+  As(process);
+  AppendThrough(file, [&](nvlog::ThroughWriter& group, pool::FileRecord* record) {
+    const Outcome outcome = group.BeginSettled(bound, record);
+    if (outcome == Outcome::kDone) group.Commit(log().Draw());
+    return outcome;
+  });
+}
+
+void LogStage::MoveThrough() {
+  capture_.Do({Operation::kSyncAll, 0, 0, 0, 0}, "", [&] { MoveThroughCheckpoint(); });
+}
+
+// As the engine does, which syncs the file system: Engine::MoveThroughCheckpoint().
+void LogStage::MoveThroughCheckpoint() {
+  const pool::Seats& seats = own().pool.seats();
+  Must(seats.TryLockThrough(), "somebody else moves the checkpoint");
+  pool::Seats::LeftSeats left;
+  seats.FindLeft(&left);
+  const nvlog::Lsn next = seats.next_lsn().load();
+  for (const auto& file : files_) {
+    if (file->through) Sync(*file);
+  }
+  own().pool.StoreThroughCheckpoint(next);
+  seats.FreeLeft(left);
+  seats.UnlockThrough();
+  through().Free(log().IsShared());
+}
+
 void LogStage::Close() {
-  capture_.Do({Operation::kClose, 0, 0, 0, 0}, "", [&] { GiveUpSeat(); });
+  capture_.Do({Operation::kClose, 0, 0, 0, 0}, "", [&] { GiveUpSeat(false); });
   Must(processes_.empty(), "somebody else has a seat");
 }
 
@@ -368,8 +486,8 @@ void LogStage::As(uint32_t process) {
   capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { TakePool(); });
 }
 
-void LogStage::Leave() {
-  capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { GiveUpSeat(); });
+void LogStage::Leave(bool left) {
+  capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { GiveUpSeat(left); });
 }
 
 // The kernel takes its locks away.

@@ -15,6 +15,7 @@
 
 #include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
+#include "src/nvlog/through.h"
 #include "src/pool/pool.h"
 #include "tests/crash/capture.h"
 #include "tests/crash/scenarios.h"
@@ -59,6 +60,22 @@ class LogStage {
   void Heal(uint32_t file);
   // What is kept is copied to other segments.
   void CopyKept();
+
+  // ---- Write-through, as src/vfs/through.cc does it. No page of the file is in any log then.
+  // The kernel is told first, then the log. `meanwhile` is called between the two, when the LSN was
+  // drawn: what others do while the process that has the file's lock does not move. False: it has
+  // looked after that, and somebody had taken the lock. So it gives the group up, and settles the
+  // file.
+  void WriteThrough(uint32_t file, uint64_t offset, size_t n,
+                    const std::function<bool()>& meanwhile = {});
+  // The kernel alone is told.
+  void WritePast(uint32_t file, uint64_t offset, size_t n);
+  // The file is synced, and what the logs have of it from before counts no more. `meanwhile` is
+  // called after the sync.
+  void Settle(uint32_t file, const std::function<void()>& meanwhile = {});
+  // All write-through files are synced, and their logs begin behind what is there.
+  void MoveThrough();
+
   // The last process gives up its seat: the pool is clean and closed. Reopen() takes it again.
   void Close();
   void Reopen();
@@ -66,8 +83,9 @@ class LogStage {
   // ---- Other processes. From now on the one with that number does what is asked for. If it has no
   // seat it adopts what it finds, and takes one.
   void As(uint32_t process);
-  // It brings what it has pending to the files, adopts what it finds, and gives up its seat.
-  void Leave();
+  // It brings what it has pending to the files, adopts what it finds, and gives up its seat. What
+  // it has of write-through may be left to others.
+  void Leave(bool left = false);
   // It is killed.
   void Die();
   // It is killed while it does that, before that fence; or, if that is none, before it syncs a
@@ -87,7 +105,9 @@ class LogStage {
     int fd = -1;
     uint32_t number = 0;  // in the logs of all processes; ~0: each has its own
     bool is_new = false;
-    std::string content;  // the newest
+    bool through = false;  // some log has had something of it
+    uint64_t exits = 0;    // how often something went past the logs
+    std::string content;   // the newest
   };
   // A file, as a process knows it.
   struct Known {
@@ -99,18 +119,29 @@ class LogStage {
     pool::Pool pool;
     nvlog::Log log;
     nvlog::Kept kept{log};
+    nvlog::ThroughLog through;
     std::map<uint32_t, std::unique_ptr<Known>> files;  // by index
     std::map<uint32_t, Known*> by_number;
     uint32_t numbers = 0;
   };
   void TakePool();
   void ReplayOrphans(bool resolved);
-  void GiveUpSeat();
+  void GiveUpSeat(bool left);
+  // Calls append(group, record), once more with a record if it says that it needs one.
+  template <typename Function>
+  void AppendThrough(uint32_t file, Function append);
+  void WriteGroup(uint32_t file, uint64_t offset, std::string* bytes,
+                  const std::function<bool()>& meanwhile);
+  void TellKernel(const File& file, uint64_t offset, const nvlog::ThroughWriter& group) const;
+  void Change(File* file, uint64_t offset, const std::string& bytes);
+  void SettleNow(uint32_t file, const std::function<void()>& meanwhile);
+  void MoveThroughCheckpoint();
   void Append(uint32_t file, uint64_t offset, const std::string& bytes);
   Known& KnownOf(uint32_t file);
   Process& own() const { return *processes_.at(process_); }
   nvlog::Log& log() const { return own().log; }
   nvlog::Kept& kept() const { return own().kept; }
+  nvlog::ThroughLog& through() const { return own().through; }
   // Calls start(group, record), once more with a record if it needs one, and then rest(group).
   template <typename Start, typename Rest>
   void Append(uint32_t file, Start start, Rest rest);

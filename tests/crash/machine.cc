@@ -33,6 +33,12 @@ T* At(long address) {
 
 }  // namespace
 
+std::string BootText(uint32_t boot) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "b0070000-0000-4000-8000-%012x\n", boot);
+  return text;
+}
+
 Machine::Machine(size_t pool_size) : size_(pool_size) {
   pool_ = static_cast<uint8_t*>(::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
@@ -114,6 +120,7 @@ long Machine::Open(long folder, const std::string& path, long flags) {
   if (path == kPoolPath) return New({Descriptor::kPool, 0, path});
   if (path == kDevicePath) return New({Descriptor::kDevice, 0, path});
   if (path.rfind("/sys/dev/char/", 0) == 0) return New({Descriptor::kDeviceSize, 0, path});
+  if (path == kBootPath) return New({Descriptor::kBoot, 0, path});
   if ((flags & O_TMPFILE) == O_TMPFILE) {
     const auto in = descriptors_.find(static_cast<int>(folder));
     return in == descriptors_.end() ? -ENOENT : OpenUnnamed(in->second);
@@ -207,8 +214,9 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
     case SYS_fstat:
       FillStat(descriptor, At<void>(b));
       return 0;
-    case SYS_read: {  // the size of a device
-      const std::string text = std::to_string(size_) + "\n";
+    case SYS_read: {
+      const std::string text =
+          descriptor.kind == Descriptor::kBoot ? BootText(boot_) : std::to_string(size_) + "\n";
       std::memcpy(At<void>(b), text.data(), text.size());
       return static_cast<long>(text.size());
     }

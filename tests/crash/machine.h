@@ -20,6 +20,9 @@ namespace nvcache::crash {
 
 inline constexpr char kPoolPath[] = "/crash/pool";      // opened as a file
 inline constexpr char kDevicePath[] = "/crash/device";  // the same, as a device
+// Which run of the kernel it is, and what is there in each: 0 is that of the recording.
+inline constexpr char kBootPath[] = "/proc/sys/kernel/random/boot_id";
+std::string BootText(uint32_t boot);
 
 class Machine : public Listener {
  public:
@@ -36,6 +39,7 @@ class Machine : public Listener {
 
   uint8_t* pool() { return pool_; }
   size_t pool_size() const { return size_; }
+  void set_boot(uint32_t boot) { boot_ = boot; }
   std::vector<File>& files() { return files_; }
   // The file with that name, or null.
   File* Find(const std::string& path);
@@ -53,7 +57,7 @@ class Machine : public Listener {
 
  private:
   struct Descriptor {
-    enum Kind { kPool, kDevice, kDeviceSize, kFile, kFolder } kind;
+    enum Kind { kPool, kDevice, kDeviceSize, kFile, kFolder, kBoot } kind;
     uint32_t file;
     std::string path;
   };
@@ -76,6 +80,7 @@ class Machine : public Listener {
   std::vector<File> files_;
   std::map<int, Descriptor> descriptors_;
   int next_ = 0;
+  uint32_t boot_ = 0;
   uint64_t inodes_ = 0;
   Trace done_;
   std::vector<uint32_t> lines_;

@@ -10,81 +10,165 @@ Model::Model(const Trace& trace)
     : trace_(trace),
       states_(trace.operations.size(), kNotBegun),
       durable_(trace.operations.size(), false),
-      by_file_(trace.files.size()) {
+      by_file_(trace.files.size()),
+      reached_(trace.items.size(), kNothing),
+      promised_(trace.items.size(), false) {
   for (size_t i = 0; i < trace.items.size(); ++i) {
     by_file_[trace.operations[trace.items[i].operation].file].push_back(i);
+    if (trace.items[i].kind == Item::kPiece) by_data_[trace.items[i].data] = i;
   }
 }
 
 void Model::Apply(const Event& event) {
+  ApplyToDisk(event);
   if (event.type != Event::kBegin && event.type != Event::kEnd) return;
   const Operation& operation = trace_.operations[event.file];
   states_[event.file] = event.type == Event::kBegin ? kRunning : kReturned;
   closed_ = operation.kind == Operation::kClose && event.type == Event::kEnd;
-  if (operation.kind != Operation::kSync || event.type != Event::kEnd) return;
-  for (size_t i = 0; i < states_.size(); ++i) {
-    if (trace_.operations[i].file == operation.file && states_[i] == kReturned) durable_[i] = true;
+  ApplySync(event);
+}
+
+void Model::ApplyToDisk(const Event& event) {
+  if (event.type == Event::kWrite) {
+    const auto piece = by_data_.find(event.data);
+    if (piece != by_data_.end() && reached_[piece->second] == kNothing) {
+      reached_[piece->second] = kKernel;
+    }
+  } else if (event.type == Event::kSyncBegin) {
+    std::vector<size_t>& covered = syncs_[{event.file, event.thread}];
+    covered.clear();
+    for (const size_t i : by_file_[event.file]) {
+      if (reached_[i] == kKernel) covered.push_back(i);
+    }
+  } else if (event.type == Event::kSyncEnd) {
+    for (const size_t i : syncs_[{event.file, event.thread}]) reached_[i] = kDisk;
   }
 }
 
-Expected Model::Now() const {
+// What a call that syncs promises when it returns.
+void Model::ApplySync(const Event& event) {
+  const Operation& operation = trace_.operations[event.file];
+  const bool all = operation.kind == Operation::kSyncAll;
+  if (!all && operation.kind != Operation::kSync) return;
+  if (event.type == Event::kBegin) {
+    for (size_t i = 0; i < trace_.items.size(); ++i) {
+      const bool covered =
+          all || trace_.operations[trace_.items[i].operation].file == operation.file;
+      if (covered && reached_[i] != kNothing) promises_[event.file].push_back(i);
+    }
+    return;
+  }
+  for (const size_t i : promises_[event.file]) promised_[i] = true;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const bool covered = all || trace_.operations[i].file == operation.file;
+    if (covered && states_[i] == kReturned) durable_[i] = true;
+  }
+}
+
+Expected Model::Now(bool killed) const {
   Expected expected;
   for (uint32_t file = 0; file < trace_.files.size(); ++file) {
-    expected.files.push_back(FileNow(file));
+    expected.files.push_back(FileNow(file, killed));
   }
   expected.clean = closed_;
   for (size_t i = 0; i < states_.size(); ++i) {
     const Operation::Kind kind = trace_.operations[i].kind;
-    // The first fsync of a new file says in the log that its name is settled.
-    const bool appends = kind == Operation::kWrite || kind == Operation::kTruncate ||
-                         kind == Operation::kErase || kind == Operation::kSync;
+    // The first fsync of a new file says in the log that its name is settled, and that of a
+    // write-through file that all of it is.
+    const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
+                         kind == Operation::kTruncate || kind == Operation::kErase ||
+                         kind == Operation::kSync;
     if (appends && states_[i] == kRunning) ++expected.running;
   }
   return expected;
 }
 
-Expected::File Model::FileNow(uint32_t file) const {
+bool Model::IsCertain(size_t number, bool killed) const {
+  const Item& item = trace_.items[number];
+  const bool has_returned = states_[item.operation] == kReturned;
+  if (item.kind != Item::kPiece) return item.logged ? has_returned : durable_[item.operation];
+  if (killed || promised_[number]) return true;
+  return has_returned && (item.logged || reached_[number] == kDisk);
+}
+
+bool Model::IsLoose(size_t number, bool killed) const {
+  const Item& item = trace_.items[number];
+  return item.kind == Item::kPiece && !killed && !promised_[number] &&
+         states_[item.operation] == kRunning;
+}
+
+Expected::File Model::FileNow(uint32_t file, bool killed) const {
   Expected::File expected;
   std::vector<bool> taken(trace_.items.size(), false);
-  std::vector<size_t> items, open;  // those that may be there; of these, those that may be not
+  Items items = {file, {}, {}, {}};
   for (const size_t i : by_file_[file]) {
     const Item& item = trace_.items[i];
     const State state = states_[item.operation];
-    if (state == kNotBegun) continue;
-    items.push_back(i);
-    const bool certain = item.logged ? state == kReturned : durable_[item.operation];
-    if (certain) {
+    if (state == kNotBegun || (item.kind == Item::kPiece && reached_[i] == kNothing)) continue;
+    items.all.push_back(i);
+    if (IsCertain(i, killed)) {
       taken[i] = true;
     } else {
-      open.push_back(i);
+      items.open.push_back(i);
     }
+    if (IsLoose(i, killed)) items.loose[GroupOf(item)].push_back(i);
   }
   expected.absent = !trace_.files[file].exists &&
-                    std::none_of(items.begin(), items.end(),
+                    std::none_of(items.all.begin(), items.all.end(),
                                  [&](size_t i) { return taken[i] && trace_.items[i].logged; });
-  Try(file, items, open, 0, &taken, &expected);
+  Try(items, 0, &taken, &expected);
   return expected;
 }
 
-void Model::Try(uint32_t file, const std::vector<size_t>& items, const std::vector<size_t>& open,
-                size_t next, std::vector<bool>* taken, Expected::File* expected) const {
-  if (next < open.size()) {
+void Model::Try(const Items& items, size_t next, std::vector<bool>* taken,
+                Expected::File* expected) const {
+  if (next < items.open.size()) {
     for (const bool take : {true, false}) {
-      (*taken)[open[next]] = take;
-      Try(file, items, open, next + 1, taken, expected);
+      (*taken)[items.open[next]] = take;
+      Try(items, next + 1, taken, expected);
     }
     return;
   }
-  if (!Consistent(items, *taken)) return;
-  std::string content = Content(file, *taken);
+  Places places;
+  if (Consistent(items.all, *taken)) TryPlaces(items, *taken, &places, expected);
+}
+
+void Model::TryPlaces(const Items& items, const std::vector<bool>& taken, Places* places,
+                      Expected::File* expected) const {
+  for (const auto& [group, loose] : items.loose) {
+    if (places->count(group) > 0) continue;
+    for (const size_t place : PlacesOf(items, loose)) {
+      (*places)[group] = place;
+      TryPlaces(items, taken, places, expected);
+    }
+    places->erase(group);
+    return;
+  }
+  std::string content = Content(items, taken, *places);
   if (std::find(expected->contents.begin(), expected->contents.end(), content) ==
       expected->contents.end()) {
     expected->contents.push_back(std::move(content));
   }
 }
 
+// Where they belong, and in front of each group that they overlap.
+std::vector<size_t> Model::PlacesOf(const Items& items, const std::vector<size_t>& loose) const {
+  std::vector<size_t> places = {loose[0]};
+  for (const size_t i : items.all) {
+    if (i == loose[0]) break;
+    const Item& older = trace_.items[i];
+    const bool overlaps = std::any_of(loose.begin(), loose.end(), [&](size_t other) {
+      const Item& piece = trace_.items[other];
+      return piece.offset < older.offset + older.length &&
+             older.offset < piece.offset + piece.length;
+    });
+    if (overlaps && older.logged) places.push_back(i);
+  }
+  return places;
+}
+
 // A call's groups are there in their order, and what was cut off or erased does not come back under
-// what was written later.
+// what was written later. Of what goes past the log, the disk may have anything.
 bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>& taken) const {
   for (size_t a = 0; a < items.size(); ++a) {
     if (taken[items[a]]) continue;
@@ -92,32 +176,42 @@ bool Model::Consistent(const std::vector<size_t>& items, const std::vector<bool>
     for (size_t b = a + 1; b < items.size(); ++b) {
       if (!taken[items[b]]) continue;
       const Item& later = trace_.items[items[b]];
+      if (missing.kind == Item::kPiece || (later.kind == Item::kPiece && !later.logged)) continue;
       if (missing.kind != Item::kData || later.operation == missing.operation) return false;
     }
   }
   return true;
 }
 
-std::string Model::Content(uint32_t file, const std::vector<bool>& taken) const {
-  std::string content = trace_.files[file].content;
-  for (const size_t i : by_file_[file]) {
-    if (!taken[i]) continue;
-    const Item& item = trace_.items[i];
-    if (item.kind == Item::kTruncate) {
-      content.resize(item.offset);
-      continue;
+std::string Model::Content(const Items& items, const std::vector<bool>& taken,
+                           const Places& places) const {
+  std::string content = trace_.files[items.file].content;
+  for (const size_t i : items.all) {
+    for (const auto& [group, place] : places) {
+      if (place != i) continue;
+      for (const size_t piece : items.loose.at(group)) {
+        if (taken[piece]) Do(trace_.items[piece], &content);
+      }
     }
-    if (item.kind == Item::kErase) {
-      const uint64_t end = std::min<uint64_t>(item.offset + item.length, content.size());
-      for (uint64_t at = item.offset; at < end; ++at) content[at] = '\0';
-      continue;
-    }
-    const Operation& operation = trace_.operations[item.operation];
-    if (content.size() < item.offset + item.length) content.resize(item.offset + item.length);
-    std::memcpy(content.data() + item.offset,
-                trace_.Data(operation.data) + (item.offset - operation.offset), item.length);
+    if (taken[i] && places.count(GroupOf(trace_.items[i])) == 0) Do(trace_.items[i], &content);
   }
   return content;
+}
+
+void Model::Do(const Item& item, std::string* content) const {
+  if (item.kind == Item::kTruncate) {
+    content->resize(item.offset);
+    return;
+  }
+  if (item.kind == Item::kErase) {
+    const uint64_t end = std::min<uint64_t>(item.offset + item.length, content->size());
+    for (uint64_t at = item.offset; at < end; ++at) (*content)[at] = '\0';
+    return;
+  }
+  const Operation& operation = trace_.operations[item.operation];
+  if (content->size() < item.offset + item.length) content->resize(item.offset + item.length);
+  std::memcpy(content->data() + item.offset,
+              trace_.Data(operation.data) + (item.offset - operation.offset), item.length);
 }
 
 }  // namespace nvcache::crash

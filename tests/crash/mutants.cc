@@ -735,10 +735,14 @@ void CheckpointLater(Events* events) {
   *events = std::move(result);
 }
 
-// A seat's, or else the pool's: its record 0, 1 or any.
+// Its record 0, 1 or any.
+enum Whose { kPool, kSeat, kThrough };
 enum Records { kFirst, kSecond, kAny };
-bool IsCheckpoint(const Event& event, bool of_seat, Records which) {
-  const uint64_t begin = of_seat ? pool::kSeatCheckpointsOffset : pool::kCheckpointOffset;
+bool IsCheckpoint(const Event& event, Whose whose, Records which) {
+  static constexpr uint64_t kBegin[] = {pool::kCheckpointOffset, pool::kSeatCheckpointsOffset,
+                                        pool::kThroughCheckpointOffset};
+  const bool of_seat = whose == kSeat;
+  const uint64_t begin = kBegin[whose];
   const uint64_t distance = of_seat ? pool::kSeatCheckpointsDistance : pool::kCheckpointDistance;
   const uint64_t size = of_seat ? distance : sizeof(pool::CheckpointRecord);
   const auto is = [&](uint64_t from) { return event.at >= from && event.at < from + size; };
@@ -748,17 +752,20 @@ bool IsCheckpoint(const Event& event, bool of_seat, Records which) {
 
 // The second record of the checkpoint is never written.
 void OneCheckpointRecord(Events* events) {
-  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, false, kSecond); });
+  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, kPool, kSecond); });
 }
 void OneSeatRecord(Events* events) {
-  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, true, kSecond); });
+  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, kSeat, kSecond); });
+}
+void OneThroughRecord(Events* events) {
+  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, kThrough, kSecond); });
 }
 
-// PWBs of a seat's checkpoint, or of the pool's, or the fences right behind them are left out.
-void LeaveOutOfCheckpoint(Events* events, bool of_seat, Event::Type type) {
+// PWBs of these checkpoints, or the fences right behind them, are left out.
+void LeaveOutOfCheckpoint(Events* events, Whose whose, Event::Type type) {
   Indexes left_out;
   for (size_t pwb = 0; pwb < events->size(); ++pwb) {
-    if ((*events)[pwb].type != Event::kPwb || !IsCheckpoint((*events)[pwb], of_seat, kAny) ||
+    if ((*events)[pwb].type != Event::kPwb || !IsCheckpoint((*events)[pwb], whose, kAny) ||
         (*events)[pwb].step == Step::kSeen || (*events)[pwb].step == Step::kCreateCheckpoint) {
       continue;
     }
@@ -897,7 +904,7 @@ void LeftTooLow(Trace* trace) {
   const std::vector<Group> groups = Groups(*trace);
   ChangeCheckpoints(trace, Step::kCheckpoint, [&](size_t store, nvlog::Lsn checkpoint) {
     const Event& event = trace->events[store];
-    if (!IsCheckpoint(event, false, kAny)) return checkpoint;
+    if (!IsCheckpoint(event, kPool, kAny)) return checkpoint;
     nvlog::Lsn own = 1;
     for (const Group& group : groups) {
       const size_t commit = group[0].events.back();
@@ -1008,6 +1015,284 @@ void MagicFirst(Events* events) {
   });
 }
 
+// ---------------------------------------------------------------------------------------------
+// Write-through.
+
+// The kernel has the disk, and the log has its bytes: then the checkpoint may pass them.
+void ThroughBeforeSync(Events* events) {
+  MoveEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
+           [](const Events& e, const Indexes& unit) {
+             if (!IsCheckpoint(e[unit.front()], kThrough, kAny)) return kNowhere;
+             return BatchBegin(e, unit.front(), {Step::kCheckpointDurable, Step::kCommitted});
+           });
+}
+
+// A segment of write-through is taken again before the checkpoint is durable that has freed it.
+void ThroughTakenEarly(Events* events) {
+  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
+             [](const Events& e, const Indexes& unit) {
+               if (!IsCheckpoint(e[unit.front()], kThrough, kAny)) return kNowhere;
+               return Behind(e, unit, Step::kSegmentTaken, false);
+             });
+}
+
+// A file is write-through, and the checkpoint has passed that, before the checkpoint of the process
+// that had it alone.
+void ThroughBeforeDrained(Events* events) {
+  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
+             [](const Events& e, const Indexes& unit) {
+               if (!IsCheckpoint(e[unit.front()], kSeat, kAny)) return kNowhere;
+               const size_t moved = After(e, unit.back() + 1, [](const Event& event) {
+                 return event.type == Event::kPwb && IsCheckpoint(event, kThrough, kSecond);
+               });
+               if (moved == e.size()) return kNowhere;
+               return Behind(e, {moved}, Step::kCheckpointDurable, true);
+             });
+}
+
+// PWBs in segments of write-through, and the fences that end them.
+Indexes OfThrough(const Trace& trace) {
+  Indexes all;
+  std::string memory = trace.pool;
+  std::set<uint16_t> at_it;  // threads whose last PWB was one
+  const uint64_t size = memory.empty() ? 1 : SuperblockOf(trace).segment_size;
+  for (size_t i = 0; i < trace.events.size() && !memory.empty(); ++i) {
+    const Event& event = trace.events[i];
+    if (event.type == Event::kStore) {
+      std::memcpy(&memory[event.at], trace.Data(event.data), event.length);
+    } else if (event.type == Event::kPwb) {
+      pool::SegmentHeader header = {};
+      const uint64_t in = event.at < pool::kSegmentsOffset ? 0 : event.at - pool::kSegmentsOffset;
+      const uint64_t at = event.step == Step::kSegmentCopy ? event.at : event.at - in % size;
+      std::memcpy(&header, &memory[at], sizeof(header));
+      at_it.erase(event.thread);
+      if (event.at < pool::kSegmentsOffset || !pool::IsThroughLog(header.log)) continue;
+      at_it.insert(event.thread);
+      all.push_back(i);
+    } else if (event.type == Event::kFence && at_it.erase(event.thread) > 0) {
+      all.push_back(i);
+    }
+  }
+  return all;
+}
+
+void LeaveOutOfThrough(Trace* trace, Step step) {
+  Indexes all = OfThrough(*trace);
+  for (; !all.empty(); all.pop_back()) {
+    if (trace->events[all.back()].step != step) continue;
+    trace->events.erase(trace->events.begin() + static_cast<std::ptrdiff_t>(all.back()));
+  }
+}
+
+// The kernel is told, and the first header is durable, before the rest is written back.
+void ThroughBeforePayload(Trace* trace) {
+  const Indexes all = OfThrough(*trace);
+  const std::set<size_t> through(all.begin(), all.end());
+  std::map<uint16_t, Events> late;
+  Events result;
+  for (size_t i = 0; i < trace->events.size(); ++i) {
+    const Event& event = trace->events[i];
+    const bool is = through.count(i) > 0;
+    if (is && (event.step == Step::kPayload || event.step == Step::kGroupHeaders)) {
+      late[event.thread].push_back(event);
+      continue;
+    }
+    result.push_back(event);
+    if (!is || !Is(event, Event::kFence, Step::kCommitted)) continue;
+    Events& own = late[event.thread];
+    result.insert(result.end(), own.begin(), own.end());
+    own.clear();
+  }
+  trace->events = std::move(result);
+}
+
+// A group of write-through.
+struct Logged {
+  Group records;
+  uint32_t file;  // in the trace
+  const Written& last() const { return records.back(); }
+  nvlog::Lsn lsn() const { return records[0].header.lsn; }
+  uint32_t log() const { return records[0].segment.log; }
+  uint32_t seat() const { return log() / pool::kLogsOfSeat; }
+  size_t begin() const { return records[0].events.front(); }
+  size_t commit() const { return records[0].events.back(); }
+  bool settles() const { return last().header.kind == Kind::kSettled; }
+};
+
+std::vector<Logged> ThroughGroups(const Trace& trace) {
+  std::vector<Logged> all;
+  const std::vector<uint32_t> running = Running(trace);
+  for (const Group& group : Groups(trace)) {
+    if (!pool::IsThroughLog(group[0].segment.log)) continue;
+    const uint32_t operation = running[group[0].events.back()];
+    if (operation == ~uint32_t{0}) continue;
+    all.push_back({group, trace.operations[operation].file});
+  }
+  return all;
+}
+
+void SetBound(Trace* trace, const Logged& settled, nvlog::Lsn bound, nvlog::Lsn lsn) {
+  for (const Written& written : settled.records) {
+    RecordHeader header = written.header;
+    if (header.kind == Kind::kSettled) header.offset = bound;
+    header.lsn = lsn;
+    Rewrite(trace, written, header);
+  }
+}
+
+// A group may have this LSN, as far as its log is concerned.
+bool MayHave(const std::vector<Logged>& groups, const Logged& group, nvlog::Lsn lsn) {
+  if (group.records[0].segment.generation >= lsn) return false;
+  return std::none_of(groups.begin(), groups.end(), [&](const Logged& other) {
+    return other.log() == group.log() && other.commit() < group.commit() && other.lsn() >= lsn;
+  });
+}
+
+// Another process has drawn its LSN before the file was settled, and tells the kernel later.
+void LsnBeforeCall(Trace* trace) {
+  const std::vector<Logged> groups = ThroughGroups(*trace);
+  for (const Logged& settled : groups) {
+    if (!settled.settles()) continue;
+    const nvlog::Lsn bound = settled.last().header.offset;
+    const auto next = std::find_if(groups.begin(), groups.end(), [&](const Logged& group) {
+      return group.file == settled.file && group.commit() > settled.commit();
+    });
+    if (next == groups.end() || next->settles() || !MayHave(groups, *next, bound)) continue;
+    SetLsn(trace, next->records, bound);
+    SetBound(trace, settled, bound + 1, settled.lsn());
+  }
+}
+
+// A process that has lost the file's lock draws its LSN when others have settled the file.
+void LateOwner(Trace* trace) {
+  const std::vector<Logged> groups = ThroughGroups(*trace);
+  const Logged* settled = nullptr;  // the newest
+  for (const Logged& group : groups) {
+    if (group.settles()) {
+      settled = &group;
+      continue;
+    }
+    if (settled == nullptr || settled->file != group.file || group.lsn() > settled->lsn()) continue;
+    const nvlog::Lsn bound = settled->last().header.offset;
+    if (!MayHave(groups, *settled, bound)) continue;
+    SetBound(trace, *settled, bound, bound);
+    SetLsn(trace, group.records, settled->lsn());
+  }
+}
+
+// A process draws the LSN below which all is void when it has synced the file.
+void BoundAfterSync(Trace* trace) {
+  for (const Logged& group : ThroughGroups(*trace)) {
+    if (group.settles()) SetBound(trace, group, group.lsn(), group.lsn());
+  }
+}
+
+// No record says that a file is settled.
+void SettledUnsaid(Trace* trace) {
+  for (const Logged& group : ThroughGroups(*trace)) {
+    if (group.settles()) SetBound(trace, group, 1, group.lsn());
+  }
+}
+
+void SettledBeforeSync(Trace* trace) {
+  const size_t n = ThroughGroups(*trace).size();
+  for (size_t i = 0; i < n; ++i) {
+    const Logged group = ThroughGroups(*trace)[i];
+    if (!group.settles()) continue;
+    Events& events = trace->events;
+    const uint16_t thread = events[group.commit()].thread;
+    const size_t fence = After(events, group.commit(), [&](const Event& event) {
+      return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
+    });
+    const size_t sync = Before(events, group.begin(), [&](const Event& event) {
+      return event.thread == thread && event.type == Event::kSyncBegin;
+    });
+    Indexes unit;
+    for (size_t at = sync + 1; at <= fence; ++at) {
+      const Event::Type type = events[at].type;
+      const bool of_pool = type == Event::kStore || type == Event::kPwb || type == Event::kFence;
+      if (events[at].thread == thread && of_pool) unit.push_back(at);
+    }
+    Move(&events, unit, sync);
+  }
+}
+
+// The checkpoint passes a group that comes next, of a log that was idle.
+void ThroughAboveNext(Trace* trace) {
+  const std::vector<Logged> groups = ThroughGroups(*trace);
+  const Events events = trace->events;
+  nvlog::Lsn highest = 0;
+  ChangeCheckpoints(trace, Step::kCheckpoint, [&](size_t store, nvlog::Lsn checkpoint) {
+    if (!IsCheckpoint(events[store], kThrough, kAny)) return checkpoint;
+    const auto next = std::find_if(groups.begin(), groups.end(),
+                                   [&](const Logged& group) { return group.begin() > store; });
+    highest = std::max(highest, checkpoint);
+    if (next != groups.end()) highest = std::max(highest, next->lsn() + 1);
+    return highest;
+  });
+}
+
+// What the adopter of that seat would write, were these groups as those of write-back.
+Events WritesOf(const Trace& trace, uint32_t seat, size_t before) {
+  Events writes;
+  for (const Logged& group : ThroughGroups(trace)) {
+    if (group.seat() != seat || group.commit() > before) continue;
+    for (const Item& item : trace.items) {
+      if (item.kind != Item::kPiece || item.order != 2 * group.lsn()) continue;
+      writes.push_back({Event::kWrite,
+                        {},
+                        0,
+                        group.file,
+                        item.offset,
+                        static_cast<uint32_t>(item.length),
+                        item.data});
+    }
+  }
+  return writes;
+}
+
+// Whoever adopts a dead process's logs brings those of write-through to the files, too.
+void OrphanReplayed(Trace* trace) {
+  for (size_t i = trace->events.size(); i-- > 0;) {
+    const Event pwb = trace->events[i];
+    if (!Is(pwb, Event::kPwb, Step::kRecoveredCheckpoint) || !IsCheckpoint(pwb, kSeat, kFirst)) {
+      continue;
+    }
+    const uint64_t seat = (pwb.at - pool::kSeatCheckpointsOffset) / sizeof(pool::CheckpointRecord);
+    Events writes = WritesOf(*trace, static_cast<uint32_t>(seat), i);
+    for (Event& event : writes) event.thread = pwb.thread;
+    const Indexes unit = {Before(trace->events, i, [&](const Event& event) {
+      return event.type == Event::kStore && event.at == pwb.at;
+    })};
+    trace->events.insert(trace->events.begin() + static_cast<std::ptrdiff_t>(unit[0]),
+                         writes.begin(), writes.end());
+  }
+}
+
+// A recovery that has nothing to apply to a file does not sync it.
+void ThroughUnsynced(Trace* trace) {
+  std::set<uint32_t> written;
+  for (const Event& event : trace->events) {
+    if (event.type == Event::kWrite) written.insert(event.file);
+  }
+  std::erase_if(trace->events, [&](const Event& event) {
+    const bool syncs = event.type == Event::kSyncBegin || event.type == Event::kSyncEnd;
+    return syncs && written.count(event.file) == 0;
+  });
+}
+
+// The pool says that it was used in the run of the kernel that comes after the power failure.
+void BootUntold(Trace* trace) {
+  constexpr uint64_t kBoot = pool::kStateOffset + offsetof(pool::StateRecord, boot);
+  constexpr size_t kSize = sizeof(pool::StateRecord::boot);
+  for (Event& event : trace->events) {
+    if (event.type != Event::kStore || event.at != kBoot || event.length != kSize) continue;
+    std::string boot(reinterpret_cast<const char*>(trace->Data(event.data)), kSize);
+    ++boot.back();
+    event.data = trace->Keep(boot.data(), kSize);
+  }
+}
+
 void LeaveOut(Events* events, Step step) {
   std::erase_if(*events, [step](const Event& event) {
     return (event.type == Event::kPwb || event.type == Event::kFence) && event.step == step;
@@ -1085,15 +1370,29 @@ std::vector<Mutant> AllMutants() {
                          }});
     }
   }
-  for (const bool of_seat : {false, true}) {
+  struct {
+    Whose whose;
+    const char* name;
+    const char* scenario;
+  } const checkpoints[] = {
+      {kPool, "pool", "pair"}, {kSeat, "seat", "handed"}, {kThrough, "through", "through-settled"}};
+  for (const auto& checkpoint : checkpoints) {
     for (const auto& [type, name] : {std::pair(Event::kPwb, "checkpoint, "),
                                      std::pair(Event::kFence, "checkpoint durable, ")}) {
-      mutants.push_back({name + std::string(of_seat ? "seat" : "pool"),
-                         "the step is left out of that checkpoint", of_seat ? "handed" : "pair",
-                         [of_seat, t = type](Trace* trace, bool) {
-                           LeaveOutOfCheckpoint(&trace->events, of_seat, t);
+      mutants.push_back({name + std::string(checkpoint.name),
+                         "the step is left out of that checkpoint", checkpoint.scenario,
+                         [whose = checkpoint.whose, t = type](Trace* trace, bool) {
+                           LeaveOutOfCheckpoint(&trace->events, whose, t);
                          }});
     }
+  }
+  for (const Step step : {Step::kPayload, Step::kGroupHeaders, Step::kCommit, Step::kCommitted,
+                          Step::kSegmentCopy, Step::kSegment, Step::kSegmentTaken}) {
+    mutants.push_back({NameOf(step) + std::string(", through"),
+                       "the step is left out of the logs of write-through", "through",
+                       [step](Trace* trace, bool of_recovery) {
+                         if (!of_recovery) LeaveOutOfThrough(trace, step);
+                       }});
   }
   struct {
     const char* name;
@@ -1123,6 +1422,15 @@ std::vector<Mutant> AllMutants() {
        OneCheckpointRecord},
       {"one seat record", "only one record of a seat's checkpoint is written", "handed",
        OneSeatRecord},
+      {"one through record", "only one record of write-through's checkpoint is written",
+       "through-settled", OneThroughRecord},
+      {"through before sync", "write-through's checkpoint is durable before the files are synced",
+       "through-settled", ThroughBeforeSync},
+      {"through taken early",
+       "a segment of write-through is taken before its checkpoint is durable", "through",
+       ThroughTakenEarly},
+      {"through before drained", "a file is write-through before who had it alone has forgotten it",
+       "through-handed", ThroughBeforeDrained},
       {"void before sync", "what is kept is void before the disk has it", "kept", VoidBeforeSync},
       {"void together", "what was kept becomes void in any order", "kept", VoidTogether},
       {"void after checkpoint", "what was kept is void after a later group is forgotten", "kept",
@@ -1210,6 +1518,23 @@ std::vector<Mutant> AllMutants() {
        OpenedEmptyUnsaid},
       {"not awaited", "a record does not wait for the sync that has to come before it", "holes",
        NotAwaited},
+      {"through before payload", "write-through commits a group before its bytes are durable",
+       "through", ThroughBeforePayload},
+      {"lsn before call", "write-through draws an LSN before the kernel is told", "through-pair",
+       LsnBeforeCall},
+      {"late owner", "a process without the file's lock draws its LSN after it was settled",
+       "through-settled", LateOwner},
+      {"bound after sync", "a settled file's bound is drawn after the sync", "through-settled",
+       BoundAfterSync},
+      {"settled unsaid", "no record says that a file is settled", "through-settled", SettledUnsaid},
+      {"settled before sync", "the log says that a file is settled before it is synced",
+       "through-settled", SettledBeforeSync},
+      {"through above next", "write-through's checkpoint passes an idle log's next group",
+       "through-pair", ThroughAboveNext},
+      {"orphan replayed", "an adopter writes a dead one's write-through groups to the files",
+       "through-orphan", OrphanReplayed},
+      {"boot untold", "recovery takes the kernel for the one that processes had", "through-pair",
+       BootUntold},
       {"erased before logged", "the kernel erases before the log says so", "truncated",
        ErasedBeforeLogged},
   };
@@ -1222,6 +1547,10 @@ std::vector<Mutant> AllMutants() {
   mutants.push_back({"recovered too low", "recovery's checkpoint is not above what was drawn", "",
                      [](Trace* trace, bool of_recovery) {
                        if (of_recovery) RecoveredTooLow(trace);
+                     }});
+  mutants.push_back({"through unsynced", "recovery does not sync what the kernel alone has",
+                     "through-pair", [](Trace* trace, bool of_recovery) {
+                       if (of_recovery) ThroughUnsynced(trace);
                      }});
   const auto nothing = [](Trace*, bool) {};
   mutants.push_back({"payload unchecked", "recovery does not look at the checksums of payloads", "",

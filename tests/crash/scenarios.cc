@@ -4,13 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <iterator>
+#include <source_location>
 #include <stdexcept>
 #include <thread>
 
+#include "src/lease/leases.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
 #include "src/vfs/engine.h"
@@ -711,6 +715,193 @@ Trace OrphanRefused(const Place& place, uint64_t seed) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// Write-through
+
+// One process. Segments are filled, freed when the checkpoint has passed them, and taken again:
+// what their former lives have left lies where the new records do.
+Trace Through(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 2 * kPage);
+  LogStage stage("through", place, seed, MakeAgedPool(place, seed));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", false);
+  stage.WriteThrough(a, 10, 100);
+  stage.Settle(b);
+  stage.WriteThrough(a, kPage - 50, 100);
+  OnThread([&] { stage.WriteThrough(b, 0, 100); });
+  stage.MoveThrough();
+  for (int life = 0; life < 3; ++life) {
+    stage.WriteThrough(life % 2 == 0 ? a : b, 30, 60);
+    stage.WriteThrough(a, 50, 8 * kPage);
+    stage.WriteThrough(life % 2 == 0 ? b : a, 5, 9 * kPage);
+    stage.WriteThrough(a, 70, 100);
+    if (life == 1) stage.Settle(a);
+    OnThread([&] { stage.MoveThrough(); });
+    stage.WriteThrough(a, 40, 60);
+  }
+  stage.Close();
+  stage.Reopen();
+  stage.WriteThrough(a, 20, 60);
+  return stage.Finish();
+}
+
+// Two processes and one file: each writes over what the other one has written, and each moves the
+// checkpoint, and settles the file. One leaves its groups to the other one.
+Trace ThroughPair(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("through-pair", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.As(1);
+  for (uint32_t turn = 0; turn < 4; ++turn) {
+    stage.As(turn % 2);
+    stage.WriteThrough(a, 10, 100);
+    stage.As(1 - turn % 2);
+    stage.WriteThrough(a, 60, 100);
+    if (turn == 0) stage.Write(b, 10, 100);
+    stage.As(turn % 2);
+    stage.WriteThrough(a, kPage - 20 * turn, 60);
+    if (turn % 2 == 0) stage.Settle(a);
+    stage.As(1 - turn % 2);
+    stage.WriteThrough(a, 90, 30);
+    if (turn % 2 == 1) stage.MoveThrough();
+    stage.As(turn % 2);
+    stage.WriteThrough(a, 80, 40);
+  }
+  stage.As(1);
+  stage.WriteThrough(a, 20, 60);
+  stage.Leave(true);
+  stage.As(0);
+  stage.WriteThrough(a, 50, 60);
+  stage.MoveThrough();
+  stage.As(1);
+  stage.WriteThrough(a, 70, 20);
+  stage.Leave();
+  stage.As(0);
+  stage.Write(b, 50, 60);
+  stage.Close();
+  return stage.Finish();
+}
+
+// What goes past the logs, over groups that are settled first: each process makes those of the
+// other one void, too. A process that has lost the file's lock commits late.
+Trace ThroughSettled(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("through-settled", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.WriteThrough(a, 10, 100);
+  stage.As(1);
+  stage.WriteThrough(a, 40, 60);
+  stage.WriteThrough(b, 10, 50);
+  stage.As(0);
+  stage.WriteThrough(a, 30, 20);
+  stage.Settle(a);
+  stage.WritePast(a, 20, 60);
+  stage.WritePast(b, 60, 10);
+  stage.As(1);
+  stage.Settle(a);
+  stage.WriteThrough(a, 25, 30);
+  stage.As(0);
+  stage.WriteThrough(a, 50, 30);
+  // Once it commits, for it has looked before; once it gives up.
+  for (const bool is_own : {true, false}) {
+    stage.WriteThrough(a, 15, 20, [&] {
+      stage.As(1);
+      stage.Settle(a);
+      stage.WritePast(a, 20, 40);
+      stage.Settle(a);
+      return is_own;
+    });
+    stage.WriteThrough(a, 30, 10);
+  }
+  stage.As(1);
+  stage.Settle(a, [&] {
+    stage.As(0);
+    stage.WriteThrough(a, 40, 20);
+  });
+  stage.WriteThrough(a, 50, 20);
+  stage.Settle(a);
+  stage.WritePast(a, 10, kPage);
+  stage.MoveThrough();
+  stage.Settle(a);
+  stage.WriteThrough(a, 35, 40);
+  return stage.Finish();
+}
+
+// A process dies with groups of write-through and of write-back. Another one goes on with the file
+// that both had, and brings the rest to the disk; a third one has the seat after that.
+Trace ThroughOrphan(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, kPage);
+  LogStage stage("through-orphan", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  stage.WriteThrough(a, 10, 100);
+  stage.As(1);
+  stage.WriteThrough(a, 50, 100);
+  stage.Write(c, 10, 100);
+  stage.As(0);
+  stage.Write(b, 10, 100);
+  stage.WriteThrough(a, 70, 60);
+  stage.Write(b, 50, 60);
+  stage.DieAt(Step::kCommitted, [&] { stage.WriteThrough(a, 100, kPage); });
+  stage.As(1);
+  stage.WriteThrough(a, 60, 100);
+  stage.Settle(a);
+  stage.WritePast(a, 80, 40);
+  stage.Settle(a);
+  stage.Adopt([&] { OnThread([&] { stage.WriteThrough(a, 20, 60); }); });
+  stage.Write(b, 30, 60);
+  stage.As(2);
+  stage.WriteThrough(a, 90, 30);
+  stage.MoveThrough();
+  stage.As(0);
+  stage.WriteThrough(a, 85, 30);
+  stage.As(2);
+  stage.WriteThrough(a, 75, 30);
+  stage.DieAt(Step::kCheckpointDurable, [&] { stage.MoveThrough(); });
+  stage.As(1);
+  stage.Adopt();
+  stage.WriteThrough(a, 65, 30);
+  stage.MoveThrough();
+  stage.WriteThrough(a, 55, 30);
+  return stage.Finish();
+}
+
+// A file is write-through, then one process's alone, then write-through again, then the other
+// one's: each time it passes the disk.
+Trace ThroughHanded(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  LogStage stage("through-handed", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.As(1);
+  for (uint32_t turn = 0; turn < 4; ++turn) {
+    stage.As(turn % 2);
+    stage.Settle(a);
+    stage.WriteThrough(a, 10, 100);
+    stage.As(1 - turn % 2);
+    stage.WriteThrough(a, 60, 100);
+    if (turn == 1) stage.WriteThrough(b, 10, 100);
+    stage.As(turn % 2);
+    stage.WriteThrough(a, 40 + turn, 60);
+    stage.Settle(a);
+    stage.Write(a, 20, 60);
+    stage.Write(a, 70, 60);
+    if (turn == 2) stage.MoveThrough();
+    stage.Clean();
+  }
+  stage.As(0);
+  stage.Settle(a);
+  stage.WriteThrough(a, 30, 100);
+  stage.MoveThrough();
+  return stage.Finish();
+}
+
+// ---------------------------------------------------------------------------------------------
 // Creation, on a device that held a pool: its header was overwritten.
 
 Trace Create(const Place& place, uint64_t seed) {
@@ -750,12 +941,76 @@ Trace Create(const Place& place, uint64_t seed) {
 // ---------------------------------------------------------------------------------------------
 // The whole engine
 
+// Another process that uses a file, or does not.
+class Neighbour {
+ public:
+  // Before anything is recorded. It does not use the file yet.
+  Neighbour(const Place& place, const std::string& name) {
+    int orders[2], answers[2];
+    struct stat st = {};
+    if (::pipe(orders) != 0 || ::pipe(answers) != 0 ||
+        ::stat((place.disk + "/" + name).c_str(), &st) != 0) {
+      throw std::runtime_error("there is no neighbour");
+    }
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::close(orders[1]);
+      ::_exit(Obey(place.memory, st, orders[0], answers[1]));
+    }
+    ::close(orders[0]);
+    ::close(answers[1]);
+    orders_ = orders[1];
+    answers_ = answers[0];
+  }
+  ~Neighbour() {
+    ::close(orders_);
+    ::close(answers_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+
+  void Come() { Order('c'); }
+  void Go() { Order('g'); }
+
+ private:
+  static int Obey(const std::string& folder, const struct stat& st, int orders, int answers) {
+    constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
+    lease::Leases leases;
+    const char* why = "";
+    if (!leases.Open(folder.c_str(), &why)) return 1;
+    for (char order; ::read(orders, &order, 1) == 1;) {
+      if (order == 'g') {
+        leases.Drop(st.st_dev, st.st_ino, false);
+      } else {
+        leases.Share(st.st_dev, st.st_ino);
+        if (leases.HeldElsewhere(st.st_dev, st.st_ino) &&
+            !leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) {
+          return 1;
+        }
+      }
+      if (::write(answers, &order, 1) != 1) return 1;
+    }
+    leases.Close();
+    return 0;
+  }
+  void Order(char order) const {
+    if (::write(orders_, &order, 1) != 1 || ::read(answers_, &order, 1) != 1) {
+      throw std::runtime_error("the neighbour does not obey");
+    }
+  }
+
+  pid_t pid_ = -1;
+  int orders_ = -1, answers_ = -1;
+};
+
 class Program {
  public:
   struct Sizes {
     const char* batch_delay = "1";
     const char* batch_min = "8";
     uint64_t pool = pool::kMinPoolSize;
+    const char* write_back = "always";
   };
   Program(const std::string& name, const Place& place, uint64_t seed)
       : Program(name, place, seed, Sizes()) {}
@@ -768,7 +1023,7 @@ class Program {
                               "NVCACHE_NOTICE=0",
                               "NVCACHE_DRAM=128k",
                               "NVCACHE_INCLUDE=*",
-                              "NVCACHE_WRITE_BACK=always",
+                              std::string("NVCACHE_WRITE_BACK=") + sizes.write_back,
                               std::string("NVCACHE_BATCH_DELAY=") + sizes.batch_delay,
                               std::string("NVCACHE_BATCH_MIN=") + sizes.batch_min};
     std::vector<char*> environment;
@@ -814,8 +1069,11 @@ class Program {
   }
   void Write(int fd, uint64_t offset, size_t n, std::mt19937_64* random) {
     const std::string bytes = RandomBytes(random, n);
-    capture_.Do({Operation::kWrite, files_.at(fd), offset, 0, 0}, bytes, [&] {
-      Must(vfs::Pwrite(fd, bytes.data(), n, static_cast<off_t>(offset)) == static_cast<long>(n));
+    const auto kind = IsCached(fd) ? Operation::kWrite : Operation::kThrough;
+    capture_.Do({kind, files_.at(fd), offset, 0, 0}, bytes, [&] {
+      long r = vfs::Pwrite(fd, bytes.data(), n, static_cast<off_t>(offset));
+      if (r == vfs::kNotOurs) r = sys::Pwrite(fd, bytes.data(), n, offset);
+      Must(r == static_cast<long>(n));
     });
   }
   void Write(int fd, uint64_t offset, size_t n) { Write(fd, offset, n, &random_); }
@@ -824,7 +1082,34 @@ class Program {
     vfs::Pread(fd, bytes.data(), n, static_cast<off_t>(offset));
   }
   void Sync(int fd) {
-    capture_.Do({Operation::kSync, files_.at(fd), 0, 0, 0}, "", [&] { Must(vfs::Fsync(fd) == 0); });
+    capture_.Do({Operation::kSync, files_.at(fd), 0, 0, 0}, "", [&] {
+      const long r = vfs::Fsync(fd);
+      Must(r == 0 || (r == vfs::kNotOurs && sys::Fsync(fd) == 0));
+    });
+  }
+  // In our cache; else its bytes are the kernel's.
+  static bool IsCached(int fd) {
+    return vfs::engine.SlotOf(fd)->file.load()->state.load() == vfs::State::kCached;
+  }
+  // Of the kernel's: all of it is on the disk, or in a log.
+  static bool IsKnown(int fd) {
+    struct stat st = {};
+    Must(::fstat(fd, &st) == 0);
+    const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+    return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
+  }
+  // Syncs until it is so.
+  void MakeKnown(int fd) {
+    for (int tries = 0; !IsKnown(fd); ++tries) {
+      Must(tries < 10);
+      Sync(fd);
+    }
+  }
+  void MakeCached(int fd) {
+    for (int tries = 0; !IsCached(fd); ++tries) {
+      Must(tries < 1000);
+      Sync(fd);
+    }
   }
   void Truncate(int fd, uint64_t size) {
     capture_.Do({Operation::kTruncate, files_.at(fd), size, 0, 0}, "",
@@ -871,8 +1156,10 @@ class Program {
   }
 
  private:
-  static void Must(bool ok) {
-    if (!ok) throw std::runtime_error("the scenario failed: a call's result is wrong");
+  static void Must(bool ok, std::source_location where = std::source_location::current()) {
+    if (ok) return;
+    throw std::runtime_error("the scenario failed: a call's result is wrong in line " +
+                             std::to_string(where.line()));
   }
 
   const Place place_;
@@ -1121,6 +1408,47 @@ Trace Many(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+// The engine and a neighbour who uses one of its files: that is write-through, and written to past
+// the log; then the neighbour goes, comes again, and the file is the one and the other.
+Trace Shared(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  Neighbour neighbour(place, "a");
+  neighbour.Come();
+  Program program("shared", place, seed, {.write_back = "auto"});
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  program.Write(a, 5, 100);
+  program.MakeCached(b);
+  program.Write(b, 10, 100);
+  program.MakeKnown(a);
+  program.Write(a, 10, 100);
+  program.Write(a, kPage - 30, 60);
+  program.Sync(a);
+  program.Write(a, 60, 100);
+  program.Punch(a, 40, 60);
+  program.Write(a, 70, 60);
+  program.MakeKnown(a);
+  program.Write(a, 20, 60);
+  program.Drain();
+  program.MakeKnown(a);
+  program.Write(a, 30, 60);
+  neighbour.Go();
+  program.MakeCached(a);
+  program.Write(a, 25, 60);
+  program.Write(b, 50, 60);
+  program.Write(a, 35, 60);
+  neighbour.Come();
+  program.Write(a, 45, 60);
+  program.MakeKnown(a);
+  program.Write(a, 55, 60);
+  program.Write(a, 15, 30);
+  program.Close(a);
+  program.Close(b);
+  program.Detach();
+  return program.Finish();
+}
+
 }  // namespace
 
 std::vector<Scenario> AllScenarios() {
@@ -1160,12 +1488,24 @@ std::vector<Scenario> AllScenarios() {
       {"orphan-kept", "what a dead process had kept is adopted", OrphanKept, false, 150, 64, 50,
        true},
       {"orphan-refused", "a disk refuses what is adopted", OrphanRefused, false, 150, 64, 20, true},
+      {"through", "write-through by one process, whose segments are taken again", Through, false,
+       200, 64, 50, true},
+      {"through-pair", "two processes write through to one file by turns", ThroughPair, true, 400,
+       64, 80, true},
+      {"through-settled", "a write-through file is settled, and written to past the logs",
+       ThroughSettled, false, 200, 64, 30, true},
+      {"through-orphan", "a process dies with groups of write-through", ThroughOrphan, false, 300,
+       64, 60, true},
+      {"through-handed", "a file goes from write-through to write-back, and back", ThroughHanded,
+       false, 200, 64, 30, true},
       {"small", "small writes, fsync, a clean end, and on", Small, true, 200, 64, 20, true},
       {"names", "new files and files that are cut", Names, true, 200, 64, 20, true},
       {"cut", "files that lose all of their bytes while some are pending", Cut, true, 200, 64, 20,
        true},
       {"holes", "more holes than can be pending", Holes, false, 40, 64, 5},
       {"refused", "a disk refuses and heals, under the cleanup thread", Refused, true, 40, 64, 5},
+      {"shared", "a file that a neighbour uses, under the whole engine", Shared, false, 200, 64,
+       30},
       {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
       {"split", "write calls of several groups, a file that is cut", Split, false, 60, 64, 0},
       {"many", "more files than numbers that are used", Many, true, 60, 64, 0},

@@ -15,7 +15,7 @@ namespace nvcache::crash {
 
 namespace {
 
-constexpr char kHeading[] = "NVCache crash trace 3\n";
+constexpr char kHeading[] = "NVCache crash trace 4\n";
 
 class Writer {
  public:
@@ -131,7 +131,7 @@ bool IsKept(const std::string& memory, uint64_t at) {
 
 // What the group of these headers does to its file.
 Item ItemOf(const std::vector<RecordHeader>& group, uint32_t operation) {
-  Item item = {Item::kData, true, operation, group[0].lsn * 2, ~uint64_t{0}, 0};
+  Item item = {Item::kData, true, operation, group[0].lsn * 2, ~uint64_t{0}, 0, 0};
   uint64_t end = 0;
   for (const RecordHeader& header : group) {
     if (header.kind == Kind::kFile) continue;
@@ -142,6 +142,18 @@ Item ItemOf(const std::vector<RecordHeader>& group, uint32_t operation) {
   }
   item.length = end - item.offset;
   return item;
+}
+
+// The kernel has had the pieces of this group, and now the log has it, too.
+void NoteLogged(const Item& group, std::vector<Item>* items) {
+  for (Item& item : *items) {
+    if (item.operation != group.operation || item.offset < group.offset ||
+        item.offset >= group.offset + group.length) {
+      continue;
+    }
+    item.logged = true;
+    item.order = group.order;
+  }
 }
 
 }  // namespace
@@ -157,6 +169,10 @@ void Trace::FindItems() {
     const Operation& operation = operations[item.operation];
     if (item.order <= before[item.operation]) {
       throw std::runtime_error("the logs have two calls in the wrong order");
+    }
+    if (operation.kind == Operation::kThrough) {
+      NoteLogged(item, &items);
+      return;
     }
     // What was expected of the kernel alone is in the log.
     for (Item& known : items) {
@@ -177,7 +193,12 @@ void Trace::FindItems() {
       before[event.file] = returned[operation.file];
       if (operation.kind != Operation::kTruncate && operation.kind != Operation::kErase) continue;
       items.push_back({operation.kind == Operation::kErase ? Item::kErase : Item::kTruncate, false,
-                       event.file, newest * 2 + 1, operation.offset, operation.length});
+                       event.file, newest * 2 + 1, operation.offset, operation.length, 0});
+    } else if (event.type == Event::kWrite) {
+      const auto found = running.find(event.thread);
+      if (found == running.end() || operations[found->second].kind != Operation::kThrough) continue;
+      items.push_back(
+          {Item::kPiece, false, found->second, newest * 2 + 1, event.at, event.length, event.data});
     } else if (event.type == Event::kEnd) {
       uint64_t& order = returned[operations[event.file].file];
       for (const Item& item : items) {
@@ -192,8 +213,8 @@ void Trace::FindItems() {
       std::erase_if(group, [&](const RecordHeader& h) { return h.lsn != group[0].lsn; });
       if (IsKept(memory, event.at)) continue;  // a copy
       newest = std::max(newest, group[0].lsn);
-      const auto names = [](const RecordHeader& h) { return h.kind == Kind::kFile; };
-      if (std::all_of(group.begin(), group.end(), names)) continue;  // it changes nothing
+      const auto changes = [](const RecordHeader& h) { return nvlog::IsChange(h.kind); };
+      if (std::none_of(group.begin(), group.end(), changes)) continue;
       add(ItemOf(group, running.at(event.thread)));
     }
   }

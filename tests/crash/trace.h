@@ -78,9 +78,11 @@ struct FileInfo {
 struct Operation {
   enum Kind : uint8_t {
     kWrite,     // one write call
+    kThrough,   // one write call that the kernel is told of at once, whether it is logged or not
     kTruncate,  // to `offset`
     kErase,     // `length` bytes at `offset` become zero; of no data
-    kSync,      // fsync: what was done to the file's size is durable when it returns
+    kSync,      // fsync: what was done to the file is durable when it returns
+    kSyncAll,   // sync: the same of all files
     kClose,     // of the pool, which is clean when it returns
     kOther,     // anything that must not change a byte
   };
@@ -91,16 +93,18 @@ struct Operation {
   uint32_t data;
 };
 
-// One group that an operation brought to the log, in the order of the log. What the kernel alone
-// was told of lies between the groups before and after it.
+// One group that an operation brought to the log, in the order of the log; of write-through, a
+// piece of it. What the kernel alone was told of lies between the groups before and after it.
 struct Item {
-  enum Kind : uint8_t { kData, kTruncate, kErase };
+  // kPiece: what the kernel was told of at once. Of those of one call it may have any.
+  enum Kind : uint8_t { kData, kTruncate, kErase, kPiece };
   Kind kind;
   bool logged;
   uint32_t operation;
   uint64_t order;
   uint64_t offset;
   uint64_t length;
+  uint32_t data = 0;  // of kPiece: that of the kernel's call
 };
 
 struct Trace {

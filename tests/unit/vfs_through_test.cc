@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "src/nvlog/reader.h"
+#include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/heat.h"
 #include "src/vfs/through.h"
@@ -462,6 +463,41 @@ TEST_F(VfsThroughTest, AFileThatAnotherOneWantsIsSharedWithIt) {
   });
 }
 
+// There and back, and there again.
+TEST_F(VfsThroughTest, AFileThatWasCachedIsSharedAgain) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    neighbour->End();
+    for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
+    EXPECT_EQ(StateOf(fd), State::kCached);
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    neighbour = NeighbourOf(fd, [=](lease::Leases& leases, auto&) {
+      constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
+      if (!leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) _exit(1);
+    });
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    for (int i = 0; i < 3; ++i) Fsync(fd);
+    EXPECT_TRUE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
+// Another process had it for itself meanwhile, say.
+TEST_F(VfsThroughTest, ATagThatWasRemovedIsSetAgain) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_TRUE(engine.tallies.RemoveTag(*engine.tallies.Find(TagOf(fd))));
+    for (uint32_t i = 0; i < kSyncsToTryAgain && !IsKnown(fd); ++i) Fsync(fd);
+    EXPECT_TRUE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
 // A process that began later cannot vouch for what was written before: an error may have been told
 // to others.
 TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
@@ -483,6 +519,27 @@ TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
     EXPECT_TRUE(engine.MoveThroughCheckpoint()) << "all from before is on the disk";
     seats.Give(older);
+    Close(fd);
+  });
+}
+
+// The checkpoint stays, so it is not waited for.
+TEST_F(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    engine.pool().seats().SetThroughFailed(EIO);
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+    Passing passing;
+    EXPECT_NE(passing.Begin(st.st_dev, st.st_ino), nullptr);
+    passing.GoPast(-1);
+    passing.End();
+    EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
+    EXPECT_TRUE(IsPending(fd));
     Close(fd);
   });
 }
