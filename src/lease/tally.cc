@@ -112,10 +112,15 @@ std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
   return leases_.shared_->passing[slot].count[(tag >> 32) % kPassingClasses];
 }
 
-// With a full fence behind it: what is looked at next was not looked at before.
-void Tallies::BeginPassing(uint64_t tag) const { Count(leases_.slot_, tag).fetch_add(1); }
+// With a full fence behind it: what is looked at next was not looked at before. A slot that was lost
+// is another process's.
+void Tallies::BeginPassing(uint64_t tag) const {
+  if (!leases_.lost()) Count(leases_.slot_, tag).fetch_add(1);
+}
 
-void Tallies::EndPassing(uint64_t tag) const { Count(leases_.slot_, tag).fetch_sub(1); }
+void Tallies::EndPassing(uint64_t tag) const {
+  if (!leases_.lost()) Count(leases_.slot_, tag).fetch_sub(1);
+}
 
 bool Tallies::AnybodyPasses(uint64_t tag) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
