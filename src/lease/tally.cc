@@ -26,7 +26,13 @@ constexpr uint64_t kNap = 2 * 1000 * 1000;  // ns
 
 uint32_t OwnerOf(uint64_t lock) { return static_cast<uint32_t>(lock >> kOwnerShift); }
 
-uint64_t Word(const Standing& standing) { return standing.exits << 1 | (standing.known ? 1 : 0); }
+constexpr uint64_t kKnown = 1, kRefused = 2;
+constexpr unsigned kExitsShift = 2;
+
+uint64_t Word(const Standing& standing) {
+  return standing.exits << kExitsShift | (standing.known ? kKnown : 0) |
+         (standing.refused ? kRefused : 0);
+}
 
 // The half of the lock that changes with each taking.
 sys::Word* Half(Tally& tally) { return reinterpret_cast<sys::Word*>(&tally.lock); }
@@ -112,8 +118,8 @@ std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
   return leases_.shared_->passing[slot].count[(tag >> 32) % kPassingClasses];
 }
 
-// With a full fence behind it: what is looked at next was not looked at before. A slot that was lost
-// is another process's.
+// With a full fence behind it: what is looked at next was not looked at before. A slot that was
+// lost is another process's.
 void Tallies::BeginPassing(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_add(1);
 }
@@ -149,16 +155,18 @@ bool Tallies::IsPending(const Tally& tally) const {
 // A tag goes only with a change of the other half.
 Standing Tallies::StandingOf(const Tally& tally) {
   for (;;) {
-    const uint64_t word = tally.exits_known.load();
+    const uint64_t word = tally.word.load();
     const uint64_t tag = tally.tag.load();
-    if (tally.exits_known.load() == word) return {tag, word >> 1, word % 2 != 0};
+    if (tally.word.load() == word) {
+      return {tag, word >> kExitsShift, (word & kKnown) != 0, (word & kRefused) != 0};
+    }
   }
 }
 
 bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
-  static_assert(offsetof(Tally, exits_known) == offsetof(Tally, tag) + sizeof(uint64_t));
+  static_assert(offsetof(Tally, word) == offsetof(Tally, tag) + sizeof(uint64_t));
   NVCACHE_CHECK(from.tag == 0 || to.tag == from.tag || to.exits > from.exits);
-  NVCACHE_CHECK(!to.known || to.tag != 0);
+  NVCACHE_CHECK(!to.known || (to.tag != 0 && !to.refused));
   uint64_t tag = from.tag, word = Word(from);
   bool changed;
   // The compiler would call a function for it that is not there.
@@ -173,7 +181,14 @@ bool Tallies::Change(Tally& tally, const Standing& from, const Standing& to) {
 void Tallies::Forget(Tally& tally) {
   for (;;) {
     const Standing now = StandingOf(tally);
-    if (Change(tally, now, {now.tag, now.exits + 1, false})) return;
+    if (Change(tally, now, {now.tag, now.exits + 1, false, now.refused})) return;
+  }
+}
+
+void Tallies::Refuse(Tally& tally, uint64_t tag) {
+  for (;;) {
+    const Standing now = StandingOf(tally);
+    if (now.tag != tag || Change(tally, now, {tag, now.exits + 1, false, true})) return;
   }
 }
 

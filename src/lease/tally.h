@@ -24,9 +24,10 @@ inline constexpr uint64_t kLockPatience = 50 * 1000 * 1000;
 
 // What is read, and changes, in one step.
 struct Standing {
-  uint64_t tag;    // the file: TagOf(); 0: none
-  uint64_t exits;  // counts what may have gone past the log
-  bool known;      // every byte of the file is on the disk or in a log
+  uint64_t tag;          // the file: TagOf(); 0: none
+  uint64_t exits;        // counts what may have gone past the log
+  bool known;            // every byte of the file is on the disk or in a log
+  bool refused = false;  // a sync of the file has failed: nothing of it can be settled
   bool operator==(const Standing&) const = default;
 };
 
@@ -35,7 +36,7 @@ struct Standing {
 // the lock must say too little, or fail.
 struct alignas(64) Tally {
   std::atomic<uint64_t> tag;  // the standing, in 16 bytes
-  std::atomic<uint64_t> exits_known;
+  std::atomic<uint64_t> word;
   std::atomic<uint64_t> lock;     // who has it: a process, and how often it was taken
   std::atomic<uint64_t> lsn;      // no group of the file has a higher one
   std::atomic<uint64_t> settled;  // groups of the file below it count no more
@@ -88,6 +89,8 @@ class Tallies {
   static bool Change(Tally& tally, const Standing& from, const Standing& to);
   // Whoever has the tally is not known any more: something goes past the log.
   static void Forget(Tally& tally);
+  // A sync of the file has failed, if it has the tally.
+  static void Refuse(Tally& tally, uint64_t tag);
   static void Raise(std::atomic<uint64_t>& field, uint64_t lsn);
   // The tally is the file's. False: it is another's.
   static bool SetTag(Tally& tally, uint64_t tag);

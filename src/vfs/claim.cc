@@ -90,10 +90,10 @@ long Claim::TakePath(int dirfd, const char* path, bool follow) {
   return S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
 }
 
-void Claim::ToChange() {
-  if (inode_ == 0) return;
+long Claim::ToChange() {
+  if (inode_ == 0) return 0;
   passing_.Begin(device_, inode_);
-  passing_.GoPast(-1);
+  return passing_.GoPast(-1);
 }
 
 Claim::~Claim() {

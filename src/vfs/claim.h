@@ -27,8 +27,9 @@ class Claim {
   long TakePath(int dirfd, const char* path, bool follow);
   bool taken() const { return taken_; }
   // The claim was taken for a call that changes the file, its size or its name, and that ends with
-  // the claim: nothing of it is in a log of write-through any more. Without any lock.
-  void ToChange();
+  // the claim: nothing of it is in a log of write-through any more. Without any lock. 0; -EIO: the
+  // disk refuses that, so the call must fail.
+  long ToChange();
 
  private:
   dev_t device_ = 0;

@@ -224,6 +224,7 @@ long TryKernel(Access& access, const WriteCall& call, uint64_t total, Attempt* a
   }
   attempt->by_kernel = true;
   const PastLog past(call.fd, access, passing);
+  if (past.error() < 0) return past.error();
   return WriteToKernel(call, attempt->done);
 }
 

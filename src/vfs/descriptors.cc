@@ -131,7 +131,7 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve, b
   const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
-  if (exists && error_ == 0) by_path_.ToChange();
+  if (exists && error_ == 0) error_ = by_path_.ToChange();
   if (error_ < 0 || sys::IsSharing()) return;
   LockTable();
   if (Look(dirfd, path, flags, resolve, &st) < 0 || !S_ISREG(st.st_mode)) return;
@@ -226,7 +226,7 @@ long OpenGuard::Opened(int fd) {
   if (trackable) {
     UnlockTable();
     error_ = by_descriptor_.Take(st.st_dev, st.st_ino);
-    if ((flags_ & O_DIRECT) != 0 && error_ == 0) by_descriptor_.ToChange();
+    if ((flags_ & O_DIRECT) != 0 && error_ == 0) error_ = by_descriptor_.ToChange();
     LockTable();
     // Whoever has let go of the file has brought it up to date.
     if (error_ == 0) error_ = sys::Fstat(fd, &st);
@@ -248,7 +248,7 @@ long AdoptPassThrough(int fd) {
   Claim claim;
   if (regular) {
     if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
-    claim.ToChange();
+    if (long error = claim.ToChange(); error < 0) return error;
   }
   TableLock lock;
   Vacate(fd);

@@ -94,8 +94,7 @@ long NameGuard::Claim(int dirfd, const char* path, bool follow) {
   NVCACHE_CHECK(!locked_ && claimed_ < 2);
   vfs::Claim& claim = claims_[claimed_++];
   const long error = claim.TakePath(dirfd, path, follow);
-  if (error == 0) claim.ToChange();
-  return error;
+  return error < 0 ? error : claim.ToChange();
 }
 
 long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
@@ -210,7 +209,7 @@ long PassThrough(int fd, bool forever) {
     Access access;
     if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing.Begin(access.file());
   }
-  passing.GoPast(fd);
+  if (long error = passing.GoPast(fd); error < 0) return error;
   TableLock lock;
   Description* description = engine.SlotOf(fd);
   if (!IsDescription(description)) return 0;
@@ -234,7 +233,7 @@ long GiveAwayPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
   vfs::Claim claim;
   if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
-  claim.ToChange();
+  if (long error = claim.ToChange(); error < 0) return error;
   TableLock lock;
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;

@@ -26,7 +26,8 @@ class Passing {
 
   // Before a call past the log: what is pending of the file is settled, by the descriptor (-1: by
   // the checkpoint), or recovery would undo the call. Until the end nothing else will be. No lock.
-  void GoPast(int fd) const;
+  // -EIO: the disk refuses, so the call must fail.
+  long GoPast(int fd) const;
 
  private:
   bool EndPending(int fd) const;

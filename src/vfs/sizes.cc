@@ -293,7 +293,7 @@ long Ftruncate(int fd, off_t length) {
       Passing passing;
       passing.Begin(access.file());
       const PastLog past(fd, access, passing);
-      return sys::Ftruncate(fd, length);
+      return past.error() < 0 ? past.error() : sys::Ftruncate(fd, length);
     }
   }
   const long r = TruncateLogged(fd, static_cast<uint64_t>(length));
@@ -309,7 +309,7 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
       Passing passing;
       passing.Begin(access.file());
       const PastLog past(fd, access, passing);
-      return sys::Fallocate(fd, mode, offset, length);
+      return past.error() < 0 ? past.error() : sys::Fallocate(fd, mode, offset, length);
     }
   }
   if (const long r = FallocateLogged(fd, mode, offset, length); r != kNotOurs) return r;

@@ -264,6 +264,17 @@ Sync BeginSync(const Tally& tally, uint64_t tag) {
   return sync;
 }
 
+// The kernel tells a descriptor once of an error, and then that all is well: what is pending may be
+// nowhere but in the log, and stays. 0, or -EIO.
+long HearOfRefusal(Tally& tally, uint64_t tag) {
+  const Standing now = Tallies::StandingOf(tally);
+  if (now.tag != tag || !now.refused) return 0;
+  if (!engine.tallies.IsPending(tally)) {
+    Tallies::Change(tally, now, {tag, now.exits + 1, false, false});
+  }
+  return -EIO;
+}
+
 // After it. False: what was pending still is.
 bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
   const PoolPin pin;
@@ -282,8 +293,9 @@ bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
   return true;
 }
 
-// The disk has lost something, perhaps of another file.
-void NoteFailure(long error) {
+// The disk has lost something of the file, and perhaps of others.
+void NoteFailure(Tally& tally, uint64_t tag, long error) {
+  Tallies::Refuse(tally, tag);
   const PoolPin pin;
   if (pin.ok() && engine.SharesDevices()) {
     engine.pool().seats().SetThroughFailed(static_cast<int>(-error));
@@ -343,14 +355,16 @@ void Passing::End() {
 
 // A process that cannot have the pool is as one without NVCache, where others do not see to it in
 // time: what is pending may undo its call after a power failure.
-void Passing::GoPast(int fd) const {
-  if (tally_ == nullptr) return;
+long Passing::GoPast(int fd) const {
+  if (tally_ == nullptr) return 0;
   {
     const TallyLock lock(*tally_);
-    if (Tallies::StandingOf(*tally_).tag != tag_) return;
+    if (Tallies::StandingOf(*tally_).tag != tag_) return 0;
     Tallies::Forget(*tally_);
   }
-  if (engine.tallies.IsPending(*tally_) && !EndPending(fd)) AwaitCheckpoint(*tally_);
+  const bool ended =
+      !engine.tallies.IsPending(*tally_) || EndPending(fd) || AwaitCheckpoint(*tally_);
+  return ended || !HasFailed() ? 0 : -EIO;
 }
 
 bool Passing::EndPending(int fd) const {
@@ -412,9 +426,10 @@ long SettleShared(int fd) {
   if (tally == nullptr) return kNotOurs;
   const Sync sync = BeginSync(*tally, tag);
   if (const long error = sys::Fsync(fd); error < 0) {
-    NoteFailure(error);
+    NoteFailure(*tally, tag, error);
     return error;
   }
+  if (const long error = HearOfRefusal(*tally, tag); error < 0) return error;
   if (EndSync(fd, tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
   const PoolPin pin;
   return pin.ok() ? -EIO : 0;

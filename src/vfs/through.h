@@ -36,12 +36,16 @@ inline constexpr long kGoesPast = LONG_MIN + 12;
 class PastLog {
  public:
   // `passing` has begun with the file. Leaves that.
-  PastLog(int fd, Access& access, const Passing& passing) : at_work_(access) { passing.GoPast(fd); }
+  PastLog(int fd, Access& access, const Passing& passing)
+      : at_work_(access), error_(passing.GoPast(fd)) {}
   PastLog(const PastLog&) = delete;
   PastLog& operator=(const PastLog&) = delete;
+  // 0; -EIO: the call must fail.
+  long error() const { return error_; }
 
  private:
   const KernelCall at_work_;
+  const long error_;
 };
 
 // A hot file that the process cannot have for itself: it has a tally from now on, unless another
@@ -60,7 +64,9 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
                  Attempt* attempt);
 
 // Syncs the descriptor's file, by that descriptor: what was pending is not, and the file is known
-// unless somebody is passing. 0, or what the kernel says. kNotOurs: it has no tally. No lock.
+// unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
+// failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has no
+// tally. No lock.
 long SettleShared(int fd);
 
 // fsync of a file with a tally: 0, at once if it is known; or as SettleShared.

@@ -128,6 +128,20 @@ TEST_F(TallyTest, AStandingChangesInOneStep) {
   EXPECT_FALSE(Tallies::Change(tally, then, {kTag, then.exits, true})) << "it was forgotten since";
 }
 
+TEST_F(TallyTest, WhatIsRefusedStaysUnknown) {
+  Tally& tally = Tagged();
+  MakeKnown(tally);
+  Tallies::Refuse(tally, kTag + 1);
+  EXPECT_TRUE(Tallies::StandingOf(tally).known) << "that was another file's";
+  Tallies::Refuse(tally, kTag);
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, 1, false, true}));
+  Tallies::Forget(tally);
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, 2, false, true}));
+  EXPECT_FALSE(Tallies::Change(tally, {kTag, 2, false}, {kTag, 2, true}));
+  EXPECT_TRUE(tallies_.RemoveTag(tally));
+  EXPECT_EQ(Tallies::StandingOf(tally), (Standing{0, 3, false, false}));
+}
+
 // One word would not do: a new tag with the old exits, or the other way round.
 TEST_F(TallyTest, AStandingIsReadInOneStep) {
   Tally& tally = Tagged();

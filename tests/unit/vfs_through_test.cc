@@ -536,11 +536,52 @@ TEST_F(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
     const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
     Passing passing;
     EXPECT_NE(passing.Begin(st.st_dev, st.st_ino), nullptr);
-    passing.GoPast(-1);
+    EXPECT_EQ(passing.GoPast(-1), -EIO);
     passing.End();
     EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
     EXPECT_TRUE(IsPending(fd));
     Close(fd);
+  });
+}
+
+// The kernel tells a descriptor once of an error: what comes next must not make the log void that
+// alone has the bytes, perhaps; nor go to the disk below them.
+TEST_F(VfsThroughTest, AFileWhoseSyncHasFailedIsNotSettled) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd), second = NeighbourOf(other);
+    const auto fail_sync = [](int file) {
+      const int spare = ::dup(file), null = ::open("/dev/null", O_RDWR);
+      EXPECT_EQ(::dup2(null, file), file);
+      EXPECT_EQ(SettleShared(file), -EINVAL);
+      EXPECT_EQ(::dup2(spare, file), file);
+      ::close(spare);
+      ::close(null);
+    };
+    MakeKnown(fd);
+    MakeKnown(other);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    fail_sync(fd);
+    fail_sync(other);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(Fsync(fd), -EIO);
+      EXPECT_EQ(Pwrite(fd, "B", 1, 0), -EIO);
+      EXPECT_EQ(Ftruncate(fd, 0), -EIO);
+      EXPECT_EQ(Fallocate(fd, 0, 0, 5000), -EIO);
+      EXPECT_EQ(PassThrough(fd), -EIO);
+      EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
+    }
+    const std::string path = disk_ / "a";
+    {
+      NameGuard guard;
+      EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), -EIO);
+    }
+    EXPECT_EQ(OpenGuard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC).error(), -EIO);
+    EXPECT_EQ(Pwrite(other, "bytes", 5, 0), 5) << "nothing of it is pending";
+    EXPECT_EQ(Fsync(other), -EIO) << "it is told once";
+    EXPECT_EQ(Fsync(other), 0);
+    Close(fd);
+    Close(other);
   });
 }
 
