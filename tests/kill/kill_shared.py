@@ -33,7 +33,10 @@ seed, me, agents, odd = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sy
 choice = random.Random(seed * 100 + me)
 SLOT, ENTRY, BLOB = 3000, 64, 150000
 slots = os.open('slots', os.O_RDWR)
-log = os.open('log', os.O_RDWR | os.O_APPEND)
+def open_log(names=('log', 'log.1')):  # another agent may rename it just now
+    try: return os.open(names[0], os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError: return open_log(names[::-1])
+log = open_log()
 turn = os.open('turn', os.O_RDWR)
 big = os.open('big', os.O_RDWR | os.O_APPEND)
 done = {'s': 0, 'l': 0, 'b': 0}
