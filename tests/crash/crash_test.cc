@@ -301,7 +301,7 @@ TEST_F(ThroughModelTest, OlderGroupsMayLieOverACallThatHasNotReturned) {
 
 TEST_F(ThroughModelTest, WhatNoLogHasIsCertainWhenItWasSynced) {
   Make(true, false);
-  for (const uint32_t operation : {0, 1}) {
+  for (const uint32_t operation : {0u, 1u}) {
     for (const auto type : {Event::kBegin, Event::kWrite, Event::kEnd}) Apply(type, operation);
   }
   EXPECT_EQ(Contents(), (Set{"aaa.", "abb."}));

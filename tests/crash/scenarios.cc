@@ -10,7 +10,6 @@
 
 #include <fstream>
 #include <iterator>
-#include <source_location>
 #include <stdexcept>
 #include <thread>
 
@@ -1156,10 +1155,10 @@ class Program {
   }
 
  private:
-  static void Must(bool ok, std::source_location where = std::source_location::current()) {
+  static void Must(bool ok, int line = __builtin_LINE()) {
     if (ok) return;
     throw std::runtime_error("the scenario failed: a call's result is wrong in line " +
-                             std::to_string(where.line()));
+                             std::to_string(line));
   }
 
   const Place place_;
