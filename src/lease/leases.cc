@@ -137,6 +137,7 @@ void Leases::Close() {
 bool Leases::AfterForkInChild(const char** why) {
   NVCACHE_CHECK(is_open());
   reaping_.Reset();  // a thread of the parent may have had it
+  has_table_ = false;
   if (Claim(why)) return true;
   Forget();
   return false;
@@ -149,6 +150,7 @@ void Leases::Forget() {
   shared_ = nullptr;
   fd_ = -1;
   slot_ = kMaxProcesses;
+  has_table_ = false;
 }
 
 // ------------------------------------------------------------------------------------------ Slots
@@ -306,7 +308,19 @@ void Leases::Renumber() {
   if (fd >= 0) fd_ = static_cast<int>(fd);
 }
 
-bool Leases::Relock() { return !lost() && Lock(slot_) && Sound(); }
+bool Leases::Relock() {
+  return !lost() && Lock(slot_) && (!has_table_ || LockTable(F_RDLCK)) && Sound();
+}
+
+bool Leases::LockTable(short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_start = kTableByte;
+  lock.l_len = 1;
+  const bool locked = sys::Fcntl(fd_, F_SETLK, sys::Address(&lock)) == 0;
+  if (locked) has_table_ = type != F_UNLCK;
+  return locked;
+}
 
 // The descriptor and the slot are still ours, and newcomers find the file. Others may have given it
 // more names, where the system lets them (fs.protected_hardlinks).

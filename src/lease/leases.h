@@ -149,6 +149,8 @@ class Leases {
   void Take(uint32_t slot);
   void Forget();
 
+  // The byte of the tallies' table (Tallies::Join): F_RDLCK, F_WRLCK or F_UNLCK. Not waited for.
+  bool LockTable(short type);
   bool Lock(uint32_t slot) const;
   void Unlock(uint32_t slot) const;
   bool Sound() const;
@@ -176,6 +178,7 @@ class Leases {
   uint64_t inode_ = 0;
   // Record locks do not tell the threads of a process apart.
   sys::Mutex<sys::Rank::kReaping> reaping_;
+  bool has_table_ = false;  // its byte is locked
   // The keeper's.
   std::atomic<bool> stopping_{false};
   uint32_t release_served_ = 0;

@@ -60,15 +60,6 @@ uint64_t TagOf(uint64_t device, uint64_t inode) {
 
 // -------------------------------------------------------------------------------------- The table
 
-// Of the process, and of its children as long as they keep the descriptor. Not waited for.
-bool Tallies::LockTable(short type) const {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_start = kTableByte;
-  lock.l_len = 1;
-  return sys::Fcntl(leases_.fd_, F_OFD_SETLK, sys::Address(&lock)) == 0;
-}
-
 bool Tallies::IsOf(uint64_t pool) const { return leases_.shared_->pool.load() == pool; }
 
 // Who alone has it may clear it: nobody's groups are in it, but for the dead, whose pool is not
@@ -76,9 +67,9 @@ bool Tallies::IsOf(uint64_t pool) const { return leases_.shared_->pool.load() ==
 bool Tallies::Join(uint64_t pool) const {
   constexpr int kAttempts = 4;  // others come, too
   for (int i = 0; i < kAttempts; ++i) {
-    if (LockTable(F_RDLCK) && IsOf(pool)) return true;
-    if (!LockTable(F_WRLCK)) {
-      if (!IsOf(pool)) LockTable(F_UNLCK);
+    if (leases_.LockTable(F_RDLCK) && IsOf(pool)) return true;
+    if (!leases_.LockTable(F_WRLCK)) {
+      if (!IsOf(pool)) leases_.LockTable(F_UNLCK);
       continue;
     }
     Shared& shared = *leases_.shared_;
@@ -94,10 +85,14 @@ bool Tallies::Join(uint64_t pool) const {
       shared.wanted.store(0);
       shared.pool.store(pool);
     }
-    LockTable(F_RDLCK);
+    leases_.LockTable(F_RDLCK);
     return true;
   }
   return false;
+}
+
+bool Tallies::IsAbandoned() const {
+  return leases_.LockTable(F_WRLCK) && leases_.LockTable(F_UNLCK);
 }
 
 uint64_t Tallies::checkpoint() const { return leases_.shared_->checkpoint.load(); }

@@ -60,9 +60,11 @@ class Tallies {
  public:
   explicit constexpr Tallies(Leases& leases) : leases_(leases) {}
 
-  // ---- The table
+  // ---- The table. One thread at a time.
   // It is of this pool, until the process ends. False: it is another's.
   bool Join(uint64_t pool) const;
+  // No process that lives has joined it, this one included from now on.
+  bool IsAbandoned() const;
   bool IsOf(uint64_t pool) const;
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
@@ -110,7 +112,6 @@ class Tallies {
   bool TryLock(Tally& tally, uint64_t* lock) const;
   bool TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const;
   std::atomic<uint16_t>& Count(uint32_t slot, uint64_t tag) const;
-  bool LockTable(short type) const;
 
   Leases& leases_;
 };

@@ -82,6 +82,13 @@ bool ThroughLog::HasPending() {
   return false;
 }
 
+// Behind a file record, as long as one can be.
+bool ThroughLog::HoldsWhole(uint64_t offset, uint64_t length) const {
+  constexpr uint64_t kFileUnits = 1 + UnitsOf(sizeof(pool::FileRecord));
+  return length <= kMaxGroupBytes &&
+         DataUnits(offset, length) + kFileUnits <= units_ - kFirstUnit - kLastUnits;
+}
+
 uint64_t ThroughLog::units() const { return segments_.load() * units_; }
 
 // ---------------------------------------------------------------------------------------------
@@ -147,12 +154,13 @@ void ThroughWriter::PutFileRecord() {
                            &record_crc_, Step::kPayload));
 }
 
-Outcome ThroughWriter::BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record) {
-  NVCACHE_CHECK(length > 0);
+Outcome ThroughWriter::BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record,
+                                 bool whole) {
+  NVCACHE_CHECK(length > 0 && (!whole || log_.HoldsWhole(offset, length)));
   length = std::min(length, kMaxGroupBytes);
   const uint64_t most = DataUnits(offset, length);
-  if (const Outcome outcome = Begin(log_.units_ / kWorthFilling, most, record, false);
-      outcome != Outcome::kDone) {
+  const uint64_t least = whole ? most : log_.units_ / kWorthFilling;
+  if (const Outcome outcome = Begin(least, most, record, false); outcome != Outcome::kDone) {
     return outcome;
   }
   kind_ = Kind::kData;

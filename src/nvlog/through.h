@@ -35,6 +35,8 @@ class ThroughLog {
   void Free(bool all);
   // Some group of this process is not below the checkpoint.
   bool HasPending();
+  // One group can have all of it.
+  bool HoldsWhole(uint64_t offset, uint64_t length) const;
   // Units of all segments that it has.
   uint64_t units() const;
 
@@ -71,10 +73,11 @@ class ThroughWriter {
   ThroughWriter(const ThroughWriter&) = delete;
   ThroughWriter& operator=(const ThroughWriter&) = delete;
 
-  // Room for the first of `length` bytes at `offset`, as many as one segment takes: length().
-  // `record` describes the file, or is null: that is good enough if the file was declared where the
-  // group goes. kDone, kLogFull or kUndeclared.
-  Outcome BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record);
+  // Room for the first of `length` bytes at `offset`, as many as one segment takes: length(). All
+  // of them, if they are to stay `whole`: HoldsWhole(). `record` describes the file, or is null:
+  // that is good enough if the file was declared where the group goes. kDone, kLogFull or
+  // kUndeclared.
+  Outcome BeginData(uint64_t offset, uint64_t length, pool::FileRecord* record, bool whole = false);
   uint64_t length() const { return length_; }
   // The bytes of the next page. False: a byte cannot be read.
   bool AddPage(const uint8_t* bytes, uint32_t length);

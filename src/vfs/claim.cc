@@ -142,10 +142,12 @@ void Engine::LookAfterDeaths() {
   deaths_seen_.store(deaths);
 }
 
-void Engine::LookForOwners() {
-  if (sys::IsSharing() || !active()) return;
+bool Engine::LookForOwners() {
+  if (sys::IsSharing() || !active()) return false;
   TableLock lock;
-  if (active()) LookAfterDeaths();
+  if (!active()) return false;
+  LookAfterDeaths();
+  return !attached() && leases.is_open() && tallies.IsAbandoned();
 }
 
 // By a child that shares our memory, whose tables and locks are its parent's: what is to be

@@ -287,9 +287,9 @@ class Engine {
   bool MoveThroughCheckpoint();
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPendingThrough();
-  // If those who could move it have died: their pool is recovered, or their seats are adopted. No
-  // lock.
-  void LookForOwners();
+  // If those who could move it have died: their pool is recovered, or their seats are adopted.
+  // True: nobody can move it, for nobody uses the pool. No lock.
+  bool LookForOwners();
   bool Pin();
   void Unpin() { pins_.fetch_sub(1); }
 

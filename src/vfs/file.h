@@ -50,8 +50,7 @@ struct File : dramcache::CachedFile {
   // Calls that the kernel is at work on, for as long as it has the file: KernelCall. Never reset,
   // for one may outlive the file's last descriptor.
   std::atomic<uint32_t> in_kernel{0};
-  // The process has found it hot and shared, and Standing::exits when the log was told of it.
-  std::atomic<bool> shared{false};
+  // Standing::exits when the log of write-through was told of it.
   std::atomic<uint64_t> exits_seen{0};
   // Its calls are not seen: the process counts as passing as long as it has the file. Table lock.
   bool passes = false;

@@ -18,6 +18,11 @@ bool IsInherited(const File& file) {
   return false;
 }
 
+bool HasTally(const File& file) {
+  return engine.leases.is_open() &&
+         engine.tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
+}
+
 bool Writes(const Description& description) {
   return (description.flags.load() & O_ACCMODE) != O_RDONLY;
 }
@@ -28,8 +33,7 @@ bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteB
 
 bool CountSync(File& file) {
   if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
-  const uint32_t enough =
-      file.shared.load(std::memory_order_relaxed) ? kSyncsToTryAgain : kHotSyncs;
+  const uint32_t enough = HasTally(file) ? kSyncsToTryAgain : kHotSyncs;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   if (now - file.synced_at.exchange(now, std::memory_order_relaxed) > kHotNs) file.syncs.store(0);
   return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
@@ -49,7 +53,7 @@ void WarmUp(int fd) {
   if (engine.full() || engine.replacing() || !engine.Attach()) return;
   if (!engine.leases.Wanted(file.device, file.inode)) {
     engine.BeginCaching(file, fd, Engine::Origin::kHot, {});
-  } else if (engine.tallies.Find(lease::TagOf(file.device, file.inode)) == nullptr) {
+  } else if (!HasTally(file)) {
     BeginShared(file, fd);
   }
 }

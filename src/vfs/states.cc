@@ -163,7 +163,6 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
     return false;
   }
   file.exclusive = true;
-  file.shared.store(false);
   SetSlot(static_cast<int>(backing), Internal());
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = FileSystemOf(fd, st.st_dev).syncs_whole ? file.device : 0;

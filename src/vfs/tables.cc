@@ -118,9 +118,13 @@ File* Engine::NewFile(const struct stat& st) {
   file.leased = leases.is_open();
   file.syncs.store(0);
   file.synced_at.store(0);
-  file.shared.store(false);
   file.exits_seen.store(0);
   file.passes = false;
+  // A program without us may have written to it, or it is another one with the same number.
+  if (leases.is_open()) {
+    lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));
+    if (tally != nullptr) lease::Tallies::Forget(*tally);
+  }
   file.awaited.store(0);
   file.awaited_synced.store(0);
   file.sync_refused = false;

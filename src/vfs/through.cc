@@ -157,8 +157,11 @@ long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record,
   Position position(shared.call, shared.appends, shared.attempt->done);
   const long at = position.Find();
   if (at < 0) return at;
+  // An append is one call of the kernel's, even if another process takes the lock away.
+  const bool whole = shared.appends;
+  if (whole && !engine.through.HoldsWhole(static_cast<uint64_t>(at), length)) return kGoesPast;
   nvlog::ThroughWriter writer(engine.through, file.tag, shared.exits);
-  const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), length, record);
+  const Outcome outcome = writer.BeginData(static_cast<uint64_t>(at), length, record, whole);
   if (outcome != Outcome::kDone) return ResultOf(outcome);
   Cursor source = *cursor;
   if (!CopyPages(&writer, static_cast<uint64_t>(at), &source)) return -EFAULT;
@@ -317,7 +320,8 @@ bool HasFailed() {
 }
 
 // Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
-// to move that. False: not in this time, or never.
+// to move that. False: not in this time, or never. (Of a pool that nobody uses, nobody can: it may
+// be gone, and the file another one with the same number.)
 bool AwaitCheckpoint(const Tally& tally) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
@@ -325,7 +329,7 @@ bool AwaitCheckpoint(const Tally& tally) {
     if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
       engine.tallies.WantCheckpointAbove(tally.lsn.load());
-      engine.LookForOwners();
+      if (engine.LookForOwners()) return true;
     }
     Pause(kPollNs);
   }
@@ -381,9 +385,7 @@ void BeginShared(File& file, int fd) {
   if (sys::Fstat(fd, &st) < 0 || !engine.Cacheable(fd, st) || !engine.OpenThrough(fd, st)) return;
   const uint64_t tag = TagOf(file);
   Tally& tally = engine.tallies.At(tag);
-  const bool own = Tallies::SetTag(tally, tag) ||
-                   (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
-  file.shared.store(own);
+  if (!Tallies::SetTag(tally, tag) && engine.tallies.RemoveTag(tally)) Tallies::SetTag(tally, tag);
 }
 
 bool JoinShared(int fd) {
@@ -391,13 +393,15 @@ bool JoinShared(int fd) {
   const Description* description = engine.SlotOf(fd);
   struct stat st;
   if (!IsDescription(description) || engine.replacing() || !engine.Attach()) return false;
-  if (sys::Fstat(fd, &st) < 0 || !engine.OpenThrough(fd, st)) return false;
-  description->file.load()->shared.store(true);
-  return true;
+  return sys::Fstat(fd, &st) == 0 && engine.OpenThrough(fd, st);
 }
 
 bool EndShared(const File& file) {
-  Tally* tally = engine.tallies.Find(TagOf(file));
+  const uint64_t tag = TagOf(file);
+  if (engine.tallies.Find(tag) == nullptr) return true;
+  if (!engine.tallies.Join(engine.pool_id())) return false;
+  engine.tallies.RaiseCheckpoint(engine.pool().through_checkpoint());
+  Tally* tally = engine.tallies.Find(tag);
   return tally == nullptr || engine.tallies.RemoveTag(*tally);
 }
 

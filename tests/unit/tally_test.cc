@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/lease/tally.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/lease/format.h"
 #include "src/lease/leases.h"
 #include "src/sys/kernel.h"
 #include "tests/unit/support.h"
@@ -213,6 +215,39 @@ TEST_F(TallyTest, AnotherPoolHasTheTableWhenAllHaveGone) {
   EXPECT_EQ(tallies_.Find(kTag), nullptr);
   EXPECT_FALSE(tallies_.IsPending(tallies_.At(kTag)));
   EXPECT_GT(Tallies::StandingOf(tallies_.At(kTag)).exits, exits);
+}
+
+TEST_F(TallyTest, ATableThatNobodyHasIsAbandoned) {
+  {
+    const Other other(folder_.path(), [](Tallies& tallies) { tallies.Join(kPool); });
+    EXPECT_FALSE(tallies_.IsAbandoned());
+  }
+  EXPECT_TRUE(tallies_.IsAbandoned());
+  EXPECT_TRUE(tallies_.Join(kPool));
+  EXPECT_EQ(test::InChild([&] { return 0; }), 0) << "a child has no part of it";
+  const Other other(folder_.path(), [](Tallies& tallies) {
+    if (tallies.IsAbandoned()) _exit(1);
+  });
+}
+
+TEST_F(TallyTest, AProgramThatClosesTheFileOfLeasesHasTheTableAgain) {
+  EXPECT_TRUE(tallies_.Join(kPool));
+  const std::string file = folder_ / ("nvcache-leases-" + std::to_string(geteuid()));
+  const auto is_locked = [&] {
+    return test::InChild([&] {
+      struct flock lock = {};
+      lock.l_type = F_WRLCK;
+      lock.l_start = kTableByte;
+      lock.l_len = 1;
+      const int fd = ::open(file.c_str(), O_RDWR);
+      return ::fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? 1 : 0;
+    });
+  };
+  EXPECT_EQ(is_locked(), 1);
+  ::close(::open(file.c_str(), O_RDONLY));
+  EXPECT_EQ(is_locked(), 0);
+  EXPECT_TRUE(own_.leases.Relock());
+  EXPECT_EQ(is_locked(), 1);
 }
 
 TEST_F(TallyTest, WhoPassesIsSeen) {

@@ -212,13 +212,28 @@ TEST_F(VfsThroughTest, AppendsAndVectors) {
     EXPECT_EQ(Writev(fd, pieces, 3), length);
     EXPECT_EQ(Pending(), (std::vector<Found>{{5, "12" + page + "34"}}));
     EXPECT_EQ(OnDisk("a"), "first12" + page + "34");
-    // More than a segment has room for.
+    // What is left of the segment would take a part of it.
+    const std::string long_one(50000, 'l');
+    EXPECT_EQ(Write(fd, long_one.data(), long_one.size()), 50000);
+    EXPECT_EQ(Write(fd, long_one.data(), long_one.size()), 50000);
+    EXPECT_EQ(Pending().size(), 3u);
+    EXPECT_EQ(Pending().back().bytes, long_one);
+    // More than a segment has room for: an append is whole, so it is the kernel's alone.
     const std::string much(3 << 16, 'm');
     EXPECT_EQ(Write(fd, much.data(), much.size()), static_cast<long>(much.size()));
-    EXPECT_EQ(OnDisk("a"), "first12" + page + "34" + much);
+    EXPECT_FALSE(IsPending(fd));
+    EXPECT_FALSE(IsKnown(fd));
+    const std::string all = "first12" + page + "34" + long_one + long_one + much;
+    EXPECT_EQ(OnDisk("a"), all);
+    // In its place, it can be in several groups.
+    const int other = Open("a");
+    EXPECT_EQ(Fsync(other), 0);
+    EXPECT_EQ(Pwrite(other, much.data(), much.size(), 5), static_cast<long>(much.size()));
+    EXPECT_GT(Pending().size(), 1u);
     std::string logged;
     for (const Found& found : Pending()) logged += found.bytes;
-    EXPECT_EQ(logged, "12" + page + "34" + much);
+    EXPECT_EQ(logged, much);
+    Close(other);
     Close(fd);
   });
 }
@@ -495,6 +510,49 @@ TEST_F(VfsThroughTest, ATagThatWasRemovedIsSetAgain) {
     for (uint32_t i = 0; i < kSyncsToTryAgain && !IsKnown(fd); ++i) Fsync(fd);
     EXPECT_TRUE(IsKnown(fd));
     Close(fd);
+  });
+}
+
+// What a pool that is gone has left in the table does not keep files with the same numbers waiting.
+TEST_F(VfsThroughTest, ATableThatNobodyUsesIsTakenOver) {
+  for (const bool shares : {false, true}) {
+    WithEngine([&] {
+      const int fd = Open("a", O_RDWR | O_CREAT);
+      const uint64_t tag = TagOf(fd);
+      {
+        const auto dead = NeighbourOf(fd, [=](auto&, Tallies& tallies) {
+          EXPECT_TRUE(tallies.Join(12345));
+          EXPECT_TRUE(Tallies::SetTag(tallies.At(tag), tag));
+          Tallies::Raise(tallies.At(tag).lsn, uint64_t{1} << 60);
+        });
+      }
+      const auto neighbour = shares ? NeighbourOf(fd) : nullptr;
+      const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      EXPECT_EQ(Ftruncate(fd, 100), 0);
+      for (int i = 0; i < 4; ++i) Fsync(fd);
+      EXPECT_EQ(StateOf(fd), shares ? State::kKernel : State::kCached);
+      EXPECT_EQ(IsKnown(fd), shares);
+      EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
+      Close(fd);
+    });
+  }
+}
+
+// A program without us may have written to the file before.
+TEST_F(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    const uint64_t tag = TagOf(fd);
+    MakeKnown(fd);
+    Close(fd);
+    EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known);
+    const int again = Open("a");
+    EXPECT_FALSE(IsKnown(again));
+    EXPECT_EQ(Fsync(again), 0);
+    EXPECT_TRUE(IsKnown(again));
+    Close(again);
   });
 }
 
