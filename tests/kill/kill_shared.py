@@ -90,7 +90,7 @@ def maps():
 usual = [slot, entry, count, look]
 rare = [globals()[name] for name in odd]
 while True:
-    if choice.random() < 0.01: blob()
+    if choice.random() < 0.01 and os.fstat(big).st_size < 10 << 20: blob()
     choice.choice(rare if rare and choice.random() < 0.02 else usual)()
 """
 
