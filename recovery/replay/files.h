@@ -40,6 +40,8 @@ struct File {
   uint64_t successor;     // fingerprint of what recovery created in its place
   uint64_t records;       // all that change it
   nvlog::Lsn settled;     // its write-through groups below that are void
+  // The same of its write-back groups, and when it was published: last, and the time before that.
+  nvlog::Lsn settled_back, published, published_before;
   uint64_t bytes;
 };
 

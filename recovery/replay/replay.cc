@@ -22,6 +22,10 @@
 // be settled: a first walk finds these. Where the kernel still has what processes wrote, such
 // groups are not applied, but their files are synced with the others.
 //
+// So it is with groups of write-back that were published: all of a file's that are older than its
+// last kPublished. Each of these records counts by its own LSN: if the checkpoint of write-through
+// is above it, or a bound of kSettled, then all groups of write-back that are older are void.
+//
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
 // next run finds nothing.
@@ -32,6 +36,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "recovery/replay/files.h"
 #include "recovery/replay/window.h"
@@ -75,6 +80,7 @@ class Run {
  private:
   bool Open();
   bool FindSettled();
+  void NoteSettled(const RecordHeader& header, uint32_t number);
   void ApplyAll();
   void TellBroken(const Group& group);
   void Secure(const Group& group);
@@ -93,6 +99,7 @@ class Run {
   void FindFile(uint32_t file);
   void TakeRecord(const RecordHeader& header, Place place, bool through);
   void TakeThrough(uint32_t file);
+  void LeaveThrough(uint32_t file);
   void TellRecreated(uint32_t file);
   void TellUnresolved(uint32_t file);
   const pool::FileRecord& RecordOf(uint32_t file, sys::Scratch<pool::FileRecord>& scratch) const;
@@ -114,7 +121,7 @@ class Run {
   Summary& summary_;
   Files files_;
   Window window_;
-  bool kernel_has_ = false;  // all of write-through, as far as the file is there
+  bool kernel_has_ = false;  // all of write-through, and published, as far as the file is there
   bool kept_ = false;        // a group was met in a kept segment
   uint64_t applied_ = 0;     // units
   uint64_t unmapped_ = 0;    // units
@@ -150,21 +157,37 @@ bool Run::Open() {
   return open && walk_.Open() && files_.Open(options_.dry_run) && window_.Open();
 }
 
-// In `files_`, by the numbers that the walk to come will give.
+// In `files_`, by the numbers that the walk to come will give. Where others use the pool, the
+// kernel is the one that has run all the time.
 bool Run::FindSettled() {
-  kernel_has_ = pool_.IsSameBoot() && pool_.seats().ThroughFailed() == 0;
-  if (!reader_.has_through() || kernel_has_) return true;
+  const bool same_kernel = seat_ != pool::kNoSeat || pool_.IsSameBoot();
+  kernel_has_ = same_kernel && pool_.seats().ThroughFailed() == 0;
+  const bool has_settled = reader_.has_through() && !kernel_has_;
+  if (!has_settled && !pool_.MayHavePublished()) return true;
   nvlog::GroupWalk walk(reader_);
   if (!walk.Open()) return false;
   for (Group group; walk.Next(&group);) {
     if (group.verdict != Verdict::kCommitted) continue;
     walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-      if (header.kind != Kind::kSettled) return;
-      Lsn& settled = files_[walk.FileOf(header, place)].settled;
-      settled = std::max(settled, header.offset);
+      NoteSettled(header, walk.FileOf(header, place));
     });
   }
   return true;
+}
+
+// They come in the order of their LSNs. A file is published a second time only when the first time
+// is settled, or below the checkpoint: so the last two are all that can matter.
+void Run::NoteSettled(const RecordHeader& header, uint32_t number) {
+  File& file = files_[number];
+  if (header.kind == Kind::kPublished) {
+    file.published_before = std::exchange(file.published, header.lsn);
+    if (header.lsn < reader_.through_checkpoint()) file.settled_back = header.lsn;
+  } else if (header.kind == Kind::kSettled) {
+    file.settled = std::max(file.settled, header.offset);
+    for (const Lsn published : {file.published_before, file.published}) {
+      if (published < header.offset) file.settled_back = std::max(file.settled_back, published);
+    }
+  }
 }
 
 void Run::ApplyAll() {
@@ -305,15 +328,30 @@ void Run::TakeThrough(uint32_t number) {
   if (file.state == File::kGood) files_.Touch(number);
 }
 
+// A sync has failed. Others may have written newer bytes than these, so they wait for a recovery of
+// the whole pool.
+void Run::LeaveThrough(uint32_t number) {
+  File& file = files_[number];
+  ++file.records;
+  file.state = File::kRefused;
+  file.unopened = true;
+  file.error = pool_.seats().ThroughFailed();
+}
+
 void Run::TakeRecord(const RecordHeader& header, Place place, bool through) {
   if (!nvlog::IsChange(header.kind)) return;
   const uint32_t number = walk_.FileOf(header, place);
   File& file = files_[number];
-  if (through && kernel_has_) {
+  const bool in_kernel = through || header.lsn < file.published;
+  if (header.lsn < (through ? file.settled : file.settled_back)) return;
+  if (in_kernel && kernel_has_) {
     TakeThrough(number);
     return;
   }
-  if (through && header.lsn < file.settled) return;
+  if (in_kernel && seat_ != pool::kNoSeat) {
+    LeaveThrough(number);
+    return;
+  }
   if (file.state == File::kUnknown) FindFile(number);
   ++file.records;
   if (header.kind == Kind::kData) file.bytes += header.length;

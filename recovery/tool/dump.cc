@@ -52,7 +52,7 @@ class Dump {
 };
 
 // LSN, log, place, kind, file, offset, length, group, state, path.
-constexpr const char* kRow = "{:>12} {:>3} {:>10} {:>8} {:>6} {:>16} {:>8} {:>6} {:>10}  {}\n";
+constexpr const char* kRow = "{:>12} {:>3} {:>10} {:>9} {:>6} {:>16} {:>8} {:>6} {:>10}  {}\n";
 
 const char* KindName(nvlog::Kind kind) {
   switch (kind) {
@@ -64,6 +64,8 @@ const char* KindName(nvlog::Kind kind) {
       return "truncate";
     case nvlog::Kind::kSettled:
       return "settled";
+    case nvlog::Kind::kPublished:
+      return "published";
     default:
       return "erase";
   }

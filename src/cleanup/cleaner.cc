@@ -51,22 +51,21 @@ bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
 
 }  // namespace
 
-bool Cleaner::Start(const Host& host, const Limits& limits, uint32_t files, Check check,
-                    Drained drained, Starved starved, Besides besides) {
+bool Cleaner::Start(const Host& host, const Limits& limits, uint32_t files, const Calls& calls) {
   limits_ = limits;
-  tell_starved_ = starved;
+  calls_ = calls;
   starved_.store(false);
   starved_since_ = 0;
-  check_ = check;
-  drained_ = drained;
-  besides_ = besides;
   host_ = &host;
   files_ = files;
   pages_per_group_ = 1;
   using Slot = std::atomic<CachedFile*>;
   by_number_ = static_cast<Slot*>(sys::Reserve(files * sizeof(Slot)));
+  published_ = static_cast<std::atomic<Lsn>*>(sys::Reserve(files * sizeof(std::atomic<Lsn>)));
   items_ = static_cast<Item*>(sys::Reserve(kMaxItems * sizeof(Item)));
-  if (by_number_ == nullptr || items_ == nullptr) return false;
+  if (by_number_ == nullptr || published_ == nullptr || items_ == nullptr) return false;
+  uncovered_.store(0);
+  cover_failed_ = false;
   stopping_.store(false);
   read_ = log_.newest() + 1;
   cleaned_.store(read_);
@@ -99,6 +98,8 @@ void Cleaner::LeaveToParent() {
   thread_ = nullptr;
   if (by_number_ != nullptr) sys::UnmapUnlocked(by_number_, files_ * sizeof(*by_number_));
   by_number_ = nullptr;
+  if (published_ != nullptr) sys::UnmapUnlocked(published_, files_ * sizeof(*published_));
+  published_ = nullptr;
   if (items_ != nullptr) sys::UnmapUnlocked(items_, kMaxItems * sizeof(Item));
   items_ = nullptr;
 }
@@ -179,7 +180,7 @@ void Cleaner::Run() {
     } else {
       log_.Sleep(log_.BellSeen(), ~Lsn{0}, AfterNothing());
     }
-    if (std::exchange(drained_some_, false) && drained_ != nullptr) drained_();
+    if (std::exchange(drained_some_, false) && calls_.drained != nullptr) calls_.drained();
     if (trim_wanted_.exchange(false) || TrimDue()) Trim();
   }
 }
@@ -198,9 +199,9 @@ uint64_t Cleaner::AfterNothing() {
     starved_.store(true);
     log_.AnnounceRoom();
   }
-  if (tell_starved_ != nullptr && now - starved_told_ >= kTellStarvedNs) {
+  if (calls_.starved != nullptr && now - starved_told_ >= kTellStarvedNs) {
     starved_told_ = now;
-    tell_starved_();
+    calls_.starved();
   }
   return kStarvedPauseNs;
 }
@@ -214,7 +215,9 @@ void Cleaner::AwaitWork() {
     const Lsn newest = log_.newest_own();
     pool::Note(log_.statistics()->newest, newest);
     if (stopping_.load() || trim_wanted_.load()) return;
-    const uint64_t besides = besides_ != nullptr ? besides_(log_.Hurried()) : sys::kForever;
+    const uint64_t besides =
+        calls_.besides != nullptr ? calls_.besides(log_.Hurried()) : sys::kForever;
+    if (published() != 0 && IsCovered()) return;
     // Nobody waits for the memory: between two steps there may be work.
     const bool maps = log_.segments().Prefault();
     if (drains_.load() > 0 || log_.Hurried()) return;
@@ -245,6 +248,7 @@ void Cleaner::AwaitWork() {
 
 // False if it came no further.
 bool Cleaner::RunBatch() {
+  sys::Lock lock(batch_lock_);
   const Lsn cleaned = cleaned_.load(), read = read_;
   RetryFailing();
   Batch batch;
@@ -301,7 +305,7 @@ void Cleaner::ReadBatch(Batch* batch) {
 
 // What a file that fails has is left to RetryFailing. False: it is too early for the record.
 bool Cleaner::AddRecord(const RecordHeader& header, Batch* batch) {
-  if (header.kind == Kind::kFile) return true;
+  if (header.kind == Kind::kFile || IsPublished(header)) return true;
   CachedFile& file = FileOf(header);
   // An erasure is in the log, and the kernel's own is still to come.
   if (header.kind != Kind::kData && !Passable(file.erase_lock)) return false;
@@ -465,6 +469,7 @@ void Cleaner::Advance(const Batch& batch) {
     CompactKept();
     end = std::min(end, KeepFailing(batch));
   }
+  if (published() != 0 && !CoverPublished(&end)) return;
   cache_.kept().Settle();
   if (end <= cleaned_.load()) return;
   if (!log_.Empty(batch.ends)) {
@@ -480,6 +485,7 @@ void Cleaner::Advance(const Batch& batch) {
 // It is below the checkpoint, and its place is not yet free.
 void Cleaner::ForgetRecord(Place place) {
   const RecordHeader& header = log_.At(place);
+  if (IsPublished(header)) return;
   CachedFile& file = FileOf(header);
   const bool fails = file.failing.load() != 0;
   switch (header.kind) {
@@ -563,7 +569,9 @@ void Cleaner::Recovered(CachedFile& file) {
   file.name.store(Name::kSettled);
   NoteFailure(file, 0);
   file.failing.store(0);
-  cache_.kept().ForEachOf(file.tag.number, [&](Place place) { VoidRecord(file, place); });
+  cache_.kept().ForEachOf(file.tag.number, [&](Place place) {
+    if (!IsPublished(log_.At(place))) VoidRecord(file, place);
+  });
   cache_.kept().Settle();
 }
 
@@ -671,8 +679,9 @@ Lsn Cleaner::KeepFailing(const Batch& batch) {
   log_.ForEachRead([&](Place place) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
+    if (header.kind == Kind::kFile || IsPublished(header)) return true;
     CachedFile& file = FileOf(header);
-    if (header.kind == Kind::kFile || file.failing.load() == 0) return true;
+    if (file.failing.load() == 0) return true;
     if (KeepRecord(file, place)) return true;
     end = header.lsn;
     return false;
@@ -698,6 +707,10 @@ bool Cleaner::KeepRecord(CachedFile& file, Place place) {
 // Kept segments of which little is left would fill the pool.
 void Cleaner::CompactKept() {
   const auto copy = [&](Place place) {
+    if (IsPublished(log_.At(place))) {
+      if (KeepPublishedRecord(place)) cache_.kept().Void(place);
+      return;
+    }
     CachedFile& file = FileOf(log_.At(place));
     if (KeepRecord(file, place)) cache_.VoidRecord(file, place, false);
   };
@@ -707,6 +720,58 @@ void Cleaner::CompactKept() {
     if (!kept.Compact(copy)) break;
     kept.Settle();
   }
+}
+
+// Before the checkpoint passes what was published. In no hurry: another process may be about to
+// sync. False: it has to wait.
+bool Cleaner::CoverPublished(Lsn* end) {
+  const bool urgent = drains_.load() > 0 || log_.Hurried() || log_.Short() || cover_failed_;
+  if (!IsCovered() && !urgent) return false;
+  if (!IsCovered() && !cover_failed_) {
+    pool::Count(log_.statistics()->syncs);
+    cover_failed_ = calls_.cover() < 0;
+  }
+  if (IsCovered() || !cover_failed_) {
+    uncovered_.store(0);
+    return true;
+  }
+  *end = std::min(*end, KeepPublished(*end));
+  return true;
+}
+
+// The disk has lost something: what was published stays for recovery, and nobody else waits for it.
+// As KeepFailing.
+Lsn Cleaner::KeepPublished(Lsn end) {
+  log_.ForEachRead([&](Place place) {
+    const RecordHeader& header = log_.At(place);
+    if (header.lsn >= end) return false;
+    if (header.kind == Kind::kFile || !IsPublished(header) || KeepPublishedRecord(place)) {
+      return true;
+    }
+    end = header.lsn;
+    return false;
+  });
+  return end;
+}
+
+// Page by page. Killed in between, the record itself counts as well, and says the same.
+bool Cleaner::KeepPublishedRecord(Place place) {
+  const RecordHeader header = log_.At(place);
+  const Place file_record = FileRecordBefore(place);
+  Lsn declared = 0;
+  const auto append = [&](uint64_t offset, uint64_t length, const uint8_t* bytes) {
+    const nvlog::Kept::Copy copy = {header.kind, header.lsn, header.file, offset,
+                                    length,      bytes,      kNoPlace};
+    return cache_.kept().Append(copy, &declared, file_record, 0) != kNoPlace;
+  };
+  if (header.kind != Kind::kData) return append(header.offset, header.length, nullptr);
+  bool done = true;
+  ForEachPage(header, [&](uint64_t page) {
+    const nvlog::Log::Piece piece = log_.PieceAt(place, page);
+    const uint64_t offset = page * pool::kPageSize + piece.begin;
+    done = done && append(offset, piece.length, piece.bytes);
+  });
+  return done;
 }
 
 // The newest file record of the same number in the segment.

@@ -19,6 +19,10 @@
 // are refused with the file system's error, and a write to another file that finds the log full
 // makes its file pass-through.
 //
+// A file may also be *published*: the kernel gets all of its bytes, a record says so, and others
+// may have the file at once. Its groups are nobody's then. The checkpoint passes them when the
+// kernel has synced the file system (`cover`), or another process has.
+//
 // It takes no file lock (it only tries), no lock of the vfs layer, and makes no call that a signal
 // or a cancellation could end.
 #ifndef NVCACHE_CLEANUP_CLEANER_H_
@@ -44,25 +48,30 @@ struct Limits {
   uint32_t together = 64;
 };
 
+// What the thread asks of its process. All are called without locks, but for `check` and `cover`;
+// any may be null, `cover` if no file is published.
+struct Calls {
+  // Whether the file's descriptor is its own; may open it anew. 0, or a negated errno. Called once
+  // for each batch that the file is in. Null: it always is.
+  long (*check)(dramcache::CachedFile&) = nullptr;
+  // Some file has nothing pending any more.
+  void (*drained)() = nullptr;
+  // Writers wait for room that only other processes have. Not too often.
+  void (*starved)() = nullptr;
+  // Before each wait for work: what else the thread has to do. Is told whether writers wait for
+  // room, and says in how many ns to call it again at the latest.
+  uint64_t (*besides)(bool hurried) = nullptr;
+  // Syncs the file systems of all files that were published. 0, or a negated errno: of any error
+  // since the files were cached.
+  long (*cover)() = nullptr;
+};
+
 class Cleaner {
  public:
   constexpr Cleaner(nvlog::Log& log, dramcache::PageCache& cache) : log_(log), cache_(cache) {}
 
-  // Files have numbers below `files`. `check` says whether the file's descriptor is its own, and
-  // may open it anew: 0, or a negated errno. It is called once for each batch that the file is in.
-  // Null: it always is. `drained` is called, without locks, when some file has nothing pending any
-  // more.
-  using Check = long (*)(dramcache::CachedFile&);
-  using Drained = void (*)();
-  // `starved` is called, without locks and not too often, while writers wait for room that only
-  // other processes have.
-  using Starved = void (*)();
-  // `besides` is called, without locks, before each wait for work: what else the thread has to do.
-  // It is told whether writers wait for room, and says in how many ns to call it again at the
-  // latest.
-  using Besides = uint64_t (*)(bool hurried);
-  bool Start(const Host& host, const Limits& limits, uint32_t files, Check check = nullptr,
-             Drained drained = nullptr, Starved starved = nullptr, Besides besides = nullptr);
+  // Files have numbers below `files`.
+  bool Start(const Host& host, const Limits& limits, uint32_t files, const Calls& calls = {});
   // Ends the thread after the batch it is at. What is pending stays pending.
   void Stop();
   // The same, and whoever waits for it is refused, now and later. What is pending is nobody's; the
@@ -75,6 +84,15 @@ class Cleaner {
   // Remove() wants nothing pending.
   void Add(dramcache::CachedFile& file);
   void Remove(dramcache::CachedFile& file);
+
+  // The kernel has all of the file's bytes, and nothing of it fails. `commit()` appends a record of
+  // Kind::kPublished and returns its LSN; 0: it could not, and nothing has happened. Else nothing
+  // of the file is pending here any more. Waits for the batch that is under way. File lock,
+  // exclusive.
+  template <typename Commit>
+  bool Publish(dramcache::CachedFile& file, Commit commit);
+  // No group of a published file has a higher LSN; 0: they are below the checkpoint of the seat.
+  nvlog::Lsn published() const { return uncovered_.load(); }
 
   // Waits until every record that `file` has now is on disk, or the file system has refused them
   // once more after the call began: then a negated errno. Any thread, with or without the file's
@@ -159,8 +177,18 @@ class Cleaner {
   void VoidRecord(dramcache::CachedFile& file, nvlog::Place place);
   void CompactKept();
   nvlog::Place FileRecordBefore(nvlog::Place place) const;
+  bool IsPublished(const nvlog::RecordHeader& header) const {
+    NVCACHE_CHECK(header.file < files_);
+    return header.lsn <= published_[header.file].load(std::memory_order_relaxed);
+  }
+  bool IsCovered() const { return log_.pool().through_checkpoint() > uncovered_.load(); }
+  bool CoverPublished(nvlog::Lsn* end);
+  nvlog::Lsn KeepPublished(nvlog::Lsn end);
+  bool KeepPublishedRecord(nvlog::Place place);
   void WeighFailing();
-  long CheckDescriptor(dramcache::CachedFile& file) { return check_ != nullptr ? check_(file) : 0; }
+  long CheckDescriptor(dramcache::CachedFile& file) {
+    return calls_.check != nullptr ? calls_.check(file) : 0;
+  }
   void CountFiles(uint32_t change);
   void NoteWritten() const;
   bool TrimDue();
@@ -174,17 +202,20 @@ class Cleaner {
   nvlog::Log& log_;
   dramcache::PageCache& cache_;
   Limits limits_ = {};
-  Check check_ = nullptr;
-  Drained drained_ = nullptr;
-  Starved tell_starved_ = nullptr;
-  Besides besides_ = nullptr;
+  Calls calls_;
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 
   std::atomic<dramcache::CachedFile*>* by_number_ = nullptr;
+  // Of each number: the LSN with which a file that had it was published last.
+  std::atomic<nvlog::Lsn>* published_ = nullptr;
   uint32_t files_ = 0;                          // numbers
   sys::Mutex<sys::Rank::kFileList> list_lock_;  // list_
   dramcache::CachedFile* list_ = nullptr;
+
+  sys::Mutex<sys::Rank::kBatch> batch_lock_;
+  std::atomic<nvlog::Lsn> uncovered_{0};  // published(); under batch_lock_
+  bool cover_failed_ = false;             // what was published is kept
 
   std::atomic<bool> stopping_{false};
   std::atomic<bool> trim_wanted_{false};
@@ -211,6 +242,20 @@ class Cleaner {
   uint64_t written_ = 0;          // bytes of records that reached the disk, since Start()
   bool drained_some_ = false;     // since drained_ was called last
 };
+
+template <typename Commit>
+bool Cleaner::Publish(dramcache::CachedFile& file, Commit commit) {
+  sys::Lock lock(batch_lock_);
+  // A batch may just have found this out.
+  if (file.failing.load() != 0) return false;
+  const nvlog::Lsn lsn = commit();
+  if (lsn == 0) return false;
+  NVCACHE_CHECK(!file.in_batch && lsn > uncovered_.load());
+  published_[file.tag.number].store(lsn);
+  uncovered_.store(lsn);
+  cache_.Publish(file);
+  return true;
+}
 
 }  // namespace nvcache::cleanup
 

@@ -260,6 +260,16 @@ void PageCache::ForgetBytes(radix::PageDescriptor& page) {
   page.WrittenBack();
 }
 
+void PageCache::Publish(CachedFile& file) {
+  file.pages.ForEach(supply_, [&](uint64_t, radix::PageDescriptor& page) {
+    sys::Lock lock(page.lock);
+    if (page.has_frame()) frames_.Detach(page);
+    page.Published();
+  });
+  file.erasures.Clear();
+  file.pending.store(0);
+}
+
 long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page) {
   radix::PageDescriptor* const one = &page;
   return WriteBack(file, page_number, &one, 1);

@@ -48,6 +48,10 @@ class PageCache {
   // The page has lost its bytes, and the kernel is about to hear of it: what is pending is nothing.
   void ForgetBytes(radix::PageDescriptor& page);
 
+  // The kernel has all of the file's bytes, and what the file has in the log is nothing of the
+  // cache's any more: no page is dirty. File lock, exclusive, and no batch is under way.
+  void Publish(CachedFile& file);
+
   // Bytes go to the kernel's page cache, the newest of each; nothing happens if the kernel has
   // them. 0, or a negated errno; then the page is as unwritten as before.
   long WriteBack(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page);

@@ -235,6 +235,8 @@ class GroupWriter {
   // Room for a file record alone: the newest one of a file counts.
   Outcome BeginFile(pool::FileRecord* record);
 
+  // After a Begin that was kDone.
+  Lsn lsn() const { return lsn_; }
   // Everything was added. The group's LSN.
   Lsn Commit();
   // After Commit(): units that the group has taken, and function(place, first page, pages) for each

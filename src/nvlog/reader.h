@@ -60,6 +60,7 @@ class Reader {
   Lsn checkpoint(uint32_t log) const {
     return pool::IsThroughLog(log) ? through_ : checkpoints_[log / pool::kLogsOfSeat];
   }
+  Lsn through_checkpoint() const { return through_; }
   // Some segment is of a write-through log.
   bool has_through() const { return has_through_; }
   // As it is now, in a pool that is in use.

@@ -55,10 +55,18 @@ enum class Kind : uint16_t {
   kErase = 4,     // `length` bytes from `offset` on become zero, its size stays; no payload
   kSettled = 5,   // in a write-through log: groups of the file in such logs, of whichever seat,
                   // whose LSN is below `offset`, are on the disk, or hidden there; no payload
+  kPublished =
+      6,  // in a log of write-back: the kernel has what the file's groups below it say that
+          // lie in such logs, of whichever seat, and others may have changed the file
+          // since. So these count as if they were of write-through, and had the LSN of this
+          // one: as long as neither the checkpoint of write-through nor the bound of a
+          // kSettled is above that. They are applied in the place of their own; no payload
 };
 
 // Whether a record of the kind changes its file.
-constexpr bool IsChange(Kind kind) { return kind != Kind::kFile && kind != Kind::kSettled; }
+constexpr bool IsChange(Kind kind) {
+  return kind == Kind::kData || kind == Kind::kTruncate || kind == Kind::kErase;
+}
 
 struct alignas(pool::kUnitSize) RecordHeader {
   uint64_t commit;  // one of the words below, of its LSN; anything else: not committed

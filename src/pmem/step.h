@@ -34,10 +34,12 @@ enum class Step : uint8_t {
                        //        anybody is told
 
   // The state (src/pool/pool.cc)
-  kInUse,         // PWB    the state: in use
-  kInUseDurable,  // PSYNC  before the first commit
-  kClean,         // PWB    the state: clean
-  kCleanDurable,  // PSYNC  before the pool's user says that nothing is left in it
+  kInUse,             // PWB    the state: in use
+  kInUseDurable,      // PSYNC  before the first commit
+  kPublishes,         // PWB    the state: a file may be published
+  kPublishesDurable,  // PSYNC  before the first one is
+  kClean,             // PWB    the state: clean
+  kCleanDurable,      // PSYNC  before the pool's user says that nothing is left in it
 
   // Recovery (recovery/replay)
   kSeenGroup,            // PWB    the first header of a group, as it was found

@@ -37,7 +37,7 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 7;
+inline constexpr uint32_t kVersion = 8;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
@@ -188,13 +188,14 @@ inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses i
 
 struct alignas(64) StateRecord {
   uint64_t state;
-  uint32_t owner_pid;  // who set kStateInUse last; for people
-  uint32_t zero;
+  uint32_t owner_pid;    // who set kStateInUse last; for people
+  uint32_t published;    // 1: since then a log may have got an nvlog::Kind::kPublished
   uint64_t owner_since;  // ns since 1970
   uint8_t boot[16];      // of the kernel's run in which kStateInUse was set; all zero: not known
 };
 static_assert(offsetof(StateRecord, state) == 0);
 static_assert(offsetof(StateRecord, owner_pid) == 8);
+static_assert(offsetof(StateRecord, published) == 12);
 static_assert(offsetof(StateRecord, owner_since) == 16);
 static_assert(offsetof(StateRecord, boot) == 24);
 static_assert(sizeof(StateRecord) == 64);
@@ -228,8 +229,8 @@ inline constexpr uint32_t kSeatTaken = 1;
 inline constexpr uint32_t kSeatReplayed = 2;
 // Its process has died, and left what could not be brought to the files.
 inline constexpr uint32_t kSeatUnresolved = 3;
-// Its process is gone, and the kernel has all that its logs hold; but some of its write-through
-// groups may not be on the disk.
+// Its process is gone, and the kernel has all that its logs hold; but some of it may not be on the
+// disk: groups of write-through, and such as were published.
 inline constexpr uint32_t kSeatLeft = 4;
 
 // Its process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of the

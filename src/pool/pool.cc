@@ -740,6 +740,7 @@ void Pool::MarkInUse() {
   StateRecord* record = view_.state();
   pmem::Store(record->owner_pid, static_cast<uint32_t>(sys::Getpid()));
   pmem::Store(record->owner_since, sys::Now(CLOCK_REALTIME));
+  pmem::Store(record->published, 0u);
   uint8_t boot[sizeof(record->boot)];
   sys::ReadBootId(boot);
   pmem::StoreBytes(record->boot, boot, sizeof(boot));
@@ -747,6 +748,17 @@ void Pool::MarkInUse() {
   pmem::Pwb(record, sizeof(*record), Step::kInUse);
   pmem::Psync(Step::kInUseDurable);
   if (seat_ == kNoSeat) TakeFirstSeat();
+}
+
+void Pool::MarkPublishes() {
+  StateRecord* record = view_.state();
+  pmem::Store(record->published, 1u);
+  pmem::Pwb(record, sizeof(*record), Step::kPublishes);
+  pmem::Psync(Step::kPublishesDurable);
+}
+
+bool Pool::MayHavePublished() const {
+  return std::atomic_ref(view_.state()->published).load(std::memory_order_relaxed) != 0;
 }
 
 void Pool::MarkClean() {
@@ -782,10 +794,15 @@ void Pool::WriteThroughCheckpoint(Lsn checkpoint) {
   }
 }
 
-void Pool::StoreThroughCheckpoint(Lsn checkpoint) {
+void Pool::StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left) {
   NVCACHE_CHECK(checkpoint >= through_checkpoint() && checkpoint <= seats_.next_lsn().load());
   WriteThroughCheckpoint(checkpoint);
   seats_.SetThrough(checkpoint);
+  for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
+    if (!left.left[seat]) continue;
+    StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
+    seats_.FreeLeft(seat);
+  }
 }
 
 bool Pool::IsSameBoot() const {

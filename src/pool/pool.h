@@ -142,10 +142,16 @@ class Pool {
   // left what could not be brought to the files (EUCLEAN), or the gate is somebody else's by now,
   // or all have died meanwhile (EBUSY: open it again). If alone, the pool is clean.
   bool Join(Problem* problem);
+  // Before the first file is published (nvlog::Kind::kPublished): recovery has to look for that.
+  // Durable when it returns. Any thread.
+  void MarkPublishes();
+  bool MayHavePublished() const;
+
   // kExclusive: the first one. MarkInUse() does it, too.
   void TakeFirstSeat();
   // Gives up the seat, of whose logs nothing is pending. If nobody else has one, the pool is clean.
-  // `left`: but for write-through, of which the kernel has all; then the pool is not clean yet.
+  // `left`: but for groups of write-through, and what was published, of which the kernel has all;
+  // then the pool is not clean yet.
   void Leave(bool left = false);
   // kShared, with a seat or without: the logs of a dead process, to be replayed by the caller, for
   // which Settle() comes next; kNoSeat: there are none, or they are somebody else's to replay.
@@ -186,8 +192,10 @@ class Pool {
   void StoreSeatCheckpoint(Lsn checkpoint) {
     StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
   }
-  // The same of write-through, of all seats. By one process at a time: Seats::TryLockThrough().
-  void StoreThroughCheckpoint(Lsn checkpoint);
+  // The same of write-through, of all seats. By one process at a time: Seats::TryLockThrough(). And
+  // the seats in `left`, which were left before the checkpoint was read, are free: nothing in their
+  // logs counts any more, whichever of their segments is used again first.
+  void StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left = {});
   // As the records have it that count for such logs. Moves at any time.
   Lsn through_checkpoint() const { return seats_.through(); }
   // The kernel that runs now is the one that ran when the pool came into use: so it has what

@@ -196,12 +196,10 @@ uint32_t Seats::CountLeft() const {
   return left;
 }
 
-void Seats::FreeLeft(const LeftSeats& seats) const {
-  for (uint32_t seat = 0; seat < seats_; ++seat) {
-    if (!seats.left[seat]) continue;
-    FreeAllOf(seat);
-    Store(At(seat).state, kSeatFree);
-  }
+void Seats::FreeLeft(uint32_t seat) const {
+  NVCACHE_CHECK(State(seat) == kSeatLeft);
+  FreeAllOf(seat);
+  Store(At(seat).state, kSeatFree);
 }
 
 bool Seats::OthersHaveSeats(uint32_t own) const {

@@ -15,7 +15,7 @@
 //   it replayed -> free, or -> unresolved    Settle(), by the adopter replayed -> replayed Adopt():
 //   the adopter has died, too
 //   taken -> left, replayed -> left          as Give() and Settle(), but for its write-through logs
-//   left -> free        FreeLeft(), when the checkpoint of write-through has passed these
+//   left -> free        FreeLeft(), when the checkpoint of write-through has passed all of them
 //
 // A process that is stopped is not dead: it keeps its seat, its logs and what is in them.
 #ifndef NVCACHE_POOL_SEATS_H_
@@ -98,14 +98,14 @@ class Seats {
   void NoteThroughSince(uint32_t seat, Lsn lsn) const { Store(ThroughSince(seat), lsn); }
   // No process has been at it for longer, dead ones included.
   bool IsFirstThrough(uint32_t seat) const;
-  // With the lock of write-through. Which seats are left now; and these are free, once a checkpoint
-  // was stored that was read after that.
+  // With the lock of write-through. Which seats are left now; and one of these is free, once a
+  // checkpoint was stored that was read after that (Pool::StoreThroughCheckpoint).
   struct LeftSeats {
     bool left[kMaxSeats];
   };
   void FindLeft(LeftSeats* seats) const;
   uint32_t CountLeft() const;
-  void FreeLeft(const LeftSeats& seats) const;
+  void FreeLeft(uint32_t seat) const;
   // The kernel gives it back when the process is gone. Of the process, not of a thread.
   bool TryLockThrough() const { return LockByte(kMaxSeats); }
   void UnlockThrough() const { UnlockByte(kMaxSeats); }

@@ -47,6 +47,13 @@ struct PageDescriptor {
     Check();
     unwritten = dirty;
   }
+  // The kernel has all bytes, and its records are nothing of this process's any more.
+  void Published() {
+    Check();
+    NVCACHE_CHECK(unwritten == 0);
+    dirty = 0;
+    last = 0;
+  }
   // The oldest record is on disk.
   void Cleaned() {
     Check();

@@ -10,10 +10,10 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr const char* kNames[] = {"table",   "offset", "grow",     "file",         "space",
-                                  "publish", "erase",  "sync",     "backing",      "file list",
-                                  "page",    "lane",   "segments", "descriptions", "erasures",
-                                  "frames",  "arena",  "reaping"};
+constexpr const char* kNames[] = {"table",     "offset", "grow",  "file",     "space",
+                                  "publish",   "erase",  "batch", "sync",     "backing",
+                                  "file list", "page",   "lane",  "segments", "descriptions",
+                                  "erasures",  "frames", "arena", "reaping"};
 constexpr uint32_t kRanks = sizeof(kNames) / sizeof(kNames[0]);
 static_assert(kRanks == static_cast<uint32_t>(Rank::kReaping) + 1);
 
@@ -60,7 +60,8 @@ void NoteUnlocked(Rank rank) {
 
 void CheckSync() {
   for (uint32_t i = 0; i < kRanks; ++i) {
-    const bool allowed = thread.may_sync || i == static_cast<uint32_t>(Rank::kSync);
+    const auto rank = static_cast<Rank>(i);
+    const bool allowed = thread.may_sync || rank == Rank::kSync || rank == Rank::kBatch;
     if (thread.held[i] > 0 && !allowed) Refuse("a sync", i);
   }
 }

@@ -13,10 +13,10 @@ namespace nvcache::sys {
 // TryLock waits for nobody, so it comes in any order. Of two ranks a thread may hold several locks:
 // kFile under the table lock, and kPage, in ascending order of pages (which is not checked).
 //
-// Of all these, kSync alone may be held while the disk syncs: what an open, a write or a read can
-// need is not. For the cleanup thread (for room in the log, or until something is on disk) a thread
-// waits with ranks up to kSpace; those from kPublish on the cleanup thread takes itself, or asks
-// for with TryLock and goes no further without.
+// Of all these, kSync alone may be held while the disk syncs, and by the cleanup thread kBatch:
+// what an open, a write or a read can need is not. For the cleanup thread (for room in the log, or
+// until something is on disk) a thread waits with ranks up to kSpace; those from kPublish on the
+// cleanup thread takes itself, or asks for with TryLock and goes no further without.
 enum class Rank : uint8_t {
   kTable,     // Engine: descriptors, descriptions, files, attaching; for no read and no write
   kOffset,    // Description: reads and writes with the shared offset
@@ -25,6 +25,7 @@ enum class Rank : uint8_t {
   kSpace,     // a device's room: what may be written without asking the file system
   kPublish,   // File: one at a time hands its bytes to the kernel
   kErase,     // CachedFile: from the record of an erasure until the kernel has erased
+  kBatch,     // Cleaner: from reading a batch until the checkpoint is above it; a file is published
   kSync,      // CachedFile: a sync by our own descriptor, which nobody closes or moves meanwhile
   kBacking,   // Engine: such a descriptor is opened anew
   kFileList,  // Cleaner: all files

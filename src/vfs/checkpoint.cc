@@ -64,6 +64,7 @@ bool Engine::OpenThrough(int fd, const struct stat& st) {
   through_fd_ = static_cast<int>(folder);
   SetSlot(through_fd_, Internal());
   tallies.RaiseCheckpoint(pool_.through_checkpoint());
+  through_error_ = 0;
   trusted_from_ = log.Draw();
   seats.NoteThroughSince(pool_.seat(), trusted_from_);
   through_device_.store(st.st_dev);
@@ -123,7 +124,7 @@ uint64_t Engine::CareForThrough(bool hurried) {
   if (!hurried && waited < delay) return delay - waited;
   through_since_.store(0);
   through.Free(log.IsShared() || log.Short());
-  if (!through.HasPending() || MoveThroughCheckpoint()) return sys::kForever;
+  if (!HasPendingThrough() || MoveThroughCheckpoint()) return sys::kForever;
   // It may be for one that has died to move it.
   if (pool_.seats().HasOrphans(pool_.seat())) {
     starving_.store(true);
@@ -147,11 +148,10 @@ bool Engine::MoveThroughCheckpoint() {
     seats.FindLeft(left.get());
     const nvlog::Lsn next = seats.next_lsn().load();
     const long error = sys::Syncfs(through_fd_);
-    if (error < 0) seats.SetThroughFailed(static_cast<int>(-error));
+    if (error < 0) seats.SetThroughFailed(static_cast<int>(-(through_error_ = error)));
     if (error == 0) {
-      pool_.StoreThroughCheckpoint(next);
+      pool_.StoreThroughCheckpoint(next, *left);
       if (tallies.IsOf(pool_id_)) tallies.RaiseCheckpoint(next);
-      seats.FreeLeft(*left);
       moved = true;
     }
     seats.UnlockThrough();
@@ -177,17 +177,29 @@ void Engine::EndPendingThrough() {
   }
 }
 
+long Engine::SyncThrough() {
+  sys::Lock lock(through_lock_);
+  if (through_error_ == 0) through_error_ = sys::Syncfs(through_fd_);
+  if (through_error_ < 0) pool_.seats().SetThroughFailed(static_cast<int>(-through_error_));
+  return through_error_;
+}
+
+bool Engine::HasPendingThrough() {
+  const nvlog::Lsn published = cleaner.published();
+  return through.HasPending() || (published != 0 && published >= pool_.through_checkpoint());
+}
+
 // What is left to another process, that one has a descriptor for which covers it. False: something
 // is.
 bool Engine::EndThrough() {
   const pool::Seats& seats = pool_.seats();
   const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
   const bool first = seats.IsFirstThrough(pool_.seat());
-  while (first && (through.HasPending() || seats.CountLeft() > 0) && !MoveThroughCheckpoint() &&
+  while (first && (HasPendingThrough() || seats.CountLeft() > 0) && !MoveThroughCheckpoint() &&
          seats.ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
     Pause(kPollNs);
   }
-  const bool ended = !through.HasPending();
+  const bool ended = !HasPendingThrough();
   // Others will want seats.
   if (!ended && seats.CountLeft() > seats.count() / kLeftSeats) {
     tallies.WantCheckpointAbove(log.newest());

@@ -393,20 +393,23 @@ bool Engine::AttachPool() {
   pool_.seats().NoteLease(pool_.seat(), leases.life());
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
-  const auto check = [](dramcache::CachedFile& file) {
-    return engine.CheckBacking(static_cast<File&>(file));
+  const cleanup::Calls calls = {
+      .check =
+          [](dramcache::CachedFile& file) { return engine.CheckBacking(static_cast<File&>(file)); },
+      .drained =
+          [] {
+            if (engine.lingering_.load()) engine.leases.Nudge();
+          },
+      .starved =
+          [] {
+            engine.starving_.store(true);
+            engine.leases.Nudge();
+          },
+      .besides = [](bool hurried) { return engine.CareForThrough(hurried); },
+      .cover = [] { return engine.SyncThrough(); },
   };
-  const auto drained = [] {
-    if (engine.lingering_.load()) engine.leases.Nudge();
-  };
-  const auto starved = [] {
-    engine.starving_.store(true);
-    engine.leases.Nudge();
-  };
-  const auto besides = [](bool hurried) { return engine.CareForThrough(hurried); };
   kept.Open();
-  if (!OpenRest() || !OpenLogAndFrames() ||
-      !cleaner.Start(*host_, limits, kMaxFiles, check, drained, starved, besides) ||
+  if (!OpenRest() || !OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, calls) ||
       !StartKeeper()) {
     StopKeeper();
     cleaner.Stop();
@@ -459,14 +462,15 @@ void Engine::CloseParts() {
   pool_.Close();
 }
 
+// What is in the log by now was published, if it is not on the disk.
 void Engine::Detach() {
   if (!attached()) return;
   AwaitPins();
-  cleaner.DrainAll();
+  if (!LeavesToOthers()) cleaner.DrainAll();
   cleaner.Stop();
-  NVCACHE_CHECK(kept.units() == 0);
   const bool left = SharesDevices() && !OnOwnStack([this] { return EndThrough(); });
-  pool_.StoreSeatCheckpoint(log.newest() + 1);
+  NVCACHE_CHECK(left || kept.units() == 0);
+  if (!left || cleaner.published() == 0) pool_.StoreSeatCheckpoint(log.newest() + 1);
   if (pool_.seats().HasOrphans(pool_.seat())) {
     OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
   }
@@ -477,15 +481,23 @@ void Engine::Detach() {
   log.AnnounceRoom();  // to a writer that waits for a page
 }
 
+// The process ends, and another one has had the file system open for longer: that one brings to the
+// disk what the kernel has.
+bool Engine::LeavesToOthers() const {
+  const bool ends = hopeless_ || replacing_ > 0;
+  return ends && attached() && SharesDevices() && !pool_.seats().IsFirstThrough(pool_.seat());
+}
+
 long Engine::ReleaseAll(bool for_good) {
   NVCACHE_CHECK(table_lock.IsLocked());
+  const bool leaves = !for_good && LeavesToOthers();
   long error = 0;
   ForEachFile([&](File& file) {
     const State state = file.state.load();
     if (state == State::kForeign || (state == State::kKernel && !for_good)) return;
     // Once is enough: the first to be refused has had all that fail tried again.
     if (error < 0 && file.failing.load() != 0) return;
-    if (long e = PassThrough(file); e < 0) error = e;
+    if (long e = leaves ? GiveBack(file) : PassThrough(file); e < 0) error = e;
   });
   Reap();
   if (error == 0) Detach();

@@ -197,7 +197,8 @@ class Engine {
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);
-  // kCached -> kKernel, for another process, which has claimed it.
+  // kCached -> kKernel: for another process, which has claimed it, or at the end. What the log has
+  // of it need not be on the disk, where it can be published.
   long GiveBack(File& file);
   // Looks whether the file's descriptor is still its own, and opens it anew if not. 0, or -EBADF:
   // then nothing can be read or written. Any thread; no page locks.
@@ -285,6 +286,9 @@ class Engine {
   // Syncs the file system of all write-through files, and moves their checkpoint. False: it could
   // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
   bool MoveThroughCheckpoint();
+  // Syncs that file system, for what this process has published. 0, or a negated errno: from then
+  // on. The cleanup thread, or where it has ended.
+  long SyncThrough();
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPendingThrough();
   // If those who could move it have died: their pool is recovered, or their seats are adopted.
@@ -319,10 +323,12 @@ class Engine {
   void HurryThrough();
   uint64_t CareForThrough(bool hurried);
   void AwaitPins();
+  bool HasPendingThrough();
   bool EndThrough();
   void CloseThrough();
   template <typename Function>
   auto OnOwnStack(Function function);
+  bool LeavesToOthers() const;
   void Detach();
   bool MayAttach();
   void Abandon();
@@ -348,6 +354,7 @@ class Engine {
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
   long LeaveToKernel(File& file, State state);
+  bool PublishForGood(File& file);
   void BeginPasses(File& file);
   void EndPasses(File& file);
   bool MayBeShared(uint64_t device) const;
@@ -372,6 +379,7 @@ class Engine {
   std::atomic<uint64_t> through_device_{0};    // st_dev; 0: through_fd_ is not open
   nvlog::Lsn trusted_from_ = 0;                // a sync by it covers groups from there on
   std::atomic<uint64_t> through_since_{0};     // monotonic ns; 0: nothing is pending
+  long through_error_ = 0;                     // that through_fd_ was told of, under through_lock_
   nvlog::Lsn through_seen_ = 0;                // the checkpoint; the cleanup thread's
   std::atomic<bool> through_wanted_{false};    // by another process, now
   uint64_t pool_id_ = 0;

@@ -52,6 +52,8 @@ struct File : dramcache::CachedFile {
   std::atomic<uint32_t> in_kernel{0};
   // Standing::exits when the log of write-through was told of it.
   std::atomic<uint64_t> exits_seen{0};
+  // While it is cached: our syncs of its file system cover all that was written to it. Table lock.
+  bool publishes = false;
   // Its calls are not seen: the process counts as passing as long as it has the file. Table lock.
   bool passes = false;
 

@@ -166,6 +166,8 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   SetSlot(static_cast<int>(backing), Internal());
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = FileSystemOf(fd, st.st_dev).syncs_whole ? file.device : 0;
+  // Before the first record: whatever happens to the disk from then on is told to us.
+  file.publishes = origin == Origin::kHot && OpenThrough(fd, st);
   TakeSize(file, st);
   file.changes.fetch_add(1);
   // What the kernel shows need not be on the disk, whoever did it: fewer bytes than there were, or
@@ -333,7 +335,8 @@ long Engine::LeaveToKernel(File& file, State state) {
   }
   file.lock.Lock();
   if (file.state.load() == State::kCached) {
-    if (long error = DrainExclusively(file); error < 0) {
+    const bool published = state == State::kKernel && PublishForGood(file);
+    if (long error = published ? 0 : DrainExclusively(file); error < 0) {
       file.lock.Unlock();
       return error;
     }
@@ -358,6 +361,17 @@ long Engine::LeaveToKernel(File& file, State state) {
   if (file.exclusive) leases.Downgrade(file.device, file.inode);
   file.exclusive = false;
   return 0;
+}
+
+// The kernel gets what it lacks, without a sync, and the log says so. What might still become of
+// the file on its way to the disk must be told to us (`publishes`), and recovery must find it: so
+// it has a name that is on the disk.
+bool Engine::PublishForGood(File& file) {
+  if (!file.publishes || file.removed.load() || file.failing.load() != 0 ||
+      file.pending.load() == 0 || pool_.seats().ThroughFailed() != 0) {
+    return false;
+  }
+  return Publish(file) >= 0 && PublishShared(file);
 }
 
 long Engine::DrainExclusively(File& file) {

@@ -119,7 +119,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.syncs.store(0);
   file.synced_at.store(0);
   file.exits_seen.store(0);
-  file.passes = false;
+  file.publishes = file.passes = false;
   // A program without us may have written to it, or it is another one with the same number.
   if (leases.is_open()) {
     lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));

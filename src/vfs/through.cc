@@ -380,12 +380,45 @@ bool Passing::EndPending(int fd) const {
 
 // ------------------------------------------------------------------------------ Beginning, ending
 
+namespace {
+
+// The file has a tally. False: another one has that.
+bool GetTag(Tally& tally, uint64_t tag) {
+  return Tallies::SetTag(tally, tag) ||
+         (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
+}
+
+// Every byte of the file is on the disk or in a log, its name as well.
+bool IsWhole(const File& file) {
+  return IsSynced(file) && file.changes.load() == file.changes_synced.load();
+}
+
+// Says that the file is published. `*then`: what its tally was when it had the tag. The tally has
+// the record's LSN before the tag: whoever may remove that finds the file pending. 0: there is no
+// room for the record, or another file has the tally; then nothing has happened.
+Lsn LogPublished(File& file, Tally& tally, Standing* then) {
+  const uint64_t tag = TagOf(file);
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && Describe(file, record) < 0) return 0;
+    nvlog::GroupWriter writer(engine.log, file.tag);
+    const Outcome outcome = writer.BeginMark(nvlog::Kind::kPublished, 0, 0, record);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return 0;
+    Tallies::Raise(tally.lsn, writer.lsn());
+    if (!Tallies::SetTag(tally, tag)) return 0;
+    *then = Tallies::StandingOf(tally);
+    return writer.Commit();
+  }
+}
+
+}  // namespace
+
 void BeginShared(File& file, int fd) {
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !engine.Cacheable(fd, st) || !engine.OpenThrough(fd, st)) return;
   const uint64_t tag = TagOf(file);
-  Tally& tally = engine.tallies.At(tag);
-  if (!Tallies::SetTag(tally, tag) && engine.tallies.RemoveTag(tally)) Tallies::SetTag(tally, tag);
+  GetTag(engine.tallies.At(tag), tag);
 }
 
 bool JoinShared(int fd) {
@@ -403,6 +436,21 @@ bool EndShared(const File& file) {
   engine.tallies.RaiseCheckpoint(engine.pool().through_checkpoint());
   Tally* tally = engine.tallies.Find(tag);
   return tally == nullptr || engine.tallies.RemoveTag(*tally);
+}
+
+bool PublishShared(File& file) {
+  NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() > 0);
+  const uint64_t tag = TagOf(file);
+  Tally& tally = engine.tallies.At(tag);
+  if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
+  if (!engine.pool().MayHavePublished()) engine.pool().MarkPublishes();
+  Standing then = {};
+  if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
+  if (then.tag == tag && IsWhole(file) && !engine.tallies.AnybodyPasses(tag)) {
+    Tallies::Change(tally, {tag, then.exits, false}, {tag, then.exits, true});
+  }
+  engine.ThroughIsPending();
+  return true;
 }
 
 // ---------------------------------------------------------------------------------------- Writing

@@ -57,6 +57,10 @@ bool JoinShared(int fd);
 // something of it is pending. File lock, exclusive.
 bool EndShared(const File& file);
 
+// A cached file of which the kernel has all becomes the kernel's, and write-through, with what it
+// has in the log. False: it cannot; nothing has happened. Table lock, and the file's, exclusive.
+bool PublishShared(File& file);
+
 // One attempt at a write of which `attempt->done` bytes are written; adds to these. The file's
 // lock, shared; `passing` has found a tally. 0: all of it is written; else what keeps the rest: one
 // of the above, kLogFull, or an errno.

@@ -2756,5 +2756,129 @@ TEST_F(ThroughReplayTest, KilledAnywhereAndRunAgain) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------
+// Published: what its process had in its cache, and has given to the kernel.
+
+class PublishedTest : public ThroughReplayTest {
+ protected:
+  static constexpr uint32_t kThree = pool::kLogsOfSeat;  // of seat 1, write-back
+
+  // As the engine does before the first one.
+  void SetUp() override {
+    ThroughReplayTest::SetUp();
+    pool_.MarkPublishes();
+  }
+  Lsn Back(uint32_t log, const test::Record& record) {
+    return log_->Add(record, LogBuilder::kCommit, log).lsn;
+  }
+  void MoveThroughCheckpoint(Lsn lsn) {
+    pool_.seats().next_lsn().store(log_->next_lsn());
+    pool_.StoreThroughCheckpoint(lsn);
+  }
+};
+
+// Others may have written to the file, or removed it. What came later is the process's own again.
+TEST_F(PublishedTest, TheKernelHasIt) {
+  MakeFile(0, "a", "since.");
+  MakeFile(1, "gone");
+  Back(0, Data(0, 0, "before"));
+  Back(0, Data(1, 0, "bytes"));
+  Back(0, test::Published(0));
+  Back(0, test::Published(1));
+  Back(0, Data(0, 5, "!"));
+  unlink(Path("gone").c_str());
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "since!");
+  EXPECT_EQ(heard_.unresolved.size(), 0u);
+  EXPECT_EQ(summary_.records, 1u);
+  ExpectDone();
+}
+
+TEST_F(PublishedTest, APowerFailureMayHaveTakenIt) {
+  MakeFile(0, "a", "......");
+  Back(0, Data(0, 0, "11"));
+  Back(0, test::Published(0));
+  Add(kTwo, Data(0, 1, "22"));
+  Back(kThree, Data(0, 2, "3"));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "123...") << "in the order of LSNs";
+  ExpectDone();
+}
+
+TEST_F(PublishedTest, ASyncHasFailed) {
+  MakeFile(0, "a", "lost");
+  Back(0, Data(0, 0, "1"));
+  Back(0, test::Published(0));
+  pool_.seats().SetThroughFailed(EIO);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "1ost");
+}
+
+// A bound between the group and its publication: the kernel did not have it when the sync began.
+TEST_F(PublishedTest, SettledOnlyIfThatCameLater) {
+  MakeFile(0, "a", "....");
+  MakeFile(1, "b", "....");
+  Back(0, Data(0, 0, "1"));
+  Back(0, Data(1, 0, "1"));
+  const Lsn published = Back(0, test::Published(0));
+  Back(0, test::Published(1));
+  Add(kTwo, test::Settled(0, published + 1));
+  Add(kTwo, test::Settled(1, published + 1));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "....");
+  EXPECT_EQ(ReadFile(Path("b")), "1...");
+}
+
+TEST_F(PublishedTest, BelowTheCheckpointOnlyIfThatCameLater) {
+  MakeFile(0, "a", "....");
+  MakeFile(1, "b", "....");
+  Back(0, Data(0, 0, "1"));
+  Back(0, Data(1, 0, "1"));
+  const Lsn published = Back(0, test::Published(0));
+  Back(0, test::Published(1));
+  MoveThroughCheckpoint(published + 1);
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "....");
+  EXPECT_EQ(ReadFile(Path("b")), "1...");
+}
+
+// Two owners, one after the other: what the first had is settled, what the second has is not.
+TEST_F(PublishedTest, Twice) {
+  MakeFile(0, "a", "......");
+  Back(0, Data(0, 0, "1"));
+  const Lsn first = Back(0, test::Published(0));
+  Add(kTwo, test::Settled(0, first + 1));
+  Back(kThree, Data(0, 1, "2"));
+  Back(kThree, test::Published(0));
+  Back(0, Data(0, 2, "3"));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), ".23...");
+}
+
+// A sync was begun before the second publication, and its record committed after it.
+TEST_F(PublishedTest, SettledInBetween) {
+  MakeFile(0, "a", "......");
+  Back(0, Data(0, 0, "1"));
+  const Lsn first = Back(0, test::Published(0));
+  Back(kThree, Data(0, 1, "2"));
+  Back(kThree, test::Published(0));
+  Add(kTwo, test::Settled(0, first + 1));
+  Reboot();
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), ".2....");
+}
+
+TEST_F(PublishedTest, NotIfTheRecordIsUnfinished) {
+  MakeFile(0, "a", "....");
+  Back(0, Data(0, 0, "1"));
+  log_->Add(test::Published(0), LogBuilder::kCommitNot, 0);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "1...");
+}
+
 }  // namespace
 }  // namespace nvcache::recovery

@@ -230,6 +230,7 @@ inline Record Erase(uint32_t file, uint64_t offset, uint64_t length) {
 inline Record Settled(uint32_t file, pool::Lsn bound) {
   return {nvlog::Kind::kSettled, file, bound, 0, {}};
 }
+inline Record Published(uint32_t file) { return {nvlog::Kind::kPublished, file, 0, 0, {}}; }
 inline Record File(uint32_t file, const pool::FileRecord& record) {
   const size_t size = pool::FileRecordSize(record.path_length);
   return {nvlog::Kind::kFile, file, 0, size,
@@ -446,8 +447,9 @@ class LogBuilder {
         const uint64_t before = naming ? UnitsOf(file) : 0;
         const uint64_t fits = left > before ? Fitting(record, left - before) : 0;
         // Its length says nothing.
-        const bool empty =
-            record.kind == nvlog::Kind::kTruncate || record.kind == nvlog::Kind::kSettled;
+        const bool empty = record.kind == nvlog::Kind::kTruncate ||
+                           record.kind == nvlog::Kind::kSettled ||
+                           record.kind == nvlog::Kind::kPublished;
         if (fits == 0 && !(empty && left > before)) {
           TakeSegment(log, id, pool::SegmentKind::kLog, ~0u);
           continue;

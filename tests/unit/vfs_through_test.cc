@@ -109,6 +109,7 @@ class VfsThroughTest : public testing::Test {
     EXPECT_EQ(::fstat(fd, &st), 0);
     return std::make_unique<Neighbour>(memory_.path(), st.st_dev, st.st_ino, function);
   }
+  std::unique_ptr<Neighbour> Claimant(int fd);
   static uint64_t TagOf(int fd) {
     struct stat st;
     EXPECT_EQ(::fstat(fd, &st), 0);
@@ -456,24 +457,116 @@ TEST_F(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached) {
   });
 }
 
-TEST_F(VfsThroughTest, AFileThatAnotherOneWantsIsSharedWithIt) {
+// A neighbour that has waited until it has the file.
+std::unique_ptr<Neighbour> VfsThroughTest::Claimant(int fd) {
+  struct stat st;
+  EXPECT_EQ(::fstat(fd, &st), 0);
+  return NeighbourOf(fd, [=](lease::Leases& leases, auto&) {
+    constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
+    if (!leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) _exit(1);
+  });
+}
+
+// No sync, and no batch, is waited for.
+TEST_F(VfsThroughTest, AFileThatAnotherOneWantsIsPublished) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT);
     for (int i = 0; i < 2; ++i) Fsync(fd);
     EXPECT_EQ(StateOf(fd), State::kCached);
+    engine.cleaner.DrainAll();
+    const uint64_t syncs = pool::Peek(engine.statistics()->syncs);
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
-    const auto neighbour = NeighbourOf(fd, [=](lease::Leases& leases, auto&) {
-      constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
-      if (!leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) _exit(1);
-    });
+    const auto neighbour = Claimant(fd);
     EXPECT_EQ(StateOf(fd), State::kKernel);
     EXPECT_EQ(OnDisk("a"), "bytes");
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_EQ(OnDisk("a"), "Bytes");
+    EXPECT_TRUE(IsKnown(fd));
     EXPECT_TRUE(IsPending(fd));
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_EQ(OnDisk("a"), "Bytes");
+    EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}, {0, "B"}}));
+    EXPECT_EQ(pool::Peek(engine.statistics()->syncs), syncs);
+    Close(fd);
+  });
+}
+
+// What is renamed, or whose mode is changed, is not on the disk yet as it is.
+TEST_F(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(::fchmod(fd, 0640), 0);
+    OweSync(fd);
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    const auto neighbour = Claimant(fd);
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    EXPECT_EQ(OnDisk("a"), "Bytes");
+    EXPECT_FALSE(IsKnown(fd));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_FALSE(IsPending(fd));
+    Close(fd);
+  });
+}
+
+// Its tally is another file's that has something pending.
+TEST_F(VfsThroughTest, AFileThatCannotBePublishedIsDrained) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    const uint64_t tag = TagOf(fd);
+    Tally& tally = engine.tallies.At(tag);
+    EXPECT_TRUE(Tallies::SetTag(tally, tag ^ uint64_t{1} << 63));
+    Tallies::Raise(tally.lsn, engine.log.Draw());
+    const auto neighbour = Claimant(fd);
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    EXPECT_EQ(OnDisk("a"), "bytes");
+    EXPECT_EQ(engine.tallies.Find(tag), nullptr);
+    EXPECT_EQ(Pending(), std::vector<Found>{});
+    Close(fd);
+  });
+}
+
+// The checkpoint passes what was published when the file system was synced: at once, if somebody
+// waits for a record behind it.
+TEST_F(VfsThroughTest, TheCheckpointPassesWhatWasPublished) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
+    for (const int each : {fd, fd, other, other}) Fsync(each);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    const auto neighbour = Claimant(fd);
+    EXPECT_NE(engine.cleaner.published(), 0u);
+    EXPECT_EQ(Pwrite(other, "later", 5, 0), 5);
+    EXPECT_EQ(Drain(other), 0);
+    EXPECT_EQ(engine.cleaner.published(), 0u);
+    EXPECT_EQ(Pending(), std::vector<Found>{});
+    EXPECT_EQ(OnDisk("b"), "later");
+    for (const int each : {fd, other}) Close(each);
+  });
+}
+
+// Its number in the log is the same, and what it has there from before is nobody's.
+TEST_F(VfsThroughTest, AFileThatWasPublishedIsCachedAgain) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      Claimant(fd)->End();
+      EXPECT_EQ(StateOf(fd), State::kKernel);
+      for (uint32_t i = 0; i < 2 * kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) {
+        EXPECT_EQ(Fsync(fd), 0);
+      }
+      EXPECT_EQ(StateOf(fd), State::kCached);
+      EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+      char bytes[5];
+      EXPECT_EQ(Pread(fd, bytes, 5, 0), 5);
+      EXPECT_EQ(std::string(bytes, 5), "Bytes");
+    }
+    EXPECT_EQ(Drain(fd), 0);
+    EXPECT_EQ(OnDisk("a"), "Bytes");
     Close(fd);
   });
 }
@@ -487,12 +580,7 @@ TEST_F(VfsThroughTest, AFileThatWasCachedIsSharedAgain) {
     neighbour->End();
     for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
     EXPECT_EQ(StateOf(fd), State::kCached);
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
-    neighbour = NeighbourOf(fd, [=](lease::Leases& leases, auto&) {
-      constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
-      if (!leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) _exit(1);
-    });
+    neighbour = Claimant(fd);
     EXPECT_EQ(StateOf(fd), State::kKernel);
     for (int i = 0; i < 3; ++i) Fsync(fd);
     EXPECT_TRUE(IsKnown(fd));
