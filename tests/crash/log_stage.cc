@@ -463,8 +463,7 @@ void LogStage::MoveThroughCheckpoint() {
   for (const auto& file : files_) {
     if (file->through) Sync(*file);
   }
-  own().pool.StoreThroughCheckpoint(next);
-  seats.FreeLeft(left);
+  own().pool.StoreThroughCheckpoint(next, left);
   seats.UnlockThrough();
   through().Free(log().IsShared());
 }
