@@ -22,13 +22,15 @@ from kill_power import Disk, harness  # noqa: E402
 from harness import check, say  # noqa: E402
 
 AGENTS = 3
+LEDGERS = 2
+PLACES = 4  # in a ledger
 SLOT = 3000  # bytes: neither a page nor a part of one
 ENTRY = 64
 BLOB = 150000  # more than a segment
 STATE_OFFSET, BOOT_OFFSET, BOOT_SIZE = 8192, 24, 16  # src/pool/format.h
 
 AGENT = """
-import fcntl, mmap, os, random, struct, sys
+import fcntl, mmap, os, random, struct, sys, time
 seed, me, agents, odd = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 choice = random.Random(seed * 100 + me)
 SLOT, ENTRY, BLOB = 3000, 64, 150000
@@ -87,11 +89,42 @@ def maps():
     mapped[me * SLOT:(me + 1) * SLOT] = struct.pack('<Q', n) * (SLOT // 8)
     mapped.flush()
     say('s', n)
+# A ledger is one agent's at a time: it becomes cached, and the next one wants it.
+taken = os.open('taken', os.O_RDWR)
+def put(ledger, n): os.pwrite(ledger, struct.pack('<Q', n) * (SLOT // 8), n % 4 * SLOT)
+has = None
+def hand():
+    global has
+    if has is not None:
+        if choice.random() < 0.9: return
+        os.close(has[0])
+        fcntl.lockf(taken, fcntl.LOCK_UN, 1, has[1])
+        has = None
+        return
+    which = choice.randrange(2)
+    try: fcntl.lockf(taken, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, which)
+    except OSError: return
+    ledger = os.open(f'ledger.{which}', os.O_RDWR)
+    has = ledger, which
+    found = os.pread(ledger, 4 * SLOT, 0)
+    n = max(struct.unpack(f'<{len(found) // 8}Q', found), default=0)
+    # An agent may have been killed in the midst of the last one.
+    for n in range(n, n + choice.randrange(2, 12)):
+        put(ledger, n)
+        os.fdatasync(ledger)
+        say(f'h{which}', n)
+# Whoever has it cached gives it back, and goes on.
+def peek():
+    ledger = os.open(f'ledger.{choice.randrange(2)}', os.O_RDONLY)
+    os.pread(ledger, 4 * SLOT, 0)
+    os.close(ledger)
+def rest(): time.sleep(choice.random() * 0.02)
 usual = [slot, entry, count, look]
 rare = [globals()[name] for name in odd]
+often = 0.95 if rest in rare else 0.02
 while True:
     if choice.random() < 0.01 and os.fstat(big).st_size < 10 << 20: blob()
-    choice.choice(rare if rare and choice.random() < 0.02 else usual)()
+    choice.choice(rare if rare and choice.random() < often else usual)()
 """
 
 
@@ -118,7 +151,7 @@ class Agents:
     def read(self, process):
         for line in process.stdout:
             kind, me, n = line.decode().split()
-            key = kind if kind == "t" else (kind, int(me))
+            key = kind if kind[0] in "th" else (kind, int(me))
             self.said[key] = max(self.said.get(key, 0), int(n))
             self.lines += 1
 
@@ -160,6 +193,18 @@ def check_files(folder, said):
 
 
     check_blobs(words((folder / "big").read_bytes()), said)
+    for which in range(LEDGERS):
+        check_ledger(which, (folder / f"ledger.{which}").read_bytes(), said.get(f"h{which}", 0))
+
+
+def check_ledger(which, data, synced):
+    """The number n is in place n % PLACES. Behind the last one that was synced, one may be there."""
+    for place in range(PLACES):
+        last = synced - (synced - place) % PLACES
+        found = set(words(data[place * SLOT:(place + 1) * SLOT].ljust(SLOT, b"\0")))
+        allowed = {max(last, 0)} | ({synced + 1} if (synced + 1) % PLACES == place else set())
+        check(found <= allowed, f"ledger.{which}: {sorted(found)} in place {place}, but "
+                                f"{synced} was synced")
 
 
 def check_blobs(found, said):
@@ -185,13 +230,15 @@ ODD = {
     "sync": ["syncs"],
     "renamed": ["moves"],
     "mapped": ["grow", "maps"],
-    "all": ["grow", "allocate", "synced_slot", "syncs", "moves", "maps"],
+    "handed": ["hand", "peek", *["rest"] * 8],
+    "all": ["grow", "allocate", "synced_slot", "syncs", "moves", "maps", "hand", "peek"],
 }
 
 
 def play(bench, disk, seed, odd):
     choice = random.Random(seed)
-    for name, size in (("slots", AGENTS * SLOT), ("log", 0), ("turn", SLOT), ("big", 0)):
+    for name, size in (("slots", AGENTS * SLOT), ("log", 0), ("turn", SLOT), ("big", 0), ("taken", LEDGERS),
+                       *((f"ledger.{which}", 0) for which in range(LEDGERS))):
         (disk.folder / name).write_bytes(bytes(size))
     (disk.folder / "log.1").unlink(missing_ok=True)
     disk.sync()
