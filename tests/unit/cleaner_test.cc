@@ -31,6 +31,8 @@ class CleanerTest : public testing::Test {
 
   CleanerTest() {
     pmem::Initialize();
+    syncs_ = 0;
+    sync_result_ = 0;
     Open(pool::kMinPoolSize);
   }
   ~CleanerTest() override { Close(); }
@@ -43,7 +45,10 @@ class CleanerTest : public testing::Test {
     kept_.Open();
     EXPECT_TRUE(supply_.Open(10000));
     EXPECT_TRUE(frames_.Open(16, &supply_.pages, log_.statistics()));
-    EXPECT_TRUE(cleaner_.Start(test::UsualHost(), limits, kFiles));
+    EXPECT_TRUE(cleaner_.Start(test::UsualHost(), limits, kFiles, {.cover = [] {
+                                 ++syncs_;
+                                 return sync_result_.load();
+                               }}));
   }
   void Close() {
     cleaner_.Stop();
@@ -167,7 +172,7 @@ class CleanerTest : public testing::Test {
       EXPECT_NE(group.verdict, nvlog::Verdict::kDamaged);
       if (group.verdict != nvlog::Verdict::kCommitted) continue;
       walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, Place place) {
-        if (header.kind == Kind::kFile) return;
+        if (!nvlog::IsChange(header.kind)) return;
         EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
         if (record.inode == file.tag.number) Apply(reader, header, place, &content);
       });
@@ -194,6 +199,18 @@ class CleanerTest : public testing::Test {
     }
   }
 
+  // As the vfs layer does for another process.
+  void Publish(CachedFile& file) {
+    file.pages.ForEach(supply_, [&](uint64_t number, radix::PageDescriptor& page) {
+      sys::Lock lock(page.lock);
+      EXPECT_EQ(cache_.WriteBack(file, number, page), 0);
+    });
+    EXPECT_TRUE(cleaner_.Publish(file, [&] { return Mark(file, Kind::kPublished, 0, 0); }));
+    EXPECT_EQ(file.pending.load(), 0u);
+    file.pages.Trim(supply_);
+    EXPECT_TRUE(file.pages.empty());
+  }
+
   // Makes the file's own descriptor refuse every write with ENOSPC; Repair() undoes it.
   void Break(CachedFile& file, const char* device = "/dev/full") {
     spare_ = ::dup(file.backing_fd);
@@ -218,6 +235,9 @@ class CleanerTest : public testing::Test {
   Cleaner cleaner_{log_, cache_};
   uint32_t next_number_ = 0;
   int spare_ = -1;
+  // Of what was published.
+  static inline std::atomic<int> syncs_ = 0;
+  static inline std::atomic<long> sync_result_ = 0;
 };
 
 TEST_F(CleanerTest, DrainBringsEverythingToTheFile) {
@@ -441,6 +461,78 @@ TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
   EXPECT_EQ(bad.failing.load(), 0);
   Remove(good);
   Remove(bad);
+}
+
+// Nobody waits for its sync but those behind it in the log, and these for one.
+TEST_F(CleanerTest, WhatWasPublishedIsSyncedOnce) {
+  CachedFile published[3], good;
+  for (CachedFile& file : published) {
+    Add(file, "published." + std::to_string(next_number_));
+    Write(file, 0, "bytes");
+  }
+  Add(good, "good");
+  for (CachedFile& file : published) Publish(file);
+  EXPECT_EQ(syncs_, 0);
+  EXPECT_EQ(OnDisk("published.1"), "bytes");
+  EXPECT_EQ(FoundByRecovery(published[0]), "bytes");
+  Write(good, 0, "later");
+  EXPECT_EQ(cleaner_.Drain(good), 0);
+  EXPECT_EQ(syncs_, 1);
+  EXPECT_EQ(cleaner_.published(), 0u);
+  EXPECT_EQ(FoundByRecovery(published[0]), "");
+  for (CachedFile& file : published) Remove(file);
+  Remove(good);
+}
+
+// Another process has.
+TEST_F(CleanerTest, WhatWasPublishedIsBelowTheOthersCheckpoint) {
+  CachedFile file;
+  Add(file, "published");
+  Write(file, 0, "bytes");
+  Publish(file);
+  pool_.StoreThroughCheckpoint(log_.newest() + 1);
+  cleaner_.DrainAll();
+  EXPECT_EQ(syncs_, 0);
+  EXPECT_EQ(cleaner_.published(), 0u);
+  Remove(file);
+}
+
+// The disk has lost something, of whichever file: what was published stays for recovery, however
+// often the log goes round. Its number is another file's by then.
+TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
+  std::mt19937_64 random(test::Seed());
+  CachedFile lost, good;
+  Add(lost, "lost");
+  Add(good, "good");
+  Write(lost, 0, test::Bytes(random, 9000));
+  Erase(lost, 5000, Erasure::kToTheEnd);
+  Write(lost, 4000, "end");
+  Publish(lost);
+  const std::string expected = FoundByRecovery(lost);
+  EXPECT_EQ(expected.size(), 5000u);
+  sync_result_ = -EIO;
+  Remove(lost);
+  CachedFile next;
+  next.tag.number = lost.tag.number;
+  next.backing_fd = ::open((disk_ / "next").c_str(), O_RDWR | O_CREAT, 0600);
+  cleaner_.Add(next);
+  for (int round = 0; round < 400; ++round) {
+    Write(good, 0, test::Bytes(random, 9000));
+    ASSERT_EQ(cleaner_.Drain(good), 0);
+    if (round == 200) {
+      Break(next);
+      Write(next, 0, "next");
+      EXPECT_EQ(cleaner_.Drain(next), -ENOSPC);
+      Repair(next);
+      DrainAtLast(next);
+    }
+  }
+  EXPECT_GT(pool::Peek(log_.statistics()->segments_taken), 2u * log_.segments().count());
+  EXPECT_EQ(syncs_, 1) << "an error is told once";
+  EXPECT_TRUE(FoundByRecovery(lost) == expected);
+  EXPECT_NE(cleaner_.published(), 0u);
+  Remove(next);
+  Remove(good);
 }
 
 // Over and over through the log, while one file's disk refuses: whenever the process dies, recovery
