@@ -761,7 +761,9 @@ void Pool::MarkPublishes() {
 }
 
 bool Pool::MayHavePublished() const {
-  return std::atomic_ref(view_.state()->published).load(std::memory_order_relaxed) != 0;
+  const StateRecord* record = view_.state();
+  // Of a state that was lost, this was lost with it.
+  return Peek(record->state) != kStateInUse || Peek(record->published) != 0;
 }
 
 void Pool::MarkClean() {
