@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Several processes write to the same files, each syncs what it has written or read, and all are
-killed; one of them earlier, perhaps. Then the disk loses what it has not made durable, the pool in
+killed; one of them is killed earlier, or ends, perhaps. Then the disk loses what it has not made durable, the pool in
 memory stays, as NVMM would, and the next boot recovers. Whatever was synced is there.
 
 Exit code 77 where a file system cannot be mounted and shut down."""
@@ -30,7 +30,8 @@ BLOB = 150000  # more than a segment
 STATE_OFFSET, BOOT_OFFSET, BOOT_SIZE = 8192, 24, 16  # src/pool/format.h
 
 AGENT = """
-import fcntl, mmap, os, random, struct, sys, time
+import fcntl, mmap, os, random, signal, struct, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 seed, me, agents, odd = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 choice = random.Random(seed * 100 + me)
 SLOT, ENTRY, BLOB = 3000, 64, 150000
@@ -167,6 +168,15 @@ class Agents:
             check(errors == "", f"an agent said: {errors}")
 
 
+    def end(self, who):
+        """It leaves what it has in the log to the others, if it can."""
+        self.processes[who].terminate()
+        try:
+            self.processes[who].wait(30)
+        except subprocess.TimeoutExpired:
+            raise harness.Failure("an agent does not end") from None
+
+
 def words(data):
     return struct.unpack(f"<{len(data) // 8}Q", data[:len(data) // 8 * 8])
 
@@ -245,8 +255,9 @@ def play(bench, disk, seed, odd):
     bench.pool.unlink(missing_ok=True)
     agents = Agents(bench, disk, seed, odd)
     time.sleep(choice.uniform(0.2, 1.5))
-    if choice.random() < 0.5:
-        agents.kill(choice.randrange(AGENTS))
+    if choice.random() < 0.7:
+        who = choice.randrange(AGENTS)
+        agents.kill(who) if choice.random() < 0.5 else agents.end(who)
         time.sleep(choice.uniform(0, 0.5))
     agents.kill()
     segments = bench.counter("segments_taken") if bench.pool.exists() else 0
