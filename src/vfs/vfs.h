@@ -69,8 +69,9 @@ bool IsActive();
 // NVCACHE_STDIO: whether the front end shall bring the streams of libc here, if it can.
 bool WantsStreams();
 
-// Drains the log (unless NVCACHE_DRAIN_AT_EXIT=0), makes every file pass-through and releases the
-// pool. The program's exit; calls that come later go to the kernel.
+// Brings the log to the files (unless NVCACHE_DRAIN_AT_EXIT=0): to the disk, or to the kernel where
+// another process will see to the rest. Every file is the kernel's then, and the pool is released.
+// The program's exit; calls that come later go to the kernel.
 void Stop();
 
 // mlockall and munlockall: the program's memory is locked, and not the engine's tables.
@@ -91,7 +92,7 @@ void EndSharing(uint32_t depth);
 // Whether the caller is a child in between.
 bool IsSharing();
 
-// Drains, makes every open file pass-through, releases the pool. The pool is taken again for
+// Drains, has every open file be the kernel's, releases the pool. The pool is taken again for
 // the next file that becomes cached.
 void Release();
 
