@@ -17,7 +17,6 @@
 
 #include "src/lease/leases.h"
 #include "src/lease/tally.h"
-#include "src/sys/check.h"
 
 namespace nvcache::lease {
 
@@ -37,9 +36,7 @@ inline constexpr uint32_t kExclusive = 0x10;
 inline constexpr uint32_t kExclusives = 0xf0;
 inline constexpr uint32_t kAnyUse = kUsers | kExclusives;
 inline constexpr unsigned kTagShift = 8;
-inline constexpr uint32_t TagOfCell(uint64_t tag) {
-  return static_cast<uint32_t>(tag) << kTagShift;
-}
+constexpr uint32_t TagOfCell(uint64_t tag) { return static_cast<uint32_t>(tag) << kTagShift; }
 
 // A file's cell is in one bucket of each level, and in any place there.
 inline constexpr uint32_t kCells = 15;
@@ -91,8 +88,10 @@ struct alignas(64) Slot {
   std::atomic<uint64_t> touched;
   // Of each level, the number of its first page plus one; 0: none. They stay the slot's.
   std::atomic<uint16_t> pages[kLevels];
-  // Levels that its owner uses besides the first. What is in the pages of others is of former ones.
-  std::atomic<uint16_t> more_levels;
+  // So many its owner uses; what is in the pages of others is of former ones. 0: there was no room
+  // for a page, and all files whose bit in `touched` is set count as used.
+  std::atomic<uint16_t> levels;
+  std::atomic<uint16_t> passing;  // of an owner without a page; for all classes
 };
 inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
@@ -127,17 +126,10 @@ inline constexpr uint32_t kMarkBits = 16;
 inline constexpr size_t kFirstSize = offsetof(Shared, pages);
 inline constexpr size_t kMaxSize = sizeof(Shared);
 
-inline FirstPage& FirstPageOf(Shared& shared, uint32_t slot) {
-  const uint32_t page = shared.slots[slot].pages[0].load(std::memory_order_relaxed);
-  NVCACHE_CHECK(page != 0);
-  return shared.pages[page - 1].first;
-}
-
 // Whoever uses the tallies has a lock on it for reading (Tallies::Join).
 inline constexpr uint32_t kTableByte = kMaxProcesses;
 
-static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
-              std::atomic<uint16_t>::is_always_lock_free &&
+static_assert(sys::Word::is_always_lock_free && std::atomic<uint16_t>::is_always_lock_free &&
               std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 4 && sizeof(Slot) == 64 &&
               sizeof(Bucket) == 64 && sizeof(FirstPage) == kPage && sizeof(Page) == kPage);

@@ -26,8 +26,6 @@ namespace {
 // Slots that each newcomer looks after: so many dead can come with each, and they do not add up.
 constexpr uint32_t kSweepSlots = 4;
 
-constexpr char kNoMemory[] = "there is no memory for another process in the file of leases";
-
 // So often a holder that has been served a request, and has the file still, has refused.
 constexpr int kRefusals = 3;
 
@@ -213,7 +211,8 @@ bool Leases::GivePages(Slot& slot, uint32_t level, uint32_t limit) {
   return true;
 }
 
-// Takes the lowest slot that nobody uses; if there is none, one whose owner has died.
+// Takes the lowest slot that nobody uses; if there is none, one whose owner has died. It does
+// without a page where there is no room for one.
 bool Leases::Claim(const char** why) {
   slot_ = kMaxProcesses;
   Sweep();
@@ -221,18 +220,14 @@ bool Leases::Claim(const char** why) {
   for (const bool dead_ones : {false, true}) {
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
       if (!BackLine(i)) {
-        *why = kNoMemory;
+        *why = "there is no memory for another process in the file of leases";
         break;
       }
       if (InUse(i) != dead_ones || !Lock(i)) continue;
       Slot& slot = shared_->slots[i];
-      if (slot.pages[0].load() != 0 || GivePages(slot, 0, kMaxPages)) {
-        Take(i);
-        return true;
-      }
-      Unlock(i);
-      *why = kNoMemory;
-      break;
+      if (slot.pages[0].load() == 0) GivePages(slot, 0, kMaxPages);
+      Take(i);
+      return true;
     }
   }
   return false;
@@ -242,7 +237,7 @@ bool Leases::Claim(const char** why) {
 void Leases::Take(uint32_t index) {
   Slot& slot = shared_->slots[index];
   Bury(slot);
-  Clear(index);
+  Clear(slot);
   slot.exclusives.store(0);
   slot.nudged.store(0);
   slot.publish_file.store(kNoFile);
@@ -258,14 +253,17 @@ void Leases::Take(uint32_t index) {
 }
 
 // What former owners have put into the first page. The other levels wait until they are needed.
-void Leases::Clear(uint32_t index) {
-  Slot& slot = shared_->slots[index];
-  FirstPage& page = FirstPageOf(*shared_, index);
-  for (uint64_t left = slot.touched.load(); left != 0; left &= left - 1) {
-    ClearLines(&page.buckets[__builtin_ctzll(left)], sizeof(Bucket));
+void Leases::Clear(Slot& slot) {
+  const bool has_page = slot.pages[0].load() != 0;
+  if (has_page) {
+    FirstPage& page = FirstPageOf(slot);
+    for (uint64_t left = slot.touched.load(); left != 0; left &= left - 1) {
+      ClearLines(&page.buckets[__builtin_ctzll(left)], sizeof(Bucket));
+    }
+    ClearLines(&page.passing, sizeof(page.passing));
   }
-  ClearLines(&page.passing, sizeof(page.passing));
-  slot.more_levels.store(0);
+  slot.levels.store(has_page ? 1 : 0);
+  slot.passing.store(0);
   slot.touched.store(0);
 }
 
@@ -380,9 +378,13 @@ bool Leases::IsFile(int fd) const {
 
 // ------------------------------------------------------------------------------------------ Marks
 
+FirstPage& Leases::FirstPageOf(const Slot& slot) const {
+  return shared_->pages[slot.pages[0].load(std::memory_order_relaxed) - uint32_t{1}].first;
+}
+
 Bucket& Leases::BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const {
+  if (level == 0) return FirstPageOf(slot).buckets[FirstBucketOf(tag)];
   Page* const pages = &shared_->pages[slot.pages[level].load() - uint32_t{1}];
-  if (level == 0) return pages->first.buckets[FirstBucketOf(tag)];
   const uint32_t bucket =
       static_cast<uint32_t>(tag >> (32 - kTagShift)) % (kLevelPages[level] * kBucketsOfPage);
   return pages[bucket / kBucketsOfPage].buckets[bucket % kBucketsOfPage];
@@ -391,7 +393,7 @@ Bucket& Leases::BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const {
 // The file's: two only where a child that shares our memory has come in between.
 Cell* Leases::FindCell(uint64_t tag, bool (*is_right)(uint32_t cell)) const {
   const Slot& slot = shared_->slots[slot_];
-  for (uint32_t level = 0; level <= slot.more_levels.load(); ++level) {
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
     for (Cell& cell : BucketOf(slot, level, tag).cells) {
       const uint32_t now = cell.load(std::memory_order_relaxed);
       if (IsOf(now, tag) && is_right(now)) return &cell;
@@ -414,7 +416,7 @@ bool Leases::CountUser(uint64_t tag) {
 bool Leases::AddCell(uint64_t tag) {
   const Slot& slot = shared_->slots[slot_];
   do {
-    for (uint32_t level = 0; level <= slot.more_levels.load(); ++level) {
+    for (uint32_t level = 0; level < slot.levels.load(); ++level) {
       for (Cell& cell : BucketOf(slot, level, tag).cells) {
         uint32_t none = 0;
         if (cell.load(std::memory_order_relaxed) != 0) continue;
@@ -429,21 +431,22 @@ bool Leases::AddCell(uint64_t tag) {
 // killed before it has cleared the pages.
 bool Leases::AddLevel() {
   Slot& slot = shared_->slots[slot_];
-  const uint32_t level = slot.more_levels.load() + uint32_t{1};
-  if (level == kLevels || sys::IsSharing()) return false;
+  const uint32_t level = slot.levels.load();
+  if (level == 0 || level == kLevels || sys::IsSharing()) return false;
   const uint32_t page = slot.pages[level].load();
   if (page != 0) {
     ClearLines(&shared_->pages[page - 1], kLevelPages[level] * kPage);
   } else if (!GivePages(slot, level, kMaxPages - kMaxProcesses)) {
     return false;
   }
-  slot.more_levels.store(static_cast<uint16_t>(level));
+  slot.levels.store(static_cast<uint16_t>(level + 1));
   return true;
 }
 
 bool Leases::IsCrowded(uint64_t tag) const {
   const Slot& slot = shared_->slots[slot_];
-  for (uint32_t level = 0; level <= slot.more_levels.load(); ++level) {
+  if (slot.levels.load() == 0) return true;
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
     if (BucketOf(slot, level, tag).crowded.load() != 0) return true;
   }
   return false;
@@ -458,8 +461,8 @@ void Leases::Share(uint64_t device, uint64_t inode) {
   if ((slot.touched.load(std::memory_order_relaxed) & BitOf(tag)) == 0) {
     slot.touched.fetch_or(BitOf(tag));
   }
-  if (CountUser(tag) || AddCell(tag)) return;
-  BucketOf(slot, slot.more_levels.load(), tag).crowded.store(1);
+  if (slot.levels.load() == 0 || CountUser(tag) || AddCell(tag)) return;
+  BucketOf(slot, slot.levels.load() - 1u, tag).crowded.store(1);
 }
 
 bool Leases::TryExclude(uint64_t device, uint64_t inode) {
@@ -502,7 +505,8 @@ void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
 }
 
 bool Leases::HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const {
-  for (uint32_t level = 0; level <= slot.more_levels.load(); ++level) {
+  if (slot.levels.load() == 0) return (mask & kUsers) != 0;
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
     const Bucket& bucket = BucketOf(slot, level, tag);
     for (const Cell& cell : bucket.cells) {
       const uint32_t now = cell.load();

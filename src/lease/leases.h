@@ -50,6 +50,7 @@ inline constexpr uint64_t kAliveCheckInterval = 50000000;  // ns
 struct Shared;  // the file
 struct Slot;
 struct Bucket;
+struct FirstPage;
 
 // What others ask of a holder.
 struct Request {
@@ -150,7 +151,7 @@ class Leases {
   bool BackLine(uint32_t slot);
   bool GivePages(Slot& slot, uint32_t level, uint32_t limit);
   void Take(uint32_t slot);
-  void Clear(uint32_t slot);
+  void Clear(Slot& slot);
   void Forget();
 
   // The byte of the tallies' table (Tallies::Join): F_RDLCK, F_WRLCK or F_UNLCK. Not waited for.
@@ -160,6 +161,7 @@ class Leases {
   bool Sound() const;
   bool IsFile(int fd) const;
 
+  FirstPage& FirstPageOf(const Slot& slot) const;
   Bucket& BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const;
   bool HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const;
   uint32_t Marked(uint32_t slot, uint64_t tag, uint32_t mask);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,6 +269,22 @@ TEST_F(TallyTest, WhoPassesIsSeen) {
   EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "the dead do not";
   const Other next(folder_.path(), [](Tallies&) {});
   EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
+}
+
+TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
+  rlimit limit = {0, RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  Other other(folder_.path(), [](Tallies& tallies) { tallies.BeginPassing(kTag); });
+  Other idle(folder_.path(), [](Tallies& tallies) {
+    tallies.BeginPassing(kTag);
+    tallies.EndPassing(kTag);
+  });
+  limit.rlim_cur = RLIM_INFINITY;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(1, 1)));
+  other.Kill();
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
 }
 
 TEST_F(TallyTest, TheLockIsForOne) {
