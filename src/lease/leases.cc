@@ -432,7 +432,7 @@ bool Leases::AddCell(uint64_t tag) {
 bool Leases::AddLevel() {
   Slot& slot = shared_->slots[slot_];
   const uint32_t level = slot.levels.load();
-  if (level == 0 || level == kLevels || sys::IsSharing()) return false;
+  if (level == kLevels || sys::IsSharing()) return false;
   const uint32_t page = slot.pages[level].load();
   if (page != 0) {
     ClearLines(&shared_->pages[page - 1], kLevelPages[level] * kPage);

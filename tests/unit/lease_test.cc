@@ -892,6 +892,13 @@ TEST_F(LeaseTest, ItsOwnFile) {
   EXPECT_EQ(st.st_mode & 07777, 0600u);
   EXPECT_GE(leases.fd(), 64);
   EXPECT_EQ(fcntl(leases.fd(), F_GETFD), FD_CLOEXEC);
+  EXPECT_FALSE(leases.IsOver(leases.life()));
+  EXPECT_TRUE(leases.IsOver(leases.life() + 2));
+  // Of a file before this one, which may have had more slots.
+  EXPECT_TRUE(leases.IsOver(uint64_t{kMaxProcesses - 1} << 32 | 1));
+  struct stat now;
+  ASSERT_EQ(stat(file.c_str(), &now), 0);
+  EXPECT_EQ(now.st_blocks, st.st_blocks) << "what has no memory is not looked at";
   leases.Close();
 }
 
@@ -1316,7 +1323,7 @@ TEST_F(LeaseTest, WhereThereIsNoRoomForAProcess) {
     for (const uint64_t inode : {uint64_t{1}, neighbour, far}) peer(Do::kShare, inode);
     other(Do::kShare, 1);
     if (other(Do::kExclude, 1) || other(Do::kHeld, 1)) return 2;
-    if (peer(Do::kExclude, 1) || peer(Do::kExclude, neighbour)) return 3;
+    if (peer(Do::kHeld, 1) || peer(Do::kExclude, 1) || peer(Do::kExclude, neighbour)) return 3;
     if (!peer(Do::kExclude, far) || !other(Do::kHeld, far)) return 4;
     other(Do::kDrop, 1);
     if (peer(Do::kExclude, 1)) return 5;

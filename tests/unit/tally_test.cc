@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <set>
 #include <thread>
@@ -272,19 +273,25 @@ TEST_F(TallyTest, WhoPassesIsSeen) {
 }
 
 TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
-  rlimit limit = {0, RLIM_INFINITY};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  Other other(folder_.path(), [](Tallies& tallies) { tallies.BeginPassing(kTag); });
-  Other idle(folder_.path(), [](Tallies& tallies) {
+  const auto start = [&](void (*function)(Tallies & tallies)) {
+    rlimit limit = {0, RLIM_INFINITY};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    auto other = std::make_unique<Other>(folder_.path(), function);
+    limit.rlim_cur = RLIM_INFINITY;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    return other;
+  };
+  const auto other = start([](Tallies& tallies) { tallies.BeginPassing(kTag); });
+  const auto idle = start([](Tallies& tallies) {
     tallies.BeginPassing(kTag);
     tallies.EndPassing(kTag);
   });
-  limit.rlim_cur = RLIM_INFINITY;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
   EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(1, 1)));
-  other.Kill();
+  other->Kill();
   EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
+  const auto next = start([](Tallies&) {});
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
 }
 
 TEST_F(TallyTest, TheLockIsForOne) {
