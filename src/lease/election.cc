@@ -114,8 +114,10 @@ Election::Standing Election::StandingOf(int fd, const struct stat& st) {
   sys::Pread(fd, &format, sizeof(format), offsetof(Shared, format));
   if (format >> kVersionBits != kFormat >> kVersionBits) return Standing::kStranger;
   if (format != kFormat && format != kCandidate) return Standing::kOutdated;
-  if (st.st_size != kFileSize) return Standing::kStranger;
-  return format == kFormat ? Standing::kElected : Standing::kCandidate;
+  // One that is elected may have grown since. A candidate of another version has another size.
+  if (format == kFormat && st.st_size >= off_t{kFirstSize}) return Standing::kElected;
+  const bool candidate = format == kCandidate && st.st_size == off_t{kFirstSize};
+  return candidate ? Standing::kCandidate : Standing::kStranger;
 }
 
 // Adds the file to the list, if it belongs there.
@@ -267,8 +269,8 @@ bool Election::Prepare(int fd) {
   why_ = "there is no room for the file of leases";
   const uint64_t format = kCandidate;
   // To grow beyond the limit would be a signal. And a umask may have taken the owner's rights.
-  return sys::SoftLimit(RLIMIT_FSIZE) >= kFileSize && sys::Fchmod(fd, 0600) == 0 &&
-         sys::Ftruncate(fd, kFileSize) == 0 && sys::Fallocate(fd, 0, 0, kPage) == 0 &&
+  return sys::SoftLimit(RLIMIT_FSIZE) >= kFirstSize && sys::Fchmod(fd, 0600) == 0 &&
+         sys::Ftruncate(fd, kFirstSize) == 0 && sys::Fallocate(fd, 0, 0, kPage) == 0 &&
          sys::Pwrite(fd, &format, sizeof(format), offsetof(Shared, format)) == sizeof(format);
 }
 

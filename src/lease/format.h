@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The file that processes share: a header, a line for each slot, the cells of each slot. All zero
-// behind the header is a file in which nobody is.
+// The file that processes share: a header, the tallies, a line for each slot; then pages, which are
+// given out one after the other and are never given back. A slot has one of them from its first
+// owner on, and more if an owner has had many files. All zero behind the header is a file in which
+// nobody is.
 //
-// What any process reads through its mapping has memory behind it since its slot was taken, so that
-// a full /dev/shm refuses newcomers instead of killing those who are there.
+// A process maps all that the file may become. What any process reads there has memory behind it by
+// then, so that a full /dev/shm refuses newcomers instead of killing those who are there. The file
+// never shrinks.
 #ifndef NVCACHE_LEASE_FORMAT_H_
 #define NVCACHE_LEASE_FORMAT_H_
 
@@ -20,17 +23,45 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 3;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 4;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
-// A cell: how many files with this hash its process uses, and how many of them exclusively. The
-// count of users stays at its maximum once it was there; exclusion is refused before its own is.
-using Cell = std::atomic<uint8_t>;
-inline constexpr uint8_t kUser = 0x01;
-inline constexpr uint8_t kUsers = 0x0f;
-inline constexpr uint8_t kExclusive = 0x10;
-inline constexpr uint8_t kExclusives = 0xf0;
-inline constexpr uint8_t kAnyUse = kUsers | kExclusives;
+// A cell: part of a file's tag (TagOf), how many files with it its process uses, and how many of
+// these exclusively, which are no more. 0: it is free. The count of users stays at its maximum once
+// it was there.
+using Cell = std::atomic<uint32_t>;
+inline constexpr uint32_t kUser = 0x01;
+inline constexpr uint32_t kUsers = 0x0f;
+inline constexpr uint32_t kExclusive = 0x10;
+inline constexpr uint32_t kExclusives = 0xf0;
+inline constexpr uint32_t kAnyUse = kUsers | kExclusives;
+inline constexpr unsigned kTagShift = 8;
+constexpr uint32_t TagOfCell(uint64_t tag) { return static_cast<uint32_t>(tag) << kTagShift; }
+
+// A file's cell is in one bucket of each level, and in any place there.
+inline constexpr uint32_t kCells = 15;
+struct alignas(64) Bucket {
+  Cell cells[kCells];
+  // 1: the process uses files of this bucket for which there was no cell. They are nobody's alone.
+  sys::Word crowded;
+};
+
+inline constexpr size_t kPage = 4096;  // of the kernel
+inline constexpr uint32_t kBucketsOfPage = kPage / sizeof(Bucket);
+
+// The pages of each level of a slot. A process begins with the first one.
+inline constexpr uint32_t kLevels = 3;
+inline constexpr uint32_t kLevelPages[kLevels] = {1, 8, 64};
+
+inline constexpr uint32_t kFirstBuckets = (kPage - sizeof(PassingCounts)) / sizeof(Bucket);
+struct FirstPage {
+  PassingCounts passing;
+  Bucket buckets[kFirstBuckets];
+};
+union alignas(kPage) Page {
+  FirstPage first;  // of a slot
+  Bucket buckets[kBucketsOfPage];
+};
 
 struct alignas(64) Slot {
   // Odd: in use, by a process that lives or has died. Grows with each taking and freeing.
@@ -44,24 +75,32 @@ struct alignas(64) Slot {
   // A ticket for each who asks for publication, and the last one that was served.
   sys::Word publish_wanted;
   sys::Word published;
-  // What to publish since the keeper looked last: kNoCell, a cell + 1, or kEveryCell.
-  sys::Word publish_cell;
+  // What to publish since the keeper looked last: kNoFile, a hash of the file, or kEveryFile.
+  sys::Word publish_file;
   // Askers sleep on it. Odd: one may; who lets go of something makes it even, and wakes them.
   sys::Word answers;
   // Files that the process has for itself; at least that many. Its death counts if there are any.
   sys::Word exclusives;
   // 1: the keeper is to look after its own process's affairs.
   sys::Word nudged;
-  // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
-  sys::Word touched;
+  // A bit for each bucket of the first page that may have been used, or its like in a higher level:
+  // the next owner clears these.
+  std::atomic<uint64_t> touched;
+  // Of each level, the number of its first page plus one; 0: none. They stay the slot's.
+  std::atomic<uint16_t> pages[kLevels];
+  // So many its owner uses; what is in the pages of others is of former ones. 0: there was no room
+  // for a page, and all files whose bit in `touched` is set count as used.
+  std::atomic<uint16_t> levels;
+  std::atomic<uint16_t> passing;  // of an owner without a page; for all classes
 };
-inline constexpr uint32_t kNoCell = 0;
-inline constexpr uint32_t kEveryCell = ~uint32_t{0};
+inline constexpr uint32_t kNoFile = 0;
+inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 
 // Files that can have a tally at a time.
 inline constexpr uint32_t kTallies = 2048;
 
-inline constexpr size_t kPage = 4096;  // of the kernel
+// A first page for each slot, and as many for processes with many files.
+inline constexpr uint32_t kMaxPages = 2 * kMaxProcesses;
 
 struct Shared {
   std::atomic<uint64_t> format;
@@ -71,33 +110,36 @@ struct Shared {
   sys::Word deaths;
   sys::Word sweep;                   // the next slot to be looked after
   sys::Word backed;                  // 1: the tallies have memory behind them
+  sys::Word lines;                   // so many slots' lines have, at least
+  sys::Word pages_given;             // of `pages`; these have as well
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
 
   alignas(kPage) Tally tallies[kTallies];
   alignas(kPage) Slot slots[kMaxProcesses];
-  alignas(kPage) PassingCounts passing[kMaxProcesses];
-  Cell cells[kMaxProcesses][kCells];
+  Page pages[kMaxPages];
 };
 inline constexpr uint32_t kMarkBits = 16;
 
-inline constexpr size_t kCellsOffset = offsetof(Shared, cells);
-inline constexpr size_t kFileSize = sizeof(Shared);
+// Of a new file, and what it may grow to.
+inline constexpr size_t kFirstSize = offsetof(Shared, pages);
+inline constexpr size_t kMaxSize = sizeof(Shared);
 
 // Whoever uses the tallies has a lock on it for reading (Tallies::Join).
 inline constexpr uint32_t kTableByte = kMaxProcesses;
 
-static_assert(sys::Word::is_always_lock_free && Cell::is_always_lock_free &&
+static_assert(sys::Word::is_always_lock_free && std::atomic<uint16_t>::is_always_lock_free &&
               std::atomic<uint64_t>::is_always_lock_free);
-static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 1 && sizeof(Slot) == 64);
-static_assert(kCells % kPage == 0 && kCellsOffset % kPage == 0 && kPage % sizeof(Slot) == 0 &&
-                  kPage % sizeof(PassingCounts) == 0,
+static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 4 && sizeof(Slot) == 64 &&
+              sizeof(Bucket) == 64 && sizeof(FirstPage) == kPage && sizeof(Page) == kPage);
+static_assert(offsetof(Shared, slots) % kPage == 0 && kFirstSize % kPage == 0 &&
+                  kPage % sizeof(Slot) == 0,
               "fallocate works by pages");
-static_assert(kCells / kPage <= 32, "Slot::touched has a bit for each");
-static_assert((kCells & (kCells - 1)) == 0, "CellOf takes bits");
+static_assert(kFirstBuckets <= 64, "Slot::touched has a bit for each");
+static_assert(kMaxPages < (1u << 16), "Slot::pages");
 static_assert(kMaxProcesses < (1u << kMarkBits));
-static_assert(kMaxProcesses < kFileSize, "a byte to lock for each slot, and for the tallies");
+static_assert(kMaxProcesses < kFirstSize, "a byte to lock for each slot, and for the tallies");
 
 }  // namespace nvcache::lease
 

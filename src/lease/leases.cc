@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -68,28 +69,33 @@ uint64_t EndOf(uint64_t timeout_ns) {
   return timeout_ns < sys::kForever - now ? now + timeout_ns : sys::kForever;
 }
 
-// The bit of a cell's page in Slot::touched.
-uint32_t PageOf(uint32_t cell) { return 1u << (cell / kPage); }
+// Of the first page; and its bit in Slot::touched.
+uint32_t FirstBucketOf(uint64_t tag) { return static_cast<uint32_t>(tag >> 32) % kFirstBuckets; }
+uint64_t BitOf(uint64_t tag) { return uint64_t{1} << FirstBucketOf(tag); }
 
-void ClearPage(Cell* cells) {
+// For Slot::publish_file.
+uint32_t HashOf(uint64_t tag) { return static_cast<uint32_t>(tag >> 32) | 1; }
+
+bool IsOf(uint32_t cell, uint64_t tag) { return cell >> kTagShift == TagOfCell(tag) >> kTagShift; }
+bool IsUsed(uint32_t cell) { return cell != 0; }
+bool IsExclusive(uint32_t cell) { return (cell & kExclusives) != 0; }
+bool IsEndless(uint32_t cell) { return (cell & kUsers) == kUsers; }
+// By at least one who does not have the file exclusively.
+bool IsShared(uint32_t cell) { return (cell & kExclusives) / kExclusive < (cell & kUsers); }
+bool MayDrop(uint32_t cell) { return IsShared(cell) || IsEndless(cell); }
+
+void ClearLines(void* at, size_t bytes) {
   using Aliased [[gnu::may_alias]] = uint64_t;
-  auto* words = reinterpret_cast<Aliased*>(cells);
-  for (size_t i = 0; i < kPage / sizeof(Aliased); ++i) {
+  auto* words = static_cast<Aliased*>(at);
+  for (size_t i = 0; i < bytes / sizeof(Aliased); ++i) {
     __atomic_store_n(&words[i], 0, __ATOMIC_RELAXED);
   }
 }
 
 }  // namespace
 
-uint32_t CellOf(uint64_t device, uint64_t inode) {
-  uint64_t h = inode + device * 0x9e3779b97f4a7c15u;
-  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
-  h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
-  return static_cast<uint32_t>(h >> 32) % kCells;
-}
-
 bool Request::Publish(uint64_t device, uint64_t inode) const {
-  return publish_cell == kEveryCell || publish_cell == CellOf(device, inode) + 1;
+  return publish_file == kEveryFile || publish_file == HashOf(TagOf(device, inode));
 }
 
 // ------------------------------------------------------------------------------------------- Life
@@ -112,9 +118,8 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   *why = "there is no room for the file of leases";
-  if (!Back(0, kPage)) return false;
   const long address =
-      sys::MapUnlocked(kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_);
+      sys::MapUnlocked(kMaxSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_);
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
   if (shared_->backed.load() != 0) return true;
@@ -145,7 +150,7 @@ bool Leases::AfterForkInChild(const char** why) {
 
 // The lock goes with the descriptor.
 void Leases::Forget() {
-  if (shared_ != nullptr) sys::UnmapUnlocked(shared_, kFileSize);
+  if (shared_ != nullptr) sys::UnmapUnlocked(shared_, kMaxSize);
   if (fd_ >= 0) sys::Close(fd_);
   shared_ = nullptr;
   fd_ = -1;
@@ -171,32 +176,60 @@ void Leases::Unlock(uint32_t slot) const {
   sys::Fcntl(fd_, F_SETLK, sys::Address(&lock));
 }
 
-// Puts memory behind this part of the file, so that nobody who reads it is refused by a signal.
+// Puts memory behind this part of the file, which may grow by it, so that nobody who reads it is
+// refused by a signal. To grow beyond the limit would be one as well. The program may have put
+// another file under our descriptor's number.
 bool Leases::Back(size_t offset, size_t bytes) const {
+  const size_t end = offset + bytes;
+  struct stat st;
+  if (sys::Fstat(fd_, &st) < 0 || !IsOwnFile(st.st_dev, st.st_ino)) return false;
+  if (static_cast<size_t>(st.st_size) < end && sys::SoftLimit(RLIMIT_FSIZE) < end) return false;
   return sys::Fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
 }
 
-// Takes the lowest slot that nobody uses; if there is none, one whose owner has died.
+// The line of this slot, and its neighbours on the page, may be read.
+bool Leases::BackLine(uint32_t slot) {
+  constexpr uint32_t kLinesOfPage = kPage / sizeof(Slot);
+  uint32_t lines = shared_->lines.load();
+  if (slot < lines) return true;
+  const uint32_t next = slot / kLinesOfPage * kLinesOfPage + kLinesOfPage;
+  if (!Back(offsetof(Shared, slots) + (next - kLinesOfPage) * sizeof(Slot), kPage)) return false;
+  while (lines < next && !shared_->lines.compare_exchange_weak(lines, next)) {
+  }
+  return true;
+}
+
+// The pages of a level, for the slot, whose byte we have locked; below `limit`. Memory comes first:
+// nobody waits for who dies on the way. Who dies right after the exchange has wasted them.
+bool Leases::GivePages(Slot& slot, uint32_t level, uint32_t limit) {
+  const uint32_t count = kLevelPages[level];
+  uint32_t first = shared_->pages_given.load();
+  do {
+    if (first + count > limit || !Back(kFirstSize + first * kPage, count * kPage)) return false;
+  } while (!shared_->pages_given.compare_exchange_strong(first, first + count));
+  slot.pages[level].store(static_cast<uint16_t>(first + 1));
+  return true;
+}
+
+// Takes the lowest slot that nobody uses; if there is none, one whose owner has died. It does
+// without a page where there is no room for one.
 bool Leases::Claim(const char** why) {
   slot_ = kMaxProcesses;
   Sweep();
-  *why = "there is no memory for another process in the file of leases";
+  *why = "too many processes share the file of leases";
   for (const bool dead_ones : {false, true}) {
     for (uint32_t i = 0; i < kMaxProcesses; ++i) {
-      const size_t line = offsetof(Shared, slots) + i * sizeof(Slot);
-      const size_t counts = offsetof(Shared, passing) + i * sizeof(PassingCounts);
-      if (line % kPage == 0 && !Back(line, kPage)) return false;
-      if (counts % kPage == 0 && !Back(counts, kPage)) return false;
-      if (InUse(i) != dead_ones || !Lock(i)) continue;
-      if (!Back(kCellsOffset + size_t{i} * kCells, kCells)) {
-        Unlock(i);
-        return false;
+      if (!BackLine(i)) {
+        *why = "there is no memory for another process in the file of leases";
+        break;
       }
+      if (InUse(i) != dead_ones || !Lock(i)) continue;
+      Slot& slot = shared_->slots[i];
+      if (slot.pages[0].load() == 0) GivePages(slot, 0, kMaxPages);
       Take(i);
       return true;
     }
   }
-  *why = "too many processes share the file of leases";
   return false;
 }
 
@@ -204,14 +237,10 @@ bool Leases::Claim(const char** why) {
 void Leases::Take(uint32_t index) {
   Slot& slot = shared_->slots[index];
   Bury(slot);
-  for (uint32_t page = 0; page < kCells / kPage; ++page) {
-    if ((slot.touched.load() >> page) % 2 != 0) ClearPage(&shared_->cells[index][page * kPage]);
-  }
-  for (auto& count : shared_->passing[index].count) count.store(0);
-  slot.touched.store(0);
+  Clear(slot);
   slot.exclusives.store(0);
   slot.nudged.store(0);
-  slot.publish_cell.store(kNoCell);
+  slot.publish_file.store(kNoFile);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
   publish_served_ = slot.published.load();
@@ -221,6 +250,21 @@ void Leases::Take(uint32_t index) {
   life_ = slot.life.load() + 1;
   slot.life.store(life_);
   RaiseMark();  // before any mark is put: who looks, looks here as well
+}
+
+// What former owners have put into the first page. The other levels wait until they are needed.
+void Leases::Clear(Slot& slot) {
+  const bool has_page = slot.pages[0].load() != 0;
+  if (has_page) {
+    FirstPage& page = FirstPageOf(slot);
+    for (uint64_t left = slot.touched.load(); left != 0; left &= left - 1) {
+      ClearLines(&page.buckets[__builtin_ctzll(left)], sizeof(Bucket));
+    }
+    ClearLines(&page.passing, sizeof(page.passing));
+  }
+  slot.levels.store(has_page ? 1 : 0);
+  slot.passing.store(0);
+  slot.touched.store(0);
 }
 
 // What a process has left that did not close, whose byte we have locked.
@@ -297,7 +341,8 @@ uint32_t Leases::deaths() const { return shared_->deaths.load(); }
 
 bool Leases::IsOver(uint64_t life) const {
   const uint64_t slot = life >> 32;
-  return slot < kMaxProcesses && shared_->slots[slot].life.load() != static_cast<uint32_t>(life);
+  if (slot >= shared_->lines.load()) return slot < kMaxProcesses;  // of a file before this one
+  return shared_->slots[slot].life.load() != static_cast<uint32_t>(life);
 }
 
 bool Leases::lost() const { return shared_->slots[slot_].life.load() != life_; }
@@ -333,42 +378,111 @@ bool Leases::IsFile(int fd) const {
 
 // ------------------------------------------------------------------------------------------ Marks
 
-// nullptr: the slot is lost, and so are the marks; the cells are somebody else's.
-Cell* Leases::OwnCell(uint64_t device, uint64_t inode) {
-  NVCACHE_CHECK(is_open() && slot_ < kMaxProcesses);
-  return lost() ? nullptr : &shared_->cells[slot_][CellOf(device, inode)];
+FirstPage& Leases::FirstPageOf(const Slot& slot) const {
+  return shared_->pages[slot.pages[0].load(std::memory_order_relaxed) - uint32_t{1}].first;
 }
 
-void Leases::Share(uint64_t device, uint64_t inode) {
-  Cell* cell = OwnCell(device, inode);
-  if (cell == nullptr) return;
-  sys::Word& touched = shared_->slots[slot_].touched;
-  const uint32_t page = PageOf(CellOf(device, inode));
-  if ((touched.load(std::memory_order_relaxed) & page) == 0) touched.fetch_or(page);
-  uint8_t now = cell->load(std::memory_order_relaxed);
-  while ((now & kUsers) != kUsers &&
-         !cell->compare_exchange_weak(now, static_cast<uint8_t>(now + kUser))) {
+Bucket& Leases::BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const {
+  if (level == 0) return FirstPageOf(slot).buckets[FirstBucketOf(tag)];
+  Page* const pages = &shared_->pages[slot.pages[level].load() - uint32_t{1}];
+  const uint32_t bucket =
+      static_cast<uint32_t>(tag >> (32 - kTagShift)) % (kLevelPages[level] * kBucketsOfPage);
+  return pages[bucket / kBucketsOfPage].buckets[bucket % kBucketsOfPage];
+}
+
+// The file's: two only where a child that shares our memory has come in between.
+Cell* Leases::FindCell(uint64_t tag, bool (*is_right)(uint32_t cell)) const {
+  const Slot& slot = shared_->slots[slot_];
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
+    for (Cell& cell : BucketOf(slot, level, tag).cells) {
+      const uint32_t now = cell.load(std::memory_order_relaxed);
+      if (IsOf(now, tag) && is_right(now)) return &cell;
+    }
   }
+  return nullptr;
+}
+
+// True: the file has a cell, and its user is counted there.
+bool Leases::CountUser(uint64_t tag) {
+  while (Cell* const cell = FindCell(tag, IsUsed)) {
+    uint32_t now = cell->load(std::memory_order_relaxed);
+    while (IsOf(now, tag) && IsUsed(now)) {
+      if (IsEndless(now) || cell->compare_exchange_weak(now, now + kUser)) return true;
+    }
+  }
+  return false;
+}
+
+bool Leases::AddCell(uint64_t tag) {
+  const Slot& slot = shared_->slots[slot_];
+  do {
+    for (uint32_t level = 0; level < slot.levels.load(); ++level) {
+      for (Cell& cell : BucketOf(slot, level, tag).cells) {
+        uint32_t none = 0;
+        if (cell.load(std::memory_order_relaxed) != 0) continue;
+        if (cell.compare_exchange_strong(none, TagOfCell(tag) + kUser)) return true;
+      }
+    }
+  } while (AddLevel());
+  return false;
+}
+
+// A child that shares our memory may have another file under our descriptor's number, and may be
+// killed before it has cleared the pages.
+bool Leases::AddLevel() {
+  Slot& slot = shared_->slots[slot_];
+  const uint32_t level = slot.levels.load();
+  if (level == kLevels || sys::IsSharing()) return false;
+  const uint32_t page = slot.pages[level].load();
+  if (page != 0) {
+    ClearLines(&shared_->pages[page - 1], kLevelPages[level] * kPage);
+  } else if (!GivePages(slot, level, kMaxPages - kMaxProcesses)) {
+    return false;
+  }
+  slot.levels.store(static_cast<uint16_t>(level + 1));
+  return true;
+}
+
+bool Leases::IsCrowded(uint64_t tag) const {
+  const Slot& slot = shared_->slots[slot_];
+  if (slot.levels.load() == 0) return true;
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
+    if (BucketOf(slot, level, tag).crowded.load() != 0) return true;
+  }
+  return false;
+}
+
+// Of a slot that is lost the cells are somebody else's.
+void Leases::Share(uint64_t device, uint64_t inode) {
+  NVCACHE_CHECK(is_open() && slot_ < kMaxProcesses);
+  if (lost()) return;
+  const uint64_t tag = TagOf(device, inode);
+  Slot& slot = shared_->slots[slot_];
+  if ((slot.touched.load(std::memory_order_relaxed) & BitOf(tag)) == 0) {
+    slot.touched.fetch_or(BitOf(tag));
+  }
+  if (slot.levels.load() == 0 || CountUser(tag) || AddCell(tag)) return;
+  BucketOf(slot, slot.levels.load() - 1u, tag).crowded.store(1);
 }
 
 bool Leases::TryExclude(uint64_t device, uint64_t inode) {
-  Cell* cell = OwnCell(device, inode);
-  if (cell == nullptr || !Sound()) return false;
-  const uint8_t now = cell->load(std::memory_order_relaxed);
-  NVCACHE_CHECK((now & kUsers) != 0);
-  if ((now & kExclusives) == kExclusives) return false;
+  if (lost() || !Sound()) return false;
+  const uint64_t tag = TagOf(device, inode);
+  Cell* const cell = FindCell(tag, IsShared);
+  NVCACHE_CHECK(cell != nullptr || lost() || HasMark(shared_->slots[slot_], tag, kUsers));
+  if (cell == nullptr) return false;
   shared_->slots[slot_].exclusives.fetch_add(1);
   cell->fetch_add(kExclusive);
-  if (!Wanted(device, inode)) return true;
+  if (!MarkedElsewhere(tag, kAnyUse)) return true;
   Downgrade(device, inode);
   return false;
 }
 
 void Leases::Downgrade(uint64_t device, uint64_t inode) {
-  Cell* cell = OwnCell(device, inode);
+  if (lost()) return;
+  Cell* const cell = FindCell(TagOf(device, inode), IsExclusive);
+  NVCACHE_CHECK(cell != nullptr || lost());
   if (cell == nullptr) return;
-  const uint8_t now = cell->load(std::memory_order_relaxed);
-  NVCACHE_CHECK((now & kExclusives) != 0 && (now & kUsers) != 0);
   cell->fetch_sub(kExclusive);
   shared_->slots[slot_].exclusives.fetch_sub(1);
   WakeAskers(shared_->slots[slot_]);
@@ -376,41 +490,59 @@ void Leases::Downgrade(uint64_t device, uint64_t inode) {
 
 void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
   if (was_exclusive) Downgrade(device, inode);
-  Cell* cell = OwnCell(device, inode);
-  if (cell == nullptr) return;
-  uint8_t now = cell->load(std::memory_order_relaxed);
-  do {
-    NVCACHE_CHECK((now & kUsers) != 0);
-    if ((now & kUsers) == kUsers) return;
-  } while (!cell->compare_exchange_weak(now, static_cast<uint8_t>(now - kUser)));
+  if (lost()) return;
+  const uint64_t tag = TagOf(device, inode);
+  for (;;) {
+    Cell* const cell = FindCell(tag, MayDrop);
+    NVCACHE_CHECK(cell != nullptr || lost() || IsCrowded(tag));
+    if (cell == nullptr) return;
+    uint32_t now = cell->load(std::memory_order_relaxed);
+    if (!IsOf(now, tag) || !MayDrop(now)) continue;
+    if (IsEndless(now)) return;
+    const uint32_t next = (now & kUsers) == kUser ? 0 : now - kUser;
+    if (cell->compare_exchange_strong(now, next)) return;
+  }
 }
 
-// The life of the slot if its owner lives and has one of `mask` in the cell, else 0.
-uint32_t Leases::Marked(uint32_t index, uint32_t cell, uint8_t mask) {
+bool Leases::HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const {
+  if (slot.levels.load() == 0) return (mask & kUsers) != 0;
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
+    const Bucket& bucket = BucketOf(slot, level, tag);
+    for (const Cell& cell : bucket.cells) {
+      const uint32_t now = cell.load();
+      if (IsOf(now, tag) && (now & mask) != 0) return true;
+    }
+    if ((mask & kUsers) != 0 && bucket.crowded.load() != 0) return true;
+  }
+  return false;
+}
+
+// The life of the slot if its owner lives and has one of `mask` in the file's cell, else 0.
+uint32_t Leases::Marked(uint32_t index, uint64_t tag, uint32_t mask) {
   for (;;) {
     const Slot& slot = shared_->slots[index];
     const uint32_t life = slot.life.load();
     // What was never touched need not be mapped to be known: a page fault less.
-    if (!lease::InUse(life) || (slot.touched.load() & PageOf(cell)) == 0) return 0;
-    if ((shared_->cells[index][cell].load() & mask) == 0) return 0;
+    if (!lease::InUse(life) || (slot.touched.load() & BitOf(tag)) == 0) return 0;
+    if (!HasMark(slot, tag, mask)) return 0;
     if (!Reap(index)) return life;
   }
 }
 
-bool Leases::MarkedElsewhere(uint32_t cell, uint8_t mask) {
+bool Leases::MarkedElsewhere(uint64_t tag, uint32_t mask) {
   const uint32_t n = mark();
   for (uint32_t i = 0; i < n; ++i) {
-    if (i != slot_ && Marked(i, cell, mask) != 0) return true;
+    if (i != slot_ && Marked(i, tag, mask) != 0) return true;
   }
   return false;
 }
 
 bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
-  return MarkedElsewhere(CellOf(device, inode), kExclusives);
+  return MarkedElsewhere(TagOf(device, inode), kExclusives);
 }
 
 bool Leases::Wanted(uint64_t device, uint64_t inode) {
-  return MarkedElsewhere(CellOf(device, inode), kAnyUse);
+  return MarkedElsewhere(TagOf(device, inode), kAnyUse);
 }
 
 // ------------------------------------------------------------------------------ Asking, answering
@@ -418,21 +550,20 @@ bool Leases::Wanted(uint64_t device, uint64_t inode) {
 // Nobody can exclude us any more, so each slot is looked at once. Whoever is in TryExclude takes
 // its mark back by itself.
 bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
-  const Cell* own = OwnCell(device, inode);
-  NVCACHE_CHECK(own == nullptr || (own->load() & kUsers) != 0);
+  const uint64_t tag = TagOf(device, inode);
+  NVCACHE_CHECK(lost() || HasMark(shared_->slots[slot_], tag, kUsers));
   const uint64_t end = EndOf(timeout_ns);
-  const uint32_t cell = CellOf(device, inode);
   const uint32_t n = mark();
   for (uint32_t i = 0; i < n; ++i) {
     if (i == slot_) continue;
     Slot& slot = shared_->slots[i];
     int refusals = 0;
     // The next owner of the slot is asked anew.
-    while (const uint32_t life = Marked(i, cell, kExclusives)) {
+    while (const uint32_t life = Marked(i, tag, kExclusives)) {
       const uint32_t ticket = slot.release_wanted.fetch_add(1) + 1;
       Ask(slot);
       const auto served = [&] { return static_cast<int32_t>(slot.released.load() - ticket) >= 0; };
-      const auto over = [&] { return Marked(i, cell, kExclusives) != life; };
+      const auto over = [&] { return Marked(i, tag, kExclusives) != life; };
       while (!over() && !served()) {
         if (!SleepUnless(slot, end, [&] { return over() || served(); })) return false;
       }
@@ -445,24 +576,24 @@ bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
 
 bool Leases::AwaitPublish(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
   const uint64_t end = EndOf(timeout_ns);
-  const uint32_t cell = CellOf(device, inode);
+  const uint64_t tag = TagOf(device, inode);
   const uint32_t n = mark();
   for (uint32_t i = 0; i < n; ++i) {
     if (i == slot_) continue;
     Slot& slot = shared_->slots[i];
     bool published = false;
     // The next owner of the slot is asked anew.
-    while (const uint32_t life = published ? 0 : Marked(i, cell, kExclusives)) {
-      // The cell before the ticket: the keeper reads them the other way round.
-      uint32_t none = kNoCell;
-      if (!slot.publish_cell.compare_exchange_strong(none, cell + 1) && none != cell + 1) {
-        slot.publish_cell.store(kEveryCell);
+    while (const uint32_t life = published ? 0 : Marked(i, tag, kExclusives)) {
+      // The file before the ticket: the keeper reads them the other way round.
+      uint32_t none = kNoFile;
+      if (!slot.publish_file.compare_exchange_strong(none, HashOf(tag)) && none != HashOf(tag)) {
+        slot.publish_file.store(kEveryFile);
       }
       const uint32_t ticket = slot.publish_wanted.fetch_add(1) + 1;
       Ask(slot);
       const auto done = [&] {
         published = static_cast<int32_t>(slot.published.load() - ticket) >= 0;
-        return published || Marked(i, cell, kExclusives) != life;
+        return published || Marked(i, tag, kExclusives) != life;
       };
       while (!done()) {
         if (!SleepUnless(slot, end, done)) return false;
@@ -483,7 +614,7 @@ Request Leases::WaitForRequest() {
     request.publish_ticket = slot.publish_wanted.load();
     request.release = request.release_ticket != release_served_;
     if (request.release || request.publish_ticket != publish_served_) {
-      request.publish_cell = slot.publish_cell.exchange(kNoCell);
+      request.publish_file = slot.publish_file.exchange(kNoFile);
       return request;
     }
     if (slot.nudged.exchange(0) != 0) {
@@ -502,8 +633,8 @@ void Leases::Answered(const Request& request, bool published) {
   slot.released.store(request.release_ticket);
   if (published) {
     slot.published.store(request.publish_ticket);
-  } else if (request.publish_cell != kNoCell) {
-    slot.publish_cell.store(kEveryCell);  // for the next ticket, which stands for this one as well
+  } else if (request.publish_file != kNoFile) {
+    slot.publish_file.store(kEveryFile);  // for the next ticket, which stands for this one as well
   }
   WakeAskers(slot);
 }

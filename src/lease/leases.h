@@ -3,9 +3,9 @@
 // Which process uses which file: so that a file is cached by at most one (I11).
 //
 // The processes of one user that run under NVCache share one small file in memory. Each has a slot
-// in it, and in its slot a cell for each hash of (device, inode), which says how many files with
-// that hash the process uses, and how many of these it has for itself. Only the owner writes its
-// cells; the others read them. So an open costs one store and a look at each process that lives.
+// in it, and in its slot a cell for each file that it uses, by a hash of (device, inode): whether
+// it has the file for itself. Only the owner writes its cells; the others read them. So an open
+// costs one store and a look at each process that lives.
 //
 //   every file that is used      Share ... Drop
 //   before it may be cached      TryExclude; true: nobody else uses it, and who comes later, sees
@@ -16,7 +16,8 @@
 //
 // Who shares and then looks for a holder, and who excludes and then looks for users, cannot miss
 // each other: each puts its mark before it looks. Two that exclude at once both fail, or one does.
-// Files whose hashes collide are taken for one: they pass through where they need not, no more.
+// Files whose hashes collide are taken for one: they pass through where they need not, no more. So
+// do files for which a process finds no room.
 //
 // A process may die at any instruction. That a slot is alive is a record lock on one byte of the
 // file, which the kernel drops with the process, and at exec. The lock is looked at only when the
@@ -42,13 +43,14 @@ namespace nvcache::lease {
 
 inline constexpr const char* kFolder = "/dev/shm";
 inline constexpr uint32_t kMaxProcesses = 4096;  // of one user, at a time
-inline constexpr uint32_t kCells = 1u << 16;     // for each process; as many as it can have files
 
 // For how long an asker takes a holder's silence for work: then it looks whether the holder lives.
 inline constexpr uint64_t kAliveCheckInterval = 50000000;  // ns
 
 struct Shared;  // the file
 struct Slot;
+struct Bucket;
+struct FirstPage;
 
 // What others ask of a holder.
 struct Request {
@@ -61,7 +63,7 @@ struct Request {
   // For Answered.
   uint32_t release_ticket = 0;
   uint32_t publish_ticket = 0;
-  uint32_t publish_cell = 0;
+  uint32_t publish_file = 0;
 };
 
 class Leases {
@@ -146,7 +148,10 @@ class Leases {
   bool OpenFile(const char* folder, const char** why);
   bool Claim(const char** why);
   bool Back(size_t offset, size_t bytes) const;
+  bool BackLine(uint32_t slot);
+  bool GivePages(Slot& slot, uint32_t level, uint32_t limit);
   void Take(uint32_t slot);
+  void Clear(Slot& slot);
   void Forget();
 
   // The byte of the tallies' table (Tallies::Join): F_RDLCK, F_WRLCK or F_UNLCK. Not waited for.
@@ -156,8 +161,11 @@ class Leases {
   bool Sound() const;
   bool IsFile(int fd) const;
 
-  uint32_t Marked(uint32_t slot, uint32_t cell, uint8_t mask);
-  bool MarkedElsewhere(uint32_t cell, uint8_t mask);
+  FirstPage& FirstPageOf(const Slot& slot) const;
+  Bucket& BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const;
+  bool HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const;
+  uint32_t Marked(uint32_t slot, uint64_t tag, uint32_t mask);
+  bool MarkedElsewhere(uint64_t tag, uint32_t mask);
   bool Reap(uint32_t slot);
   bool BuryLocked(uint32_t slot);
   void Bury(Slot& slot);
@@ -168,7 +176,12 @@ class Leases {
   bool InUse(uint32_t slot) const;
   // Its process has died; whoever meets it next may free it.
   bool IsDead(uint32_t slot) const;
-  std::atomic<uint8_t>* OwnCell(uint64_t device, uint64_t inode);
+  // Of the caller's cells.
+  std::atomic<uint32_t>* FindCell(uint64_t tag, bool (*is_right)(uint32_t cell)) const;
+  bool CountUser(uint64_t tag);
+  bool AddCell(uint64_t tag);
+  bool AddLevel();
+  bool IsCrowded(uint64_t tag) const;
 
   Shared* shared_ = nullptr;
   int fd_ = -1;
@@ -184,9 +197,6 @@ class Leases {
   uint32_t release_served_ = 0;
   uint32_t publish_served_ = 0;
 };
-
-// The cell of a file: the same in all processes. For tests of collisions.
-uint32_t CellOf(uint64_t device, uint64_t inode);
 
 }  // namespace nvcache::lease
 

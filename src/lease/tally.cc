@@ -110,7 +110,9 @@ bool Tallies::IsCheckpointWanted() const { return leases_.shared_->wanted.load()
 
 std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
   NVCACHE_CHECK(slot < kMaxProcesses);
-  return leases_.shared_->passing[slot].count[(tag >> 32) % kPassingClasses];
+  Slot& line = leases_.shared_->slots[slot];
+  if (line.levels.load(std::memory_order_relaxed) == 0) return line.passing;
+  return leases_.FirstPageOf(line).passing.count[(tag >> 32) % kPassingClasses];
 }
 
 // With a full fence behind it: what is looked at next was not looked at before. A slot that was

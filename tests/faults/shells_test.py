@@ -222,7 +222,7 @@ def memory(options):
     try:
         with Shells(options) as shells:
             fill = shells.bench.pools.parent / "fill"
-            for free in [*range(0, 48, 3), *range(240, 320, 5)]:
+            for free in [*range(0, 36, 3), *range(30, 48), *range(240, 320, 5)]:
                 shells.clear()
                 shells.forget_pool()
                 for path in shells.bench.pools.parent.glob("nvcache-leases-*"):

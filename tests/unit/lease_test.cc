@@ -24,6 +24,7 @@
 
 #include "src/lease/format.h"
 #include "src/lease/leases.h"
+#include "src/sys/sharing.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::lease {
@@ -61,11 +62,11 @@ class Look {
   explicit Look(const std::string& folder) {
     const int fd = open(FileIn(folder).c_str(), O_RDWR | O_CLOEXEC);
     EXPECT_GE(fd, 0);
-    at_ = static_cast<Shared*>(mmap(nullptr, kFileSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    at_ = static_cast<Shared*>(mmap(nullptr, kMaxSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
     EXPECT_NE(at_, MAP_FAILED);
     close(fd);  // not in a process that has a slot
   }
-  ~Look() { munmap(at_, kFileSize); }
+  ~Look() { munmap(at_, kMaxSize); }
   Look(const Look&) = delete;
   Look& operator=(const Look&) = delete;
   Shared* operator->() const { return at_; }
@@ -75,8 +76,41 @@ class Look {
   Shared* at_;
 };
 
+// What TagOf does, backwards: an inode of kDevice's.
+uint64_t InodeWithTag(uint64_t tag) {
+  constexpr uint64_t kFactor = 0xd6e8feb86659fd93u;
+  uint64_t inverse = kFactor;  // modulo 8; each step doubles the bits that are right
+  for (int i = 0; i < 5; ++i) inverse *= 2 - kFactor * inverse;
+  uint64_t h = tag ^ (tag >> 32);
+  for (int i = 0; i < 2; ++i) {
+    h *= inverse;
+    h ^= h >> 32;
+  }
+  const uint64_t inode = h - kDevice * 0x9e3779b97f4a7c15u;
+  EXPECT_EQ(TagOf(kDevice, inode), tag);
+  return inode;
+}
+
+// Another file with its cell: what it differs in, no cell says, and no place of one.
+uint64_t TwinOf(uint64_t inode) {
+  constexpr uint64_t kUnseen = uint64_t{kFirstBuckets} << (32 + 4);
+  static_assert(kFirstBuckets % 4 == 0);
+  const uint64_t tag = TagOf(kDevice, inode);
+  return InodeWithTag(tag < ~kUnseen ? tag + kUnseen : tag - kUnseen);
+}
+
+// The next one from `inode` on whose cell is in the same bucket of a first page as that of `other`.
+uint64_t NeighbourOf(uint64_t other, uint64_t inode) {
+  const auto bucket = [](uint64_t i) { return (TagOf(kDevice, i) >> 32) % kFirstBuckets; };
+  while (bucket(inode) != bucket(other)) ++inode;
+  return inode;
+}
+
 enum class Do : uint8_t {
   kShare,
+  kShareMany,  // so many files, from this one on
+  kDropMany,
+  kWantedMany,  // how many of them
   kExclude,
   kDowngrade,
   kDrop,
@@ -189,10 +223,21 @@ class Peer {
       }
       const std::lock_guard lock(mutex_);
       const char* why = nullptr;
+      const uint64_t end = inode + order.timeout;
+      long count = 0;
       switch (order.what) {
         case Do::kShare:
           leases_.Share(kDevice, inode);
           return 1;
+        case Do::kShareMany:
+          for (uint64_t i = inode; i < end; ++i) leases_.Share(kDevice, i);
+          return 1;
+        case Do::kDropMany:
+          for (uint64_t i = inode; i < end; ++i) leases_.Drop(kDevice, i, false);
+          return 1;
+        case Do::kWantedMany:
+          for (uint64_t i = inode; i < end; ++i) count += leases_.Wanted(kDevice, i) ? 1 : 0;
+          return count;
         case Do::kExclude:
           if (!leases_.TryExclude(kDevice, inode)) return 0;
           exclusive_.insert(inode);
@@ -352,8 +397,7 @@ TEST_F(LeaseTest, ClosingGivesAllBack) {
 }
 
 TEST_F(LeaseTest, FilesThatShareACell) {
-  uint64_t twin = 2;
-  while (CellOf(kDevice, twin) != CellOf(kDevice, 1)) ++twin;
+  const uint64_t twin = TwinOf(1);
   auto a = NewPeer(), b = NewPeer();
   (*a)(Do::kShare, 1);
   (*a)(Do::kShare, twin);
@@ -383,8 +427,8 @@ TEST_F(LeaseTest, ACellThatIsFullStaysInUse) {
   (*a)(Do::kClose);
   EXPECT_TRUE((*b)(Do::kExclude, 1));
 
-  for (int i = 0; i < kUsers - 2; ++i) (*b)(Do::kShare, 1);  // one less than full
-  for (int i = 0; i < kUsers - 2; ++i) (*b)(Do::kDrop, 1);
+  for (uint32_t i = 0; i < kUsers - 2; ++i) (*b)(Do::kShare, 1);  // one less than full
+  for (uint32_t i = 0; i < kUsers - 2; ++i) (*b)(Do::kDrop, 1);
   (*b)(Do::kDropExclusive, 1);
   EXPECT_TRUE((*a)(Do::kReopen));
   EXPECT_FALSE((*a)(Do::kWanted, 1));
@@ -438,8 +482,7 @@ TEST_F(LeaseTest, TheNextOwnerOfASlotIsNotTheOneBefore) {
   (*a)(Do::kShare, 1);
   EXPECT_TRUE((*a)(Do::kExclude, 1));
   a->Kill();
-  uint64_t neighbour = 2;  // its cell is on the same page
-  while (CellOf(kDevice, neighbour) / kPage != CellOf(kDevice, 1) / kPage) ++neighbour;
+  const uint64_t neighbour = NeighbourOf(1, 2);
   auto next = NewPeer(), b = NewPeer();
   (*next)(Do::kShare, neighbour);
   EXPECT_EQ((*b)(Do::kDeaths), 1);
@@ -465,6 +508,129 @@ TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
     EXPECT_EQ(Look(folder.path()).mark(), 1u);
   }
   EXPECT_EQ((*first)(Do::kDeaths), 15) << "who held nothing has left nothing";
+}
+
+// ------------------------------------------------------------------------------------------- Room
+
+constexpr long kManyFiles = 3000;  // more than go into the first page
+
+TEST_F(LeaseTest, TheFileIsAsLargeAsItIsUsed) {
+  const auto pages = [&] {
+    struct stat st;
+    EXPECT_EQ(stat(file.c_str(), &st), 0);
+    EXPECT_EQ(static_cast<size_t>(st.st_blocks) * 512,
+              sizeof(Shared::tallies) + 2 * kPage + static_cast<size_t>(st.st_size) - kFirstSize);
+    return (static_cast<size_t>(st.st_size) - kFirstSize) / kPage;
+  };
+  static_assert(kFirstSize < 512 << 10);
+  auto a = NewPeer();
+  (*a)(Do::kShareMany, 1, 100);
+  EXPECT_EQ(pages(), 1u);
+  {
+    auto b = NewPeer();
+    EXPECT_EQ(pages(), 2u);
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(WhyNot(), "");
+  EXPECT_EQ(pages(), 2u) << "those who come and go have the same one";
+  for (uint64_t inode = 101; inode < kManyFiles; inode += 100) {
+    (*a)(Do::kShareMany, inode, 100);
+    (*a)(Do::kDropMany, inode, 100);
+  }
+  EXPECT_EQ(pages(), 2u) << "files that come and go have the same cells";
+  (*a)(Do::kShareMany, 101, kManyFiles);
+  EXPECT_EQ(pages(), 2u + kLevelPages[1]);
+  (*a)(Do::kClose);
+  EXPECT_TRUE((*a)(Do::kReopen));
+  (*a)(Do::kShareMany, 1, kManyFiles);
+  EXPECT_EQ(pages(), 2u + kLevelPages[1]) << "they stay the slot's";
+}
+
+TEST_F(LeaseTest, ManyFilesOfOneProcess) {
+  constexpr long kFiles = 20000;
+  const auto levels = [&] { return uint32_t{Look(folder.path())->slots[0].levels.load()}; };
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShareMany, 0, kFiles);
+  EXPECT_EQ(levels(), kLevels);
+  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), kFiles);
+  EXPECT_EQ((*b)(Do::kWantedMany, kFiles, kFiles), 0);
+  EXPECT_TRUE((*a)(Do::kExclude, kFiles - 1));
+  EXPECT_TRUE((*b)(Do::kHeld, kFiles - 1));
+  (*a)(Do::kDropExclusive, kFiles - 1);
+  (*a)(Do::kDropMany, 0, kFiles - 1);
+  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), 0);
+
+  (*a)(Do::kShareMany, 0, kFiles);
+  a->Kill();
+  auto next = NewPeer();
+  EXPECT_EQ(levels(), 1u);
+  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), 0);
+  (*next)(Do::kShareMany, kFiles, kManyFiles);
+  EXPECT_EQ(levels(), 2u);
+  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), 0) << "nothing is left of the one before";
+  EXPECT_EQ((*b)(Do::kWantedMany, kFiles, kManyFiles), kManyFiles);
+}
+
+// More than the last level has room for: some are wanted needlessly, none is missed.
+TEST_F(LeaseTest, TooManyFilesOfOneProcess) {
+  constexpr long kFiles = 100000;
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShareMany, 0, kFiles);
+  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), kFiles);
+  const long needlessly = (*b)(Do::kWantedMany, kFiles, kFiles);
+  EXPECT_GT(needlessly, 0);
+  EXPECT_LT(needlessly, kFiles);
+  EXPECT_FALSE((*a)(Do::kExclude, kFiles - 1)) << "has no cell";
+  (*a)(Do::kDropMany, 0, kFiles);
+  EXPECT_GE((*b)(Do::kWantedMany, kFiles, kFiles), needlessly) << "nobody knows whose it was";
+}
+
+TEST_F(LeaseTest, FilesRarelyCollide) {
+  constexpr long kFiles = 1000, kOthers = 1000000;
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShareMany, 0, kFiles);
+  EXPECT_LE((*b)(Do::kWantedMany, kFiles, kOthers), kOthers / 100000);
+}
+
+// By a child that shares memory and has looked for one when the parent did.
+TEST_F(LeaseTest, AFileWithTwoCells) {
+  Leases leases;
+  const char* why = nullptr;
+  ASSERT_TRUE(leases.Open(folder.path().c_str(), &why));
+  auto other = NewPeer();
+  leases.Share(kDevice, 1);
+  EXPECT_TRUE(leases.TryExclude(kDevice, 1));
+  {
+    const Look look(folder.path());
+    for (Bucket& bucket : look->pages[0].first.buckets) {
+      if (bucket.cells[0].load() != 0) bucket.cells[1].store(bucket.cells[0].load() - kExclusive);
+    }
+  }
+  EXPECT_TRUE(leases.Relock()) << "the look has closed a descriptor";
+  leases.Drop(kDevice, 1, false);
+  EXPECT_TRUE((*other)(Do::kHeld, 1));
+  leases.Share(kDevice, 1);
+  leases.Drop(kDevice, 1, true);
+  EXPECT_FALSE((*other)(Do::kHeld, 1));
+  EXPECT_TRUE((*other)(Do::kWanted, 1));
+  leases.Drop(kDevice, 1, false);
+  EXPECT_FALSE((*other)(Do::kWanted, 1));
+  leases.Close();
+}
+
+// A child that shares its parent's memory takes no pages: their descriptor may be another file's.
+TEST_F(LeaseTest, AChildThatSharesMemoryTakesNoPages) {
+  Leases leases;
+  const char* why = nullptr;
+  ASSERT_TRUE(leases.Open(folder.path().c_str(), &why));
+  auto other = NewPeer();
+  sys::sharing = 1;
+  for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice, inode);
+  sys::sharing = 0;
+  EXPECT_EQ(Look(folder.path())->pages_given.load(), 2u);
+  EXPECT_TRUE(leases.Relock()) << "the look has closed a descriptor";
+  EXPECT_EQ((*other)(Do::kWantedMany, 0, kManyFiles), kManyFiles);
+  for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Drop(kDevice, inode, false);
+  leases.Close();
 }
 
 // ----------------------------------------------------------------------------------------- Asking
@@ -726,6 +892,13 @@ TEST_F(LeaseTest, ItsOwnFile) {
   EXPECT_EQ(st.st_mode & 07777, 0600u);
   EXPECT_GE(leases.fd(), 64);
   EXPECT_EQ(fcntl(leases.fd(), F_GETFD), FD_CLOEXEC);
+  EXPECT_FALSE(leases.IsOver(leases.life()));
+  EXPECT_TRUE(leases.IsOver(leases.life() + 2));
+  // Of a file before this one, which may have had more slots.
+  EXPECT_TRUE(leases.IsOver(uint64_t{kMaxProcesses - 1} << 32 | 1));
+  struct stat now;
+  ASSERT_EQ(stat(file.c_str(), &now), 0);
+  EXPECT_EQ(now.st_blocks, st.st_blocks) << "what has no memory is not looked at";
   leases.Close();
 }
 
@@ -780,7 +953,7 @@ TEST_F(LeaseTest, ANameThatSomebodyHasIsNoMatter) {
       [&] { return link(precious.c_str(), file.c_str()); },
       [&] {
         test::WriteFile(file, "");
-        return truncate(file.c_str(), kFileSize);
+        return truncate(file.c_str(), kFirstSize);
       },
       [&] {
         if (geteuid() != 0) return 0;
@@ -824,27 +997,24 @@ TEST_F(LeaseTest, CandidatesThatWereLeft) {
     test::WriteFile(name,
                     std::string(reinterpret_cast<const char*>(&kCandidate), sizeof(kCandidate)));
     chmod(name.c_str(), 0600);
-    ASSERT_EQ(truncate(name.c_str(), kFileSize), 0);
+    ASSERT_EQ(truncate(name.c_str(), kFirstSize), 0);
   }
   ASSERT_EQ(link(file.c_str(), (file + "-twin").c_str()), 0);
   EXPECT_EQ(WhyNot(), "");
   EXPECT_EQ(Count(folder.path(), kFormat), 1 + (Count(folder.path(), kFormat) == 2 ? 1 : 0));
 }
 
-// A process that opens the file, one system call after the other.
+// A process that does something, one system call after the other.
 class Stepped {
  public:
-  Stepped(const std::string& folder, std::atomic<uint64_t>* inode) : pid_(fork()) {
+  explicit Stepped(const std::function<void()>& body) : pid_(fork()) {
     if (pid_ != 0) {
       waitpid(pid_, nullptr, 0);
       return;
     }
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     raise(SIGSTOP);
-    Leases leases;
-    const char* why = "";
-    struct stat st;
-    if (leases.Open(folder.c_str(), &why) && fstat(leases.fd(), &st) == 0) inode->store(st.st_ino);
+    body();
     _exit(0);
   }
   ~Stepped() {
@@ -883,7 +1053,13 @@ TEST_F(LeaseTest, NoOrderOfCallsElectsTwo) {
     const Common<std::array<std::atomic<uint64_t>, kProcesses>> inodes;
     std::vector<std::unique_ptr<Stepped>> processes;
     for (size_t i = 0; i < kProcesses; ++i) {
-      processes.push_back(std::make_unique<Stepped>(folder.path(), &(*inodes.operator->())[i]));
+      processes.push_back(std::make_unique<Stepped>([&, i] {
+        Leases leases;
+        const char* why = "";
+        struct stat st;
+        const bool open = leases.Open(folder.path().c_str(), &why);
+        if (open && fstat(leases.fd(), &st) == 0) (*inodes.operator->())[i].store(st.st_ino);
+      }));
     }
     if (one_of(2)) static_cast<void>(symlink("/", file.c_str()) == 0);
     size_t at = 0;
@@ -915,6 +1091,27 @@ TEST_F(LeaseTest, NoOrderOfCallsElectsTwo) {
   }
 }
 
+// On the way to a slot, and to pages for many files. What the dead leave is taken over, pages as
+// well, and those who live read on.
+TEST_F(LeaseTest, DeathAtEachCall) {
+  auto witness = NewPeer();
+  bool over = false;
+  for (int calls = 0; !over; ++calls) {
+    Stepped one([&] {
+      Leases leases;
+      const char* why = "";
+      if (!leases.Open(folder.path().c_str(), &why)) return;
+      for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice, inode);
+      leases.Close();
+    });
+    for (int i = 0; i < calls && !one.over(); ++i) one.Step();
+    over = one.over();
+    if (!over) one.Kill();
+    EXPECT_EQ((*witness)(Do::kWantedMany, 0, kManyFiles), 0) << "after " << calls << " calls";
+  }
+  EXPECT_EQ(Look(folder.path())->pages_given.load(), 2 + kLevelPages[1]);
+}
+
 // Many that start at once, while somebody takes the name and frees it, as fast as he can; and some
 // are killed on the way. All that get a file get the same one.
 TEST_F(LeaseTest, AllElectTheSame) {
@@ -941,7 +1138,7 @@ TEST_F(LeaseTest, AllElectTheSame) {
       if (how == 3) {
         const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666);
         if (fd >= 0) {
-          static_cast<void>(write(fd, &kFormat, sizeof(kFormat)) + ftruncate(fd, kFileSize));
+          static_cast<void>(write(fd, &kFormat, sizeof(kFormat)) + ftruncate(fd, kFirstSize));
           close(fd);
         }
       }
@@ -1011,7 +1208,7 @@ TEST_F(LeaseTest, AllElectTheSame) {
 
 // After an update: as long as processes of the other version live, there is no common word.
 TEST_F(LeaseTest, AnotherVersionIsReplacedWhenNobodyUsesIt) {
-  for (const off_t size : {off_t{kFileSize}, off_t{100}}) {
+  for (const off_t size : {off_t{kFirstSize}, off_t{100}}) {
     const uint64_t other = kFormat + 1;
     test::WriteFile(file, std::string(reinterpret_cast<const char*>(&other), sizeof(other)));
     chmod(file.c_str(), 0600);
@@ -1044,12 +1241,27 @@ TEST_F(LeaseTest, AnotherVersionIsReplacedWhenNobodyUsesIt) {
 
 TEST_F(LeaseTest, ALimitOfFileSizeIsNoSignal) {
   const auto limit = [] {
-    const rlimit small = {1 << 20, 1 << 20};
+    const rlimit small = {kPage, kPage};
     setrlimit(RLIMIT_FSIZE, &small);
   };
   EXPECT_NE(WhyNot(limit).find("no room"), std::string::npos);
   EXPECT_EQ(WhyNot(), "");
   EXPECT_EQ(WhyNot(limit), "") << "it need not grow any more";
+  EXPECT_EQ(InChild([&] {
+              limit();
+              Leases leases;
+              const char* why = "";
+              if (!leases.Open(folder.path().c_str(), &why)) return 1;
+              for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice, inode);
+              leases.Close();
+              return 0;
+            }),
+            0);
+  auto peer = NewPeer();
+  EXPECT_EQ(WhyNot(limit), "") << "without a page";
+  EXPECT_EQ(Look(folder.path())->pages_given.load(), 1u);
+  EXPECT_EQ(WhyNot(), "");
+  EXPECT_EQ(Look(folder.path())->pages_given.load(), 2u);
 }
 
 TEST_F(LeaseTest, ALimitOfAddressSpaceIsNoDisaster) {
@@ -1060,21 +1272,81 @@ TEST_F(LeaseTest, ALimitOfAddressSpaceIsNoDisaster) {
             std::string::npos);
 }
 
-TEST_F(LeaseTest, AFullFileSystemIsNoDisaster) {
-  const int status = InChild([&] {
+// The header, the tallies, a page of lines, and so many pages.
+std::string SizeFor(size_t pages) {
+  return "size=" + std::to_string(sizeof(Shared::tallies) + (2 + pages) * kPage);
+}
+
+// In a process of its own, with a file system of that size as the folder.
+int InSmallFolder(const std::string& folder, const std::string& size,
+                  const std::function<int()>& body) {
+  return InChild([&] {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
       return test::kSkip;
-    // The header, the tallies, a page of slots and one of their counts, and the cells of one slot.
-    const size_t enough = 3 * kPage + sizeof(Shared::tallies) + kCells;
-    const std::string size = "size=" + std::to_string(enough + kCells / 2);
-    if (mount("none", folder.path().c_str(), "tmpfs", 0, size.c_str()) != 0) return test::kSkip;
-    Peer peer(folder.path());
+    if (mount("none", folder.c_str(), "tmpfs", 0, size.c_str()) != 0) return test::kSkip;
+    return body();
+  });
+}
+
+TEST_F(LeaseTest, WhereThereIsNoRoomForManyFiles) {
+  const int status = InSmallFolder(folder.path(), SizeFor(2), [&] {
+    Peer peer(folder.path()), other(folder.path());
     peer(Do::kShare, 1);
     if (!peer(Do::kExclude, 1)) return 1;
-    if (WhyNot().find("no memory") == std::string::npos) return 2;
-    test::WriteFile(folder / "filler", std::string(kCells, 'x'));
-    for (uint64_t inode = 2; inode < 2000; ++inode) peer(Do::kShare, inode);
-    return peer(Do::kHeld, 1) != 0 ? 3 : 0;
+    peer(Do::kShareMany, 2, kManyFiles);
+    if (peer(Do::kHeld, 1) != 0 || !other(Do::kHeld, 1)) return 2;
+    // There is no room for most of them. Whatever has no cell is nobody's alone.
+    if (other(Do::kWantedMany, 2, kManyFiles) != kManyFiles) return 3;
+    other(Do::kShare, 1 + kManyFiles);
+    if (peer(Do::kExclude, 1 + kManyFiles) || other(Do::kExclude, 1 + kManyFiles)) return 4;
+    peer(Do::kDropMany, 2, kManyFiles);
+    if (!other(Do::kHeld, 1)) return 5;
+    peer.Kill();
+    return other(Do::kWantedMany, 1, kManyFiles) != 0 ? 6 : 0;
+  });
+  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(LeaseTest, WhereThereIsNoRoomForAProcess) {
+  uint64_t far = 2;
+  while (NeighbourOf(1, far) == far) ++far;
+  const uint64_t neighbour = NeighbourOf(1, far);
+  const int status = InSmallFolder(folder.path(), SizeFor(1), [&] {
+    const std::string filler = folder / "filler";
+    Peer peer(folder.path());
+    test::WriteFile(filler, std::string(kPage, 'x'));
+    Peer other(folder.path());
+    const Look look(folder.path());
+    if (look->slots[1].levels.load() != 0) return 1;
+    // It has no cells: what might be its file is nobody's alone.
+    for (const uint64_t inode : {uint64_t{1}, neighbour, far}) peer(Do::kShare, inode);
+    other(Do::kShare, 1);
+    if (other(Do::kExclude, 1) || other(Do::kHeld, 1)) return 2;
+    if (peer(Do::kHeld, 1) || peer(Do::kExclude, 1) || peer(Do::kExclude, neighbour)) return 3;
+    if (!peer(Do::kExclude, far) || !other(Do::kHeld, far)) return 4;
+    other(Do::kDrop, 1);
+    if (peer(Do::kExclude, 1)) return 5;
+    unlink(filler.c_str());
+    other(Do::kClose);
+    other(Do::kReopen);
+    return peer(Do::kExclude, 1) && peer(Do::kExclude, neighbour) ? 0 : 6;
+  });
+  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
+  EXPECT_EQ(status, 0);
+}
+
+// The line of the next slot would be on another page.
+TEST_F(LeaseTest, WhereThereIsNoRoomForALine) {
+  constexpr size_t kLines = kPage / sizeof(Slot);
+  const int status = InSmallFolder(folder.path(), SizeFor(kLines), [&] {
+    std::vector<std::unique_ptr<Peer>> peers;
+    for (size_t i = 0; i < kLines; ++i) peers.push_back(NewPeer());
+    const bool refused = WhyNot().find("no memory") != std::string::npos;
+    peers.back()->Kill();
+    const bool taken = WhyNot().empty();
+    while (!peers.empty()) peers.pop_back();  // each has the sockets of those before it
+    return refused && taken ? 0 : 1;
   });
   if (status == test::kSkip) GTEST_SKIP() << "may not mount";
   EXPECT_EQ(status, 0);
@@ -1171,6 +1443,34 @@ TEST_F(LeaseTest, NeverTwoAtOnce) {
   EXPECT_GE(round->wins.load(), kRounds / kAlone);
 }
 
+// Who comes at once with others has pages of its own.
+TEST_F(LeaseTest, NoTwoHaveAPage) {
+  constexpr uint32_t kRounds = 20, kProcesses = 8;
+  for (uint32_t i = 0; i < kRounds; ++i) {
+    Common<Round> round;
+    const auto body = [&](Leases& leases, uint32_t who) {
+      for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Share(kDevice + who, inode);
+      round->middle.Wait(kProcesses);
+      for (uint64_t inode = 0; inode < kManyFiles; ++inode)
+        leases.Drop(kDevice + who, inode, false);
+      return true;
+    };
+    EXPECT_EQ(Together(folder.path(), kProcesses, body), 0);
+    const Look look(folder.path());
+    std::set<uint32_t> pages;
+    for (const Slot& slot : look->slots) {
+      for (uint32_t level = 0; level < kLevels && slot.pages[level].load() != 0; ++level) {
+        for (uint32_t k = 0; k < kLevelPages[level]; ++k) {
+          EXPECT_TRUE(pages.insert(slot.pages[level].load() + k).second);
+        }
+      }
+    }
+    EXPECT_EQ(pages.size(), kProcesses * (1 + kLevelPages[1]));
+    EXPECT_EQ(look->pages_given.load(), pages.size());
+    unlink(file.c_str());
+  }
+}
+
 // One opens a file that the other is about to take: one of them sees the other.
 TEST_F(LeaseTest, NeverUnseen) {
   constexpr uint32_t kRounds = 20000;
@@ -1224,6 +1524,9 @@ struct Slaughter {
       all->refused.fetch_add(1);
       _exit(1);
     }
+    // Mostly more than go into a page.
+    const uint64_t many = Slaughter::kFiles + random() % 2048;
+    for (uint64_t file = Slaughter::kFiles; file < many; ++file) leases.Share(kDevice, file);
     for (uint64_t steps = random() % 64; steps > 0; --steps) {
       const uint64_t file = random() % Slaughter::kFiles;
       leases.Share(kDevice, file);
@@ -1236,39 +1539,48 @@ struct Slaughter {
       }
       leases.Drop(kDevice, file, mine);
     }
+    if (random() % 2 == 0) {
+      for (uint64_t file = Slaughter::kFiles; file < many; ++file) {
+        leases.Drop(kDevice, file, false);
+      }
+    }
     leases.Close();
   }
 }
 
-TEST_F(LeaseTest, DeathAtAnyInstruction) {
-  std::mt19937_64 random(test::Seed());
-  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
-  Common<Slaughter> all;
-  constexpr int kAtOnce = 4;
-  struct {
+constexpr uint32_t kAtOnce = 4;
+
+// How many have died by themselves.
+int Kill(const std::string& folder, const Common<Slaughter>& all) {
+  struct One {
     pid_t pid = 0;
     uint32_t life = 0;
   } living[kAtOnce];
-  uint32_t lives = 0;
-  for (int kills = 0; kills < 300; ++kills) {
-    auto& one = living[static_cast<size_t>(kills) % kAtOnce];
-    if (one.pid != 0) {
-      all->sentenced[one.life].store(true);
-      kill(one.pid, SIGKILL);
-      int status = 0;
-      waitpid(one.pid, &status, 0);
-      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
-    }
-    one.life = ++lives;
-    one.pid = fork();
-    if (one.pid == 0) Live(folder.path(), all, one.life);
-    usleep(static_cast<useconds_t>(random() % 4000));
-  }
-  for (auto& one : living) {
+  int wrong = 0;
+  const auto end = [&](const One& one) {
+    if (one.pid == 0) return;
     all->sentenced[one.life].store(true);
     kill(one.pid, SIGKILL);
-    waitpid(one.pid, nullptr, 0);
+    int status = 0;
+    waitpid(one.pid, &status, 0);
+    wrong += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 0 : 1;
+  };
+  std::mt19937_64 random(test::Seed());
+  for (uint32_t life = 1; life <= 300; ++life) {
+    One& one = living[life % kAtOnce];
+    end(one);
+    one = {fork(), life};
+    if (one.pid == 0) Live(folder, all, life);
+    usleep(static_cast<useconds_t>(random() % 4000));
   }
+  for (const One& one : living) end(one);
+  return wrong;
+}
+
+TEST_F(LeaseTest, DeathAtAnyInstruction) {
+  SCOPED_TRACE("seed " + std::to_string(test::Seed()));
+  Common<Slaughter> all;
+  EXPECT_EQ(Kill(folder.path(), all), 0);
   EXPECT_EQ(all->wrong.load(), 0u);
   EXPECT_EQ(all->refused.load(), 0u);
   EXPECT_GT(all->taken.load(), 100u);
@@ -1280,6 +1592,20 @@ TEST_F(LeaseTest, DeathAtAnyInstruction) {
   }
   for (int i = 0; i < 4; ++i) EXPECT_EQ(WhyNot(), "");
   EXPECT_LE(Look(folder.path()).mark(), 4u * kAtOnce);
+  // Who dies between two instructions wastes some.
+  EXPECT_LE(Look(folder.path())->pages_given.load(), 4 * kAtOnce * (1 + kLevelPages[1]));
+}
+
+// Where there is room for two of them and the many files of one.
+TEST_F(LeaseTest, DeathWhereThereIsNoRoom) {
+  Common<Slaughter> all;
+  const int status = InSmallFolder(folder.path(), SizeFor(2 + kLevelPages[1]),
+                                   [&] { return Kill(folder.path(), all); });
+  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(all->wrong.load(), 0u);
+  EXPECT_EQ(all->refused.load(), 0u);
+  EXPECT_GT(all->taken.load(), 100u);
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <set>
 #include <thread>
@@ -267,6 +269,28 @@ TEST_F(TallyTest, WhoPassesIsSeen) {
   other.Kill();
   EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "the dead do not";
   const Other next(folder_.path(), [](Tallies&) {});
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
+}
+
+TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
+  const auto start = [&](void (*function)(Tallies & tallies)) {
+    rlimit limit = {0, RLIM_INFINITY};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    auto other = std::make_unique<Other>(folder_.path(), function);
+    limit.rlim_cur = RLIM_INFINITY;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    return other;
+  };
+  const auto other = start([](Tallies& tallies) { tallies.BeginPassing(kTag); });
+  const auto idle = start([](Tallies& tallies) {
+    tallies.BeginPassing(kTag);
+    tallies.EndPassing(kTag);
+  });
+  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(1, 1)));
+  other->Kill();
+  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
+  const auto next = start([](Tallies&) {});
   EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
 }
 
