@@ -20,17 +20,19 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 3;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 4;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
-// A cell: how many files with this hash its process uses, and how many of them exclusively. The
-// count of users stays at its maximum once it was there; exclusion is refused before its own is.
+// A cell: how many files with this hash its process uses, how many of them exclusively, and whether
+// one was handed on (Leases::HandOn), which any process may set. The count of users stays at its
+// maximum once it was there; exclusion is refused before its own is.
 using Cell = std::atomic<uint8_t>;
 inline constexpr uint8_t kUser = 0x01;
 inline constexpr uint8_t kUsers = 0x0f;
 inline constexpr uint8_t kExclusive = 0x10;
-inline constexpr uint8_t kExclusives = 0xf0;
+inline constexpr uint8_t kExclusives = 0x70;
 inline constexpr uint8_t kAnyUse = kUsers | kExclusives;
+inline constexpr uint8_t kHandedOn = 0x80;
 
 struct alignas(64) Slot {
   // Odd: in use, by a process that lives or has died. Grows with each taking and freeing.
@@ -52,6 +54,8 @@ struct alignas(64) Slot {
   sys::Word exclusives;
   // 1: the keeper is to look after its own process's affairs.
   sys::Word nudged;
+  // 1: one of its cells was marked with kHandedOn, ever.
+  sys::Word handed_on;
   // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
   sys::Word touched;
 };
@@ -71,6 +75,8 @@ struct Shared {
   sys::Word deaths;
   sys::Word sweep;                   // the next slot to be looked after
   sys::Word backed;                  // 1: the tallies have memory behind them
+  sys::Word hand_ons_begun;          // calls of Leases::HandOn
+  sys::Word hand_ons;                // those that are over
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it

@@ -211,6 +211,7 @@ void Leases::Take(uint32_t index) {
   slot.touched.store(0);
   slot.exclusives.store(0);
   slot.nudged.store(0);
+  slot.handed_on.store(0);
   slot.publish_cell.store(kNoCell);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
@@ -356,7 +357,7 @@ bool Leases::TryExclude(uint64_t device, uint64_t inode) {
   if (cell == nullptr || !Sound()) return false;
   const uint8_t now = cell->load(std::memory_order_relaxed);
   NVCACHE_CHECK((now & kUsers) != 0);
-  if ((now & kExclusives) == kExclusives) return false;
+  if ((now & kExclusives) == kExclusives || (now & kHandedOn) != 0) return false;
   shared_->slots[slot_].exclusives.fetch_add(1);
   cell->fetch_add(kExclusive);
   if (!Wanted(device, inode)) return true;
@@ -379,10 +380,13 @@ void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
   Cell* cell = OwnCell(device, inode);
   if (cell == nullptr) return;
   uint8_t now = cell->load(std::memory_order_relaxed);
+  uint8_t next;
   do {
     NVCACHE_CHECK((now & kUsers) != 0);
     if ((now & kUsers) == kUsers) return;
-  } while (!cell->compare_exchange_weak(now, static_cast<uint8_t>(now - kUser)));
+    next = static_cast<uint8_t>(now - kUser);
+    if ((next & kUsers) == 0) next = 0;
+  } while (!cell->compare_exchange_weak(now, next));
 }
 
 // The life of the slot if its owner lives and has one of `mask` in the cell, else 0.
@@ -412,6 +416,54 @@ bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
 bool Leases::Wanted(uint64_t device, uint64_t inode) {
   return MarkedElsewhere(CellOf(device, inode), kAnyUse);
 }
+
+// ----------------------------------------------------------------------- Programs that are started
+
+namespace {
+
+// If it is in use.
+bool Mark(Cell& cell) {
+  uint8_t now = cell.load();
+  while ((now & kUsers) != 0) {
+    if (cell.compare_exchange_weak(now, static_cast<uint8_t>(now | kHandedOn))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// The dead may be marked, too.
+void Leases::HandOn(uint64_t device, uint64_t inode) {
+  const uint32_t cell = CellOf(device, inode);
+  shared_->hand_ons_begun.fetch_add(1);
+  for (uint32_t i = 0; i < mark(); ++i) {
+    Slot& slot = shared_->slots[i];
+    if (!InUse(i) || (slot.touched.load() & PageOf(cell)) == 0) continue;
+    if (Mark(shared_->cells[i][cell])) slot.handed_on.store(1);
+  }
+  shared_->hand_ons.fetch_add(1);
+}
+
+void Leases::MarkHandedOn(uint64_t device, uint64_t inode) {
+  Cell* cell = OwnCell(device, inode);
+  if (cell != nullptr && Mark(*cell)) shared_->slots[slot_].handed_on.store(1);
+}
+
+bool Leases::IsHandedOn(uint64_t device, uint64_t inode) {
+  const Cell* own = OwnCell(device, inode);
+  if (own != nullptr && (own->load() & kHandedOn) != 0) return true;
+  return MarkedElsewhere(CellOf(device, inode), kHandedOn);
+}
+
+// Who is at HandOn while this is read, has begun, and is not over: then the two differ for good.
+// Who comes later marks the child, or is seen by it.
+uint64_t Leases::HandOnsSeen() const {
+  constexpr uint64_t kSome = ~uint64_t{0};
+  const uint32_t over = shared_->hand_ons.load();
+  return lost() || shared_->slots[slot_].handed_on.load() != 0 ? kSome : over;
+}
+
+bool Leases::HandedOnSince(uint64_t seen) const { return shared_->hand_ons_begun.load() != seen; }
 
 // ------------------------------------------------------------------------------ Asking, answering
 

@@ -14,6 +14,10 @@
 //
 // The holder has a thread, the keeper, that serves those who ask: WaitForRequest, Answered.
 //
+// A program that is started may know nothing of us, and have got a descriptor for writing: HandOn.
+// It leaves no trace by which its end could be seen. So whoever uses the file just then remembers
+// it, until it does not use the file any more.
+//
 // Who shares and then looks for a holder, and who excludes and then looks for users, cannot miss
 // each other: each puts its mark before it looks. Two that exclude at once both fail, or one does.
 // Files whose hashes collide are taken for one: they pass through where they need not, no more.
@@ -26,9 +30,9 @@
 // Not seen are other users, other mount namespaces, and who runs without NVCache.
 //
 // Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share
-// them but for a child of vfork, which takes no locks: it may call Share, and ask. The other calls
-// may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not with a lock
-// that a keeper, even of another process, might need to get on.
+// them but for a child of vfork, which takes no locks: it may call Share and HandOn, and ask. The
+// other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not
+// with a lock that a keeper, even of another process, might need to get on.
 #ifndef NVCACHE_LEASE_LEASES_H_
 #define NVCACHE_LEASE_LEASES_H_
 
@@ -114,6 +118,19 @@ class Leases {
   bool HeldElsewhere(uint64_t device, uint64_t inode);
   // Another process uses the file.
   bool Wanted(uint64_t device, uint64_t inode);
+
+  // ---- Programs that are started
+  // Before one may get a descriptor of the file that can write. Also in a child that has no slot.
+  void HandOn(uint64_t device, uint64_t inode);
+  // It happened while a process used the file that still does.
+  bool IsHandedOn(uint64_t device, uint64_t inode);
+  // A child of fork has no marks, but it may have the descriptors: it keeps the first from the time
+  // of the fork, and compares when its marks are there. False: nothing was handed on meanwhile, nor
+  // by then a file that the parent used.
+  uint64_t HandOnsSeen() const;
+  bool HandedOnSince(uint64_t seen) const;
+  // Of a file that this process uses, as HandOn.
+  void MarkHandedOn(uint64_t device, uint64_t inode);
 
   // ---- Asking. False: the time is over, or the holder cannot let go.
   // The file is shared by the caller, so that nobody can take it afterwards.

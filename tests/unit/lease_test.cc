@@ -95,6 +95,11 @@ enum class Do : uint8_t {
   kRelock,
   kLost,
   kFork,  // a child that shares the file; is it held elsewhere?
+  kHandOn,
+  kIsHandedOn,
+  kSeen,   // keep what was handed on by now
+  kSince,  // was anything since?
+  kMark,
   kClose,
   kReopen,
 };
@@ -231,6 +236,19 @@ class Peer {
             leases_.Share(kDevice, inode);
             return leases_.HeldElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
           });
+        case Do::kHandOn:
+          leases_.HandOn(kDevice, inode);
+          return 1;
+        case Do::kIsHandedOn:
+          return leases_.IsHandedOn(kDevice, inode);
+        case Do::kSeen:
+          seen_ = leases_.HandOnsSeen();
+          return 1;
+        case Do::kSince:
+          return leases_.HandedOnSince(seen_);
+        case Do::kMark:
+          leases_.MarkHandedOn(kDevice, inode);
+          return 1;
         case Do::kClose:
           leases_.Close();
           return 1;
@@ -272,6 +290,7 @@ class Peer {
     std::set<uint64_t> exclusive_;
     std::vector<uint64_t> published_;
     bool failing_ = false;
+    uint64_t seen_ = 0;
     std::thread keeper_;
   };
 
@@ -388,6 +407,69 @@ TEST_F(LeaseTest, ACellThatIsFullStaysInUse) {
   (*b)(Do::kDropExclusive, 1);
   EXPECT_TRUE((*a)(Do::kReopen));
   EXPECT_FALSE((*a)(Do::kWanted, 1));
+}
+
+// ----------------------------------------------------------------------------- Programs that start
+
+TEST_F(LeaseTest, WhoUsesAFileRemembersThatItWasHandedOn) {
+  auto a = NewPeer(), b = NewPeer(), starter = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kShare, 2);
+  (*starter)(Do::kHandOn, 1);
+  for (const auto& peer : {&a, &b, &starter}) {
+    EXPECT_TRUE((**peer)(Do::kIsHandedOn, 1));
+    EXPECT_FALSE((**peer)(Do::kIsHandedOn, 2));
+  }
+  EXPECT_FALSE((*a)(Do::kExclude, 1)) << "a program may have it open";
+  starter.reset();
+  EXPECT_TRUE((*b)(Do::kIsHandedOn, 1));
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kDrop, 1);
+  EXPECT_TRUE((*b)(Do::kIsHandedOn, 1)) << "it has it open still";
+  (*a)(Do::kDrop, 1);
+  (*a)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kIsHandedOn, 1));
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+}
+
+TEST_F(LeaseTest, TheDeadRememberNothing) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*b)(Do::kHandOn, 1);
+  (*b)(Do::kShare, 1);
+  a->Kill();
+  EXPECT_FALSE((*b)(Do::kIsHandedOn, 1)) << "b came later";
+  const auto next = NewPeer();
+  (*next)(Do::kShare, 1);
+  EXPECT_FALSE((*next)(Do::kIsHandedOn, 1)) << "nor does who has its slot";
+}
+
+TEST_F(LeaseTest, AChildKnowsWhetherSomethingWasHandedOnMeanwhile) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kSeen);
+  EXPECT_FALSE((*a)(Do::kSince));
+  (*b)(Do::kHandOn, 2);
+  EXPECT_TRUE((*a)(Do::kSince)) << "it may have been any file";
+  (*a)(Do::kSeen);
+  EXPECT_FALSE((*a)(Do::kSince)) << "that was none of its own";
+  (*b)(Do::kHandOn, 1);
+  (*a)(Do::kSeen);
+  EXPECT_TRUE((*a)(Do::kSince)) << "this was";
+  (*b)(Do::kShare, 2);
+  EXPECT_FALSE((*a)(Do::kIsHandedOn, 2));
+  (*b)(Do::kMark, 2);
+  EXPECT_TRUE((*a)(Do::kIsHandedOn, 2));
+  (*b)(Do::kSeen);
+  EXPECT_TRUE((*b)(Do::kSince));
+  // A process that dies in the midst of it is taken for one that goes on.
+  auto c = NewPeer();
+  (*c)(Do::kSeen);
+  EXPECT_FALSE((*c)(Do::kSince));
+  Look(folder.path())->hand_ons_begun.fetch_add(1);
+  EXPECT_TRUE((*c)(Do::kSince));
+  (*c)(Do::kSeen);
+  EXPECT_TRUE((*c)(Do::kSince));
 }
 
 // ------------------------------------------------------------------------------------------ Death
