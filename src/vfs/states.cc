@@ -154,7 +154,8 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   // From here on no call goes to the kernel before it is known whose the file is.
   file.lock.Lock();
   struct stat st;
-  if (backing < 0 || !AwaitKernel(file) || !EndShared(file) ||
+  const bool has_another = file.backing_fd >= 0 && file.backing_fd != backing;
+  if (backing < 0 || has_another || !AwaitKernel(file) || !EndShared(file) ||
       sys::Fstat(static_cast<int>(backing), &st) < 0 ||
       !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
     file.lock.Unlock();
@@ -320,16 +321,29 @@ long Engine::PassThrough(File& file) {
 // It may be hot for several processes now, or for this one again. That rule is not for files that
 // are cached from the start.
 long Engine::GiveBack(File& file) {
-  if (settings.write_back != settings::WriteBack::kAuto) return PassThrough(file);
+  if (settings.write_back == settings::WriteBack::kAlways) return PassThrough(file);
   return LeaveToKernel(file, State::kKernel);
+}
+
+long Engine::Lend(File& file, bool forever) {
+  if (const long error = GiveBack(file); error < 0) return error;
+  file.lent = true;
+  if (forever) MakeLasting(file);
+  return 0;
+}
+
+bool Engine::HandOn(const File& file) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (!leases.is_open() || !MayBeShared(file.device)) return false;
+  leases.HandOn(file.device, file.inode);
+  return tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
 }
 
 long Engine::LeaveToKernel(File& file, State state) {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (file.state.load() == State::kPassThrough) return file.lost.load() ? -EIO : 0;
   if (file.state.load() == State::kForeign && leases.is_open()) {
-    leases.Share(file.device, file.inode);
-    file.leased = true;
+    ShareInherited(file);
   }
   file.lock.Lock();
   if (file.state.load() == State::kCached) {
