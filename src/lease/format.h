@@ -54,7 +54,7 @@ struct alignas(64) Slot {
   sys::Word exclusives;
   // 1: the keeper is to look after its own process's affairs.
   sys::Word nudged;
-  // 1: one of its cells was marked with kHandedOn, ever.
+  // So many of its cells are marked with kHandedOn; 0 only if none is.
   sys::Word handed_on;
   // A bit for each page of the slot's cells that may not be all zero: the next owner clears these.
   sys::Word touched;

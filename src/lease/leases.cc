@@ -387,6 +387,7 @@ void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
     next = static_cast<uint8_t>(now - kUser);
     if ((next & kUsers) == 0) next = 0;
   } while (!cell->compare_exchange_weak(now, next));
+  if (next == 0 && (now & kHandedOn) != 0) shared_->slots[slot_].handed_on.fetch_sub(1);
 }
 
 // The life of the slot if its owner lives and has one of `mask` in the cell, else 0.
@@ -421,13 +422,14 @@ bool Leases::Wanted(uint64_t device, uint64_t inode) {
 
 namespace {
 
-// If it is in use.
-bool Mark(Cell& cell) {
+// If it is in use. Whoever drops it meanwhile has the count pass below zero for a moment.
+void Mark(Slot& slot, Cell& cell) {
   uint8_t now = cell.load();
-  while ((now & kUsers) != 0) {
-    if (cell.compare_exchange_weak(now, static_cast<uint8_t>(now | kHandedOn))) return true;
+  while ((now & kUsers) != 0 && (now & kHandedOn) == 0) {
+    if (!cell.compare_exchange_weak(now, static_cast<uint8_t>(now | kHandedOn))) continue;
+    slot.handed_on.fetch_add(1);
+    return;
   }
-  return false;
 }
 
 }  // namespace
@@ -439,31 +441,36 @@ void Leases::HandOn(uint64_t device, uint64_t inode) {
   for (uint32_t i = 0; i < mark(); ++i) {
     Slot& slot = shared_->slots[i];
     if (!InUse(i) || (slot.touched.load() & PageOf(cell)) == 0) continue;
-    if (Mark(shared_->cells[i][cell])) slot.handed_on.store(1);
+    Mark(slot, shared_->cells[i][cell]);
   }
   shared_->hand_ons.fetch_add(1);
 }
 
 void Leases::MarkHandedOn(uint64_t device, uint64_t inode) {
   Cell* cell = OwnCell(device, inode);
-  if (cell != nullptr && Mark(*cell)) shared_->slots[slot_].handed_on.store(1);
+  if (cell != nullptr) Mark(shared_->slots[slot_], *cell);
+}
+
+bool Leases::RemembersHandOn(uint64_t device, uint64_t inode) {
+  const Cell* own = OwnCell(device, inode);
+  return own != nullptr && (own->load() & kHandedOn) != 0;
 }
 
 bool Leases::IsHandedOn(uint64_t device, uint64_t inode) {
-  const Cell* own = OwnCell(device, inode);
-  if (own != nullptr && (own->load() & kHandedOn) != 0) return true;
-  return MarkedElsewhere(CellOf(device, inode), kHandedOn);
+  return RemembersHandOn(device, inode) || MarkedElsewhere(CellOf(device, inode), kHandedOn);
 }
 
-// Who is at HandOn while this is read, has begun, and is not over: then the two differ for good.
+bool Leases::RemembersHandOns() const {
+  return lost() || shared_->slots[slot_].handed_on.load() != 0;
+}
+
+uint32_t Leases::hand_ons() const { return shared_->hand_ons.load(); }
+
+// Who is at HandOn while that is read, has begun, and is not over: then the two differ for good.
 // Who comes later marks the child, or is seen by it.
-uint64_t Leases::HandOnsSeen() const {
-  constexpr uint64_t kSome = ~uint64_t{0};
-  const uint32_t over = shared_->hand_ons.load();
-  return lost() || shared_->slots[slot_].handed_on.load() != 0 ? kSome : over;
+bool Leases::HandedOnSince(uint32_t hand_ons) const {
+  return shared_->hand_ons_begun.load() != hand_ons;
 }
-
-bool Leases::HandedOnSince(uint64_t seen) const { return shared_->hand_ons_begun.load() != seen; }
 
 // ------------------------------------------------------------------------------ Asking, answering
 

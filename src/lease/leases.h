@@ -122,15 +122,16 @@ class Leases {
   // ---- Programs that are started
   // Before one may get a descriptor of the file that can write. Also in a child that has no slot.
   void HandOn(uint64_t device, uint64_t inode);
-  // It happened while a process used the file that still does.
+  // It happened while a process used the file that still does; while this one did; of some file.
   bool IsHandedOn(uint64_t device, uint64_t inode);
-  // A child of fork has no marks, but it may have the descriptors: it keeps the first from the time
-  // of the fork, and compares when its marks are there. False: nothing was handed on meanwhile, nor
-  // by then a file that the parent used.
-  uint64_t HandOnsSeen() const;
-  bool HandedOnSince(uint64_t seen) const;
-  // Of a file that this process uses, as HandOn.
+  bool RemembersHandOn(uint64_t device, uint64_t inode);
+  bool RemembersHandOns() const;
+  // Of a file that this process uses: as if it had been there.
   void MarkHandedOn(uint64_t device, uint64_t inode);
+  // How often it happened. A child of fork has the descriptors from the fork on, and marks later: it
+  // keeps the number of that time, first of all, and asks when its marks are there.
+  uint32_t hand_ons() const;
+  bool HandedOnSince(uint32_t hand_ons) const;
 
   // ---- Asking. False: the time is over, or the holder cannot let go.
   // The file is shared by the caller, so that nobody can take it afterwards.

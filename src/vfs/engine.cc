@@ -613,8 +613,17 @@ void Engine::PrepareFork() {
     });
   }
   NoteFork();
-  // Of the child's files, and of those that are foreign here: from when they were shared on.
-  if (!asleep() && leases.is_open() && !any_foreign_) hand_ons_ = leases.HandOnsSeen();
+  NoteHandOns();
+}
+
+// For the child. If files are foreign here, the number from when they became so is for them, too.
+void Engine::NoteHandOns() {
+  if (asleep() || !leases.is_open() || any_foreign_) return;
+  hand_ons_ = leases.hand_ons();
+  if (!leases.RemembersHandOns()) return;
+  ForEachFile([&](File& file) {
+    file.handed_on = leases.RemembersHandOn(file.device, file.inode);
+  });
 }
 
 // Each page that a child touches, of code as well, costs it a fault: so what nearly every child
@@ -708,7 +717,7 @@ void Engine::LeaveToParent() {
 void Engine::ShareInherited(File& file) {
   leases.Share(file.device, file.inode);
   file.leased = true;
-  if (!leases.HandedOnSince(hand_ons_)) return;
+  if (!file.handed_on && !leases.HandedOnSince(hand_ons_)) return;
   for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
     if (d->writes()) leases.MarkHandedOn(file.device, file.inode);
   }

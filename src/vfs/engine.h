@@ -327,6 +327,7 @@ class Engine {
   void LeaveToParent();
   void ShareAgain();
   void ShareInherited(File& file);
+  void NoteHandOns();
   void Wake();
   void StopOwn();
   void LookAfterDeaths();
@@ -386,7 +387,7 @@ class Engine {
   bool hopeless_ = false;      // attaching failed for good
   uint64_t attach_after_ = 0;  // monotonic ns: it has failed for now; table lock
   bool any_foreign_ = false;   // a file is kForeign, or was
-  uint64_t hand_ons_ = 0;      // Leases::HandOnsSeen() at the fork that made it so, or the last one
+  uint32_t hand_ons_ = 0;      // Leases::hand_ons() at the fork that made it so, or the last one
   uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
   bool said_ = false;          // the one line on stderr is out
   sys::Credentials rights_;    // at the start

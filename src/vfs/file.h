@@ -30,6 +30,7 @@ struct File : dramcache::CachedFile {
   bool forever = false;                      // is kept after the last close: mapped
   // Somebody looks at its bytes where we cannot see: it is not cached any more. Table lock.
   bool lent = false;
+  bool handed_on = false;  // Leases::RemembersHandOn, of the parent at the fork. Table lock
   // Pass-through, but a pool that is not ours any more has bytes that the kernel lacks.
   std::atomic<bool> lost{false};
 

@@ -114,7 +114,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.erase_error.store(0);
   file.erased.store(false);
   file.kept_declared = 0;
-  file.forever = file.lent = file.closed = file.exclusive = false;
+  file.forever = file.lent = file.handed_on = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.syncs.store(0);
   file.synced_at.store(0);

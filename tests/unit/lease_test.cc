@@ -97,9 +97,11 @@ enum class Do : uint8_t {
   kFork,  // a child that shares the file; is it held elsewhere?
   kHandOn,
   kIsHandedOn,
-  kSeen,   // keep what was handed on by now
-  kSince,  // was anything since?
+  kRemember,
+  kRememberAny,
   kMark,
+  kSeen,   // keep how often something was handed on
+  kSince,  // was it since?
   kClose,
   kReopen,
 };
@@ -242,10 +244,14 @@ class Peer {
         case Do::kIsHandedOn:
           return leases_.IsHandedOn(kDevice, inode);
         case Do::kSeen:
-          seen_ = leases_.HandOnsSeen();
+          seen_ = leases_.hand_ons();
           return 1;
         case Do::kSince:
           return leases_.HandedOnSince(seen_);
+        case Do::kRemember:
+          return leases_.RemembersHandOn(kDevice, inode);
+        case Do::kRememberAny:
+          return leases_.RemembersHandOns();
         case Do::kMark:
           leases_.MarkHandedOn(kDevice, inode);
           return 1;
@@ -290,7 +296,7 @@ class Peer {
     std::set<uint64_t> exclusive_;
     std::vector<uint64_t> published_;
     bool failing_ = false;
-    uint64_t seen_ = 0;
+    uint32_t seen_ = 0;
     std::thread keeper_;
   };
 
@@ -444,32 +450,39 @@ TEST_F(LeaseTest, TheDeadRememberNothing) {
   EXPECT_FALSE((*next)(Do::kIsHandedOn, 1)) << "nor does who has its slot";
 }
 
-TEST_F(LeaseTest, AChildKnowsWhetherSomethingWasHandedOnMeanwhile) {
+TEST_F(LeaseTest, AProcessKnowsWhatItRemembers) {
   auto a = NewPeer(), b = NewPeer();
   (*a)(Do::kShare, 1);
+  (*a)(Do::kShare, 2);
+  EXPECT_FALSE((*a)(Do::kRememberAny));
+  (*b)(Do::kHandOn, 1);
+  EXPECT_TRUE((*a)(Do::kRemember, 1));
+  EXPECT_FALSE((*a)(Do::kRemember, 2));
+  EXPECT_TRUE((*a)(Do::kRememberAny));
+  EXPECT_FALSE((*b)(Do::kRemember, 1));
+  EXPECT_FALSE((*b)(Do::kRememberAny));
+  (*b)(Do::kHandOn, 1);
+  (*a)(Do::kMark, 2);
+  (*a)(Do::kDrop, 1);
+  EXPECT_TRUE((*a)(Do::kRememberAny));
+  EXPECT_TRUE((*b)(Do::kIsHandedOn, 2));
+  (*a)(Do::kDrop, 2);
+  EXPECT_FALSE((*a)(Do::kRememberAny));
+}
+
+TEST_F(LeaseTest, AChildKnowsWhetherSomethingWasHandedOnMeanwhile) {
+  auto a = NewPeer(), b = NewPeer();
   (*a)(Do::kSeen);
   EXPECT_FALSE((*a)(Do::kSince));
-  (*b)(Do::kHandOn, 2);
-  EXPECT_TRUE((*a)(Do::kSince)) << "it may have been any file";
-  (*a)(Do::kSeen);
-  EXPECT_FALSE((*a)(Do::kSince)) << "that was none of its own";
   (*b)(Do::kHandOn, 1);
+  EXPECT_TRUE((*a)(Do::kSince));
   (*a)(Do::kSeen);
-  EXPECT_TRUE((*a)(Do::kSince)) << "this was";
-  (*b)(Do::kShare, 2);
-  EXPECT_FALSE((*a)(Do::kIsHandedOn, 2));
-  (*b)(Do::kMark, 2);
-  EXPECT_TRUE((*a)(Do::kIsHandedOn, 2));
-  (*b)(Do::kSeen);
-  EXPECT_TRUE((*b)(Do::kSince));
+  EXPECT_FALSE((*a)(Do::kSince));
   // A process that dies in the midst of it is taken for one that goes on.
-  auto c = NewPeer();
-  (*c)(Do::kSeen);
-  EXPECT_FALSE((*c)(Do::kSince));
   Look(folder.path())->hand_ons_begun.fetch_add(1);
-  EXPECT_TRUE((*c)(Do::kSince));
-  (*c)(Do::kSeen);
-  EXPECT_TRUE((*c)(Do::kSince));
+  EXPECT_TRUE((*a)(Do::kSince));
+  (*a)(Do::kSeen);
+  EXPECT_TRUE((*a)(Do::kSince));
 }
 
 // ------------------------------------------------------------------------------------------ Death
