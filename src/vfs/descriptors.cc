@@ -344,6 +344,7 @@ long Dup3(int from, int to, int flags) {
 }
 
 void NoteKeptOnExec(int fd) {
+  NoteCopyInChild(fd);
   Description* description = engine.SlotOf(fd);
   if (IsDescription(description)) description->flags.fetch_and(~O_CLOEXEC);
 }
@@ -359,9 +360,8 @@ long Fcntl(int fd, int command, long argument) {
     NoteLock(fd);
     return kNotOurs;
   }
-  const bool stays = command == F_SETFD && (argument & FD_CLOEXEC) == 0;
-  if (command == F_DUPFD || stays) NoteCopyInChild(fd);
-  if (stays) NoteKeptOnExec(fd);
+  if (command == F_DUPFD) NoteCopyInChild(fd);
+  if (command == F_SETFD && (argument & FD_CLOEXEC) == 0) NoteKeptOnExec(fd);
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
   if (!IsDescription(engine.SlotOf(fd))) return kNotOurs;
   if (command == F_SETFL) {
