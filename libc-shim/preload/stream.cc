@@ -312,17 +312,17 @@ NVCACHE_EXPORT int __dprintf_chk(int fd, int flag, const char* format, ...) {
 
 NVCACHE_EXPORT void perror(const char* text) {
   const int error = errno;
-  if (!ToKernel(STDERR_FILENO)) return;
+  if (!ToKernel(DescriptorOf(stderr))) return;
   errno = error;
   NVCACHE_REAL(perror)(text);
 }
 
 NVCACHE_EXPORT void psignal(int signal, const char* text) {
-  if (ToKernel(STDERR_FILENO)) NVCACHE_REAL(psignal)(signal, text);
+  if (ToKernel(DescriptorOf(stderr))) NVCACHE_REAL(psignal)(signal, text);
 }
 
 NVCACHE_EXPORT void psiginfo(const siginfo_t* signal, const char* text) {
-  if (ToKernel(STDERR_FILENO)) NVCACHE_REAL(psiginfo)(signal, text);
+  if (ToKernel(DescriptorOf(stderr))) NVCACHE_REAL(psiginfo)(signal, text);
 }
 
 NVCACHE_EXPORT void backtrace_symbols_fd(void* const* buffer, int size, int fd) noexcept {

@@ -350,8 +350,10 @@ static const struct {
   void (*make)(void);
   void (*run)(int number);  // in place of both
 } ways[] = {
-#define WAY(name) {#name, name, NULL}
-#define RUN(name) {#name, NULL, name}
+#define WAY(name) \
+  { #name, name, NULL }
+#define RUN(name) \
+  { #name, NULL, name }
     WAY(plain),
     WAY(mapped_to_read),
     WAY(mapped_privately),
