@@ -11,12 +11,26 @@
 namespace nvcache::calls {
 
 // The kernel's (and libaio's) requests. False: the call must fail.
+inline bool BeforeRequest(const struct iocb& request) {
+  const auto fd = static_cast<int>(request.aio_fildes);
+  switch (request.aio_lio_opcode) {
+    case IOCB_CMD_PREAD:
+    case IOCB_CMD_PREADV:
+      return ToReaders(fd);
+    case IOCB_CMD_POLL:
+    case IOCB_CMD_NOOP:
+      return true;
+    default:
+      return ToKernel(fd);
+  }
+}
+
 inline bool BeforeSubmit(long count, struct iocb* const* requests) {
   void* address;
   struct iocb request;
   for (long i = 0; i < count; ++i) {
     if (!Fetch(&address, &requests[i]) || !Fetch(&request, address)) break;
-    if (!ToKernel(static_cast<int>(request.aio_fildes))) return false;
+    if (!BeforeRequest(request)) return false;
   }
   return true;
 }

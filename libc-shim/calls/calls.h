@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "libc-shim/calls/front_end.h"
 #include "src/sys/user_copy.h"
@@ -65,23 +66,37 @@ inline bool IsHiddenBeside(int dirfd, const char* path, int flags) {
   return vfs::IsInternal(dirfd) && (flags & AT_EMPTY_PATH) != 0 && IsEmpty(path) && IsHidden(dirfd);
 }
 
-// Make a file pass-through. False, with errno set: the file system refuses the bytes that are still
-// pending, so the file stays cached, and the call must fail.
+// Before others do something to a file (vfs.h). False, with errno set: the file system refuses the
+// bytes that are still pending, so the file stays cached, and the call must fail.
+
+inline bool ToReaders(int fd) { return FromAnswer(vfs::Lend(fd)) == 0; }
+
+inline bool ToOthers(int fd) { return FromAnswer(vfs::HandOn(fd)) == 0; }
+
+inline bool ToOthersForGood(int fd) { return FromAnswer(vfs::HandOn(fd, true)) == 0; }
 
 inline bool ToKernel(int fd) { return FromAnswer(vfs::PassThrough(fd, false)) == 0; }
 
 inline bool ToKernelForGood(int fd) { return FromAnswer(vfs::PassThrough(fd, true)) == 0; }
+
+inline bool ToReadersByPath(int dirfd, const char* path) {
+  return FromAnswer(vfs::LendPath(dirfd, path)) == 0;
+}
 
 inline bool ToKernelByPath(int dirfd, const char* path) {
   return FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
 }
 
 // To be called with each new descriptor, or with the error in place of one. A disk that refuses to
-// take the file's pending bytes is left to fsync and close to report: the number is given out.
+// take the file's pending bytes is left to fsync and close to report: the number is given out. To
+// standard error, libc writes by its number when it ends a program that has gone wrong.
 template <typename Descriptor>
 inline Descriptor AfterNumbering(Descriptor fd) {
-  if (fd < 0 || !HasStream(static_cast<int>(fd))) return fd;
-  vfs::PassThrough(static_cast<int>(fd));
+  if (fd >= 0 && HasStream(static_cast<int>(fd))) {
+    vfs::PassThrough(static_cast<int>(fd));
+  } else if (fd == STDERR_FILENO) {
+    vfs::Lend(STDERR_FILENO);
+  }
   return fd;
 }
 

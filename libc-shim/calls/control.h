@@ -182,7 +182,7 @@ inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall rea
   const auto request = static_cast<unsigned>(wide_request);
   const auto real = [&] { return static_cast<int>(real_call(fd, wide_request, argument)); };
   if (IsHidden(fd) || !LendOthers(request, argument)) return -1;
-  if (request == FIOCLEX) vfs::NoteCloseOnExec(fd);
+  if (request == FIONCLEX) vfs::NoteKeptOnExec(fd);
   switch (EffectOf(request)) {
     case Effect::kNone:
       return real();

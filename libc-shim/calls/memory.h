@@ -1,12 +1,57 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Locking all of a program's memory.
+// What is done around a call that maps a file, or changes a mapping; and locking all of a program's
+// memory.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_MEMORY_H_
 #define NVCACHE_LIBC_SHIM_CALLS_MEMORY_H_
+
+#include <sys/mman.h>
+
+#include <type_traits>
 
 #include "libc-shim/calls/calls.h"
 
 namespace nvcache::calls {
+
+// The engine's answer as the address of a mapping, or -1: a pointer, or what a call by number
+// returns.
+template <typename Result>
+inline Result AsMapping(long answer) {
+  if constexpr (std::is_pointer_v<Result>) {
+    return reinterpret_cast<Result>(FromAnswer(answer));
+  } else {
+    return FromAnswer(answer);
+  }
+}
+
+template <typename RealCall>
+inline auto Map(size_t length, int protection, int flags, int fd, RealCall real) {
+  using Result = decltype(real());
+  if ((flags & MAP_ANONYMOUS) != 0) return real();
+  const vfs::MapGuard guard(fd, (flags & MAP_TYPE) != MAP_PRIVATE, protection);
+  if (guard.error() < 0) return AsMapping<Result>(guard.error());
+  const Result address = real();
+  if (address != (Result)-1) guard.Mapped((const void*)address, length);
+  return address;
+}
+
+template <typename RealCall>
+inline auto Protect(const void* address, size_t length, int protection, RealCall real) {
+  const long error = vfs::Protect(address, length, protection);
+  return Answer(error < 0 ? error : vfs::kNotOurs, real);
+}
+
+template <typename RealCall>
+inline auto Unmap(void* address, size_t length, RealCall real) {
+  return Answer(vfs::Unmap(address, length), real);
+}
+
+template <typename RealCall>
+inline auto Remap(void* address, size_t length, size_t new_length, int flags, void* new_address,
+                  RealCall real) {
+  const long answer = vfs::Remap(address, length, new_length, flags, new_address);
+  return answer == vfs::kNotOurs ? real() : AsMapping<decltype(real())>(answer);
+}
 
 template <typename RealCall>
 inline auto LockAll(int flags, RealCall real) {

@@ -34,11 +34,11 @@ bool ForEachDescriptor(const msghdr* address, Action action) {
 
 }  // namespace
 
-bool BeforeSend(const msghdr* message) { return ForEachDescriptor(message, ToKernelForGood); }
+bool BeforeSend(const msghdr* message) { return ForEachDescriptor(message, ToOthersForGood); }
 
 void AfterReceive(msghdr* message) {
   ForEachDescriptor(message, [](int fd) {
-    vfs::AdoptPassThrough(fd);
+    vfs::Adopt(fd);
     return true;
   });
 }

@@ -41,7 +41,7 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real, Uncancel
 template <typename Descriptor>
 inline Descriptor Adopt(Descriptor fd) {
   if (fd < 0) return fd;
-  const long error = vfs::AdoptPassThrough(static_cast<int>(fd));
+  const long error = vfs::Adopt(static_cast<int>(fd));
   if (error == 0) return fd;
   sys::Close(static_cast<int>(fd));
   return static_cast<Descriptor>(FromAnswer(error));

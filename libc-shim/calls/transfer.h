@@ -4,25 +4,9 @@
 #ifndef NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_
 #define NVCACHE_LIBC_SHIM_CALLS_TRANSFER_H_
 
-#include <sys/mman.h>
-
-#include <type_traits>
-
 #include "libc-shim/calls/calls.h"
 
 namespace nvcache::calls {
-
-// A mapping outlives the descriptor, so the file is the kernel's from now on.
-template <typename RealCall>
-inline auto Map(int flags, int fd, RealCall real) {
-  using Result = decltype(real());
-  if ((flags & MAP_ANONYMOUS) != 0 || ToKernelForGood(fd)) return real();
-  if constexpr (std::is_pointer_v<Result>) {
-    return MAP_FAILED;
-  } else {
-    return Result{-1};
-  }
-}
 
 // The kernel reads from one descriptor, at its own offset if `moves_offset`, and writes to the
 // other.

@@ -89,7 +89,7 @@ void Spawn(int begins) {
 }
 
 // A disk that refuses the bytes is left to fsync and close to report.
-void HandOver(int fd) { vfs::PassThrough(fd); }
+void HandOver(int fd) { vfs::HandOn(fd); }
 
 void Rights(int begins) { begins != 0 ? vfs::BeforeRights() : vfs::AfterRights(); }
 

@@ -12,19 +12,23 @@ using namespace nvcache::preload;
 
 namespace {
 
-// struct aiocb and struct aiocb64. False: the call must fail.
+// struct aiocb and struct aiocb64. False: the call must fail. A sync that is not seen may be of
+// bytes that are not in the log yet, so it is no better than a write.
 
 template <typename Request>
-bool BeforeAio(const Request* request) {
+bool BeforeAio(const Request* request, bool reads) {
   int fd;
-  return !Fetch(&fd, &request->aio_fildes) || ToKernel(fd);
+  if (!Fetch(&fd, &request->aio_fildes)) return true;
+  return reads ? ToReaders(fd) : ToKernel(fd);
 }
 
 template <typename Request>
 bool BeforeList(Request* const* requests, int count) {
-  const void* request;
+  const Request* request;
   for (int i = 0; i < count && Fetch(&request, &requests[i]); ++i) {
-    if (!BeforeAio(static_cast<const Request*>(request))) return false;
+    int operation;
+    if (!Fetch(&operation, &request->aio_lio_opcode) || operation == LIO_NOP) continue;
+    if (!BeforeAio(request, operation == LIO_READ)) return false;
   }
   return true;
 }
@@ -33,15 +37,15 @@ bool BeforeList(Request* const* requests, int count) {
 
 #define NVCACHE_DEFINE_AIO(suffix)                                                              \
   NVCACHE_EXPORT int aio_read##suffix(struct aiocb##suffix* request) noexcept {                 \
-    if (!BeforeAio(request)) return -1;                                                         \
+    if (!BeforeAio(request, true)) return -1;                                                   \
     return NVCACHE_REAL(aio_read##suffix)(request);                                             \
   }                                                                                             \
   NVCACHE_EXPORT int aio_write##suffix(struct aiocb##suffix* request) noexcept {                \
-    if (!BeforeAio(request)) return -1;                                                         \
+    if (!BeforeAio(request, false)) return -1;                                                  \
     return NVCACHE_REAL(aio_write##suffix)(request);                                            \
   }                                                                                             \
   NVCACHE_EXPORT int aio_fsync##suffix(int operation, struct aiocb##suffix* request) noexcept { \
-    if (!BeforeAio(request)) return -1;                                                         \
+    if (!BeforeAio(request, false)) return -1;                                                  \
     return NVCACHE_REAL(aio_fsync##suffix)(operation, request);                                 \
   }                                                                                             \
   NVCACHE_EXPORT int lio_listio##suffix(int mode, struct aiocb##suffix* const requests[],       \

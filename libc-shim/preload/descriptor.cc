@@ -76,7 +76,7 @@ NVCACHE_EXPORT int login_tty(int fd) noexcept {
   ReleaseStandard();
   const int result = NVCACHE_REAL(login_tty)(fd);
   if (result != 0) {
-    for (int standard = 0; standard <= 2; ++standard) vfs::AdoptPassThrough(standard);
+    for (int standard = 0; standard <= 2; ++standard) vfs::Adopt(standard);
   }
   return result;
 }

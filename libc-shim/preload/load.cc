@@ -18,7 +18,8 @@ namespace {
 // A name without a slash is looked for in many places.
 bool BeforeLoading(const char* path) {
   if (path == nullptr) return true;
-  if (std::strchr(path, '/') != nullptr) return ToKernelByPath(AT_FDCWD, path);
+  if (std::strchr(path, '/') != nullptr)
+    return FromAnswer(vfs::LendPath(AT_FDCWD, path, true)) == 0;
   vfs::PublishAll();
   return true;
 }

@@ -155,7 +155,7 @@ NVCACHE_EXPORT int posix_spawnp(pid_t* child, const char* file,
 // The new program will have the file under another number.
 NVCACHE_EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t* actions, int from,
                                                     int to) noexcept {
-  if (!ToKernel(from)) return errno;
+  if (!ToOthers(from)) return errno;
   return NVCACHE_REAL(posix_spawn_file_actions_adddup2)(actions, from, to);
 }
 

@@ -41,8 +41,7 @@ namespace calls {
 
 bool HasStream(int fd) {
   const auto number = static_cast<unsigned>(fd);
-  if (number == STDERR_FILENO) return true;
-  if (number < STDERR_FILENO) return !preload::StreamsCaught();
+  if (number <= STDERR_FILENO) return !preload::StreamsCaught();
   if (number >= kMaxDescriptors) return false;
   const uint64_t word = g_has_stream[number / kBits].load(std::memory_order_relaxed);
   return (word >> number % kBits & 1) != 0;
@@ -95,7 +94,9 @@ FILE* AdoptStream(FILE* stream) {
     TrackOpened(fd, NVCACHE_REAL(fcntl64)(fd, F_GETFL));
     return stream;
   }
-  if (const long error = vfs::AdoptPassThrough(fd); error < 0) {
+  long error = vfs::Adopt(fd);
+  if (error == 0) error = vfs::PassThrough(fd);
+  if (error < 0) {
     NVCACHE_REAL(fclose)(stream);
     errno = static_cast<int>(-error);
     return nullptr;
@@ -228,7 +229,7 @@ NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
       Parse(mode, kRead, &parsed)) {
     return OpenStream(path, parsed);
   }
-  if (!ToKernelByPath(AT_FDCWD, path)) return nullptr;
+  if (!ToReadersByPath(AT_FDCWD, path)) return nullptr;
   return AdoptStream(NVCACHE_REAL(fopen64)(path, mode));
 }
 NVCACHE_EXPORT_ALIAS(fopen, fopen64);
@@ -238,7 +239,7 @@ NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
 #define NVCACHE_DEFINE_FREOPEN(name)                                            \
   NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) { \
     ReleaseStream(stream);                                                      \
-    if (path != nullptr && !ToKernelByPath(AT_FDCWD, path)) {                   \
+    if (path != nullptr && !ToReadersByPath(AT_FDCWD, path)) {                  \
       const int error = errno;                                                  \
       NVCACHE_REAL(fclose)(stream);                                             \
       errno = error;                                                            \
@@ -305,6 +306,23 @@ NVCACHE_EXPORT int __dprintf_chk(int fd, int flag, const char* format, ...) {
   const int result = __vdprintf_chk(fd, flag, format, arguments);
   va_end(arguments);
   return result;
+}
+
+// To standard error, by a number that libc makes for it.
+
+NVCACHE_EXPORT void perror(const char* text) {
+  const int error = errno;
+  if (!ToKernel(DescriptorOf(stderr))) return;
+  errno = error;
+  NVCACHE_REAL(perror)(text);
+}
+
+NVCACHE_EXPORT void psignal(int signal, const char* text) {
+  if (ToKernel(DescriptorOf(stderr))) NVCACHE_REAL(psignal)(signal, text);
+}
+
+NVCACHE_EXPORT void psiginfo(const siginfo_t* signal, const char* text) {
+  if (ToKernel(DescriptorOf(stderr))) NVCACHE_REAL(psiginfo)(signal, text);
 }
 
 NVCACHE_EXPORT void backtrace_symbols_fd(void* const* buffer, int size, int fd) noexcept {

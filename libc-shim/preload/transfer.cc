@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// mmap, sendfile, copy_file_range, splice.
+// sendfile, copy_file_range, splice.
 #include "libc-shim/calls/transfer.h"
 
 #include <fcntl.h>
@@ -10,13 +10,6 @@
 
 using namespace nvcache::calls;
 using namespace nvcache::preload;
-
-NVCACHE_EXPORT void* mmap64(void* address, size_t length, int protection, int flags, int fd,
-                            off64_t offset) noexcept {
-  return Map(flags, fd,
-             [=] { return NVCACHE_REAL(mmap64)(address, length, protection, flags, fd, offset); });
-}
-NVCACHE_EXPORT_ALIAS(mmap, mmap64);
 
 NVCACHE_EXPORT ssize_t sendfile64(int to, int from, off64_t* offset, size_t count) noexcept {
   return Transfer(from, offset == nullptr, to,

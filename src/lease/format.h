@@ -26,23 +26,25 @@ inline constexpr unsigned kVersionBits = 8;
 inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 4;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
-// A cell: part of a file's tag (TagOf), how many files with it its process uses, and how many of
-// these exclusively, which are no more. 0: it is free. The count of users stays at its maximum once
-// it was there.
+// A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
+// exclusively, which are no more, and whether one was handed on (Leases::HandOn), which any process
+// may set. 0: it is free. The count of users stays at its maximum once it was there.
 using Cell = std::atomic<uint32_t>;
 inline constexpr uint32_t kUser = 0x01;
 inline constexpr uint32_t kUsers = 0x0f;
 inline constexpr uint32_t kExclusive = 0x10;
 inline constexpr uint32_t kExclusives = 0xf0;
 inline constexpr uint32_t kAnyUse = kUsers | kExclusives;
-inline constexpr unsigned kTagShift = 8;
+inline constexpr uint32_t kHandedOn = 0x100;
+inline constexpr unsigned kTagShift = 9;
 constexpr uint32_t TagOfCell(uint64_t tag) { return static_cast<uint32_t>(tag) << kTagShift; }
 
 // A file's cell is in one bucket of each level, and in any place there.
 inline constexpr uint32_t kCells = 15;
 struct alignas(64) Bucket {
   Cell cells[kCells];
-  // 1: the process uses files of this bucket for which there was no cell. They are nobody's alone.
+  // 1: the process uses files of this bucket for which there was no cell. They are nobody's alone,
+  // and count as handed on.
   sys::Word crowded;
 };
 
@@ -92,6 +94,8 @@ struct alignas(64) Slot {
   // for a page, and all files whose bit in `touched` is set count as used.
   std::atomic<uint16_t> levels;
   std::atomic<uint16_t> passing;  // of an owner without a page; for all classes
+  // So many of its cells are marked with kHandedOn, or buckets are crowded; 0 only if none is.
+  sys::Word handed_on;
 };
 inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
@@ -112,6 +116,8 @@ struct Shared {
   sys::Word backed;                  // 1: the tallies have memory behind them
   sys::Word lines;                   // so many slots' lines have, at least
   sys::Word pages_given;             // of `pages`; these have as well
+  sys::Word hand_ons_begun;          // calls of Leases::HandOn
+  sys::Word hand_ons;                // those that are over
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it

@@ -240,6 +240,7 @@ void Leases::Take(uint32_t index) {
   Clear(slot);
   slot.exclusives.store(0);
   slot.nudged.store(0);
+  slot.handed_on.store(0);
   slot.publish_file.store(kNoFile);
   slot.published.store(slot.publish_wanted.load());
   slot.released.store(slot.release_wanted.load());
@@ -463,6 +464,7 @@ void Leases::Share(uint64_t device, uint64_t inode) {
   }
   if (slot.levels.load() == 0 || CountUser(tag) || AddCell(tag)) return;
   BucketOf(slot, slot.levels.load() - 1u, tag).crowded.store(1);
+  slot.handed_on.fetch_add(1);
 }
 
 bool Leases::TryExclude(uint64_t device, uint64_t inode) {
@@ -470,7 +472,7 @@ bool Leases::TryExclude(uint64_t device, uint64_t inode) {
   const uint64_t tag = TagOf(device, inode);
   Cell* const cell = FindCell(tag, IsShared);
   NVCACHE_CHECK(cell != nullptr || lost() || HasMark(shared_->slots[slot_], tag, kUsers));
-  if (cell == nullptr) return false;
+  if (cell == nullptr || RemembersHandOn(device, inode)) return false;
   shared_->slots[slot_].exclusives.fetch_add(1);
   cell->fetch_add(kExclusive);
   if (!MarkedElsewhere(tag, kAnyUse)) return true;
@@ -500,19 +502,22 @@ void Leases::Drop(uint64_t device, uint64_t inode, bool was_exclusive) {
     if (!IsOf(now, tag) || !MayDrop(now)) continue;
     if (IsEndless(now)) return;
     const uint32_t next = (now & kUsers) == kUser ? 0 : now - kUser;
-    if (cell->compare_exchange_strong(now, next)) return;
+    if (!cell->compare_exchange_strong(now, next)) continue;
+    if (next == 0 && (now & kHandedOn) != 0) shared_->slots[slot_].handed_on.fetch_sub(1);
+    return;
   }
 }
 
 bool Leases::HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const {
-  if (slot.levels.load() == 0) return (mask & kUsers) != 0;
+  constexpr uint32_t kUnknown = kUsers | kHandedOn;  // without a cell
+  if (slot.levels.load() == 0) return (mask & kUnknown) != 0;
   for (uint32_t level = 0; level < slot.levels.load(); ++level) {
     const Bucket& bucket = BucketOf(slot, level, tag);
     for (const Cell& cell : bucket.cells) {
       const uint32_t now = cell.load();
       if (IsOf(now, tag) && (now & mask) != 0) return true;
     }
-    if ((mask & kUsers) != 0 && bucket.crowded.load() != 0) return true;
+    if ((mask & kUnknown) != 0 && bucket.crowded.load() != 0) return true;
   }
   return false;
 }
@@ -543,6 +548,60 @@ bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
 
 bool Leases::Wanted(uint64_t device, uint64_t inode) {
   return MarkedElsewhere(TagOf(device, inode), kAnyUse);
+}
+
+// ----------------------------------------------------------------------- Programs that are started
+
+// If it is the file's. Whoever drops it meanwhile has the count pass below zero for a moment.
+void Leases::Mark(Slot& slot, Cell& cell, uint64_t tag) {
+  uint32_t now = cell.load();
+  while (IsOf(now, tag) && IsUsed(now) && (now & kHandedOn) == 0) {
+    if (!cell.compare_exchange_weak(now, now | kHandedOn)) continue;
+    slot.handed_on.fetch_add(1);
+    return;
+  }
+}
+
+void Leases::MarkIn(Slot& slot, uint64_t tag) const {
+  for (uint32_t level = 0; level < slot.levels.load(); ++level) {
+    for (Cell& cell : BucketOf(slot, level, tag).cells) Mark(slot, cell, tag);
+  }
+}
+
+// The dead may be marked, too.
+void Leases::HandOn(uint64_t device, uint64_t inode) {
+  const uint64_t tag = TagOf(device, inode);
+  shared_->hand_ons_begun.fetch_add(1);
+  for (uint32_t i = 0; i < mark(); ++i) {
+    Slot& slot = shared_->slots[i];
+    if (InUse(i) && (slot.touched.load() & BitOf(tag)) != 0) MarkIn(slot, tag);
+  }
+  shared_->hand_ons.fetch_add(1);
+}
+
+void Leases::MarkHandedOn(uint64_t device, uint64_t inode) {
+  if (!lost()) MarkIn(shared_->slots[slot_], TagOf(device, inode));
+}
+
+bool Leases::RemembersHandOn(uint64_t device, uint64_t inode) const {
+  return !lost() && HasMark(shared_->slots[slot_], TagOf(device, inode), kHandedOn);
+}
+
+bool Leases::IsHandedOn(uint64_t device, uint64_t inode) {
+  return RemembersHandOn(device, inode) || MarkedElsewhere(TagOf(device, inode), kHandedOn);
+}
+
+bool Leases::RemembersHandOns() const {
+  const Slot& slot = shared_->slots[slot_];
+  return lost() || slot.levels.load() == 0 || slot.handed_on.load() != 0;
+}
+
+uint32_t Leases::hand_ons() const { return shared_->hand_ons.load(); }
+
+// Who is at HandOn while that is read, has begun, and is not over: then the two differ for good.
+// Who comes later marks the child, or is seen by it.
+bool Leases::HandedOnSince(uint32_t hand_ons) const {
+  return shared_->hand_ons_begun.load() != hand_ons;
 }
 
 // ------------------------------------------------------------------------------ Asking, answering

@@ -14,6 +14,10 @@
 //
 // The holder has a thread, the keeper, that serves those who ask: WaitForRequest, Answered.
 //
+// A program that is started may know nothing of us, and have got a descriptor for writing: HandOn.
+// It leaves no trace by which its end could be seen. So whoever uses the file just then remembers
+// it, until it does not use the file any more.
+//
 // Who shares and then looks for a holder, and who excludes and then looks for users, cannot miss
 // each other: each puts its mark before it looks. Two that exclude at once both fail, or one does.
 // Files whose hashes collide are taken for one: they pass through where they need not, no more. So
@@ -27,9 +31,9 @@
 // Not seen are other users, other mount namespaces, and who runs without NVCache.
 //
 // Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share
-// them but for a child of vfork, which takes no locks: it may call Share, and ask. The other calls
-// may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not with a lock
-// that a keeper, even of another process, might need to get on.
+// them but for a child of vfork, which takes no locks: it may call Share and HandOn, and ask. The
+// other calls may come at any time between Open and Close. AwaitRelease and AwaitPublish sleep: not
+// with a lock that a keeper, even of another process, might need to get on.
 #ifndef NVCACHE_LEASE_LEASES_H_
 #define NVCACHE_LEASE_LEASES_H_
 
@@ -117,6 +121,20 @@ class Leases {
   // Another process uses the file.
   bool Wanted(uint64_t device, uint64_t inode);
 
+  // ---- Programs that are started
+  // Before one may get a descriptor of the file that can write. Also in a child that has no slot.
+  void HandOn(uint64_t device, uint64_t inode);
+  // It happened while a process used the file that still does; while this one did; of some file.
+  bool IsHandedOn(uint64_t device, uint64_t inode);
+  bool RemembersHandOn(uint64_t device, uint64_t inode) const;
+  bool RemembersHandOns() const;
+  // Of a file that this process uses: as if it had been there.
+  void MarkHandedOn(uint64_t device, uint64_t inode);
+  // How often it happened. A child of fork has the descriptors from the fork on, and marks later:
+  // it keeps the number of that time, first of all, and asks when its marks are there.
+  uint32_t hand_ons() const;
+  bool HandedOnSince(uint32_t hand_ons) const;
+
   // ---- Asking. False: the time is over, or the holder cannot let go.
   // The file is shared by the caller, so that nobody can take it afterwards.
   bool AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns);
@@ -164,6 +182,8 @@ class Leases {
   FirstPage& FirstPageOf(const Slot& slot) const;
   Bucket& BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const;
   bool HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const;
+  static void Mark(Slot& slot, std::atomic<uint32_t>& cell, uint64_t tag);
+  void MarkIn(Slot& slot, uint64_t tag) const;
   uint32_t Marked(uint32_t slot, uint64_t tag, uint32_t mask);
   bool MarkedElsewhere(uint64_t tag, uint32_t mask);
   bool Reap(uint32_t slot);

@@ -120,7 +120,7 @@ long Engine::TakeOver(int fd) {
   if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
   TableLock lock;
   File* file = FindFile(st.st_dev, st.st_ino);
-  if (file != nullptr && file->state.load() == State::kForeign) PassThrough(*file);
+  if (file != nullptr && file->state.load() == State::kForeign) GiveBack(*file);
   return 0;
 }
 

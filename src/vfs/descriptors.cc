@@ -18,7 +18,6 @@ namespace {
 
 // Forgets what a number stood for before the kernel gave it to somebody new. Table lock held.
 void Vacate(int fd) {
-  engine.NoteGiven(fd, true);
   Description* old = engine.SlotOf(fd);
   engine.SetSlot(fd, kUntracked);
   if (IsDescription(old)) engine.DropReference(*old);
@@ -29,7 +28,7 @@ bool Writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
 bool IsGiven(const File& file) {
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
-    if (engine.IsGiven(*d)) return true;
+    if (d->given.load()) return true;
   }
   return false;
 }
@@ -52,7 +51,7 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
     return;
   }
   engine.SetSlot(fd, description);
-  if (file->state.load() == State::kForeign) engine.PassThrough(*file);
+  if (file->state.load() == State::kForeign) engine.GiveBack(*file);
   if (file->state.load() == State::kPassThrough) return;
   if ((flags & O_DIRECT) != 0) {
     engine.PassThrough(*file);
@@ -65,11 +64,12 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
   }
 }
 
-// Table lock held; both numbers are the kernel's by now.
-void Share(int from, int to) {
+// Table lock held; both numbers are the kernel's by now. `stays`: `to`, over exec.
+void Share(int from, int to, bool stays) {
   Vacate(to);
   Description* description = engine.SlotOf(from);
   if (!IsDescription(description)) return;
+  if (stays) description->flags.fetch_and(~O_CLOEXEC);
   ++description->references;
   engine.SetSlot(to, description);
 }
@@ -111,7 +111,6 @@ void NoteLock(int fd) {
 // Table lock held; the slot is a description. The kernel gives the number to the next thread that
 // asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
-  engine.NoteGiven(fd, true);
   Description* description = engine.SlotOf(fd);
   engine.SetSlot(fd, Closing());
   const long error = engine.DropReference(*description);
@@ -241,29 +240,36 @@ long OpenGuard::Opened(int fd) {
   return error_;
 }
 
-long AdoptPassThrough(int fd) {
+long Adopt(int fd) {
   if (!engine.active() || fd < 0) return 0;
   struct stat st;
-  const bool regular = sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+  const auto flags = static_cast<int>(sys::Fcntl(fd, F_GETFL));
+  const bool trackable =
+      flags >= 0 && (flags & O_PATH) == 0 && sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+  const bool passes = IsHotFromTheStart() || (flags & O_DIRECT) != 0;
   Claim claim;
-  if (regular) {
+  if (trackable) {
     if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
-    if (long error = claim.ToChange(); error < 0) return error;
+    if (long error = passes ? claim.ToChange() : 0; error < 0) return error;
   }
   TableLock lock;
   Vacate(fd);
-  if (!regular || !engine.active()) return 0;
+  if (!trackable || !engine.active()) return 0;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) file = engine.NewFile(st);
   if (file != nullptr) {
-    if (long error = engine.PassThrough(*file); error < 0) return error;
+    const long error = passes ? engine.PassThrough(*file) : engine.GiveBack(*file);
+    if (error < 0) return error;
   }
-  Description* description = file != nullptr ? engine.NewDescription(*file, O_RDWR) : nullptr;
-  if (description != nullptr) {
-    engine.SetSlot(fd, description);
-  } else {
+  const bool number_fits = engine.MakeSlot(static_cast<uint32_t>(fd));
+  Description* description =
+      file != nullptr && number_fits ? engine.NewDescription(*file, flags) : nullptr;
+  if (description == nullptr) {
     engine.TableFull(file);
+    return 0;
   }
+  description->forks.store(kShared);
+  engine.SetSlot(fd, description);
   return 0;
 }
 
@@ -285,7 +291,12 @@ namespace {
 // exec. If it has put something else in the place of `fd`, that was noted before.
 void NoteCopyInChild(int fd) {
   Description* description = sys::IsSharing() ? engine.SlotOfParent(fd) : kUntracked;
-  if (IsDescription(description)) Engine::SetGiven(*description);
+  const File* file = IsDescription(description) ? description->file.load() : nullptr;
+  if (file == nullptr || description->given.exchange(true) || !description->writes()) return;
+  Passing passing;
+  passing.Begin(*file);
+  if (engine.leases.is_open()) engine.leases.HandOn(file->device, file->inode);
+  passing.GoPast(-1);
 }
 
 // Its own descriptor of the file of leases tells it who lives.
@@ -327,16 +338,15 @@ long Dup3(int from, int to, int flags) {
     if (long error = engine.MoveInternal(to); error < 0) return error;
   }
   const long result = sys::Dup3(from, to, flags);
-  if (result >= 0) Share(from, to);
+  if (result >= 0) Share(from, to, (flags & O_CLOEXEC) == 0);
   engine.Reap();
   return result;
 }
 
-void NoteCloseOnExec(int fd) {
-  const Description* description = engine.SlotOf(fd);
-  if (!IsDescription(description) || description->spawns.load() == engine.spawns()) return;
-  TableLock lock;
-  engine.NoteGiven(fd, false);
+void NoteKeptOnExec(int fd) {
+  NoteCopyInChild(fd);
+  Description* description = engine.SlotOf(fd);
+  if (IsDescription(description)) description->flags.fetch_and(~O_CLOEXEC);
 }
 
 long Fcntl(int fd, int command, long argument) {
@@ -350,11 +360,8 @@ long Fcntl(int fd, int command, long argument) {
     NoteLock(fd);
     return kNotOurs;
   }
-  if (command == F_DUPFD || command == F_SETFD) NoteCopyInChild(fd);
-  if (command == F_SETFD) {
-    NoteCloseOnExec(fd);
-    return kNotOurs;
-  }
+  if (command == F_DUPFD) NoteCopyInChild(fd);
+  if (command == F_SETFD && (argument & FD_CLOEXEC) == 0) NoteKeptOnExec(fd);
   if (command != F_DUPFD && command != F_DUPFD_CLOEXEC && command != F_SETFL) return kNotOurs;
   if (!IsDescription(engine.SlotOf(fd))) return kNotOurs;
   if (command == F_SETFL) {
@@ -369,7 +376,7 @@ long Fcntl(int fd, int command, long argument) {
   const long result = sys::Fcntl(fd, command, argument);
   if (result < 0) return result;
   if (command != F_SETFL) {
-    Share(fd, static_cast<int>(result));
+    Share(fd, static_cast<int>(result), command == F_DUPFD);
     return result;
   }
   const int kept = description->flags.load() & ~O_APPEND;
@@ -393,7 +400,6 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   for (unsigned fd = first; fd < tracked_end; ++fd) {
     Description* slot = engine.SlotOf(static_cast<int>(fd));
     if (IsDescription(slot) && closes) CloseTracked(static_cast<int>(fd));
-    if (!closes) engine.NoteGiven(static_cast<int>(fd), false);
     if (slot != Internal()) continue;
     if (piece < fd) sys::Call(SYS_close_range, piece, fd - 1, flags);
     piece = fd + 1;

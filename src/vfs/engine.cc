@@ -303,7 +303,7 @@ void Engine::AdoptInherited() {
   for (int fd = 0; fd < kLast && left > 0; ++fd) {
     struct stat st;
     if (sys::Fstat(fd, &st) < 0) continue;
-    if (S_ISREG(st.st_mode) && SlotOf(fd) != Internal()) AdoptPassThrough(fd);
+    if (S_ISREG(st.st_mode) && SlotOf(fd) != Internal()) Adopt(fd);
     --left;
   }
   // All but our own, which has a high number.
@@ -328,7 +328,7 @@ void Engine::ListInherited() {
         fd = *p >= '0' && *p <= '9' ? fd * 10 + (*p - '0') : INT32_MIN;
         if (fd < 0) break;
       }
-      if (fd >= 0 && fd != directory && SlotOf(fd) != Internal()) AdoptPassThrough(fd);
+      if (fd >= 0 && fd != directory && SlotOf(fd) != Internal()) Adopt(fd);
     }
   }
   sys::Close(static_cast<int>(directory));
@@ -497,7 +497,7 @@ long Engine::ReleaseAll(bool for_good) {
     if (state == State::kForeign || (state == State::kKernel && !for_good)) return;
     // Once is enough: the first to be refused has had all that fail tried again.
     if (error < 0 && file.failing.load() != 0) return;
-    if (long e = leaves ? GiveBack(file) : PassThrough(file); e < 0) error = e;
+    if (long e = for_good ? PassThrough(file) : GiveBack(file, leaves); e < 0) error = e;
   });
   Reap();
   if (error == 0) Detach();
@@ -625,6 +625,16 @@ void Engine::PrepareFork() {
     });
   }
   NoteFork();
+  NoteHandOns();
+}
+
+// For the child. If files are foreign here, the number from when they became so is for them, too.
+void Engine::NoteHandOns() {
+  if (asleep() || !leases.is_open() || any_foreign_) return;
+  hand_ons_ = leases.hand_ons();
+  if (!leases.RemembersHandOns()) return;
+  ForEachFile(
+      [&](File& file) { file.handed_on = leases.RemembersHandOn(file.device, file.inode); });
 }
 
 // Each page that a child touches, of code as well, costs it a fault: so what nearly every child
@@ -681,7 +691,6 @@ bool Engine::BeginSharing() {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (HasFilesInCaches()) return false;
   children_.fetch_add(1);
-  NoteSpawn();
   return true;
 }
 
@@ -695,6 +704,7 @@ void Engine::LeaveToParent() {
     file.failing.store(0);
     file.errors.Clear();
     file.exclusive = file.leased = false;
+    any_foreign_ = true;
     SetState(file, State::kForeign);
   });
   keeper_ = nullptr;
@@ -714,6 +724,16 @@ void Engine::LeaveToParent() {
   attached_.store(false);
 }
 
+// What was handed on before, this process did not see (Leases::HandOn).
+void Engine::ShareInherited(File& file) {
+  leases.Share(file.device, file.inode);
+  file.leased = true;
+  if (!file.handed_on && !leases.HandedOnSince(hand_ons_)) return;
+  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (d->writes()) leases.MarkHandedOn(file.device, file.inode);
+  }
+}
+
 // The parent's leases are not the child's. Nobody has a file in its cache when this returns, but
 // for the foreign ones; and none of these has been used by us.
 void Engine::ShareAgain() {
@@ -727,8 +747,7 @@ void Engine::ShareAgain() {
   SetSlot(leases.fd(), Internal());
   ForEachFile([&](File& file) {
     if (file.state.load() == State::kForeign) return;
-    leases.Share(file.device, file.inode);
-    file.leased = true;
+    ShareInherited(file);
     if (std::exchange(file.passes, false)) BeginPasses(file);
     // The parent used it when we began, but may be gone.
     if (leases.HeldElsewhere(file.device, file.inode)) {

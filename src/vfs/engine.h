@@ -29,6 +29,7 @@
 #include "src/sys/sharing.h"
 #include "src/vfs/file.h"
 #include "src/vfs/left_names.h"
+#include "src/vfs/mappings.h"
 
 namespace nvcache::vfs {
 
@@ -43,8 +44,7 @@ inline constexpr uint32_t kMaxFileSystems = 64;    // devices whose kind is reme
 Description* const kUntracked = nullptr;
 inline Description* Closing() { return reinterpret_cast<Description*>(1); }   // close() is at work
 inline Description* Internal() { return reinterpret_cast<Description*>(2); }  // opened by us
-// Description::spawns of one that a program that was started has for good.
-inline constexpr uint32_t kGiven = ~uint32_t{0};
+inline constexpr uint32_t kShared = ~uint32_t{0};                             // Description::forks
 inline bool IsDescription(const Description* d) { return reinterpret_cast<uintptr_t>(d) > 2; }
 
 // Whether anybody holds an fcntl lock on the descriptor's file: perhaps this process.
@@ -97,21 +97,16 @@ class Engine {
     if (asleep()) [[unlikely]]
       Wake();
   }
-  // A description that was there at a fork is the child's as well. One that was there at a spawn or
-  // a vfork is the new program's, if one of its descriptors stays open over exec: that is looked at
-  // when somebody wants to know. Both are counted, so that nothing is done for each description.
+  // A description that was there at a fork is the child's as well. Forks are counted, so that
+  // nothing is done for each description.
   uint32_t forks() const { return forks_.load(std::memory_order_relaxed); }
-  uint32_t spawns() const { return spawns_.load(std::memory_order_relaxed); }
   bool IsForked(const Description& description) const {
     return description.forks.load(std::memory_order_relaxed) != forks();
   }
   void NoteFork() { forks_.fetch_add(1); }
-  void NoteSpawn() { spawns_.fetch_add(1); }
-  static void SetGiven(Description& description) { description.spawns.store(kGiven); }
-  // Whether a program that was started may have the description. Table lock held.
-  bool IsGiven(Description& description) const;
-  // Before the descriptor goes, or else is closed on exec from now on. Table lock held.
-  void NoteGiven(int fd, bool goes);
+  // A program that is started gets a descriptor of the file that can write (Leases::HandOn). True:
+  // the file has a tally, of which something may be pending. Table lock held.
+  bool HandOn(const File& file);
   // Around the life of a child of vfork: no file becomes cached. Table lock held in the first,
   // which says no if one is.
   bool BeginSharing();
@@ -197,9 +192,12 @@ class Engine {
   // -> kPassThrough. 0, or the write-back error that keeps the file cached. A foreign file is
   // claimed by the caller.
   long PassThrough(File& file);
-  // kCached -> kKernel: for another process, which has claimed it, or at the end. What the log has
-  // of it need not be on the disk, where it can be published.
-  long GiveBack(File& file);
+  // kCached or kForeign -> kKernel: another process has claimed it, say, or the process ends. What
+  // the log has of it need not be on the disk if it may, and can, be published. With the rule
+  // `always`, as PassThrough.
+  long GiveBack(File& file, bool may_publish = true);
+  // The same, for as long as the file is open, or `forever`: File::lent.
+  long Lend(File& file, bool forever);
   // Looks whether the file's descriptor is still its own, and opens it anew if not. 0, or -EBADF:
   // then nothing can be read or written. Any thread; no page locks.
   long CheckBacking(File& file);
@@ -240,7 +238,6 @@ class Engine {
   std::atomic<uint32_t> descriptor_end_{0};  // no slot at or above was ever set
   std::atomic<uint32_t> in_caches_{0};
   std::atomic<uint32_t> forks_{0};
-  std::atomic<uint32_t> spawns_{0};
   long pid_ = 0;  // of the process whose engine it is
 
  public:
@@ -267,6 +264,7 @@ class Engine {
   nvlog::Kept kept{log};
   dramcache::PageCache cache{log, kept, supply, frames};
   LeftNames left_names;  // table lock
+  Mappings mappings;
   cleanup::Cleaner cleaner{log, cache};
 
   // ---- Write-through (checkpoint.cc)
@@ -334,6 +332,8 @@ class Engine {
   void Abandon();
   void LeaveToParent();
   void ShareAgain();
+  void ShareInherited(File& file);
+  void NoteHandOns();
   void Wake();
   void StopOwn();
   void LookAfterDeaths();
@@ -353,7 +353,7 @@ class Engine {
   void RemoveFromBucket(File& file);
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
-  long LeaveToKernel(File& file, State state);
+  long LeaveToKernel(File& file, State state, bool may_publish);
   bool PublishForGood(File& file);
   void BeginPasses(File& file);
   void EndPasses(File& file);
@@ -394,6 +394,8 @@ class Engine {
   bool any_lasting_ = false;   // File::forever is set, or was, of some file
   bool hopeless_ = false;      // attaching failed for good
   uint64_t attach_after_ = 0;  // monotonic ns: it has failed for now; table lock
+  bool any_foreign_ = false;   // a file is kForeign, or was
+  uint32_t hand_ons_ = 0;      // Leases::hand_ons() at the fork that made it so, or the last one
   uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
   bool said_ = false;          // the one line on stderr is out
   sys::Credentials rights_;    // at the start

@@ -4,6 +4,8 @@
 #ifndef NVCACHE_VFS_FILE_H_
 #define NVCACHE_VFS_FILE_H_
 
+#include <fcntl.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -25,7 +27,10 @@ struct File : dramcache::CachedFile {
   uint64_t inode = 0;
   std::atomic<State> state{State::kKernel};  // changes under `lock` exclusive
   Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
-  bool forever = false;                      // stays pass-through after the last close: mapped
+  bool forever = false;                      // is kept after the last close: mapped
+  // Somebody looks at its bytes where we cannot see: it is not cached any more. Table lock.
+  bool lent = false;
+  bool handed_on = false;  // Leases::RemembersHandOn, of the parent at the fork. Table lock
   // Pass-through, but a pool that is not ours any more has bytes that the kernel lacks.
   std::atomic<bool> lost{false};
 
@@ -80,16 +85,20 @@ struct File : dramcache::CachedFile {
 // An open file description: what dup() shares. Memory as with File.
 struct Description {
   std::atomic<File*> file{nullptr};
-  std::atomic<int> flags{0};  // access mode and O_APPEND, as open() and F_SETFL gave them
+  // Access mode and O_APPEND, as open() and F_SETFL gave them. O_CLOEXEC: none of its descriptors
+  // stays open over exec, for sure.
+  std::atomic<int> flags{0};
+  bool writes() const { return (flags.load() & O_ACCMODE) != O_RDONLY; }
   sys::Mutex<sys::Rank::kOffset> offset_lock;  // read and write with the shared offset
   // Which write-back errors fsync has reported here.
   std::atomic<uint32_t> errors_heard{0};
   // Descriptors that it has lost, ever. Who lets go of the file's lock, and comes back, sees by it
   // whether the number meant this description all the time.
   std::atomic<uint32_t> drops{0};
-  // Engine::forks() and spawns() when it was opened, or when it was last seen that no child has it.
+  // Engine::forks() when it was opened; kShared: other processes had it before.
   std::atomic<uint32_t> forks{0};
-  std::atomic<uint32_t> spawns{0};
+  // A program that was started may have it, or whoever it was sent to.
+  std::atomic<bool> given{false};
   uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under
                                 // offset_lock and `lock` shared, or `lock` exclusive
   uint32_t references = 0;      // descriptors; table lock

@@ -9,11 +9,12 @@ namespace nvcache::vfs {
 
 namespace {
 
-// What a child has as well may be used by a program that does not know of us, and that we do not
-// see. Table lock.
-bool IsInherited(const File& file) {
-  for (Description* d = file.descriptions; d != nullptr; d = d->next) {
-    if (engine.IsForked(*d) || engine.IsGiven(*d)) return true;
+// What another process has by the same description, or looks at without a call, would not be seen
+// there if it was cached. Table lock.
+bool IsInOtherHands(const File& file) {
+  if (file.lent) return true;
+  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (engine.IsForked(*d) || d->given.load()) return true;
   }
   return false;
 }
@@ -23,8 +24,31 @@ bool HasTally(const File& file) {
          engine.tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
 }
 
-bool Writes(const Description& description) {
-  return (description.flags.load() & O_ACCMODE) != O_RDONLY;
+// The descriptor's file, if it is the kernel's, and hot enough for more; or nullptr. Table lock.
+File* HotFile(int fd) {
+  const Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description) || !description->writes()) return nullptr;
+  File& file = *description->file.load();
+  struct stat st;
+  if (file.state.load() != State::kKernel || sys::Fstat(fd, &st) < 0 || st.st_nlink == 0) {
+    return nullptr;
+  }
+  return engine.full() || engine.replacing() || !engine.Attach() ? nullptr : &file;
+}
+
+bool IsShared(const File& file) {
+  return IsInOtherHands(file) || engine.leases.Wanted(file.device, file.inode);
+}
+
+// False: it cannot be cached. It has a tally, if that is of any use. Table lock.
+bool IsAlone(int fd) {
+  File* file = HotFile(fd);
+  if (file == nullptr) return false;
+  if (!IsShared(*file)) return true;
+  if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
+    BeginShared(*file, fd);
+  }
+  return false;
 }
 
 }  // namespace
@@ -39,22 +63,16 @@ bool CountSync(File& file) {
   return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
 }
 
+// Without a tally alone it can be cached.
 void WarmUp(int fd) {
-  SettleShared(fd);  // if it has a tally: only without that it can be cached
-  TableLock lock;
-  const Description* description = engine.SlotOf(fd);
-  if (!IsDescription(description) || !Writes(*description)) return;
-  File& file = *description->file.load();
-  struct stat st;
-  if (file.state.load() != State::kKernel || IsInherited(file) || sys::Fstat(fd, &st) < 0 ||
-      st.st_nlink == 0) {
-    return;
+  {
+    TableLock lock;
+    if (!IsAlone(fd)) return;
   }
-  if (engine.full() || engine.replacing() || !engine.Attach()) return;
-  if (!engine.leases.Wanted(file.device, file.inode)) {
-    engine.BeginCaching(file, fd, Engine::Origin::kHot, {});
-  } else if (!HasTally(file)) {
-    BeginShared(file, fd);
+  SettleShared(fd);
+  TableLock lock;
+  if (IsAlone(fd)) {
+    engine.BeginCaching(*engine.SlotOf(fd)->file.load(), fd, Engine::Origin::kHot, {});
   }
 }
 

@@ -8,7 +8,7 @@
 // (I9).
 //
 //   kKernel --- kHotSyncs-th sync, nobody else uses the file ---> kCached
-//           --- kHotSyncs-th sync, somebody else does ----------> kKernel, write-through
+//           --- the same, somebody does, or may look at it -----> kKernel, write-through
 //           (through.h)
 //
 // The syncs count while each comes within kHotNs of the one before: a database's tables, which it

@@ -5,23 +5,49 @@
 #include "src/sys/memory.h"
 #include "src/vfs/access.h"
 #include "src/vfs/space.h"
+#include "src/vfs/through.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
 namespace {
 
-// Calls function(fd, file) for each descriptor that a program has which is started now. Table lock
-// held.
-template <typename Function>
-void ForEachInherited(Function function) {
+// Calls function(fd, description, file) for each descriptor that a program has which is started
+// now, if `counts` says yes to the latter two. Table lock held.
+template <typename Condition, typename Function>
+void ForEachInherited(Condition counts, Function function) {
   for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
     const int fd = static_cast<int>(number);
     Description* description = engine.SlotOf(fd);
-    if (!IsDescription(description)) continue;
+    if (!IsDescription(description) || (description->flags.load() & O_CLOEXEC) != 0) continue;
     File& file = *description->file.load();
-    if (file.state.load() == State::kPassThrough && file.backing_fd < 0) continue;
-    if (sys::Fcntl(fd, F_GETFD) == 0) function(fd, file);
+    if (counts(*description, file) && sys::Fcntl(fd, F_GETFD) == 0)
+      function(fd, *description, file);
+  }
+}
+
+template <State state>
+bool IsIn(const Description& /*description*/, const File& file) {
+  return file.state.load() == state;
+}
+
+// A program that is started may know nothing of us, and write: without the log, and as long as it
+// likes.
+void HandOnInherited() {
+  for (int tallied = -1;; tallied = -1) {
+    {
+      TableLock lock;
+      const auto counts = [&](const Description& description, const File&) {
+        return tallied < 0 && !description.given.load();
+      };
+      ForEachInherited(counts, [&](int fd, Description& description, const File& file) {
+        description.given.store(true);
+        if (description.writes() && engine.HandOn(file)) tallied = fd;
+      });
+    }
+    if (tallied < 0) return;
+    Passing passing;
+    LeaveLog(tallied, &passing);
   }
 }
 
@@ -33,8 +59,8 @@ void TakeOverInherited() {
     int foreign = -1;
     {
       TableLock lock;
-      ForEachInherited([&](int fd, const File& file) {
-        if (file.state.load() == State::kForeign && fd > failed && foreign < 0) foreign = fd;
+      ForEachInherited(IsIn<State::kForeign>, [&](int fd, Description&, File&) {
+        if (fd > failed && foreign < 0) foreign = fd;
       });
     }
     if (foreign < 0) return;
@@ -45,10 +71,9 @@ void TakeOverInherited() {
 // Of a file that the program has locked and keeps open, ours stays open as well, as a descriptor
 // that the new program has inherited: its closing would end the locks. Table lock held.
 void KeepLocks(int flags) {
-  ForEachInherited([&](int, const File& file) {
-    if (file.backing_fd >= 0 && (flags != 0 || IsLocked(file.backing_fd))) {
-      sys::Fcntl(file.backing_fd, F_SETFD, flags);
-    }
+  const auto has_ours = [](const Description&, const File& file) { return file.backing_fd >= 0; };
+  ForEachInherited(has_ours, [&](int, Description&, File& file) {
+    if (flags != 0 || IsLocked(file.backing_fd)) sys::Fcntl(file.backing_fd, F_SETFD, flags);
   });
 }
 
@@ -119,6 +144,8 @@ bool BeginSharing(uint32_t* depth) {
   *depth = sys::sharing;
   if (*depth == 0) {
     engine.NoticeDeaths();
+    if (!engine.active() || engine.HasFilesInCaches()) return false;
+    HandOnInherited();
     if (!LockTable(true)) return false;
     const bool begins = engine.BeginSharing();
     UnlockTable();
@@ -209,19 +236,36 @@ void Release() {
   engine.ReleaseAll();
 }
 
-// One that sleeps has nothing cached, and no lock on a file. It must claim the files that the new
-// program will have, and no others.
+namespace {
+
+// A child that sleeps has nothing cached, and no lock on a file. Of the files that the new program
+// will have, it must claim those that are in caches, and settle those of which something may be
+// pending: then it has to wake. Table lock held.
+bool SleepsOverExec() {
+  bool sleeps = engine.asleep() && engine.leases.is_open(), inherits = false;
+  const auto counts = [&](const Description&, const File&) { return sleeps; };
+  ForEachInherited(counts, [&](int, const Description& description, const File& file) {
+    const State state = file.state.load();
+    inherits = true;
+    sleeps = (state == State::kKernel || state == State::kPassThrough) &&
+             !engine.leases.HeldElsewhere(file.device, file.inode) &&
+             (!description.writes() || !engine.HandOn(file));
+  });
+  return sleeps && (!inherits || !engine.KnowsOfDeaths());
+}
+
+}  // namespace
+
 void BeforeExec() {
   if (!engine.active()) return;
   if (engine.asleep() && LockTable(false)) {
-    bool inherits = false;
-    ForEachInherited([&](int, const File&) { inherits = true; });
-    const bool sleeps = engine.asleep() && !inherits;
+    const bool sleeps = SleepsOverExec();
     if (sleeps) engine.BeginReplacing();
     UnlockTable();
     if (sleeps) return;
   }
   TakeOverInherited();
+  HandOnInherited();
   TableLock lock;
   engine.BeginReplacing();
   engine.ReleaseAll();
@@ -247,14 +291,13 @@ bool FreeForExec(int dirfd, const char* path) {
 
 void BeforeSpawn() {
   if (!engine.active()) return;
-  engine.NoteSpawn();
+  HandOnInherited();
   if (!engine.HasFilesInCaches()) return;
   TakeOverInherited();
   {
     TableLock lock;
-    ForEachInherited([](int, File& file) {
-      if (file.state.load() == State::kCached) engine.PassThrough(file);
-    });
+    ForEachInherited(IsIn<State::kCached>,
+                     [](int, Description&, File& file) { engine.GiveBack(file); });
   }
   PublishAll();  // the new program may not know of us
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Names, attributes, and handing the data to the kernel.
+// Names and attributes.
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -201,61 +201,6 @@ void NewestSizeOf(int fd, off_t* size) {
   *size = static_cast<off_t>(access.file().size.load(std::memory_order_acquire));
 }
 
-long PassThrough(int fd, bool forever) {
-  if (!IsDescription(engine.SlotOf(fd))) return IsInternal(fd) ? -EBADF : 0;
-  if (long error = engine.TakeOver(fd); error < 0) return error;
-  Passing passing;
-  {
-    Access access;
-    if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing.Begin(access.file());
-  }
-  if (long error = passing.GoPast(fd); error < 0) return error;
-  TableLock lock;
-  Description* description = engine.SlotOf(fd);
-  if (!IsDescription(description)) return 0;
-  File& file = *description->file.load();
-  if (long error = engine.PassThrough(file); error < 0) return error;
-  if (forever) engine.MakeLasting(file);
-  return 0;
-}
-
-long PassThroughPath(int dirfd, const char* path) {
-  if (!engine.active()) return 0;
-  TableLock lock;
-  File* file = engine.FindByPath(dirfd, path, true);
-  if (file == nullptr) return 0;
-  const long error = engine.PassThrough(*file);
-  engine.Reap();  // a closed file can be cached again: nothing of it is pending now
-  return error;
-}
-
-long GiveAwayPath(int dirfd, const char* path) {
-  if (!engine.active()) return 0;
-  vfs::Claim claim;
-  if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
-  if (long error = claim.ToChange(); error < 0) return error;
-  TableLock lock;
-  struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;
-  File* file = engine.FindFile(st.st_dev, st.st_ino);
-  if (file == nullptr) file = engine.NewFile(st);
-  if (file == nullptr) {
-    engine.TableFull(nullptr);
-    return 0;
-  }
-  if (long error = engine.PassThrough(*file); error < 0) return error;
-  engine.MakeLasting(*file);
-  return 0;
-}
-
-void Publish(int fd) {
-  if (!IsDescription(engine.SlotOf(fd)) || engine.TakeOver(fd) < 0) return;
-  ExclusiveAccess access(fd);
-  if (!access.entered() || !access.cached()) return;
-  engine.Publish(access.file());
-  engine.PublishOffsets(access.file());
-}
-
 void PublishPath(int dirfd, const char* path, bool follow) {
   if (!engine.active() || path == nullptr) return;
   struct stat st;
@@ -300,14 +245,6 @@ void PublishAll() {
   if (!engine.attached()) return;
   TableLock lock;
   engine.ForEachFile(PublishCached);
-}
-
-void TakeOffset(int fd) {
-  if (!IsDescription(engine.SlotOf(fd))) return;
-  Access access;
-  if (access.Enter(fd, Access::kOffset) != 0 || !access.cached()) return;
-  const long offset = sys::Lseek(fd, 0, SEEK_CUR);
-  if (offset >= 0) access.description().offset = static_cast<uint64_t>(offset);
 }
 
 }  // namespace nvcache::vfs

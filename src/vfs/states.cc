@@ -154,7 +154,8 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   // From here on no call goes to the kernel before it is known whose the file is.
   file.lock.Lock();
   struct stat st;
-  if (backing < 0 || !AwaitKernel(file) || !EndShared(file) ||
+  const bool has_another = file.backing_fd >= 0 && file.backing_fd != backing;
+  if (backing < 0 || has_another || !AwaitKernel(file) || !EndShared(file) ||
       sys::Fstat(static_cast<int>(backing), &st) < 0 ||
       !WithinSizeLimit(static_cast<uint64_t>(st.st_size))) {
     file.lock.Unlock();
@@ -314,28 +315,41 @@ void Engine::EndPasses(File& file) {
 }
 
 long Engine::PassThrough(File& file) {
-  if (const long error = LeaveToKernel(file, State::kPassThrough); error < 0) return error;
+  if (const long error = LeaveToKernel(file, State::kPassThrough, false); error < 0) return error;
   BeginPasses(file);
   return 0;
 }
 
 // It may be hot for several processes now, or for this one again. That rule is not for files that
 // are cached from the start.
-long Engine::GiveBack(File& file) {
-  if (settings.write_back != settings::WriteBack::kAuto) return PassThrough(file);
-  return LeaveToKernel(file, State::kKernel);
+long Engine::GiveBack(File& file, bool may_publish) {
+  if (settings.write_back == settings::WriteBack::kAlways) return PassThrough(file);
+  return LeaveToKernel(file, State::kKernel, may_publish);
 }
 
-long Engine::LeaveToKernel(File& file, State state) {
+long Engine::Lend(File& file, bool forever) {
+  if (const long error = GiveBack(file); error < 0) return error;
+  file.lent = true;
+  if (forever) MakeLasting(file);
+  return 0;
+}
+
+bool Engine::HandOn(const File& file) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (!leases.is_open() || !MayBeShared(file.device)) return false;
+  leases.HandOn(file.device, file.inode);
+  return tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
+}
+
+long Engine::LeaveToKernel(File& file, State state, bool may_publish) {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (file.state.load() == State::kPassThrough) return file.lost.load() ? -EIO : 0;
   if (file.state.load() == State::kForeign && leases.is_open()) {
-    leases.Share(file.device, file.inode);
-    file.leased = true;
+    ShareInherited(file);
   }
   file.lock.Lock();
   if (file.state.load() == State::kCached) {
-    const bool published = state == State::kKernel && PublishForGood(file);
+    const bool published = may_publish && PublishForGood(file);
     if (long error = published ? 0 : DrainExclusively(file); error < 0) {
       file.lock.Unlock();
       return error;
@@ -427,7 +441,7 @@ void Engine::PublishOffsets(File& file, bool news) {
 // (I11).
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
-  if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough);
+  if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough, false);
   EndPasses(file);
   if (file.name_left.left != LeftName::kNothing && !IsSynced(file)) {
     left_names.Return(file.name_left);

@@ -114,17 +114,12 @@ File* Engine::NewFile(const struct stat& st) {
   file.erase_error.store(0);
   file.erased.store(false);
   file.kept_declared = 0;
-  file.forever = file.closed = file.exclusive = false;
+  file.forever = file.lent = file.handed_on = file.closed = file.exclusive = false;
   file.leased = leases.is_open();
   file.syncs.store(0);
   file.synced_at.store(0);
   file.exits_seen.store(0);
   file.publishes = file.passes = false;
-  // A program without us may have written to it, or it is another one with the same number.
-  if (leases.is_open()) {
-    lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));
-    if (tally != nullptr) lease::Tallies::Forget(*tally);
-  }
   file.awaited.store(0);
   file.awaited_synced.store(0);
   file.sync_refused = false;
@@ -161,10 +156,15 @@ Description* Engine::NewDescription(File& file, int flags) {
   Description& description = descriptions_[number];
   description.flags.store(flags);
   description.forks.store(forks());
-  description.spawns.store(spawns());
+  description.given.store(false);
   description.offset = 0;
   description.errors_heard.store(file.errors.Sample());
   description.references = 1;
+  // A program without us may have written to it, or it is another one with the same number.
+  if (file.descriptions == nullptr && leases.is_open()) {
+    lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));
+    if (tally != nullptr) lease::Tallies::Forget(*tally);
+  }
   file.lock.Lock();
   description.next = file.descriptions;
   file.descriptions = &description;
@@ -208,28 +208,6 @@ void Engine::TableFull(File* file) {
   } else if (PassThrough(*file) == 0) {
     MakeLasting(*file);
   }
-}
-
-bool Engine::IsGiven(Description& description) const {
-  NVCACHE_CHECK(table_lock.IsLocked());
-  const uint32_t now = spawns();
-  const uint32_t known = description.spawns.load();
-  if (known == now) return false;
-  if (known == kGiven) return true;
-  for (uint32_t number = 0; number < descriptor_end(); ++number) {
-    const int fd = static_cast<int>(number);
-    if (SlotOf(fd) == &description && sys::Fcntl(fd, F_GETFD) == 0) return true;
-  }
-  description.spawns.store(now);
-  return false;
-}
-
-void Engine::NoteGiven(int fd, bool goes) {
-  NVCACHE_CHECK(table_lock.IsLocked());
-  Description* description = SlotOf(fd);
-  if (!IsDescription(description) || description->spawns.load() == spawns()) return;
-  if (goes && description->references == 1) return;  // nobody asks any more
-  if (sys::Fcntl(fd, F_GETFD) == 0) SetGiven(*description);
 }
 
 int Engine::DescriptorOf(const Description& description) const {

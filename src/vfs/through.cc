@@ -32,6 +32,11 @@ constexpr uint64_t kPollNs = 1000 * 1000;
 // So often it is looked whether that process has died.
 constexpr uint64_t kPollsToLook = 50;
 
+// What is known of a file without any lock.
+struct Identity {
+  uint64_t device = 0, inode = 0, tag = 0;
+};
+
 uint64_t TagOf(const File& file) { return lease::TagOf(file.device, file.inode); }
 
 void Pause(uint64_t ns) {
@@ -56,13 +61,14 @@ class TallyLock {
 };
 
 // The descriptor's file, if it is the kernel's, and its tally; null: it has none. No lock.
-Tally* TallyOf(int fd, uint64_t* tag) {
+Tally* TallyOf(int fd, Identity* id) {
   Access access;
   if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
     return nullptr;
   }
-  *tag = TagOf(access.file());
-  return engine.tallies.Find(*tag);
+  const File& file = access.file();
+  *id = {file.device, file.inode, TagOf(file)};
+  return engine.tallies.Find(id->tag);
 }
 
 // By the program's descriptor. File lock. 0; kGoesPast: recovery would not find the file.
@@ -116,14 +122,43 @@ class Position {
   const uint64_t done_;
 };
 
-// The kernel's call, from the log. What it promises of the disk is the log's affair.
-long WriteFromLog(const WriteCall& call, const nvlog::ThroughWriter& writer, uint64_t at) {
+// A write to a known file, with a pin and the tally's lock: from its first group to its last, so
+// that the calls of other processes come before it or after it.
+struct Shared {
+  Access& access;
+  const WriteCall& call;
+  bool appends;
+  int fd;  // for the kernel's call
+  Attempt* attempt;
+  Tally& tally;
+  const TallyLock& lock;
+  uint64_t exits;
+};
+
+// What the call promises of the disk is the log's affair. A descriptor with O_DSYNC promises it, so
+// another one, of ours, takes its place: unless another thread might move the description's offset
+// meanwhile by which the write finds its place.
+int DescriptorFor(const Access& access, const WriteCall& call, bool appends) {
+  const bool promises = (access.description().flags.load() & O_DSYNC) != 0;
+  const bool has_place = call.offset != nullptr || appends;
+  if (!promises || !has_place || engine.CheckBacking(access.file()) < 0) return call.fd;
+  return access.file().backing_fd;
+}
+
+// The kernel's call, from the log.
+long WriteFromLog(const Shared& shared, const nvlog::ThroughWriter& writer, uint64_t at) {
+  const WriteCall& call = shared.call;
   iovec pieces[2];
   const int count = writer.Pieces(pieces);
-  const int flags = call.flags & ~(RWF_DSYNC | RWF_SYNC);
-  const long offset = call.offset != nullptr ? static_cast<long>(at) : -1;
-  if (flags == 0 && offset < 0) return sys::Call(SYS_writev, call.fd, sys::Address(pieces), count);
-  return sys::Call(SYS_pwritev2, call.fd, sys::Address(pieces), count, offset, 0, flags);
+  const bool ours = shared.fd != call.fd;
+  const int flags =
+      (call.flags & ~(RWF_DSYNC | RWF_SYNC)) | (ours && shared.appends ? RWF_APPEND : 0);
+  const bool moves = call.offset == nullptr;
+  if (flags == 0 && moves) return sys::Call(SYS_writev, call.fd, sys::Address(pieces), count);
+  const long offset = moves && !ours ? -1 : static_cast<long>(at);
+  const long n = sys::Call(SYS_pwritev2, shared.fd, sys::Address(pieces), count, offset, 0, flags);
+  if (n > 0 && moves && ours) sys::Lseek(call.fd, static_cast<off_t>(at) + n, SEEK_SET);
+  return n;
 }
 
 bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
@@ -137,18 +172,6 @@ bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
   }
   return true;
 }
-
-// A write to a known file, with a pin and the tally's lock: from its first group to its last, so
-// that the calls of other processes come before it or after it.
-struct Shared {
-  Access& access;
-  const WriteCall& call;
-  bool appends;
-  Attempt* attempt;
-  Tally& tally;
-  const TallyLock& lock;
-  uint64_t exits;
-};
 
 // One group, of at most `length` bytes. Those that the kernel took; or as WriteShared. `cursor`
 // moves on.
@@ -165,7 +188,7 @@ long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record,
   if (outcome != Outcome::kDone) return ResultOf(outcome);
   Cursor source = *cursor;
   if (!CopyPages(&writer, static_cast<uint64_t>(at), &source)) return -EFAULT;
-  const long n = WriteFromLog(shared.call, writer, static_cast<uint64_t>(at));
+  const long n = WriteFromLog(shared, writer, static_cast<uint64_t>(at));
   if (n <= 0) return n;
   const auto written = static_cast<uint64_t>(n);
   if (written < writer.length() || !position.Holds(static_cast<uint64_t>(at), written)) {
@@ -252,7 +275,7 @@ struct Sync {
   bool somebody_passes;
 };
 
-Sync BeginSync(const Tally& tally, uint64_t tag) {
+Sync BeginSync(const Tally& tally, const Identity& id) {
   Sync sync = {};
   const PoolPin pin;
   if (!pin.ok() || !engine.SharesDevices() || !IsOwnTable()) return sync;
@@ -262,8 +285,9 @@ Sync BeginSync(const Tally& tally, uint64_t tag) {
     const Standing now = Tallies::StandingOf(tally);
     if (now.tag == sync.then.tag && now.exits == sync.then.exits) break;
   }
-  if (sync.then.tag != tag) sync.bound = 0;
-  sync.somebody_passes = engine.tallies.AnybodyPasses(tag);
+  if (sync.then.tag != id.tag) sync.bound = 0;
+  sync.somebody_passes =
+      engine.tallies.AnybodyPasses(id.tag) || engine.leases.IsHandedOn(id.device, id.inode);
   return sync;
 }
 
@@ -429,6 +453,15 @@ bool JoinShared(int fd) {
   return sys::Fstat(fd, &st) == 0 && engine.OpenThrough(fd, st);
 }
 
+long LeaveLog(int fd, Passing* passing) {
+  if (const long error = engine.TakeOver(fd); error < 0) return error;
+  {
+    Access access;
+    if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing->Begin(access.file());
+  }
+  return passing->GoPast(fd);
+}
+
 bool EndShared(const File& file) {
   const uint64_t tag = TagOf(file);
   if (engine.tallies.Find(tag) == nullptr) return true;
@@ -461,42 +494,43 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
   if (!pin.ok() || !engine.SharesDevice(access.file().device)) return kNeedsPool;
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
   if (GoesPast(access, call, appends)) return kGoesPast;
+  const int fd = DescriptorFor(access, call, appends);
   Tally& tally = *passing.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);
   if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return kUnknown;
   NoteExits(access.file(), now.exits);
   engine.ThroughIsPending();
-  return WriteGroups({access, call, appends, attempt, tally, lock, now.exits}, total);
+  return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.exits}, total);
 }
 
 // --------------------------------------------------------------------------------------- Settling
 
 long SettleShared(int fd) {
-  uint64_t tag = 0;
-  Tally* tally = TallyOf(fd, &tag);
+  Identity id;
+  Tally* tally = TallyOf(fd, &id);
   if (tally == nullptr) return kNotOurs;
-  const Sync sync = BeginSync(*tally, tag);
+  const Sync sync = BeginSync(*tally, id);
   if (const long error = sys::Fsync(fd); error < 0) {
-    NoteFailure(*tally, tag, error);
+    NoteFailure(*tally, id.tag, error);
     return error;
   }
-  if (const long error = HearOfRefusal(*tally, tag); error < 0) return error;
-  if (EndSync(fd, tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
+  if (const long error = HearOfRefusal(*tally, id.tag); error < 0) return error;
+  if (EndSync(fd, id.tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
   const PoolPin pin;
   return pin.ok() ? -EIO : 0;
 }
 
 long SyncShared(int fd) {
-  uint64_t tag = 0;
-  Tally* tally = TallyOf(fd, &tag);
+  Identity id;
+  Tally* tally = TallyOf(fd, &id);
   if (tally == nullptr) return kNotOurs;
   {
     const PoolPin pin;
     const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
     const TallyLock lock(*tally);
     const Standing now = Tallies::StandingOf(*tally);
-    if (now.tag != tag) return kNotOurs;
+    if (now.tag != id.tag) return kNotOurs;
     if (now.known && trusted) return 0;
   }
   JoinShared(fd);

@@ -53,6 +53,10 @@ class PastLog {
 void BeginShared(File& file, int fd);
 // Attaches the pool, to use the tally of the descriptor's file. False: it cannot. No lock.
 bool JoinShared(int fd);
+// Before something is done to the descriptor's file that is in no log: nothing of it is pending any
+// more, and until `passing` ends, nobody takes it for known. No lock. 0, or what the disk says to
+// that: then it must not be done.
+long LeaveLog(int fd, Passing* passing);
 // The file is this process's alone, and about to be cached: it has no tally any more. False:
 // something of it is pending. File lock, exclusive.
 bool EndShared(const File& file);

@@ -10,11 +10,11 @@
 // refers to a File (one per inode). A File is in one of four states:
 //
 //   kKernel       the kernel has every byte, and fsync is real; we only watch whether it becomes
-//                 hot (heat.h).
+//                 hot (heat.h). A file that is lent stays so.
 //   kCached       writes go to the log, reads are served from the DRAM cache (I7).
 //   kPassThrough  every call goes to the kernel, fsync is real. Never left while the file is open.
 //   kForeign      in a child of fork: the parent may have it in its cache. The first call that
-//                 needs it has the parent let go, and then it is pass-through.
+//                 needs it has the parent let go, and then it is the kernel's.
 //
 // A pointer of the program's that is bad is answered with -EFAULT or a short count, as by the
 // kernel, if the front end's handler of SIGSEGV and SIGBUS asks src/sys/user_copy.h; else it ends
@@ -107,8 +107,8 @@ void AfterExec();
 // of us let go of it. False: it is no regular file, or nothing can be done.
 bool FreeForExec(int dirfd, const char* path);
 
-// Before posix_spawn, system, popen: cached files that the new program will have open become
-// pass-through, for it may not know of us. Others of these do not become cached any more.
+// Before posix_spawn, system, popen: the new program gets the descriptors that stay open over exec,
+// as by HandOn.
 void BeforeSpawn();
 
 // Around a call that may set RLIMIT_FSIZE to `soft`. A file that is cached is never larger than
@@ -193,29 +193,57 @@ class OpenGuard {
   void* file_ = nullptr;
 };
 
-// Drains the file that `path` names and makes it pass-through, if it is tracked: before someone
-// opens it where we cannot see (freopen inside libc). Follows symbolic links. Result as
-// PassThrough.
-long PassThroughPath(int dirfd, const char* path);
-
-// The same for a file that the kernel is given by its name, to use it by itself for as long as it
-// likes (swapon): it stays pass-through, open or not, and no other process caches it.
-long GiveAwayPath(int dirfd, const char* path);
-
-// Tracks a descriptor that was opened where we could not see, as pass-through (fopen, a message).
-// 0, or as PassThrough: then the descriptor is not tracked, and must be closed again.
-long AdoptPassThrough(int fd);
-
-// Drains the descriptor's file and makes it pass-through: before the kernel or a libc-internal
-// path gets hold of the data (mmap, fdopen, AIO, splice). `forever`: even after the last close,
-// because the access outlives the descriptor (mmap). 0, or the negated errno with which the file
-// system refuses the pending bytes: then the file is still cached, and the call must fail. -EBADF:
-// the descriptor is internal.
+// What others do with a file where no call shows it. There are four cases, by descriptor; where the
+// file system refuses the pending bytes of a cached file, the answer is its negated errno: then the
+// file is still cached, and the program's call must fail. -EBADF: the descriptor is internal.
+//
+//   Publish      they look at its bytes once, before the program's next call is over
+//   Lend         they look for as long as they like: it is the kernel's, and not cached any more
+//   HandOn       they get the descriptor. If it can write, also: nobody takes the file for known as
+//                long as a process has it open that has it open now (docs/write-through.md)
+//   PassThrough  they change it, or who does cannot be seen: it is pass-through
+//
+// Each until the last close here, or `forever`, if what they do outlives that (a mapping). With the
+// rule `always`, what is lent is pass-through, too.
+void Publish(int fd);  // and has the kernel know the offset
+long Lend(int fd, bool forever = false);
+long HandOn(int fd, bool forever = false);
 long PassThrough(int fd, bool forever = false);
 
-// Writes the file's newest bytes to the kernel (no device flush) and sets the kernel's offset, so
-// that the kernel can read the data once (sendfile, copy_file_range).
-void Publish(int fd);
+// The same of a file that is tracked, by its name, following symbolic links: before it is opened
+// where we cannot see.
+long LendPath(int dirfd, const char* path, bool forever = false);
+long PassThroughPath(int dirfd, const char* path);
+
+// PassThrough, for ever, of a file that the kernel is given by its name, to use it by itself
+// (swapon): no other process caches it, either.
+long GiveAwayPath(int dirfd, const char* path);
+
+// Tracks a descriptor that was opened where we could not see, and that others may have, too
+// (inherited, received). It keeps the file from being cached. 0, or as Lend: then the descriptor is
+// not tracked, and must be closed again.
+long Adopt(int fd);
+
+// Around a real mmap of a descriptor: lent for ever, or passed through, if it is written by the
+// mapping. What is not may be later: then Protect, Unmap and Remap hear of that.
+class MapGuard {
+ public:
+  MapGuard(int fd, bool shared, int protection);
+  MapGuard(const MapGuard&) = delete;
+  MapGuard& operator=(const MapGuard&) = delete;
+  long error() const { return error_; }
+  void Mapped(const void* address, size_t length) const;
+
+ private:
+  long error_;
+  void* file_ = nullptr;
+};
+// Before mprotect. 0, or the error with which it must fail.
+long Protect(const void* address, size_t length, int protection);
+// In place of munmap and mremap.
+long Unmap(void* address, size_t length);
+long Remap(void* address, size_t length, size_t new_length, int flags, void* new_address);
+
 void PublishPath(int dirfd, const char* path, bool follow);
 void PublishAll();  // for calls that look at files whose names we do not learn
 
@@ -246,8 +274,8 @@ long Close(int fd);
 long Dup(int fd);
 long Dup2(int from, int to);  // also with an untracked `from` and a tracked `to`
 long Dup3(int from, int to, int flags);
-// Before the descriptor is closed on exec from now on (FIOCLEX; Fcntl sees F_SETFD).
-void NoteCloseOnExec(int fd);
+// The descriptor stays open over exec from now on (FIONCLEX; Fcntl sees F_SETFD).
+void NoteKeptOnExec(int fd);
 // F_DUPFD, F_DUPFD_CLOEXEC and F_SETFL; kNotOurs for every other command on a descriptor that is
 // not internal. Locks (lockf, too) and leases are shown here before the real call.
 long Fcntl(int fd, int command, long argument);

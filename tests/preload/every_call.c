@@ -761,6 +761,76 @@ static void check_transfers(void) {
   SHOW(close(to));
 }
 
+// A page that is written by a call, and then in place.
+static void check_mappings(void) {
+  title("mappings");
+  enum { kPage = 4096 };
+  int fd;
+  char* map;
+  SHOW(fd = open("m", O_RDWR | O_CREAT | O_TRUNC, 0644));
+  SHOW(ftruncate(fd, 2 * kPage));
+  SHOW(fsync(fd) | fsync(fd));
+  SHOW(pwrite(fd, "cached", 6, 0));
+  SHOW((map = mmap(NULL, 2 * kPage, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED);
+  show_bytes("mapped", map, 6);
+  SHOW(pwrite(fd, "mapped", 6, 0));
+  SHOW(fsync(fd) | fsync(fd));
+  SHOW(pwrite(fd, "M", 1, 0));
+  show_bytes("mapped", map, 6);
+  SHOW(mprotect(map, kPage, PROT_READ | PROT_WRITE));
+  map[1] = 'A';
+  char found[6];
+  SHOW(pread(fd, found, 6, 0));
+  show_bytes("read", found, 6);
+  SHOW(pwrite(fd, "P", 1, 2));
+  show_bytes("mapped", map, 6);
+  SHOW(pkey_mprotect(map + kPage, kPage, PROT_READ | PROT_WRITE, -1));
+  map[kPage] = 'K';
+  SHOW(fsync(fd));
+  SHOW(mprotect(map + 1, 1, PROT_WRITE));
+  SHOW(munmap(map + 1, 1));
+  SHOW(mremap(map + 1, 1, 1, 0) == MAP_FAILED);
+  SHOW(mremap(map, 2 * kPage, kPage, 0) == map);
+  SHOW((map = mremap(map, kPage, 2 * kPage, MREMAP_MAYMOVE)) == MAP_FAILED);
+  show_bytes("mapped", map + kPage, 1);
+  SHOW(munmap(map, 2 * kPage));
+  SHOW(close(fd));
+  SHOW(fd = open("m", O_RDWR));
+  SHOW((map = (char*)syscall(SYS_mmap, NULL, kPage, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED);
+  SHOW(syscall(SYS_mprotect, map, kPage, PROT_READ | PROT_WRITE));
+  SHOW(syscall(SYS_pkey_mprotect, map, kPage, PROT_READ | PROT_WRITE, -1));
+  map[3] = 'N';
+  SHOW((map = (char*)syscall(SYS_mremap, map, kPage, 2 * kPage, MREMAP_MAYMOVE)) == MAP_FAILED);
+  SHOW(syscall(SYS_munmap, map, 2 * kPage));
+  SHOW(syscall(SYS_munmap, 1, 1));
+  SHOW(close(fd));
+  show_file("m");
+}
+
+// What libc writes to standard error by itself.
+static void check_errors(void) {
+  title("errors");
+  int fd;
+  int saved;
+  SHOW((saved = dup(2)) < 0);
+  SHOW(fd = open("errors", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644));
+  SHOW(dup2(fd, 2));
+  SHOW(write(2, "error: ", 7));
+  errno = ENOENT;
+  perror("perror");
+  errno = EPERM;
+  perror(NULL);
+  SHOW(fsync(2) | fsync(2));
+  SHOW(write(fd, "more: ", 6));
+  psignal(SIGSEGV, "psignal");
+  const siginfo_t info = {.si_signo = SIGUSR1, .si_code = SI_TKILL};
+  psiginfo(&info, "psiginfo");
+  SHOW(write(2, "end", 3));
+  SHOW(dup2(saved, 2));
+  SHOW(close(saved) | close(fd));
+  show_file("errors");
+}
+
 // A message of one byte that carries a descriptor; the first member of a struct mmsghdr.
 static struct msghdr* descriptor_message(int fd) {
   static char space[CMSG_SPACE(sizeof(int))];
@@ -1536,6 +1606,8 @@ int main(int argc, char** argv) {
   check_attributes();
   check_names();
   check_transfers();
+  check_mappings();
+  check_errors();
   check_lending();
   check_messages();
   check_streams(argv[1]);

@@ -38,6 +38,8 @@
 #define close_range(first, last, flags) syscall(SYS_close_range, first, last, flags)
 #define fsconfig(fd, command, key, value, auxiliary) \
   syscall(SYS_fsconfig, fd, command, key, value, auxiliary)
+#define pkey_mprotect(address, length, protection, key) \
+  syscall(SYS_pkey_mprotect, address, length, protection, key)
 #define closefrom(first) syscall(SYS_close_range, first, ~0u, 0)
 #define pidfd_open(pid, flags) (int)syscall(SYS_pidfd_open, pid, flags)
 #define pidfd_getfd(pidfd, fd, flags) (int)syscall(SYS_pidfd_getfd, pidfd, fd, flags)

@@ -129,6 +129,13 @@ enum class Do : uint8_t {
   kRelock,
   kLost,
   kFork,  // a child that shares the file; is it held elsewhere?
+  kHandOn,
+  kIsHandedOn,
+  kRemember,
+  kRememberAny,
+  kMark,
+  kSeen,   // keep how often something was handed on
+  kSince,  // was it since?
   kClose,
   kReopen,
 };
@@ -276,6 +283,23 @@ class Peer {
             leases_.Share(kDevice, inode);
             return leases_.HeldElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
           });
+        case Do::kHandOn:
+          leases_.HandOn(kDevice, inode);
+          return 1;
+        case Do::kIsHandedOn:
+          return leases_.IsHandedOn(kDevice, inode);
+        case Do::kSeen:
+          seen_ = leases_.hand_ons();
+          return 1;
+        case Do::kSince:
+          return leases_.HandedOnSince(seen_);
+        case Do::kRemember:
+          return leases_.RemembersHandOn(kDevice, inode);
+        case Do::kRememberAny:
+          return leases_.RemembersHandOns();
+        case Do::kMark:
+          leases_.MarkHandedOn(kDevice, inode);
+          return 1;
         case Do::kClose:
           leases_.Close();
           return 1;
@@ -317,6 +341,7 @@ class Peer {
     std::set<uint64_t> exclusive_;
     std::vector<uint64_t> published_;
     bool failing_ = false;
+    uint32_t seen_ = 0;
     std::thread keeper_;
   };
 
@@ -432,6 +457,76 @@ TEST_F(LeaseTest, ACellThatIsFullStaysInUse) {
   (*b)(Do::kDropExclusive, 1);
   EXPECT_TRUE((*a)(Do::kReopen));
   EXPECT_FALSE((*a)(Do::kWanted, 1));
+}
+
+// ----------------------------------------------------------------------------- Programs that start
+
+TEST_F(LeaseTest, WhoUsesAFileRemembersThatItWasHandedOn) {
+  auto a = NewPeer(), b = NewPeer(), starter = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kShare, 2);
+  (*starter)(Do::kHandOn, 1);
+  for (const auto& peer : {&a, &b, &starter}) {
+    EXPECT_TRUE((**peer)(Do::kIsHandedOn, 1));
+    EXPECT_FALSE((**peer)(Do::kIsHandedOn, 2));
+  }
+  EXPECT_FALSE((*a)(Do::kExclude, 1)) << "a program may have it open";
+  starter.reset();
+  EXPECT_TRUE((*b)(Do::kIsHandedOn, 1));
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kDrop, 1);
+  EXPECT_TRUE((*b)(Do::kIsHandedOn, 1)) << "it has it open still";
+  (*a)(Do::kDrop, 1);
+  (*a)(Do::kShare, 1);
+  EXPECT_FALSE((*b)(Do::kIsHandedOn, 1));
+  EXPECT_TRUE((*a)(Do::kExclude, 1));
+}
+
+TEST_F(LeaseTest, TheDeadRememberNothing) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*b)(Do::kHandOn, 1);
+  (*b)(Do::kShare, 1);
+  a->Kill();
+  EXPECT_FALSE((*b)(Do::kIsHandedOn, 1)) << "b came later";
+  const auto next = NewPeer();
+  (*next)(Do::kShare, 1);
+  EXPECT_FALSE((*next)(Do::kIsHandedOn, 1)) << "nor does who has its slot";
+}
+
+TEST_F(LeaseTest, AProcessKnowsWhatItRemembers) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kShare, 1);
+  (*a)(Do::kShare, 2);
+  EXPECT_FALSE((*a)(Do::kRememberAny));
+  (*b)(Do::kHandOn, 1);
+  EXPECT_TRUE((*a)(Do::kRemember, 1));
+  EXPECT_FALSE((*a)(Do::kRemember, 2));
+  EXPECT_TRUE((*a)(Do::kRememberAny));
+  EXPECT_FALSE((*b)(Do::kRemember, 1));
+  EXPECT_FALSE((*b)(Do::kRememberAny));
+  (*b)(Do::kHandOn, 1);
+  (*a)(Do::kMark, 2);
+  (*a)(Do::kDrop, 1);
+  EXPECT_TRUE((*a)(Do::kRememberAny));
+  EXPECT_TRUE((*b)(Do::kIsHandedOn, 2));
+  (*a)(Do::kDrop, 2);
+  EXPECT_FALSE((*a)(Do::kRememberAny));
+}
+
+TEST_F(LeaseTest, AChildKnowsWhetherSomethingWasHandedOnMeanwhile) {
+  auto a = NewPeer(), b = NewPeer();
+  (*a)(Do::kSeen);
+  EXPECT_FALSE((*a)(Do::kSince));
+  (*b)(Do::kHandOn, 1);
+  EXPECT_TRUE((*a)(Do::kSince));
+  (*a)(Do::kSeen);
+  EXPECT_FALSE((*a)(Do::kSince));
+  // A process that dies in the midst of it is taken for one that goes on.
+  Look(folder.path())->hand_ons_begun.fetch_add(1);
+  EXPECT_TRUE((*a)(Do::kSince));
+  (*a)(Do::kSeen);
+  EXPECT_TRUE((*a)(Do::kSince));
 }
 
 // ------------------------------------------------------------------------------------------ Death

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -32,6 +34,8 @@ namespace {
 
 using lease::Tallies;
 using lease::Tally;
+
+constexpr size_t kPage = pool::kPageSize;
 
 // Another process, which uses the files of some inodes, and does something besides.
 class Neighbour {
@@ -130,6 +134,38 @@ class VfsThroughTest : public testing::Test {
     EXPECT_TRUE(IsKnown(fd));
     EXPECT_FALSE(IsPending(fd));
   }
+  static void MakeCached(int fd) {
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    EXPECT_EQ(StateOf(fd), State::kCached);
+  }
+  // Two pages.
+  static char* Map(int fd, int flags, int protection) {
+    const MapGuard guard(fd, flags == MAP_SHARED, protection);
+    EXPECT_EQ(guard.error(), 0);
+    void* at = ::mmap(nullptr, 2 * kPage, protection, flags, fd, 0);
+    EXPECT_NE(at, MAP_FAILED);
+    guard.Mapped(at, 2 * kPage);
+    return static_cast<char*>(at);
+  }
+  // A child of fork.
+  static pid_t StartForked(const std::function<bool()>& body) {
+    BeforeFork();
+    const pid_t child = fork();
+    if (child == 0) {
+      AfterForkInChild();
+      const bool right = body();
+      Stop();
+      _exit(right ? 0 : 1);
+    }
+    AfterForkInParent();
+    return child;
+  }
+  static int EndOf(pid_t child) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return status;
+  }
+  static int Forked(const std::function<bool()>& body) { return EndOf(StartForked(body)); }
   // What recovery would apply after a power failure, of all files.
   struct Found {
     uint64_t offset;
@@ -748,6 +784,417 @@ TEST_F(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
     EXPECT_FALSE(IsKnown(fd));
     Close(fd);
   });
+}
+
+// ---------------------------------------------------------------------------------------- Mappings
+
+TEST_F(VfsThroughTest, AFileThatIsMappedForReadingIsWriteThrough) {
+  for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
+    WithEngine([&] {
+      const int fd = Open(std::to_string(flags), O_RDWR | O_CREAT);
+      EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+      MakeCached(fd);
+      EXPECT_EQ(Pwrite(fd, "cached", 6, 0), 6);
+      const int protection = PROT_READ | (flags == MAP_PRIVATE ? PROT_WRITE : 0);
+      const char* at = Map(fd, flags, protection);
+      EXPECT_EQ(std::string(at), "cached");
+      EXPECT_EQ(StateOf(fd), State::kKernel);
+      MakeKnown(fd);
+      EXPECT_EQ(Pwrite(fd, "mapped", 6, 0), 6);
+      EXPECT_EQ(std::string(at), "mapped");
+      for (uint32_t i = 0; i < 2 * kSyncsToTryAgain; ++i) EXPECT_EQ(Fsync(fd), 0);
+      EXPECT_EQ(Pending(), (std::vector<Found>{{0, "mapped"}})) << "there was no sync";
+      EXPECT_EQ(StateOf(fd), State::kKernel);
+      Close(fd);
+    });
+  }
+}
+
+TEST_F(VfsThroughTest, AMappingThatIsMadeWritablePasses) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+    char* at = Map(fd, MAP_SHARED, PROT_READ);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(Protect(at, 2 * kPage, PROT_NONE), 0);
+    EXPECT_EQ(Protect(at - kPage, kPage, PROT_READ | PROT_WRITE), 0);
+    EXPECT_EQ(Protect(at + 2 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Protect(at + kPage, 1, PROT_READ | PROT_WRITE), 0);
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    EXPECT_EQ(StateOf(fd), State::kPassThrough);
+    EXPECT_TRUE(engine.tallies.AnybodyPasses(TagOf(fd)));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AMappingThatCannotBeMadeWritableMayBeAskedTo) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
+    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+    char* shared = Map(reader, MAP_SHARED, PROT_READ);
+    char* own = Map(fd, MAP_PRIVATE, PROT_READ);
+    MakeKnown(fd);
+    EXPECT_EQ(Protect(shared, kPage, PROT_READ | PROT_WRITE), 0);
+    EXPECT_LT(::mprotect(shared, kPage, PROT_READ | PROT_WRITE), 0);
+    EXPECT_EQ(Protect(own, kPage, PROT_READ | PROT_WRITE), 0);
+    EXPECT_TRUE(IsKnown(fd));
+    Close(fd);
+    Close(reader);
+  });
+}
+
+TEST_F(VfsThroughTest, MappingsAreFollowedWhereTheyGo) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+    MakeKnown(fd);
+    const auto writable = [](const char* at) {
+      return Protect(at, kPage, PROT_READ | PROT_WRITE) == 0;
+    };
+    char* at = Map(fd, MAP_SHARED, PROT_READ);
+    char* place = static_cast<char*>(
+        ::mmap(nullptr, 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(Unmap(place, kPage), kNotOurs);
+    EXPECT_EQ(Remap(place, kPage, 2 * kPage, 0, nullptr), kNotOurs);
+    EXPECT_EQ(Remap(at, 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, place),
+              reinterpret_cast<long>(place));
+    EXPECT_TRUE(writable(at));
+    EXPECT_TRUE(IsKnown(fd)) << "it is not there any more";
+    EXPECT_EQ(Unmap(place, 2 * kPage), 0);
+    EXPECT_TRUE(writable(place));
+    EXPECT_TRUE(IsKnown(fd));
+    // Another one of what is there, and a part that goes.
+    at = Map(fd, MAP_SHARED, PROT_READ);
+    const long copy = Remap(at, 0, 2 * kPage, MREMAP_MAYMOVE, nullptr);
+    EXPECT_GT(copy, 0);
+    EXPECT_EQ(Unmap(at, 2 * kPage), 0);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Unmap(reinterpret_cast<void*>(copy), kPage), 0);
+    EXPECT_TRUE(writable(reinterpret_cast<char*>(copy) + kPage));
+    EXPECT_FALSE(IsKnown(fd));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AFileWithMoreMappingsThanCanBeFollowedPasses) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+    MakeKnown(fd);
+    for (int i = 0; i < 1000; ++i) Unmap(Map(fd, MAP_SHARED, PROT_READ), 2 * kPage);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    int mapped = 0;
+    for (; mapped < 1000 && IsKnown(fd); ++mapped) Map(fd, MAP_SHARED, PROT_READ);
+    EXPECT_GT(mapped, 50);
+    EXPECT_EQ(StateOf(fd), State::kPassThrough);
+    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    Close(fd);
+  });
+}
+
+// A number is given to another file when the mapping is gone.
+TEST_F(VfsThroughTest, AMappedFileBeginsAnewWhenItIsOpenedAgain) {
+  WithEngine([&] {
+    int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+    Map(fd, MAP_SHARED, PROT_READ);
+    MakeKnown(fd);
+    Close(fd);
+    fd = Open("a");
+    EXPECT_FALSE(IsKnown(fd));
+    MakeKnown(fd);
+    EXPECT_EQ(StateOf(fd), State::kKernel) << "it is mapped";
+    Close(fd);
+  });
+}
+
+// ------------------------------------------------------------------- Descriptors in other hands
+
+TEST_F(VfsThroughTest, AFileThatAChildHasAsWellIsWriteThrough) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Forked([] { return true; }), 0);
+    MakeKnown(fd);
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
+    EXPECT_EQ(Forked([&] { return Pwrite(fd, "B", 1, 0) == 1 && IsKnown(fd) && Fsync(fd) == 0; }),
+              0);
+    EXPECT_TRUE(IsKnown(fd));
+    // Where it is, only the kernel knows.
+    EXPECT_EQ(Write(fd, "somewhere", 9), 9);
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AChildMakesWhatItHasInheritedWriteThrough) {
+  for (const bool cached : {false, true}) {
+    WithEngine([&] {
+      const std::string name = cached ? "cached" : "kernel's";
+      const int fd = Open(name, O_RDWR | O_CREAT | O_APPEND);
+      if (cached) MakeCached(fd);
+      EXPECT_EQ(Write(fd, "parent", 6), 6);
+      const int status = Forked([&] {
+        for (int i = 0; i < 3; ++i) Fsync(fd);
+        EXPECT_TRUE(IsKnown(fd));
+        EXPECT_EQ(StateOf(fd), State::kKernel);
+        EXPECT_EQ(Write(fd, "child", 5), 5);
+        EXPECT_TRUE(IsKnown(fd));
+        return !testing::Test::HasFailure() && OnDisk(name) == "parentchild";
+      });
+      EXPECT_EQ(status, 0);
+      EXPECT_EQ(Write(fd, "parent", 6), 6);
+      EXPECT_EQ(OnDisk(name), "parentchildparent");
+      Close(fd);
+    });
+  }
+}
+
+TEST_F(VfsThroughTest, AFileThatIsHandedOnForWritingIsNotKnownUntilItIsClosed) {
+  WithEngine([&] {
+    int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(HandOn(fd), 0);
+    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    for (int i = 0; i < 4; ++i) {
+      Fsync(fd);
+      EXPECT_FALSE(IsKnown(fd));
+      EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+      EXPECT_FALSE(IsPending(fd));
+    }
+    Close(fd);
+    fd = Open("a");
+    Fsync(fd);
+    EXPECT_FALSE(IsKnown(fd)) << "the neighbour has it open";
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, WhatIsHandedOnForGoodStaysSo) {
+  for (const bool forever : {false, true}) {
+    WithEngine([&] {
+      int fd = Open("a", O_RDWR | O_CREAT);
+      EXPECT_EQ(HandOn(fd, forever), 0);
+      Close(fd);
+      fd = Open("a");
+      for (int i = 0; i < 3; ++i) Fsync(fd);
+      EXPECT_EQ(StateOf(fd), forever ? State::kKernel : State::kCached);
+      EXPECT_FALSE(IsKnown(fd));
+      Close(fd);
+    });
+  }
+}
+
+TEST_F(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
+    MakeCached(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(HandOn(reader, true), 0);
+    EXPECT_EQ(OnDisk("a"), "bytes");
+    Close(reader);
+    MakeKnown(fd);
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AProgramThatIsStartedHasWhatStaysOpen) {
+  struct {
+    const char* what;
+    int flags;
+    bool stays;
+    std::function<void(int)> change;
+  } const cases[] = {
+      {"stays", O_RDWR, true, [](int) {}},
+      {"writes only", O_WRONLY, true, [](int) {}},
+      {"is closed", O_RDWR | O_CLOEXEC, false, [](int) {}},
+      {"is closed, set later", O_RDWR, false,
+       [](int fd) { ::fcntl(fd, F_SETFD, Fcntl(fd, F_SETFD, FD_CLOEXEC) == kNotOurs ? 1 : 0); }},
+      {"stays, set later", O_RDWR | O_CLOEXEC, true,
+       [](int fd) { ::fcntl(fd, F_SETFD, Fcntl(fd, F_SETFD, 0) == kNotOurs ? 0 : 1); }},
+      {"stays, by ioctl", O_RDWR | O_CLOEXEC, true,
+       [](int fd) {
+         NoteKeptOnExec(fd);
+         ::ioctl(fd, FIONCLEX);
+       }},
+      {"its copy stays", O_RDWR | O_CLOEXEC, true, [](int fd) { EXPECT_GE(Dup(fd), 0); }},
+      {"its copy is closed", O_RDWR | O_CLOEXEC, false,
+       [](int fd) { EXPECT_GE(Fcntl(fd, F_DUPFD_CLOEXEC, 0), 0); }},
+      {"another one's place", O_RDWR | O_CLOEXEC, true,
+       [](int fd) { EXPECT_EQ(Dup2(fd, 100), 100); }},
+  };
+  for (const auto& one : cases) {
+    WithEngine([&] {
+      SCOPED_TRACE(one.what);
+      Close(Open("a", O_RDWR | O_CREAT));
+      const int fd = Open("a", one.flags);
+      const auto neighbour = NeighbourOf(fd);
+      MakeKnown(fd);
+      one.change(fd);
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      BeforeSpawn();
+      EXPECT_EQ(IsKnown(fd), !one.stays);
+      EXPECT_EQ(IsPending(fd), !one.stays);
+      for (int i = 0; i < 3; ++i) Fsync(fd);
+      EXPECT_EQ(IsKnown(fd), !one.stays);
+    });
+  }
+}
+
+TEST_F(VfsThroughTest, AProgramThatIsStartedMayReadWhatIsWriteThrough) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT | O_CLOEXEC);
+    Open("a", O_RDONLY);
+    MakeCached(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    BeforeSpawn();
+    EXPECT_EQ(OnDisk("a"), "bytes");
+    MakeKnown(fd);
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+  });
+}
+
+// The child ends as one of NVCache there, and its parent remembers.
+TEST_F(VfsThroughTest, AChildThatBecomesAProgramHandsOnWhatStaysOpen) {
+  for (const int flags : {0, O_CLOEXEC}) {
+    WithEngine([&] {
+      const std::string name = std::to_string(flags);
+      int fd = Open(name, O_RDWR | O_CREAT | flags);
+      MakeCached(fd);
+      EXPECT_EQ(Forked([&] { return Pwrite(fd, "child", 5, 0) == 5; }), 0);
+      MakeKnown(fd);
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      const auto exec = [] {
+        BeforeExec();
+        return true;
+      };
+      EXPECT_EQ(Forked(exec), 0);
+      EXPECT_EQ(IsKnown(fd), flags != 0);
+      EXPECT_EQ(IsPending(fd), flags != 0);
+      for (int i = 0; i < 3; ++i) Fsync(fd);
+      EXPECT_EQ(IsKnown(fd), flags != 0);
+      Close(fd);
+      fd = Open(name, O_RDWR | O_CLOEXEC);
+      Fsync(fd);
+      EXPECT_TRUE(IsKnown(fd));
+      Close(fd);
+    });
+  }
+}
+
+TEST_F(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutATally) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto exec = [] {
+      BeforeExec();
+      return engine.asleep();
+    };
+    EXPECT_EQ(Forked(exec), 0);
+    for (int i = 0; i < 4; ++i) Fsync(fd);
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    Close(fd);
+  });
+}
+
+// A child that sleeps is not seen, so it has to find out when it wakes.
+TEST_F(VfsThroughTest, AChildLearnsWhatItsSiblingsHaveHandedOn) {
+  enum class When { kNever, kBefore, kMeanwhile };
+  for (const When when : {When::kNever, When::kBefore, When::kMeanwhile}) {
+    WithEngine([&] {
+      const int fd = Open("a", O_RDWR | O_CREAT);
+      const auto exec = [] {
+        BeforeExec();
+        return true;
+      };
+      if (when == When::kBefore) {
+        EXPECT_EQ(Forked(exec), 0);
+      }
+      int go[2];
+      EXPECT_EQ(::pipe(go), 0);
+      const pid_t child = StartForked([&] {
+        char byte;
+        if (::read(go[0], &byte, 1) != 1) return false;
+        for (int i = 0; i < 4; ++i) Fsync(fd);
+        return IsKnown(fd) == (when == When::kNever);
+      });
+      if (when == When::kMeanwhile) {
+        EXPECT_EQ(Forked(exec), 0);
+      }
+      Close(fd);
+      EXPECT_EQ(::write(go[1], "x", 1), 1);
+      EXPECT_EQ(EndOf(child), 0);
+    });
+  }
+}
+
+TEST_F(VfsThroughTest, ADescriptorFromElsewhereIsWriteThrough) {
+  WithEngine([&] {
+    const std::string path = disk_ / "a";
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND, 0600);
+    EXPECT_EQ(Adopt(fd), 0);
+    EXPECT_EQ(Write(fd, "first ", 6), 6);
+    for (int i = 0; i < 2; ++i) Fsync(fd);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(StateOf(fd), State::kKernel) << "whoever has it, too, reads the kernel's bytes";
+    EXPECT_EQ(Write(fd, "second", 6), 6);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{6, "second"}}));
+    Close(fd);
+    const int other = ::open(path.c_str(), O_RDWR);
+    EXPECT_EQ(Adopt(other), 0);
+    EXPECT_EQ(Fsync(other), 0);
+    EXPECT_EQ(Pwrite(other, "F", 1, 0), 1);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{0, "F"}}));
+    EXPECT_EQ(Write(other, "S", 1), 1);
+    EXPECT_FALSE(IsKnown(other)) << "somebody else may move its offset";
+    EXPECT_EQ(OnDisk("a"), "Sirst second");
+    Close(other);
+    const int direct = ::open(path.c_str(), O_RDWR | O_DIRECT);
+    EXPECT_EQ(Adopt(direct), 0);
+    EXPECT_EQ(StateOf(direct), State::kPassThrough);
+    Close(direct);
+    const int name = ::open(path.c_str(), O_PATH);
+    EXPECT_EQ(Adopt(name), 0);
+    EXPECT_FALSE(Tracks(name));
+    ::close(name);
+  });
+}
+
+// ------------------------------------------------------------------ Descriptors that promise syncs
+
+TEST_F(VfsThroughTest, ADescriptorWithOSyncWritesByAnother) {
+  for (const int flags : {O_DSYNC, O_SYNC, O_SYNC | O_APPEND}) {
+    WithEngine([&] {
+      const std::string name = std::to_string(flags);
+      Close(Open(name, O_RDWR | O_CREAT));
+      const int fd = Open(name, O_WRONLY | flags);
+      const auto neighbour = NeighbourOf(fd);
+      EXPECT_EQ(Write(fd, "first ", 6), 6);
+      EXPECT_EQ(Write(fd, "second", 6), 6);
+      EXPECT_TRUE(IsKnown(fd));
+      const bool appends = (flags & O_APPEND) != 0;
+      EXPECT_EQ(Pwrite(fd, "third", 5, 0), 5);
+      EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), 12);
+      EXPECT_GE(engine.SlotOf(fd)->file.load()->backing_fd.load(), 0);
+      EXPECT_EQ(Write(fd, " more", 5), 5);
+      EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), appends ? 22 : 17);
+      EXPECT_EQ(OnDisk(name), appends ? "first secondthird more" : "third second more");
+      EXPECT_EQ(Pending().size(), 3u);
+      EXPECT_TRUE(IsKnown(fd));
+      EXPECT_EQ(Close(fd), 0);
+    });
+  }
 }
 
 }  // namespace

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What others do to a file where no call of the program's shows it.
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+#include "src/vfs/heat.h"
+#include "src/vfs/through.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+long NotTracked(int fd) { return IsInternal(fd) ? -EBADF : 0; }
+
+}  // namespace
+
+// --------------------------------------------------------------------------------------- Once
+
+void Publish(int fd) {
+  if (!engine.HasFilesInCaches()) return;
+  if (!IsDescription(engine.SlotOf(fd)) || engine.TakeOver(fd) < 0) return;
+  ExclusiveAccess access(fd);
+  if (!access.entered() || !access.cached()) return;
+  engine.Publish(access.file());
+  engine.PublishOffsets(access.file());
+}
+
+void TakeOffset(int fd) {
+  if (!IsDescription(engine.SlotOf(fd))) return;
+  Access access;
+  if (access.Enter(fd, Access::kOffset) != 0 || !access.cached()) return;
+  const long offset = sys::Lseek(fd, 0, SEEK_CUR);
+  if (offset >= 0) access.description().offset = static_cast<uint64_t>(offset);
+}
+
+// ---------------------------------------------------------------------------------- By descriptor
+
+long Lend(int fd, bool forever) {
+  if (IsHotFromTheStart()) return PassThrough(fd, forever);
+  if (!IsDescription(engine.SlotOf(fd))) return NotTracked(fd);
+  if (long error = engine.TakeOver(fd); error < 0) return error;
+  TableLock lock;
+  const Description* description = engine.SlotOf(fd);
+  return IsDescription(description) ? engine.Lend(*description->file.load(), forever) : 0;
+}
+
+long HandOn(int fd, bool forever) {
+  if (long error = Lend(fd, forever); error < 0) return error;
+  Passing passing;
+  {
+    TableLock lock;
+    Description* description = engine.SlotOf(fd);
+    if (!IsDescription(description)) return 0;
+    description->given.store(true);
+    if (!description->writes() || !engine.HandOn(*description->file.load())) return 0;
+  }
+  return LeaveLog(fd, &passing);
+}
+
+long PassThrough(int fd, bool forever) {
+  if (!IsDescription(engine.SlotOf(fd))) return NotTracked(fd);
+  Passing passing;
+  if (long error = LeaveLog(fd, &passing); error < 0) return error;
+  TableLock lock;
+  Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description)) return 0;
+  File& file = *description->file.load();
+  if (long error = engine.PassThrough(file); error < 0) return error;
+  if (forever) engine.MakeLasting(file);
+  return 0;
+}
+
+// ----------------------------------------------------------------------------------------- By name
+
+long LendPath(int dirfd, const char* path, bool forever) {
+  if (IsHotFromTheStart()) return PassThroughPath(dirfd, path);
+  if (!engine.active()) return 0;
+  TableLock lock;
+  File* file = engine.FindByPath(dirfd, path, true);
+  if (file == nullptr) return 0;
+  const long error = engine.Lend(*file, forever);
+  engine.Reap();
+  return error;
+}
+
+long PassThroughPath(int dirfd, const char* path) {
+  if (!engine.active()) return 0;
+  TableLock lock;
+  File* file = engine.FindByPath(dirfd, path, true);
+  if (file == nullptr) return 0;
+  const long error = engine.PassThrough(*file);
+  engine.Reap();  // a closed file can be cached again: nothing of it is pending now
+  return error;
+}
+
+long GiveAwayPath(int dirfd, const char* path) {
+  if (!engine.active()) return 0;
+  vfs::Claim claim;
+  if (long error = claim.TakePath(dirfd, path, true); error < 0) return error;
+  if (long error = claim.ToChange(); error < 0) return error;
+  TableLock lock;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;
+  File* file = engine.FindFile(st.st_dev, st.st_ino);
+  if (file == nullptr) file = engine.NewFile(st);
+  if (file == nullptr) {
+    engine.TableFull(nullptr);
+    return 0;
+  }
+  if (long error = engine.PassThrough(*file); error < 0) return error;
+  engine.MakeLasting(*file);
+  return 0;
+}
+
+// ---------------------------------------------------------------------------------------- Mappings
+
+namespace {
+
+using Range = Mappings::Range;
+
+Range RangeOf(const void* address, size_t length) {
+  constexpr uintptr_t kPage = pool::kPageSize;
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  return {begin, begin + (length + kPage - 1) / kPage * kPage};
+}
+
+bool IsAny(const File& /*file*/) { return true; }
+bool IsWatched(const File& file) { return file.state.load() != State::kPassThrough; }
+
+// A mapped file, which stays known to us.
+long PassThroughMapped(File& file) {
+  Passing passing;
+  passing.Begin(file);
+  if (long error = passing.GoPast(-1); error < 0) return error;
+  TableLock lock;
+  return engine.PassThrough(file);
+}
+
+bool AreMapped() { return !engine.mappings.empty() && !sys::IsSharing(); }
+
+}  // namespace
+
+MapGuard::MapGuard(int fd, bool shared, int protection) {
+  const bool writes = shared && (protection & PROT_WRITE) != 0;
+  error_ = writes ? PassThrough(fd, true) : Lend(fd, true);
+  if (error_ < 0 || writes || !shared) return;
+  TableLock lock;
+  const Description* description = engine.SlotOf(fd);
+  if (!IsDescription(description) || !description->writes()) return;
+  File& file = *description->file.load();
+  if (IsWatched(file)) file_ = &file;
+}
+
+void MapGuard::Mapped(const void* address, size_t length) const {
+  if (file_ == nullptr) return;
+  File& file = *static_cast<File*>(file_);
+  {
+    TableLock lock;
+    if (engine.mappings.Add(RangeOf(address, length), file)) return;
+  }
+  PassThroughMapped(file);
+}
+
+long Protect(const void* address, size_t length, int protection) {
+  if (!AreMapped() || (protection & PROT_WRITE) == 0) return 0;
+  for (;;) {
+    File* file;
+    {
+      TableLock lock;
+      file = engine.mappings.Find(RangeOf(address, length), IsWatched);
+    }
+    if (file == nullptr) return 0;
+    if (long error = PassThroughMapped(*file); error < 0) return error;
+  }
+}
+
+// Under the table lock, so that what comes into the place of a mapping is noted after it.
+
+long Unmap(void* address, size_t length) {
+  if (!AreMapped()) return kNotOurs;
+  TableLock lock;
+  const Range range = RangeOf(address, length);
+  if (engine.mappings.Find(range, IsAny) == nullptr) return kNotOurs;
+  const long result = sys::Call(SYS_munmap, sys::Address(address), static_cast<long>(length));
+  if (result == 0) engine.mappings.Remove(range);
+  return result;
+}
+
+long Remap(void* address, size_t length, size_t new_length, int flags, void* new_address) {
+  if (!AreMapped()) return kNotOurs;
+  File* file;
+  long result;
+  {
+    TableLock lock;
+    // Of a shared mapping, a length of 0 makes another one.
+    file = engine.mappings.Find(RangeOf(address, length != 0 ? length : 1), IsAny);
+    if (file == nullptr) return kNotOurs;
+    result = sys::Call(SYS_mremap, sys::Address(address), static_cast<long>(length),
+                       static_cast<long>(new_length), flags, sys::Address(new_address));
+    if (sys::IsError(result)) return result;
+    if ((flags & MREMAP_DONTUNMAP) == 0) engine.mappings.Remove(RangeOf(address, length));
+    const Range moved = RangeOf(reinterpret_cast<void*>(result), new_length);
+    if (engine.mappings.Add(moved, *file)) return result;
+  }
+  PassThroughMapped(*file);
+  return result;
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A file in other hands: programs map it, inherit it, or have it with a child, and each syncs what it
+writes; or a program that knows nothing of NVCache gets it, and writes. All are killed, and the disk loses
+what it has not made durable, perhaps. The pool in memory stays, as NVMM would, and recovery brings back
+what was synced, and nothing older.
+
+Exit code 77 where a file system cannot be mounted and shut down."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import kill_power  # noqa: E402
+from kill_power import Disk, harness  # noqa: E402
+from kill_shared import new_boot, words  # noqa: E402
+from harness import check, say  # noqa: E402
+
+PYTHON = "/usr/bin/python3"  # Debian's, which has lmdb
+SLOT = 3000  # bytes: neither a page nor a part of one
+SLOTS = 4
+STRANGERS = 100  # what a stranger begins to count with
+PATIENCE = 60  # seconds
+
+# What each program begins with: go_on() fills slot `me` of the file again and again, and says so when
+# that is synced.
+COMMON = """
+import ctypes, mmap, os, random, socket, struct, subprocess, sys, time
+SLOT, SLOTS = 3000, 4
+def words(n): return struct.pack('<Q', n) * (SLOT // 8)
+def say(who, n): os.write(int(os.environ['SAYS']), b'%d %d\\n' % (who, n))
+def put(fd, me, n):
+    os.pwrite(fd, words(n), me * SLOT)
+    os.fdatasync(fd)
+    say(me, n)
+def go_on(fd, me, n=0, pause=0):
+    while True:
+        n += 1
+        put(fd, me, n)
+        time.sleep(pause)
+"""
+
+# case: how many programs, and what each does. `me`: which one it is.
+PROGRAMS = {
+    "mapped": (2, """
+fd = os.open('file', os.O_RDWR)
+at = mmap.mmap(fd, SLOT * SLOTS, prot=mmap.PROT_READ)
+for n in range(1, 1 << 30):
+    put(fd, me, n)
+    assert at[me * SLOT:(me + 1) * SLOT] == words(n)
+"""),
+    # The last bytes that the log has are overwritten by way of the mapping.
+    "mapped_and_written": (1, """
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+fd, length = os.open('file', os.O_RDWR), ctypes.c_size_t(SLOT * SLOTS)
+at = libc.mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, fd, ctypes.c_long(0))
+for n in range(20): put(fd, 0, n)
+os.pwrite(fd, words(20), 0)
+libc.mprotect(ctypes.c_void_p(at), length, mmap.PROT_READ | mmap.PROT_WRITE)
+for n in range(21, 1 << 30):
+    ctypes.memmove(at, words(n), SLOT)
+    os.fdatasync(fd)
+    say(0, n)
+"""),
+    "promised": (2, """
+fd = os.open('file', os.O_WRONLY | os.O_DSYNC)
+for n in range(1, 1 << 30):
+    os.pwrite(fd, words(n), me * SLOT)
+    say(me, n)
+"""),
+    "forked": (1, """
+fd = os.open('file', os.O_RDWR)
+for child in range(1, 4):
+    if os.fork() == 0: go_on(fd, child)
+go_on(fd, 0)
+"""),
+    "started": (1, """
+if len(sys.argv) == 2:
+    os.dup2(os.open('file', os.O_RDWR), 7)
+    os.execv(sys.executable, [sys.executable, '-c', os.environ['SELF'], sys.argv[1], 'again'])
+go_on(7, me)
+"""),
+}
+
+# Gives the file to STRANGER, in one of these ways, when the log has something of both slots. Either that
+# one syncs what it writes, or the program does, and says so.
+WAYS = ("spawned", "executed_by_a_child", "passed", "output", "sent")
+GIVING = """
+way, lent, syncs = sys.argv[2], sys.argv[3] == 'True', sys.argv[4] == 'True'
+fd = os.open('file', os.O_RDWR)
+if lent: at = mmap.mmap(fd, SLOT * SLOTS, prot=mmap.PROT_READ)
+for n in range(1, 10):
+    for slot in (0, 1): put(fd, slot, n)
+os.set_inheritable(fd, way in ('spawned', 'executed_by_a_child'))
+plain = {'SAYS': os.environ['SAYS'], 'QUIET': str(syncs)}
+stranger = [sys.executable, '-c', os.environ['STRANGER']]
+says = int(os.environ['SAYS'])
+if way == 'spawned':
+    os.posix_spawn(sys.executable, stranger + [str(fd)], plain)
+elif way == 'executed_by_a_child':
+    if os.fork() == 0: os.execve(sys.executable, stranger + [str(fd)], plain)
+elif way == 'passed':
+    subprocess.Popen(stranger + [str(fd)], env=plain, pass_fds=[fd, says])
+elif way == 'output':
+    subprocess.Popen(stranger + ['1'], env=plain, stdout=fd, pass_fds=[says])
+elif way == 'sent':
+    ours, theirs = socket.socketpair()
+    subprocess.Popen(stranger + [str(theirs.fileno()), 'sent'], env=plain,
+                     pass_fds=[theirs.fileno(), says])
+    ours.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack('i', fd))])
+while True:
+    n += 1
+    put(fd, 0, n)
+    if not syncs: continue
+    seen = {struct.unpack('<Q', os.pread(fd, 8, at))[0] for at in (SLOT, 2 * SLOT - 8)}
+    os.fdatasync(fd)
+    if len(seen) == 1: say(1, *seen)
+"""
+STRANGER = COMMON + """
+fd = int(sys.argv[1])
+if len(sys.argv) > 2:
+    rights = socket.socket(fileno=fd).recvmsg(1, socket.CMSG_SPACE(4))[1]
+    fd = struct.unpack('i', rights[0][2])[0]
+n = 100
+while os.environ['QUIET'] == 'True':
+    n += 1
+    os.pwrite(fd, words(n), SLOT)
+    time.sleep(0.001)
+go_on(fd, 1, n, 0.001)
+"""
+
+KEYS = 5
+LMDB = """
+import lmdb
+env = lmdb.open('database', map_size=1 << 24)
+for n in range(1, 1 << 30):
+    with env.begin(write=True) as change:
+        for key in range(5): change.put(b'%d %d' % (me, key), b'%d ' % n * (100 * key + 1))
+    say(me, n)
+"""
+LOOK = """
+import lmdb
+with lmdb.open('database', map_size=1 << 24).begin() as look:
+    for key, value in look.cursor():
+        print(key.decode(), *sorted(set(value.decode().split())), len(value.split()))
+"""
+
+
+class Programs:
+    """Run until they are killed; what they say is heard by then."""
+
+    def __init__(self, bench, disk, count, code, *arguments):
+        self.said = {}
+        self.processes, self.readers = [], []
+        code = COMMON + "me = int(sys.argv[1])\n" + code
+        for me in range(count):
+            ours, theirs = os.pipe()
+            env = dict(os.environ, NVCACHE_NOTICE="0", SAYS=str(theirs), SELF=code, STRANGER=STRANGER)
+            self.processes.append(subprocess.Popen(
+                bench.cached([PYTHON, "-c", code, me, *arguments]), cwd=disk.folder, env=env,
+                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[theirs],
+                start_new_session=True))
+            os.close(theirs)
+            self.readers.append(threading.Thread(target=self.read, args=(ours,)))
+            self.readers[-1].start()
+
+    def read(self, end):
+        with open(end, encoding="ascii") as lines:
+            for line in lines:
+                who, n = map(int, line.split())
+                self.said[who] = max(self.said.get(who, 0), n)
+
+    def await_words(self, enough):
+        deadline = time.monotonic() + PATIENCE
+        while not enough(self.said):
+            if time.monotonic() > deadline:
+                self.kill()
+                raise harness.Failure(f"they have said no more than {self.said}")
+            time.sleep(0.01)
+
+    def kill(self):
+        for process in self.processes:
+            os.killpg(process.pid, signal.SIGKILL)
+        for process, reader in zip(self.processes, self.readers):
+            process.wait()
+            reader.join()
+            errors = process.stderr.read().decode()
+            check(errors == "", f"a program said: {errors}")
+
+
+def check_slots(folder, said):
+    data = (folder / "file").read_bytes()
+    for me in range(SLOTS):
+        synced = said.get(me, 0)
+        found = set(words(data[me * SLOT:(me + 1) * SLOT]))
+        check(min(found) >= synced, f"slot {me}: {sorted(found)}, but {synced} was synced")
+
+
+def play(bench, disk, choice, programs, enough, check_files):
+    programs.await_words(enough)
+    time.sleep(choice.uniform(0, 0.5))
+    programs.kill()
+    segments = bench.counter("segments_taken") if bench.pool.exists() else 0
+    if choice.random() < 0.75:
+        disk.fail()
+        new_boot(bench.pool)
+    kill_power.recover(bench)
+    check_files(programs.said)
+    return segments
+
+
+def prepare(bench, disk):
+    (disk.folder / "file").write_bytes(bytes(SLOT * SLOTS))
+    disk.sync()
+    bench.pool.unlink(missing_ok=True)
+
+
+def in_hands(case):
+    count, code = PROGRAMS[case]
+    speakers = SLOTS if case == "forked" else count
+
+    def one(bench, disk, choice):
+        prepare(bench, disk)
+        programs = Programs(bench, disk, count, code)
+        return play(bench, disk, choice, programs,
+                    lambda said: len(said) == speakers and min(said.values()) > 25,
+                    lambda said: check_slots(disk.folder, said))
+    return one
+
+
+def given(way):
+    def one(bench, disk, choice):
+        prepare(bench, disk)
+        programs = Programs(bench, disk, 1, GIVING, way, choice.random() < 0.5, choice.random() < 0.5)
+        return play(bench, disk, choice, programs, lambda said: said.get(1, 0) > STRANGERS + 1,
+                    lambda said: check_slots(disk.folder, said))
+    return one
+
+
+def check_database(bench, disk, said):
+    """Each change is there whole, and none is lost that was acknowledged."""
+    found = {}
+    for line in bench.without(PYTHON, "-c", LOOK, cwd=disk.folder).stdout.splitlines():
+        me, key, *values, count = map(int, line.split())
+        check(len(values) == 1 and count == 100 * key + 1, f"a torn value: {line[:200]}")
+        found.setdefault(me, []).append(values[0])
+    for me, synced in said.items():
+        check(len(found[me]) == KEYS and set(found[me]) <= {synced, synced + 1}
+              and len(set(found[me])) == 1, f"of {me}: {found[me]}, but {synced} was acknowledged")
+
+
+def lmdb(count):
+    def one(bench, disk, choice):
+        for old in disk.folder.glob("database/*"):
+            old.unlink()
+        bench.without(PYTHON, "-c", "import lmdb; lmdb.open('database', map_size=1 << 24)",
+                      cwd=disk.folder)
+        prepare(bench, disk)
+        programs = Programs(bench, disk, count, LMDB)
+        return play(bench, disk, choice, programs,
+                    lambda said: len(said) == count and min(said.values()) > 10,
+                    lambda said: check_database(bench, disk, said))
+    return one
+
+
+CASES = {name: in_hands(name) for name in PROGRAMS} | {f"given_{way}": given(way) for way in WAYS} | {
+    "lmdb": lmdb(1), "lmdb_of_three": lmdb(3)}
+
+
+def run(options, case, rounds, seed):
+    segments = 0
+    with harness.Bench(options.nvcache, options.scratch, size="16M", dram="1M",
+                       write_back="auto") as bench:
+        disk = Disk(bench)
+        try:
+            for number in range(seed, seed + rounds):
+                try:
+                    segments += CASES[case](bench, disk, random.Random(number))
+                except harness.Failure as failure:
+                    raise harness.Failure(f"{case}, seed {number}: {failure}") from None
+        finally:
+            subprocess.run(["umount", disk.folder], check=False)
+    check(segments > 0, f"{case}: nothing was ever in a log")
+    say(f"{case}: {rounds} times")
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
+    options = parser.parse_args()
+    if not kill_power.possible(options.scratch):
+        say("file systems cannot be mounted here")
+        return kill_power.SKIP
+    say(f"--seed {options.seed}")
+    for case in options.cases or CASES:
+        run(options, case, options.rounds * (50 if options.long else 1), options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""elided.c under strace: of a file that others may look at, or that the log has whole, no fsync reaches
+the kernel once the file is hot; of one that somebody may write to unseen, each does. What is in the files
+is what is there without NVCache."""
+
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+from harness import check  # noqa: E402
+
+SYNCS = 5  # of the program, in the phase that counts
+# Of all others, none is real.
+REAL = {
+    "mapped_to_write", "mapped_and_protected", "mapped_and_moved", "sent_in", "written_by_aio",
+    "where_libc_writes_errors", "direct", "in_a_program_too", "spawned", "spawned_as_output",
+    "output_of_vfork", "sent_away", "at_an_offset_of_others",
+}
+
+PHASE = re.compile(r'prctl\(PR_SET_NAME, "(\d+) (\w+)"')
+SYNC = re.compile(r"\bf(?:data)?sync\(77\b")  # whole, or its beginning
+
+
+def syncs(trace):
+    """How many of the program's fsyncs have reached the kernel, by way."""
+    found = {}
+    counts = None
+    for line in trace:
+        announced = PHASE.search(line)
+        if announced:
+            counts = int(announced.group(1)) if announced.group(2) == "hot" else None
+        elif SYNC.search(line) and counts is not None:
+            found[counts] = found.get(counts, 0) + 1
+    return found
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--program", required=True, help="elided.c, built")
+    options = parser.parse_args()
+    program = pathlib.Path(options.program).resolve()
+    with harness.Bench(options.nvcache, options.scratch) as bench:
+        folders = [bench.folder / "with", bench.folder / "without"]
+        for folder in folders:
+            folder.mkdir()
+        settings = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
+                    "NVCACHE_WRITE_BACK": "auto",
+                    "LD_PRELOAD": pathlib.Path(bench.nvcache).parent / "libnvcache.so"}
+        words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
+        trace = bench.folder / "trace"
+        done = bench.without("strace", "-f", "-qq", "-e", "signal=none", "-e", "trace=fsync,fdatasync,prctl",
+                             "-o", trace, *words, program, folders[0])
+        with open(trace, encoding="utf-8") as lines:
+            found = syncs(lines)
+        plain = bench.without(program, folders[1])
+        check(done.stdout == plain.stdout, f"with NVCache:\n{done.stdout}without:\n{plain.stdout}")
+    ways = [line.split("\t")[:2] for line in done.stdout.splitlines()]
+    check(REAL <= {way for _, way in ways} and len(ways) > 25, f"only {len(ways)} ways")
+    wrong = [f"{way}: {found.get(int(number), 0)} of {SYNCS} syncs were real"
+             for number, way in ways if found.get(int(number), 0) != (SYNCS if way in REAL else 0)]
+    check(not wrong, "\n".join(wrong))
+    print(f"{len(ways)} ways: {len(ways) - len(REAL)} without a real fsync, {len(REAL)} with all of them")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except harness.Failure as failure:
+        print(failure)
+        sys.exit(1)
