@@ -1099,6 +1099,17 @@ TEST_F(LeaseTest, CandidatesThatWereLeft) {
   EXPECT_EQ(Count(folder.path(), kFormat), 1 + (Count(folder.path(), kFormat) == 2 ? 1 : 0));
 }
 
+// Those of other versions have other sizes, and the same header.
+TEST_F(LeaseTest, ACandidateOfAnotherVersionIsNone) {
+  test::WriteFile(file,
+                  std::string(reinterpret_cast<const char*>(&kCandidate), sizeof(kCandidate)));
+  chmod(file.c_str(), 0600);
+  ASSERT_EQ(truncate(file.c_str(), 257 << 20), 0);
+  EXPECT_EQ(WhyNot(), "");
+  EXPECT_EQ(Count(folder.path(), kFormat), 1);
+  EXPECT_EQ(Count(folder.path(), kCandidate), 1);
+}
+
 // A process that does something, one system call after the other.
 class Stepped {
  public:
