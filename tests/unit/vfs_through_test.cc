@@ -128,9 +128,10 @@ class VfsThroughTest : public testing::Test {
     return tally != nullptr && engine.tallies.IsPending(*tally);
   }
   static State StateOf(int fd) { return engine.SlotOf(fd)->file.load()->state.load(); }
-  // It is known, and so is all that was written before.
+  // It is known, and nothing of it is pending, though it was published.
   void MakeKnown(int fd) {
     for (int i = 0; i < 2; ++i) Fsync(fd);
+    if (IsPending(fd)) EXPECT_EQ(SettleShared(fd), 0);
     EXPECT_TRUE(IsKnown(fd));
     EXPECT_FALSE(IsPending(fd));
   }
