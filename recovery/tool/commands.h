@@ -36,6 +36,7 @@ uint64_t SizeOf(const std::string& text, const char* what);
 void AddCreate(CLI::App& app, int* status);
 // `from_dashes`: the command line from the first "--" on.
 void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* status);
+void AddCheckpointer(CLI::App& app, int* status);
 void AddRecover(CLI::App& app, int* status);
 void AddStatus(CLI::App& app, int* status);
 void AddTop(CLI::App& app, int* status);

@@ -58,6 +58,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
   app.footer(kFooter);
   nvcache::tool::AddCreate(app, &status);
   nvcache::tool::AddRun(app, from_dashes, &status);
+  nvcache::tool::AddCheckpointer(app, &status);
   nvcache::tool::AddRecover(app, &status);
   nvcache::tool::AddStatus(app, &status);
   nvcache::tool::AddTop(app, &status);

@@ -7,9 +7,8 @@
 namespace nvcache::tool {
 
 void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate) {
-  const pmem::Libpmem* libpmem = access == pool::Access::kRecovery ? LoadLibpmem() : nullptr;
   pool::Problem problem;
-  if (pool->Open(path.c_str(), access, emulate, libpmem, &problem)) return;
+  if (pool->Open(path.c_str(), access, emulate, nullptr, &problem)) return;
   throw Failure{kFailed, problem.text.c_str()};
 }
 

@@ -89,12 +89,13 @@ std::vector<Process> FindProcesses(const pool::Pool& pool) {
   for (uint32_t i = 0; i < std::min(seats.end(), seats.count()); ++i) {
     const pool::Seat& seat = seats.At(i);
     // After a power failure anything may be there.
-    if (seats.State(i) == pool::kSeatFree || seats.State(i) > pool::kSeatUnresolved) continue;
+    if (seats.State(i) == pool::kSeatFree || seats.State(i) > pool::kSeatLeft) continue;
     Process process;
     process.seat = i;
     process.pid = pool::Peek(seat.pid);
     process.alive = seats.Lives(i);
     process.state = seats.State(i);
+    process.checkpointer = process.alive && i == seats.checkpointer();
     process.program.assign(seat.program, strnlen(seat.program, sizeof(seat.program)));
     process.since = pool::Peek(seat.since);
     process.oldest_pending = pool::Peek(seat.oldest_pending);
@@ -114,9 +115,15 @@ const char* StateName(const Process& process) {
       return "replayed";
     case pool::kSeatUnresolved:
       return "unresolved";
+    case pool::kSeatLeft:
+      return "left";
     default:
       return process.stopped ? "stopped" : process.alive ? "alive" : "dead";
   }
+}
+
+std::string Name(const Process& process) {
+  return Printable(process.program) + (process.checkpointer ? " (checkpointer)" : "");
 }
 
 uint64_t AgeOfOldest(const Process& process, const PendingOfSeat& pending) {
@@ -128,6 +135,7 @@ Json ProcessJson(const Process& process, const PendingOfSeat& pending) {
   const uint64_t age = AgeOfOldest(process, pending);
   return {{"pid", process.pid},
           {"program", Printable(process.program)},
+          {"checkpointer", process.checkpointer},
           {"state", StateName(process)},
           {"since_ns", process.since},
           {"cached_files", process.files},

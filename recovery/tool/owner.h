@@ -27,6 +27,7 @@ struct Process {
   bool alive = false;    // its life byte says so; of an orphan, a process replays it
   bool stopped = false;  // by a signal; it is alive
   uint32_t state = 0;    // pool::Seat::state
+  bool checkpointer = false;
   std::string program;
   uint64_t since = 0;           // ns since 1970
   uint64_t oldest_pending = 0;  // ns since 1970; 0: nothing is pending
@@ -38,8 +39,10 @@ struct Process {
 // Of a pool that is not clean. If nobody lives, they are those who have left it so.
 std::vector<Process> FindProcesses(const pool::Pool& pool);
 
-// "alive", "stopped", "dead", "replayed", "unresolved".
+// "alive", "stopped", "dead", "replayed", "unresolved", "left".
 const char* StateName(const Process& process);
+// Its program's name, and whether it is the checkpointer.
+std::string Name(const Process& process);
 // ns; 0: nothing is pending.
 uint64_t AgeOfOldest(const Process& process, const PendingOfSeat& pending);
 Json ProcessJson(const Process& process, const PendingOfSeat& pending);

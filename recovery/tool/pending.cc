@@ -70,6 +70,7 @@ void Collector::Add(const nvlog::Group& group) {
     pending_.kept_records += group.kept && header.kind != nvlog::Kind::kFile ? 1 : 0;
     if (!is_copy) AddRecord(group.log, header, place);
   });
+  if (pending_.oldest == 0 && pending_.records > 0) pending_.oldest = group.lsn;
 }
 
 void Collector::AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place) {

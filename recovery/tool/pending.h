@@ -42,6 +42,7 @@ struct Pending {
   std::map<uint32_t, PendingOfSeat> seats;
   // Of files, by the seat and their newest number in a log: FileKey.
   std::map<uint64_t, uint32_t> walk_numbers;
+  pool::Lsn oldest = 0;         // of the first record; 0: there is none
   std::set<uint32_t> segments;  // that hold any of it: the others are free
   bool complete = true;         // else there is more than that
 

@@ -20,6 +20,7 @@
 
 #include "recovery/replay/replay.h"
 #include "recovery/tool/acting.h"
+#include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/export.h"
 #include "recovery/tool/findings.h"
@@ -92,8 +93,7 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
 // Prints what it found, unless it is to be JSON.
 void RecoverPool(const RecoverArguments& arguments, const ListedPool& listed,
                  const std::string& label, Result* result) {
-  ScopedPool pool;
-  OpenPool(&pool, listed.path, pool::Access::kRecovery, kAnyMemory);
+  RecoveredPool pool(listed.path);
   const User user = UserOf(pool, listed.user);
   std::optional<Exporter> exporter;
   if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder);

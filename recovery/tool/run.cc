@@ -8,22 +8,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "recovery/replay/replay.h"
+#include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/preload.h"
 #include "recovery/tool/program.h"
-#include "recovery/tool/progress.h"
-#include "recovery/tool/summary.h"
+#include "recovery/tool/take.h"
 #include "recovery/tool/text.h"
+#include "recovery/tool/wait.h"
 #include "src/nvlog/segments.h"
 #include "src/settings/settings.h"
 
@@ -31,9 +29,6 @@ namespace nvcache::tool {
 namespace {
 
 constexpr uint64_t kDefaultSize = uint64_t{1} << 30;
-// For somebody else who gets the same pool ready.
-constexpr std::chrono::seconds kPatience(2);
-constexpr std::chrono::milliseconds kPause(5);
 
 struct RunArguments {
   // Settings that are one value: the variable's name and what the command line says.
@@ -43,6 +38,7 @@ struct RunArguments {
   bool emulate = false;
   bool required = false;
   bool no_drain = false;
+  bool waits = false;
   std::string shim;
 };
 
@@ -96,25 +92,6 @@ settings::Settings ReadSettings() {
   return settings;
 }
 
-void Recover(pool::Pool& pool) {
-  Progress progress("recovering");
-  recovery::Observer observer;
-  observer.context = &progress;
-  observer.progress = [](void* context, uint64_t done, uint64_t total) {
-    static_cast<Progress*>(context)->Update(done, total);
-  };
-  recovery::Summary summary;
-  const bool clean = recovery::Replay(pool, {}, observer, &summary);
-  if (!clean) {
-    throw Failure{kRunFailed, fmt::format("pool {0} still holds {1}; see 'nvcache recover {0}'",
-                                          pool.path(), Kept(summary))};
-  }
-  if (summary.records == 0 && summary.damaged_groups == 0) return;
-  fmt::print(stderr, "nvcache: recovered {} from pool {}{}\n", Applied(summary),
-             Printable(pool.path()),
-             summary.damaged_groups != 0 ? "; " + LeftOut(summary) : std::string());
-}
-
 void MakePool(const std::string& path, const settings::Settings& settings) {
   const uint64_t size = settings.size != 0 ? settings.size : kDefaultSize;
   pool::Problem problem;
@@ -124,31 +101,12 @@ void MakePool(const std::string& path, const settings::Settings& settings) {
   if (problem.error != EEXIST) throw Failure{kRunFailed, problem.text.c_str()};
 }
 
-// The pool may be free later.
-struct Busy : Failure {
-  explicit Busy(const pool::Problem& problem) : Failure{kRunFailed, problem.text.c_str()} {}
-};
-
-void TakePool(pool::Pool* pool, const std::string& path, const settings::Settings& settings) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
-  for (;;) {
-    pool::Problem problem;
-    if (pool->Open(path.c_str(), pool::Access::kShared, settings.emulate, LoadLibpmem(),
-                   &problem)) {
-      return;
-    }
-    if (problem.error != EBUSY) throw Failure{kRunFailed, problem.text.c_str()};
-    if (std::chrono::steady_clock::now() >= end) throw Busy(problem);
-    std::this_thread::sleep_for(kPause);
-  }
-}
-
 void PreparePool(const settings::Settings& settings) {
   const std::string path = settings.pool.c_str();
   if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) MakePool(path, settings);
   pool::Pool pool;
-  TakePool(&pool, path, settings);
-  if (pool.alone() && pool.dirty()) Recover(pool);
+  TakePool(&pool, path, settings.emulate);
+  RecoverTaken(pool);
   pool::Problem problem;
   if (settings.frames_in_pool && !nvlog::HasRoomForFrames(pool, settings.frame_bytes(), &problem)) {
     throw Failure{kRunFailed, problem.text.c_str()};
@@ -218,6 +176,8 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& command) 
   if (PassesPreload(program.kind)) {
     try {
       PreparePool(settings);
+      const bool used = settings.write_back != settings::WriteBack::kNever;
+      if (settings.checkpointer && used) StartCheckpointer(settings.pool.c_str());
     } catch (const Busy& busy) {
       WarnOfPool(busy, settings.required, true);
     } catch (const Failure& failure) {
@@ -225,7 +185,10 @@ int Run(const RunArguments& arguments, const std::vector<std::string>& command) 
     }
     Export("NOTICE", "0");  // it has been given
   }
-  Become(command, program);
+  if (!arguments.waits) Become(command, program);
+  const int status = RunAsChild([&] { Become(command, program); });
+  if (getenv("NVCACHE_POOL") != nullptr) AwaitDisk(settings.pool.c_str());
+  return EndAs(status);
 }
 
 // The program and its arguments: what stands behind "--", or what begins with the first word that
@@ -274,6 +237,10 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
                     "Exit with 125 instead of running without the cache");
   command->add_flag("--no-drain", arguments->no_drain,
                     "Leave the log as it is at the program's exit; the next start recovers it");
+  value("--checkpointer", "CHECKPOINTER", "RULE",
+        "Leave a checkpointer behind, unless there is one: auto or never [auto]");
+  command->add_flag("--wait", arguments->waits,
+                    "End when all that the program wrote is on the disk");
   value("--batch-min", "BATCH_MIN", "N", "Pages that start a write-back [1000]");
   value("--batch-max", "BATCH_MAX", "N", "Pages of one write-back [10000]");
   value("--batch-delay", "BATCH_DELAY", "MS", "Time after which fewer start one [50]");
@@ -297,7 +264,8 @@ void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* sta
       "--required it is not started.\n"
       "\n"
       "Exit status: the program's; 125 when it is not started because the cache is required, or a\n"
-      "setting is wrong, 126 when the program cannot be executed, 127 when it is not found.\n"
+      "setting is wrong, or --wait finds that not all can be brought to the disk, 126 when the\n"
+      "program cannot be executed, 127 when it is not found.\n"
       "\n"
       "Examples:\n"
       "  nvcache run --pool /mnt/pmem/pool --size 16G -- postgres -D data\n"

@@ -165,7 +165,7 @@ void PrintProcesses(const Report& report) {
     fmt::print("{:>10} {:<10} {:<23} {:>7} {:>10} {:>10} {:>10} {:>8}  {}\n", process.pid,
                StateName(process), Time(process.since), process.files,
                Size(process.segments * report.superblock.segment_size), pending.records,
-               Size(pending.bytes), age != 0 ? Duration(age) : "-", Printable(process.program));
+               Size(pending.bytes), age != 0 ? Duration(age) : "-", Name(process));
   }
 }
 

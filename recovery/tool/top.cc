@@ -137,7 +137,7 @@ constexpr Column kColumns[] = {
      [](const Row& row) { return static_cast<double>(row.age); }},
     {"TO DISK", 10, [](const Row& row) { return BytesRate(row.written); },
      [](const Row& row) { return row.written; }},
-    {"PROGRAM", 0, [](const Row& row) { return Printable(row.process.program); }, nullptr},
+    {"PROGRAM", 0, [](const Row& row) { return Name(row.process); }, nullptr},
 };
 constexpr size_t kDefaultSort = 7;
 

@@ -91,6 +91,8 @@ bool Tallies::Join(uint64_t pool) const {
   return false;
 }
 
+void Tallies::Leave() const { leases_.LockTable(F_UNLCK); }
+
 bool Tallies::IsAbandoned() const {
   return leases_.LockTable(F_WRLCK) && leases_.LockTable(F_UNLCK);
 }

@@ -61,8 +61,9 @@ class Tallies {
   explicit constexpr Tallies(Leases& leases) : leases_(leases) {}
 
   // ---- The table. One thread at a time.
-  // It is of this pool, until the process ends. False: it is another's.
+  // It is of this pool, until the process ends or leaves it. False: it is another's.
   bool Join(uint64_t pool) const;
+  void Leave() const;
   // No process that lives has joined it, this one included from now on.
   bool IsAbandoned() const;
   bool IsOf(uint64_t pool) const;

@@ -152,7 +152,7 @@ class Log {
   // So little is free that nobody should wait for a larger batch.
   bool Short() const { return segments_.free_then() < segments_.count() - segments_.count() / 3; }
   // Other processes use the pool, too: they may want what this one has no use for.
-  bool IsShared() const { return pool_->seats().OthersHaveSeats(pool_->seat()); }
+  bool IsShared() const { return pool_->seats().IsShared(pool_->seat()); }
   // Wakes the writers to try again: something was freed, or the pool is not there any more.
   void AnnounceRoom() { room_.Signal(); }
 

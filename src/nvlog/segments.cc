@@ -215,7 +215,7 @@ uint64_t Segments::Ahead() const {
   const uint64_t taken = taken_.load(std::memory_order_relaxed);
   const uint64_t most = kMaxPrefault / (units_ * pool::kUnitSize);
   if (taken < 2) return 0;
-  const bool shared = seats().OthersHaveSeats(pool_->seat());
+  const bool shared = seats().IsShared(pool_->seat());
   return std::min((shared ? kPrefaultTimesShared : kPrefaultTimes) * taken, most);
 }
 

@@ -212,6 +212,11 @@ struct alignas(64) SharedState {
   Lsn through;              // the checkpoint of write-through, as both records have it
   uint32_t through_failed;  // errno of a sync after which it moves no more; 0: none
   uint64_t through_device;  // st_dev of the file system of write-through files; 0: none
+  // Of the checkpointer (seats.h): its seat plus one, 0 while it has none; changes when a process
+  // wants it to have a descriptor of that file system; and whether it has.
+  uint32_t checkpointer;
+  uint32_t bell;
+  uint32_t answer;
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
@@ -220,7 +225,15 @@ static_assert(offsetof(SharedState, has_unresolved) == 68);
 static_assert(offsetof(SharedState, through) == 72);
 static_assert(offsetof(SharedState, through_failed) == 80);
 static_assert(offsetof(SharedState, through_device) == 88);
+static_assert(offsetof(SharedState, checkpointer) == 96);
+static_assert(offsetof(SharedState, bell) == 100);
+static_assert(offsetof(SharedState, answer) == 104);
 static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
+
+// SharedState::answer.
+inline constexpr uint32_t kNoAnswer = 0;
+inline constexpr uint32_t kHasDescriptor = 1;
+inline constexpr uint32_t kHasNone = 2;  // it cannot, or did not say so in time
 
 // Seat::state.
 inline constexpr uint32_t kSeatFree = 0;
@@ -234,9 +247,15 @@ inline constexpr uint32_t kSeatUnresolved = 3;
 inline constexpr uint32_t kSeatLeft = 4;
 
 // Its process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of the
-// pool's file, which has nothing there. A lock on the byte behind these is for whoever moves the
-// checkpoint of write-through.
+// pool's file, which has nothing there. Locks on the bytes behind these are for whoever moves the
+// checkpoint of write-through; for the moment in which it is stored; for the checkpointer; and for
+// whoever wants it to keep off, or to hurry.
 inline constexpr uint64_t kLifeOffset = uint64_t{1} << 62;
+inline constexpr uint32_t kThroughByte = kMaxSeats;
+inline constexpr uint32_t kThroughStoreByte = kMaxSeats + 1;
+inline constexpr uint32_t kCheckpointerByte = kMaxSeats + 2;
+inline constexpr uint32_t kKeepOffByte = kMaxSeats + 3;
+inline constexpr uint32_t kHurryByte = kMaxSeats + 4;
 
 struct alignas(64) Seat {
   uint32_t state;
@@ -270,7 +289,7 @@ static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffse
 
 // Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
 // write-through files; 0: it has none. Who has had one for longer hears of errors that others do
-// not.
+// not. Of a seat that is left: the LSN that was drawn next when it was.
 static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kSegmentsOffset);
 
 // Of the files whose write-back fails, so many are named.

@@ -804,7 +804,7 @@ void Pool::StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left) 
   WriteThroughCheckpoint(checkpoint);
   seats_.SetThrough(checkpoint);
   for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
-    if (!left.left[seat]) continue;
+    if (!seats_.IsStillLeft(seat, left)) continue;
     StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
     seats_.FreeLeft(seat);
   }

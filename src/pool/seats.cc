@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/file.h>
 
 #include <algorithm>
@@ -20,6 +21,8 @@ namespace {
 // Between two attempts to get the gate.
 constexpr uint64_t kFirstPauseNs = 20 * 1000;
 constexpr uint64_t kLongestPauseNs = 1000 * 1000;
+// Between two looks at a word that wakes nobody.
+constexpr uint64_t kPollNs = 50 * 1000 * 1000;
 
 struct flock LifeBytes(uint32_t first, uint32_t count, short type) {
   struct flock lock = {};
@@ -28,6 +31,25 @@ struct flock LifeBytes(uint32_t first, uint32_t count, short type) {
   lock.l_start = static_cast<off_t>(kLifeOffset + first);
   lock.l_len = count;
   return lock;
+}
+
+void Pause(uint64_t ns) {
+  sys::Word word{0};
+  sys::FutexWait(&word, 0, ns);
+}
+
+// Between processes. The word may lie in memory that is mapped to be read, and perhaps where the
+// kernel has no such words: then it is looked at from time to time.
+void AwaitChange(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
+  timespec timeout = {static_cast<time_t>(timeout_ns / 1000000000u),
+                      static_cast<long>(timeout_ns % 1000000000u)};
+  const long result = sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAIT, static_cast<long>(seen),
+                                sys::Address(&timeout));
+  if (result == -EFAULT || result == -EINVAL) Pause(std::min(timeout_ns, kPollNs));
+}
+
+void WakeAll(uint32_t& word) {
+  sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT32_MAX);
 }
 
 // Of the process, not of the thread that asks: "NAME\n".
@@ -42,12 +64,12 @@ void TakeName(char (&program)[16]) {
   std::memcpy(program, name, sizeof(name));
 }
 
-void Pause(uint64_t ns) {
-  sys::Word word{0};
-  sys::FutexWait(&word, 0, ns);
-}
-
 }  // namespace
+
+bool HoldByte(int fd, uint32_t byte, bool shared) {
+  struct flock lock = LifeBytes(byte, 1, shared ? F_RDLCK : F_WRLCK);
+  return sys::Fcntl(fd, F_OFD_SETLK, sys::Address(&lock)) == 0;
+}
 
 void Seats::Open(uint8_t* base, uint32_t seats, uint32_t segments, int fd) {
   base_ = base;
@@ -75,13 +97,10 @@ bool Seats::IsLocked(uint32_t first, uint32_t count) const {
   return sys::Fcntl(fd_, F_OFD_GETLK, sys::Address(&lock)) < 0 || lock.l_type != F_UNLCK;
 }
 
-bool Seats::LockByte(uint32_t seat) const {
-  struct flock lock = LifeBytes(seat, 1, F_WRLCK);
-  return sys::Fcntl(fd_, F_OFD_SETLK, sys::Address(&lock)) == 0;
-}
+bool Seats::LockByte(uint32_t byte) const { return HoldByte(fd_, byte, false); }
 
-void Seats::UnlockByte(uint32_t seat) const {
-  struct flock lock = LifeBytes(seat, 1, F_UNLCK);
+void Seats::UnlockByte(uint32_t byte) const {
+  struct flock lock = LifeBytes(byte, 1, F_UNLCK);
   sys::Fcntl(fd_, F_OFD_SETLK, sys::Address(&lock));
 }
 
@@ -113,6 +132,8 @@ void Seats::Clear(Lsn next, Lsn through) {
   Store(shared().through, through);
   Store(shared().through_failed, 0u);
   Store(shared().through_device, uint64_t{0});
+  Store(shared().checkpointer, 0u);
+  Store(shared().answer, kNoAnswer);
   next_lsn().store(next);
 }
 
@@ -131,6 +152,7 @@ uint32_t Seats::Take() {
     Store(taken.written, 0u);
     Store(ThroughSince(seat), Lsn{0});
     TakeName(taken.program);
+    if (seat == checkpointer()) SetCheckpointer(kNoSeat);  // it has died
     if (seat >= end()) Store(shared().seats_end, seat + 1);
     Store(taken.state, kSeatTaken);
     return seat;
@@ -141,6 +163,7 @@ uint32_t Seats::Take() {
 void Seats::Give(uint32_t seat, bool left) {
   NVCACHE_CHECK(State(seat) == kSeatTaken);
   if (!left) FreeAllOf(seat);
+  if (left) NoteLeft(seat);
   Store(At(seat).lanes, 0u);
   Store(At(seat).state, left ? kSeatLeft : kSeatFree);
   UnlockByte(seat);
@@ -158,6 +181,7 @@ uint32_t Seats::Adopt(uint32_t own) {
 void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   NVCACHE_CHECK(State(seat) == kSeatReplayed);
   if (resolved && !left) FreeAllOf(seat);
+  if (left) NoteLeft(seat);
   if (resolved) {
     Store(At(seat).lanes, 0u);
   } else {
@@ -166,6 +190,12 @@ void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   const uint32_t settled = left ? kSeatLeft : kSeatFree;
   Store(At(seat).state, resolved ? settled : kSeatUnresolved);
   UnlockByte(seat);
+}
+
+// It is about to be: whoever finds it left finds this.
+void Seats::NoteLeft(uint32_t seat) const {
+  NoteThroughSince(seat, next_lsn().load());
+  Store(At(seat).oldest_pending, sys::Now(CLOCK_REALTIME));
 }
 
 bool Seats::IsFirstThrough(uint32_t seat) const {
@@ -178,6 +208,13 @@ bool Seats::IsFirstThrough(uint32_t seat) const {
   return own != 0;
 }
 
+bool Seats::OthersHaveThrough(uint32_t own) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (seat != own && State(seat) == kSeatTaken && Load(ThroughSince(seat)) != 0) return true;
+  }
+  return false;
+}
+
 bool Seats::ClaimThroughDevice(uint64_t device) const {
   uint64_t none = 0;
   return std::atomic_ref(shared().through_device).compare_exchange_strong(none, device) ||
@@ -185,7 +222,9 @@ bool Seats::ClaimThroughDevice(uint64_t device) const {
 }
 
 void Seats::FindLeft(LeftSeats* seats) const {
-  for (uint32_t seat = 0; seat < seats_; ++seat) seats->left[seat] = State(seat) == kSeatLeft;
+  for (uint32_t seat = 0; seat < seats_; ++seat) {
+    seats->since[seat] = State(seat) == kSeatLeft ? Load(ThroughSince(seat)) : 0;
+  }
 }
 
 uint32_t Seats::CountLeft() const {
@@ -196,10 +235,27 @@ uint32_t Seats::CountLeft() const {
   return left;
 }
 
+bool Seats::IsLeftFor(uint64_t ns) const {
+  const uint64_t now = sys::Now(CLOCK_REALTIME);
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (State(seat) == kSeatLeft && Load(At(seat).oldest_pending) + ns <= now) return true;
+  }
+  return false;
+}
+
 void Seats::FreeLeft(uint32_t seat) const {
   NVCACHE_CHECK(State(seat) == kSeatLeft);
   FreeAllOf(seat);
   Store(At(seat).state, kSeatFree);
+}
+
+bool Seats::LockThroughStore(uint64_t patience_ns) const {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + patience_ns;
+  while (!LockByte(kThroughStoreByte)) {
+    if (sys::Now(CLOCK_MONOTONIC) >= end) return false;
+    Pause(kFirstPauseNs);
+  }
+  return true;
 }
 
 bool Seats::OthersHaveSeats(uint32_t own) const {
@@ -207,6 +263,49 @@ bool Seats::OthersHaveSeats(uint32_t own) const {
     if (seat != own && State(seat) != kSeatFree) return true;
   }
   return false;
+}
+
+bool Seats::IsShared(uint32_t own) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    if (seat != own && seat != checkpointer() && State(seat) != kSeatFree) return true;
+  }
+  return false;
+}
+
+// ---------------------------------------------------------------------------------------------
+// The checkpointer.
+
+void Seats::SetCheckpointer(uint32_t seat) const {
+  Store(shared().checkpointer, seat + 1);
+  Answer(kNoAnswer);
+}
+
+void Seats::Answer(uint32_t answer) const {
+  Store(shared().answer, answer);
+  WakeAll(shared().answer);
+}
+
+void Seats::AwaitBell(uint32_t seen, uint64_t timeout_ns) const {
+  AwaitChange(shared().bell, seen, timeout_ns);
+}
+
+void Seats::WakeCheckpointer() const { WakeAll(shared().bell); }
+
+// One that is stopped is waited for once, not by each process that comes.
+void Seats::AwaitCheckpointer(uint64_t patience_ns) const {
+  if (answer() != kNoAnswer || !HasCheckpointer()) return;
+  std::atomic_ref(shared().bell).fetch_add(1);
+  WakeCheckpointer();
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + patience_ns;
+  while (answer() == kNoAnswer) {
+    const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+    if (now >= end) {
+      uint32_t none = kNoAnswer;
+      std::atomic_ref(shared().answer).compare_exchange_strong(none, kHasNone);
+      return;
+    }
+    AwaitChange(shared().answer, kNoAnswer, std::min(end - now, kPollNs));
+  }
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@
 //   left -> free        FreeLeft(), when the checkpoint of write-through has passed all of them
 //
 // A process that is stopped is not dead: it keeps its seat, its logs and what is in them.
+//
+// One process may be the pool's checkpointer, which has a lock on a byte of its own whether it has
+// a seat or not (src/vfs/checkpointer.h).
 #ifndef NVCACHE_POOL_SEATS_H_
 #define NVCACHE_POOL_SEATS_H_
 
@@ -30,6 +33,10 @@
 namespace nvcache::pool {
 
 inline constexpr uint32_t kNoSeat = ~uint32_t{0};
+
+// A lock on one of the bytes behind those of the seats, for as long as that open file is open.
+// `shared`: several may have it.
+bool HoldByte(int fd, uint32_t byte, bool shared);
 
 class Seats {
  public:
@@ -76,6 +83,8 @@ class Seats {
   uint32_t Adopt(uint32_t own);
   // Somebody else has a seat, dead or alive.
   bool OthersHaveSeats(uint32_t own) const;
+  // The same, but for the checkpointer, which has no log.
+  bool IsShared(uint32_t own) const;
 
   // ---- LSNs (src/nvlog/log.h)
   std::atomic<Lsn>& next_lsn() const {
@@ -94,21 +103,54 @@ class Seats {
   }
   // The one file system whose files may be write-through; the first to ask sets it.
   bool ClaimThroughDevice(uint64_t device) const;
+  uint64_t through_device() const { return Load(shared().through_device); }
   // A sync of that file system by the process covers groups from this LSN on; 0: it syncs none.
   void NoteThroughSince(uint32_t seat, Lsn lsn) const { Store(ThroughSince(seat), lsn); }
   // No process has been at it for longer, dead ones included.
   bool IsFirstThrough(uint32_t seat) const;
-  // With the lock of write-through. Which seats are left now; and one of these is free, once a
-  // checkpoint was stored that was read after that (Pool::StoreThroughCheckpoint).
+  // Others than that of `own` have a descriptor of it.
+  bool OthersHaveThrough(uint32_t own) const;
+  // Which seats are left now, and since which LSN (0: not left); and one of these, if it is so
+  // still and was not taken meanwhile, is free once a checkpoint was stored that was read after
+  // that (Pool::StoreThroughCheckpoint).
   struct LeftSeats {
-    bool left[kMaxSeats];
+    Lsn since[kMaxSeats];
   };
   void FindLeft(LeftSeats* seats) const;
   uint32_t CountLeft() const;
+  // One of them for so long.
+  bool IsLeftFor(uint64_t ns) const;
+  bool IsStillLeft(uint32_t seat, const LeftSeats& seats) const {
+    return seats.since[seat] != 0 && State(seat) == kSeatLeft &&
+           Load(ThroughSince(seat)) == seats.since[seat];
+  }
   void FreeLeft(uint32_t seat) const;
-  // The kernel gives it back when the process is gone. Of the process, not of a thread.
-  bool TryLockThrough() const { return LockByte(kMaxSeats); }
-  void UnlockThrough() const { UnlockByte(kMaxSeats); }
+  // Two locks, of the process, not of a thread; the kernel gives them back when it is gone. Whoever
+  // moves the checkpoint has the first while it syncs, and the second while it stores. False: the
+  // second is somebody else's for longer.
+  bool TryLockThrough() const { return LockByte(kThroughByte); }
+  void UnlockThrough() const { UnlockByte(kThroughByte); }
+  bool LockThroughStore(uint64_t patience_ns) const;
+  void UnlockThroughStore() const { UnlockByte(kThroughStoreByte); }
+
+  // ---- The checkpointer
+  bool HasCheckpointer() const { return IsLocked(kCheckpointerByte, 1); }
+  uint32_t checkpointer() const { return Load(shared().checkpointer) - uint32_t{1}; }
+  // Its seat from now on, or kNoSeat.
+  void SetCheckpointer(uint32_t seat) const;
+  // If there is one, it has a descriptor of the file system of write-through files, or cannot have
+  // one, or `patience_ns` are over.
+  void AwaitCheckpointer(uint64_t patience_ns) const;
+  // The other side of this.
+  uint32_t bell() const { return Load(shared().bell); }
+  void AwaitBell(uint32_t seen, uint64_t timeout_ns) const;
+  void Answer(uint32_t answer) const;
+  uint32_t answer() const { return Load(shared().answer); }
+  // Others want it to use the pool not at all, or to bring all to the disk now. It is told by
+  // Wake().
+  bool MustKeepOff() const { return IsLocked(kKeepOffByte, 1); }
+  bool MustHurry() const { return IsLocked(kHurryByte, 1); }
+  void WakeCheckpointer() const;
 
   // ---- Segments. Any thread of the seat's process
   bool TakeSegment(uint32_t segment, uint32_t seat) const;
@@ -144,9 +186,10 @@ class Seats {
   static void Store(Integer& field, Integer value) {
     std::atomic_ref(field).store(value, std::memory_order_seq_cst);
   }
+  void NoteLeft(uint32_t seat) const;
   bool IsLocked(uint32_t first, uint32_t count) const;
-  bool LockByte(uint32_t seat) const;
-  void UnlockByte(uint32_t seat) const;
+  bool LockByte(uint32_t byte) const;
+  void UnlockByte(uint32_t byte) const;
 
   uint8_t* base_ = nullptr;
   uint32_t seats_ = 0;

@@ -23,6 +23,12 @@ constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
 constexpr uint64_t kPollNs = 1000 * 1000;
 // When this part of the seats is left, the checkpoint is asked for.
 constexpr uint32_t kLeftSeats = 4;
+// Whoever should move it, and has not for so long, is taken for stopped.
+constexpr uint64_t kLateNs = 10ull * 1000 * 1000 * 1000;
+// For one that has it in hand to be stored.
+constexpr uint64_t kStorePatienceNs = 100 * 1000 * 1000;
+// For the checkpointer, to have a descriptor.
+constexpr uint64_t kAnswerNs = 5 * 1000 * 1000;
 
 void Pause(uint64_t ns) {
   sys::Word word{0};
@@ -61,14 +67,21 @@ bool Engine::OpenThrough(int fd, const struct stat& st) {
     sys::Close(static_cast<int>(folder));
     return false;
   }
-  through_fd_ = static_cast<int>(folder);
+  // So that this process may leave what it has to the checkpointer.
+  seats.AwaitCheckpointer(kAnswerNs);
+  BeginThrough(static_cast<int>(folder), st.st_dev);
+  return true;
+}
+
+// The descriptor is open to the file system of that device.
+void Engine::BeginThrough(int fd, uint64_t device) {
+  through_fd_ = fd;
   SetSlot(through_fd_, Internal());
   tallies.RaiseCheckpoint(pool_.through_checkpoint());
   through_error_ = 0;
   trusted_from_ = log.Draw();
-  seats.NoteThroughSince(pool_.seat(), trusted_from_);
-  through_device_.store(st.st_dev);
-  return true;
+  pool_.seats().NoteThroughSince(pool_.seat(), trusted_from_);
+  through_device_.store(device);
 }
 
 void Engine::CloseThrough() {
@@ -110,8 +123,11 @@ void Engine::HurryThrough() {
 // Of the cleanup thread: in how many ns to ask again.
 uint64_t Engine::CareForThrough(bool hurried) {
   if (through_wanted_.exchange(false)) MoveThroughCheckpoint();
+  const pool::Seats& seats = pool_.seats();
+  if (!SharesDevices() || seats.ThroughFailed() != 0) return sys::kForever;
+  if (seats.CountLeft() > 0) ThroughIsPending();  // of others that have ended
   uint64_t since = through_since_.load();
-  if (since == 0 || pool_.seats().ThroughFailed() != 0) return sys::kForever;
+  if (since == 0) return kDelayNs;
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   // Somebody has moved it: what is pending came later. One sync does for all.
   if (const nvlog::Lsn checkpoint = pool_.through_checkpoint(); checkpoint != through_seen_) {
@@ -124,37 +140,40 @@ uint64_t Engine::CareForThrough(bool hurried) {
   if (!hurried && waited < delay) return delay - waited;
   through_since_.store(0);
   through.Free(log.IsShared() || log.Short());
-  if (!HasPendingThrough() || MoveThroughCheckpoint()) return sys::kForever;
+  const bool pending = HasPendingThrough() || seats.CountLeft() > 0;
+  if (!pending || MoveThroughCheckpoint(waited >= kDelayNs + kLateNs)) return kDelayNs;
   // It may be for one that has died to move it.
-  if (pool_.seats().HasOrphans(pool_.seat())) {
+  if (seats.HasOrphans(pool_.seat())) {
     starving_.store(true);
     leases.Nudge();
   }
+  AskForThrough();
   uint64_t none = 0;
   through_since_.compare_exchange_strong(none, since);
   return kAgainNs;
 }
 
-bool Engine::MoveThroughCheckpoint() {
+// Of an error from before our descriptor, another one may have been told.
+bool Engine::MayMoveThrough() const {
+  return pool_.through_checkpoint() > trusted_from_ ||
+         pool_.seats().IsFirstThrough(pool_.seat());
+}
+
+// Whoever may move it knows nothing of what is pending here.
+void Engine::AskForThrough() {
+  if (!MayMoveThrough() && tallies.IsOf(pool_id_) && !tallies.IsCheckpointWanted()) {
+    tallies.WantCheckpointAbove(log.newest());
+  }
+}
+
+bool Engine::MoveThroughCheckpoint(bool late) {
+  if (!through_lock_.TryLock()) return false;
   const pool::Seats& seats = pool_.seats();
-  if (!SharesDevices() || seats.ThroughFailed() != 0) return false;
-  // Of an error from before our descriptor, another one may have been told.
-  const bool trusted =
-      pool_.through_checkpoint() > trusted_from_ || seats.IsFirstThrough(pool_.seat());
-  if (!trusted || !through_lock_.TryLock()) return false;
   bool moved = false;
-  if (seats.TryLockThrough()) {
-    sys::Scratch<pool::Seats::LeftSeats> left;
-    seats.FindLeft(left.get());
-    const nvlog::Lsn next = seats.next_lsn().load();
-    const long error = sys::Syncfs(through_fd_);
-    if (error < 0) seats.SetThroughFailed(static_cast<int>(-(through_error_ = error)));
-    if (error == 0) {
-      pool_.StoreThroughCheckpoint(next, *left);
-      if (tallies.IsOf(pool_id_)) tallies.RaiseCheckpoint(next);
-      moved = true;
-    }
-    seats.UnlockThrough();
+  if (late || MayMoveThrough()) {
+    const bool locked = seats.TryLockThrough();
+    moved = (locked || late) && StoreThrough();
+    if (locked) seats.UnlockThrough();
   }
   through_lock_.Unlock();
   if (moved) {
@@ -162,6 +181,23 @@ bool Engine::MoveThroughCheckpoint() {
     log.AnnounceRoom();
   }
   return moved;
+}
+
+// A process may be stopped in the sync, and another one move the checkpoint meanwhile.
+bool Engine::StoreThrough() {
+  const pool::Seats& seats = pool_.seats();
+  if (!SharesDevices() || seats.ThroughFailed() != 0) return false;
+  sys::Scratch<pool::Seats::LeftSeats> left;
+  seats.FindLeft(left.get());
+  const nvlog::Lsn next = seats.next_lsn().load();
+  const long error = sys::Syncfs(through_fd_);
+  if (error < 0) seats.SetThroughFailed(static_cast<int>(-(through_error_ = error)));
+  if (error < 0 || !seats.LockThroughStore(kStorePatienceNs)) return false;
+  const bool stores = seats.ThroughFailed() == 0;
+  if (stores && next >= pool_.through_checkpoint()) pool_.StoreThroughCheckpoint(next, *left);
+  seats.UnlockThroughStore();
+  if (stores && tallies.IsOf(pool_id_)) tallies.RaiseCheckpoint(next);
+  return stores;
 }
 
 void Engine::EndPendingThrough() {
@@ -172,6 +208,7 @@ void Engine::EndPendingThrough() {
     if (!pin.ok() || !SharesDevices() || pool_.seats().ThroughFailed() != 0) return;
     if (last == 0) last = log.newest();
     if (pool_.through_checkpoint() > last || MoveThroughCheckpoint()) return;
+    AskForThrough();
     if (sys::Now(CLOCK_MONOTONIC) >= end) return;
     Pause(kPollNs);
   }
@@ -194,8 +231,11 @@ bool Engine::HasPendingThrough() {
 bool Engine::EndThrough() {
   const pool::Seats& seats = pool_.seats();
   const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
-  const bool first = seats.IsFirstThrough(pool_.seat());
-  while (first && (HasPendingThrough() || seats.CountLeft() > 0) && !MoveThroughCheckpoint() &&
+  // One that has died may be the first.
+  if (seats.HasOrphans(pool_.seat())) recovery::ReplayOrphans(pool_, &recovered_);
+  const bool late = seats.IsLeftFor(kLateNs);
+  const bool moves = late || seats.IsFirstThrough(pool_.seat());
+  while (moves && (HasPendingThrough() || seats.CountLeft() > 0) && !MoveThroughCheckpoint(late) &&
          seats.ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
     Pause(kPollNs);
   }
@@ -204,7 +244,8 @@ bool Engine::EndThrough() {
   if (!ended && seats.CountLeft() > seats.count() / kLeftSeats) {
     tallies.WantCheckpointAbove(log.newest());
   }
-  seats.NoteThroughSince(pool_.seat(), 0);
+  // Else it stays until the seat is left: the checkpointer has its own descriptor for as long.
+  if (ended) seats.NoteThroughSince(pool_.seat(), 0);
   CloseThrough();
   return ended;
 }

@@ -186,12 +186,20 @@ void Engine::Keep() {
     const lease::Request request = leases.WaitForRequest();
     if (request.stop || !LockTableAsKeeper()) return;
     if (request.asked) Serve(request);
-    if (starving_.exchange(false) && attached()) LookForOrphans();
+    if (starving_.exchange(false) && attached()) LookForRoom();
     reap_due_ |= !request.asked;
     if (!request.asked) HurryThrough();
     Reap();
     table_lock.Unlock();
     if (request.asked) leases.Answered(request);
+  }
+}
+
+// Those who have died or left may have it.
+void Engine::LookForRoom() {
+  LookForOrphans();
+  if (pool_.seats().CountLeft() > 0 && tallies.IsOf(pool_id_)) {
+    tallies.WantCheckpointAbove(log.newest());
   }
 }
 

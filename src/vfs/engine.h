@@ -283,7 +283,8 @@ class Engine {
   }
   // Syncs the file system of all write-through files, and moves their checkpoint. False: it could
   // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
-  bool MoveThroughCheckpoint();
+  // `late`: whoever should have moved it has not, for long.
+  bool MoveThroughCheckpoint(bool late = false);
   // Syncs that file system, for what this process has published. 0, or a negated errno: from then
   // on. The cleanup thread, or where it has ended.
   long SyncThrough();
@@ -296,6 +297,8 @@ class Engine {
   void Unpin() { pins_.fetch_sub(1); }
 
  private:
+  friend class Checkpointer;
+
   void Refuse(const char* text);
   void RefusePool(const pool::Problem& problem);
   void RefuseCache(const char* text);  // and says what becomes of the program
@@ -318,7 +321,11 @@ class Engine {
   bool AttachPool();
   bool OpenLogAndFrames();
   void AwaitThrough();
+  void BeginThrough(int fd, uint64_t device);
+  bool MayMoveThrough() const;
+  bool StoreThrough();
   void HurryThrough();
+  void AskForThrough();
   uint64_t CareForThrough(bool hurried);
   void AwaitPins();
   bool HasPendingThrough();
@@ -340,6 +347,7 @@ class Engine {
   bool StartKeeper();
   void StopKeeper();
   void Keep();
+  void LookForRoom();
   void Serve(const lease::Request& request);
   bool LockTableAsKeeper();
   void CloseParts();

@@ -26,11 +26,13 @@ offers() {
   done
 }
 
-offers '' @ create run recover status top dump --help --version
+offers '' @ create run checkpointer recover status top dump --help --version
 offers re @ recover
 offers recover --d @ --dry-run --discard
 offers run --pool /dev/shm/pool --ba @ --batch-min --batch-max --batch-delay
 offers top --j @ --json
+offers run --checkpointer n @ never
+offers checkpointer --s @ --stay
 offers dump --export /us @ /usr
 offers run -- base64 @
 offers run -- base @ base64

@@ -71,7 +71,7 @@ def use(root, folder):
     tool = root / "usr/bin/nvcache"
     copied = folder / "copied"
     run(tool, "run", "--pool", pool, "--size", "1M", "--emulate", "--required", "--include", f"{folder}/*",
-        "--write-back", "always", "--no-drain", "--", "dd", "if=/dev/zero", f"of={copied}", "bs=4k", "count=3", "conv=fsync")
+        "--write-back", "always", "--checkpointer", "never", "--no-drain", "--", "dd", "if=/dev/zero", f"of={copied}", "bs=4k", "count=3", "conv=fsync")
     assert "dirty" in run(tool, "status", pool)
     run(tool, "recover", pool)
     assert copied.read_bytes() == bytes(3 * 4096)

@@ -220,7 +220,7 @@ class Life:
     def recovery(self, start):
         yield "echo @recovering"
         if start.recovery == "run":
-            yield "step run nvcache run --pool $POOL --required -- dmsetup --version"
+            yield "step run nvcache run --pool $POOL --required --checkpointer never -- dmsetup --version"
         elif start.recovery == "library":
             yield ("step library env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
                    "LD_PRELOAD=/nvcache/libnvcache.so dmsetup --version")
@@ -231,7 +231,7 @@ class Life:
             return f"step work {self.agent('work')}"
         # --required: without the cache nothing would be promised.
         return (f"step work env {BATCHES[start.batch]} nvcache run --pool $POOL --required "
-                f"--dram {start.dram} --write-back always -- {self.agent('work')}")
+                f"--checkpointer never --dram {start.dram} --write-back always -- {self.agent('work')}")
 
     # -----------------------------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ class Peers:
             return ["env", f"NVCACHE_POOL={self.bench.pool}", f"NVCACHE_SIZE={self.bench.size}",
                     "NVCACHE_EMULATE=1", f"NVCACHE_WRITE_BACK={self.bench.write_back}", *later, *command]
         return [self.bench.nvcache, "run", "--pool", str(self.bench.pool), "--size", self.bench.size,
-                "--emulate", "--write-back", self.bench.write_back, *LATER, "--", *command]
+                "--emulate", "--write-back", self.bench.write_back, "--checkpointer", "never", *LATER, "--",
+                *command]
 
     def run(self, case, cache, *before):
         folder = self.bench.folder / ("cached" if cache else "plain")

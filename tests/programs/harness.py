@@ -53,14 +53,15 @@ class Bench:
         shutil.rmtree(self.pools, ignore_errors=True)
 
     def cached(self, command):
-        """The command line that runs `command` with NVCache."""
+        """The command line that runs `command` with NVCache; nothing is left to a checkpointer."""
         if self.front_end == "built-in":
             # All by itself: what makes the pool, and recovers it, is in the program.
             return ["env", f"NVCACHE_POOL={self.pool}", f"NVCACHE_SIZE={self.size}",
                     "NVCACHE_EMULATE=1", f"NVCACHE_DRAM={self.dram}",
                     f"NVCACHE_WRITE_BACK={self.write_back}", *map(str, command)]
         return [self.nvcache, "run", "--pool", str(self.pool), "--size", self.size, "--emulate",
-                "--dram", self.dram, "--write-back", self.write_back, "--", *map(str, command)]
+                "--dram", self.dram, "--write-back", self.write_back, "--checkpointer", "never", "--",
+                *map(str, command)]
 
     def run(self, command, cache, cwd=None, stdin=None, env=None, may_fail=False):
         """Runs to the end; returns the finished process with its output as text."""

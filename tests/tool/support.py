@@ -18,13 +18,14 @@ MIB = 1 << 20
 
 def clean_environment():
     """This process's environment without anything that NVCache or the linker would read, but for the
-    rule by which each file is cached from its first open for writing."""
+    rule by which each file is cached from its first open for writing, and the one by which no
+    checkpointer does anything in the background."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("NVCACHE_") and not name.startswith("LD_")
     }
-    return {**kept, "NVCACHE_WRITE_BACK": "always"}
+    return {**kept, "NVCACHE_WRITE_BACK": "always", "NVCACHE_CHECKPOINTER": "never"}
 
 
 def checksum(path):

@@ -241,6 +241,142 @@ TEST_F(SeatsTest, WhatIsUnresolvedStays) {
 }
 
 // Everything that a former use may have left, and nothing else.
+// ---------------------------------------------------------------------------------------------
+// Left seats, and the checkpointer.
+
+// A process that was stopped meanwhile frees nothing that was left again.
+TEST_F(SeatsTest, WhatWasLeftAgainIsNotFreed) {
+  Table a(path_), b(path_);
+  const auto leave = [&](Lsn next) {
+    a->next_lsn().store(next);
+    ASSERT_EQ(a->Take(), 0u);
+    ASSERT_TRUE(a->TakeSegment(3, 0));
+    a->Give(0, true);
+    EXPECT_EQ(b->State(0), kSeatLeft);
+  };
+  leave(100);
+  Seats::LeftSeats early, late;
+  b->FindLeft(&early);
+  EXPECT_TRUE(b->IsStillLeft(0, early));
+  EXPECT_FALSE(b->IsStillLeft(1, early));
+  b->FreeLeft(0);
+  EXPECT_TRUE(b->IsFree(3));
+  EXPECT_FALSE(b->IsStillLeft(0, early)) << "it is free";
+  leave(200);
+  EXPECT_FALSE(b->IsStillLeft(0, early)) << "it has other groups";
+  b->FindLeft(&late);
+  EXPECT_TRUE(b->IsStillLeft(0, late));
+  ASSERT_EQ(a->Take(), 1u);
+}
+
+TEST_F(SeatsTest, OneIsLeftForSomeTime) {
+  Table a(path_), b(path_);
+  a->next_lsn().store(1);
+  ASSERT_EQ(a->Take(), 0u);
+  EXPECT_FALSE(b->IsLeftFor(0));
+  a->Give(0, true);
+  EXPECT_TRUE(b->IsLeftFor(0));
+  EXPECT_FALSE(b->IsLeftFor(uint64_t{3600} * 1000000000));
+  a->At(0).oldest_pending -= uint64_t{3600} * 1000000000;
+  EXPECT_TRUE(b->IsLeftFor(uint64_t{3600} * 1000000000));
+}
+
+TEST_F(SeatsTest, OthersHaveADescriptor) {
+  Table a(path_), b(path_);
+  ASSERT_EQ(a->Take(), 0u);
+  ASSERT_EQ(b->Take(), 1u);
+  EXPECT_FALSE(a->OthersHaveThrough(0));
+  a->NoteThroughSince(0, 5);
+  EXPECT_FALSE(a->OthersHaveThrough(0)) << "its own";
+  EXPECT_TRUE(b->OthersHaveThrough(1));
+  a->Give(0, true);
+  EXPECT_FALSE(b->OthersHaveThrough(1)) << "it is left";
+}
+
+// Whoever is stopped with it holds up nobody for ever.
+TEST_F(SeatsTest, TheStoreIsWaitedForForATime) {
+  Table a(path_), b(path_);
+  constexpr uint64_t kSecond = 1000000000;
+  EXPECT_TRUE(a->LockThroughStore(0));
+  EXPECT_FALSE(b->LockThroughStore(kSecond / 100));
+  std::thread later([&] { a->UnlockThroughStore(); });
+  EXPECT_TRUE(b->LockThroughStore(60 * kSecond));
+  later.join();
+  EXPECT_TRUE(a->TryLockThrough()) << "that is another lock";
+  EXPECT_FALSE(b->TryLockThrough());
+}
+
+TEST_F(SeatsTest, TheCheckpointerSharesNoRoom) {
+  Table a(path_), b(path_), c(path_);
+  ASSERT_EQ(a->Take(), 0u);
+  ASSERT_EQ(b->Take(), 1u);
+  EXPECT_EQ(a->checkpointer(), kNoSeat);
+  EXPECT_TRUE(a->IsShared(0) && b->IsShared(1));
+  b->SetCheckpointer(1);
+  EXPECT_EQ(a->checkpointer(), 1u);
+  EXPECT_FALSE(a->IsShared(0));
+  EXPECT_TRUE(b->IsShared(1));
+  EXPECT_TRUE(a->OthersHaveSeats(0)) << "so the pool is not clean";
+  ASSERT_EQ(c->Take(), 2u);
+  EXPECT_TRUE(a->IsShared(0));
+  c->Give(2);
+  // It has died, and another process has its seat.
+  b->Give(1);
+  b->Answer(kHasDescriptor);
+  ASSERT_EQ(c->Take(), 1u);
+  EXPECT_EQ(a->checkpointer(), kNoSeat);
+  EXPECT_EQ(a->answer(), kNoAnswer);
+  EXPECT_TRUE(a->IsShared(0));
+}
+
+TEST_F(SeatsTest, TheCheckpointerIsAsked) {
+  constexpr uint64_t kForever = uint64_t{600} * 1000000000;
+  Table a(path_), b(path_);
+  a->AwaitCheckpointer(kForever);
+  EXPECT_EQ(b->bell(), 0u) << "there is none";
+  {
+    Table post(path_);
+    ASSERT_TRUE(HoldByte(post.fd(), kCheckpointerByte, false));
+    EXPECT_FALSE(HoldByte(b.fd(), kCheckpointerByte, false)) << "there is one";
+    EXPECT_TRUE(a->HasCheckpointer());
+    std::thread answers([&] {
+      while (b->bell() == 0) b->AwaitBell(0, kForever);
+      b->Answer(kHasDescriptor);
+    });
+    a->AwaitCheckpointer(kForever);
+    EXPECT_EQ(a->answer(), kHasDescriptor);
+    answers.join();
+    a->AwaitCheckpointer(kForever);
+    EXPECT_EQ(b->bell(), 1u) << "it has answered";
+    // One that is stopped is waited for once.
+    b->Answer(kNoAnswer);
+    a->AwaitCheckpointer(1);
+    EXPECT_EQ(a->answer(), kHasNone);
+    a->AwaitCheckpointer(kForever);
+    EXPECT_EQ(b->bell(), 2u);
+    a->Clear(1, 1);
+    EXPECT_EQ(a->answer(), kNoAnswer);
+  }
+  EXPECT_FALSE(a->HasCheckpointer());
+}
+
+TEST_F(SeatsTest, WishesAreSeveral) {
+  Table table(path_);
+  EXPECT_FALSE(table->MustKeepOff() || table->MustHurry());
+  {
+    const int first = open(path_.c_str(), O_RDONLY), second = open(path_.c_str(), O_RDONLY);
+    EXPECT_TRUE(HoldByte(first, kKeepOffByte, true));
+    EXPECT_TRUE(HoldByte(second, kKeepOffByte, true));
+    EXPECT_TRUE(table->MustKeepOff() && !table->MustHurry());
+    close(first);
+    EXPECT_TRUE(table->MustKeepOff());
+    EXPECT_TRUE(HoldByte(second, kHurryByte, true));
+    EXPECT_TRUE(table->MustHurry());
+    close(second);
+  }
+  EXPECT_FALSE(table->MustKeepOff() || table->MustHurry());
+}
+
 TEST_F(SeatsTest, ClearedIsWhatIsShared) {
   Table table(path_);
   for (const uint32_t end : {0u, 1u, 3u, kSeats, kSeats + 1, kMaxSeats, ~0u}) {
@@ -252,6 +388,8 @@ TEST_F(SeatsTest, ClearedIsWhatIsShared) {
     EXPECT_EQ(table->through(), 678u);
     EXPECT_EQ(table->ThroughFailed(), 0);
     EXPECT_EQ(table->end(), 0u);
+    EXPECT_EQ(table->checkpointer(), kNoSeat);
+    EXPECT_EQ(table->answer(), kNoAnswer);
     EXPECT_FALSE(table->HasUnresolved());
     EXPECT_EQ(table->CountFree(), kSegments);
     for (uint32_t seat = 0; seat < std::min(end, kSeats); ++seat) {

@@ -209,6 +209,15 @@ TEST(SettingsTest, WriteBack) {
   }
 }
 
+TEST(SettingsTest, Checkpointer) {
+  Settings s;
+  EXPECT_TRUE(s.checkpointer);
+  EXPECT_TRUE(Take(&s, "CHECKPOINTER", "never"));
+  EXPECT_FALSE(s.checkpointer);
+  EXPECT_TRUE(Take(&s, "CHECKPOINTER", "auto"));
+  EXPECT_TRUE(s.checkpointer);
+}
+
 TEST(SettingsTest, SaysWhatIsWrong) {
   const std::string long_text(2000, 'x');
   struct {
@@ -239,6 +248,9 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"WRITE_BACK", "Auto", "auto, always or never"},
       {"WRITE_BACK", "always ", "auto, always or never"},
       {"WRITE_BACK", "1", "auto, always or never"},
+      {"CHECKPOINTER", "", "auto or never"},
+      {"CHECKPOINTER", "always", "auto or never"},
+      {"CHECKPOINTER", "1", "auto or never"},
       {"BATCH_MIN", "0", "1 to 1048576"},
       {"BATCH_MIN", "-1", "1 to 1048576"},
       {"BATCH_MIN", "1k", "1 to 1048576"},

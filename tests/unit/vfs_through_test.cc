@@ -706,6 +706,36 @@ TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
   });
 }
 
+// It is stopped, perhaps: another one that has waited long enough does without, and without the lock.
+TEST_F(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
+    const int stopped = open(engine.pool().path(), O_RDWR | O_CLOEXEC);
+    ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughByte, false));
+    const uint32_t older = seats.Take();
+    seats.NoteThroughSince(engine.pool().seat(), 2);
+    seats.NoteThroughSince(older, 1);
+    EXPECT_FALSE(engine.MoveThroughCheckpoint());
+    EXPECT_TRUE(IsPending(fd));
+    EXPECT_TRUE(engine.MoveThroughCheckpoint(true));
+    EXPECT_FALSE(IsPending(fd));
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    EXPECT_FALSE(engine.MoveThroughCheckpoint()) << "somebody is at it";
+    // In the store itself nobody passes.
+    ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughStoreByte, false));
+    EXPECT_FALSE(engine.MoveThroughCheckpoint(true));
+    close(stopped);
+    EXPECT_TRUE(engine.MoveThroughCheckpoint());
+    EXPECT_FALSE(IsPending(fd));
+    seats.Give(older);
+    Close(fd);
+  });
+}
+
 // The checkpoint stays, so it is not waited for.
 TEST_F(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
   WithEngine([&] {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "recovery/tool/wait.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "recovery/replay/replay.h"
+#include "recovery/tool/checkpointer.h"
+#include "recovery/tool/commands.h"
+#include "recovery/tool/open.h"
+#include "recovery/tool/pending.h"
+#include "recovery/tool/progress.h"
+#include "recovery/tool/take.h"
+#include "recovery/tool/text.h"
+
+namespace nvcache::tool {
+namespace {
+
+// Between two looks at what is pending, and for each of them.
+constexpr std::chrono::milliseconds kPause(20);
+constexpr std::chrono::milliseconds kLook(200);
+
+// A signal that somebody has sent to this process alone. What the terminal sends, the program gets
+// as well: it is in the same process group.
+bool IsForUs(const siginfo_t& info) { return info.si_code <= 0; }
+
+// Of the child, when it has ended; -1: not yet. What else loses its parent and becomes our child,
+// as process 1, is let go of.
+int StatusOf(pid_t child) {
+  int ended = -1, status = 0;
+  for (pid_t found; (found = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+    if (found != child) continue;
+    if (WIFSTOPPED(status)) {
+      raise(SIGSTOP);
+    } else {
+      ended = status;
+    }
+  }
+  return ended;
+}
+
+// What dead processes have left, if nobody else sees to it.
+void RecoverDead(const std::string& path) {
+  ScopedPool pool;
+  try {
+    TakePool(&pool, path, kAnyMemory);
+  } catch (const Busy&) {
+    return;
+  }
+  recovery::Summary summary;
+  if (pool.alone()) {
+    RecoverTaken(pool);
+  } else if (!recovery::ReplayOrphans(pool, &summary)) {
+    throw Failure{kRunFailed, fmt::format("pool {0} still holds records; see 'nvcache status {0}'",
+                                          Printable(path))};
+  }
+}
+
+}  // namespace
+
+int RunAsChild(const std::function<void()>& become) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  struct sigaction old = {};
+  const struct sigaction ordinary = {};
+  sigaction(SIGCHLD, &ordinary, &old);
+  const pid_t child = fork();
+  if (child < 0) throw Failure{kRunFailed, fmt::format("fork: {}", strerror(errno))};
+  if (child == 0) {
+    sigaction(SIGCHLD, &old, nullptr);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    become();
+  }
+  int status = -1;
+  while (status < 0) {
+    siginfo_t info;
+    const int number = sigwaitinfo(&all, &info);
+    if (number == SIGCHLD) {
+      status = StatusOf(child);
+    } else if (number > 0 && IsForUs(info)) {
+      kill(child, number);
+    }
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return status;
+}
+
+void AwaitDisk(const std::string& path) {
+  ScopedPool pool;
+  pool::Problem problem;
+  if (!pool.Open(path.c_str(), pool::Access::kInspect, kAnyMemory, nullptr, &problem)) return;
+  const pool::Seats& seats = pool.seats();
+  const pool::Lsn end = seats.next_lsn().load();
+  const Wish wish(path, Wish::kHurry);
+  Progress progress("bringing to the disk");
+  for (uint64_t most = 0; pool.dirty();) {
+    if (!seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat)) RecoverDead(path);
+    seats.WakeCheckpointer();
+    const Pending pending = FindPending(pool, kLook);
+    if (pending.oldest == 0 ? pending.complete : pending.oldest >= end) return;
+    most = std::max(most, pending.bytes);
+    progress.Update(most - pending.bytes, most);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+int EndAs(int wait_status) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status);
+  const int number = WTERMSIG(wait_status);
+  const rlimit no_core = {};
+  setrlimit(RLIMIT_CORE, &no_core);  // the program has left one
+  signal(number, SIG_DFL);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  raise(number);
+  return 128 + number;  // as shells say it
+}
+
+}  // namespace nvcache::tool

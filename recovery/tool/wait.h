@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// nvcache run --wait: the program as a child, its end, and then the disk.
+#ifndef NVCACHE_RECOVERY_TOOL_WAIT_H_
+#define NVCACHE_RECOVERY_TOOL_WAIT_H_
+
+#include <functional>
+#include <string>
+
+namespace nvcache::tool {
+
+// `become` makes the program of a child, or throws there. Signals that others send to this process
+// are passed on to it, and when a signal stops it, this process stops as well. Its wait status.
+int RunAsChild(const std::function<void()>& become);
+
+// Until nothing is pending in the pool that was by now, in whatever process. A Failure if something
+// cannot be brought to the disk.
+void AwaitDisk(const std::string& pool);
+
+// The exit status, or the signal, with which that program ended.
+int EndAs(int wait_status);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_WAIT_H_

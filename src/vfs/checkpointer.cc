@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+//   watching   the pool is clean; the bell, or that it is not clean any more, leads to
+//   attached   a seat, and a descriptor of the file system of write-through files while somebody
+//              wants it; that nobody has a seat, and nothing is left, leads back
+//
+// The engine's own threads do the work: the cleanup thread moves the checkpoint, and the keeper
+// hears of those who want room.
+#include "src/vfs/checkpointer.h"
+
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/access.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+constexpr uint64_t kSecond = 1000ull * 1000 * 1000;
+// Between two looks at the pool while nobody rings.
+constexpr uint64_t kLookNs = kSecond;
+// The same while something is left, or somebody waits for the disk.
+constexpr uint64_t kShortLookNs = 100 * 1000 * 1000;
+// The seat is given up when nobody has used the pool for so long; the descriptor, so long after it
+// was asked for.
+constexpr uint64_t kUnusedNs = kSecond;
+// What was left for so long is brought to the disk; when nobody is at work there, after kUnusedNs.
+constexpr uint64_t kLeftNs = 5 * kSecond;
+// The process ends when it has watched a clean pool for so long.
+constexpr uint64_t kIdleNs = 5 * kSecond;
+
+// Another process has a seat, dead or alive.
+bool IsUsed(const pool::Seats& seats, uint32_t own) {
+  for (uint32_t seat = 0; seat < seats.end(); ++seat) {
+    const uint32_t state = seats.State(seat);
+    if (seat != own && (state == pool::kSeatTaken || state == pool::kSeatReplayed)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Checkpointer::Run(const Host& threads, char** environment, int post) {
+  engine.Start(threads, environment);
+  if (!engine.active() || !Watches(post)) return false;
+  const pool::Seats& seats = watched_.seats();
+  used_ = sys::Now(CLOCK_MONOTONIC);
+  while (!host_.stopped() && IsNamed()) {
+    const uint32_t bell = seats.bell();
+    const bool used = Serve();
+    if (engine.hopeless_) break;
+    const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+    if (used) used_ = now;
+    if (!engine.attached() && !host_.stays && now - used_ >= kIdleNs) break;
+    const bool soon = seats.MustHurry() || (engine.attached() && seats.CountLeft() > 0);
+    seats.AwaitBell(bell, soon ? kShortLookNs : kLookNs);
+  }
+  End();
+  return !engine.hopeless_;
+}
+
+// The pool that the lock is of.
+bool Checkpointer::Watches(int post) {
+  sys::Scratch<pool::Problem> problem;
+  struct stat st;
+  const bool open = watched_.Open(engine.settings.pool.c_str(), pool::Access::kInspect, true,
+                                  nullptr, problem.get());
+  if (!open) engine.RefusePool(*problem);
+  return open && sys::Fstat(post, &st) == 0 && st.st_ino == watched_.inode() &&
+         st.st_dev == watched_.device();
+}
+
+// Somebody may have removed the pool, and made another one.
+bool Checkpointer::IsNamed() const {
+  struct stat st;
+  return sys::Fstatat(AT_FDCWD, watched_.path(), &st, 0) == 0 && st.st_ino == watched_.inode() &&
+         st.st_dev == watched_.device();
+}
+
+// True: others use the pool, or what they have left can be brought to the disk. (If not so, by a
+// recovery of the whole pool, when nobody has a seat.)
+bool Checkpointer::Serve() {
+  TableLock lock;
+  if (watched_.seats().MustKeepOff()) {
+    Detach();
+    return true;
+  }
+  if (!engine.attached() && !watched_.dirty()) return false;
+  if (!Attach()) return true;
+  engine.LookForOrphans();
+  ServeDescriptor();
+  MoveCheckpoint();
+  const pool::Seats& seats = engine.pool_.seats();
+  const bool moves = engine.SharesDevices() && seats.ThroughFailed() == 0;
+  const bool used = IsUsed(seats, engine.pool_.seat()) || (moves && seats.CountLeft() > 0);
+  if (!used && sys::Now(CLOCK_MONOTONIC) - used_ >= kUnusedNs) Detach();
+  return used;
+}
+
+// It recovers what the dead have left.
+bool Checkpointer::Attach() {
+  if (engine.attached()) return true;
+  if (!engine.Attach()) return false;
+  engine.pool_.seats().SetCheckpointer(engine.pool_.seat());
+  return true;
+}
+
+void Checkpointer::Detach() {
+  if (!engine.attached()) return;
+  engine.pool_.seats().SetCheckpointer(pool::kNoSeat);
+  engine.Detach();
+  engine.tallies.Leave();
+}
+
+// As long as it is open, the file system cannot be unmounted.
+void Checkpointer::ServeDescriptor() {
+  const pool::Seats& seats = engine.pool_.seats();
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  const bool others = seats.OthersHaveThrough(engine.pool_.seat());
+  const bool left = seats.CountLeft() > 0;
+  const uint32_t bell = seats.bell();
+  // What was left while others had one may be nobody's by now.
+  const bool falls_to_us = left && !others && seats.answer() == pool::kNoAnswer;
+  if (bell != rung_ || falls_to_us) {
+    rung_ = bell;
+    asked_ = now;
+    const bool open = engine.SharesDevices() || OpenFileSystem(seats.through_device());
+    seats.Answer(open ? pool::kHasDescriptor : pool::kHasNone);
+  } else if (!left && !others && now - asked_ >= kUnusedNs) {
+    CloseFileSystem();
+  }
+}
+
+bool Checkpointer::OpenFileSystem(uint64_t device) {
+  const int fd = device != 0 ? host_.open_file_system(device) : -1;
+  if (fd < 0) return false;
+  if (!engine.FileSystemOf(fd, device).syncs_whole || !engine.tallies.Join(engine.pool_id_)) {
+    sys::Close(fd);
+    return false;
+  }
+  engine.BeginThrough(sys::MoveHigh(fd), device);
+  return true;
+}
+
+// The cleanup thread may be at a sync by it.
+void Checkpointer::CloseFileSystem() {
+  if (!engine.SharesDevices() || !engine.through_lock_.TryLock()) return;
+  const pool::Seats& seats = engine.pool_.seats();
+  seats.Answer(pool::kNoAnswer);
+  seats.NoteThroughSince(engine.pool_.seat(), 0);
+  engine.CloseThrough();
+  engine.tallies.Leave();
+  engine.through_lock_.Unlock();
+}
+
+// While others are at work, one sync does for what several leave. Whoever of all processes may move
+// the checkpoint does so: the oldest of them may have no reason of its own.
+void Checkpointer::MoveCheckpoint() {
+  const pool::Seats& seats = engine.pool_.seats();
+  const bool alone = !seats.OthersHaveThrough(engine.pool_.seat());
+  const uint64_t due = watched_.seats().MustHurry() ? 0 : alone ? kUnusedNs : kLeftNs;
+  if (seats.IsLeftFor(due) && engine.tallies.IsOf(engine.pool_id_)) {
+    engine.tallies.WantCheckpointAbove(seats.next_lsn().load());
+  }
+}
+
+// What was left while the seat was given up is brought to the files as by any process that comes.
+void Checkpointer::End() {
+  const bool off = watched_.seats().MustKeepOff();
+  const bool named = IsNamed();
+  watched_.Close();
+  TableLock lock;
+  Detach();
+  if (!off && named && !engine.hopeless_) engine.RecoverIfDirty();
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The checkpointer: a process without a program, which brings to the disk what processes leave that
+// end or die, so that none of them has to wait for the disk at its end (docs/architecture.md).
+//
+// It uses the engine as any other process does, and has a seat while others have one. So whatever
+// becomes of it, the others see to the pool as if there had been none.
+#ifndef NVCACHE_VFS_CHECKPOINTER_H_
+#define NVCACHE_VFS_CHECKPOINTER_H_
+
+#include <cstdint>
+
+#include "src/pool/pool.h"
+#include "src/sys/host.h"
+
+namespace nvcache::vfs {
+
+// What it asks of whoever carries it.
+struct CheckpointerHost {
+  // A folder of the file system with this st_dev, open; -1: none can be had.
+  int (*open_file_system)(uint64_t device);
+  // It is to end.
+  bool (*stopped)();
+  // Not by itself.
+  bool stays;
+};
+
+class Checkpointer {
+ public:
+  constexpr explicit Checkpointer(const CheckpointerHost& host) : host_(host) {}
+
+  // Until the pool that NVCACHE_POOL names is clean, and nobody has used it for some seconds; or
+  // the pool has lost its name. `post`: an open file of the pool, with the lock of its
+  // checkpointer. False: the pool cannot be had, or keeps what cannot be brought to the files; one
+  // line on stderr says why.
+  bool Run(const Host& threads, char** environment, int post);
+
+ private:
+  bool Watches(int post);
+  bool IsNamed() const;
+  bool Serve();
+  bool Attach();
+  void Detach();
+  void ServeDescriptor();
+  bool OpenFileSystem(uint64_t device);
+  void CloseFileSystem();
+  void MoveCheckpoint();
+  void End();
+
+  const CheckpointerHost host_;
+  pool::Pool watched_;  // looked at, whether the engine has it or not
+  uint32_t rung_ = 0;   // the bell when it was answered last
+  uint64_t asked_ = 0;  // monotonic ns: when that was
+  uint64_t used_ = 0;   // the same: when the pool was seen to be used last
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_CHECKPOINTER_H_

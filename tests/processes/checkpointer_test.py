@@ -1,0 +1,733 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The checkpointer: what it brings to the disk for others, when it is started and when it ends, and
+that neither the programs nor their files notice it.
+
+Programs (agent.c) make calls in lock step. A file that two of them sync twice is write-through; the
+one that ends leaves its records to the checkpointer, if that was there first.
+
+    checkpointer_test.py --nvcache build/nvcache --agent A --scratch DIR [CASE ...]
+
+Exit code 77 where a case cannot be run; 1 if CI=true."""
+
+import ctypes
+import fcntl
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "faults"))
+
+import surroundings  # noqa: E402
+from surroundings import Mount, check, command, harness, say, until  # noqa: E402
+
+PATIENCE = 60
+CREATE = os.O_RDWR | os.O_CREAT
+PR_SET_CHILD_SUBREAPER = 36
+F_OFD_SETLK = 37
+KEEP_OFF = (1 << 62) + 515  # kKeepOffByte of src/pool/format.h
+# Nothing is written back for as long as a test may take.
+LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
+
+# A program that must have no child, hear of none, and have no descriptor but its own.
+ALONE = """
+import os, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+end = time.monotonic() + float(sys.argv[1])
+while True:
+    try:
+        print('child', os.waitpid(-1, os.WNOHANG))
+    except ChildProcessError:
+        pass
+    children = open(f'/proc/self/task/{os.getpid()}/children').read().split()
+    if children or signal.SIGCHLD in signal.sigpending() or time.monotonic() > end:
+        break
+    time.sleep(0.01)
+print('pid', os.getpid() if len(sys.argv) > 2 else 'any', 'children', children, 'told',
+      signal.SIGCHLD in signal.sigpending(), 'descriptors',
+      sorted(fd for fd in map(int, os.listdir('/proc/self/fd')) if 2 < fd < 10 and
+             os.path.exists(f'/proc/self/fd/{fd}') and not
+             os.readlink(f'/proc/self/fd/{fd}').startswith('/proc')))
+"""
+UNSEEN = "pid {} children [] told False descriptors []\n"
+
+
+def skip(why):
+    say(f"[ SKIP ] {why}")
+    sys.exit(1 if os.environ.get("CI") == "true" else surroundings.SKIPPED)
+
+
+def state_of(pid):
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+    return text.rsplit(")", 1)[1].split()[0]
+
+
+class Bench(harness.Bench):
+    def __init__(self, options, size="16M", write_back="auto"):
+        super().__init__(options.nvcache, options.scratch, size=size, dram="1M", write_back=write_back)
+        self.agent = str(pathlib.Path(options.agent).resolve())
+        self.agents = []
+        self.others = []  # processes to be killed in the end
+
+    def __exit__(self, kind, value, trace):
+        for agent in self.agents:
+            agent.remove()
+        for pid in [*self.checkpointers(), *(process.pid for process in self.others)]:
+            if state_of(pid) not in ("gone", "Z"):
+                os.kill(pid, signal.SIGKILL)
+        for process in self.others:
+            process.wait()
+        if kind is not None and self.pool.exists():
+            done = subprocess.run([self.nvcache, "status", self.pool], check=False, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            say("\n".join(done.stdout.splitlines()[:20]))
+        super().__exit__(kind, value, trace)
+
+    def command(self, *words, pool=None, options=()):
+        return [self.nvcache, "run", "--pool", str(pool or self.pool), "--size", self.size, "--emulate",
+                "--dram", self.dram, "--write-back", self.write_back, *options, "--", *map(str, words)]
+
+    def environment(self, **settings):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("NVCACHE_")}
+        return {**kept, "LC_ALL": "C", "NVCACHE_NOTICE": "0", **settings}
+
+    def start(self, options=(), folder=None, **settings):
+        return Agent(self, self.command(self.agent, options=options), folder or self.folder,
+                     self.environment(**settings))
+
+    def once(self, *words, options=(), prefix=(), **more):
+        """To its end; what it has printed."""
+        done = subprocess.run([*prefix, *self.command(*words, options=options)], check=False, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                              env=self.environment(), cwd=self.folder, timeout=PATIENCE, **more)
+        check(done.returncode == 0, f"{words}: {done.returncode}, {done.stdout}")
+        return done.stdout
+
+    def checkpointers(self, pool=None):
+        """Those that are at work for the pool, asleep or not."""
+        found = []
+        words = ["nvcache", "checkpointer", "--left", str(pool or self.pool)]
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                text = path.read_bytes().decode(errors="replace")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if text.rstrip("\0").split("\0") == words:
+                found.append(int(path.parent.name))
+        return found
+
+    def checkpointer(self):
+        """The one that was started, once it has a seat."""
+        found = []
+        def is_there():
+            found[:] = [seat["pid"] for seat in self.status()["processes"] if seat["checkpointer"]]
+            return found
+        until(is_there, "a checkpointer has a seat", PATIENCE)
+        check(self.checkpointers() == found, f"checkpointers: {self.checkpointers()}, {found} has a seat")
+        return found[0]
+
+    def asleep(self):
+        """The one that was started; it need not have a seat."""
+        until(self.checkpointers, "there is a checkpointer", PATIENCE)
+        found = self.checkpointers()
+        check(len(found) == 1, f"checkpointers: {found}")
+        return found[0]
+
+    def await_end(self, pid):
+        until(lambda: state_of(pid) in ("gone", "Z"), f"the end of {pid}", PATIENCE)
+
+    def await_clean(self):
+        until(lambda: self.status()["state"] == "clean", "the pool is clean", PATIENCE)
+        self.check_clean()
+
+    def check_clean(self):
+        status = self.status()
+        check(status["state"] == "clean" and not status["processes"] and status["pending_records"] == 0
+              and status["last_words"] is None, f"state {status['state']}, {status['processes']}, "
+              f"{status['pending_records']} pending, {status['last_words']}")
+
+    def share(self, agents, name="f"):
+        """The file is open in all of them as 0, and write-through."""
+        for agent in agents:
+            agent.must(f"open 0 {name} {CREATE}", "0")
+        for agent in agents:
+            for _ in range(2):
+                agent.must("pwrite 0 0 1 1", "1")
+                agent.must("fsync 0", "0")
+        for agent in agents:
+            agent.must("pwrite 0 0 1 2", "1")
+            agent.must("fsync 0", "0")
+
+    def has_open(self, pid, folder):
+        """A folder of that file system."""
+        device = os.stat(folder).st_dev
+        return any(os.path.isdir(link) and os.stat(link).st_dev == device for link in links(pid))
+
+    def pending(self):
+        return self.status()["pending_records"]
+
+    def states(self):
+        return {seat["pid"]: seat["state"] for seat in self.status()["processes"]}
+
+
+class Agent:
+    def __init__(self, bench, words, folder, environment):
+        self.process = subprocess.Popen(words, cwd=folder, env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pid = self.process.pid
+        bench.agents.append(self)
+
+    def must(self, call, wanted):
+        self.process.stdin.write(call + "\n")
+        self.process.stdin.flush()
+        found = self.process.stdout.readline().strip()
+        check(found == wanted, f"{call}: {found}, not {wanted}")
+
+    def end(self):
+        self.process.stdin.close()
+        check(self.process.wait(PATIENCE) == 0, f"exit status {self.process.returncode}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def remove(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for end in (self.process.stdin, self.process.stdout):
+            if not end.closed:
+                try:
+                    end.close()
+                except BrokenPipeError:
+                    pass
+
+
+def shared_by_two(bench, folder=None):
+    """Two programs with a write-through file. The checkpointer has its descriptor before them: two
+    others have asked for it, and may not have waited long enough for their own sake."""
+    folder = folder or bench.folder
+    before = [bench.start(folder=folder) for _ in range(2)]
+    bench.share(before, "before")
+    pid = bench.checkpointer()
+    until(lambda: bench.has_open(pid, folder), "its descriptor", PATIENCE)
+    agents = [bench.start(folder=folder) for _ in range(2)]
+    bench.share(agents)
+    for agent in before:
+        agent.end()
+    return agents, pid
+
+
+# ---------------------------------------------------------------------------------------------
+# When it is started, and when it ends.
+
+
+def started_once(options):
+    """However many programs are started at the same time; it ends when nobody needs it."""
+    with Bench(options) as bench:
+        bench.once("true", options=("--checkpointer", "never"))
+        starts = [subprocess.Popen(bench.command("sleep", "1"), env=bench.environment()) for _ in range(8)]
+        check(all(start.wait(PATIENCE) == 0 for start in starts), "a program failed")
+        pid = bench.asleep()
+        check(bench.once("true") == "" and bench.checkpointers() == [pid], f"{pid}, {bench.checkpointers()}")
+        bench.check_clean()  # it has no seat: nobody had anything to do with the pool
+        bench.await_end(pid)
+        bench.check_clean()
+
+
+def never(options):
+    with Bench(options) as bench:
+        bench.once("true", options=("--checkpointer", "never"))
+        check(not bench.checkpointers(), "there is one")
+    with Bench(options, write_back="never") as bench:
+        bench.once("true")
+        check(not bench.checkpointers(), "there is one, and nothing for it to do")
+    with Bench(options) as bench:
+        done = subprocess.run(bench.command("true", options=("--checkpointer", "always")), text=True,
+                              check=False, stderr=subprocess.PIPE, env=bench.environment())
+        check(done.returncode == 125 and "give auto or never" in done.stderr, f"{done}")
+        environment = bench.environment(NVCACHE_CHECKPOINTER="never")
+        check(subprocess.run(bench.command("true"), env=environment, check=False).returncode == 0
+              and not bench.checkpointers(), "NVCACHE_CHECKPOINTER=never")
+
+
+def library_alone(options):
+    """Only `nvcache run` starts one."""
+    with Bench(options) as bench:
+        library = pathlib.Path(bench.nvcache).parent / "libnvcache.so"
+        environment = bench.environment(LD_PRELOAD=str(library), NVCACHE_POOL=str(bench.pool),
+                                        NVCACHE_SIZE="1M", NVCACHE_EMULATE="1", NVCACHE_REQUIRED="1")
+        check(subprocess.run(["true"], env=environment, check=False).returncode == 0, "true")
+        check(bench.pool.exists() and not bench.checkpointers(), "there is one")
+
+
+def unseen(options):
+    """By the program: no child, no signal, no descriptor."""
+    with Bench(options) as bench:
+        found = bench.once(sys.executable, "-c", ALONE, "3", close_fds=False)
+        check(found == UNSEEN.format("any"), found)
+        check(bench.checkpointers(), "there was none")
+
+
+def process_1(options):
+    """All that loses its parent would become the program's child: so none is started."""
+    prefix = ("unshare", "--pid", "--mount", "--fork", "--mount-proc")
+    if subprocess.run([*prefix, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        skip("no name space of processes can be made")
+    with Bench(options, write_back="always") as bench:
+        found = bench.once(sys.executable, "-c", ALONE, "1", "pid", prefix=prefix)
+        check(found == UNSEEN.format("1"), found)
+        bench.once("sh", "-c", "echo written > file", prefix=prefix)
+        check((bench.folder / "file").read_text() == "written\n", "the file is not written")
+        bench.check_clean()  # the last one has brought it to the disk
+
+
+def subreaper(options):
+    with Bench(options) as bench:
+        def be_one():
+            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        found = bench.once(sys.executable, "-c", ALONE, "1", preexec_fn=be_one)
+        check(found == UNSEEN.format("any") and not bench.checkpointers(), found)
+
+
+def nobodys(options):
+    """It keeps nothing of the program that it was started with, or of its surroundings."""
+    with Bench(options) as bench:
+        def surroundings_of_it():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.setpriority(os.PRIO_PROCESS, 0, 1)
+        with open(bench.folder / "inherited", "w", encoding="utf-8") as file:
+            agent = subprocess.Popen(bench.command("sleep", "60"), cwd=bench.folder, stdout=file,
+                                     env=bench.environment(SECRET="1", LD_PRELOAD="/no/such/library"),
+                                     stderr=subprocess.DEVNULL, pass_fds=[file.fileno()],
+                                     preexec_fn=surroundings_of_it)
+        bench.others.append(agent)
+        pid = bench.asleep()
+        until(lambda: "nvcache-leases" in " ".join(links(pid)), "it has begun", PATIENCE)
+        check(os.getsid(pid) == pid and os.getpgid(pid) == pid, "it has no session of its own")
+        check(os.readlink(f"/proc/{pid}/cwd") == "/", "its folder")
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        check(stat[4] == "0", f"its terminal is {stat[4]}")
+        check(int(stat[1]) not in (agent.pid, os.getpid()), f"its parent is {stat[1]}")
+        status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        masks = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig"))
+        check(int(masks["SigBlk"], 16) == 0, f"it blocks {masks['SigBlk']}")
+        check(int(masks["SigIgn"], 16) & 1 << signal.SIGINT - 1 == 0, f"it ignores {masks['SigIgn']}")
+        check(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text(encoding="utf-8") == "0\n", "oom")
+        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        check(b"SECRET" not in environment and b"LD_PRELOAD" not in environment, f"{environment}")
+        check(pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8") == "nvcache\n", "its name")
+        for link in links(pid):
+            check(link in ("/dev/null", str(bench.pool)) or link.startswith("/dev/shm/nvcache-leases"),
+                  f"it has {link}")
+
+
+def links(pid):
+    found = []
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found.append(os.readlink(fd))
+        except FileNotFoundError:
+            pass
+    return found
+
+
+def removed(options):
+    """The pool has lost its name, or another one has it: what it held is brought to the disk."""
+    with Bench(options) as bench:
+        agents, pid = shared_by_two(bench)
+        bench.pool.unlink()
+        bench.await_end(pid)
+        other = bench.start()
+        until(lambda: bench.checkpointers() not in ([], [pid]), "another one", PATIENCE)
+        for agent in [*agents, other]:
+            agent.end()
+        bench.await_clean()
+
+
+def foreground(options):
+    """As a service has it: one at a time; it stays, and ends when it is told to."""
+    with Bench(options) as bench:
+        def start(*words):
+            bench.others.append(subprocess.Popen([bench.nvcache, "checkpointer", *words, bench.pool], text=True,
+                                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                 env=bench.environment()))
+            return bench.others[-1]
+        done = start()
+        said = done.communicate(timeout=PATIENCE)[0]
+        check(done.returncode == 1 and said.count("\n") == 1, f"of no pool: {said}")
+        stays = start("--stay")
+        time.sleep(0.2)
+        agents = [bench.start(options=("--checkpointer", "never")) for _ in range(2)]
+        until(lambda: subprocess.run([bench.nvcache, "checkpointer", bench.pool], check=False, text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                                     ).stdout.endswith("has a checkpointer; leave the work to it\n"),
+              "it has begun", PATIENCE)
+        bench.share(agents)
+        until(lambda: any(seat["checkpointer"] for seat in bench.status()["processes"]), "its seat", PATIENCE)
+        for agent in agents:
+            agent.end()
+        bench.await_clean()
+        for agent in [bench.start() for _ in range(2)]:
+            agent.end()
+        check(not bench.checkpointers(), "another one was left")
+        time.sleep(7)
+        check(stays.poll() is None, f"it has ended: {stays.returncode}")
+        stays.send_signal(signal.SIGINT)
+        check(stays.wait(PATIENCE) == 0 and stays.stdout.read() == "", "its end")
+        ends = start()
+        check(ends.wait(PATIENCE) == 0 and ends.stdout.read() == "", "without --stay it ends by itself")
+        bench.check_clean()
+
+
+# ---------------------------------------------------------------------------------------------
+# What it does.
+
+
+def left(options):
+    """What programs leave is on the disk soon, and nothing is left of anybody."""
+    with Bench(options) as bench:
+        agents, pid = shared_by_two(bench)
+        for agent in agents:
+            agent.must("pwrite 0 100 5000 7", "5000")
+            agent.must("fsync 0", "0")
+        agents[1].end()
+        check(bench.pending() > 0 and bench.states()[agents[1].pid] == "left", f"{bench.states()}")
+        until(lambda: agents[1].pid not in bench.states(), "its seat is free", PATIENCE)
+        agents[0].must("pwrite 0 100 5000 8", "5000")
+        agents[0].end()
+        check(bench.states()[agents[0].pid] == "left", f"{bench.states()}")
+        bench.await_clean()
+        check((bench.folder / "f").read_bytes()[100:5100] == b"\x08" * 5000, "the file")
+        bench.await_end(pid)
+
+
+def without(options):
+    """The last one does the work at its end."""
+    with Bench(options) as bench:
+        agents = [bench.start(options=("--checkpointer", "never")) for _ in range(2)]
+        bench.share(agents)
+        agents[0].must("pwrite 0 100 5000 7", "5000")
+        for agent in agents:
+            agent.end()
+        bench.check_clean()
+
+
+def orphan(options):
+    """A program is killed, and no other one is started."""
+    with Bench(options, write_back="always") as bench:
+        agent = bench.start(**LATE)
+        agent.must(f"open 0 f {CREATE}", "0")
+        agent.must("pwrite 0 0 5000 7", "5000")
+        pid = bench.asleep()
+        agent.kill()
+        until(lambda: (bench.folder / "f").read_bytes() == b"\x07" * 5000, "the bytes", PATIENCE)
+        bench.await_clean()
+        bench.await_end(pid)
+
+
+def closes_the_file_system(options):
+    """It can be unmounted soon after the last program has ended, and while others use the pool."""
+    if not surroundings.own_mounts():
+        skip("file systems cannot be mounted here")
+    with Bench(options) as bench:
+        image = bench.folder / "image"
+        with open(image, "wb") as file:
+            file.truncate(32 << 20)
+        mount = Mount(image, bench.folder / "mounted")
+        try:
+            other = bench.start()
+            bench.asleep()
+            other.must(f"open 0 g {CREATE}", "0")
+            for _ in range(3):  # cached, and not on that file system
+                other.must("pwrite 0 0 1 1", "1")
+                other.must("fsync 0", "0")
+            agents, pid = shared_by_two(bench, mount.folder)
+            for agent in agents:
+                agent.must("pwrite 0 100 5000 7", "5000")
+                agent.end()
+            check(bench.pending() > 0, "nothing is pending")
+            until(lambda: not bench.has_open(pid, mount.folder), "it closes it", PATIENCE)
+            mount.unmount()
+            check(bench.checkpointer() == pid, "it has gone, too")
+            other.end()
+            bench.await_clean()
+        finally:
+            mount.close()
+
+
+def other_mounts(options):
+    """A file system that it does not see: it says no, and the last program does the work."""
+    if not surroundings.own_mounts():
+        skip("file systems cannot be mounted here")
+    with Bench(options) as bench:
+        folder, image = bench.folder / "mounted", bench.folder / "image"
+        folder.mkdir()
+        with open(image, "wb") as file:
+            file.truncate(32 << 20)
+        command("mkfs.ext4", "-q", image)
+        sleeper = bench.start()
+        pid = bench.asleep()
+        script = f"mount -o loop {image} {folder} && cd {folder} && exec \"$@\""
+        agents = []
+        first = Agent(bench, ["unshare", "--mount", "sh", "-c", script, "sh", *bench.command(bench.agent)],
+                      bench.folder, bench.environment())
+        agents.append(first)
+        first.must(f"open 0 f {CREATE}", "0")
+        agents.append(Agent(bench, ["nsenter", f"--mount=/proc/{first.pid}/ns/mnt", f"--wd={folder}",
+                                    *bench.command(bench.agent)], bench.folder, bench.environment()))
+        bench.share(agents)
+        check(not any(os.path.isdir(link) for link in links(pid)), f"it has {links(pid)}")
+        for agent in [*agents, sleeper]:
+            agent.end()
+        bench.await_clean()
+
+
+def room(options):
+    """A program that wants the room that others have left gets it."""
+    with Bench(options, size="1M") as bench:
+        agents, _ = shared_by_two(bench)
+        for i in range(200):
+            agents[i % 2].must(f"pwrite 0 {i * 4000} 4000 {i % 100 + 1}", "4000")
+            agents[i % 2].must("fsync 0", "0")
+        for agent in agents:
+            agent.end()
+        content = (bench.folder / "f").read_bytes()
+        check(content == b"".join(bytes([i % 100 + 1]) * 4000 for i in range(200)), "the file")
+        bench.await_clean()
+
+
+def wait(options):
+    """The command ends when all is on the disk, with the program's status."""
+    with Bench(options, write_back="always") as bench:
+        def run(script, **settings):
+            return subprocess.run(bench.command("sh", "-c", script, options=("--wait", *LATE_OPTIONS)),
+                                  check=False, cwd=bench.folder, env=bench.environment(**settings), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+        for status in (0, 1, 77):
+            done = run(f"echo {status} > f; exit {status}")
+            check(done.returncode == status and bench.pending() == 0, f"{done}, {bench.pending()}")
+        done = run("echo killed > f; kill -9 $$")
+        check(done.returncode == -signal.SIGKILL and bench.pending() == 0
+              and (bench.folder / "f").read_text() == "killed\n", f"{done}, {bench.pending()}")
+        done = run("echo left > f", NVCACHE_DRAIN_AT_EXIT="0")
+        check(done.returncode == 0 and bench.pending() == 0
+              and (bench.folder / "f").read_text() == "left\n", f"{done}, {bench.pending()}")
+        done = run("exec no-such-program")
+        check(done.returncode == 127, f"{done}")
+        done = subprocess.run(bench.command("no-such-program", options=("--wait",)), check=False, text=True,
+                              stderr=subprocess.PIPE, env=bench.environment())
+        check(done.returncode == 127 and done.stderr.count("\n") == 1, f"{done}")
+        # It is the program's parent: signals are passed on, and it stops when the program stops.
+        waits = subprocess.Popen(bench.command("sh", "-c", "trap 'echo told; exit 5' TERM; echo ready; "
+                                               "kill -STOP $$; while :; do sleep 0.01; done", options=("--wait",)),
+                                 stdout=subprocess.PIPE, text=True, env=bench.environment())
+        bench.others.append(waits)
+        check(waits.stdout.readline() == "ready\n", "the program")
+        until(lambda: state_of(waits.pid) == "T", "it stops", PATIENCE)
+        waits.send_signal(signal.SIGCONT)
+        waits.send_signal(signal.SIGTERM)
+        check(waits.wait(PATIENCE) == 5 and waits.stdout.read() == "told\n", f"{waits.returncode}")
+
+
+def wait_for_what_is_left(options):
+    """By a program that leaves its records to the checkpointer, while another one goes on."""
+    with Bench(options) as bench:
+        agents, _ = shared_by_two(bench)
+        agents.append(bench.start(options=("--wait",)))
+        agents[2].must(f"open 0 f {CREATE}", "0")
+        for _ in range(3):
+            agents[2].must("pwrite 0 100 5000 9", "5000")
+            agents[2].must("fsync 0", "0")
+        agents[2].end()
+        check(bench.pending() == 0, f"{bench.pending()} pending")
+        for agent in agents[:2]:
+            agent.end()
+
+
+# ---------------------------------------------------------------------------------------------
+# What becomes of it.
+
+
+def told_to_end(options):
+    """While records are left to it, and while programs go on."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with Bench(options) as bench:
+            agents, pid = shared_by_two(bench)
+            agents[0].must("pwrite 0 100 5000 7", "5000")
+            agents[0].end()
+            check(bench.pending() > 0, "nothing is pending")
+            os.kill(pid, number)
+            bench.await_end(pid)
+            check(agents[0].pid not in bench.states(), f"{bench.states()}")
+            agents[1].must("pwrite 0 100 5000 8", "5000")
+            agents[1].must("fsync 0", "0")
+            agents[1].end()
+            bench.check_clean()
+            agents, pid = shared_by_two(bench)
+            for agent in agents:
+                agent.must("pwrite 0 100 5000 9", "5000")
+                agent.end()
+            os.kill(pid, number)
+            bench.await_end(pid)
+            bench.check_clean()
+            check((bench.folder / "f").read_bytes()[100:] == b"\x09" * 5000, "the file")
+
+
+def killed(options):
+    """Nothing is lost, whenever that is."""
+    with Bench(options) as bench:
+        agents, pid = shared_by_two(bench)
+        os.kill(pid, signal.SIGKILL)
+        bench.await_end(pid)
+        for agent in agents:
+            agent.must("pwrite 0 100 5000 7", "5000")
+            agent.must("fsync 0", "0")
+            agent.end()
+        bench.check_clean()
+        # Records are left to it.
+        agents, pid = shared_by_two(bench)
+        os.kill(pid, signal.SIGSTOP)
+        for agent in agents:
+            agent.must("pwrite 0 100 5000 8", "5000")
+            agent.end()
+        os.kill(pid, signal.SIGKILL)
+        bench.await_end(pid)
+        check(bench.pending() > 0, "nothing is pending")
+        bench.once("true")
+        bench.await_clean()
+        check((bench.folder / "f").read_bytes()[100:] == b"\x08" * 5000, "the file")
+
+
+def stopped(options):
+    """Others go on and end; those who end later do its work."""
+    with Bench(options) as bench:
+        agents, pid = shared_by_two(bench)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for i in range(100):
+                agents[i % 2].must(f"pwrite 0 {i * 100} 100 7", "100")
+                agents[i % 2].must("fsync 0", "0")
+            agents[1].end()
+            check(bench.states()[agents[1].pid] == "left", f"{bench.states()}")
+            # It is waited for once, at most.
+            agents.append(bench.start())
+            bench.share([agents[2]])
+            until(lambda: agents[1].pid not in bench.states(), "its records are on the disk", PATIENCE)
+            for agent in (agents[0], agents[2]):
+                agent.must("pwrite 0 9900 100 7", "100")
+                agent.end()
+            left_by = set(bench.states()) - {pid}
+            check(left_by, "nothing is left to it")
+            time.sleep(10.5)
+            late = [bench.start(), bench.start()]
+            bench.share(late)
+            for agent in late:
+                agent.end()
+            check(not left_by & set(bench.states()), f"{bench.states()}, {left_by} have left")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        bench.await_clean()
+        check((bench.folder / "f").read_bytes()[1:] == b"\x07" * 9999, "the file")
+
+
+def recovered(options):
+    """`nvcache recover` has the pool, whatever the checkpointer is at."""
+    with Bench(options, write_back="always") as bench:
+        agent = bench.start(**LATE)
+        agent.must(f"open 0 f {CREATE}", "0")
+        pid = bench.checkpointer()
+        for i in range(5):
+            agent.must("pwrite 0 0 5000 7", "5000")
+            busy = subprocess.run([bench.nvcache, "recover", bench.pool], check=False, text=True,
+                                  stderr=subprocess.PIPE)
+            check(busy.returncode == 1 and "in use" in busy.stderr, f"while a program uses it: {busy}")
+            agent.kill()
+            time.sleep(i * 0.3)
+            bench.without(bench.nvcache, "recover", bench.pool)
+            check((bench.folder / "f").read_bytes() == b"\x07" * 5000, "the file")
+            bench.check_clean()
+            agent = bench.start(**LATE)
+            agent.must(f"open 0 f {CREATE}", "0")
+        check(bench.checkpointer() == pid, "it has ended")
+        agent.kill()
+        bench.pool.unlink()
+        bench.await_end(pid)
+
+
+def keeps_off(options):
+    """As long as a recovery wants the pool; one that is stopped is waited for."""
+    with Bench(options, write_back="always") as bench:
+        agent = bench.start(**LATE)
+        agent.must(f"open 0 f {CREATE}", "0")
+        agent.must("pwrite 0 0 5000 7", "5000")
+        pid = bench.checkpointer()
+        with open(bench.pool, "rb") as pool:
+            fcntl.fcntl(pool, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, KEEP_OFF, 1, 0))
+            until(lambda: pid not in bench.states(), "it gives its seat up", PATIENCE)
+            time.sleep(1.5)
+            check(list(bench.states()) == [agent.pid], f"{bench.states()}")
+        check(bench.checkpointer() == pid, "it comes again")
+        os.kill(pid, signal.SIGSTOP)
+        agent.kill()
+        recovers = subprocess.Popen([bench.nvcache, "recover", bench.pool], text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        bench.others.append(recovers)
+        time.sleep(0.5)
+        check(recovers.poll() is None, "it does not wait")
+        os.kill(pid, signal.SIGCONT)
+        check(recovers.wait(PATIENCE) == 0, f"{recovers.returncode}, {recovers.stdout.read()}")
+        check((bench.folder / "f").read_bytes() == b"\x07" * 5000, "the file")
+
+
+def two_users(options):
+    """Each has one, for a pool of its own."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        skip("it takes root, and setpriv")
+    with Bench(options) as bench:
+        for folder in (bench.folder, bench.pools):
+            folder.chmod(0o777)
+        tool = pathlib.Path(bench.nvcache)
+        for name in ("nvcache", "libnvcache.so"):
+            shutil.copy(tool.parent / name, bench.pools / name)
+        theirs = bench.pools / "theirs"
+        command_line = bench.command("sleep", "60", pool=theirs)
+        command_line[0] = str(bench.pools / "nvcache")
+        bench.others.append(subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                              *command_line], env=bench.environment()))
+        bench.others.append(subprocess.Popen(bench.command("sleep", "60"), env=bench.environment()))
+        until(lambda: bench.checkpointers() and bench.checkpointers(theirs), "each has one", PATIENCE)
+        owners = [os.stat(f"/proc/{pid}").st_uid
+                  for pid in (*bench.checkpointers(), *bench.checkpointers(theirs))]
+        check(owners == [0, 65534], f"they belong to {owners}")
+        done = subprocess.run([bench.nvcache, "checkpointer", theirs], check=False, text=True,
+                              stderr=subprocess.PIPE)
+        check(done.returncode == 1 and "belongs to the user" in done.stderr, f"{done}")
+        os.kill(bench.checkpointers(theirs)[0], signal.SIGKILL)
+
+
+LATE_OPTIONS = ("--batch-delay", "60000", "--batch-min", "100000", "--batch-max", "100000")
+
+CASES = (started_once, never, library_alone, unseen, process_1, subreaper, nobodys, removed, foreground,
+         left, without, orphan, closes_the_file_system, other_mounts, room, wait, wait_for_what_is_left,
+         told_to_end, killed, stopped, recovered, keeps_off, two_users)
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--agent", required=True, help="processes_agent")
+    options = parser.parse_args()
+    harness.main(options, {case.__name__: lambda case=case: case(options) for case in CASES})
+
+
+if __name__ == "__main__":
+    main()
