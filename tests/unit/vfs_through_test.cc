@@ -706,7 +706,8 @@ TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
   });
 }
 
-// It is stopped, perhaps: another one that has waited long enough does without, and without the lock.
+// It is stopped, perhaps: another one that has waited long enough does without, and without the
+// lock.
 TEST_F(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT);
