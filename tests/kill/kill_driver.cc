@@ -175,10 +175,10 @@ class Driver {
 
   // `command` by way of nvcache run.
   std::vector<std::string> Cached(const std::vector<std::string>& command) const {
-    std::vector<std::string> all = {options_.nvcache, "run",          "--pool",    pools_ / "pool",
-                                    "--size",         size_,          "--emulate", "--frames",
-                                    frames_,          "--write-back", "always",    "--checkpointer",
-                                    "never",          "--"};
+    std::vector<std::string> all = {
+        options_.nvcache, "run",      "--pool", pools_ / "pool", "--size", size_,
+        "--emulate",      "--frames", frames_,  "--write-back",  "always", "--checkpointer",
+        "never",          "--"};
     all.insert(all.end(), command.begin(), command.end());
     return all;
   }
