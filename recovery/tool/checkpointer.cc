@@ -60,7 +60,8 @@ std::string Unescaped(const std::string& text) {
   std::string path;
   for (size_t i = 0; i < text.size(); ++i) {
     const bool escaped = text[i] == '\\' && i + 3 < text.size();
-    path += escaped ? static_cast<char>(strtol(text.substr(i + 1, 3).c_str(), nullptr, 8)) : text[i];
+    path +=
+        escaped ? static_cast<char>(strtol(text.substr(i + 1, 3).c_str(), nullptr, 8)) : text[i];
     if (escaped) i += 3;
   }
   return path;
@@ -244,8 +245,7 @@ void StartCheckpointer(const std::string& pool) {
     std::array<char*, 2> environment = {libraries != nullptr ? setting.data() : nullptr, nullptr};
     NewProcess process = {post, arguments.data(), environment.data()};
     alignas(16) std::array<char, 16384> stack;
-    const int child =
-        clone(Between, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK, &process);
+    const int child = clone(Between, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK, &process);
     while (child > 0 && waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) continue;
   }
   close(post);

@@ -192,9 +192,9 @@ class Pool {
   void StoreSeatCheckpoint(Lsn checkpoint) {
     StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
   }
-  // The same of write-through, of all seats. By one process at a time: Seats::LockThroughStore(). And
-  // the seats in `left`, which were left before the checkpoint was read, and still are, are free: nothing in their
-  // logs counts any more, whichever of their segments is used again first.
+  // The same of write-through, of all seats. By one process at a time: Seats::LockThroughStore().
+  // And the seats in `left`, which were left before the checkpoint was read, and still are, are
+  // free: nothing in their logs counts any more, whichever of their segments is used again first.
   void StoreThroughCheckpoint(Lsn checkpoint, const Seats::LeftSeats& left = {});
   // As the records have it that count for such logs. Moves at any time.
   Lsn through_checkpoint() const { return seats_.through(); }

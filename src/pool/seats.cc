@@ -48,9 +48,7 @@ void AwaitChange(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
   if (result == -EFAULT || result == -EINVAL) Pause(std::min(timeout_ns, kPollNs));
 }
 
-void WakeAll(uint32_t& word) {
-  sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT32_MAX);
-}
+void WakeAll(uint32_t& word) { sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT32_MAX); }
 
 // Of the process, not of the thread that asks: "NAME\n".
 void TakeName(char (&program)[16]) {

@@ -155,8 +155,7 @@ uint64_t Engine::CareForThrough(bool hurried) {
 
 // Of an error from before our descriptor, another one may have been told.
 bool Engine::MayMoveThrough() const {
-  return pool_.through_checkpoint() > trusted_from_ ||
-         pool_.seats().IsFirstThrough(pool_.seat());
+  return pool_.through_checkpoint() > trusted_from_ || pool_.seats().IsFirstThrough(pool_.seat());
 }
 
 // Whoever may move it knows nothing of what is pending here.
