@@ -37,6 +37,7 @@ class LockRankTest : public testing::Test {
 
   Mutex<Rank::kTable> table_;
   RwLock<Rank::kFile> file_, other_file_;
+  Mutex<Rank::kBatch> batch_;
   Mutex<Rank::kSync> sync_;
   Mutex<Rank::kPage> page_, other_page_;
   Mutex<Rank::kLane> lane_, other_lane_;
@@ -119,10 +120,13 @@ TEST_F(LockRankTest, OneThreadsLocksAreNotAnothers) {
 }
 
 TEST_F(LockRankTest, OnlyItsOwnLockIsHeldOverASync) {
+  batch_.Lock();
+  EXPECT_EQ(Syncfs(kNone), -EBADF) << "by the cleanup thread";
   sync_.Lock();
   EXPECT_EQ(Fsync(kNone), -EBADF);
   EXPECT_EQ(Fdatasync(kNone), -EBADF);
   sync_.Unlock();
+  batch_.Unlock();
   table_.Lock();
   Dies([] { Fsync(kNone); }, "a sync", "table");
   {
