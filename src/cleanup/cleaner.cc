@@ -526,12 +526,14 @@ void Cleaner::ForgetPages(CachedFile& file, Place place) {
 void Cleaner::Failed(CachedFile& file, long error) {
   NVCACHE_CHECK(file.pending.load() > 0);
   const int number = static_cast<int>(-error);
-  if (file.failing.exchange(number) == 0) {
+  const bool begins = file.failing.exchange(number) == 0;
+  if (begins) {
     file.failing_next = failing_files_;
     failing_files_ = &file;
     retry_at_ = std::max(retry_at_, sys::Now(CLOCK_MONOTONIC) + kRetryNs);
   }
-  file.errors.Set(number);
+  // The program may have closed our descriptor a moment ago, unseen: the next try opens it anew.
+  if (!begins || number != EBADF) file.errors.Set(number);
   failing_.store(number);
   pool::Statistics* statistics = log_.statistics();
   pool::Count(statistics->write_back_errors);
