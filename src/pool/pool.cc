@@ -750,11 +750,14 @@ void Pool::MarkInUse() {
   if (seat_ == kNoSeat) TakeFirstSeat();
 }
 
+// Another process's mark is seen by all, and may be lost.
 void Pool::MarkPublishes() {
+  if (publishes_) return;
   StateRecord* record = view_.state();
   pmem::Store(record->published, 1u);
   pmem::Pwb(record, sizeof(*record), Step::kPublishes);
   pmem::Psync(Step::kPublishesDurable);
+  publishes_ = true;
 }
 
 bool Pool::MayHavePublished() const {
@@ -835,6 +838,7 @@ void Pool::TakeFirstSeat() {
 
 bool Pool::TakeSeat() {
   seat_ = seats_.Take();
+  publishes_ = false;
   if (seat_ == kNoSeat) return false;
   Lsn own = 0;
   LoadCheckpoint(view_, seat_, &own);

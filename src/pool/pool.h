@@ -142,8 +142,8 @@ class Pool {
   // left what could not be brought to the files (EUCLEAN), or the gate is somebody else's by now,
   // or all have died meanwhile (EBUSY: open it again). If alone, the pool is clean.
   bool Join(Problem* problem);
-  // Before the first file is published (nvlog::Kind::kPublished): recovery has to look for that.
-  // Durable when it returns. Any thread.
+  // Before this process publishes a file (nvlog::Kind::kPublished): recovery has to look for that.
+  // Durable when it returns. One thread at a time.
   void MarkPublishes();
   bool MayHavePublished() const;
 
@@ -232,6 +232,7 @@ class Pool {
   Seats seats_;
   uint32_t seat_ = kNoSeat;
   bool alone_ = false;
+  bool publishes_ = false;  // this process has said so, with this seat
   bool is_device_ = false;
   std::atomic<Lsn> checkpoint_{0};
   Superblock superblock_ = {};  // checked copy: a later flip in the mapping cannot move our bounds

@@ -443,7 +443,7 @@ bool PublishShared(File& file) {
   const uint64_t tag = TagOf(file);
   Tally& tally = engine.tallies.At(tag);
   if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
-  if (!engine.pool().MayHavePublished()) engine.pool().MarkPublishes();
+  engine.pool().MarkPublishes();
   Standing then = {};
   if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
   if (then.tag == tag && IsWhole(file) && !engine.tallies.AnybodyPasses(tag)) {
