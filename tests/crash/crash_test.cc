@@ -6,6 +6,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/pmem/persist.h"
 #include "tests/crash/explorer.h"
@@ -241,6 +243,21 @@ TEST(ModelTest, WhatWasCutOffDoesNotComeBackUnderALaterWrite) {
     model.Apply({Event::kEnd, {}, 0, i, 0, 0, 0});
     const auto now = model.Now().files[0].contents;
     EXPECT_EQ(Set(now.begin(), now.end()), i == 0 ? (Set{"....", "."}) : (Set{{".\0x", 3}}));
+  }
+}
+
+TEST(ModelTest, WhoPublishesMayLeaveAGroupUnfinished) {
+  Trace trace;
+  trace.files.push_back({{}, true, "....", false});
+  trace.operations = {{Operation::kWrite, 0, 0, 1, trace.Keep("a", 1)},
+                      {Operation::kPublish, 0, 0, 0, 0}};
+  trace.items = {{Item::kData, true, 0, 10, 0, 1}};
+  Model model(trace);
+  for (const auto type : {Event::kBegin, Event::kEnd}) model.Apply({type, {}, 0, 0, 0, 0, 0});
+  for (const auto& [type, running] : {std::pair(Event::kBegin, 1u), std::pair(Event::kEnd, 0u)}) {
+    model.Apply({type, {}, 0, 1, 0, 0, 0});
+    EXPECT_EQ(model.Now().running, running);
+    EXPECT_EQ(model.Now().files[0].contents, (std::vector<std::string>{"a..."}));
   }
 }
 

@@ -247,11 +247,9 @@ std::string Explorer::Explore(Level* level, const Expected& fixed) {
       ++counts_.moments;
       counts_.exhaustive += complete ? 1 : 0;
     }
-    if (plan_.killed_every == 0 || level->depth + 1 >= kMaxDepth + (outermost ? 0 : 1) ||
-        random_() % plan_.killed_every != 0) {
-      continue;
-    }
-    std::string wrong = TryKill(level, expected);
+    if (plan_.killed_every == 0 || level->depth + 1 >= kMaxDepth + (outermost ? 0 : 1)) continue;
+    const bool nest = random_() % plan_.killed_every == 0;
+    std::string wrong = outermost || nest ? TryKill(level, expected, nest) : "";
     if (!wrong.empty()) return wrong;
   }
   return "";
@@ -298,13 +296,14 @@ Expected Explorer::ExpectedOfKilled(const Level& level, const Expected& expected
 
 // What is there because it was not lost with the process need not be durable, so after a crash of
 // this recovery the same is expected as before.
-std::string Explorer::TryKill(Level* level, const Expected& expected) {
+std::string Explorer::TryKill(Level* level, const Expected& expected, bool nest) {
   const Choice choice = Everything(*level);
   crashes_.push_back({level->at, true, choice});
   if (plan_.trying) plan_.trying(crashes_);
+  ++(level->depth == 0 ? counts_.images : counts_.nested);
   Put(level, choice, true, true);
   std::string wrong = Check(level, choice, ExpectedOfKilled(*level, expected), true);
-  if (wrong.empty()) {
+  if (wrong.empty() && nest) {
     const Trace recovery = RecoveryOfKilled(*level);
     Level next(*level, recovery, machines_[static_cast<size_t>(level->depth) + 1].get(), kept_);
     wrong = Explore(&next, expected);

@@ -49,7 +49,8 @@ struct Plan {
   Limits limits;
   Limits nested_limits = {8, 4, 4, false};
   uint32_t nested_every = 40;  // images: recovery crashes, too
-  uint32_t killed_every = 0;   // moments: the process is killed, and recovery crashes
+  // The process is killed at each moment; so often, recovery crashes after that. 0: it is not.
+  uint32_t killed_every = 0;
   // Of two whole records of each checkpoint one is damaged, or the first header of a segment:
   // which, is a matter of the moment.
   bool damage = false;
@@ -97,7 +98,7 @@ class Explorer {
   bool Over() const;
   std::string Explore(Level* level, const Expected& fixed);
   std::string TryImage(Level* level, const Choice& choice, const Expected& expected);
-  std::string TryKill(Level* level, const Expected& expected);
+  std::string TryKill(Level* level, const Expected& expected, bool nest);
   Expected ExpectedOfKilled(const Level& level, const Expected& expected) const;
   // The recovery that was just checked, as a trace of its own.
   Trace Recovery(const Level& level, std::string image);

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <fstream>
 #include <semaphore>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -108,9 +107,10 @@ void LogStage::ReplayOrphans(bool resolved) {
 
 // As the engine does: Engine::Detach.
 void LogStage::GiveUpSeat(bool left) {
-  Clean();
+  if (!left || own().uncovered == 0) Clean();
+  for (const auto& [index, known] : own().files) Must(known->pending.empty(), "a file is cached");
   if (!left && through().HasPending()) MoveThroughCheckpoint();
-  own().pool.StoreSeatCheckpoint(log().newest() + 1);
+  if (!left || own().uncovered == 0) own().pool.StoreSeatCheckpoint(log().newest() + 1);
   if (!left) log().FreeAll();
   if (own().pool.seats().HasOrphans(own().pool.seat())) ReplayOrphans(true);
   own().pool.Leave(left);
@@ -176,7 +176,7 @@ void LogStage::Append(uint32_t file, uint64_t offset, const std::string& bytes) 
           const auto* from = reinterpret_cast<const uint8_t*>(bytes.data()) + (at - offset);
           Must(group.AddPage(from, static_cast<uint32_t>(n), nullptr, nvlog::kNoPlace), "copy");
         });
-        group.Commit();
+        KnownOf(file).pending[group.Commit()] = {offset, bytes.size()};
       });
   Change(files_[file].get(), offset, bytes);
 }
@@ -221,7 +221,9 @@ void LogStage::Mark(uint32_t file, Kind kind, uint64_t offset, uint64_t length) 
       [&](GroupWriter& group, pool::FileRecord* record) {
         return group.BeginMark(kind, offset, length, record);
       },
-      [](GroupWriter& group) { group.Commit(); });
+      [&](GroupWriter& group) {
+        KnownOf(file).pending[group.Commit()] = {0, 0};
+      });
 }
 
 void LogStage::Truncate(uint32_t file, uint64_t size) {
@@ -305,6 +307,13 @@ void LogStage::Keep(Known& known, nvlog::Place place) {
 
 void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
                      const std::function<void()>& meanwhile) {
+  Clean(groups, keep, meanwhile, true);
+}
+
+void LogStage::CleanUnhurried() { Clean(~size_t{0}, {}, {}, false); }
+
+void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
+                     const std::function<void()>& meanwhile, bool hurried) {
   nvlog::Log::Ends ends;
   log().Look(&ends);
   if (meanwhile) meanwhile();
@@ -317,23 +326,28 @@ void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
       break;
     }
     last = header.lsn;
-    Known& known = *own().by_number.at(header.file);
-    File& file = *files_[known.index];
-    if (header.kind != Kind::kFile) {
-      if (std::find(keep.begin(), keep.end(), known.index) != keep.end()) {
-        Keep(known, place);
-      } else {
-        if (header.kind == Kind::kData) WriteBack(file, header.offset, header.length);
-        touched.insert(&file);
-      }
-    }
+    if (header.kind != Kind::kFile && !IsPublished(header)) PassRecord(place, keep, &touched);
     log().Pass(place);
   }
   for (File* file : touched) Sync(*file);
-  if (end <= own().pool.checkpoint()) return;
+  if (!CoverPublished(hurried) || end <= own().pool.checkpoint()) return;
   own().pool.StoreSeatCheckpoint(end);
   log().Forget(end, ends, [](nvlog::Place) {});
   if (log().Empty(ends) && log().IsShared()) log().GiveBack();
+}
+
+void LogStage::PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep,
+                          std::set<File*>* touched) {
+  const RecordHeader& header = log().At(place);
+  Known& known = *own().by_number.at(header.file);
+  File& file = *files_[known.index];
+  known.pending.erase(header.lsn);
+  if (std::find(keep.begin(), keep.end(), known.index) != keep.end()) {
+    Keep(known, place);
+    return;
+  }
+  if (header.kind == Kind::kData) WriteBack(file, header.offset, header.length);
+  touched->insert(&file);
 }
 
 void LogStage::Heal(uint32_t file) {
@@ -356,6 +370,61 @@ void LogStage::CopyKept() {
   }
   kept().Settle();
 }
+
+// ---------------------------------------------------------------------------------------------
+// Published.
+
+// Its groups are nobody's then.
+bool LogStage::IsPublished(const RecordHeader& header) const {
+  const auto published = own().published.find(header.file);
+  return published != own().published.end() && header.lsn <= published->second;
+}
+
+// As the engine does: Cleaner::CoverPublished(). False: the checkpoint has to wait.
+bool LogStage::CoverPublished(bool hurried) {
+  if (own().uncovered == 0) return true;
+  const bool is_covered = own().pool.through_checkpoint() > own().uncovered;
+  if (!is_covered && !hurried) return false;
+  if (!is_covered) SyncThrough();
+  own().uncovered = 0;
+  return true;
+}
+
+void LogStage::TellPending(uint32_t file) {
+  Must(!files_[file]->is_new, "a new file is not published");
+  for (const auto& [lsn, range] : KnownOf(file).pending) {
+    WriteBack(*files_[file], range.first, range.second);
+  }
+}
+
+// As the engine does: Engine::PublishForGood(), PublishShared().
+void LogStage::Publish(uint32_t file) {
+  capture_.Do({Operation::kPublish, file, 0, 0, 0}, "", [&] {
+    TellPending(file);
+    own().pool.MarkPublishes();
+    Mark(file, Kind::kPublished, 0, 0);
+    Known& known = KnownOf(file);
+    own().uncovered = own().published[known.tag.number] = known.pending.rbegin()->first;
+    known.pending.clear();
+    files_[file]->through = true;
+  });
+}
+
+void LogStage::PublishInVain(uint32_t file) {
+  capture_.Do({Operation::kPublish, file, 0, 0, 0}, "", [&] {
+    TellPending(file);
+    own().pool.MarkPublishes();
+    Append(
+        file,
+        [&](GroupWriter& group, pool::FileRecord* record) {
+          return group.BeginMark(Kind::kPublished, 0, 0, record);
+        },
+        [](GroupWriter&) {});
+    std::thread([&] { Clean(); }).join();
+  });
+}
+
+void LogStage::Cache(uint32_t file) { KnownOf(file).tag.Undeclare(); }
 
 // ---------------------------------------------------------------------------------------------
 // Write-through.
@@ -460,12 +529,16 @@ void LogStage::MoveThroughCheckpoint() {
   pool::Seats::LeftSeats left;
   seats.FindLeft(&left);
   const nvlog::Lsn next = seats.next_lsn().load();
-  for (const auto& file : files_) {
-    if (file->through) Sync(*file);
-  }
+  SyncThrough();
   own().pool.StoreThroughCheckpoint(next, left);
   seats.UnlockThrough();
   through().Free(log().IsShared());
+}
+
+void LogStage::SyncThrough() {
+  for (const auto& file : files_) {
+    if (file->through) Sync(*file);
+  }
 }
 
 void LogStage::Close() {

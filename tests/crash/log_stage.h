@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/nvlog/kept.h"
@@ -56,10 +58,22 @@ class LogStage {
   // looked where the lanes end.
   void Clean(size_t groups = ~size_t{0}, const std::vector<uint32_t>& keep = {},
              const std::function<void()>& meanwhile = {});
+  // The same in no hurry: before the checkpoint passes what was published, it waits for another
+  // process to move that of write-through.
+  void CleanUnhurried();
   // The disk takes what was kept of the file.
   void Heal(uint32_t file);
   // What is kept is copied to other segments.
   void CopyKept();
+
+  // ---- A file that the process has groups of goes back to the kernel, as Engine::PublishForGood()
+  // does it: others may have it then. The file is not new.
+  void Publish(uint32_t file);
+  // The same, but another file has the tally: the log says nothing, and the file is drained.
+  void PublishInVain(uint32_t file);
+  // The file is the process's alone again: Engine::BeginCaching(). Nothing of it is pending, for it
+  // was settled, or the checkpoint was moved.
+  void Cache(uint32_t file);
 
   // ---- Write-through, as src/vfs/through.cc does it. No page of the file is in any log then.
   // The kernel is told first, then the log. `meanwhile` is called between the two, when the LSN was
@@ -84,7 +98,7 @@ class LogStage {
   // seat it adopts what it finds, and takes one.
   void As(uint32_t process);
   // It brings what it has pending to the files, adopts what it finds, and gives up its seat. What
-  // it has of write-through may be left to others.
+  // it has of write-through, or has published, may be left to others.
   void Leave(bool left = false);
   // It is killed.
   void Die();
@@ -114,6 +128,8 @@ class LogStage {
     uint32_t index = 0;  // in files_
     nvlog::FileTag tag;
     nvlog::Lsn kept_declared = 0;
+    // What the kernel was not told of: offset and length, by the group's LSN.
+    std::map<nvlog::Lsn, std::pair<uint64_t, uint64_t>> pending;
   };
   struct Process {
     pool::Pool pool;
@@ -123,6 +139,10 @@ class LogStage {
     std::map<uint32_t, std::unique_ptr<Known>> files;  // by index
     std::map<uint32_t, Known*> by_number;
     uint32_t numbers = 0;
+    // As the cleanup thread knows it: of each number, when its file was published last; and the
+    // last time of all that the checkpoint has not passed, or 0.
+    std::map<uint32_t, nvlog::Lsn> published;
+    nvlog::Lsn uncovered = 0;
   };
   void TakePool();
   void ReplayOrphans(bool resolved);
@@ -146,9 +166,16 @@ class LogStage {
   template <typename Start, typename Rest>
   void Append(uint32_t file, Start start, Rest rest);
   void Mark(uint32_t file, nvlog::Kind kind, uint64_t offset, uint64_t length);
+  void Clean(size_t groups, const std::vector<uint32_t>& keep,
+             const std::function<void()>& meanwhile, bool hurried);
   void WriteBack(File& file, uint64_t offset, uint64_t length);
+  void PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep, std::set<File*>* touched);
+  bool IsPublished(const nvlog::RecordHeader& header) const;
+  bool CoverPublished(bool hurried);
+  void TellPending(uint32_t file);
   void Keep(Known& known, nvlog::Place place);
   void Sync(File& file);
+  void SyncThrough();
   nvlog::Place FileRecordBefore(nvlog::Place place) const;
   uint64_t Room() const;
 

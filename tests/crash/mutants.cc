@@ -9,6 +9,7 @@
 
 #include "src/nvlog/reader.h"
 #include "src/nvlog/record.h"
+#include "src/sys/boot.h"
 #include "src/sys/crc32c.h"
 #include "tests/crash/medium.h"
 
@@ -1251,6 +1252,12 @@ Events WritesOf(const Trace& trace, uint32_t seat, size_t before) {
   return writes;
 }
 
+// Of an event of the first record of a seat's checkpoint.
+uint32_t SeatOf(const Event& event) {
+  const uint64_t seat = (event.at - pool::kSeatCheckpointsOffset) / sizeof(pool::CheckpointRecord);
+  return static_cast<uint32_t>(seat);
+}
+
 // Whoever adopts a dead process's logs brings those of write-through to the files, too.
 void OrphanReplayed(Trace* trace) {
   for (size_t i = trace->events.size(); i-- > 0;) {
@@ -1258,8 +1265,7 @@ void OrphanReplayed(Trace* trace) {
     if (!Is(pwb, Event::kPwb, Step::kRecoveredCheckpoint) || !IsCheckpoint(pwb, kSeat, kFirst)) {
       continue;
     }
-    const uint64_t seat = (pwb.at - pool::kSeatCheckpointsOffset) / sizeof(pool::CheckpointRecord);
-    Events writes = WritesOf(*trace, static_cast<uint32_t>(seat), i);
+    Events writes = WritesOf(*trace, SeatOf(pwb), i);
     for (Event& event : writes) event.thread = pwb.thread;
     const Indexes unit = {Before(trace->events, i, [&](const Event& event) {
       return event.type == Event::kStore && event.at == pwb.at;
@@ -1293,6 +1299,340 @@ void BootUntold(Trace* trace) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------
+// Published.
+
+// What says that a file is published, and the events of the thread that did that.
+struct Publication {
+  Group records;
+  uint32_t file;  // in the trace
+  size_t told;    // the first event with which the kernel is told; size(): it had all before
+  size_t begin;   // of the group
+  size_t end;     // its last fence
+  nvlog::Lsn lsn() const { return records[0].header.lsn; }
+};
+
+std::vector<Publication> Publications(const Trace& trace) {
+  std::vector<Publication> all;
+  const Events& events = trace.events;
+  for (const Group& group : Groups(trace)) {
+    if (group.back().header.kind != Kind::kPublished) continue;
+    const size_t commit = group[0].events.back();
+    const uint16_t thread = events[commit].thread;
+    const size_t call = Before(events, commit, [&](const Event& event) {
+      return event.type == Event::kBegin && IsOf(trace, event.file, Operation::kPublish);
+    });
+    const auto told = [&](const Event& event) {
+      return event.thread == thread && event.type == Event::kWrite;
+    };
+    Publication found = {group, trace.operations[events[call].file].file, 0, 0, 0};
+    found.told = After(events, call, told);
+    if (found.told > commit) found.told = events.size();
+    found.begin =
+        1 + Before(events, commit, [&](const Event& event) {
+          return told(event) || event.type == Event::kBegin ||
+                 (event.thread == thread && Is(event, Event::kFence, Step::kPublishesDurable));
+        });
+    found.end = After(events, commit, [&](const Event& event) {
+      return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
+    });
+    if (found.end < events.size()) all.push_back(found);  // else its process has died
+  }
+  return all;
+}
+
+// The group's events, but for what others did meanwhile.
+Indexes UnitOf(const Events& events, const Publication& published) {
+  Indexes unit;
+  for (size_t i = published.begin; i <= published.end; ++i) {
+    if (events[i].thread == events[published.end].thread) unit.push_back(i);
+  }
+  return unit;
+}
+
+// Of the last one first: the places of those before stay.
+template <typename Function>
+void MovePublications(Trace* trace, Function place) {
+  const std::vector<Publication> all = Publications(*trace);
+  for (size_t i = all.size(); i-- > 0;) {
+    const size_t before = place(all[i]);
+    if (before < trace->events.size()) {
+      Move(&trace->events, UnitOf(trace->events, all[i]), before);
+    }
+  }
+}
+
+// The log says so before the kernel has the bytes.
+void PublishedBeforeTold(Trace* trace) {
+  MovePublications(trace, [](const Publication& published) { return published.told; });
+}
+
+// The log says so when another process has written to the file.
+void PublishedLate(Trace* trace) {
+  const std::vector<uint32_t> running = Running(*trace);
+  MovePublications(trace, [&](const Publication& published) {
+    const Events& events = trace->events;
+    size_t i = published.end + 1;
+    for (; i < events.size(); ++i) {
+      if (!Is(events[i], Event::kFence, Step::kCommitted)) continue;
+      if (ProcessOf(events[i]) == ProcessOf(events[published.end])) return kNowhere;
+      if (IsOf(*trace, running[i], Operation::kThrough) &&
+          trace->operations[running[i]].file == published.file) {
+        break;
+      }
+    }
+    return i < events.size() ? i + 1 : kNowhere;
+  });
+}
+
+// No record says so: there is one that says nothing.
+void Unsay(Trace* trace, pool::SegmentKind kind) {
+  for (const Group& group : Groups(*trace, kind)) {
+    RecordHeader header = group.back().header;
+    if (header.kind != Kind::kPublished) continue;
+    header.kind = Kind::kErase;
+    header.offset = uint64_t{1} << 40;
+    header.length = 1;
+    Rewrite(trace, group.back(), header);
+  }
+}
+void PublishedUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kLog); }
+// Of what was published and is kept.
+void KeptUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kKept); }
+
+// The value that the event stores in a record of a checkpoint.
+nvlog::Lsn CheckpointIn(const Trace& trace, const Event& event) {
+  pool::CheckpointRecord record;
+  std::memcpy(&record, trace.Data(event.data), sizeof(record));
+  return record.checkpoint;
+}
+bool StoresCheckpoint(const Event& event, Whose whose) {
+  return event.type == Event::kStore && event.length == sizeof(pool::CheckpointRecord) &&
+         IsCheckpoint(event, whose, kFirst);
+}
+
+// Its LSN is drawn before the kernel has the bytes, and the checkpoint of write-through is above
+// it by then. It is one that somebody has drawn for something else.
+void PublishedLsnEarly(Trace* trace) {
+  const std::vector<Logged> logged = ThroughGroups(*trace);
+  const std::vector<Group> groups = Groups(*trace);
+  for (const Publication& published : Publications(*trace)) {
+    const Group& records = published.records;
+    nvlog::Lsn least = records[0].segment.generation, checkpoint = 0;
+    for (const Group& group : groups) {
+      if (group[0].segment.log == records[0].segment.log && group[0].header.lsn < published.lsn()) {
+        least = std::max(least, group[0].header.lsn);
+      }
+    }
+    for (size_t i = 0; i < published.begin; ++i) {
+      const Event& event = trace->events[i];
+      if (StoresCheckpoint(event, kThrough)) checkpoint = CheckpointIn(*trace, event);
+    }
+    for (const Logged& settled : logged) {
+      if (!settled.settles()) continue;
+      const nvlog::Lsn bound = settled.last().header.offset;
+      if (bound > least && bound < checkpoint) SetLsn(trace, records, bound);
+    }
+  }
+}
+
+// Both records of the checkpoint of which the event stores the first one.
+Indexes BothRecords(const Events& events, size_t store) {
+  Indexes unit;
+  int fences = 0;
+  for (size_t i = store; i < events.size() && fences < 2; ++i) {
+    if (events[i].thread != events[store].thread) continue;
+    unit.push_back(i);
+    fences += events[i].type == Event::kFence ? 1 : 0;
+  }
+  return unit;
+}
+
+// A seat's checkpoint passes what was published before anybody has synced that: its process should
+// have done so, or (`waits`) have waited until the checkpoint of write-through was moved.
+void PassPublished(Trace* trace, bool waits) {
+  Events& events = trace->events;
+  const std::vector<Publication> all = Publications(*trace);
+  for (size_t n = all.size(); n-- > 0;) {
+    const size_t from = all[n].end;
+    const size_t passed = After(events, from, [&](const Event& event) {
+      return ProcessOf(event) == ProcessOf(events[from]) && StoresCheckpoint(event, kSeat);
+    });
+    const auto moves = [&](const Event& event) { return StoresCheckpoint(event, kThrough); };
+    const bool waited = After(events, from, moves) < passed;
+    const size_t sync = Before(events, passed, [&](const Event& event) {
+      return event.type == Event::kSyncBegin && event.file == all[n].file;
+    });
+    if (passed == events.size() || waited != waits || sync < from) continue;
+    Move(&events, BothRecords(events, passed), sync);
+  }
+}
+void PublishedUnsynced(Trace* trace) { PassPublished(trace, false); }
+void PublishedUnawaited(Trace* trace) { PassPublished(trace, true); }
+
+// Of the seats that were left, when the checkpoint of write-through was moved: where the first
+// record of each one's checkpoint is stored.
+Indexes PassedLeft(const Trace& trace) {
+  Indexes all;
+  const std::vector<uint32_t> running = Running(trace);
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    if (StoresCheckpoint(trace.events[i], kSeat) && IsOf(trace, running[i], Operation::kSyncAll)) {
+      all.push_back(i);
+    }
+  }
+  return all;
+}
+
+// The segments of a seat that was left are free, and its checkpoint is where it was.
+void LeftUnpassed(Trace* trace) {
+  for (Indexes all = PassedLeft(*trace); !all.empty(); all.pop_back()) {
+    Indexes unit = BothRecords(trace->events, all.back());
+    for (; !unit.empty(); unit.pop_back()) {
+      trace->events.erase(trace->events.begin() + static_cast<std::ptrdiff_t>(unit.back()));
+    }
+  }
+}
+
+// Its checkpoint passes what it has left before that is synced.
+void LeftBeforeSync(Trace* trace) {
+  for (const size_t store : PassedLeft(*trace)) {
+    const size_t begin = Before(trace->events, store,
+                                [](const Event& event) { return event.type == Event::kBegin; });
+    Move(&trace->events, BothRecords(trace->events, store), begin + 1);
+  }
+}
+
+// What a seat's process, or its adopter, would write of what was published, were it not so: of
+// groups that the seat's checkpoint has not passed at `before`.
+Events WritesOfPublished(const Trace& trace, uint32_t seat, size_t before) {
+  const auto has = [&](const Group& group) {
+    return group[0].segment.log / pool::kLogsOfSeat == seat && group[0].events.back() < before;
+  };
+  std::map<uint32_t, nvlog::Lsn> published;
+  for (const Publication& publication : Publications(trace)) {
+    if (has(publication.records)) published[publication.file] = publication.lsn();
+  }
+  nvlog::Lsn passed = 0;
+  for (size_t i = 0; i < before; ++i) {
+    const Event& event = trace.events[i];
+    if (StoresCheckpoint(event, kSeat) && SeatOf(event) == seat) {
+      passed = CheckpointIn(trace, event);
+    }
+  }
+  Events writes;
+  for (const Group& group : Groups(trace)) {
+    const nvlog::Lsn lsn = group[0].header.lsn;
+    if (pool::IsThroughLog(group[0].segment.log) || !has(group) || lsn < passed) continue;
+    for (const Item& item : trace.items) {
+      const Operation& operation = trace.operations[item.operation];
+      if (item.kind != Item::kData || item.order != 2 * lsn || lsn > published[operation.file]) {
+        continue;
+      }
+      writes.push_back({Event::kWrite,
+                        {},
+                        0,
+                        operation.file,
+                        item.offset,
+                        static_cast<uint32_t>(item.length),
+                        operation.data + static_cast<uint32_t>(item.offset - operation.offset)});
+    }
+  }
+  return writes;
+}
+
+// They go before each seat's checkpoint that is stored in that step.
+void WritePublished(Trace* trace, Step step) {
+  Events& events = trace->events;
+  for (size_t i = events.size(); i-- > 0;) {
+    const Event store = events[i];
+    if (!StoresCheckpoint(store, kSeat) || !Is(events[i + 1], Event::kPwb, step)) continue;
+    Events writes = WritesOfPublished(*trace, SeatOf(store), i);
+    for (Event& event : writes) event.thread = store.thread;
+    events.insert(events.begin() + static_cast<std::ptrdiff_t>(i), writes.begin(), writes.end());
+  }
+}
+
+// Whoever adopts a dead process's logs brings what it had published to the files, too.
+void PublishedReplayed(Trace* trace) { WritePublished(trace, Step::kRecoveredCheckpoint); }
+// The cleanup thread writes what was published as if the file was its own still.
+void PublishedWritten(Trace* trace) { WritePublished(trace, Step::kCheckpoint); }
+
+// What recovery finds of a file.
+struct Told {
+  nvlog::Lsn published = 0, settled = 0;
+  std::map<nvlog::Lsn, nvlog::Place> groups, publications;  // of write-back
+};
+
+std::map<uint32_t, Told> TellOf(const pool::View& view, nvlog::Lsn* through_checkpoint) {
+  std::map<uint32_t, Told> told;
+  nvlog::Reader reader;
+  nvlog::GroupWalk walk(reader);
+  if (!reader.Open(view) || !walk.Open()) return told;
+  *through_checkpoint = reader.through_checkpoint();
+  for (nvlog::Group group; walk.Next(&group);) {
+    if (group.verdict != nvlog::Verdict::kCommitted) continue;
+    walk.ForEachRecord(group, [&](const RecordHeader& header, nvlog::Place place) {
+      Told& file = told[walk.FileOf(header, place)];
+      if (header.kind == Kind::kSettled) file.settled = std::max(file.settled, header.offset);
+      if (header.kind == Kind::kPublished) {
+        file.published = header.lsn;
+        file.publications[header.lsn] = group.place;
+      } else if (nvlog::IsChange(header.kind) && !pool::IsThroughLog(group.log)) {
+        file.groups[header.lsn] = group.place;
+      }
+    });
+  }
+  return told;
+}
+
+std::vector<nvlog::Place> VoidBelow(const pool::View& view,
+                                    const std::map<nvlog::Lsn, nvlog::Place>& groups,
+                                    nvlog::Lsn bound) {
+  std::vector<nvlog::Place> changed;
+  for (auto group = groups.begin(); group != groups.lower_bound(bound); ++group) {
+    const uint64_t word = nvlog::AppliedWord(group->first, view.salt());
+    std::memcpy(view.unit(group->second) + offsetof(RecordHeader, commit), &word, sizeof(word));
+    changed.push_back(group->second);
+  }
+  return changed;
+}
+
+// What was published counts by the LSNs of its groups: recovery takes for void what it should not.
+std::vector<nvlog::Place> PublishedByOwnLsns(const pool::View& view, bool of_checkpoint) {
+  std::vector<nvlog::Place> changed;
+  nvlog::Lsn checkpoint = 0;
+  for (const auto& [number, file] : TellOf(view, &checkpoint)) {
+    const nvlog::Lsn bound = of_checkpoint ? checkpoint : file.settled;
+    for (const nvlog::Place place : VoidBelow(view, file.groups, std::min(bound, file.published))) {
+      changed.push_back(place);
+    }
+  }
+  return changed;
+}
+std::vector<nvlog::Place> CheckpointByOwnLsns(const pool::View& view) {
+  return PublishedByOwnLsns(view, true);
+}
+std::vector<nvlog::Place> SettledByOwnLsns(const pool::View& view) {
+  return PublishedByOwnLsns(view, false);
+}
+
+// Recovery that has the kernel which the processes had takes what was published for write-back.
+std::vector<nvlog::Place> PublishedApplied(const pool::View& view) {
+  std::vector<nvlog::Place> changed;
+  pool::StateRecord state;
+  std::memcpy(&state, view.state(), sizeof(state));
+  uint8_t now[sizeof(state.boot)];
+  sys::ReadBootId(now);
+  if (std::memcmp(now, state.boot, sizeof(now)) != 0) return changed;
+  nvlog::Lsn checkpoint = 0;
+  for (const auto& [number, file] : TellOf(view, &checkpoint)) {
+    for (const nvlog::Place place : VoidBelow(view, file.publications, ~nvlog::Lsn{0})) {
+      changed.push_back(place);
+    }
+  }
+  return changed;
+}
+
 void LeaveOut(Events* events, Step step) {
   std::erase_if(*events, [step](const Event& event) {
     return (event.type == Event::kPwb || event.type == Event::kFence) && event.step == step;
@@ -1321,6 +1661,9 @@ const char* ScenarioOf(Step step) {
     case Step::kApplied:
     case Step::kAppliedDurable:
       return "away";
+    case Step::kPublishes:
+    case Step::kPublishesDurable:
+      return "published-moved";
     default:
       return "";
   }
@@ -1537,6 +1880,27 @@ std::vector<Mutant> AllMutants() {
        BootUntold},
       {"erased before logged", "the kernel erases before the log says so", "truncated",
        ErasedBeforeLogged},
+      {"published before told", "the log says that a file is published before the kernel has it",
+       "published", PublishedBeforeTold},
+      {"published late", "the log says so when another process has written to the file",
+       "published", PublishedLate},
+      {"published unsaid", "no record says that a file is published", "published", PublishedUnsaid},
+      {"published lsn early", "that record's LSN is drawn before the kernel has the file",
+       "published", PublishedLsnEarly},
+      {"published unsynced", "a seat's checkpoint passes what was published before it is synced",
+       "published", PublishedUnsynced},
+      {"published unawaited", "the same, where its process has to wait for write-through's",
+       "published", PublishedUnawaited},
+      {"published written", "the cleanup thread writes what was published to the file", "published",
+       PublishedWritten},
+      {"published replayed", "an adopter writes what a dead one had published to the file",
+       "published-again", PublishedReplayed},
+      {"kept unsaid", "no kept record says that what is kept was published", "claimed-beside",
+       KeptUnsaid},
+      {"left unpassed", "segments of a seat that was left are free before its checkpoint says so",
+       "published-left", LeftUnpassed},
+      {"left before sync", "that checkpoint passes what was published before it is synced",
+       "published-left", LeftBeforeSync},
   };
   for (const auto& engine : engines) {
     mutants.push_back({engine.name, engine.what, engine.scenario,
@@ -1559,6 +1923,13 @@ std::vector<Mutant> AllMutants() {
                      nothing, AnyMembers});
   mutants.push_back({"generation unchecked", "recovery takes what a segment held before", "copied",
                      nothing, AnyGeneration});
+  mutants.push_back({"published by own lsn", "what was published is void by the LSNs of its groups",
+                     "published", nothing, CheckpointByOwnLsns});
+  mutants.push_back({"settled by own lsn",
+                     "what was published is settled by the LSNs of its groups", "published",
+                     nothing, SettledByOwnLsns});
+  mutants.push_back({"published applied", "recovery writes what was published, and the kernel has",
+                     "published", nothing, PublishedApplied});
   return mutants;
 }
 

@@ -901,6 +901,247 @@ Trace ThroughHanded(const Place& place, uint64_t seed) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// Published
+
+// A file is one process's alone, who publishes it; both write through to it, and past the logs;
+// then it is the other one's alone. While one of them has it, the checkpoint of write-through is
+// moved, or the file is settled: that says nothing of what is published later.
+Trace Published(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c", "d"}) MakeFile(place, name, kPage);
+  LogStage stage("published", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t own[] = {stage.Open("b", true), stage.Open("c", true)};
+  const uint32_t d = stage.Open("d", true);
+  stage.As(1);
+  for (uint32_t turn = 0; turn < 6; ++turn) {
+    const uint32_t owner = turn % 2, other = 1 - owner;
+    stage.As(owner);
+    stage.Settle(a);
+    stage.Cache(a);
+    stage.Write(own[owner], 10 * turn, 50);
+    stage.Write(a, 10, 100);
+    if (turn % 3 == 0) {
+      stage.Clean(turn == 0 ? 2 : 1);
+    } else {
+      stage.As(other);
+      stage.WriteThrough(d, turn, 20);
+      stage.Settle(turn % 3 == 1 ? d : a);
+      if (turn % 3 == 1) stage.MoveThrough();
+      stage.As(owner);
+    }
+    if (turn % 3 != 1) stage.Write(a, 60 + turn, 60);
+    stage.Publish(a);
+    stage.As(other);
+    stage.WriteThrough(a, 40, 60);
+    stage.As(owner);
+    stage.WriteThrough(a, 70, 40);
+    stage.CleanUnhurried();
+    if (turn % 3 == 2) {
+      stage.Write(own[owner], 5 * turn, 20);
+      stage.Clean();
+      continue;
+    }
+    stage.As(other);
+    if (turn % 3 == 0) stage.MoveThrough();
+    if (turn % 3 == 1) stage.Settle(a);
+    stage.WritePast(a, 50, 40);
+    stage.As(owner);
+    if (turn % 3 == 0) stage.CleanUnhurried();
+  }
+  stage.As(0);
+  stage.Settle(a);
+  stage.Cache(a);
+  stage.Write(a, 30, 100);
+  stage.Publish(a);
+  stage.Leave();
+  stage.As(1);
+  stage.WriteThrough(a, 20, 40);
+  stage.Close();
+  return stage.Finish();
+}
+
+// A process dies before the log says that its file is published, or when it does. Another one
+// publishes a file of its own, for the first time.
+Trace PublishedOrphan(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c"}) MakeFile(place, name, kPage);
+  LogStage stage("published-orphan", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  stage.As(1);
+  stage.Write(c, 10, 100);
+  stage.As(2);
+  stage.As(0);
+  stage.DieAt(Step::kPublishesDurable, [&] { stage.Publish(a); });
+  stage.As(1);
+  stage.Write(c, 50, 100);
+  stage.Publish(c);
+  stage.As(2);
+  stage.WriteThrough(c, 40, 60);
+  stage.Settle(c);
+  stage.WritePast(c, 60, 60);
+  stage.As(1);
+  stage.Adopt();
+  stage.WriteThrough(a, 50, 100);
+  stage.As(0);
+  stage.Settle(a);
+  stage.Cache(a);
+  stage.Write(a, 20, 100);
+  stage.Write(b, 20, 60);
+  stage.DieAt(Step::kCommitted, [&] { stage.Publish(a); });
+  stage.As(2);
+  stage.Adopt();
+  stage.WriteThrough(a, 60, 30);
+  stage.Settle(a);
+  stage.WritePast(a, 40, 60);
+  stage.Write(b, 5, 30);
+  stage.As(1);
+  stage.Settle(a);
+  stage.Cache(a);
+  stage.Write(a, 30, 100);
+  stage.Clean();
+  return stage.Finish();
+}
+
+// No log has anything of write-through: what says that some groups are void is its checkpoint
+// alone. A process dies, and another one fails, when it is about to publish a file for the first
+// time. Two files that are published have the same number in a log, one after the other.
+Trace PublishedMoved(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c", "d"}) MakeFile(place, name, kPage);
+  LogStage stage("published-moved", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  constexpr uint32_t kNumber = 5;
+  const uint32_t a = stage.Open("a", true, kNumber);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t c = stage.Open("c", true);
+  const uint32_t d = stage.Open("d", true, kNumber);
+  stage.As(1);
+  stage.As(2);
+  stage.Write(c, 10, 100);
+  stage.DieAt(Step::kPublishesDurable, [&] { stage.Publish(c); });
+  stage.As(0);
+  OnThread([&] {
+    stage.Write(b, 10, 100);
+    stage.PublishInVain(b);
+  });
+  stage.Write(a, 10, 100);
+  stage.Write(b, 30, 100);
+  stage.Publish(a);
+  stage.As(1);
+  stage.MoveThrough();
+  stage.Cache(a);
+  stage.Write(a, 40, 60);
+  stage.Clean();
+  stage.As(0);
+  stage.Write(d, 10, 100);
+  stage.Publish(d);
+  stage.Write(b, 20, 60);
+  stage.CleanUnhurried();
+  stage.As(1);
+  stage.Write(a, 60, 100);
+  stage.Publish(a);
+  stage.As(2);
+  stage.MoveThrough();
+  for (const uint32_t file : {a, d}) {
+    stage.Cache(file);
+    stage.Write(file, 30, 50);
+    stage.Clean();
+  }
+  stage.As(0);
+  stage.CleanUnhurried();
+  stage.As(1);
+  stage.Write(c, 20, 100);
+  stage.Clean();
+  return stage.Finish();
+}
+
+// A process dies when others have written to what it had published; another one when it has the
+// file in its cache again.
+Trace PublishedAgain(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b"}) MakeFile(place, name, kPage);
+  LogStage stage("published-again", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.As(1);
+  stage.As(0);
+  stage.Write(a, 10, 100);
+  stage.Write(b, 10, 100);
+  stage.Publish(a);
+  stage.As(1);
+  stage.WriteThrough(a, 50, 100);
+  stage.As(0);
+  stage.Die();
+  stage.As(1);
+  stage.WriteThrough(a, 30, 40);
+  stage.Adopt([&] { OnThread([&] { stage.WriteThrough(a, 20, 40); }); });
+  stage.WriteThrough(a, 80, 40);
+  stage.Settle(a);
+  stage.Cache(a);
+  stage.Write(a, 60, 100);
+  stage.As(0);
+  stage.As(1);
+  stage.Publish(a);
+  stage.As(0);
+  stage.WriteThrough(a, 70, 30);
+  stage.Settle(a);
+  stage.WritePast(a, 90, 30);
+  stage.As(1);
+  stage.Settle(a);
+  stage.Cache(a);
+  stage.Write(a, 40, 30);
+  stage.Truncate(a, kPage - 10);
+  stage.Die();
+  stage.As(0);
+  stage.Write(b, 30, 40);
+  stage.Adopt();
+  stage.WriteThrough(a, 35, 60);
+  stage.MoveThrough();
+  stage.As(1);
+  stage.WriteThrough(a, 45, 60);
+  stage.Leave();
+  stage.As(0);
+  stage.Write(b, 20, 30);
+  stage.Clean();
+  return stage.Finish();
+}
+
+// A process ends, and leaves what it has published to another one. That one moves the checkpoint;
+// of the segments that are free then, the first to be taken is the one that says what is published.
+Trace PublishedLeft(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b"}) MakeFile(place, name, 2 * kPage);
+  LogStage stage("published-left", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  stage.Write(b, 10, 100);
+  stage.As(1);
+  stage.Write(a, 10, 100);
+  stage.As(0);
+  stage.Clean();
+  stage.As(1);
+  stage.FillSegment(a, 3);
+  stage.Write(a, 50, kPage);
+  stage.Publish(a);
+  stage.As(0);
+  stage.WriteThrough(a, 40, 60);
+  stage.As(1);
+  stage.WriteThrough(a, 90, 60);
+  stage.Leave(true);
+  stage.As(0);
+  stage.WriteThrough(a, 70, 60);
+  stage.MoveThrough();
+  stage.WritePast(a, 60, 100);
+  stage.Write(b, 20, 100);
+  stage.As(1);
+  stage.Settle(a);
+  stage.Write(b, 60, 100);
+  stage.WriteThrough(a, 30, 50);
+  stage.As(0);
+  stage.Clean();
+  return stage.Finish();
+}
+
+// ---------------------------------------------------------------------------------------------
 // Creation, on a device that held a pool: its header was overwritten.
 
 Trace Create(const Place& place, uint64_t seed) {
@@ -969,8 +1210,8 @@ class Neighbour {
   Neighbour(const Neighbour&) = delete;
   Neighbour& operator=(const Neighbour&) = delete;
 
-  void Come() { Order('c'); }
-  void Go() { Order('g'); }
+  void Come() const { Order('c'); }
+  void Go() const { Order('g'); }
 
  private:
   static int Obey(const std::string& folder, const struct stat& st, int orders, int answers) {
@@ -1121,6 +1362,10 @@ class Program {
       const long r = vfs::Fallocate(fd, kMode, at, n);
       Must(r == 0 || (r == vfs::kNotOurs && sys::Fallocate(fd, kMode, at, n) == 0));
     });
+  }
+  // Another process has claimed the file when it returns: if it was cached, it is published.
+  void Give(int fd, const Neighbour& neighbour) {
+    capture_.Do({Operation::kPublish, files_.at(fd), 0, 0, 0}, "", [&] { neighbour.Come(); });
   }
   // The disk refuses the file's bytes, or only says so when it is to sync them. 0: not any more.
   void RefuseWrites(int fd, int error) { capture_.RefuseWrites(files_.at(fd), error); }
@@ -1437,7 +1682,7 @@ Trace Shared(const Place& place, uint64_t seed) {
   program.Write(a, 25, 60);
   program.Write(b, 50, 60);
   program.Write(a, 35, 60);
-  neighbour.Come();
+  program.Give(a, neighbour);
   program.Write(a, 45, 60);
   program.MakeKnown(a);
   program.Write(a, 55, 60);
@@ -1445,6 +1690,96 @@ Trace Shared(const Place& place, uint64_t seed) {
   program.Close(a);
   program.Close(b);
   program.Detach();
+  return program.Finish();
+}
+
+// The engine has a file in its cache, and a neighbour claims it, time and again: before and after
+// the checkpoint has passed what was published, and with something pending of another file.
+Trace Claimed(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  const Neighbour neighbour(place, "a");
+  Program program("claimed", place, seed, {.write_back = "auto"});
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  program.MakeCached(b);
+  for (int round = 0; round < 4; ++round) {
+    program.MakeCached(a);
+    program.Write(a, 10, 100);
+    program.Write(b, 10, 50);
+    program.Write(a, 60, 100);
+    if (round == 3) program.Truncate(a, 130);
+    program.Give(a, neighbour);
+    program.Write(a, 40, 60);
+    program.Write(b, 40, 50);
+    if (round == 1) program.Drain();
+    if (round == 2) program.Punch(a, 50, 60);
+    program.Write(a, 70, 50);
+    program.Sync(a);
+    program.Write(a, 90, 30);
+    neighbour.Go();
+  }
+  program.MakeCached(a);
+  program.Write(a, 80, 30);
+  program.Give(a, neighbour);
+  program.Close(a);
+  program.Close(b);
+  program.Detach();
+  return program.Finish();
+}
+
+// The disk loses what was published, and says so once: it is kept for recovery, and the checkpoint
+// passes it.
+Trace ClaimedRefused(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", kPage);
+  MakeFile(place, "b", kPage);
+  const Neighbour neighbour(place, "a");
+  Program program("claimed-refused", place, seed, {.write_back = "auto"});
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  program.MakeCached(b);
+  program.MakeCached(a);
+  program.Write(a, 10, 100);
+  program.Write(b, 10, 50);
+  program.Truncate(a, 300);
+  program.Write(a, 60, 100);
+  program.Give(a, neighbour);
+  program.Write(a, 40, 60);
+  program.RefuseSyncs(a, EIO);
+  for (int i = 0; i < 3; ++i) {
+    program.Write(b, 40, 50);
+    program.Drain();
+    program.RefuseSyncs(a, 0);
+  }
+  program.Write(b, 20, 30);
+  return program.Finish();
+}
+
+// The same, but it loses something of another file. The one that was published is settled, and
+// written to past the log.
+Trace ClaimedBeside(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b"}) MakeFile(place, name, kPage);
+  const Neighbour neighbour(place, "a");
+  Program program("claimed-beside", place, seed, {.write_back = "auto"});
+  const int a = program.Open("a");
+  const int b = program.Open("b");
+  program.MakeCached(b);
+  program.MakeCached(a);
+  program.Write(a, 10, 100);
+  program.Write(a, 60, 100);
+  program.Write(b, 10, 50);
+  program.Give(a, neighbour);
+  program.RefuseSyncs(b, EIO);
+  program.Write(b, 20, 50);
+  program.Drain();
+  program.RefuseSyncs(b, 0);
+  program.AwaitDisk(b);
+  program.Write(a, 40, 60);
+  program.Sync(a);
+  program.Write(a, 70, 60);
+  program.Write(b, 30, 50);
+  program.Drain();
+  program.Write(b, 20, 30);
   return program.Finish();
 }
 
@@ -1497,6 +1832,16 @@ std::vector<Scenario> AllScenarios() {
        64, 60, true},
       {"through-handed", "a file goes from write-through to write-back, and back", ThroughHanded,
        false, 200, 64, 30, true},
+      {"published", "a file is published by the one process and by the other", Published, false,
+       200, 64, 30, true},
+      {"published-orphan", "a process dies when it publishes a file", PublishedOrphan, false, 200,
+       64, 20, true},
+      {"published-moved", "a file is published, and others have it when the checkpoint is moved",
+       PublishedMoved, false, 200, 64, 20, true},
+      {"published-again", "a process dies that has a file again which it had published",
+       PublishedAgain, false, 200, 64, 20, true},
+      {"published-left", "a process leaves what it has published to another one", PublishedLeft,
+       false, 200, 64, 20, true},
       {"small", "small writes, fsync, a clean end, and on", Small, true, 200, 64, 20, true},
       {"names", "new files and files that are cut", Names, true, 200, 64, 20, true},
       {"cut", "files that lose all of their bytes while some are pending", Cut, true, 200, 64, 20,
@@ -1505,6 +1850,11 @@ std::vector<Scenario> AllScenarios() {
       {"refused", "a disk refuses and heals, under the cleanup thread", Refused, true, 40, 64, 5},
       {"shared", "a file that a neighbour uses, under the whole engine", Shared, false, 200, 64,
        30},
+      {"claimed", "a file that a neighbour claims, under the whole engine", Claimed, false, 200, 64,
+       30},
+      {"claimed-refused", "the disk loses what was published", ClaimedRefused, false, 200, 64, 30},
+      {"claimed-beside", "the disk loses something beside what was published", ClaimedBeside, false,
+       200, 64, 30},
       {"groups", "overlapping writes of several pages", Groups, false, 60, 64, 0},
       {"split", "write calls of several groups, a file that is cut", Split, false, 60, 64, 0},
       {"many", "more files than numbers that are used", Many, true, 60, 64, 0},

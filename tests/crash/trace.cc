@@ -15,7 +15,7 @@ namespace nvcache::crash {
 
 namespace {
 
-constexpr char kHeading[] = "NVCache crash trace 4\n";
+constexpr char kHeading[] = "NVCache crash trace 5\n";
 
 class Writer {
  public:
@@ -237,6 +237,8 @@ const char* NameOf(Step step) {
       "checkpoint durable",
       "in use",
       "in use durable",
+      "publishes",
+      "publishes durable",
       "clean",
       "clean durable",
       "seen group",
