@@ -221,7 +221,9 @@ void LogStage::Mark(uint32_t file, Kind kind, uint64_t offset, uint64_t length) 
       [&](GroupWriter& group, pool::FileRecord* record) {
         return group.BeginMark(kind, offset, length, record);
       },
-      [&](GroupWriter& group) { KnownOf(file).pending[group.Commit()] = {0, 0}; });
+      [&](GroupWriter& group) {
+        KnownOf(file).pending[group.Commit()] = {0, 0};
+      });
 }
 
 void LogStage::Truncate(uint32_t file, uint64_t size) {

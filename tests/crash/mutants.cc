@@ -1328,10 +1328,11 @@ std::vector<Publication> Publications(const Trace& trace) {
     Publication found = {group, trace.operations[events[call].file].file, 0, 0, 0};
     found.told = After(events, call, told);
     if (found.told > commit) found.told = events.size();
-    found.begin = 1 + Before(events, commit, [&](const Event& event) {
-      return told(event) || event.type == Event::kBegin ||
-             (event.thread == thread && Is(event, Event::kFence, Step::kPublishesDurable));
-    });
+    found.begin =
+        1 + Before(events, commit, [&](const Event& event) {
+          return told(event) || event.type == Event::kBegin ||
+                 (event.thread == thread && Is(event, Event::kFence, Step::kPublishesDurable));
+        });
     found.end = After(events, commit, [&](const Event& event) {
       return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
     });
@@ -1475,8 +1476,7 @@ Indexes PassedLeft(const Trace& trace) {
   Indexes all;
   const std::vector<uint32_t> running = Running(trace);
   for (size_t i = 0; i < trace.events.size(); ++i) {
-    if (StoresCheckpoint(trace.events[i], kSeat) &&
-        IsOf(trace, running[i], Operation::kSyncAll)) {
+    if (StoresCheckpoint(trace.events[i], kSeat) && IsOf(trace, running[i], Operation::kSyncAll)) {
       all.push_back(i);
     }
   }
@@ -1496,9 +1496,8 @@ void LeftUnpassed(Trace* trace) {
 // Its checkpoint passes what it has left before that is synced.
 void LeftBeforeSync(Trace* trace) {
   for (const size_t store : PassedLeft(*trace)) {
-    const size_t begin = Before(trace->events, store, [](const Event& event) {
-      return event.type == Event::kBegin;
-    });
+    const size_t begin = Before(trace->events, store,
+                                [](const Event& event) { return event.type == Event::kBegin; });
     Move(&trace->events, BothRecords(trace->events, store), begin + 1);
   }
 }
@@ -1885,16 +1884,15 @@ std::vector<Mutant> AllMutants() {
        "published", PublishedBeforeTold},
       {"published late", "the log says so when another process has written to the file",
        "published", PublishedLate},
-      {"published unsaid", "no record says that a file is published", "published",
-       PublishedUnsaid},
+      {"published unsaid", "no record says that a file is published", "published", PublishedUnsaid},
       {"published lsn early", "that record's LSN is drawn before the kernel has the file",
        "published", PublishedLsnEarly},
       {"published unsynced", "a seat's checkpoint passes what was published before it is synced",
        "published", PublishedUnsynced},
       {"published unawaited", "the same, where its process has to wait for write-through's",
        "published", PublishedUnawaited},
-      {"published written", "the cleanup thread writes what was published to the file",
-       "published", PublishedWritten},
+      {"published written", "the cleanup thread writes what was published to the file", "published",
+       PublishedWritten},
       {"published replayed", "an adopter writes what a dead one had published to the file",
        "published-again", PublishedReplayed},
       {"kept unsaid", "no kept record says that what is kept was published", "claimed-beside",
@@ -1927,8 +1925,9 @@ std::vector<Mutant> AllMutants() {
                      nothing, AnyGeneration});
   mutants.push_back({"published by own lsn", "what was published is void by the LSNs of its groups",
                      "published", nothing, CheckpointByOwnLsns});
-  mutants.push_back({"settled by own lsn", "what was published is settled by the LSNs of its groups",
-                     "published", nothing, SettledByOwnLsns});
+  mutants.push_back({"settled by own lsn",
+                     "what was published is settled by the LSNs of its groups", "published",
+                     nothing, SettledByOwnLsns});
   mutants.push_back({"published applied", "recovery writes what was published, and the kernel has",
                      "published", nothing, PublishedApplied});
   return mutants;

@@ -1005,9 +1005,9 @@ Trace PublishedOrphan(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
-// No log has anything of write-through: what says that some groups are void is its checkpoint alone.
-// A process dies, and another one fails, when it is about to publish a file for the first time. Two
-// files that are published have the same number in a log, one after the other.
+// No log has anything of write-through: what says that some groups are void is its checkpoint
+// alone. A process dies, and another one fails, when it is about to publish a file for the first
+// time. Two files that are published have the same number in a log, one after the other.
 Trace PublishedMoved(const Place& place, uint64_t seed) {
   for (const char* name : {"a", "b", "c", "d"}) MakeFile(place, name, kPage);
   LogStage stage("published-moved", place, seed, MakeAgedPool(place, seed, kLanesPool));
@@ -1046,8 +1046,8 @@ Trace PublishedMoved(const Place& place, uint64_t seed) {
   for (const uint32_t file : {a, d}) {
     stage.Cache(file);
     stage.Write(file, 30, 50);
+    stage.Clean();
   }
-  stage.Clean();
   stage.As(0);
   stage.CleanUnhurried();
   stage.As(1);

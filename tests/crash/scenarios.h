@@ -27,7 +27,7 @@ struct Scenario {
   bool removals = false;       // files are also removed by somebody else after the crash
   uint32_t nested_every = 40;  // images: how often recovery is crashed, too
   uint64_t exhaustive = 64;    // images of one moment
-  uint32_t killed_every = 0;  // moments: how often recovery is crashed after a kill; 0: no kills
+  uint32_t killed_every = 0;   // moments: how often recovery is crashed after a kill; 0: no kills
   // In most images, one record of the checkpoint, or one header of a segment, is damaged as well.
   bool damage = false;
 };
