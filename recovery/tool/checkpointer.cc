@@ -30,6 +30,7 @@
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/take.h"
 #include "recovery/tool/text.h"
+#include "src/sys/kernel.h"
 #include "src/sys/thread.h"
 #include "src/vfs/checkpointer.h"
 
@@ -169,33 +170,48 @@ int Serve(const CheckpointerArguments& arguments) {
 // ---------------------------------------------------------------------------------------------
 // Starting it.
 
+// What it is made from, which is never freed.
 struct NewProcess {
   int post;
-  char** arguments;
-  char** environment;
+  std::array<std::string, 4> words;
+  std::string setting;
+  std::array<char*, 5> arguments;    // and a null pointer
+  std::array<char*, 2> environment;  // the same
+  struct alignas(64) Stack {
+    std::array<char, 8192> bytes;
+    void* top() { return bytes.data() + bytes.size(); }
+  };
+  Stack own_stack, stack_between;
 };
 
-[[noreturn]] void Execute(const NewProcess& process) {
-  const int post = fcntl(process.post, F_DUPFD, kPost + 1);
-  const int nothing = open("/dev/null", O_RDWR);
-  if (post < 0 || nothing < 0 || chdir("/") != 0) _exit(1);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
-  dup2(post, kPost);
-  close_range(kPost + 1, ~0U, 0);
-  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  setsid();
-  execve("/proc/self/exe", process.arguments, process.environment);
-  _exit(1);
+// It shares our memory until it is another program, while we go on: so it has nothing to do with
+// what libc keeps there, errno included.
+int Execute(void* pointer) {
+  auto& process = *static_cast<NewProcess*>(pointer);
+  const auto post = static_cast<int>(sys::Fcntl(process.post, F_DUPFD, kPost + 1));
+  const auto nothing = static_cast<int>(sys::Openat(AT_FDCWD, "/dev/null", O_RDWR));
+  if (post >= 0 && nothing >= 0 && sys::Call(SYS_chdir, sys::Address("/")) == 0) {
+    for (const int fd : {0, 1, 2}) sys::Call(SYS_dup2, nothing, fd);
+    sys::Call(SYS_dup2, post, kPost);
+    sys::Call(SYS_close_range, kPost + 1, ~0U, 0);
+    constexpr long kSetSize = 8;
+    const std::array<uint64_t, 4> ordinary = {};  // SIG_DFL, as the kernel has it; and no signal
+    for (int number = 1; number < NSIG; ++number) {
+      sys::Call(SYS_rt_sigaction, number, sys::Address(&ordinary), 0, kSetSize);
+    }
+    sys::Call(SYS_rt_sigprocmask, SIG_SETMASK, sys::Address(&ordinary), 0, kSetSize);
+    sys::Call(SYS_setsid);
+    sys::Call(SYS_execve, sys::Address("/proc/self/exe"), sys::Address(process.arguments.data()),
+              sys::Address(process.environment.data()));
+  }
+  sys::ExitGroup(1);
 }
 
-// In a child that shares our memory. Its own child has a copy, and loses its parent at once.
-int Between(void* process) {
-  const long child = syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, 0);
-  if (child == 0) Execute(*static_cast<NewProcess*>(process));
-  _exit(0);
+// Its child loses its parent at once.
+int Between(void* pointer) {
+  auto& process = *static_cast<NewProcess*>(pointer);
+  clone(Execute, process.own_stack.top(), CLONE_VM | SIGCHLD, pointer);
+  sys::ExitGroup(0);
 }
 
 // Processes that lose their parent become children of ours: as process 1 of a container, say. The
@@ -236,16 +252,18 @@ void StartCheckpointer(const std::string& pool) {
   const int post = open(pool.c_str(), O_RDWR | O_CLOEXEC);
   if (post < 0) return;
   if (pool::HoldByte(post, pool::kCheckpointerByte, false)) {
-    std::array<std::string, 4> words = {"nvcache", "checkpointer", "--left", pool};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    const char* const libraries = getenv("LD_LIBRARY_PATH");
-    std::string setting = fmt::format("LD_LIBRARY_PATH={}", libraries != nullptr ? libraries : "");
-    std::array<char*, 2> environment = {libraries != nullptr ? setting.data() : nullptr, nullptr};
-    NewProcess process = {post, arguments.data(), environment.data()};
-    alignas(16) std::array<char, 16384> stack;
-    const int child = clone(Between, stack.data() + stack.size(), CLONE_VM | CLONE_VFORK, &process);
+    static auto* const process = new NewProcess{};
+    process->post = post;
+    process->words = {"nvcache", "checkpointer", "--left",
+                      std::filesystem::absolute(pool).string()};
+    for (size_t i = 0; i < process->words.size(); ++i) {
+      process->arguments[i] = process->words[i].data();
+    }
+    if (const char* const libraries = getenv("LD_LIBRARY_PATH"); libraries != nullptr) {
+      process->setting = fmt::format("LD_LIBRARY_PATH={}", libraries);
+      process->environment[0] = process->setting.data();
+    }
+    const int child = clone(Between, process->stack_between.top(), CLONE_VM | CLONE_VFORK, process);
     while (child > 0 && waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) continue;
   }
   close(post);

@@ -39,11 +39,9 @@ int StatusOf(pid_t child) {
   int ended = -1, status = 0;
   for (pid_t found; (found = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
     if (found != child) continue;
-    if (WIFSTOPPED(status)) {
-      raise(SIGSTOP);
-    } else {
-      ended = status;
-    }
+    if (!WIFSTOPPED(status)) ended = status;
+    // By the terminal: the shell is to see it. Who sends SIGSTOP knows the program.
+    if (WIFSTOPPED(status) && WSTOPSIG(status) != SIGSTOP) raise(SIGSTOP);
   }
   return ended;
 }

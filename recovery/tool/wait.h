@@ -10,7 +10,7 @@
 namespace nvcache::tool {
 
 // `become` makes the program of a child, or throws there. Signals that others send to this process
-// are passed on to it, and when a signal stops it, this process stops as well. Its wait status.
+// are passed on to it, and when the terminal stops it, this process stops as well. Its wait status.
 int RunAsChild(const std::function<void()>& become);
 
 // Until nothing is pending in the pool that was by now, in whatever process. A Failure if something

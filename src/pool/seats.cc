@@ -208,7 +208,9 @@ bool Seats::IsFirstThrough(uint32_t seat) const {
 
 bool Seats::OthersHaveThrough(uint32_t own) const {
   for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
-    if (seat != own && State(seat) == kSeatTaken && Load(ThroughSince(seat)) != 0) return true;
+    const uint32_t state = State(seat);
+    const bool counts = state == kSeatTaken || state == kSeatReplayed;
+    if (seat != own && counts && Load(ThroughSince(seat)) != 0) return true;
   }
   return false;
 }
@@ -217,6 +219,15 @@ bool Seats::ClaimThroughDevice(uint64_t device) const {
   uint64_t none = 0;
   return std::atomic_ref(shared().through_device).compare_exchange_strong(none, device) ||
          none == device;
+}
+
+// While it changes nobody gets it: who has asked before is seen by now, and who asks later sees
+// that it changes.
+void Seats::ReleaseThroughDevice(uint32_t own) const {
+  constexpr uint64_t kChanges = ~uint64_t{0};
+  const std::atomic_ref device(shared().through_device);
+  const uint64_t before = device.exchange(kChanges);
+  device.store(OthersHaveThrough(own) || HasUnresolved() ? before : 0);
 }
 
 void Seats::FindLeft(LeftSeats* seats) const {

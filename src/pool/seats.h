@@ -101,14 +101,18 @@ class Seats {
   void SetThroughFailed(int error) const {
     Store(shared().through_failed, static_cast<uint32_t>(error));
   }
-  // The one file system whose files may be write-through; the first to ask sets it.
+  // The one file system whose files may be write-through; the first to ask sets it. Whoever asks
+  // has said since when (or kComing), and so has it for as long.
   bool ClaimThroughDevice(uint64_t device) const;
+  // There may be another one, if no process has that; asked by one that has it no more.
+  void ReleaseThroughDevice(uint32_t own) const;
   uint64_t through_device() const { return Load(shared().through_device); }
   // A sync of that file system by the process covers groups from this LSN on; 0: it syncs none.
+  static constexpr Lsn kComing = ~Lsn{0};
   void NoteThroughSince(uint32_t seat, Lsn lsn) const { Store(ThroughSince(seat), lsn); }
   // No process has been at it for longer, dead ones included.
   bool IsFirstThrough(uint32_t seat) const;
-  // Others than that of `own` have a descriptor of it.
+  // Others than that of `own` have a descriptor of it, or had when they died.
   bool OthersHaveThrough(uint32_t own) const;
   // Which seats are left now, and since which LSN (0: not left); and one of these, if it is so
   // still and was not taken meanwhile, is free once a checkpoint was stored that was read after

@@ -57,14 +57,16 @@ bool Engine::OpenThrough(int fd, const struct stat& st) {
   const pool::Seats& seats = pool_.seats();
   if (SharesDevice(st.st_dev)) return true;
   if (SharesDevices() || !FileSystemOf(fd, st.st_dev).syncs_whole || seats.ThroughFailed() != 0 ||
-      !tallies.Join(pool_id_) || !seats.ClaimThroughDevice(st.st_dev)) {
+      !tallies.Join(pool_id_)) {
     return false;
   }
-  const long folder = OpenFolderOf(fd);
-  if (folder < 0) return false;
+  seats.NoteThroughSince(pool_.seat(), pool::Seats::kComing);
+  const long folder = seats.ClaimThroughDevice(st.st_dev) ? OpenFolderOf(fd) : -EBUSY;
   struct stat of_folder;
-  if (sys::Fstat(static_cast<int>(folder), &of_folder) < 0 || of_folder.st_dev != st.st_dev) {
-    sys::Close(static_cast<int>(folder));
+  if (folder < 0 || sys::Fstat(static_cast<int>(folder), &of_folder) < 0 ||
+      of_folder.st_dev != st.st_dev) {
+    if (folder >= 0) sys::Close(static_cast<int>(folder));
+    seats.NoteThroughSince(pool_.seat(), 0);
     return false;
   }
   // So that this process may leave what it has to the checkpointer.

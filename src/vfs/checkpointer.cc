@@ -149,6 +149,7 @@ void Checkpointer::CloseFileSystem() {
   const pool::Seats& seats = engine.pool_.seats();
   seats.Answer(pool::kNoAnswer);
   seats.NoteThroughSince(engine.pool_.seat(), 0);
+  seats.ReleaseThroughDevice(engine.pool_.seat());
   engine.CloseThrough();
   engine.tallies.Leave();
   engine.through_lock_.Unlock();

@@ -445,12 +445,7 @@ def closes_the_file_system(options):
             file.truncate(32 << 20)
         mount = Mount(image, bench.folder / "mounted")
         try:
-            other = bench.start()
-            bench.asleep()
-            other.must(f"open 0 g {CREATE}", "0")
-            for _ in range(3):  # cached, and not on that file system
-                other.must("pwrite 0 0 1 1", "1")
-                other.must("fsync 0", "0")
+            other = bench.start(NVCACHE_REQUIRED="1")  # it has a seat, and no file
             agents, pid = shared_by_two(bench, mount.folder)
             for agent in agents:
                 agent.must("pwrite 0 100 5000 7", "5000")
@@ -459,7 +454,10 @@ def closes_the_file_system(options):
             until(lambda: not bench.has_open(pid, mount.folder), "it closes it", PATIENCE)
             mount.unmount()
             check(bench.checkpointer() == pid, "it has gone, too")
-            other.end()
+            # The files of another file system may be write-through now.
+            agents, pid = shared_by_two(bench)
+            for agent in [*agents, other]:
+                agent.end()
             bench.await_clean()
         finally:
             mount.close()
@@ -529,8 +527,9 @@ def wait(options):
         check(done.returncode == 127 and done.stderr.count("\n") == 1, f"{done}")
         # It is the program's parent: signals are passed on, and it stops when the program stops.
         waits = subprocess.Popen(bench.command("sh", "-c", "trap 'echo told; exit 5' TERM; echo ready; "
-                                               "kill -STOP $$; while :; do sleep 0.01; done", options=("--wait",)),
-                                 stdout=subprocess.PIPE, text=True, env=bench.environment())
+                                               "kill -TSTP $$; while :; do sleep 0.01; done", options=("--wait",)),
+                                 stdout=subprocess.PIPE, text=True, env=bench.environment(),
+                                 preexec_fn=lambda: os.setpgid(0, 0))
         bench.others.append(waits)
         check(waits.stdout.readline() == "ready\n", "the program")
         until(lambda: state_of(waits.pid) == "T", "it stops", PATIENCE)

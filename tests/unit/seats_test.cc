@@ -293,6 +293,53 @@ TEST_F(SeatsTest, OthersHaveADescriptor) {
   EXPECT_FALSE(b->OthersHaveThrough(1)) << "it is left";
 }
 
+TEST_F(SeatsTest, AFileSystemThatNobodyUsesMakesRoomForAnother) {
+  Table a(path_), b(path_);
+  ASSERT_EQ(a->Take(), 0u);
+  ASSERT_EQ(b->Take(), 1u);
+  EXPECT_TRUE(a->ClaimThroughDevice(7) && b->ClaimThroughDevice(7));
+  EXPECT_FALSE(b->ClaimThroughDevice(8));
+  a->NoteThroughSince(0, Seats::kComing);
+  b->ReleaseThroughDevice(1);
+  EXPECT_FALSE(b->ClaimThroughDevice(8)) << "somebody has it";
+  EXPECT_TRUE(b->ClaimThroughDevice(7));
+  a->NoteThroughSince(0, 0);
+  b->ReleaseThroughDevice(1);
+  EXPECT_TRUE(a->ClaimThroughDevice(8));
+  EXPECT_FALSE(b->ClaimThroughDevice(7));
+}
+
+// Of those that say that they come and then ask, and those that give it up, no two ever have two.
+TEST_F(SeatsTest, NobodyHasTwoFileSystems) {
+  constexpr int kRounds = 20000;
+  Table table(path_, 3);
+  for (uint32_t seat = 0; seat < 3; ++seat) ASSERT_EQ(table->Take(), seat);
+  std::atomic<uint64_t> had[2] = {0, 0};
+  const auto use = [&](uint32_t seat) {
+    std::mt19937_64 random(seat + 1);
+    for (int i = 0; i < kRounds; ++i) {
+      const uint64_t mine = 1 + random() % 2;
+      table->NoteThroughSince(seat, Seats::kComing);
+      if (table->ClaimThroughDevice(mine)) {
+        had[seat].store(mine);
+        const uint64_t others = had[1 - seat].load();
+        EXPECT_TRUE(others == 0 || others == mine);
+        had[seat].store(0);
+      }
+      table->NoteThroughSince(seat, 0);
+    }
+  };
+  std::atomic<bool> done{false};
+  std::thread gives([&] {
+    while (!done.load()) table->ReleaseThroughDevice(2);
+  });
+  std::thread first([&] { use(0); }), second([&] { use(1); });
+  first.join();
+  second.join();
+  done.store(true);
+  gives.join();
+}
+
 // Whoever is stopped with it holds up nobody for ever.
 TEST_F(SeatsTest, TheStoreIsWaitedForForATime) {
   Table a(path_), b(path_);
