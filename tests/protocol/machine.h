@@ -15,7 +15,14 @@ namespace nvcache::protocol {
 // A file of two bytes, and one of one byte, which may have the same tally.
 enum class File : uint8_t { kNone, kA, kB };
 inline constexpr size_t kBytes = 3;
+inline constexpr std::array kFiles = {File::kA, File::kB};
 constexpr File FileOf(size_t byte) { return byte < 2 ? File::kA : File::kB; }
+template <typename Value>
+struct PerFile {
+  Value& operator[](File file) { return values[static_cast<size_t>(file)]; }
+  const Value& operator[](File file) const { return values[static_cast<size_t>(file)]; }
+  std::array<Value, kFiles.size() + 1> values = {};
+};
 
 // Every change of a file has a number of its own, and leaves it in the bytes that it covers. So a
 // byte says which change it is from; 0 is what was there at first.
@@ -74,13 +81,16 @@ inline constexpr Pid kNobody = 0;
 // What a log says. Each lies in a segment of its own, so each may be overwritten by itself once its
 // checkpoint has passed it.
 struct Record {
-  enum class Kind : uint8_t { kThrough, kBack, kSettled };
+  enum class Kind : uint8_t { kThrough, kSettled, kBack, kPublished };
   Kind kind = Kind::kThrough;
   Pid log = kNobody;
   Lsn lsn = 0;
   File file = File::kNone;
-  Change change;    // kThrough: the kernel has it; kBack: gets it later
-  Lsn settled = 0;  // kSettled: groups of the file below it count no more
+  Change change;  // kThrough: the kernel has it; kBack: gets it later
+  Lsn bound = 0;  // kSettled: s; kPublished: p; of the file's groups below it
+
+  // The seat's checkpoint passes it, not that of write-through.
+  bool of_write_back() const { return kind == Kind::kBack || kind == Kind::kPublished; }
 };
 
 // A checkpoint: two records of it, and what others may rely on.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr unsigned kPatience = 4;  // one in so many looks at a lock suspects its owner
 constexpr unsigned kDawdle = 20;   // steps
+constexpr unsigned kLurk = 400;    // at most
 
 }  // namespace
 
@@ -197,6 +198,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   file_system_.EndSync(begun, file);
   co_await Step{};
   if (!Keeps(Rule::kScanBeforeSync)) passing = co_await SomebodyPasses(self, past);
+  if (!Keeps(Rule::kSettleScans)) passing = false;
   if (!Keeps(Rule::kSettledDrawnBeforeSync)) settled = pool_.Draw();
   const bool its = state.tag == file;
   if (its && !Keeps(Rule::kSettledSeenWhenCommitted)) {
@@ -243,6 +245,11 @@ Task<void> Run::Dawdle() {
   for (unsigned i = 0; i < kDawdle; ++i) co_await Step{};
 }
 
+// The same, until the moment that it waits for.
+Task<void> Run::Lurk(std::function<bool()> moment) {
+  for (unsigned i = 0; i < kLurk && !moment(); ++i) co_await Step{};
+}
+
 Task<bool> Run::SomebodyPasses(size_t self, bool past) {
   bool passing = false;
   for (size_t slot = 0; slot < kSlots; ++slot) {
@@ -251,7 +258,7 @@ Task<bool> Run::SomebodyPasses(size_t self, bool past) {
     const bool own = past && slot == self && !Keeps(Rule::kPastSettlesUncounted);
     if (!other.dead && other.passing > (own ? 1 : 0)) passing = true;
   }
-  co_return passing&& Keeps(Rule::kSettleScans);
+  co_return passing;
 }
 
 Task<void> Run::SetTag(size_t self, File file) {
@@ -297,6 +304,7 @@ Task<void> Run::RemoveTag(size_t self, File file) {
 Task<bool> Run::MoveCheckpoint(size_t self) {
   if (Keeps(Rule::kOneCheckpointer) && Living(checkpointer_) != nullptr) co_return false;
   checkpointer_ = pid(self);
+  std::vector<Pid> left = left_;
   co_await Step{};
   Lsn checkpoint = pool_.next;
   co_await Step{};
@@ -312,6 +320,8 @@ Task<bool> Run::MoveCheckpoint(size_t self) {
   if (Keeps(Rule::kCheckpointTwice)) pool_.through.copies[1] = checkpoint;
   co_await Step{};
   pool_.through.seen = std::max(pool_.through.seen, checkpoint);
+  if (!Keeps(Rule::kLeftFoundBeforeDraw)) left = left_;
+  co_await PassLeft(left, checkpoint);
   co_await Step{};
   if (checkpointer_ == pid(self)) checkpointer_ = kNobody;
   co_return true;
@@ -336,7 +346,9 @@ Task<void> Run::Sync(size_t self) {
 Task<void> Run::AdoptLogs(size_t self) {
   if (dead_.empty()) co_return;
   const Pid log = dead_.front();
-  for (const File file : {File::kA, File::kB}) {
+  const bool marks = marked_[File::kA] == log || marked_[File::kB] == log;
+  if ((marks || HasPublished(log)) && !co_await AdoptSeat(self, log)) co_return;
+  for (const File file : kFiles) {
     const auto counts = [&](const Record& record) {
       return record.log == log && record.file == file && record.kind == Record::Kind::kThrough &&
              record.lsn >= pool_.through.seen;
@@ -348,7 +360,7 @@ Task<void> Run::AdoptLogs(size_t self) {
   }
   if (!Keeps(Rule::kDeadSegmentsWait)) {
     std::erase_if(pool_.records, [&](const Record& record) {
-      return record.log == log && record.kind != Record::Kind::kBack;
+      return record.log == log && !record.of_write_back();
     });
   }
   std::erase(dead_, log);

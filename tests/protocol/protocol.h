@@ -18,7 +18,10 @@
 //   the kernel's -----------------------------------------------------------------> write-back
 //        ^                                                                              |
 //        +------------------------------------------------------------------------------+
-//          Drain, by the owner when somebody asks; AdoptWriteBack, when it is dead
+//          Drain, by the owner when somebody asks; AdoptSeat, when it is dead
+//
+//   unknown, or known <------------------------------------------------------- write-back
+//          Publish, by the owner: no sync
 //
 //   write-back: a write is LSN, commit; the kernel gets it later.
 #ifndef NVCACHE_TESTS_PROTOCOL_PROTOCOL_H_
@@ -26,6 +29,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <string>
@@ -79,13 +83,18 @@ class Run {
     std::optional<Task<void>> program;
     std::coroutine_handle<> innermost;
     bool dead = false;
-    bool at_rest = true;         // between two calls
-    int passing = 0;             // in shared memory
-    File open = File::kNone;     // the kernel's: goes with the process
-    File mapped = File::kNone;   // can be written to; counts as open
-    bool writes_back = false;    // A
-    Lsn unwritten = 0;           // of its write-back groups, the first that the kernel lacks
+    bool at_rest = true;        // between two calls
+    int passing = 0;            // in shared memory
+    File open = File::kNone;    // the kernel's: goes with the process
+    File mapped = File::kNone;  // can be written to; counts as open
+    PerFile<bool> writes_back;
+    PerFile<Lsn> unwritten;      // of its write-back groups, the first that the kernel lacks
     uint64_t stopped_until = 0;  // steps_; a signal, or a busy machine
+  };
+  // The groups of a file that recovery applies.
+  struct Bounds {
+    Lsn through = 0;  // of write-through from here on
+    Lsn back = 0;     // of write-back, if they are not below their seat's checkpoint either
   };
   // For each byte, the oldest change that may be found there.
   using Floor = std::array<size_t, kBytes>;
@@ -103,6 +112,7 @@ class Run {
   Task<void> Settle(size_t self, File file, bool past = false);
   Task<Lsn> DrawSettled(State* state);
   Task<void> Dawdle();
+  Task<void> Lurk(std::function<bool()> moment);
   Task<bool> SomebodyPasses(size_t self, bool past);
   Task<void> SetTag(size_t self, File file);
   Task<void> RemoveTag(size_t self, File file);
@@ -121,13 +131,27 @@ class Run {
 
   // write_back.cc
   Task<void> Open(size_t self, File file);
-  Task<void> Promote(size_t self);
+  Task<void> Promote(size_t self, File file);
   Task<void> WriteBack(size_t self, Change change);
-  Task<void> Drain(size_t self);
-  Task<void> AdoptWriteBack(size_t self);
-  Task<void> WriteOut(size_t self, Pid log, Lsn from);
+  Task<void> DrainWanted(size_t self, bool all);
+  Task<void> Drain(size_t self, File file);
+  void GiveUp(size_t self, File file);
+  Task<bool> AdoptSeat(size_t self, Pid owner);
+  Task<void> WriteOut(size_t self, Pid log, File file, Lsn from);
+  Task<void> WriteOwn(size_t self, File file);
   Task<void> MoveSeatCheckpoint(Pid log, Lsn to);
+  Task<void> StoreSeatCheckpoint(Pid log, Lsn to);
   bool OthersHave(size_t self, File file) const;
+
+  // publish.cc
+  Task<bool> Publish(size_t self, File file, Lsn early);
+  Task<Lsn> DrawPublished(Lsn early);
+  Task<void> PassPublished(size_t self);
+  Task<void> PassLeft(const std::vector<Pid>& left, Lsn checkpoint);
+  Lsn PublishedBelow(Pid log, File file) const;
+  Lsn LastPublished(Pid log) const;
+  std::optional<Lsn> FirstUnpublished(Pid log) const;
+  bool HasPublished(Pid log) const;
 
   // The world around them: run.cc.
   Task<void> Program(size_t self);
@@ -135,6 +159,7 @@ class Run {
   void Start(size_t slot);
   Change NewChange(File file, bool whole);
   Process* Living(Pid pid);
+  Process* Next();
   Pid pid(size_t self) const { return processes_[self].pid; }
   void Event();
   void Kill(size_t victim);
@@ -147,13 +172,16 @@ class Run {
 
   // What a power failure leaves.
   void LookAtCache();
+  bool HasChanged();
   void LookAtImages();
   void LookAtImage(uint64_t kept);
   enum class Overwritten : uint8_t { kNone, kAny, kAll };
   std::vector<Record> Found(Overwritten overwritten);
   Content Recover(Content disk, const std::vector<Record>& found, size_t copy) const;
+  Content CacheWhenAllAreDead() const;
+  Bounds BoundsOf(File file, const std::vector<Record>& records, Lsn checkpoint) const;
   bool GroupsCount(File file) const;
-  void Compare(const Content& content, const std::string& image);
+  void Compare(const Content& content, uint64_t kept, const char* copy);
 
   void Note(size_t self, const char* what, uint64_t number = 0);
 
@@ -161,15 +189,17 @@ class Run {
   std::vector<std::string>* const notes_;
   std::mt19937_64 random_;
   const bool moves_;  // the tally goes from one file to the other, often
+  const bool backs_;  // files are written back
   FileSystem file_system_;
   Pool pool_;
   Tally tally_;
-  Pid marked_ = kNobody;        // who writes A back, or is about to
-  bool wanted_ = false;         // somebody waits for the mark to go
+  PerFile<Pid> marked_;         // who writes it back, or is about to
+  PerFile<bool> wanted_;        // somebody waits for the mark to go
   Pid adopter_ = kNobody;       // of a dead process's write-back; the kernel's lock
   Pid checkpointer_ = kNobody;  // the kernel's lock
   std::array<Process, kSlots> processes_;
   std::vector<Pid> dead_;  // whose logs nobody has adopted
+  std::vector<Pid> left_;  // whose seats have published groups only, and nobody else
   Pid last_pid_ = kNobody;
   size_t alive_ = 0;
   Number last_number_ = 0;

@@ -31,13 +31,14 @@ Task<void> Run::Program(size_t self) {
     process.at_rest = true;
     process.open = File::kNone;
     co_await Step{};
-    process.at_rest = false;
     if (process.mapped != File::kNone && OneIn(2)) {
       file_system_.Apply(NewChange(process.mapped, false));
       Note(self, "stores into its mapping change", last_number_);
       continue;
     }
-    if (process.writes_back && (wanted_ || OneIn(3))) co_await Drain(self);
+    co_await DrainWanted(self, OneIn(3));
+    if (HasPublished(process.pid) && OneIn(3)) co_await PassPublished(self);
+    process.at_rest = false;
     if (OneIn(8)) {
       co_await MoveCheckpoint(self);
     } else if (OneIn(16)) {
@@ -50,14 +51,17 @@ Task<void> Run::Program(size_t self) {
   }
   process.open = File::kNone;
   process.at_rest = true;
-  while (process.writes_back) co_await Drain(self);
+  for (const File file : kFiles) {
+    while (process.writes_back[file]) co_await Drain(self, file);
+  }
+  if (HasPublished(process.pid)) left_.push_back(process.pid);
   if (process.mapped != File::kNone && Keeps(Rule::kMappingPasses)) Lower(self);
   process.mapped = File::kNone;
 }
 
 Task<void> Run::Call(size_t self, File file) {
   co_await Open(self, file);
-  const bool back = file == File::kA && processes_[self].writes_back;
+  const bool back = processes_[self].writes_back[file];
   const unsigned what = moves_ && OneIn(3) ? kSetsTag : random_() % 16;
   if (what < 3) {
     if (back) Promise(Seen(file));  // fsync is nothing
@@ -68,8 +72,8 @@ Task<void> Run::Call(size_t self, File file) {
     co_await RemoveTag(self, tally_.state.tag);
   } else if (what == 7 && !back) {
     co_await Map(self, file);
-  } else if (what == 8 && file == File::kA && !back) {
-    co_await Promote(self);
+  } else if (what < 10 && backs_ && !back) {
+    co_await Promote(self, file);
   } else if (back) {
     co_await WriteBack(self, NewChange(file, OneIn(3)));
   } else {
@@ -117,7 +121,7 @@ void Run::Kill(size_t victim) {
 // A process without NVCache. That it writes or syncs while groups of the file count is a documented
 // limit.
 void Run::Stranger(File file) {
-  if ((file == File::kA && marked_ != kNobody) || GroupsCount(file)) return;
+  if (marked_[file] != kNobody || GroupsCount(file)) return;
   const bool quiet = std::all_of(processes_.begin(), processes_.end(),
                                  [](const Process& p) { return p.dead || p.at_rest; });
   const bool known = tally_.state.tag == file && tally_.state.known;
@@ -133,8 +137,9 @@ void Run::Stranger(File file) {
 
 void Run::Event() {
   if (OneIn(kDeathEvery)) Kill(random_() % kSlots);
-  const Process* const owner = Living(marked_);
-  if (owner != nullptr && OneIn(kOwnerDeathEvery)) {
+  for (const File file : kFiles) {
+    const Process* const owner = Living(marked_[file]);
+    if (owner == nullptr || !OneIn(kOwnerDeathEvery)) continue;
     Kill(static_cast<size_t>(owner - processes_.data()));
   }
   const size_t slot = random_() % kSlots;
@@ -172,7 +177,7 @@ void Run::PromiseChange(const Change& change) {
 // ------------------------------------------------------------------------------------------------
 // After a power failure.
 
-void Run::Compare(const Content& content, const std::string& image) {
+void Run::Compare(const Content& content, uint64_t kept, const char* copy) {
   ++images_;
   for (size_t byte = 0; byte < kBytes; ++byte) {
     const auto& versions = file_system_.versions(byte);
@@ -180,7 +185,8 @@ void Run::Compare(const Content& content, const std::string& image) {
     if (static_cast<size_t>(at) >= floor_[byte] || !failure_.empty()) continue;
     failure_ = "byte " + std::to_string(byte) + " has change " + std::to_string(content[byte]) +
                " after recovery, and " + std::to_string(versions[floor_[byte]]) +
-               " was promised (" + image + ")";
+               " was promised (kept of the unsynced: " + std::to_string(kept) +
+               "; of the checkpoints: " + copy + ")";
   }
 }
 
@@ -191,44 +197,57 @@ Content Run::Recover(Content disk, const std::vector<Record>& found, size_t copy
     return copy < 2 ? checkpoint.copies[copy]
                     : std::max(checkpoint.copies[0], checkpoint.copies[1]);
   };
-  const auto counts = [&](const Record& group) {
-    const bool back = group.kind == Record::Kind::kBack;
-    if (group.lsn < read(back ? pool_.back[group.log] : pool_.through)) return false;
-    if (back && Keeps(Rule::kSettledThroughOnly)) return true;
-    return std::none_of(found.begin(), found.end(), [&](const Record& record) {
-      return record.kind == Record::Kind::kSettled && record.file == group.file &&
-             record.settled > group.lsn;
-    });
-  };
-  std::vector<Record> groups;
+  PerFile<Bounds> bounds;
+  for (const File file : kFiles) bounds[file] = BoundsOf(file, found, read(pool_.through));
+  std::vector<const Record*> groups;
   for (const Record& record : found) {
-    if (record.kind != Record::Kind::kSettled && counts(record)) groups.push_back(record);
+    const Bounds& its = bounds[record.file];
+    const bool counts = (record.kind == Record::Kind::kThrough && record.lsn >= its.through) ||
+                        (record.kind == Record::Kind::kBack &&
+                         record.lsn >= std::max(its.back, read(pool_.back[record.log])));
+    if (counts) groups.push_back(&record);
   }
-  std::sort(groups.begin(), groups.end(),
-            [](const Record& a, const Record& b) { return a.lsn < b.lsn; });
-  for (const Record& group : groups) group.change.ApplyTo(&disk);
+  std::ranges::sort(groups, {}, &Record::lsn);
+  for (const Record* group : groups) group->change.ApplyTo(&disk);
   return disk;
+}
+
+// `checkpoint`: of write-through.
+Run::Bounds Run::BoundsOf(File file, const std::vector<Record>& records, Lsn checkpoint) const {
+  Lsn settled = 0, back = 0;
+  for (const Record& record : records) {
+    const bool its = record.kind == Record::Kind::kSettled && record.file == file;
+    if (its) settled = std::max(settled, record.bound);
+  }
+  Lsn synced = std::max(settled, checkpoint);
+  if (!Keeps(Rule::kPublishedVoidBySettled)) synced = checkpoint;
+  if (!Keeps(Rule::kPublishedVoidByCheckpoint)) synced = settled;
+  for (const Record& record : records) {
+    if (record.kind != Record::Kind::kPublished || record.file != file) continue;
+    const bool is_void = record.bound < synced || !Keeps(Rule::kPublishedVoidWhenSynced);
+    if (is_void) back = std::max(back, record.bound);
+  }
+  if (!Keeps(Rule::kSettledThroughOnly)) back = std::max(back, settled);
+  return {std::max(settled, checkpoint), back};
 }
 
 // Whether recovery would apply any group.
 bool Run::GroupsCount(File file) const {
-  Lsn settled = 0;
-  for (const Record& record : pool_.records) {
-    if (record.file == file) settled = std::max(settled, record.settled);
-  }
-  return std::any_of(pool_.records.begin(), pool_.records.end(), [&](const Record& record) {
-    if (record.file != file || record.kind == Record::Kind::kSettled) return false;
-    if (record.kind == Record::Kind::kBack) return record.lsn >= pool_.back[record.log].seen;
-    return record.lsn >= std::max(pool_.through.seen, settled);
+  const Bounds bounds = BoundsOf(file, pool_.records, pool_.through.seen);
+  return std::ranges::any_of(pool_.records, [&](const Record& record) {
+    if (record.file != file) return false;
+    if (record.kind == Record::Kind::kThrough) return record.lsn >= bounds.through;
+    return record.kind == Record::Kind::kBack &&
+           record.lsn >= std::max(bounds.back, pool_.back[record.log].seen);
   });
 }
 
 // Of the records below their checkpoint: all there, any there, none.
 std::vector<Record> Run::Found(Overwritten overwritten) {
   std::vector<Record> found;
+  found.reserve(pool_.records.size());
   for (const Record& record : pool_.records) {
-    const bool back = record.kind == Record::Kind::kBack;
-    const Lsn passed = back ? pool_.back[record.log].seen : pool_.through.seen;
+    const Lsn passed = record.of_write_back() ? pool_.back[record.log].seen : pool_.through.seen;
     const bool may_go = record.lsn < passed && overwritten != Overwritten::kNone;
     if (may_go && (overwritten == Overwritten::kAll || OneIn(2))) continue;
     found.push_back(record);
@@ -243,18 +262,31 @@ void Run::LookAtImage(uint64_t kept) {
   for (const Overwritten some : {Overwritten::kNone, Overwritten::kAny, Overwritten::kAll}) {
     const std::vector<Record> found = Found(some);
     for (size_t copy = 0; copy < 3; ++copy) {
-      Compare(Recover(disk, found, copy), "kept of the unsynced: " + std::to_string(kept) +
-                                              "; of the checkpoints: " + readable[copy]);
+      Compare(Recover(disk, found, copy), kept, readable[copy]);
     }
   }
 }
 
+// What the page cache has when everybody is killed, and all logs were adopted.
+Content Run::CacheWhenAllAreDead() const {
+  Content cache = file_system_.cache();
+  for (const Record& record : pool_.records) {  // of each file in order: one log has such groups
+    if (record.kind != Record::Kind::kBack) continue;
+    const auto& copies = pool_.back[record.log].copies;
+    const Lsn published = PublishedBelow(record.log, record.file);
+    if (record.lsn >= std::max({copies[0], copies[1], published})) record.change.ApplyTo(&cache);
+  }
+  return cache;
+}
+
 // I7: while nobody writes it back, the kernel has the newest bytes.
 void Run::LookAtCache() {
+  const Content adopted = CacheWhenAllAreDead();
   for (size_t byte = 0; byte < kBytes; ++byte) {
-    if (FileOf(byte) == File::kA && marked_ != kNobody) continue;
+    const bool back = marked_[FileOf(byte)] != kNobody;
     const Number newest = file_system_.versions(byte).back();
-    const Number found = file_system_.cache()[byte];
+    Number found = back ? newest : file_system_.cache()[byte];
+    if (found == newest) found = adopted[byte];
     if (found == newest || !failure_.empty()) continue;
     failure_ = "the page cache has change " + std::to_string(found) + " in byte " +
                std::to_string(byte) + ", and the newest is " + std::to_string(newest);
@@ -262,15 +294,22 @@ void Run::LookAtCache() {
 }
 
 // Nothing new is found if only the tally has changed.
-void Run::LookAtImages() {
+bool Run::HasChanged() {
   std::vector<uint64_t> looked = {file_system_.BeginSync(), file_system_.unsynced(),
                                   pool_.records.size()};
+  looked.reserve(looked_.size() + 3);
   looked.insert(looked.end(), floor_.begin(), floor_.end());
-  for (const Checkpoint* c : {&pool_.through, &pool_.back[marked_]}) {
-    looked.insert(looked.end(), {c->copies[0], c->copies[1], c->seen});
-  }
-  if (looked == looked_) return;
-  looked_ = looked;
+  const auto add = [&](const Checkpoint& checkpoint) {
+    looked.insert(looked.end(), {checkpoint.copies[0], checkpoint.copies[1], checkpoint.seen});
+  };
+  add(pool_.through);
+  for (Pid log = 1; log <= last_pid_; ++log) add(pool_.back[log]);
+  for (const File file : kFiles) looked.push_back(marked_[file]);
+  std::swap(looked, looked_);
+  return looked != looked_;
+}
+
+void Run::LookAtImages() {
   const size_t changes = file_system_.unsynced();
   if (changes <= kFewChanges) {
     for (uint64_t kept = 0; kept < uint64_t{1} << changes; ++kept) LookAtImage(kept);
@@ -290,29 +329,45 @@ void Run::Note(size_t self, const char* what, uint64_t number) {
   notes_->push_back(line);
 }
 
-// In half of the runs the file is known from the start.
+// In half of the runs the file is known from the start, in a quarter it is written back.
 Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* notes)
-    : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)) {
-  if (OneIn(2)) tally_.state = {File::kA, true, 0};
+    : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)), backs_(OneIn(2)) {
   for (size_t slot = 0; slot < kSlots; ++slot) Start(slot);
+  if (OneIn(2)) {
+    tally_.state = {File::kA, true, 0};
+    return;
+  }
+  if (!backs_) return;
+  marked_[File::kA] = pid(0);
+  processes_[0].writes_back[File::kA] = true;
+  if (moves_) tally_.state = {File::kB, true, 0};
+}
+
+// Who goes on: one that is not stopped, if there is any. Null: nobody lives.
+Run::Process* Run::Next() {
+  std::array<Process*, kSlots> alive, running;
+  size_t lives = 0, runs = 0;
+  for (Process& process : processes_) {
+    if (process.dead || process.program->done()) continue;
+    alive[lives++] = &process;
+    if (process.stopped_until <= steps_) running[runs++] = &process;
+  }
+  if (lives == 0) return nullptr;
+  return runs == 0 ? alive[random_() % lives] : running[random_() % runs];
 }
 
 std::string Run::Failure() {
-  for (;;) {
-    std::vector<size_t> alive, running;
-    for (size_t i = 0; i < kSlots; ++i) {
-      if (processes_[i].dead || processes_[i].program->done()) continue;
-      alive.push_back(i);
-      if (processes_[i].stopped_until <= steps_) running.push_back(i);
-    }
-    if (alive.empty() || !failure_.empty()) return failure_;
-    const auto& ready = running.empty() ? alive : running;
-    processes_[ready[random_() % ready.size()]].innermost.resume();
+  while (Process* const next = Next()) {
+    next->innermost.resume();
     Event();
-    LookAtCache();
-    LookAtImages();
+    if (HasChanged()) {
+      LookAtCache();
+      LookAtImages();
+    }
+    if (!failure_.empty()) break;
     if (++steps_ > kMostSteps) return "somebody waits for ever";
   }
+  return failure_;
 }
 
 }  // namespace nvcache::protocol

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Write-back, of file A. Nobody else has the file, so there is no lock.
+// Write-back. Nobody else has the file, so there is no lock.
 #include <algorithm>
 
 #include "tests/protocol/protocol.h"
@@ -16,12 +16,14 @@ constexpr unsigned kImpatience = 4;  // of whoever breaks a rule, and does not w
 // Whoever has the file open and saw no mark is seen by the next one that wants to mark it.
 Task<void> Run::Open(size_t self, File file) {
   if (Keeps(Rule::kOpenBeforeLook)) processes_[self].open = file;
-  while (file == File::kA) {
+  for (;;) {
     co_await Step{};
-    if (marked_ == kNobody || marked_ == pid(self)) break;
-    wanted_ = true;
+    const Pid owner = marked_[file];
+    if (owner == kNobody || owner == pid(self)) break;
+    wanted_[file] = true;
     const bool forced = !Keeps(Rule::kOnlyTheDeadAreAdopted) && OneIn(kImpatience);
-    if (Living(marked_) == nullptr || forced) co_await AdoptWriteBack(self);
+    if (Living(owner) == nullptr || forced) co_await AdoptSeat(self, owner);
+    co_await DrainWanted(self, false);  // this process may be waited for as well
   }
   co_await Step{};
   processes_[self].open = file;
@@ -36,25 +38,24 @@ bool Run::OthersHave(size_t self, File file) const {
   return false;
 }
 
-Task<void> Run::Promote(size_t self) {
-  if (processes_[self].mapped == File::kA || marked_ != kNobody) co_return;
-  bool alone = Keeps(Rule::kMarkBeforeProbe) || !OthersHave(self, File::kA);
+Task<void> Run::Promote(size_t self, File file) {
+  if (processes_[self].mapped == file || marked_[file] != kNobody) co_return;
+  bool alone = Keeps(Rule::kMarkBeforeProbe) || !OthersHave(self, file);
   if (!Keeps(Rule::kMarkBeforeProbe)) co_await Dawdle();
-  if (!alone || marked_ != kNobody) co_return;
-  marked_ = pid(self);
-  wanted_ = false;
+  if (!alone || marked_[file] != kNobody) co_return;
+  marked_[file] = pid(self);
+  wanted_[file] = false;
   co_await Step{};
-  if (Keeps(Rule::kMarkBeforeProbe)) alone = !OthersHave(self, File::kA);
-  if (alone && Keeps(Rule::kPromotedSettled)) co_await Settle(self, File::kA);
+  if (Keeps(Rule::kMarkBeforeProbe)) alone = !OthersHave(self, file);
+  if (alone && Keeps(Rule::kPromotedSettled)) co_await Settle(self, file);
   co_await Step{};
-  if (alone && tally_.state.tag == File::kA) co_await RemoveTag(self, File::kA);
+  if (alone && tally_.state.tag == file) co_await RemoveTag(self, file);
   co_await Step{};
-  if (alone && tally_.state.tag != File::kA) {
+  if (alone && tally_.state.tag != file) {
     Note(self, "writes the file back");
-    processes_[self].writes_back = true;
-    processes_[self].unwritten = pool_.next;
+    processes_[self].writes_back[file] = true;
   } else {
-    marked_ = kNobody;
+    marked_[file] = kNobody;
   }
 }
 
@@ -69,11 +70,14 @@ Task<void> Run::WriteBack(size_t self, Change change) {
   PromiseChange(change);
 }
 
-Task<void> Run::WriteOut(size_t self, Pid log, Lsn from) {
+// Of one file.
+Task<void> Run::WriteOut(size_t self, Pid log, File file, Lsn from) {
   std::vector<Change> changes;
   for (const Record& record : pool_.records) {
     const bool its = record.kind == Record::Kind::kBack && record.log == log;
-    if (its && record.lsn >= from) changes.push_back(record.change);
+    if (!its || record.file != file || record.lsn < from) continue;
+    if (record.lsn < PublishedBelow(log, file) && Keeps(Rule::kPublishedNotAgain)) continue;
+    changes.push_back(record.change);
   }
   for (const Change& change : changes) {
     co_await Step{};
@@ -83,13 +87,21 @@ Task<void> Run::WriteOut(size_t self, Pid log, Lsn from) {
   }
 }
 
+// The kernel has every group below.
 Task<void> Run::MoveSeatCheckpoint(Pid log, Lsn to) {
-  Checkpoint& checkpoint = pool_.back[log];
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
-  if (Keeps(Rule::kDrainSyncs)) file_system_.EndSync(begun, File::kA);
+  for (const File file : kFiles) {
+    const bool published = marked_[file] != log;
+    const bool syncs = Keeps(published ? Rule::kPublishedSynced : Rule::kDrainSyncs);
+    if (syncs) file_system_.EndSync(begun, file);
+  }
+  if (Keeps(Rule::kDrainMovesCheckpoint)) co_await StoreSeatCheckpoint(log, to);
+}
+
+Task<void> Run::StoreSeatCheckpoint(Pid log, Lsn to) {
+  Checkpoint& checkpoint = pool_.back[log];
   co_await Step{};
-  if (!Keeps(Rule::kDrainMovesCheckpoint)) co_return;
   checkpoint.copies[0] = to;
   co_await Step{};
   checkpoint.copies[1] = to;
@@ -97,39 +109,70 @@ Task<void> Run::MoveSeatCheckpoint(Pid log, Lsn to) {
   checkpoint.seen = to;
 }
 
-// The owner's, when it is asked, now and then, and at its end.
-Task<void> Run::Drain(size_t self) {
-  const Lsn to = pool_.next;
-  co_await WriteOut(self, pid(self), processes_[self].unwritten);
-  processes_[self].unwritten = to;
-  co_await Step{};
-  const bool give_up = wanted_ || OneIn(2);
-  if (!give_up && OneIn(2)) co_return;
-  co_await MoveSeatCheckpoint(pid(self), to);
-  if (!give_up || marked_ != pid(self)) co_return;
-  Note(self, "gives write-back up");
-  processes_[self].writes_back = false;
-  marked_ = kNobody;
-  wanted_ = false;
+Task<void> Run::DrainWanted(size_t self, bool all) {
+  for (const File file : kFiles) {
+    const bool drains = processes_[self].writes_back[file] && (all || wanted_[file]);
+    if (drains) co_await Drain(self, file);
+  }
 }
 
-// Of a dead owner. Who does it may die as well: then the next one begins anew.
-Task<void> Run::AdoptWriteBack(size_t self) {
-  const Pid owner = marked_;
+// The owner's, when it is asked, now and then, and at its end.
+Task<void> Run::Drain(size_t self, File file) {
+  const Lsn early = Keeps(Rule::kPublishedAfterWriting) ? 0 : pool_.Draw();
+  co_await WriteOwn(self, file);
+  co_await Step{};
+  const bool give_up = wanted_[file] || OneIn(2);
+  if (!give_up && OneIn(2)) co_return;
+  const bool published = give_up && OneIn(2) && co_await Publish(self, file, early);
+  if (!published) {
+    const Lsn to = pool_.next;
+    for (const File each : kFiles) co_await WriteOwn(self, each);
+    co_await MoveSeatCheckpoint(pid(self), to);
+  }
+  if (give_up) GiveUp(self, file);
+}
+
+Task<void> Run::WriteOwn(size_t self, File file) {
+  const Lsn to = pool_.next;
+  co_await WriteOut(self, pid(self), file, processes_[self].unwritten[file]);
+  processes_[self].unwritten[file] = to;
+}
+
+// Others may have the file now.
+void Run::GiveUp(size_t self, File file) {
+  if (marked_[file] != pid(self)) return;
+  Note(self, "gives write-back up, of file", static_cast<uint64_t>(file));
+  processes_[self].writes_back[file] = false;
+  marked_[file] = kNobody;
+  wanted_[file] = false;
+}
+
+// Of a dead owner. Who does it may die as well: then the next one begins anew. False: another one
+// is at it.
+Task<bool> Run::AdoptSeat(size_t self, Pid owner) {
   const bool waits = Keeps(Rule::kOneAdopter) || !OneIn(kImpatience);
-  if (owner == kNobody || owner == pid(self)) co_return;
-  if (waits && Living(adopter_) != nullptr) co_return;
+  if (owner == pid(self)) co_return false;
+  if (waits && Living(adopter_) != nullptr) co_return false;
   adopter_ = pid(self);
-  Note(self, "adopts the write-back of", owner);
+  Note(self, "adopts the seat of", owner);
   const Lsn to = pool_.next;
   const Checkpoint& checkpoint = pool_.back[owner];
   const Lsn newest = std::max(checkpoint.copies[0], checkpoint.copies[1]);
   if (!Keeps(Rule::kOneAdopter)) co_await Dawdle();
-  co_await WriteOut(self, owner, Keeps(Rule::kAdoptedFromNewest) ? newest : checkpoint.seen);
-  co_await MoveSeatCheckpoint(owner, to);
+  const Lsn from = Keeps(Rule::kAdoptedFromNewest) ? newest : checkpoint.seen;
+  for (const File file : kFiles) co_await WriteOut(self, owner, file, from);
+  if (HasPublished(owner) && !FirstUnpublished(owner) && OneIn(2)) {
+    Note(self, "leaves the seat");
+    left_.push_back(owner);
+  } else {
+    co_await MoveSeatCheckpoint(owner, to);
+  }
   co_await Step{};
-  if (marked_ == owner) marked_ = kNobody;
+  for (const File file : kFiles) {
+    if (marked_[file] == owner) marked_[file] = kNobody;
+  }
   if (adopter_ == pid(self)) adopter_ = kNobody;
+  co_return true;
 }
 
 }  // namespace nvcache::protocol

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Publishing: a file that was written back, is write-through, and nothing was synced. From then
+// on its write-back groups are as old as p, of which the Published record tells.
+#include <algorithm>
+
+#include "tests/protocol/protocol.h"
+
+namespace nvcache::protocol {
+
+// By the owner; the kernel has every byte. False: the tally is another file's. `early`: p, if it
+// was drawn too early.
+Task<bool> Run::Publish(size_t self, File file, Lsn early) {
+  const auto busy = [&] {
+    return std::ranges::any_of(processes_, [](const Process& other) { return other.passing > 0; });
+  };
+  bool passing = !Keeps(Rule::kPublishedTagBeforeScan) && co_await SomebodyPasses(self, false);
+  if (!Keeps(Rule::kPublishedTagBeforeScan) || !Keeps(Rule::kPublishedScans)) co_await Lurk(busy);
+  if (tally_.state.tag != File::kNone) co_await RemoveTag(self, tally_.state.tag);
+  co_await Step{};
+  Lsn published = 0;
+  if (Keeps(Rule::kPublishedLsnBeforeTag)) published = co_await DrawPublished(early);
+  co_await Step{};
+  const State none = tally_.state;
+  const State tagged = {file, false, none.exits};
+  if (none.tag != File::kNone) co_return false;
+  co_await Step{};
+  if (Keeps(Rule::kPublishedTagged) && !Replace(none, tagged)) co_return false;
+  Note(self, "sets the tag of the file that it publishes");
+  if (Keeps(Rule::kPublishedTagBeforeScan)) passing = co_await SomebodyPasses(self, false);
+  if (!Keeps(Rule::kPublishedScans)) passing = false;
+  co_await Step{};
+  if (!Keeps(Rule::kPublishedLsnBeforeTag)) {
+    co_await Lurk([&] { return tally_.state.tag != file; });
+    published = co_await DrawPublished(early);
+  }
+  co_await Step{};
+  if (!Keeps(Rule::kPublishedCommitted)) {
+    GiveUp(self, file);
+    co_await Dawdle();
+  }
+  Note(self, "publishes below", published);
+  const Lsn lsn = pool_.Draw();
+  pool_.records.push_back({Record::Kind::kPublished, pid(self), lsn, file, {}, published});
+  co_await Step{};
+  if (!Keeps(Rule::kPublishedKnownFirst)) GiveUp(self, file);
+  const State known = {file, true, tagged.exits};
+  if (!Keeps(Rule::kPublishedKnownInOneStep) && !passing) {
+    co_await Lurk([&] { return tally_.state.tag != file && tally_.state.tag != File::kNone; });
+    tally_.state.known = true;
+  }
+  if (!passing && Replace(tagged, known)) Note(self, "makes the file known");
+  co_return true;
+}
+
+// p, of which the tally knows. `early`: it was drawn before.
+Task<Lsn> Run::DrawPublished(Lsn early) {
+  const Lsn published = early != 0 ? early : pool_.Draw();
+  co_await Step{};
+  if (Keeps(Rule::kPublishedRaisesLsn)) tally_.lsn = std::max(tally_.lsn, published);
+  co_await Step{};
+  co_return published;
+}
+
+Lsn Run::PublishedBelow(Pid log, File file) const {
+  Lsn last = 0;
+  for (const Record& record : pool_.records) {
+    const bool its = record.kind == Record::Kind::kPublished && record.log == log;
+    if (its && record.file == file) last = std::max(last, record.bound);
+  }
+  return last;
+}
+
+Lsn Run::LastPublished(Pid log) const {
+  return std::max(PublishedBelow(log, File::kA), PublishedBelow(log, File::kB));
+}
+
+// The first group above the seat's checkpoint that is not.
+std::optional<Lsn> Run::FirstUnpublished(Pid log) const {
+  const auto& copies = pool_.back[log].copies;
+  for (const Record& record : pool_.records) {
+    const bool its = record.kind == Record::Kind::kBack && record.log == log;
+    const Lsn passed = std::max({copies[0], copies[1], PublishedBelow(log, record.file)});
+    if (its && record.lsn >= passed) return record.lsn;
+  }
+  return std::nullopt;
+}
+
+// Above its checkpoint, and nobody has been left to pass them.
+bool Run::HasPublished(Pid log) const {
+  const auto& copies = pool_.back[log].copies;
+  return std::ranges::count(left_, log) == 0 &&
+         LastPublished(log) >= std::max(copies[0], copies[1]);
+}
+
+// By the owner, while others have the file.
+Task<void> Run::PassPublished(size_t self) {
+  const Lsn last = LastPublished(pid(self));
+  Lsn to = last + 1;
+  if (Keeps(Rule::kPublishedAlone)) to = std::min(to, FirstUnpublished(pid(self)).value_or(to));
+  co_await Step{};
+  Note(self, "passes what it has published below", to);
+  if (pool_.through.seen > last || !Keeps(Rule::kPublishedPassedWhenSynced)) {
+    co_await StoreSeatCheckpoint(pid(self), to);
+  } else {
+    co_await MoveSeatCheckpoint(pid(self), to);
+  }
+}
+
+// By whoever has moved the checkpoint of write-through: nobody else cares for these seats.
+Task<void> Run::PassLeft(const std::vector<Pid>& left, Lsn checkpoint) {
+  for (const Pid log : left) {
+    if (Keeps(Rule::kLeftCheckpointFirst)) {
+      co_await StoreSeatCheckpoint(log, checkpoint);
+    } else {
+      pool_.back[log].seen = checkpoint;
+    }
+    std::erase(left_, log);
+  }
+}
+
+}  // namespace nvcache::protocol
