@@ -41,15 +41,16 @@ std::optional<uint32_t> LockHolder(const pool::Pool& pool) {
   return 0;
 }
 
-// Whether a signal has stopped process `pid`, if that is the one that has the pool: where processes
-// have other numbers than here, in a container, it may be another one.
+// Whether process `pid` was stopped, if that is the one that has the pool: where processes have
+// other numbers than here, in a container, it may be another one.
 bool IsStopped(uint32_t pid, uint64_t pool_inode) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string line;
   std::getline(file, line);
-  // "1234 (name) T ...", whatever is in the name.
+  // "1234 (name) T ...", whatever is in the name; t: by a debugger.
   const size_t end = line.rfind(')');
-  if (end == std::string::npos || line.compare(end, 3, ") T") != 0) return false;
+  if (end == std::string::npos || line.size() < end + 3) return false;
+  if (line[end + 2] != 'T' && line[end + 2] != 't') return false;
   std::ifstream maps(fmt::format("/proc/{}/maps", pid));
   for (std::string map; std::getline(maps, map);) {
     // "from-to rw-s offset 00:18 42 path". Of some file systems the device is not that of stat.
@@ -104,6 +105,13 @@ std::vector<Process> FindProcesses(const pool::Pool& pool) {
     process.files = works ? pool::Peek(seat.files) : 0;
     process.segments = segments[i];
     process.written = pool::Peek(seat.written);
+    const pool::Conduct& conduct = seats.ConductOf(i);
+    process.rule = pool::Peek(conduct.rule);
+    process.through_written = pool::Peek(conduct.through_written);
+    // What it had before that is below the checkpoint.
+    if (const uint64_t since = pool::Peek(conduct.through_since); since != 0) {
+      process.through_since = std::max(since, seats.through_moved());
+    }
     processes.push_back(process);
   }
   return processes;
@@ -122,28 +130,91 @@ const char* StateName(const Process& process) {
   }
 }
 
+const char* ModeName(const Process& process) {
+  if (process.checkpointer) return "-";
+  switch (process.rule) {
+    case pool::kRuleAuto:
+      return "auto";
+    case pool::kRuleAlways:
+      return "always";
+    case pool::kRuleNever:
+      return "never";
+    default:
+      return "-";
+  }
+}
+
 std::string Name(const Process& process) {
   return Printable(process.program) + (process.checkpointer ? " (checkpointer)" : "");
 }
 
 uint64_t AgeOfOldest(const Process& process, const PendingOfSeat& pending) {
-  const bool known = process.oldest_pending != 0 && pending.records != 0;
-  return known ? Since(process.oldest_pending) : 0;
+  const uint64_t back = pending.records - pending.through.records;
+  const auto age = [](uint64_t records, uint64_t since) {
+    return records != 0 && since != 0 ? Since(since) : 0;
+  };
+  return std::max(age(back, process.oldest_pending),
+                  age(pending.through.records, process.through_since));
 }
 
 Json ProcessJson(const Process& process, const PendingOfSeat& pending) {
   const uint64_t age = AgeOfOldest(process, pending);
+  const std::string mode = ModeName(process);
   return {{"pid", process.pid},
           {"program", Printable(process.program)},
           {"checkpointer", process.checkpointer},
           {"state", StateName(process)},
+          {"mode", mode != "-" ? Json(mode) : Json()},
           {"since_ns", process.since},
+          {"age_ns", Since(process.since)},
           {"cached_files", process.files},
           {"segments", process.segments},
           {"pending_files", pending.files.size()},
           {"pending_records", pending.records},
           {"pending_bytes", pending.bytes},
+          {"through_files", pending.through.files.size()},
+          {"through_records", pending.through.records},
+          {"through_bytes", pending.through.bytes},
           {"oldest_pending_age_ns", age != 0 ? Json(age) : Json()}};
+}
+
+// Of another run of the kernel nothing of it is known.
+Through FindThrough(const pool::Pool& pool) {
+  const pool::Seats& seats = pool.seats();
+  if (!pool.dirty() || !pool.IsSameBoot()) return {};
+  return {.used = seats.through_device() != 0,
+          .moved = seats.through_moved(),
+          .error = seats.ThroughFailed(),
+          .failed_at = seats.through_failed_at()};
+}
+
+std::string ThroughText(const Through& through, const Pending& pending) {
+  const PendingPart& above = pending.through;
+  std::string text = "nothing";
+  if (above.records != 0) {
+    text = fmt::format("{}, {}, of {}", Many(above.records, "record", "records"), Size(above.bytes),
+                       Many(above.files.size(), "file", "files"));
+  }
+  text += " above its checkpoint";
+  if (through.moved != 0)
+    text += fmt::format(", which moved {} ago", Duration(Since(through.moved)));
+  if (through.error != 0) {
+    text += fmt::format(
+        "; a sync failed {} ago ({}), so it moves no more, and each fsync is real: end the "
+        "programs, repair the disk, and run 'nvcache recover'",
+        Duration(Since(through.failed_at)), ErrorName(through.error));
+  }
+  return text;
+}
+
+Json ThroughJson(const Through& through, const Pending& pending) {
+  return {{"checkpoint", pending.through_checkpoint},
+          {"checkpoint_age_ns", through.moved != 0 ? Json(Since(through.moved)) : Json()},
+          {"pending_files", pending.through.files.size()},
+          {"pending_records", pending.through.records},
+          {"pending_bytes", pending.through.bytes},
+          {"error", through.error != 0 ? Json(ErrorName(through.error)) : Json()},
+          {"error_since_ns", through.failed_at}};
 }
 
 Owner FindOwner(const pool::Pool& pool) {

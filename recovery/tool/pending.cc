@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "recovery/tool/pending.h"
 
+#include <iterator>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "recovery/tool/progress.h"
 #include "recovery/tool/text.h"
@@ -18,10 +20,24 @@ class Collector {
       : reader_(reader), walk_(walk), pending_(*pending) {}
 
   void Add(const nvlog::Group& group);
+  // At the end.
+  void Sum();
   void Describe();
 
  private:
+  // Of a file, in the logs of one seat that are of write-through, or that are not.
+  struct Part {
+    uint64_t records = 0;
+    uint64_t bytes = 0;
+    nvlog::Lsn first = 0;
+    nvlog::Lsn last = 0;
+  };
+  using FileOfSeat = std::pair<uint32_t, uint32_t>;  // file, seat
+  using Parts = std::map<FileOfSeat, Part>;
+
   void AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place);
+  void Settle(uint32_t file, nvlog::Lsn bound);
+  void SumPart(const FileOfSeat& whose, const Part& part, bool through);
   bool Passed(const nvlog::Group& group);
   void Use(nvlog::Place place) {
     pending_.segments.insert(static_cast<uint32_t>(place / reader_.segment_units()));
@@ -30,6 +46,7 @@ class Collector {
   const nvlog::Reader& reader_;
   const nvlog::GroupWalk& walk_;
   Pending& pending_;
+  Parts back_, through_;
   nvlog::Lsn last_ = 0;  // of the newest group that was counted
   bool last_kept_ = false;
 };
@@ -70,23 +87,52 @@ void Collector::Add(const nvlog::Group& group) {
     pending_.kept_records += group.kept && header.kind != nvlog::Kind::kFile ? 1 : 0;
     if (!is_copy) AddRecord(group.log, header, place);
   });
-  if (pending_.oldest == 0 && pending_.records > 0) pending_.oldest = group.lsn;
 }
 
 void Collector::AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place) {
   const uint32_t file = walk_.FileOf(header, place);
   pending_.walk_numbers[FileKey(log, header.file)] = file;
+  if (header.kind == nvlog::Kind::kSettled) Settle(file, header.offset);
   if (!nvlog::IsChange(header.kind)) return;
-  const uint64_t bytes = header.kind == nvlog::Kind::kData ? header.length : 0;
-  PendingFile& found = pending_.files[file];
-  ++found.records;
-  found.bytes += bytes;
-  ++pending_.records;
-  pending_.bytes += bytes;
-  PendingOfSeat& seat = pending_.seats[log / pool::kLogsOfSeat];
-  ++seat.records;
-  seat.bytes += bytes;
-  seat.files.insert(file);
+  Parts& parts = pool::IsThroughLog(log) ? through_ : back_;
+  Part& part = parts[{file, log / pool::kLogsOfSeat}];
+  ++part.records;
+  part.bytes += header.kind == nvlog::Kind::kData ? header.length : 0;
+  if (part.first == 0) part.first = header.lsn;
+  part.last = header.lsn;
+}
+
+// Groups of the file below `bound` are on the disk. Where one above it has been met already, the
+// others stay with it.
+void Collector::Settle(uint32_t file, nvlog::Lsn bound) {
+  for (auto at = through_.lower_bound({file, 0});
+       at != through_.end() && at->first.first == file;) {
+    at = at->second.last < bound ? through_.erase(at) : std::next(at);
+  }
+}
+
+void Collector::Sum() {
+  for (const auto& [whose, part] : back_) SumPart(whose, part, false);
+  for (const auto& [whose, part] : through_) SumPart(whose, part, true);
+  pending_.through_checkpoint = reader_.CheckpointNow(pool::kThroughLog);
+}
+
+void Collector::SumPart(const FileOfSeat& whose, const Part& part, bool through) {
+  const auto& [file, number] = whose;
+  const auto add = [&](PendingPart* to) {
+    to->records += part.records;
+    to->bytes += part.bytes;
+    to->files.insert(file);
+  };
+  PendingOfSeat& seat = pending_.seats[number];
+  add(&seat);
+  if (through) add(&seat.through);
+  if (through) add(&pending_.through);
+  pending_.files[file].records += part.records;
+  pending_.files[file].bytes += part.bytes;
+  pending_.records += part.records;
+  pending_.bytes += part.bytes;
+  if (pending_.oldest == 0 || part.first < pending_.oldest) pending_.oldest = part.first;
 }
 
 // At the end, when the newest record of each file is known.
@@ -133,6 +179,7 @@ Pending FindPending(const pool::Pool& pool, std::chrono::nanoseconds patience) {
     pending.complete = Clock::now() - begin < patience;
     collector.Add(group);
   }
+  collector.Sum();
   collector.Describe();
   return pending;
 }

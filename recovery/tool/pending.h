@@ -22,17 +22,22 @@ struct PendingFile {
   bool is_new = false;  // the file system may still lose it
 };
 
-// Of the logs of one seat.
-struct PendingOfSeat {
+// Records are those of data, truncations and erasures; bytes those of their data.
+struct PendingPart {
   uint64_t records = 0;
   uint64_t bytes = 0;
   std::set<uint32_t> files;
 };
 
-// Records are those of data, truncations and erasures; bytes those of their data.
+// Of the logs of one seat.
+struct PendingOfSeat : PendingPart {
+  PendingPart through;  // of it, in the logs of write-through
+};
+
 struct Pending {
   uint64_t records = 0;
   uint64_t bytes = 0;
+  PendingPart through;      // of these, in logs of write-through; what is settled is on the disk
   uint64_t units = 0;       // of all pending groups, with headers and file records
   uint64_t kept_units = 0;  // of these, in kept segments
   uint64_t kept_records = 0;
@@ -42,9 +47,10 @@ struct Pending {
   std::map<uint32_t, PendingOfSeat> seats;
   // Of files, by the seat and their newest number in a log: FileKey.
   std::map<uint64_t, uint32_t> walk_numbers;
-  pool::Lsn oldest = 0;         // of the first record; 0: there is none
-  std::set<uint32_t> segments;  // that hold any of it: the others are free
-  bool complete = true;         // else there is more than that
+  pool::Lsn oldest = 0;              // of the first record; 0: there is none
+  pool::Lsn through_checkpoint = 0;  // that of write-through
+  std::set<uint32_t> segments;       // that hold any of it: the others are free
+  bool complete = true;              // else there is more than that
 
   PendingOfSeat OfSeat(uint32_t seat) const {
     const auto found = seats.find(seat);

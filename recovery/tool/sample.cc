@@ -51,6 +51,7 @@ Sample Sampler::Take() {
           .statistics = Snapshot(*pool_.view().statistics()),
           .segments_taken = pool_.dirty() ? segments - pool_.seats().CountFree() : 0,
           .processes = FindProcesses(pool_),
+          .through = FindThrough(pool_),
           .pending = pending_};
 }
 
@@ -63,13 +64,14 @@ double Rate(const Sample& before, const Sample& now, uint64_t pool::Statistics::
   return static_cast<double>(to >= from ? to - from : to) / Seconds(before, now);
 }
 
-double WrittenRate(const Sample& before, const Sample& now, const Process& process) {
+double UnitsRate(const Sample& before, const Sample& now, const Process& process,
+                 uint32_t Process::*count) {
   const auto same = [&](const Process& other) {
     return other.seat == process.seat && other.pid == process.pid && other.since == process.since;
   };
   const auto found = std::find_if(before.processes.begin(), before.processes.end(), same);
-  const uint32_t from = found != before.processes.end() ? found->written : 0;
-  const uint32_t units = process.written - from;  // modulo 2^32, as it is counted
+  const uint32_t from = found != before.processes.end() ? (*found).*count : 0;
+  const uint32_t units = process.*count - from;  // modulo 2^32, as it is counted
   return static_cast<double>(units * pool::kUnitSize) / Seconds(before, now);
 }
 

@@ -22,6 +22,7 @@ struct Sample {
   pool::Statistics statistics;
   uint64_t segments_taken;
   std::vector<Process> processes;
+  Through through;
   std::shared_ptr<const Pending> pending;
 };
 
@@ -46,8 +47,9 @@ class Sampler {
 std::chrono::nanoseconds Between(const Sample& before, const Sample& now);
 // A second's share of what a counter has gone up by. A pool that was opened anew counts from 0.
 double Rate(const Sample& before, const Sample& now, uint64_t pool::Statistics::*counter);
-// Bytes of a process that have reached the disk, each second.
-double WrittenRate(const Sample& before, const Sample& now, const Process& process);
+// Bytes of a process each second, by a count of it in units.
+double UnitsRate(const Sample& before, const Sample& now, const Process& process,
+                 uint32_t Process::*count);
 
 }  // namespace nvcache::tool
 

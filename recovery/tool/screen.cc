@@ -77,6 +77,8 @@ void Screen::Draw(const Frame& frame, size_t skipped) {
   refresh();
 }
 
+size_t Screen::width() const { return static_cast<size_t>(COLS); }
+
 Key Screen::ReadKey() {
   switch (getch()) {
     case ERR:

@@ -29,6 +29,7 @@ class Screen {
 
   // `skipped`: lines of the table that were scrolled away.
   void Draw(const Frame& frame, size_t skipped);
+  size_t width() const;
   // Does not wait. A change of the terminal's size is kOther.
   Key ReadKey();
 

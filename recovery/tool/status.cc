@@ -28,6 +28,7 @@ struct Report {
   pmem::Durability durability;
   Owner owner;
   std::vector<Process> processes;
+  Through through;
   uint64_t frame_segments;
   pool::Statistics statistics;
   Pending pending;
@@ -96,14 +97,13 @@ std::string StateText(const Owner& owner) {
   return text;
 }
 
-// Of the process that has waited longest. ns since 1970; 0: of none.
-uint64_t OldestPending(const Report& report) {
-  uint64_t oldest = 0;
+// Of the process that has waited longest. ns; 0: of none.
+uint64_t AgeOfOldest(const Report& report) {
+  uint64_t age = 0;
   for (const Process& process : report.processes) {
-    if (process.oldest_pending == 0) continue;
-    if (oldest == 0 || process.oldest_pending < oldest) oldest = process.oldest_pending;
+    age = std::max(age, AgeOfOldest(process, report.pending.OfSeat(process.seat)));
   }
-  return report.pending.records != 0 ? oldest : 0;
+  return age;
 }
 
 std::string PendingText(const Report& report) {
@@ -111,8 +111,8 @@ std::string PendingText(const Report& report) {
   if (pending.records == 0) return "nothing";
   std::string text = fmt::format("{}, {}, of {}", Many(pending.records, "record", "records"),
                                  Size(pending.bytes), Many(pending.files.size(), "file", "files"));
-  if (const uint64_t oldest = OldestPending(report); oldest != 0) {
-    text += fmt::format("; the oldest for {}", Duration(Since(oldest)));
+  if (const uint64_t age = AgeOfOldest(report); age != 0) {
+    text += fmt::format("; the oldest for {}", Duration(age));
   }
   if (pending.kept_records != 0) {
     text += fmt::format("; kept, because a disk refuses: {}",
@@ -133,6 +133,10 @@ std::string ErrorText(const Report& report) {
   if (report.pending.damaged_groups != 0) {
     if (!text.empty()) text += "; ";
     text += Many(report.pending.damaged_groups, "damaged group", "damaged groups");
+  }
+  if (report.through.error != 0) {
+    if (!text.empty()) text += "; ";
+    text += "a failed sync of write-through, above";
   }
   if (report.superblock_damaged) {
     if (!text.empty()) text += "; ";
@@ -155,17 +159,26 @@ void PrintFiles(const Report& report) {
   }
 }
 
+std::string PartText(const PendingPart& part) {
+  if (part.records == 0) return "-";
+  return fmt::format("{} of {}", Size(part.bytes), Many(part.files.size(), "file", "files"));
+}
+
 void PrintProcesses(const Report& report) {
   if (report.processes.empty()) return;
-  fmt::print("\n{:>10} {:<10} {:<23} {:>7} {:>10} {:>10} {:>10} {:>8}  {}\n", "PID", "STATE",
-             "SINCE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "PROGRAM");
+  constexpr const char* kRow =
+      "{:>10} {:<10} {:<6} {:>8} {:>7} {:>10} {:>10} {:>10} {:>20} {:>8}  {}\n";
+  fmt::print("\n");
+  fmt::print(kRow, "PID", "STATE", "MODE", "AGE", "FILES", "ROOM", "RECORDS", "BYTES", "THROUGH",
+             "OLDEST", "PROGRAM");
   for (const Process& process : report.processes) {
     const PendingOfSeat pending = report.pending.OfSeat(process.seat);
     const uint64_t age = AgeOfOldest(process, pending);
-    fmt::print("{:>10} {:<10} {:<23} {:>7} {:>10} {:>10} {:>10} {:>8}  {}\n", process.pid,
-               StateName(process), Time(process.since), process.files,
+    fmt::print(kRow, process.pid, StateName(process), ModeName(process),
+               Duration(Since(process.since)), process.files,
                Size(process.segments * report.superblock.segment_size), pending.records,
-               Size(pending.bytes), age != 0 ? Duration(age) : "-", Name(process));
+               Size(pending.bytes), PartText(pending.through), age != 0 ? Duration(age) : "-",
+               Name(process));
   }
 }
 
@@ -189,6 +202,10 @@ void PrintText(const Report& report) {
                                     Size(segments * superblock.segment_size)));
   }
   line("pending", PendingText(report));
+  if (const Through& through = report.through;
+      through.used || through.error != 0 || report.pending.through.records != 0) {
+    line("through", ThroughText(through, report.pending));
+  }
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
   if (const pool::LastWords& last = report.last_words; last.time != 0) {
@@ -272,8 +289,9 @@ Json ToJson(const Report& report) {
   json["pending_bytes"] = report.pending.bytes;
   json["pending_kept_records"] = report.pending.kept_records;
   json["pending_kept_bytes"] = report.pending.kept_units * pool::kUnitSize;
-  const uint64_t oldest = OldestPending(report);
-  json["oldest_pending_age_ns"] = oldest != 0 ? Json(Since(oldest)) : Json();
+  const uint64_t age = AgeOfOldest(report);
+  json["oldest_pending_age_ns"] = age != 0 ? Json(age) : Json();
+  json["write_through"] = ThroughJson(report.through, report.pending);
   json["unfinished_groups"] = report.pending.unfinished_groups;
   json["damaged_groups"] = report.pending.damaged_groups;
   json["superblock_damaged"] = report.superblock_damaged;
@@ -297,6 +315,7 @@ int RunStatus(const StatusArguments& arguments) {
                          .durability = pool.durability(),
                          .owner = FindOwner(pool),
                          .processes = FindProcesses(pool),
+                         .through = FindThrough(pool),
                          .frame_segments = FrameSegments(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
                          .pending = FindPending(pool),

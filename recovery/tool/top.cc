@@ -84,7 +84,8 @@ struct Row {
   PendingOfSeat pending;
   uint64_t room = 0;   // bytes
   uint64_t age = 0;    // of its oldest pending record, ns; 0: there is none
-  double written = 0;  // bytes each second
+  double written = 0;  // to the disk, bytes each second
+  double through = 0;  // through the log of write-through, the same
 };
 
 struct View {
@@ -98,11 +99,13 @@ std::vector<Row> RowsOf(const View& view) {
   std::vector<Row> rows;
   for (const Process& process : view.now.processes) {
     const PendingOfSeat pending = view.now.pending->OfSeat(process.seat);
-    rows.push_back({.process = process,
-                    .pending = pending,
-                    .room = process.segments * view.pool.view().superblock->segment_size,
-                    .age = AgeOfOldest(process, pending),
-                    .written = WrittenRate(view.before, view.now, process)});
+    rows.push_back(
+        {.process = process,
+         .pending = pending,
+         .room = process.segments * view.pool.view().superblock->segment_size,
+         .age = AgeOfOldest(process, pending),
+         .written = UnitsRate(view.before, view.now, process, &Process::written),
+         .through = UnitsRate(view.before, view.now, process, &Process::through_written)});
   }
   return rows;
 }
@@ -117,29 +120,35 @@ std::string CountRate(double rate) {
 struct Column {
   const char* title;
   size_t width;  // 0: the last one
+  int rank;      // the highest are left out first where the terminal is narrow
   std::string (*text)(const Row& row);
   double (*number)(const Row& row);  // the highest comes first; null: by the text
 };
 
 constexpr Column kColumns[] = {
-    {"PID", 7, [](const Row& row) { return fmt::format("{}", row.process.pid); },
+    {"PID", 7, 0, [](const Row& row) { return fmt::format("{}", row.process.pid); },
      [](const Row& row) -> double { return row.process.pid; }},
-    {"STATE", 10, [](const Row& row) -> std::string { return StateName(row.process); }, nullptr},
-    {"FILES", 5, [](const Row& row) { return fmt::format("{}", row.process.files); },
+    {"STATE", 10, 0, [](const Row& row) -> std::string { return StateName(row.process); }, nullptr},
+    {"MODE", 6, 0, [](const Row& row) -> std::string { return ModeName(row.process); }, nullptr},
+    {"FILES", 5, 0, [](const Row& row) { return fmt::format("{}", row.process.files); },
      [](const Row& row) -> double { return row.process.files; }},
-    {"ROOM", 9, [](const Row& row) { return Size(row.room); },
+    {"ROOM", 9, 1, [](const Row& row) { return Size(row.room); },
      [](const Row& row) { return static_cast<double>(row.room); }},
-    {"RECORDS", 7, [](const Row& row) { return fmt::format("{}", row.pending.records); },
+    {"RECORDS", 7, 3, [](const Row& row) { return fmt::format("{}", row.pending.records); },
      [](const Row& row) { return static_cast<double>(row.pending.records); }},
-    {"BYTES", 9, [](const Row& row) { return Size(row.pending.bytes); },
+    {"BYTES", 9, 0, [](const Row& row) { return Size(row.pending.bytes); },
      [](const Row& row) { return static_cast<double>(row.pending.bytes); }},
-    {"OLDEST", 7, [](const Row& row) { return row.age != 0 ? Duration(row.age) : "-"; },
+    {"OLDEST", 7, 2, [](const Row& row) { return row.age != 0 ? Duration(row.age) : "-"; },
      [](const Row& row) { return static_cast<double>(row.age); }},
-    {"TO DISK", 10, [](const Row& row) { return BytesRate(row.written); },
+    {"TO DISK", 10, 0, [](const Row& row) { return BytesRate(row.written); },
      [](const Row& row) { return row.written; }},
-    {"PROGRAM", 0, [](const Row& row) { return Name(row.process); }, nullptr},
+    {"THROUGH", 10, 0, [](const Row& row) { return BytesRate(row.through); },
+     [](const Row& row) { return row.through; }},
+    {"PROGRAM", 0, 0, [](const Row& row) { return Name(row.process); }, nullptr},
 };
-constexpr size_t kDefaultSort = 7;
+constexpr size_t kDefaultSort = 8;
+constexpr size_t kProgramWidth = 15;
+constexpr size_t kUnlimited = ~size_t{0};
 
 void Sort(std::vector<Row>* rows, const Column& column) {
   std::stable_sort(rows->begin(), rows->end(), [&](const Row& a, const Row& b) {
@@ -148,11 +157,25 @@ void Sort(std::vector<Row>* rows, const Column& column) {
   });
 }
 
-// A line of the table: cell(column) for each column. `begin`: where that of `wanted` begins.
+// How many ranks of columns, and the names of programs, go into that many columns of a terminal.
+int RanksFor(size_t width) {
+  for (int ranks = 3; ranks > 0; --ranks) {
+    size_t sum = kProgramWidth;
+    for (const Column& column : kColumns) {
+      if (column.rank <= ranks && column.width != 0) sum += column.width + 1;
+    }
+    if (sum <= width) return ranks;
+  }
+  return 0;
+}
+
+// A line of the table: cell(column) for each column of these ranks. `begin`: where that of `wanted`
+// begins, if it is there.
 template <typename Cell>
-std::string Line(Cell cell, size_t* begin = nullptr, const Column* wanted = nullptr) {
+std::string Line(int ranks, Cell cell, size_t* begin = nullptr, const Column* wanted = nullptr) {
   std::string line;
   for (const Column& column : kColumns) {
+    if (column.rank > ranks) continue;
     if (!line.empty()) line += ' ';
     if (&column == wanted) *begin = line.size();
     line += column.width != 0 ? fmt::format("{:>{}}", cell(column), column.width) : cell(column);
@@ -176,6 +199,8 @@ std::vector<std::string> Head(const View& view) {
   using Statistics = pool::Statistics;
   const double full = 100 * static_cast<double>(view.now.segments_taken) /
                       static_cast<double>(superblock.segment_count);
+  double through = 0;
+  for (const Row& row : RowsOf(view)) through += row.through;
   return {
       fmt::format("pool     {}", Printable(view.path)),
       fmt::format("size     {}, durability {}, {}", Size(superblock.pool_size),
@@ -187,6 +212,8 @@ std::vector<std::string> Head(const View& view) {
       fmt::format("to disk  {} records/s, {}, {} batches/s, {} flushes/s",
                   count(&Statistics::entries_cleaned), BytesRate(rate(&Statistics::bytes_cleaned)),
                   count(&Statistics::batches), count(&Statistics::syncs)),
+      fmt::format("through  {}; {}", BytesRate(through),
+                  ThroughText(view.now.through, *view.now.pending)),
       fmt::format("waits    {} full log/s, {} dirty misses/s, {} errors/s",
                   count(&Statistics::full_waits), count(&Statistics::dirty_misses),
                   count(&Statistics::write_back_errors)),
@@ -194,16 +221,17 @@ std::vector<std::string> Head(const View& view) {
   };
 }
 
-Frame FrameOf(const View& view, const Column& sort) {
+Frame FrameOf(const View& view, const Column& sort, size_t width = kUnlimited) {
   std::vector<Row> rows = RowsOf(view);
   Sort(&rows, sort);
+  const int ranks = RanksFor(width);
   Frame frame;
   frame.head = Head(view);
-  frame.head.push_back(
-      Line([](const Column& column) { return column.title; }, &frame.marked, &sort));
-  frame.marked_length = std::max(sort.width, strlen(sort.title));
+  frame.head.push_back(Line(
+      ranks, [](const Column& column) { return column.title; }, &frame.marked, &sort));
+  frame.marked_length = sort.rank <= ranks ? std::max(sort.width, strlen(sort.title)) : 0;
   for (const Row& row : rows) {
-    frame.table.push_back(Line([&](const Column& column) { return column.text(row); }));
+    frame.table.push_back(Line(ranks, [&](const Column& column) { return column.text(row); }));
   }
   frame.foot = fmt::format("q: quit   left, right: sort by {}   up, down: scroll", sort.title);
   return frame;
@@ -224,6 +252,7 @@ Json ToJson(const View& view) {
   json["pending_records"] = pending.records;
   json["pending_bytes"] = pending.bytes;
   json["pending_complete"] = pending.complete;
+  json["write_through"] = ThroughJson(view.now.through, pending);
   for (const Counter& counter : kCounters) {
     json["per_second"][counter.name] = Rate(view.before, view.now, counter.field);
   }
@@ -231,6 +260,7 @@ Json ToJson(const View& view) {
   for (const Row& row : RowsOf(view)) {
     Json process = ProcessJson(row.process, row.pending);
     process["bytes_cleaned_per_second"] = row.written;
+    process["through_bytes_per_second"] = row.through;
     json["processes"].push_back(std::move(process));
   }
   return json;
@@ -294,7 +324,7 @@ void ShowOnScreen(const TopArguments& arguments, Clock::duration interval) {
       now = sampler.Take();
     }
     const View view = {sampler.pool(), arguments.pool, before, now};
-    screen.Draw(FrameOf(view, kColumns[position.sort]), position.skipped);
+    screen.Draw(FrameOf(view, kColumns[position.sort], screen.width()), position.skipped);
     if (!signals.WaitUntil(now.time + interval, true)) return;
     for (Key key; (key = screen.ReadKey()) != Key::kNone;) {
       if (key == Key::kQuit) return;

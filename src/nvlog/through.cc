@@ -15,6 +15,9 @@ namespace {
 // of a segment is left: then the next one is taken.
 constexpr uint64_t kWorthFilling = 8;
 
+// The seat is told of so many bytes at once: its line is not this process's alone.
+constexpr uint64_t kNoteBytes = 16 << 10;
+
 [[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t own_lane = sys::kNone;
 std::atomic<uint32_t> next_lane{0};
 
@@ -28,7 +31,7 @@ void ThroughLog::Open(Log* log) {
   for (Lane& lane : lanes_) {
     lane.first = lane.segment = kNoSegment;
     lane.unit = 0;
-    lane.generation = lane.last = 0;
+    lane.generation = lane.last = lane.written = 0;
   }
 }
 
@@ -50,9 +53,18 @@ void ThroughLog::Free(bool all) {
   for (Lane& lane : lanes_) {
     // Whoever has it may be in the kernel for long.
     if (!lane.lock.TryLock()) continue;
+    NoteWritten(lane);
     FreeBelow(lane, checkpoint, all);
     lane.lock.Unlock();
   }
+}
+
+// For `nvcache top`.
+void ThroughLog::NoteWritten(Lane& lane) const {
+  pool::Conduct& conduct = log_->pool().seats().ConductOf(log_->pool().seat());
+  const auto units = static_cast<uint32_t>(lane.written / pool::kUnitSize);
+  std::atomic_ref(conduct.through_written).fetch_add(units, std::memory_order_relaxed);
+  lane.written %= pool::kUnitSize;
 }
 
 void ThroughLog::FreeBelow(Lane& lane, Lsn checkpoint, bool all) {
@@ -250,6 +262,8 @@ void ThroughWriter::Commit(Lsn lsn) {
   lane_.unit = static_cast<uint32_t>(at_ - uint64_t{segment_} * log_.units_);
   lane_.generation = generation_;
   lane_.last = lsn;
+  lane_.written += length_;
+  if (lane_.written >= kNoteBytes) log_.NoteWritten(lane_);
   if (file_units_ > 0) file_.declared_through[number_] = {generation_, exits_};
   if (file_units_ > 0) file_.record.store(file_place(), std::memory_order_relaxed);
 }

@@ -49,8 +49,10 @@ class ThroughLog {
     uint32_t unit = 0;              // there, behind its last record
     Lsn generation = 0;             // of that segment
     Lsn last = 0;                   // of its newest group
+    uint64_t written = 0;           // bytes of payload that the seat was not told of
   };
 
+  void NoteWritten(Lane& lane) const;
   Lane& LockLane(uint32_t* number);
   void FreeBelow(Lane& lane, Lsn checkpoint, bool all);
 

@@ -16,6 +16,7 @@
 //   81920    SharedState         while processes use the pool; recovery does not look at it
 //   86016    Seat                kMaxSeats of them; the same
 //   118784   owners              of each segment; the same
+//   253952   Conduct             of each seat; for people
 //   262144   segments            `segment_count` of them, `segment_size` bytes each
 //
 // A process that uses the pool has a seat, which no other has: a checkpoint and some logs.
@@ -55,6 +56,7 @@ inline constexpr uint64_t kSharedOffset = 81920;
 inline constexpr uint64_t kSeatsOffset = 86016;
 inline constexpr uint64_t kOwnersOffset = 118784;
 inline constexpr uint64_t kThroughSinceOffset = 249856;
+inline constexpr uint64_t kConductOffset = 253952;
 inline constexpr uint64_t kSegmentsOffset = 262144;
 
 inline constexpr uint64_t kMinPoolSize = 1u << 20;
@@ -217,6 +219,8 @@ struct alignas(64) SharedState {
   uint32_t checkpointer;
   uint32_t bell;
   uint32_t answer;
+  uint64_t through_moved;      // ns since 1970 when `through` was stored; 0: not since; for people
+  uint64_t through_failed_at;  // the same of `through_failed`
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
@@ -228,6 +232,8 @@ static_assert(offsetof(SharedState, through_device) == 88);
 static_assert(offsetof(SharedState, checkpointer) == 96);
 static_assert(offsetof(SharedState, bell) == 100);
 static_assert(offsetof(SharedState, answer) == 104);
+static_assert(offsetof(SharedState, through_moved) == 112);
+static_assert(offsetof(SharedState, through_failed_at) == 120);
 static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
 
 // SharedState::answer.
@@ -290,7 +296,26 @@ static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffse
 // Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
 // write-through files; 0: it has none. Who has had one for longer hears of errors that others do
 // not. Of a seat that is left: the LSN that was drawn next when it was.
-static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kSegmentsOffset);
+static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kConductOffset);
+
+// Conduct::rule: NVCACHE_WRITE_BACK.
+inline constexpr uint32_t kRuleUnknown = 0;
+inline constexpr uint32_t kRuleAuto = 1;
+inline constexpr uint32_t kRuleAlways = 2;
+inline constexpr uint32_t kRuleNever = 3;
+
+// Of each seat: what its process does, for people.
+struct Conduct {
+  // ns since 1970 when it had a group of write-through after it had none, as far as it knows.
+  uint64_t through_since;
+  uint32_t rule;
+  uint32_t through_written;  // payload of its groups of write-through, in units, modulo 2^32
+};
+static_assert(offsetof(Conduct, through_since) == 0);
+static_assert(offsetof(Conduct, rule) == 8);
+static_assert(offsetof(Conduct, through_written) == 12);
+static_assert(sizeof(Conduct) == 16 &&
+              kConductOffset + kMaxSeats * sizeof(Conduct) <= kSegmentsOffset);
 
 // Of the files whose write-back fails, so many are named.
 inline constexpr uint32_t kMaxFailingShown = 16;

@@ -125,10 +125,13 @@ void Seats::Clear(Lsn next, Lsn through) {
   pmem::Fill(base_ + kSeatsOffset, 0, seats_ * sizeof(Seat));
   pmem::Fill(base_ + kOwnersOffset, 0, segments_ * sizeof(Owner));
   pmem::Fill(base_ + kThroughSinceOffset, 0, seats_ * sizeof(Lsn));
+  pmem::Fill(base_ + kConductOffset, 0, seats_ * sizeof(Conduct));
   Store(shared().has_unresolved, 0u);
   Store(shared().seats_end, 0u);
   Store(shared().through, through);
+  Store(shared().through_moved, uint64_t{0});
   Store(shared().through_failed, 0u);
+  Store(shared().through_failed_at, uint64_t{0});
   Store(shared().through_device, uint64_t{0});
   Store(shared().checkpointer, 0u);
   Store(shared().answer, kNoAnswer);
@@ -149,6 +152,9 @@ uint32_t Seats::Take() {
     Store(taken.files, 0u);
     Store(taken.written, 0u);
     Store(ThroughSince(seat), Lsn{0});
+    Store(ConductOf(seat).through_since, uint64_t{0});
+    Store(ConductOf(seat).rule, kRuleUnknown);
+    Store(ConductOf(seat).through_written, 0u);
     TakeName(taken.program);
     if (seat == checkpointer()) SetCheckpointer(kNoSeat);  // it has died
     if (seat >= end()) Store(shared().seats_end, seat + 1);
@@ -194,6 +200,17 @@ void Seats::Settle(uint32_t seat, bool resolved, bool left) {
 void Seats::NoteLeft(uint32_t seat) const {
   NoteThroughSince(seat, next_lsn().load());
   Store(At(seat).oldest_pending, sys::Now(CLOCK_REALTIME));
+}
+
+void Seats::SetThrough(Lsn checkpoint) const {
+  Store(shared().through_moved, sys::Now(CLOCK_REALTIME));
+  Store(shared().through, checkpoint);
+}
+
+void Seats::SetThroughFailed(int error) const {
+  if (ThroughFailed() != 0) return;
+  Store(shared().through_failed_at, sys::Now(CLOCK_REALTIME));
+  Store(shared().through_failed, static_cast<uint32_t>(error));
 }
 
 bool Seats::IsFirstThrough(uint32_t seat) const {

@@ -62,6 +62,7 @@ class Seats {
   bool HasUnresolved() const { return Load(shared().has_unresolved) != 0; }
   // The process's life among the leases.
   void NoteLease(uint32_t seat, uint64_t lease) const { Store(At(seat).lease, lease); }
+  void NoteRule(uint32_t seat, uint32_t rule) const { Store(ConductOf(seat).rule, rule); }
   uint64_t LeaseOf(uint32_t seat) const { return Load(At(seat).lease); }
   // An orphan is being brought to the files, by another process than that of `own`.
   bool IsReplaying(uint32_t own) const;
@@ -69,6 +70,9 @@ class Seats {
   uint32_t end() const { return Load(shared().seats_end); }
   uint32_t count() const { return seats_; }
   Seat& At(uint32_t seat) const { return reinterpret_cast<Seat*>(base_ + kSeatsOffset)[seat]; }
+  Conduct& ConductOf(uint32_t seat) const {
+    return reinterpret_cast<Conduct*>(base_ + kConductOffset)[seat];
+  }
 
   // ---- With the gate
   // Nobody lives: all is free. LSNs go on from `next`; the checkpoint of write-through is
@@ -95,12 +99,13 @@ class Seats {
   // ---- Write-through (src/nvlog/through.h)
   // Its checkpoint, for all seats; stored by whoever has the lock, when it is durable.
   Lsn through() const { return Load(shared().through); }
-  void SetThrough(Lsn checkpoint) const { Store(shared().through, checkpoint); }
-  // A sync has failed: errno; 0: none. Then that checkpoint stays until a recovery.
+  void SetThrough(Lsn checkpoint) const;
+  uint64_t through_moved() const { return Load(shared().through_moved); }
+  // A sync has failed: errno, of the first one; 0: none. Then that checkpoint stays until a
+  // recovery.
   int ThroughFailed() const { return static_cast<int>(Load(shared().through_failed)); }
-  void SetThroughFailed(int error) const {
-    Store(shared().through_failed, static_cast<uint32_t>(error));
-  }
+  void SetThroughFailed(int error) const;
+  uint64_t through_failed_at() const { return Load(shared().through_failed_at); }
   // The one file system whose files may be write-through; the first to ask sets it. Whoever asks
   // has said since when (or kComing), and so has it for as long.
   bool ClaimThroughDevice(uint64_t device) const;

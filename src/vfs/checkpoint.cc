@@ -112,7 +112,9 @@ void Engine::AwaitPins() {
 
 void Engine::AwaitThrough() {
   uint64_t none = 0;
-  if (through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) log.Ring();
+  if (!through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) return;
+  pool::Note(pool_.seats().ConductOf(pool_.seat()).through_since, sys::Now(CLOCK_REALTIME));
+  log.Ring();
 }
 
 // By the keeper: somebody waits for the checkpoint, perhaps.

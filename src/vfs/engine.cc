@@ -211,6 +211,18 @@ uint64_t IdOf(const pool::Pool& pool) {
   return id;
 }
 
+uint32_t RuleOf(settings::WriteBack rule) {
+  switch (rule) {
+    case settings::WriteBack::kAuto:
+      return pool::kRuleAuto;
+    case settings::WriteBack::kAlways:
+      return pool::kRuleAlways;
+    case settings::WriteBack::kNever:
+      return pool::kRuleNever;
+  }
+  return pool::kRuleUnknown;
+}
+
 }  // namespace
 
 Engine::Recovery Engine::Recover() {
@@ -391,6 +403,7 @@ bool Engine::AttachPool() {
     return false;
   }
   pool_.seats().NoteLease(pool_.seat(), leases.life());
+  pool_.seats().NoteRule(pool_.seat(), RuleOf(settings.write_back));
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
   const cleanup::Calls calls = {

@@ -18,13 +18,16 @@ LAST_WORDS_OFFSET = 11776
 SUPERBLOCK_COPY_OFFSET = 12352
 SHARED_OFFSET = 81920
 SEATS_OFFSET = 86016
+CONDUCT_OFFSET = 253952
 SEGMENTS_OFFSET = 262144
 
 STATE_CLEAN = 0x6E61656C63766E00
 STATE_IN_USE = 0x657375206E690000
 
-SEAT_TAKEN, SEAT_REPLAYED, SEAT_UNRESOLVED = 1, 2, 3  # states of seats
-DATA, FILE, TRUNCATE, ERASE = 1, 2, 3, 4  # kinds of records
+SEAT_TAKEN, SEAT_REPLAYED, SEAT_UNRESOLVED, SEAT_LEFT = 1, 2, 3, 4  # states of seats
+RULE_AUTO, RULE_ALWAYS, RULE_NEVER = 1, 2, 3
+DATA, FILE, TRUNCATE, ERASE, SETTLED = 1, 2, 3, 4, 5  # kinds of records
+LOGS_OF_SEAT, THROUGH_LOG = 32, 24
 LOG, KEPT = 1, 2  # kinds of segments
 FILE_NEW, FILE_NEW_STILL = 1, 2
 
@@ -179,8 +182,19 @@ class Image:
         for i in range(2):
             self.write(CHECKPOINT_OFFSET + i * CHECKPOINT_DISTANCE, record)
 
-    def set_dirty(self, pid=1):
-        self.write(STATE_OFFSET, struct.pack("<QIIQ", STATE_IN_USE, pid, 0, 10**18))
+    def set_dirty(self, pid=1, this_boot=False):
+        boot = bytes(16)
+        if this_boot:
+            boot = bytes.fromhex(pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", ""))
+        self.write(STATE_OFFSET, struct.pack("<QIIQ16s", STATE_IN_USE, pid, 0, 10**18, boot))
+
+    def set_through(self, moved=0, error=0, failed_at=0):
+        """What is shared of write-through, which has been used."""
+        self.write(SHARED_OFFSET + 80, struct.pack("<IIQ", error, 0, 1))
+        self.write(SHARED_OFFSET + 112, struct.pack("<QQ", moved, failed_at))
+
+    def set_conduct(self, seat, through_since=0, rule=0, through_written=0):
+        self.write(CONDUCT_OFFSET + 16 * seat, struct.pack("<QII", through_since, rule, through_written))
 
     def set_seat(self, seat, pid, oldest_pending=0, program=b"program", state=SEAT_TAKEN):
         """A process that has left it; seats from 0 on."""
@@ -360,6 +374,10 @@ class Image:
 
     def add_erasure(self, number, offset, length, **how):
         return self._add(number, ERASE, offset, length, **how)
+
+    def add_settled(self, number, bound, **how):
+        """In a log of write-through: what is below it there counts no more."""
+        return self._add(number, SETTLED, bound, 0, **how)
 
     def keep(self, lsn, number, offset, data):
         """A copy of a write call in a kept segment, because a disk refuses the file."""

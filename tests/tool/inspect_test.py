@@ -112,6 +112,61 @@ class InspectTest(support.ToolTest):
         self.assertRegex(text.stdout, r"(?m)^used +\d.* KiB, in 2 of the segments \(16\.7 %\)$")
         self.assertEqual(support.checksum(self.pool), before)
 
+    def test_status_of_write_through(self):
+        """Of two processes that have ended: what is above the checkpoint, and not settled."""
+        self.create()
+        first, second = self.make_file("first"), self.make_file("second")
+        one, two = image.THROUGH_LOG, image.LOGS_OF_SEAT + image.THROUGH_LOG
+        with image.Image(self.pool) as pool:
+            pool.add_file(0, first)
+            pool.add_file(7, second)
+            pool.add_write(0, 0, b"a" * 50)
+            pool.add_write(0, 0, b"b" * 100, log=one)
+            pool.add_write(0, 0, b"c" * 200, log=two)
+            pool.add_settled(0, pool.lsn, log=two)  # of both; the first is not of write-through
+            pool.add_write(0, 0, b"d" * 300, log=one)
+            pool.add_settled(0, pool.lsn - 1, log=two)  # that one is not below it
+            pool.add_write(7, 0, b"e" * 400, log=two)
+            pool.set_dirty(this_boot=True)
+            pool.set_seat(0, 2**22 + 1, state=image.SEAT_LEFT)
+            pool.set_seat(1, 2**22 + 2)
+            now = time.time_ns()
+            pool.set_conduct(0, now - 90 * 10**9, image.RULE_AUTO)
+            pool.set_conduct(1, now - 20 * 10**9, image.RULE_NEVER)
+            pool.set_through(moved=now - 40 * 10**9)
+        status = self.json("status", self.pool)
+        through = status["write_through"]
+        self.assertEqual([through[name] for name in ("pending_files", "pending_records", "pending_bytes", "error")],
+                         [2, 2, 700, None])
+        self.assertTrue(40e9 <= through["checkpoint_age_ns"] < 80e9)
+        self.assertEqual((status["pending_records"], status["pending_bytes"]), (3, 750))
+        left, dead = status["processes"]
+        names = ("state", "mode", "pending_records", "through_files", "through_records", "through_bytes")
+        self.assertEqual([left[name] for name in names], ["left", "auto", 2, 1, 1, 300])
+        self.assertEqual([dead[name] for name in names], ["dead", "never", 1, 1, 1, 400])
+        # What is above the checkpoint came after it was moved.
+        self.assertTrue(40e9 <= left["oldest_pending_age_ns"] < 80e9)
+        self.assertTrue(20e9 <= dead["oldest_pending_age_ns"] < 40e9)
+        text = self.nvcache("status", self.pool).stdout
+        self.assertRegex(text, r"(?m)^through +2 records, 700 B, of 2 files above its checkpoint, "
+                               r"which moved 4\d\.\d s ago$")
+        self.assertRegex(text, r"(?m)^ +4194305 left +auto .* 300 B of 1 file ")
+
+        with image.Image(self.pool) as pool:
+            pool.set_through(moved=now, error=5, failed_at=now - 3 * 10**9)
+        status = self.json("status", self.pool)
+        self.assertEqual(status["write_through"]["error"], "EIO")
+        self.assertEqual(status["write_through"]["error_since_ns"], now - 3 * 10**9)
+        text = self.nvcache("status", self.pool).stdout
+        self.assertRegex(text, r"(?m)^through .*; a sync failed \d+\.\d s ago \(EIO\), .* 'nvcache recover'$")
+        self.assertRegex(text, r"(?m)^errors +a failed sync of write-through, above$")
+        # What is shared says nothing of another run of the kernel.
+        with image.Image(self.pool) as pool:
+            pool.set_dirty()
+        status = self.json("status", self.pool)
+        self.assertIsNone(status["write_through"]["error"])
+        self.assertEqual(status["write_through"]["pending_records"], 2)
+
     def test_status_of_last_words(self):
         """Whatever stands there: a process was about to stop."""
         self.create()

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What status says of the processes in a pool."""
 
+import ctypes
 import json
+import os
 import re
 import signal
 import time
@@ -11,15 +13,20 @@ import image
 import support
 import writers
 
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+
 FIELDS = ("pid", "state", "cached_files", "pending_files", "pending_records", "pending_bytes")
 
 
 class ProcessesTest(writers.WriterTest):
-    def processes(self):
-        """By number."""
+    def status(self):
         result = self.nvcache("status", self.pool, "--json")
         self.assert_ok(result)
-        return {process["pid"]: process for process in json.loads(result.stdout)["processes"]}
+        return json.loads(result.stdout)
+
+    def processes(self):
+        """By number."""
+        return {process["pid"]: process for process in self.status()["processes"]}
 
     def row(self, pid):
         """The line of a process, as people see it."""
@@ -70,10 +77,11 @@ class ProcessesTest(writers.WriterTest):
 
         room = f"{64 * found['segments']} KiB"
         row = self.row(first.pid)
-        self.assertRegex(row[2], r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$")
-        self.assertRegex(row[7], r"^\d+(\.\d)? (ms|s)$")
-        self.assertEqual(row[:2] + row[3:7] + row[8:],
-                         [str(first.pid), "alive", "2", room, "8", "24 KiB", "python3"])
+        self.assertRegex(row[3], r"^\d+(\.\d)? (ms|s)$")
+        self.assertRegex(row[9], r"^\d+(\.\d)? (ms|s)$")
+        self.assertEqual(row[:3] + row[4:9] + row[10:],
+                         [str(first.pid), "alive", "always", "2", room, "8", "24 KiB", "-", "python3"])
+        self.assertTrue(0 < found["age_ns"] < time.time_ns() - begin)
         self.assertEqual(self.row(stopped.pid)[1], "stopped")
         self.assertEqual(self.row(killed.pid)[1], "dead")
 
@@ -90,16 +98,73 @@ class ProcessesTest(writers.WriterTest):
         self.until(lambda: self.processes()[process.pid]["pending_records"] == 0, "all is written back")
         found = self.check(process, "alive", 2, 0, 0, 0)
         self.assertIsNone(found["oldest_pending_age_ns"])
-        self.assertEqual(self.row(process.pid)[7], "-")
+        self.assertEqual(self.row(process.pid)[9], "-")
         self.tell(process, "close")
         # With its next call, a process lets go of what it has closed.
         self.tell(process, 1)
         self.until(lambda: self.processes()[process.pid]["cached_files"] == 1, "one file is left")
 
+    def test_in_a_debugger(self):
+        libc = ctypes.CDLL(None, use_errno=True)
+        process = self.start("a")
+        self.tell(process, 1)
+        if libc.ptrace(PTRACE_ATTACH, process.pid, None, None) != 0:
+            self.skipTest(os.strerror(ctypes.get_errno()))
+        self.until(lambda: self.processes()[process.pid]["state"] == "stopped", "a process that is looked at")
+        os.waitpid(process.pid, os.WUNTRACED)
+        libc.ptrace(PTRACE_DETACH, process.pid, None, None)
+        self.until(lambda: self.processes()[process.pid]["state"] == "alive", "a process that goes on")
+
+    def test_modes(self):
+        processes = {rule: self.start("a" + rule, settings={**writers.LATE, "NVCACHE_WRITE_BACK": rule})
+                     for rule in ("auto", "always", "never")}
+        found = self.processes()
+        for rule, process in processes.items():
+            self.assertEqual(found[process.pid]["mode"], rule)
+            self.assertEqual(self.row(process.pid)[2], rule)
+
+    def test_write_through(self):
+        """A file that two processes use, and one syncs again and again."""
+        auto = {"NVCACHE_WRITE_BACK": "auto"}
+        writer, other = self.start("a", settings=auto), self.start("a", settings=auto)
+        for _ in range(3):
+            self.tell(writer, 1)
+            self.tell(writer, "sync")
+        begin = time.time_ns()
+
+        def pending():
+            """The checkpoint may move in between."""
+            self.tell(writer, 3)
+            self.found = self.status()
+            return self.found["write_through"]["pending_records"] >= 3
+
+        self.until(pending, "groups of write-through")
+        through = self.found["write_through"]
+        self.assertEqual(through["pending_files"], 1)
+        self.assertEqual(through["pending_bytes"], through["pending_records"] * writers.PAGE)
+        self.assertIsNone(through["error"])
+        self.assertGreater(through["checkpoint"], 0)
+        processes = {process["pid"]: process for process in self.found["processes"]}
+        found = processes[writer.pid]
+        self.assertEqual([found[name] for name in ("cached_files", "through_files", "through_records", "through_bytes",
+                                                   "pending_records")],
+                         [0, 1, through["pending_records"], through["pending_bytes"], through["pending_records"]])
+        self.assertTrue(0 < found["oldest_pending_age_ns"] < time.time_ns() - begin + 10**9, found)
+        self.assertEqual(processes[other.pid]["through_records"], 0)
+        text = self.nvcache("status", self.pool).stdout
+        self.assertRegex(text, r"(?m)^through +\d+ records?, \d+ KiB, of 1 file above its checkpoint")
+        self.assertRegex(self.row(writer.pid)[8], r"^\d+ KiB of 1 file$")
+        self.assertEqual(self.row(other.pid)[8], "-")
+        # It moves by itself.
+        self.until(lambda: self.status()["write_through"]["pending_records"] == 0, "the checkpoint has moved")
+        self.assertLess(self.status()["write_through"]["checkpoint_age_ns"], time.time_ns() - begin)
+        self.assertRegex(self.nvcache("status", self.pool).stdout,
+                         r"(?m)^through +nothing above its checkpoint, which moved \d+(\.\d)? (ms|s) ago$")
+
     def test_seats_without_a_process(self):
         self.create()
         for number, state in ((image.SEAT_TAKEN, "dead"), (image.SEAT_REPLAYED, "replayed"),
-                              (image.SEAT_UNRESOLVED, "unresolved")):
+                              (image.SEAT_UNRESOLVED, "unresolved"), (image.SEAT_LEFT, "left")):
             with image.Image(self.pool) as pool:
                 pool.set_dirty()
                 pool.set_seat(0, 2**22 + 1, state=number)

@@ -15,7 +15,7 @@ import support
 import terminal
 import writers
 
-TITLE = ["PID", "STATE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "TO", "DISK", "PROGRAM"]
+TITLE = ["PID", "STATE", "MODE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "TO", "DISK", "THROUGH", "PROGRAM"]
 QUICK = ("--interval", "0.1")
 
 
@@ -92,6 +92,29 @@ class TopTest(writers.WriterTest):
         self.assertEqual([row["state"] for row in looks[-1]["processes"]], ["alive", "alive"])
         self.assertEqual(looks[-1]["pool"], str(self.pool))
 
+    def test_rates_of_write_through(self):
+        """A file that two processes use, and one syncs again and again."""
+        auto = {"NVCACHE_WRITE_BACK": "auto"}
+        writer, other = self.start("a", settings=auto), self.start("a", settings=auto)
+        for _ in range(3):
+            self.tell(writer, 1)
+            self.tell(writer, "sync")
+        top = self.top(*QUICK, "--json")
+        begin = json.loads(top.stdout.readline())
+        self.assertEqual({row["pid"]: row["mode"] for row in begin["processes"]},
+                         {writer.pid: "auto", other.pid: "auto"})
+        # Whole parts of 16 KiB, of which each is told at once; a part may be begun.
+        self.tell(writer, 64)
+        written, end = {writer.pid: 0, other.pid: 0}, time.monotonic() + 30
+        while written[writer.pid] < 64 * writers.PAGE:
+            self.assertLess(time.monotonic(), end, written)
+            look = json.loads(top.stdout.readline())
+            for row in look["processes"]:
+                written[row["pid"]] += row["through_bytes_per_second"] * look["interval_ns"] / 1e9
+        self.assertLessEqual(round(written[writer.pid]), 67 * writers.PAGE)
+        self.assertEqual(written[other.pid], 0)
+        self.assertIn("checkpoint", look["write_through"])
+
     def test_text(self):
         process = self.start("a", "b")
         self.tell(process, 3)
@@ -105,8 +128,9 @@ class TopTest(writers.WriterTest):
             self.assertRegex(head["room"], r"^[1-9]\d* of 252 segments taken \(\d+\.\d %\)$")
             self.assertEqual(head["pending"], "8 records, 24 KiB, of 2 files")
             self.assertRegex(head["to disk"], r"^0 records/s, 0 B/s, 0 batches/s, 0 flushes/s$")
-            self.assertEqual(row[:3] + row[5:8] + row[-1:],
-                             [str(process.pid), "alive", "2", "8", "24", "KiB", "python3"])
+            self.assertEqual(head["through"], "0 B/s; nothing above its checkpoint")
+            self.assertEqual(row[:4] + row[6:9] + row[-3:],
+                             [str(process.pid), "alive", "always", "2", "8", "24", "KiB", "0", "B/s", "python3"])
 
     def test_stopped_and_dead(self):
         stopped, killed = self.start("a"), self.start("b")
@@ -187,29 +211,31 @@ class TopTest(writers.WriterTest):
         small, large = self.start("a"), self.start("b", "c", "d")
         self.tell(small, 1)
         self.tell(large, 2)
-        shown = self.show()
+        shown = self.show(columns=105)
 
         def order(lines):
             """Of the processes in the table."""
-            return [int(line.split()[0]) for line in lines[8:-1] if line]
+            return [int(line.split()[0]) for line in lines[9:-1] if line]
 
         # The last line is drawn last.
         shown.until(lambda lines: lines[-1].endswith("scroll") and len(order(lines)) == 2, "both processes")
         lines = shown.lines()
-        self.assertEqual(lines[7].split(), TITLE)
+        self.assertEqual(lines[8].split(), TITLE)
         self.assertEqual(lines[:2], [f"pool     {self.pool}", "size     16 MiB, durability process, 2 processes"])
         self.assertRegex(lines[-1], "^q: quit   left, right: sort by TO DISK ")
         # By name, then by number: the highest comes first.
         shown.press(terminal.RIGHT)
-        shown.until(lambda lines: "sort by PROGRAM" in lines[-1], "the next column")
+        shown.until(lambda lines: "sort by THROUGH" in lines[-1], "the next column")
+        shown.press(terminal.RIGHT)
+        shown.until(lambda lines: "sort by PROGRAM" in lines[-1], "the one after it")
         shown.press(terminal.RIGHT)
         shown.until(lambda lines: "sort by PID" in lines[-1]
                     and order(lines) == sorted([small.pid, large.pid], reverse=True), "by number")
-        shown.press(2 * terminal.RIGHT)
+        shown.press(3 * terminal.RIGHT)
         shown.until(lambda lines: "sort by FILES" in lines[-1] and order(lines) == [large.pid, small.pid],
                     "by files")
         shown.press(terminal.LEFT)
-        shown.until(lambda lines: "sort by STATE" in lines[-1], "the column before")
+        shown.until(lambda lines: "sort by MODE" in lines[-1], "the column before")
         shown.press(terminal.DOWN)
         shown.until(lambda lines: len(order(lines)) == 1, "one line was scrolled away")
         shown.press(terminal.UP)
@@ -217,11 +243,30 @@ class TopTest(writers.WriterTest):
         # It is live.
         large.kill()
         large.wait()
-        shown.until(lambda lines: any(line.split()[:3] == [str(large.pid), "dead", "0"] for line in lines),
+        shown.until(lambda lines: any(line.split()[:4] == [str(large.pid), "dead", "always", "0"] for line in lines),
                     "one has died")
         shown.press(b"q")
         self.assertEqual(shown.await_end(), (0, ""))
         self.assertTrue(shown.is_restored())
+
+    def test_narrow(self):
+        """What matters least is left out; one can sort by it all the same."""
+        process = self.start("a")
+        self.tell(process, 1)
+        shown = self.show(columns=105)
+        for columns, missing in ((105, []), (104, ["RECORDS"]), (97, ["RECORDS"]), (96, ["RECORDS", "OLDEST"]),
+                                 (80, ["RECORDS", "OLDEST", "ROOM"])):
+            shown.resize(24, columns)
+            wanted = [title for title in TITLE if title not in missing]
+            shown.until(lambda lines, wanted=wanted: lines[8].split() == wanted and lines[9].endswith(" python3")
+                        and len(lines[9].split()) > len(wanted), f"{columns} columns")
+        shown.press(5 * terminal.LEFT)
+        shown.until(lambda lines: "sort by ROOM" not in lines[-1] and "sort by FILES" in lines[-1], "a column")
+        shown.press(terminal.RIGHT)
+        shown.until(lambda lines: "sort by ROOM" in lines[-1] and lines[9].startswith(f"{process.pid:>7} "),
+                    "one that is not there")
+        shown.press(b"q")
+        self.assertEqual(shown.await_end(), (0, ""))
 
     def test_resize(self):
         process = self.start("a")

@@ -12,7 +12,7 @@ LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_
 SOON = {"NVCACHE_BATCH_DELAY": "1"}
 
 # Opens its files, and answers each line: a number, so many pages to each file, from its beginning;
-# "close", the last file.
+# "sync", each file; "close", the last one.
 PROGRAM = f"""
 import os, sys
 files = [os.open(name, os.O_RDWR | os.O_CREAT, 0o644) for name in sys.argv[1:]]
@@ -20,6 +20,9 @@ print("ready", flush=True)
 for line in sys.stdin:
     if line == "close\\n":
         os.close(files.pop())
+    elif line == "sync\\n":
+        for fd in files:
+            os.fsync(fd)
     else:
         for fd in files:
             for page in range(int(line)):

@@ -451,8 +451,41 @@ TEST_F(SeatsTest, ClearedIsWhatIsShared) {
     EXPECT_TRUE(same(0, kSharedOffset)) << "checkpoints and state";
     EXPECT_TRUE(same(kSeatsOffset + kSeats * sizeof(Seat), kOwnersOffset)) << end;
     EXPECT_TRUE(same(kOwnersOffset + kSegments * sizeof(Owner), kThroughSinceOffset)) << end;
-    EXPECT_TRUE(same(kThroughSinceOffset + kSeats * sizeof(Lsn), kSegmentsOffset)) << end;
+    EXPECT_TRUE(same(kThroughSinceOffset + kSeats * sizeof(Lsn), kConductOffset)) << end;
+    EXPECT_TRUE(same(kConductOffset + kSeats * sizeof(Conduct), kSegmentsOffset)) << end;
+    EXPECT_EQ(table->through_moved(), 0u);
+    EXPECT_EQ(table->through_failed_at(), 0u);
+    EXPECT_EQ(table->ConductOf(kSeats - 1).rule, kRuleUnknown);
   }
+}
+
+TEST_F(SeatsTest, WhoTakesASeatHasNoConductOfTheOneBefore) {
+  Table table(path_);
+  const uint32_t seat = table->Take();
+  table->NoteRule(seat, kRuleNever);
+  table->ConductOf(seat).through_since = 1;
+  table->ConductOf(seat).through_written = 2;
+  EXPECT_EQ(table->ConductOf(seat).rule, kRuleNever);
+  EXPECT_EQ(table->ConductOf(seat + 1).rule, kRuleUnknown);
+  table->Give(seat);
+  EXPECT_EQ(table->Take(), seat);
+  EXPECT_EQ(table->ConductOf(seat).rule, kRuleUnknown);
+  EXPECT_EQ(table->ConductOf(seat).through_since, 0u);
+  EXPECT_EQ(table->ConductOf(seat).through_written, 0u);
+}
+
+TEST_F(SeatsTest, TheFirstFailureOfWriteThroughIsTold) {
+  Table table(path_);
+  table->SetThrough(5);
+  const uint64_t moved = table->through_moved();
+  EXPECT_LT(sys::Now(CLOCK_REALTIME) - moved, 60000000000u);
+  table->SetThroughFailed(EIO);
+  const uint64_t first = table->through_failed_at();
+  EXPECT_GE(first, moved);
+  usleep(1000);
+  table->SetThroughFailed(ENOSPC);
+  EXPECT_EQ(table->ThroughFailed(), EIO);
+  EXPECT_EQ(table->through_failed_at(), first);
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -309,5 +309,24 @@ TEST_F(ThroughTest, OneProcessMovesTheCheckpoint) {
   EXPECT_FALSE(other.seats().Lives(0)) << "it is no life byte";
 }
 
+// Not of each group: its line is not this process's alone.
+TEST_F(ThroughTest, TheSeatIsToldWhatWasWritten) {
+  Make(4 << 20);
+  const pool::Conduct& conduct = pool_.seats().ConductOf(pool_.seat());
+  const auto told = [&] { return conduct.through_written * pool::kUnitSize; };
+  EXPECT_NE(Write(a_, 0, std::string(100, 'a')), 0u);
+  EXPECT_NE(Settle(a_, 1), 0u);
+  EXPECT_EQ(told(), 0u);
+  through_.Free(false);
+  EXPECT_EQ(told(), 64u);
+  for (int i = 0; i < 15; ++i) EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
+  EXPECT_EQ(told(), 64u);
+  EXPECT_NE(Write(a_, 0, std::string(1024, 'a')), 0u);
+  EXPECT_EQ(told(), 64u + (16 << 10)) << "and 36 bytes are left";
+  EXPECT_NE(Write(a_, 0, std::string(28, 'a')), 0u);
+  through_.Free(false);
+  EXPECT_EQ(told(), 128u + (16 << 10));
+}
+
 }  // namespace
 }  // namespace nvcache::nvlog
