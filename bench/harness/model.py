@@ -148,6 +148,17 @@ def ratio(what, limit, at_most, over, under, metric, note=""):
                 min(pairs, default=None), max(pairs, default=None), note=note)
 
 
+def difference(what, limit, over, under, metric, note=""):
+    """A goal: by how much the median of `over` may be above the median of `under`."""
+    unit = METRICS[metric].unit
+    if not (over and under and over.values(metric) and under.values(metric)):
+        return Goal(what, limit, True, None, unit=unit, note=note)
+    others = under.by_turn(metric)
+    pairs = [a - others[turn] for turn, a in over.by_turn(metric).items() if turn in others]
+    return Goal(what, limit, True, over.median(metric) - under.median(metric),
+                min(pairs, default=None), max(pairs, default=None), unit=unit, note=note)
+
+
 @dataclasses.dataclass
 class Line:
     label: str

@@ -7,10 +7,9 @@ from harness import bars, leavings, model, systems, units
 from suites import everyday_databases, everyday_tools
 from suites.everyday_program import Turn
 
-systems.SYSTEMS |= {"plain": "disk, without NVCache"}
+systems.SYSTEMS |= {"plain": "disk, without NVCache", "unsynced": "disk, its own syncs off"}
 # The first one leaves what the others must leave.
-SYSTEMS = ("plain", "eatmydata", "tmpfs", "nvcache")
-POOL = "256M"
+SYSTEMS = ("plain", "eatmydata", "tmpfs", "nvcache", "unsynced")
 PROGRAMS = (*everyday_tools.PROGRAMS, *everyday_databases.PROGRAMS)
 EATMYDATA = "libeatmydata.so"
 
@@ -43,18 +42,21 @@ class Everyday(model.Suite):
         return {name: reason for name, reason in found.items() if reason}
 
     def cases(self, scale):
-        there = tuple(system for system in SYSTEMS if system != "eatmydata" or not _eatmydata_missing())
+        out = {"eatmydata"} if _eatmydata_missing() else set()
         for program in self.programs.values():
             # Servers take long to install: a smoke run does so twice.
-            few = scale.name == "smoke" and program.slow
-            yield model.Case(program.name, ("plain", "nvcache") if few else there,
+            few = {"eatmydata", "tmpfs", "unsynced"} if scale.name == "smoke" and program.slow else set()
+            no = set() if program.yardstick else {"unsynced"}
+            yield model.Case(program.name, tuple(each for each in SYSTEMS if each not in out | few | no),
                              seconds=scale.choose(*program.seconds))
 
     def run(self, bench, case, system, scale):
         program = self.programs[case.name]
-        # As users have it, who set nothing.
-        with bench.place(system, pool=POOL, settings={"REQUIRED": 0, "WRITE_BACK": "auto"}) as place:
+        # As users have it, who set nothing; or with a rule that the row names.
+        settings = {"REQUIRED": 0, "WRITE_BACK": program.rule}
+        with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
             turn = Turn(bench, place, scale)
+            turn.check_library()
             seconds, left = program.run(turn)
             if system == "nvcache" and program.logged:
                 turn.check_log()
@@ -72,6 +74,19 @@ class Everyday(model.Suite):
             for title in program.titles.values():
                 if kind in (None, program.kind) and results.select(self.name, title):
                     yield title, lambda system, title=title: results.find(self.name, title, system), program
+
+    def goals(self, results):
+        goals = []
+        for program in self.programs.values():
+            for name, (system, limit) in program.goals.items():
+                title = program.titles[name]
+                over, under = (results.find(self.name, title, each) for each in ("nvcache", system))
+                if program.added:
+                    goals.append(model.difference(f"{title}: more than without NVCache", limit, over, under, "seconds"))
+                else:
+                    what = "without NVCache" if system == "plain" else "without NVCache and without syncs"
+                    goals.append(model.ratio(f"{title} / {what}", limit, True, over, under, "seconds"))
+        return goals
 
     def _ratios(self, results):
         for title, find, _ in self._rows(results):

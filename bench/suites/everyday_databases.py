@@ -44,6 +44,7 @@ class Database(Program):
         servers.give(user, place.folder, *place.folder.iterdir())
         if place.pool:
             servers.give(user, place.pool.parent, place.pool)
+        turn.check_library(**user)
         with servers.short_folder(user) as sockets:
             return self.measure(turn, user, sockets)
 
@@ -89,20 +90,21 @@ class Postgres(Database):
     def measure(self, turn, user, sockets):
         bin_folder, data = _postgres_folder(), turn.work / "data"
         names = ["-h", sockets, "-U", "bench"]
+        syncs = turn.place.system != "unsynced"
 
         def server(environment):
             return servers.Server(
                 [bin_folder / "postgres", "-D", data, "-k", sockets, "-c", "listen_addresses=", "-c",
-                 "max_wal_size=64MB"],
+                 "max_wal_size=64MB", "-c", f"fsync={'on' if syncs else 'off'}"],
                 turn.place.folder / "tmp/log", turn.bench.build / "everyday-postgres.log",
                 lambda: _answers([bin_folder / "pg_isready", "-q", "-h", sockets], turn.plain),
                 signal.SIGINT, signal.SIGQUIT, env=environment, cwd=turn.work, **user)
 
         seconds = {"initdb": turn.timed([bin_folder / "initdb", "-D", data, "-U", "bench", "-A", "trust",
-                                         "--no-instructions"], **user)}
+                                         "--no-instructions", *([] if syncs else ["--no-sync"])], **user)}
         turn.settle()
         left = leavings.tree(data, contents=False)
-        number = turn.scale.choose(20, 300, 3000)
+        number = turn.scale.choose(20, 1000, 10000)
         with server(turn.place.environment):
             pgbench = [bin_folder / "pgbench", *names]
             turn.without([*pgbench, "-i", "-q", "postgres"], **user)
@@ -142,12 +144,13 @@ class Redis(Database):
     def measure(self, turn, user, sockets):
         program, socket = sockets / "redis-server", sockets / "socket"
         program.symlink_to(self._program())
+        syncs = "no" if turn.place.system == "unsynced" else "always"
         # Binary values as text, one a line.
         client = ["redis-cli", "--no-raw", "-s", socket]
 
         def server(environment):
             return servers.Server(
-                [program, "--port", "0", "--unixsocket", socket, "--appendonly", "yes", "--appendfsync", "always",
+                [program, "--port", "0", "--unixsocket", socket, "--appendonly", "yes", "--appendfsync", syncs,
                  "--save", "", "--auto-aof-rewrite-percentage", "0", "--dir", turn.work],
                 turn.place.folder / "tmp/log", turn.bench.build / "everyday-redis.log",
                 lambda: _answers([*client, "-e", "PING"], turn.plain),
@@ -229,12 +232,15 @@ class MariaDb(Database):
 PROGRAMS = (
     Postgres("PostgreSQL", {"initdb": "PostgreSQL, `initdb`", "1 clients": "PostgreSQL, `pgbench`, 1 client",
                             "8 clients": "PostgreSQL, `pgbench`, 8 clients"},
-             "after initdb names and modes; schema and rows", {}, users=("postgres",),
+             "after initdb names and modes; schema and rows", {}, users=("postgres",), yardstick=True,
+             goals={"initdb": ("plain", 1.2), "1 clients": ("unsynced", 1 / 0.9), "8 clients": ("unsynced", 1 / 0.9)},
              seconds=(3, 6, 20)),
     Redis("Redis", {"set": "Redis, `SET`, `appendfsync always`", "rewrite": "Redis, `BGREWRITEAOF`"},
-          "names and modes; `GET` and `DUMP` of all keys", {"redis-cli": "redis-tools"}, logged=True, seconds=(1, 2, 5)),
+          "names and modes; `GET` and `DUMP` of all keys", {"redis-cli": "redis-tools"}, logged=True, yardstick=True,
+          goals={"set": ("unsynced", 1 / 0.95), "rewrite": ("plain", 1.2)}, seconds=(1, 2, 5)),
     MariaDb("MariaDB", {"install": "MariaDB, `mariadb-install-db`", "inserts": "MariaDB, an insert in a transaction"},
             "definition, rows and checksum of the table; names of all tables",
             {"mariadbd": "mariadb-server-core", "mariadb-install-db": "mariadb-server-core",
-             "mariadb": "mariadb-client-core"}, users=("mysql", "nobody"), seconds=(4, 6, 10)),
+             "mariadb": "mariadb-client-core"}, users=("mysql", "nobody"),
+            goals={"install": ("plain", 1.2), "inserts": ("plain", 1.2)}, seconds=(4, 6, 10)),
 )

@@ -77,6 +77,11 @@ class Turn:
             if recovered.returncode != 0:
                 raise systems.Broken(f"nvcache recover: {' '.join(recovered.stderr.split())}")
 
+    def check_library(self, **options):
+        """What is measured has NVCache in it."""
+        if self.place.pool and "libnvcache.so" not in self.run(["cat", "/proc/self/maps"], **options):
+            raise systems.Broken("a program does not have the library")
+
     def check_log(self):
         """Of the last process that had the pool."""
         if self.bench.counters(self.place)["statistics"]["segments_taken"] == 0:
@@ -94,7 +99,15 @@ class Program:
     # Some of its bytes go through the log: it syncs a file more than once.
     logged: bool = False
     slow: bool = False
+    # It can leave out its own syncs, which is run as well, without NVCache.
+    yardstick: bool = False
     seconds: tuple = (0.2, 0.5, 2)  # of one run, by scale
+    pools: tuple = ("256M", "256M", "256M")  # by scale
+    rule: str = "auto"  # of NVCache
+    # What NVCache must reach: what is timed -> (against which system, at most). A ratio, or with `added`
+    # seconds more.
+    goals: dict = dataclasses.field(default_factory=dict)
+    added: bool = False
 
     def missing(self, bench):  # pylint: disable=unused-argument
         """A sentence on what must be installed first, or None."""

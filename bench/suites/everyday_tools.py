@@ -14,6 +14,8 @@ from suites.everyday_program import OLD, Program, write_file
 
 PYTHON = "/usr/bin/python3"
 ALL = "names, modes, contents, links"
+# Of the time without NVCache.
+MOST = 1.2
 FOLDERS = 8
 
 
@@ -50,17 +52,20 @@ class Tool(Program):
 @dataclasses.dataclass(frozen=True)
 class Short(Program):
     """A program that is over at once, several times."""
+    prepare: Callable = lambda turn: None
     command: Callable = None  # turn, number of the run -> the command
     times: int = 20
 
     def run(self, turn):
+        self.prepare(turn)
         seconds = turn.spawned([self.command(turn, number) for number in range(self.times)])
         turn.settle()
         return dict.fromkeys(self.titles, seconds), leavings.tree(turn.work)
 
 
 def _tool(name, title, needs, command, **options):
-    return Tool(name, {name: title}, options.pop("compared", ALL), needs, command=command, **options)
+    goals = {name: ("plain", options.pop("goal", MOST))}
+    return Tool(name, {name: title}, options.pop("compared", ALL), needs, command=command, goals=goals, **options)
 
 
 def _shell(script, *counts):
@@ -97,10 +102,19 @@ def _git_tree(turn):
 
 # ----------------------------------------------------------------------------------------------------
 
+LARGE = (4, 256, 1024)  # MiB
+QUARTERS = tuple(f"{size // 4}M" for size in LARGE)
+
+
 def _large_file(turn):
     draw = random.Random(1)
     block = draw.randbytes(1 << 20)
-    write_file(turn.work / "large", block * turn.scale.choose(4, 64, 512))
+    write_file(turn.work / "large", block * turn.scale.choose(*LARGE))
+
+
+def _durable_copy(turn):
+    """Of a file that is cached from its first write the copy is durable when the program ends."""
+    return ["cp", "large", "copy"] if turn.place.pool else ["sh", "-ec", "cp large copy; sync"]
 
 
 def _archive(turn):
@@ -222,7 +236,7 @@ class Sqlite(Tool):
 def _sqlite(journal):
     name = f"sqlite3 {journal}"
     return Sqlite(name, {name: f"sqlite3, an insert in a transaction, {journal}"},
-                  "names; .dump, integrity_check", {"sqlite3": "sqlite3"},
+                  "names; .dump, integrity_check", {"sqlite3": "sqlite3"}, goals={name: ("plain", MOST)},
                   kind="databases", logged=True, prepare=functools.partial(_statements, journal),
                   command=lambda turn: ["sqlite3", "-batch", "-bail", "database", ".read statements"])
 
@@ -239,6 +253,13 @@ for number in range(int(sys.argv[1])):
     message.set_content("a line of text\\n" * (10 + number % 50))
     box.add(message)
 """
+
+LINE = b"x" * 4095 + b"\n"
+
+
+def _line(turn):
+    write_file(turn.work / "line", LINE)
+
 
 # A file that has its content again and again, as settings have.
 REWRITE = """\
@@ -282,9 +303,10 @@ class Children(Program):
 
 PROGRAMS = (
     Short("nothing", {"nothing": "`true`: a program that does nothing"}, ALL, {},
-          command=lambda turn, number: ["/bin/true"]),
-    Short("one file", {"one file": "`sed -n w`: a program that writes one file"}, ALL, {"sed": "sed"},
-          command=lambda turn, number: ["/bin/sed", "-n", f"w {turn.work}/file{number}", "/etc/passwd"]),
+          goals={"nothing": ("plain", 120e-6)}, added=True, command=lambda turn, number: ["/bin/true"]),
+    Short("one file", {"one file": "`sed -n w`: a program that writes one file of 4 KiB"}, ALL, {"sed": "sed"},
+          goals={"one file": ("plain", 300e-6)}, added=True, prepare=_line,
+          command=lambda turn, number: ["/bin/sed", "-n", f"w {turn.work}/file{number}", turn.work / "line"]),
     _tool("git", "git: commits, `core.fsync=all`, gc", {"git": "git"}, _shell(GIT, 3, 20, 20), seconds=(0.3, 2, 2),
           compared=f"{ALL}, but for `.git/index`, which has times and inode numbers", prepare=_git_tree,
           environment=GIT_ENVIRONMENT, left=lambda folder: leavings.tree(folder, skip=(".git/index",))),
@@ -292,25 +314,32 @@ PROGRAMS = (
         "tar", "-cf", "archive.tar", "--owner=0", "--group=0", "--sort=name", f"--mtime=@{OLD}", "source"],
           prepare=source_tree),
     _tool("tar -x", "`tar -x`", {"tar": "tar"}, lambda turn: ["tar", "-xf", "archive.tar"], prepare=_archive),
-    _tool("cp -r", "`cp -r`", {"cp": "coreutils"}, lambda turn: ["cp", "-r", "source", "copy"], prepare=source_tree),
-    _tool("cp", "`cp` of one large file", {"cp": "coreutils"}, lambda turn: ["cp", "large", "copy"],
-          prepare=_large_file),
+    _tool("cp -r", "`cp -r`", {"cp": "coreutils"}, lambda turn: ["cp", "-r", "source", "copy"], prepare=source_tree,
+          goal=1.1),
+    _tool("cp", "`cp` of a file four times the pool", {"cp": "coreutils"}, lambda turn: ["cp", "large", "copy"],
+          prepare=_large_file, pools=QUARTERS, seconds=(0.2, 2, 8)),
+    _tool("cp, durable", "`cp` of a file four times the pool, then `sync`; with NVCache `cp` alone, by `always`",
+          {"cp": "coreutils"}, _durable_copy, prepare=_large_file, pools=QUARTERS, rule="always", logged=True,
+          goal=1.05, seconds=(0.2, 3, 10)),
     _tool("dpkg", "`dpkg --unpack`", {"dpkg": "dpkg", "dpkg-deb": "dpkg"}, _unpack, prepare=_package,
           seconds=(0.5, 2, 8)),
     # They write as standard output, which is the kernel's.
-    _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100)),
+    _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100), goal=1.1),
     _tool("make", "`make` of a small C project", {"make": "make", "gcc": "gcc"},
-          lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, seconds=(0.3, 1, 3)),
+          lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, seconds=(0.3, 1, 3),
+          goal=1.1),
     _tool("compileall", "Python's compileall", {PYTHON: "python3"},
           lambda turn: [PYTHON, "-m", "compileall", "-q", "."], prepare=_python_sources,
           # The order of a set's constants depends on it.
-          environment={"PYTHONHASHSEED": "0"}, seconds=(0.2, 1, 3)),
+          environment={"PYTHONHASHSEED": "0"}, seconds=(0.2, 1, 3), goal=1.1),
     _tool("maildir", "delivery into a maildir", {PYTHON: "python3"}, _python(MAILDIR, counts=(5, 100, 500)),
           compared="modes and contents; names have the time", left=leavings.bag),
     _rewrite("truncate", "a file rewritten through `O_TRUNC`"),
     _rewrite("rename", "a file rewritten, and renamed over the old one"),
     _rewrite("synced", "a file rewritten, synced, and renamed over the old one"),
     Children("children", {"fork": "`fork` with 100 open files that were written", "vfork": "`vfork`, likewise",
-                          "posix_spawn": "`posix_spawn`, likewise"}, ALL, {}),
+                          "posix_spawn": "`posix_spawn`, likewise",
+                          "posix_spawn_plain": "`posix_spawn`, likewise, of a program without NVCache"}, ALL, {},
+             goals=dict.fromkeys(("fork", "vfork", "posix_spawn", "posix_spawn_plain"), ("plain", 1.1))),
     *map(_sqlite, ("DELETE", "TRUNCATE", "PERSIST", "WAL")),
 )

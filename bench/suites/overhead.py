@@ -15,13 +15,14 @@ CALLS = ("read", "write", "pread", "lseek")
 INSERTS = 200
 # What a program does that never syncs: by the driver's argument, the names that it prints.
 UNSYNCED = {"truncate": ("truncate",), "short": ("short",),
-            "children": ("fork", "vfork", "posix_spawn")}
+            "children": ("fork", "vfork", "posix_spawn", "posix_spawn_plain")}
 TITLES = {
     "truncate": "`ftruncate` to 1,000 bytes, `pwrite` of 4 KiB",
     "short": "create, write 4 KiB, close, unlink",
     "fork": "`fork` with 100 open files that were written",
     "vfork": "`vfork`, likewise",
     "posix_spawn": "`posix_spawn`, likewise",
+    "posix_spawn_plain": "`posix_spawn`, likewise, of a program without NVCache",
     "sqlite": "sqlite3, one insert, `synchronous=OFF`, default journal",
 }
 GOAL = 1.1

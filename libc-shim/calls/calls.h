@@ -12,6 +12,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <type_traits>
+
 #include "libc-shim/calls/front_end.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/vfs.h"
@@ -85,6 +87,24 @@ inline bool ToReadersByPath(int dirfd, const char* path) {
 
 inline bool ToKernelByPath(int dirfd, const char* path) {
   return FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
+}
+
+template <typename Result>
+inline bool IsFailure(Result result) {
+  if constexpr (std::is_pointer_v<Result>) {
+    return result == nullptr;
+  } else {
+    return result < 0;
+  }
+}
+
+// Around a call that makes a descriptor, with all that is done around it: where the program's limit
+// leaves no room for one, the engine gives up some of its own.
+template <typename Call>
+inline auto WithRoom(Call make) {
+  auto result = make();
+  while (IsFailure(result) && errno == EMFILE && vfs::MakeRoom()) result = make();
+  return result;
 }
 
 // To be called with each new descriptor, or with the error in place of one. A disk that refuses to

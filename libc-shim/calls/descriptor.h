@@ -29,17 +29,18 @@ inline auto CloseRange(unsigned first, unsigned last, int flags, RealCall real) 
 
 template <typename RealCall>
 inline auto Dup(int fd, RealCall real) {
-  return AfterNumbering(Answer(vfs::Dup(fd), real, fd));
+  return AfterNumbering(WithRoom([&] { return Answer(vfs::Dup(fd), real, fd); }));
 }
 
 template <typename RealCall>
 inline auto Dup2(int from, int to, RealCall real) {
-  return AfterNumbering(Answer(vfs::Dup2(from, to), real, from, to));
+  return AfterNumbering(WithRoom([&] { return Answer(vfs::Dup2(from, to), real, from, to); }));
 }
 
 template <typename RealCall>
 inline auto Dup3(int from, int to, int flags, RealCall real) {
-  return AfterNumbering(Answer(vfs::Dup3(from, to, flags), real, from, to, flags));
+  return AfterNumbering(
+      WithRoom([&] { return Answer(vfs::Dup3(from, to, flags), real, from, to, flags); }));
 }
 
 // A lock whose place is counted from the offset or from the end: the kernel must know both.
@@ -63,10 +64,11 @@ template <typename RealCall>
 inline auto Fcntl(int fd, int command, long argument, RealCall real) {
   if (IsRelativeLock(command, argument)) vfs::Publish(fd);
   // The commands that the engine answers take an int; the upper half may be anything.
-  const long answer = vfs::Fcntl(fd, command, static_cast<int>(argument));
-  const auto result = Answer(answer, real, fd, command, argument);
+  const auto answer = [&] {
+    return Answer(vfs::Fcntl(fd, command, static_cast<int>(argument)), real, fd, command, argument);
+  };
   const bool duplicates = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
-  return duplicates ? AfterNumbering(result) : result;
+  return duplicates ? AfterNumbering(WithRoom(answer)) : answer();
 }
 
 template <typename RealCall>

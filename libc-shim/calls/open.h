@@ -19,8 +19,8 @@ namespace nvcache::calls {
 template <typename RealCall, typename UncancelledCall>
 inline auto Open(int dirfd, const char* path, int flags, RealCall real, UncancelledCall uncancelled,
                  uint64_t resolve = 0, bool plain = true) {
-  decltype(real()) fd = -1;
-  {
+  return AfterNumbering(WithRoom([&] {
+    decltype(real()) fd = -1;
     vfs::OpenGuard guard(dirfd, path, flags, resolve, plain);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
     if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
@@ -32,14 +32,16 @@ inline auto Open(int dirfd, const char* path, int flags, RealCall real, Uncancel
       sys::Close(static_cast<int>(fd));
       return static_cast<decltype(fd)>(FromAnswer(error));
     }
-  }
-  return AfterNumbering(fd);
+    return fd;
+  }));
 }
 
-// A descriptor that was opened by other means than a path. It must not stay open beside a file that
-// is cached and cannot be handed over.
-template <typename Descriptor>
-inline Descriptor Adopt(Descriptor fd) {
+// Opens a file by other means than a path. The descriptor must not stay open beside a file that is
+// cached and cannot be handed over.
+template <typename RealCall>
+inline auto Adopt(RealCall real) {
+  using Descriptor = decltype(real());
+  const Descriptor fd = WithRoom(real);
   if (fd < 0) return fd;
   const long error = vfs::Adopt(static_cast<int>(fd));
   if (error == 0) return fd;
@@ -51,7 +53,7 @@ inline Descriptor Adopt(Descriptor fd) {
 template <typename RealCall>
 inline auto OpenByHandle(int flags, RealCall real) {
   if ((flags & O_TRUNC) != 0) vfs::Release();
-  return Adopt(real());
+  return Adopt(real);
 }
 
 }  // namespace nvcache::calls

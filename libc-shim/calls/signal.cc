@@ -11,6 +11,7 @@
 
 #include "libc-shim/calls/calls.h"
 #include "src/sys/deferral.h"
+#include "src/sys/early.h"
 #include "src/sys/kernel.h"
 #include "src/sys/user_copy.h"
 
@@ -32,9 +33,9 @@ struct Wish {
   std::atomic<Handler> handler;  // or SIG_DFL, SIG_IGN
   std::atomic<int> flags;
 };
-Wish g_wishes[_NSIG];
-std::atomic<bool> g_managed;
-std::atomic<bool> g_noted;
+NVCACHE_EARLY constinit Wish g_wishes[_NSIG] = {};
+NVCACHE_EARLY constinit std::atomic<bool> g_managed = false;
+NVCACHE_EARLY constinit std::atomic<bool> g_noted = false;
 
 Handler AsHandler(sighandler_t disposition) {
   return reinterpret_cast<Handler>(reinterpret_cast<void*>(disposition));

@@ -48,6 +48,7 @@ thread_local bool t_streams_locked = false;
 bool HasThreads() { return &__libc_single_threaded == nullptr || __libc_single_threaded == 0; }
 
 void BeforeFork() {
+  FindForChildren();
   if (vfs::IsActive() && HasThreads()) {
     _IO_list_lock();
     t_streams_locked = true;
@@ -70,7 +71,6 @@ void AfterForkInParent() {
 
 __attribute__((constructor)) void Begin() {
   const int saved_errno = errno;  // the program finds zero
-  FindAll();
   if (IsPrivileged()) return;
   if (gnu_get_libc_version == nullptr) {
     vfs::Refuse(

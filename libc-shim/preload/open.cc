@@ -4,6 +4,7 @@
 #include "libc-shim/calls/open.h"
 
 #include <cstdarg>
+#include <cstring>
 
 #include "libc-shim/preload/stream.h"
 #include "libc-shim/preload/wrapper.h"
@@ -25,8 +26,22 @@ int OpenAt(int dirfd, const char* path, int flags, mode_t mode, RealCall real) {
   return Open(dirfd, path, flags, real, [=] { return OpenUncancelled(dirfd, path, flags, mode); });
 }
 
-// mkstemp and its family. The file is new and nobody else knows its name.
-int Created(int fd, int flags) { return TrackOpened(fd, flags | O_RDWR); }
+// mkstemp and its family. The file is new and nobody else knows its name. The real call has put a
+// name into the path by the time that it fails for want of room, and wants Xs there once more.
+template <typename RealCall>
+int Create(char* path, int suffix_length, int flags, RealCall real) {
+  constexpr char kXs[] = {'X', 'X', 'X', 'X', 'X', 'X'};
+  bool again = false;
+  const int fd = WithRoom([&] {
+    if (again) {
+      char* const end = path + std::strlen(path) - suffix_length;
+      std::memcpy(end - sizeof(kXs), kXs, sizeof(kXs));
+    }
+    again = true;
+    return real();
+  });
+  return TrackOpened(fd, flags | O_RDWR);
+}
 
 }  // namespace
 
@@ -78,23 +93,27 @@ NVCACHE_EXPORT int open_by_handle_at(int mount_fd, struct file_handle* handle, i
 }
 
 NVCACHE_EXPORT int pidfd_getfd(int pidfd, int fd, unsigned int flags) noexcept {
-  return Adopt(NVCACHE_REAL(pidfd_getfd)(pidfd, fd, flags));
+  return Adopt([=] { return NVCACHE_REAL(pidfd_getfd)(pidfd, fd, flags); });
 }
 
-NVCACHE_EXPORT int mkstemp64(char* path) { return Created(NVCACHE_REAL(mkstemp64)(path), 0); }
+NVCACHE_EXPORT int mkstemp64(char* path) {
+  return Create(path, 0, 0, [=] { return NVCACHE_REAL(mkstemp64)(path); });
+}
 NVCACHE_EXPORT_ALIAS(mkstemp, mkstemp64);
 
 NVCACHE_EXPORT int mkostemp64(char* path, int flags) {
-  return Created(NVCACHE_REAL(mkostemp64)(path, flags), flags);
+  return Create(path, 0, flags, [=] { return NVCACHE_REAL(mkostemp64)(path, flags); });
 }
 NVCACHE_EXPORT_ALIAS(mkostemp, mkostemp64);
 
 NVCACHE_EXPORT int mkstemps64(char* path, int suffix_length) {
-  return Created(NVCACHE_REAL(mkstemps64)(path, suffix_length), 0);
+  return Create(path, suffix_length, 0,
+                [=] { return NVCACHE_REAL(mkstemps64)(path, suffix_length); });
 }
 NVCACHE_EXPORT_ALIAS(mkstemps, mkstemps64);
 
 NVCACHE_EXPORT int mkostemps64(char* path, int suffix_length, int flags) {
-  return Created(NVCACHE_REAL(mkostemps64)(path, suffix_length, flags), flags);
+  return Create(path, suffix_length, flags,
+                [=] { return NVCACHE_REAL(mkostemps64)(path, suffix_length, flags); });
 }
 NVCACHE_EXPORT_ALIAS(mkostemps, mkostemps64);

@@ -164,7 +164,7 @@ NVCACHE_EXPORT int system(const char* command) {
 }
 
 NVCACHE_EXPORT FILE* popen(const char* command, const char* mode) {
-  return Spawn([=] { return NVCACHE_REAL(popen)(command, mode); });
+  return Spawn([=] { return WithRoom([=] { return NVCACHE_REAL(popen)(command, mode); }); });
 }
 NVCACHE_EXPORT_ALIAS(_IO_popen, popen);
 

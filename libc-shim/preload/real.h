@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The functions behind ours: for each wrapped name, what the dynamic linker finds after us.
+// The functions behind ours: for each wrapped name, what the dynamic linker finds after us. Each is
+// looked for when it is called first, for a program calls few of them. That takes no lock (it may
+// be in a signal handler), and not the dynamic linker, which takes three times as long.
 //
-// The constructor fills the table, so that no later call takes the dynamic linker's lock (in a
-// signal handler, say). A call that comes earlier, from a library whose constructor runs before
-// ours, finds its function itself.
+// A child of fork would look in vain for its parent: each for itself, in pages of libc that it has
+// to map first. So the parent does, for those that children call.
 #ifndef NVCACHE_LIBC_SHIM_PRELOAD_REAL_H_
 #define NVCACHE_LIBC_SHIM_PRELOAD_REAL_H_
 
 #include <aio.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -23,8 +25,11 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/fanotify.h>
 #include <sys/fsuid.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -32,10 +37,12 @@
 #include <sys/quota.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
@@ -65,8 +72,7 @@ struct RealTable {
 
 extern RealTable g_real;
 
-// Fills the table.
-void FindAll();
+void FindForChildren();
 
 // The next definition of `name` after ours, or nullptr.
 void* FindNext(const char* name);

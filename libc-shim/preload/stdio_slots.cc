@@ -16,6 +16,7 @@
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"
 #include "libc-shim/preload/wrapper.h"
+#include "src/sys/early.h"
 
 #pragma weak gnu_get_libc_version  // as in life.cc
 
@@ -34,9 +35,8 @@ struct Originals {
   int (*close)(FILE*);
 };
 
-Originals g_original;
-bool g_caught = false;
-bool g_dprintf_caught = false;
+NVCACHE_EARLY constinit Originals g_original = {};
+NVCACHE_EARLY constinit bool g_caught = false;
 
 // A stream that was opened with `c` is no cancellation point (libc's _IO_FLAGS2_NOTCANCEL).
 void StreamCancellationPoint(const FILE* stream) {
@@ -118,13 +118,13 @@ bool Holds(const struct dl_phdr_info& info, uintptr_t address) {
 int TakeIfSearched(struct dl_phdr_info* info, size_t /*size*/, void* argument) {
   auto* search = static_cast<Search*>(argument);
   if (!Holds(*info, search->address)) return 0;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  constexpr uintptr_t kPage = 4096;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_GNU_RELRO) continue;
     const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
-    search->found = {reinterpret_cast<uintptr_t*>(begin & -page),
-                     reinterpret_cast<uintptr_t*>((begin + segment.p_memsz) & -page)};
+    search->found = {reinterpret_cast<uintptr_t*>(begin & -kPage),
+                     reinterpret_cast<uintptr_t*>((begin + segment.p_memsz) & -kPage)};
   }
   return 1;
 }
@@ -155,6 +155,12 @@ uintptr_t AddressOf(Function* function) {
   return reinterpret_cast<uintptr_t>(function);
 }
 
+// The five lie close together, and few other words lead there.
+bool IsNear(uintptr_t word) {
+  constexpr uintptr_t kNear = 1u << 16;
+  return word - AddressOf(g_original.read) + kNear < 2 * kNear;
+}
+
 // Ours for libc's; 0 for any other word.
 uintptr_t Replacement(uintptr_t word) {
   if (word == AddressOf(g_original.read)) return AddressOf(ReadStream);
@@ -174,25 +180,26 @@ constexpr size_t kSlots = 7 * 5 - 3;
 void CatchStreams() {
   if (!FindOriginals()) return;
   const Words words = ReadOnlyWordsAround(reinterpret_cast<void*>(g_original.read));
+  uintptr_t* slots[kSlots];
   size_t count = 0;
-  for (const uintptr_t* word = words.begin; word != words.end; ++word) {
-    if (Replacement(*word) != 0) ++count;
+  for (uintptr_t* word = words.begin; word != words.end; ++word) {
+    if (!IsNear(*word) || Replacement(*word) == 0) continue;
+    if (count < kSlots) slots[count] = word;
+    ++count;
   }
   if (count != kSlots) return;
 
   const auto length = static_cast<size_t>(words.end - words.begin) * sizeof(uintptr_t);
-  if (mprotect(words.begin, length, PROT_READ | PROT_WRITE) != 0) return;
-  for (uintptr_t* word = words.begin; word != words.end; ++word) {
-    const uintptr_t ours = Replacement(*word);
-    if (ours != 0) __atomic_store_n(word, ours, __ATOMIC_RELAXED);
-  }
+  // What can be written can be read. With PROT_READ, the kernel would make one mapping of these
+  // pages and libc's data behind them, and two again: that takes twice as long.
+  if (mprotect(words.begin, length, PROT_WRITE) != 0) return;
+  for (uintptr_t* slot : slots) __atomic_store_n(slot, Replacement(*slot), __ATOMIC_RELAXED);
   mprotect(words.begin, length, PROT_READ);
   g_caught = true;
-  g_dprintf_caught = strverscmp(gnu_get_libc_version(), "2.37") < 0;
 }
 
 bool StreamsCaught() { return g_caught; }
 
-bool DprintfCaught() { return g_dprintf_caught; }
+bool DprintfCaught() { return g_caught && strverscmp(gnu_get_libc_version(), "2.37") < 0; }
 
 }  // namespace nvcache::preload

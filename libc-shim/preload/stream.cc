@@ -230,7 +230,7 @@ NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
     return OpenStream(path, parsed);
   }
   if (!ToReadersByPath(AT_FDCWD, path)) return nullptr;
-  return AdoptStream(NVCACHE_REAL(fopen64)(path, mode));
+  return AdoptStream(WithRoom([=] { return NVCACHE_REAL(fopen64)(path, mode); }));
 }
 NVCACHE_EXPORT_ALIAS(fopen, fopen64);
 NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
@@ -276,7 +276,9 @@ NVCACHE_EXPORT int fclose(FILE* stream) {
 }
 NVCACHE_EXPORT_ALIAS(_IO_fclose, fclose);
 
-NVCACHE_EXPORT FILE* tmpfile64() { return AdoptStream(NVCACHE_REAL(tmpfile64)()); }
+NVCACHE_EXPORT FILE* tmpfile64() {
+  return AdoptStream(WithRoom([] { return NVCACHE_REAL(tmpfile64)(); }));
+}
 NVCACHE_EXPORT_ALIAS(tmpfile, tmpfile64);
 
 // ---------------------------------------------------------------------------------------------
@@ -335,7 +337,7 @@ NVCACHE_EXPORT_ALIAS(__backtrace_symbols_fd, backtrace_symbols_fd);
 // Opening inside libc.
 
 NVCACHE_EXPORT int shm_open(const char* name, int flags, mode_t mode) {
-  return Adopt(NVCACHE_REAL(shm_open)(name, flags, mode));
+  return Adopt([=] { return NVCACHE_REAL(shm_open)(name, flags, mode); });
 }
 
 // The login records. The first two do not say which file they write.

@@ -85,8 +85,7 @@ bool Election::List::SameAs(const List& other) const {
 
 // -------------------------------------------------------------------------------------- The files
 
-Election::Election(const char* folder)
-    : folder_(static_cast<int>(sys::Openat(AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC))) {
+Election::Election(const char* folder) : path_(folder) {
   name_.Append("nvcache-leases-").AppendNumber(static_cast<uint64_t>(sys::Geteuid()));
 }
 
@@ -95,13 +94,13 @@ Election::~Election() {
 }
 
 // -1: it is not ours, or there is none.
-int Election::Open(const char* name, struct stat* st) const {
+int Election::Open(int folder, const char* name, struct stat* st) {
   const auto ours = [st] {
     return S_ISREG(st->st_mode) && st->st_uid == static_cast<uid_t>(sys::Geteuid());
   };
-  if (sys::Fstatat(folder_, name, st, AT_SYMLINK_NOFOLLOW) < 0 || !ours()) return -1;
+  if (sys::Fstatat(folder, name, st, AT_SYMLINK_NOFOLLOW) < 0 || !ours()) return -1;
   const long fd =
-      sys::Openat(folder_, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+      sys::Openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd < 0) return -1;
   if (sys::Fstat(static_cast<int>(fd), st) == 0 && ours()) return static_cast<int>(fd);
   sys::Close(static_cast<int>(fd));
@@ -123,7 +122,7 @@ Election::Standing Election::StandingOf(int fd, const struct stat& st) {
 // Adds the file to the list, if it belongs there.
 Election::Step Election::Look(const char* name, List* list) {
   struct stat st;
-  const int fd = Open(name, &st);
+  const int fd = Open(folder_, name, &st);
   if (fd < 0) return Step::kDone;
   switch (StandingOf(fd, st)) {
     case Standing::kCandidate:
@@ -180,13 +179,16 @@ int Election::Run(const char** why) {
   why_ = "the file of leases cannot be opened";
   struct stat st;
   const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
-  int fd = folder_ >= 0 ? Open(name_.c_str(), &st) : -1;
+  sys::Text<512> plain;
+  plain.Append(path_).Append("/").Append(name_.c_str());
+  int fd = Open(AT_FDCWD, plain.c_str(), &st);
   if (fd >= 0) {
     const bool elected = StandingOf(fd, st) == Standing::kElected && (st.st_mode & 07177) == 0;
     if (elected) return fd;
     sys::Close(fd);
     fd = -1;
   }
+  folder_ = static_cast<int>(sys::Openat(AT_FDCWD, path_, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   Step step = folder_ >= 0 ? Step::kAgain : Step::kFailed;
   while (step == Step::kAgain || step == Step::kLater) {
     step = Try(&fd);
@@ -299,7 +301,7 @@ bool Election::RemoveOutdated(int fd, const char* name) const {
 void Election::Withdraw() {
   if (own_.size() == 0) return;
   struct stat st;
-  const int fd = Open(own_.c_str(), &st);
+  const int fd = Open(folder_, own_.c_str(), &st);
   if (fd < 0) return;
   if (sys::Flock(fd, LOCK_EX | LOCK_NB) == 0 && StandingOf(fd, st) == Standing::kCandidate) {
     Remove(fd, own_.c_str());

@@ -84,7 +84,7 @@ class Election {
   enum class Standing { kStranger, kCandidate, kElected, kOutdated };
   enum class Step { kDone, kAgain, kLater, kFailed };
 
-  int Open(const char* name, struct stat* st) const;
+  static int Open(int folder, const char* name, struct stat* st);
   static Standing StandingOf(int fd, const struct stat& st);
   Step Look(const char* name, List* list);
   Step Collect(List* list);
@@ -97,9 +97,10 @@ class Election {
   void Remove(int fd, const char* name) const;
   void Withdraw();
 
-  int folder_;
-  Name name_;  // the plain one
-  Name own_;   // of the candidate that we have made, if any
+  const char* path_;  // of the folder
+  int folder_ = -1;   // where the plain name did not do
+  Name name_;         // the plain one
+  Name own_;          // of the candidate that we have made, if any
   const char* why_ = "";
 };
 

@@ -112,7 +112,7 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   if (fd < 0) return false;
   // Before the lock, which a close would drop. And above the pool's: when our lock is gone, nobody
   // finds the pool in use by us.
-  fd_ = sys::MoveHigh(fd, 7);
+  fd_ = sys::MoveLow(fd, sys::kLeasesNumber);
   struct stat st;
   if (sys::Fstat(fd_, &st) < 0) return false;
   device_ = st.st_dev;
@@ -348,9 +348,8 @@ bool Leases::IsOver(uint64_t life) const {
 
 bool Leases::lost() const { return shared_->slots[slot_].life.load() != life_; }
 
-// The old one stays open, for the program to replace.
-void Leases::Renumber() {
-  const long fd = sys::Fcntl(fd_, F_DUPFD_CLOEXEC, fd_ + 1);
+void Leases::Renumber(int from) {
+  const long fd = sys::Fcntl(fd_, F_DUPFD_CLOEXEC, from);
   if (fd >= 0) fd_ = static_cast<int>(fd);
 }
 

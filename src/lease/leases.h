@@ -103,8 +103,9 @@ class Leases {
     return is_open() && device == device_ && inode == inode_;
   }
   bool Relock();
-  // The program wants the number of our descriptor, which is its own from now on. Then Relock.
-  void Renumber();
+  // Our descriptor gets another number, from `from` on, if there is one. The old one stays open: it
+  // is the program's, or to be closed. Then Relock.
+  void Renumber(int from);
   // Somebody took this process for dead. Nothing that it holds is protected any more: all files
   // have to pass through. The calls below do no harm; TryExclude fails.
   bool lost() const;

@@ -485,9 +485,9 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
 }
 
 // The checksum is computed without asking what the processor has (sys/cpu.h): it is 80 bytes.
-bool Pool::IsClean(const char* path) {
+Pool::Glance Pool::GlanceAt(const char* path) {
   const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (opened < 0) return false;
+  if (opened < 0) return opened == -ENOENT ? Glance::kMissing : Glance::kLookCloser;
   const auto fd = static_cast<int>(opened);
   Superblock superblock = {};
   StateRecord state = {};
@@ -496,8 +496,10 @@ bool Pool::IsClean(const char* path) {
                      sys::Pread(fd, &state, sizeof(state), kStateOffset) == kWhole[1];
   sys::Close(fd);
   constexpr size_t kChecked = offsetof(Superblock, crc);
-  return whole && HasMagic(superblock) && superblock.version == kVersion &&
-         superblock.crc == sys::Crc32cPortable(&superblock, kChecked) && state.state == kStateClean;
+  const bool clean = whole && HasMagic(superblock) && superblock.version == kVersion &&
+                     superblock.crc == sys::Crc32cPortable(&superblock, kChecked) &&
+                     state.state == kStateClean;
+  return clean ? Glance::kClean : Glance::kLookCloser;
 }
 
 bool Pool::OpenFile(Access access, Problem* problem) {
@@ -505,7 +507,7 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   const int flags = (IsUse(access) ? O_RDWR : O_RDONLY) | O_NONBLOCK;
   const long opened = sys::Openat(AT_FDCWD, path(), flags | O_CLOEXEC);
   if (opened < 0) return FailOpen(problem, path(), opened);
-  fd_ = sys::MoveHigh(static_cast<int>(opened));
+  fd_ = sys::MoveLow(static_cast<int>(opened), sys::kPoolNumber);
   struct stat st = {};
   if (long error = sys::Fstat(fd_, &st); error < 0) return FailOpen(problem, path(), error);
   device_ = st.st_dev;
@@ -705,7 +707,7 @@ void Pool::Repair() {
 }
 
 void Pool::Renumber() {
-  fd_ = sys::MoveHigh(fd_);
+  fd_ = sys::MoveLow(fd_, sys::kPoolNumber);
   seats_.Open(region_.base, view_.seat_count(), view_.segment_count(), fd_);
 }
 

@@ -122,9 +122,10 @@ class Pool {
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
-  // At a glance, for a program that may never use it: this is a pool, no process uses it, and
-  // nothing is pending. False: look closer. Not for a devdax device.
-  static bool IsClean(const char* path);
+  // At a glance, for a program that may never use it. kClean: this is a pool, no process uses it,
+  // and nothing is pending. Not for a devdax device.
+  enum class Glance { kClean, kMissing, kLookCloser };
+  static Glance GlanceAt(const char* path);
 
   // Opens and checks. Fails, unless the pool is only looked at, when another user owns it or may
   // write to it, and, unless `emulate`, when the mapping is not persistent memory. kExclusive fails

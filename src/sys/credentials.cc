@@ -69,20 +69,19 @@ bool IsRootOfAllUsers() {
 }  // namespace
 
 void Credentials::Take() {
+  if (taken_) return;
+  taken_ = true;
   user_ = Number(SYS_geteuid);
   group_ = Number(SYS_getegid);
   fs_user_ = FsId(SYS_setfsuid);
   fs_group_ = FsId(SYS_setfsgid);
   capabilities_ = EffectiveCapabilities();
   groups_ = GroupsSum(&group_count_);
-}
-
-void Credentials::TakeNamespace() {
-  if (user_namespace_ == 0) user_namespace_ = UserNamespace();
+  user_namespace_ = UserNamespace();
 }
 
 bool Credentials::AreCurrent() {
-  TakeNamespace();
+  Take();
   if (Number(SYS_geteuid) != user_ || Number(SYS_getegid) != group_) return false;
   if (FsId(SYS_setfsuid) != fs_user_ || FsId(SYS_setfsgid) != fs_group_) return false;
   if (EffectiveCapabilities() != capabilities_ || UserNamespace() != user_namespace_) return false;

@@ -14,22 +14,34 @@
 
 namespace nvcache::sys {
 
-// Moves `fd` to a number from three quarters of the limit on, close-on-exec, and returns it. Locks
-// by flock go along. Where there is no room, `fd` stays what it is.
-//
-// The kernel's table of descriptors is as long as the highest number, and each child gets a copy of
-// it, one of vfork as well: with 4,096 numbers, that takes a third as long as the vfork itself. So
-// not higher than kHighest, whatever the limit. (`eighths`: of the limit; 7 for the last one that
-// goes when the process dies, for the kernel closes them in their order.)
-inline int MoveHigh(int fd, uint64_t eighths = 6) {
-  constexpr uint64_t kLowest = 64;
-  constexpr uint64_t kHighest = 512;
-  const uint64_t limit = std::clamp(SoftLimit(RLIMIT_NOFILE), kLowest / 6 * 8, kHighest);
-  const uint64_t base = std::max(limit * eighths / 8, kLowest);
-  const long high = Fcntl(fd, F_DUPFD_CLOEXEC, static_cast<long>(base));
-  if (high < 0) return fd;
+// Moves `fd` to the lowest free number from `from` on, close-on-exec, and returns it. Locks by
+// flock go along. Where there is no room, `fd` stays what it is.
+inline int MoveTo(int fd, long from) {
+  const long moved = Fcntl(fd, F_DUPFD_CLOEXEC, from);
+  if (moved < 0) return fd;
   Close(fd);
-  return static_cast<int>(high);
+  return static_cast<int>(moved);
+}
+
+// The kernel's table of descriptors is as long as the highest number, and each child gets a copy of
+// it, one of vfork as well: with 4,096 numbers, that takes a third as long as the vfork itself. It
+// begins with 64.
+inline constexpr int kFirstTable = 64;
+inline constexpr uint64_t kHighest = 512;
+
+// To three quarters of the limit, but not higher than kHighest, whatever the limit.
+inline uint64_t HighFrom(uint64_t limit) { return std::min(limit, kHighest) * 3 / 4; }
+inline int MoveHigh(int fd) {
+  return MoveTo(fd, static_cast<long>(HighFrom(SoftLimit(RLIMIT_NOFILE))));
+}
+
+// What every process has, or many, lies in the first table, if there is room. The pool lies below
+// the leases' file: when a process dies, the kernel closes them in the order of their numbers.
+// (bash takes those from 63 downwards.)
+inline constexpr int kPoolNumber = 48, kLeasesNumber = 56;
+inline int MoveLow(int fd, int from) {
+  const int low = MoveTo(fd, from);
+  return low < kFirstTable ? low : MoveHigh(low);
 }
 
 }  // namespace nvcache::sys

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/sys/early.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 
@@ -30,10 +31,10 @@ struct Range {
   std::atomic<uintptr_t> begin;
 };
 constexpr size_t kMaxRanges = 64;
-constinit Range ranges[kMaxRanges] = {};
+NVCACHE_EARLY constinit Range ranges[kMaxRanges] = {};
 
 // The program has asked for MCL_FUTURE.
-constinit std::atomic<bool> locks_future{false};
+NVCACHE_EARLY constinit std::atomic<bool> locks_future{false};
 
 void Unlock(uintptr_t begin, size_t bytes) {
   Call(SYS_munlock, static_cast<long>(begin), static_cast<long>(bytes));

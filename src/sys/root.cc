@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "src/sys/early.h"
 #include "src/sys/kernel.h"
 
 #ifndef STATX_ATTR_MOUNT_ROOT
@@ -14,11 +15,12 @@ namespace nvcache::sys {
 namespace {
 
 // Written before the program has a second thread.
-struct {
-  dev_t device = 0;
-  ino_t inode = 0;
-  bool known = false;
-} root;
+struct Root {
+  dev_t device;
+  ino_t inode;
+  bool known;
+};
+NVCACHE_EARLY constinit Root root = {};
 // Before the first file is cached, and never again.
 bool examined = false;
 std::atomic<bool> is_machines{true};

@@ -16,7 +16,7 @@ namespace {
 // The first ones are there without a call of the kernel's, which may have no memory: most programs
 // need no others, and each call comes to its end.
 constexpr size_t kFirst = 8;
-alignas(4096) constinit uint8_t first_blocks[kFirst * kScratchSize] = {};
+alignas(64) constinit uint8_t first_blocks[kFirst * kScratchSize] = {};
 constexpr uint64_t kNoneOfFirst = ~uint64_t{0} << kFirst;
 constinit std::atomic<uint64_t> first_in_use{kNoneOfFirst};
 

@@ -35,7 +35,7 @@ void ForgetScratch();
 template <typename T>
 class Scratch {
   static_assert(sizeof(T) <= kScratchSize);
-  static_assert(alignof(T) <= 4096);
+  static_assert(alignof(T) <= 64);
 
  public:
   Scratch() = default;

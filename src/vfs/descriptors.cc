@@ -283,6 +283,14 @@ void Forget(int fd) {
 
 bool Tracks(int fd) { return IsDescription(engine.SlotOf(fd)); }
 
+// In a child of fork, to take the lock is to close what it has of its parent's.
+bool MakeRoom() {
+  if (!engine.active()) return false;
+  const uint32_t before = engine.CountInternal();
+  TableLock lock;
+  return engine.MakeRoom(before);
+}
+
 bool IsInternal(int fd) { return engine.SlotOf(fd) == Internal(); }
 
 namespace {

@@ -37,8 +37,6 @@ constexpr uint64_t kSpareDescriptors = 1u << 16;
 // For another process that recovers the pool.
 constexpr uint64_t kRecoveryPatienceNs = 60ull * 1000 * 1000 * 1000;
 constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
-// Before attaching is tried again that has waited for somebody in vain.
-constexpr uint64_t kAttachAgainNs = 1000 * 1000 * 1000;
 // For the kernel, to free what a dead process held.
 constexpr uint64_t kDyingPatienceNs = 5ull * 1000 * 1000 * 1000;
 
@@ -82,7 +80,6 @@ void Engine::RefuseCache(const char* text) {
 void Engine::Start(const Host& host, char** environment) {
   host_ = &host;
   pid_ = sys::Getpid();
-  rights_.Take();
   sys::Text<480> wrong;
   if (!settings::FromEnvironment(&settings, environment, &wrong)) {
     Refuse(wrong.c_str());
@@ -181,7 +178,10 @@ Engine::Recovery Engine::TryRecovery() {
 
 // Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
 Engine::Found Engine::Inspect() {
-  if (pool::Pool::IsClean(settings.pool.c_str())) return Found::kNothing;
+  using Glance = pool::Pool::Glance;
+  const Glance glance = pool::Pool::GlanceAt(settings.pool.c_str());
+  const bool is_made = glance == Glance::kMissing && settings.size > 0;
+  if (glance == Glance::kClean || is_made) return Found::kNothing;
   sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   problem.get())) {
@@ -296,30 +296,35 @@ void Engine::LookForOrphans() {
 
 namespace {
 
-// How many descriptors the process has, as the size of the folder that lists them (since
-// Linux 6.2); 0 if that is not known. The first thread is the one that asks, or else it is listed.
-uint32_t CountDescriptors() {
-  struct stat st;
-  if (sys::Fstatat(AT_FDCWD, "/proc/self/fd", &st, 0) < 0 || st.st_size > INT32_MAX) return 0;
-  return static_cast<uint32_t>(st.st_size);
+constexpr int kAsked = 256;  // descriptors that are asked for one by one
+
+// Whether one with this number or a higher one may be open. select() leaves out those that lie
+// beyond the kernel's table, and says of any other that it is not open.
+bool MayHaveFrom(int number) {
+  constexpr int kBits = 64;
+  uint64_t wanted[kAsked / kBits + 1] = {};
+  wanted[number / kBits] = uint64_t{1} << number % kBits;
+  timeval at_once = {};
+  return sys::Fcntl(number, F_GETFD) >= 0 ||
+         sys::Call(SYS_select, number + 1, sys::Address(wanted), 0, 0, sys::Address(&at_once)) != 0;
 }
 
 }  // namespace
 
 // Descriptors from before us are shared with whoever gave them to us: never cached. Most programs
-// have three. To list those takes as long as to ask for two hundred.
+// have three, and the kernel a table of 64 for them. To list them, by /proc, takes as long as to
+// ask for four hundred.
 void Engine::AdoptInherited() {
-  constexpr int kLast = 256;
-  uint32_t left = CountDescriptors();
-  const bool known = left > 0;
-  for (int fd = 0; fd < kLast && left > 0; ++fd) {
-    struct stat st;
-    if (sys::Fstat(fd, &st) < 0) continue;
-    if (S_ISREG(st.st_mode) && SlotOf(fd) != Internal()) Adopt(fd);
-    --left;
+  int end = sys::kFirstTable;
+  while (MayHaveFrom(end)) {
+    if (end == kAsked) return ListInherited();
+    end *= 2;
   }
-  // All but our own, which has a high number.
-  if (!known || left > (leases.fd() >= kLast ? 1 : 0)) ListInherited();
+  for (int fd = 0; fd < end; ++fd) {
+    struct stat st;
+    const bool regular = sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    if (regular && SlotOf(fd) != Internal()) Adopt(fd);
+  }
 }
 
 void Engine::ListInherited() {
@@ -396,10 +401,11 @@ bool Engine::AttachPool() {
     if (!open) pool_.Close();
   }
   if (!open) {
-    hopeless_ = problem.error != EBUSY && problem.error != EUSERS;
-    // Somebody may be stopped who has the gate.
-    if (problem.error == EBUSY) attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs;
-    RefusePool(problem);
+    const bool full = problem.error == EMFILE;
+    hopeless_ = problem.error != EBUSY && problem.error != EUSERS && !full;
+    // Somebody may be stopped who has the gate. Or it is the program that needs the descriptors.
+    if (problem.error == EBUSY || full) attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs;
+    if (!full || pool_id_ == 0) RefusePool(problem);
     return false;
   }
   pool_.seats().NoteLease(pool_.seat(), leases.life());
@@ -526,7 +532,7 @@ long Engine::BeginFreeze() {
 
 void Engine::PrepareRights() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  rights_.TakeNamespace();
+  rights_.Take();
   rights_changing_.fetch_add(1);
   if (!attached()) return;
   ReleaseAll();

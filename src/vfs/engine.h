@@ -37,8 +37,11 @@ inline constexpr uint32_t kMaxDescriptors = 1u << 20;  // the kernel's own limit
 inline constexpr uint32_t kMaxFiles = 1u << 16;        // tracked; the rest pass through
 inline constexpr uint32_t kMaxDescriptions = 1u << 18;
 inline constexpr uint32_t kFileBuckets = 1u << 12;
+inline constexpr uint32_t kFewDescriptors = 512;   // those of the engine's own are among them
 inline constexpr uint64_t kUnreadable = 2u << 20;  // as much as the kernel takes in at a time
 inline constexpr uint32_t kMaxFileSystems = 64;    // devices whose kind is remembered
+// Before attaching is tried again that has waited for somebody in vain, or has been undone.
+inline constexpr uint64_t kAttachAgainNs = 1000 * 1000 * 1000;
 
 // What a descriptor number stands for, besides a Description.
 Description* const kUntracked = nullptr;
@@ -168,6 +171,11 @@ class Engine {
   }
   // File::forever. Table lock held.
   void MakeLasting(File& file) { file.forever = any_lasting_ = true; }
+  // Descriptors of our own. The table lock need not be held.
+  uint32_t CountInternal() const;
+  // Gives them up until there are fewer than `before`. False: those that are left are needed. Table
+  // lock held.
+  bool MakeRoom(uint32_t before);
   // Lets go of closed files of which nothing is pending any more.
   void Reap();
   // The same of this one, which is about to be opened: others may have changed it since.
@@ -255,18 +263,21 @@ class Engine {
   // Only who uses the same one is seen. Tests have their own, before Start: that others' files
   // happen to share a cell with theirs would make them pass-through.
   const char* lease_folder = lease::kFolder;
-  settings::Settings settings;
   pool::Statistics* statistics() const { return pool_.view().statistics(); }
 
-  nvlog::Log log;
   radix::Supply supply;
   dramcache::Frames frames;
+  // The dynamic linker stores their pointers: each page with one is copied at the program's start.
   nvlog::Kept kept{log};
   dramcache::PageCache cache{log, kept, supply, frames};
-  LeftNames left_names;  // table lock
-  Mappings mappings;
   cleanup::Cleaner cleaner{log, cache};
 
+  settings::Settings settings;
+
+ private:
+  std::atomic<Description*> few_slots_[kFewDescriptors] = {};
+
+ public:
   // ---- Write-through (checkpoint.cc)
   nvlog::ThroughLog through;
   // With a pin (PoolPin), or the table lock while attached.
@@ -367,6 +378,7 @@ class Engine {
   void EndPasses(File& file);
   bool MayBeShared(uint64_t device) const;
   void DisownBacking(File& file);
+  bool MoveLeases();
   long BackingToBegin(const File& file, int fd);
   void CloseBacking(File& file);
   long Reopen(File& file);
@@ -376,7 +388,6 @@ class Engine {
   sys::GrowingArena<File> files_;
   sys::GrowingArena<Description> descriptions_;
   sys::Mutex<sys::Rank::kBacking> backing_lock_;  // CheckBacking
-  File* buckets_[kFileBuckets] = {};
   File* closed_ = nullptr;
   bool reap_due_ = false;               // one of these does not linger
   std::atomic<bool> lingering_{false};  // one of these may, until the cleanup thread has got on
@@ -414,6 +425,12 @@ class Engine {
   sys::Word keeper_stops_{0};
 
   FileSystem file_systems_[kMaxFileSystems] = {};
+  File* buckets_[kFileBuckets] = {};
+
+ public:
+  nvlog::Log log;
+  LeftNames left_names;  // table lock
+  Mappings mappings;
 };
 
 extern Engine engine;

@@ -3,6 +3,7 @@
 // What becomes of a file: cached, or left to the kernel.
 #include <errno.h>
 #include <linux/magic.h>
+#include <sys/resource.h>
 
 #include "recovery/replay/resolve.h"
 #include "src/sys/check.h"
@@ -55,6 +56,16 @@ long OpenBacking(int fd) {
   long backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags | O_NOATIME);
   if (backing == -EPERM) backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags);
   return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
+}
+
+// For a file that can do without: not where the program will soon need the numbers itself.
+long OpenBackingIfRoom(int fd) {
+  const long backing = OpenBacking(fd);
+  if (backing < 0) return backing;
+  const uint64_t limit = sys::SoftLimit(RLIMIT_NOFILE), number = static_cast<uint64_t>(backing);
+  if (number >= sys::HighFrom(limit) && number < limit - limit / 16) return backing;
+  sys::Close(static_cast<int>(backing));
+  return -EMFILE;
 }
 
 bool IsInode(int fd, const File& file) {
@@ -133,7 +144,7 @@ void Engine::PrepareBacking(File& file, int fd) {
   NVCACHE_CHECK(table_lock.IsLocked() && !file.locked.load());
   const bool may_be_hot = settings.write_back == settings::WriteBack::kAuto;
   if (!may_be_hot || file.state.load() != State::kKernel || file.backing_fd >= 0) return;
-  const long backing = OpenBacking(fd);
+  const long backing = OpenBackingIfRoom(fd);
   if (backing < 0) return;
   SetSlot(static_cast<int>(backing), Internal());
   file.backing_fd = static_cast<int>(backing);
@@ -144,7 +155,7 @@ long Engine::BackingToBegin(const File& file, int fd) {
   if (const int prepared = file.backing_fd; prepared >= 0) {
     return IsBacking(prepared, file) ? prepared : -EBADF;
   }
-  return file.locked.load() ? -EBUSY : OpenBacking(fd);
+  return file.locked.load() ? -EBUSY : OpenBackingIfRoom(fd);
 }
 
 bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& left) {
@@ -257,12 +268,14 @@ long Engine::MoveInternal(int fd) {
   NVCACHE_CHECK(table_lock.IsLocked());
   if (fd == pool_.fd()) {
     pool_.Renumber();
+    if (fd == pool_.fd()) return -EMFILE;
     SetSlot(pool_.fd(), Internal());
     SetSlot(fd, kUntracked);
     return 0;
   }
   if (fd == leases.fd()) {
-    leases.Renumber();
+    leases.Renumber(fd + 1);
+    if (fd == leases.fd()) return -EMFILE;
     SetSlot(leases.fd(), Internal());
     SetSlot(fd, kUntracked);
     relock_due_ = true;
@@ -277,12 +290,58 @@ long Engine::MoveInternal(int fd) {
     if (result == 0) {
       sys::Lock lock(file.sync_lock);
       file.backing_fd.store(sys::MoveHigh(fd));
-      SetSlot(file.backing_fd, Internal());
       SetSlot(fd, kUntracked);
+      SetSlot(file.backing_fd, Internal());
+      if (file.backing_fd == fd) result = -EMFILE;
     }
     file.lock.Unlock();
   });
   return result;
+}
+
+uint32_t Engine::CountInternal() const {
+  uint32_t count = 0;
+  for (uint32_t fd = 0; fd < descriptor_end(); ++fd) {
+    if (SlotOf(static_cast<int>(fd)) == Internal()) ++count;
+  }
+  return count;
+}
+
+// Idle files first: those cost no wait.
+bool Engine::MakeRoom(uint32_t before) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  for (const bool all : {false, true}) {
+    if (CountInternal() < before) return true;
+    ForEachFile([&](File& file) {
+      if (file.state.load() == State::kCached && (all || file.pending.load() == 0)) GiveBack(file);
+    });
+    Reap();
+  }
+  if (CountInternal() < before) return true;
+  if (attached()) attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs;
+  ReleaseAll();
+  return CountInternal() < before || MoveLeases();
+}
+
+// The limit is one of numbers: what lies beyond it is none of the program's. So for the time of the
+// call it is higher by one, where the hard limit allows that.
+bool Engine::MoveLeases() {
+  const int old = leases.fd();
+  uint64_t limit[2];
+  sys::Call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::Address(limit));
+  const uint64_t number = limit[0], raised[2] = {number + 1, limit[1]};
+  const bool fits = number < limit[1] && number < kMaxDescriptors;
+  if (!leases.is_open() || static_cast<uint64_t>(old) >= number || !fits) return false;
+  if (!MakeSlot(static_cast<uint32_t>(number))) return false;
+  sys::Call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::Address(raised), 0);
+  leases.Renumber(static_cast<int>(number));
+  sys::Call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::Address(limit), 0);
+  if (leases.fd() == old) return false;
+  SetSlot(leases.fd(), Internal());
+  SetSlot(old, kUntracked);
+  sys::Close(old);
+  if (!leases.Relock()) ReleaseAll(true);  // others take us for dead
+  return true;
 }
 
 // Unless it is known that no file there can have a tally.

@@ -12,11 +12,9 @@ namespace {
 
 // Most programs have few files open, or none: an exec should not cost mappings, nor should a fork,
 // which copies them.
-constexpr uint32_t kFewDescriptors = 512;  // those of the engine's own are among them
 constexpr uint32_t kFewFiles = 128;
 constexpr uint32_t kFewDescriptions = 256;
 
-constinit std::atomic<Description*> few_slots[kFewDescriptors] = {};
 alignas(64) constinit uint8_t few_files[kFewFiles * sizeof(File)] = {};
 alignas(64) constinit uint8_t few_descriptions[kFewDescriptions * sizeof(Description)] = {};
 static_assert(alignof(File) <= 64 && alignof(Description) <= 64);
@@ -29,7 +27,7 @@ void Engine::OpenTables() {
   files_.Open(reinterpret_cast<File*>(few_files), few_free_files, kFewFiles, kMaxFiles);
   descriptions_.Open(reinterpret_cast<Description*>(few_descriptions), few_free_descriptions,
                      kFewDescriptions, kMaxDescriptions);
-  slots_.store(few_slots);
+  slots_.store(few_slots_);
   slot_count_.store(kFewDescriptors, std::memory_order_release);
 }
 

@@ -266,6 +266,11 @@ void Forget(int fd);
 // True for a descriptor of a file that the engine follows, cached or not.
 bool Tracks(int fd);
 
+// The program's limit leaves no room for one more descriptor: gives up some of the engine's own.
+// What they are for is done without them from then on: their files are the kernel's. False: there
+// are no more to give up.
+bool MakeRoom();
+
 // True for a descriptor that the engine opened for itself. The program does not know it: the answer
 // to every call on it is EBADF, and close_range() leaves it out.
 bool IsInternal(int fd);

@@ -9,6 +9,7 @@
 //                                   for a static program, which loads nothing)
 #define _GNU_SOURCE
 #include <aio.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +29,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/fanotify.h>
 #include <sys/fsuid.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -37,12 +41,15 @@
 #include <sys/quota.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/swap.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -95,6 +102,7 @@ int __openat64_2(int, const char*, int);
 int __close(int);
 int __dup2(int, int);
 int __fcntl(int, int, ...);
+int __pipe(int[2]);
 ssize_t __read(int, void*, size_t);
 ssize_t __write(int, const void*, size_t);
 ssize_t __pread64(int, void*, size_t, off64_t);
@@ -126,6 +134,7 @@ int __sigaction(int, const struct sigaction*, struct sigaction*);
 #define __close close
 #define __dup2 dup2
 #define __fcntl fcntl
+#define __pipe pipe
 #define fcntl64 fcntl
 #define __read read
 #define __write write
@@ -450,6 +459,57 @@ static void check_descriptors(void) {
   SHOW(unshare(0));
   SHOW(setns(-1, 0));
   SHOW(syscall(SYS_setns, -1, 0));
+}
+
+static void check_others(void) {
+  title("what is no file");
+  int ends[2], fd;
+  sigset_t none;
+  sigemptyset(&none);
+  const struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "socket"};
+  SHOW(pipe(ends));
+  SHOW(close(ends[0]) + close(ends[1]));
+  SHOW(__pipe(ends));
+  SHOW(close(ends[0]) + close(ends[1]));
+  SHOW(pipe2(ends, O_NONBLOCK));
+  SHOW(read(ends[0], ends, 1));
+  SHOW(close(ends[0]) + close(ends[1]));
+  SHOW(pipe2(ends, -1));
+  SHOW(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+  SHOW(close(ends[0]) + close(ends[1]));
+  SHOW(fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  SHOW(bind(fd, (const struct sockaddr*)&address, sizeof(address)));
+  SHOW(listen(fd, 5));
+  SHOW(accept(fd, NULL, NULL));
+  SHOW(accept4(fd, NULL, NULL, 0));
+  SHOW(close(fd));
+  SHOW(unlink("socket"));
+  SHOW(fd = epoll_create(1));
+  SHOW(close(fd));
+  SHOW(fd = epoll_create1(EPOLL_CLOEXEC));
+  SHOW(fcntl(fd, F_GETFD));
+  SHOW(close(fd));
+  SHOW(fd = eventfd(7, 0));
+  uint64_t count = 0;
+  SHOW(read(fd, &count, sizeof(count)));
+  SHOW(count);
+  SHOW(close(fd));
+  SHOW(fd = timerfd_create(CLOCK_MONOTONIC, 0));
+  SHOW(close(fd));
+  SHOW(fd = signalfd(-1, &none, 0));
+  SHOW(close(fd));
+  SHOW(fd = inotify_init());
+  SHOW(close(fd));
+  SHOW(fd = inotify_init1(IN_NONBLOCK));
+  SHOW(close(fd));
+  SHOW(fd = memfd_create("name", 0));
+  SHOW(close(fd));
+  SHOW(fd = pidfd_open(getpid(), 0));
+  SHOW(close(fd));
+  DIR* folder = opendir(".");
+  SHOW(fd = dirfd(folder));
+  SHOW(closedir(folder));
+  SHOW(opendir("nothing") == NULL);
 }
 
 // All that the process is, it becomes again: rights.c gives some up.
@@ -1601,6 +1661,7 @@ int main(int argc, char** argv) {
   check_large();
   check_size();
   check_descriptors();
+  check_others();
   check_permissions();
   check_forbidden();
   check_attributes();

@@ -1073,7 +1073,8 @@ TEST_F(PoolTest, ItsDescriptorIsOutOfTheWay) {
   close(lowest);
   ScopedPool pool;
   ASSERT_TRUE(OpenPool(pool, path_));
-  EXPECT_GE(pool.fd(), 64);
+  EXPECT_GE(pool.fd(), sys::kPoolNumber);
+  EXPECT_LT(pool.fd(), sys::kFirstTable);
   EXPECT_EQ(fcntl(pool.fd(), F_GETFD), FD_CLOEXEC);
   const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   EXPECT_EQ(next, lowest);
@@ -1087,15 +1088,42 @@ TEST(MoveHighTest, StaysWithinTheLimit) {
                 if (setrlimit(RLIMIT_NOFILE, &both) != 0) return kSkip;
                 const int fd = open("/dev/null", O_RDONLY);
                 const int high = sys::MoveHigh(fd);
-                const rlim_t base = std::max<rlim_t>(std::min<rlim_t>(limit, 512) / 4 * 3, 64);
+                const rlim_t base = std::min<rlim_t>(limit, 512) * 3 / 4;
                 if (static_cast<rlim_t>(high) >= 512) return 5;  // a child's table would be long
-                if (limit > base && static_cast<rlim_t>(high) < base) return 1;
-                if (limit <= base && high != fd) return 2;
+                if (static_cast<rlim_t>(high) < base) return 1;
+                if (static_cast<rlim_t>(high) >= limit) return 2;
                 if (fcntl(high, F_GETFD) < 0) return 3;
                 if (high != fd && fcntl(fd, F_GETFD) != -1) return 4;
                 close(high);
               }
               return 0;
+            }),
+            0);
+}
+
+TEST(MoveHighTest, StaysWhereThereIsNoRoom) {
+  EXPECT_EQ(InChild([] {
+              const rlimit limit = {30, 30};
+              if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return kSkip;
+              int last = -1;
+              for (int fd = 0; (fd = open("/dev/null", O_RDONLY)) >= 0;) last = fd;
+              if (sys::MoveHigh(last) != last || sys::MoveLow(last, 20) != last) return 1;
+              return fcntl(last, F_GETFD) < 0 ? 2 : 0;
+            }),
+            0);
+}
+
+TEST(MoveLowTest, IsInTheFirstTableIfThereIsRoom) {
+  EXPECT_EQ(InChild([] {
+              const auto moved = [] { return sys::MoveLow(open("/dev/null", O_RDONLY), 56); };
+              const int first = moved();
+              if (first < 56 || first >= sys::kFirstTable) return 1;
+              while (moved() < sys::kFirstTable) {
+              }
+              for (int fd = 56; fd < sys::kFirstTable; ++fd) {
+                if (fcntl(fd, F_GETFD) < 0) return 2;
+              }
+              return moved() >= 128 ? 0 : 3;
             }),
             0);
 }

@@ -233,7 +233,8 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
     EXPECT_EQ(Pending(), both) << "there was no sync";
     EXPECT_EQ(Close(fd), 0);
   });
-  EXPECT_TRUE(pool::Pool::IsClean((memory_ / "pool").c_str())) << "at the end all is on the disk";
+  EXPECT_EQ(pool::Pool::GlanceAt((memory_ / "pool").c_str()), pool::Pool::Glance::kClean)
+      << "at the end all is on the disk";
 }
 
 TEST_F(VfsThroughTest, AppendsAndVectors) {

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""start.c under strace: how many system calls a program makes more with NVCache than without, from its
+start to its end, and for a new file that is written and closed. Not how long they take."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+from harness import check, say  # noqa: E402
+
+# By the start: as many as there are today; ASKED, for descriptors that may be inherited. By the file:
+# the bound. Processes that run beside add some of the former: so the least of a few runs counts.
+START, ASKED, FILE = 38, 66, 6
+RUNS = 5
+WAYS = ("truncated", "exclusive", "stream")
+
+
+class Counted:
+    def __init__(self, bench, program):
+        self.bench, self.program = bench, program
+        self.pool = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
+                     "NVCACHE_NOTICE": "0", "NVCACHE_WRITE_BACK": "auto"}
+        self.library = {"LD_PRELOAD": pathlib.Path(bench.nvcache).parent / "libnvcache.so"}
+
+    def calls(self, settings, *words):
+        """The calls of one run, by name."""
+        trace = self.bench.folder / "trace"
+        file = self.bench.folder / "file"
+        file.unlink(missing_ok=True)
+        settings = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
+        words = [*words, file] if words else []
+        done = self.bench.without("strace", "-f", "-qq", "-e", "signal=none", "-o", trace, *settings, self.program,
+                                  *words)
+        check(done.returncode == 0 and done.stderr == "", f"strace: {done.stderr.strip()}")
+        if words:
+            check(file.read_bytes() == bytes(4096), f"{words[0]}: the file is not as it was written")
+        names = [line.split()[1].partition("(")[0] for line in trace.read_text().splitlines()]
+        check("execve" in names and "exit_group" in names, "strace has not seen the program")
+        return names
+
+    def least(self, settings, *words, only=None):
+        runs = [self.calls(settings, *words) for _ in range(RUNS)]
+        return min(len(run) if only is None else run.count(only) for run in runs)
+
+    def more(self, settings, *words, only=None):
+        return self.least(settings, *words, only=only) - self.least({}, *words, only=only)
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--program", required=True, help="start.c, built")
+    options = parser.parse_args()
+    with harness.Bench(options.nvcache, options.scratch) as bench:
+        counted = Counted(bench, pathlib.Path(options.program).resolve())
+        with_pool = counted.library | counted.pool
+        counted.calls(with_pool, *WAYS[:1])  # the leases' file is made by somebody
+        start, asked = counted.more(with_pool), counted.more(with_pool, only="fstat")
+        say(f"a program that does nothing: {start} calls more, {asked} of them fstat")
+        check(asked <= ASKED, f"{asked} calls of fstat for descriptors that were inherited, at most {ASKED}")
+        check(start - asked <= START, f"{start - asked} other calls more than without NVCache, at most {START}")
+        for way in WAYS:
+            more = counted.more(with_pool, way) - start
+            say(f"a new file, {way}: {more} calls more")
+            check(more <= FILE, f"{way}: {more} calls more for a new file than without NVCache, at most {FILE}")
+
+
+if __name__ == "__main__":
+    main()
