@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "libc-shim/calls/calls.h"
+#include "src/sys/kernel.h"
 
 namespace nvcache::calls {
 
@@ -24,15 +25,21 @@ inline Result AsMapping(long answer) {
   }
 }
 
+// The other way round; a negated errno, or -1, is an error.
+inline long AddressOf(const void* mapping) { return sys::Address(mapping); }
+inline long AddressOf(long mapping) { return mapping; }
+
 template <typename RealCall>
 inline auto Map(size_t length, int protection, int flags, int fd, RealCall real) {
   using Result = decltype(real());
   if ((flags & MAP_ANONYMOUS) != 0) return real();
   const vfs::MapGuard guard(fd, (flags & MAP_TYPE) != MAP_PRIVATE, protection);
   if (guard.error() < 0) return AsMapping<Result>(guard.error());
-  const Result address = real();
-  if (address != (Result)-1) guard.Mapped((const void*)address, length);
-  return address;
+  const Result result = real();
+  if (const long address = AddressOf(result); !sys::IsError(address)) {
+    guard.Mapped(reinterpret_cast<const void*>(address), length);
+  }
+  return result;
 }
 
 template <typename RealCall>

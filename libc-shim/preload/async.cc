@@ -24,8 +24,9 @@ bool BeforeAio(const Request* request, bool reads) {
 
 template <typename Request>
 bool BeforeList(Request* const* requests, int count) {
-  const Request* request;
-  for (int i = 0; i < count && Fetch(&request, &requests[i]); ++i) {
+  void* address;
+  for (int i = 0; i < count && Fetch(&address, &requests[i]); ++i) {
+    const auto* request = static_cast<const Request*>(address);
     int operation;
     if (!Fetch(&operation, &request->aio_lio_opcode) || operation == LIO_NOP) continue;
     if (!BeforeAio(request, operation == LIO_READ)) return false;
