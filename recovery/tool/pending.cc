@@ -119,7 +119,7 @@ void Collector::Sum() {
 
 void Collector::SumPart(const FileOfSeat& whose, const Part& part, bool through) {
   const auto& [file, number] = whose;
-  const auto add = [&](PendingPart* to) {
+  const auto add = [&part, file = file](PendingPart* to) {
     to->records += part.records;
     to->bytes += part.bytes;
     to->files.insert(file);

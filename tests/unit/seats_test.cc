@@ -27,6 +27,7 @@
 
 #include "src/pmem/persist.h"
 #include "src/pool/pool.h"
+#include "src/sys/kernel.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::pool {
