@@ -126,7 +126,7 @@ int TryPost(const std::string& path) {
   ScopedPool pool;
   TakePool(&pool, path, kAnyMemory);
   RecoverTaken(pool);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (fd >= 0 && pool::HoldByte(fd, pool::kCheckpointerByte, false)) return fd;
   if (fd >= 0) close(fd);
   return -1;
@@ -249,7 +249,7 @@ std::chrono::seconds PatienceWith(const std::string& path) {
 // program), and it is waited for, as it cannot be by accident.
 void StartCheckpointer(const std::string& pool) {
   if (IsReaper()) return;
-  const int post = open(pool.c_str(), O_RDWR | O_CLOEXEC);
+  const int post = open(pool.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (post < 0) return;
   if (pool::HoldByte(post, pool::kCheckpointerByte, false)) {
     static auto* const process = new NewProcess{};
@@ -269,7 +269,8 @@ void StartCheckpointer(const std::string& pool) {
   close(post);
 }
 
-Wish::Wish(const std::string& pool, What what) : fd_(open(pool.c_str(), O_RDONLY | O_CLOEXEC)) {
+Wish::Wish(const std::string& pool, What what)
+    : fd_(open(pool.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (fd_ >= 0) pool::HoldByte(fd_, what, true);
 }
 

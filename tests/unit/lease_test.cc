@@ -24,6 +24,7 @@
 
 #include "src/lease/format.h"
 #include "src/lease/leases.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/sharing.h"
 #include "tests/unit/support.h"
 
@@ -985,7 +986,7 @@ TEST_F(LeaseTest, ItsOwnFile) {
   EXPECT_TRUE(leases.IsOwnFile(st.st_dev, st.st_ino));
   EXPECT_FALSE(leases.IsOwnFile(st.st_dev, st.st_ino + 1));
   EXPECT_EQ(st.st_mode & 07777, 0600u);
-  EXPECT_GE(leases.fd(), 64);
+  EXPECT_GE(leases.fd(), sys::kLeasesNumber);
   EXPECT_EQ(fcntl(leases.fd(), F_GETFD), FD_CLOEXEC);
   EXPECT_FALSE(leases.IsOver(leases.life()));
   EXPECT_TRUE(leases.IsOver(leases.life() + 2));
