@@ -33,6 +33,7 @@
 #include "recovery/tool/libpmem.h"
 #include "src/pool/pool.h"
 #include "src/sys/check.h"
+#include "src/vfs/checkpointer.h"
 #include "tests/fuzz/pool_image.h"
 
 // ---------------------------------------------------------------------------------------------
@@ -41,6 +42,11 @@
 namespace nvcache {
 
 const pmem::Libpmem* tool::LoadLibpmem() { return nullptr; }
+
+// The engine is not here, nor is the one command that is made of it.
+bool vfs::Checkpointer::Run(const Host& /*threads*/, char** /*environment*/, int /*post*/) {
+  std::abort();
+}
 
 namespace sys {
 
