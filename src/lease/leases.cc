@@ -541,6 +541,11 @@ bool Leases::MarkedElsewhere(uint64_t tag, uint32_t mask) {
   return false;
 }
 
+bool Leases::Uses(uint32_t slot, uint64_t tag) {
+  return slot == slot_ ? HasMark(shared_->slots[slot], tag, kAnyUse)
+                       : Marked(slot, tag, kAnyUse) != 0;
+}
+
 bool Leases::HeldElsewhere(uint64_t device, uint64_t inode) {
   return MarkedElsewhere(TagOf(device, inode), kExclusives);
 }

@@ -186,6 +186,7 @@ class Leases {
   static void Mark(Slot& slot, std::atomic<uint32_t>& cell, uint64_t tag);
   void MarkIn(Slot& slot, uint64_t tag) const;
   uint32_t Marked(uint32_t slot, uint64_t tag, uint32_t mask);
+  bool Uses(uint32_t slot, uint64_t tag);
   bool MarkedElsewhere(uint64_t tag, uint32_t mask);
   bool Reap(uint32_t slot);
   bool BuryLocked(uint32_t slot);

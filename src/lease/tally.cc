@@ -127,12 +127,13 @@ void Tallies::EndPassing(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_sub(1);
 }
 
+// Whoever passes has shared the file before: so the others of the class are told apart.
 bool Tallies::AnybodyPasses(uint64_t tag) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
   for (uint32_t slot = 0; slot < n; ++slot) {
     if (!leases_.InUse(slot) || Count(slot, tag).load() == 0) continue;
-    if (slot == leases_.slot_ || !leases_.Reap(slot)) return true;
+    if (leases_.Uses(slot, tag)) return true;
   }
   return false;
 }

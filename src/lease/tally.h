@@ -77,7 +77,7 @@ class Tallies {
   // ---- Passing
   void BeginPassing(uint64_t tag) const;
   void EndPassing(uint64_t tag) const;
-  // Some process that lives is; this one counts.
+  // Some process that lives, and uses the file, is; this one counts.
   bool AnybodyPasses(uint64_t tag) const;
 
   // ---- A tally

@@ -7,7 +7,8 @@
 //   close SLOT               pwrite SLOT OFFSET LENGTH BYTE   fstat SLOT      unlink NAME
 //   dup SLOT SLOT            read SLOT LENGTH                 fsync SLOT      truncate NAME LENGTH
 //   exec                     write SLOT LENGTH BYTE           lock SLOT TYPE  ftruncate SLOT LENGTH
-//   fork                     seek SLOT OFFSET WHENCE          mapped SLOT OFFSET
+//   fork                     seek SLOT OFFSET WHENCE          map SLOT        look OFFSET
+//   poke OFFSET BYTE         mapped SLOT OFFSET
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kSlots = 8, kFirst = 20, kMost = 1 << 18 };
+enum { kSlots = 8, kFirst = 20, kMapped = 40, kMost = 1 << 18 };
 
 static char buffer[kMost];
 static char line[512];
@@ -62,6 +63,36 @@ static long mapped(int fd, long offset) {
   const long byte = fstat(fd, &st) == 0 && offset < st.st_size ? page[offset & 4095] : 1000;
   munmap(page, 4096);
   return byte;
+}
+
+// A mapping that stays, to be read until it is to be written.
+static char* map;
+
+static long map_file(int fd) {
+  if (dup2(fd, kMapped) < 0) return -1;
+  if (map != NULL) munmap(map, kMost);
+  map = mmap(NULL, kMost, PROT_READ, MAP_SHARED, kMapped, 0);
+  if (map == MAP_FAILED) map = NULL;
+  return map != NULL ? 0 : -1;
+}
+
+// Where there is a file to be mapped.
+static char* mapped_at(long offset) {
+  struct stat st;
+  const int there = map != NULL && fstat(kMapped, &st) == 0 && offset < st.st_size;
+  return there && offset < kMost ? map + offset : NULL;
+}
+
+static long look(long offset) {
+  const char* at = mapped_at(offset);
+  return at != NULL ? *at : 1000;
+}
+
+static long poke(long offset, char byte) {
+  if (map != NULL && mprotect(map, kMost, PROT_READ | PROT_WRITE) != 0) return -1;
+  char* at = mapped_at(offset);
+  if (at != NULL) *at = byte;
+  return at != NULL;
 }
 
 static long lock(int fd, int type) {
@@ -118,6 +149,12 @@ static void obey(char** argv) {
     answer(lock(fd, (int)n[1]));
   } else if (strcmp(word, "mapped") == 0) {
     answer(mapped(fd, n[1]));
+  } else if (strcmp(word, "map") == 0) {
+    answer(map_file(fd));
+  } else if (strcmp(word, "look") == 0) {
+    answer(look(n[0]));
+  } else if (strcmp(word, "poke") == 0) {
+    answer(poke(n[0], (char)n[1]));
   } else if (strcmp(word, "ftruncate") == 0) {
     answer(ftruncate(fd, n[1]));
   } else if (strcmp(word, "truncate") == 0 && sscanf(line, "%*s %63s %ld", a, &n[1]) == 2) {

@@ -43,8 +43,9 @@ def sequence(generator, length, processes):
              f"read {slot} {size}", f"write {slot} {size} {byte}", f"seek {slot} {offset} {r.randrange(3)}",
              f"stat {name}", f"fstat {slot}", f"fsync {slot}", f"lock {slot} {r.randrange(3)}",
              f"mapped {slot} {offset}", f"ftruncate {slot} {offset}", f"truncate {name} {offset}",
-             f"rename {name} {r.choice(NAMES)}", f"unlink {name}", "fork", "exec", "kill"],
-            [20, 10, 1, 15, 25, 4, 10, 4, 10, 5, 12, 4, 1, 2, 2, 3, 2, 1, 1, 1])[0]
+             f"rename {name} {r.choice(NAMES)}", f"unlink {name}", "fork", "exec", "kill", f"map {slot}",
+             f"look {offset}", f"poke {offset} {byte}"],
+            [20, 10, 1, 15, 25, 4, 10, 4, 10, 5, 12, 4, 1, 2, 2, 3, 2, 1, 1, 1, 1, 5, 1])[0]
         steps.append((r.randrange(processes), call))
     return steps
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "src/lease/format.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr uint64_t kPool = 77, kOtherPool = 78;
 constexpr uint64_t kTag = 0x123456789abcdef0;
+constexpr uint64_t kDevice = 0x801, kInode = 12345;
 
 struct Member {
   bool Open(const std::string& folder) {
@@ -49,7 +51,11 @@ class Other {
       close(end[1]);
       std::optional<Member> member(std::in_place);
       char byte = member->Open(folder) ? 1 : 0;
-      if (byte == 1) function(member->tallies);
+      if constexpr (std::is_invocable_v<Function, Member&>) {
+        if (byte == 1) function(*member);
+      } else {
+        if (byte == 1) function(member->tallies);
+      }
       if (write(ready[1], &byte, 1) == 1 && read(end[0], &byte, 1) >= 0) member.reset();
       _exit(0);
     }
@@ -253,27 +259,51 @@ TEST_F(TallyTest, AProgramThatClosesTheFileOfLeasesHasTheTableAgain) {
 }
 
 TEST_F(TallyTest, WhoPassesIsSeen) {
-  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
-  tallies_.BeginPassing(kTag);
-  tallies_.BeginPassing(kTag);
-  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
-  EXPECT_FALSE(tallies_.AnybodyPasses(TagOf(1, 1)));
-  tallies_.EndPassing(kTag);
-  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
-  tallies_.EndPassing(kTag);
-  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
-  Other other(folder_.path(), [](Tallies& tallies) { tallies.BeginPassing(kTag); });
-  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
+  const uint64_t tag = TagOf(kDevice, kInode);
+  const auto anybody = [&] { return tallies_.AnybodyPasses(tag); };
+  const auto share_and_pass = [](Member& member) {
+    member.leases.Share(kDevice, kInode);
+    member.tallies.BeginPassing(TagOf(kDevice, kInode));
+  };
+  EXPECT_FALSE(anybody());
+  share_and_pass(own_);
+  tallies_.BeginPassing(tag);
+  EXPECT_TRUE(anybody());
+  tallies_.EndPassing(tag);
+  EXPECT_TRUE(anybody());
+  tallies_.EndPassing(tag);
+  EXPECT_FALSE(anybody());
+  Other other(folder_.path(), share_and_pass);
+  EXPECT_TRUE(anybody());
   other.Signal(SIGSTOP);
-  EXPECT_TRUE(tallies_.AnybodyPasses(kTag)) << "it may come back";
+  EXPECT_TRUE(anybody()) << "it may come back";
   other.Kill();
-  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "the dead do not";
-  const Other next(folder_.path(), [](Tallies&) {});
-  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
+  EXPECT_FALSE(anybody()) << "the dead do not";
+  const Other next(folder_.path(), [](Member&) {});
+  EXPECT_FALSE(anybody()) << "nor does who has its slot";
+}
+
+TEST_F(TallyTest, WhoPassesAnotherFileOfTheClassIsNotInTheWay) {
+  const auto class_of = [](uint64_t inode) {
+    return (TagOf(kDevice, inode) >> 32) % kPassingClasses;
+  };
+  uint64_t twin = kInode + 1;
+  while (class_of(twin) != class_of(kInode)) ++twin;
+  const Other other(folder_.path(), [=](Member& member) {
+    member.leases.Share(kDevice, twin);
+    member.tallies.BeginPassing(TagOf(kDevice, twin));
+  });
+  own_.leases.Share(kDevice, twin);
+  tallies_.BeginPassing(TagOf(kDevice, twin));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(kDevice, twin)));
+  EXPECT_FALSE(tallies_.AnybodyPasses(TagOf(kDevice, kInode)));
+  tallies_.EndPassing(TagOf(kDevice, twin));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(kDevice, twin)));
 }
 
 TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
-  const auto start = [&](void (*function)(Tallies & tallies)) {
+  const uint64_t tag = TagOf(kDevice, kInode);
+  const auto start = [&](void (*function)(Member & member)) {
     rlimit limit = {0, RLIM_INFINITY};
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     auto other = std::make_unique<Other>(folder_.path(), function);
@@ -281,17 +311,21 @@ TEST_F(TallyTest, WhoHasNoPageSaysNotOfWhat) {
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     return other;
   };
-  const auto other = start([](Tallies& tallies) { tallies.BeginPassing(kTag); });
-  const auto idle = start([](Tallies& tallies) {
-    tallies.BeginPassing(kTag);
-    tallies.EndPassing(kTag);
+  const auto other = start([](Member& member) {
+    for (const uint64_t inode : {kInode, kInode + 1}) member.leases.Share(kDevice, inode);
+    member.tallies.BeginPassing(TagOf(kDevice, kInode));
   });
-  EXPECT_TRUE(tallies_.AnybodyPasses(kTag));
-  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(1, 1)));
+  const auto idle = start([](Member& member) {
+    member.leases.Share(kDevice, kInode);
+    member.tallies.BeginPassing(TagOf(kDevice, kInode));
+    member.tallies.EndPassing(TagOf(kDevice, kInode));
+  });
+  EXPECT_TRUE(tallies_.AnybodyPasses(tag));
+  EXPECT_TRUE(tallies_.AnybodyPasses(TagOf(kDevice, kInode + 1)));
   other->Kill();
-  EXPECT_FALSE(tallies_.AnybodyPasses(kTag));
-  const auto next = start([](Tallies&) {});
-  EXPECT_FALSE(tallies_.AnybodyPasses(kTag)) << "nor does who has its slot";
+  EXPECT_FALSE(tallies_.AnybodyPasses(tag));
+  const auto next = start([](Member&) {});
+  EXPECT_FALSE(tallies_.AnybodyPasses(tag)) << "nor does who has its slot";
 }
 
 TEST_F(TallyTest, TheLockIsForOne) {

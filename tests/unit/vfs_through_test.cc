@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -1228,6 +1229,30 @@ TEST_F(VfsThroughTest, ADescriptorWithOSyncWritesByAnother) {
       EXPECT_EQ(Close(fd), 0);
     });
   }
+}
+
+// By the kernel, whoever else appends.
+TEST_F(VfsThroughTest, AnAppendWithOSyncIsOneCall) {
+  WithEngine([&] {
+    const int fd = Open("a", O_WRONLY | O_CREAT | O_APPEND | O_SYNC);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    std::atomic<bool> ends{false};
+    std::atomic<int> strangers{0};
+    std::thread stranger([&] {
+      const int other = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+      for (; !ends.load(); ::usleep(100)) strangers += ::write(other, "s", 1) == 1 ? 1 : 0;
+      ::close(other);
+    });
+    constexpr int kTimes = 300;
+    for (int i = 0; i < kTimes; ++i) EXPECT_EQ(Write(fd, "m", 1), 1);
+    ends.store(true);
+    stranger.join();
+    const std::string all = OnDisk("a");
+    EXPECT_EQ(std::count(all.begin(), all.end(), 'm'), kTimes);
+    EXPECT_EQ(std::count(all.begin(), all.end(), 's'), strangers.load());
+    Close(fd);
+  });
 }
 
 }  // namespace
