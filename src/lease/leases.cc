@@ -471,10 +471,10 @@ bool Leases::TryExclude(uint64_t device, uint64_t inode) {
   const uint64_t tag = TagOf(device, inode);
   Cell* const cell = FindCell(tag, IsShared);
   NVCACHE_CHECK(cell != nullptr || lost() || HasMark(shared_->slots[slot_], tag, kUsers));
-  if (cell == nullptr || RemembersHandOn(device, inode)) return false;
+  if (cell == nullptr) return false;
   shared_->slots[slot_].exclusives.fetch_add(1);
   cell->fetch_add(kExclusive);
-  if (!MarkedElsewhere(tag, kAnyUse)) return true;
+  if (!MarkedElsewhere(tag, kAnyUse) && !RemembersHandOn(device, inode)) return true;
   Downgrade(device, inode);
   return false;
 }

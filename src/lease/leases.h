@@ -129,7 +129,8 @@ class Leases {
   bool IsHandedOn(uint64_t device, uint64_t inode);
   bool RemembersHandOn(uint64_t device, uint64_t inode) const;
   bool RemembersHandOns() const;
-  // Of a file that this process uses: as if it had been there.
+  // Of a file that this process uses: as if it had been there. Or it writes itself where no log has
+  // that, for as long as it uses the file.
   void MarkHandedOn(uint64_t device, uint64_t inode);
   // How often it happened. A child of fork has the descriptors from the fork on, and marks later:
   // it keeps the number of that time, first of all, and asks when its marks are there.

@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <new>
-#include <utility>
 
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
@@ -649,11 +648,11 @@ void Engine::PrepareFork() {
 
 // For the child. If files are foreign here, the number from when they became so is for them, too.
 void Engine::NoteHandOns() {
-  if (asleep() || !leases.is_open() || any_foreign_) return;
-  hand_ons_ = leases.hand_ons();
+  if (asleep() || !leases.is_open()) return;
+  if (!any_foreign_) hand_ons_ = leases.hand_ons();
   if (!leases.RemembersHandOns()) return;
   ForEachFile(
-      [&](File& file) { file.handed_on = leases.RemembersHandOn(file.device, file.inode); });
+      [&](File& file) { file.handed_on |= leases.RemembersHandOn(file.device, file.inode); });
 }
 
 // Each page that a child touches, of code as well, costs it a fault: so what nearly every child
@@ -747,10 +746,12 @@ void Engine::LeaveToParent() {
 void Engine::ShareInherited(File& file) {
   leases.Share(file.device, file.inode);
   file.leased = true;
-  if (!file.handed_on && !leases.HandedOnSince(hand_ons_)) return;
-  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
-    if (d->writes()) leases.MarkHandedOn(file.device, file.inode);
+  if (leases.HandedOnSince(hand_ons_)) {
+    for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+      file.handed_on |= d->writes();
+    }
   }
+  if (file.handed_on) LeaveLog(file);
 }
 
 // The parent's leases are not the child's. Nobody has a file in its cache when this returns, but
@@ -767,7 +768,6 @@ void Engine::ShareAgain() {
   ForEachFile([&](File& file) {
     if (file.state.load() == State::kForeign) return;
     ShareInherited(file);
-    if (std::exchange(file.passes, false)) BeginPasses(file);
     // The parent used it when we began, but may be gone.
     if (leases.HeldElsewhere(file.device, file.inode)) {
       leases.AwaitRelease(file.device, file.inode, kRecoveryPatienceNs);

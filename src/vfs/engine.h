@@ -374,8 +374,7 @@ class Engine {
   void Store(int fd, Description* description);
   long LeaveToKernel(File& file, State state, bool may_publish);
   bool PublishForGood(File& file);
-  void BeginPasses(File& file);
-  void EndPasses(File& file);
+  void LeaveLog(const File& file);
   bool MayBeShared(uint64_t device) const;
   void DisownBacking(File& file);
   bool MoveLeases();

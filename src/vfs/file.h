@@ -30,7 +30,7 @@ struct File : dramcache::CachedFile {
   bool forever = false;                      // is kept after the last close: mapped
   // Somebody looks at its bytes where we cannot see: it is not cached any more. Table lock.
   bool lent = false;
-  bool handed_on = false;  // Leases::RemembersHandOn, of the parent at the fork. Table lock
+  bool handed_on = false;  // Leases::RemembersHandOn, at the last fork. Table lock
   // Pass-through, but a pool that is not ours any more has bytes that the kernel lacks.
   std::atomic<bool> lost{false};
 
@@ -59,8 +59,6 @@ struct File : dramcache::CachedFile {
   std::atomic<uint64_t> exits_seen{0};
   // While it is cached: our syncs of its file system cover all that was written to it. Table lock.
   bool publishes = false;
-  // Its calls are not seen: the process counts as passing as long as it has the file. Table lock.
-  bool passes = false;
 
   // Syncs that the program has asked for while the kernel had the file (heat.cc).
   std::atomic<uint32_t> syncs{0};

@@ -26,29 +26,8 @@ void ForEachInherited(Condition counts, Function function) {
   }
 }
 
-template <State state>
-bool IsIn(const Description& /*description*/, const File& file) {
-  return file.state.load() == state;
-}
-
-// A program that is started may know nothing of us, and write: without the log, and as long as it
-// likes.
-void HandOnInherited() {
-  for (int tallied = -1;; tallied = -1) {
-    {
-      TableLock lock;
-      const auto counts = [&](const Description& description, const File&) {
-        return tallied < 0 && !description.given.load();
-      };
-      ForEachInherited(counts, [&](int fd, Description& description, const File& file) {
-        description.given.store(true);
-        if (description.writes() && engine.HandOn(file)) tallied = fd;
-      });
-    }
-    if (tallied < 0) return;
-    Passing passing;
-    LeaveLog(tallied, &passing);
-  }
+bool IsForeign(const Description& /*description*/, const File& file) {
+  return file.state.load() == State::kForeign;
 }
 
 // The new program may not know to ask for a file.
@@ -59,12 +38,35 @@ void TakeOverInherited() {
     int foreign = -1;
     {
       TableLock lock;
-      ForEachInherited(IsIn<State::kForeign>, [&](int fd, Description&, File&) {
+      ForEachInherited(IsForeign, [&](int fd, Description&, File&) {
         if (fd > failed && foreign < 0) foreign = fd;
       });
     }
     if (foreign < 0) return;
     if (engine.TakeOver(foreign) < 0) failed = foreign;
+  }
+}
+
+// A program that is started may know nothing of us, and write: without the log, and as long as it
+// likes. So nothing of what it may write to is pending any more.
+void HandOnInherited() {
+  TakeOverInherited();
+  for (int tallied = -1;; tallied = -1) {
+    {
+      TableLock lock;
+      const auto counts = [&](const Description& description, const File&) {
+        return tallied < 0 && !description.given.load();
+      };
+      ForEachInherited(counts, [&](int fd, Description& description, File& file) {
+        const bool writes = description.writes();
+        description.given.store(true);
+        if (file.state.load() == State::kCached) engine.GiveBack(file, !writes);
+        if (writes && engine.HandOn(file)) tallied = fd;
+      });
+    }
+    if (tallied < 0) return;
+    Passing passing;
+    LeaveLog(tallied, &passing);
   }
 }
 
@@ -248,8 +250,8 @@ bool SleepsOverExec() {
     const State state = file.state.load();
     inherits = true;
     sleeps = (state == State::kKernel || state == State::kPassThrough) &&
-             !engine.leases.HeldElsewhere(file.device, file.inode) &&
-             (!description.writes() || !engine.HandOn(file));
+             (!description.writes() || !engine.HandOn(file)) &&
+             !engine.leases.HeldElsewhere(file.device, file.inode);
   });
   return sleeps && (!inherits || !engine.KnowsOfDeaths());
 }
@@ -264,7 +266,6 @@ void BeforeExec() {
     UnlockTable();
     if (sleeps) return;
   }
-  TakeOverInherited();
   HandOnInherited();
   TableLock lock;
   engine.BeginReplacing();
@@ -292,14 +293,7 @@ bool FreeForExec(int dirfd, const char* path) {
 void BeforeSpawn() {
   if (!engine.active()) return;
   HandOnInherited();
-  if (!engine.HasFilesInCaches()) return;
-  TakeOverInherited();
-  {
-    TableLock lock;
-    ForEachInherited(IsIn<State::kCached>,
-                     [](int, Description&, File& file) { engine.GiveBack(file); });
-  }
-  PublishAll();  // the new program may not know of us
+  if (engine.HasFilesInCaches()) PublishAll();  // the new program may not know of us
 }
 
 }  // namespace nvcache::vfs

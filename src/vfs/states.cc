@@ -352,30 +352,21 @@ bool Engine::MayBeShared(uint64_t device) const {
   return true;
 }
 
-// Whoever has waited for what is pending of the file (Passing::GoPast) counts as passing until this
-// one does.
-void Engine::BeginPasses(File& file) {
-  if (file.passes || !leases.is_open() || !MayBeShared(file.device)) return;
-  file.passes = true;
-  const uint64_t tag = lease::TagOf(file.device, file.inode);
-  tallies.BeginPassing(tag);
-  lease::Tally* tally = tallies.Find(tag);
+// Whoever has waited for what is pending of the file (Passing::GoPast) counts as passing until it
+// is marked.
+void Engine::LeaveLog(const File& file) {
+  if (!leases.is_open() || !MayBeShared(file.device)) return;
+  leases.MarkHandedOn(file.device, file.inode);
+  lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));
   if (tally == nullptr) return;
   const uint64_t lock = tallies.Lock(*tally);
   lease::Tallies::Forget(*tally);
   tallies.Unlock(*tally, lock);
 }
 
-void Engine::EndPasses(File& file) {
-  if (file.passes && leases.is_open()) {
-    tallies.EndPassing(lease::TagOf(file.device, file.inode));
-  }
-  file.passes = false;
-}
-
 long Engine::PassThrough(File& file) {
   if (const long error = LeaveToKernel(file, State::kPassThrough, false); error < 0) return error;
-  BeginPasses(file);
+  LeaveLog(file);
   return 0;
 }
 
@@ -501,7 +492,6 @@ void Engine::PublishOffsets(File& file, bool news) {
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough, false);
-  EndPasses(file);
   if (file.name_left.left != LeftName::kNothing && !IsSynced(file)) {
     left_names.Return(file.name_left);
   }

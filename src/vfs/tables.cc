@@ -117,7 +117,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.syncs.store(0);
   file.synced_at.store(0);
   file.exits_seen.store(0);
-  file.publishes = file.passes = false;
+  file.publishes = false;
   file.awaited.store(0);
   file.awaited_synced.store(0);
   file.sync_refused = false;

@@ -268,6 +268,10 @@ long LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
   }
 }
 
+bool MayBeWrittenUnseen(const Identity& id) {
+  return engine.tallies.AnybodyPasses(id.tag) || engine.leases.IsHandedOn(id.device, id.inode);
+}
+
 // What a sync makes of the file: everything below `bound` is void then. 0: the pool is not there.
 struct Sync {
   Standing then;
@@ -286,8 +290,7 @@ Sync BeginSync(const Tally& tally, const Identity& id) {
     if (now.tag == sync.then.tag && now.exits == sync.then.exits) break;
   }
   if (sync.then.tag != id.tag) sync.bound = 0;
-  sync.somebody_passes =
-      engine.tallies.AnybodyPasses(id.tag) || engine.leases.IsHandedOn(id.device, id.inode);
+  sync.somebody_passes = MayBeWrittenUnseen(id);
   return sync;
 }
 
@@ -474,12 +477,13 @@ bool EndShared(const File& file) {
 bool PublishShared(File& file) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() > 0);
   const uint64_t tag = TagOf(file);
+  const Identity id = {file.device, file.inode, tag};
   Tally& tally = engine.tallies.At(tag);
   if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
   engine.pool().MarkPublishes();
   Standing then = {};
   if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
-  if (then.tag == tag && IsWhole(file) && !engine.tallies.AnybodyPasses(tag)) {
+  if (then.tag == tag && IsWhole(file) && !MayBeWrittenUnseen(id)) {
     Tallies::Change(tally, {tag, then.exits, false}, {tag, then.exits, true});
   }
   engine.ThroughIsPending();
