@@ -1338,6 +1338,7 @@ TEST_F(LeaseTest, AnotherVersionIsReplacedWhenNobodyUsesIt) {
     EXPECT_EQ(read(ready[0], &byte, 1), 1);
     EXPECT_NE(WhyNot().find("another version"), std::string::npos);
     close(done[1]);
+    for (const int fd : {ready[0], ready[1], done[0]}) close(fd);
     int status = 0;
     EXPECT_EQ(waitpid(user, &status, 0), user);
     EXPECT_EQ(status, 0);

@@ -244,6 +244,28 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
       << "at the end all is on the disk";
 }
 
+// For `nvcache status`.
+TEST_F(VfsThroughTest, TheSeatSaysByWhichRuleAndSinceWhen) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Write(fd, "one ", 4), 4);
+    MakeKnown(fd);
+    const pool::Seats& seats = engine.pool().seats();
+    const pool::Conduct& conduct = seats.ConductOf(engine.pool().seat());
+    EXPECT_EQ(pool::Peek(conduct.rule), pool::kRuleAuto);
+    const uint64_t begin = sys::Now(CLOCK_REALTIME);
+    EXPECT_EQ(Write(fd, "two ", 4), 4);
+    // Or when the file was settled, just before.
+    EXPECT_LE(pool::Peek(conduct.through_since), sys::Now(CLOCK_REALTIME));
+    EXPECT_GT(pool::Peek(conduct.through_since), begin - 60000000000u);
+    EXPECT_EQ(seats.through_moved(), 0u);
+    EXPECT_TRUE(engine.MoveThroughCheckpoint());
+    EXPECT_GE(seats.through_moved(), begin);
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
 TEST_F(VfsThroughTest, AppendsAndVectors) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT | O_APPEND);
