@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/log_stage.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <unistd.h>
@@ -533,6 +534,15 @@ void LogStage::MoveThroughCheckpoint() {
   own().pool.StoreThroughCheckpoint(next, left);
   seats.UnlockThrough();
   through().Free(log().IsShared());
+}
+
+void LogStage::MoveThroughInVain(uint32_t file) {
+  capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] {
+    capture_.RefuseSyncs(file, EIO);
+    Must(sys::Fdatasync(files_[file]->fd) == -EIO, "the file is synced");
+    capture_.RefuseSyncs(file, 0);
+    own().pool.seats().SetThroughFailed(EIO);
+  });
 }
 
 void LogStage::SyncThrough() {

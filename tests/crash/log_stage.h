@@ -89,6 +89,8 @@ class LogStage {
   void Settle(uint32_t file, const std::function<void()>& meanwhile = {});
   // All write-through files are synced, and their logs begin behind what is there.
   void MoveThrough();
+  // The same, but the disk loses what it had not synced of the file: the checkpoint stays.
+  void MoveThroughInVain(uint32_t file);
 
   // The last process gives up its seat: the pool is clean and closed. Reopen() takes it again.
   void Close();

@@ -1141,6 +1141,38 @@ Trace PublishedLeft(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
+// The disk loses something of one of two files that are published, and their process dies. Whoever
+// adopts its logs leaves what they have of both, and brings the rest to the disk. The other file is
+// settled, and written to past the logs.
+Trace PublishedFailed(const Place& place, uint64_t seed) {
+  for (const char* name : {"a", "b", "c", "d"}) MakeFile(place, name, kPage);
+  LogStage stage("published-failed", place, seed, MakeAgedPool(place, seed, kLanesPool));
+  const uint32_t a = stage.Open("a", true);
+  const uint32_t b = stage.Open("b", true);
+  const uint32_t own[] = {stage.Open("c", true), stage.Open("d", true)};
+  stage.As(1);
+  stage.As(0);
+  for (const uint32_t file : {a, b, own[0]}) stage.Write(file, 10, 100);
+  for (const uint32_t file : {a, b}) stage.Publish(file);
+  stage.As(1);
+  for (const uint32_t file : {a, b}) stage.WriteThrough(file, 50, 100);
+  stage.As(0);
+  stage.Write(own[0], 50, 100);
+  stage.As(1);
+  stage.MoveThroughInVain(a);
+  stage.As(0);
+  stage.Die();
+  stage.As(1);
+  stage.Write(own[1], 10, 100);
+  stage.Adopt({}, false);
+  stage.Settle(b);
+  stage.WritePast(b, 40, 60);
+  stage.Settle(b);
+  stage.Write(own[0], 30, 40);
+  stage.Clean();
+  return stage.Finish();
+}
+
 // ---------------------------------------------------------------------------------------------
 // Creation, on a device that held a pool: its header was overwritten.
 
@@ -1842,6 +1874,8 @@ std::vector<Scenario> AllScenarios() {
        PublishedAgain, false, 200, 64, 20, true},
       {"published-left", "a process leaves what it has published to another one", PublishedLeft,
        false, 200, 64, 20, true},
+      {"published-failed", "the disk loses what was published, and its process dies",
+       PublishedFailed, false, 200, 64, 20, true},
       {"small", "small writes, fsync, a clean end, and on", Small, true, 200, 64, 20, true},
       {"names", "new files and files that are cut", Names, true, 200, 64, 20, true},
       {"cut", "files that lose all of their bytes while some are pending", Cut, true, 200, 64, 20,
