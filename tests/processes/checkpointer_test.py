@@ -142,8 +142,22 @@ class Bench(harness.Bench):
         check(len(found) == 1, f"checkpointers: {found}")
         return found[0]
 
+    def make_ready(self):
+        """There is a checkpointer, and it can be asked."""
+        def is_ready():
+            if not self.checkpointers():
+                self.once("true")
+            return any("nvcache-leases" in " ".join(links(pid)) for pid in self.checkpointers())
+        until(is_ready, "a checkpointer", PATIENCE)
+
     def await_end(self, pid):
         until(lambda: state_of(pid) in ("gone", "Z"), f"the end of {pid}", PATIENCE)
+
+    def kill(self, pid):
+        """A checkpointer. The kernel frees what it had a moment after it is gone."""
+        os.kill(pid, signal.SIGKILL)
+        self.await_end(pid)
+        until(lambda: self.states().get(pid) in (None, "dead"), f"the end of {pid}", PATIENCE)
 
     def await_clean(self):
         until(lambda: self.status()["state"] == "clean", "the pool is clean", PATIENCE)
@@ -213,9 +227,11 @@ class Agent:
 
 
 def shared_by_two(bench, folder=None):
-    """Two programs with a write-through file. The checkpointer has its descriptor before them: two
-    others have asked for it, and may not have waited long enough for their own sake."""
+    """Two programs with a write-through file. The checkpointer, which was started by another one, has
+    its descriptor before them: two others have asked for it, and may not have waited long enough for
+    their own sake."""
     folder = folder or bench.folder
+    bench.make_ready()
     before = [bench.start(folder=folder) for _ in range(2)]
     bench.share(before, "before")
     pid = bench.checkpointer()
@@ -333,12 +349,13 @@ def nobodys(options):
 
 
 def links(pid):
+    """What its descriptors lead to; nothing if it has ended."""
     found = []
-    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            found.append(os.readlink(fd))
-        except FileNotFoundError:
-            pass
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    except FileNotFoundError:
+        pass
     return found
 
 
@@ -369,10 +386,10 @@ def foreground(options):
         stays = start("--stay")
         time.sleep(0.2)
         agents = [bench.start(options=("--checkpointer", "never")) for _ in range(2)]
-        until(lambda: subprocess.run([bench.nvcache, "checkpointer", bench.pool], check=False, text=True,
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-                                     ).stdout.endswith("has a checkpointer; leave the work to it\n"),
-              "it has begun", PATIENCE)
+        until(lambda: "nvcache-leases" in " ".join(links(stays.pid)), "it has begun", PATIENCE)
+        done = start()
+        said = done.communicate(timeout=PATIENCE)[0]
+        check(done.returncode == 1 and said.endswith("has a checkpointer; leave the work to it\n"), said)
         bench.share(agents)
         until(lambda: any(seat["checkpointer"] for seat in bench.status()["processes"]), "its seat", PATIENCE)
         for agent in agents:
@@ -409,6 +426,27 @@ def left(options):
         check(bench.states()[agents[0].pid] == "left", f"{bench.states()}")
         bench.await_clean()
         check((bench.folder / "f").read_bytes()[100:5100] == b"\x08" * 5000, "the file")
+        bench.await_end(pid)
+
+
+def published(options):
+    """A program that has a file to itself, in its cache: the kernel gets the bytes at its end."""
+    with Bench(options) as bench:
+        agents, pid = shared_by_two(bench)
+        agents.append(bench.start(**LATE))
+        agents[2].must(f"open 0 g {CREATE}", "0")
+        for _ in range(2):
+            agents[2].must("pwrite 0 0 1 1", "1")
+            agents[2].must("fsync 0", "0")
+        agents[2].must("pwrite 0 0 5000 7", "5000")
+        check((bench.folder / "g").stat().st_size == 1, "it is not in the cache")
+        agents[2].end()
+        check(bench.states()[agents[2].pid] == "left" and bench.pending() > 0, f"{bench.states()}")
+        check((bench.folder / "g").read_bytes() == b"\x07" * 5000, "the kernel has other bytes")
+        until(lambda: agents[2].pid not in bench.states(), "its seat is free", PATIENCE)
+        for agent in agents[:2]:
+            agent.end()
+        bench.await_clean()
         bench.await_end(pid)
 
 
@@ -587,12 +625,12 @@ def killed(options):
     """Nothing is lost, whenever that is."""
     with Bench(options) as bench:
         agents, pid = shared_by_two(bench)
-        os.kill(pid, signal.SIGKILL)
-        bench.await_end(pid)
-        for agent in agents:
-            agent.must("pwrite 0 100 5000 7", "5000")
-            agent.must("fsync 0", "0")
-            agent.end()
+        agents[0].must("pwrite 0 100 5000 6", "5000")
+        agents[0].end()
+        bench.kill(pid)
+        agents[1].must("pwrite 0 100 5000 7", "5000")
+        agents[1].must("fsync 0", "0")
+        agents[1].end()
         bench.check_clean()
         # Records are left to it.
         agents, pid = shared_by_two(bench)
@@ -600,8 +638,7 @@ def killed(options):
         for agent in agents:
             agent.must("pwrite 0 100 5000 8", "5000")
             agent.end()
-        os.kill(pid, signal.SIGKILL)
-        bench.await_end(pid)
+        bench.kill(pid)
         check(bench.pending() > 0, "nothing is pending")
         bench.once("true")
         bench.await_clean()
@@ -718,7 +755,7 @@ def two_users(options):
 LATE_OPTIONS = ("--batch-delay", "60000", "--batch-min", "100000", "--batch-max", "100000")
 
 CASES = (started_once, never, library_alone, unseen, process_1, subreaper, nobodys, removed, foreground,
-         left, without, orphan, closes_the_file_system, other_mounts, room, wait, wait_for_what_is_left,
+         left, published, without, orphan, closes_the_file_system, other_mounts, room, wait, wait_for_what_is_left,
          told_to_end, killed, stopped, recovered, keeps_off, two_users)
 
 
