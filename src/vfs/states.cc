@@ -281,6 +281,13 @@ long Engine::MoveInternal(int fd) {
     relock_due_ = true;
     return 0;
   }
+  if (fd == through_fd_) {
+    sys::Lock lock(through_lock_);
+    through_fd_ = sys::MoveHigh(fd);
+    SetSlot(fd, kUntracked);
+    SetSlot(through_fd_, Internal());
+    return through_fd_ == fd ? -EMFILE : 0;
+  }
   long result = -EBADF;
   ForEachFile([&](File& file) {
     if (file.backing_fd != fd) return;

@@ -254,13 +254,42 @@ static void run_maker(const char* name, Maker* make) {
 
 // Every number is wanted, also when there is no room to move what has it.
 static void want_numbers(void) {
+  for (int fd = g_hot[kHot - 1] + 1; fd < kLimit; ++fd) {
+    if (dup2(0, fd) != fd) printf("dup2 to %d: errno %d\n", fd, errno);
+  }
+}
+
+static void want_numbers_of_hot_files(void) {
   set_limit(0);
   prepare();
-  printf("dup2:");
-  for (int fd = g_hot[kHot - 1] + 1; fd < kLimit; ++fd) {
-    if (dup2(0, fd) != fd) printf(" %d: errno %d", fd, errno);
+  want_numbers();
+  printf("all numbers are had\n");
+  finish();
+}
+
+// The library has a descriptor for all files that several processes sync.
+static void want_numbers_of_shared_files(void) {
+  int said[2];
+  if (pipe(said) != 0) fail("pipe");
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = heat("shared");
+    if (fd < 0 || write(said[1], "", 1) != 1) fail("child");
+    pause();
   }
-  printf("\n");
+  char byte;
+  if (read(said[0], &byte, 1) != 1) fail("read");
+  set_limit(0);
+  prepare();
+  heat("shared");
+  want_numbers();  // that of the file is among them
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  close(kLimit - 1);
+  const int again = open("shared", O_RDONLY);
+  const ssize_t length = read(again, g_back, kSize);
+  printf("shared: %zd bytes, %c\n", length, g_back[5]);
   finish();
 }
 
@@ -315,13 +344,15 @@ static void run_case(int number) {
   }
   switch (number - kMakerCount) {
     case 0:
-      return want_numbers();
+      return want_numbers_of_hot_files();
     case 1:
       return fill_in_child();
     case 2:
       return fill_hard_limit();
     case 3:
       return come_and_go();
+    case 4:
+      return want_numbers_of_shared_files();
     default:
       exit(2);
   }
@@ -338,7 +369,7 @@ int main(int argc, char** argv) {
   const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
   if (length < 0 || chdir(argv[1]) != 0) return 2;
   self[length] = '\0';
-  for (int number = 0; number < kMakerCount + 4; ++number) {
+  for (int number = 0; number < kMakerCount + 5; ++number) {
     char text[16];
     snprintf(text, sizeof(text), "%d", number);
     char* const arguments[] = {self, text, NULL};
