@@ -28,7 +28,8 @@ class Everyday(model.Suite):
         "which NVCache has brought everything to the disk; of a server, the time of its client. The disk "
         "is synced before each. What a program leaves behind is compared with what it has left on the disk "
         "without NVCache; a difference is a failure. Files are cached by the default rule: those that a "
-        "program syncs more than once.")
+        "program syncs more than once; where a row says so, from the start. PostgreSQL and Redis run "
+        "without their own syncs as well.")
 
     def __init__(self, programs=PROGRAMS):
         self.programs = {program.name: program for program in programs}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The file that processes share: a header, the tallies, a line for each slot; then pages, which are
+// The file that processes share: a header, a line for each slot, the tallies; then pages, which are
 // given out one after the other and are never given back. A slot has one of them from its first
 // owner on, and more if an owner has had many files. All zero behind the header is a file in which
 // nobody is.
@@ -23,7 +23,7 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 4;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 5;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
@@ -122,8 +122,8 @@ struct Shared {
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
 
+  alignas(kPage) Slot slots[kMaxProcesses];  // the first are mapped with the header, by one fault
   alignas(kPage) Tally tallies[kTallies];
-  alignas(kPage) Slot slots[kMaxProcesses];
   Page pages[kMaxPages];
 };
 inline constexpr uint32_t kMarkBits = 16;

@@ -123,7 +123,7 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
   if (shared_->backed.load() != 0) return true;
-  if (!Back(kPage, offsetof(Shared, slots) - kPage)) return false;
+  if (!Back(offsetof(Shared, tallies), sizeof(Shared::tallies))) return false;
   shared_->backed.store(1);
   return true;
 }

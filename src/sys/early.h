@@ -4,8 +4,9 @@
 #ifndef NVCACHE_SYS_EARLY_H_
 #define NVCACHE_SYS_EARLY_H_
 
-// Beside each other, and beside those that the dynamic linker writes to: each page more costs every
-// program a fault. Those that are zero would else be spread over pages of zeros.
-#define NVCACHE_EARLY [[gnu::section(".data")]]
+// Beside each other, behind all that is initialised: each page more costs every program a fault,
+// and the last of those the dynamic linker writes to in any case. Those that are zero would else be
+// spread over pages of zeros.
+#define NVCACHE_EARLY [[gnu::section(".data1")]]
 
 #endif  // NVCACHE_SYS_EARLY_H_

@@ -23,6 +23,8 @@
 namespace nvcache::vfs {
 
 constinit Engine engine;
+constinit LeftNames Engine::left_names;
+constinit File* Engine::buckets_[kFileBuckets] = {};
 
 namespace {
 

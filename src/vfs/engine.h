@@ -274,12 +274,7 @@ class Engine {
 
   settings::Settings settings;
 
- private:
-  std::atomic<Description*> few_slots_[kFewDescriptors] = {};
-
- public:
   // ---- Write-through (checkpoint.cc)
-  nvlog::ThroughLog through;
   // With a pin (PoolPin), or the table lock while attached.
   pool::Pool& pool() { return pool_; }
   uint64_t pool_id() const { return pool_id_; }
@@ -423,13 +418,19 @@ class Engine {
   void* keeper_ = nullptr;
   sys::Word keeper_stops_{0};
 
+  // What is above, the start of a program writes to, and of this the beginning.
+  std::atomic<Description*> few_slots_[kFewDescriptors] = {};
   FileSystem file_systems_[kMaxFileSystems] = {};
-  File* buckets_[kFileBuckets] = {};
 
  public:
+  nvlog::ThroughLog through;
   nvlog::Log log;
-  LeftNames left_names;  // table lock
   Mappings mappings;
+
+  // Zeros, which the library's file does not have.
+  static LeftNames left_names;  // table lock
+ private:
+  static File* buckets_[kFileBuckets];
 };
 
 extern Engine engine;

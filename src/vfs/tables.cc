@@ -246,7 +246,8 @@ void Engine::Reap() {
 void Engine::ForgetClosed(const struct stat& st) {
   File* file = FindFile(st.st_dev, st.st_ino);
   if (file == nullptr || file->descriptions != nullptr || file->pending.load() > 0) return;
-  if (file->state.load() != State::kCached || PassThrough(*file) < 0) return;
+  if (file->state.load() != State::kCached) return;
+  if (LeaveToKernel(*file, State::kPassThrough, false) < 0) return;
   reap_due_ = true;
   Reap();
 }

@@ -137,6 +137,34 @@ class Suite(unittest.TestCase):
         self.assertEqual(len(suite.figures(record.results)), 1)
         self.assertIn("one", suite.summary(record.results))
 
+    def test_a_yardstick(self):
+        _, record, said = run(tool("one", "echo >file", yardstick=True))
+        self.assertEqual(record.failures, [], said)
+        self.assertTrue(record.results.select("everyday", system="unsynced"))
+        _, record, _ = run(tool("one", "echo >file"))
+        self.assertFalse(record.results.select("everyday", system="unsynced"))
+
+    def test_goals(self):
+        ratio = tool("ratio", "true", goal=2)
+        added = everyday_tools.Short("added", {"added": "added"}, "", {}, goals={"added": ("plain", 0.5)}, added=True)
+        results = model.Results()
+        for program in (ratio, added):
+            for system, seconds in (("plain", 1.0), ("nvcache", 1.6)):
+                results.add("everyday", system, model.Outcome(program.name, {}, {"seconds": seconds}))
+        found = [(goal.what, goal.limit, goal.unit, goal.met, round(goal.measured, 9))
+                 for goal in everyday.Everyday((ratio, added)).goals(results)]
+        self.assertEqual(found, [("ratio / without NVCache", 2, "x", True, 1.6),
+                                 ("added: more than without NVCache", 0.5, "s", False, 0.6)])
+
+    def test_a_program_without_the_library_is_a_failure(self):
+        with bench().place("plain") as place:
+            turn = Turn(bench(), place, SMOKE)
+            turn.check_library()
+            place.pool = "a pool"
+            self.assertRaisesRegex(systems.Broken, "does not have the library", turn.check_library)
+        with bench().place("nvcache", pool="1M") as place:
+            Turn(bench(), place, SMOKE).check_library()
+
     def test_a_difference_is_a_failure(self):
         _, record, said = run(tool("same", "echo >file"),
                               tool("other", 'case "$LD_PRELOAD" in *nvcache*) echo >file ;; *) : >file ;; esac'))

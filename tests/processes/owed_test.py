@@ -9,7 +9,6 @@ import fcntl
 import os
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from surroundings import Disk, Mount, check, command, harness, say  # noqa: E402
 
 PROMPT = 5  # seconds for a call that waits for nobody
 SIZE = 5000
-OURS = 4  # descriptors that NVCache may have for itself
 LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
 
 # case: the issue that owes it, and what is seen today.
@@ -33,7 +31,6 @@ OWED = {
     "lease_on_a_closed_file": (13, r"F_SETLEASE: Resource temporarily unavailable"),
     "unmount_after_the_last_close": (13, r"umount .*: target is busy\."),
     "remount_after_the_last_close": (13, r"mount -o remount,ro .*: mount point is busy\..*"),
-    "half_of_the_limit": (13, r"\d+ files could be opened, without NVCache \d+: EMFILE"),
 }
 
 # Writes SIZE bytes (or as many as it is told) to ./file, closes it or not, says so, and waits.
@@ -48,16 +45,6 @@ if sys.argv[2] == 'close':
 os.chdir('/')
 print('written', flush=True)
 sys.stdin.read()
-"""
-OPENER = """
-import errno, os
-n = 0
-try:
-    while True:
-        os.open(f'n{n}', os.O_RDWR | os.O_CREAT)
-        n += 1
-except OSError as error:
-    print(n, errno.errorcode[error.errno])
 """
 
 
@@ -170,21 +157,6 @@ def unmount_after_the_last_close(options):
 
 def remount_after_the_last_close(options):
     after_the_last_close(options, ("mount", "-o", "remount,ro"))
-
-
-def half_of_the_limit(options):
-    def opened(prefix, folder):
-        folder.mkdir()
-        def limit():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        done = subprocess.run([*prefix, sys.executable, "-c", OPENER], cwd=folder, text=True, check=False,
-                              stdout=subprocess.PIPE, preexec_fn=limit,
-                              env=dict(os.environ, NVCACHE_NOTICE="0", **LATE))
-        return done.stdout.split()
-    with bench_of(options) as bench:
-        wanted, found = opened([], bench.folder / "plain"), opened(bench.cached([]), bench.folder / "cached")
-        check(int(found[0]) >= int(wanted[0]) - OURS and found[1] == wanted[1],
-              f"{found[0]} files could be opened, without NVCache {wanted[0]}: {found[1]}")
 
 
 def needs_mounts():

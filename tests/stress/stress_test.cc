@@ -75,6 +75,8 @@ class Stress : public testing::Test {
   }
   static std::string CachedContent(int fd) {
     const long size = vfs::Lseek(fd, 0, SEEK_END);
+    EXPECT_GE(size, 0) << fd << " is not cached";
+    if (size < 0) return "";
     std::string content(static_cast<size_t>(size), '\0');
     EXPECT_EQ(vfs::Pread(fd, content.data(), content.size(), 0), size);
     return content;

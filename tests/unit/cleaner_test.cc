@@ -465,6 +465,10 @@ TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
 
 // Nobody waits for its sync but those behind it in the log, and these for one.
 TEST_F(CleanerTest, WhatWasPublishedIsSyncedOnce) {
+  Close();
+  std::filesystem::remove(memory_ / "pool");
+  Open(pool::kMinPoolSize,
+       {100, 100, 60'000'000'000});  // the cleanup thread does nothing by itself
   CachedFile published[3], good;
   for (CachedFile& file : published) {
     Add(file, "published." + std::to_string(next_number_));

@@ -130,6 +130,23 @@ class VfsThroughTest : public testing::Test {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && Tallies::StandingOf(*tally).known;
   }
+  // For a message.
+  static std::string WhyUnknown(int fd) {
+    std::string why;
+    const auto say = [&](const char* what, bool holds) {
+      if (holds) why.append(why.empty() ? "" : ", ").append(what);
+    };
+    say("no tally", engine.tallies.Find(TagOf(fd)) == nullptr);
+    say("may be written unseen", MayBeWrittenUnseen(fd));
+    say("no pool", !engine.attached());
+    say("no device", !engine.SharesDevices());
+    if (!engine.attached()) return why;
+    say("another pool's table", !engine.tallies.IsOf(engine.pool_id()));
+    say("a sync has failed", engine.pool().seats().ThroughFailed() != 0);
+    say("a full log", !engine.log.segments().Has(1));
+    say("the cleanup thread is overloaded", engine.cleaner.overloaded());
+    return why;
+  }
   static bool IsPending(int fd) {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && engine.tallies.IsPending(*tally);
@@ -986,8 +1003,14 @@ TEST_F(VfsThroughTest, AFileThatAChildHasAsWellIsWriteThrough) {
     EXPECT_EQ(StateOf(fd), State::kKernel);
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
-    EXPECT_EQ(Forked([&] { return Pwrite(fd, "B", 1, 0) == 1 && IsKnown(fd) && Fsync(fd) == 0; }),
-              0);
+    const int status = Forked([&] {
+      EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+      EXPECT_TRUE(engine.attached());
+      EXPECT_TRUE(IsKnown(fd)) << WhyUnknown(fd);
+      EXPECT_EQ(Fsync(fd), 0);
+      return !testing::Test::HasFailure();
+    });
+    EXPECT_EQ(status, 0);
     EXPECT_TRUE(IsKnown(fd));
     // Where it is, only the kernel knows.
     EXPECT_EQ(Write(fd, "somewhere", 9), 9);
@@ -1006,10 +1029,10 @@ TEST_F(VfsThroughTest, AChildMakesWhatItHasInheritedWriteThrough) {
       EXPECT_EQ(Write(fd, "parent", 6), 6);
       const int status = Forked([&] {
         for (int i = 0; i < 3; ++i) Fsync(fd);
-        EXPECT_TRUE(IsKnown(fd));
+        EXPECT_TRUE(IsKnown(fd)) << WhyUnknown(fd);
         EXPECT_EQ(StateOf(fd), State::kKernel);
         EXPECT_EQ(Write(fd, "child", 5), 5);
-        EXPECT_TRUE(IsKnown(fd));
+        EXPECT_TRUE(IsKnown(fd)) << WhyUnknown(fd);
         return !testing::Test::HasFailure() && OnDisk(name) == "parentchild";
       });
       EXPECT_EQ(status, 0);
