@@ -58,6 +58,13 @@ class CleanerTest : public testing::Test {
     pool_.Close();
   }
 
+  // From here on the cleanup thread does nothing unless somebody waits for it.
+  void HoldBack() {
+    Close();
+    std::filesystem::remove(memory_ / "pool");
+    Open(pool::kMinPoolSize, {1000, 1000, 60'000'000'000});
+  }
+
   // While the cleanup thread runs.
   uint64_t KeptUnits() { return pool::Peek(pool_.seats().At(pool_.seat()).kept_units); }
 
@@ -465,10 +472,7 @@ TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
 
 // Nobody waits for its sync but those behind it in the log, and these for one.
 TEST_F(CleanerTest, WhatWasPublishedIsSyncedOnce) {
-  Close();
-  std::filesystem::remove(memory_ / "pool");
-  Open(pool::kMinPoolSize,
-       {100, 100, 60'000'000'000});  // the cleanup thread does nothing by itself
+  HoldBack();
   CachedFile published[3], good;
   for (CachedFile& file : published) {
     Add(file, "published." + std::to_string(next_number_));
@@ -490,6 +494,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsSyncedOnce) {
 
 // Another process has.
 TEST_F(CleanerTest, WhatWasPublishedIsBelowTheOthersCheckpoint) {
+  HoldBack();
   CachedFile file;
   Add(file, "published");
   Write(file, 0, "bytes");
@@ -504,6 +509,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsBelowTheOthersCheckpoint) {
 // The disk has lost something, of whichever file: what was published stays for recovery, however
 // often the log goes round. Its number is another file's by then.
 TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
+  HoldBack();
   std::mt19937_64 random(test::Seed());
   CachedFile lost, good;
   Add(lost, "lost");
