@@ -43,11 +43,20 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
   const Lsn lsn = pool_.Draw();
   pool_.records.push_back({Record::Kind::kPublished, pid(self), lsn, file, {}, published});
   co_await Step{};
-  if (!Keeps(Rule::kPublishedKnownFirst)) GiveUp(self, file);
+  if (!Keeps(Rule::kPublishedKnownFirst)) {
+    GiveUp(self, file);
+    co_await Lurk([&] { return !GroupsCount(file); });
+    co_await Dawdle();
+  }
   const State known = {file, true, tagged.exits};
   if (!Keeps(Rule::kPublishedKnownInOneStep) && !passing) {
-    co_await Lurk([&] { return tally_.state.tag != file && tally_.state.tag != File::kNone; });
+    const auto is_others = [&] {
+      return tally_.state.tag != file && tally_.state.tag != File::kNone && !tally_.state.known;
+    };
+    co_await Lurk([&] { return is_others() && file_system_.unsynced() > 0; });
+    const bool asks = is_others();
     tally_.state.known = true;
+    if (asks) co_await Fsync(self, tally_.state.tag);
   }
   if (!passing && Replace(tagged, known)) Note(self, "makes the file known");
   co_return true;

@@ -329,7 +329,8 @@ void Run::Note(size_t self, const char* what, uint64_t number) {
   notes_->push_back(line);
 }
 
-// In half of the runs the file is known from the start, in a quarter it is written back.
+// In half of the runs the file is known from the start, in a quarter it is written back, and so is
+// the other one, or that is known.
 Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* notes)
     : broken_(broken), notes_(notes), random_(seed), moves_(OneIn(2)), backs_(OneIn(2)) {
   for (size_t slot = 0; slot < kSlots; ++slot) Start(slot);
@@ -338,8 +339,11 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* no
     return;
   }
   if (!backs_) return;
-  marked_[File::kA] = pid(0);
-  processes_[0].writes_back[File::kA] = true;
+  for (const File file : kFiles) {
+    if (file == File::kB && moves_) break;
+    marked_[file] = pid(0);
+    processes_[0].writes_back[file] = true;
+  }
   if (moves_) tally_.state = {File::kB, true, 0};
 }
 
