@@ -28,8 +28,7 @@ class Everyday(model.Suite):
         "which NVCache has brought everything to the disk; of a server, the time of its client. The disk "
         "is synced before each. What a program leaves behind is compared with what it has left on the disk "
         "without NVCache; a difference is a failure. Files are cached by the default rule: those that a "
-        "program syncs more than once; where a row says so, from the start. PostgreSQL and Redis run "
-        "without their own syncs as well.")
+        "program syncs more than once. PostgreSQL and Redis run without their own syncs as well.")
 
     def __init__(self, programs=PROGRAMS):
         self.programs = {program.name: program for program in programs}
@@ -53,8 +52,8 @@ class Everyday(model.Suite):
 
     def run(self, bench, case, system, scale):
         program = self.programs[case.name]
-        # As users have it, who set nothing; or with a rule that the row names.
-        settings = {"REQUIRED": 0, "WRITE_BACK": program.rule}
+        # As users have it, who set nothing.
+        settings = {"REQUIRED": 0, "WRITE_BACK": "auto"}
         with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
             turn = Turn(bench, place, scale)
             turn.check_library()

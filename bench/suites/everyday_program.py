@@ -103,7 +103,6 @@ class Program:
     yardstick: bool = False
     seconds: tuple = (0.2, 0.5, 2)  # of one run, by scale
     pools: tuple = ("256M", "256M", "256M")  # by scale
-    rule: str = "auto"  # of NVCache
     # What NVCache must reach: what is timed -> (against which system, at most). A ratio, or with `added`
     # seconds more.
     goals: dict = dataclasses.field(default_factory=dict)

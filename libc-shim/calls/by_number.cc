@@ -27,6 +27,9 @@
 #ifndef SYS_quotactl_fd
 #define SYS_quotactl_fd 443
 #endif
+#ifndef SYS_memfd_secret
+#define SYS_memfd_secret 447
+#endif
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif
