@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a process does. Two steps of it, others can come in between.
+#include <algorithm>
+
+#include "tests/names/run.h"
+
+namespace nvcache::names {
+
+namespace {
+
+constexpr unsigned kCalls = 6;    // of each process
+constexpr unsigned kDawdle = 40;  // steps
+
+}  // namespace
+
+Task<void> Run::Program(int self) {
+  for (unsigned call = 0; call < kCalls; ++call) {
+    co_await Step{};
+    const unsigned what = static_cast<unsigned>(random_() % 16);
+    const Name name = AnyName(), to = AnyName();
+    if (what < 3) {
+      co_await Change(self, What::kCreate, name, name);
+    } else if (what < 5) {
+      co_await Change(self, What::kRemove, name, name);
+    } else if (what < 9) {
+      co_await Change(self, What::kRename, name, to);
+    } else if (what < 10) {
+      co_await Change(self, What::kLink, name, to);
+    } else if (what < 12) {
+      co_await Write(self, name, true);
+    } else if (what < 13) {
+      co_await Write(self, name, false);
+    } else if (what < 15) {
+      co_await Fsync(self, name);
+    } else {
+      co_await MoveCheckpoint(self);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------- The lock
+
+Task<void> Run::TakeLock(int self) {
+  while (owner_ != kNobody) {
+    const bool dead = processes_[Index(owner_)].dead;
+    if (!dead && !IsStopped(owner_)) {
+      co_await Step{};
+      continue;
+    }
+    Note(std::to_string(self), "takes the lock from " + std::to_string(owner_));
+    if (!dead) late_.insert(owner_);
+    owner_ = self;
+    if (Keeps(Rule::kThiefSyncs)) co_await PassCheckpoint(self);
+    break;
+  }
+  if (owner_ == kNobody) owner_ = self;
+  const auto is_dead = [&](int other) { return processes_[Index(other)].dead; };
+  if (std::none_of(late_.begin(), late_.end(), is_dead)) co_return;
+  if (Keeps(Rule::kDeathOfTheLateSyncs)) co_await PassCheckpoint(self);
+  std::erase_if(late_, is_dead);
+}
+
+void Run::ReleaseLock(int self) {
+  if (owner_ == self) owner_ = kNobody;
+}
+
+// ---------------------------------------------------------------------------------- The checkpoint
+
+Task<void> Run::MoveCheckpoint(int self) {
+  if (Keeps(Rule::kCheckpointUnderLock)) co_await TakeLock(self);
+  co_await PassCheckpoint(self);
+  ReleaseLock(self);
+}
+
+// With the lock, as it begins.
+Task<void> Run::PassCheckpoint(int self) {
+  Lsn checkpoint = pool_.newest + 1;
+  co_await Step{};
+  fs_.Sync();
+  const size_t state = states_.size() - 1;
+  const uint64_t time = steps_;
+  Note(std::to_string(self), "syncs all");
+  co_await Step{};
+  if (!Keeps(Rule::kCheckpointBeforeSync)) checkpoint = pool_.newest + 1;
+  pool_.MoveCheckpoint(checkpoint);
+  Promise(state);
+  const auto is_synced = [&](const auto& touched) { return touched.second <= time; };
+  std::erase_if(touched_files_, is_synced);
+  std::erase_if(touched_names_, is_synced);
+  co_await Step{};
+}
+
+// --------------------------------------------------------------------------------------- Changes
+
+bool Run::IsPossible(What what, Name name, Name to) const {
+  const bool there = fs_.At(name) != kNoFile;
+  switch (what) {
+    case What::kCreate:
+      return !there && fs_.newest() + 1 < kMostFiles / 2;
+    case What::kRemove:
+      return there;
+    case What::kRename:
+      return there && fs_.At(name) != fs_.At(to);
+    case What::kLink:
+      return there && fs_.At(to) == kNoFile;
+  }
+  return false;
+}
+
+void Run::Announce(const Deed& deed) {
+  const size_t names = fs_.NamesOf(deed.file).size();
+  if (deed.what == What::kRemove) {
+    pool_.Commit({.kind = Kind::kRemoves,
+                  .file = deed.file,
+                  .name = deed.name,
+                  .gone = names == 1,
+                  .others = names > 1});
+  } else {
+    pool_.Commit({.kind = deed.what == What::kLink ? Kind::kLinks : Kind::kRenames,
+                  .file = deed.file,
+                  .name = deed.to,
+                  .from = deed.name,
+                  .other = Keeps(Rule::kIntentSaysWhat) ? deed.other : kNoFile,
+                  .gone = fs_.NamesOf(deed.other).size() == 1,
+                  .others = names > 1});
+  }
+}
+
+bool Run::Call(const Deed& deed) {
+  switch (deed.what) {
+    case What::kCreate:
+      return fs_.Create(deed.name) != kNoFile;
+    case What::kRemove:
+      return !OneIn(8) && fs_.Remove(deed.name);  // EPERM
+    case What::kRename:
+      return !OneIn(8) && fs_.Rename(deed.name, deed.to);
+    case What::kLink:
+      return fs_.Link(fs_.At(deed.name), deed.to);
+  }
+  return false;
+}
+
+void Run::Commit(const Deed& deed) {
+  const size_t names = fs_.NamesOf(deed.file).size();
+  switch (deed.what) {
+    case What::kCreate:
+      pool_.Commit({.kind = Kind::kCreated, .file = deed.file, .name = deed.name});
+      break;
+    case What::kRemove:
+      pool_.Commit(
+          {.kind = Kind::kRemoved, .file = deed.file, .name = deed.name, .gone = names == 0});
+      break;
+    case What::kRename:
+      pool_.Commit({.kind = Kind::kRenamed,
+                    .file = deed.file,
+                    .name = deed.to,
+                    .from = deed.name,
+                    .other = Keeps(Rule::kIntentSaysWhat) ? deed.other : kNoFile,
+                    .gone = !fs_.Exists(deed.other),
+                    .others = names > 1});
+      break;
+    case What::kLink:
+      pool_.Commit({.kind = Kind::kLinked,
+                    .file = deed.file,
+                    .name = deed.to,
+                    .from = deed.name,
+                    .others = names > 2});
+      break;
+  }
+}
+
+Task<void> Run::Change(int self, What what, Name name, Name to) {
+  co_await TakeLock(self);
+  if (IsPossible(what, name, to)) {
+    const Deed deed = Plan(what, name, to);
+    if (co_await MakeKnown(self, deed)) co_await Carry(self, deed);
+  }
+  late_.erase(self);
+  ReleaseLock(self);
+}
+
+Run::Deed Run::Plan(What what, Name name, Name to) const {
+  Deed deed = {what, name, to, fs_.At(name)};
+  if (what == What::kRename) deed.other = fs_.At(to);
+  deed.destroys = what == What::kRemove || deed.other != kNoFile;
+  deed.spreads = what == What::kRename || what == What::kLink;
+  deed.logs = late_.empty() || !Keeps(Rule::kSyncsBesideTheLate);
+  deed.version = fs_.Version(deed.file);
+  return deed;
+}
+
+// All bytes of the file that gets another name. False: somebody has come in between; begin anew.
+Task<bool> Run::MakeKnown(int self, const Deed& deed) {
+  if (!deed.spreads || known_[Index(deed.file)] || !Keeps(Rule::kKnownBeforeName)) co_return true;
+  co_await Settle(self, deed.file);
+  // Of whoever breaks a rule: what comes of it would be rare otherwise.
+  const unsigned dawdles = Keeps(Rule::kLookedAtBeforeIntent) ? 0 : kDawdle;
+  for (unsigned i = 0; i < dawdles && HasLock(self); ++i) co_await Step{};
+  if (!HasLock(self) && Keeps(Rule::kLookedAtBeforeIntent)) co_return false;
+  co_return fs_.At(deed.name) == deed.file &&
+      (deed.what == What::kLink ? fs_.At(deed.to) == kNoFile : fs_.At(deed.to) == deed.other);
+}
+
+Task<void> Run::Carry(int self, Deed deed) {
+  const Rule announces = deed.destroys ? Rule::kIntentFirst : Rule::kOthersAreAnnounced;
+  const bool announced = deed.what != What::kCreate && Keeps(announces);
+  if (deed.logs && announced && HasLock(self)) Announce(deed);
+  deed.early = deed.what == What::kLink && !Keeps(Rule::kLoggedAfterCall);
+  if (deed.logs && deed.early) Commit(deed);
+  co_await Step{};
+  const File moved = fs_.At(deed.name), replaced = deed.spreads ? fs_.At(deed.to) : kNoFile;
+  const bool done = Call(deed);
+  Note(std::to_string(self), done ? "the call is made" : "the call fails");
+  if (!done) co_return;
+  const size_t state = states_.size();
+  Happened();
+  if (deed.what == What::kCreate) deed.file = fs_.At(deed.name);
+  co_await Step{};
+  // By looking at the new name, and at how many names each file has now.
+  const bool as_said = deed.what == What::kCreate ||
+                       (moved == deed.file && replaced == deed.other) || !Keeps(Rule::kAsSaid);
+  const bool late = !HasLock(self);
+  const bool commits = deed.logs && as_said && !(late && Keeps(Rule::kLockedBeforeCommit));
+  if (commits) {
+    End(deed, replaced, state);
+  } else if (!late) {
+    co_await PassCheckpoint(self);
+  } else if (Keeps(Rule::kLateOwnerSyncs)) {
+    co_await MoveCheckpoint(self);
+  } else {
+    Promise(state);
+  }
+}
+
+void Run::End(const Deed& deed, File replaced, size_t state) {
+  const bool announced_only = deed.destroys && !Keeps(Rule::kOutcomeCommitted);
+  if (!deed.early && !announced_only) Commit(deed);
+  const size_t file = Index(deed.file);
+  // Unless somebody has written to it meanwhile.
+  const bool unwritten = past_log_[file] == 0 || !Keeps(Rule::kKnownIfUnwritten);
+  if (deed.what == What::kCreate && unwritten) known_[file] = true;
+  if (deed.spreads) promised_bytes_[file] = std::max(promised_bytes_[file], deed.version);
+  if (replaced != kNoFile && !fs_.Exists(replaced)) replaced_.insert({deed.to, replaced});
+  Promise(state);
+}
+
+// ------------------------------------------------------------------------------------------ Bytes
+
+// That calls which write take a lock of the file is for tests/protocol.
+Task<void> Run::Write(int self, Name name, bool logged) {
+  const File file = fs_.At(name);
+  if (file == kNoFile) co_return;
+  fs_.Write(file, ++last_version_);
+  Note(std::to_string(self), "writes");
+  if (!logged) known_[Index(file)] = false;
+  if (!known_[Index(file)]) ++past_log_[Index(file)];
+  if (known_[Index(file)]) {
+    pool_.Commit({.kind = Kind::kData, .file = file, .version = last_version_});
+    PromiseBytes(file);
+  }
+  co_await Step{};
+}
+
+Task<void> Run::Settle(int self, File file) {
+  const Lsn bound = pool_.Draw();
+  const int past_log = past_log_[Index(file)];
+  co_await Step{};
+  fs_.SyncFile(file);
+  const int version = fs_.Version(file);
+  Note(std::to_string(self), "syncs a file");
+  co_await Step{};
+  pool_.Commit({.kind = Kind::kSettled, .file = file, .bound = bound});
+  known_[Index(file)] = known_[Index(file)] || past_log == past_log_[Index(file)];
+  promised_bytes_[Index(file)] = std::max(promised_bytes_[Index(file)], version);
+}
+
+// Of the file, and of its folder.
+Task<void> Run::Fsync(int self, Name name) {
+  if (Keeps(Rule::kFsyncUnderLock)) co_await TakeLock(self);
+  const File file = fs_.At(name);
+  const size_t state = states_.size() - 1;
+  const bool real = !late_.empty() && Keeps(Rule::kSyncsBesideTheLate);
+  if (real) co_await PassCheckpoint(self);
+  ReleaseLock(self);
+  if (file != kNoFile && !known_[Index(file)]) co_await Settle(self, file);
+  if (file != kNoFile && known_[Index(file)]) PromiseBytes(file);
+  if (!real) Promise(state);
+}
+
+}  // namespace nvcache::names
