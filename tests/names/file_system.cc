@@ -91,7 +91,7 @@ void FileSystem::SyncFile(File file) {
   inside.erase(kNoFile);
   const bool moved = std::any_of(inside.begin(), inside.end(),
                                  [&](File other) { return outside.contains(other); });
-  if (!moved && loss_ == Loss::kFolders) return;
+  if (!moved && loss_ == Loss::kEachFolder) return;
   for (Change& change : changes_) change.synced = true;
 }
 
@@ -119,7 +119,7 @@ Names FileSystem::LeftBy(const Ends& ends) const {
 Names FileSystem::Left(Random* random) const {
   Ends ends;
   ends.fill(Some(random, changes_.size()));
-  if (loss_ == Loss::kFolders) {
+  if (loss_ == Loss::kEachFolder) {
     for (size_t& end : ends) end = Some(random, changes_.size());
   }
   while (loss_ == Loss::kPrefix && ends[0] > 0 && !changes_[ends[0] - 1].ends_call) {

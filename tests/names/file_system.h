@@ -36,11 +36,11 @@ using Names = std::array<File, kNames>;  // the file that each leads to
 
 // What a power failure leaves of the changes of names since they were last synced.
 enum class Loss {
-  kPrefix,   // some of the calls, and all before them: a journal (ext4, XFS)
-  kHalves,   // the same, but a rename may be half done: both names lead to the file
-  kFolders,  // of each folder its own first changes (Btrfs, of which a folder was synced)
+  kPrefix,      // some of the calls, and all before them: a journal (ext4, XFS)
+  kHalves,      // the same, but a rename may be half done: both names lead to the file
+  kEachFolder,  // of each folder its own first changes (Btrfs, of which a folder was synced)
 };
-inline constexpr Loss kLosses[] = {Loss::kPrefix, Loss::kHalves, Loss::kFolders};
+inline constexpr Loss kLosses[] = {Loss::kPrefix, Loss::kHalves, Loss::kEachFolder};
 
 class FileSystem {
  public:
