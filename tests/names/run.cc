@@ -172,10 +172,9 @@ std::string Run::Explore() {
     if (failure.empty()) continue;
     std::string found;
     for (Name name = 0; name < kProgramNames; ++name) {
-      found += ' ';
-      found += Text(name);
-      found += "=" + std::to_string(image.left[Index(name)]);
-      found += "→" + std::to_string(image.At(name));
+      found.append(" ").append(Text(name));
+      found.append("=").append(std::to_string(image.left[Index(name)]));
+      found.append("→").append(std::to_string(image.At(name)));
     }
     for (const Record& record : image.pool.records) NoteRecord(record);
     return failure + ":" + found;
