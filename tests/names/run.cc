@@ -177,7 +177,7 @@ std::string Run::Explore() {
       found.append("→").append(std::to_string(image.At(name)));
     }
     for (const Record& record : image.pool.records) NoteRecord(record);
-    return failure + ":" + found;
+    return failure.append(":").append(found);
   }
   return "";
 }
