@@ -45,7 +45,7 @@ class Everyday(model.Suite):
         out = {"eatmydata"} if _eatmydata_missing() else set()
         for program in self.programs.values():
             # Servers take long to install: a smoke run does so twice.
-            few = {"eatmydata", "tmpfs", "unsynced"} if scale.name == "smoke" and program.slow else set()
+            few = {"eatmydata", "tmpfs"} if scale.name == "smoke" and program.slow else set()
             no = set() if program.yardstick else {"unsynced"}
             yield model.Case(program.name, tuple(each for each in SYSTEMS if each not in out | few | no),
                              seconds=scale.choose(*program.seconds))
