@@ -44,7 +44,7 @@ class Everyday(model.Suite):
     def cases(self, scale):
         out = {"eatmydata"} if _eatmydata_missing() else set()
         for program in self.programs.values():
-            # Servers take long to install: a smoke run does so twice.
+            # Servers take long to install: a smoke run leaves out what no goal needs.
             few = {"eatmydata", "tmpfs"} if scale.name == "smoke" and program.slow else set()
             no = set() if program.yardstick else {"unsynced"}
             yield model.Case(program.name, tuple(each for each in SYSTEMS if each not in out | few | no),
