@@ -23,7 +23,7 @@ class Counted:
         self.bench, self.program = bench, program
         self.pool = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
                      "NVCACHE_NOTICE": "0", "NVCACHE_WRITE_BACK": "auto"}
-        self.library = {"LD_PRELOAD": pathlib.Path(bench.nvcache).parent / "libnvcache.so"}
+        self.preload = {"LD_PRELOAD": pathlib.Path(bench.nvcache).parent / "libnvcache.so"}
 
     def calls(self, settings, *words):
         """The calls of one run, by name."""
@@ -55,7 +55,7 @@ def main():
     options = parser.parse_args()
     with harness.Bench(options.nvcache, options.scratch) as bench:
         counted = Counted(bench, pathlib.Path(options.program).resolve())
-        with_pool = counted.library | counted.pool
+        with_pool = counted.preload | counted.pool
         counted.calls(with_pool, *WAYS[:1])  # the leases' file is made by somebody
         start, asked = counted.more(with_pool), counted.more(with_pool, only="fstat")
         say(f"a program that does nothing: {start} calls more, {asked} of them fstat")
