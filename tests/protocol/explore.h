@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The command of an explorer: runs by seed with all rules kept, with each one broken in turn, and
+// one again, step by step.
+#ifndef NVCACHE_TESTS_PROTOCOL_EXPLORE_H_
+#define NVCACHE_TESTS_PROTOCOL_EXPLORE_H_
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nvcache::protocol {
+
+inline unsigned long long Wide(uint64_t n) { return n; }
+
+// Run(seed, broken rule, notes) has Failure(), steps() and images(). A RuleText has a rule, its
+// name and a sentence.
+template <typename Run, typename RuleText>
+class Explorer {
+ public:
+  // A rule that is broken must show within `most_runs`.
+  Explorer(const char* name, std::span<const RuleText> rules, uint64_t most_runs)
+      : name_(name), rules_(rules), most_runs_(most_runs) {}
+
+  // Exit status: 0; 1: something was wrong, or a broken rule was not reported; 2: the command line.
+  int Main(int argc, char** argv, const std::string& about) {
+    CLI::App app{about + "\nExample: " + name_ + " --seconds 60"};
+    app.add_option("--seed", seed_, "of the first run; 0: any")->default_str("0");
+    app.add_option("--seconds", seconds_, "how long")->capture_default_str();
+    app.add_flag("--rules", breaks_, "break each rule in turn");
+    app.add_option("--rule", rule_, "this one only");
+    app.add_option("--replay", replay_, "the run of this seed, step by step");
+    app.add_flag("--list", lists_, "the rules");
+    CLI11_PARSE(app, argc, argv);
+    if (!rule_.empty() && !Find()) {
+      std::fprintf(stderr, "%s: no rule %s; --list has them\n", name_, rule_.c_str());
+      return 2;
+    }
+    if (lists_) return List();
+    if (replay_) return Replay();
+    if (seed_ == 0) seed_ = std::random_device{}();
+    return breaks_ ? BreakRules() : Explore();
+  }
+
+ private:
+  using Rule = decltype(RuleText::rule);
+
+  std::optional<Rule> Find() const {
+    for (const RuleText& rule : rules_) {
+      if (rule_ == rule.name) return rule.rule;
+    }
+    return std::nullopt;
+  }
+
+  // All rules kept: nothing may be wrong.
+  int Explore() const {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::duration<double>{seconds_};
+    uint64_t runs = 0, steps = 0, images = 0;
+    for (uint64_t seed = seed_; Clock::now() < end; ++seed, ++runs) {
+      Run run(seed, std::nullopt);
+      const std::string failure = run.Failure();
+      steps += run.steps();
+      images += run.images();
+      if (failure.empty()) continue;
+      std::printf("seed %llu: %s\nagain: %s --replay %llu\n", Wide(seed), failure.c_str(), name_,
+                  Wide(seed));
+      return 1;
+    }
+    std::printf("%llu runs from seed %llu on, %llu steps, %llu images: nothing wrong\n", Wide(runs),
+                Wide(seed_), Wide(steps), Wide(images));
+    return runs > 0 ? 0 : 1;
+  }
+
+  // Each rule broken in turn: something must be wrong.
+  int BreakRules() const {
+    int kept = 0;
+    for (const RuleText& rule : rules_) {
+      if (!rule_.empty() && rule_ != rule.name) continue;
+      uint64_t seed = seed_;
+      std::string failure;
+      for (uint64_t runs = 0; runs < most_runs_ && failure.empty(); ++runs, ++seed) {
+        failure = Run(seed, rule.rule).Failure();
+      }
+      if (failure.empty()) ++kept;
+      std::printf("%-28s %s\n", rule.name,
+                  failure.empty() ? "NOT REPORTED"
+                                  : ("seed " + std::to_string(seed - 1) + ": " + failure).c_str());
+      std::fflush(stdout);
+    }
+    if (kept > 0) std::printf("%d broken rules were not reported\n", kept);
+    return kept > 0 ? 1 : 0;
+  }
+
+  int Replay() const {
+    std::vector<std::string> notes;
+    const std::string failure = Run(*replay_, Find(), &notes).Failure();
+    for (const std::string& note : notes) std::printf("%s\n", note.c_str());
+    std::printf("%s\n", failure.empty() ? "nothing wrong" : failure.c_str());
+    return failure.empty() ? 0 : 1;
+  }
+
+  int List() const {
+    for (const RuleText& rule : rules_) std::printf("%-28s %s\n", rule.name, rule.text);
+    return 0;
+  }
+
+  const char* name_;
+  std::span<const RuleText> rules_;
+  uint64_t most_runs_;
+  uint64_t seed_ = 0;
+  double seconds_ = 20;
+  bool breaks_ = false, lists_ = false;
+  std::string rule_;
+  std::optional<uint64_t> replay_;
+};
+
+}  // namespace nvcache::protocol
+
+#endif  // NVCACHE_TESTS_PROTOCOL_EXPLORE_H_
