@@ -331,10 +331,20 @@ const RecordHeader& Reader::At(Place place) const {
   return *reinterpret_cast<const RecordHeader*>(view_.unit(place));
 }
 
+bool Reader::CopyName(const RecordHeader& header, Place place, pool::NameRecord* copy) const {
+  NVCACHE_CHECK(header.kind == Kind::kName && header.length <= sizeof(*copy));
+  void* bytes = copy;
+  std::memset(bytes, 0, sizeof(*copy));
+  std::memcpy(bytes, view_.unit(place + 1), header.length);
+  return sys::Crc32c(copy, header.length) == header.payload_crc &&
+         pool::IsNameRecord(*copy, header.length);
+}
+
 // Where the payload begins, and how much of it lies there before whole pages follow.
 const uint8_t* Reader::PayloadAt(const RecordHeader& header, Place place, uint64_t* first) const {
   if (header.kind != Kind::kData) {
-    *first = header.kind == Kind::kFile ? header.length : 0;
+    const bool has_payload = header.kind == Kind::kFile || header.kind == Kind::kName;
+    *first = has_payload ? header.length : 0;
     return view_.unit(place + 1);
   }
   *first = FirstLength(header.offset, header.length);

@@ -77,6 +77,9 @@ class Reader {
     const uint8_t* bytes;
   };
   Piece PieceAt(const RecordHeader& header, Place place, uint64_t page) const;
+  // The payload of a name record, checked and copied; false if it is not whole, or says nothing
+  // that a call can do.
+  bool CopyName(const RecordHeader& header, Place place, pool::NameRecord* copy) const;
 
   uint64_t segment_units() const { return segment_units_; }
   const pool::View& view() const { return view_; }

@@ -18,6 +18,9 @@ bool IsSane(const RecordHeader& header, uint64_t units) {
     case Kind::kFile:
       if (header.length < 1 || header.length > sizeof(pool::FileRecord)) return false;
       break;
+    case Kind::kName:
+      if (header.length < 1 || header.length > sizeof(pool::NameRecord)) return false;
+      break;
     case Kind::kTruncate:
     case Kind::kSettled:
     case Kind::kPublished:

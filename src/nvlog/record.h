@@ -39,6 +39,7 @@
 #include <cstdint>
 
 #include "src/pool/format.h"
+#include "src/pool/name_record.h"
 
 namespace nvcache::nvlog {
 
@@ -56,11 +57,13 @@ enum class Kind : uint16_t {
   kSettled = 5,   // in a write-through log: groups of the file in such logs, of whichever seat,
                   // whose LSN is below `offset`, are on the disk, or hidden there; no payload
   kPublished =
-      6,  // in a log of write-back: the kernel has what the file's groups below it say that
-          // lie in such logs, of whichever seat, and others may have changed the file
-          // since. So these count as if they were of write-through, and had the LSN of this
-          // one: as long as neither the checkpoint of write-through nor the bound of a
-          // kSettled is above that. They are applied in the place of their own; no payload
+      6,      // in a log of write-back: the kernel has what the file's groups below it say that
+              // lie in such logs, of whichever seat, and others may have changed the file
+              // since. So these count as if they were of write-through, and had the LSN of this
+              // one: as long as neither the checkpoint of write-through nor the bound of a
+              // kSettled is above that. They are applied in the place of their own; no payload
+  kName = 7,  // in a write-through log: names have changed, as the payload says (pool::NameRecord);
+              // `file` is nothing
 };
 
 // Whether a record of the kind changes its file.
@@ -72,7 +75,8 @@ struct alignas(pool::kUnitSize) RecordHeader {
   uint64_t commit;  // one of the words below, of its LSN; anything else: not committed
   // kData of one page: the page's pending record before this one, of use to the running process
   // alone; records of more pages have such links in units of their own. kFile: the fingerprint of
-  // the file that recovery made in place of the lost one; else 0. Not in a checksum.
+  // the file that recovery made in place of the lost one; kName that says kCreated: the same; else
+  // 0. Not in a checksum.
   uint64_t link;
   Lsn lsn;
   uint64_t offset;       // bytes
@@ -146,6 +150,7 @@ constexpr uint64_t RecordUnits(const RecordHeader& header) {
     case Kind::kData:
       return DataUnits(header.offset, header.length);
     case Kind::kFile:
+    case Kind::kName:
       return 1 + UnitsOf(header.length);
     default:
       return 1;
@@ -159,6 +164,8 @@ inline constexpr uint64_t kMaxGroupPages = kMaxGroupBytes / pool::kPageSize + 1;
 inline constexpr uint64_t kFirstUnit = 1;
 inline constexpr uint64_t kLastUnits = 1;
 inline constexpr uint64_t kMaxFileUnits = 1 + UnitsOf(sizeof(pool::FileRecord));
+inline constexpr uint64_t kMaxNameUnits = 1 + UnitsOf(sizeof(pool::NameRecord));
+static_assert(pool::kMinSegmentSize / pool::kUnitSize >= kFirstUnit + kLastUnits + kMaxNameUnits);
 // In every segment that a group reaches: a file record, and data of one page at least.
 static_assert(pool::kMinSegmentSize / pool::kUnitSize >=
               2 * (kFirstUnit + kLastUnits + kMaxFileUnits + DataUnits(0, pool::kPageSize)));

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/pool/name_record.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
 namespace nvcache::pool {
@@ -63,6 +65,19 @@ uint64_t Hash(uint64_t hash, const void* bytes, size_t n) {
   return hash;
 }
 
+// FileRecord, or Identity.
+template <typename Record>
+uint64_t HashOf(const Record& record) {
+  uint64_t hash = 0xcbf29ce484222325;
+  hash = Hash(hash, &record.inode, sizeof(record.inode));
+  hash = Hash(hash, &record.birth_seconds, sizeof(record.birth_seconds));
+  hash = Hash(hash, &record.birth_nanoseconds, sizeof(record.birth_nanoseconds));
+  hash = Hash(hash, &record.handle_type, sizeof(record.handle_type));
+  hash = Hash(hash, &record.handle_size, sizeof(record.handle_size));
+  hash = Hash(hash, record.handle, std::min<size_t>(record.handle_size, sizeof(record.handle)));
+  return hash | 1;
+}
+
 // The path by which the kernel knows the open file, if it leads there: not that of a link that was
 // removed while another one stays, nor one of another root.
 [[gnu::noinline]] long FillPath(int fd, FileRecord* record) {
@@ -116,15 +131,25 @@ bool SameFile(const FileRecord& a, const FileRecord& b) {
          std::memcmp(a.handle, b.handle, a.handle_size) == 0;
 }
 
-uint64_t Fingerprint(const FileRecord& record) {
-  uint64_t hash = 0xcbf29ce484222325;
-  hash = Hash(hash, &record.inode, sizeof(record.inode));
-  hash = Hash(hash, &record.birth_seconds, sizeof(record.birth_seconds));
-  hash = Hash(hash, &record.birth_nanoseconds, sizeof(record.birth_nanoseconds));
-  hash = Hash(hash, &record.handle_type, sizeof(record.handle_type));
-  hash = Hash(hash, &record.handle_size, sizeof(record.handle_size));
-  hash = Hash(hash, record.handle, std::min<size_t>(record.handle_size, kMaxHandle));
-  return hash | 1;
+uint64_t Fingerprint(const FileRecord& record) { return HashOf(record); }
+uint64_t Fingerprint(const Identity& identity) { return HashOf(identity); }
+
+long Identify(int fd, Identity* identity) {
+  sys::Scratch<FileRecord> scratch;
+  FileRecord* record = scratch.get();
+  if (long error = FillAttributes(fd, record); error < 0) return error;
+  record->handle_type = 0;
+  record->handle_size = 0;
+  FillHandle(fd, record);
+  if (record->handle_size > kMaxNameHandle) return -ENAMETOOLONG;
+  *identity = {};
+  identity->inode = record->inode;
+  identity->birth_seconds = record->birth_seconds;
+  identity->birth_nanoseconds = record->birth_nanoseconds;
+  identity->handle_type = record->handle_type;
+  identity->handle_size = record->handle_size;
+  std::memcpy(identity->handle, record->handle, record->handle_size);
+  return 0;
 }
 
 }  // namespace nvcache::pool
