@@ -54,8 +54,8 @@ namespace {
 long Openat2(const Call& c) {
   open_how how;
   if (c.Size(3) < sizeof(how) || !Fetch(&how, c.Buffer(2))) return c();
-  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), c, c.Uncancelled(), how.resolve,
-              false);
+  return Open(c.Int(0), c.Path(1), static_cast<int>(how.flags), static_cast<mode_t>(how.mode), c,
+              c.Uncancelled(), how.resolve, false);
 }
 
 // fa_xflags is the structure's first member, and all that counts here.
@@ -140,10 +140,11 @@ struct Entry {
   }
 
 constexpr Entry kEntries[] = {
-    NVCACHE_ON(SYS_open, Open(AT_FDCWD, c.Path(0), c.Int(1), c, c.Uncancelled())),
-    NVCACHE_ON(SYS_creat,
-               Open(AT_FDCWD, c.Path(0), O_CREAT | O_WRONLY | O_TRUNC, c, c.Uncancelled())),
-    NVCACHE_ON(SYS_openat, Open(c.Int(0), c.Path(1), c.Int(2), c, c.Uncancelled())),
+    NVCACHE_ON(SYS_open, Open(AT_FDCWD, c.Path(0), c.Int(1), c.As<mode_t>(2), c, c.Uncancelled())),
+    NVCACHE_ON(SYS_creat, Open(AT_FDCWD, c.Path(0), O_CREAT | O_WRONLY | O_TRUNC, c.As<mode_t>(1),
+                               c, c.Uncancelled())),
+    NVCACHE_ON(SYS_openat,
+               Open(c.Int(0), c.Path(1), c.Int(2), c.As<mode_t>(3), c, c.Uncancelled())),
     NVCACHE_ON(SYS_openat2, Openat2(c)),
     NVCACHE_ON(SYS_open_by_handle_at, OpenByHandle(c.Int(2), c)),
     NVCACHE_ON(SYS_pidfd_getfd, Adopt(c)),
@@ -223,15 +224,15 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_lchown, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
     NVCACHE_ON(SYS_fchown, ChangeOwner(c.Int(0), c.As<uid_t>(1), c.As<gid_t>(2), c)),
     NVCACHE_ON(SYS_fchownat, SetAttributes(c.Int(0), c.Path(1), c.Int(4), c)),
-    NVCACHE_ON(SYS_setxattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
-    NVCACHE_ON(SYS_lsetxattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
-    NVCACHE_ON(SYS_fsetxattr, SetAttributes(c.Int(0), nullptr, 0, c)),
-    NVCACHE_ON(SYS_removexattr, SetAttributes(AT_FDCWD, c.Path(0), 0, c)),
-    NVCACHE_ON(SYS_lremovexattr, SetAttributes(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
-    NVCACHE_ON(SYS_fremovexattr, SetAttributes(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_setxattr, SetExtended(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lsetxattr, SetExtended(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fsetxattr, SetExtended(c.Int(0), nullptr, 0, c)),
+    NVCACHE_ON(SYS_removexattr, SetExtended(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_lremovexattr, SetExtended(AT_FDCWD, c.Path(0), AT_SYMLINK_NOFOLLOW, c)),
+    NVCACHE_ON(SYS_fremovexattr, SetExtended(c.Int(0), nullptr, 0, c)),
     NVCACHE_ON(SYS_fchmodat2, SetAttributes(c.Int(0), c.Path(1), c.Int(3), c)),
-    NVCACHE_ON(SYS_setxattrat, SetAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
-    NVCACHE_ON(SYS_removexattrat, SetAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_setxattrat, SetExtended(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_removexattrat, SetExtended(c.Int(0), c.Path(1), c.Int(2), c)),
     NVCACHE_ON(SYS_file_setattr, SetFileAttributes(c)),
 
     NVCACHE_ON(SYS_getxattr, ReadAttribute(AT_FDCWD, c.Path(0), 0, c.Path(1), c)),
@@ -244,13 +245,21 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_flistxattr, ReadAttributes(c.Int(0), nullptr, 0, c)),
     NVCACHE_ON(SYS_listxattrat, ReadAttributes(c.Int(0), c.Path(1), c.Int(2), c)),
 
-    NVCACHE_ON(SYS_rename, Rename(AT_FDCWD, c.Path(0), AT_FDCWD, c.Path(1), c)),
-    NVCACHE_ON(SYS_renameat, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),
-    NVCACHE_ON(SYS_renameat2, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c)),
-    NVCACHE_ON(SYS_link, Link(AT_FDCWD, c.Path(0), 0, c)),
-    NVCACHE_ON(SYS_linkat, Link(c.Int(0), c.Path(1), c.Int(4), c)),
-    NVCACHE_ON(SYS_unlink, Unlink(AT_FDCWD, c.Path(0), c)),
-    NVCACHE_ON(SYS_unlinkat, Unlink(c.Int(0), c.Path(1), c)),
+    NVCACHE_ON(SYS_rename, Rename(AT_FDCWD, c.Path(0), AT_FDCWD, c.Path(1), 0, c)),
+    NVCACHE_ON(SYS_renameat, Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), 0, c)),
+    NVCACHE_ON(SYS_renameat2,
+               Rename(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c.As<unsigned>(4), c)),
+    NVCACHE_ON(SYS_link, Link(AT_FDCWD, c.Path(0), AT_FDCWD, c.Path(1), 0, c)),
+    NVCACHE_ON(SYS_linkat, Link(c.Int(0), c.Path(1), c.Int(2), c.Path(3), c.Int(4), c)),
+    NVCACHE_ON(SYS_unlink, Unlink(AT_FDCWD, c.Path(0), 0, c)),
+    NVCACHE_ON(SYS_unlinkat, Unlink(c.Int(0), c.Path(1), c.Int(2), c)),
+    NVCACHE_ON(SYS_rmdir, Unlink(AT_FDCWD, c.Path(0), AT_REMOVEDIR, c)),
+    NVCACHE_ON(SYS_mkdir, MakeFolder(AT_FDCWD, c.Path(0), c.As<mode_t>(1), c)),
+    NVCACHE_ON(SYS_mkdirat, MakeFolder(c.Int(0), c.Path(1), c.As<mode_t>(2), c)),
+    NVCACHE_ON(SYS_symlink, MakeLink(c.Path(0), AT_FDCWD, c.Path(1), c)),
+    NVCACHE_ON(SYS_symlinkat, MakeLink(c.Path(0), c.Int(1), c.Path(2), c)),
+    NVCACHE_ON(SYS_mknod, MakeOther(AT_FDCWD, c.Path(0), c)),
+    NVCACHE_ON(SYS_mknodat, MakeOther(c.Int(0), c.Path(1), c)),
 
     NVCACHE_ON(SYS_mmap, Map(c.Size(1), c.Int(2), c.Int(3), c.Int(4), c)),
     NVCACHE_ON(SYS_mprotect, Protect(c.Buffer(0), c.Size(1), c.Int(2), c)),

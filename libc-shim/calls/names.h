@@ -7,6 +7,8 @@
 #include <fcntl.h>
 
 #include "libc-shim/calls/calls.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/name_call.h"
 
 namespace nvcache::calls {
 
@@ -32,14 +34,73 @@ inline auto AroundNames(RealCall real, Names... names) {
   return real();
 }
 
-template <typename RealCall>
-inline auto Rename(int from_dirfd, const char* from, int to_dirfd, const char* to, RealCall real) {
-  return AroundNames(real, Name{from_dirfd, from, false, Fate::kMoves}, Name{to_dirfd, to});
+// The same of a call that the log can have. `prepare` says to a vfs::NameCall what the call does.
+template <typename RealCall, typename Prepare, typename... Names>
+inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
+  for (bool past = false;; past = true) {
+    vfs::NameCall call;
+    prepare(call, past);
+    long error = call.error();
+    vfs::NameGuard guard;
+    static_cast<void>(
+        error == 0 &&
+        (((error = guard.Claim(names.dirfd, names.path, names.follow, call.logs())) == 0) && ...) &&
+        (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate)) == 0) && ...));
+    if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
+    const long result = call.Make();
+    if (result == vfs::kBeginAnew) continue;
+    return result == vfs::kNotOurs ? real() : static_cast<decltype(real())>(FromAnswer(result));
+  }
 }
 
 template <typename RealCall>
-inline auto Unlink(int dirfd, const char* path, RealCall real) {
-  return AroundNames(real, Name{dirfd, path, false, Fate::kIsRemoved});
+inline auto Rename(int from_dirfd, const char* from, int to_dirfd, const char* to, unsigned flags,
+                   RealCall real) {
+  return ChangeNames(
+      real,
+      [=](vfs::NameCall& call, bool past) {
+        call.Rename(from_dirfd, from, to_dirfd, to, flags, past);
+      },
+      Name{from_dirfd, from, false, Fate::kMoves}, Name{to_dirfd, to});
+}
+
+template <typename RealCall>
+inline auto Unlink(int dirfd, const char* path, int flags, RealCall real) {
+  const auto prepare = [=](vfs::NameCall& call, bool past) {
+    call.Remove(dirfd, path, flags, past);
+  };
+  if ((flags & AT_REMOVEDIR) != 0) return ChangeNames(real, prepare);
+  return ChangeNames(real, prepare, Name{dirfd, path, false, Fate::kIsRemoved});
+}
+
+// remove(): of a folder, as rmdir.
+template <typename RealCall>
+inline auto Remove(const char* path, RealCall real) {
+  struct stat st;
+  const bool is_folder =
+      sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+  return Unlink(AT_FDCWD, path, is_folder ? AT_REMOVEDIR : 0, real);
+}
+
+template <typename RealCall>
+inline auto MakeFolder(int dirfd, const char* path, mode_t mode, RealCall real) {
+  return ChangeNames(
+      real, [=](vfs::NameCall& call, bool past) { call.MakeFolder(dirfd, path, mode, past); });
+}
+
+template <typename RealCall>
+inline auto MakeLink(const char* target, int dirfd, const char* path, RealCall real) {
+  return ChangeNames(
+      real, [=](vfs::NameCall& call, bool past) { call.MakeLink(target, dirfd, path, past); });
+}
+
+// A call that makes a name for what the log has no record of, or makes it where we cannot see.
+template <typename RealCall>
+inline auto MakeOther(int dirfd, const char* path, RealCall real) {
+  vfs::NameCall call;
+  call.Other(dirfd, path);
+  if (call.error() < 0) return static_cast<decltype(real())>(FromAnswer(call.error()));
+  return real();
 }
 
 // A name for an open file, as the kernel has it in /proc.
@@ -52,15 +113,19 @@ class DescriptorPath {
   char text_[32];
 };
 
-// Only the existing name counts: the new one must not exist. With AT_EMPTY_PATH the existing
-// file is the descriptor itself.
+// Of a cached file only the existing name counts: the new one must not exist. With AT_EMPTY_PATH
+// the existing file is the descriptor itself.
 template <typename RealCall>
-inline auto Link(int dirfd, const char* path, int flags, RealCall real) {
+inline auto Link(int dirfd, const char* path, int to_dirfd, const char* to, int flags,
+                 RealCall real) {
   if (IsHiddenBeside(dirfd, path, flags)) return decltype(real()){-1};
+  const auto prepare = [=](vfs::NameCall& call, bool past) {
+    call.Link(dirfd, path, to_dirfd, to, flags, past);
+  };
   if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
-    return AroundNames(real, Name{AT_FDCWD, DescriptorPath(dirfd).text(), true});
+    return ChangeNames(real, prepare, Name{AT_FDCWD, DescriptorPath(dirfd).text(), true});
   }
-  return AroundNames(real, Name{dirfd, path, (flags & AT_SYMLINK_FOLLOW) != 0});
+  return ChangeNames(real, prepare, Name{dirfd, path, (flags & AT_SYMLINK_FOLLOW) != 0});
 }
 
 }  // namespace nvcache::calls

@@ -17,11 +17,11 @@ namespace nvcache::calls {
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
 // `resolve`: as in struct open_how; `plain`: the call is not openat2.
 template <typename RealCall, typename UncancelledCall>
-inline auto Open(int dirfd, const char* path, int flags, RealCall real, UncancelledCall uncancelled,
-                 uint64_t resolve = 0, bool plain = true) {
+inline auto Open(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
+                 UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
   return AfterNumbering(WithRoom([&] {
     decltype(real()) fd = -1;
-    vfs::OpenGuard guard(dirfd, path, flags, resolve, plain);
+    vfs::OpenGuard guard(dirfd, path, flags, mode, resolve, plain);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
     if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
       fd = static_cast<decltype(fd)>(FromAnswer(answer));

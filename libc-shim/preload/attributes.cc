@@ -134,33 +134,33 @@ NVCACHE_EXPORT int fchownat(int dirfd, const char* path, uid_t owner, gid_t grou
 
 NVCACHE_EXPORT int setxattr(const char* path, const char* name, const void* value, size_t size,
                             int flags) noexcept {
-  return SetAttributes(AT_FDCWD, path, 0,
-                       [=] { return NVCACHE_REAL(setxattr)(path, name, value, size, flags); });
+  return SetExtended(AT_FDCWD, path, 0,
+                     [=] { return NVCACHE_REAL(setxattr)(path, name, value, size, flags); });
 }
 
 NVCACHE_EXPORT int lsetxattr(const char* path, const char* name, const void* value, size_t size,
                              int flags) noexcept {
-  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
-                       [=] { return NVCACHE_REAL(lsetxattr)(path, name, value, size, flags); });
+  return SetExtended(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                     [=] { return NVCACHE_REAL(lsetxattr)(path, name, value, size, flags); });
 }
 
 NVCACHE_EXPORT int fsetxattr(int fd, const char* name, const void* value, size_t size,
                              int flags) noexcept {
-  return SetAttributes(fd, nullptr, 0,
-                       [=] { return NVCACHE_REAL(fsetxattr)(fd, name, value, size, flags); });
+  return SetExtended(fd, nullptr, 0,
+                     [=] { return NVCACHE_REAL(fsetxattr)(fd, name, value, size, flags); });
 }
 
 NVCACHE_EXPORT int removexattr(const char* path, const char* name) noexcept {
-  return SetAttributes(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(removexattr)(path, name); });
+  return SetExtended(AT_FDCWD, path, 0, [=] { return NVCACHE_REAL(removexattr)(path, name); });
 }
 
 NVCACHE_EXPORT int lremovexattr(const char* path, const char* name) noexcept {
-  return SetAttributes(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
-                       [=] { return NVCACHE_REAL(lremovexattr)(path, name); });
+  return SetExtended(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW,
+                     [=] { return NVCACHE_REAL(lremovexattr)(path, name); });
 }
 
 NVCACHE_EXPORT int fremovexattr(int fd, const char* name) noexcept {
-  return SetAttributes(fd, nullptr, 0, [=] { return NVCACHE_REAL(fremovexattr)(fd, name); });
+  return SetExtended(fd, nullptr, 0, [=] { return NVCACHE_REAL(fremovexattr)(fd, name); });
 }
 
 NVCACHE_EXPORT ssize_t getxattr(const char* path, const char* name, void* value,

@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "libc-shim/calls/names.h"
 #include "libc-shim/preload/stream.h"
 #include "libc-shim/preload/wrapper.h"
 
@@ -23,7 +24,8 @@ mode_t ModeFrom(int flags, va_list arguments) {
 
 template <typename RealCall>
 int OpenAt(int dirfd, const char* path, int flags, mode_t mode, RealCall real) {
-  return Open(dirfd, path, flags, real, [=] { return OpenUncancelled(dirfd, path, flags, mode); });
+  return Open(dirfd, path, flags, mode, real,
+              [=] { return OpenUncancelled(dirfd, path, flags, mode); });
 }
 
 // mkstemp and its family. The file is new and nobody else knows its name. The real call has put a
@@ -32,13 +34,15 @@ template <typename RealCall>
 int Create(char* path, int suffix_length, int flags, RealCall real) {
   constexpr char kXs[] = {'X', 'X', 'X', 'X', 'X', 'X'};
   bool again = false;
-  const int fd = WithRoom([&] {
-    if (again) {
-      char* const end = path + std::strlen(path) - suffix_length;
-      std::memcpy(end - sizeof(kXs), kXs, sizeof(kXs));
-    }
-    again = true;
-    return real();
+  const int fd = MakeOther(AT_FDCWD, path, [&] {
+    return WithRoom([&] {
+      if (again) {
+        char* const end = path + std::strlen(path) - suffix_length;
+        std::memcpy(end - sizeof(kXs), kXs, sizeof(kXs));
+      }
+      again = true;
+      return real();
+    });
   });
   return TrackOpened(fd, flags | O_RDWR);
 }

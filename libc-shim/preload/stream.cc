@@ -191,11 +191,11 @@ int OpenForStream(const char* path, const Mode& mode) {
   constexpr mode_t kPermissions = 0666;
   const auto uncancelled = [=] { return OpenUncancelled(AT_FDCWD, path, flags, kPermissions); };
   if ((mode.stream_flags & kNotCancelled) != 0) {
-    return Open(AT_FDCWD, path, flags, uncancelled, uncancelled);
+    return Open(AT_FDCWD, path, flags, kPermissions, uncancelled, uncancelled);
   }
   return Open(
-      AT_FDCWD, path, flags, [=] { return NVCACHE_REAL(open64)(path, flags, kPermissions); },
-      uncancelled);
+      AT_FDCWD, path, flags, kPermissions,
+      [=] { return NVCACHE_REAL(open64)(path, flags, kPermissions); }, uncancelled);
 }
 
 // Who only appends begins at the end. False: not possible there.

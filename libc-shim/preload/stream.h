@@ -19,7 +19,7 @@ void SetHasStream(int fd, bool has);
 inline int TrackOpened(int fd, int flags) {
   if (fd < 0) return fd;
   {
-    vfs::OpenGuard guard(AT_FDCWD, "", flags & ~O_TRUNC);
+    vfs::OpenGuard guard(AT_FDCWD, "", flags & ~(O_TRUNC | O_CREAT), 0);
     guard.Opened(fd);
   }
   return calls::AfterNumbering(fd);

@@ -86,7 +86,7 @@ bool HasMode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) =
 
 int Open(const char* path, int flags, mode_t mode) {
   if (!Started()) return open(path, flags, mode);
-  vfs::OpenGuard guard(AT_FDCWD, path, flags);
+  vfs::OpenGuard guard(AT_FDCWD, path, flags, mode);
   if (guard.error() < 0) return Result<int>(guard.error());
   int fd;
   if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {

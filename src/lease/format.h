@@ -23,7 +23,7 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 5;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 6;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
@@ -94,6 +94,7 @@ struct alignas(64) Slot {
   // for a page, and all files whose bit in `touched` is set count as used.
   std::atomic<uint16_t> levels;
   std::atomic<uint16_t> passing;  // of an owner without a page; for all classes
+  std::atomic<uint16_t> naming;   // its calls that change names, or may
   // So many of its cells are marked with kHandedOn, or buckets are crowded; 0 only if none is.
   sys::Word handed_on;
 };
@@ -101,7 +102,7 @@ inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 
 // Files that can have a tally at a time.
-inline constexpr uint32_t kTallies = 2048;
+inline constexpr uint32_t kTallies = 16384;
 
 // A first page for each slot, and as many for processes with many files.
 inline constexpr uint32_t kMaxPages = 2 * kMaxProcesses;
@@ -121,8 +122,11 @@ struct Shared {
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
+  sys::Word folders;                 // 1: some folder has had a tally
+  Tally names;                       // its lock is that of names
 
-  alignas(kPage) Slot slots[kMaxProcesses];  // the first are mapped with the header, by one fault
+  // The first are mapped with the header, by one fault.
+  alignas(kPage) Slot slots[kMaxProcesses];
   alignas(kPage) Tally tallies[kTallies];
   Page pages[kMaxPages];
 };

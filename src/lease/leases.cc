@@ -265,6 +265,7 @@ void Leases::Clear(Slot& slot) {
   }
   slot.levels.store(has_page ? 1 : 0);
   slot.passing.store(0);
+  slot.naming.store(0);
   slot.touched.store(0);
 }
 

@@ -83,6 +83,7 @@ bool Tallies::Join(uint64_t pool) const {
       }
       shared.checkpoint.store(0);
       shared.wanted.store(0);
+      shared.folders.store(0);
       shared.pool.store(pool);
     }
     leases_.LockTable(F_RDLCK);
@@ -136,6 +137,46 @@ bool Tallies::AnybodyPasses(uint64_t tag) const {
     if (leases_.Uses(slot, tag)) return true;
   }
   return false;
+}
+
+// ------------------------------------------------------------------------------------------ Names
+
+void Tallies::BeginNaming() const {
+  if (!leases_.lost()) leases_.shared_->slots[leases_.slot_].naming.fetch_add(1);
+}
+
+void Tallies::EndNaming() const {
+  if (!leases_.lost()) leases_.shared_->slots[leases_.slot_].naming.fetch_sub(1);
+}
+
+bool Tallies::AnybodyNames(uint32_t own) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const uint32_t n = leases_.mark();
+  for (uint32_t slot = 0; slot < n; ++slot) {
+    const uint32_t naming = leases_.shared_->slots[slot].naming.load();
+    if (naming <= (slot == leases_.slot_ ? own : 0) || !leases_.InUse(slot)) continue;
+    if (!leases_.IsDead(slot)) return true;
+  }
+  return false;
+}
+
+bool Tallies::HasFolders() const { return leases_.shared_->folders.load() != 0; }
+
+void Tallies::NoteFolder() const { leases_.shared_->folders.store(1); }
+
+uint64_t Tallies::LockNames() const { return Lock(leases_.shared_->names, kNamesPatience); }
+
+bool Tallies::IsOwnNames(uint64_t lock) const { return IsOwn(leases_.shared_->names, lock); }
+
+void Tallies::UnlockNames(uint64_t lock) const { Unlock(leases_.shared_->names, lock); }
+
+// In one word: part of the tag, and the second.
+bool Tallies::WarmUp(uint64_t tag) const {
+  constexpr unsigned kSecondBits = 32;
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC) / 1000000000;
+  const uint64_t word = tag << kSecondBits | now;
+  const uint64_t before = At(tag).warmed.exchange(word);
+  return before >> kSecondBits == word >> kSecondBits && word - before <= kWarmSeconds;
 }
 
 // --------------------------------------------------------------------------------------- A tally
@@ -242,10 +283,15 @@ bool Tallies::TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const {
   *lock = Own(seen);
   if (!tally.lock.compare_exchange_strong(seen, *lock)) return false;
   Forget(tally);
+  if (&tally == &leases_.shared_->names) {
+    for (Tally& other : leases_.shared_->tallies) Forget(other);
+  }
   return true;
 }
 
-uint64_t Tallies::Lock(Tally& tally) const {
+uint64_t Tallies::Lock(Tally& tally) const { return Lock(tally, kLockPatience); }
+
+uint64_t Tallies::Lock(Tally& tally, uint64_t patience) const {
   uint64_t lock = 0;
   for (int i = 0; i < kSpins; ++i) {
     if (TryLock(tally, &lock)) return lock;
@@ -261,7 +307,7 @@ uint64_t Tallies::Lock(Tally& tally) const {
       since = now;
     }
     if (OwnerOf(seen) == 0) continue;
-    const bool over = now - since >= kLockPatience;
+    const bool over = now - since >= patience;
     if ((over || IsStale(seen)) && TakeAway(tally, seen, &lock)) return lock;
     Nap(tally, seen);
   }

@@ -22,6 +22,12 @@ class Leases;
 // How long the owner of a tally's lock may not move, in ns: then it is taken for stopped.
 inline constexpr uint64_t kLockPatience = 50 * 1000 * 1000;
 
+// The same for the lock of names, which is held over calls that may wait for a journal.
+inline constexpr uint64_t kNamesPatience = 1000 * 1000 * 1000;
+
+// A folder with two syncs within so many seconds gets a tally.
+inline constexpr uint64_t kWarmSeconds = 10;
+
 // What is read, and changes, in one step.
 struct Standing {
   uint64_t tag;          // the file: TagOf(); 0: none
@@ -41,6 +47,7 @@ struct alignas(64) Tally {
   std::atomic<uint64_t> lsn;      // no group of the file has a higher one
   std::atomic<uint64_t> settled;  // groups of the file below it count no more
   sys::Word waiters;              // that sleep until the lock is free
+  std::atomic<uint64_t> warmed;   // of a folder: when it, or a file in it, was synced last
 };
 static_assert(sizeof(Tally) == 64);
 
@@ -80,6 +87,23 @@ class Tallies {
   // Some process that lives, and uses the file, is; this one counts.
   bool AnybodyPasses(uint64_t tag) const;
 
+  // ---- Names
+  // Around a call that changes names, or may: before it is asked whether a folder has a tally.
+  void BeginNaming() const;
+  void EndNaming() const;
+  // Some process that lives is in between, beyond `own` calls of this one.
+  bool AnybodyNames(uint32_t own) const;
+  // Some folder has had a tally. Whoever gives it one says so before.
+  bool HasFolders() const;
+  void NoteFolder() const;
+  // The lock of names. Whoever takes it from another one makes every tally unknown before anybody
+  // has it: the other one may still make its call.
+  uint64_t LockNames() const;
+  bool IsOwnNames(uint64_t lock) const;
+  void UnlockNames(uint64_t lock) const;
+  // A folder, or a file in it, is synced. True: it was so before, and not long ago.
+  bool WarmUp(uint64_t tag) const;
+
   // ---- A tally
   Tally& At(uint64_t tag) const;
   // Null: the file has none.
@@ -112,6 +136,7 @@ class Tallies {
   bool IsStale(uint64_t lock) const;
   bool TryLock(Tally& tally, uint64_t* lock) const;
   bool TakeAway(Tally& tally, uint64_t seen, uint64_t* lock) const;
+  uint64_t Lock(Tally& tally, uint64_t patience) const;
   std::atomic<uint16_t>& Count(uint32_t slot, uint64_t tag) const;
 
   Leases& leases_;

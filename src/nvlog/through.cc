@@ -112,14 +112,18 @@ ThroughWriter::~ThroughWriter() {
   lane_.lock.Unlock();
 }
 
+bool ThroughWriter::IsDeclared() const {
+  if (file_ == nullptr) return true;
+  const auto& before = file_->declared_through[number_];
+  return before.generation == lane_.generation && before.exits == exits_;
+}
+
 // Room for `least` units behind the file record, or else, in a new segment, for as many as go into
 // one.
 Outcome ThroughWriter::Begin(uint64_t least, uint64_t most, pool::FileRecord* record,
                              bool reserved) {
   record_ = record;
-  const auto& before = file_.declared_through[number_];
-  const bool declared = lane_.segment != kNoSegment && before.generation == lane_.generation &&
-                        before.exits == exits_;
+  const bool declared = lane_.segment != kNoSegment && IsDeclared();
   file_units_ = declared ? 0 : (record != nullptr ? FileUnits() : 0);
   const uint64_t end = lane_.unit + file_units_ + kLastUnits;
   const uint64_t room = lane_.segment != kNoSegment && end < log_.units_ ? log_.units_ - end : 0;
@@ -129,8 +133,8 @@ Outcome ThroughWriter::Begin(uint64_t least, uint64_t most, pool::FileRecord* re
     unit_ = lane_.unit;
     generation_ = lane_.generation;
   } else {
-    if (record == nullptr) return Outcome::kUndeclared;
-    file_units_ = FileUnits();
+    if (record == nullptr && file_ != nullptr) return Outcome::kUndeclared;
+    file_units_ = file_ != nullptr ? FileUnits() : 0;
     if (const Outcome outcome = TakeSegment(reserved); outcome != Outcome::kDone) return outcome;
   }
   if (file_units_ > 0) PutFileRecord();
@@ -218,10 +222,26 @@ Outcome ThroughWriter::BeginSettled(Lsn bound, pool::FileRecord* record) {
   return Outcome::kDone;
 }
 
+Outcome ThroughWriter::BeginName(const pool::NameRecord& record) {
+  NVCACHE_CHECK(file_ == nullptr);
+  const size_t length = pool::NameRecordSize(record);
+  NVCACHE_CHECK(pool::IsNameRecord(record, length));
+  const uint64_t units = 1 + UnitsOf(length);
+  if (const Outcome outcome = Begin(units, units, nullptr, true); outcome != Outcome::kDone) {
+    return outcome;
+  }
+  kind_ = Kind::kName;
+  length_ = done_ = length;
+  NVCACHE_CHECK(
+      pmem::Copy(log_.view_.unit(place() + 1), &record, length, nullptr, &crc_, Step::kPayload));
+  at_ = place() + units;
+  return Outcome::kDone;
+}
+
 // The rest of `header`, whose kind, offset, length and payload are there.
 void ThroughWriter::PutHeader(RecordHeader* header, Place place, Lsn lsn) const {
   header->lsn = lsn;
-  header->file = file_.number;
+  header->file = file_ != nullptr ? file_->number : 0;
   header->count = file_units_ > 0 ? 2 : 1;
   header->commit = CommitWord(lsn, log_.view_.salt());
   header->header_crc = HeaderCrc(*header, place, generation_, log_.view_.salt());
@@ -264,8 +284,9 @@ void ThroughWriter::Commit(Lsn lsn) {
   lane_.last = lsn;
   lane_.written += length_;
   if (lane_.written >= kNoteBytes) log_.NoteWritten(lane_);
-  if (file_units_ > 0) file_.declared_through[number_] = {generation_, exits_};
-  if (file_units_ > 0) file_.record.store(file_place(), std::memory_order_relaxed);
+  if (file_units_ == 0) return;
+  file_->declared_through[number_] = {generation_, exits_};
+  file_->record.store(file_place(), std::memory_order_relaxed);
 }
 
 }  // namespace nvcache::nvlog

@@ -12,8 +12,9 @@
 //   All groups below the checkpoint of write-through, which is one for all processes of the pool,
 //   are on the disk for good, or void. It is durable before a segment below it is taken again (I5).
 //
-// A group is one data record, in one segment, or one that says that a file is settled; with a file
-// record before it where that is missing. Segments are those of src/nvlog/segments.h.
+// A group is one data record, in one segment, or one that says that a file is settled, with a file
+// record before it where that is missing; or one record about names. Segments are those of
+// src/nvlog/segments.h.
 #ifndef NVCACHE_NVLOG_THROUGH_H_
 #define NVCACHE_NVLOG_THROUGH_H_
 
@@ -70,7 +71,9 @@ class ThroughWriter {
   // Locks a lane for as long as it lives. `exits` of the file: what was declared when it had others
   // may be old.
   ThroughWriter(ThroughLog& log, FileTag& file, uint64_t exits)
-      : log_(log), file_(file), exits_(exits), lane_(log.LockLane(&number_)) {}
+      : log_(log), file_(&file), exits_(exits), lane_(log.LockLane(&number_)) {}
+  // The same for a group about names, which is of no one file.
+  explicit ThroughWriter(ThroughLog& log) : log_(log), lane_(log.LockLane(&number_)) {}
   ~ThroughWriter();
   ThroughWriter(const ThroughWriter&) = delete;
   ThroughWriter& operator=(const ThroughWriter&) = delete;
@@ -89,11 +92,15 @@ class ThroughWriter {
   // Room for a record that says that the file is settled below `bound`. May take the reserve.
   Outcome BeginSettled(Lsn bound, pool::FileRecord* record);
 
+  // Room for a record about names, and the record. May take the reserve.
+  Outcome BeginName(const pool::NameRecord& record);
+
   // With an LSN that was drawn while the lane was locked, and after the kernel had the bytes.
   void Commit(Lsn lsn);
 
  private:
   Outcome Begin(uint64_t least, uint64_t most, pool::FileRecord* record, bool reserved);
+  bool IsDeclared() const;
   Outcome TakeSegment(bool reserved);
   void PutFileRecord();
   void PutHeader(RecordHeader* header, Place place, Lsn lsn) const;
@@ -103,8 +110,8 @@ class ThroughWriter {
   Place payload() const { return place() + 1 + LinkUnits(PagesOf(offset_, length_)); }
 
   ThroughLog& log_;
-  FileTag& file_;
-  const uint64_t exits_;
+  FileTag* const file_ = nullptr;  // null: of names
+  const uint64_t exits_ = 0;
   uint32_t number_ = 0;  // of the lane
   ThroughLog::Lane& lane_;
   pool::FileRecord* record_ = nullptr;  // to be written, or null

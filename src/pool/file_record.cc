@@ -7,7 +7,6 @@
 #include "src/pool/name_record.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
-#include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
 namespace nvcache::pool {
@@ -134,22 +133,30 @@ bool SameFile(const FileRecord& a, const FileRecord& b) {
 uint64_t Fingerprint(const FileRecord& record) { return HashOf(record); }
 uint64_t Fingerprint(const Identity& identity) { return HashOf(identity); }
 
-long Identify(int fd, Identity* identity) {
-  sys::Scratch<FileRecord> scratch;
-  FileRecord* record = scratch.get();
-  if (long error = FillAttributes(fd, record); error < 0) return error;
-  record->handle_type = 0;
-  record->handle_size = 0;
-  FillHandle(fd, record);
-  if (record->handle_size > kMaxNameHandle) return -ENAMETOOLONG;
+long IdentifyAt(int dirfd, const char* path, Identity* identity, struct statx* st) {
   *identity = {};
-  identity->inode = record->inode;
-  identity->birth_seconds = record->birth_seconds;
-  identity->birth_nanoseconds = record->birth_nanoseconds;
-  identity->handle_type = record->handle_type;
-  identity->handle_size = record->handle_size;
-  std::memcpy(identity->handle, record->handle, record->handle_size);
+  constexpr int kFlags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW;
+  const long error = sys::Statx(dirfd, path, kFlags, STATX_BASIC_STATS | STATX_BTIME, st);
+  if (error < 0) return error;
+  identity->inode = st->stx_ino;
+  if ((st->stx_mask & STATX_BTIME) != 0) {
+    identity->birth_seconds = st->stx_btime.tv_sec;
+    identity->birth_nanoseconds = st->stx_btime.tv_nsec;
+  }
+  sys::FileHandle handle = {};
+  handle.size = sizeof(handle.bytes);
+  int mount_id = 0;
+  if (sys::NameToHandleAt(dirfd, path, &handle, &mount_id, AT_EMPTY_PATH) < 0) return 0;
+  if (handle.size > kMaxNameHandle) return -ENAMETOOLONG;
+  identity->handle_type = handle.type;
+  identity->handle_size = handle.size;
+  std::memcpy(identity->handle, handle.bytes, handle.size);
   return 0;
+}
+
+long Identify(int fd, Identity* identity) {
+  struct statx st;
+  return IdentifyAt(fd, "", identity, &st);
 }
 
 }  // namespace nvcache::pool

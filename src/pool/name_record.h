@@ -10,6 +10,8 @@
 #ifndef NVCACHE_POOL_NAME_RECORD_H_
 #define NVCACHE_POOL_NAME_RECORD_H_
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -149,6 +151,8 @@ constexpr bool IsNone(const Identity& identity) {
 // What is open there, O_PATH is enough. 0, or a negated errno: ENAMETOOLONG if its handle is too
 // long for a record.
 long Identify(int fd, Identity* identity);
+// The same of what a name leads to, not through a last symbolic link; and its attributes.
+long IdentifyAt(int dirfd, const char* path, Identity* identity, struct statx* st);
 
 }  // namespace nvcache::pool
 

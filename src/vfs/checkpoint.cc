@@ -35,8 +35,8 @@ void Pause(uint64_t ns) {
   sys::FutexWait(&word, 0, ns);
 }
 
-// The directory of the file that the descriptor is open to: it keeps nobody from executing or
-// removing the file. A negated errno.
+// The directory of the file that the descriptor is open to, or that one itself: it keeps nobody
+// from executing or removing the file. A negated errno.
 long OpenFolderOf(int fd) {
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
@@ -44,7 +44,9 @@ long OpenFolderOf(int fd) {
   char* path = scratch.get();
   long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
   if (n <= 0 || path[0] != '/') return n < 0 ? n : -ENOENT;
-  while (path[n - 1] != '/') --n;
+  struct stat st;
+  const bool is_folder = sys::Fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+  while (!is_folder && path[n - 1] != '/') --n;
   path[n] = '\0';
   const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   return folder < 0 ? folder : sys::MoveHigh(static_cast<int>(folder));
@@ -186,13 +188,23 @@ bool Engine::MoveThroughCheckpoint(bool late) {
   return moved;
 }
 
+// No call is between its announcement and its outcome then.
+nvlog::Lsn Engine::NextBetweenNames() const {
+  const auto& next = pool_.seats().next_lsn();
+  if (!tallies.IsOf(pool_id_) || !tallies.HasFolders()) return next.load();
+  const uint64_t lock = tallies.LockNames();
+  const nvlog::Lsn lsn = next.load();
+  tallies.UnlockNames(lock);
+  return lsn;
+}
+
 // A process may be stopped in the sync, and another one move the checkpoint meanwhile.
 bool Engine::StoreThrough() {
   const pool::Seats& seats = pool_.seats();
   if (!SharesDevices() || seats.ThroughFailed() != 0) return false;
   sys::Scratch<pool::Seats::LeftSeats> left;
   seats.FindLeft(left.get());
-  const nvlog::Lsn next = seats.next_lsn().load();
+  const nvlog::Lsn next = NextBetweenNames();
   const long error = sys::Syncfs(through_fd_);
   if (error < 0) seats.SetThroughFailed(static_cast<int>(-(through_error_ = error)));
   if (error < 0 || !seats.LockThroughStore(kStorePatienceNs)) return false;

@@ -123,9 +123,18 @@ long CloseTracked(int fd) {
 }  // namespace
 
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
-OpenGuard::OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve, bool plain)
-    : flags_(flags), path_(path), dirfd_(dirfd) {
-  if ((!engine.active() && !sys::IsSharing()) || (flags & O_TRUNC) == 0) return;
+OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64_t resolve,
+                     bool plain)
+    : flags_(flags), mode_(mode), path_(path), names_((flags & O_CREAT) != 0), dirfd_(dirfd) {
+  if (!engine.active() && !sys::IsSharing()) return;
+  if ((flags & O_CREAT) != 0) names_.Create(dirfd, path, flags, mode, !plain);
+  error_ = names_.error();
+  if ((flags & O_TRUNC) != 0 && error_ == 0) PrepareToCut(resolve, plain);
+}
+
+void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
+  const int dirfd = dirfd_, flags = flags_;
+  const char* path = path_;
   struct stat st;
   const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
@@ -158,8 +167,28 @@ void OpenGuard::Drain() {
   file_ = nullptr;
 }
 
+// The name was free. If somebody has given it away by now, the file is opened as it is; if that has
+// gone as well, once more. A link that leads nowhere is free for one of the two alone: what the
+// kernel makes by it has another name.
+long OpenGuard::Create() {
+  constexpr int kAttempts = 4;
+  for (int i = 0; i < kAttempts; ++i) {
+    long result = names_.Make();
+    if (result != -EEXIST || (flags_ & O_EXCL) != 0) return result;
+    result = sys::Openat(dirfd_, path_, flags_ & ~O_CREAT);
+    if (result != -ENOENT) return result;
+  }
+  return kNotOurs;
+}
+
 // Whoever has the name by now gets what the kernel would have done.
 long OpenGuard::Replace() {
+  if (names_.logs()) {
+    const long result = Create();
+    if (result != kNotOurs && result != kBeginAnew) return result;
+    names_.GoPastAfterwards();
+    return kNotOurs;
+  }
   if (!replaces_) return kNotOurs;
   const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
   if (opened == -ENOENT) {
@@ -235,6 +264,11 @@ long OpenGuard::Opened(int fd) {
     engine.ForgetClosed(st);
     const bool creates = (flags_ & O_CREAT) != 0;
     Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftName{}, st);
+  }
+  if (names_.has_created() && trackable && error_ == 0) {
+    UnlockTable();
+    BeginKnown(fd);
+    LockTable();
   }
   engine.Reap();
   return error_;

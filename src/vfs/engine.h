@@ -329,6 +329,7 @@ class Engine {
   void AwaitThrough();
   void BeginThrough(int fd, uint64_t device);
   bool MayMoveThrough() const;
+  nvlog::Lsn NextBetweenNames() const;
   bool StoreThrough();
   void HurryThrough();
   void AskForThrough();

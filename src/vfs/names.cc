@@ -90,11 +90,11 @@ bool IsLastName(const File& file, const struct stat& st) {
 
 }  // namespace
 
-long NameGuard::Claim(int dirfd, const char* path, bool follow) {
+long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged) {
   NVCACHE_CHECK(!locked_ && claimed_ < 2);
   vfs::Claim& claim = claims_[claimed_++];
   const long error = claim.TakePath(dirfd, path, follow);
-  return error < 0 ? error : claim.ToChange();
+  return error < 0 || logged ? error : claim.ToChange();
 }
 
 long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {

@@ -9,6 +9,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/vfs/access.h"
+#include "src/vfs/folder.h"
 #include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 #include "src/vfs/through.h"
@@ -244,7 +245,8 @@ long Fsync(int fd) {
   bool hot = false;
   {
     Access access;
-    if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+    const long entered = access.Enter(fd, Access::kData);
+    if (entered != 0) return entered == kNotOurs ? SyncFolder(fd) : entered;
     hot = !access.cached() && CountSync(access.file());
   }
   if (hot) WarmUp(fd);

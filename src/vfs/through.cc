@@ -407,13 +407,12 @@ bool Passing::EndPending(int fd) const {
 
 // ------------------------------------------------------------------------------ Beginning, ending
 
-namespace {
-
-// The file has a tally. False: another one has that.
 bool GetTag(Tally& tally, uint64_t tag) {
   return Tallies::SetTag(tally, tag) ||
          (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
 }
+
+namespace {
 
 // Every byte of the file is on the disk or in a log, its name as well.
 bool IsWhole(const File& file) {
@@ -509,6 +508,11 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
 }
 
 // --------------------------------------------------------------------------------------- Settling
+
+long EndPending(const Tally& tally) {
+  const bool ended = !engine.tallies.IsPending(tally) || AwaitCheckpoint(tally);
+  return ended || !HasFailed() ? 0 : -EIO;
+}
 
 long SettleShared(int fd) {
   Identity id;

@@ -71,6 +71,12 @@ bool PublishShared(File& file);
 long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
                  Attempt* attempt);
 
+// The file with that tag has the tally. False: another one has it.
+bool GetTag(lease::Tally& tally, uint64_t tag);
+
+// Nothing is pending of whatever has the tally. 0; -EIO: the disk refuses. No lock.
+long EndPending(const lease::Tally& tally);
+
 // Syncs the descriptor's file, by that descriptor: what was pending is not, and the file is known
 // unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
 // failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has no

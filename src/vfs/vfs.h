@@ -40,6 +40,7 @@
 #include "src/settings/settings.h"
 #include "src/sys/host.h"
 #include "src/vfs/claim.h"
+#include "src/vfs/name_call.h"
 
 namespace nvcache::vfs {
 
@@ -163,13 +164,15 @@ void Leave();
 class OpenGuard {
  public:
   // `plain`: Replace() knows all that the real call looks at, which is not so of openat2.
-  OpenGuard(int dirfd, const char* path, int flags, uint64_t resolve = 0, bool plain = true);
+  OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64_t resolve = 0,
+            bool plain = true);
   ~OpenGuard();
   OpenGuard(const OpenGuard&) = delete;
   OpenGuard& operator=(const OpenGuard&) = delete;
 
   // In place of the real call, where that would cut off what the log has: opens the file and cuts
-  // it by way of the log. A descriptor, or a negated errno; kNotOurs: make the real call.
+  // it by way of the log; or where the log will have the name of the file that it makes. A
+  // descriptor, or a negated errno; kNotOurs: make the real call.
   long Replace();
   long Opened(int fd);
   bool holds_locks() const { return locked_; }
@@ -180,9 +183,13 @@ class OpenGuard {
   void LockTable();
   void UnlockTable();
   void Drain();
+  void PrepareToCut(uint64_t resolve, bool plain);
+  long Create();
 
   int flags_;
+  mode_t mode_;
   const char* path_;
+  NameCall names_;
   Claim by_path_;
   Claim by_descriptor_;
   long error_ = 0;
@@ -346,7 +353,8 @@ class NameGuard {
   NameGuard(const NameGuard&) = delete;
   NameGuard& operator=(const NameGuard&) = delete;
 
-  long Claim(int dirfd, const char* path, bool follow = false);
+  // `logged`: the log has the change, so what is pending of the file may stay so.
+  long Claim(int dirfd, const char* path, bool follow = false, bool logged = false);
   // `fate`: what becomes of the name.
   enum class Fate { kStays, kMoves, kIsRemoved };
   long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/folder.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "src/sys/kernel.h"
+#include "src/sys/root.h"
+#include "src/sys/text.h"
+#include "src/sys/user_copy.h"
+#include "src/vfs/access.h"
+#include "src/vfs/names_lock.h"
+#include "src/vfs/through.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+
+bool IsDots(const char* name) { return sys::Equal(name, ".") || sys::Equal(name, ".."); }
+
+// The path of an open folder, as the kernel knows it, if it leads there.
+bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  if (n <= 0 || path[0] != '/') return false;
+  path[n] = '\0';
+  struct stat st;
+  return sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == device &&
+         st.st_ino == inode;
+}
+
+}  // namespace
+
+bool JoinPool(int fd) {
+  struct stat st;
+  if (engine.settings.write_back != settings::WriteBack::kAuto || sys::Fstat(fd, &st) < 0) {
+    return false;
+  }
+  TableLock lock;
+  return engine.active() && !engine.full() && !engine.replacing() && engine.Attach() &&
+         engine.OpenThrough(fd, st);
+}
+
+// Page by page: what follows it may not be there.
+size_t CopyPath(char* to, const char* path) {
+  for (size_t n = 0; n < pool::kMaxPath;) {
+    const size_t in_page =
+        pool::kPageSize - reinterpret_cast<uintptr_t>(path + n) % pool::kPageSize;
+    const size_t wanted = std::min(in_page, pool::kMaxPath - n);
+    const size_t copied = sys::CopyFromUser(to + n, path + n, wanted);
+    const char* end = std::find(to + n, to + n + copied, '\0');
+    if (end != to + n + copied) return static_cast<size_t>(end - to);
+    if (copied < wanted) return 0;
+    n += copied;
+  }
+  return 0;
+}
+
+// ----------------------------------------------------------------------------------------- Folder
+
+Folder::~Folder() {
+  if (owns_fd_) sys::Close(fd_);
+}
+
+bool Folder::Look(int dirfd, const char* path) {
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISDIR(st.st_mode)) return false;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  tag_ = lease::TagOf(device_, inode_);
+  return true;
+}
+
+bool Folder::Find(int dirfd, const char* path, bool slashes) {
+  char* copy = path_.get();
+  size_t end = CopyPath(path_.get(), path);
+  while (slashes && end > 1 && copy[end - 1] == '/') copy[--end] = '\0';
+  size_t begin = end;
+  while (begin > 0 && copy[begin - 1] != '/') --begin;
+  name_ = copy + begin;
+  if (end == begin || end - begin > pool::kMaxName || IsDots(name_)) return false;
+  dirfd_ = dirfd;
+  if (begin == 0) return Look(dirfd, ".");
+  // "/name" is in "/"; else the slash ends the folder's path.
+  if (begin > 1) {
+    copy[begin - 1] = '\0';
+    parent_ = copy;
+  } else {
+    parent_ = "/";
+  }
+  return Look(dirfd, parent_);
+}
+
+bool Folder::FindOpen(int fd) {
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode)) return false;
+  fd_ = fd;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  tag_ = lease::TagOf(device_, inode_);
+  return true;
+}
+
+bool Folder::Open() {
+  if (fd_ >= 0) return true;
+  const char* path = parent_ != nullptr ? parent_ : ".";
+  const long fd = sys::Openat(dirfd_, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  fd_ = static_cast<int>(fd);
+  owns_fd_ = true;
+  struct stat st;
+  return sys::Fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+}
+
+Tally* Folder::tally() const { return engine.tallies.Find(tag_); }
+
+bool Folder::IsKnown() const {
+  const Tally* tally = this->tally();
+  if (tally == nullptr) return false;
+  const Standing now = Tallies::StandingOf(*tally);
+  return now.tag == tag_ && now.known;
+}
+
+bool Folder::Describe(pool::Identity* identity, char* path) const {
+  return pool::Identify(fd_, identity) == 0 && ReadPath(fd_, device_, inode_, path);
+}
+
+bool Folder::MakeKnown(uint32_t naming) {
+  if (!Open() || sys::IsSharing() || !sys::AtMachineRoot() || !JoinPool(fd_)) return false;
+  return IsKnown() || SyncToKnow(naming);
+}
+
+// Whoever changes a name without having seen the tag is at it still when it is asked who is; the
+// sync comes after that, and covers what is over. Whoever sees the tag makes the folder unknown.
+bool Folder::SyncToKnow(uint32_t naming) {
+  engine.tallies.NoteFolder();
+  Tally& tally = engine.tallies.At(tag_);
+  if (!Tallies::SetTag(tally, tag_) &&
+      !(engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag_))) {
+    return false;
+  }
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag_ || engine.tallies.AnybodyNames(naming)) return false;
+  if (engine.tallies.IsPending(tally)) engine.EndPendingThrough();
+  if (engine.tallies.IsPending(tally)) return false;
+  const long fd = sys::Openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const long error = sys::Fsync(static_cast<int>(fd));
+  sys::Close(static_cast<int>(fd));
+  return error == 0 && Tallies::Change(tally, then, {tag_, then.exits, true});
+}
+
+// Under the lock, so that no logged change of it is on its way.
+long Folder::GoPast() const {
+  Tally* tally = this->tally();
+  if (tally == nullptr) return 0;
+  const uint64_t lock = engine.tallies.LockNames();
+  if (Tallies::StandingOf(*tally).tag == tag_) Tallies::Forget(*tally);
+  engine.tallies.UnlockNames(lock);
+  return EndPending(*tally);
+}
+
+// ---------------------------------------------------------------------------------------- Syncing
+
+NamesLock::NamesLock() : lock_(engine.tallies.LockNames()) {
+  can_log_ = pin_.ok() && engine.tallies.IsOf(engine.pool_id()) && engine.SharesDevices() &&
+             engine.pool().seats().ThroughFailed() == 0;
+}
+
+NamesLock::~NamesLock() { engine.tallies.UnlockNames(lock_); }
+
+long SyncFolder(int fd) {
+  Folder folder;
+  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing() || !folder.FindOpen(fd)) {
+    return kNotOurs;
+  }
+  if (engine.asleep()) const TableLock wakes;
+  if (folder.tally() == nullptr && !engine.tallies.WarmUp(folder.tag())) return kNotOurs;
+  if (!folder.MakeKnown(0)) return kNotOurs;
+  const NamesLock lock;
+  return lock.can_log() && folder.IsKnown() ? 0 : kNotOurs;
+}
+
+void WarmFolderOf(int fd) {
+  if (!engine.active() || sys::IsSharing()) return;
+  sys::Scratch<char[pool::kMaxPath]> path;
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || st.st_nlink == 0) return;
+  if (!ReadPath(fd, st.st_dev, st.st_ino, path.get())) return;
+  Folder folder;
+  if (!folder.Find(AT_FDCWD, path.get(), false) || folder.device() != st.st_dev) return;
+  if (folder.tally() == nullptr && engine.tallies.WarmUp(folder.tag())) folder.MakeKnown(0);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Folders whose names the log knows (docs/names.md). Each has a tally (src/lease/tally.h):
+//
+//   none    --- two syncs of it, or of files in it, within kWarmSeconds ---> known
+//   known   --- a call that changes its names and is in no log ------------> unknown
+//           --- somebody has taken the lock of names from another one -----> unknown
+//   unknown --- a real sync, and nobody is at such a call -----------------> known
+//
+// While a folder is known, each change of its names is in the log, and its fsync is nothing.
+#ifndef NVCACHE_VFS_FOLDER_H_
+#define NVCACHE_VFS_FOLDER_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/lease/tally.h"
+#include "src/pool/name_record.h"
+#include "src/sys/scratch.h"
+
+namespace nvcache::vfs {
+
+// Where a call finds a name: the folder, which is looked up once, and the name in it.
+class Folder {
+ public:
+  Folder() = default;
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  // False: the path leads to no folder, or has no last name that a call can give: the kernel will
+  // say so. `slashes`: they may follow the name, for it is a folder's.
+  bool Find(int dirfd, const char* path, bool slashes);
+  // What is open there: a folder. `name()` is nothing.
+  bool FindOpen(int fd);
+  // The folder's descriptor, for the calls that change it. False: it cannot be had.
+  bool Open();
+
+  int fd() const { return fd_; }
+  const char* name() const { return name_; }
+  uint64_t tag() const { return tag_; }
+  bool IsSame(const Folder& other) const { return tag_ == other.tag_; }
+  uint64_t device() const { return device_; }
+  // Null: it has none.
+  lease::Tally* tally() const;
+  bool IsKnown() const;
+
+  // Identity and path, of kMaxPath bytes, for a record. False: recovery would not find it. Open.
+  bool Describe(pool::Identity* identity, char* path) const;
+
+  // Has it be known, by a real sync. `naming`: calls of the caller's own that change names, and are
+  // in between. False: it cannot be just now. No lock.
+  bool MakeKnown(uint32_t naming);
+  // Before a call that changes its names and is in no log: it is known no more, and nothing of it
+  // is pending. 0; -EIO: the disk refuses, so the call must fail. No lock.
+  long GoPast() const;
+
+ private:
+  bool Look(int dirfd, const char* path);
+  bool SyncToKnow(uint32_t naming);
+
+  sys::Scratch<char[pool::kMaxPath]> path_;
+  const char* parent_ = nullptr;  // null: `dirfd_` itself
+  const char* name_ = "";
+  int dirfd_ = -1;
+  int fd_ = -1;
+  bool owns_fd_ = false;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  uint64_t tag_ = 0;
+};
+
+// The pool, and for its write-through files the file system of what is open there. False: they
+// cannot be had. No lock.
+bool JoinPool(int fd);
+
+// A path of the program's, of less than kMaxPath bytes. Its length; 0: it is empty, too long, or
+// there is none.
+size_t CopyPath(char* to, const char* path);
+
+// fsync of what is open there, which is not tracked: 0, if it is a folder, and all of its names are
+// on the disk or in the log; kNotOurs: it has to be synced. No lock.
+long SyncFolder(int fd);
+
+// A file was synced for real. The folder that it is in may be worth to be known.
+void WarmFolderOf(int fd);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_FOLDER_H_

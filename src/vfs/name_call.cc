@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/name_call.h"
+
+#include <errno.h>
+#include <linux/fs.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+
+#include "src/nvlog/through.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/user_copy.h"
+#include "src/vfs/access.h"
+#include "src/vfs/names_lock.h"
+#include "src/vfs/through.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+using pool::Deed;
+using pool::NameRecord;
+
+#ifndef RENAME_NOREPLACE
+constexpr unsigned RENAME_NOREPLACE = 1;
+#endif
+
+// Of the names that a thread changes while it asks who does.
+constexpr uint32_t kOwnCall = 1;
+
+uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }
+
+void Keep(const struct statx& st, NameRecord* record) {
+  record->mode = st.stx_mode;
+  record->uid = st.stx_uid;
+  record->gid = st.stx_gid;
+  record->access_seconds = st.stx_atime.tv_sec;
+  record->access_nanoseconds = st.stx_atime.tv_nsec;
+  record->change_seconds = st.stx_mtime.tv_sec;
+  record->change_nanoseconds = st.stx_mtime.tv_nsec;
+}
+
+bool FillFileSystem(int fd, NameRecord* record) {
+  struct statfs fs = {};
+  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
+  if (sys::Fstatfs(fd, &fs) < 0) return false;
+  __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
+  return true;
+}
+
+// With the lock of names. False: there is no room, or somebody has taken the lock away.
+bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally* b) {
+  nvlog::ThroughWriter writer(engine.through);
+  if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
+  const nvlog::Lsn lsn = engine.log.Draw();
+  if (a != nullptr) Tallies::Raise(a->lsn, lsn);
+  if (b != nullptr) Tallies::Raise(b->lsn, lsn);
+  if (!lock.IsOwn()) return false;
+  writer.Commit(lsn);
+  engine.ThroughIsPending();
+  return true;
+}
+
+// Whoever follows the file describes it anew: what the log was told of its path is old. A write of
+// it that is under way has the tally's lock, so its LSN is below that of the new name.
+void NoteMove(uint64_t tag) {
+  Tally* tally = engine.tallies.Find(tag);
+  if (tally == nullptr) return;
+  const uint64_t lock = engine.tallies.Lock(*tally);
+  const Standing now = Tallies::StandingOf(*tally);
+  if (now.tag == tag) {
+    Tallies::Change(*tally, now, {tag, now.exits + 1, now.known, now.refused});
+  }
+  engine.tallies.Unlock(*tally, lock);
+}
+
+// Nothing but the two names that every folder has.
+bool IsEmptyFolder(int dirfd, const char* name) {
+  const long fd = sys::Openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  uint8_t entries[128];
+  constexpr long kNoOthers = 48;  // as getdents64 has the two
+  const long n = sys::Call(SYS_getdents64, fd, sys::Address(entries), long{sizeof(entries)});
+  sys::Close(static_cast<int>(fd));
+  return n <= kNoOthers;
+}
+
+// A new folder: each of its names will be in the log.
+void BeginKnownFolder(int dirfd, const char* name, uint64_t tag) {
+  Tally& tally = engine.tallies.At(tag);
+  if (!Tallies::SetTag(tally, tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag || engine.tallies.AnybodyNames(kOwnCall)) return;
+  if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.exits, true});
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------ Preparation
+
+NameCall::NameCall(bool changes) {
+  if (!changes || (!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
+  if (engine.asleep() && !sys::IsSharing()) const TableLock wakes;
+  naming_ = true;
+  engine.tallies.BeginNaming();
+}
+
+NameCall::~NameCall() {
+  if (astray_) GoPast();
+  if (naming_ && engine.leases.is_open()) engine.tallies.EndNaming();
+}
+
+bool NameCall::Find(int dirfd, const char* path, bool slashes) {
+  if (!naming_ || !engine.tallies.HasFolders()) return false;
+  return has_folder_ = folder_.Find(dirfd, path, slashes);
+}
+
+bool NameCall::FindFrom(int dirfd, const char* path) {
+  return has_from_ = from_.Find(dirfd, path, false);
+}
+
+bool NameCall::HasFolders() const {
+  return (has_folder_ && folder_.tally() != nullptr) || (has_from_ && from_.tally() != nullptr);
+}
+
+// The folders are found. What the log cannot have goes past it.
+void NameCall::Begin(What what, bool past) {
+  if (!HasFolders()) return;
+  const bool loggable = !past && !sys::IsSharing() && has_folder_ &&
+                        (!has_from_ || from_.device() == folder_.device());
+  if (loggable && AreKnown() && Describe()) {
+    what_ = what;
+  } else {
+    GoPast();
+  }
+}
+
+bool NameCall::AreKnown() {
+  if (!folder_.MakeKnown(kOwnCall)) return false;
+  if (!has_from_) return true;
+  return from_.IsSame(folder_) ? from_.Open() : from_.MakeKnown(kOwnCall);
+}
+
+void NameCall::GoPast() {
+  astray_ = false;
+  if (has_folder_) error_ = folder_.GoPast();
+  if (has_from_ && error_ == 0) error_ = from_.GoPast();
+}
+
+// All that the record has but for files.
+bool NameCall::Describe() {
+  NameRecord& record = *record_;
+  const char* target = record.target_length > 0 ? record.text : "";
+  sys::Scratch<char[pool::kMaxPath]> target_copy, path, from_path;
+  __builtin_memcpy(target_copy.get(), target, record.target_length + 1u);
+  record = {};
+  record.device = folder_.device();
+  size_t end = 0;
+  if (!FillFileSystem(folder_.fd(), &record) || !folder_.Describe(&record.folder, path.get()) ||
+      (has_from_ && !from_.Describe(&record.from_folder, from_path.get()))) {
+    return false;
+  }
+  return pool::AddText(&record, &NameRecord::name_length, folder_.name(), &end) &&
+         pool::AddText(&record, &NameRecord::from_length, has_from_ ? from_.name() : "", &end) &&
+         pool::AddText(&record, &NameRecord::target_length, target_copy.get(), &end) &&
+         pool::AddText(&record, &NameRecord::folder_path_length, path.get(), &end) &&
+         pool::AddText(&record, &NameRecord::from_folder_path_length,
+                       has_from_ ? from_path.get() : "", &end);
+}
+
+void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool past) {
+  flags_ = flags;
+  mode_ = mode;
+  if (!Find(dirfd, path, false) || !HasFolders()) return;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == -ENOENT) Begin(What::kCreate, past);
+}
+
+void NameCall::MakeFolder(int dirfd, const char* path, mode_t mode, bool past) {
+  mode_ = mode;
+  if (Find(dirfd, path, true)) Begin(What::kMakeFolder, past);
+}
+
+void NameCall::MakeLink(const char* target, int dirfd, const char* path, bool past) {
+  if (!Find(dirfd, path, false) || !HasFolders()) return;
+  const size_t length = CopyPath(record_->text, target);
+  record_->target_length = static_cast<uint16_t>(length);
+  Begin(What::kMakeLink, past || length == 0);
+}
+
+void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
+  flags_ = flags;
+  if (Find(dirfd, path, (flags & AT_REMOVEDIR) != 0)) Begin(What::kRemove, past);
+}
+
+// Of the file that gets another name. Another process may write to it meanwhile: of that, nothing
+// was promised.
+bool NameCall::KnowsBytes(const Folder& folder) {
+  struct stat st;
+  if (sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return true;
+  if (!S_ISREG(st.st_mode)) return !S_ISDIR(st.st_mode);
+  const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino);
+  const Tally* tally = engine.tallies.Find(tag);
+  if (tally != nullptr && Tallies::StandingOf(*tally).known) return true;
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const long fd = sys::Openat(folder.fd(), folder.name(), kFlags);
+  if (fd < 0) return false;
+  const long error = sys::Fsync(static_cast<int>(fd));
+  sys::Close(static_cast<int>(fd));
+  if (tally != nullptr && engine.tallies.IsPending(*tally)) engine.EndPendingThrough();
+  return error == 0 && (tally == nullptr || !engine.tallies.IsPending(*tally));
+}
+
+void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* path, unsigned flags,
+                      bool past) {
+  flags_ = static_cast<int>(flags);
+  if (!Find(dirfd, path, false)) return Others(from_dirfd, from, dirfd, path);
+  if (!FindFrom(from_dirfd, from)) return Others(from_dirfd, from, dirfd, path);
+  Begin(What::kRename, past || (flags & ~RENAME_NOREPLACE) != 0);
+  if (logs() && !KnowsBytes(from_)) {
+    what_ = What::kNothing;
+    GoPast();
+  }
+}
+
+void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* path, int flags,
+                    bool past) {
+  if (!Find(dirfd, path, false)) return;
+  if (flags != 0 || !FindFrom(from_dirfd, from)) return Begin(What::kNothing, true);
+  Begin(What::kLink, past);
+  if (logs() && !KnowsBytes(from_)) {
+    what_ = What::kNothing;
+    GoPast();
+  }
+}
+
+void NameCall::Other(int dirfd, const char* path) {
+  if (Find(dirfd, path, true)) Begin(What::kNothing, true);
+}
+
+// A folder is moved, say: the paths of those below it change.
+void NameCall::Others(int from_dirfd, const char* from, int dirfd, const char* path) {
+  if (!naming_ || !engine.tallies.HasFolders()) return;
+  has_folder_ = has_folder_ || folder_.Find(dirfd, path, true);
+  has_from_ = has_from_ || from_.Find(from_dirfd, from, true);
+  if (HasFolders()) GoPast();
+}
+
+// --------------------------------------------------------------------------------- Under the lock
+
+// Known, and from now on something of it is pending.
+bool NameCall::Hold(const Folder& folder) const {
+  Tally* tally = folder.tally();
+  if (tally == nullptr) return false;
+  const uint64_t lock = engine.tallies.Lock(*tally);
+  const bool known = folder.IsKnown() && Tallies::IsOwn(*tally, lock);
+  if (known) Tallies::Raise(tally->lsn, engine.pool().seats().next_lsn().load());
+  engine.tallies.Unlock(*tally, lock);
+  return known;
+}
+
+// What the names lead to. 0; or the call's result, for it will change nothing.
+long NameCall::Look() {
+  NameRecord& record = *record_;
+  record.flags = 0;
+  struct statx st;
+  if (what_ == What::kRemove) {
+    const long error = pool::IdentifyAt(folder_.fd(), folder_.name(), &record.file, &st);
+    if (error == -ENAMETOOLONG) return kBeginAnew;
+    if (error < 0) return error;
+    const bool is_folder = S_ISDIR(st.stx_mode);
+    if (is_folder != ((flags_ & AT_REMOVEDIR) != 0)) return kNotOurs;
+    record.flags = is_folder || st.stx_nlink == 1 ? pool::kNameGone : pool::kNameHasOthers;
+    return 0;
+  }
+  if (what_ != What::kRename && what_ != What::kLink) return 0;
+  long error = pool::IdentifyAt(from_.fd(), from_.name(), &record.file, &st);
+  if (error == -ENAMETOOLONG) return kBeginAnew;
+  if (error < 0) return error;
+  if (S_ISDIR(st.stx_mode)) return what_ == What::kLink ? kNotOurs : kBeginAnew;
+  if (st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
+  struct statx other;
+  error = pool::IdentifyAt(folder_.fd(), folder_.name(), &record.other, &other);
+  if (error == -ENOENT) {
+    record.other = {};
+    return 0;
+  }
+  if (error < 0) return kBeginAnew;
+  const bool same = other.stx_ino == st.stx_ino;
+  if (what_ == What::kLink || S_ISDIR(other.stx_mode) || same || flags_ != 0) return kNotOurs;
+  if (other.stx_nlink == 1) record.flags |= pool::kNameGone;
+  return 0;
+}
+
+long NameCall::Call() {
+  const int fd = folder_.fd();
+  const char* name = folder_.name();
+  switch (what_) {
+    case What::kCreate:
+      return sys::Openat(fd, name, flags_ | O_CREAT | O_EXCL, mode_);
+    case What::kMakeFolder:
+      return sys::Call(SYS_mkdirat, fd, sys::Address(name), static_cast<long>(mode_));
+    case What::kMakeLink:
+      return sys::Call(SYS_symlinkat, sys::Address(pool::TextsOf(*record_).target), fd,
+                       sys::Address(name));
+    case What::kRemove:
+      return sys::Unlinkat(fd, name, flags_);
+    case What::kRename:
+      return sys::Call(SYS_renameat2, from_.fd(), sys::Address(from_.name()), fd,
+                       sys::Address(name), flags_);
+    case What::kLink:
+      return sys::Linkat(from_.fd(), from_.name(), fd, name, 0);
+    case What::kNothing:
+      break;
+  }
+  NVCACHE_CHECK(false);
+}
+
+namespace {
+
+struct Deeds {
+  Deed announced, done;
+};
+
+}  // namespace
+
+bool NameCall::Commit(Deed deed) {
+  record_->deed = deed;
+  return CommitName(*record_, *lock_, folder_.tally(), has_from_ ? from_.tally() : nullptr);
+}
+
+// What the call has made. `result` is its own.
+bool NameCall::AddCreated(long result) {
+  NameRecord& record = *record_;
+  struct statx st;
+  const bool opened = what_ == What::kCreate;
+  const long error = opened ? pool::IdentifyAt(static_cast<int>(result), "", &record.file, &st)
+                            : pool::IdentifyAt(folder_.fd(), folder_.name(), &record.file, &st);
+  if (error < 0 || st.stx_ino == 0) return false;
+  Keep(st, &record);
+  return S_ISREG(st.stx_mode) || S_ISDIR(st.stx_mode) || S_ISLNK(st.stx_mode);
+}
+
+// Somebody without the log may have changed the names between the look and the call.
+bool NameCall::IsAsSaid() {
+  if (what_ != What::kRename && what_ != What::kLink) return true;
+  struct stat st;
+  return sys::Fstatat(folder_.fd(), folder_.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+         st.st_ino == record_->file.inode;
+}
+
+long NameCall::MakeUnderLock() {
+  const bool creates =
+      what_ == What::kCreate || what_ == What::kMakeFolder || what_ == What::kMakeLink;
+  if (!lock_->can_log() || !Hold(folder_) || (has_from_ && !Hold(from_))) return kBeginAnew;
+  if (const long found = Look(); found != 0) return found;
+  const Deeds deeds = what_ == What::kRemove   ? Deeds{Deed::kRemoves, Deed::kRemoved}
+                      : what_ == What::kRename ? Deeds{Deed::kRenames, Deed::kRenamed}
+                                               : Deeds{Deed::kLinks, Deed::kLinked};
+  if (!creates && !Commit(deeds.announced)) return kBeginAnew;
+  const long result = Call();
+  if (result < 0) return result;
+  if (creates) {
+    astray_ = !AddCreated(result) || !Commit(Deed::kCreated);
+  } else {
+    if (what_ == What::kRename) NoteMove(lease::TagOf(folder_.device(), record_->file.inode));
+    astray_ = !IsAsSaid() || !Commit(deeds.done);
+  }
+  created_ = what_ == What::kCreate && !astray_;
+  if (what_ == What::kMakeFolder && !astray_) {
+    BeginKnownFolder(folder_.fd(), folder_.name(),
+                     lease::TagOf(folder_.device(), record_->file.inode));
+  }
+  return result;
+}
+
+long NameCall::Make() {
+  if (!logs()) return kNotOurs;
+  sys::InEngine inside;
+  const NamesLock lock;
+  lock_ = &lock;
+  const long result = MakeUnderLock();
+  lock_ = nullptr;
+  return result;
+}
+
+// ------------------------------------------------------------------------------------- Attributes
+
+AttributeCall::AttributeCall(int fd) : fd_(fd) {
+  struct stat st;
+  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if (sys::Fstat(fd, &st) < 0) return;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+}
+
+AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
+  struct stat st;
+  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
+  if (engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino)) == nullptr) return;
+  const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
+  const long fd = sys::Openat(dirfd, path, flags);
+  if (fd < 0) return;
+  fd_ = static_cast<int>(fd);
+  owns_fd_ = true;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+}
+
+AttributeCall::~AttributeCall() {
+  if (owns_fd_) sys::Close(fd_);
+}
+
+long AttributeCall::Begin(uint32_t set) {
+  if (inode_ == 0) return 0;
+  if (engine.asleep()) const TableLock wakes;
+  tally_ = passing_.Begin(device_, inode_);
+  set_ = set;
+  if (tally_ == nullptr) return 0;
+  const bool known = Tallies::StandingOf(*tally_).known;
+  if (known && set != 0 && JoinPool(fd_)) return 0;
+  tally_ = nullptr;
+  return passing_.GoPast(-1);
+}
+
+bool AttributeCall::Identify() {
+  NameRecord& record = *record_;
+  record = {};
+  record.device = device_;
+  record.deed = Deed::kAttributes;
+  record.set = set_;
+  struct statx st;
+  if (pool::IdentifyAt(fd_, "", &record.file, &st) < 0 || DeviceOf(st) != device_ ||
+      st.stx_ino != inode_ || !FillFileSystem(fd_, &record)) {
+    return false;
+  }
+  Keep(st, &record);
+  return true;
+}
+
+// The record has the attributes as they are now, under the lock: so the last one has the newest.
+void AttributeCall::End(bool done) {
+  if (tally_ == nullptr || !done) return;
+  bool logged = false;
+  {
+    sys::InEngine inside;
+    const NamesLock lock;
+    const Standing now = Tallies::StandingOf(*tally_);
+    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify() &&
+             CommitName(*record_, lock, tally_, nullptr);
+  }
+  if (!logged) passing_.GoPast(-1);
+}
+
+// -------------------------------------------------------------------------------------- New files
+
+// Whoever has written to it before it has the tag has left some bytes there; whoever is at it still
+// is passing.
+void BeginKnown(int fd) {
+  Access access;
+  if (access.Enter(fd, Access::kData) != 0 || access.cached()) return;
+  const File& file = access.file();
+  const uint64_t tag = lease::TagOf(file.device, file.inode);
+  Tally& tally = engine.tallies.At(tag);
+  if (!GetTag(tally, tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag || engine.tallies.AnybodyPasses(tag) ||
+      engine.leases.IsHandedOn(file.device, file.inode)) {
+    return;
+  }
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || st.st_size != 0 || st.st_blocks != 0) return;
+  Tallies::Change(tally, then, {tag, then.exits, true});
+}
+
+}  // namespace nvcache::vfs

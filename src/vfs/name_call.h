@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Calls that change names, and what the log has of them (docs/names.md; tests/names is the model).
+// Where the folders are known (folder.h), such a call is made here, under the lock of names of all
+// processes of the user:
+//
+//   announcement   committed, but for what makes a name and destroys none
+//   the call       relative to the folders, which were looked up once
+//   outcome        committed, if the call has met what was announced
+//
+// What is in the log is durable when the call returns. Everything else is left to the kernel; then
+// a folder that was known is not any more, and nothing of it is pending.
+#ifndef NVCACHE_VFS_NAME_CALL_H_
+#define NVCACHE_VFS_NAME_CALL_H_
+
+#include <sys/types.h>
+
+#include <climits>
+
+#include "src/pool/name_record.h"
+#include "src/vfs/folder.h"
+#include "src/vfs/passing.h"
+
+namespace nvcache::vfs {
+
+class NamesLock;
+
+// It cannot be logged now, after all, and nothing has happened: to be begun anew, past the log.
+inline constexpr long kBeginAnew = LONG_MIN + 20;
+
+// Around one call, as long as it takes.
+//
+//   NameCall call;
+//   call.Rename(...);               // or another one: no lock, for it may wait for the disk
+//   if (call.error() < 0) ...       // it must fail with that
+//   long result = call.Make();      // with the engine's table lock, or without
+//   if (result == kNotOurs) ...     // make the real call
+class NameCall {
+ public:
+  // `changes`: or it will change none.
+  explicit NameCall(bool changes = true);
+  ~NameCall();
+  NameCall(const NameCall&) = delete;
+  NameCall& operator=(const NameCall&) = delete;
+
+  // What is to be done. `past`: not by way of the log.
+  void Create(int dirfd, const char* path, int flags, mode_t mode, bool past);
+  void MakeFolder(int dirfd, const char* path, mode_t mode, bool past);
+  void MakeLink(const char* target, int dirfd, const char* path, bool past);
+  void Remove(int dirfd, const char* path, int flags, bool past);
+  void Rename(int from_dirfd, const char* from, int dirfd, const char* path, unsigned flags,
+              bool past);
+  void Link(int from_dirfd, const char* from, int dirfd, const char* path, int flags, bool past);
+  // A call that the log has no record for, and that changes a name, or makes one.
+  void Other(int dirfd, const char* path);
+  void Others(int from_dirfd, const char* from, int dirfd, const char* path);
+
+  long error() const { return error_; }
+  // Make() will make the call, unless something comes in between.
+  bool logs() const { return what_ != What::kNothing; }
+  // The kernel's answer, of Create a descriptor; kNotOurs, kBeginAnew.
+  long Make();
+  // The call was made by other means, perhaps.
+  void GoPastAfterwards() { astray_ = true; }
+  // Make() has made this file, which is new and empty.
+  bool has_created() const { return created_; }
+
+ private:
+  enum class What { kNothing, kCreate, kMakeFolder, kMakeLink, kRemove, kRename, kLink };
+
+  bool Find(int dirfd, const char* path, bool slashes);
+  bool FindFrom(int dirfd, const char* path);
+  void Begin(What what, bool past);
+  bool HasFolders() const;
+  bool AreKnown();
+  bool KnowsBytes(const Folder& folder);
+  bool Describe();
+  bool DescribeTexts(const char* target);
+  bool Hold(const Folder& folder) const;
+  long Look();
+  long MakeUnderLock();
+  long Call();
+  bool AddCreated(long result);
+  void NoteMoved() const;
+  bool IsAsSaid();
+  bool Commit(pool::Deed deed);
+  void GoPast();
+
+  bool naming_ = false;
+  What what_ = What::kNothing;
+  long error_ = 0;
+  bool created_ = false;
+  bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
+  int flags_ = 0;
+  mode_t mode_ = 0;
+  bool has_folder_ = false, has_from_ = false;
+  Folder folder_, from_;
+  const NamesLock* lock_ = nullptr;
+  sys::Scratch<pool::NameRecord> record_;
+};
+
+// Calls that set attributes of a file or folder of which the log knows all: made here, under the
+// lock of names, by `call`.
+class AttributeCall {
+ public:
+  // Of what is open there; of what the path leads to. No lock.
+  explicit AttributeCall(int fd);
+  AttributeCall(int dirfd, const char* path, bool follow);
+  ~AttributeCall();
+  AttributeCall(const AttributeCall&) = delete;
+  AttributeCall& operator=(const AttributeCall&) = delete;
+
+  // Before the call: `set` are those of pool::kSetMode and so on that it sets; 0: others, for which
+  // the log has no record. 0; -EIO: it must fail.
+  long Begin(uint32_t set);
+  // After it. No lock but its own.
+  void End(bool done);
+
+ private:
+  bool Identify();
+
+  uint64_t device_ = 0, inode_ = 0;
+  int fd_ = -1;
+  bool owns_fd_ = false;
+  uint32_t set_ = 0;
+  lease::Tally* tally_ = nullptr;
+  Passing passing_;
+  sys::Scratch<pool::NameRecord> record_;
+};
+
+// The descriptor's file was just made by a NameCall, and the process follows it: each byte that it
+// gets will be in the log. No lock.
+void BeginKnown(int fd);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_NAME_CALL_H_
