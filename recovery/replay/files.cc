@@ -270,6 +270,11 @@ bool Files::CopyRecord(uint32_t number, pool::FileRecord* record) const {
 long Files::Find(uint32_t number, pool::FileRecord* record) {
   File& file = files_[number];
   if (!CopyRecord(number, record)) return -EBADMSG;
+  uint64_t successor = 0;
+  const long look = names_.Look(pool::Fingerprint(*record), &successor);
+  if (look != Names::kNotMine) {
+    return look == -ENOENT ? kWasRemoved : OpenLookedAt(look, *record, successor);
+  }
   long found = OpenRecorded(*record, file.successor);
   if (!IsMissing(found)) return found;
   if (!file.by_last && LookAhead() && ahead_.RecordOf(number) != walk_.RecordOf(number)) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "recovery/replay/names.h"
 #include "src/nvlog/reader.h"
 #include "src/pool/pool.h"
 
@@ -47,8 +48,8 @@ struct File {
 
 class Files {
  public:
-  Files(const nvlog::Reader& reader, const nvlog::GroupWalk& walk)
-      : reader_(reader), walk_(walk), ahead_(reader) {}
+  Files(const nvlog::Reader& reader, const nvlog::GroupWalk& walk, const Names& names)
+      : reader_(reader), walk_(walk), names_(names), ahead_(reader) {}
   ~Files();
   Files(const Files&) = delete;
   Files& operator=(const Files&) = delete;
@@ -111,6 +112,7 @@ class Files {
 
   const nvlog::Reader& reader_;
   const nvlog::GroupWalk& walk_;
+  const Names& names_;
   nvlog::GroupWalk ahead_;  // was at the end of the logs, if a file could not be found else
   bool is_ahead_ = false;
   bool dry_run_ = false;

@@ -26,6 +26,9 @@
 // last kPublished. Each of these records counts by its own LSN: if the checkpoint of write-through
 // is above it, or a bound of kSettled, then all groups of write-back that are older are void.
 //
+// Names (names.h) come before bytes, for these belong to files, wherever they are in the end; and
+// attributes after them. All records of names stay until nothing is unresolved.
+//
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
 // next run finds nothing.
@@ -39,6 +42,7 @@
 #include <utility>
 
 #include "recovery/replay/files.h"
+#include "recovery/replay/names.h"
 #include "recovery/replay/window.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
@@ -72,7 +76,8 @@ class Run {
         options_(options),
         observer_(observer),
         summary_(*summary),
-        files_(reader_, walk_),
+        names_(reader_, observer, *summary),
+        files_(reader_, walk_, names_),
         window_(reader_, files_) {}
 
   bool Do();
@@ -81,6 +86,8 @@ class Run {
   bool Open();
   bool FindSettled();
   void NoteSettled(const RecordHeader& header, uint32_t number);
+  bool FoldNames(const nvlog::GroupWalk& walk);
+  bool SyncNames();
   void ApplyAll();
   void TellBroken(const Group& group);
   void Secure(const Group& group);
@@ -119,6 +126,7 @@ class Run {
   const Options& options_;
   const Observer& observer_;
   Summary& summary_;
+  Names names_;
   Files files_;
   Window window_;
   bool kernel_has_ = false;  // all of write-through, and published, as far as the file is there
@@ -132,6 +140,7 @@ bool Run::Do() {
     summary_.error = ENOMEM;
     return false;
   }
+  names_.Agree(options_.dry_run);
   // Nobody should take its pages for important when they are unmapped.
   Advise(MADV_SEQUENTIAL);
   ApplyAll();
@@ -139,7 +148,9 @@ bool Run::Do() {
   SyncAll();
   CountFiles();
   if (options_.dry_run) return false;
-  if (summary_.failed_files > 0 || (summary_.unresolved_records > 0 && !options_.discard)) {
+  const bool named = kernel_has_ ? SyncNames() : names_.Finish();
+  const uint64_t unresolved = summary_.unresolved_records + summary_.unresolved_names;
+  if (!named || summary_.failed_files > 0 || (unresolved > 0 && !options_.discard)) {
     VoidApplied();
     return false;
   }
@@ -166,14 +177,34 @@ bool Run::FindSettled() {
   if (!has_settled && !pool_.MayHavePublished()) return true;
   nvlog::GroupWalk walk(reader_);
   if (!walk.Open()) return false;
+  bool noted = true;
   for (Group group; walk.Next(&group);) {
     if (group.verdict != Verdict::kCommitted) continue;
     walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-      NoteSettled(header, walk.FileOf(header, place));
+      if (header.kind == Kind::kName) {
+        noted = noted && (kernel_has_ || names_.Note(header, place));
+      } else {
+        NoteSettled(header, walk.FileOf(header, place));
+      }
     });
+  }
+  return noted && (kernel_has_ || FoldNames(walk));
+}
+
+// A file with a record that it is settled has got bytes past the logs.
+bool Run::FoldNames(const nvlog::GroupWalk& walk) {
+  if (!names_.any()) return true;
+  if (!names_.Fold()) return false;
+  sys::Scratch<pool::FileRecord> record;
+  for (uint32_t file = 0; file < walk.files(); ++file) {
+    if (files_[file].settled == 0 || !walk.CopyRecord(file, record.get())) continue;
+    names_.NoteSettled(pool::Fingerprint(*record));
   }
   return true;
 }
+
+// The kernel has them as they were.
+bool Run::SyncNames() { return !names_.any() || (names_.Fold() && names_.Sync()); }
 
 // They come in the order of their LSNs. A file is published a second time only when the first time
 // is settled, or below the checkpoint: so the last two are all that can matter.
@@ -339,6 +370,10 @@ void Run::LeaveThrough(uint32_t number) {
 }
 
 void Run::TakeRecord(const RecordHeader& header, Place place, bool through) {
+  if (header.kind == Kind::kName && kernel_has_ && !names_.Note(header, place)) {
+    summary_.error = ENOMEM;
+    ++summary_.unresolved_names;
+  }
   if (!nvlog::IsChange(header.kind)) return;
   const uint32_t number = walk_.FileOf(header, place);
   File& file = files_[number];
@@ -421,6 +456,10 @@ void Run::CountFile(uint32_t number) {
 bool Run::Stays(const nvlog::GroupWalk& walk, const Group& group) {
   bool stays = false;
   walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+    if (header.kind == Kind::kName) {
+      stays = true;
+      return;
+    }
     const File& file = files_[walk.FileOf(header, place)];
     NVCACHE_CHECK(!file.is_unsynced);
     stays = stays || file.state == File::kRefused ||
@@ -502,6 +541,8 @@ void Summary::Add(const Summary& other) {
   failed_files += other.failed_files;
   failed_records += other.failed_records;
   failed_bytes += other.failed_bytes;
+  names += other.names;
+  unresolved_names += other.unresolved_names;
   if (error == 0) error = other.error;
 }
 

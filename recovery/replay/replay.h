@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "recovery/replay/names.h"
 #include "src/nvlog/reader.h"
 #include "src/pool/pool.h"
 
@@ -28,7 +29,9 @@ struct Summary {
   uint64_t failed_files = 0;       // the file system refused
   uint64_t failed_records = 0;     // they stay, even if some of them were applied
   uint64_t failed_bytes = 0;
-  int error = 0;  // errno of one of these, or 0
+  uint64_t names = 0;             // that were made, moved or removed, because a file system had not
+  uint64_t unresolved_names = 0;  // that could not be; the records of all names stay
+  int error = 0;                  // errno of one of these, or 0
 
   void Add(const Summary& other);
 };
@@ -42,6 +45,9 @@ struct Observer {
   void (*unfinished)(void* context, const nvlog::Group& group) = nullptr;
   // Once per file that was created again, or would be, when its first record is met.
   void (*recreated)(void* context, uint32_t file, const pool::FileRecord& record) = nullptr;
+  // A name in a folder is made, moved or removed, or would be; or cannot be, with errno.
+  void (*name)(void* context, NameAct act, const char* folder, const char* name) = nullptr;
+  void (*unresolved_name)(void* context, const char* folder, const char* name, int error) = nullptr;
   // Once per file whose records cannot be applied, with errno: ENOENT (not found), ESTALE (another
   // file has its name), EBADMSG (the record that names it is damaged), or what kept it from being
   // created again (recreate.h), or what the file system said.

@@ -19,15 +19,6 @@ namespace {
 // to what else has its name (a device, a fifo, the end of a symbolic link).
 constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
-// By no magic link (/proc/self/cwd, /proc/self/fd/3): these lead to what this process has, past the
-// folders that keep the pool's owner away.
-long LookByPath(const char* path) {
-  open_how how = {};
-  how.flags = kToLook;
-  how.resolve = RESOLVE_NO_MAGICLINKS;
-  return sys::Openat2(AT_FDCWD, path, how);
-}
-
 // Its file system has no blocks: /proc, /sys and their like, where no file is ever cached, and a
 // write does something else than store.
 bool StoresNothing(int fd) {
@@ -136,12 +127,6 @@ long OpenChecked(long found, const Wanted& wanted, bool by_handle) {
   return result;
 }
 
-bool IsOnFileSystem(const char* path, uint64_t file_system) {
-  struct statfs fs = {};
-  return sys::Statfs(path, &fs) == 0 &&
-         std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
-}
-
 // On the file system that has this mount point.
 long LookByHandle(const char* mount_point, const sys::FileHandle& handle) {
   const OwnRights rights;
@@ -161,30 +146,75 @@ bool MayLookByHandle(const sys::FileHandle& handle) {
   return probe != -EPERM;
 }
 
-// ENOENT if it is nowhere; what it was refused with, if it is somewhere.
-long OpenByHandle(const Wanted& wanted) {
-  const pool::FileRecord& record = wanted.record;
-  if (record.handle_size == 0) return -ENOENT;
-  sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
-  std::memcpy(handle.bytes, record.handle, record.handle_size);
-  if (!MayLookByHandle(handle)) return -ENOENT;
-
+// Calls use(descriptor) with what the handle leads to on each mount of the file system, until it
+// takes it: its result. -ENOENT: none does, or may be asked; or what the last one has said.
+template <typename Use>
+long FindByHandle(const sys::FileHandle& handle, uint64_t file_system, Use use) {
+  if (handle.size == 0 || !MayLookByHandle(handle)) return -ENOENT;
   sys::Scratch<Mounts> mounts;
   if (mounts->error() != 0) return -mounts->error();
   long result = -ENOENT;
   while (mounts->Next()) {
-    if (!IsOnFileSystem(mounts->path(), record.file_system)) continue;
+    if (!IsOnFileSystem(mounts->path(), file_system)) continue;
     const long found = LookByHandle(mounts->path(), handle);
     if (OutOfDescriptors(found)) return found;
     if (found < 0) continue;
-    const long fd = OpenChecked(found, wanted, true);
-    if (fd >= 0 || OutOfDescriptors(fd)) return fd;
-    if (fd != -ESTALE) result = fd;
+    const long used = use(found);
+    if (used >= 0 || OutOfDescriptors(used)) return used;
+    if (used != -ESTALE) result = used;
   }
   return result;
 }
 
+// ENOENT if it is nowhere; what it was refused with, if it is somewhere.
+long OpenByHandle(const Wanted& wanted) {
+  const pool::FileRecord& record = wanted.record;
+  sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
+  std::memcpy(handle.bytes, record.handle, record.handle_size);
+  return FindByHandle(handle, record.file_system,
+                      [&](long found) { return OpenChecked(found, wanted, true); });
+}
+
+// Keeps it open, or closes it and says why not.
+long CheckIdentity(long found, const pool::Identity& identity) {
+  const auto fd = static_cast<int>(found);
+  pool::Identity now;
+  struct statx st;
+  long error = pool::IdentifyAt(fd, "", &now, &st);
+  if (error == 0 && (st.stx_nlink == 0 || !pool::SameIdentity(now, identity))) error = -ESTALE;
+  if (error == 0 && ActsForAnother() && st.stx_uid != ActingUser()) error = -EACCES;
+  if (error == 0) return found;
+  sys::Close(fd);
+  return error;
+}
+
 }  // namespace
+
+// By no magic link (/proc/self/cwd, /proc/self/fd/3): these lead to what this process has, past the
+// folders that keep the pool's owner away.
+long LookByPath(const char* path) {
+  open_how how = {};
+  how.flags = kToLook;
+  how.resolve = RESOLVE_NO_MAGICLINKS;
+  return sys::Openat2(AT_FDCWD, path, how);
+}
+
+bool IsOnFileSystem(const char* path, uint64_t file_system) {
+  struct statfs fs = {};
+  return sys::Statfs(path, &fs) == 0 &&
+         std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
+}
+
+long LookByIdentity(const pool::Identity& identity, uint64_t file_system) {
+  sys::FileHandle handle = {identity.handle_size, identity.handle_type, {}};
+  std::memcpy(handle.bytes, identity.handle, identity.handle_size);
+  return FindByHandle(handle, file_system,
+                      [&](long found) { return CheckIdentity(found, identity); });
+}
+
+long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor) {
+  return OpenChecked(look, {record, successor}, false);
+}
 
 long OpenRecorded(const pool::FileRecord& record, uint64_t successor) {
   const Wanted wanted = {record, successor};

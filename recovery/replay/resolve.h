@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "src/pool/format.h"
+#include "src/pool/name_record.h"
 
 namespace nvcache::recovery {
 
@@ -17,6 +18,16 @@ namespace nvcache::recovery {
 // owns it. A descriptor, or a negated errno: ENOENT if it is not to be found, ESTALE if something
 // else has its name.
 long OpenRecorded(const pool::FileRecord& record, uint64_t successor);
+// The same of what `look` is open to, with O_PATH; closes it.
+long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor);
+
+// A descriptor with O_PATH to what is at the path, but by no magic link.
+long LookByPath(const char* path);
+// To what `identity` names, a file or a folder, wherever it is on its file system, if it has a
+// name. For a user that somebody else acts for, only to what is that user's. -ENOENT: it is
+// nowhere, or the privilege is missing.
+long LookByIdentity(const pool::Identity& identity, uint64_t file_system);
+bool IsOnFileSystem(const char* path, uint64_t file_system);
 
 }  // namespace nvcache::recovery
 

@@ -149,12 +149,32 @@ void Tallies::EndNaming() const {
   if (!leases_.lost()) leases_.shared_->slots[leases_.slot_].naming.fetch_sub(1);
 }
 
-bool Tallies::AnybodyNames(uint32_t own) const {
+bool Tallies::AwaitNaming() const {
+  constexpr int kNamingSpins = 1000;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
   for (uint32_t slot = 0; slot < n; ++slot) {
-    const uint32_t naming = leases_.shared_->slots[slot].naming.load();
-    if (naming <= (slot == leases_.slot_ ? own : 0) || !leases_.InUse(slot)) continue;
+    const auto& naming = leases_.shared_->slots[slot].naming;
+    for (int i = 0; naming.load() != 0; ++i) {
+      if (!leases_.InUse(slot)) break;
+      if (i < kNamingSpins) {
+        asm volatile("pause");
+        continue;
+      }
+      if (!leases_.IsDead(slot)) return false;
+      break;
+    }
+  }
+  return true;
+}
+
+bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const uint32_t n = leases_.mark();
+  for (uint32_t slot = 0; slot < n; ++slot) {
+    if (!leases_.InUse(slot) || Count(slot, tag).load() <= (slot == leases_.slot_ ? own : 0)) {
+      continue;
+    }
     if (!leases_.IsDead(slot)) return true;
   }
   return false;

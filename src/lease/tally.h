@@ -48,6 +48,7 @@ struct alignas(64) Tally {
   std::atomic<uint64_t> settled;  // groups of the file below it count no more
   sys::Word waiters;              // that sleep until the lock is free
   std::atomic<uint64_t> warmed;   // of a folder: when it, or a file in it, was synced last
+  std::atomic<uint64_t> left;     // of a file: as it was when it was closed last; 0: not known
 };
 static_assert(sizeof(Tally) == 64);
 
@@ -88,11 +89,16 @@ class Tallies {
   bool AnybodyPasses(uint64_t tag) const;
 
   // ---- Names
-  // Around a call that changes names, or may: before it is asked whether a folder has a tally.
+  // Before a call that changes names, or may, while its folders are looked up; until it is passing
+  // for each of them, or over.
   void BeginNaming() const;
   void EndNaming() const;
-  // Some process that lives is in between, beyond `own` calls of this one.
-  bool AnybodyNames(uint32_t own) const;
+  // Somebody has given a folder a tally. True: each process that lives was in between no more at
+  // some time since; or that will not be soon.
+  bool AwaitNaming() const;
+  // Some process that lives is passing for the folder, or one of its class, beyond `own` calls of
+  // this one.
+  bool AnybodyChanges(uint64_t tag, uint32_t own) const;
   // Some folder has had a tally. Whoever gives it one says so before.
   bool HasFolders() const;
   void NoteFolder() const;

@@ -222,6 +222,14 @@ Outcome ThroughWriter::BeginSettled(Lsn bound, pool::FileRecord* record) {
   return Outcome::kDone;
 }
 
+Outcome ThroughWriter::BeginTruncate(uint64_t size, pool::FileRecord* record) {
+  if (const Outcome outcome = Begin(1, 1, record, false); outcome != Outcome::kDone) return outcome;
+  kind_ = Kind::kTruncate;
+  offset_ = size;
+  at_ = place() + 1;
+  return Outcome::kDone;
+}
+
 Outcome ThroughWriter::BeginName(const pool::NameRecord& record) {
   NVCACHE_CHECK(file_ == nullptr);
   const size_t length = pool::NameRecordSize(record);

@@ -92,6 +92,9 @@ class ThroughWriter {
   // Room for a record that says that the file is settled below `bound`. May take the reserve.
   Outcome BeginSettled(Lsn bound, pool::FileRecord* record);
 
+  // Room for a record that says that the file's size becomes `size`.
+  Outcome BeginTruncate(uint64_t size, pool::FileRecord* record);
+
   // Room for a record about names, and the record. May take the reserve.
   Outcome BeginName(const pool::NameRecord& record);
 

@@ -11,6 +11,7 @@
 #include "src/vfs/access.h"
 #include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -43,7 +44,7 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
   }
   const bool number_fits = engine.MakeSlot(static_cast<uint32_t>(fd));
   Description* description =
-      file != nullptr && number_fits ? engine.NewDescription(*file, flags) : nullptr;
+      file != nullptr && number_fits ? engine.NewDescription(*file, flags, st) : nullptr;
   if (description == nullptr) {
     // No room to remember it. Nobody may cache the file while this descriptor is open, and we
     // shall not know when it is closed.
@@ -62,6 +63,20 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
     const bool may = !engine.full() && !engine.replacing() && !IsGiven(*file) && engine.Attach();
     if (!may || !engine.BeginCaching(*file, fd, origin, left)) engine.PassThrough(*file);
   }
+}
+
+bool CanCut(int flags) {
+  const int access = flags & O_ACCMODE;
+  constexpr int kNew = O_CREAT | O_EXCL;
+  return (flags & kNew) != kNew && (access == O_WRONLY || access == O_RDWR) &&
+         (flags & (O_PATH | O_DIRECTORY)) == 0;
+}
+
+// Each byte of the file is on the disk or in a log of write-through.
+bool IsKnownShared(const struct stat& st) {
+  if (!engine.leases.is_open() || sys::IsSharing()) return false;
+  const lease::Tally* tally = engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+  return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
 }
 
 // Table lock held; both numbers are the kernel's by now. `stays`: `to`, over exec.
@@ -112,6 +127,7 @@ void NoteLock(int fd) {
 // asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
   Description* description = engine.SlotOf(fd);
+  if (description->references == 1) NoteLeft(fd, *description->file.load());
   engine.SetSlot(fd, Closing());
   const long error = engine.DropReference(*description);
   engine.SetSlot(fd, kUntracked);
@@ -139,6 +155,8 @@ void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
   const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
+  cuts_shared_ = plain && error_ == 0 && exists && IsKnownShared(st) && CanCut(flags);
+  if (cuts_shared_) return;
   if (exists && error_ == 0) error_ = by_path_.ToChange();
   if (error_ < 0 || sys::IsSharing()) return;
   LockTable();
@@ -181,6 +199,15 @@ long OpenGuard::Create() {
   return kNotOurs;
 }
 
+// It is cut when the process follows it, by way of the log if that is still possible then.
+long OpenGuard::OpenToCut() {
+  const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
+  if (opened != -ENOENT) return opened;
+  cuts_shared_ = false;
+  names_.GoPastAfterwards();
+  return kNotOurs;
+}
+
 // Whoever has the name by now gets what the kernel would have done.
 long OpenGuard::Replace() {
   if (names_.logs()) {
@@ -189,6 +216,7 @@ long OpenGuard::Replace() {
     names_.GoPastAfterwards();
     return kNotOurs;
   }
+  if (cuts_shared_) return OpenToCut();
   if (!replaces_) return kNotOurs;
   const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
   if (opened == -ENOENT) {
@@ -228,6 +256,14 @@ void OpenGuard::UnlockTable() {
   locked_ = false;
 }
 
+// The times change, even if there is nothing to cut.
+long OpenGuard::Cut(int fd) {
+  struct stat st;
+  const bool is_empty = sys::Fstat(fd, &st) == 0 && st.st_size == 0;
+  const long result = is_empty ? kNotOurs : Ftruncate(fd, 0);
+  return result == kNotOurs ? sys::Ftruncate(fd, 0) : result;
+}
+
 // By a child that shares our memory: its descriptors are none of ours.
 long OpenGuard::OpenedInChild(int fd) {
   struct stat st;
@@ -265,9 +301,11 @@ long OpenGuard::Opened(int fd) {
     const bool creates = (flags_ & O_CREAT) != 0;
     Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftName{}, st);
   }
-  if (names_.has_created() && trackable && error_ == 0) {
+  if ((names_.has_created() || cuts_shared_) && fd >= 0 && error_ == 0) {
     UnlockTable();
-    BeginKnown(fd);
+    names_.End();
+    if (names_.has_created()) BeginKnown(fd);
+    if (cuts_shared_) error_ = Cut(fd);
     LockTable();
   }
   engine.Reap();
@@ -297,7 +335,7 @@ long Adopt(int fd) {
   }
   const bool number_fits = engine.MakeSlot(static_cast<uint32_t>(fd));
   Description* description =
-      file != nullptr && number_fits ? engine.NewDescription(*file, flags) : nullptr;
+      file != nullptr && number_fits ? engine.NewDescription(*file, flags, st) : nullptr;
   if (description == nullptr) {
     engine.TableFull(file);
     return 0;

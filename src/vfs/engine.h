@@ -149,7 +149,8 @@ class Engine {
   // Of any file: those that are cached, here or in the process that has forked us, are counted.
   void SetState(File& file, State state);
   bool HasFilesInCaches() const { return in_caches_.load() > 0; }
-  Description* NewDescription(File& file, int flags);
+  // `st`: as the file is now.
+  Description* NewDescription(File& file, int flags, const struct stat& st);
   // One descriptor less; the last takes the description with it, the last description the file.
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
   long DropReference(Description& description);

@@ -22,6 +22,9 @@ using lease::Standing;
 using lease::Tallies;
 using lease::Tally;
 
+// Somebody was at a call of the same class.
+constexpr uint64_t kAgainNs = 50 * 1000;
+
 bool IsDots(const char* name) { return sys::Equal(name, ".") || sys::Equal(name, ".."); }
 
 // The path of an open folder, as the kernel knows it, if it leads there.
@@ -66,7 +69,18 @@ size_t CopyPath(char* to, const char* path) {
 // ----------------------------------------------------------------------------------------- Folder
 
 Folder::~Folder() {
+  EndPassing();
   if (owns_fd_) sys::Close(fd_);
+}
+
+void Folder::BeginPassing() {
+  passing_ = true;
+  engine.tallies.BeginPassing(tag_);
+}
+
+void Folder::EndPassing() {
+  if (passing_ && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
+  passing_ = false;
 }
 
 bool Folder::Look(int dirfd, const char* path) {
@@ -132,29 +146,33 @@ bool Folder::Describe(pool::Identity* identity, char* path) const {
   return pool::Identify(fd_, identity) == 0 && ReadPath(fd_, device_, inode_, path);
 }
 
-bool Folder::MakeKnown(uint32_t naming) {
+bool Folder::MakeKnown(uint32_t own) {
   if (!Open() || sys::IsSharing() || !sys::AtMachineRoot() || !JoinPool(fd_)) return false;
-  return IsKnown() || SyncToKnow(naming);
+  constexpr int kAttempts = 3;
+  for (int i = 0; i < kAttempts; ++i) {
+    if (IsKnown() || SyncToKnow(own)) return true;
+    sys::Word word{0};
+    sys::FutexWait(&word, 0, kAgainNs);
+  }
+  return false;
 }
 
-// Whoever changes a name without having seen the tag is at it still when it is asked who is; the
+// Whoever changes a name without having seen the tag is passing still when it is asked who is; the
 // sync comes after that, and covers what is over. Whoever sees the tag makes the folder unknown.
-bool Folder::SyncToKnow(uint32_t naming) {
+bool Folder::SyncToKnow(uint32_t own) {
   engine.tallies.NoteFolder();
   Tally& tally = engine.tallies.At(tag_);
-  if (!Tallies::SetTag(tally, tag_) &&
-      !(engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag_))) {
-    return false;
-  }
+  const bool tagged = GetTag(tally, tag_);
   const Standing then = Tallies::StandingOf(tally);
-  if (then.tag != tag_ || engine.tallies.AnybodyNames(naming)) return false;
-  if (engine.tallies.IsPending(tally)) engine.EndPendingThrough();
-  if (engine.tallies.IsPending(tally)) return false;
+  const bool alone = tagged && then.tag == tag_ && engine.tallies.AwaitNaming() &&
+                     !engine.tallies.AnybodyChanges(tag_, own);
+  if (tagged && EndPending(tally) < 0) return false;
   const long fd = sys::Openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
   const long error = sys::Fsync(static_cast<int>(fd));
   sys::Close(static_cast<int>(fd));
-  return error == 0 && Tallies::Change(tally, then, {tag_, then.exits, true});
+  return alone && error == 0 && !engine.tallies.IsPending(tally) &&
+         Tallies::Change(tally, then, {tag_, then.exits, true});
 }
 
 // Under the lock, so that no logged change of it is on its way.

@@ -48,16 +48,21 @@ class Folder {
   // Identity and path, of kMaxPath bytes, for a record. False: recovery would not find it. Open.
   bool Describe(pool::Identity* identity, char* path) const;
 
-  // Has it be known, by a real sync. `naming`: calls of the caller's own that change names, and are
-  // in between. False: it cannot be just now. No lock.
-  bool MakeKnown(uint32_t naming);
+  // Around a call that changes its names, or may: before it is asked whether it has a tally. Ends
+  // with the folder's life at the latest.
+  void BeginPassing();
+  void EndPassing();
+
+  // Has it be known, by a real sync. `own`: so often the caller is passing for it, or another
+  // folder of its class. False: it cannot be just now. No lock.
+  bool MakeKnown(uint32_t own);
   // Before a call that changes its names and is in no log: it is known no more, and nothing of it
   // is pending. 0; -EIO: the disk refuses, so the call must fail. No lock.
   long GoPast() const;
 
  private:
   bool Look(int dirfd, const char* path);
-  bool SyncToKnow(uint32_t naming);
+  bool SyncToKnow(uint32_t own);
 
   sys::Scratch<char[pool::kMaxPath]> path_;
   const char* parent_ = nullptr;  // null: `dirfd_` itself
@@ -65,6 +70,7 @@ class Folder {
   int dirfd_ = -1;
   int fd_ = -1;
   bool owns_fd_ = false;
+  bool passing_ = false;
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   uint64_t tag_ = 0;

@@ -29,9 +29,6 @@ using pool::NameRecord;
 constexpr unsigned RENAME_NOREPLACE = 1;
 #endif
 
-// Of the names that a thread changes while it asks who does.
-constexpr uint32_t kOwnCall = 1;
-
 uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }
 
 void Keep(const struct statx& st, NameRecord* record) {
@@ -78,6 +75,21 @@ void NoteMove(uint64_t tag) {
   engine.tallies.Unlock(*tally, lock);
 }
 
+uint64_t MarkOf(const struct statx& st) {
+  return vfs::MarkOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);
+}
+
+// The call has changed the file's time of change, and nobody else: it is still as it was left.
+void KeepLeft(uint64_t tag, uint64_t before, int dirfd, const char* path) {
+  Tally* tally = engine.tallies.Find(tag);
+  struct stat st;
+  if (tally == nullptr || sys::Fstatat(dirfd, path, &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0) {
+    return;
+  }
+  const uint64_t after = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+  tally->left.compare_exchange_strong(before, after);
+}
+
 // Nothing but the two names that every folder has.
 bool IsEmptyFolder(int dirfd, const char* name) {
   const long fd = sys::Openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -94,7 +106,8 @@ void BeginKnownFolder(int dirfd, const char* name, uint64_t tag) {
   Tally& tally = engine.tallies.At(tag);
   if (!Tallies::SetTag(tally, tag)) return;
   const Standing then = Tallies::StandingOf(tally);
-  if (then.tag != tag || engine.tallies.AnybodyNames(kOwnCall)) return;
+  if (then.tag != tag || !engine.tallies.AwaitNaming()) return;
+  if (engine.tallies.AnybodyChanges(tag, 0)) return;
   if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.exits, true});
 }
 
@@ -110,17 +123,40 @@ NameCall::NameCall(bool changes) {
 }
 
 NameCall::~NameCall() {
-  if (astray_) GoPast();
+  End();
+  if (loser_ >= 0) sys::Close(loser_);
   if (naming_ && engine.leases.is_open()) engine.tallies.EndNaming();
+}
+
+// What the log does not have is on the disk before a later change can be in the log. The folders
+// are known again, perhaps.
+void NameCall::End() {
+  if (astray_) GoPast();
+  if (!past_) return;
+  past_ = false;
+  const uint32_t own = has_from_ ? 2 : 1;
+  if (has_folder_ && folder_.tally() != nullptr) folder_.MakeKnown(own);
+  if (has_from_ && !from_.IsSame(folder_) && from_.tally() != nullptr) from_.MakeKnown(own);
 }
 
 bool NameCall::Find(int dirfd, const char* path, bool slashes) {
   if (!naming_ || !engine.tallies.HasFolders()) return false;
-  return has_folder_ = folder_.Find(dirfd, path, slashes);
+  has_folder_ = folder_.Find(dirfd, path, slashes);
+  if (has_folder_) folder_.BeginPassing();
+  return has_folder_;
 }
 
 bool NameCall::FindFrom(int dirfd, const char* path) {
-  return has_from_ = from_.Find(dirfd, path, false);
+  has_from_ = from_.Find(dirfd, path, false);
+  if (has_from_) from_.BeginPassing();
+  return has_from_;
+}
+
+// Of all folders of the call.
+void NameCall::AreFound() {
+  if (!naming_ || !has_folder_) return;
+  engine.tallies.EndNaming();
+  naming_ = false;
 }
 
 bool NameCall::HasFolders() const {
@@ -129,6 +165,7 @@ bool NameCall::HasFolders() const {
 
 // The folders are found. What the log cannot have goes past it.
 void NameCall::Begin(What what, bool past) {
+  AreFound();
   if (!HasFolders()) return;
   const bool loggable = !past && !sys::IsSharing() && has_folder_ &&
                         (!has_from_ || from_.device() == folder_.device());
@@ -140,13 +177,15 @@ void NameCall::Begin(What what, bool past) {
 }
 
 bool NameCall::AreKnown() {
-  if (!folder_.MakeKnown(kOwnCall)) return false;
+  const uint32_t own = has_from_ ? 2 : 1;
+  if (!folder_.MakeKnown(own)) return false;
   if (!has_from_) return true;
-  return from_.IsSame(folder_) ? from_.Open() : from_.MakeKnown(kOwnCall);
+  return from_.IsSame(folder_) ? from_.Open() : from_.MakeKnown(own);
 }
 
 void NameCall::GoPast() {
   astray_ = false;
+  past_ = true;
   if (has_folder_) error_ = folder_.GoPast();
   if (has_from_ && error_ == 0) error_ = from_.GoPast();
 }
@@ -177,7 +216,9 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
   mode_ = mode;
   if (!Find(dirfd, path, false) || !HasFolders()) return;
   struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == -ENOENT) Begin(What::kCreate, past);
+  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) != -ENOENT) return;
+  Begin(What::kCreate, past);
+  created_ = past_;
 }
 
 void NameCall::MakeFolder(int dirfd, const char* path, mode_t mode, bool past) {
@@ -245,8 +286,12 @@ void NameCall::Other(int dirfd, const char* path) {
 // A folder is moved, say: the paths of those below it change.
 void NameCall::Others(int from_dirfd, const char* from, int dirfd, const char* path) {
   if (!naming_ || !engine.tallies.HasFolders()) return;
-  has_folder_ = has_folder_ || folder_.Find(dirfd, path, true);
-  has_from_ = has_from_ || from_.Find(from_dirfd, from, true);
+  if (!has_folder_) Find(dirfd, path, true);
+  if (!has_from_ && from_.Find(from_dirfd, from, true)) {
+    has_from_ = true;
+    from_.BeginPassing();
+  }
+  AreFound();
   if (HasFolders()) GoPast();
 }
 
@@ -275,6 +320,7 @@ long NameCall::Look() {
     const bool is_folder = S_ISDIR(st.stx_mode);
     if (is_folder != ((flags_ & AT_REMOVEDIR) != 0)) return kNotOurs;
     record.flags = is_folder || st.stx_nlink == 1 ? pool::kNameGone : pool::kNameHasOthers;
+    if (record.flags == pool::kNameHasOthers) KeepLoser(st);
     return 0;
   }
   if (what_ != What::kRename && what_ != What::kLink) return 0;
@@ -283,6 +329,7 @@ long NameCall::Look() {
   if (error < 0) return error;
   if (S_ISDIR(st.stx_mode)) return what_ == What::kLink ? kNotOurs : kBeginAnew;
   if (st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
+  left_ = MarkOf(st);
   struct statx other;
   error = pool::IdentifyAt(folder_.fd(), folder_.name(), &record.other, &other);
   if (error == -ENOENT) {
@@ -292,8 +339,33 @@ long NameCall::Look() {
   if (error < 0) return kBeginAnew;
   const bool same = other.stx_ino == st.stx_ino;
   if (what_ == What::kLink || S_ISDIR(other.stx_mode) || same || flags_ != 0) return kNotOurs;
-  if (other.stx_nlink == 1) record.flags |= pool::kNameGone;
+  if (other.stx_nlink == 1) {
+    record.flags |= pool::kNameGone;
+  } else {
+    KeepLoser(other);
+  }
   return 0;
+}
+
+// A file that loses one of its names.
+void NameCall::KeepLoser(const struct statx& st) {
+  const long fd = sys::Openat(folder_.fd(), folder_.name(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  loser_ = fd >= 0 ? static_cast<int>(fd) : -1;
+  loser_left_ = MarkOf(st);
+  loser_tag_ = lease::TagOf(folder_.device(), st.stx_ino);
+}
+
+// What the call has changed of the files themselves.
+void NameCall::NoteChanged() {
+  if (what_ != What::kRemove) {
+    const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode);
+    NoteMove(tag);
+    KeepLeft(tag, left_, folder_.fd(), folder_.name());
+  }
+  if (loser_ < 0) return;
+  KeepLeft(loser_tag_, loser_left_, loser_, "");
+  sys::Close(loser_);
+  loser_ = -1;
 }
 
 long NameCall::Call() {
@@ -367,10 +439,10 @@ long NameCall::MakeUnderLock() {
   if (creates) {
     astray_ = !AddCreated(result) || !Commit(Deed::kCreated);
   } else {
-    if (what_ == What::kRename) NoteMove(lease::TagOf(folder_.device(), record_->file.inode));
+    NoteChanged();
     astray_ = !IsAsSaid() || !Commit(deeds.done);
   }
-  created_ = what_ == What::kCreate && !astray_;
+  created_ = what_ == What::kCreate;
   if (what_ == What::kMakeFolder && !astray_) {
     BeginKnownFolder(folder_.fd(), folder_.name(),
                      lease::TagOf(folder_.device(), record_->file.inode));
@@ -423,6 +495,8 @@ long AttributeCall::Begin(uint32_t set) {
   set_ = set;
   if (tally_ == nullptr) return 0;
   const bool known = Tallies::StandingOf(*tally_).known;
+  struct stat st;
+  if (sys::Fstat(fd_, &st) == 0) left_ = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
   if (known && set != 0 && JoinPool(fd_)) return 0;
   tally_ = nullptr;
   return passing_.GoPast(-1);
@@ -453,6 +527,7 @@ void AttributeCall::End(bool done) {
     const Standing now = Tallies::StandingOf(*tally_);
     logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify() &&
              CommitName(*record_, lock, tally_, nullptr);
+    KeepLeft(passing_.tag(), left_, fd_, "");
   }
   if (!logged) passing_.GoPast(-1);
 }

@@ -13,6 +13,7 @@
 #ifndef NVCACHE_VFS_NAME_CALL_H_
 #define NVCACHE_VFS_NAME_CALL_H_
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <climits>
@@ -62,7 +63,10 @@ class NameCall {
   long Make();
   // The call was made by other means, perhaps.
   void GoPastAfterwards() { astray_ = true; }
-  // Make() has made this file, which is new and empty.
+  // The call is over. No lock, for it may wait for the disk; the destructor is the last to see to
+  // it.
+  void End();
+  // The call has made a file, if it has succeeded, and that is new and empty.
   bool has_created() const { return created_; }
 
  private:
@@ -70,6 +74,7 @@ class NameCall {
 
   bool Find(int dirfd, const char* path, bool slashes);
   bool FindFrom(int dirfd, const char* path);
+  void AreFound();
   void Begin(What what, bool past);
   bool HasFolders() const;
   bool AreKnown();
@@ -81,7 +86,8 @@ class NameCall {
   long MakeUnderLock();
   long Call();
   bool AddCreated(long result);
-  void NoteMoved() const;
+  void KeepLoser(const struct statx& st);
+  void NoteChanged();
   bool IsAsSaid();
   bool Commit(pool::Deed deed);
   void GoPast();
@@ -91,8 +97,13 @@ class NameCall {
   long error_ = 0;
   bool created_ = false;
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
+  bool past_ = false;    // it is not in the log, and nothing else is pending
   int flags_ = 0;
   mode_t mode_ = 0;
+  uint64_t left_ = 0;  // MarkOf() the file that gets another name
+  // The same of one that loses its name and has others, and its descriptor.
+  int loser_ = -1;
+  uint64_t loser_left_ = 0, loser_tag_ = 0;
   bool has_folder_ = false, has_from_ = false;
   Folder folder_, from_;
   const NamesLock* lock_ = nullptr;
@@ -123,6 +134,7 @@ class AttributeCall {
   int fd_ = -1;
   bool owns_fd_ = false;
   uint32_t set_ = 0;
+  uint64_t left_ = 0;
   lease::Tally* tally_ = nullptr;
   Passing passing_;
   sys::Scratch<pool::NameRecord> record_;

@@ -251,6 +251,7 @@ long Fsync(int fd) {
   }
   if (hot) WarmUp(fd);
   if (long r = SyncShared(fd); r != kNotOurs) return r;
+  WarmFolderOf(fd);
   return SyncCached(fd);
 }
 
@@ -285,6 +286,27 @@ long SyncCached(int fd) {
   return 0;
 }
 
+namespace {
+
+// Of a file of the kernel's.
+long TruncateKernel(int fd, Access& access, off_t length) {
+  Passing passing;
+  if (passing.Begin(access.file()) != nullptr) {
+    bool unlogged = false;
+    const auto end = static_cast<uint64_t>(length);
+    const long result = TruncateShared(access, fd, end, passing, &unlogged);
+    if (unlogged) {
+      access.Leave();
+      SettleShared(fd);
+    }
+    if (result != kGoesPast) return result;
+  }
+  const PastLog past(fd, access, passing);
+  return past.error() < 0 ? past.error() : sys::Ftruncate(fd, length);
+}
+
+}  // namespace
+
 long Ftruncate(int fd, off_t length) {
   {
     Access access;
@@ -292,10 +314,7 @@ long Ftruncate(int fd, off_t length) {
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
     if (!access.cached()) {
-      Passing passing;
-      passing.Begin(access.file());
-      const PastLog past(fd, access, passing);
-      return past.error() < 0 ? past.error() : sys::Ftruncate(fd, length);
+      return TruncateKernel(fd, access, length);
     }
   }
   const long r = TruncateLogged(fd, static_cast<uint64_t>(length));

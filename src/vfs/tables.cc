@@ -5,6 +5,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine.h"
+#include "src/vfs/through.h"
 
 namespace nvcache::vfs {
 
@@ -148,7 +149,7 @@ void Engine::RemoveFromBucket(File& file) {
   *link = file.hash_next;
 }
 
-Description* Engine::NewDescription(File& file, int flags) {
+Description* Engine::NewDescription(File& file, int flags, const struct stat& st) {
   const uint32_t number = descriptions_.Allocate();
   if (number == sys::kNone) return nullptr;
   Description& description = descriptions_[number];
@@ -161,7 +162,7 @@ Description* Engine::NewDescription(File& file, int flags) {
   // A program without us may have written to it, or it is another one with the same number.
   if (file.descriptions == nullptr && leases.is_open()) {
     lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));
-    if (tally != nullptr) lease::Tallies::Forget(*tally);
+    if (tally != nullptr && !IsAsItWasLeft(*tally, st)) lease::Tallies::Forget(*tally);
   }
   file.lock.Lock();
   description.next = file.descriptions;

@@ -407,6 +407,25 @@ bool Passing::EndPending(int fd) const {
 
 // ------------------------------------------------------------------------------ Beginning, ending
 
+uint64_t MarkOf(const timespec& changed, uint64_t size) {
+  constexpr uint64_t kSecond = 1000 * 1000 * 1000;
+  const auto time =
+      static_cast<uint64_t>(changed.tv_sec) * kSecond + static_cast<uint64_t>(changed.tv_nsec);
+  return (time ^ size << 40) | 1;
+}
+
+void NoteLeft(int fd, const File& file) {
+  if (!engine.leases.is_open() || file.state.load() != State::kKernel) return;
+  Tally* tally = engine.tallies.Find(TagOf(file));
+  struct stat st;
+  if (tally == nullptr || !Tallies::StandingOf(*tally).known || sys::Fstat(fd, &st) < 0) return;
+  tally->left.store(MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)));
+}
+
+bool IsAsItWasLeft(const Tally& tally, const struct stat& st) {
+  return tally.left.load() == MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+}
+
 bool GetTag(Tally& tally, uint64_t tag) {
   return Tallies::SetTag(tally, tag) ||
          (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
@@ -505,6 +524,47 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
   NoteExits(access.file(), now.exits);
   engine.ThroughIsPending();
   return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.exits}, total);
+}
+
+// With the tally's lock. False: the log has no room for it, or somebody has taken the lock away.
+static bool LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
+                        uint64_t exits) {
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && DescribeShared(fd, file, record) < 0) return false;
+    nvlog::ThroughWriter writer(engine.through, file.tag, exits);
+    const Outcome outcome = writer.BeginTruncate(length, record);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return false;
+    const Lsn lsn = engine.log.Draw();
+    Tallies::Raise(tally.lsn, lsn);
+    if (!lock.IsOwn()) return false;
+    writer.Commit(lsn);
+    engine.ThroughIsPending();
+    return true;
+  }
+}
+
+// Once before the call: what the kernel cuts off, the log must not bring back in part. Once after
+// it, for the checkpoint may have passed the first by then, and not the call.
+long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
+                    bool* unlogged) {
+  const PoolPin pin;
+  File& file = access.file();
+  if (!pin.ok() || !engine.SharesDevice(file.device) ||
+      engine.pool().seats().ThroughFailed() != 0) {
+    return kGoesPast;
+  }
+  Tally& tally = *passing.tally();
+  const TallyLock lock(tally);
+  const Standing now = Tallies::StandingOf(tally);
+  if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return kGoesPast;
+  NoteExits(file, now.exits);
+  if (!LogTruncate(fd, file, length, tally, lock, now.exits)) return kGoesPast;
+  const long result = sys::Ftruncate(fd, static_cast<off_t>(length));
+  *unlogged = result < 0 || !LogTruncate(fd, file, length, tally, lock, now.exits);
+  if (*unlogged) Tallies::Forget(tally);
+  return result;
 }
 
 // --------------------------------------------------------------------------------------- Settling

@@ -71,6 +71,19 @@ bool PublishShared(File& file);
 long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
                  Attempt* attempt);
 
+// ftruncate of a known file, by way of the log. The file's lock, shared; `passing` has found a
+// tally. 0, or what the kernel says; kGoesPast: nothing has happened. `*unlogged`: the log may say
+// something else than what happened, so that the file has to be settled.
+long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
+                    bool* unlogged);
+
+// The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
+// opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
+void NoteLeft(int fd, const File& file);
+bool IsAsItWasLeft(const lease::Tally& tally, const struct stat& st);
+// What a tally keeps of it; never 0.
+uint64_t MarkOf(const struct timespec& changed, uint64_t size);
+
 // The file with that tag has the tally. False: another one has it.
 bool GetTag(lease::Tally& tally, uint64_t tag);
 

@@ -185,6 +185,8 @@ class OpenGuard {
   void Drain();
   void PrepareToCut(uint64_t resolve, bool plain);
   long Create();
+  long OpenToCut();
+  static long Cut(int fd);
 
   int flags_;
   mode_t mode_;
@@ -194,8 +196,9 @@ class OpenGuard {
   Claim by_descriptor_;
   long error_ = 0;
   bool locked_ = false;
-  bool cuts_ = false;      // file_ has something to cut off
-  bool replaces_ = false;  // by Replace()
+  bool cuts_ = false;         // file_ has something to cut off
+  bool replaces_ = false;     // by Replace()
+  bool cuts_shared_ = false;  // a file of the kernel's, by way of the log
   int dirfd_;
   void* file_ = nullptr;
 };

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the records of names come to.
+#include <bit>
+#include <cstring>
+
+#include "recovery/replay/names.h"
+#include "recovery/replay/replay.h"
+#include "src/pool/pool.h"
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/sys/text.h"
+
+namespace nvcache::recovery {
+
+using nvlog::Place;
+using nvlog::RecordHeader;
+using pool::Deed;
+using pool::NameRecord;
+
+namespace {
+
+// Of one record, at most.
+constexpr uint64_t kWhosOfRecord = 4, kSpotsOfRecord = 2, kTiesOfRecord = 5;
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t h = (a ^ (b * 0x9e3779b97f4a7c15)) * 0xd6e8feb86659fd93;
+  return h ^ (h >> 32);
+}
+
+uint64_t HashOf(const char* text) {
+  uint64_t h = 0xcbf29ce484222325;
+  for (; *text != '\0'; ++text) h = (h ^ static_cast<uint8_t>(*text)) * 0x100000001b3;
+  return h;
+}
+
+// The slot of a table of power-of-two size that `is_right` or nobody has.
+template <typename IsRight>
+uint32_t& SlotOf(Table<uint32_t>& slots, uint64_t hash, IsRight is_right) {
+  for (uint64_t i = hash;; ++i) {
+    uint32_t& slot = slots[i & (slots.max() - 1)];
+    if (slot == 0 || is_right(slot - 1)) return slot;
+  }
+}
+
+}  // namespace
+
+bool Names::Note(const RecordHeader& header, Place place) {
+  if (notes_.max() == 0) {
+    const pool::View& view = reader_.view();
+    const uint64_t units = view.segment_count() * view.segment_units();
+    constexpr uint64_t kLeast = 1 + nvlog::UnitsOf(offsetof(NameRecord, text));
+    if (!notes_.Open(units / kLeast + 1)) return false;
+  }
+  if (notes_.count() == notes_.max()) return false;
+  notes_[notes_.Add()] = place;
+  text_bytes_ += header.length;
+  return true;
+}
+
+bool Names::OpenTables() {
+  const uint64_t n = notes_.count();
+  const auto slots = [](uint64_t most) { return std::bit_ceil(2 * most); };
+  return texts_.Open(text_bytes_ + n * pool::kNameTexts) && whos_.Open(n * kWhosOfRecord) &&
+         spots_.Open(n * kSpotsOfRecord) && ties_.Open(n * kTiesOfRecord) &&
+         who_slots_.Open(slots(n * kWhosOfRecord)) && spot_slots_.Open(slots(n * kSpotsOfRecord)) &&
+         tie_slots_.Open(slots(n * kTiesOfRecord));
+}
+
+uint32_t Names::AddText(const char* text) {
+  const size_t n = sys::Length(text) + 1;
+  const uint32_t at = texts_.Add(static_cast<uint32_t>(n));
+  NVCACHE_CHECK(at + n <= texts_.max());
+  std::memcpy(&texts_[at], text, n);
+  return at;
+}
+
+uint32_t Names::WhoIs(const pool::Identity& identity, uint64_t file_system) {
+  const uint64_t fingerprint = pool::Fingerprint(identity);
+  uint32_t& slot = SlotOf(who_slots_, Mix(fingerprint, 0), [&](uint32_t i) {
+    return whos_[i].file_system == file_system && pool::SameIdentity(whos_[i].identity, identity);
+  });
+  if (slot != 0) return slot - 1;
+  const uint32_t number = whos_.Add();
+  Who& who = whos_[number];
+  who.identity = identity;
+  who.file_system = file_system;
+  who.fingerprint = fingerprint;
+  slot = number + 1;
+  return number;
+}
+
+// By fingerprint alone, also of what was made in its place.
+uint32_t Names::Find(uint64_t fingerprint) const {
+  if (who_slots_.max() == 0) return kNobody;
+  for (uint64_t i = Mix(fingerprint, 0);; ++i) {
+    const uint32_t slot = who_slots_[i & (who_slots_.max() - 1)];
+    if (slot == 0) break;
+    if (whos_[slot - 1].fingerprint == fingerprint) return slot - 1;
+  }
+  for (uint32_t i = 0; i < whos_.count(); ++i) {
+    if (whos_[i].successor == fingerprint) return i;
+  }
+  return kNobody;
+}
+
+uint32_t Names::FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path) {
+  const uint32_t number = WhoIs(identity, file_system);
+  Who& who = whos_[number];
+  who.is_folder = true;
+  if (who.path == 0 || !sys::Equal(&texts_[who.path], path)) who.path = AddText(path);
+  return number;
+}
+
+uint32_t Names::SpotOf(uint32_t folder, const char* name) {
+  uint32_t& slot = SlotOf(spot_slots_, Mix(HashOf(name), folder), [&](uint32_t i) {
+    return spots_[i].folder == folder && sys::Equal(NameOf(spots_[i]), name);
+  });
+  if (slot != 0) return slot - 1;
+  const uint32_t number = spots_.Add();
+  spots_[number].folder = folder;
+  spots_[number].name = AddText(name);
+  slot = number + 1;
+  return number;
+}
+
+uint32_t Names::TieOf(uint32_t spot, uint32_t who) {
+  uint32_t& slot = SlotOf(tie_slots_, Mix(spot, who),
+                          [&](uint32_t i) { return ties_[i].spot == spot && ties_[i].who == who; });
+  if (slot != 0) return slot - 1;
+  const uint32_t number = ties_.Add();
+  ties_[number] = {spot, who, whos_[who].ties, false};
+  whos_[who].ties = number + 1;
+  slot = number + 1;
+  return number;
+}
+
+void Names::Give(uint32_t spot, uint32_t who) {
+  spots_[spot].last = who + 1;
+  spots_[spot].is_final = true;
+  whos_[who].gone = false;
+  TieOf(spot, who);
+}
+
+void Names::Take(uint32_t spot, uint32_t who, bool gone) {
+  spots_[spot].last = 0;
+  spots_[spot].is_final = true;
+  if (gone) whos_[who].gone = true;
+  ties_[TieOf(spot, who)].removed = true;
+}
+
+// A record in the numbers of this fold.
+struct Names::Change {
+  uint32_t who, other, spot, from;
+};
+
+Names::Change Names::Resolve(const NameRecord& record) {
+  const pool::NameTexts texts = pool::TextsOf(record);
+  Change change = {kNobody, kNobody, kNobody, kNobody};
+  if (record.deed != Deed::kAttributes) {
+    const uint32_t folder = FolderOf(record.folder, record.file_system, texts.folder_path);
+    change.spot = SpotOf(folder, texts.name);
+  }
+  if (record.from_length > 0) {
+    const uint32_t folder =
+        FolderOf(record.from_folder, record.file_system, texts.from_folder_path);
+    change.from = SpotOf(folder, texts.from);
+  }
+  change.who = WhoIs(record.file, record.file_system);
+  if (!pool::IsNone(record.other)) change.other = WhoIs(record.other, record.file_system);
+  if ((record.flags & pool::kNameHasOthers) != 0) whos_[change.who].has_others = true;
+  return change;
+}
+
+void Names::FoldChange(const NameRecord& record, const Change& change, Place place) {
+  const bool gone = (record.flags & pool::kNameGone) != 0;
+  Who& who = whos_[change.who];
+  switch (record.deed) {
+    case Deed::kCreated:
+      who.born = place;
+      who.successor = pool::Peek(reader_.At(place).link);
+      who.is_folder = S_ISDIR(record.mode);
+      return Give(change.spot, change.who);
+    case Deed::kLinks:
+    case Deed::kLinked:
+      TieOf(change.from, change.who);
+      return Give(change.spot, change.who);
+    case Deed::kRemoves:
+    case Deed::kRemoved:
+      return Take(change.spot, change.who, gone);
+    case Deed::kRenames:
+    case Deed::kRenamed:
+      if (change.other != kNobody) Take(change.spot, change.other, gone);
+      Take(change.from, change.who, false);
+      return Give(change.spot, change.who);
+    case Deed::kAttributes:
+      for (uint32_t i = 0; i < kAttributes; ++i) {
+        if ((record.set >> i & 1) != 0) who.attributes[i] = place;
+      }
+  }
+}
+
+// Whether the call was made, the names cannot tell: they may have been so long before. So it was
+// not, unless it must have been: what it destroys is nowhere, and cannot be made again.
+void Names::FoldAnnouncement(const NameRecord& record, const Change& change, Place place) {
+  const bool removes = record.deed == Deed::kRemoves;
+  const uint32_t destroyed = removes ? change.who : change.other;
+  if (destroyed != kNobody && (record.flags & pool::kNameGone) == 0) {
+    whos_[destroyed].has_others = true;
+  }
+  TieOf(change.spot, change.who);
+  if (!removes) TieOf(change.from, change.who);
+  if (destroyed != kNobody && !IsFound(destroyed) && Lacks(whos_[destroyed])) {
+    Occupant occupant = {};
+    const long folder = OpenFolder(spots_[change.spot].folder);
+    const bool looked =
+        folder >= 0 && LookAt(static_cast<int>(folder), NameOf(spots_[change.spot]), &occupant);
+    if (folder >= 0) sys::Close(static_cast<int>(folder));
+    if (removes || (looked && occupant.exists && occupant.who == change.who)) {
+      return FoldChange(record, change, place);
+    }
+  }
+  if (removes) return Give(change.spot, change.who);
+  Give(change.from, change.who);
+  if (record.deed == Deed::kLinks) return;
+  ties_[TieOf(change.spot, change.who)].removed = true;
+  if (change.other != kNobody) Give(change.spot, change.other);
+}
+
+bool Names::CopyAt(Place place, NameRecord* record) const {
+  const RecordHeader header = reader_.At(place);
+  return header.kind == nvlog::Kind::kName && header.length <= sizeof(*record) &&
+         reader_.CopyName(header, place, record);
+}
+
+// One that says what no call can do does not count: its checksum is right, so no crash has made it.
+bool Names::Fold() {
+  if (!any()) return true;
+  if (!OpenTables()) return false;
+  texts_.Add();
+  sys::Scratch<NameRecord> record;
+  for (uint32_t i = 0; i < notes_.count(); ++i) {
+    if (!CopyAt(notes_[i], record.get())) {
+      ++summary_.unresolved_names;
+      continue;
+    }
+    const Change change = Resolve(*record);
+    const bool announces = pool::IsAnnouncement(record->deed);
+    if (!announces) FoldChange(*record, change, notes_[i]);
+    open_ = announces ? notes_[i] : nvlog::kNoPlace;
+  }
+  return true;
+}
+
+void Names::FoldOpen() {
+  sys::Scratch<NameRecord> record;
+  if (open_ == nvlog::kNoPlace || !CopyAt(open_, record.get())) return;
+  FoldAnnouncement(*record, Resolve(*record), open_);
+}
+
+void Names::NoteSettled(uint64_t fingerprint) {
+  const uint32_t who = Find(fingerprint);
+  if (who != kNobody) whos_[who].incomplete = true;
+}
+
+}  // namespace nvcache::recovery

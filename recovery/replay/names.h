@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the logs say of names (pool::NameRecord), brought to the file systems after a power failure;
+// tests/names is the model, and says why.
+//
+// A file system may have kept any of the changes. So they are not repeated one by one, but folded
+// into what each name leads to in the end, and the file system is made to agree:
+//
+//   secure  a file that may have to give its names away gets a safe one
+//   make    again what was born in the logs and is lost, under a safe name; the log says that it
+//           goes on as that before it has a name of its own (RecordHeader::link)
+//   place   each file at its last names
+//   remove  names, from files that the logs removed from them
+//
+// then bytes (Files), attributes, and the safe names go. It may end at any instruction and be done
+// again (I6): nothing in the logs is void before all of it is synced.
+#ifndef NVCACHE_RECOVERY_REPLAY_NAMES_H_
+#define NVCACHE_RECOVERY_REPLAY_NAMES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/nvlog/reader.h"
+#include "src/sys/memory.h"
+
+namespace nvcache::recovery {
+
+struct Observer;
+struct Summary;
+
+// What is done to a name, or would be.
+enum class NameAct { kCreate, kPlace, kRemove };
+
+// Elements that are zero at first, in address space for so many.
+template <typename T>
+class Table {
+ public:
+  Table() = default;
+  ~Table() {
+    if (elements_ != nullptr) sys::UnmapUnlocked(elements_, max_ * sizeof(T));
+  }
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+  bool Open(uint64_t max) {
+    max_ = max;
+    elements_ = static_cast<T*>(sys::Reserve(max * sizeof(T)));
+    return elements_ != nullptr;
+  }
+  uint32_t Add(uint32_t n = 1) { return count_ += n, count_ - n; }
+  uint32_t count() const { return count_; }
+  uint64_t max() const { return max_; }
+  T& operator[](uint64_t i) { return elements_[i]; }
+  const T& operator[](uint64_t i) const { return elements_[i]; }
+
+ private:
+  T* elements_ = nullptr;
+  uint64_t max_ = 0;
+  uint32_t count_ = 0;
+};
+
+class Names {
+ public:
+  Names(const nvlog::Reader& reader, const Observer& observer, Summary& summary)
+      : reader_(reader), observer_(observer), summary_(summary) {}
+  Names(const Names&) = delete;
+  Names& operator=(const Names&) = delete;
+
+  // A committed record of names, in the order of their LSNs. False without memory.
+  bool Note(const nvlog::RecordHeader& header, nvlog::Place place);
+  bool any() const { return notes_.count() > 0; }
+  // All were noted. False without memory.
+  bool Fold();
+  // Then: some bytes of the file never were in a log, so it is not made again.
+  void NoteSettled(uint64_t fingerprint);
+  // Then: the file systems get what they lack, or it is told (`dry_run`).
+  void Agree(bool dry_run);
+  // The file with that fingerprint, for its records: kNotMine; or -ENOENT, it has no name any more;
+  // or a descriptor to look at it, and in `*successor` the fingerprint of what was made in its
+  // place, or 0.
+  static constexpr long kNotMine = INT64_MIN;
+  long Look(uint64_t fingerprint, uint64_t* successor) const;
+  // When the bytes are there. False: a file system refuses.
+  bool Finish();
+  // The kernel has done it all: only to be synced. False: it refuses.
+  bool Sync() const;
+
+ private:
+  static constexpr uint32_t kNobody = ~uint32_t{0};
+  static constexpr uint32_t kAttributes = 3;
+
+  // A file, a folder, or a symbolic link.
+  struct Who {
+    pool::Identity identity;
+    uint64_t file_system;
+    uint64_t fingerprint;
+    uint64_t successor;                    // of what was made in its place; 0: nothing
+    nvlog::Place born;                     // its creation; or kNoPlace
+    nvlog::Place attributes[kAttributes];  // the last record that sets them
+    uint32_t path;                         // of a folder, in texts_; 0: none
+    uint32_t ties;                         // the first one, plus one
+    bool incomplete, gone, has_others, is_folder;
+  };
+  // A name in a folder.
+  struct Spot {
+    uint32_t folder;  // in whos_
+    uint32_t name;    // in texts_
+    uint32_t last;    // what it leads to, plus one; 0: nothing
+    bool is_final;    // the logs say so
+  };
+  // A name that a file had in the logs.
+  struct Tie {
+    uint32_t spot, who;
+    uint32_t next;  // of the same file, plus one
+    bool removed;   // the logs have taken it away, at some time
+  };
+  // What a name leads to now.
+  struct Occupant {
+    bool exists;
+    bool is_folder;
+    uint32_t who;  // or kNobody
+    uint32_t links;
+  };
+
+  // ---- Folding (fold.cc)
+  bool OpenTables();
+  uint32_t AddText(const char* text);
+  uint32_t WhoIs(const pool::Identity& identity, uint64_t file_system);
+  uint32_t FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path);
+  uint32_t SpotOf(uint32_t folder, const char* name);
+  uint32_t TieOf(uint32_t spot, uint32_t who);
+  uint32_t Find(uint64_t fingerprint) const;
+  void Give(uint32_t spot, uint32_t who);
+  void Take(uint32_t spot, uint32_t who, bool gone);
+  struct Change;
+  Change Resolve(const pool::NameRecord& record);
+  void FoldChange(const pool::NameRecord& record, const Change& change, nvlog::Place place);
+  void FoldAnnouncement(const pool::NameRecord& record, const Change& change, nvlog::Place place);
+  void FoldOpen();
+  bool CopyAt(nvlog::Place place, pool::NameRecord* record) const;
+
+  // ---- Agreeing (names.cc)
+  const char* NameOf(const Spot& spot) const { return &texts_[spot.name]; }
+  bool Is(const Who& who, const pool::Identity& identity) const;
+  long OpenFolder(uint32_t folder) const;
+  long OpenFound(uint32_t who) const;
+  bool IsFound(uint32_t who) const;
+  bool LookAt(int folder, const char* name, Occupant* occupant) const;
+  bool WasRemoved(uint32_t spot, const Occupant& occupant) const;
+  bool MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const;
+  bool IsLastName(const Occupant& occupant, uint32_t safe_names) const;
+  uint32_t CountSafeNames(uint32_t who) const;
+  bool WasMoved(uint32_t who) const;
+  bool IsPlaced(uint32_t who) const;
+  bool Lacks(const Who& who) const { return who.born == nvlog::kNoPlace || who.incomplete; }
+
+  template <typename Function>
+  void ForEachFinal(Function function);
+  void Tell(NameAct act, const Spot& spot) const;
+  void TellUnresolved(const Spot& spot, long error);
+  void TellOfDryRun(uint32_t spot, const Spot& at, int folder);
+  void Secure(const Spot& spot, int folder);
+  void MakeLost(uint32_t who);
+  long Make(uint32_t who, int folder);
+  long StoreSuccessor(Who& who, int fd);
+  void PlaceAt(uint32_t spot, const Spot& at, int folder);
+  long Move(uint32_t who, int folder, const char* name);
+  void RemoveName(uint32_t spot, const Spot& at, int folder);
+  void RemoveSafeName(const Spot& spot, int folder);
+  void SetAttributes(uint32_t who);
+
+  const nvlog::Reader& reader_;
+  const Observer& observer_;
+  Summary& summary_;
+  Table<nvlog::Place> notes_;
+  uint64_t text_bytes_ = 1;  // 0 is no text
+  Table<char> texts_;
+  Table<Who> whos_;
+  Table<Spot> spots_;
+  Table<Tie> ties_;
+  Table<uint32_t> who_slots_, spot_slots_, tie_slots_;  // hashed; plus one
+  nvlog::Place open_ = nvlog::kNoPlace;  // the last record announces what may not have happened
+  bool dry_run_ = false;
+  bool refused_ = false;
+};
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_RECOVERY_REPLAY_NAMES_H_
