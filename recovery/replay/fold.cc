@@ -64,6 +64,7 @@ bool Names::OpenTables() {
   const auto slots = [](uint64_t most) { return std::bit_ceil(2 * most); };
   return texts_.Open(text_bytes_ + n * pool::kNameTexts) && whos_.Open(n * kWhosOfRecord) &&
          spots_.Open(n * kSpotsOfRecord) && ties_.Open(n * kTiesOfRecord) &&
+         successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
          who_slots_.Open(slots(n * kWhosOfRecord)) && spot_slots_.Open(slots(n * kSpotsOfRecord)) &&
          tie_slots_.Open(slots(n * kTiesOfRecord));
 }
@@ -99,10 +100,18 @@ uint32_t Names::Find(uint64_t fingerprint) const {
     if (slot == 0) break;
     if (whos_[slot - 1].fingerprint == fingerprint) return slot - 1;
   }
-  for (uint32_t i = 0; i < whos_.count(); ++i) {
-    if (whos_[i].successor == fingerprint) return i;
+  for (uint64_t i = Mix(fingerprint, 0);; ++i) {
+    const uint32_t slot = successor_slots_[i & (successor_slots_.max() - 1)];
+    if (slot == 0) return kNobody;
+    if (whos_[slot - 1].successor == fingerprint) return slot - 1;
   }
-  return kNobody;
+}
+
+// Something was made in its place. One that was made in vain, before, is forgotten.
+void Names::SetSuccessor(uint32_t number, uint64_t fingerprint) {
+  whos_[number].successor = fingerprint;
+  if (fingerprint == 0) return;
+  SlotOf(successor_slots_, Mix(fingerprint, 0), [](uint32_t) { return false; }) = number + 1;
 }
 
 uint32_t Names::FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path) {
@@ -179,7 +188,7 @@ void Names::FoldChange(const NameRecord& record, const Change& change, Place pla
   switch (record.deed) {
     case Deed::kCreated:
       who.born = place;
-      who.successor = pool::Peek(reader_.At(place).link);
+      SetSuccessor(change.who, pool::Peek(reader_.At(place).link));
       who.is_folder = S_ISDIR(record.mode);
       return Give(change.spot, change.who);
     case Deed::kLinks:

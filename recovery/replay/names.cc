@@ -23,6 +23,7 @@ using pool::NameRecord;
 
 namespace {
 
+constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
 constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
 // Of a file that has to give its names away, or is made: in each folder that it belongs to.
@@ -75,8 +76,8 @@ bool Names::Is(const Who& who, const pool::Identity& identity) const {
          (who.successor != 0 && pool::Fingerprint(identity) == who.successor);
 }
 
-// With O_PATH. By the path that it had, or wherever it is.
-long Names::OpenFolder(uint32_t number) const {
+// With O_PATH. By the path that it had, or as any file.
+long Names::OpenFolder(uint32_t number, uint32_t depth) const {
   const Who& who = whos_[number];
   if (who.path != 0) {
     Descriptor folder(LookByPath(&texts_[who.path]));
@@ -86,16 +87,16 @@ long Names::OpenFolder(uint32_t number) const {
       return folder.Release();
     }
   }
-  return LookByIdentity(who.identity, who.file_system);
+  return depth < kMaxDepth ? OpenFound(number, depth + 1) : -ELOOP;
 }
 
 // With O_PATH: by a name that it had in the logs, or by a safe one, or wherever it is.
-long Names::OpenFound(uint32_t number) const {
+long Names::OpenFound(uint32_t number, uint32_t depth) const {
   const Who& who = whos_[number];
   const SafeName safe = SafeNameOf(who.fingerprint);
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
-    const Descriptor folder(OpenFolder(spot.folder));
+    const Descriptor folder(OpenFolder(spot.folder, depth));
     if (!folder.ok()) continue;
     for (const char* name : {NameOf(spot), safe.c_str()}) {
       Descriptor look(sys::Openat(folder.get(), name, kToLook));
@@ -238,25 +239,23 @@ void Names::ForEachFinal(Function function) {
 
 // ------------------------------------------------------------------------------------ Make, secure
 
-void Names::Secure(const Spot& spot, int folder) {
-  if (spot.last == 0) return;
-  const uint32_t number = spot.last - 1;
-  const Who& who = whos_[number];
+// What has a name that it has to give away has another one before that: here, for the folder that
+// it belongs to may have to be made first.
+void Names::Secure(uint32_t, const Spot& spot, int folder) {
   Occupant occupant;
-  if (who.is_folder || !LookAt(folder, NameOf(spot), &occupant)) return;
-  if (occupant.exists && occupant.who == number) return;
-  const Descriptor found(OpenFound(number));
-  if (!found.ok() || WasMoved(number)) return;
-  sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(), folder, SafeNameOf(who.fingerprint).c_str(),
-              AT_SYMLINK_FOLLOW);
+  if (!LookAt(folder, NameOf(spot), &occupant) || !occupant.exists || occupant.is_folder) return;
+  if (occupant.who == kNobody || occupant.who + 1 == spot.last) return;
+  const Who& who = whos_[occupant.who];
+  if (who.gone) return;
+  sys::Linkat(folder, NameOf(spot), folder, SafeNameOf(who.fingerprint).c_str(), 0);
 }
 
-long Names::StoreSuccessor(Who& who, int fd) {
+long Names::StoreSuccessor(uint32_t number, int fd) {
   pool::Identity made;
   if (const long error = pool::Identify(fd, &made); error < 0) return error;
-  auto* header = reinterpret_cast<RecordHeader*>(reader_.view().unit(who.born));
-  who.successor = pool::Fingerprint(made);
-  pmem::Store(header->link, who.successor);
+  auto* header = reinterpret_cast<RecordHeader*>(reader_.view().unit(whos_[number].born));
+  SetSuccessor(number, pool::Fingerprint(made));
+  pmem::Store(header->link, whos_[number].successor);
   pmem::Pwb(header, sizeof(*header), pmem::Step::kSuccessor);
   pmem::Psync(pmem::Step::kSuccessorDurable);
   return 0;
@@ -264,7 +263,7 @@ long Names::StoreSuccessor(Who& who, int fd) {
 
 // Under its safe name. Of an earlier recovery that has not come so far, something may be there.
 long Names::Make(uint32_t number, int folder) {
-  Who& who = whos_[number];
+  const Who& who = whos_[number];
   sys::Scratch<NameRecord> record;
   if (!CopyAt(who.born, record.get())) return -EBADMSG;
   const SafeName safe = SafeNameOf(who.fingerprint);
@@ -294,7 +293,7 @@ long Names::Make(uint32_t number, int folder) {
     error = sys::Fchmodat(AT_FDCWD, link.c_str(), mode);
     if (error < 0) return error;
   }
-  return StoreSuccessor(who, made.get());
+  return StoreSuccessor(number, made.get());
 }
 
 void Names::MakeLost(uint32_t number) {
@@ -315,16 +314,27 @@ void Names::MakeLost(uint32_t number) {
       return;
     }
     Tell(NameAct::kCreate, spot);
-    // A folder has one name: what it is made for.
-    if (who.is_folder) Move(number, folder.get(), NameOf(spot));
+    // What is in it is made next.
+    if (who.is_folder && Clear(folder.get(), NameOf(spot), occupant) == 0) {
+      Move(number, folder.get(), NameOf(spot));
+    }
     return;
   }
 }
 
 // ------------------------------------------------------------------------------------------ Place
 
-long Names::Move(uint32_t number, int folder, const char* name) {
-  constexpr unsigned kNoReplace = 1;
+// Away with what the logs have removed. A folder may have something in it that goes later.
+long Names::Clear(int folder, const char* name, const Occupant& occupant) const {
+  if (!occupant.exists) return 0;
+  const long error = Remove(folder, name, occupant.is_folder);
+  if (error != -ENOTEMPTY) return error;
+  const SafeName safe = SafeNameOf(whos_[occupant.who].fingerprint);
+  return sys::Call(SYS_renameat2, folder, sys::Address(name), folder, sys::Address(safe.c_str()),
+                   kNoReplace);
+}
+
+long Names::Move(uint32_t number, int folder, const char* name) const {
   const SafeName safe = SafeNameOf(whos_[number].fingerprint);
   return sys::Call(SYS_renameat2, folder, sys::Address(safe.c_str()), folder, sys::Address(name),
                    kNoReplace);
@@ -339,34 +349,42 @@ void Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
   if (occupant.exists && occupant.who == who) return;
   const Descriptor found(OpenFound(who));
   if (!found.ok() || WasMoved(who) || !MayGive(number, who, occupant)) return;
-  if (occupant.exists && Remove(folder, name, occupant.is_folder) < 0) return;
+  if (Clear(folder, name, occupant) < 0) return;
   const long error = whos_[who].is_folder ? Move(who, folder, name)
                                           : sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(),
                                                         folder, name, AT_SYMLINK_FOLLOW);
   if (error == 0) Tell(NameAct::kPlace, spot);
 }
 
-void Names::RemoveName(uint32_t number, const Spot& spot, int folder) {
+// True: a name is gone.
+bool Names::RemoveName(uint32_t number, const Spot& spot, int folder) {
   Occupant occupant;
   const bool is_free = spot.last == 0 || (IsFound(spot.last - 1) && WasMoved(spot.last - 1));
-  if (!is_free || !LookAt(folder, NameOf(spot), &occupant) || !occupant.exists) return;
-  if (!WasRemoved(number, occupant)) return;
-  if (IsLastName(occupant, CountSafeNames(occupant.who))) return;
+  if (!is_free || !LookAt(folder, NameOf(spot), &occupant) || !occupant.exists) return false;
+  if (!WasRemoved(number, occupant)) return false;
+  if (IsLastName(occupant, CountSafeNames(occupant.who))) return false;
   const long error = Remove(folder, NameOf(spot), occupant.is_folder);
   if (error == 0) Tell(NameAct::kRemove, spot);
   // A folder that somebody has put something into stays.
   if (error < 0 && error != -ENOTEMPTY) TellUnresolved(spot, error);
+  return error == 0;
 }
 
-void Names::RemoveSafeName(const Spot& spot, int folder) {
-  if (spot.last == 0) return;
-  const Who& who = whos_[spot.last - 1];
+// Of a folder that had to give its name to another one, too, if it is empty by now. What was made
+// in vain has such a name as well.
+void Names::RemoveSafeNames(uint32_t number) {
+  const Who& who = whos_[number];
   const SafeName safe = SafeNameOf(who.fingerprint);
-  Occupant occupant;
-  if (!LookAt(folder, safe.c_str(), &occupant) || !occupant.exists) return;
-  const bool is_its = occupant.who == spot.last - 1;
-  if (is_its && IsLastName(occupant, CountSafeNames(occupant.who) - 1)) return;
-  Remove(folder, safe.c_str(), occupant.is_folder);
+  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
+    const Descriptor folder(OpenFolder(spots_[ties_[tie - 1].spot].folder));
+    Occupant occupant;
+    if (!folder.ok() || !LookAt(folder.get(), safe.c_str(), &occupant) || !occupant.exists) {
+      continue;
+    }
+    const bool is_its = occupant.who == number;
+    if (is_its && IsLastName(occupant, CountSafeNames(number) - 1)) continue;
+    Remove(folder.get(), safe.c_str(), occupant.is_folder);
+  }
 }
 
 // ---------------------------------------------------------------------------------------- Together
@@ -390,6 +408,17 @@ void Names::TellOfDryRun(uint32_t number, const Spot& spot, int folder) {
   }
 }
 
+// A folder goes when what was in it is gone.
+void Names::RemoveNames() {
+  bool again;
+  do {
+    again = false;
+    ForEachFinal([&](uint32_t i, const Spot& at, int folder) {
+      again = RemoveName(i, at, folder) || again;
+    });
+  } while (again);
+}
+
 void Names::Agree(bool dry_run) {
   if (!any()) return;
   dry_run_ = dry_run;
@@ -398,9 +427,13 @@ void Names::Agree(bool dry_run) {
     ForEachFinal([&](uint32_t i, const Spot& at, int folder) { TellOfDryRun(i, at, folder); });
     return;
   }
-  ForEachFinal([&](uint32_t, const Spot& at, int folder) { Secure(at, folder); });
-  // In the order in which they were born: a folder before what is in it.
-  for (uint32_t i = 0; i < whos_.count(); ++i) MakeLost(i);
+  ForEachFinal([&](uint32_t i, const Spot& at, int folder) { Secure(i, at, folder); });
+  // Folders in the order in which they were born, for these are never moved; then what is in them.
+  for (const bool folders : {true, false}) {
+    for (uint32_t i = 0; i < whos_.count(); ++i) {
+      if (whos_[i].is_folder == folders) MakeLost(i);
+    }
+  }
   ForEachFinal([&](uint32_t i, const Spot& at, int folder) { PlaceAt(i, at, folder); });
   for (uint32_t i = 0; i < spots_.count(); ++i) {
     const Spot& spot = spots_[i];
@@ -408,7 +441,7 @@ void Names::Agree(bool dry_run) {
     const uint32_t who = spot.last - 1;
     if (!IsPlaced(who) && !(IsFound(who) && WasMoved(who))) TellUnresolved(spot, -ENOENT);
   }
-  ForEachFinal([&](uint32_t i, const Spot& at, int folder) { RemoveName(i, at, folder); });
+  RemoveNames();
 }
 
 // Owner before mode: to be given away takes set-user-ID away.
@@ -444,7 +477,8 @@ void Names::SetAttributes(uint32_t number) {
 bool Names::Finish() {
   if (!any()) return true;
   for (uint32_t i = 0; i < whos_.count(); ++i) SetAttributes(i);
-  ForEachFinal([&](uint32_t, const Spot& at, int folder) { RemoveSafeName(at, folder); });
+  for (uint32_t i = whos_.count(); i-- > 0;) RemoveSafeNames(i);
+  RemoveNames();  // of folders that had a safe one in them
   return Sync() && !refused_;
 }
 

@@ -87,6 +87,8 @@ class Names {
  private:
   static constexpr uint32_t kNobody = ~uint32_t{0};
   static constexpr uint32_t kAttributes = 3;
+  // Folders in one another that were found by what the logs say of each.
+  static constexpr uint32_t kMaxDepth = 64;
 
   // A file, a folder, or a symbolic link.
   struct Who {
@@ -129,6 +131,7 @@ class Names {
   uint32_t SpotOf(uint32_t folder, const char* name);
   uint32_t TieOf(uint32_t spot, uint32_t who);
   uint32_t Find(uint64_t fingerprint) const;
+  void SetSuccessor(uint32_t who, uint64_t fingerprint);
   void Give(uint32_t spot, uint32_t who);
   void Take(uint32_t spot, uint32_t who, bool gone);
   struct Change;
@@ -141,8 +144,8 @@ class Names {
   // ---- Agreeing (names.cc)
   const char* NameOf(const Spot& spot) const { return &texts_[spot.name]; }
   bool Is(const Who& who, const pool::Identity& identity) const;
-  long OpenFolder(uint32_t folder) const;
-  long OpenFound(uint32_t who) const;
+  long OpenFolder(uint32_t folder, uint32_t depth = 0) const;
+  long OpenFound(uint32_t who, uint32_t depth = 0) const;
   bool IsFound(uint32_t who) const;
   bool LookAt(int folder, const char* name, Occupant* occupant) const;
   bool WasRemoved(uint32_t spot, const Occupant& occupant) const;
@@ -158,14 +161,16 @@ class Names {
   void Tell(NameAct act, const Spot& spot) const;
   void TellUnresolved(const Spot& spot, long error);
   void TellOfDryRun(uint32_t spot, const Spot& at, int folder);
-  void Secure(const Spot& spot, int folder);
+  void Secure(uint32_t spot, const Spot& at, int folder);
   void MakeLost(uint32_t who);
   long Make(uint32_t who, int folder);
-  long StoreSuccessor(Who& who, int fd);
+  long StoreSuccessor(uint32_t who, int fd);
   void PlaceAt(uint32_t spot, const Spot& at, int folder);
-  long Move(uint32_t who, int folder, const char* name);
-  void RemoveName(uint32_t spot, const Spot& at, int folder);
-  void RemoveSafeName(const Spot& spot, int folder);
+  long Clear(int folder, const char* name, const Occupant& occupant) const;
+  long Move(uint32_t who, int folder, const char* name) const;
+  void RemoveNames();
+  bool RemoveName(uint32_t spot, const Spot& at, int folder);
+  void RemoveSafeNames(uint32_t who);
   void SetAttributes(uint32_t who);
 
   const nvlog::Reader& reader_;
@@ -177,7 +182,7 @@ class Names {
   Table<Who> whos_;
   Table<Spot> spots_;
   Table<Tie> ties_;
-  Table<uint32_t> who_slots_, spot_slots_, tie_slots_;  // hashed; plus one
+  Table<uint32_t> who_slots_, successor_slots_, spot_slots_, tie_slots_;  // hashed; plus one
   nvlog::Place open_ = nvlog::kNoPlace;  // the last record announces what may not have happened
   bool dry_run_ = false;
   bool refused_ = false;

@@ -41,6 +41,7 @@ class Dump {
     return fmt::format("{}.{}", place / reader_.segment_units(), place % reader_.segment_units());
   }
   Json GroupJson(const nvlog::Group& group, nvlog::Place place) const;
+  std::string NameText(const nvlog::RecordHeader& header, nvlog::Place place) const;
 
   const nvlog::Reader& reader_;
   nvlog::GroupWalk walk_;
@@ -66,6 +67,8 @@ const char* KindName(nvlog::Kind kind) {
       return "settled";
     case nvlog::Kind::kPublished:
       return "published";
+    case nvlog::Kind::kName:
+      return "name";
     default:
       return "erase";
   }
@@ -132,16 +135,46 @@ Json Dump::GroupJson(const nvlog::Group& group, nvlog::Place place) const {
           {"kept", group.kept}};
 }
 
+// "rename a/b to c/d", with the paths of the folders as they were.
+std::string Dump::NameText(const nvlog::RecordHeader& header, nvlog::Place place) const {
+  const auto record = std::make_unique<pool::NameRecord>();
+  if (!reader_.CopyName(header, place, record.get())) return "";
+  const pool::NameTexts texts = pool::TextsOf(*record);
+  const std::string to = fmt::format("{}/{}", texts.folder_path, texts.name);
+  const std::string from = fmt::format("{}/{}", texts.from_folder_path, texts.from);
+  const uint64_t inode = record->file.inode;
+  switch (record->deed) {
+    case pool::Deed::kCreated:
+      return fmt::format("created {} (inode {})", to, inode);
+    case pool::Deed::kLinks:
+      return fmt::format("links {} to {} (inode {})", from, to, inode);
+    case pool::Deed::kLinked:
+      return fmt::format("linked {} to {} (inode {})", from, to, inode);
+    case pool::Deed::kRemoves:
+      return fmt::format("removes {} (inode {})", to, inode);
+    case pool::Deed::kRemoved:
+      return fmt::format("removed {} (inode {})", to, inode);
+    case pool::Deed::kRenames:
+      return fmt::format("renames {} to {} (inode {})", from, to, inode);
+    case pool::Deed::kRenamed:
+      return fmt::format("renamed {} to {} (inode {})", from, to, inode);
+    case pool::Deed::kAttributes:
+      return fmt::format("attributes of inode {}", inode);
+  }
+  return "";
+}
+
 void Dump::PrintRecord(const nvlog::Group& group, const nvlog::RecordHeader& header,
                        nvlog::Place place) {
   // A newer name may come with it.
   if (header.kind == nvlog::Kind::kFile) last_file_ = identified_ = nvlog::kNoFile;
   const uint32_t file = walk_.FileOf(header, place);
   const bool known = file != nvlog::kNoFile;
-  const std::string path = known ? PathOfFile(file) : "";
+  const bool names = header.kind == nvlog::Kind::kName;
+  const std::string path = names ? NameText(header, place) : known ? PathOfFile(file) : "";
   if (!json_) {
     fmt::print(kRow, group.lsn, group.log, PlaceText(place), KindName(header.kind),
-               known ? fmt::format("{}", file) : "?", header.offset, header.length,
+               known ? fmt::format("{}", file) : (names ? "-" : "?"), header.offset, header.length,
                fmt::format("{}/{}", header.index + 1, header.count), StateText(group),
                path.empty() ? "?" : Printable(path));
     return;
@@ -153,7 +186,7 @@ void Dump::PrintRecord(const nvlog::Group& group, const nvlog::RecordHeader& hea
                {"length", header.length},
                {"group_index", header.index},
                {"group_count", header.count}});
-  if (!path.empty()) PutPath(line, "path", path);
+  if (!path.empty()) PutPath(line, names ? "change" : "path", path);
   fmt::print("{}\n", line.dump());
 }
 
@@ -172,7 +205,7 @@ void Dump::PrintIncomplete(const nvlog::Group& group) {
 }
 
 void Dump::Export(const nvlog::RecordHeader& header, nvlog::Place place, uint32_t file) {
-  if (header.kind == nvlog::Kind::kFile) return;
+  if (header.kind == nvlog::Kind::kFile || header.kind == nvlog::Kind::kName) return;
   if (file != identified_ && file != nvlog::kNoFile) {
     const auto record = std::make_unique<pool::FileRecord>();
     if (walk_.CopyRecord(file, record.get())) exporter_->Identify(file, *record);

@@ -24,6 +24,32 @@ std::string Name(const Unresolved& file) {
                      file.inode);
 }
 
+std::string PathOf(const char* folder, const char* name) {
+  const std::string path = folder;
+  return path == "/" ? path + name : path + "/" + name;
+}
+
+const char* ActName(recovery::NameAct act) {
+  switch (act) {
+    case recovery::NameAct::kCreate:
+      return "create";
+    case recovery::NameAct::kPlace:
+      return "place";
+    default:
+      return "remove";
+  }
+}
+
+void PrintNames(const Findings& findings) {
+  for (const NameFound& name : findings.names) {
+    fmt::print("{} {}\n", ActName(name.act), Printable(name.path));
+  }
+  for (const NameUnresolved& name : findings.unresolved_names) {
+    fmt::print("unresolved: the name {}: {}\n", Printable(name.path),
+               name.error == ENOENT ? "what had it is not there" : strerror(name.error));
+  }
+}
+
 // Segment and unit.
 std::string PlaceText(const Findings& findings, nvlog::Place place) {
   return fmt::format("{}.{}", place / findings.segment_units, place % findings.segment_units);
@@ -108,6 +134,12 @@ recovery::Observer ObserverOf(Findings* findings) {
   observer.recreated = [](void* context, uint32_t file, const pool::FileRecord& record) {
     FindingsOf(context)->recreated.push_back({file, PathOf(record)});
   };
+  observer.name = [](void* context, recovery::NameAct act, const char* folder, const char* name) {
+    FindingsOf(context)->names.push_back({act, PathOf(folder, name)});
+  };
+  observer.unresolved_name = [](void* context, const char* folder, const char* name, int error) {
+    FindingsOf(context)->unresolved_names.push_back({PathOf(folder, name), error});
+  };
   observer.unresolved = [](void* context, uint32_t file, const pool::FileRecord& record,
                            int error) {
     Findings* all = FindingsOf(context);
@@ -140,6 +172,7 @@ void PrintText(const Findings& findings) {
     fmt::print("{}: {}\n", findings.dry_run ? "would create again" : "created again",
                Printable(file.path));
   }
+  PrintNames(findings);
   for (const auto& [number, file] : findings.unresolved) PrintFile(file);
   PrintGroups(findings, "damaged", "the record at {} is not as it was written", findings.damaged);
   PrintGroups(findings, "unfinished", "the record at {} is not all there", findings.unfinished);
@@ -187,6 +220,18 @@ Json ToJson(const Findings& findings) {
                  {"records", file.records},
                  {"bytes", file.bytes}});
     json["unresolved"].push_back(std::move(item));
+  }
+  json["names"] = Json::array();
+  for (const NameFound& name : findings.names) {
+    Json item = {{"act", ActName(name.act)}};
+    PutPath(item, "path", name.path);
+    json["names"].push_back(std::move(item));
+  }
+  json["unresolved_names"] = Json::array();
+  for (const NameUnresolved& name : findings.unresolved_names) {
+    Json item = {{"error", ErrorName(name.error)}};
+    PutPath(item, "path", name.path);
+    json["unresolved_names"].push_back(std::move(item));
   }
   json["damaged"] = GroupsJson(findings, "damaged_record", findings.damaged);
   json["unfinished"] = GroupsJson(findings, "missing_record", findings.unfinished);

@@ -34,6 +34,18 @@ struct Recreated {
   std::string path;
 };
 
+// A name that the file system had not as the logs say.
+struct NameFound {
+  recovery::NameAct act;
+  std::string path;
+};
+
+// One that could not be given, or taken away.
+struct NameUnresolved {
+  std::string path;
+  int error;
+};
+
 struct Findings {
   bool dry_run = false;
   Exporter* exporter = nullptr;
@@ -44,6 +56,8 @@ struct Findings {
   uint64_t discarded = 0;  // records
   std::vector<Recreated> recreated;
   std::map<uint32_t, Unresolved> unresolved;  // by file
+  std::vector<NameFound> names;
+  std::vector<NameUnresolved> unresolved_names;
   uint64_t segment_units = 1;
   std::vector<nvlog::Group> damaged;
   std::vector<nvlog::Group> unfinished;

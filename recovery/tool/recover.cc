@@ -73,9 +73,11 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
   const recovery::Summary& summary = findings.summary;
   const std::string pool = Printable(path);
   const bool left =
-      arguments.dry_run ? summary.unresolved_files + summary.failed_files != 0 : !findings.clean;
+      arguments.dry_run
+          ? summary.unresolved_files + summary.unresolved_names + summary.failed_files != 0
+          : !findings.clean;
   if (left) {
-    const char* advice = summary.unresolved_files != 0
+    const char* advice = summary.unresolved_files + summary.unresolved_names != 0
                              ? "bring the files back and recover again, or save the records with "
                                "--export DIR --discard"
                              : "see to the disk and recover again";

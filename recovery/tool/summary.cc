@@ -13,6 +13,7 @@ std::string Applied(const recovery::Summary& summary) {
   if (summary.recreated_files != 0) {
     text += fmt::format(", {} of them created again", summary.recreated_files);
   }
+  if (summary.names != 0) text += fmt::format(", and {}", Many(summary.names, "name", "names"));
   return text;
 }
 
@@ -27,6 +28,10 @@ std::string Kept(const recovery::Summary& summary) {
     text = fmt::format("{} of {} that cannot be found",
                        Many(summary.unresolved_records, "record", "records"),
                        Many(summary.unresolved_files, "file", "files"));
+  }
+  if (summary.unresolved_names != 0) {
+    if (!text.empty()) text += ", and ";
+    text += fmt::format("the names, of which {} cannot be made right", summary.unresolved_names);
   }
   if (summary.failed_files != 0) {
     if (!text.empty()) text += ", and ";
