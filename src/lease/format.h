@@ -23,7 +23,7 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 6;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 7;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
@@ -102,7 +102,7 @@ inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 
 // Files that can have a tally at a time.
-inline constexpr uint32_t kTallies = 16384;
+inline constexpr uint32_t kTallies = 1u << 16;
 
 // A first page for each slot, and as many for processes with many files.
 inline constexpr uint32_t kMaxPages = 2 * kMaxProcesses;

@@ -537,19 +537,23 @@ void AttributeCall::End(bool done) {
 // Whoever has written to it before it has the tag has left some bytes there; whoever is at it still
 // is passing.
 void BeginKnown(int fd) {
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0) return;
+  const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino);
+  Tally& tally = engine.tallies.At(tag);
+  if (!GetTag(tally, tag)) {
+    engine.EndPendingThrough();  // of another file, which has it
+    if (!GetTag(tally, tag)) return;
+  }
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || access.cached()) return;
   const File& file = access.file();
-  const uint64_t tag = lease::TagOf(file.device, file.inode);
-  Tally& tally = engine.tallies.At(tag);
-  if (!GetTag(tally, tag)) return;
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || engine.tallies.AnybodyPasses(tag) ||
       engine.leases.IsHandedOn(file.device, file.inode)) {
     return;
   }
-  struct stat st;
-  if (sys::Fstat(fd, &st) < 0 || st.st_size != 0 || st.st_blocks != 0) return;
+  if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
   Tallies::Change(tally, then, {tag, then.exits, true});
 }
 

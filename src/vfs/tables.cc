@@ -105,6 +105,7 @@ File* Engine::NewFile(const struct stat& st) {
   SetState(file, State::kKernel);
   file.backing_fd = -1;
   file.size.store(static_cast<uint64_t>(st.st_size));
+  file.tag.Undeclare();  // by another file, of which this one has the number
   file.tag.number = number;
   file.failing.store(0);
   file.errors.Clear();
