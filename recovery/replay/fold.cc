@@ -231,9 +231,8 @@ void Names::FoldAnnouncement(const NameRecord& record, const Change& change, Pla
     }
   }
   if (removes) return Give(change.spot, change.who);
+  if (record.deed == Deed::kRenames) Take(change.spot, change.who, false);
   Give(change.from, change.who);
-  if (record.deed == Deed::kLinks) return;
-  ties_[TieOf(change.spot, change.who)].removed = true;
   if (change.other != kNobody) Give(change.spot, change.other);
 }
 
