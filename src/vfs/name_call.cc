@@ -132,8 +132,13 @@ NameCall::~NameCall() {
 // are known again, perhaps.
 void NameCall::End() {
   if (astray_) GoPast();
-  if (!past_) return;
+  if (past_) SyncPast();
   past_ = false;
+  folder_.EndPassing();
+  from_.EndPassing();
+}
+
+void NameCall::SyncPast() {
   const uint32_t own = has_from_ ? 2 : 1;
   if (has_folder_ && folder_.tally() != nullptr) folder_.MakeKnown(own);
   if (has_from_ && !from_.IsSame(folder_) && from_.tally() != nullptr) from_.MakeKnown(own);

@@ -91,6 +91,7 @@ class NameCall {
   bool IsAsSaid();
   bool Commit(pool::Deed deed);
   void GoPast();
+  void SyncPast();
 
   bool naming_ = false;
   What what_ = What::kNothing;
