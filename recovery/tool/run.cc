@@ -237,6 +237,8 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
                     "Exit with 125 instead of running without the cache");
   command->add_flag("--no-drain", arguments->no_drain,
                     "Leave the log as it is at the program's exit; the next start recovers it");
+  value("--names", "NAMES", "RULE",
+        "Whether the log has the names in folders that are synced: auto or never [auto]");
   value("--checkpointer", "CHECKPOINTER", "RULE",
         "Leave a checkpointer behind, unless there is one: auto or never [auto]");
   command->add_flag("--wait", arguments->waits,

@@ -102,7 +102,7 @@ inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 
 // Files that can have a tally at a time.
-inline constexpr uint32_t kTallies = 1u << 16;
+inline constexpr uint32_t kTallies = 1u << 15;
 
 // A first page for each slot, and as many for processes with many files.
 inline constexpr uint32_t kMaxPages = 2 * kMaxProcesses;

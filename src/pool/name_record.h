@@ -40,14 +40,16 @@ static_assert(offsetof(Identity, handle) == 28);
 static_assert(sizeof(Identity) == 72);
 
 enum class Deed : uint32_t {
-  kCreated = 1,     // `file` is new, empty, and has `name` in `folder`; a symbolic link, `target`
-  kLinks = 2,       // `file`, which has `from` in `from_folder`, gets `name` in `folder` as well
-  kLinked = 3,      // it has
-  kRemoves = 4,     // `file` loses `name` in `folder`
-  kRemoved = 5,     // it has
-  kRenames = 6,     // `file` moves from `from` to `name`, which `other` loses, if it is not free
-  kRenamed = 7,     // it has
-  kAttributes = 8,  // those of `file` that `set` says are as in the record
+  // `file` is new, empty, and has `name` in `folder`; if it is a symbolic link, to `target`
+  kCreated = 1,
+  kLinks = 2,    // `file`, which has `from` in `from_folder`, gets `name` in `folder` as well
+  kLinked = 3,   // it has
+  kRemoves = 4,  // `file` loses `name` in `folder`
+  kRemoved = 5,  // it has
+  kRenames = 6,  // `file` moves from `from` to `name`, which `other` loses, if it is not free
+  kRenamed = 7,  // it has
+  // those of `file` that `set` says are as in the record; `target` is its path, or ""
+  kAttributes = 8,
 };
 constexpr bool IsAnnouncement(Deed deed) {
   return deed == Deed::kLinks || deed == Deed::kRemoves || deed == Deed::kRenames;

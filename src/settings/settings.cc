@@ -97,9 +97,9 @@ bool TakeWriteBack(WriteBack* write_back, const char* name, const char* value, W
   return true;
 }
 
-bool TakeCheckpointer(bool* checkpointer, const char* name, const char* value, Wrong* wrong) {
-  *checkpointer = sys::Equal(value, "auto");
-  return *checkpointer || sys::Equal(value, "never") ||
+bool TakeAutoOrNever(bool* wanted, const char* name, const char* value, Wrong* wrong) {
+  *wanted = sys::Equal(value, "auto");
+  return *wanted || sys::Equal(value, "never") ||
          Fail(wrong, name, value, "is no rule: give auto or never");
 }
 
@@ -167,8 +167,9 @@ bool Apply(Settings* settings, const char* name, const char* value, sys::Text<48
   if (is("DRAIN_AT_EXIT")) return TakeFlag(&settings->drain_at_exit, name, value, wrong);
   if (is("NOTICE")) return TakeFlag(&settings->notice, name, value, wrong);
   if (is("STDIO")) return TakeFlag(&settings->stdio, name, value, wrong);
+  if (is("NAMES")) return TakeAutoOrNever(&settings->names, name, value, wrong);
   if (is("CHECKPOINTER")) {
-    return TakeCheckpointer(&settings->checkpointer, name, value, wrong);
+    return TakeAutoOrNever(&settings->checkpointer, name, value, wrong);
   }
   if (is("BATCH_MIN")) {
     return TakeNumber(&settings->batch_min, 1, kMaxBatch,

@@ -34,11 +34,12 @@ struct Settings {
   WriteBack write_back = WriteBack::kAuto;  // NVCACHE_WRITE_BACK
   bool required = false;                    // NVCACHE_REQUIRED
   bool drain_at_exit = true;                // NVCACHE_DRAIN_AT_EXIT
-  bool notice = true;            // NVCACHE_NOTICE: say that the pool is emulated, or in use
-  bool stdio = true;             // NVCACHE_STDIO
-  bool checkpointer = true;      // `nvcache run` leaves one behind: NVCACHE_CHECKPOINTER
-  uint64_t batch_min = 1000;     // NVCACHE_BATCH_MIN, pages, about, that start a batch
-  uint64_t batch_max = 10000;    // NVCACHE_BATCH_MAX, pages of a batch
+  bool notice = true;          // NVCACHE_NOTICE: say that the pool is emulated, or in use
+  bool stdio = true;           // NVCACHE_STDIO
+  bool names = true;           // folders that are synced have their names in the log: NVCACHE_NAMES
+  bool checkpointer = true;    // `nvcache run` leaves one behind: NVCACHE_CHECKPOINTER
+  uint64_t batch_min = 1000;   // NVCACHE_BATCH_MIN, pages, about, that start a batch
+  uint64_t batch_max = 10000;  // NVCACHE_BATCH_MAX, pages of a batch
   uint64_t batch_delay_ms = 50;  // NVCACHE_BATCH_DELAY, ms after which fewer start one, too
 
   // Bytes of page frames, wherever they are.

@@ -298,12 +298,14 @@ long OpenGuard::Opened(int fd) {
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0 && engine.active()) {
     engine.ForgetClosed(st);
-    const bool creates = (flags_ & O_CREAT) != 0;
-    Track(fd, flags_, creates ? engine.left_names.Take(path_) : LeftName{}, st);
+    const bool may_create = (flags_ & O_CREAT) != 0;
+    Track(fd, flags_, may_create ? engine.left_names.Take(path_) : LeftName{}, st);
   }
-  if ((names_.has_created() || cuts_shared_) && fd >= 0 && error_ == 0) {
+  const bool creates = names_.has_created() || names_.creates_elsewhere();
+  if ((creates || cuts_shared_) && fd >= 0 && error_ == 0) {
     UnlockTable();
     names_.End();
+    if (names_.creates_elsewhere()) NameCall::CreatedElsewhere(fd);
     if (names_.has_created()) BeginKnown(fd);
     if (cuts_shared_) error_ = Cut(fd);
     LockTable();

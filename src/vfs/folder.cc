@@ -27,7 +27,8 @@ constexpr uint64_t kAgainNs = 50 * 1000;
 
 bool IsDots(const char* name) { return sys::Equal(name, ".") || sys::Equal(name, ".."); }
 
-// The path of an open folder, as the kernel knows it, if it leads there.
+}  // namespace
+
 bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
@@ -39,11 +40,10 @@ bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
          st.st_ino == inode;
 }
 
-}  // namespace
-
 bool JoinPool(int fd) {
   struct stat st;
-  if (engine.settings.write_back != settings::WriteBack::kAuto || sys::Fstat(fd, &st) < 0) {
+  if (!engine.settings.names || engine.settings.write_back != settings::WriteBack::kAuto ||
+      sys::Fstat(fd, &st) < 0) {
     return false;
   }
   TableLock lock;
@@ -167,12 +167,17 @@ bool Folder::SyncToKnow(uint32_t own) {
   const bool alone = tagged && then.tag == tag_ && engine.tallies.AwaitNaming() &&
                      !engine.tallies.AnybodyChanges(tag_, own);
   if (tagged && EndPending(tally) < 0) return false;
+  return Sync() && alone && !engine.tallies.IsPending(tally) &&
+         Tallies::Change(tally, then, {tag_, then.exits, true});
+}
+
+bool Folder::Sync() {
+  if (!Open()) return false;
   const long fd = sys::Openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
   const long error = sys::Fsync(static_cast<int>(fd));
   sys::Close(static_cast<int>(fd));
-  return alone && error == 0 && !engine.tallies.IsPending(tally) &&
-         Tallies::Change(tally, then, {tag_, then.exits, true});
+  return error == 0;
 }
 
 // Under the lock, so that no logged change of it is on its way.

@@ -56,6 +56,8 @@ class Folder {
   // Has it be known, by a real sync. `own`: so often the caller is passing for it, or another
   // folder of its class. False: it cannot be just now. No lock.
   bool MakeKnown(uint32_t own);
+  // fsync. No lock.
+  bool Sync();
   // Before a call that changes its names and is in no log: it is known no more, and nothing of it
   // is pending. 0; -EIO: the disk refuses, so the call must fail. No lock.
   long GoPast() const;
@@ -83,6 +85,9 @@ bool JoinPool(int fd);
 // A path of the program's, of less than kMaxPath bytes. Its length; 0: it is empty, too long, or
 // there is none.
 size_t CopyPath(char* to, const char* path);
+
+// The path by which the kernel knows what is open there, of kMaxPath bytes, if it leads there.
+bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path);
 
 // fsync of what is open there, which is not tracked: 0, if it is a folder, and all of its names are
 // on the disk or in the log; kNotOurs: it has to be synced. No lock.

@@ -140,8 +140,11 @@ void NameCall::End() {
 
 void NameCall::SyncPast() {
   const uint32_t own = has_from_ ? 2 : 1;
-  if (has_folder_ && folder_.tally() != nullptr) folder_.MakeKnown(own);
-  if (has_from_ && !from_.IsSame(folder_) && from_.tally() != nullptr) from_.MakeKnown(own);
+  const auto sync = [own](Folder& folder) {
+    if (folder.tally() != nullptr && !folder.MakeKnown(own)) folder.Sync();
+  };
+  if (has_folder_) sync(folder_);
+  if (has_from_ && !from_.IsSame(folder_)) sync(from_);
 }
 
 bool NameCall::Find(int dirfd, const char* path, bool slashes) {
@@ -219,11 +222,29 @@ bool NameCall::Describe() {
 void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool past) {
   flags_ = flags;
   mode_ = mode;
-  if (!Find(dirfd, path, false) || !HasFolders()) return;
+  if (!Find(dirfd, path, false)) return;
   struct stat st;
-  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) != -ENOENT) return;
+  const long found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW);
+  elsewhere_ = found == 0 && S_ISLNK(st.st_mode) && (flags & (O_EXCL | O_NOFOLLOW)) == 0 &&
+               sys::Fstatat(dirfd, path, &st, 0) == -ENOENT;
+  if (found != -ENOENT || !HasFolders()) return;
   Begin(What::kCreate, past);
   created_ = past_;
+}
+
+// By a symbolic link that led nowhere: the name is in whatever folder the file is in now.
+void NameCall::CreatedElsewhere(int fd) {
+  sys::Scratch<char[pool::kMaxPath]> path;
+  struct stat st;
+  Folder folder;
+  if (sys::Fstat(fd, &st) < 0 || !ReadPath(fd, st.st_dev, st.st_ino, path.get()) ||
+      !folder.Find(AT_FDCWD, path.get(), false)) {
+    return;
+  }
+  folder.BeginPassing();
+  if (folder.tally() == nullptr) return;
+  folder.GoPast();
+  if (!folder.MakeKnown(1)) folder.Sync();
 }
 
 void NameCall::MakeFolder(int dirfd, const char* path, mode_t mode, bool past) {
@@ -519,7 +540,15 @@ bool AttributeCall::Identify() {
     return false;
   }
   Keep(st, &record);
-  return true;
+  // By which recovery looks for it, where it has no right to use handles.
+  sys::Scratch<char[pool::kMaxPath]> path;
+  const bool has_path = ReadPath(fd_, device_, inode_, path.get());
+  size_t end = 0;
+  return pool::AddText(&record, &NameRecord::name_length, "", &end) &&
+         pool::AddText(&record, &NameRecord::from_length, "", &end) &&
+         pool::AddText(&record, &NameRecord::target_length, has_path ? path.get() : "", &end) &&
+         pool::AddText(&record, &NameRecord::folder_path_length, "", &end) &&
+         pool::AddText(&record, &NameRecord::from_folder_path_length, "", &end);
 }
 
 // The record has the attributes as they are now, under the lock: so the last one has the newest.

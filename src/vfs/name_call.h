@@ -66,6 +66,9 @@ class NameCall {
   // The call is over. No lock, for it may wait for the disk; the destructor is the last to see to
   // it.
   void End();
+  // The call makes a file under another name, if it succeeds: CreatedElsewhere. No lock.
+  bool creates_elsewhere() const { return elsewhere_; }
+  static void CreatedElsewhere(int fd);
   // The call has made a file, if it has succeeded, and that is new and empty.
   bool has_created() const { return created_; }
 
@@ -97,6 +100,7 @@ class NameCall {
   What what_ = What::kNothing;
   long error_ = 0;
   bool created_ = false;
+  bool elsewhere_ = false;
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
   bool past_ = false;    // it is not in the log, and nothing else is pending
   int flags_ = 0;

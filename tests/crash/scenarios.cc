@@ -1309,7 +1309,7 @@ class Program {
   int Open(const std::string& name, int flags = O_RDWR) {
     const std::string path = place_.disk + "/" + name;
     const bool exists = ::access(path.c_str(), F_OK) == 0;
-    vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags);
+    vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0600);
     const long replaced = guard.Replace();
     const int fd =
         replaced != vfs::kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);
@@ -1326,11 +1326,11 @@ class Program {
     int fd = -1;
     capture_.Do({Operation::kTruncate, file, 0, 0, 0}, "", [&] {
       const std::string path = place_.disk + "/" + name;
-      vfs::OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC);
+      vfs::OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC, 0);
       if (const long replaced = guard.Replace(); replaced != vfs::kNotOurs) {
         fd = static_cast<int>(replaced);
       } else {
-        fd = ::open(path.c_str(), O_RDWR | O_TRUNC);
+        fd = ::open(path.c_str(), O_RDWR | O_TRUNC, 0);
         capture_.Cut(file);
       }
       Must(fd >= 0);

@@ -54,7 +54,7 @@ class Stress : public testing::Test {
   }
 
   static int Open(const std::string& path, int flags) {
-    vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags);
+    vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0600);
     const long replaced = guard.Replace();
     const int fd =
         replaced != vfs::kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);

@@ -618,7 +618,7 @@ TEST_F(LeaseTest, TheFileIsAsLargeAsItIsUsed) {
               sizeof(Shared::tallies) + 2 * kPage + static_cast<size_t>(st.st_size) - kFirstSize);
     return (static_cast<size_t>(st.st_size) - kFirstSize) / kPage;
   };
-  static_assert(kFirstSize < 512 << 10);
+  static_assert(kFirstSize < 4 << 20);
   auto a = NewPeer();
   (*a)(Do::kShareMany, 1, 100);
   EXPECT_EQ(pages(), 1u);

@@ -212,6 +212,11 @@ TEST(SettingsTest, WriteBack) {
 TEST(SettingsTest, Checkpointer) {
   Settings s;
   EXPECT_TRUE(s.checkpointer);
+  EXPECT_TRUE(s.names);
+  EXPECT_TRUE(Take(&s, "NAMES", "never"));
+  EXPECT_FALSE(s.names);
+  EXPECT_TRUE(Take(&s, "NAMES", "auto"));
+  EXPECT_TRUE(s.names);
   EXPECT_TRUE(Take(&s, "CHECKPOINTER", "never"));
   EXPECT_FALSE(s.checkpointer);
   EXPECT_TRUE(Take(&s, "CHECKPOINTER", "auto"));
@@ -248,6 +253,7 @@ TEST(SettingsTest, SaysWhatIsWrong) {
       {"WRITE_BACK", "Auto", "auto, always or never"},
       {"WRITE_BACK", "always ", "auto, always or never"},
       {"WRITE_BACK", "1", "auto, always or never"},
+      {"NAMES", "always", "auto or never"},
       {"CHECKPOINTER", "", "auto or never"},
       {"CHECKPOINTER", "always", "auto or never"},
       {"CHECKPOINTER", "1", "auto or never"},

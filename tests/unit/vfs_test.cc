@@ -61,7 +61,7 @@ class VfsTest : public testing::Test {
 
   int Open(const std::string& name, int flags) {
     const std::string path = disk_ / name;
-    OpenGuard guard(AT_FDCWD, path.c_str(), flags);
+    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0600);
     EXPECT_EQ(guard.error(), 0);
     const long replaced = guard.Replace();
     const int fd =
@@ -533,7 +533,7 @@ TEST_F(VfsTest, OpeningAFifoHoldsNobodyUp) {
   WithEngine([&] {
     const std::string fifo = disk_ / "fifo";
     ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-    OpenGuard guard(AT_FDCWD, fifo.c_str(), O_WRONLY | O_TRUNC);
+    OpenGuard guard(AT_FDCWD, fifo.c_str(), O_WRONLY | O_TRUNC, 0);
     EXPECT_FALSE(guard.holds_locks());
     guard.Opened(-1);
   });
@@ -654,7 +654,7 @@ TEST_F(VfsTest, WhatIsCachedIsAMatterOfPolicy) {
   test::Folder tmpfs(test::Folder::kMemory);
   auto open_tmpfs = [&] {
     const std::string path = tmpfs / "t";
-    OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT);
+    OpenGuard guard(AT_FDCWD, path.c_str(), O_RDWR | O_CREAT, 0600);
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
     guard.Opened(fd);
     return fd;
@@ -677,9 +677,9 @@ TEST_F(VfsTest, WhatIsCachedIsAMatterOfPolicy) {
 TEST_F(VfsTest, WhatStoresNothingIsNeverCached) {
   WithEngine(
       [&] {
-        const int fd = ::open("/proc/self/oom_score_adj", O_RDWR);
+        const int fd = ::open("/proc/self/oom_score_adj", O_RDWR, 0);
         ASSERT_GE(fd, 0);
-        OpenGuard guard(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR);
+        OpenGuard guard(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR, 0);
         guard.Opened(fd);
         EXPECT_EQ(Write(fd, "0", 1), kNotOurs);
       },

@@ -101,7 +101,7 @@ class VfsThroughTest : public testing::Test {
   }
   int Open(const std::string& name, int flags = O_RDWR) {
     const std::string path = disk_ / name;
-    OpenGuard guard(AT_FDCWD, path.c_str(), flags);
+    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0600);
     const int fd = ::open(path.c_str(), flags, 0600);
     EXPECT_GE(fd, 0);
     EXPECT_EQ(guard.Opened(fd), 0);

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Names in the log: folders that are known, and the calls that change what is in them.
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/nvlog/reader.h"
+#include "src/vfs/engine.h"
+#include "src/vfs/folder.h"
+#include "src/vfs/name_call.h"
+#include "src/vfs/vfs.h"
+#include "tests/unit/host.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::vfs {
+namespace {
+
+using lease::Tallies;
+using lease::Tally;
+
+class VfsNamesTest : public testing::Test {
+ protected:
+  // Runs `body` in a child with an engine on a fresh pool, and a known folder.
+  void WithEngine(const std::function<void()>& body) {
+    const int status = test::InChild([&] {
+      std::string settings[] = {"NVCACHE_POOL=" + (memory_ / "pool"), "NVCACHE_SIZE=16M",
+                                "NVCACHE_EMULATE=1"};
+      std::vector<char*> environment;
+      for (std::string& setting : settings) environment.push_back(setting.data());
+      environment.push_back(nullptr);
+      engine.lease_folder = memory_.path().c_str();
+      Start(test::UsualHost(), environment.data());
+      folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
+      EXPECT_EQ(Fsync(folder_), kNotOurs);
+      EXPECT_EQ(Fsync(folder_), 0);
+      EXPECT_TRUE(FolderIsKnown());
+      body();
+      ::close(folder_);
+      Stop();
+      return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(status, 0);
+  }
+  std::string Path(const std::string& name) const { return disk_ / name; }
+  int Open(const std::string& name, int flags = O_RDWR) {
+    const std::string path = Path(name);
+    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
+    const long replaced = guard.Replace();
+    const int fd =
+        replaced != kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0640);
+    if (fd >= 0) EXPECT_EQ(guard.Opened(fd), 0);
+    return fd;
+  }
+  // As a front end makes the call; `real` where that is left to the kernel.
+  static long Made(const std::function<void(NameCall&, bool)>& prepare,
+                   const std::function<long()>& real) {
+    for (bool past = false;; past = true) {
+      NameCall call;
+      prepare(call, past);
+      EXPECT_EQ(call.error(), 0);
+      const long result = call.Make();
+      if (result == kBeginAnew) continue;
+      return result == kNotOurs ? real() : result;
+    }
+  }
+  long Rename(const std::string& from, const std::string& to, unsigned flags = 0) {
+    return Made(
+        [&](NameCall& call, bool past) {
+          call.Rename(AT_FDCWD, Path(from).c_str(), AT_FDCWD, Path(to).c_str(), flags, past);
+        },
+        [&] { return ::rename(Path(from).c_str(), Path(to).c_str()); });
+  }
+  long Remove(const std::string& name, int flags = 0) {
+    return Made(
+        [&](NameCall& call, bool past) { call.Remove(AT_FDCWD, Path(name).c_str(), flags, past); },
+        [&] { return ::unlinkat(AT_FDCWD, Path(name).c_str(), flags); });
+  }
+  long MakeFolder(const std::string& name) {
+    return Made([&](NameCall& call,
+                    bool past) { call.MakeFolder(AT_FDCWD, Path(name).c_str(), 0750, past); },
+                [&] { return ::mkdir(Path(name).c_str(), 0750); });
+  }
+  static uint64_t TagOf(const struct stat& st) { return lease::TagOf(st.st_dev, st.st_ino); }
+  static bool IsKnown(uint64_t tag) {
+    const Tally* tally = engine.tallies.Find(tag);
+    return tally != nullptr && Tallies::StandingOf(*tally).known;
+  }
+  static bool IsKnown(int fd) {
+    struct stat st;
+    EXPECT_EQ(::fstat(fd, &st), 0);
+    return IsKnown(TagOf(st));
+  }
+  bool FolderIsKnown() const { return IsKnown(folder_); }
+  bool FolderIsPending() const {
+    struct stat st;
+    EXPECT_EQ(::fstat(folder_, &st), 0);
+    const Tally* tally = engine.tallies.Find(TagOf(st));
+    return tally != nullptr && engine.tallies.IsPending(*tally);
+  }
+  // What the log says, but for file records: a letter and the name, or the file's path.
+  std::vector<std::string> Log() {
+    test::ScopedPool pool;
+    EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
+    nvlog::Reader reader;
+    EXPECT_TRUE(reader.Open(pool.view()));
+    nvlog::GroupWalk walk(reader);
+    EXPECT_TRUE(walk.Open());
+    std::vector<std::string> said;
+    for (nvlog::Group group; walk.Next(&group);) {
+      if (group.verdict != nvlog::Verdict::kCommitted) continue;
+      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
+        if (header.kind == nvlog::Kind::kName) said.push_back(NameText(reader, header, place));
+        if (header.kind == nvlog::Kind::kData)
+          said.push_back("data " + FileText(walk, header, place));
+        if (header.kind == nvlog::Kind::kTruncate) {
+          said.push_back("truncate " + FileText(walk, header, place));
+        }
+      });
+    }
+    return said;
+  }
+  static std::string NameText(const nvlog::Reader& reader, const nvlog::RecordHeader& header,
+                              nvlog::Place place) {
+    static const char* const kDeeds[] = {"?",       "created", "links",   "linked",    "removes",
+                                         "removed", "renames", "renamed", "attributes"};
+    const auto record = std::make_unique<pool::NameRecord>();
+    EXPECT_TRUE(reader.CopyName(header, place, record.get()));
+    const pool::NameTexts texts = pool::TextsOf(*record);
+    std::string text = kDeeds[static_cast<int>(record->deed)];
+    if (record->from_length > 0) text += std::string(" ") + texts.from;
+    if (record->name_length > 0) text += std::string(" ") + texts.name;
+    if ((record->flags & pool::kNameGone) != 0) text += " gone";
+    if ((record->flags & pool::kNameHasOthers) != 0) text += " others";
+    return text;
+  }
+  static std::string FileText(const nvlog::GroupWalk& walk, const nvlog::RecordHeader& header,
+                              nvlog::Place place) {
+    const auto record = std::make_unique<pool::FileRecord>();
+    const uint32_t file = walk.FileOf(header, place);
+    if (file == nvlog::kNoFile || !walk.CopyRecord(file, record.get())) return "?";
+    const std::string path = record->path;
+    return path.substr(path.rfind('/') + 1);
+  }
+  using Said = std::vector<std::string>;
+
+  const test::Folder memory_{test::Folder::kMemory};
+  const test::Folder disk_{test::Folder::kDisk};
+  int folder_ = -1;
+};
+
+TEST_F(VfsNamesTest, ANewFileIsKnownAndItsNameIsInTheLog) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Write(fd, "one", 3), 3);
+    EXPECT_EQ(Log(), (Said{"created a", "data a"}));
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_EQ(Fsync(folder_), 0);
+    EXPECT_EQ(Log(), (Said{"created a", "data a"})) << "there was no sync";
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+TEST_F(VfsNamesTest, WhatChangesNamesIsAnnouncedAndThenSaid) {
+  WithEngine([&] {
+    for (const char* name : {"a", "b", "c"}) EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Rename("a", "d"), 0);
+    EXPECT_EQ(Rename("b", "c"), 0);
+    EXPECT_EQ(Remove("c"), 0);
+    EXPECT_EQ(Log(),
+              (Said{"created a", "created b", "created c", "renames a d", "renamed a d",
+                    "renames b c gone", "renamed b c gone", "removes c gone", "removed c gone"}));
+    EXPECT_TRUE(FolderIsKnown());
+    EXPECT_EQ(::access(Path("d").c_str(), F_OK), 0);
+    EXPECT_NE(::access(Path("c").c_str(), F_OK), 0);
+  });
+}
+
+TEST_F(VfsNamesTest, ACallThatFailsHasOnlyItsAnnouncement) {
+  WithEngine([&] {
+    EXPECT_EQ(MakeFolder("sub"), 0);
+    EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Remove("sub", AT_REMOVEDIR), -ENOTEMPTY);
+    EXPECT_EQ(Log(), (Said{"created sub", "created a", "removes sub gone"}));
+    EXPECT_EQ(Remove("none"), -ENOENT);
+    EXPECT_EQ(Log().size(), 3u);
+  });
+}
+
+TEST_F(VfsNamesTest, ANewFolderIsKnown) {
+  WithEngine([&] {
+    EXPECT_EQ(MakeFolder("sub"), 0);
+    const int sub = ::open(Path("sub").c_str(), O_RDONLY);
+    EXPECT_TRUE(IsKnown(sub));
+    const int fd = Open("sub/a", O_RDWR | O_CREAT);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Fsync(sub), 0);
+    EXPECT_EQ(Log(), (Said{"created sub", "created a"}));
+    EXPECT_EQ(Close(fd), 0);
+    ::close(sub);
+  });
+}
+
+// What the log does not have is on the disk before anything later is in the log.
+TEST_F(VfsNamesTest, ACallPastTheLogLeavesNothingPending) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    EXPECT_TRUE(FolderIsPending());
+    {
+      NameCall call;
+      call.Other(AT_FDCWD, Path("pipe").c_str());
+      EXPECT_EQ(call.error(), 0);
+      EXPECT_EQ(call.Make(), kNotOurs);
+      EXPECT_FALSE(FolderIsKnown());
+      EXPECT_FALSE(FolderIsPending());
+      EXPECT_EQ(::mkfifo(Path("pipe").c_str(), 0600), 0);
+    }
+    EXPECT_TRUE(FolderIsKnown()) << "it was synced afterwards";
+    EXPECT_EQ(Log(), Said{});
+  });
+}
+
+TEST_F(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
+  WithEngine([&] {
+    NameCall call;
+    call.Other(AT_FDCWD, Path("pipe").c_str());
+    EXPECT_EQ(Fsync(folder_), kNotOurs);
+    EXPECT_FALSE(FolderIsKnown());
+  });
+}
+
+TEST_F(VfsNamesTest, AFileIsKnownWhenItIsOpenedAgain) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Rename("a", "b"), 0);
+    const int fd = Open("b");
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Write(fd, "one", 3), 3);
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(Log().back(), "data b");
+    // A program without us, which says nothing.
+    const int strange = ::open(Path("b").c_str(), O_WRONLY | O_APPEND);
+    EXPECT_EQ(::write(strange, "two", 3), 3);
+    ::close(strange);
+    const int again = Open("b");
+    EXPECT_FALSE(IsKnown(again));
+    EXPECT_EQ(Close(again), 0);
+  });
+}
+
+TEST_F(VfsNamesTest, AKnownFileIsCutByWayOfTheLog) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(fd, "one two", 7), 7);
+    EXPECT_EQ(Ftruncate(fd, 3), 0);
+    EXPECT_EQ(Close(fd), 0);
+    const int cut = Open("a", O_RDWR | O_TRUNC);
+    EXPECT_TRUE(IsKnown(cut));
+    EXPECT_EQ(Close(cut), 0);
+    EXPECT_EQ(Log(),
+              (Said{"created a", "data a", "truncate a", "truncate a", "truncate a", "truncate a"}))
+        << "before each call, and after it";
+    struct stat st;
+    EXPECT_EQ(::stat(Path("a").c_str(), &st), 0);
+    EXPECT_EQ(st.st_size, 0);
+  });
+}
+
+// The number in a record is that of a File of ours, which others have had.
+TEST_F(VfsNamesTest, AFileIsDeclaredThoughAnotherOneHadItsNumber) {
+  WithEngine([&] {
+    for (const char* name : {"a", "b", "c"}) {
+      const int fd = Open(name, O_RDWR | O_CREAT);
+      EXPECT_EQ(Write(fd, name, 1), 1);
+      EXPECT_EQ(Close(fd), 0);
+    }
+    EXPECT_EQ(Log(), (Said{"created a", "data a", "created b", "data b", "created c", "data c"}));
+  });
+}
+
+TEST_F(VfsNamesTest, AttributesAreInTheLog) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    {
+      AttributeCall call(fd);
+      EXPECT_EQ(call.Begin(pool::kSetMode), 0);
+      call.End(::fchmod(fd, 0600) == 0);
+    }
+    EXPECT_EQ(Log(), (Said{"created a", "attributes"}));
+    EXPECT_TRUE(IsKnown(fd));
+    // Some, no record has.
+    AttributeCall call(fd);
+    EXPECT_EQ(call.Begin(0), 0);
+    EXPECT_FALSE(IsKnown(fd));
+    call.End(true);
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+// It may have made its call, or not: nothing is known any more.
+TEST_F(VfsNamesTest, TheLockIsTakenFromADeadProcess) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const std::string leases_of = memory_.path();
+    const int status = test::InChild([&] {
+      lease::Leases leases;
+      Tallies tallies(leases);
+      const char* why = "";
+      if (!leases.Open(leases_of.c_str(), &why)) return 1;
+      tallies.LockNames();
+      raise(SIGKILL);
+      return 1;
+    });
+    EXPECT_EQ(status, -SIGKILL);
+    const uint64_t lock = engine.tallies.LockNames();
+    EXPECT_FALSE(FolderIsKnown());
+    EXPECT_FALSE(IsKnown(fd));
+    engine.tallies.UnlockNames(lock);
+    EXPECT_EQ(Rename("a", "b"), 0);
+    EXPECT_TRUE(FolderIsKnown());
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+TEST_F(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    NameCall call;
+    call.Remove(AT_FDCWD, Path("a").c_str(), 0, false);
+    EXPECT_TRUE(call.logs());
+    engine.tallies.UnlockNames(engine.tallies.LockNames());
+    struct stat st;
+    EXPECT_EQ(::fstat(folder_, &st), 0);
+    Tallies::Forget(*engine.tallies.Find(TagOf(st)));
+    EXPECT_EQ(call.Make(), kBeginAnew);
+    EXPECT_EQ(::access(Path("a").c_str(), F_OK), 0);
+  });
+}
+
+TEST_F(VfsNamesTest, ALinkThatLeadsNowhereIsFollowed) {
+  WithEngine([&] {
+    EXPECT_EQ(::symlink(Path("target").c_str(), Path("link").c_str()), 0);
+    const int fd = Open("link", O_RDWR | O_CREAT);
+    EXPECT_GE(fd, 0);
+    EXPECT_EQ(::access(Path("target").c_str(), F_OK), 0);
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+}  // namespace
+}  // namespace nvcache::vfs
