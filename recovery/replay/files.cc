@@ -47,7 +47,8 @@ bool IsRefusal(long error) {
 bool IsMissing(long error) { return error == -ENOENT || error == -ESTALE; }
 
 // No errno.
-constexpr long kWasRemoved = LONG_MIN;
+constexpr long kWasRemoved = LONG_MIN + 2;
+static_assert(kWasRemoved != Names::kNotMine && kWasRemoved != Names::kToBeMade);
 
 // Each file that a pool can name has a file record of its own.
 uint64_t MaxFiles(const pool::View& view) {
@@ -82,8 +83,8 @@ void Files::Resolve(uint32_t number) {
   File& file = (*this)[number];
   NVCACHE_CHECK(file.state == File::kUnknown);
   const long fd = number == nvlog::kNoFile ? -EBADMSG : OpenNow(number);
-  if (fd == kWasRemoved) {
-    file.state = File::kRemoved;
+  if (fd == kWasRemoved || fd == Names::kToBeMade) {
+    file.state = fd == kWasRemoved ? File::kRemoved : File::kGood;
     return;
   }
   if (fd < 0 && !IsRefusal(fd)) {
@@ -272,9 +273,9 @@ long Files::Find(uint32_t number, pool::FileRecord* record) {
   if (!CopyRecord(number, record)) return -EBADMSG;
   uint64_t successor = 0;
   const long look = names_.Look(pool::Fingerprint(*record), &successor);
-  if (look != Names::kNotMine) {
-    return look == -ENOENT ? kWasRemoved : OpenLookedAt(look, *record, successor);
-  }
+  if (look == -ENOENT) return kWasRemoved;
+  if (look >= 0) return OpenLookedAt(look, *record, successor);
+  if (look != Names::kNotMine) return look;
   long found = OpenRecorded(*record, file.successor);
   if (!IsMissing(found)) return found;
   if (!file.by_last && LookAhead() && ahead_.RecordOf(number) != walk_.RecordOf(number)) {

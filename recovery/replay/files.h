@@ -34,12 +34,14 @@ struct File {
   bool is_on_disk;   // a recovery has synced it before, with its name
   bool sought;       // for its write-through groups, that the kernel has
   bool by_last;      // found by its last record of all, not by the newest one that the walk has met
+  bool is_born;      // its creation is in the logs' names
   int fd;
   uint32_t newer, older;  // of the open files, by their last use
   uint32_t epoch;         // in the window: truncations and erasures until now
   nvlog::Place record;    // its first file record: there its successor is found again; or kNoPlace
   uint64_t successor;     // fingerprint of what recovery created in its place
   uint64_t records;       // all that change it
+  nvlog::Lsn changed;     // the last group that changes it
   nvlog::Lsn settled;     // its write-through groups below that are void
   // The same of its write-back groups, and when it was published: last, and the time before that.
   nvlog::Lsn settled_back, published, published_before;

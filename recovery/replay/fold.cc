@@ -61,6 +61,7 @@ bool Names::Note(const RecordHeader& header, Place place) {
 
 bool Names::OpenTables() {
   const uint64_t n = notes_.count();
+  if (text_bytes_ + n * pool::kNameTexts > UINT32_MAX) return false;
   const auto slots = [](uint64_t most) { return std::bit_ceil(2 * most); };
   return texts_.Open(text_bytes_ + n * pool::kNameTexts) && whos_.Open(n * kWhosOfRecord) &&
          spots_.Open(n * kSpotsOfRecord) && ties_.Open(n * kTiesOfRecord) &&
@@ -116,10 +117,13 @@ void Names::SetSuccessor(uint32_t number, uint64_t fingerprint) {
 
 uint32_t Names::FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path) {
   const uint32_t number = WhoIs(identity, file_system);
-  Who& who = whos_[number];
-  who.is_folder = true;
-  if (who.path == 0 || !sys::Equal(&texts_[who.path], path)) who.path = AddText(path);
+  whos_[number].is_folder = true;
+  SetPath(whos_[number], path);
   return number;
+}
+
+void Names::SetPath(Who& who, const char* path) {
+  if (who.path == 0 || !sys::Equal(&texts_[who.path], path)) who.path = AddText(path);
 }
 
 uint32_t Names::SpotOf(uint32_t folder, const char* name) {
@@ -177,6 +181,9 @@ Names::Change Names::Resolve(const NameRecord& record) {
     change.from = SpotOf(folder, texts.from);
   }
   change.who = WhoIs(record.file, record.file_system);
+  if (record.deed == Deed::kAttributes && texts.target[0] == '/') {
+    SetPath(whos_[change.who], texts.target);
+  }
   if (!pool::IsNone(record.other)) change.other = WhoIs(record.other, record.file_system);
   if ((record.flags & pool::kNameHasOthers) != 0) whos_[change.who].has_others = true;
   return change;
@@ -185,6 +192,9 @@ Names::Change Names::Resolve(const NameRecord& record) {
 void Names::FoldChange(const NameRecord& record, const Change& change, Place place) {
   const bool gone = (record.flags & pool::kNameGone) != 0;
   Who& who = whos_[change.who];
+  for (const uint32_t spot : {change.spot, change.from}) {
+    if (spot != kNobody) whos_[spots_[spot].folder].changed = reader_.At(place).lsn;
+  }
   switch (record.deed) {
     case Deed::kCreated:
       who.born = place;
@@ -220,13 +230,10 @@ void Names::FoldAnnouncement(const NameRecord& record, const Change& change, Pla
   }
   TieOf(change.spot, change.who);
   if (!removes) TieOf(change.from, change.who);
-  if (destroyed != kNobody && !IsFound(destroyed) && Lacks(whos_[destroyed])) {
-    Occupant occupant = {};
-    const long folder = OpenFolder(spots_[change.spot].folder);
-    const bool looked =
-        folder >= 0 && LookAt(static_cast<int>(folder), NameOf(spots_[change.spot]), &occupant);
-    if (folder >= 0) sys::Close(static_cast<int>(folder));
-    if (removes || (looked && occupant.exists && occupant.who == change.who)) {
+  if (destroyed != kNobody) {
+    TieOf(change.spot, destroyed);
+    const bool lost = IsNowhere(destroyed) && Lacks(whos_[destroyed]);
+    if (lost && (removes || LeadsTo(change.spot, change.who))) {
       return FoldChange(record, change, place);
     }
   }
@@ -267,9 +274,13 @@ void Names::FoldOpen() {
   FoldAnnouncement(*record, Resolve(*record), open_);
 }
 
-void Names::NoteSettled(uint64_t fingerprint) {
-  const uint32_t who = Find(fingerprint);
-  if (who != kNobody) whos_[who].incomplete = true;
+bool Names::NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed) {
+  const uint32_t number = Find(fingerprint);
+  if (number == kNobody) return false;
+  Who& who = whos_[number];
+  who.incomplete = who.incomplete || settled;
+  who.changed = changed;
+  return who.born != nvlog::kNoPlace;
 }
 
 }  // namespace nvcache::recovery

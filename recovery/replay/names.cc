@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "recovery/replay/replay.h"
@@ -57,13 +59,57 @@ class Descriptor {
     fd_ = -1;
     return fd;
   }
+  void Take(Descriptor& other) { Reset(other.Release()); }
+  void Reset(long fd) {
+    if (fd_ >= 0) sys::Close(static_cast<int>(fd_));
+    fd_ = fd;
+  }
 
  private:
   long fd_;
 };
 
+bool IsOutOfDescriptors(long error) { return error == -EMFILE || error == -ENFILE; }
+// Or something else has the name, or that of a folder before it.
+bool IsMissing(long error) { return error == -ENOENT || error == -ENOTDIR || error == -ELOOP; }
+
 long Remove(int folder, const char* name, bool is_folder) {
   return sys::Unlinkat(folder, name, is_folder ? AT_REMOVEDIR : 0);
+}
+
+// Away with what has a safe name and was made in vain, if nobody has put anything into it.
+long RemoveVain(int folder, const char* safe) {
+  struct stat st;
+  const long error = sys::Fstatat(folder, safe, &st, AT_SYMLINK_NOFOLLOW);
+  if (error < 0) return error == -ENOENT ? 0 : error;
+  if (S_ISREG(st.st_mode) && st.st_size != 0) return -EEXIST;
+  return Remove(folder, safe, S_ISDIR(st.st_mode));
+}
+
+// Attributes of what `look` is open to, with O_PATH, if it has others.
+
+long SetOwner(int look, uint32_t uid, uint32_t gid) {
+  struct stat st;
+  const long error = sys::Fstat(look, &st);
+  if (error < 0 || (st.st_uid == uid && st.st_gid == gid)) return error;
+  return sys::Call(SYS_fchownat, look, sys::Address(""), uid, gid, AT_EMPTY_PATH);
+}
+
+long SetMode(int look, mode_t mode) {
+  struct stat st;
+  const long error = sys::Fstat(look, &st);
+  if (error < 0 || (st.st_mode & 07777) == mode) return error;
+  return sys::Fchmodat(AT_FDCWD, LinkTo(look).c_str(), mode);
+}
+
+long SetTimes(int look, const NameRecord& record) {
+  const timespec times[2] = {{record.access_seconds, static_cast<long>(record.access_nanoseconds)},
+                             {record.change_seconds, static_cast<long>(record.change_nanoseconds)}};
+  if (S_ISLNK(record.mode)) {
+    return sys::Call(SYS_utimensat, look, sys::Address(""), sys::Address(times), AT_EMPTY_PATH);
+  }
+  return sys::Call(SYS_utimensat, AT_FDCWD, sys::Address(LinkTo(look).c_str()), sys::Address(times),
+                   0);
 }
 
 }  // namespace
@@ -76,51 +122,67 @@ bool Names::Is(const Who& who, const pool::Identity& identity) const {
          (who.successor != 0 && pool::Fingerprint(identity) == who.successor);
 }
 
-// With O_PATH. By the path that it had, or as any file.
-long Names::OpenFolder(uint32_t number, uint32_t depth) const {
-  const Who& who = whos_[number];
-  if (who.path != 0) {
-    Descriptor folder(LookByPath(&texts_[who.path]));
-    pool::Identity now;
-    if (folder.ok() && pool::Identify(folder.get(), &now) == 0 && Is(who, now) &&
-        IsOnFileSystem(LinkTo(folder.get()).c_str(), who.file_system)) {
-      return folder.Release();
-    }
-  }
-  return depth < kMaxDepth ? OpenFound(number, depth + 1) : -ELOOP;
+long Names::LookInFolder(const Who& who, int folder, const char* name) const {
+  Descriptor look(sys::Openat(folder, name, kToLook));
+  if (!look.ok()) return look.error();
+  pool::Identity now;
+  const long error = pool::Identify(look.get(), &now);
+  if (error < 0) return error;
+  return Is(who, now) ? look.Release() : -ENOENT;
 }
 
-// With O_PATH: by a name that it had in the logs, or by a safe one, or wherever it is.
-long Names::OpenFound(uint32_t number, uint32_t depth) const {
+long Names::LookByPathOf(const Who& who) const {
+  Descriptor look(who.path != 0 ? LookByPath(&texts_[who.path]) : -ENOENT);
+  pool::Identity now;
+  const bool is_it = look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now) &&
+                     IsOnFileSystem(LinkTo(look.get()).c_str(), who.file_system);
+  if (is_it) return look.Release();
+  return look.ok() ? -ENOENT : look.error();
+}
+
+// With O_PATH: by the path that it had, by a name that it had in the logs, or by a safe one, or
+// wherever it is. -ENOENT: it is nowhere; anything else: that cannot be told.
+long Names::Open(uint32_t number, uint32_t depth) const {
   const Who& who = whos_[number];
+  long found = LookByPathOf(who);
+  if (found >= 0 || IsOutOfDescriptors(found)) return found;
+  long why = IsMissing(found) ? -ENOENT : found;
   const SafeName safe = SafeNameOf(who.fingerprint);
-  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
+  Descriptor near(-1);
+  for (uint32_t tie = who.ties; tie != 0 && depth < kMaxDepth; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
-    const Descriptor folder(OpenFolder(spot.folder, depth));
-    if (!folder.ok()) continue;
+    Descriptor folder(Open(spot.folder, depth + 1));
     for (const char* name : {NameOf(spot), safe.c_str()}) {
-      Descriptor look(sys::Openat(folder.get(), name, kToLook));
-      pool::Identity now;
-      if (look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now)) {
-        return look.Release();
-      }
+      found = folder.ok() ? LookInFolder(who, folder.get(), name) : folder.error();
+      if (found >= 0 || IsOutOfDescriptors(found)) return found;
+      if (!IsMissing(found)) why = found;
     }
+    if (!near.ok()) near.Take(folder);
   }
-  return LookByIdentity(who.identity, who.file_system);
+  found = LookByIdentity(who.identity, who.file_system, near.ok() ? near.get() : -1);
+  return found == -ENOENT ? why : found;
 }
 
-bool Names::IsFound(uint32_t who) const { return Descriptor(OpenFound(who)).ok(); }
+bool Names::IsFound(uint32_t who) const { return Descriptor(Open(who)).ok(); }
+bool Names::IsNowhere(uint32_t who) const { return Descriptor(Open(who)).error() == -ENOENT; }
 
-// False: it cannot be told.
-bool Names::LookAt(int folder, const char* name, Occupant* occupant) const {
+long Names::LookAt(int folder, const char* name, Occupant* occupant) const {
   *occupant = {};
   pool::Identity now;
   struct statx st;
   const long error = pool::IdentifyAt(folder, name, &now, &st);
-  if (error == -ENOENT) return true;
-  if (error < 0) return false;
+  if (error == -ENOENT) return 0;
+  if (error < 0) return error;
   *occupant = {true, S_ISDIR(st.stx_mode), Find(pool::Fingerprint(now)), st.stx_nlink};
-  return true;
+  return 0;
+}
+
+bool Names::LeadsTo(uint32_t number, uint32_t who) const {
+  const Spot& spot = spots_[number];
+  const Descriptor folder(Open(spot.folder));
+  Occupant occupant;
+  return folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 && occupant.exists &&
+         occupant.who == who;
 }
 
 bool Names::WasRemoved(uint32_t spot, const Occupant& occupant) const {
@@ -154,9 +216,9 @@ uint32_t Names::CountSafeNames(uint32_t number) const {
       seen = seen || spots_[ties_[before - 1].spot].folder == folder;
     }
     if (seen) continue;
-    const Descriptor at(OpenFolder(folder));
+    const Descriptor at(Open(folder));
     Occupant occupant;
-    if (at.ok() && LookAt(at.get(), safe.c_str(), &occupant) && occupant.exists &&
+    if (at.ok() && LookAt(at.get(), safe.c_str(), &occupant) == 0 && occupant.exists &&
         occupant.who == number) {
       ++count;
     }
@@ -171,11 +233,11 @@ bool Names::WasMoved(uint32_t number) const {
   const SafeName safe = SafeNameOf(who.fingerprint);
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
-    const Descriptor folder(OpenFolder(spot.folder));
+    const Descriptor folder(Open(spot.folder));
     Occupant occupant;
     if (!folder.ok()) continue;
     for (const char* name : {NameOf(spot), safe.c_str()}) {
-      if (!LookAt(folder.get(), name, &occupant)) continue;
+      if (LookAt(folder.get(), name, &occupant) < 0) continue;
       if (occupant.exists && occupant.who == number) return false;
     }
   }
@@ -184,14 +246,27 @@ bool Names::WasMoved(uint32_t number) const {
 
 bool Names::IsPlaced(uint32_t number) const {
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
+    const uint32_t spot = ties_[tie - 1].spot;
+    if (spots_[spot].last == number + 1 && LeadsTo(spot, number)) return true;
+  }
+  return false;
+}
+
+bool Names::HasLast(uint32_t number) const {
+  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
+    if (spots_[ties_[tie - 1].spot].last == number + 1) return true;
+  }
+  return false;
+}
+
+// By a run that is no dry one, as far as names stand in nobody's way.
+bool Names::IsToBeMade(uint32_t number, uint32_t depth) const {
+  const Who& who = whos_[number];
+  if (Lacks(who) || who.gone || depth > kMaxDepth || !IsNowhere(number)) return false;
+  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
     if (spot.last != number + 1) continue;
-    const Descriptor folder(OpenFolder(spot.folder));
-    Occupant occupant;
-    if (folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) && occupant.exists &&
-        occupant.who == number) {
-      return true;
-    }
+    if (IsFound(spot.folder) || IsToBeMade(spot.folder, depth + 1)) return true;
   }
   return false;
 }
@@ -200,11 +275,10 @@ long Names::Look(uint64_t fingerprint, uint64_t* successor) const {
   const uint32_t number = Find(fingerprint);
   if (number == kNobody) return kNotMine;
   *successor = whos_[number].successor;
-  const Who& who = whos_[number];
-  const long found = OpenFound(number);
-  // In a dry run it would have been made.
-  if (found < 0 && dry_run_ && !Lacks(who)) return -ENOENT;
-  return found < 0 && !who.gone ? kNotMine : found;
+  const long found = Open(number);
+  if (found >= 0 || IsOutOfDescriptors(found)) return found;
+  if (found == -ENOENT && whos_[number].gone) return found;
+  return dry_run_ && IsToBeMade(number) ? kToBeMade : kNotMine;
 }
 
 // ------------------------------------------------------------------------------------------- Tell
@@ -216,24 +290,73 @@ void Names::Tell(NameAct act, const Spot& spot) const {
   observer_.name(observer_.context, act, &texts_[folder.path], NameOf(spot));
 }
 
-void Names::TellUnresolved(const Spot& spot, long error) {
-  ++summary_.unresolved_names;
-  if (summary_.error == 0) summary_.error = static_cast<int>(-error);
-  if (observer_.unresolved_name == nullptr) return;
-  const Who& folder = whos_[spot.folder];
-  observer_.unresolved_name(observer_.context, &texts_[folder.path], NameOf(spot),
-                            static_cast<int>(-error));
+// What has lost another name for it is renamed.
+NameAct Names::PlaceActOf(uint32_t number) const {
+  if (number == kNobody) return NameAct::kLink;
+  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
+    const bool there = spots_[ties_[tie - 1].spot].last == number + 1;
+    if (ties_[tie - 1].removed && !there) return NameAct::kRename;
+  }
+  return NameAct::kLink;
 }
 
-// Each name that the logs have the last word of, with its folder. One whose folder cannot be had is
-// unresolved, if it is to lead to something.
+void Names::Fail(uint32_t spot, long error) {
+  if (spots_[spot].error == 0) spots_[spot].error = static_cast<int>(-error);
+}
+
+void Names::TellUnresolved(const char* folder, const char* name, int error) {
+  ++summary_.unresolved_names;
+  if (summary_.error == 0) summary_.error = error;
+  if (observer_.unresolved_name == nullptr) return;
+  observer_.unresolved_name(observer_.context, folder, name, error);
+}
+
+int Names::WhyNot(uint32_t number) const {
+  const Spot& spot = spots_[number];
+  const Descriptor folder(Open(spot.folder));
+  if (!folder.ok()) return folder.error() == -ENOENT ? ENOTDIR : static_cast<int>(-folder.error());
+  Occupant occupant;
+  const long error = LookAt(folder.get(), NameOf(spot), &occupant);
+  if (error < 0) return static_cast<int>(-error);
+  return occupant.exists ? EEXIST : ENOENT;
+}
+
+// A file that has one of its last names is not missed; nor is one that somebody has moved.
+void Names::TellUnresolvedSpot(uint32_t number) {
+  const Spot& spot = spots_[number];
+  int error = spot.error;
+  if (spot.last != 0) {
+    const uint32_t who = spot.last - 1;
+    if (LeadsTo(number, who)) return;
+    const bool is_there = IsPlaced(who) || (IsFound(who) && WasMoved(who));
+    if (error == 0 && !is_there) error = WhyNot(number);
+  }
+  if (error == 0) return;
+  TellUnresolved(&texts_[whos_[spot.folder].path], NameOf(spot), error);
+}
+
+void Names::TellUnresolved() {
+  for (uint32_t i = 0; i < spots_.count(); ++i) {
+    if (spots_[i].is_final) TellUnresolvedSpot(i);
+  }
+}
+
+// Each name that the logs have the last word of, with its folder: many have the same one. One that
+// is gone needs nothing.
 template <typename Function>
 void Names::ForEachFinal(Function function) {
+  Descriptor folder(-ENOENT);
+  uint32_t opened = kNobody;
   for (uint32_t i = 0; i < spots_.count(); ++i) {
     const Spot& spot = spots_[i];
     if (!spot.is_final) continue;
-    const Descriptor folder(OpenFolder(spot.folder));
-    if (folder.ok()) function(i, spot, folder.get());
+    if (spot.folder != opened) folder.Reset(Open(spot.folder));
+    opened = spot.folder;
+    if (folder.ok()) {
+      function(i, spot, folder.get());
+    } else if (folder.error() != -ENOENT) {
+      Fail(i, folder.error());
+    }
   }
 }
 
@@ -241,13 +364,15 @@ void Names::ForEachFinal(Function function) {
 
 // What has a name that it has to give away has another one before that: here, for the folder that
 // it belongs to may have to be made first.
-void Names::Secure(uint32_t, const Spot& spot, int folder) {
+void Names::Secure(uint32_t number, const Spot& spot, int folder) {
   Occupant occupant;
-  if (!LookAt(folder, NameOf(spot), &occupant) || !occupant.exists || occupant.is_folder) return;
-  if (occupant.who == kNobody || occupant.who + 1 == spot.last) return;
-  const Who& who = whos_[occupant.who];
-  if (who.gone) return;
-  sys::Linkat(folder, NameOf(spot), folder, SafeNameOf(who.fingerprint).c_str(), 0);
+  const long error = LookAt(folder, NameOf(spot), &occupant);
+  if (error < 0) return Fail(number, error);
+  if (!occupant.exists || occupant.is_folder || occupant.who + 1 == spot.last) return;
+  if (!WasRemoved(number, occupant) || whos_[occupant.who].gone) return;
+  const SafeName safe = SafeNameOf(whos_[occupant.who].fingerprint);
+  const long linked = sys::Linkat(folder, NameOf(spot), folder, safe.c_str(), 0);
+  if (linked < 0 && linked != -EEXIST) Fail(number, linked);
 }
 
 long Names::StoreSuccessor(uint32_t number, int fd) {
@@ -261,20 +386,16 @@ long Names::StoreSuccessor(uint32_t number, int fd) {
   return 0;
 }
 
-// Under its safe name. Of an earlier recovery that has not come so far, something may be there.
-long Names::Make(uint32_t number, int folder) {
-  const Who& who = whos_[number];
-  sys::Scratch<NameRecord> record;
-  if (!CopyAt(who.born, record.get())) return -EBADMSG;
-  const SafeName safe = SafeNameOf(who.fingerprint);
-  const mode_t mode = record->mode & 07777;
-  if (Remove(folder, safe.c_str(), false) == -EISDIR) Remove(folder, safe.c_str(), true);
+// Empty, with its owner and mode.
+long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
+  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  const mode_t mode = record.mode & 07777;
   long error;
-  if (S_ISDIR(record->mode)) {
-    error = sys::Call(SYS_mkdirat, folder, sys::Address(safe.c_str()), static_cast<long>(mode));
-  } else if (S_ISLNK(record->mode)) {
-    error = sys::Call(SYS_symlinkat, sys::Address(pool::TextsOf(*record).target), folder,
-                      sys::Address(safe.c_str()));
+  if (S_ISDIR(record.mode)) {
+    error = sys::Call(SYS_mkdirat, folder, sys::Address(safe.c_str()), 0700);
+  } else if (S_ISLNK(record.mode)) {
+    const char* target = pool::TextsOf(record).target;
+    error = sys::Call(SYS_symlinkat, sys::Address(target), folder, sys::Address(safe.c_str()));
   } else {
     error = sys::Openat(folder, safe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (error >= 0) sys::Close(static_cast<int>(error));
@@ -282,36 +403,38 @@ long Names::Make(uint32_t number, int folder) {
   if (error < 0) return error;
   const Descriptor made(sys::Openat(folder, safe.c_str(), kToLook));
   if (!made.ok()) return made.error();
-  const FdLink link = LinkTo(made.get());
-  struct stat st;
-  if (sys::Fstat(made.get(), &st) == 0 && (st.st_uid != record->uid || st.st_gid != record->gid)) {
-    error = sys::Call(SYS_fchownat, folder, sys::Address(safe.c_str()), record->uid, record->gid,
-                      AT_SYMLINK_NOFOLLOW);
-    if (error < 0) return error;
-  }
-  if (!S_ISLNK(record->mode)) {
-    error = sys::Fchmodat(AT_FDCWD, link.c_str(), mode);
-    if (error < 0) return error;
-  }
-  return StoreSuccessor(number, made.get());
+  error = SetOwner(made.get(), record.uid, record.gid);
+  if (error == 0 && !S_ISLNK(record.mode)) error = SetMode(made.get(), mode);
+  return error < 0 ? error : StoreSuccessor(number, made.get());
+}
+
+// Under its safe name. Of an earlier recovery that has not come so far, something may be there.
+long Names::Make(uint32_t number, int folder) {
+  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  sys::Scratch<NameRecord> record;
+  if (!CopyAt(whos_[number].born, record.get())) return -EBADMSG;
+  if (const long error = RemoveVain(folder, safe.c_str()); error < 0) return error;
+  const long error = MakeAs(*record, number, folder);
+  if (error < 0) RemoveVain(folder, safe.c_str());
+  return error;
 }
 
 void Names::MakeLost(uint32_t number) {
   const Who& who = whos_[number];
-  if (Lacks(who) || who.gone) return;
+  if (Lacks(who) || who.gone || !IsNowhere(number)) return;
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
-    const uint32_t number_of_spot = ties_[tie - 1].spot;
-    const Spot& spot = spots_[number_of_spot];
+    const uint32_t spot_number = ties_[tie - 1].spot;
+    const Spot& spot = spots_[spot_number];
     if (spot.last != number + 1) continue;
-    const Descriptor folder(OpenFolder(spot.folder));
+    const Descriptor folder(Open(spot.folder));
     Occupant occupant;
-    if (!folder.ok() || IsFound(number) || !LookAt(folder.get(), NameOf(spot), &occupant) ||
-        !MayGive(number_of_spot, number, occupant)) {
+    if (!folder.ok() || LookAt(folder.get(), NameOf(spot), &occupant) < 0 ||
+        !MayGive(spot_number, number, occupant)) {
       continue;
     }
     if (const long error = Make(number, folder.get()); error < 0) {
-      TellUnresolved(spot, error);
-      return;
+      Fail(spot_number, error);
+      continue;
     }
     Tell(NameAct::kCreate, spot);
     // What is in it is made next.
@@ -345,67 +468,36 @@ void Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
   const uint32_t who = spot.last - 1;
   const char* name = NameOf(spot);
   Occupant occupant;
-  if (!LookAt(folder, name, &occupant)) return;
+  long error = LookAt(folder, name, &occupant);
+  if (error < 0) return Fail(number, error);
   if (occupant.exists && occupant.who == who) return;
-  const Descriptor found(OpenFound(who));
+  const Descriptor found(Open(who));
   if (!found.ok() || WasMoved(who) || !MayGive(number, who, occupant)) return;
-  if (Clear(folder, name, occupant) < 0) return;
-  const long error = whos_[who].is_folder ? Move(who, folder, name)
-                                          : sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(),
-                                                        folder, name, AT_SYMLINK_FOLLOW);
-  if (error == 0) Tell(NameAct::kPlace, spot);
+  const bool is_new = whos_[who].successor != 0;
+  error = Clear(folder, name, occupant);
+  if (error == 0) {
+    error = whos_[who].is_folder ? Move(who, folder, name)
+                                 : sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(), folder, name,
+                                               AT_SYMLINK_FOLLOW);
+  }
+  if (error < 0) return Fail(number, error);
+  if (!is_new) Tell(PlaceActOf(who), spot);
 }
 
 // True: a name is gone.
 bool Names::RemoveName(uint32_t number, const Spot& spot, int folder) {
   Occupant occupant;
   const bool is_free = spot.last == 0 || (IsFound(spot.last - 1) && WasMoved(spot.last - 1));
-  if (!is_free || !LookAt(folder, NameOf(spot), &occupant) || !occupant.exists) return false;
-  if (!WasRemoved(number, occupant)) return false;
+  if (!is_free) return false;
+  long error = LookAt(folder, NameOf(spot), &occupant);
+  if (error < 0) Fail(number, error);
+  if (error < 0 || !occupant.exists || !WasRemoved(number, occupant)) return false;
   if (IsLastName(occupant, CountSafeNames(occupant.who))) return false;
-  const long error = Remove(folder, NameOf(spot), occupant.is_folder);
+  error = Remove(folder, NameOf(spot), occupant.is_folder);
   if (error == 0) Tell(NameAct::kRemove, spot);
   // A folder that somebody has put something into stays.
-  if (error < 0 && error != -ENOTEMPTY) TellUnresolved(spot, error);
+  if (error < 0 && error != -ENOTEMPTY) Fail(number, error);
   return error == 0;
-}
-
-// Of a folder that had to give its name to another one, too, if it is empty by now. What was made
-// in vain has such a name as well.
-void Names::RemoveSafeNames(uint32_t number) {
-  const Who& who = whos_[number];
-  const SafeName safe = SafeNameOf(who.fingerprint);
-  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
-    const Descriptor folder(OpenFolder(spots_[ties_[tie - 1].spot].folder));
-    Occupant occupant;
-    if (!folder.ok() || !LookAt(folder.get(), safe.c_str(), &occupant) || !occupant.exists) {
-      continue;
-    }
-    const bool is_its = occupant.who == number;
-    if (is_its && IsLastName(occupant, CountSafeNames(number) - 1)) continue;
-    Remove(folder.get(), safe.c_str(), occupant.is_folder);
-  }
-}
-
-// ---------------------------------------------------------------------------------------- Together
-
-// As it would be, name by name.
-void Names::TellOfDryRun(uint32_t number, const Spot& spot, int folder) {
-  Occupant occupant;
-  if (!LookAt(folder, NameOf(spot), &occupant)) return;
-  if (spot.last == 0) {
-    if (occupant.exists && WasRemoved(number, occupant)) Tell(NameAct::kRemove, spot);
-    return;
-  }
-  const uint32_t who = spot.last - 1;
-  if (occupant.exists && occupant.who == who) return;
-  if (IsFound(who)) {
-    if (!WasMoved(who) && MayGive(number, who, occupant)) Tell(NameAct::kPlace, spot);
-  } else if (!Lacks(whos_[who]) && MayGive(number, who, occupant)) {
-    Tell(NameAct::kCreate, spot);
-  } else {
-    TellUnresolved(spot, -ENOENT);
-  }
 }
 
 // A folder goes when what was in it is gone.
@@ -419,12 +511,107 @@ void Names::RemoveNames() {
   } while (again);
 }
 
+// Of a folder that had to give its name to another one, too, if it is empty by now. What was made
+// in vain has such a name as well.
+void Names::RemoveSafeNames(uint32_t number) {
+  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
+    const Descriptor folder(Open(spots_[ties_[tie - 1].spot].folder));
+    Occupant occupant;
+    if (!folder.ok() || LookAt(folder.get(), safe.c_str(), &occupant) < 0 || !occupant.exists) {
+      continue;
+    }
+    if (occupant.who != number) {
+      RemoveVain(folder.get(), safe.c_str());
+    } else if (!IsLastName(occupant, CountSafeNames(number) - 1)) {
+      Remove(folder.get(), safe.c_str(), occupant.is_folder);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------- Attributes
+
+namespace {
+
+// Bytes that came later have set the times anew.
+constexpr uint32_t kInOrder[] = {pool::kSetOwner, pool::kSetMode, pool::kSetTimes};
+
+long SetAttribute(uint32_t which, const NameRecord& record, int look) {
+  switch (which) {
+    case pool::kSetOwner:
+      return SetOwner(look, record.uid, record.gid);
+    case pool::kSetMode:
+      return S_ISLNK(record.mode) ? 0 : SetMode(look, record.mode & 07777);
+    default:
+      return SetTimes(look, record);
+  }
+}
+
+}  // namespace
+
+// Owner before mode: to be given away takes set-user-ID away. What is not there any more was
+// removed by somebody whom no log knows, or is told.
+void Names::SetAttributes(uint32_t number) {
+  const Who& who = whos_[number];
+  sys::Scratch<NameRecord> record;
+  for (const uint32_t which : kInOrder) {
+    const nvlog::Place place = who.attributes[std::countr_zero(which)];
+    if (place == nvlog::kNoPlace || !CopyAt(place, record.get())) continue;
+    if (which == pool::kSetTimes && reader_.At(place).lsn < who.changed) continue;
+    const Descriptor look(Open(number));
+    if (!look.ok()) return;
+    const long error = SetAttribute(which, *record, look.get());
+    if (error == 0) continue;
+    const Spot* spot = who.ties != 0 ? &spots_[ties_[who.ties - 1].spot] : nullptr;
+    TellUnresolved(spot != nullptr ? &texts_[whos_[spot->folder].path] : "",
+                   spot != nullptr ? NameOf(*spot) : &texts_[who.path], static_cast<int>(-error));
+    return;
+  }
+}
+
+// A folder may be closed to its owner then: so what is in it comes first.
+void Names::SetAttributesOf(bool folders) {
+  for (uint32_t i = whos_.count(); i-- > 0;) {
+    if (whos_[i].is_folder == folders) SetAttributes(i);
+  }
+}
+
+// ---------------------------------------------------------------------------------------- Together
+
+// As it would be, name by name.
+void Names::TellOfDryRun(uint32_t number) {
+  const Spot& spot = spots_[number];
+  const uint32_t who = spot.last - 1;
+  const Descriptor folder(Open(spot.folder));
+  Occupant occupant = {};
+  if (folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) < 0) return;
+  if (spot.last == 0) {
+    if (!occupant.exists || !WasRemoved(number, occupant)) return;
+    if (occupant.is_folder || !IsLastName(occupant, 0) || HasLast(occupant.who)) {
+      Tell(NameAct::kRemove, spot);
+    }
+    return;
+  }
+  if (occupant.exists && occupant.who == who) return;
+  const bool is_free = !occupant.exists || WasRemoved(number, occupant);
+  const bool has_folder = folder.ok() || IsToBeMade(spot.folder);
+  if (is_free && has_folder && IsToBeMade(who)) {
+    Tell(NameAct::kCreate, spot);
+  } else if (is_free && has_folder && IsFound(who) && !WasMoved(who)) {
+    Tell(PlaceActOf(who), spot);
+  } else {
+    TellUnresolvedSpot(number);
+  }
+}
+
 void Names::Agree(bool dry_run) {
   if (!any()) return;
   dry_run_ = dry_run;
   FoldOpen();
   if (dry_run) {
-    ForEachFinal([&](uint32_t i, const Spot& at, int folder) { TellOfDryRun(i, at, folder); });
+    for (uint32_t i = 0; i < spots_.count(); ++i) {
+      if (spots_[i].is_final) TellOfDryRun(i);
+    }
     return;
   }
   ForEachFinal([&](uint32_t i, const Spot& at, int folder) { Secure(i, at, folder); });
@@ -435,69 +622,47 @@ void Names::Agree(bool dry_run) {
     }
   }
   ForEachFinal([&](uint32_t i, const Spot& at, int folder) { PlaceAt(i, at, folder); });
-  for (uint32_t i = 0; i < spots_.count(); ++i) {
-    const Spot& spot = spots_[i];
-    if (spot.last == 0) continue;
-    const uint32_t who = spot.last - 1;
-    if (!IsPlaced(who) && !(IsFound(who) && WasMoved(who))) TellUnresolved(spot, -ENOENT);
-  }
   RemoveNames();
-}
-
-// Owner before mode: to be given away takes set-user-ID away.
-void Names::SetAttributes(uint32_t number) {
-  const Who& who = whos_[number];
-  sys::Scratch<NameRecord> record;
-  Descriptor found(-1);
-  for (const uint32_t set : {pool::kSetOwner, pool::kSetMode, pool::kSetTimes}) {
-    const nvlog::Place place = who.attributes[set == pool::kSetMode    ? 0
-                                              : set == pool::kSetOwner ? 1
-                                                                       : 2];
-    if (place == nvlog::kNoPlace || !CopyAt(place, record.get())) continue;
-    const Descriptor look(OpenFound(number));
-    if (!look.ok() || S_ISLNK(record->mode)) return;
-    const FdLink link = LinkTo(look.get());
-    const timespec times[2] = {
-        {record->access_seconds, static_cast<long>(record->access_nanoseconds)},
-        {record->change_seconds, static_cast<long>(record->change_nanoseconds)}};
-    long error = 0;
-    if (set == pool::kSetOwner) {
-      error = sys::Call(SYS_fchownat, AT_FDCWD, sys::Address(link.c_str()), record->uid,
-                        record->gid, 0);
-    } else if (set == pool::kSetMode) {
-      error = sys::Fchmodat(AT_FDCWD, link.c_str(), record->mode & 07777);
-    } else {
-      error =
-          sys::Call(SYS_utimensat, AT_FDCWD, sys::Address(link.c_str()), sys::Address(times), 0);
-    }
-    if (error < 0) refused_ = true;
-  }
 }
 
 bool Names::Finish() {
   if (!any()) return true;
-  for (uint32_t i = 0; i < whos_.count(); ++i) SetAttributes(i);
   for (uint32_t i = whos_.count(); i-- > 0;) RemoveSafeNames(i);
   RemoveNames();  // of folders that had a safe one in them
-  return Sync() && !refused_;
+  TellUnresolved();
+  SetAttributesOf(false);
+  SetAttributesOf(true);
+  return Sync();
 }
 
-// Of each file system that has one of the folders; all of them, if none can be had.
+// One with that file system's folder. -ENOENT: it cannot be had.
+long Names::SyncFileSystemOf(uint32_t number) const {
+  const Descriptor look(Open(number));
+  if (!look.ok()) return -ENOENT;
+  const Descriptor folder(sys::Openat(look.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return folder.ok() ? sys::Syncfs(folder.get()) : -ENOENT;
+}
+
+// Each file system by one of the folders; or all that there are, if one has none that can be had.
 bool Names::Sync() const {
-  bool synced = false;
-  uint64_t last = 0;
-  for (uint32_t i = 0; i < whos_.count(); ++i) {
-    const Who& who = whos_[i];
-    if (!who.is_folder || (synced && who.file_system == last)) continue;
-    const Descriptor look(OpenFolder(i));
-    if (!look.ok()) continue;
-    const Descriptor folder(sys::Openat(look.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!folder.ok()) continue;
-    if (sys::Syncfs(folder.get()) < 0) return false;
-    synced = true;
-    last = who.file_system;
+  constexpr uint32_t kMost = 8;
+  uint64_t synced[kMost];
+  uint32_t n = 0;
+  const auto is_synced = [&](const Who& who) {
+    return std::find(synced, synced + n, who.file_system) != synced + n;
+  };
+  for (uint32_t i = 0; i < whos_.count() && n < kMost; ++i) {
+    if (!whos_[i].is_folder || is_synced(whos_[i])) continue;
+    const long error = SyncFileSystemOf(i);
+    if (error == -ENOENT) continue;
+    if (error < 0) return false;
+    synced[n++] = whos_[i].file_system;
   }
-  if (!synced) sys::Call(SYS_sync);
+  for (uint32_t i = 0; i < whos_.count(); ++i) {
+    if (is_synced(whos_[i])) continue;
+    sys::Call(SYS_sync);
+    break;
+  }
   return true;
 }
 

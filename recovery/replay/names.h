@@ -12,7 +12,7 @@
 //   place   each file at its last names
 //   remove  names, from files that the logs removed from them
 //
-// then bytes (Files), attributes, and the safe names go. It may end at any instruction and be done
+// then bytes (Files), the safe names go, attributes. It may end at any instruction and be done
 // again (I6): nothing in the logs is void before all of it is synced.
 #ifndef NVCACHE_RECOVERY_REPLAY_NAMES_H_
 #define NVCACHE_RECOVERY_REPLAY_NAMES_H_
@@ -28,8 +28,9 @@ namespace nvcache::recovery {
 struct Observer;
 struct Summary;
 
-// What is done to a name, or would be.
-enum class NameAct { kCreate, kPlace, kRemove };
+// What is done to a name, or would be: what it leads to is made again; was there, and gets it as
+// well; was there, and loses another one for it; it is taken away.
+enum class NameAct { kCreate, kLink, kRename, kRemove };
 
 // Elements that are zero at first, in address space for so many.
 template <typename T>
@@ -70,16 +71,18 @@ class Names {
   bool any() const { return notes_.count() > 0; }
   // All were noted. False without memory.
   bool Fold();
-  // Then: some bytes of the file never were in a log, so it is not made again.
-  void NoteSettled(uint64_t fingerprint);
+  // Then, of each file: whether some of its bytes never were in a log, so that it is not made
+  // again; and the last record that changes it. True: it was born in the logs. So what they have of
+  // it stays as long as their names do.
+  bool NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed);
   // Then: the file systems get what they lack, or it is told (`dry_run`).
   void Agree(bool dry_run);
-  // The file with that fingerprint, for its records: kNotMine; or -ENOENT, it has no name any more;
-  // or a descriptor to look at it, and in `*successor` the fingerprint of what was made in its
-  // place, or 0.
-  static constexpr long kNotMine = INT64_MIN;
+  // The file with that fingerprint, for its records: kNotMine; or kToBeMade, but for the dry run;
+  // or -ENOENT, it has no name any more; or a descriptor to look at it, and in `*successor` the
+  // fingerprint of what was made in its place, or 0.
+  static constexpr long kNotMine = INT64_MIN, kToBeMade = INT64_MIN + 1;
   long Look(uint64_t fingerprint, uint64_t* successor) const;
-  // When the bytes are there. False: a file system refuses.
+  // When the bytes are there. False: a file system cannot be synced.
   bool Finish();
   // The kernel has done it all: only to be synced. False: it refuses.
   bool Sync() const;
@@ -87,8 +90,8 @@ class Names {
  private:
   static constexpr uint32_t kNobody = ~uint32_t{0};
   static constexpr uint32_t kAttributes = 3;
-  // Folders in one another that were found by what the logs say of each.
-  static constexpr uint32_t kMaxDepth = 64;
+  // Folders in one another that are found by what the logs say of each, and not by their paths.
+  static constexpr uint32_t kMaxDepth = 4;
 
   // A file, a folder, or a symbolic link.
   struct Who {
@@ -98,7 +101,8 @@ class Names {
     uint64_t successor;                    // of what was made in its place; 0: nothing
     nvlog::Place born;                     // its creation; or kNoPlace
     nvlog::Place attributes[kAttributes];  // the last record that sets them
-    uint32_t path;                         // of a folder, in texts_; 0: none
+    pool::Lsn changed;                     // the last record that changes its bytes, or its names
+    uint32_t path;                         // that it had, in texts_; 0: none
     uint32_t ties;                         // the first one, plus one
     bool incomplete, gone, has_others, is_folder;
   };
@@ -108,6 +112,7 @@ class Names {
     uint32_t name;    // in texts_
     uint32_t last;    // what it leads to, plus one; 0: nothing
     bool is_final;    // the logs say so
+    int error;        // errno: why it does not
   };
   // A name that a file had in the logs.
   struct Tie {
@@ -128,6 +133,7 @@ class Names {
   uint32_t AddText(const char* text);
   uint32_t WhoIs(const pool::Identity& identity, uint64_t file_system);
   uint32_t FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path);
+  void SetPath(Who& who, const char* path);
   uint32_t SpotOf(uint32_t folder, const char* name);
   uint32_t TieOf(uint32_t spot, uint32_t who);
   uint32_t Find(uint64_t fingerprint) const;
@@ -144,26 +150,37 @@ class Names {
   // ---- Agreeing (names.cc)
   const char* NameOf(const Spot& spot) const { return &texts_[spot.name]; }
   bool Is(const Who& who, const pool::Identity& identity) const;
-  long OpenFolder(uint32_t folder, uint32_t depth = 0) const;
-  long OpenFound(uint32_t who, uint32_t depth = 0) const;
+  long LookInFolder(const Who& who, int folder, const char* name) const;
+  long LookByPathOf(const Who& who) const;
+  long Open(uint32_t who, uint32_t depth = 0) const;
   bool IsFound(uint32_t who) const;
-  bool LookAt(int folder, const char* name, Occupant* occupant) const;
+  bool IsNowhere(uint32_t who) const;
+  long LookAt(int folder, const char* name, Occupant* occupant) const;
+  bool LeadsTo(uint32_t spot, uint32_t who) const;
   bool WasRemoved(uint32_t spot, const Occupant& occupant) const;
   bool MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const;
   bool IsLastName(const Occupant& occupant, uint32_t safe_names) const;
   uint32_t CountSafeNames(uint32_t who) const;
   bool WasMoved(uint32_t who) const;
   bool IsPlaced(uint32_t who) const;
+  bool HasLast(uint32_t who) const;
+  bool IsToBeMade(uint32_t who, uint32_t depth = 0) const;
   bool Lacks(const Who& who) const { return who.born == nvlog::kNoPlace || who.incomplete; }
 
   template <typename Function>
   void ForEachFinal(Function function);
   void Tell(NameAct act, const Spot& spot) const;
-  void TellUnresolved(const Spot& spot, long error);
-  void TellOfDryRun(uint32_t spot, const Spot& at, int folder);
+  NameAct PlaceActOf(uint32_t who) const;
+  void Fail(uint32_t spot, long error);
+  void TellUnresolved(const char* folder, const char* name, int error);
+  void TellUnresolved();
+  void TellUnresolvedSpot(uint32_t spot);
+  int WhyNot(uint32_t spot) const;
+  void TellOfDryRun(uint32_t spot);
   void Secure(uint32_t spot, const Spot& at, int folder);
   void MakeLost(uint32_t who);
   long Make(uint32_t who, int folder);
+  long MakeAs(const pool::NameRecord& record, uint32_t who, int folder);
   long StoreSuccessor(uint32_t who, int fd);
   void PlaceAt(uint32_t spot, const Spot& at, int folder);
   long Clear(int folder, const char* name, const Occupant& occupant) const;
@@ -172,6 +189,8 @@ class Names {
   bool RemoveName(uint32_t spot, const Spot& at, int folder);
   void RemoveSafeNames(uint32_t who);
   void SetAttributes(uint32_t who);
+  void SetAttributesOf(bool folders);
+  long SyncFileSystemOf(uint32_t who) const;
 
   const nvlog::Reader& reader_;
   const Observer& observer_;
@@ -185,7 +204,6 @@ class Names {
   Table<uint32_t> who_slots_, successor_slots_, spot_slots_, tie_slots_;  // hashed; plus one
   nvlog::Place open_ = nvlog::kNoPlace;  // the last record announces what may not have happened
   bool dry_run_ = false;
-  bool refused_ = false;
 };
 
 }  // namespace nvcache::recovery

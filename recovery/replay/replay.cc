@@ -27,7 +27,8 @@
 // is above it, or a bound of kSettled, then all groups of write-back that are older are void.
 //
 // Names (names.h) come before bytes, for these belong to files, wherever they are in the end; and
-// attributes after them. All records of names stay until nothing is unresolved.
+// attributes after them. All records of names stay until nothing is unresolved, and with them what
+// the logs have of files that were born in them: these may have to be made again.
 //
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
@@ -90,7 +91,7 @@ class Run {
   bool SyncNames();
   void ApplyAll();
   void TellBroken(const Group& group);
-  void Secure(const Group& group);
+  void Secure(const nvlog::GroupWalk& walk, const Group& group);
   void SecureRecord(Place place, const RecordHeader& header);
   void PassVoid(const Group& group);
   void ApplyGroup(const Group& group);
@@ -181,10 +182,11 @@ bool Run::FindSettled() {
   for (Group group; walk.Next(&group);) {
     if (group.verdict != Verdict::kCommitted) continue;
     walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-      if (header.kind == Kind::kName) {
-        noted = noted && (kernel_has_ || names_.Note(header, place));
-      } else {
+      if (header.kind != Kind::kName) {
         NoteSettled(header, walk.FileOf(header, place));
+      } else if (!kernel_has_) {
+        Secure(walk, group);
+        noted = noted && names_.Note(header, place);
       }
     });
   }
@@ -194,11 +196,13 @@ bool Run::FindSettled() {
 // A file with a record that it is settled has got bytes past the logs.
 bool Run::FoldNames(const nvlog::GroupWalk& walk) {
   if (!names_.any()) return true;
+  pmem::Psync(Step::kSeenGroupDurable);
   if (!names_.Fold()) return false;
   sys::Scratch<pool::FileRecord> record;
-  for (uint32_t file = 0; file < walk.files(); ++file) {
-    if (files_[file].settled == 0 || !walk.CopyRecord(file, record.get())) continue;
-    names_.NoteSettled(pool::Fingerprint(*record));
+  for (uint32_t number = 0; number < walk.files(); ++number) {
+    File& file = files_[number];
+    if (!walk.CopyRecord(number, record.get())) continue;
+    file.is_born = names_.NoteFile(pool::Fingerprint(*record), file.settled != 0, file.changed);
   }
   return true;
 }
@@ -210,6 +214,7 @@ bool Run::SyncNames() { return !names_.any() || (names_.Fold() && names_.Sync())
 // is settled, or below the checkpoint: so the last two are all that can matter.
 void Run::NoteSettled(const RecordHeader& header, uint32_t number) {
   File& file = files_[number];
+  if (nvlog::IsChange(header.kind)) file.changed = header.lsn;
   if (header.kind == Kind::kPublished) {
     file.published_before = std::exchange(file.published, header.lsn);
     if (header.lsn < reader_.through_checkpoint()) file.settled_back = header.lsn;
@@ -226,7 +231,7 @@ void Run::ApplyAll() {
     kept_ = kept_ || group.kept;
     switch (group.verdict) {
       case Verdict::kCommitted:
-        Secure(group);
+        Secure(walk_, group);
         ApplyGroup(group);
         break;
       case Verdict::kVoid:
@@ -252,10 +257,10 @@ void Run::TellBroken(const Group& group) {
 // The process that stored the group may have been killed before its PSYNC. Without this, a power
 // failure could take the group away, or a part of it, and leave a part of what it was applied to:
 // what the next recovery does not write over.
-void Run::Secure(const Group& group) {
+void Run::Secure(const nvlog::GroupWalk& walk, const Group& group) {
   pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
   uint64_t secured = ~uint64_t{0};
-  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
+  walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
     SecureRecord(place, header);
     const uint64_t number = place / view_.segment_units();
     if (number == secured) return;
@@ -462,7 +467,7 @@ bool Run::Stays(const nvlog::GroupWalk& walk, const Group& group) {
     }
     const File& file = files_[walk.FileOf(header, place)];
     NVCACHE_CHECK(!file.is_unsynced);
-    stays = stays || file.state == File::kRefused ||
+    stays = stays || file.state == File::kRefused || file.is_born ||
             (file.state == File::kUnresolved && !options_.discard);
   });
   return stays;

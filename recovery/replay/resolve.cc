@@ -205,11 +205,18 @@ bool IsOnFileSystem(const char* path, uint64_t file_system) {
          std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
 }
 
-long LookByIdentity(const pool::Identity& identity, uint64_t file_system) {
+// What is near is found on the same mount, where it can be linked to.
+long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near) {
   sys::FileHandle handle = {identity.handle_size, identity.handle_type, {}};
   std::memcpy(handle.bytes, identity.handle, identity.handle_size);
-  return FindByHandle(handle, file_system,
-                      [&](long found) { return CheckIdentity(found, identity); });
+  const auto use = [&](long found) { return CheckIdentity(found, identity); };
+  if (near < 0) return FindByHandle(handle, file_system, use);
+  if (handle.size == 0) return -ENOENT;
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(near));
+  const long found = LookByHandle(link.c_str(), handle);
+  const long used = found >= 0 ? use(found) : found;
+  return used >= 0 || used == -EACCES || OutOfDescriptors(used) ? used : -ENOENT;
 }
 
 long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor) {

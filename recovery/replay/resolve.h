@@ -24,9 +24,10 @@ long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor)
 // A descriptor with O_PATH to what is at the path, but by no magic link.
 long LookByPath(const char* path);
 // To what `identity` names, a file or a folder, wherever it is on its file system, if it has a
-// name. For a user that somebody else acts for, only to what is that user's. -ENOENT: it is
-// nowhere, or the privilege is missing.
-long LookByIdentity(const pool::Identity& identity, uint64_t file_system);
+// name: by the mount that the folder `near` is on, or by any, if that is -1. For a user that
+// somebody else acts for, only to what is that user's. -ENOENT: it is nowhere, or the privilege is
+// missing.
+long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near);
 bool IsOnFileSystem(const char* path, uint64_t file_system);
 
 }  // namespace nvcache::recovery

@@ -24,29 +24,58 @@ std::string Name(const Unresolved& file) {
                      file.inode);
 }
 
+// Without a folder, `name` is all of it, or nothing is known.
 std::string PathOf(const char* folder, const char* name) {
   const std::string path = folder;
-  return path == "/" ? path + name : path + "/" + name;
+  return path.empty() || path == "/" ? path + name : path + "/" + name;
 }
 
 const char* ActName(recovery::NameAct act) {
   switch (act) {
     case recovery::NameAct::kCreate:
       return "create";
-    case recovery::NameAct::kPlace:
-      return "place";
+    case recovery::NameAct::kLink:
+      return "link";
+    case recovery::NameAct::kRename:
+      return "rename";
     default:
       return "remove";
   }
 }
 
+const char* WordFor(recovery::NameAct act, bool dry_run) {
+  switch (act) {
+    case recovery::NameAct::kCreate:
+      return dry_run ? "would create" : "created";
+    case recovery::NameAct::kLink:
+      return dry_run ? "would link" : "linked";
+    case recovery::NameAct::kRename:
+      return dry_run ? "would rename" : "renamed";
+    default:
+      return dry_run ? "would remove" : "removed";
+  }
+}
+
+std::string WhatIsWrong(int error) {
+  switch (error) {
+    case ENOENT:
+      return "what had it is not there";
+    case EEXIST:
+      return "something else has it";
+    case ENOTDIR:
+      return "its folder is not there";
+    default:
+      return strerror(error);
+  }
+}
+
 void PrintNames(const Findings& findings) {
   for (const NameFound& name : findings.names) {
-    fmt::print("{} {}\n", ActName(name.act), Printable(name.path));
+    fmt::print("{}: {}\n", WordFor(name.act, findings.dry_run), Printable(name.path));
   }
   for (const NameUnresolved& name : findings.unresolved_names) {
-    fmt::print("unresolved: the name {}: {}\n", Printable(name.path),
-               name.error == ENOENT ? "what had it is not there" : strerror(name.error));
+    fmt::print("unresolved: the name {}: {}\n", name.path.empty() ? "?" : Printable(name.path),
+               WhatIsWrong(name.error));
   }
 }
 

@@ -90,6 +90,7 @@ void Collector::Add(const nvlog::Group& group) {
 }
 
 void Collector::AddRecord(uint32_t log, const nvlog::RecordHeader& header, nvlog::Place place) {
+  if (header.kind == nvlog::Kind::kName) return;
   const uint32_t file = walk_.FileOf(header, place);
   pending_.walk_numbers[FileKey(log, header.file)] = file;
   if (header.kind == nvlog::Kind::kSettled) Settle(file, header.offset);

@@ -885,6 +885,7 @@ uint64_t NameKey(uint32_t segment, uint32_t number) {
 }  // namespace
 
 uint32_t GroupWalk::FileOf(const RecordHeader& header, Place place) const {
+  if (header.kind == Kind::kName) return kNoFile;
   const auto segment = static_cast<uint32_t>(place / reader_.segment_units_);
   const Name* name = SlotOf(names_, name_capacity_, NameKey(segment, header.file));
   return name->key != 0 && name->epoch == epochs_[segment] ? name->file : kNoFile;

@@ -15,7 +15,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FORMAT = ("src/pool/format.h", "src/nvlog/record.h")
+FORMAT = ("src/pool/format.h", "src/pool/name_record.h", "src/nvlog/record.h")
 
 wrong = []
 checked = 0
@@ -66,7 +66,7 @@ def rows(text, header):
 # The pool's format.
 
 SIZES = {"char": 1, "uint8_t": 1, "uint16_t": 2, "Kind": 2, "uint32_t": 4, "int32_t": 4,
-         "SegmentKind": 4, "uint64_t": 8, "int64_t": 8, "Lsn": 8}
+         "SegmentKind": 4, "Deed": 4, "uint64_t": 8, "int64_t": 8, "Lsn": 8, "Identity": 72}
 
 
 def evaluate(expression, constants):
@@ -95,7 +95,8 @@ def format_of_sources():
             fields, end = {}, 0
             for kind, field, count in re.findall(r"(\w+) (\w+)(?:\[(\w+)\])?;", body):
                 size = SIZES[kind]
-                end = (end + size - 1) // size * size
+                unit = min(size, 8)  # aligned to
+                end = (end + unit - 1) // unit * unit
                 length = size * (evaluate(count, constants) if count else 1)
                 fields[field] = (end, length)
                 end += length

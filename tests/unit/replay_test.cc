@@ -13,7 +13,6 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -29,6 +28,7 @@
 #include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
 #include "tests/unit/support.h"
+#include "tests/unit/traced.h"
 
 namespace nvcache::recovery {
 namespace {
@@ -47,6 +47,7 @@ using test::ReadFile;
 using test::RecordOf;
 using test::ScopedPool;
 using test::Truncate;
+using test::WithActAt;
 using test::WriteFile;
 
 // What an Observer hears. Files go by the last part of their paths.
@@ -1672,25 +1673,6 @@ TEST_F(ReplayTest, ACreatedFileThatIsRemovedStaysSo) {
   EXPECT_FALSE(Run());
   EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENOENT}, {"gone", ENOENT}}));
   EXPECT_FALSE(Exists(Path("a")));
-}
-
-// Runs `body` in a child, and `act` as the child's n-th system call begins or ends, if there are so
-// many. The result is that of InChild, but for a child that cannot be traced: kSkip.
-int WithActAt(int n, const std::function<void(pid_t)>& act, const std::function<int()>& body) {
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kSkip);
-    raise(SIGSTOP);
-    _exit(body());
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  while (WIFSTOPPED(status)) {
-    if (n-- == 0) act(pid);
-    ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
-    EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  }
-  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 // Somebody takes the name while recovery is about to.

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "src/nvlog/record.h"
+#include "src/pool/name_record.h"
 #include "src/pool/pool.h"
 #include "src/sys/crc32c.h"
 
@@ -237,6 +238,12 @@ inline Record File(uint32_t file, const pool::FileRecord& record) {
           std::string(reinterpret_cast<const char*>(&record), size)};
 }
 
+inline Record Names(const pool::NameRecord& record) {
+  const size_t size = pool::NameRecordSize(record);
+  return {nvlog::Kind::kName, 0, 0, size,
+          std::string(reinterpret_cast<const char*>(&record), size)};
+}
+
 // A group as it was added.
 struct Added {
   pool::Lsn lsn = 0;
@@ -440,8 +447,8 @@ class LogBuilder {
     for (Record record : records) {
       for (bool whole = false; !whole;) {
         const auto name = names_.find(record.file);
-        const bool naming = record.kind != nvlog::Kind::kFile && name != names_.end() &&
-                            !log->named.contains(record.file);
+        const bool of_file = record.kind != nvlog::Kind::kFile && record.kind != nvlog::Kind::kName;
+        const bool naming = of_file && name != names_.end() && !log->named.contains(record.file);
         const Record file = naming ? File(record.file, name->second) : Record{};
         const uint64_t left = End() - log->unit;
         const uint64_t before = naming ? UnitsOf(file) : 0;

@@ -1,0 +1,915 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What replay makes of names. Each test makes the files as the program had them, logs what the
+// program did, and then has the file system keep some of it.
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "recovery/replay/replay.h"
+#include "tests/unit/support.h"
+#include "tests/unit/traced.h"
+
+namespace nvcache::recovery {
+namespace {
+
+using nvlog::Lsn;
+using pool::Deed;
+using pool::Identity;
+using test::Data;
+using test::Exists;
+using test::Folder;
+using test::kSkip;
+using test::LogBuilder;
+using test::ReadFile;
+using test::ScopedPool;
+using test::WithActAt;
+using test::WriteFile;
+
+constexpr uint32_t kLog = pool::kThroughLog;
+
+std::string FolderOf(const std::string& path) { return std::filesystem::path(path).parent_path(); }
+std::string NameOf(const std::string& path) { return std::filesystem::path(path).filename(); }
+
+struct stat StatOf(const std::string& path) {
+  struct stat st = {};
+  EXPECT_EQ(lstat(path.c_str(), &st), 0) << path;
+  return st;
+}
+
+Identity IdOf(const std::string& path) {
+  Identity identity;
+  struct statx st;
+  EXPECT_EQ(pool::IdentifyAt(AT_FDCWD, path.c_str(), &identity, &st), 0) << path;
+  return identity;
+}
+
+// What an Observer hears of names: "create a", and errno by name.
+struct Heard {
+  explicit Heard(std::string folder) : root(std::move(folder)) {}
+  std::string root;
+  std::vector<std::string> acts;
+  std::map<std::string, int> unresolved;
+
+  std::string Relative(const char* folder, const char* name) const {
+    const std::string path = std::string(folder) + "/" + name;
+    return path.starts_with(root + "/") ? path.substr(root.size() + 1) : path;
+  }
+  Observer observer() {
+    Observer o;
+    o.context = this;
+    o.name = [](void* self, NameAct act, const char* folder, const char* name) {
+      auto* heard = static_cast<Heard*>(self);
+      const char* const words[] = {"create ", "link ", "rename ", "remove "};
+      heard->acts.push_back(words[static_cast<int>(act)] + heard->Relative(folder, name));
+    };
+    o.unresolved_name = [](void* self, const char* folder, const char* name, int error) {
+      auto* heard = static_cast<Heard*>(self);
+      EXPECT_TRUE(heard->unresolved.emplace(heard->Relative(folder, name), error).second);
+    };
+    return o;
+  }
+};
+
+class NamesReplayTest : public testing::Test {
+ protected:
+  explicit NamesReplayTest(Folder::Where where = Folder::kDisk) : files_(where) {}
+  void SetUp() override {
+    test::MakePool(pool_path_);
+    ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
+    pool_.MarkInUse();
+    log_.emplace(pool_.view());
+    umask(022);
+  }
+
+  std::string Path(const std::string& name) const { return files_ / name; }
+  void Make(const std::string& name, const std::string& bytes = "") {
+    WriteFile(Path(name), bytes);
+  }
+  std::string Read(const std::string& name) const { return ReadFile(Path(name)); }
+  bool Is(const std::string& name, const Identity& file) const {
+    return Exists(Path(name)) && pool::SameIdentity(IdOf(Path(name)), file);
+  }
+  void Rename(const std::string& from, const std::string& to) {
+    ASSERT_EQ(rename(Path(from).c_str(), Path(to).c_str()), 0);
+  }
+  void Link(const std::string& from, const std::string& to) {
+    ASSERT_EQ(link(Path(from).c_str(), Path(to).c_str()), 0);
+  }
+  void Unlink(const std::string& name) { ASSERT_EQ(remove(Path(name).c_str()), 0); }
+
+  // The names of all that is there, sorted.
+  std::vector<std::string> All() const {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(files_.path())) {
+      all.push_back(entry.path().string().substr(files_.path().size() + 1));
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  // ---- What the program has logged
+  struct Said {
+    Deed deed = Deed::kCreated;
+    Identity file = {};
+    std::string name = {};  // "" for none
+    std::string from = {};
+    Identity other = {};
+    uint32_t flags = 0;
+    uint32_t set = 0;
+    std::string target = {};
+    struct stat st = {};
+  };
+  pool::NameRecord RecordOf(const Said& said) const {
+    pool::NameRecord record = {};
+    struct statfs fs;
+    EXPECT_EQ(statfs(files_.path().c_str(), &fs), 0);
+    std::memcpy(&record.file_system, &fs.f_fsid, sizeof(record.file_system));
+    record.device = StatOf(files_.path()).st_dev;
+    record.deed = said.deed;
+    record.flags = said.flags;
+    record.set = said.set;
+    record.mode = said.st.st_mode;
+    record.uid = said.st.st_uid;
+    record.gid = said.st.st_gid;
+    record.access_seconds = said.st.st_atim.tv_sec;
+    record.access_nanoseconds = static_cast<uint32_t>(said.st.st_atim.tv_nsec);
+    record.change_seconds = said.st.st_mtim.tv_sec;
+    record.change_nanoseconds = static_cast<uint32_t>(said.st.st_mtim.tv_nsec);
+    record.file = said.file;
+    record.other = said.other;
+    const std::string folder = said.name.empty() ? "" : FolderOf(Path(said.name));
+    const std::string from = said.from.empty() ? "" : FolderOf(Path(said.from));
+    if (!folder.empty()) record.folder = IdOf(folder);
+    if (!from.empty()) record.from_folder = IdOf(from);
+    size_t end = 0;
+    using R = pool::NameRecord;
+    pool::AddText(&record, &R::name_length, NameOf(said.name).c_str(), &end);
+    pool::AddText(&record, &R::from_length, NameOf(said.from).c_str(), &end);
+    pool::AddText(&record, &R::target_length, said.target.c_str(), &end);
+    pool::AddText(&record, &R::folder_path_length, folder.c_str(), &end);
+    pool::AddText(&record, &R::from_folder_path_length, from.c_str(), &end);
+    EXPECT_TRUE(pool::IsNameRecord(record, pool::NameRecordSize(record)));
+    return record;
+  }
+  Lsn Log(const Said& said) {
+    return log_->Add(test::Names(RecordOf(said)), LogBuilder::kCommit, kLog).lsn;
+  }
+  // What was just made.
+  Identity Created(const std::string& name) {
+    Said said = {.deed = Deed::kCreated, .file = IdOf(Path(name)), .name = name};
+    said.st = StatOf(Path(name));
+    if (S_ISLNK(said.st.st_mode)) said.target = std::filesystem::read_symlink(Path(name));
+    Log(said);
+    return said.file;
+  }
+  Identity MakeCreated(const std::string& name) {
+    Make(name);
+    return Created(name);
+  }
+  void Renames(const Identity& file, const std::string& from, const std::string& to,
+               const Identity& other = {}) {
+    Log({.deed = Deed::kRenames,
+         .file = file,
+         .name = to,
+         .from = from,
+         .other = other,
+         .flags = pool::IsNone(other) ? 0 : pool::kNameGone});
+  }
+  void Renamed(const Identity& file, const std::string& from, const std::string& to,
+               const Identity& other = {}) {
+    Renames(file, from, to, other);
+    Log({.deed = Deed::kRenamed,
+         .file = file,
+         .name = to,
+         .from = from,
+         .other = other,
+         .flags = pool::IsNone(other) ? 0 : pool::kNameGone});
+  }
+  void Removes(const Identity& file, const std::string& name, uint32_t flags = pool::kNameGone) {
+    Log({.deed = Deed::kRemoves, .file = file, .name = name, .flags = flags});
+  }
+  void Removed(const Identity& file, const std::string& name, uint32_t flags = pool::kNameGone) {
+    Removes(file, name, flags);
+    Log({.deed = Deed::kRemoved, .file = file, .name = name, .flags = flags});
+  }
+  void Linked(const Identity& file, const std::string& from, const std::string& to,
+              uint32_t flags = 0) {
+    Log({.deed = Deed::kLinks, .file = file, .name = to, .from = from, .flags = flags});
+    Log({.deed = Deed::kLinked, .file = file, .name = to, .from = from, .flags = flags});
+  }
+  Lsn Attributes(const std::string& name, uint32_t set, const std::string& path = "") {
+    return Log({.deed = Deed::kAttributes,
+                .file = IdOf(Path(name)),
+                .set = set,
+                .target = path,
+                .st = StatOf(Path(name))});
+  }
+  // Bytes of the file that has the name now.
+  Lsn Wrote(uint32_t number, const std::string& name, const std::string& bytes) {
+    log_->Name(number, test::RecordOf(Path(name)));
+    return log_->Add(Data(number, 0, bytes), LogBuilder::kCommit, kLog).lsn;
+  }
+
+  // ---- Recovery
+  void Reboot() { pool_.view().state()->boot[3] ^= 1; }
+  bool Run(const Options& options = {}) {
+    heard_ = Heard(files_.path());
+    return Replay(pool_, options, heard_.observer(), &summary_);
+  }
+  // After a power failure: all is well, and another run has nothing to do.
+  void ExpectRecovered() {
+    Reboot();
+    EXPECT_TRUE(Run());
+    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{}));
+    ExpectNoSafeNames();
+    EXPECT_FALSE(pool_.dirty());
+    const std::vector<std::string> before = All();
+    EXPECT_TRUE(Run());
+    EXPECT_FALSE(summary_.was_dirty);
+    EXPECT_EQ(All(), before);
+  }
+  void ExpectNoSafeNames() const {
+    for (const std::string& name : All()) EXPECT_EQ(name.find(".nvcache-"), name.npos) << name;
+  }
+
+  Folder memory_{Folder::kMemory};
+  Folder files_;
+  const std::string pool_path_ = memory_ / "pool";
+  ScopedPool pool_;
+  std::optional<LogBuilder> log_;
+  Heard heard_{""};
+  Summary summary_;
+};
+
+using Acts = std::vector<std::string>;
+using Names_ = std::vector<std::string>;
+using Unresolved = std::map<std::string, int>;
+
+// ------------------------------------------------------------------------------------------ Births
+
+TEST_F(NamesReplayTest, WhatWasBornAndIsLostIsMadeAgain) {
+  Make("a");
+  chmod(Path("a").c_str(), 0640);
+  const bool root = geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(chown(Path("a").c_str(), 12, 34), 0);
+  }
+  const Identity lost = Created("a");
+  Wrote(0, "a", "bytes");
+  Unlink("a");
+  ExpectRecovered();
+  EXPECT_EQ(Read("a"), "bytes");
+  const struct stat st = StatOf(Path("a"));
+  EXPECT_EQ(st.st_mode, S_IFREG | 0640u);
+  if (root) {
+    EXPECT_EQ(st.st_uid * 100 + st.st_gid, 1234u);
+  }
+  EXPECT_FALSE(Is("a", lost));
+  EXPECT_EQ(All(), Names_{"a"});
+}
+
+TEST_F(NamesReplayTest, WhatIsThereStays) {
+  const Identity a = MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", a));
+  EXPECT_EQ(Read("a"), "bytes");
+  EXPECT_EQ(summary_.names, 0u);
+}
+
+// It got bytes past the logs.
+TEST_F(NamesReplayTest, WhatIsNotWholeIsNotMade) {
+  MakeCreated("a");
+  const Lsn lsn = Wrote(0, "a", "bytes");
+  log_->Add(test::Settled(0, lsn + 1), LogBuilder::kCommit, kLog);
+  Unlink("a");
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (Unresolved{{"a", ENOENT}}));
+  EXPECT_FALSE(Exists(Path("a")));
+  EXPECT_TRUE(pool_.dirty());
+  EXPECT_TRUE(Run({.discard = true}));
+  EXPECT_FALSE(pool_.dirty());
+}
+
+TEST_F(NamesReplayTest, FoldersAndLinksAreMadeAgain) {
+  mkdir(Path("d").c_str(), 0750);
+  Created("d");
+  mkdir(Path("d/e").c_str(), 0700);
+  Created("d/e");
+  MakeCreated("d/e/file");
+  Wrote(0, "d/e/file", "bytes");
+  symlink("../e/file", Path("d/e/link").c_str());
+  Created("d/e/link");
+  std::filesystem::remove_all(Path("d"));
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/e", "d/e/file", "d/e/link"}));
+  EXPECT_EQ(Read("d/e/link"), "bytes");
+  EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0750u);
+  EXPECT_EQ(std::filesystem::read_symlink(Path("d/e/link")), "../e/file");
+}
+
+// ----------------------------------------------------------------------------------------- Renames
+
+// `new`, which was born in the log or not, replaced `old`. What of it the file system has kept.
+class RenameTest : public NamesReplayTest, public testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    NamesReplayTest::SetUp();
+    Make("old", "old");
+    old_ = IdOf(Path("old"));
+    if (GetParam()) {
+      new_ = MakeCreated("new");
+    } else {
+      Make("new", "...");
+      new_ = IdOf(Path("new"));
+    }
+    Wrote(0, "new", "new");
+    Renamed(new_, "new", "old", old_);
+  }
+  void Expect() {
+    ExpectRecovered();
+    EXPECT_EQ(All(), Names_{"old"});
+    EXPECT_EQ(Read("old"), "new");
+  }
+  Identity old_, new_;
+};
+INSTANTIATE_TEST_SUITE_P(Born, RenameTest, testing::Bool());
+
+TEST_P(RenameTest, All) {
+  Rename("new", "old");
+  Expect();
+  EXPECT_TRUE(Is("old", new_));
+}
+TEST_P(RenameTest, Nothing) {
+  Expect();
+  EXPECT_TRUE(Is("old", new_));
+}
+TEST_P(RenameTest, BothNames) {
+  Unlink("old");
+  Link("new", "old");
+  Expect();
+  EXPECT_TRUE(Is("old", new_));
+}
+TEST_P(RenameTest, TheFileIsLost) {
+  Unlink("new");
+  if (GetParam()) {
+    Expect();
+    return;
+  }
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved.count("old"), 1u);
+  EXPECT_EQ(Read("old"), "old");
+}
+TEST_P(RenameTest, BothAreLost) {
+  Unlink("new");
+  Unlink("old");
+  if (GetParam()) Expect();
+}
+
+TEST_F(NamesReplayTest, ToAFreeName) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  Renamed(a, "a", "b");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{"b"});
+  EXPECT_TRUE(Is("b", a));
+}
+
+TEST_F(NamesReplayTest, FilesThatChangedTheirNames) {
+  Make("a", "a");
+  Make("b", "b");
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  Renamed(a, "a", "c");
+  Renamed(b, "b", "a");
+  Renamed(a, "c", "b");
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"a", "b"}));
+  EXPECT_TRUE(Is("a", b));
+  EXPECT_TRUE(Is("b", a));
+}
+
+TEST_F(NamesReplayTest, BetweenFolders) {
+  mkdir(Path("d").c_str(), 0755);
+  mkdir(Path("e").c_str(), 0755);
+  Make("d/a", "a");
+  const Identity a = IdOf(Path("d/a"));
+  Wrote(0, "d/a", "A");
+  Renamed(a, "d/a", "e/a");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("e/a", a));
+  EXPECT_EQ(All(), (Names_{"d", "e", "e/a"}));
+  EXPECT_EQ(Read("e/a"), "A") << "its record has the old path";
+}
+
+// ---------------------------------------------------------------------------------------- Removals
+
+TEST_F(NamesReplayTest, WhatWasRemovedAndIsBackGoes) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  Wrote(0, "a", "bytes");
+  Removed(a, "a");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{});
+}
+
+TEST_F(NamesReplayTest, ABirthAndADeath) {
+  const Identity a = MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  Removed(a, "a");
+  Unlink("a");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{});
+  EXPECT_EQ(summary_.unresolved_files, 0u);
+}
+
+// Another file has taken the name since.
+TEST_F(NamesReplayTest, OnlyTheFileThatWasRemovedGoes) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  Removed(a, "a");
+  Unlink("a");
+  Make("a", "somebody's");
+  ExpectRecovered();
+  EXPECT_EQ(Read("a"), "somebody's");
+}
+
+TEST_F(NamesReplayTest, OneOfTwoNames) {
+  Make("a", "a");
+  Link("a", "b");
+  const Identity a = IdOf(Path("a"));
+  Removed(a, "a", pool::kNameHasOthers);
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{"b"});
+}
+
+// The other name is not there, after all.
+TEST_F(NamesReplayTest, TheLastNameStays) {
+  Make("a", "a");
+  Removed(IdOf(Path("a")), "a", pool::kNameHasOthers);
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{"a"});
+}
+
+TEST_F(NamesReplayTest, ALinkIsLost) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  Linked(a, "a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", a) && Is("b", a));
+}
+
+TEST_F(NamesReplayTest, ALinkOfASymbolicLink) {
+  symlink("nowhere", Path("a").c_str());
+  const Identity a = IdOf(Path("a"));
+  Renamed(a, "a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("b", a));
+  EXPECT_EQ(All(), Names_{"b"});
+}
+
+TEST_F(NamesReplayTest, AFolderThatIsBackGoes) {
+  mkdir(Path("d").c_str(), 0755);
+  Make("d/a", "a");
+  const Identity d = IdOf(Path("d"));
+  Removed(IdOf(Path("d/a")), "d/a");
+  Removed(d, "d");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{});
+}
+
+TEST_F(NamesReplayTest, AFolderWithSomebodysFileStays) {
+  mkdir(Path("d").c_str(), 0755);
+  const Identity d = IdOf(Path("d"));
+  Removed(d, "d");
+  Make("d/somebody's");
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/somebody's"}));
+}
+
+TEST_F(NamesReplayTest, AFolderIsReplacedByAnother) {
+  mkdir(Path("d").c_str(), 0755);
+  Make("d/a", "a");
+  Removed(IdOf(Path("d/a")), "d/a");
+  Removed(IdOf(Path("d")), "d");
+  Rename("d", "aside");
+  mkdir(Path("d").c_str(), 0700);
+  Created("d");
+  MakeCreated("d/b");
+  Wrote(0, "d/b", "b");
+  std::filesystem::remove_all(Path("d"));
+  Rename("aside", "d");  // that is all that the file system has kept
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/b"}));
+  EXPECT_EQ(Read("d/b"), "b");
+}
+
+// ----------------------------------------------------------------------------------- Announcements
+
+TEST_F(NamesReplayTest, AnAnnouncedRenameIsNotDone) {
+  Make("a", "a");
+  Make("b", "b");
+  Link("b", "c");
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  Renames(a, "a", "b", b);
+  Rename("a", "b");
+  Linked(b, "c", "d");  // what comes after says that the call had failed
+  ExpectRecovered();
+  EXPECT_TRUE(Is("b", a)) << "the announcement counts as nothing";
+}
+
+TEST_F(NamesReplayTest, TheLastAnnouncementIsUndone) {
+  Make("a", "a");
+  Make("b", "b");
+  Link("b", "c");
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  Linked(b, "b", "c");
+  Renames(a, "a", "b", b);
+  Rename("a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", a) && Is("b", b) && Is("c", b));
+}
+
+TEST_F(NamesReplayTest, ARenameOfWhichNothingIsLeftIsDone) {
+  Make("a", "a");
+  Make("b", "b");
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  Renames(a, "a", "b", b);
+  Rename("a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("b", a));
+  EXPECT_EQ(All(), Names_{"b"});
+}
+
+TEST_F(NamesReplayTest, WhatItDestroysIsMadeAgain) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  const Identity b = MakeCreated("b");
+  Wrote(0, "b", "bytes");
+  Renames(a, "a", "b", b);
+  Rename("a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", a));
+  EXPECT_EQ(Read("b"), "bytes");
+}
+
+TEST_F(NamesReplayTest, AnAnnouncedRemoval) {
+  Make("a", "a");
+  Removes(IdOf(Path("a")), "a");
+  Unlink("a");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{});
+}
+
+TEST_F(NamesReplayTest, AnAnnouncedRemovalOfWhatWasBorn) {
+  const Identity a = MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  Removes(a, "a");
+  Unlink("a");
+  ExpectRecovered();
+  EXPECT_EQ(Read("a"), "bytes");
+}
+
+// ---------------------------------------------------------------------------------------- Somebody
+
+TEST_F(NamesReplayTest, WhatSomebodyHasMovedStays) {
+  if (geteuid() != 0) GTEST_SKIP() << "it is found by its handle";
+  const Identity a = MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  Rename("a", "moved");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{"moved"});
+  EXPECT_TRUE(Is("moved", a));
+  EXPECT_EQ(Read("moved"), "bytes");
+}
+
+TEST_F(NamesReplayTest, AFileInTheWayStays) {
+  MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  Unlink("a");
+  Make("a", "somebody's");
+  Make("b", "b");
+  const Identity b = IdOf(Path("b"));
+  Renamed(b, "b", "c");
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (Unresolved{{"a", EEXIST}}));
+  EXPECT_EQ(heard_.acts, (Acts{"rename c", "remove b"})) << "the rest is done";
+  EXPECT_EQ(summary_.unresolved_names, 1u);
+  EXPECT_EQ(Read("a"), "somebody's");
+  EXPECT_TRUE(Is("c", b));
+  EXPECT_TRUE(pool_.dirty());
+  // That one gives way.
+  Rename("a", "aside");
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(Read("a"), "bytes");
+  EXPECT_FALSE(pool_.dirty());
+  ExpectNoSafeNames();
+}
+
+TEST_F(NamesReplayTest, WithoutTheFolder) {
+  mkdir(Path("d").c_str(), 0755);
+  MakeCreated("d/a");
+  std::filesystem::remove_all(Path("d"));
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (Unresolved{{"d/a", ENOTDIR}}));
+  EXPECT_TRUE(Run({.discard = true}));
+  EXPECT_FALSE(pool_.dirty());
+}
+
+// As long as something is unresolved, a file that was made again can be made once more.
+TEST_F(NamesReplayTest, WhatWasBornStaysInTheLog) {
+  MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  Unlink("a");
+  MakeCreated("b");
+  Unlink("b");
+  Make("b", "somebody's");
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(Read("a"), "bytes");
+  Unlink("a");  // a power failure
+  Unlink("b");
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(Read("a"), "bytes");
+  EXPECT_EQ(All(), (Names_{"a", "b"}));
+}
+
+// A safe name with bytes in it is not one that was made in vain.
+TEST_F(NamesReplayTest, ASafeNameThatSomebodyHas) {
+  const Identity a = MakeCreated("a");
+  Unlink("a");
+  const std::string safe = ".nvcache-" + std::to_string(pool::Fingerprint(a));
+  Make(safe, "somebody's");
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (Unresolved{{"a", EEXIST}}));
+  EXPECT_EQ(Read(safe), "somebody's");
+}
+
+// -------------------------------------------------------------------------------------- Attributes
+
+TEST_F(NamesReplayTest, TheLastAttributes) {
+  Make("a", "....");
+  mkdir(Path("d").c_str(), 0755);
+  chmod(Path("a").c_str(), 0600);
+  Attributes("a", pool::kSetMode);
+  chmod(Path("a").c_str(), 0751);
+  Attributes("a", pool::kSetMode, Path("a"));
+  chmod(Path("d").c_str(), 0710);
+  Attributes("d", pool::kSetMode, Path("d"));
+  const bool root = geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(chown(Path("a").c_str(), 12, 34), 0);
+    Attributes("a", pool::kSetOwner);
+  }
+  Wrote(0, "a", "byte");
+  const timespec times[2] = {{1000, 1}, {2000, 2}};
+  utimensat(AT_FDCWD, Path("a").c_str(), times, 0);
+  Attributes("a", pool::kSetTimes);
+  chmod(Path("a").c_str(), 0644);
+  chmod(Path("d").c_str(), 0755);
+  if (root) {
+    ASSERT_EQ(chown(Path("a").c_str(), 0, 0), 0);
+  }
+  utimensat(AT_FDCWD, Path("a").c_str(), nullptr, 0);
+  ExpectRecovered();
+  const struct stat st = StatOf(Path("a"));
+  EXPECT_EQ(st.st_mode, S_IFREG | 0751u);
+  EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0710u);
+  if (root) {
+    EXPECT_EQ(st.st_uid * 100 + st.st_gid, 1234u);
+  }
+  EXPECT_EQ(st.st_mtim.tv_sec, 2000);
+  EXPECT_EQ(st.st_mtim.tv_nsec, 2);
+  EXPECT_EQ(Read("a"), "byte");
+}
+
+TEST_F(NamesReplayTest, TimesBeforeTheLastBytesAreOld) {
+  Make("a", "....");
+  const timespec times[2] = {{1000, 1}, {2000, 2}};
+  utimensat(AT_FDCWD, Path("a").c_str(), times, 0);
+  Attributes("a", pool::kSetTimes, Path("a"));
+  Wrote(0, "a", "byte");
+  ExpectRecovered();
+  EXPECT_GT(StatOf(Path("a")).st_mtim.tv_sec, 2000);
+}
+
+TEST_F(NamesReplayTest, AttributesOfWhatIsMadeAgain) {
+  mkdir(Path("d").c_str(), 0755);
+  Created("d");
+  MakeCreated("d/a");
+  chmod(Path("d/a").c_str(), 0400);
+  Attributes("d/a", pool::kSetMode);
+  Wrote(0, "d/a", "bytes");
+  const timespec times[2] = {{1000, 1}, {2000, 2}};
+  utimensat(AT_FDCWD, Path("d").c_str(), times, 0);
+  chmod(Path("d").c_str(), 0500);
+  Attributes("d", pool::kSetMode | pool::kSetTimes);
+  chmod(Path("d").c_str(), 0700);
+  std::filesystem::remove_all(Path("d"));
+  ExpectRecovered();
+  EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0500u);
+  EXPECT_EQ(StatOf(Path("d")).st_mtim.tv_sec, 2000);
+  EXPECT_EQ(StatOf(Path("d/a")).st_mode, S_IFREG | 0400u);
+  EXPECT_EQ(Read("d/a"), "bytes");
+  chmod(Path("d").c_str(), 0700);
+}
+
+// ---------------------------------------------------------------------------------------- The rest
+
+TEST_F(NamesReplayTest, NothingIsDoneThatTheKernelHas) {
+  MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  Unlink("a");
+  Make("b", "b");
+  Removed(IdOf(Path("b")), "b");
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(All(), Names_{"b"});
+  EXPECT_EQ(heard_.acts, Acts{});
+  EXPECT_FALSE(pool_.dirty());
+}
+
+TEST_F(NamesReplayTest, WhatIsBelowTheCheckpointIsOnTheDisk) {
+  Make("a", "a");
+  Removed(IdOf(Path("a")), "a");
+  MakeCreated("b");
+  Unlink("b");
+  pool_.seats().next_lsn().store(log_->next_lsn());
+  pool_.StoreThroughCheckpoint(log_->next_lsn());
+  Make("c", "c");
+  Renamed(IdOf(Path("c")), "c", "d");
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"a", "d"}));
+}
+
+TEST_F(NamesReplayTest, ADryRunOnlyTells) {
+  mkdir(Path("d").c_str(), 0755);
+  Created("d");
+  MakeCreated("d/a");
+  Wrote(0, "d/a", "bytes");
+  std::filesystem::remove_all(Path("d"));
+  Make("b", "b");
+  const Identity b = IdOf(Path("b"));
+  Renamed(b, "b", "c");
+  Linked(b, "c", "e");
+  Make("f", "f");
+  Removed(IdOf(Path("f")), "f");
+  MakeCreated("g");
+  Unlink("g");
+  Make("g", "somebody's");
+  Reboot();
+  const std::vector<std::string> before = All();
+  EXPECT_FALSE(Run({.dry_run = true}));
+  std::sort(heard_.acts.begin(), heard_.acts.end());
+  const Acts expected = {"create d", "create d/a", "remove b", "remove f", "rename c", "rename e"};
+  EXPECT_EQ(heard_.acts, expected);
+  EXPECT_EQ(heard_.unresolved, (Unresolved{{"g", EEXIST}}));
+  EXPECT_EQ(All(), before);
+  EXPECT_EQ(summary_.records, 1u);
+  EXPECT_EQ(summary_.unresolved_records, 0u);
+  EXPECT_FALSE(Run());
+  std::sort(heard_.acts.begin(), heard_.acts.end());
+  EXPECT_EQ(heard_.acts, expected) << "it has told the truth";
+  EXPECT_EQ(Read("d/a"), "bytes");
+}
+
+bool GiveUpHandles() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  data[0].effective &= ~(1u << CAP_DAC_READ_SEARCH);
+  return syscall(SYS_capset, &header, data) == 0;
+}
+
+// By names alone.
+TEST_F(NamesReplayTest, WithoutHandles) {
+  Make("a", "a");
+  Make("b", "b");
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  mkdir(Path("d").c_str(), 0755);
+  Renamed(a, "a", "d/a");
+  Renamed(b, "b", "a");
+  Wrote(0, "b", "B");
+  MakeCreated("c");
+  Wrote(1, "c", "c");
+  Unlink("c");
+  Reboot();
+  pool_.Close();
+  EXPECT_EQ(test::InChild([&] {
+              ScopedPool pool;
+              if (!GiveUpHandles() || !test::OpenPool(pool, pool_path_)) return kSkip;
+              return Replay(pool, {}, {}, &summary_) ? 0 : 1;
+            }),
+            0);
+  EXPECT_TRUE(Is("d/a", a) && Is("a", b));
+  EXPECT_EQ(Read("a"), "B");
+  EXPECT_EQ(Read("c"), "c");
+  EXPECT_EQ(All(), (Names_{"a", "c", "d", "d/a"}));
+}
+
+// ------------------------------------------------------------------------------------------ Killed
+
+class KilledNamesTest : public NamesReplayTest {
+ protected:
+  KilledNamesTest() : NamesReplayTest(Folder::kMemory) {}
+
+  // What the file system has kept, once more: by hard links, that keep the files.
+  void Keep() {
+    mkdir(kept_.c_str(), 0755);
+    for (const std::string& name : All()) {
+      if (!std::filesystem::is_directory(Path(name))) {
+        std::filesystem::create_hard_link(Path(name), kept_ + "/" + name);
+      }
+    }
+  }
+  void Restore() {
+    for (const std::string& name : All()) {
+      std::error_code none;
+      std::filesystem::remove(Path(name), none);
+      std::filesystem::remove_all(Path(name), none);
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(kept_)) {
+      std::filesystem::create_hard_link(entry.path(), Path(entry.path().filename()));
+    }
+  }
+  const std::string kept_ = files_.path() + "-kept";
+  ~KilledNamesTest() override { std::filesystem::remove_all(kept_); }
+};
+
+// I6. Files that change their names, a rename half kept, births that are lost, removals that are.
+// There are some thousand system calls: each seed has its own share of them.
+TEST_F(KilledNamesTest, AnywhereAndRunAgain) {
+  Make("a", "a");
+  Make("b", "b");
+  Make("r", "r");
+  Make("h", "h");
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b")), h = IdOf(Path("h"));
+  Renamed(a, "a", "t");
+  Renamed(b, "b", "a");
+  Renamed(a, "t", "b");
+  Wrote(0, "b", "B");
+  Removed(IdOf(Path("r")), "r", pool::kNameHasOthers);  // Keep() has another one
+  Renamed(h, "h", "i");
+  Link("h", "i");
+  MakeCreated("n");
+  Wrote(1, "n", "new");
+  Linked(IdOf(Path("n")), "n", "m");
+  Unlink("n");
+  mkdir(Path("d").c_str(), 0755);
+  Created("d");
+  MakeCreated("d/x");
+  Wrote(2, "d/x", "x");
+  std::filesystem::remove_all(Path("d"));
+  Keep();
+  Reboot();
+  pool_.Close();
+  const std::string before = ReadFile(pool_path_);
+  constexpr int kShare = 11;
+  int status = -SIGKILL, steps = static_cast<int>(test::Seed() % kShare);
+  for (; status == -SIGKILL; steps += kShare) {
+    SCOPED_TRACE(steps);
+    Restore();
+    WriteFile(pool_path_, before);
+    status = WithActAt(
+        steps, [](pid_t pid) { kill(pid, SIGKILL); },
+        [&] {
+          ScopedPool pool;
+          if (!test::OpenPool(pool, pool_path_)) return 1;
+          Summary summary;
+          return Replay(pool, {}, {}, &summary) ? 0 : 2;
+        });
+    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
+    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    ScopedPool pool;
+    ASSERT_TRUE(test::OpenPool(pool, pool_path_));
+    Heard heard(files_.path());
+    EXPECT_TRUE(recovery::Replay(pool, {}, heard.observer(), &summary_));
+    EXPECT_EQ(heard.unresolved, Unresolved{});
+    EXPECT_EQ(All(), (Names_{"a", "b", "d", "d/x", "i", "m", "n"}));
+    EXPECT_TRUE(Is("a", b) && Is("b", a) && Is("i", h));
+    EXPECT_EQ(Read("a"), "B");
+    EXPECT_EQ(Read("m"), "new");
+    EXPECT_TRUE(Is("m", IdOf(Path("n"))));
+    EXPECT_EQ(Read("d/x"), "x");
+    EXPECT_FALSE(pool.dirty());
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(steps, 200);
+}
+
+}  // namespace
+}  // namespace nvcache::recovery

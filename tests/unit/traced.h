@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#ifndef NVCACHE_TESTS_UNIT_TRACED_H_
+#define NVCACHE_TESTS_UNIT_TRACED_H_
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "tests/unit/support.h"
+
+namespace nvcache::test {
+
+// Runs `body` in a child, and `act` as the child's n-th system call begins or ends, if there are so
+// many. The result is that of InChild, but for a child that cannot be traced: kSkip.
+inline int WithActAt(int n, const std::function<void(pid_t)>& act,
+                     const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kSkip);
+    raise(SIGSTOP);
+    _exit(body());
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  while (WIFSTOPPED(status)) {
+    if (n-- == 0) act(pid);
+    ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  }
+  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace nvcache::test
+
+#endif  // NVCACHE_TESTS_UNIT_TRACED_H_
