@@ -4,7 +4,10 @@
 #ifndef NVCACHE_LIBC_SHIM_CALLS_NAMES_H_
 #define NVCACHE_LIBC_SHIM_CALLS_NAMES_H_
 
+#include <errno.h>
 #include <fcntl.h>
+
+#include <type_traits>
 
 #include "libc-shim/calls/calls.h"
 #include "src/sys/kernel.h"
@@ -99,8 +102,14 @@ template <typename RealCall>
 inline auto MakeOther(int dirfd, const char* path, RealCall real) {
   vfs::NameCall call;
   call.Other(dirfd, path);
-  if (call.error() < 0) return static_cast<decltype(real())>(FromAnswer(call.error()));
-  return real();
+  if (call.error() >= 0) return real();
+  using Result = decltype(real());
+  const long failed = FromAnswer(call.error());
+  if constexpr (std::is_pointer_v<Result>) {
+    return Result{nullptr};
+  } else {
+    return static_cast<Result>(failed);
+  }
 }
 
 // A name for an open file, as the kernel has it in /proc.
@@ -112,6 +121,14 @@ class DescriptorPath {
  private:
   char text_[32];
 };
+
+// The same, if there is nothing by that name: libc opens it where we cannot see.
+template <typename RealCall>
+inline auto MakeIfMissing(const char* path, RealCall real) {
+  struct stat st;
+  const bool missing = path != nullptr && sys::Fstatat(AT_FDCWD, path, &st, 0) == -ENOENT;
+  return missing ? MakeOther(AT_FDCWD, path, real) : real();
+}
 
 // Of a cached file only the existing name counts: the new one must not exist. With AT_EMPTY_PATH
 // the existing file is the descriptor itself.

@@ -3,6 +3,8 @@
 // rename, link, unlink, mkdir and their names.
 #include "libc-shim/calls/names.h"
 
+#include <cstdlib>
+
 #include "libc-shim/preload/wrapper.h"
 
 using namespace nvcache::calls;
@@ -81,4 +83,8 @@ NVCACHE_EXPORT int mkfifo(const char* path, mode_t mode) noexcept {
 
 NVCACHE_EXPORT int mkfifoat(int dirfd, const char* path, mode_t mode) noexcept {
   return MakeOther(dirfd, path, [=] { return NVCACHE_REAL(mkfifoat)(dirfd, path, mode); });
+}
+
+NVCACHE_EXPORT char* mkdtemp(char* path) noexcept {
+  return MakeOther(AT_FDCWD, path, [=] { return NVCACHE_REAL(mkdtemp)(path); });
 }

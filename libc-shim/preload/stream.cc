@@ -22,6 +22,7 @@
 
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/names.h"
 #include "libc-shim/calls/open.h"
 #include "libc-shim/preload/stdio_slots.h"
 #include "libc-shim/preload/wrapper.h"
@@ -230,22 +231,25 @@ NVCACHE_EXPORT FILE* fopen64(const char* path, const char* mode) {
     return OpenStream(path, parsed);
   }
   if (!ToReadersByPath(AT_FDCWD, path)) return nullptr;
-  return AdoptStream(WithRoom([=] { return NVCACHE_REAL(fopen64)(path, mode); }));
+  return MakeIfMissing(path, [=] {
+    return AdoptStream(WithRoom([=] { return NVCACHE_REAL(fopen64)(path, mode); }));
+  });
 }
 NVCACHE_EXPORT_ALIAS(fopen, fopen64);
 NVCACHE_EXPORT_ALIAS(_IO_fopen, fopen64);
 
 // The old file is closed in any case.
-#define NVCACHE_DEFINE_FREOPEN(name)                                            \
-  NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) { \
-    ReleaseStream(stream);                                                      \
-    if (path != nullptr && !ToReadersByPath(AT_FDCWD, path)) {                  \
-      const int error = errno;                                                  \
-      NVCACHE_REAL(fclose)(stream);                                             \
-      errno = error;                                                            \
-      return nullptr;                                                           \
-    }                                                                           \
-    return AdoptStream(NVCACHE_REAL(name)(path, mode, stream));                 \
+#define NVCACHE_DEFINE_FREOPEN(name)                                                           \
+  NVCACHE_EXPORT FILE* name(const char* path, const char* mode, FILE* stream) {                \
+    ReleaseStream(stream);                                                                     \
+    if (path != nullptr && !ToReadersByPath(AT_FDCWD, path)) {                                 \
+      const int error = errno;                                                                 \
+      NVCACHE_REAL(fclose)(stream);                                                            \
+      errno = error;                                                                           \
+      return nullptr;                                                                          \
+    }                                                                                          \
+    return MakeIfMissing(path,                                                                 \
+                         [=] { return AdoptStream(NVCACHE_REAL(name)(path, mode, stream)); }); \
   }
 NVCACHE_DEFINE_FREOPEN(freopen)
 NVCACHE_DEFINE_FREOPEN(freopen64)
