@@ -34,7 +34,7 @@ class VfsNamesTest : public testing::Test {
   void WithEngine(const std::function<void()>& body) {
     const int status = test::InChild([&] {
       std::string settings[] = {"NVCACHE_POOL=" + (memory_ / "pool"), "NVCACHE_SIZE=16M",
-                                "NVCACHE_EMULATE=1"};
+                                "NVCACHE_EMULATE=1", "NVCACHE_NAMES=auto"};
       std::vector<char*> environment;
       for (std::string& setting : settings) environment.push_back(setting.data());
       environment.push_back(nullptr);
