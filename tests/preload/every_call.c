@@ -1486,6 +1486,30 @@ static void check_loading(const char* plugin) {
   SHOW(dlopen(NULL, RTLD_NOW) == NULL);
 }
 
+// What makes names and nothing else, and takes them away.
+static void make_names(void) {
+  char temporary[] = "zdXXXXXX";
+  SHOW(mkdir("zd", 0755));
+  SHOW(mkdirat(AT_FDCWD, "zd/in", 0755));
+  SHOW(rmdir("zd/in"));
+  SHOW(symlink("zd", "zs"));
+  SHOW(symlinkat("zs", AT_FDCWD, "zd/s"));
+  SHOW(mknod("zf", S_IFIFO | 0600, 0));
+  SHOW(mknodat(AT_FDCWD, "zd/f", S_IFIFO | 0600, 0));
+  SHOW(mkfifo("zf", 0600));
+  SHOW(mkfifoat(AT_FDCWD, "zd/f2", 0600));
+  SHOW(mkdtemp(temporary) != NULL);
+  SHOW(rmdir(temporary));
+  SHOW(syscall(SYS_mkdir, "zn", 0755));
+  SHOW(syscall(SYS_mkdirat, AT_FDCWD, "zn/in", 0755));
+  SHOW(syscall(SYS_rmdir, "zn"));
+  SHOW(syscall(SYS_rmdir, "zn/in"));
+  SHOW(syscall(SYS_symlink, "zd", "zn/s"));
+  SHOW(syscall(SYS_symlinkat, "zd", AT_FDCWD, "zn/s2"));
+  SHOW(syscall(SYS_mknod, "zn/f", S_IFIFO | 0600, 0));
+  SHOW(syscall(SYS_mknodat, AT_FDCWD, "zn/f2", S_IFIFO | 0600, 0));
+}
+
 static void check_syscalls(void) {
   title("system calls by number");
   char b[32] = {0};
@@ -1572,6 +1596,7 @@ static void check_syscalls(void) {
   SHOW(syscall(SYS_unlinkat, AT_FDCWD, "y5", 0));
   SHOW(syscall(SYS_pwrite64, fd, "!", 1, 0));
   show_file("y6");
+  make_names();
   SHOW(copy = (int)syscall(SYS_openat, AT_FDCWD, "y7", O_RDWR | O_CREAT | O_TRUNC, 0644));
   SHOW(syscall(SYS_lseek, fd, 0, SEEK_SET));
   SHOW(syscall(SYS_sendfile, copy, fd, NULL, 4));

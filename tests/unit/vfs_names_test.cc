@@ -58,7 +58,7 @@ class VfsNamesTest : public testing::Test {
     const long replaced = guard.Replace();
     const int fd =
         replaced != kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0640);
-    if (fd >= 0) EXPECT_EQ(guard.Opened(fd), 0);
+    EXPECT_EQ(guard.Opened(fd), 0);
     return fd;
   }
   // As a front end makes the call; `real` where that is left to the kernel.
