@@ -91,7 +91,7 @@ class Names {
   static constexpr uint32_t kNobody = ~uint32_t{0};
   static constexpr uint32_t kAttributes = 3;
   // Folders in one another that are found by what the logs say of each, and not by their paths.
-  static constexpr uint32_t kMaxDepth = 4;
+  static constexpr uint32_t kMaxDepth = 3;
 
   // A file, a folder, or a symbolic link.
   struct Who {

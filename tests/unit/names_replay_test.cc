@@ -542,6 +542,16 @@ TEST_F(NamesReplayTest, TheLastAnnouncementIsUndone) {
   EXPECT_TRUE(Is("a", a) && Is("b", b) && Is("c", b));
 }
 
+TEST_F(NamesReplayTest, TheNameWasFreeAndIsAgain) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  Renames(a, "a", "b");
+  Rename("a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", a));
+  EXPECT_EQ(All(), Names_{"a"});
+}
+
 TEST_F(NamesReplayTest, ARenameOfWhichNothingIsLeftIsDone) {
   Make("a", "a");
   Make("b", "b");
