@@ -446,6 +446,20 @@ TEST_F(NamesReplayTest, OnlyTheFileThatWasRemovedGoes) {
   EXPECT_EQ(Read("a"), "somebody's");
 }
 
+// Nor a file that the log knows, but not as one that had this name.
+TEST_F(NamesReplayTest, OnlyFromTheFileThatHadIt) {
+  Make("a", "a");
+  Removed(IdOf(Path("a")), "a");
+  Unlink("a");
+  Make("b", "b");
+  const Identity b = IdOf(Path("b"));
+  Linked(b, "b", "c");
+  Link("b", "c");
+  Link("b", "a");  // by somebody
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", b) && Is("b", b) && Is("c", b));
+}
+
 TEST_F(NamesReplayTest, OneOfTwoNames) {
   Make("a", "a");
   Link("a", "b");
