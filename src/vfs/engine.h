@@ -150,6 +150,8 @@ class Engine {
   void SetState(File& file, State state);
   bool HasFilesInCaches() const { return in_caches_.load() > 0; }
   Description* NewDescription(File& file, int flags);
+  // Others hear that this process has the file open, until its last description goes.
+  void SayOpen(File& file);
   // One descriptor less; the last takes the description with it, the last description the file.
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
   long DropReference(Description& description);
@@ -364,6 +366,8 @@ class Engine {
     bool known;
   };
   FileSystem FileSystemOf(int fd, uint64_t device);
+  void BeginUse(File& file);
+  void SayClosed(File& file);
   void RemoveFromBucket(File& file);
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);
