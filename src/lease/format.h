@@ -11,6 +11,8 @@
 #ifndef NVCACHE_LEASE_FORMAT_H_
 #define NVCACHE_LEASE_FORMAT_H_
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -138,6 +140,13 @@ inline constexpr size_t kMaxSize = sizeof(Shared);
 
 // Whoever uses the tallies has a lock on it for reading (Tallies::Join).
 inline constexpr uint32_t kTableByte = kMaxProcesses;
+
+// And whoever says that it has a file open, on one of that file's own (Tallies::SayOpen): far
+// behind the file's end. Two files share one only if their tags are all but the same.
+constexpr off_t ByteOfOpen(uint64_t tag) {
+  constexpr uint64_t kFirst = uint64_t{1} << 62;
+  return static_cast<off_t>(kFirst + (tag >> 2));
+}
 
 static_assert(sys::Word::is_always_lock_free && std::atomic<uint16_t>::is_always_lock_free &&
               std::atomic<uint64_t>::is_always_lock_free);

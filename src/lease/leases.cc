@@ -160,21 +160,31 @@ void Leases::Forget() {
 
 // ------------------------------------------------------------------------------------------ Slots
 
-bool Leases::Lock(uint32_t slot) const {
+namespace {
+
+struct flock LockOf(off_t byte, short type) {
   struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_start = slot;
+  lock.l_type = type;
+  lock.l_start = byte;
   lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
+bool Leases::SetLock(off_t byte, short type) const {
+  struct flock lock = LockOf(byte, type);
   return sys::Fcntl(fd_, F_SETLK, sys::Address(&lock)) == 0;
 }
 
-void Leases::Unlock(uint32_t slot) const {
-  struct flock lock = {};
-  lock.l_type = F_UNLCK;
-  lock.l_start = slot;
-  lock.l_len = 1;
-  sys::Fcntl(fd_, F_SETLK, sys::Address(&lock));
+bool Leases::IsLockedElsewhere(off_t byte) const {
+  struct flock lock = LockOf(byte, F_WRLCK);
+  return sys::Fcntl(fd_, F_GETLK, sys::Address(&lock)) == 0 && lock.l_type != F_UNLCK;
 }
+
+bool Leases::Lock(uint32_t slot) const { return SetLock(slot, F_WRLCK); }
+
+void Leases::Unlock(uint32_t slot) const { SetLock(slot, F_UNLCK); }
 
 // Puts memory behind this part of the file, which may grow by it, so that nobody who reads it is
 // refused by a signal. To grow beyond the limit would be one as well. The program may have put
@@ -332,10 +342,7 @@ bool Leases::InUse(uint32_t slot) const { return lease::InUse(shared_->slots[slo
 
 bool Leases::IsDead(uint32_t slot) const {
   if (slot == slot_) return false;
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_start = slot;
-  lock.l_len = 1;
+  struct flock lock = LockOf(slot, F_WRLCK);
   return sys::Fcntl(fd_, F_GETLK, sys::Address(&lock)) == 0 && lock.l_type == F_UNLCK;
 }
 
@@ -359,11 +366,7 @@ bool Leases::Relock() {
 }
 
 bool Leases::LockTable(short type) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_start = kTableByte;
-  lock.l_len = 1;
-  const bool locked = sys::Fcntl(fd_, F_SETLK, sys::Address(&lock)) == 0;
+  const bool locked = SetLock(kTableByte, type);
   if (locked) has_table_ = type != F_UNLCK;
   return locked;
 }

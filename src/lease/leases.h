@@ -174,7 +174,11 @@ class Leases {
   void Clear(Slot& slot);
   void Forget();
 
-  // The byte of the tallies' table (Tallies::Join): F_RDLCK, F_WRLCK or F_UNLCK. Not waited for.
+  // F_RDLCK, F_WRLCK or F_UNLCK, of a byte of the file. Not waited for.
+  bool SetLock(off_t byte, short type) const;
+  // Another process has a lock there, for reading or writing.
+  bool IsLockedElsewhere(off_t byte) const;
+  // The byte of the tallies' table (Tallies::Join).
   bool LockTable(short type);
   bool Lock(uint32_t slot) const;
   void Unlock(uint32_t slot) const;

@@ -199,6 +199,24 @@ bool Tallies::WarmUp(uint64_t tag) const {
   return before >> kSecondBits == word >> kSecondBits && word - before <= kWarmSeconds;
 }
 
+// ------------------------------------------------------------------------------------------- Open
+//
+// Not a bit of the file's cell: a cell knows a part of the tag only, and its process may be dead.
+// For the other marks both err on the safe side.
+
+// The program may have put another file in the place of ours, which may have locks of its own.
+void Tallies::SayOpen(uint64_t tag) const {
+  if (leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_RDLCK);
+}
+
+void Tallies::SayClosed(uint64_t tag) const {
+  if (leases_.Sound()) leases_.SetLock(ByteOfOpen(tag), F_UNLCK);
+}
+
+bool Tallies::IsOpenElsewhere(uint64_t tag) const {
+  return leases_.Sound() && leases_.IsLockedElsewhere(ByteOfOpen(tag));
+}
+
 // --------------------------------------------------------------------------------------- A tally
 
 Tally& Tallies::At(uint64_t tag) const { return leases_.shared_->tallies[tag % kTallies]; }

@@ -110,6 +110,15 @@ class Tallies {
   // A folder, or a file in it, is synced. True: it was so before, and not long ago.
   bool WarmUp(uint64_t tag) const;
 
+  // ---- Who has a file open. What one without NVCache writes to a file that nobody has open, the
+  // next one to open it takes for unknown.
+  // This process has the file open, and it was forgotten since nobody had it open, or another one
+  // says the same. Until SayClosed() or the process's end. Children of fork do not say it.
+  void SayOpen(uint64_t tag) const;
+  void SayClosed(uint64_t tag) const;
+  // Looked at with the file open. False also where that cannot be told.
+  bool IsOpenElsewhere(uint64_t tag) const;
+
   // ---- A tally
   Tally& At(uint64_t tag) const;
   // Null: the file has none.

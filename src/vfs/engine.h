@@ -151,6 +151,8 @@ class Engine {
   bool HasFilesInCaches() const { return in_caches_.load() > 0; }
   // `st`: as the file is now.
   Description* NewDescription(File& file, int flags, const struct stat& st);
+  // Others hear that this process has the file open, until its last description goes.
+  void SayOpen(File& file);
   // One descriptor less; the last takes the description with it, the last description the file.
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
   long DropReference(Description& description);
@@ -366,6 +368,8 @@ class Engine {
     bool known;
   };
   FileSystem FileSystemOf(int fd, uint64_t device);
+  void BeginUse(File& file, const struct stat& st);
+  void SayClosed(File& file);
   void RemoveFromBucket(File& file);
   static bool Lingers(const File& file);
   void Store(int fd, Description* description);

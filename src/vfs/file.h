@@ -44,6 +44,7 @@ struct File : dramcache::CachedFile {
   // What other processes are told (src/lease): that we use it, that nobody else may. Table lock.
   bool leased = false;
   bool exclusive = false;
+  bool said_open = false;  // Tallies::SayOpen; not by a child of fork, which may find it true
 
   // Held by whoever hands the kernel what it does not have (Engine::Publish): it is done when the
   // next one begins.

@@ -588,7 +588,11 @@ void BeginKnown(int fd) {
     return;
   }
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
-  Tallies::Change(tally, then, {tag, then.exits, true});
+  if (!Tallies::Change(tally, then, {tag, then.exits, true})) return;
+  access.Leave();
+  TableLock lock;
+  const Description* description = engine.SlotOf(fd);
+  if (IsDescription(description)) engine.SayOpen(*description->file.load());
 }
 
 }  // namespace nvcache::vfs

@@ -115,6 +115,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.erased.store(false);
   file.kept_declared = 0;
   file.forever = file.lent = file.handed_on = file.closed = file.exclusive = false;
+  file.said_open = false;
   file.leased = leases.is_open();
   file.syncs.store(0);
   file.synced_at.store(0);
@@ -150,6 +151,29 @@ void Engine::RemoveFromBucket(File& file) {
   *link = file.hash_next;
 }
 
+// It is open by now. If nobody else had it open, a program without us may have written to it since
+// it was closed, or it is another one with the same number.
+void Engine::BeginUse(File& file, const struct stat& st) {
+  const uint64_t tag = lease::TagOf(file.device, file.inode);
+  lease::Tally* tally = tallies.Find(tag);
+  if (tally == nullptr) return;
+  if (!IsAsItWasLeft(*tally, st) && !tallies.IsOpenElsewhere(tag)) lease::Tallies::Forget(*tally);
+  SayOpen(file);
+}
+
+// What has no tally yet was not known before we had it open.
+void Engine::SayOpen(File& file) {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  if (file.said_open || !leases.is_open()) return;
+  file.said_open = true;
+  tallies.SayOpen(lease::TagOf(file.device, file.inode));
+}
+
+void Engine::SayClosed(File& file) {
+  if (file.said_open && leases.is_open()) tallies.SayClosed(lease::TagOf(file.device, file.inode));
+  file.said_open = false;
+}
+
 Description* Engine::NewDescription(File& file, int flags, const struct stat& st) {
   const uint32_t number = descriptions_.Allocate();
   if (number == sys::kNone) return nullptr;
@@ -160,11 +184,7 @@ Description* Engine::NewDescription(File& file, int flags, const struct stat& st
   description.offset = 0;
   description.errors_heard.store(file.errors.Sample());
   description.references = 1;
-  // A program without us may have written to it, or it is another one with the same number.
-  if (file.descriptions == nullptr && leases.is_open()) {
-    lease::Tally* tally = tallies.Find(lease::TagOf(file.device, file.inode));
-    if (tally != nullptr && !IsAsItWasLeft(*tally, st)) lease::Tallies::Forget(*tally);
-  }
+  if (file.descriptions == nullptr && leases.is_open()) BeginUse(file, st);
   file.lock.Lock();
   description.next = file.descriptions;
   file.descriptions = &description;
@@ -189,6 +209,7 @@ long Engine::DropReference(Description& description) {
   const int error = file.errors.Take(&description.errors_heard);
   file.lock.Unlock();
   descriptions_.Free(descriptions_.IndexOf(&description));
+  if (file.descriptions == nullptr) SayClosed(file);
 
   if (leases.IsOwnFile(file.device, file.inode)) relock_due_ = true;
   if (file.descriptions == nullptr && !file.closed) {

@@ -463,7 +463,7 @@ void BeginShared(File& file, int fd) {
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !engine.Cacheable(fd, st) || !engine.OpenThrough(fd, st)) return;
   const uint64_t tag = TagOf(file);
-  GetTag(engine.tallies.At(tag), tag);
+  if (GetTag(engine.tallies.At(tag), tag)) engine.SayOpen(file);
 }
 
 bool JoinShared(int fd) {
@@ -499,6 +499,7 @@ bool PublishShared(File& file) {
   Tally& tally = engine.tallies.At(tag);
   if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
   engine.pool().MarkPublishes();
+  if (file.descriptions != nullptr) engine.SayOpen(file);
   Standing then = {};
   if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
   if (then.tag == tag && IsWhole(file) && !MayBeWrittenUnseen(id)) {

@@ -267,6 +267,7 @@ Task<void> Run::SetTag(size_t self, File file) {
   co_await Step{};
   if (state.tag != File::kNone) co_return;
   if (!Replace(state, {file, false, state.exits})) co_return;
+  processes_[self].said = file;
   Note(self, "sets the tag of file", static_cast<uint64_t>(file));
   if (OneIn(2)) co_await Settle(self, file);
 }

@@ -87,6 +87,7 @@ class Run {
     int passing = 0;            // in shared memory
     File open = File::kNone;    // the kernel's: goes with the process
     File mapped = File::kNone;  // can be written to; counts as open
+    File said = File::kNone;    // that it has it open; the kernel's as well
     PerFile<bool> writes_back;
     PerFile<Lsn> unwritten;      // of its write-back groups, the first that the kernel lacks
     uint64_t stopped_until = 0;  // steps_; a signal, or a busy machine
@@ -131,6 +132,9 @@ class Run {
 
   // write_back.cc
   Task<void> Open(size_t self, File file);
+  Task<void> BeginUse(size_t self, File file, bool asked_early);
+  void Close(size_t self);
+  bool OthersSay(size_t self, File file) const;
   Task<void> Promote(size_t self, File file);
   Task<void> WriteBack(size_t self, Change change);
   Task<void> DrainWanted(size_t self, bool all);

@@ -29,7 +29,7 @@ Task<void> Run::Program(size_t self) {
   Process& process = processes_[self];
   for (unsigned call = 0; call < kCalls; ++call) {
     process.at_rest = true;
-    process.open = File::kNone;
+    if (!OneIn(4)) Close(self);
     co_await Step{};
     if (process.mapped != File::kNone && OneIn(2)) {
       file_system_.Apply(NewChange(process.mapped, false));
@@ -49,7 +49,7 @@ Task<void> Run::Program(size_t self) {
       co_await Call(self, OneIn(moves_ ? 2 : 8) ? File::kB : File::kA);
     }
   }
-  process.open = File::kNone;
+  Close(self);
   process.at_rest = true;
   for (const File file : kFiles) {
     while (process.writes_back[file]) co_await Drain(self, file);
@@ -119,13 +119,13 @@ void Run::Kill(size_t victim) {
 }
 
 // A process without NVCache. That it writes or syncs while groups of the file count is a documented
-// limit.
+// limit, and that it writes to a known file that somebody has open.
 void Run::Stranger(File file) {
   if (marked_[file] != kNobody || GroupsCount(file)) return;
   const bool quiet = std::all_of(processes_.begin(), processes_.end(),
                                  [](const Process& p) { return p.dead || p.at_rest; });
   const bool known = tally_.state.tag == file && tally_.state.known;
-  if (quiet && !known) {
+  if (quiet && (!known || !OthersHave(kSlots, file))) {
     file_system_.Apply(NewChange(file, OneIn(2)));
     Note(kSlots, "makes the call of change", last_number_);
   }

@@ -15,6 +15,14 @@ constexpr unsigned kImpatience = 4;  // of whoever breaks a rule, and does not w
 
 // Whoever has the file open and saw no mark is seen by the next one that wants to mark it.
 Task<void> Run::Open(size_t self, File file) {
+  if (processes_[self].open == file) co_return;
+  Close(self);
+  const bool asked_early = OthersSay(self, file);
+  if (!Keeps(Rule::kOpenedBeforeAsked)) {
+    processes_[self].at_rest = true;  // it has made no call so far
+    co_await Dawdle();
+    processes_[self].at_rest = false;
+  }
   if (Keeps(Rule::kOpenBeforeLook)) processes_[self].open = file;
   for (;;) {
     co_await Step{};
@@ -27,6 +35,40 @@ Task<void> Run::Open(size_t self, File file) {
   }
   co_await Step{};
   processes_[self].open = file;
+  co_await BeginUse(self, file, asked_early);
+}
+
+// Since nobody had it open, a stranger may have written to it.
+Task<void> Run::BeginUse(size_t self, File file, bool asked_early) {
+  co_await Step{};
+  if (tally_.state.tag != file) co_return;
+  const bool others = Keeps(Rule::kOpenedBeforeAsked) ? OthersSay(self, file) : asked_early;
+  co_await Step{};
+  if (!Keeps(Rule::kOpenedBeforeSaid)) {
+    processes_[self].said = file;
+    co_await Dawdle();
+  }
+  if (!others && Keeps(Rule::kOpenedIsUnknown)) {
+    Note(self, "opens what nobody has open, file", static_cast<uint64_t>(file));
+    tally_.state.known = false;
+    ++tally_.state.exits;
+    co_await Step{};
+  }
+  processes_[self].said = file;
+}
+
+void Run::Close(size_t self) {
+  processes_[self].said = File::kNone;
+  processes_[self].open = File::kNone;
+}
+
+bool Run::OthersSay(size_t self, File file) const {
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    const Process& other = processes_[slot];
+    if (slot == self || (other.dead && Keeps(Rule::kSaidByTheLiving))) continue;
+    if (other.said == file) return true;
+  }
+  return false;
 }
 
 bool Run::OthersHave(size_t self, File file) const {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -256,6 +257,56 @@ TEST_F(TallyTest, AProgramThatClosesTheFileOfLeasesHasTheTableAgain) {
   EXPECT_EQ(is_locked(), 0);
   EXPECT_TRUE(own_.leases.Relock());
   EXPECT_EQ(is_locked(), 1);
+}
+
+TEST_F(TallyTest, WhoSaysThatAFileIsOpenIsHeard) {
+  const auto say = [](const Tallies& tallies) { tallies.SayOpen(kTag); };
+  const auto is_open = [&] { return tallies_.IsOpenElsewhere(kTag); };
+  tallies_.SayOpen(kTag);
+  EXPECT_FALSE(is_open()) << "by others";
+  Other other(folder_.path(), say);
+  EXPECT_TRUE(is_open());
+  for (const uint64_t tag : {kTag + 4, kTag ^ uint64_t{1} << 63}) {
+    EXPECT_FALSE(tallies_.IsOpenElsewhere(tag)) << "another file";
+  }
+  other.Signal(SIGSTOP);
+  EXPECT_TRUE(is_open()) << "it lives";
+  other.Kill();
+  EXPECT_FALSE(is_open()) << "the dead do not";
+  const Other many(folder_.path(), say), twice(folder_.path(), [](const Tallies&tallies) {
+    tallies.SayOpen(kTag);
+    tallies.SayClosed(kTag);
+  });
+  EXPECT_TRUE(is_open());
+}
+
+TEST_F(TallyTest, AChildHasToSayItself) {
+  tallies_.SayOpen(kTag);
+  {
+    const Other child(folder_.path(), [](const Tallies& tallies) {
+      if (!tallies.IsOpenElsewhere(kTag)) _exit(1);
+    });
+  }
+  tallies_.SayClosed(kTag);
+  const Other other(folder_.path(), [](const Tallies& tallies) {
+    if (tallies.IsOpenElsewhere(kTag)) _exit(1);
+  });
+}
+
+// Of a file that the program has put in the place of ours, nothing is said.
+TEST_F(TallyTest, WhatIsAnotherFilesIsNotTakenForOpen) {
+  const Other other(folder_.path(), [](const Tallies& tallies) { tallies.SayOpen(kTag); });
+  EXPECT_TRUE(tallies_.IsOpenElsewhere(kTag));
+  const int kept = ::dup(own_.leases.fd()), file = ::memfd_create("other", 0);
+  EXPECT_EQ(::dup2(file, own_.leases.fd()), own_.leases.fd());
+  EXPECT_FALSE(tallies_.IsOpenElsewhere(kTag));
+  tallies_.SayOpen(kTag);
+  struct flock any = {};
+  any.l_type = F_WRLCK;
+  EXPECT_EQ(test::InChild([&] { return ::fcntl(file, F_SETLK, &any) == 0 ? 1 : 0; }), 1);
+  EXPECT_EQ(::dup2(kept, own_.leases.fd()), own_.leases.fd());
+  ::close(file);
+  ::close(kept);
 }
 
 TEST_F(TallyTest, WhoPassesIsSeen) {

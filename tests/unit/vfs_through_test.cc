@@ -132,6 +132,17 @@ class VfsThroughTest : public testing::Test {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && Tallies::StandingOf(*tally).known;
   }
+  // By another process than the one that asks.
+  bool IsSaidOpen(uint64_t tag) {
+    return test::InChild([&] {
+             lease::Leases leases;
+             const char* why = "";
+             if (!leases.Open(memory_.path().c_str(), &why)) return 2;
+             const bool open = Tallies(leases).IsOpenElsewhere(tag);
+             leases.Close();
+             return open ? 1 : 0;
+           }) == 1;
+  }
   static bool IsPending(int fd) {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && engine.tallies.IsPending(*tally);
@@ -713,6 +724,63 @@ TEST_F(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
     EXPECT_EQ(Fsync(again), 0);
     EXPECT_TRUE(IsKnown(again));
     Close(again);
+  });
+}
+
+// Whoever has it open has made sure of it. Each of many would make the others' next sync real.
+TEST_F(VfsThroughTest, WhoOpensAFileThatAnotherOneHasOpenTakesItAsItIs) {
+  WithEngine([&] {
+    int fd = Open("a", O_RDWR | O_CREAT);
+    const uint64_t tag = TagOf(fd);
+    {
+      const auto neighbour =
+          NeighbourOf(fd, [=](auto&, const Tallies& tallies) { tallies.SayOpen(tag); });
+      MakeKnown(fd);
+      Close(fd);
+      fd = Open("a");
+      EXPECT_TRUE(IsKnown(fd));
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
+      Close(fd);
+    }
+    fd = Open("a");
+    EXPECT_FALSE(IsKnown(fd)) << "it has ended";
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, AProcessSaysThatItHasAFileOpen) {
+  WithEngine([&] {
+    int fd = Open("a", O_RDWR | O_CREAT);
+    const uint64_t tag = TagOf(fd);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_FALSE(IsSaidOpen(tag)) << "it has no tally";
+    MakeKnown(fd);
+    EXPECT_TRUE(IsSaidOpen(tag)) << "whoever sets its tag";
+    const int second = Open("a");
+    Close(fd);
+    EXPECT_TRUE(IsSaidOpen(tag));
+    EXPECT_EQ(Forked([&] { return Close(second) == 0; }), 0);
+    EXPECT_TRUE(IsSaidOpen(tag)) << "a child's are not this process's";
+    Close(second);
+    EXPECT_FALSE(IsSaidOpen(tag));
+    fd = Open("a");
+    EXPECT_TRUE(IsSaidOpen(tag)) << "whoever opens it";
+    Close(fd);
+    EXPECT_FALSE(IsSaidOpen(tag));
+  });
+}
+
+TEST_F(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    MakeCached(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_FALSE(IsSaidOpen(TagOf(fd)));
+    const auto neighbour = Claimant(fd);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_TRUE(IsSaidOpen(TagOf(fd)));
+    Close(fd);
   });
 }
 
