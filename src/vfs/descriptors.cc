@@ -141,7 +141,7 @@ long CloseTracked(int fd) {
 // Opening a fifo waits for somebody, who may need the lock first; nothing of it can be truncated.
 OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64_t resolve,
                      bool plain)
-    : flags_(flags), mode_(mode), path_(path), names_((flags & O_CREAT) != 0), dirfd_(dirfd) {
+    : flags_(flags), path_(path), names_((flags & O_CREAT) != 0), dirfd_(dirfd) {
   if (!engine.active() && !sys::IsSharing()) return;
   if ((flags & O_CREAT) != 0) names_.Create(dirfd, path, flags, mode, !plain);
   error_ = names_.error();

@@ -287,7 +287,7 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
   flags_ = static_cast<int>(flags);
   if (!Find(dirfd, path, false)) return Others(from_dirfd, from, dirfd, path);
   if (!FindFrom(from_dirfd, from)) return Others(from_dirfd, from, dirfd, path);
-  Begin(What::kRename, past || (flags & ~RENAME_NOREPLACE) != 0);
+  Begin(What::kRename, past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
   if (logs() && !KnowsBytes(from_)) {
     what_ = What::kNothing;
     GoPast();

@@ -189,7 +189,6 @@ class OpenGuard {
   static long Cut(int fd);
 
   int flags_;
-  mode_t mode_;
   const char* path_;
   NameCall names_;
   Claim by_path_;
