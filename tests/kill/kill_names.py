@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Several processes change names in the same folders, and never sync, once these are known. All are
-killed, one of them perhaps earlier; the disk loses what it has not made durable, the pool in memory
-stays, as NVMM would, and the next boot recovers. Each name is as it was when the last call returned,
-or the one that was under way.
+"""Several processes change names in the same folders, and never sync them, once these are known. All
+are killed, one of them perhaps earlier; the disk loses what it has not made durable, the pool in
+memory stays, as NVMM would, and the next boot recovers. Each name is as it was when the last call
+returned, or the one that was under way.
+
+What a process has done to a file it syncs; but for `--bare`: for files that were made in a known folder
+this is durable without, as long as nobody takes a process for stopped that only waits for a processor.
 
 Exit code 77 where a file system cannot be mounted and shut down."""
 
@@ -79,10 +82,10 @@ def payload(size, value):
 class Agent:
     """Runs in a process of its own, under NVCache."""
 
-    def __init__(self, seed, me, kinds):
+    def __init__(self, seed, me, bare, kinds):
+        self.bare = bare
         self.choice = random.Random(seed * 100 + me)
         self.me, self.tree, self.kinds = me, Tree(), kinds
-        self.serial = 0
 
     def name(self, folder):
         return f"{folder}/{self.me}.{self.choice.randrange(6)}"
@@ -144,13 +147,13 @@ class Agent:
                 os.write(fd, payload(int(rest[0]), int(rest[1])))
             else:
                 os.pwrite(fd, payload(int(rest[1]), int(rest[2])), int(rest[0]))
-            os.close(fd)
+            self.end(fd)
         elif what == "truncate":
             fd = os.open(path, os.O_WRONLY)
             os.ftruncate(fd, int(rest[0]))
-            os.close(fd)
+            self.end(fd)
         elif what == "cut":
-            os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+            self.end(os.open(path, os.O_WRONLY | os.O_TRUNC))
         elif what == "rename":
             os.rename(path, rest[0])
         elif what == "link":
@@ -164,9 +167,16 @@ class Agent:
         elif what == "symlink":
             os.symlink(rest[0], path)
         elif what == "chmod":
+            fd = os.open(path, os.O_WRONLY)
             os.chmod(path, int(rest[0], 8))
+            self.end(fd)
         elif what == "sync":
             os.sync()
+
+    def end(self, fd):
+        if not self.bare:
+            os.fsync(fd)
+        os.close(fd)
 
     def run(self):
         os.umask(0o022)
@@ -185,11 +195,11 @@ class Agent:
 
 
 class Agents:
-    def __init__(self, bench, disk, seed, kinds):
+    def __init__(self, bench, disk, seed, bare, kinds):
         self.said = [[] for _ in range(AGENTS)]
         self.done = [0] * AGENTS
         self.processes = [subprocess.Popen(
-            bench.cached([sys.executable, __file__, "--agent", str(seed), str(me), *kinds]),
+            bench.cached([sys.executable, __file__, "--agent", str(seed), str(me), str(int(bare)), *kinds]),
             cwd=disk.folder, env=dict(os.environ, NVCACHE_NOTICE="0", NVCACHE_NAMES="auto"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for me in range(AGENTS)]
         self.readers = [threading.Thread(target=self.read, args=(me,)) for me in range(AGENTS)]
@@ -286,14 +296,14 @@ KINDS = {
 }
 
 
-def play(bench, disk, seed, kinds):
+def play(bench, disk, seed, bare, kinds):
     choice = random.Random(seed)
     for name in FOLDERS:
         subprocess.run(["rm", "-rf", disk.folder / name], check=True)
         (disk.folder / name).mkdir()
     disk.sync()
     bench.pool.unlink(missing_ok=True)
-    agents = Agents(bench, disk, seed, kinds)
+    agents = Agents(bench, disk, seed, bare, kinds)
     time.sleep(choice.uniform(0.5, 2))
     if choice.random() < 0.5:
         agents.kill(choice.randrange(AGENTS))
@@ -319,7 +329,7 @@ def run(options, case, rounds, seed):
         try:
             for number in range(seed, seed + rounds):
                 try:
-                    calls += play(bench, disk, number, KINDS[case])
+                    calls += play(bench, disk, number, options.bare, KINDS[case])
                 except harness.Failure as failure:
                     raise harness.Failure(f"seed {number}: {failure}") from None
         finally:
@@ -329,9 +339,10 @@ def run(options, case, rounds, seed):
 
 def main():
     if sys.argv[1:2] == ["--agent"]:
-        Agent(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]).run()
+        Agent(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1", sys.argv[5:]).run()
     parser = harness.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--bare", action="store_true", help="no file is synced")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
     options = parser.parse_args()
     if not kill_power.possible(options.scratch):
