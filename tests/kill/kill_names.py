@@ -215,6 +215,12 @@ class Agents:
             else:
                 self.done[me] += 1
 
+    def await_calls(self):
+        deadline = time.monotonic() + 60
+        while not all(self.done) and all(process.poll() is None for process in self.processes):
+            check(time.monotonic() < deadline, "the agents do not begin")
+            time.sleep(0.01)
+
     def kill(self, who=None):
         for process in self.processes if who is None else [self.processes[who]]:
             process.kill()
@@ -304,6 +310,7 @@ def play(bench, disk, seed, bare, kinds):
     disk.sync()
     bench.pool.unlink(missing_ok=True)
     agents = Agents(bench, disk, seed, bare, kinds)
+    agents.await_calls()
     time.sleep(choice.uniform(0.5, 2))
     if choice.random() < 0.5:
         agents.kill(choice.randrange(AGENTS))
