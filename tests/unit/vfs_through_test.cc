@@ -732,17 +732,24 @@ TEST_F(VfsThroughTest, WhoOpensAFileThatAnotherOneHasOpenTakesItAsItIs) {
   WithEngine([&] {
     int fd = Open("a", O_RDWR | O_CREAT);
     const uint64_t tag = TagOf(fd);
+    const auto change = [&] {
+      const int other = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+      EXPECT_EQ(::write(other, "more", 4), 4);
+      ::close(other);
+    };
     {
       const auto neighbour =
           NeighbourOf(fd, [=](auto&, const Tallies& tallies) { tallies.SayOpen(tag); });
       MakeKnown(fd);
       Close(fd);
+      change();
       fd = Open("a");
       EXPECT_TRUE(IsKnown(fd));
       EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
       EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
       Close(fd);
     }
+    change();
     fd = Open("a");
     EXPECT_FALSE(IsKnown(fd)) << "it has ended";
     Close(fd);
