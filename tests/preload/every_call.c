@@ -1508,6 +1508,12 @@ static void make_names(void) {
   SHOW(syscall(SYS_symlinkat, "zd", AT_FDCWD, "zn/s2"));
   SHOW(syscall(SYS_mknod, "zn/f", S_IFIFO | 0600, 0));
   SHOW(syscall(SYS_mknodat, AT_FDCWD, "zn/f2", S_IFIFO | 0600, 0));
+  // What is left is compared as files.
+  const char* const names[] = {"zs",   "zd/s",  "zf",   "zd/f", "zd/f2",
+                               "zn/s", "zn/s2", "zn/f", "zn/f2"};
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) SHOW(unlink(names[i]));
+  SHOW(rmdir("zd"));
+  SHOW(rmdir("zn"));
 }
 
 static void check_syscalls(void) {
