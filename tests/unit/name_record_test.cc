@@ -103,12 +103,12 @@ TEST(NameRecord, PathsAreAbsolute) {
 
 TEST(NameRecord, WhatIsBorn) {
   NameRecord record = Record(Deed::kCreated, kOne);
-  for (const uint32_t type : {S_IFREG, S_IFDIR}) {
-    record.mode = type | 0644;
+  for (const int type : {S_IFREG, S_IFDIR}) {
+    record.mode = static_cast<uint32_t>(type | 0644);
     EXPECT_TRUE(IsGood(record));
   }
-  for (const uint32_t type : {0, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK}) {
-    record.mode = type | 0644;
+  for (const int type : {0, S_IFLNK, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK}) {
+    record.mode = static_cast<uint32_t>(type | 0644);
     EXPECT_FALSE(IsGood(record)) << std::oct << type;
   }
   record = Record(Deed::kCreated, {"a", "", "target", "/d", ""});
