@@ -214,20 +214,23 @@ int ThroughWriter::Pieces(iovec (&pieces)[2]) const {
   return length_ == first ? 1 : 2;
 }
 
-Outcome ThroughWriter::BeginSettled(Lsn bound, pool::FileRecord* record) {
-  if (const Outcome outcome = Begin(1, 1, record, true); outcome != Outcome::kDone) return outcome;
-  kind_ = Kind::kSettled;
-  offset_ = bound;
+Outcome ThroughWriter::BeginMark(Kind kind, uint64_t offset, pool::FileRecord* record,
+                                 bool reserved) {
+  if (const Outcome outcome = Begin(1, 1, record, reserved); outcome != Outcome::kDone) {
+    return outcome;
+  }
+  kind_ = kind;
+  offset_ = offset;
   at_ = place() + 1;
   return Outcome::kDone;
 }
 
+Outcome ThroughWriter::BeginSettled(Lsn bound, pool::FileRecord* record) {
+  return BeginMark(Kind::kSettled, bound, record, true);
+}
+
 Outcome ThroughWriter::BeginTruncate(uint64_t size, pool::FileRecord* record) {
-  if (const Outcome outcome = Begin(1, 1, record, false); outcome != Outcome::kDone) return outcome;
-  kind_ = Kind::kTruncate;
-  offset_ = size;
-  at_ = place() + 1;
-  return Outcome::kDone;
+  return BeginMark(Kind::kTruncate, size, record, false);
 }
 
 Outcome ThroughWriter::BeginName(const pool::NameRecord& record) {

@@ -102,6 +102,7 @@ class ThroughWriter {
   void Commit(Lsn lsn);
 
  private:
+  Outcome BeginMark(Kind kind, uint64_t offset, pool::FileRecord* record, bool reserved);
   Outcome Begin(uint64_t least, uint64_t most, pool::FileRecord* record, bool reserved);
   bool IsDeclared() const;
   Outcome TakeSegment(bool reserved);

@@ -201,7 +201,8 @@ NamesLock::~NamesLock() { engine.tallies.UnlockNames(lock_); }
 
 long SyncFolder(int fd) {
   Folder folder;
-  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing() || !folder.FindOpen(fd)) {
+  if (!engine.active() || !engine.settings.names || !engine.leases.is_open() || sys::IsSharing() ||
+      !folder.FindOpen(fd)) {
     return kNotOurs;
   }
   if (engine.asleep()) const TableLock wakes;
@@ -212,7 +213,9 @@ long SyncFolder(int fd) {
 }
 
 void WarmFolderOf(int fd) {
-  if (!engine.active() || sys::IsSharing()) return;
+  if (!engine.active() || !engine.settings.names || !engine.leases.is_open() || sys::IsSharing()) {
+    return;
+  }
   sys::Scratch<char[pool::kMaxPath]> path;
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || st.st_nlink == 0) return;
