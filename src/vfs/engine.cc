@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
 
 #include <cstring>
 #include <new>
@@ -297,7 +298,7 @@ void Engine::LookForOrphans() {
 
 namespace {
 
-constexpr int kAsked = 256;  // descriptors that are asked for one by one
+constexpr int kAsked = 256;  // descriptors that are asked for by their numbers
 
 // Whether one with this number or a higher one may be open. select() leaves out those that lie
 // beyond the kernel's table, and says of any other that it is not open.
@@ -310,21 +311,39 @@ bool MayHaveFrom(int number) {
          sys::Call(SYS_select, number + 1, sys::Address(wanted), 0, 0, sys::Address(&at_once)) != 0;
 }
 
+// Of so many numbers from `first` on, those that are open, a bit each; all, where the kernel does
+// not say.
+constexpr int kAtOnce = sys::kFirstTable;
+uint64_t OpenFrom(int first) {
+  static_assert(kAtOnce == 64 && kAsked % kAtOnce == 0);
+  pollfd asked[kAtOnce] = {};
+  for (int i = 0; i < kAtOnce; ++i) asked[i].fd = first + i;
+  if (sys::Call(SYS_poll, sys::Address(asked), kAtOnce, 0) < 0) return ~uint64_t{0};
+  uint64_t open = 0;
+  for (int i = 0; i < kAtOnce; ++i) {
+    if ((asked[i].revents & POLLNVAL) == 0) open |= uint64_t{1} << i;
+  }
+  return open;
+}
+
 }  // namespace
 
 // Descriptors from before us are shared with whoever gave them to us: never cached. Most programs
-// have three, and the kernel a table of 64 for them. To list them, by /proc, takes as long as to
-// ask for four hundred.
+// have three, and the kernel a table of 64 for them. To list them, by /proc, takes as long as four
+// hundred calls.
 void Engine::AdoptInherited() {
   int end = sys::kFirstTable;
   while (MayHaveFrom(end)) {
     if (end == kAsked) return ListInherited();
     end *= 2;
   }
-  for (int fd = 0; fd < end; ++fd) {
-    struct stat st;
-    const bool regular = sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-    if (regular && SlotOf(fd) != Internal()) Adopt(fd);
+  for (int first = 0; first < end; first += kAtOnce) {
+    for (uint64_t open = OpenFrom(first); open != 0; open &= open - 1) {
+      const int fd = first + __builtin_ctzll(open);
+      struct stat st;
+      if (SlotOf(fd) == Internal()) continue;
+      if (sys::Fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) Adopt(fd);
+    }
   }
 }
 
@@ -651,7 +670,9 @@ void Engine::PrepareFork() {
 // For the child. If files are foreign here, the number from when they became so is for them, too.
 void Engine::NoteHandOns() {
   if (asleep() || !leases.is_open()) return;
-  if (!any_foreign_) hand_ons_ = leases.hand_ons();
+  const uint32_t hand_ons = leases.hand_ons();
+  // What is written after a fork costs a fault.
+  if (!any_foreign_ && hand_ons_ != hand_ons) hand_ons_ = hand_ons;
   if (!leases.RemembersHandOns()) return;
   ForEachFile(
       [&](File& file) { file.handed_on |= leases.RemembersHandOn(file.device, file.inode); });
