@@ -119,6 +119,32 @@ bool IsNameRecord(const NameRecord& record, size_t size) {
          IsWhole(record.file) && CanBe(record);
 }
 
+bool DescribeMade(const NameRecord& name, FileRecord* record) {
+  NVCACHE_CHECK(name.deed == Deed::kCreated && name.file.handle_size <= kMaxNameHandle);
+  const NameTexts texts = TextsOf(name);
+  // "/" ends with the slash that the others lack.
+  const size_t folder = name.folder_path_length - (name.folder_path_length == 1 ? 1u : 0u);
+  const size_t length = folder + 1 + name.name_length;
+  if (length >= kMaxPath) return false;
+  std::memset(record, 0, offsetof(FileRecord, path));
+  record->device = name.device;
+  record->inode = name.file.inode;
+  record->birth_seconds = name.file.birth_seconds;
+  record->birth_nanoseconds = name.file.birth_nanoseconds;
+  record->mode = name.mode;
+  record->uid = name.uid;
+  record->gid = name.gid;
+  record->file_system = name.file_system;
+  record->handle_type = name.file.handle_type;
+  record->handle_size = name.file.handle_size;
+  std::memcpy(record->handle, name.file.handle, name.file.handle_size);
+  record->path_length = static_cast<uint32_t>(length);
+  std::memcpy(record->path, texts.folder_path, folder);
+  record->path[folder] = '/';
+  std::memcpy(record->path + folder + 1, texts.name, name.name_length + 1u);
+  return true;
+}
+
 bool SameIdentity(const Identity& a, const Identity& b) {
   return a.inode == b.inode && a.birth_seconds == b.birth_seconds &&
          a.birth_nanoseconds == b.birth_nanoseconds && a.handle_type == b.handle_type &&

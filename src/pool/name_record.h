@@ -150,6 +150,9 @@ bool SameIdentity(const Identity& a, const Identity& b);
 constexpr bool IsNone(const Identity& identity) {
   return identity.inode == 0;  // no file system has such a file
 }
+// What a record of write-through says of the file that has just been made, of kCreated. False: its
+// path is too long.
+bool DescribeMade(const NameRecord& name, FileRecord* record);
 // What is open there, O_PATH is enough. 0, or a negated errno: ENAMETOOLONG if its handle is too
 // long for a record.
 long Identify(int fd, Identity* identity);

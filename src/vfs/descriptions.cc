@@ -5,6 +5,7 @@
 
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
+#include "src/sys/text.h"
 
 namespace nvcache::vfs {
 
@@ -23,6 +24,21 @@ constexpr uint64_t kSlots = 8;
 constinit Slot slots[kSlots];
 std::atomic<uint64_t> last_number{0};
 
+// The same of folders, which a tag finds.
+struct FolderSlot {
+  sys::Mutex<sys::Rank::kDescriptions> lock;
+  lease::Standing folder = {};
+  uint64_t at = 0;
+  FolderRecord record = {};
+};
+constinit FolderSlot folder_slots[kSlots];
+
+bool IsLate(uint64_t at) { return sys::Now(CLOCK_MONOTONIC) - at > kLatelyNs; }
+
+void Copy(FolderRecord* to, const FolderRecord& from) {
+  std::memcpy(to, &from, offsetof(FolderRecord, path) + sys::Length(from.path) + 1);
+}
+
 }  // namespace
 
 bool DescribedLately(const File& file, pool::FileRecord* record) {
@@ -31,7 +47,7 @@ bool DescribedLately(const File& file, pool::FileRecord* record) {
   Slot& slot = slots[number % kSlots];
   if (!slot.lock.TryLock()) return false;
   const bool good = slot.number == number && slot.changes == file.changes.load() &&
-                    sys::Now(CLOCK_MONOTONIC) - slot.at <= kLatelyNs;
+                    !IsLate(slot.at);
   if (good) std::memcpy(record, &slot.record, pool::FileRecordSize(slot.record.path_length));
   slot.lock.Unlock();
   return good;
@@ -49,6 +65,32 @@ void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& recor
   slot.record.predecessor = 0;
   slot.lock.Unlock();
   file.description.store(number, std::memory_order_relaxed);
+}
+
+bool DescribedLately(const lease::Standing& folder, FolderRecord* record) {
+  FolderSlot& slot = folder_slots[folder.tag % kSlots];
+  if (!slot.lock.TryLock()) return false;
+  const bool good = folder.known && slot.folder == folder && !IsLate(slot.at);
+  if (good) Copy(record, slot.record);
+  slot.lock.Unlock();
+  return good;
+}
+
+void NoteDescription(const lease::Standing& folder, const FolderRecord& record) {
+  FolderSlot& slot = folder_slots[folder.tag % kSlots];
+  if (!slot.lock.TryLock()) return;
+  slot.folder = folder;
+  slot.at = sys::Now(CLOCK_MONOTONIC);
+  Copy(&slot.record, record);
+  slot.lock.Unlock();
+}
+
+void ForgetFolders() {
+  for (FolderSlot& slot : folder_slots) {
+    if (!slot.lock.TryLock()) continue;
+    slot.folder = {};
+    slot.lock.Unlock();
+  }
 }
 
 }  // namespace nvcache::vfs

@@ -145,7 +145,8 @@ OpenGuard::OpenGuard(int dirfd, const char* path, int flags, mode_t mode, uint64
   if (!engine.active() && !sys::IsSharing()) return;
   if ((flags & O_CREAT) != 0) names_.Create(dirfd, path, flags, mode, !plain);
   error_ = names_.error();
-  if ((flags & O_TRUNC) != 0 && error_ == 0) PrepareToCut(resolve, plain);
+  // A new file has nothing to cut off.
+  if ((flags & O_TRUNC) != 0 && error_ == 0 && !names_.logs()) PrepareToCut(resolve, plain);
 }
 
 void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
@@ -293,7 +294,7 @@ long OpenGuard::Opened(int fd) {
     if ((flags_ & O_DIRECT) != 0 && error_ == 0) error_ = by_descriptor_.ToChange();
     LockTable();
     // Whoever has let go of the file has brought it up to date.
-    if (error_ == 0) error_ = sys::Fstat(fd, &st);
+    if (error_ == 0 && names_.created() == nullptr) error_ = sys::Fstat(fd, &st);
   }
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0 && engine.active()) {
@@ -306,7 +307,7 @@ long OpenGuard::Opened(int fd) {
     UnlockTable();
     names_.End();
     if (names_.creates_elsewhere()) NameCall::CreatedElsewhere(fd);
-    if (names_.has_created()) BeginKnown(fd);
+    if (names_.has_created()) BeginKnown(fd, names_.created());
     if (cuts_shared_) error_ = Cut(fd);
     LockTable();
   }

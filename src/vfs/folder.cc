@@ -142,12 +142,31 @@ bool Folder::IsKnown() const {
   return now.tag == tag_ && now.known;
 }
 
-bool Folder::Describe(pool::Identity* identity, char* path) const {
-  return pool::Identify(fd_, identity) == 0 && ReadPath(fd_, device_, inode_, path);
+bool Folder::OpenAs(const Folder& other) {
+  if (device_ != other.device_ || inode_ != other.inode_) return Open();
+  if (fd_ < 0) fd_ = other.fd_;
+  return fd_ >= 0;
+}
+
+bool Folder::Describe(FolderRecord* record) const {
+  const Tally* tally = this->tally();
+  const Standing now = tally != nullptr ? Tallies::StandingOf(*tally) : Standing{};
+  if (DescribedLately(now, record) && record->identity.inode == inode_) return true;
+  struct statfs fs = {};
+  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
+  if (!sys::AtMachineRoot() || sys::Fstatfs(fd_, &fs) < 0 ||
+      pool::Identify(fd_, &record->identity) < 0 || !ReadPath(fd_, device_, inode_, record->path)) {
+    return false;
+  }
+  __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
+  NoteDescription(now, *record);
+  return true;
 }
 
 bool Folder::MakeKnown(uint32_t own) {
-  if (!Open() || sys::IsSharing() || !sys::AtMachineRoot() || !JoinPool(fd_)) return false;
+  if (!Open() || sys::IsSharing()) return false;
+  if (engine.SharesDevice(device_) && IsKnown()) return true;
+  if (!sys::AtMachineRoot() || !JoinPool(fd_)) return false;
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {
     if (IsKnown() || SyncToKnow(own)) return true;

@@ -17,6 +17,7 @@
 #include "src/lease/tally.h"
 #include "src/pool/name_record.h"
 #include "src/sys/scratch.h"
+#include "src/vfs/descriptions.h"
 
 namespace nvcache::vfs {
 
@@ -39,14 +40,17 @@ class Folder {
   int fd() const { return fd_; }
   const char* name() const { return name_; }
   uint64_t tag() const { return tag_; }
+  // Or it is taken for it, for they have one tally.
   bool IsSame(const Folder& other) const { return tag_ == other.tag_; }
+  // The other one's descriptor, for as long as that lives, if it is the same folder.
+  bool OpenAs(const Folder& other);
   uint64_t device() const { return device_; }
   // Null: it has none.
   lease::Tally* tally() const;
   bool IsKnown() const;
 
-  // Identity and path, of kMaxPath bytes, for a record. False: recovery would not find it. Open.
-  bool Describe(pool::Identity* identity, char* path) const;
+  // For a record. False: recovery would not find it. Open.
+  bool Describe(FolderRecord* record) const;
 
   // Around a call that changes its names, or may: before it is asked whether it has a tally. Ends
   // with the folder's life at the latest.

@@ -80,14 +80,24 @@ uint64_t MarkOf(const struct statx& st) {
 }
 
 // The call has changed the file's time of change, and nobody else: it is still as it was left.
-void KeepLeft(uint64_t tag, uint64_t before, int dirfd, const char* path) {
+void KeepLeft(uint64_t tag, uint64_t before, const struct stat& st) {
   Tally* tally = engine.tallies.Find(tag);
-  struct stat st;
-  if (tally == nullptr || sys::Fstatat(dirfd, path, &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0) {
-    return;
-  }
+  if (tally == nullptr) return;
   const uint64_t after = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
   tally->left.compare_exchange_strong(before, after);
+}
+
+void KeepLeft(uint64_t tag, uint64_t before, int fd) {
+  struct stat st;
+  if (sys::Fstat(fd, &st) == 0) KeepLeft(tag, before, st);
+}
+
+// A new file, of which nothing is known that was known of one before with its number.
+void BeginLeft(uint64_t tag, const struct statx& st) {
+  Tally* tally = engine.tallies.Find(tag);
+  if (tally == nullptr) return;
+  Tallies::Forget(*tally);
+  tally->left.store(MarkOf(st));
 }
 
 // Nothing but the two names that every folder has.
@@ -188,7 +198,7 @@ bool NameCall::AreKnown() {
   const uint32_t own = has_from_ ? 2 : 1;
   if (!folder_.MakeKnown(own)) return false;
   if (!has_from_) return true;
-  return from_.IsSame(folder_) ? from_.Open() : from_.MakeKnown(own);
+  return from_.IsSame(folder_) ? from_.OpenAs(folder_) : from_.MakeKnown(own);
 }
 
 void NameCall::GoPast() {
@@ -202,21 +212,24 @@ void NameCall::GoPast() {
 bool NameCall::Describe() {
   NameRecord& record = *record_;
   const char* target = record.target_length > 0 ? record.text : "";
-  sys::Scratch<char[pool::kMaxPath]> target_copy, path, from_path;
+  sys::Scratch<char[pool::kMaxPath]> target_copy;
+  sys::Scratch<FolderRecord> folder, other;
+  const bool has_other = has_from_ && !from_.IsSame(folder_);
   __builtin_memcpy(target_copy.get(), target, record.target_length + 1u);
   record = {};
   record.device = folder_.device();
   size_t end = 0;
-  if (!FillFileSystem(folder_.fd(), &record) || !folder_.Describe(&record.folder, path.get()) ||
-      (has_from_ && !from_.Describe(&record.from_folder, from_path.get()))) {
-    return false;
-  }
+  if (!folder_.Describe(folder.get()) || (has_other && !from_.Describe(other.get()))) return false;
+  const FolderRecord& from = has_other ? *other : *folder;
+  record.file_system = folder->file_system;
+  record.folder = folder->identity;
+  if (has_from_) record.from_folder = from.identity;
   return pool::AddText(&record, &NameRecord::name_length, folder_.name(), &end) &&
          pool::AddText(&record, &NameRecord::from_length, has_from_ ? from_.name() : "", &end) &&
          pool::AddText(&record, &NameRecord::target_length, target_copy.get(), &end) &&
-         pool::AddText(&record, &NameRecord::folder_path_length, path.get(), &end) &&
-         pool::AddText(&record, &NameRecord::from_folder_path_length,
-                       has_from_ ? from_path.get() : "", &end);
+         pool::AddText(&record, &NameRecord::folder_path_length, folder->path, &end) &&
+         pool::AddText(&record, &NameRecord::from_folder_path_length, has_from_ ? from.path : "",
+                       &end);
 }
 
 void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool past) {
@@ -309,8 +322,9 @@ void NameCall::Other(int dirfd, const char* path) {
   if (Find(dirfd, path, true)) Begin(What::kNothing, true);
 }
 
-// A folder is moved, say: the paths of those below it change.
+// A folder is moved, say.
 void NameCall::Others(int from_dirfd, const char* from, int dirfd, const char* path) {
+  ForgetFolders();
   if (!naming_ || !engine.tallies.HasFolders()) return;
   if (!has_folder_) Find(dirfd, path, true);
   if (!has_from_ && from_.Find(from_dirfd, from, true)) {
@@ -353,7 +367,10 @@ long NameCall::Look() {
   long error = pool::IdentifyAt(from_.fd(), from_.name(), &record.file, &st);
   if (error == -ENAMETOOLONG) return kBeginAnew;
   if (error < 0) return error;
-  if (S_ISDIR(st.stx_mode)) return what_ == What::kLink ? kNotOurs : kBeginAnew;
+  if (S_ISDIR(st.stx_mode)) {
+    ForgetFolders();
+    return what_ == What::kLink ? kNotOurs : kBeginAnew;
+  }
   if (st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
   left_ = MarkOf(st);
   struct statx other;
@@ -381,17 +398,26 @@ void NameCall::KeepLoser(const struct statx& st) {
   loser_tag_ = lease::TagOf(folder_.device(), st.stx_ino);
 }
 
-// What the call has changed of the files themselves.
-void NameCall::NoteChanged() {
-  if (what_ != What::kRemove) {
+// What the call has changed of the files themselves. False: somebody without the log has changed
+// the names between the look and the call.
+bool NameCall::NoteChanged() {
+  bool as_said = true;
+  if (what_ == What::kRemove && (flags_ & AT_REMOVEDIR) != 0) {
+    Tally* tally = engine.tallies.Find(lease::TagOf(folder_.device(), record_->file.inode));
+    if (tally != nullptr) Tallies::Forget(*tally);  // another folder may get its number
+  } else if (what_ != What::kRemove) {
     const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode);
     NoteMove(tag);
-    KeepLeft(tag, left_, folder_.fd(), folder_.name());
+    struct stat st;
+    as_said = sys::Fstatat(folder_.fd(), folder_.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+              st.st_ino == record_->file.inode;
+    if (as_said) KeepLeft(tag, left_, st);
   }
-  if (loser_ < 0) return;
-  KeepLeft(loser_tag_, loser_left_, loser_, "");
+  if (loser_ < 0) return as_said;
+  KeepLeft(loser_tag_, loser_left_, loser_);
   sys::Close(loser_);
   loser_ = -1;
+  return as_said;
 }
 
 long NameCall::Call() {
@@ -440,15 +466,8 @@ bool NameCall::AddCreated(long result) {
                             : pool::IdentifyAt(folder_.fd(), folder_.name(), &record.file, &st);
   if (error < 0 || st.stx_ino == 0) return false;
   Keep(st, &record);
+  if (opened) BeginLeft(lease::TagOf(folder_.device(), st.stx_ino), st);
   return S_ISREG(st.stx_mode) || S_ISDIR(st.stx_mode) || S_ISLNK(st.stx_mode);
-}
-
-// Somebody without the log may have changed the names between the look and the call.
-bool NameCall::IsAsSaid() {
-  if (what_ != What::kRename && what_ != What::kLink) return true;
-  struct stat st;
-  return sys::Fstatat(folder_.fd(), folder_.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-         st.st_ino == record_->file.inode;
 }
 
 long NameCall::MakeUnderLock() {
@@ -465,8 +484,7 @@ long NameCall::MakeUnderLock() {
   if (creates) {
     astray_ = !AddCreated(result) || !Commit(Deed::kCreated);
   } else {
-    NoteChanged();
-    astray_ = !IsAsSaid() || !Commit(deeds.done);
+    astray_ = !NoteChanged() || !Commit(deeds.done);
   }
   created_ = what_ == What::kCreate;
   if (what_ == What::kMakeFolder && !astray_) {
@@ -561,7 +579,7 @@ void AttributeCall::End(bool done) {
     const Standing now = Tallies::StandingOf(*tally_);
     logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify() &&
              CommitName(*record_, lock, tally_, nullptr);
-    KeepLeft(passing_.tag(), left_, fd_, "");
+    KeepLeft(passing_.tag(), left_, fd_);
   }
   if (!logged) passing_.GoPast(-1);
 }
@@ -570,10 +588,11 @@ void AttributeCall::End(bool done) {
 
 // Whoever has written to it before it has the tag has left some bytes there; whoever is at it still
 // is passing.
-void BeginKnown(int fd) {
+void BeginKnown(int fd, const NameRecord* created) {
   struct stat st;
-  if (sys::Fstat(fd, &st) < 0) return;
-  const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino);
+  if (created == nullptr && sys::Fstat(fd, &st) < 0) return;
+  const uint64_t tag = created != nullptr ? lease::TagOf(created->device, created->file.inode)
+                                          : lease::TagOf(st.st_dev, st.st_ino);
   Tally& tally = engine.tallies.At(tag);
   if (!GetTag(tally, tag)) {
     engine.EndPendingThrough();  // of another file, which has it
@@ -581,7 +600,9 @@ void BeginKnown(int fd) {
   }
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || access.cached()) return;
-  const File& file = access.file();
+  File& file = access.file();
+  if (lease::TagOf(file.device, file.inode) != tag) return;
+  const uint32_t changes = file.changes.load();
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || engine.tallies.AnybodyPasses(tag) ||
       engine.leases.IsHandedOn(file.device, file.inode)) {
@@ -589,6 +610,11 @@ void BeginKnown(int fd) {
   }
   if (sys::Fstat(fd, &st) < 0 || st.st_size != 0) return;
   if (!Tallies::Change(tally, then, {tag, then.exits, true})) return;
+  sys::Scratch<pool::FileRecord> record;
+  if (created != nullptr && pool::DescribeMade(*created, record.get())) {
+    file.exits_seen.store(then.exits);
+    NoteDescription(file, changes, *record);
+  }
   access.Leave();
   TableLock lock;
   const Description* description = engine.SlotOf(fd);

@@ -71,6 +71,10 @@ class NameCall {
   static void CreatedElsewhere(int fd);
   // The call has made a file, if it has succeeded, and that is new and empty.
   bool has_created() const { return created_; }
+  // What the log has of it; null: nothing.
+  const pool::NameRecord* created() {
+    return created_ && logs() && !astray_ ? record_.get() : nullptr;
+  }
 
  private:
   enum class What { kNothing, kCreate, kMakeFolder, kMakeLink, kRemove, kRename, kLink };
@@ -90,8 +94,7 @@ class NameCall {
   long Call();
   bool AddCreated(long result);
   void KeepLoser(const struct statx& st);
-  void NoteChanged();
-  bool IsAsSaid();
+  bool NoteChanged();
   bool Commit(pool::Deed deed);
   void GoPast();
   void SyncPast();
@@ -146,8 +149,8 @@ class AttributeCall {
 };
 
 // The descriptor's file was just made by a NameCall, and the process follows it: each byte that it
-// gets will be in the log. No lock.
-void BeginKnown(int fd);
+// gets will be in the log. `created`: NameCall::created(). No lock.
+void BeginKnown(int fd, const pool::NameRecord* created);
 
 }  // namespace nvcache::vfs
 

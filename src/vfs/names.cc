@@ -114,7 +114,10 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
     engine.ReleaseAll();
     return 0;
   }
-  File* file = engine.FindByPath(dirfd, path, follow);
+  const bool is_link = found && S_ISLNK(st.st_mode);
+  File* file = follow && is_link             ? engine.FindByPath(dirfd, path, true)
+               : found && S_ISREG(st.st_mode) ? engine.FindFile(st.st_dev, st.st_ino)
+                                              : nullptr;
   if (file == nullptr || file->state.load() != State::kCached || file == held_[0].file) return 0;
   file->lock.Lock();
   Held& held = held_[held_[0].file == nullptr ? 0 : 1];
