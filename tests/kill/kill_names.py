@@ -200,7 +200,7 @@ class Agents:
         self.done = [0] * AGENTS
         self.processes = [subprocess.Popen(
             bench.cached([sys.executable, __file__, "--agent", str(seed), str(me), str(int(bare)), *kinds]),
-            cwd=disk.folder, env=dict(os.environ, NVCACHE_NOTICE="0", NVCACHE_NAMES="auto"), stdin=subprocess.DEVNULL,
+            cwd=disk.folder, env=dict(os.environ, NVCACHE_NOTICE="0"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for me in range(AGENTS)]
         self.readers = [threading.Thread(target=self.read, args=(me,)) for me in range(AGENTS)]
         for reader in self.readers:
@@ -328,11 +328,11 @@ def play(bench, disk, seed, bare, kinds):
     return sum(agents.done)
 
 
-def run(options, case, rounds, seed):
+def run(options, case, rounds, seed, kind):
     calls = 0
     with harness.Bench(options.nvcache, options.scratch, size="1G", dram="1M",
                        write_back="auto") as bench:
-        disk = Disk(bench)
+        disk = Disk(bench, kind=kind)
         try:
             for number in range(seed, seed + rounds):
                 try:
@@ -341,7 +341,7 @@ def run(options, case, rounds, seed):
                     raise harness.Failure(f"seed {number}: {failure}") from None
         finally:
             subprocess.run(["umount", disk.folder], check=False)
-    say(f"{case}: {rounds} rounds, {calls} calls")
+    say(f"{kind}, {case}: {rounds} rounds, {calls} calls")
 
 
 def main():
@@ -350,14 +350,16 @@ def main():
     parser = harness.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--bare", action="store_true", help="no file is synced")
+    parser.add_argument("--kind", action="append", choices=kill_power.FILE_SYSTEMS)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
     options = parser.parse_args()
     if not kill_power.possible(options.scratch):
         say("file systems cannot be mounted here")
         return kill_power.SKIP
     say(f"--seed {options.seed}")
-    for case in options.cases or KINDS:
-        run(options, case, options.rounds * (50 if options.long else 1), options.seed)
+    for kind in options.kind or kill_power.FILE_SYSTEMS:
+        for case in options.cases or KINDS:
+            run(options, case, options.rounds * (50 if options.long else 1), options.seed, kind)
     return 0
 
 

@@ -23,8 +23,9 @@ from harness import check  # noqa: E402
 
 SKIP = 77
 CLONE_NEWNS = 0x20000
-EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32)
+IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and XFS
 SHUTDOWN_NOLOGFLUSH = 2
+FILE_SYSTEMS = ("ext4", "xfs", "btrfs")
 
 LATE = {"NVCACHE_BATCH_MIN": "1000", "NVCACHE_BATCH_MAX": "1000", "NVCACHE_BATCH_DELAY": "60000"}
 EARLY = {"NVCACHE_BATCH_DELAY": "1"}
@@ -33,19 +34,21 @@ KEPT = 3
 
 
 class Disk:
-    """An ext4 file system in a file, which commits only when it is asked to."""
+    """A file system in a file, which commits only when it is asked to."""
 
-    def __init__(self, bench, size=64 << 20):
+    def __init__(self, bench, size=64 << 20, kind="ext4"):
+        self.kind = kind
         self.image = bench.folder / "image"
         self.folder = bench.folder / "mounted"
         self.folder.mkdir()
         with open(self.image, "wb") as image:
-            image.truncate(size)
-        subprocess.run(["mkfs.ext4", "-q", self.image], check=True)
+            image.truncate(size if kind == "ext4" else 400 << 20)  # the others want so much
+        subprocess.run([f"mkfs.{kind}", "-q", self.image], check=True, stderr=subprocess.DEVNULL)
         self.mount()
 
     def mount(self):
-        subprocess.run(["mount", "-o", "loop,commit=300", self.image, self.folder], check=True,
+        options = "loop" if self.kind == "xfs" else "loop,commit=300"
+        subprocess.run(["mount", "-o", options, self.image, self.folder], check=True,
                        stderr=subprocess.DEVNULL)
 
     def sync(self):
@@ -55,11 +58,22 @@ class Disk:
 
     def fail(self):
         """The power is gone, and comes back."""
-        folder = os.open(self.folder, os.O_RDONLY)
-        fcntl.ioctl(folder, EXT4_IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_NOLOGFLUSH))
-        os.close(folder)
-        subprocess.run(["umount", self.folder], check=True)
+        if self.kind == "btrfs":
+            self.fail_by_copy()
+        else:
+            folder = os.open(self.folder, os.O_RDONLY)
+            fcntl.ioctl(folder, IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_NOLOGFLUSH))
+            os.close(folder)
+            subprocess.run(["umount", self.folder], check=True)
         self.mount()
+
+    def fail_by_copy(self):
+        """Btrfs has no such call. What its device has by now is a disk without power: the copy begins with
+        the superblock, and no block that this one leads to is written over before the next commit."""
+        copy = self.image.with_suffix(".copy")
+        subprocess.run(["cp", "--sparse=always", self.image, copy], check=True)
+        subprocess.run(["umount", self.folder], check=True)
+        copy.rename(self.image)
 
     def files(self):
         return {path.relative_to(self.folder).as_posix(): path.read_bytes()
