@@ -46,8 +46,8 @@ bool DescribedLately(const File& file, pool::FileRecord* record) {
   if (number == 0 || file.name.load() != dramcache::Name::kSettled) return false;
   Slot& slot = slots[number % kSlots];
   if (!slot.lock.TryLock()) return false;
-  const bool good = slot.number == number && slot.changes == file.changes.load() &&
-                    !IsLate(slot.at);
+  const bool good =
+      slot.number == number && slot.changes == file.changes.load() && !IsLate(slot.at);
   if (good) std::memcpy(record, &slot.record, pool::FileRecordSize(slot.record.path_length));
   slot.lock.Unlock();
   return good;

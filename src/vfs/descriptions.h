@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the log was told of files and folders lately: a writer that fills segments describes its file
-// in each, and need not ask the kernel for that each time (eight calls, 15 µs).
+// What the log was told of files and folders lately: a writer that fills segments describes its
+// file in each, and need not ask the kernel for that each time (eight calls, 15 µs).
 //
 // What the program does to a file's name or attributes counts as a change of it; what others do is
 // not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it

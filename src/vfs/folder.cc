@@ -52,11 +52,11 @@ bool JoinPool(int fd) {
 }
 
 // Page by page: what follows it may not be there.
-size_t CopyPath(char* to, const char* path) {
-  for (size_t n = 0; n < pool::kMaxPath;) {
+size_t CopyPath(char* to, const char* path, size_t size) {
+  for (size_t n = 0; n < size;) {
     const size_t in_page =
         pool::kPageSize - reinterpret_cast<uintptr_t>(path + n) % pool::kPageSize;
-    const size_t wanted = std::min(in_page, pool::kMaxPath - n);
+    const size_t wanted = std::min(in_page, size - n);
     const size_t copied = sys::CopyFromUser(to + n, path + n, wanted);
     const char* end = std::find(to + n, to + n + copied, '\0');
     if (end != to + n + copied) return static_cast<size_t>(end - to);
@@ -94,7 +94,7 @@ bool Folder::Look(int dirfd, const char* path) {
 
 bool Folder::Find(int dirfd, const char* path, bool slashes) {
   char* copy = path_.get();
-  size_t end = CopyPath(path_.get(), path);
+  size_t end = CopyPath(copy, path, kLongestPath);
   while (slashes && end > 1 && copy[end - 1] == '/') copy[--end] = '\0';
   size_t begin = end;
   while (begin > 0 && copy[begin - 1] != '/') --begin;

@@ -21,6 +21,9 @@
 
 namespace nvcache::vfs {
 
+// Bytes of a path that the kernel takes, with the final zero.
+inline constexpr size_t kLongestPath = 4096;
+
 // Where a call finds a name: the folder, which is looked up once, and the name in it.
 class Folder {
  public:
@@ -70,7 +73,7 @@ class Folder {
   bool Look(int dirfd, const char* path);
   bool SyncToKnow(uint32_t own);
 
-  sys::Scratch<char[pool::kMaxPath]> path_;
+  sys::Scratch<char[kLongestPath]> path_;
   const char* parent_ = nullptr;  // null: `dirfd_` itself
   const char* name_ = "";
   int dirfd_ = -1;
@@ -86,9 +89,9 @@ class Folder {
 // cannot be had. No lock.
 bool JoinPool(int fd);
 
-// A path of the program's, of less than kMaxPath bytes. Its length; 0: it is empty, too long, or
+// A path of the program's, of less than `size` bytes. Its length; 0: it is empty, too long, or
 // there is none.
-size_t CopyPath(char* to, const char* path);
+size_t CopyPath(char* to, const char* path, size_t size);
 
 // The path by which the kernel knows what is open there, of kMaxPath bytes, if it leads there.
 bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path);

@@ -41,6 +41,9 @@ void Keep(const struct statx& st, NameRecord* record) {
   record->change_nanoseconds = st.stx_mtime.tv_nsec;
 }
 
+// But for its texts, which lengths end.
+void Clear(NameRecord* record) { __builtin_memset(record, 0, offsetof(NameRecord, text)); }
+
 bool FillFileSystem(int fd, NameRecord* record) {
   struct statfs fs = {};
   static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
@@ -216,7 +219,7 @@ bool NameCall::Describe() {
   sys::Scratch<FolderRecord> folder, other;
   const bool has_other = has_from_ && !from_.IsSame(folder_);
   __builtin_memcpy(target_copy.get(), target, record.target_length + 1u);
-  record = {};
+  Clear(&record);
   record.device = folder_.device();
   size_t end = 0;
   if (!folder_.Describe(folder.get()) || (has_other && !from_.Describe(other.get()))) return false;
@@ -267,7 +270,7 @@ void NameCall::MakeFolder(int dirfd, const char* path, mode_t mode, bool past) {
 
 void NameCall::MakeLink(const char* target, int dirfd, const char* path, bool past) {
   if (!Find(dirfd, path, false) || !HasFolders()) return;
-  const size_t length = CopyPath(record_->text, target);
+  const size_t length = CopyPath(record_->text, target, pool::kMaxPath);
   record_->target_length = static_cast<uint16_t>(length);
   Begin(What::kMakeLink, past || length == 0);
 }
@@ -548,7 +551,7 @@ long AttributeCall::Begin(uint32_t set) {
 
 bool AttributeCall::Identify() {
   NameRecord& record = *record_;
-  record = {};
+  Clear(&record);
   record.device = device_;
   record.deed = Deed::kAttributes;
   record.set = set_;

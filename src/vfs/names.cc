@@ -115,7 +115,7 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
     return 0;
   }
   const bool is_link = found && S_ISLNK(st.st_mode);
-  File* file = follow && is_link             ? engine.FindByPath(dirfd, path, true)
+  File* file = follow && is_link              ? engine.FindByPath(dirfd, path, true)
                : found && S_ISREG(st.st_mode) ? engine.FindFile(st.st_dev, st.st_ino)
                                               : nullptr;
   if (file == nullptr || file->state.load() != State::kCached || file == held_[0].file) return 0;

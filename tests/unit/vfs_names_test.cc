@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/nvlog/reader.h"
+#include "src/vfs/access.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/name_call.h"
@@ -129,13 +130,14 @@ class VfsNamesTest : public testing::Test {
     }
     return said;
   }
-  static std::string NameText(const nvlog::Reader& reader, const nvlog::RecordHeader& header,
-                              nvlog::Place place) {
+  std::string NameText(const nvlog::Reader& reader, const nvlog::RecordHeader& header,
+                       nvlog::Place place) {
     static const char* const kDeeds[] = {"?",       "created", "links",   "linked",    "removes",
                                          "removed", "renames", "renamed", "attributes"};
     const auto record = std::make_unique<pool::NameRecord>();
     EXPECT_TRUE(reader.CopyName(header, place, record.get()));
     const pool::NameTexts texts = pool::TextsOf(*record);
+    last_folder_ = texts.folder_path;
     std::string text = kDeeds[static_cast<int>(record->deed)];
     if (record->from_length > 0) text += std::string(" ") + texts.from;
     if (record->name_length > 0) text += std::string(" ") + texts.name;
@@ -156,6 +158,7 @@ class VfsNamesTest : public testing::Test {
   const test::Folder memory_{test::Folder::kMemory};
   const test::Folder disk_{test::Folder::kDisk};
   int folder_ = -1;
+  std::string last_folder_;  // its path, in the last name record that Log() has seen
 };
 
 TEST_F(VfsNamesTest, ANewFileIsKnownAndItsNameIsInTheLog) {
@@ -208,6 +211,71 @@ TEST_F(VfsNamesTest, ANewFolderIsKnown) {
     EXPECT_EQ(Log(), (Said{"created sub", "created a"}));
     EXPECT_EQ(Close(fd), 0);
     ::close(sub);
+  });
+}
+
+TEST_F(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
+  WithEngine([&] {
+    EXPECT_EQ(MakeFolder("sub"), 0);
+    EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Rename("sub", "new"), 0);
+    EXPECT_EQ(Log(), Said{});
+    EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Log(), Said{"created b"});
+    EXPECT_EQ(last_folder_, Path("new"));
+  });
+}
+
+TEST_F(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
+  WithEngine([&] {
+    struct stat before, after;
+    EXPECT_EQ(MakeFolder("sub"), 0);
+    EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Remove("sub/a"), 0);
+    EXPECT_EQ(::stat(Path("sub").c_str(), &before), 0);
+    EXPECT_EQ(Remove("sub", AT_REMOVEDIR), 0);
+    EXPECT_FALSE(IsKnown(TagOf(before)));
+    EXPECT_EQ(MakeFolder("new"), 0);
+    EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
+    if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
+    EXPECT_TRUE(IsKnown(TagOf(after)));
+    EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Log().back(), "created b");
+    EXPECT_EQ(last_folder_, Path("new"));
+  });
+}
+
+TEST_F(VfsNamesTest, TheLongestPathThatTheKernelTakes) {
+  WithEngine([&] {
+    std::string path;
+    while (disk_.path().size() + path.size() < 4090) path += "./";
+    const int fd = Open(path + "a", O_RDWR | O_CREAT);
+    EXPECT_GE(fd, 0);
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Close(fd), 0);
+    EXPECT_EQ(Log(), Said{"created a"});
+    EXPECT_EQ(last_folder_, disk_.path());
+  });
+}
+
+// It is described by its name record, and found again by that.
+TEST_F(VfsNamesTest, ANewFileIsDescribedAsTheKernelWould) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto told = std::make_unique<pool::FileRecord>(),
+               asked = std::make_unique<pool::FileRecord>();
+    {
+      Access access;
+      ASSERT_EQ(access.Enter(fd, Access::kData), 0);
+      EXPECT_TRUE(DescribedLately(access.file(), told.get()));
+    }
+    EXPECT_EQ(pool::Describe(fd, asked.get()), 0);
+    EXPECT_TRUE(pool::SameFile(*told, *asked));
+    EXPECT_STREQ(told->path, asked->path);
+    EXPECT_EQ(told->mode, asked->mode);
+    EXPECT_EQ(told->file_system, asked->file_system);
+    EXPECT_EQ(told->device, asked->device);
+    EXPECT_EQ(Close(fd), 0);
   });
 }
 
