@@ -2,10 +2,12 @@
 #include "src/vfs/folder.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
 #include "src/sys/text.h"
@@ -47,6 +49,8 @@ bool JoinPool(int fd) {
     return false;
   }
   TableLock lock;
+  // A program that may not make such a file now may later: it is no reason to say anything.
+  if (!engine.attached() && sys::SoftLimit(RLIMIT_FSIZE) < engine.settings.size) return false;
   return engine.active() && !engine.full() && !engine.replacing() && engine.Attach() &&
          engine.OpenThrough(fd, st);
 }
@@ -131,6 +135,16 @@ bool Folder::Open() {
   owns_fd_ = true;
   struct stat st;
   return sys::Fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+}
+
+void Folder::MoveDescriptor() {
+  if (owns_fd_) fd_ = sys::MoveLow(fd_, sys::kFolderNumber);
+}
+
+void Folder::DropDescriptor() {
+  if (owns_fd_) sys::Close(fd_);
+  if (owns_fd_) fd_ = -1;
+  owns_fd_ = false;
 }
 
 Tally* Folder::tally() const { return engine.tallies.Find(tag_); }

@@ -40,6 +40,11 @@ class Folder {
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
   bool Open();
 
+  // Before a call that gives the program a descriptor: it gets the lowest number, as ever.
+  void MoveDescriptor();
+  // The program has no number left: it gets this one.
+  void DropDescriptor();
+
   int fd() const { return fd_; }
   const char* name() const { return name_; }
   uint64_t tag() const { return tag_; }

@@ -144,6 +144,8 @@ NameCall::~NameCall() {
 // What the log does not have is on the disk before a later change can be in the log. The folders
 // are known again, perhaps.
 void NameCall::End() {
+  if (moves_) ForgetFolders();
+  moves_ = false;
   if (astray_) GoPast();
   if (past_) SyncPast();
   past_ = false;
@@ -154,7 +156,8 @@ void NameCall::End() {
 void NameCall::SyncPast() {
   const uint32_t own = has_from_ ? 2 : 1;
   const auto sync = [own](Folder& folder) {
-    if (folder.tally() != nullptr && !folder.MakeKnown(own)) folder.Sync();
+    if (folder.tally() == nullptr || folder.MakeKnown(own) || folder.Sync()) return;
+    engine.EndPendingThrough();  // there is no descriptor left for it
   };
   if (has_folder_) sync(folder_);
   if (has_from_ && !from_.IsSame(folder_)) sync(from_);
@@ -245,6 +248,7 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
                sys::Fstatat(dirfd, path, &st, 0) == -ENOENT;
   if (found != -ENOENT || !HasFolders()) return;
   Begin(What::kCreate, past);
+  folder_.MoveDescriptor();
   created_ = past_;
 }
 
@@ -301,6 +305,7 @@ bool NameCall::KnowsBytes(const Folder& folder) {
 void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* path, unsigned flags,
                       bool past) {
   flags_ = static_cast<int>(flags);
+  moves_ = true;
   if (!Find(dirfd, path, false)) return Others(from_dirfd, from, dirfd, path);
   if (!FindFrom(from_dirfd, from)) return Others(from_dirfd, from, dirfd, path);
   Begin(What::kRename, past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
@@ -327,7 +332,7 @@ void NameCall::Other(int dirfd, const char* path) {
 
 // A folder is moved, say.
 void NameCall::Others(int from_dirfd, const char* from, int dirfd, const char* path) {
-  ForgetFolders();
+  moves_ = true;
   if (!naming_ || !engine.tallies.HasFolders()) return;
   if (!has_folder_) Find(dirfd, path, true);
   if (!has_from_ && from_.Find(from_dirfd, from, true)) {
@@ -370,10 +375,7 @@ long NameCall::Look() {
   long error = pool::IdentifyAt(from_.fd(), from_.name(), &record.file, &st);
   if (error == -ENAMETOOLONG) return kBeginAnew;
   if (error < 0) return error;
-  if (S_ISDIR(st.stx_mode)) {
-    ForgetFolders();
-    return what_ == What::kLink ? kNotOurs : kBeginAnew;
-  }
+  if (S_ISDIR(st.stx_mode)) return what_ == What::kLink ? kNotOurs : kBeginAnew;
   if (st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
   left_ = MarkOf(st);
   struct statx other;
@@ -427,8 +429,11 @@ long NameCall::Call() {
   const int fd = folder_.fd();
   const char* name = folder_.name();
   switch (what_) {
-    case What::kCreate:
-      return sys::Openat(fd, name, flags_ | O_CREAT | O_EXCL, mode_);
+    case What::kCreate: {
+      const long result = sys::Openat(fd, name, flags_ | O_CREAT | O_EXCL, mode_);
+      if (result == -EMFILE) folder_.DropDescriptor();
+      return result == -EMFILE ? kBeginAnew : result;
+    }
     case What::kMakeFolder:
       return sys::Call(SYS_mkdirat, fd, sys::Address(name), static_cast<long>(mode_));
     case What::kMakeLink:
@@ -504,6 +509,7 @@ long NameCall::Make() {
   lock_ = &lock;
   const long result = MakeUnderLock();
   lock_ = nullptr;
+  if (result != kNotOurs && result != kBeginAnew) moves_ = false;
   return result;
 }
 

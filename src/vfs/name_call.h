@@ -105,6 +105,7 @@ class NameCall {
   bool created_ = false;
   bool elsewhere_ = false;
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
+  bool moves_ = false;   // a folder, perhaps
   bool past_ = false;    // it is not in the log, and nothing else is pending
   int flags_ = 0;
   mode_t mode_ = 0;

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that make, rename and remove files to be durable: sqlite3's journals, git, a maildir. They are killed,
+the disk loses what it has not made durable, the pool in memory stays, as NVMM would, and the next boot
+recovers. What a program has acknowledged is there, and its own checker finds nothing wrong.
+
+Exit code 77 where a file system cannot be mounted and shut down."""
+
+import os
+import pathlib
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import kill_power  # noqa: E402
+from kill_power import Disk, harness  # noqa: E402
+from kill_shared import new_boot  # noqa: E402
+from harness import check, say  # noqa: E402
+
+# Each prints a number when that one is acknowledged.
+SQLITE = """
+import sqlite3, sys
+db = sqlite3.connect("db", isolation_level=None)
+db.execute("PRAGMA synchronous=FULL")
+db.execute("PRAGMA journal_mode={mode}")
+db.execute("CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v TEXT)")
+first = db.execute("SELECT ifnull(max(id), 0) FROM t").fetchone()[0]
+for i in range(first + 1, first + 1000000):
+    db.execute("INSERT INTO t VALUES(?, ?)", (i, str(i) * (i % 700)))
+    print(i, flush=True)
+"""
+GIT = """
+set -e
+[ -d .git ] || git init -q .
+i=$(git rev-list --count HEAD 2>/dev/null || echo 0)
+# A killed git leaves its locks: that is for whoever runs it next.
+find .git -name '*.lock' -delete
+while :; do
+  i=$((i + 1))
+  echo "$i" >"file$((i % 7))"
+  git add -A
+  git commit -q -m "$i"
+  echo "$i"
+done
+"""
+MAILDIR = """
+import os
+for name in ("tmp", "new", "cur"):
+    os.makedirs(name, exist_ok=True)
+folder = os.open("new", os.O_RDONLY)
+i = len(os.listdir("new"))
+while True:
+    i += 1
+    fd = os.open(f"tmp/{i}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.write(fd, b"%d\\n" % i * (i % 900 + 1))
+    os.fsync(fd)
+    os.close(fd)
+    if i % 2:
+        os.rename(f"tmp/{i}", f"new/{i}")
+    else:
+        if os.path.exists(f"new/{i}"):
+            os.unlink(f"new/{i}")
+        os.link(f"tmp/{i}", f"new/{i}")
+        os.unlink(f"tmp/{i}")
+    os.fsync(folder)
+    print(i, flush=True)
+"""
+GIT_ENVIRONMENT = {
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
+    "GIT_CONFIG_COUNT": "3", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all",
+    "GIT_CONFIG_KEY_1": "gc.auto", "GIT_CONFIG_VALUE_1": "0",
+    "GIT_CONFIG_KEY_2": "safe.directory", "GIT_CONFIG_VALUE_2": "*"}
+
+
+def check_sqlite(folder, acknowledged):
+    db = sqlite3.connect(folder / "db")
+    check(db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "integrity_check finds something")
+    rows = db.execute("SELECT id, v FROM t ORDER BY id").fetchall()
+    db.close()
+    check(rows == [(i, str(i) * (i % 700)) for i in range(1, len(rows) + 1)], "a row is wrong")
+    check(len(rows) >= acknowledged, f"{len(rows)} rows, {acknowledged} acknowledged")
+
+
+def check_git(folder, acknowledged):
+    def git(*words):
+        done = subprocess.run(["git", *words], cwd=folder, env=dict(os.environ, **GIT_ENVIRONMENT),
+                              capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"git {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    git("fsck", "--strict", "--no-dangling")
+    commits = int(git("rev-list", "--count", "HEAD"))
+    check(commits >= acknowledged, f"{commits} commits, {acknowledged} acknowledged")
+    found = git("show", f"HEAD~{commits - acknowledged}:file{acknowledged % 7}")
+    check(found == f"{acknowledged}\n", f"the last acknowledged commit has {found!r}")
+
+
+def check_maildir(folder, acknowledged):
+    names = {int(path.name) for path in (folder / "new").iterdir()}
+    missing = set(range(1, acknowledged + 1)) - names
+    check(not missing, f"of {acknowledged} messages are missing: {sorted(missing)}")
+    for i in range(1, acknowledged + 1):
+        data = (folder / "new" / str(i)).read_bytes()
+        check(data == b"%d\n" % i * (i % 900 + 1), f"message {i} has {len(data)} bytes: {data[:20]!r}")
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+CASES = {
+    "sqlite_delete": (python(SQLITE.format(mode="DELETE")), check_sqlite),
+    "sqlite_truncate": (python(SQLITE.format(mode="TRUNCATE")), check_sqlite),
+    "sqlite_persist": (python(SQLITE.format(mode="PERSIST")), check_sqlite),
+    "sqlite_wal": (python(SQLITE.format(mode="WAL")), check_sqlite),
+    "git": (["sh", "-c", GIT], check_git),
+    "maildir": (python(MAILDIR), check_maildir),
+}
+
+
+def play(bench, disk, case, acknowledged, choice, recovers=True):
+    """What is acknowledged by the end."""
+    command, verify = CASES[case]
+    with subprocess.Popen(bench.cached(command), cwd=disk.folder, stdin=subprocess.DEVNULL,
+                          env=dict(os.environ, NVCACHE_NOTICE="0", HOME=str(bench.folder), **GIT_ENVIRONMENT),
+                          start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        errors = []
+        listener = threading.Thread(target=lambda: errors.append(process.stderr.read()))
+        listener.start()
+        timer = None
+        for line in process.stdout:
+            if not line.endswith(b"\n"):
+                break
+            acknowledged = int(line)
+            if timer is None:
+                timer = threading.Timer(choice.uniform(0, 1.5), os.killpg, (process.pid, signal.SIGKILL))
+                timer.start()
+        status = process.wait()
+        listener.join()
+        check(status == -signal.SIGKILL, f"it ended with {status}: {errors[0].decode()[-2000:]}")
+    if choice.random() < 0.8 or not recovers:
+        disk.fail()
+        new_boot(bench.pool)
+    if recovers:
+        kill_power.recover(bench)
+    verify(disk.folder, acknowledged)
+    return acknowledged
+
+
+def run(options, case, kind, seed):
+    choice = random.Random(f"{seed} {case} {kind}")
+    with harness.Bench(options.nvcache, options.scratch, size="256M", dram="1M", write_back="auto") as bench:
+        disk = Disk(bench, kind=kind)
+        try:
+            acknowledged = 0
+            for _ in range(options.rounds * (40 if options.long else 1)):
+                acknowledged = play(bench, disk, case, acknowledged, choice)
+        finally:
+            subprocess.run(["umount", disk.folder], check=False)
+    say(f"         {acknowledged} acknowledged")
+
+
+def self_check(options):
+    """Without recovery something is missing, or the test sees nothing."""
+    with harness.Bench(options.nvcache, options.scratch, size="256M", dram="1M", write_back="auto") as bench:
+        disk = Disk(bench)
+        try:
+            play(bench, disk, "maildir", 0, random.Random(options.seed), recovers=False)
+        except (harness.Failure, OSError) as expected:
+            say(f"as it should be: {expected}")
+            return
+        finally:
+            subprocess.run(["umount", disk.folder], check=False)
+    raise harness.Failure("nothing is missing")
+
+
+def main():
+    parser = harness.arguments(__doc__)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--kind", action="append", choices=kill_power.FILE_SYSTEMS)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
+    parser.add_argument("--self-check", action="store_true", help="whether the test finds what is missing")
+    options = parser.parse_args()
+    if not kill_power.possible(options.scratch):
+        say("file systems cannot be mounted here")
+        sys.exit(kill_power.SKIP)
+    say(f"--seed {options.seed}")
+    chosen = options.cases or list(CASES)
+    options.cases = []
+    if options.self_check:
+        harness.main(options, {"self_check": lambda: self_check(options)})
+    harness.main(options, {f"{kind}, {case}": lambda kind=kind, case=case: run(options, case, kind, options.seed)
+                           for kind in options.kind or kill_power.FILE_SYSTEMS for case in chosen})
+
+
+if __name__ == "__main__":
+    main()
