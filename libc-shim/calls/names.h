@@ -78,11 +78,13 @@ inline auto Unlink(int dirfd, const char* path, int flags, RealCall real) {
 
 // remove(): of a folder, as rmdir.
 template <typename RealCall>
-inline auto Remove(const char* path, RealCall real) {
-  struct stat st;
-  const bool is_folder =
-      sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+inline auto Remove(const char* path, bool is_folder, RealCall real) {
   return Unlink(AT_FDCWD, path, is_folder ? AT_REMOVEDIR : 0, real);
+}
+
+inline bool IsFolder(const char* path) {
+  struct stat st;
+  return sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
 template <typename RealCall>

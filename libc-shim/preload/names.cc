@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // rename, link, unlink, mkdir and their names.
+#include <errno.h>
 #include "libc-shim/calls/names.h"
 
 #include <cstdlib>
@@ -45,7 +46,10 @@ NVCACHE_EXPORT int unlinkat(int dirfd, const char* path, int flags) noexcept {
 }
 
 NVCACHE_EXPORT int remove(const char* path) noexcept {
-  return Remove(path, [=] { return NVCACHE_REAL(remove)(path); });
+  const bool is_folder = IsFolder(path);
+  const int result = Remove(path, is_folder, [=] { return NVCACHE_REAL(remove)(path); });
+  if (result == 0 && is_folder) errno = EISDIR;  // as after libc's own, which tries unlink first
+  return result;
 }
 
 NVCACHE_EXPORT int rmdir(const char* path) noexcept {

@@ -194,6 +194,7 @@ long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record,
   if (written < writer.length() || !position.Holds(static_cast<uint64_t>(at), written)) {
     Tallies::Forget(shared.tally);
     shared.attempt->unlogged = true;
+    shared.attempt->ends = written < writer.length();
     return n;
   }
   *cursor = source;
@@ -239,7 +240,7 @@ long WriteGroups(const Shared& shared, uint64_t total) {
     if (n <= 0) return n;
     attempt.done += static_cast<uint64_t>(n);
   }
-  attempt.left = attempt.done < total;
+  attempt.left = attempt.done < total && !attempt.ends;
   return 0;
 }
 

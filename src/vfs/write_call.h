@@ -26,6 +26,7 @@ struct Attempt {
   bool by_kernel = false;  // the kernel has made the call: its answer is the program's
   bool past = false;       // the log cannot have it
   bool unlogged = false;   // a part of it is in no log
+  bool ends = false;       // the kernel has taken less than it was given: so does the call
   bool left = false;       // and there is more, for the kernel alone
   bool settled = false;    // the file was settled for it
   uint64_t done = 0;       // bytes that are written, in the log and by the kernel
