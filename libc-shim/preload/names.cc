@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // rename, link, unlink, mkdir and their names.
-#include <errno.h>
 #include "libc-shim/calls/names.h"
+
+#include <errno.h>
 
 #include <cstdlib>
 

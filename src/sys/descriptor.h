@@ -39,9 +39,6 @@ inline int MoveHigh(int fd) {
 // the leases' file: when a process dies, the kernel closes them in the order of their numbers.
 // (bash takes those from 63 downwards.)
 inline constexpr int kPoolNumber = 48, kLeasesNumber = 56;
-// A folder in which a file is about to be made, for as long as that takes.
-inline constexpr int kFolderNumber = 40;
-static_assert(kFolderNumber < kPoolNumber && kLeasesNumber < kFirstTable);
 inline int MoveLow(int fd, int from) {
   const int low = MoveTo(fd, from);
   return low < kFirstTable ? low : MoveHigh(low);

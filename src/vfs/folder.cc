@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/root.h"
 #include "src/sys/text.h"
@@ -137,13 +136,10 @@ bool Folder::Open() {
   return sys::Fstat(fd_, &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
 }
 
-void Folder::MoveDescriptor() {
-  if (owns_fd_) fd_ = sys::MoveLow(fd_, sys::kFolderNumber);
-}
-
 void Folder::DropDescriptor() {
-  if (owns_fd_) sys::Close(fd_);
-  if (owns_fd_) fd_ = -1;
+  if (!owns_fd_) return;
+  sys::Close(fd_);
+  fd_ = -1;
   owns_fd_ = false;
 }
 
@@ -162,13 +158,13 @@ bool Folder::OpenAs(const Folder& other) {
   return fd_ >= 0;
 }
 
-bool Folder::Describe(FolderRecord* record) const {
+bool Folder::Describe(FolderRecord* record) {
   const Tally* tally = this->tally();
   const Standing now = tally != nullptr ? Tallies::StandingOf(*tally) : Standing{};
   if (DescribedLately(now, record) && record->identity.inode == inode_) return true;
   struct statfs fs = {};
   static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
-  if (!sys::AtMachineRoot() || sys::Fstatfs(fd_, &fs) < 0 ||
+  if (!Open() || !sys::AtMachineRoot() || sys::Fstatfs(fd_, &fs) < 0 ||
       pool::Identify(fd_, &record->identity) < 0 || !ReadPath(fd_, device_, inode_, record->path)) {
     return false;
   }
@@ -178,9 +174,9 @@ bool Folder::Describe(FolderRecord* record) const {
 }
 
 bool Folder::MakeKnown(uint32_t own) {
-  if (!Open() || sys::IsSharing()) return false;
+  if (sys::IsSharing()) return false;
   if (engine.SharesDevice(device_) && IsKnown()) return true;
-  if (!sys::AtMachineRoot() || !JoinPool(fd_)) return false;
+  if (!Open() || !sys::AtMachineRoot() || !JoinPool(fd_)) return false;
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {
     if (IsKnown() || SyncToKnow(own)) return true;

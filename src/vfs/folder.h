@@ -41,8 +41,6 @@ class Folder {
   bool Open();
 
   // Before a call that gives the program a descriptor: it gets the lowest number, as ever.
-  void MoveDescriptor();
-  // The program has no number left: it gets this one.
   void DropDescriptor();
 
   int fd() const { return fd_; }
@@ -57,8 +55,8 @@ class Folder {
   lease::Tally* tally() const;
   bool IsKnown() const;
 
-  // For a record. False: recovery would not find it. Open.
-  bool Describe(FolderRecord* record) const;
+  // For a record. False: recovery would not find it.
+  bool Describe(FolderRecord* record);
 
   // Around a call that changes its names, or may: before it is asked whether it has a tally. Ends
   // with the folder's life at the latest.
@@ -66,7 +64,7 @@ class Folder {
   void EndPassing();
 
   // Has it be known, by a real sync. `own`: so often the caller is passing for it, or another
-  // folder of its class. False: it cannot be just now. No lock.
+  // folder of its class. False: it cannot be just now. It need not be open then. No lock.
   bool MakeKnown(uint32_t own);
   // fsync. No lock.
   bool Sync();

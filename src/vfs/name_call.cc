@@ -10,6 +10,7 @@
 #include "src/nvlog/through.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/text.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
 #include "src/vfs/names_lock.h"
@@ -193,18 +194,33 @@ void NameCall::Begin(What what, bool past) {
   if (!HasFolders()) return;
   const bool loggable = !past && !sys::IsSharing() && has_folder_ &&
                         (!has_from_ || from_.device() == folder_.device());
-  if (loggable && AreKnown() && Describe()) {
+  if (loggable && AreKnown(what) && Describe()) {
     what_ = what;
   } else {
     GoPast();
   }
 }
 
-bool NameCall::AreKnown() {
+// And open, but for a file that is made.
+bool NameCall::AreKnown(What what) {
   const uint32_t own = has_from_ ? 2 : 1;
-  if (!folder_.MakeKnown(own)) return false;
+  if (!folder_.MakeKnown(own) || (what != What::kCreate && !folder_.Open())) return false;
   if (!has_from_) return true;
-  return from_.IsSame(folder_) ? from_.OpenAs(folder_) : from_.MakeKnown(own);
+  if (from_.IsSame(folder_)) return from_.OpenAs(folder_);
+  return from_.MakeKnown(own) && from_.Open();
+}
+
+// By the program's path: while we have no descriptor, its own has the lowest number. In between,
+// somebody may have put another folder in the place of this one.
+bool NameCall::IsWhereSaid(int fd) {
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  const char* path = scratch.get();
+  const pool::NameTexts texts = pool::TextsOf(*record_);
+  const size_t folder = record_->folder_path_length - (record_->folder_path_length == 1 ? 1u : 0u);
+  return ReadPath(fd, folder_.device(), record_->file.inode, scratch.get()) &&
+         sys::Length(path) == folder + 1 + record_->name_length &&
+         std::equal(path, path + folder, texts.folder_path) && path[folder] == '/' &&
+         sys::Equal(path + folder + 1, texts.name);
 }
 
 void NameCall::GoPast() {
@@ -247,8 +263,10 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
   elsewhere_ = found == 0 && S_ISLNK(st.st_mode) && (flags & (O_EXCL | O_NOFOLLOW)) == 0 &&
                sys::Fstatat(dirfd, path, &st, 0) == -ENOENT;
   if (found != -ENOENT || !HasFolders()) return;
+  dirfd_ = dirfd;
+  path_ = path;
   Begin(What::kCreate, past);
-  folder_.MoveDescriptor();
+  folder_.DropDescriptor();
   created_ = past_;
 }
 
@@ -429,11 +447,8 @@ long NameCall::Call() {
   const int fd = folder_.fd();
   const char* name = folder_.name();
   switch (what_) {
-    case What::kCreate: {
-      const long result = sys::Openat(fd, name, flags_ | O_CREAT | O_EXCL, mode_);
-      if (result == -EMFILE) folder_.DropDescriptor();
-      return result == -EMFILE ? kBeginAnew : result;
-    }
+    case What::kCreate:
+      return sys::Openat(dirfd_, path_, flags_ | O_CREAT | O_EXCL, mode_);
     case What::kMakeFolder:
       return sys::Call(SYS_mkdirat, fd, sys::Address(name), static_cast<long>(mode_));
     case What::kMakeLink:
@@ -475,6 +490,10 @@ bool NameCall::AddCreated(long result) {
   if (error < 0 || st.stx_ino == 0) return false;
   Keep(st, &record);
   if (opened) BeginLeft(lease::TagOf(folder_.device(), st.stx_ino), st);
+  if (opened && (DeviceOf(st) != folder_.device() || !IsWhereSaid(static_cast<int>(result)))) {
+    elsewhere_ = true;
+    return false;
+  }
   return S_ISREG(st.stx_mode) || S_ISDIR(st.stx_mode) || S_ISLNK(st.stx_mode);
 }
 
@@ -495,6 +514,7 @@ long NameCall::MakeUnderLock() {
     astray_ = !NoteChanged() || !Commit(deeds.done);
   }
   created_ = what_ == What::kCreate;
+  logged_ = !astray_;
   if (what_ == What::kMakeFolder && !astray_) {
     BeginKnownFolder(folder_.fd(), folder_.name(),
                      lease::TagOf(folder_.device(), record_->file.inode));

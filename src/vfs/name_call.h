@@ -72,9 +72,7 @@ class NameCall {
   // The call has made a file, if it has succeeded, and that is new and empty.
   bool has_created() const { return created_; }
   // What the log has of it; null: nothing.
-  const pool::NameRecord* created() {
-    return created_ && logs() && !astray_ ? record_.get() : nullptr;
-  }
+  const pool::NameRecord* created() { return created_ && logged_ ? record_.get() : nullptr; }
 
  private:
   enum class What { kNothing, kCreate, kMakeFolder, kMakeLink, kRemove, kRename, kLink };
@@ -84,7 +82,8 @@ class NameCall {
   void AreFound();
   void Begin(What what, bool past);
   bool HasFolders() const;
-  bool AreKnown();
+  bool AreKnown(What what);
+  bool IsWhereSaid(int fd);
   bool KnowsBytes(const Folder& folder);
   bool Describe();
   bool DescribeTexts(const char* target);
@@ -103,12 +102,15 @@ class NameCall {
   What what_ = What::kNothing;
   long error_ = 0;
   bool created_ = false;
+  bool logged_ = false;  // its outcome is
   bool elsewhere_ = false;
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
   bool moves_ = false;   // a folder, perhaps
   bool past_ = false;    // it is not in the log, and nothing else is pending
   int flags_ = 0;
   mode_t mode_ = 0;
+  int dirfd_ = -1;  // of a file that is made, as the program has given them
+  const char* path_ = nullptr;
   uint64_t left_ = 0;  // MarkOf() the file that gets another name
   // The same of one that loses its name and has others, and its descriptor.
   int loser_ = -1;

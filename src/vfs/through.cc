@@ -189,7 +189,10 @@ long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record,
   Cursor source = *cursor;
   if (!CopyPages(&writer, static_cast<uint64_t>(at), &source)) return -EFAULT;
   const long n = WriteFromLog(shared, writer, static_cast<uint64_t>(at));
-  if (n <= 0) return n;
+  if (n <= 0) {
+    shared.attempt->by_kernel = true;
+    return n;
+  }
   const auto written = static_cast<uint64_t>(n);
   if (written < writer.length() || !position.Holds(static_cast<uint64_t>(at), written)) {
     Tallies::Forget(shared.tally);
