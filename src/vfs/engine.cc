@@ -377,10 +377,11 @@ bool Engine::Attach() {
   return attached();
 }
 
-// A process that has given up rights must not have a pool that is recovered with them.
+// A process that has given up rights must not have a pool that is recovered with them. And one that
+// shares our memory and descriptors as a thread does must start no threads, which would be its own.
 bool Engine::MayAttach() {
-  return !hopeless_ && sys::Now(CLOCK_MONOTONIC) >= attach_after_ && freezes_ == 0 &&
-         rights_changing_.load() == 0 && rights_.AreCurrent();
+  return !hopeless_ && sys::Getpid() == pid_ && sys::Now(CLOCK_MONOTONIC) >= attach_after_ &&
+         freezes_ == 0 && rights_changing_.load() == 0 && rights_.AreCurrent();
 }
 
 bool Engine::AttachPool() {
