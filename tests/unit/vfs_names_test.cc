@@ -245,6 +245,21 @@ TEST_F(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
   });
 }
 
+// I12.
+TEST_F(VfsNamesTest, ANewFileHasTheLowestNumber) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    const int lowest = ::dup(0);
+    ::close(lowest);
+    for (const char* name : {"b", "c"}) {
+      const int fd = Open(name, O_RDWR | O_CREAT);
+      EXPECT_EQ(fd, lowest);
+      EXPECT_EQ(Close(fd), 0);
+    }
+    EXPECT_EQ(Log(), (Said{"created a", "created b", "created c"}));
+  });
+}
+
 TEST_F(VfsNamesTest, TheLongestPathThatTheKernelTakes) {
   WithEngine([&] {
     std::string path;
