@@ -363,13 +363,14 @@ void NameCall::Others(int from_dirfd, const char* from, int dirfd, const char* p
 
 // --------------------------------------------------------------------------------- Under the lock
 
-// Known, and from now on something of it is pending.
+// Known, and from now on something of it is pending: a checkpoint that is drawn later ends that,
+// also if the call changes nothing.
 bool NameCall::Hold(const Folder& folder) const {
   Tally* tally = folder.tally();
   if (tally == nullptr) return false;
   const uint64_t lock = engine.tallies.Lock(*tally);
   const bool known = folder.IsKnown() && Tallies::IsOwn(*tally, lock);
-  if (known) Tallies::Raise(tally->lsn, engine.pool().seats().next_lsn().load());
+  if (known) Tallies::Raise(tally->lsn, engine.log.Draw());
   engine.tallies.Unlock(*tally, lock);
   return known;
 }

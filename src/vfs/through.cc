@@ -356,7 +356,8 @@ bool HasFailed() {
 bool AwaitCheckpoint(const Tally& tally) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
-    if (MoveCheckpoint()) continue;
+    const bool moved = MoveCheckpoint();
+    if (moved && sys::Now(CLOCK_MONOTONIC) - begin < kPatienceNs) continue;
     if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
       engine.tallies.WantCheckpointAbove(tally.lsn.load());

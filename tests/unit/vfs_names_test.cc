@@ -245,6 +245,18 @@ TEST_F(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
   });
 }
 
+// No record is ever written: the checkpoint passes the folder all the same.
+TEST_F(VfsNamesTest, ACallThatChangesNothingIsNotPendingForEver) {
+  WithEngine([&] {
+    EXPECT_EQ(Remove("none"), -ENOENT);
+    EXPECT_TRUE(FolderIsPending());
+    NameCall call;
+    call.Other(AT_FDCWD, Path("pipe").c_str());
+    EXPECT_EQ(call.error(), 0);
+    EXPECT_FALSE(FolderIsPending());
+  });
+}
+
 // I12.
 TEST_F(VfsNamesTest, ANewFileHasTheLowestNumber) {
   WithEngine([&] {
