@@ -13,9 +13,8 @@ from harness import check, say  # noqa: E402
 
 # By the start: as many as there are today; ASKED, for descriptors that may be inherited. By the file:
 # the bound. Processes that run beside add some of the former: so the least of a few runs counts. One of
-# each is for what processes before have left among the leases: the slot of a dead one, and a known
-# folder, for which the folder of a new file is looked at.
-START, ASKED, FILE = 36, 5, 7
+# START is for the slot that a dead process has left among the leases.
+START, ASKED, FILE = 36, 5, 6
 RUNS = 5
 WAYS = ("truncated", "exclusive", "stream")
 
