@@ -13,7 +13,7 @@ from harness import check, say  # noqa: E402
 
 # By the start: as many as there are today; ASKED, for descriptors that may be inherited. By the file:
 # the bound. Processes that run beside add some of the former: so the least of a few runs counts. One of
-# START is for the slot that a dead process has left among the leases.
+# START comes and goes with what ran before: why is not known.
 START, ASKED, FILE = 36, 5, 6
 RUNS = 5
 WAYS = ("truncated", "exclusive", "stream")
