@@ -997,7 +997,9 @@ TEST_F(SharedPoolTest, ManyComeAndGo) {
       }
       joined = joined && pool.Join(&problem);
       if (!joined) {
-        EXPECT_EQ(problem.error, EBUSY) << problem.text.c_str();
+        // There are as many seats as processes, and one that has died holds its seat until another
+        // process leaves.
+        EXPECT_TRUE(problem.error == EBUSY || problem.error == EUSERS) << problem.text.c_str();
         continue;
       }
       EXPECT_EQ(users[pool.seat()].fetch_add(1), 0) << "a seat has one user";
