@@ -147,7 +147,8 @@ bool Engine::LookForOwners() {
   TableLock lock;
   if (!active()) return false;
   LookAfterDeaths();
-  return !attached() && leases.is_open() && tallies.IsAbandoned();
+  if (!leases.is_open() || SharesDevices()) return false;
+  return !(attached() && tallies.IsOf(pool_id_)) && tallies.IsAbandoned();
 }
 
 // By a child that shares our memory, whose tables and locks are its parent's: what is to be

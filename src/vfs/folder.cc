@@ -42,11 +42,13 @@ bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
 }
 
 bool JoinPool(int fd) {
+  return engine.settings.names && engine.settings.write_back == settings::WriteBack::kAuto &&
+         JoinDevice(fd);
+}
+
+bool JoinDevice(int fd) {
   struct stat st;
-  if (!engine.settings.names || engine.settings.write_back != settings::WriteBack::kAuto ||
-      sys::Fstat(fd, &st) < 0) {
-    return false;
-  }
+  if (sys::IsSharing() || sys::Fstat(fd, &st) < 0) return false;
   TableLock lock;
   // A program that may not make such a file now may later: it is no reason to say anything.
   if (!engine.attached() && sys::SoftLimit(RLIMIT_FSIZE) < engine.settings.size) return false;
@@ -195,8 +197,7 @@ bool Folder::SyncToKnow(uint32_t own) {
   const Standing then = Tallies::StandingOf(tally);
   const bool alone = tagged && then.tag == tag_ && engine.tallies.AwaitNaming() &&
                      !engine.tallies.AnybodyChanges(tag_, own);
-  if (tagged && EndPending(tally) < 0) return false;
-  return Sync() && alone && !engine.tallies.IsPending(tally) &&
+  return alone && EndPending(tally) == 0 && Sync() && !engine.tallies.IsPending(tally) &&
          Tallies::Change(tally, then, {tag_, then.exits, true});
 }
 
@@ -210,12 +211,14 @@ bool Folder::Sync() {
 }
 
 // Under the lock, so that no logged change of it is on its way.
-long Folder::GoPast() const {
+long Folder::GoPast() {
   Tally* tally = this->tally();
   if (tally == nullptr) return 0;
   const uint64_t lock = engine.tallies.LockNames();
   if (Tallies::StandingOf(*tally).tag == tag_) Tallies::Forget(*tally);
   engine.tallies.UnlockNames(lock);
+  // Else nobody who lives may be there to move the checkpoint.
+  if (engine.tallies.IsPending(*tally) && Open()) JoinDevice(fd_);
   return EndPending(*tally);
 }
 

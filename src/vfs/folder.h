@@ -70,7 +70,7 @@ class Folder {
   bool Sync();
   // Before a call that changes its names and is in no log: it is known no more, and nothing of it
   // is pending. 0; -EIO: the disk refuses, so the call must fail. No lock.
-  long GoPast() const;
+  long GoPast();
 
  private:
   bool Look(int dirfd, const char* path);
@@ -90,6 +90,8 @@ class Folder {
 
 // The pool, and for its write-through files the file system of what is open there. False: they
 // cannot be had. No lock.
+bool JoinDevice(int fd);
+// The same, if names are to be in the log.
 bool JoinPool(int fd);
 
 // A path of the program's, of less than `size` bytes. Its length; 0: it is empty, too long, or

@@ -490,7 +490,7 @@ bool NameCall::AddCreated(long result) {
                             : pool::IdentifyAt(folder_.fd(), folder_.name(), &record.file, &st);
   if (error < 0 || st.stx_ino == 0) return false;
   Keep(st, &record);
-  if (opened) BeginLeft(lease::TagOf(folder_.device(), st.stx_ino), st);
+  if (opened) BeginLeft(lease::TagOf(DeviceOf(st), st.stx_ino), st);
   if (opened && (DeviceOf(st) != folder_.device() || !IsWhereSaid(static_cast<int>(result)))) {
     elsewhere_ = true;
     return false;
@@ -572,6 +572,7 @@ long AttributeCall::Begin(uint32_t set) {
   struct stat st;
   if (sys::Fstat(fd_, &st) == 0) left_ = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
   if (known && set != 0 && JoinPool(fd_)) return 0;
+  if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_);
   tally_ = nullptr;
   return passing_.GoPast(-1);
 }

@@ -31,24 +31,31 @@ using lease::Tally;
 
 class VfsNamesTest : public testing::Test {
  protected:
-  // Runs `body` in a child with an engine on a fresh pool, and a known folder.
-  void WithEngine(const std::function<void()>& body) {
-    const int status = test::InChild([&] {
-      std::string settings[] = {"NVCACHE_POOL=" + (memory_ / "pool"), "NVCACHE_SIZE=16M",
-                                "NVCACHE_EMULATE=1", "NVCACHE_NAMES=auto"};
+  // Runs `body` in a child with an engine on the pool of this name. How the child ends.
+  int InEngine(const std::string& pool, const std::string& setting,
+               const std::function<void()>& body) {
+    return test::InChild([&] {
+      std::string settings[] = {"NVCACHE_POOL=" + (memory_ / pool), "NVCACHE_SIZE=16M",
+                                "NVCACHE_EMULATE=1", "NVCACHE_NAMES=auto", setting};
       std::vector<char*> environment;
-      for (std::string& setting : settings) environment.push_back(setting.data());
+      for (std::string& one : settings) environment.push_back(one.data());
       environment.push_back(nullptr);
       engine.lease_folder = memory_.path().c_str();
       Start(test::UsualHost(), environment.data());
+      body();
+      Stop();
+      return testing::Test::HasFailure() ? 1 : 0;
+    });
+  }
+  // The same, of a fresh pool, with a known folder.
+  void WithEngine(const std::function<void()>& body) {
+    const int status = InEngine("pool", "NVCACHE_WRITE_BACK=auto", [&] {
       folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
       EXPECT_EQ(Fsync(folder_), kNotOurs);
       EXPECT_EQ(Fsync(folder_), 0);
       EXPECT_TRUE(FolderIsKnown());
       body();
       ::close(folder_);
-      Stop();
-      return testing::Test::HasFailure() ? 1 : 0;
     });
     EXPECT_EQ(status, 0);
   }
@@ -323,6 +330,38 @@ TEST_F(VfsNamesTest, ACallPastTheLogLeavesNothingPending) {
     EXPECT_TRUE(FolderIsKnown()) << "it was synced afterwards";
     EXPECT_EQ(Log(), Said{});
   });
+}
+
+// A process that has died has left something of the folder pending, in a pool that is ours or
+// another one. Nobody who lives moves that one's checkpoint.
+TEST_F(VfsNamesTest, NobodyWaitsForADeadProcess) {
+  for (const char* pool : {"pool", "other"}) {
+    const int status = InEngine(pool, "NVCACHE_WRITE_BACK=auto", [&] {
+      folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
+      EXPECT_EQ(Fsync(folder_), kNotOurs);
+      EXPECT_EQ(Fsync(folder_), 0);
+      EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+      EXPECT_TRUE(FolderIsPending());
+      raise(SIGKILL);
+    });
+    EXPECT_EQ(status, -SIGKILL);
+    // Such a process has the pool, and no write-through files.
+    const int next = InEngine("pool", "NVCACHE_WRITE_BACK=always", [&] {
+      folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
+      const int fd = Open("b", O_RDWR | O_CREAT);
+      EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
+      EXPECT_TRUE(engine.attached());
+      EXPECT_FALSE(engine.SharesDevices());
+      EXPECT_TRUE(FolderIsPending());
+      const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+      EXPECT_EQ(Rename("a", "c"), 0);
+      constexpr uint64_t kSoon = 10ull * 1000 * 1000 * 1000;  // half of what one waits for
+      EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, kSoon);
+      EXPECT_EQ(Close(fd), 0);
+    });
+    EXPECT_EQ(next, 0);
+    EXPECT_EQ(::unlink(Path("b").c_str()), 0);
+  }
 }
 
 TEST_F(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
