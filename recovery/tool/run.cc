@@ -238,7 +238,7 @@ void AddOptions(CLI::App* command, const std::shared_ptr<RunArguments>& argument
   command->add_flag("--no-drain", arguments->no_drain,
                     "Leave the log as it is at the program's exit; the next start recovers it");
   value("--names", "NAMES", "RULE",
-        "Whether the log has the names in folders that are synced: auto or never [never]");
+        "Whether the log has the names in folders that are synced: auto or never [auto]");
   value("--checkpointer", "CHECKPOINTER", "RULE",
         "Leave a checkpointer behind, unless there is one: auto or never [auto]");
   command->add_flag("--wait", arguments->waits,

@@ -36,7 +36,7 @@ struct Settings {
   bool drain_at_exit = true;                // NVCACHE_DRAIN_AT_EXIT
   bool notice = true;          // NVCACHE_NOTICE: say that the pool is emulated, or in use
   bool stdio = true;           // NVCACHE_STDIO
-  bool names = false;          // folders that are synced have their names in the log: NVCACHE_NAMES
+  bool names = true;           // folders that are synced have their names in the log: NVCACHE_NAMES
   bool checkpointer = true;    // `nvcache run` leaves one behind: NVCACHE_CHECKPOINTER
   uint64_t batch_min = 1000;   // NVCACHE_BATCH_MIN, pages, about, that start a batch
   uint64_t batch_max = 10000;  // NVCACHE_BATCH_MAX, pages of a batch

@@ -128,7 +128,7 @@ def play(bench, disk, case, acknowledged, choice, recovers=True):
     """What is acknowledged by the end."""
     command, verify = CASES[case]
     with subprocess.Popen(bench.cached(command), cwd=disk.folder, stdin=subprocess.DEVNULL,
-                          env=dict(os.environ, NVCACHE_NOTICE="0", NVCACHE_NAMES="auto", HOME=str(bench.folder), **GIT_ENVIRONMENT),
+                          env=dict(os.environ, NVCACHE_NOTICE="0", HOME=str(bench.folder), **GIT_ENVIRONMENT),
                           start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         errors = []
         listener = threading.Thread(target=lambda: errors.append(process.stderr.read()))

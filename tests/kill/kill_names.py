@@ -200,7 +200,7 @@ class Agents:
         self.done = [0] * AGENTS
         self.processes = [subprocess.Popen(
             bench.cached([sys.executable, __file__, "--agent", str(seed), str(me), str(int(bare)), *kinds]),
-            cwd=disk.folder, env=dict(os.environ, NVCACHE_NOTICE="0", NVCACHE_NAMES="auto"), stdin=subprocess.DEVNULL,
+            cwd=disk.folder, env=dict(os.environ, NVCACHE_NOTICE="0"), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for me in range(AGENTS)]
         self.readers = [threading.Thread(target=self.read, args=(me,)) for me in range(AGENTS)]
         for reader in self.readers:

@@ -212,11 +212,11 @@ TEST(SettingsTest, WriteBack) {
 TEST(SettingsTest, Checkpointer) {
   Settings s;
   EXPECT_TRUE(s.checkpointer);
-  EXPECT_FALSE(s.names);
-  EXPECT_TRUE(Take(&s, "NAMES", "auto"));
   EXPECT_TRUE(s.names);
   EXPECT_TRUE(Take(&s, "NAMES", "never"));
   EXPECT_FALSE(s.names);
+  EXPECT_TRUE(Take(&s, "NAMES", "auto"));
+  EXPECT_TRUE(s.names);
   EXPECT_TRUE(Take(&s, "CHECKPOINTER", "never"));
   EXPECT_FALSE(s.checkpointer);
   EXPECT_TRUE(Take(&s, "CHECKPOINTER", "auto"));
