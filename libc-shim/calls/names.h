@@ -48,7 +48,9 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
     static_cast<void>(
         error == 0 &&
         (((error = guard.Claim(names.dirfd, names.path, names.follow, call.logs())) == 0) && ...) &&
-        (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate)) == 0) && ...));
+        (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate, call.logs())) ==
+          0) &&
+         ...));
     if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
     const long result = call.Make();
     if (result == vfs::kBeginAnew) continue;

@@ -30,15 +30,19 @@ bool IsDots(const char* name) { return sys::Equal(name, ".") || sys::Equal(name,
 
 }  // namespace
 
-bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
+bool ReadPath(int fd, char* path) {
   sys::Text<32> link;
   link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
   if (n <= 0 || path[0] != '/') return false;
   path[n] = '\0';
+  return true;
+}
+
+bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
   struct stat st;
-  return sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_dev == device &&
-         st.st_ino == inode;
+  return ReadPath(fd, path) && sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+         st.st_dev == device && st.st_ino == inode;
 }
 
 bool JoinPool(int fd) {

@@ -98,7 +98,10 @@ bool JoinPool(int fd);
 // there is none.
 size_t CopyPath(char* to, const char* path, size_t size);
 
-// The path by which the kernel knows what is open there, of kMaxPath bytes, if it leads there.
+// The path by which the kernel knows what is open there, of kMaxPath bytes; of what was removed,
+// another text.
+bool ReadPath(int fd, char* path);
+// If it leads there.
 bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path);
 
 // fsync of what is open there, which is not tracked: 0, if it is a folder, and all of its names are

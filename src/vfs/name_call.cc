@@ -217,8 +217,7 @@ bool NameCall::IsWhereSaid(int fd) {
   const char* path = scratch.get();
   const pool::NameTexts texts = pool::TextsOf(*record_);
   const size_t folder = record_->folder_path_length - (record_->folder_path_length == 1 ? 1u : 0u);
-  return ReadPath(fd, folder_.device(), record_->file.inode, scratch.get()) &&
-         sys::Length(path) == folder + 1 + record_->name_length &&
+  return ReadPath(fd, scratch.get()) && sys::Length(path) == folder + 1 + record_->name_length &&
          std::equal(path, path + folder, texts.folder_path) && path[folder] == '/' &&
          sys::Equal(path + folder + 1, texts.name);
 }

@@ -97,13 +97,15 @@ long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged) {
   return error < 0 || logged ? error : claim.ToChange();
 }
 
-long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate) {
+long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool logged) {
   if (!engine.active()) return 0;
   if (!locked_) {
     sys::EnterEngine();
     engine.LockTable();
   }
   locked_ = true;
+  // Nobody begins to cache one while we have the lock.
+  if (logged && !engine.HasFilesInCaches() && !IsHotFromTheStart()) return 0;
   struct stat st;
   const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
   // A file that is hot was synced under its name.

@@ -355,11 +355,12 @@ class NameGuard {
   NameGuard(const NameGuard&) = delete;
   NameGuard& operator=(const NameGuard&) = delete;
 
-  // `logged`: the log has the change, so what is pending of the file may stay so.
+  // `logged`: the log has the change, so what is pending of the file may stay so; it is no folder.
   long Claim(int dirfd, const char* path, bool follow = false, bool logged = false);
   // `fate`: what becomes of the name.
   enum class Fate { kStays, kMoves, kIsRemoved };
-  long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays);
+  long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays,
+           bool logged = false);
 
  private:
   // A file that is locked, and what becomes of what it has in the log.
