@@ -153,7 +153,7 @@ void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
   const int dirfd = dirfd_, flags = flags_;
   const char* path = path_;
   struct stat st;
-  const bool exists = Look(dirfd, path, flags, resolve, &st) == 0;
+  const bool exists = !names_.is_free() && Look(dirfd, path, flags, resolve, &st) == 0;
   if (exists && !S_ISREG(st.st_mode)) return;
   if (exists) error_ = by_path_.Take(st.st_dev, st.st_ino);
   cuts_shared_ = plain && error_ == 0 && exists && IsKnownShared(st) && CanCut(flags);
@@ -161,6 +161,7 @@ void OpenGuard::PrepareToCut(uint64_t resolve, bool plain) {
   if (exists && error_ == 0) error_ = by_path_.ToChange();
   if (error_ < 0 || sys::IsSharing()) return;
   LockTable();
+  if (!engine.HasFilesInCaches()) return;
   if (Look(dirfd, path, flags, resolve, &st) < 0 || !S_ISREG(st.st_mode)) return;
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr || file->state.load() != State::kCached) return;
@@ -205,7 +206,15 @@ long OpenGuard::OpenToCut() {
   const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
   if (opened != -ENOENT) return opened;
   cuts_shared_ = false;
-  names_.GoPastAfterwards();
+  names_.MakesElsewhere();
+  return kNotOurs;
+}
+
+// A call that would make a file if it were gone by now could not be in the log.
+long OpenGuard::OpenThere() {
+  const long opened = sys::Openat(dirfd_, path_, flags_ & ~O_CREAT);
+  if (opened != -ENOENT) return opened;
+  names_.MakesElsewhere();
   return kNotOurs;
 }
 
@@ -218,9 +227,10 @@ long OpenGuard::Replace() {
     return kNotOurs;
   }
   if (cuts_shared_) return OpenToCut();
-  if (!replaces_) return kNotOurs;
+  if (!replaces_) return names_.is_there() ? OpenThere() : kNotOurs;
   const long opened = sys::Openat(dirfd_, path_, flags_ & ~(O_TRUNC | O_CREAT));
   if (opened == -ENOENT) {
+    names_.MakesElsewhere();
     Drain();
     return error_ < 0 ? error_ : kNotOurs;
   }

@@ -256,12 +256,17 @@ bool NameCall::Describe() {
 void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool past) {
   flags_ = flags;
   mode_ = mode;
-  if (!Find(dirfd, path, false)) return;
+  if (!naming_ || !engine.tallies.HasFolders()) return;
   struct stat st;
   const long found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW);
+  is_free_ = found == -ENOENT;
   elsewhere_ = found == 0 && S_ISLNK(st.st_mode) && (flags & (O_EXCL | O_NOFOLLOW)) == 0 &&
                sys::Fstatat(dirfd, path, &st, 0) == -ENOENT;
-  if (found != -ENOENT || !HasFolders()) return;
+  is_there_ = found == 0 && S_ISREG(st.st_mode) && (flags & O_EXCL) == 0 && !past &&
+              st.st_uid == static_cast<uid_t>(sys::Geteuid());
+  if (!is_free_ || !Find(dirfd, path, false)) return;
+  AreFound();
+  if (!HasFolders()) return;
   dirfd_ = dirfd;
   path_ = path;
   Begin(What::kCreate, past);
@@ -269,7 +274,7 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
   created_ = past_;
 }
 
-// By a symbolic link that led nowhere: the name is in whatever folder the file is in now.
+// By a symbolic link that led nowhere, say: the name is in whatever folder the file is in now.
 void NameCall::CreatedElsewhere(int fd) {
   sys::Scratch<char[pool::kMaxPath]> path;
   struct stat st;

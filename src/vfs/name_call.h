@@ -66,9 +66,15 @@ class NameCall {
   // The call is over. No lock, for it may wait for the disk; the destructor is the last to see to
   // it.
   void End();
-  // The call makes a file under another name, if it succeeds: CreatedElsewhere. No lock.
+  // The call makes a file of which the log will have nothing, if it succeeds: under another name,
+  // or since what was there is gone. CreatedElsewhere then. No lock.
   bool creates_elsewhere() const { return elsewhere_; }
+  void MakesElsewhere() { elsewhere_ = true; }
   static void CreatedElsewhere(int fd);
+  // Of Create: nothing has the name; a file has it that the kernel opens just the same where it is
+  // not asked to make one, or by then none. (Of another user's, it may ask whose the folder is.)
+  bool is_free() const { return is_free_; }
+  bool is_there() const { return is_there_; }
   // The call has made a file, if it has succeeded, and that is new and empty.
   bool has_created() const { return created_; }
   // What the log has of it; null: nothing.
@@ -104,6 +110,7 @@ class NameCall {
   bool created_ = false;
   bool logged_ = false;  // its outcome is
   bool elsewhere_ = false;
+  bool is_free_ = false, is_there_ = false;
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
   bool moves_ = false;   // a folder, perhaps
   bool past_ = false;    // it is not in the log, and nothing else is pending

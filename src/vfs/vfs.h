@@ -171,8 +171,8 @@ class OpenGuard {
   OpenGuard& operator=(const OpenGuard&) = delete;
 
   // In place of the real call, where that would cut off what the log has: opens the file and cuts
-  // it by way of the log; or where the log will have the name of the file that it makes. A
-  // descriptor, or a negated errno; kNotOurs: make the real call.
+  // it by way of the log; or where the log will have the name of the file that it makes, or would
+  // have to have it. A descriptor, or a negated errno; kNotOurs: make the real call.
   long Replace();
   long Opened(int fd);
   bool holds_locks() const { return locked_; }
@@ -186,6 +186,7 @@ class OpenGuard {
   void PrepareToCut(uint64_t resolve, bool plain);
   long Create();
   long OpenToCut();
+  long OpenThere();
   static long Cut(int fd);
 
   int flags_;

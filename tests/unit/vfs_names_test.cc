@@ -280,6 +280,29 @@ TEST_F(VfsNamesTest, ANewFileHasTheLowestNumber) {
   });
 }
 
+// Somebody removes the file between the look and the call.
+TEST_F(VfsNamesTest, AFileThatIsGoneBeforeItIsOpened) {
+  WithEngine([&] {
+    struct stat st;
+    EXPECT_EQ(::fstat(folder_, &st), 0);
+    const Tally& tally = *engine.tallies.Find(TagOf(st));
+    for (const std::string name : {"a", "b"}) {
+      EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+      const int flags = O_RDWR | O_CREAT | (name == "b" ? O_TRUNC : 0);
+      const uint64_t exits = Tallies::StandingOf(tally).exits;
+      const std::string path = Path(name);
+      OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
+      EXPECT_EQ(::unlink(path.c_str()), 0);
+      EXPECT_EQ(guard.Replace(), kNotOurs);
+      EXPECT_EQ(Tallies::StandingOf(tally).exits, exits);
+      const int fd = ::open(path.c_str(), flags, 0640);
+      EXPECT_EQ(guard.Opened(fd), 0);
+      EXPECT_GT(Tallies::StandingOf(tally).exits, exits) << "its name is in no log";
+      EXPECT_FALSE(FolderIsPending());
+    }
+  });
+}
+
 TEST_F(VfsNamesTest, TheLongestPathThatTheKernelTakes) {
   WithEngine([&] {
     std::string path;
