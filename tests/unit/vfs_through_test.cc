@@ -83,11 +83,11 @@ class Neighbour {
 
 class VfsThroughTest : public testing::Test {
  protected:
-  // Runs `body` in a child with an engine on a fresh pool.
+  // Runs `body` in a child with an engine on a fresh pool. No batch begins by itself.
   void WithEngine(const std::function<void()>& body) {
     const int status = test::InChild([&] {
       std::string settings[] = {"NVCACHE_POOL=" + (memory_ / "pool"), "NVCACHE_SIZE=16M",
-                                "NVCACHE_EMULATE=1"};
+                                "NVCACHE_EMULATE=1", "NVCACHE_BATCH_DELAY=60000"};
       std::vector<char*> environment;
       for (std::string& setting : settings) environment.push_back(setting.data());
       environment.push_back(nullptr);
