@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "libc-shim/preload/temporary.h"
 #include "libc-shim/preload/wrapper.h"
 
 using namespace nvcache::calls;
@@ -91,5 +92,9 @@ NVCACHE_EXPORT int mkfifoat(int dirfd, const char* path, mode_t mode) noexcept {
 }
 
 NVCACHE_EXPORT char* mkdtemp(char* path) noexcept {
-  return MakeOther(AT_FDCWD, path, [=] { return NVCACHE_REAL(mkdtemp)(path); });
+  constexpr mode_t kMode = 0700;
+  const int made = MakeTemporary(path, 0, [=] {
+    return MakeFolder(AT_FDCWD, path, kMode, [=] { return NVCACHE_REAL(mkdir)(path, kMode); });
+  });
+  return made < 0 ? nullptr : path;
 }

@@ -4,10 +4,10 @@
 #include "libc-shim/calls/open.h"
 
 #include <cstdarg>
-#include <cstring>
 
 #include "libc-shim/calls/names.h"
 #include "libc-shim/preload/stream.h"
+#include "libc-shim/preload/temporary.h"
 #include "libc-shim/preload/wrapper.h"
 
 using namespace nvcache::calls;
@@ -28,23 +28,13 @@ int OpenAt(int dirfd, const char* path, int flags, mode_t mode, RealCall real) {
               [=] { return OpenUncancelled(dirfd, path, flags, mode); });
 }
 
-// mkstemp and its family. The file is new and nobody else knows its name. The real call has put a
-// name into the path by the time that it fails for want of room, and wants Xs there once more.
-template <typename RealCall>
-int Create(char* path, int suffix_length, int flags, RealCall real) {
-  constexpr char kXs[] = {'X', 'X', 'X', 'X', 'X', 'X'};
-  bool again = false;
-  const int fd = MakeOther(AT_FDCWD, path, [&] {
-    return WithRoom([&] {
-      if (again) {
-        char* const end = path + std::strlen(path) - suffix_length;
-        std::memcpy(end - sizeof(kXs), kXs, sizeof(kXs));
-      }
-      again = true;
-      return real();
-    });
+int MakeTemporaryFile(char* path, int suffix_length, int flags) {
+  const int all_flags = (flags & ~O_ACCMODE) | O_RDWR | O_CREAT | O_EXCL;
+  constexpr mode_t kMode = 0600;
+  return MakeTemporary(path, suffix_length, [=] {
+    return OpenAt(AT_FDCWD, path, all_flags, kMode,
+                  [=] { return NVCACHE_REAL(open64)(path, all_flags, kMode); });
   });
-  return TrackOpened(fd, flags | O_RDWR);
 }
 
 }  // namespace
@@ -100,24 +90,18 @@ NVCACHE_EXPORT int pidfd_getfd(int pidfd, int fd, unsigned int flags) noexcept {
   return Adopt([=] { return NVCACHE_REAL(pidfd_getfd)(pidfd, fd, flags); });
 }
 
-NVCACHE_EXPORT int mkstemp64(char* path) {
-  return Create(path, 0, 0, [=] { return NVCACHE_REAL(mkstemp64)(path); });
-}
+NVCACHE_EXPORT int mkstemp64(char* path) { return MakeTemporaryFile(path, 0, 0); }
 NVCACHE_EXPORT_ALIAS(mkstemp, mkstemp64);
 
-NVCACHE_EXPORT int mkostemp64(char* path, int flags) {
-  return Create(path, 0, flags, [=] { return NVCACHE_REAL(mkostemp64)(path, flags); });
-}
+NVCACHE_EXPORT int mkostemp64(char* path, int flags) { return MakeTemporaryFile(path, 0, flags); }
 NVCACHE_EXPORT_ALIAS(mkostemp, mkostemp64);
 
 NVCACHE_EXPORT int mkstemps64(char* path, int suffix_length) {
-  return Create(path, suffix_length, 0,
-                [=] { return NVCACHE_REAL(mkstemps64)(path, suffix_length); });
+  return MakeTemporaryFile(path, suffix_length, 0);
 }
 NVCACHE_EXPORT_ALIAS(mkstemps, mkstemps64);
 
 NVCACHE_EXPORT int mkostemps64(char* path, int suffix_length, int flags) {
-  return Create(path, suffix_length, flags,
-                [=] { return NVCACHE_REAL(mkostemps64)(path, suffix_length, flags); });
+  return MakeTemporaryFile(path, suffix_length, flags);
 }
 NVCACHE_EXPORT_ALIAS(mkostemps, mkostemps64);

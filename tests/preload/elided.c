@@ -6,7 +6,8 @@
 //   elided DIRECTORY
 //
 // The file is descriptor 77 throughout. For each way, numbered, a phase is announced to the tracer:
-// `hot`, in which each of kSyncs writes is followed by an fsync, after others that make it so.
+// `hot`, in which each of kSyncs writes is followed by an fsync, after others that make it so; or
+// `all`, in which no sync at all should be real.
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -345,6 +346,24 @@ static void at_an_offset_of_others(int number) { run_in_child(number, -1, O_RDWR
 
 // ---------------------------------------------------------------------------------------------
 
+// Beside the file: names of libc's making, in a folder that is synced.
+static void temporary_names(int number) {
+  make(O_RDWR);
+  WANT(mkdir("names", 0755) == 0);
+  const int folder = open("names", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (int i = 0; i < 3; ++i) WANT(fsync(folder) == 0);
+  announce(number, "all");
+  for (int i = 0; i < kSyncs; ++i) {
+    char file[] = "names/fXXXXXX.c", other[] = "names/dXXXXXX";
+    const int fd = mkstemps(file, 2);
+    WANT(fd >= 0 && write(fd, file, sizeof(file)) == sizeof(file) && fsync(fd) == 0);
+    close(fd);
+    WANT(mkdtemp(other) == other && fsync(folder) == 0);
+  }
+  announce(number, "over");
+  close(folder);
+}
+
 static const struct {
   const char* name;
   void (*make)(void);
@@ -384,6 +403,7 @@ static const struct {
     RUN(appended_by_a_program),
     RUN(output_of_a_program),
     RUN(at_an_offset_of_others),
+    RUN(temporary_names),
 };
 
 static void show(int number, const char* way) {

@@ -22,19 +22,20 @@ REAL = {
 }
 
 PHASE = re.compile(r'prctl\(PR_SET_NAME, "(\d+) (\w+)"')
-SYNC = re.compile(r"\bf(?:data)?sync\(77\b")  # whole, or its beginning
+SYNC = {"hot": re.compile(r"\bf(?:data)?sync\(77\b"),  # whole, or its beginning
+        "all": re.compile(r"\bf(?:data)?sync\(\d")}
 
 
 def syncs(trace):
-    """How many of the program's fsyncs have reached the kernel, by way."""
+    """How many of the fsyncs that count have reached the kernel, by way."""
     found = {}
-    counts = None
+    number, counted = 0, None
     for line in trace:
         announced = PHASE.search(line)
         if announced:
-            counts = int(announced.group(1)) if announced.group(2) == "hot" else None
-        elif SYNC.search(line) and counts is not None:
-            found[counts] = found.get(counts, 0) + 1
+            number, counted = int(announced.group(1)), SYNC.get(announced.group(2))
+        elif counted is not None and counted.search(line):
+            found[number] = found.get(number, 0) + 1
     return found
 
 
