@@ -54,7 +54,10 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
     if (error < 0) return static_cast<decltype(real())>(FromAnswer(error));
     const long result = call.Make();
     if (result == vfs::kBeginAnew) continue;
-    return result == vfs::kNotOurs ? real() : static_cast<decltype(real())>(FromAnswer(result));
+    if (result != vfs::kNotOurs) return static_cast<decltype(real())>(FromAnswer(result));
+    const auto made = real();
+    if (made >= 0) call.MadeByKernel();
+    return made;
   }
 }
 
@@ -106,7 +109,10 @@ template <typename RealCall>
 inline auto MakeOther(int dirfd, const char* path, RealCall real) {
   vfs::NameCall call;
   call.Other(dirfd, path);
-  if (call.error() >= 0) return real();
+  if (call.error() >= 0) {
+    call.MadeByKernel();
+    return real();
+  }
   using Result = decltype(real());
   const long failed = FromAnswer(call.error());
   if constexpr (std::is_pointer_v<Result>) {

@@ -25,7 +25,7 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 7;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 8;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
@@ -124,8 +124,13 @@ struct Shared {
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
-  sys::Word folders;                 // 1: some folder has had a tally
-  Tally names;                       // its lock is that of names
+  std::atomic<uint64_t> folders;     // the device of those that have had a tally; 0: none has
+  // Changes of names there that are in no log, counted; so many of them are on the disk; and when
+  // somebody had to sync for that last, in seconds.
+  std::atomic<uint64_t> unlogged;
+  std::atomic<uint64_t> unlogged_synced;
+  std::atomic<uint64_t> unlogged_awaited;
+  Tally names;  // its lock is that of names
 
   // The first are mapped with the header, by one fault.
   alignas(kPage) Slot slots[kMaxProcesses];

@@ -34,6 +34,8 @@ uint64_t Word(const Standing& standing) {
          (standing.refused ? kRefused : 0);
 }
 
+uint64_t Second() { return sys::Now(CLOCK_MONOTONIC) / 1000000000; }
+
 // The half of the lock that changes with each taking.
 sys::Word* Half(Tally& tally) { return reinterpret_cast<sys::Word*>(&tally.lock); }
 
@@ -84,6 +86,9 @@ bool Tallies::Join(uint64_t pool) const {
       shared.checkpoint.store(0);
       shared.wanted.store(0);
       shared.folders.store(0);
+      shared.unlogged.store(0);
+      shared.unlogged_synced.store(0);
+      shared.unlogged_awaited.store(0);
       shared.pool.store(pool);
     }
     leases_.LockTable(F_RDLCK);
@@ -182,7 +187,14 @@ bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
 
 bool Tallies::HasFolders() const { return leases_.shared_->folders.load() != 0; }
 
-void Tallies::NoteFolder() const { leases_.shared_->folders.store(1); }
+// Of what was done before the first one, nobody has said anything.
+void Tallies::NoteFolder(uint64_t device) const {
+  Shared& shared = *leases_.shared_;
+  uint64_t none = 0;
+  if (shared.folders.load() != 0) return;
+  shared.unlogged.fetch_add(1);
+  shared.folders.compare_exchange_strong(none, device);
+}
 
 uint64_t Tallies::LockNames() const { return Lock(leases_.shared_->names, kNamesPatience); }
 
@@ -190,10 +202,30 @@ bool Tallies::IsOwnNames(uint64_t lock) const { return IsOwn(leases_.shared_->na
 
 void Tallies::UnlockNames(uint64_t lock) const { Unlock(leases_.shared_->names, lock); }
 
+void Tallies::NoteUnlogged(uint64_t device) const {
+  const uint64_t folders = leases_.shared_->folders.load();
+  if (folders != 0 && (device == 0 || device == folders)) leases_.shared_->unlogged.fetch_add(1);
+}
+
+uint64_t Tallies::Unlogged() const { return leases_.shared_->unlogged.load(); }
+
+uint64_t Tallies::UnloggedSynced() const { return leases_.shared_->unlogged_synced.load(); }
+
+void Tallies::RaiseUnloggedSynced(uint64_t unlogged) const {
+  Raise(leases_.shared_->unlogged_synced, unlogged);
+}
+
+void Tallies::NoteUnloggedAwaited() const { leases_.shared_->unlogged_awaited.store(Second()); }
+
+bool Tallies::WereUnloggedAwaited() const {
+  const uint64_t then = leases_.shared_->unlogged_awaited.load();
+  return then != 0 && Second() - then <= kWarmSeconds;
+}
+
 // In one word: part of the tag, and the second.
 bool Tallies::WarmUp(uint64_t tag) const {
   constexpr unsigned kSecondBits = 32;
-  const uint64_t now = sys::Now(CLOCK_MONOTONIC) / 1000000000;
+  const uint64_t now = Second();
   const uint64_t word = tag << kSecondBits | now;
   const uint64_t before = At(tag).warmed.exchange(word);
   return before >> kSecondBits == word >> kSecondBits && word - before <= kWarmSeconds;

@@ -99,9 +99,9 @@ class Tallies {
   // Some process that lives is passing for the folder, or one of its class, beyond `own` calls of
   // this one.
   bool AnybodyChanges(uint64_t tag, uint32_t own) const;
-  // Some folder has had a tally. Whoever gives it one says so before.
+  // Some folder has had a tally. Whoever gives it one says so before. All are on one device.
   bool HasFolders() const;
-  void NoteFolder() const;
+  void NoteFolder(uint64_t device) const;
   // The lock of names. Whoever takes it from another one makes every tally unknown before anybody
   // has it: the other one may still make its call.
   uint64_t LockNames() const;
@@ -109,6 +109,20 @@ class Tallies {
   void UnlockNames(uint64_t lock) const;
   // A folder, or a file in it, is synced. True: it was so before, and not long ago.
   bool WarmUp(uint64_t tag) const;
+
+  // ---- Names that are in no log. No later name is durable before them, and no later fsync has
+  // nothing to do: that would be another order than a journal's.
+  // A name on that device (0: on some device) was changed by the kernel alone, and nobody has
+  // synced it.
+  void NoteUnlogged(uint64_t device) const;
+  bool HasUnlogged() const { return Unlogged() != UnloggedSynced(); }
+  // As many as there were so far. They are on the disk, if a sync of the device that begins now
+  // succeeds; then RaiseUnloggedSynced() is told this number.
+  uint64_t Unlogged() const;
+  void RaiseUnloggedSynced(uint64_t unlogged) const;
+  // Somebody has to sync the device for them now; had to within kWarmSeconds.
+  void NoteUnloggedAwaited() const;
+  bool WereUnloggedAwaited() const;
 
   // ---- Who has a file open. What one without NVCache writes to a file that nobody has open, the
   // next one to open it takes for unknown.
@@ -147,6 +161,7 @@ class Tallies {
   void Unlock(Tally& tally, uint64_t lock) const;
 
  private:
+  uint64_t UnloggedSynced() const;
   uint64_t Own(uint64_t seen) const;
   bool IsStale(uint64_t lock) const;
   bool TryLock(Tally& tally, uint64_t* lock) const;

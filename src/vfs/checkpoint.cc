@@ -204,14 +204,19 @@ bool Engine::StoreThrough() {
   if (!SharesDevices() || seats.ThroughFailed() != 0) return false;
   sys::Scratch<pool::Seats::LeftSeats> left;
   seats.FindLeft(left.get());
+  const bool own_table = tallies.IsOf(pool_id_);
   const nvlog::Lsn next = NextBetweenNames();
+  const uint64_t unlogged = tallies.Unlogged();
   const long error = sys::Syncfs(through_fd_);
   if (error < 0) seats.SetThroughFailed(static_cast<int>(-(through_error_ = error)));
   if (error < 0 || !seats.LockThroughStore(kStorePatienceNs)) return false;
   const bool stores = seats.ThroughFailed() == 0;
   if (stores && next >= pool_.through_checkpoint()) pool_.StoreThroughCheckpoint(next, *left);
   seats.UnlockThroughStore();
-  if (stores && tallies.IsOf(pool_id_)) tallies.RaiseCheckpoint(next);
+  if (stores && own_table) {
+    tallies.RaiseCheckpoint(next);
+    tallies.RaiseUnloggedSynced(unlogged);
+  }
   return stores;
 }
 
@@ -234,6 +239,17 @@ long Engine::SyncThrough() {
   if (through_error_ == 0) through_error_ = sys::Syncfs(through_fd_);
   if (through_error_ < 0) pool_.seats().SetThroughFailed(static_cast<int>(-through_error_));
   return through_error_;
+}
+
+bool Engine::EndUnloggedNames() {
+  if (!leases.is_open() || !tallies.HasUnlogged() || sys::IsSharing()) return true;
+  const PoolPin pin;
+  if (!pin.ok() || !SharesDevices() || !tallies.IsOf(pool_id_)) return true;
+  const uint64_t unlogged = tallies.Unlogged();
+  tallies.NoteUnloggedAwaited();
+  if (SyncThrough() < 0) return false;
+  tallies.RaiseUnloggedSynced(unlogged);
+  return true;
 }
 
 bool Engine::HasPendingThrough() {

@@ -283,6 +283,7 @@ long OpenGuard::OpenedInChild(int fd) {
 }
 
 long OpenGuard::Opened(int fd) {
+  if (fd >= 0 && names_.is_free() && !names_.has_created()) names_.MadeByKernel();
   if (sys::IsSharing()) return OpenedInChild(fd);
   if (!engine.active()) return 0;
   LockTable();

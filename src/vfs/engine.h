@@ -297,6 +297,9 @@ class Engine {
   // Syncs that file system, for what this process has published. 0, or a negated errno: from then
   // on. The cleanup thread, or where it has ended.
   long SyncThrough();
+  // Whatever changes of names were made so far, by any process of the pool, are in the log or on
+  // the disk. False: the disk refuses. No lock.
+  bool EndUnloggedNames();
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPendingThrough();
   // If those who could move it have died: their pool is recovered, or their seats are adopted.

@@ -195,7 +195,7 @@ bool Folder::MakeKnown(uint32_t own) {
 // Whoever changes a name without having seen the tag is passing still when it is asked who is; the
 // sync comes after that, and covers what is over. Whoever sees the tag makes the folder unknown.
 bool Folder::SyncToKnow(uint32_t own) {
-  engine.tallies.NoteFolder();
+  engine.tallies.NoteFolder(device_);
   Tally& tally = engine.tallies.At(tag_);
   const bool tagged = GetTag(tally, tag_);
   const Standing then = Tallies::StandingOf(tally);
@@ -243,7 +243,7 @@ long SyncFolder(int fd) {
   }
   if (engine.asleep()) const TableLock wakes;
   if (folder.tally() == nullptr && !engine.tallies.WarmUp(folder.tag())) return kNotOurs;
-  if (!folder.MakeKnown(0)) return kNotOurs;
+  if (!folder.MakeKnown(0) || !engine.EndUnloggedNames()) return kNotOurs;
   const NamesLock lock;
   return lock.can_log() && folder.IsKnown() ? 0 : kNotOurs;
 }

@@ -148,8 +148,12 @@ void NameCall::End() {
   if (moves_) ForgetFolders();
   moves_ = false;
   if (astray_) GoPast();
-  if (past_) SyncPast();
-  past_ = false;
+  if (past_) {
+    SyncPast();
+  } else if (by_kernel_) {
+    SeeToUnlogged();
+  }
+  past_ = by_kernel_ = false;
   folder_.EndPassing();
   from_.EndPassing();
 }
@@ -162,6 +166,22 @@ void NameCall::SyncPast() {
   };
   if (has_folder_) sync(folder_);
   if (has_from_ && !from_.IsSame(folder_)) sync(from_);
+}
+
+// Where syncs have to wait for such names, their folder is worth to be known.
+void NameCall::SeeToUnlogged() {
+  const uint32_t own = has_from_ ? 2 : 1;
+  const auto see = [own](Folder& folder) {
+    const lease::Tallies& tallies = engine.tallies;
+    if (tallies.WereUnloggedAwaited() && tallies.WarmUp(folder.tag()) && folder.MakeKnown(own)) {
+      return;
+    }
+    tallies.NoteUnlogged(folder.device());
+  };
+  if (has_folder_) see(folder_);
+  if (has_from_ && !from_.IsSame(folder_)) see(from_);
+  // Meanwhile the first folder has become known.
+  if (!has_folder_ && !has_from_ && engine.leases.is_open()) engine.tallies.NoteUnlogged(0);
 }
 
 bool NameCall::Find(int dirfd, const char* path, bool slashes) {
@@ -194,7 +214,7 @@ void NameCall::Begin(What what, bool past) {
   if (!HasFolders()) return;
   const bool loggable = !past && !sys::IsSharing() && has_folder_ &&
                         (!has_from_ || from_.device() == folder_.device());
-  if (loggable && AreKnown(what) && Describe()) {
+  if (loggable && AreKnown(what) && engine.EndUnloggedNames() && Describe()) {
     what_ = what;
   } else {
     GoPast();
@@ -284,7 +304,7 @@ void NameCall::CreatedElsewhere(int fd) {
     return;
   }
   folder.BeginPassing();
-  if (folder.tally() == nullptr) return;
+  if (folder.tally() == nullptr) return engine.tallies.NoteUnlogged(folder.device());
   folder.GoPast();
   if (!folder.MakeKnown(1)) folder.Sync();
 }

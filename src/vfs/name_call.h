@@ -63,6 +63,8 @@ class NameCall {
   long Make();
   // The call was made by other means, perhaps.
   void GoPastAfterwards() { astray_ = true; }
+  // The real call was made, and may have changed a name.
+  void MadeByKernel() { by_kernel_ = true; }
   // The call is over. No lock, for it may wait for the disk; the destructor is the last to see to
   // it.
   void End();
@@ -103,6 +105,7 @@ class NameCall {
   bool Commit(pool::Deed deed);
   void GoPast();
   void SyncPast();
+  void SeeToUnlogged();
 
   bool naming_ = false;
   What what_ = What::kNothing;
@@ -114,6 +117,7 @@ class NameCall {
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
   bool moves_ = false;   // a folder, perhaps
   bool past_ = false;    // it is not in the log, and nothing else is pending
+  bool by_kernel_ = false;
   int flags_ = 0;
   mode_t mode_ = 0;
   int dirfd_ = -1;  // of a file that is made, as the program has given them

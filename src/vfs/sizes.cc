@@ -250,23 +250,28 @@ long Fsync(int fd) {
     hot = !access.cached() && CountSync(access.file());
   }
   if (hot) WarmUp(fd);
-  if (long r = SyncShared(fd); r != kNotOurs) return r;
-  WarmFolderOf(fd);
-  return SyncCached(fd);
+  const long shared = SyncShared(fd);
+  return shared != kNotOurs ? shared : SyncCached(fd);
 }
 
 long SyncCached(int fd) {
   Access access;
   if (long r = access.Enter(fd, Access::kData); r != 0) return r;
-  if (!access.cached()) return kNotOurs;
+  if (!access.cached()) {
+    access.Leave();
+    WarmFolderOf(fd);
+    return kNotOurs;
+  }
   File& file = access.file();
   const Description& description = access.description();
   const int error = file.errors.Take(&access.description().errors_heard);
   const uint32_t changes = file.changes.load();
   const uint32_t awaited = file.awaited.load();
   const uint32_t drops = description.drops.load();
-  if (error == 0 && file.changes_synced.load() == changes) return 0;
+  const bool owes = error != 0 || file.changes_synced.load() != changes;
   access.Leave();
+  if (!owes && engine.EndUnloggedNames()) return 0;
+  WarmFolderOf(fd);
   // By the program's own descriptor: each hears once of an error, after which the kernel may have
   // dropped bytes, and what ours has to hear is for the cleanup thread (I10). If there was one, the
   // program's has it, too, and should not tell it a second time.

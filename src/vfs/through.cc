@@ -599,14 +599,16 @@ long SyncShared(int fd) {
   Identity id;
   Tally* tally = TallyOf(fd, &id);
   if (tally == nullptr) return kNotOurs;
+  bool elided = false;
   {
     const PoolPin pin;
     const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
     const TallyLock lock(*tally);
     const Standing now = Tallies::StandingOf(*tally);
     if (now.tag != id.tag) return kNotOurs;
-    if (now.known && trusted) return 0;
+    elided = now.known && trusted;
   }
+  if (elided && engine.EndUnloggedNames()) return 0;
   JoinShared(fd);
   return SettleShared(fd);
 }

@@ -79,7 +79,10 @@ class VfsNamesTest : public testing::Test {
       EXPECT_EQ(call.error(), 0);
       const long result = call.Make();
       if (result == kBeginAnew) continue;
-      return result == kNotOurs ? real() : result;
+      if (result != kNotOurs) return result;
+      const long made = real();
+      if (made >= 0) call.MadeByKernel();
+      return made;
     }
   }
   long Rename(const std::string& from, const std::string& to, unsigned flags = 0) {
@@ -277,6 +280,48 @@ TEST_F(VfsNamesTest, ANewFileHasTheLowestNumber) {
       EXPECT_EQ(Close(fd), 0);
     }
     EXPECT_EQ(Log(), (Said{"created a", "created b", "created c"}));
+  });
+}
+
+// The kernel alone has a name in another folder. Nothing that is durable later overtakes it.
+TEST_F(VfsNamesTest, NothingOvertakesANameThatIsInNoLog) {
+  for (const char* name : {"1", "2", "3"}) ASSERT_EQ(::mkdir(Path(name).c_str(), 0750), 0);
+  ::close(::open(Path("2/a").c_str(), O_RDWR | O_CREAT, 0640));
+  WithEngine([&] {
+    const int known = Open("known", O_RDWR | O_CREAT);
+    EXPECT_FALSE(engine.tallies.HasUnlogged());
+    EXPECT_EQ(Close(Open("1/a", O_RDWR | O_CREAT)), 0);
+    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before a name in the log";
+    EXPECT_EQ(Rename("2/a", "2/b"), 0);
+    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_EQ(Fsync(known), 0);
+    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before the fsync of a file has nothing to do";
+    EXPECT_EQ(MakeFolder("3/a"), 0);
+    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    EXPECT_EQ(Fsync(folder_), 0);
+    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before that of a folder";
+    EXPECT_EQ(Close(known), 0);
+  });
+}
+
+// Where syncs wait for names of a folder again and again, these will be in the log.
+TEST_F(VfsNamesTest, AFolderWhoseNamesAreWaitedForBecomesKnown) {
+  ASSERT_EQ(::mkdir(Path("other").c_str(), 0750), 0);
+  WithEngine([&] {
+    const int other = ::open(Path("other").c_str(), O_RDONLY | O_DIRECTORY);
+    for (const char* name : {"other/a", "other/b"}) {
+      EXPECT_FALSE(IsKnown(other));
+      EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+      EXPECT_EQ(Fsync(folder_), 0);
+      EXPECT_FALSE(engine.tallies.HasUnlogged());
+    }
+    EXPECT_EQ(Close(Open("other/c", O_RDWR | O_CREAT)), 0);
+    EXPECT_TRUE(IsKnown(other));
+    EXPECT_EQ(Close(Open("other/d", O_RDWR | O_CREAT)), 0);
+    EXPECT_FALSE(engine.tallies.HasUnlogged());
+    ::close(other);
   });
 }
 
