@@ -49,7 +49,7 @@ PROGRAMS = {
     "sed": (["sed", "-i.bak", "s/1/one/", "source/words"], set()),
     "perl": (["perl", "-i", "-pe", "s/1/one/", "source/words"], set()),
     "rsync": (["rsync", "-a", "source/", "copy"], set()),
-    "git": (["sh", "-c", GIT], {"stream", "used again"}),
+    "git": (["sh", "-c", GIT], {"used again"}),
     "python": ([sys.executable, "-c", PYTHON], set()),
     "fio": (FIO.split(), set()),
     "db_bench": (["db_bench", "--db=db", "--benchmarks=fillsync,fillrandom,readrandom,compact",
