@@ -143,8 +143,7 @@ bool Folder::Open() {
 }
 
 void Folder::DropDescriptor() {
-  if (!owns_fd_) return;
-  sys::Close(fd_);
+  if (owns_fd_) sys::Close(fd_);
   fd_ = -1;
   owns_fd_ = false;
 }

@@ -40,7 +40,9 @@ class Folder {
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
   bool Open();
 
-  // Before a call that gives the program a descriptor: it gets the lowest number, as ever.
+  // Before a call that gives the program a descriptor: it gets the lowest number, as ever. And
+  // before one that gets descriptors of the program: it may have closed one that had this number.
+  // Not after FindOpen().
   void DropDescriptor();
 
   int fd() const { return fd_; }

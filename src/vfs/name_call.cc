@@ -247,6 +247,8 @@ void NameCall::GoPast() {
   past_ = true;
   if (has_folder_) error_ = folder_.GoPast();
   if (has_from_ && error_ == 0) error_ = from_.GoPast();
+  folder_.DropDescriptor();
+  from_.DropDescriptor();
 }
 
 // All that the record has but for files.
@@ -282,7 +284,8 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
   is_free_ = found == -ENOENT;
   elsewhere_ = found == 0 && S_ISLNK(st.st_mode) && (flags & (O_EXCL | O_NOFOLLOW)) == 0 &&
                sys::Fstatat(dirfd, path, &st, 0) == -ENOENT;
-  is_there_ = found == 0 && S_ISREG(st.st_mode) && (flags & O_EXCL) == 0 && !past &&
+  constexpr int kOthers = O_EXCL | O_DIRECTORY | O_PATH;  // the kernel refuses some of them
+  is_there_ = found == 0 && S_ISREG(st.st_mode) && (flags & kOthers) == 0 && !past &&
               st.st_uid == static_cast<uid_t>(sys::Geteuid());
   if (!is_free_ || !Find(dirfd, path, false)) return;
   AreFound();
