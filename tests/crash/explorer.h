@@ -19,6 +19,7 @@
 #include "tests/crash/machine.h"
 #include "tests/crash/medium.h"
 #include "tests/crash/model.h"
+#include "tests/crash/name_machine.h"
 #include "tests/crash/trace.h"
 
 namespace nvcache::crash {
@@ -88,6 +89,7 @@ class Explorer {
     Machine& machine;
     Memory memory;
     Disk disk;
+    NameMedium names;
     std::string shared;  // what the processes share, as they have left it
     size_t at = 0;
     int depth;
@@ -118,6 +120,10 @@ class Explorer {
   std::string UseAgain(pool::Pool* pool);
   std::string CompareFiles(const Level& level, const Choice& choice,
                            const Expected& expected) const;
+  bool has_names() const { return trace_.root != kNobody; }
+  static NameMachine& NamesOf(const Level& level) {
+    return static_cast<NameMachine&>(level.machine);
+  }
   std::string Step(Level* level, const Crashes& crashes, size_t next, const Expected& fixed);
 
   Trace trace_;  // as mutated

@@ -12,7 +12,11 @@ Model::Model(const Trace& trace)
       durable_(trace.operations.size(), false),
       by_file_(trace.files.size()),
       reached_(trace.items.size(), kNothing),
-      promised_(trace.items.size(), false) {
+      promised_(trace.items.size(), false),
+      names_({trace.names}) {
+  for (uint32_t file = 0; file < trace.files.size(); ++file) {
+    modes_[file] = {trace.files[file].identity.mode};
+  }
   for (size_t i = 0; i < trace.items.size(); ++i) {
     by_file_[trace.operations[trace.items[i].operation].file].push_back(i);
     if (trace.items[i].kind == Item::kPiece) by_data_[trace.items[i].data] = i;
@@ -21,6 +25,7 @@ Model::Model(const Trace& trace)
 
 void Model::Apply(const Event& event) {
   ApplyToDisk(event);
+  ApplyToNames(event);
   if (event.type != Event::kBegin && event.type != Event::kEnd) return;
   const Operation& operation = trace_.operations[event.file];
   states_[event.file] = event.type == Event::kBegin ? kRunning : kReturned;
@@ -42,6 +47,31 @@ void Model::ApplyToDisk(const Event& event) {
     }
   } else if (event.type == Event::kSyncEnd) {
     for (const size_t i : syncs_[{event.file, event.thread}]) reached_[i] = kDisk;
+  }
+}
+
+void Model::ApplyToNames(const Event& event) {
+  if (event.type == Event::kEntry) {
+    Entries next = names_.back();
+    const Trace::Entry entry = trace_.EntryOf(event);
+    if (event.file == kNobody) {
+      next.erase({entry.folder, entry.name});
+    } else {
+      next[{entry.folder, entry.name}] = event.file;
+    }
+    // Half of a call is no state of its own, unless it is one that no recovery puts right.
+    if (half_ && !past_) names_.pop_back();
+    half_ = entry.more;
+    names_.push_back(std::move(next));
+  } else if (event.type == Event::kMode) {
+    modes_[event.file].push_back(static_cast<uint32_t>(event.at));
+  } else if (event.type == Event::kBegin) {
+    past_ = trace_.operations[event.file].kind == Operation::kPast;
+  } else if (event.type == Event::kEnd) {
+    const Operation::Kind kind = trace_.operations[event.file].kind;
+    if (kind != Operation::kNames && kind != Operation::kPast) return;
+    names_.erase(names_.begin(), names_.end() - 1);
+    for (auto& [file, modes] : modes_) modes.erase(modes.begin(), modes.end() - 1);
   }
 }
 
@@ -69,7 +99,11 @@ Expected Model::Now(bool killed) const {
   Expected expected;
   for (uint32_t file = 0; file < trace_.files.size(); ++file) {
     expected.files.push_back(FileNow(file, killed));
+    expected.files.back().modes = modes_.at(file);
+    if (killed) expected.files.back().modes = {modes_.at(file).back()};
   }
+  if (trace_.root != kNobody) expected.names = names_;
+  if (killed && trace_.root != kNobody) expected.names = {names_.back()};
   expected.clean = closed_;
   for (size_t i = 0; i < states_.size(); ++i) {
     const Operation::Kind kind = trace_.operations[i].kind;
@@ -77,7 +111,8 @@ Expected Model::Now(bool killed) const {
     // write-through file that all of it is. That a file is published, the log says, too.
     const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
                          kind == Operation::kTruncate || kind == Operation::kErase ||
-                         kind == Operation::kSync || kind == Operation::kPublish;
+                         kind == Operation::kSync || kind == Operation::kPublish ||
+                         kind == Operation::kNames;
     if (appends && states_[i] == kRunning) ++expected.running;
   }
   return expected;

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/name_scenarios.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <stdexcept>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/engine.h"
+#include "src/vfs/name_call.h"
+#include "src/vfs/vfs.h"
+#include "tests/crash/capture.h"
+#include "tests/crash/log_stage.h"
+#include "tests/unit/host.h"
+
+namespace nvcache::crash {
+
+namespace {
+
+using vfs::NameCall;
+
+constexpr mode_t kMode = 0640;
+
+// A program whose folders are known. Its calls are made as a front end makes them, and those that
+// the engine leaves to the kernel are noted as well.
+class NameProgram {
+ public:
+  // What is below `place.disk` is there, and durable.
+  NameProgram(const std::string& name, const Place& place, uint64_t seed)
+      : place_(place),
+        random_(seed),
+        capture_(*new Capture(name, seed, MakeAgedPool(place, seed, kPool))) {
+    ::umask(0);
+    capture_.WatchFolder(place.disk);
+    std::string settings[] = {"NVCACHE_POOL=" + place.memory + "/pool",
+                              "NVCACHE_EMULATE=1",
+                              "NVCACHE_NOTICE=0",
+                              "NVCACHE_DRAM=128k",
+                              "NVCACHE_INCLUDE=*",
+                              "NVCACHE_NAMES=auto"};
+    std::vector<char*> environment;
+    for (std::string& setting : settings) environment.push_back(setting.data());
+    environment.push_back(nullptr);
+    vfs::engine.lease_folder = place_.memory.c_str();
+    vfs::Start(test::HostOfLibcThreads(), environment.data());
+  }
+
+  // The folder is synced until the log knows all of its names: "" is the one that all are in.
+  void MakeKnown(const std::string& folder) {
+    capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] {
+      const int fd = ::open(Path(folder).c_str(), O_RDONLY | O_DIRECTORY);
+      for (int tries = 0; !IsKnown(fd); ++tries) {
+        Must(tries < 10);
+        if (vfs::Fsync(fd) == vfs::kNotOurs) Must(sys::Fsync(fd) == 0);
+      }
+      ::close(fd);
+    });
+  }
+
+  // A new file, which is known; or one that is there.
+  int Open(const std::string& name, int flags = O_RDWR) {
+    int fd = -1;
+    const auto open = [&] {
+      const std::string path = Path(name);
+      vfs::OpenGuard guard(AT_FDCWD, path.c_str(), flags, kMode);
+      const long replaced = guard.Replace();
+      const long opened =
+          replaced != vfs::kNotOurs ? replaced : sys::Openat(AT_FDCWD, path.c_str(), flags, kMode);
+      Must(opened >= 0);
+      fd = static_cast<int>(opened);
+      Must(guard.Opened(fd) == 0);
+    };
+    if ((flags & O_CREAT) != 0) {
+      Change(open);
+      Must(IsKnown(fd));
+    } else {
+      open();
+    }
+    return fd;
+  }
+  int Create(const std::string& name) { return Open(name, O_RDWR | O_CREAT); }
+  // The same, with bytes.
+  void Make(const std::string& name, size_t n) {
+    const int fd = Create(name);
+    Write(fd, 0, n);
+    Close(fd);
+  }
+  void Write(int fd, uint64_t offset, size_t n) {
+    const std::string bytes = RandomBytes(&random_, n);
+    capture_.Do({Operation::kThrough, capture_.FileAt(fd), offset, 0, 0}, bytes, [&] {
+      long r = vfs::Pwrite(fd, bytes.data(), n, static_cast<off_t>(offset));
+      if (r == vfs::kNotOurs) r = sys::Pwrite(fd, bytes.data(), n, offset);
+      Must(r == static_cast<long>(n));
+    });
+  }
+  void Sync(int fd) {
+    capture_.Do({Operation::kSync, capture_.FileAt(fd), 0, 0, 0}, "", [&] {
+      const long r = vfs::Fsync(fd);
+      Must(r == 0 || (r == vfs::kNotOurs && sys::Fsync(fd) == 0));
+    });
+  }
+  void Close(int fd) {
+    vfs::Close(fd);
+    ::close(fd);
+  }
+
+  void Rename(const std::string& from, const std::string& to, long expected = 0) {
+    const std::string a = Path(from), b = Path(to);
+    Change([&](NameCall& call,
+               bool past) { call.Rename(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past); },
+           [&] {
+             return sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
+                              sys::Address(b.c_str()), 0);
+           },
+           expected);
+  }
+  void Link(const std::string& from, const std::string& to) {
+    const std::string a = Path(from), b = Path(to);
+    Change([&](NameCall& call,
+               bool past) { call.Link(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past); },
+           [&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); });
+  }
+  void Remove(const std::string& name, int flags = 0, long expected = 0) {
+    const std::string path = Path(name);
+    Change([&](NameCall& call, bool past) { call.Remove(AT_FDCWD, path.c_str(), flags, past); },
+           [&] { return sys::Unlinkat(AT_FDCWD, path.c_str(), flags); }, expected);
+  }
+  void MakeFolder(const std::string& name) {
+    const std::string path = Path(name);
+    Change([&](NameCall& call, bool past) { call.MakeFolder(AT_FDCWD, path.c_str(), 0750, past); },
+           [&] { return sys::Call(SYS_mkdirat, AT_FDCWD, sys::Address(path.c_str()), 0750); });
+  }
+  void MakeLink(const std::string& target, const std::string& name) {
+    const std::string path = Path(name);
+    Change([&](NameCall& call,
+               bool past) { call.MakeLink(target.c_str(), AT_FDCWD, path.c_str(), past); },
+           [&] {
+             return sys::Call(SYS_symlinkat, sys::Address(target.c_str()), AT_FDCWD,
+                              sys::Address(path.c_str()));
+           });
+  }
+  void SetMode(const std::string& name, mode_t mode) {
+    const std::string path = Path(name);
+    Change([&] {
+      vfs::AttributeCall call(AT_FDCWD, path.c_str(), true);
+      Must(call.Begin(pool::kSetMode) == 0);
+      Must(sys::Fchmodat(AT_FDCWD, path.c_str(), mode) == 0);
+      call.End(true);
+    });
+  }
+  // What comes next to change a name, the kernel refuses.
+  void RefuseNext(int error) { capture_.RefuseNextName(error); }
+  void MoveCheckpoint() {
+    capture_.Do({Operation::kOther, 0, 0, 0, 0}, "",
+                [] { Must(vfs::engine.MoveThroughCheckpoint()); });
+  }
+  std::mt19937_64& random() { return random_; }
+  // All folders and files that are open or named here are known still.
+  Trace Finish() {
+    Trace trace = capture_.Finish();
+    trace.FindItems();
+    return trace;
+  }
+
+ private:
+  static constexpr uint64_t kPool = 2u << 20;
+
+  static void Must(bool ok, int line = __builtin_LINE()) {
+    if (ok) return;
+    throw std::runtime_error("the scenario failed: a call's result is wrong in line " +
+                             std::to_string(line));
+  }
+  std::string Path(const std::string& name) const {
+    return name.empty() ? place_.disk : place_.disk + "/" + name;
+  }
+  static bool IsKnown(int fd) {
+    struct stat st = {};
+    Must(::fstat(fd, &st) == 0);
+    const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+    return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
+  }
+  void Change(const std::function<void()>& function) {
+    capture_.Do({Operation::kNames, 0, 0, 0, 0}, "", function);
+  }
+  void Change(const std::function<void(NameCall&, bool)>& prepare,
+              const std::function<long()>& real, long expected = 0) {
+    Change([&] {
+      for (bool past = false;; past = true) {
+        NameCall call;
+        prepare(call, past);
+        Must(call.error() == 0);
+        Must(past || call.logs());
+        const long result = call.Make();
+        if (result == vfs::kBeginAnew) continue;
+        Must((result == vfs::kNotOurs ? real() : result) == expected);
+        break;
+      }
+    });
+  }
+
+  const Place place_;
+  std::mt19937_64 random_;
+  Capture& capture_;  // the engine's threads outlive us
+};
+
+// One folder: what makes and what destroys names.
+Trace Known(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  NameProgram program("known", place, seed);
+  program.MakeKnown("");
+  const int a = program.Create("a");
+  program.Write(a, 0, 100);
+  program.Write(a, 60, 100);
+  program.Close(a);
+  program.Rename("old", "b");
+  program.Rename("a", "b");
+  program.Make("a", 50);
+  program.Remove("b");
+  program.MoveCheckpoint();
+  program.Rename("a", "c");
+  program.Remove("c");
+  return program.Finish();
+}
+
+}  // namespace
+
+std::vector<Scenario> NameScenarios() {
+  return {
+      {"known", "files in a known folder are made, renamed and removed", Known, false, 20, 256, 20},
+  };
+}
+
+}  // namespace nvcache::crash
