@@ -55,6 +55,7 @@ struct Plan {
   // Of two whole records of each checkpoint one is damaged, or the first header of a segment:
   // which, is a matter of the moment.
   bool damage = false;
+  bool handles = false;            // recovery may open files by these in all images
   uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Applied to what the engine did and to what recovery did: a planted bug.

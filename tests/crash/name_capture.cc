@@ -3,6 +3,7 @@
 // What the recorded engine, and the program past it, do to names and modes.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -121,6 +122,12 @@ void Capture::SetName(const Place& place, uint32_t file, bool more) {
 void Capture::AddMade(const Place& place, long dirfd, long path) {
   if (place.folder == kNobody) return;
   const uint32_t file = AddFile(Opened(dirfd, TextAt(path)).get(), "");
+  if (S_ISLNK(trace_.files[file].identity.mode)) {
+    std::string& target = trace_.files[file].content;
+    target.resize(PATH_MAX);
+    target.resize(static_cast<size_t>(
+        sys::CallKernel(SYS_readlinkat, dirfd, path, sys::Address(target.data()), PATH_MAX, 0, 0)));
+  }
   SetName(place, file);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/name_medium.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <set>
 
@@ -39,8 +41,8 @@ void NameMedium::Apply(const Event& event, const Trace& trace) {
   switch (event.type) {
     case Event::kEntry: {
       const Trace::Entry entry = trace.EntryOf(event);
-      changes_.push_back(
-          {entry.folder, entry.name, At(now_, entry.folder, entry.name), event.file});
+      const uint32_t before = At(now_, entry.folder, entry.name);
+      changes_.push_back({entry.folder, entry.name, before, event.file, 0, entry.more});
       Set(&now_, entry.folder, entry.name, event.file);
       break;
     }
@@ -118,6 +120,10 @@ void NameMedium::Forget() {
   forgotten_ += n;
 }
 
+bool NameMedium::IsFolder(const Change& change) const {
+  return change.folder != kNobody && change.now != kNobody && S_ISDIR(certain_.modes[change.now]);
+}
+
 std::vector<bool> NameMedium::WhichAreThere(const NameChoice& choice) const {
   std::vector<bool> there;
   std::map<uint32_t, uint32_t> seen;  // of each folder
@@ -129,6 +135,10 @@ std::vector<bool> NameMedium::WhichAreThere(const NameChoice& choice) const {
       if (folder == change.folder && seen[folder] < n) there[i] = true;
     }
     ++seen[change.folder];
+  }
+  for (size_t i = 0; i + 1 < changes_.size(); ++i) {
+    const bool whole = changes_[i].more && IsFolder(changes_[i]);
+    if (whole) there[i] = there[i + 1] = there[i] && there[i + 1];
   }
   for (size_t i = 0; i < changes_.size(); ++i) {  // modes go with later names
     if (changes_[i].folder != kNobody) continue;

@@ -4,7 +4,7 @@
 // changes since the names were last synced,
 //
 //   a prefix of the calls, as a journal does (ext4, XFS)
-//   the same, with a rename half done: both names lead to the file
+//   the same, with a rename half done: both names lead to the file, which is no folder
 //   of each folder a prefix of its own (Btrfs, of which one folder was synced)
 //
 // But none loses a file because one of its names was taken away, if it had another one; and a file
@@ -53,6 +53,7 @@ class NameMedium {
     std::string name;
     uint32_t before, now;
     uint32_t mode = 0;
+    bool more = false;        // the next one is of the same call
     bool in_journal = false;  // a sync has covered it, where there is one journal for all ...
     bool in_folder = false;   // ... and where each folder is synced by itself
   };
@@ -60,6 +61,7 @@ class NameMedium {
   void Sync(size_t changes, uint32_t file);
   bool IsAcross(const std::vector<bool>& inside) const;
   void Forget();
+  bool IsFolder(const Change& change) const;
   std::vector<bool> WhichAreThere(const NameChoice& choice) const;
   void ChooseByFolder(size_t most, std::mt19937_64* random, std::vector<NameChoice>* choices) const;
 

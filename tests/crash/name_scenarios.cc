@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <stdexcept>
 
@@ -131,6 +132,32 @@ class NameProgram {
     Change([&](NameCall& call, bool past) { call.Remove(AT_FDCWD, path.c_str(), flags, past); },
            [&] { return sys::Unlinkat(AT_FDCWD, path.c_str(), flags); }, expected);
   }
+  // By somebody without NVCache, who syncs it.
+  void RenameByStranger(const std::string& from, const std::string& to) {
+    const std::string a = Path(from), b = Path(to);
+    capture_.Do({Operation::kPast, 0, 0, 0, 0}, "", [&] {
+      Must(sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
+                     sys::Address(b.c_str()), 0) == 0);
+      SyncFolder("");
+    });
+  }
+  // The log has no record for it.
+  void RenameFolder(const std::string& from, const std::string& to) {
+    const std::string a = Path(from), b = Path(to);
+    capture_.Do({Operation::kPast, 0, 0, 0, 0}, "", [&] {
+      for (bool past = false;; past = true) {
+        NameCall call;
+        call.Rename(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past);
+        Must(call.error() == 0);
+        const long result = call.Make();
+        if (result == vfs::kBeginAnew) continue;
+        Must(result == vfs::kNotOurs);
+        Must(sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
+                       sys::Address(b.c_str()), 0) == 0);
+        break;
+      }
+    });
+  }
   void MakeFolder(const std::string& name) {
     const std::string path = Path(name);
     Change([&](NameCall& call, bool past) { call.MakeFolder(AT_FDCWD, path.c_str(), 0750, past); },
@@ -179,6 +206,11 @@ class NameProgram {
   std::string Path(const std::string& name) const {
     return name.empty() ? place_.disk : place_.disk + "/" + name;
   }
+  void SyncFolder(const std::string& name) const {
+    const int fd = ::open(Path(name).c_str(), O_RDONLY | O_DIRECTORY);
+    Must(sys::Fsync(fd) == 0);
+    ::close(fd);
+  }
   static bool IsKnown(int fd) {
     struct stat st = {};
     Must(::fstat(fd, &st) == 0);
@@ -219,12 +251,174 @@ Trace Known(const Place& place, uint64_t seed) {
   program.Write(a, 60, 100);
   program.Close(a);
   program.Rename("old", "b");
-  program.Rename("a", "b");
-  program.Make("a", 50);
-  program.Remove("b");
   program.MoveCheckpoint();
+  program.Rename("b", "c");
   program.Rename("a", "c");
-  program.Remove("c");
+  program.Make("a", 50);
+  program.Rename("c", "b");
+  program.Remove("b");
+  program.Rename("a", "c");
+  return program.Finish();
+}
+
+// Two folders; some files have other names, which the log does not know.
+Trace KnownLinks(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  MakeFile(place, "other", 200);
+  std::filesystem::create_directory(place.disk + "/s");
+  std::filesystem::create_hard_link(place.disk + "/old", place.disk + "/s/hidden");
+  NameProgram program("known-links", place, seed);
+  program.MakeKnown("");
+  program.MakeKnown("s");
+  program.Rename("old", "s/a");
+  program.Make("b", 70);
+  program.Link("b", "s/c");
+  program.Rename("other", "b");
+  program.Remove("s/a");
+  program.Link("b", "s/a");
+  program.MoveCheckpoint();
+  program.Rename("s/c", "b");
+  program.Remove("b");
+  return program.Finish();
+}
+
+// Folders and symbolic links are made and removed, and files go through them.
+Trace KnownFolders(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  NameProgram program("known-folders", place, seed);
+  program.MakeKnown("");
+  program.MakeFolder("s");
+  program.Make("s/a", 60);
+  program.Rename("old", "s/b");
+  program.Rename("s/a", "a");
+  program.MakeLink("s/b", "to");
+  program.Remove("s", AT_REMOVEDIR, -ENOTEMPTY);
+  program.Rename("s/b", "b");
+  program.Remove("s", AT_REMOVEDIR);
+  program.Remove("to");
+  program.MakeFolder("s");
+  program.Rename("a", "s/a");
+  return program.Finish();
+}
+
+// Files change places: each has to give its name away before it gets its new one.
+Trace KnownSwap(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 300);
+  MakeFile(place, "b", 200);
+  std::filesystem::create_directory(place.disk + "/s");
+  NameProgram program("known-swap", place, seed);
+  program.MakeKnown("");
+  program.MakeKnown("s");
+  program.Rename("a", "s/c");
+  program.Rename("b", "a");
+  program.Rename("s/c", "b");
+  program.Make("s/c", 40);
+  program.Rename("s/c", "a");
+  return program.Finish();
+}
+
+// The kernel refuses what was announced; other calls come after that.
+Trace KnownRefused(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  MakeFile(place, "b", 200);
+  NameProgram program("known-refused", place, seed);
+  program.MakeKnown("");
+  program.RefuseNext(EIO);
+  program.Rename("old", "c", -EIO);
+  program.Make("a", 60);
+  program.RefuseNext(ENOSPC);
+  program.Rename("a", "b", -ENOSPC);
+  program.RefuseNext(EIO);
+  program.Remove("b", 0, -EIO);
+  program.Rename("a", "old");
+  return program.Finish();
+}
+
+// Bytes and names that are in no log, by the program itself and by somebody else.
+Trace KnownPast(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  std::filesystem::create_directory(place.disk + "/s");
+  NameProgram program("known-past", place, seed);
+  const int old = program.Open("old");
+  program.MakeKnown("");
+  program.Write(old, 20, 200);
+  program.Rename("old", "new");
+  program.Write(old, 50, 100);
+  program.Rename("new", "b");
+  program.Close(old);
+  program.Make("c", 50);
+  program.Make("d", 30);
+  program.Remove("d");
+  program.RenameByStranger("c", "d");
+  program.Make("e", 20);
+  program.RenameFolder("s", "t");
+  program.Rename("b", "e");
+  return program.Finish();
+}
+
+// Modes of files and folders that the log has all of.
+Trace KnownModes(const Place& place, uint64_t seed) {
+  NameProgram program("known-modes", place, seed);
+  program.MakeKnown("");
+  program.Make("old", 50);
+  program.SetMode("old", 0604);
+  program.MoveCheckpoint();
+  program.SetMode("old", 0400);
+  program.Make("a", 60);
+  program.SetMode("a", 0620);
+  program.SetMode("a", 0444);
+  program.Rename("a", "b");
+  program.MakeFolder("s");
+  program.SetMode("s", 0711);
+  program.Make("s/c", 30);
+  program.SetMode("s/c", 0600);
+  program.SetMode("s", 0555);
+  program.Remove("s/c");
+  return program.Finish();
+}
+
+// Two folders, three names.
+Trace KnownMixed(const Place& place, uint64_t seed) {
+  constexpr const char* kNames[] = {"a", "s/a", "s/b"};
+  std::filesystem::create_directory(place.disk + "/s");
+  for (const char* name : kNames) MakeFile(place, name, 100);
+  NameProgram program("known-mixed", place, seed);
+  program.MakeKnown("");
+  program.MakeKnown("s");
+  const auto exists = [&](const std::string& name) {
+    return std::filesystem::exists(place.disk + "/" + name);
+  };
+  for (int calls = 0; calls < 10;) {
+    const std::string name = kNames[program.random()() % std::size(kNames)];
+    const std::string other = kNames[program.random()() % std::size(kNames)];
+    const bool is_free = !exists(name);
+    switch (program.random()() % 6) {
+      case 0:
+        if (!is_free) continue;
+        program.Make(name, 1 + program.random()() % 100);
+        break;
+      case 1:
+        if (is_free) continue;
+        program.Remove(name);
+        break;
+      case 2:
+        if (is_free || exists(other)) continue;
+        program.Link(name, other);
+        break;
+      case 3:
+        if (calls < 4 || program.random()() % 4 != 0) continue;
+        program.MoveCheckpoint();
+        break;
+      default:
+        if (is_free || name == other ||
+            (exists(other) &&
+             std::filesystem::equivalent(place.disk + "/" + name, place.disk + "/" + other))) {
+          continue;
+        }
+        program.Rename(name, other);
+    }
+    ++calls;
+  }
   return program.Finish();
 }
 
@@ -233,6 +427,18 @@ Trace Known(const Place& place, uint64_t seed) {
 std::vector<Scenario> NameScenarios() {
   return {
       {"known", "files in a known folder are made, renamed and removed", Known, false, 20, 256, 20},
+      {"known-links", "files of known folders have several names", KnownLinks, false, 40, 256, 20,
+       false, true},
+      {"known-folders", "folders and symbolic links in known folders", KnownFolders, false, 40, 256,
+       20},
+      {"known-swap", "files in known folders change places", KnownSwap, false, 10, 256, 20},
+      {"known-refused", "the kernel refuses calls that were announced", KnownRefused, false, 40,
+       256, 20},
+      {"known-past", "bytes and names in known folders that are in no log", KnownPast, false, 40,
+       256, 20, false, true},
+      {"known-modes", "modes in known folders", KnownModes, false, 40, 256, 20},
+      {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 40, 256,
+       20},
   };
 }
 
