@@ -6,6 +6,15 @@
 
 namespace nvcache::crash {
 
+namespace {
+
+// Of names.
+bool IsUnlogged(Operation::Kind kind) {
+  return kind == Operation::kPast || kind == Operation::kStranger;
+}
+
+}  // namespace
+
 Model::Model(const Trace& trace)
     : trace_(trace),
       states_(trace.operations.size(), kNotBegun),
@@ -66,10 +75,10 @@ void Model::ApplyToNames(const Event& event) {
   } else if (event.type == Event::kMode) {
     modes_[event.file].push_back(static_cast<uint32_t>(event.at));
   } else if (event.type == Event::kBegin) {
-    past_ = trace_.operations[event.file].kind == Operation::kPast;
+    past_ = IsUnlogged(trace_.operations[event.file].kind);
   } else if (event.type == Event::kEnd) {
     const Operation::Kind kind = trace_.operations[event.file].kind;
-    if (kind != Operation::kNames && kind != Operation::kPast) return;
+    if (kind != Operation::kNames && kind != Operation::kRename && !IsUnlogged(kind)) return;
     names_.erase(names_.begin(), names_.end() - 1);
     for (auto& [file, modes] : modes_) modes.erase(modes.begin(), modes.end() - 1);
   }
@@ -79,7 +88,7 @@ void Model::ApplyToNames(const Event& event) {
 void Model::ApplySync(const Event& event) {
   const Operation& operation = trace_.operations[event.file];
   const bool all = operation.kind == Operation::kSyncAll;
-  if (!all && operation.kind != Operation::kSync) return;
+  if (!all && operation.kind != Operation::kSync && operation.kind != Operation::kRename) return;
   if (event.type == Event::kBegin) {
     for (size_t i = 0; i < trace_.items.size(); ++i) {
       const bool covered =
@@ -112,7 +121,7 @@ Expected Model::Now(bool killed) const {
     const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
                          kind == Operation::kTruncate || kind == Operation::kErase ||
                          kind == Operation::kSync || kind == Operation::kPublish ||
-                         kind == Operation::kNames;
+                         kind == Operation::kNames || kind == Operation::kRename;
     if (appends && states_[i] == kRunning) ++expected.running;
   }
   return expected;

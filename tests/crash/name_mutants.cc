@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/name_mutants.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -232,17 +230,44 @@ void DrawnBetween(Trace* trace) {
   }
 }
 
-// In calls that change names, nothing of that kind is synced.
-void LeaveOutSyncs(Trace* trace, mode_t kind) {
-  bool changes = false;
-  std::erase_if(trace->events, [&](const Event& event) {
-    if (event.type == Event::kBegin || event.type == Event::kEnd) {
-      const Operation::Kind now = trace->operations[event.file].kind;
-      changes =
-          event.type == Event::kBegin && (now == Operation::kNames || now == Operation::kPast);
+// Calls erase(events, begin, end) with the indexes of each operation of that kind.
+template <typename Erase>
+void InEach(Trace* trace, Operation::Kind kind, Erase erase) {
+  for (size_t begin = trace->events.size(); begin-- > 0;) {
+    const Event event = trace->events[begin];
+    if (event.type != Event::kBegin || trace->operations[event.file].kind != kind) continue;
+    size_t end = begin;
+    while (trace->events[end].type != Event::kEnd || trace->events[end].file != event.file) ++end;
+    erase(&trace->events, begin, end);
+  }
+}
+
+// In such calls, no single file or folder is synced. A sync of all has marks of its own next to
+// those of the files.
+void LeaveOutSyncs(Trace* trace, Operation::Kind kind) {
+  InEach(trace, kind, [](std::vector<Event>* events, size_t begin, size_t end) {
+    bool all = false;
+    for (size_t i = end; i-- > begin;) {
+      const Event::Type type = (*events)[i].type;
+      const bool syncs = type == Event::kSyncBegin || type == Event::kSyncEnd;
+      all = type == Event::kNamesEnd || type == Event::kNamesBegin || (all && syncs);
+      if (syncs && !all) events->erase(events->begin() + static_cast<std::ptrdiff_t>(i));
     }
-    const bool syncs = event.type == Event::kSyncBegin || event.type == Event::kSyncEnd;
-    return changes && syncs && (trace->files[event.file].identity.mode & S_IFMT) == kind;
+  });
+}
+
+// A call past the log is made while something of its folders is pending.
+void PastWhilePending(Trace* trace) {
+  InEach(trace, Operation::kPast, [](std::vector<Event>* events, size_t begin, size_t end) {
+    const auto at = [events](size_t i) { return events->begin() + static_cast<std::ptrdiff_t>(i); };
+    size_t first = end, last = begin;
+    for (size_t i = begin; i < end; ++i) {
+      const Event& event = (*events)[i];
+      if (event.type == Event::kNamesBegin) first = std::min(first, i);
+      if (event.type == Event::kFence && event.step == Step::kCheckpointDurable) last = i + 1;
+    }
+    while (first < last && (*events)[first - 1].type == Event::kSyncBegin) --first;
+    if (first < last) events->erase(at(first), at(last));
   });
 }
 
@@ -309,7 +334,7 @@ std::vector<nvlog::Place> AnnouncedIsDone(const pool::View& view) {
   return Replace(view, all.back());
 }
 
-// Nor does what it was to destroy: it is void.
+// It is not looked at.
 std::vector<nvlog::Place> AnnouncedIsNothing(const pool::View& view) {
   std::vector<Said> all = Committed(view);
   if (all.empty() || !pool::IsAnnouncement(all.back().record.deed)) return {};
@@ -317,7 +342,7 @@ std::vector<nvlog::Place> AnnouncedIsNothing(const pool::View& view) {
   return Replace(view, all.back());
 }
 
-// Each name that was removed goes from the file that was born last, too.
+// Each name that was removed was one of the file that was born last.
 std::vector<nvlog::Place> RemovedFromAnother(const pool::View& view) {
   std::vector<nvlog::Place> changed;
   const std::vector<Said> all = Committed(view);
@@ -327,6 +352,7 @@ std::vector<nvlog::Place> RemovedFromAnother(const pool::View& view) {
   for (Said said : all) {
     if (said.record.deed != Deed::kRemoved || born == all.rend()) continue;
     said.record.file = born->record.file;
+    said.record.flags &= ~pool::kNameGone;
     for (const nvlog::Place place : Replace(view, said)) changed.push_back(place);
   }
   return changed;
@@ -398,11 +424,14 @@ std::vector<Mutant> NameMutants() {
   mutants.push_back(OfEngine("names drawn between",
                              "the checkpoint is drawn between announcement and call", "known",
                              DrawnBetween));
-  mutants.push_back(OfEngine("renamed before bytes",
-                             "a file is renamed whose bytes are not in the log, nor on the disk",
-                             "known-past", [](Trace* trace) { LeaveOutSyncs(trace, S_IFREG); }));
+  mutants.push_back(OfEngine(
+      "renamed before bytes", "a file is renamed whose bytes are not in the log, nor on the disk",
+      "known-past", [](Trace* trace) { LeaveOutSyncs(trace, Operation::kRename); }));
   mutants.push_back(OfEngine("past unsynced", "a call past the log is not synced", "known-past",
-                             [](Trace* trace) { LeaveOutSyncs(trace, S_IFDIR); }));
+                             [](Trace* trace) { LeaveOutSyncs(trace, Operation::kPast); }));
+  mutants.push_back(OfEngine("past while pending",
+                             "a call past the log is made while its folder has records",
+                             "known-folders", PastWhilePending));
   mutants.push_back(OfRecovery("recovered names unsynced",
                                "recovery moves the checkpoint, and has synced nothing", "known",
                                RecoveredUnsynced));

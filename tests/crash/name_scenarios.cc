@@ -113,33 +113,44 @@ class NameProgram {
 
   void Rename(const std::string& from, const std::string& to, long expected = 0) {
     const std::string a = Path(from), b = Path(to);
-    Change([&](NameCall& call,
-               bool past) { call.Rename(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past); },
-           [&] {
-             return sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
-                              sys::Address(b.c_str()), 0);
-           },
-           expected);
+    Change(
+        Renames(from),
+        [&](NameCall& call, bool past) {
+          call.Rename(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past);
+        },
+        [&] {
+          return sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
+                           sys::Address(b.c_str()), 0);
+        },
+        expected);
   }
   void Link(const std::string& from, const std::string& to) {
     const std::string a = Path(from), b = Path(to);
-    Change([&](NameCall& call,
-               bool past) { call.Link(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past); },
-           [&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); });
+    Change(
+        Renames(from),
+        [&](NameCall& call, bool past) {
+          call.Link(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past);
+        },
+        [&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); });
   }
   void Remove(const std::string& name, int flags = 0, long expected = 0) {
     const std::string path = Path(name);
-    Change([&](NameCall& call, bool past) { call.Remove(AT_FDCWD, path.c_str(), flags, past); },
-           [&] { return sys::Unlinkat(AT_FDCWD, path.c_str(), flags); }, expected);
+    Change(
+        kNames,
+        [&](NameCall& call, bool past) { call.Remove(AT_FDCWD, path.c_str(), flags, past); },
+        [&] { return sys::Unlinkat(AT_FDCWD, path.c_str(), flags); }, expected);
   }
   // By somebody without NVCache, who syncs it.
   void RenameByStranger(const std::string& from, const std::string& to) {
     const std::string a = Path(from), b = Path(to);
-    capture_.Do({Operation::kPast, 0, 0, 0, 0}, "", [&] {
-      Must(sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
-                     sys::Address(b.c_str()), 0) == 0);
-      SyncFolder("");
+    ChangeByStranger([&] {
+      return sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
+                       sys::Address(b.c_str()), 0);
     });
+  }
+  void LinkByStranger(const std::string& from, const std::string& to) {
+    const std::string a = Path(from), b = Path(to);
+    ChangeByStranger([&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); });
   }
   // The log has no record for it.
   void RenameFolder(const std::string& from, const std::string& to) {
@@ -160,17 +171,22 @@ class NameProgram {
   }
   void MakeFolder(const std::string& name) {
     const std::string path = Path(name);
-    Change([&](NameCall& call, bool past) { call.MakeFolder(AT_FDCWD, path.c_str(), 0750, past); },
-           [&] { return sys::Call(SYS_mkdirat, AT_FDCWD, sys::Address(path.c_str()), 0750); });
+    Change(
+        kNames,
+        [&](NameCall& call, bool past) { call.MakeFolder(AT_FDCWD, path.c_str(), 0750, past); },
+        [&] { return sys::Call(SYS_mkdirat, AT_FDCWD, sys::Address(path.c_str()), 0750); });
   }
   void MakeLink(const std::string& target, const std::string& name) {
     const std::string path = Path(name);
-    Change([&](NameCall& call,
-               bool past) { call.MakeLink(target.c_str(), AT_FDCWD, path.c_str(), past); },
-           [&] {
-             return sys::Call(SYS_symlinkat, sys::Address(target.c_str()), AT_FDCWD,
-                              sys::Address(path.c_str()));
-           });
+    Change(
+        kNames,
+        [&](NameCall& call, bool past) {
+          call.MakeLink(target.c_str(), AT_FDCWD, path.c_str(), past);
+        },
+        [&] {
+          return sys::Call(SYS_symlinkat, sys::Address(target.c_str()), AT_FDCWD,
+                           sys::Address(path.c_str()));
+        });
   }
   void SetMode(const std::string& name, mode_t mode) {
     const std::string path = Path(name);
@@ -196,7 +212,8 @@ class NameProgram {
   }
 
  private:
-  static constexpr uint64_t kPool = 2u << 20;
+  static constexpr uint64_t kPool = pool::kMinPoolSize;
+  static constexpr Operation kNames = {Operation::kNames, 0, 0, 0, 0};
 
   static void Must(bool ok, int line = __builtin_LINE()) {
     if (ok) return;
@@ -206,10 +223,14 @@ class NameProgram {
   std::string Path(const std::string& name) const {
     return name.empty() ? place_.disk : place_.disk + "/" + name;
   }
-  void SyncFolder(const std::string& name) const {
-    const int fd = ::open(Path(name).c_str(), O_RDONLY | O_DIRECTORY);
-    Must(sys::Fsync(fd) == 0);
-    ::close(fd);
+  // In the folder that all are in.
+  void ChangeByStranger(const std::function<long()>& function) {
+    capture_.Do({Operation::kStranger, 0, 0, 0, 0}, "", [&] {
+      Must(function() == 0);
+      const int fd = ::open(Path("").c_str(), O_RDONLY | O_DIRECTORY);
+      Must(sys::Fsync(fd) == 0);
+      ::close(fd);
+    });
   }
   static bool IsKnown(int fd) {
     struct stat st = {};
@@ -217,12 +238,18 @@ class NameProgram {
     const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
     return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
   }
-  void Change(const std::function<void()>& function) {
-    capture_.Do({Operation::kNames, 0, 0, 0, 0}, "", function);
+  void Change(const std::function<void()>& function) { capture_.Do(kNames, "", function); }
+  // The file gets another name, with all of its bytes.
+  Operation Renames(const std::string& name) {
+    const int fd = ::open(Path(name).c_str(), O_PATH | O_NOFOLLOW);
+    Must(fd >= 0);
+    const uint32_t file = capture_.FileAt(fd);
+    ::close(fd);
+    return {Operation::kRename, file, 0, 0, 0};
   }
-  void Change(const std::function<void(NameCall&, bool)>& prepare,
+  void Change(const Operation& operation, const std::function<void(NameCall&, bool)>& prepare,
               const std::function<long()>& real, long expected = 0) {
-    Change([&] {
+    capture_.Do(operation, "", [&] {
       for (bool past = false;; past = true) {
         NameCall call;
         prepare(call, past);
@@ -297,7 +324,8 @@ Trace KnownFolders(const Place& place, uint64_t seed) {
   program.Remove("s", AT_REMOVEDIR);
   program.Remove("to");
   program.MakeFolder("s");
-  program.Rename("a", "s/a");
+  program.RenameFolder("s", "t");
+  program.Rename("a", "t/a");
   return program.Finish();
 }
 
@@ -346,10 +374,11 @@ Trace KnownPast(const Place& place, uint64_t seed) {
   program.Write(old, 50, 100);
   program.Rename("new", "b");
   program.Close(old);
+  program.Close(program.Create("d"));
   program.Make("c", 50);
-  program.Make("d", 30);
   program.Remove("d");
-  program.RenameByStranger("c", "d");
+  program.LinkByStranger("c", "d");
+  program.RenameByStranger("d", "f");
   program.Make("e", 20);
   program.RenameFolder("s", "t");
   program.Rename("b", "e");
@@ -426,19 +455,19 @@ Trace KnownMixed(const Place& place, uint64_t seed) {
 
 std::vector<Scenario> NameScenarios() {
   return {
-      {"known", "files in a known folder are made, renamed and removed", Known, false, 20, 256, 20},
-      {"known-links", "files of known folders have several names", KnownLinks, false, 40, 256, 20,
+      {"known", "files in a known folder are made, renamed and removed", Known, false, 40, 256, 40},
+      {"known-links", "files of known folders have several names", KnownLinks, false, 100, 256, 60,
        false, true},
-      {"known-folders", "folders and symbolic links in known folders", KnownFolders, false, 40, 256,
-       20},
-      {"known-swap", "files in known folders change places", KnownSwap, false, 10, 256, 20},
-      {"known-refused", "the kernel refuses calls that were announced", KnownRefused, false, 40,
-       256, 20},
-      {"known-past", "bytes and names in known folders that are in no log", KnownPast, false, 40,
-       256, 20, false, true},
-      {"known-modes", "modes in known folders", KnownModes, false, 40, 256, 20},
-      {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 40, 256,
-       20},
+      {"known-folders", "folders and symbolic links in known folders", KnownFolders, false, 100,
+       256, 60},
+      {"known-swap", "files in known folders change places", KnownSwap, false, 20, 256, 40},
+      {"known-refused", "the kernel refuses calls that were announced", KnownRefused, false, 100,
+       256, 60},
+      {"known-past", "bytes and names in known folders that are in no log", KnownPast, false, 100,
+       256, 60, false, true},
+      {"known-modes", "modes in known folders", KnownModes, false, 100, 256, 60},
+      {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 100, 256,
+       60},
   };
 }
 

@@ -96,7 +96,9 @@ struct Operation {
     kPublish,   // the file is given to the kernel, with what is pending; of no byte
     kClose,     // of the pool, which is clean when it returns
     kNames,     // one call that changes names or a mode: they are durable when it returns
-    kPast,      // the same by somebody without a log, who then syncs; a rename may be half done
+    kRename,    // the same, and all bytes of `file` are
+    kPast,      // the same of names alone, but in no log: while it runs, a rename may be half done
+    kStranger,  // the same by somebody without NVCache, who then syncs
     kOther,     // anything that must not change a byte
   };
   Kind kind;
