@@ -78,7 +78,7 @@ std::vector<uint32_t> NameMedium::FoldersOf(uint32_t file) const {
 // Some file has changes on both sides.
 bool NameMedium::IsAcross(const std::vector<bool>& inside) const {
   std::set<uint32_t> in, out;
-  for (size_t i = 0; i < changes_.size(); ++i) {
+  for (size_t i = 0; i < inside.size(); ++i) {
     for (const uint32_t file : {changes_[i].before, changes_[i].now}) {
       if (file != kNobody) (inside[i] ? in : out).insert(file);
     }
@@ -92,12 +92,12 @@ bool NameMedium::IsAcross(const std::vector<bool>& inside) const {
 void NameMedium::Sync(size_t changes, uint32_t file) {
   const std::vector<uint32_t> folders = FoldersOf(file);
   std::vector<bool> inside;
-  for (size_t i = 0; i < changes_.size(); ++i) {
+  for (size_t i = 0; i < changes; ++i) {
     const Change& change = changes_[i];
     const uint32_t of = change.folder == kNobody ? change.now : change.folder;
     const bool own =
         file == kNobody || std::find(folders.begin(), folders.end(), of) != folders.end();
-    inside.push_back(change.in_folder || (i < changes && own));
+    inside.push_back(change.in_folder || own);
   }
   const bool across = IsAcross(inside);
   for (size_t i = 0; i < changes; ++i) {

@@ -342,15 +342,18 @@ std::vector<nvlog::Place> AnnouncedIsNothing(const pool::View& view) {
   return Replace(view, all.back());
 }
 
-// Each name that was removed was one of the file that was born last.
+// A name that some file had counts as removed from the file that was born last. For that there is
+// an announcement of a call which has failed, so that all else is said as it was.
 std::vector<nvlog::Place> RemovedFromAnother(const pool::View& view) {
   std::vector<nvlog::Place> changed;
   const std::vector<Said> all = Committed(view);
   const auto born = std::find_if(all.rbegin(), all.rend(), [](const Said& said) {
     return said.record.deed == Deed::kCreated;
   });
-  for (Said said : all) {
-    if (said.record.deed != Deed::kRemoved || born == all.rend()) continue;
+  for (size_t i = 0; i + 1 < all.size() && born != all.rend(); ++i) {
+    Said said = all[i];
+    if (said.record.deed != Deed::kRemoves || all[i + 1].record.deed == Deed::kRemoved) continue;
+    said.record.deed = Deed::kRemoved;
     said.record.file = born->record.file;
     said.record.flags &= ~pool::kNameGone;
     for (const nvlog::Place place : Replace(view, said)) changed.push_back(place);

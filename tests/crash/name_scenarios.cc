@@ -364,7 +364,7 @@ Trace KnownRefused(const Place& place, uint64_t seed) {
 
 // Bytes and names that are in no log, by the program itself and by somebody else.
 Trace KnownPast(const Place& place, uint64_t seed) {
-  MakeFile(place, "old", 300);
+  for (const char* name : {"old", "d"}) MakeFile(place, name, 300);
   std::filesystem::create_directory(place.disk + "/s");
   NameProgram program("known-past", place, seed);
   const int old = program.Open("old");
@@ -374,8 +374,9 @@ Trace KnownPast(const Place& place, uint64_t seed) {
   program.Write(old, 50, 100);
   program.Rename("new", "b");
   program.Close(old);
-  program.Close(program.Create("d"));
   program.Make("c", 50);
+  program.RefuseNext(EIO);
+  program.Remove("d", 0, -EIO);
   program.Remove("d");
   program.LinkByStranger("c", "d");
   program.RenameByStranger("d", "f");

@@ -126,10 +126,20 @@ TEST(NameMediumTest, ASyncOfAFileCoversItsFolder) {
         .Add(Event::kSyncEnd, file)
         .Left();
   };
-  // Where there is one journal, both are durable.
+  // Where there is one journal, the other one's name is durable as well.
   EXPECT_EQ(synced(kFirst), (Lefts{"a2 s/b3 ", "a2 c2 s/b3 ", "a2 ", "a2 c2 "}));
   // A folder has to be found itself.
   EXPECT_EQ(synced(kSecond), (Lefts{"a2 s/b3 ", "a2 c2 s/b3 "}));
+}
+
+TEST(NameMediumTest, AFileThatWentToAnotherFolderIsSyncedInBoth) {
+  EXPECT_EQ(Tree()
+                .Has(kFolder, "b", kSecond)
+                .Rename(kFolder, "b", kRoot, "a", kSecond)
+                .Add(Event::kSyncBegin, kSecond)
+                .Add(Event::kSyncEnd, kSecond)
+                .Left(),
+            (Lefts{"a3 "}));
 }
 
 TEST(NameMediumTest, ASyncOfAllCoversWhatCameBeforeItBegan) {
