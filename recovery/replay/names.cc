@@ -102,6 +102,11 @@ long SetMode(int look, mode_t mode) {
   return sys::Fchmodat(AT_FDCWD, LinkTo(look).c_str(), mode);
 }
 
+long SetAsBorn(int look, const NameRecord& record) {
+  const long error = SetOwner(look, record.uid, record.gid);
+  return error < 0 || S_ISLNK(record.mode) ? error : SetMode(look, record.mode & 07777);
+}
+
 long SetTimes(int look, const NameRecord& record) {
   const timespec times[2] = {{record.access_seconds, static_cast<long>(record.access_nanoseconds)},
                              {record.change_seconds, static_cast<long>(record.change_nanoseconds)}};
@@ -389,7 +394,6 @@ long Names::StoreSuccessor(uint32_t number, int fd) {
 // Empty, with its owner and mode.
 long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
   const SafeName safe = SafeNameOf(whos_[number].fingerprint);
-  const mode_t mode = record.mode & 07777;
   long error;
   if (S_ISDIR(record.mode)) {
     error = sys::Call(SYS_mkdirat, folder, sys::Address(safe.c_str()), 0700);
@@ -403,8 +407,7 @@ long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
   if (error < 0) return error;
   const Descriptor made(sys::Openat(folder, safe.c_str(), kToLook));
   if (!made.ok()) return made.error();
-  error = SetOwner(made.get(), record.uid, record.gid);
-  if (error == 0 && !S_ISLNK(record.mode)) error = SetMode(made.get(), mode);
+  error = SetAsBorn(made.get(), record);
   return error < 0 ? error : StoreSuccessor(number, made.get());
 }
 
@@ -463,6 +466,13 @@ long Names::Move(uint32_t number, int folder, const char* name) const {
                    kNoReplace);
 }
 
+// Of what an earlier run has made, the file system may have kept the file alone, as it was before
+// it had its owner and its mode. It has no name of its own yet, so nobody else has given it others.
+long Names::SetAsBornAgain(uint32_t number, int look) const {
+  sys::Scratch<NameRecord> record;
+  return CopyAt(whos_[number].born, record.get()) ? SetAsBorn(look, *record) : -EBADMSG;
+}
+
 void Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
   if (spot.last == 0) return;
   const uint32_t who = spot.last - 1;
@@ -474,7 +484,8 @@ void Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
   const Descriptor found(Open(who));
   if (!found.ok() || WasMoved(who) || !MayGive(number, who, occupant)) return;
   const bool is_new = whos_[who].successor != 0;
-  error = Clear(folder, name, occupant);
+  if (is_new && !IsPlaced(who)) error = SetAsBornAgain(who, found.get());
+  if (error == 0) error = Clear(folder, name, occupant);
   if (error == 0) {
     error = whos_[who].is_folder ? Move(who, folder, name)
                                  : sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(), folder, name,

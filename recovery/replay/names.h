@@ -182,6 +182,7 @@ class Names {
   long Make(uint32_t who, int folder);
   long MakeAs(const pool::NameRecord& record, uint32_t who, int folder);
   long StoreSuccessor(uint32_t who, int fd);
+  long SetAsBornAgain(uint32_t who, int look) const;
   void PlaceAt(uint32_t spot, const Spot& at, int folder);
   long Clear(int folder, const char* name, const Occupant& occupant) const;
   long Move(uint32_t who, int folder, const char* name) const;

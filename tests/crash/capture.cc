@@ -80,7 +80,7 @@ Trace Capture::Finish() {
   return std::move(trace_);
 }
 
-uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
+Identity Capture::IdentityOf(int fd, const std::string& path) {
   pool::FileRecord record = {};
   if (pool::Identify(fd, &record) < 0) Die("a file cannot be identified");
   Identity id;
@@ -90,10 +90,15 @@ uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
   id.file_system = record.file_system, id.handle_type = record.handle_type;
   id.handle.assign(reinterpret_cast<const char*>(record.handle), record.handle_size);
   id.path = path;
+  return id;
+}
+
+uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
+  const Identity id = IdentityOf(fd, path);
   std::lock_guard lock(lock_);
   const auto number = static_cast<uint32_t>(trace_.files.size());
   trace_.files.push_back({id, exists, exists ? ContentOf(path) : "", false});
-  by_inode_[record.inode] = number;
+  by_inode_[id.inode] = number;
   if (!exists) Add({Event::kNamed, {}, Who(), number, 0, 0, 0});
   return number;
 }
@@ -206,7 +211,9 @@ int Capture::FileOf(long fd) const {
   struct stat st = {};
   if (sys::CallKernel(SYS_fstat, fd, sys::Address(&st), 0, 0, 0, 0) != 0) return -1;
   const auto found = by_inode_.find(st.st_ino);
-  return found == by_inode_.end() ? -1 : static_cast<int>(found->second);
+  const bool known =
+      found != by_inode_.end() && trace_.files[found->second].identity.device == st.st_dev;
+  return known ? static_cast<int>(found->second) : -1;
 }
 
 long Capture::Sync(long number, long fd, int file) {
@@ -234,12 +241,14 @@ long Capture::SyncAll() {
   std::lock_guard lock(lock_);
   const auto files = static_cast<uint32_t>(trace_.files.size());
   for (uint32_t file = 0; file < files; ++file) Add({Event::kSyncBegin, {}, Who(), file, 0, 0, 0});
+  if (trace_.root != kNobody) Add({Event::kNamesBegin, {}, Who(), 0, 0, 0, 0});
   long result = 0;
   for (uint32_t file = 0; file < files; ++file) {
     const int error = sync_errors_[static_cast<int>(file)];
     if (error != 0) result = -error;
     Add({error != 0 ? Event::kSyncFailed : Event::kSyncEnd, {}, Who(), file, 0, 0, 0});
   }
+  if (trace_.root != kNobody && result == 0) Add({Event::kNamesEnd, {}, Who(), 0, 0, 0, 0});
   return result;
 }
 
@@ -281,6 +290,7 @@ long Capture::Fallocate(long fd, long mode, long offset, long length) {
 }
 
 long Capture::Call(long number, long a, long b, long c, long d, long e, long f) {
+  if (ChangesNames(number, c)) return ChangeNames(number, a, b, c, d, e);
   switch (number) {
     case SYS_openat:
       if (std::strcmp(reinterpret_cast<const char*>(b), kBootPath) == 0) return OpenBoot();
@@ -342,6 +352,9 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
     }
     case SYS_fallocate:
       return Fallocate(a, b, c, d);
+    case SYS_fchmod:
+    case SYS_fchmodat:
+      return SetMode(number, a, b, c, d, e);
     case SYS_mmap: {
       const long result = sys::CallKernel(number, a, b, c, d, e, f);
       struct stat st = {};

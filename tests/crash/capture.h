@@ -26,6 +26,13 @@ class Capture : public Listener {
   // A file that is open as `fd`. It `exists` durably with the content that it has now, or has just
   // been created.
   uint32_t Watch(int fd, const std::string& path, bool exists);
+  // All files are in that folder, durably, and so are those that will be made there: from now on
+  // what happens to names is noted. Before any file is watched.
+  void WatchFolder(const std::string& path);
+  // The file that is open there, or kNobody.
+  uint32_t FileAt(int fd);
+  // The kernel refuses the next call that changes a name, with `error`.
+  void RefuseNextName(int error) { name_error_ = error; }
   void Away(uint32_t file) { trace_.files[file].away = true; }
   // The program has cut the open file `fd` to nothing.
   void Cut(uint32_t file);
@@ -61,6 +68,7 @@ class Capture : public Listener {
   long Call(long number, long a, long b, long c, long d, long e, long f) override;
 
  private:
+  static Identity IdentityOf(int fd, const std::string& path);
   uint32_t Begin(Operation operation, const std::string& bytes);
   void End(uint32_t number);
   void Add(Event event);
@@ -74,6 +82,20 @@ class Capture : public Listener {
   long Sync(long number, long fd, int file);
   long SyncAll();
   static long OpenBoot();
+  // Of name_capture.cc.
+  struct Place {
+    uint32_t folder;  // kNobody: none that is watched
+    std::string name;
+  };
+  uint32_t AddFile(int fd, const std::string& path);  // with the lock
+  void WatchNames(uint32_t folder, const std::string& path);
+  Place PlaceOf(long dirfd, long path) const;
+  uint32_t Leads(const Place& place) const;
+  void SetName(const Place& place, uint32_t file, bool more = false);
+  void AddMade(const Place& place, long dirfd, long path);
+  bool ChangesNames(long number, long c) const;
+  long ChangeNames(long number, long a, long b, long c, long d, long e);
+  long SetMode(long number, long a, long b, long c, long d, long e);
   long Fallocate(long fd, long mode, long offset, long length);
 
   std::mutex lock_;
@@ -85,6 +107,8 @@ class Capture : public Listener {
   std::map<ino_t, uint32_t> by_inode_;
   std::map<int, int> write_errors_, sync_errors_;  // of files
   uint16_t process_ = 0;
+  Entries names_;  // now
+  int name_error_ = 0;
   Step awaited_ = Step::kCount;
   std::function<void()> before_;
 };

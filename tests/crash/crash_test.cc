@@ -342,8 +342,8 @@ TEST_F(ThroughModelTest, ASyncCoversCallsThatNeverReturn) {
 }
 
 TEST(CrashesTest, TextIsReadBack) {
-  Crashes crashes = {{17, true, {{{1, 2, 0}, {9, 0, 6}}, {{0, true, false, {true, false}}}}},
-                     {3, false, {{}, {{0, false, true, {}}, {1, true, false, {}}}}}};
+  Crashes crashes = {{17, true, {{{1, 2, 0}, {9, 0, 6}}, {{0, true, false, {true, false}}}, {}}},
+                     {3, false, {{}, {{0, false, true, {}}, {1, true, false, {}}}, {4, {{1, 2}}}}}};
   const Crashes again = FromText(ToText(crashes));
   ASSERT_EQ(again.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {

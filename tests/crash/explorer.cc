@@ -7,6 +7,7 @@
 
 #include "recovery/replay/replay.h"
 #include "src/nvlog/reader.h"
+#include "tests/crash/name_check.h"
 
 namespace nvcache::crash {
 
@@ -137,6 +138,7 @@ Explorer::Level::Level(const Trace& t, Machine* m, int d, bool k, uint32_t b)
       machine(*m),
       memory(t.pool),
       disk(t.files),
+      names(t),
       shared(t.pool, pool::kSharedOffset, kVolatileEnd - pool::kSharedOffset),
       depth(d),
       kept(k),
@@ -150,11 +152,15 @@ Explorer::Level::Level(const Level& killed, const Trace& t, Machine* m, bool k)
       machine(*m),
       memory(killed.memory),
       disk(killed.disk),
+      names(killed.names),
       shared(killed.shared),
       depth(killed.depth + 1),
       kept(k),
       boot(killed.boot) {
-  for (size_t i = disk.files().size(); i < t.files.size(); ++i) disk.Add(t.files[i]);
+  for (size_t i = disk.files().size(); i < t.files.size(); ++i) {
+    disk.Add(t.files[i]);
+    names.Add(t.files[i]);
+  }
   std::memcpy(machine.pool(), memory.certain().data(), memory.certain().size());
 }
 
@@ -163,6 +169,7 @@ void Explorer::Level::Advance(size_t events, Model* model) {
     const Event& event = trace.events[at];
     memory.Apply(event, trace);
     disk.Apply(event, trace);
+    names.Apply(event, trace);
     if (event.type == Event::kVolatile) {
       std::memcpy(&shared[event.at - pool::kSharedOffset], trace.Data(event.data), event.length);
     }
@@ -186,7 +193,11 @@ Explorer::Explorer(const Trace& trace, const Plan& plan)
   std::mt19937_64 garbage(plan.seed);
   for (char& byte : garbage_) byte = static_cast<char>(garbage());
   for (int depth = 0; depth <= kMaxDepth; ++depth) {
-    machines_.push_back(std::make_unique<Machine>(trace.pool.size()));
+    if (has_names()) {
+      machines_.push_back(std::make_unique<NameMachine>(trace.pool.size(), trace.root));
+    } else {
+      machines_.push_back(std::make_unique<Machine>(trace.pool.size()));
+    }
   }
 }
 
@@ -200,6 +211,8 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
       case Event::kWrite:
       case Event::kTruncate:
       case Event::kErase:
+      case Event::kEntry:
+      case Event::kMode:
         changed = true;
         break;
       case Event::kFence:
@@ -207,6 +220,7 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
       case Event::kSyncFailed:
       case Event::kNamed:
       case Event::kFolderSync:
+      case Event::kNamesEnd:
         if (changed) moments.push_back(i);
         changed = events[i].type == Event::kNamed;
         break;
@@ -238,7 +252,7 @@ std::string Explorer::Explore(Level* level, const Expected& fixed) {
     bool complete = false;
     for (const Choice& choice :
          Choose(level->memory, level->disk, outermost ? plan_.limits : plan_.nested_limits,
-                &random_, &complete)) {
+                &random_, &complete, has_names() ? &level->names : nullptr)) {
       if (Over()) return "";
       std::string wrong = TryImage(level, choice, expected);
       if (!wrong.empty()) return wrong;
@@ -345,12 +359,21 @@ Choice Explorer::Everything(const Level& level) {
     choice.files.push_back(
         {i, true, false, std::vector<bool>(level.disk.files()[i].calls.size(), true)});
   }
+  choice.names = level.names.Everything();
   return choice;
 }
 
 // What one recovery has made of an image, the next must make of it, too.
 Expected Explorer::AfterFirst(const Level& level, const Expected& expected) const {
   Expected after = expected;
+  if (has_names()) {
+    after.names = {NamesOf(level).names()};
+    after.files.clear();
+    for (const Machine::File& file : level.machine.files()) {
+      after.files.push_back({{file.content}, false, {file.identity.mode}});
+    }
+    return after;
+  }
   for (size_t i = 0; i < expected.files.size(); ++i) {
     if (trace_.files[i].away) continue;
     const Machine::File* file = level.machine.Find(trace_.files[i].identity.path);
@@ -423,6 +446,11 @@ void Explorer::Put(Level* level, const Choice& choice, bool away, bool killed) {
     there.named = !away;
     there.content = level->disk.files()[file.file].content;
   }
+  if (!has_names()) return;
+  NameMedium::Left left = level->names.Build(choice.names);
+  for (size_t i = 0; i < left.modes.size(); ++i) machine.files()[i].identity.mode = left.modes[i];
+  NamesOf(*level).names() = std::move(left.names);
+  NamesOf(*level).set_privileged(plan_.handles || level->at % 4 < 2);
 }
 
 // The first record of each, or the second of each.
@@ -539,6 +567,10 @@ std::string Explorer::Recover(const Level& level, uint32_t running, bool* clean,
   if (summary.damaged_groups > 0) return "a group is reported as damaged";
   if (summary.unfinished_groups > running) return "a call that had returned is unfinished";
   if (summary.failed_files > 0) return "a file is reported to refuse bytes";
+  if (summary.unresolved_names > 0) {
+    return std::to_string(summary.unresolved_names) +
+           " names are not as the logs have them, error " + std::to_string(summary.error);
+  }
   if (!*clean && !may_keep) {
     return "groups of " + std::to_string(summary.unresolved_files) + " files stay, error " +
            std::to_string(summary.error);
@@ -565,6 +597,7 @@ std::string Explorer::UseAgain(pool::Pool* pool) {
 
 std::string Explorer::CompareFiles(const Level& level, const Choice& choice,
                                    const Expected& expected) const {
+  if (has_names()) return CompareNames(NamesOf(level), trace_.root, expected);
   for (size_t i = 0; i < expected.files.size(); ++i) {
     const std::string& path = trace_.files[i].identity.path;
     const bool removed =
@@ -607,6 +640,7 @@ std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
 // crash EVENTS
 // lines LINE STORES TORN ...
 // files FILE EXISTS REMOVED REACHED ...
+// names ALL FOLDER CHANGES ...
 std::string ToText(const Crashes& crashes) {
   std::ostringstream out;
   for (const Crash& crash : crashes) {
@@ -619,6 +653,8 @@ std::string ToText(const Crashes& crashes) {
       out << " " << file.file << " " << file.exists << " " << file.removed << " r";
       for (const bool reached : file.reached) out << (reached ? '1' : '0');
     }
+    out << "\nnames " << crash.choice.names.all;
+    for (const auto& [folder, n] : crash.choice.names.folders) out << " " << folder << " " << n;
     out << "\n";
   }
   return out.str();
@@ -646,6 +682,10 @@ Crashes FromText(const std::string& text) {
         for (size_t i = 1; i < reached.size(); ++i) c.reached.push_back(reached[i] == '1');
         crashes.back().choice.files.push_back(c);
       }
+    } else if (word == "names") {
+      NameChoice& names = crashes.back().choice.names;
+      fields >> names.all;
+      for (uint32_t folder, n; fields >> folder >> n;) names.folders.emplace_back(folder, n);
     }
   }
   return crashes;

@@ -19,6 +19,7 @@
 #include "tests/crash/machine.h"
 #include "tests/crash/medium.h"
 #include "tests/crash/model.h"
+#include "tests/crash/name_machine.h"
 #include "tests/crash/trace.h"
 
 namespace nvcache::crash {
@@ -54,6 +55,7 @@ struct Plan {
   // Of two whole records of each checkpoint one is damaged, or the first header of a segment:
   // which, is a matter of the moment.
   bool damage = false;
+  bool handles = false;            // recovery may open files by these in all images
   uint64_t images = ~uint64_t{0};  // at most, about
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   // Applied to what the engine did and to what recovery did: a planted bug.
@@ -88,6 +90,7 @@ class Explorer {
     Machine& machine;
     Memory memory;
     Disk disk;
+    NameMedium names;
     std::string shared;  // what the processes share, as they have left it
     size_t at = 0;
     int depth;
@@ -118,6 +121,10 @@ class Explorer {
   std::string UseAgain(pool::Pool* pool);
   std::string CompareFiles(const Level& level, const Choice& choice,
                            const Expected& expected) const;
+  bool has_names() const { return trace_.root != kNobody; }
+  static NameMachine& NamesOf(const Level& level) {
+    return static_cast<NameMachine&>(level.machine);
+  }
   std::string Step(Level* level, const Crashes& crashes, size_t next, const Expected& fixed);
 
   Trace trace_;  // as mutated

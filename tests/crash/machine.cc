@@ -100,6 +100,12 @@ bool Machine::IsFolder(const std::string& path) const {
   });
 }
 
+void Machine::Renumber(File* file) {
+  file->identity.inode = kFirstInode + ++inodes_;
+  file->identity.birth_seconds += static_cast<int64_t>(inodes_);
+  file->identity.handle = "new" + std::to_string(inodes_);
+}
+
 long Machine::OpenUnnamed(const Descriptor& folder) {
   File file = {};
   // Of the folder's file system; otherwise new.
@@ -108,9 +114,7 @@ long Machine::OpenUnnamed(const Descriptor& folder) {
   }
   file.identity.path = "";
   file.identity.mode = S_IFREG | 0600;
-  file.identity.inode = kFirstInode + ++inodes_;
-  file.identity.birth_seconds += static_cast<int64_t>(inodes_);
-  file.identity.handle = "new" + std::to_string(inodes_);
+  Renumber(&file);
   files_.push_back(file);
   done_.files.push_back({file.identity, false, "", false});
   return New({Descriptor::kFile, static_cast<uint32_t>(files_.size() - 1), ""});

@@ -46,7 +46,7 @@ class Machine : public Listener {
 
   // What was done since the last call: a trace that begins where `files` and the pool were then.
   // The lines of the pool that were changed are in `lines`.
-  void Begin();
+  virtual void Begin();
   Trace& done() { return done_; }
   const std::vector<uint32_t>& lines() const { return lines_; }
 
@@ -55,9 +55,9 @@ class Machine : public Listener {
   void Fence(Step step) override;
   long Call(long number, long a, long b, long c, long d, long e, long f) override;
 
- private:
+ protected:
   struct Descriptor {
-    enum Kind { kPool, kDevice, kDeviceSize, kFile, kFolder, kBoot } kind;
+    enum Kind { kPool, kDevice, kDeviceSize, kFile, kFolder, kBoot, kMounts } kind;
     uint32_t file;
     std::string path;
   };
@@ -65,10 +65,17 @@ class Machine : public Listener {
            Step step = {}) {
     done_.events.push_back({type, step, 0, file, at, length, data});
   }
-  bool IsFolder(const std::string& path) const;
   int New(Descriptor descriptor);
-  long Open(long folder, const std::string& path, long flags);
   long OpenUnnamed(const Descriptor& folder);
+  // As if it had just been created.
+  void Renumber(File* file);
+  std::vector<File> files_;
+  std::map<int, Descriptor> descriptors_;
+  Trace done_;
+
+ private:
+  bool IsFolder(const std::string& path) const;
+  long Open(long folder, const std::string& path, long flags);
   long Control(const Descriptor& descriptor, long command, long argument);
   long OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d, long e);
   void Write(uint32_t number, const void* bytes, size_t n, uint64_t at);
@@ -77,12 +84,9 @@ class Machine : public Listener {
 
   uint8_t* pool_;
   size_t size_;
-  std::vector<File> files_;
-  std::map<int, Descriptor> descriptors_;
   int next_ = 0;
   uint32_t boot_ = 0;
   uint64_t inodes_ = 0;
-  Trace done_;
   std::vector<uint32_t> lines_;
 };
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/crash/name_scenarios.h"
 #include "tests/crash/recorder.h"
 #include "tests/crash/run.h"
 
@@ -26,6 +27,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kUnbounded = ~uint64_t{0};
 constexpr uint64_t kMany = 30000;  // where a mutant is expected to be found
 constexpr uint64_t kSome = 4000;
+constexpr uint64_t kFew = 1000;  // of names in the log, which take their time
 
 struct Arguments {
   uint64_t seed = 0;
@@ -33,6 +35,7 @@ struct Arguments {
   bool json = false;
   bool mutants = false;
   bool list = false;
+  bool names = false;
   std::vector<std::string> scenarios;
   std::string mutant;
   std::string replay;
@@ -62,12 +65,20 @@ void AddTo(Counts* sum, const Counts& counts) {
   sum->nested += counts.nested;
 }
 
+bool IsOfNames(const std::string& scenario) {
+  static const std::vector<Scenario> all = NameScenarios();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Scenario& other) { return other.name == scenario; });
+}
+
 class Session {
  public:
   explicit Session(const Arguments& arguments) : arguments_(arguments) {
     const std::set<std::string> wanted(arguments.scenarios.begin(), arguments.scenarios.end());
     for (const Scenario& scenario : AllScenarios()) {
-      if (wanted.empty() || wanted.count(scenario.name) > 0) scenarios_.push_back(scenario);
+      const bool is_wanted =
+          wanted.empty() ? IsOfNames(scenario.name) == OfNames() : wanted.count(scenario.name) > 0;
+      if (is_wanted) scenarios_.push_back(scenario);
     }
     if (!wanted.empty() && scenarios_.size() != wanted.size()) {
       throw std::runtime_error("an unknown scenario; --list has their names");
@@ -86,6 +97,17 @@ class Session {
       return scenario.name == mutant.scenario;
     });
     return order;
+  }
+  // One mutant is tried on its own kind of scenarios.
+  bool OfNames() const {
+    for (const Mutant& mutant : AllMutants()) {
+      if (mutant.name == arguments_.mutant) return IsOfNames(mutant.scenario);
+    }
+    return arguments_.names;
+  }
+  bool IsTried(const Mutant& mutant) const {
+    if (!arguments_.mutant.empty()) return mutant.name == arguments_.mutant;
+    return IsOfNames(mutant.scenario) == arguments_.names;
   }
   void Print(const Json& json) const {
     if (arguments_.json) std::printf("%s\n", json.dump(2).c_str());
@@ -168,8 +190,9 @@ int Session::Mutants() {
   Json rows = Json::array();
   bool failed = false;
   const auto mutants = AllMutants();
+  const uint64_t some = OfNames() ? kFew : kSome;
   for (const Mutant& mutant : mutants) {
-    if (!arguments_.mutant.empty() && mutant.name != arguments_.mutant) continue;
+    if (!IsTried(mutant)) continue;
     const auto started = Clock::now();
     Counts counts;
     std::string by;
@@ -178,7 +201,7 @@ int Session::Mutants() {
       const Trace& trace = traces[scenario.name];
       // As many images as it takes, whatever the machine's speed.
       outcome = Explore(scenario, trace, &mutant, arguments_.seed,
-                        scenario.name == mutant.scenario ? kMany : kSome, Clock::time_point::max());
+                        scenario.name == mutant.scenario ? kMany : some, Clock::time_point::max());
       AddTo(&counts, outcome.counts);
       if (outcome.what.empty()) continue;
       by = scenario.name;
@@ -203,8 +226,8 @@ int Session::Mutants() {
   // The same images of the engine as it is.
   Counts counts;
   for (const Scenario& scenario : scenarios_) {
-    const Outcome outcome = Explore(scenario, traces[scenario.name], nullptr, arguments_.seed,
-                                    kSome, Clock::time_point::max());
+    const Outcome outcome = Explore(scenario, traces[scenario.name], nullptr, arguments_.seed, some,
+                                    Clock::time_point::max());
     AddTo(&counts, outcome.counts);
     if (outcome.what.empty()) continue;
     failed = true;
@@ -241,6 +264,7 @@ int Main(int argc, char** argv) {
   app.add_option("--scenario", arguments.scenarios, "Only these");
   app.add_flag("--mutants", arguments.mutants, "Plants one bug after the other; each is reported");
   app.add_option("--mutant", arguments.mutant, "Only this one, and saves the case");
+  app.add_flag("--names", arguments.names, "Names in the log, and nothing else");
   app.add_option("--replay", arguments.replay, "One saved case, again")->type_name("FILE");
   app.add_option("--scratch", arguments.scratch, "A folder on a disk")->capture_default_str();
   app.add_option("--save", arguments.save, "Where failing cases go")->capture_default_str();
@@ -255,6 +279,7 @@ int Main(int argc, char** argv) {
       "Examples:\n"
       "  crash_explorer --seconds 60\n"
       "  crash_explorer --mutants --seed 1\n"
+      "  crash_explorer --names --seconds 60\n"
       "  crash_explorer --replay crash-rounds-7.case\n");
   try {
     app.parse(argc, argv);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace nvcache::crash {
 
@@ -232,14 +233,37 @@ std::vector<LineChoice> AllLines(const Lines& lines) {
   return choices;
 }
 
-// Every prefix of every line with everything that may have happened to the files.
-void Exhaustive(const Lines& lines, const FileChoices& files, std::vector<Choice>* choices) {
+// What may be left of the names; of none, if there are none to lose.
+class NameChoices {
+ public:
+  NameChoices(const NameMedium* names, Random* random) {
+    constexpr size_t kMost = 64;
+    if (names != nullptr) all_ = names->Choices(kMost, random);
+    if (names != nullptr) everything_ = names->Everything();
+  }
+  size_t count() const { return all_.size(); }
+  const std::vector<NameChoice>& all() const { return all_; }
+  const NameChoice& everything() const { return everything_; }
+  const NameChoice& Any(Random* random) const {
+    return all_.size() == 1 ? all_[0] : all_[(*random)() % all_.size()];
+  }
+
+ private:
+  std::vector<NameChoice> all_ = {{}};
+  NameChoice everything_;
+};
+
+// Every prefix of every line with everything that may have happened to the files and names.
+void Exhaustive(const Lines& lines, const FileChoices& files, const NameChoices& names,
+                std::vector<Choice>* choices) {
   std::vector<uint32_t> stores(lines.size(), 0);
   for (;;) {
     std::vector<LineChoice> chosen;
     for (size_t i = 0; i < lines.size(); ++i) chosen.push_back({lines[i].first, stores[i], 0});
     for (uint64_t n = 0; n < uint64_t{1} << files.bits(); ++n) {
-      choices->push_back({chosen, files.Number(n)});
+      for (const NameChoice& name : names.all()) {
+        choices->push_back({chosen, files.Number(n), name});
+      }
     }
     size_t i = 0;
     while (i < lines.size() && stores[i] == lines[i].second->stores.size()) stores[i++] = 0;
@@ -249,26 +273,29 @@ void Exhaustive(const Lines& lines, const FileChoices& files, std::vector<Choice
 }
 
 // None, all, each alone and all but each.
-void Sampled(const Lines& lines, const FileChoices& files, const Limits& limits, Random* random,
-             std::vector<Choice>* choices) {
+void Sampled(const Lines& lines, const FileChoices& files, const NameChoices& names,
+             const Limits& limits, Random* random, std::vector<Choice>* choices) {
   const std::vector<LineChoice> all = AllLines(lines);
-  choices->push_back({{}, files.Number(0)});
-  choices->push_back({all, files.All()});
-  choices->push_back({all, files.Number(0)});
+  for (const NameChoice& name : names.all()) {
+    choices->push_back({{}, files.Number(0), name});
+    choices->push_back({all, files.All(), name});
+    choices->push_back({all, files.Number(0), name});
+  }
   std::vector<size_t> order(lines.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), *random);
   if (order.size() > limits.alone) order.resize(limits.alone);
   for (const size_t i : order) {
-    choices->push_back({{all[i]}, files.Any(random)});
+    choices->push_back({{all[i]}, files.Any(random), names.Any(random)});
     std::vector<LineChoice> rest = all;
     rest[i].stores = 0;
-    choices->push_back({rest, files.Any(random)});
+    choices->push_back({rest, files.Any(random), names.Any(random)});
   }
 }
 
 // The last store of more than one word of every line, torn: every second word of it is there.
-void AllTorn(const Lines& lines, const FileChoices& files, std::vector<Choice>* choices) {
+void AllTorn(const Lines& lines, const FileChoices& files, const NameChoices& names,
+             std::vector<Choice>* choices) {
   constexpr uint32_t kEven = 0x55, kOdd = 0xaa;
   for (const uint32_t words : {kEven, kOdd}) {
     std::vector<LineChoice> chosen = AllLines(lines);
@@ -282,13 +309,13 @@ void AllTorn(const Lines& lines, const FileChoices& files, std::vector<Choice>* 
         break;
       }
     }
-    if (any) choices->push_back({chosen, files.All()});
+    if (any) choices->push_back({chosen, files.All(), names.everything()});
   }
 }
 
 // The stores of more than one word, torn: in one line at a time.
-void Torn(const Lines& lines, const FileChoices& files, const Limits& limits, Random* random,
-          std::vector<Choice>* choices) {
+void Torn(const Lines& lines, const FileChoices& files, const NameChoices& names,
+          const Limits& limits, Random* random, std::vector<Choice>* choices) {
   const std::vector<LineChoice> all = AllLines(lines);
   for (uint32_t tries = 0; tries < limits.random / 2 && !lines.empty(); ++tries) {
     const size_t i = (*random)() % lines.size();
@@ -297,7 +324,7 @@ void Torn(const Lines& lines, const FileChoices& files, const Limits& limits, Ra
     if (!CanTear(stores[at])) continue;
     std::vector<LineChoice> chosen = (*random)() % 2 == 0 ? all : AnyLines(lines, random);
     chosen[i] = {lines[i].first, at, WordsOf(stores[at]) & static_cast<uint32_t>((*random)())};
-    choices->push_back({chosen, files.Any(random)});
+    choices->push_back({chosen, files.Any(random), names.Any(random)});
   }
 }
 
@@ -322,27 +349,30 @@ void RemoveSome(std::vector<Choice>* choices, Random* random) {
 }  // namespace
 
 std::vector<Choice> Choose(const Memory& memory, const Disk& disk, const Limits& limits,
-                           Random* random, bool* complete) {
+                           Random* random, bool* complete, const NameMedium* name_medium) {
   Lines lines;
   for (const auto& [number, line] : memory.uncertain()) lines.emplace_back(number, &line);
   const FileChoices files(disk);
+  const NameChoices names(name_medium, random);
   double combinations = files.bits() < 30 ? static_cast<double>(uint64_t{1} << files.bits()) : 1e9;
   for (const auto& [number, line] : lines) {
     combinations *= static_cast<double>(line->stores.size() + 1);
   }
+  combinations *= static_cast<double>(names.count());
   const bool all = combinations <= static_cast<double>(limits.exhaustive);
   if (complete != nullptr) *complete = all;
   std::vector<Choice> choices;
   if (all) {
-    Exhaustive(lines, files, &choices);
+    Exhaustive(lines, files, names, &choices);
   } else {
-    Sampled(lines, files, limits, random, &choices);
+    Sampled(lines, files, names, limits, random, &choices);
     for (uint32_t i = 0; i < limits.random; ++i) {
-      choices.push_back({AnyLines(lines, random), files.Any(random)});
+      std::vector<LineChoice> any = AnyLines(lines, random);
+      choices.push_back({std::move(any), files.Any(random), names.Any(random)});
     }
   }
-  AllTorn(lines, files, &choices);
-  Torn(lines, files, limits, random, &choices);
+  AllTorn(lines, files, names, &choices);
+  Torn(lines, files, names, limits, random, &choices);
   if (limits.removals) RemoveSome(&choices, random);
   return choices;
 }

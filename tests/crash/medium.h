@@ -9,7 +9,8 @@
 //
 // Files. What was written before a sync began is durable when the sync has succeeded. Of the rest
 // each call may have reached the disk, or not; and so for good, if a sync has failed. A file that
-// was never synced may be lost as a whole.
+// was never synced may be lost as a whole. Where files are in folders, their names are those of
+// name_medium.h instead.
 #ifndef NVCACHE_TESTS_CRASH_MEDIUM_H_
 #define NVCACHE_TESTS_CRASH_MEDIUM_H_
 
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "src/pool/format.h"
+#include "tests/crash/name_medium.h"
 #include "tests/crash/trace.h"
 
 namespace nvcache::crash {
@@ -49,6 +51,7 @@ struct FileChoice {
 struct Choice {
   std::vector<LineChoice> lines;  // those not mentioned: nothing of them
   std::vector<FileChoice> files;  // all
+  NameChoice names;
   bool operator==(const Choice&) const = default;
 };
 
@@ -134,8 +137,10 @@ struct Limits {
 };
 
 // Which images to try. `complete`, if not null: whether these are all (but for torn stores).
+// `names` may be null: there are none to lose.
 std::vector<Choice> Choose(const Memory& memory, const Disk& disk, const Limits& limits,
-                           std::mt19937_64* random, bool* complete = nullptr);
+                           std::mt19937_64* random, bool* complete = nullptr,
+                           const NameMedium* names = nullptr);
 
 }  // namespace nvcache::crash
 

@@ -6,13 +6,26 @@
 
 namespace nvcache::crash {
 
+namespace {
+
+// Of names.
+bool IsUnlogged(Operation::Kind kind) {
+  return kind == Operation::kPast || kind == Operation::kStranger;
+}
+
+}  // namespace
+
 Model::Model(const Trace& trace)
     : trace_(trace),
       states_(trace.operations.size(), kNotBegun),
       durable_(trace.operations.size(), false),
       by_file_(trace.files.size()),
       reached_(trace.items.size(), kNothing),
-      promised_(trace.items.size(), false) {
+      promised_(trace.items.size(), false),
+      names_({trace.names}) {
+  for (uint32_t file = 0; file < trace.files.size(); ++file) {
+    modes_[file] = {trace.files[file].identity.mode};
+  }
   for (size_t i = 0; i < trace.items.size(); ++i) {
     by_file_[trace.operations[trace.items[i].operation].file].push_back(i);
     if (trace.items[i].kind == Item::kPiece) by_data_[trace.items[i].data] = i;
@@ -21,6 +34,7 @@ Model::Model(const Trace& trace)
 
 void Model::Apply(const Event& event) {
   ApplyToDisk(event);
+  ApplyToNames(event);
   if (event.type != Event::kBegin && event.type != Event::kEnd) return;
   const Operation& operation = trace_.operations[event.file];
   states_[event.file] = event.type == Event::kBegin ? kRunning : kReturned;
@@ -45,11 +59,36 @@ void Model::ApplyToDisk(const Event& event) {
   }
 }
 
+void Model::ApplyToNames(const Event& event) {
+  if (event.type == Event::kEntry) {
+    Entries next = names_.back();
+    const Trace::Entry entry = trace_.EntryOf(event);
+    if (event.file == kNobody) {
+      next.erase({entry.folder, entry.name});
+    } else {
+      next[{entry.folder, entry.name}] = event.file;
+    }
+    // Half of a call is no state of its own, unless it is one that no recovery puts right.
+    if (half_ && !past_) names_.pop_back();
+    half_ = entry.more;
+    names_.push_back(std::move(next));
+  } else if (event.type == Event::kMode) {
+    modes_[event.file].push_back(static_cast<uint32_t>(event.at));
+  } else if (event.type == Event::kBegin) {
+    past_ = IsUnlogged(trace_.operations[event.file].kind);
+  } else if (event.type == Event::kEnd) {
+    const Operation::Kind kind = trace_.operations[event.file].kind;
+    if (kind != Operation::kNames && kind != Operation::kRename && !IsUnlogged(kind)) return;
+    names_.erase(names_.begin(), names_.end() - 1);
+    for (auto& [file, modes] : modes_) modes.erase(modes.begin(), modes.end() - 1);
+  }
+}
+
 // What a call that syncs promises when it returns.
 void Model::ApplySync(const Event& event) {
   const Operation& operation = trace_.operations[event.file];
   const bool all = operation.kind == Operation::kSyncAll;
-  if (!all && operation.kind != Operation::kSync) return;
+  if (!all && operation.kind != Operation::kSync && operation.kind != Operation::kRename) return;
   if (event.type == Event::kBegin) {
     for (size_t i = 0; i < trace_.items.size(); ++i) {
       const bool covered =
@@ -69,7 +108,11 @@ Expected Model::Now(bool killed) const {
   Expected expected;
   for (uint32_t file = 0; file < trace_.files.size(); ++file) {
     expected.files.push_back(FileNow(file, killed));
+    expected.files.back().modes = modes_.at(file);
+    if (killed) expected.files.back().modes = {modes_.at(file).back()};
   }
+  if (trace_.root != kNobody) expected.names = names_;
+  if (killed && trace_.root != kNobody) expected.names = {names_.back()};
   expected.clean = closed_;
   for (size_t i = 0; i < states_.size(); ++i) {
     const Operation::Kind kind = trace_.operations[i].kind;
@@ -77,7 +120,8 @@ Expected Model::Now(bool killed) const {
     // write-through file that all of it is. That a file is published, the log says, too.
     const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
                          kind == Operation::kTruncate || kind == Operation::kErase ||
-                         kind == Operation::kSync || kind == Operation::kPublish;
+                         kind == Operation::kSync || kind == Operation::kPublish ||
+                         kind == Operation::kNames || kind == Operation::kRename;
     if (appends && states_[i] == kRunning) ++expected.running;
   }
   return expected;

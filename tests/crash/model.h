@@ -8,6 +8,10 @@
 // there without the others. It is certain to be there if its call has returned and the log has it,
 // or if it was synced. While its call has not returned, nor any fsync that began later, older
 // groups may be laid over it.
+//
+// Where files are in folders: after each call that changes names, all of them are as they were then
+// or, while the call is running, before it (I9); and so is each mode. Two names lead to one file
+// where they did.
 #ifndef NVCACHE_TESTS_CRASH_MODEL_H_
 #define NVCACHE_TESTS_CRASH_MODEL_H_
 
@@ -25,9 +29,11 @@ struct Expected {
   struct File {
     std::vector<std::string> contents;  // one of these
     bool absent = false;                // or nothing, if the file system has lost the name
+    std::vector<uint32_t> modes;        // one of these, where there are names
   };
   std::vector<File> files;
-  bool clean = false;  // the pool says so before recovery does anything
+  std::vector<Entries> names;  // one of these, if there are any
+  bool clean = false;          // the pool says so before recovery does anything
   // Calls that append, and have begun and not returned: each may have left one group unfinished.
   uint32_t running = 0;
 };
@@ -43,6 +49,7 @@ class Model {
  private:
   enum State : uint8_t { kNotBegun, kRunning, kReturned };
   void ApplyToDisk(const Event& event);
+  void ApplyToNames(const Event& event);
   void ApplySync(const Event& event);
   bool IsCertain(size_t item, bool killed) const;
   bool IsLoose(size_t item, bool killed) const;
@@ -81,6 +88,11 @@ class Model {
   std::map<std::pair<uint32_t, uint16_t>, std::vector<size_t>> syncs_;  // begun: items by then
   std::map<uint32_t, std::vector<size_t>> promises_;                    // the same, by operation
   bool closed_ = false;
+  // All that names and modes have been, from the last that are certain on.
+  std::vector<Entries> names_;
+  std::map<uint32_t, std::vector<uint32_t>> modes_;  // of files
+  bool past_ = false;                                // a call in no log is running
+  bool half_ = false;                                // the last change has another half
 };
 
 }  // namespace nvcache::crash

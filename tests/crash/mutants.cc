@@ -12,6 +12,7 @@
 #include "src/sys/boot.h"
 #include "src/sys/crc32c.h"
 #include "tests/crash/medium.h"
+#include "tests/crash/name_mutants.h"
 
 namespace nvcache::crash {
 
@@ -1930,6 +1931,7 @@ std::vector<Mutant> AllMutants() {
                      nothing, SettledByOwnLsns});
   mutants.push_back({"published applied", "recovery writes what was published, and the kernel has",
                      "published", nothing, PublishedApplied});
+  for (const Mutant& mutant : NameMutants()) mutants.push_back(mutant);
   return mutants;
 }
 

@@ -145,6 +145,7 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
   plan.nested_every = scenario.nested_every;
   plan.killed_every = scenario.killed_every;
   plan.damage = scenario.damage;
+  plan.handles = scenario.handles;
   plan.images = images;
   plan.end = end;
   if (mutant != nullptr) {
@@ -185,7 +186,9 @@ Outcome Replay(const std::string& path) {
   const Trace trace = Trace::FromBytes(bytes.substr(at + length));
   Plan plan;
   for (const Scenario& scenario : AllScenarios()) {
-    if (scenario.name == trace.scenario) plan.damage = scenario.damage;
+    if (scenario.name != trace.scenario) continue;
+    plan.damage = scenario.damage;
+    plan.handles = scenario.handles;
   }
   for (const Mutant& m : AllMutants()) {
     if (m.name != mutant) continue;

@@ -21,6 +21,7 @@
 #include "tests/crash/capture.h"
 #include "tests/crash/log_stage.h"
 #include "tests/crash/machine.h"
+#include "tests/crash/name_scenarios.h"
 #include "tests/unit/host.h"
 
 namespace nvcache::crash {
@@ -1818,7 +1819,7 @@ Trace ClaimedBeside(const Place& place, uint64_t seed) {
 }  // namespace
 
 std::vector<Scenario> AllScenarios() {
-  return {
+  std::vector<Scenario> all = {
       {"create", "a pool is made where another one was", Create, false, 0, 64, 0},
       {"tiny", "two small groups that overlap, an abandoned one, a clean end", Tiny, false, 10, 512,
        1},
@@ -1895,6 +1896,9 @@ std::vector<Scenario> AllScenarios() {
       {"threads", "three threads on two files", Threads, false, 60, 64, 0},
       {"rounds", "many segments with the cleanup thread at work", Rounds, false, 60, 64, 0},
   };
+  const std::vector<Scenario> names = NameScenarios();
+  all.insert(all.end(), names.begin(), names.end());
+  return all;
 }
 
 }  // namespace nvcache::crash

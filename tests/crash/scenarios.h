@@ -30,6 +30,9 @@ struct Scenario {
   uint32_t killed_every = 0;   // moments: how often recovery is crashed after a kill; 0: no kills
   // In most images, one record of the checkpoint, or one header of a segment, is damaged as well.
   bool damage = false;
+  // Recovery may open files by handles in all images, not only in some: names that the log does not
+  // know can be all that a file has.
+  bool handles = false;
 };
 
 std::vector<Scenario> AllScenarios();

@@ -15,7 +15,7 @@ namespace nvcache::crash {
 
 namespace {
 
-constexpr char kHeading[] = "NVCache crash trace 5\n";
+constexpr char kHeading[] = "NVCache crash trace 6\n";
 
 class Writer {
  public:
@@ -71,7 +71,7 @@ class Parser {
 template <typename Io, typename T>
 void Fields(Io io, T& trace) {
   io(trace.scenario), io(trace.seed), io(trace.creation), io(trace.pool);
-  io(trace.operations), io(trace.events), io(trace.items), io(trace.bytes);
+  io(trace.operations), io(trace.events), io(trace.items), io(trace.bytes), io(trace.root);
 }
 template <typename Io, typename T>
 void FileFields(Io io, T& file) {
@@ -90,6 +90,8 @@ std::string Trace::ToBytes() const {
   Fields(put, *this);
   writer.Put(files.size());
   for (const FileInfo& file : files) FileFields(put, file);
+  writer.Put(names.size());
+  for (const auto& [name, file] : names) put(name.first), put(name.second), put(file);
   return writer.out_;
 }
 
@@ -104,6 +106,11 @@ Trace Trace::FromBytes(const std::string& bytes) {
   size_t n = 0;
   parser.Get(&n);
   for (size_t i = 0; i < n; ++i) FileFields(get, trace.files.emplace_back());
+  parser.Get(&n);
+  for (; n > 0; --n) {
+    Entries::key_type name;
+    get(name.first), get(name.second), get(trace.names[name]);
+  }
   return trace;
 }
 

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/pmem/step.h"
@@ -15,6 +17,9 @@
 namespace nvcache::crash {
 
 using pmem::Step;
+
+// No file: a name that is free.
+inline constexpr uint32_t kNobody = ~uint32_t{0};
 
 // One thing that happened. `bytes` of stores and writes lie in Trace::bytes, at `data`.
 struct Event {
@@ -37,6 +42,11 @@ struct Event {
     kEnd,
     // Of the pool's memory, `length` bytes at `at` that are never written back.
     kVolatile,
+    // Where the files are in folders (Trace::root)
+    kEntry,  // a name in a folder leads to `file` from now on, or to nothing (kNobody): EntryOf
+    kMode,   // of `file`: its mode is `at`
+    kNamesBegin,  // all names are synced ...
+    kNamesEnd,    // ... and durable, as far as they were there then
   };
   Type type;
   Step step;  // of kPwb and kFence
@@ -69,7 +79,7 @@ struct Identity {
 struct FileInfo {
   Identity identity;
   bool exists = false;  // from the start, and durably
-  std::string content;  // then
+  std::string content;  // then; of a symbolic link, where it leads to
   // It is not there when recovery runs for the first time, and comes back.
   bool away = false;
 };
@@ -85,6 +95,10 @@ struct Operation {
     kSyncAll,   // sync: the same of all files
     kPublish,   // the file is given to the kernel, with what is pending; of no byte
     kClose,     // of the pool, which is clean when it returns
+    kNames,     // one call that changes names or a mode: they are durable when it returns
+    kRename,    // the same, and all bytes of `file` are
+    kPast,      // the same of names alone, but in no log: while it runs, a rename may be half done
+    kStranger,  // the same by somebody without NVCache, who then syncs
     kOther,     // anything that must not change a byte
   };
   Kind kind;
@@ -108,12 +122,19 @@ struct Item {
   uint32_t data = 0;  // of kPiece: that of the kernel's call
 };
 
+// The file that each name leads to, by its folder and itself.
+using Entries = std::map<std::pair<uint32_t, std::string>, uint32_t>;
+
 struct Trace {
   std::string scenario;
   uint64_t seed = 0;
   bool creation = false;  // of a pool, on memory that holds something else
   std::string pool;       // its bytes at the start
   std::vector<FileInfo> files;
+  // The folder that all files are in, or kNobody: then each has the path that is its identity's,
+  // and no other name. The names at the start.
+  uint32_t root = kNobody;
+  Entries names;
   std::vector<Operation> operations;
   std::vector<Event> events;
   std::vector<Item> items;
@@ -130,6 +151,26 @@ struct Trace {
   }
   const uint8_t* Data(uint32_t data) const {
     return reinterpret_cast<const uint8_t*>(bytes.data()) + data;
+  }
+
+  // Of kEntry. `more`: the same call changes another name, next.
+  struct Entry {
+    uint32_t folder;
+    std::string name;
+    bool more;
+  };
+  Event EntryEvent(uint16_t thread, const Entry& entry, uint32_t file) {
+    return {Event::kEntry,
+            {},
+            thread,
+            file,
+            uint64_t{entry.folder} * 2 + (entry.more ? 1 : 0),
+            static_cast<uint32_t>(entry.name.size()),
+            Keep(entry.name.data(), entry.name.size())};
+  }
+  Entry EntryOf(const Event& event) const {
+    return {static_cast<uint32_t>(event.at / 2), bytes.substr(event.data, event.length),
+            event.at % 2 != 0};
   }
 
   std::string ToBytes() const;

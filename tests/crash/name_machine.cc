@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "tests/crash/name_machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "src/sys/kernel.h"
+
+namespace nvcache::crash {
+
+namespace {
+
+constexpr char kOpenFiles[] = NVCACHE_DESCRIPTORS "/";
+constexpr char kMounts[] = "/proc/self/mountinfo";
+constexpr long kNoReplace = 1;  // RENAME_NOREPLACE
+
+template <typename T>
+T* At(long address) {
+  return reinterpret_cast<T*>(address);
+}
+
+// The part of a path before its first slash, which goes from it.
+std::string TakeFirst(std::string* path) {
+  const size_t end = path->find('/');
+  std::string first = path->substr(0, end);
+  *path = end == std::string::npos ? "" : path->substr(end + 1);
+  return first;
+}
+
+}  // namespace
+
+void NameMachine::Begin() {
+  Machine::Begin();
+  done_.root = root_;
+  done_.names = names_;
+}
+
+// ------------------------------------------------------------------------------------------
+// Entries
+
+uint32_t NameMachine::FileOf(long fd) const {
+  const auto open = descriptors_.find(static_cast<int>(fd));
+  const bool is_file = open != descriptors_.end() && open->second.kind == Descriptor::kFile;
+  return is_file ? open->second.file : kNobody;
+}
+
+// False: the path is none of ours. No last symbolic link is followed.
+bool NameMachine::Lookup(long dirfd, long address, Place* place) const {
+  std::string path = At<const char>(address);
+  const std::string& root = files_[root_].identity.path;
+  if (path.rfind(kOpenFiles, 0) == 0) {
+    *place = {kNobody, "", FileOf(std::atoi(path.c_str() + sizeof(kOpenFiles) - 1))};
+    return place->file != kNobody;
+  }
+  if (path == root || path.rfind(root + "/", 0) == 0) {
+    *place = {kNobody, "", root_};
+    path = path.substr(std::min(path.size(), root.size() + 1));
+  } else if (path.rfind('/', 0) == 0) {
+    return false;
+  } else {
+    *place = {kNobody, "", FileOf(dirfd)};
+    if (place->file == kNobody) return false;
+  }
+  while (!path.empty()) {
+    const std::string name = TakeFirst(&path);
+    if (name == ".") continue;
+    const bool in_folder = place->file != kNobody && IsFolder(place->file);
+    const auto found = names_.find({place->file, name});
+    *place = {in_folder ? place->file : kNobody, name,
+              in_folder && found != names_.end() ? found->second : kNobody};
+  }
+  return true;
+}
+
+bool NameMachine::IsFolder(uint32_t file) const { return S_ISDIR(files_[file].identity.mode); }
+
+bool NameMachine::IsEmpty(uint32_t folder) const {
+  return std::none_of(names_.begin(), names_.end(),
+                      [folder](const auto& entry) { return entry.first.first == folder; });
+}
+
+uint32_t NameMachine::LinksOf(uint32_t file) const {
+  return static_cast<uint32_t>(std::count_if(
+      names_.begin(), names_.end(), [file](const auto& entry) { return entry.second == file; }));
+}
+
+// It has a name, and so has its folder.
+bool NameMachine::IsThere(uint32_t file) const {
+  if (file == root_) return true;
+  return std::any_of(names_.begin(), names_.end(), [&](const auto& entry) {
+    return entry.second == file && IsThere(entry.first.first);
+  });
+}
+
+void NameMachine::Set(uint32_t folder, const std::string& name, uint32_t file, bool more) {
+  if (file == kNobody) {
+    names_.erase({folder, name});
+  } else {
+    names_[{folder, name}] = file;
+  }
+  done_.events.push_back(done_.EntryEvent(0, {folder, name, more}, file));
+}
+
+// ------------------------------------------------------------------------------------------ Calls
+
+uint32_t NameMachine::Make(uint32_t folder, uint32_t mode, const std::string& content) {
+  File file = {files_[folder].identity, true, content};
+  file.identity.path = "";
+  file.identity.mode = mode;
+  Renumber(&file);
+  files_.push_back(file);
+  done_.files.push_back({file.identity, true, content, false});
+  return static_cast<uint32_t>(files_.size() - 1);
+}
+
+long NameMachine::MakeAt(long dirfd, long path, uint32_t mode, const std::string& content) {
+  Place place;
+  if (!Lookup(dirfd, path, &place) || place.folder == kNobody) return -ENOENT;
+  if (place.file != kNobody) return -EEXIST;
+  Set(place.folder, place.name, Make(place.folder, mode, content));
+  return 0;
+}
+
+long NameMachine::Open(long dirfd, long path, long flags, long mode) {
+  if ((flags & O_CREAT) != 0) {
+    const long made = MakeAt(dirfd, path, S_IFREG | static_cast<uint32_t>(mode), "");
+    if (made < 0) return made;
+  }
+  Place place;
+  Lookup(dirfd, path, &place);
+  if (place.file == kNobody) return -ENOENT;
+  if ((flags & O_TMPFILE) == O_TMPFILE) {
+    const auto in = descriptors_.find(static_cast<int>(dirfd));
+    return in == descriptors_.end() ? -ENOENT : OpenUnnamed(in->second);
+  }
+  if ((flags & O_DIRECTORY) != 0 && !IsFolder(place.file)) return -ENOTDIR;
+  return New({Descriptor::kFile, place.file, ""});
+}
+
+// What is in no folder any more is gone.
+long NameMachine::OpenByHandle(const void* address) {
+  if (!privileged_) return -EPERM;
+  const auto* handle = static_cast<const sys::FileHandle*>(address);
+  const std::string bytes(reinterpret_cast<const char*>(handle->bytes), handle->size);
+  for (uint32_t i = 0; i < files_.size(); ++i) {
+    const Identity& identity = files_[i].identity;
+    const bool same = identity.handle_type == handle->type && identity.handle == bytes;
+    if (same && IsThere(i)) return New({Descriptor::kFile, i, ""});
+  }
+  return -ESTALE;
+}
+
+long NameMachine::Stat(long dirfd, long path, long flags, void* out) const {
+  Place place = {kNobody, "", FileOf(dirfd)};
+  const bool by_path = (flags & AT_EMPTY_PATH) == 0 || *At<const char>(path) != '\0';
+  if (by_path && !Lookup(dirfd, path, &place)) return -ENOENT;
+  if (place.file == kNobody) return -ENOENT;
+  const File& file = files_[place.file];
+  struct stat st = {};
+  st.st_dev = file.identity.device;
+  st.st_ino = file.identity.inode;
+  st.st_mode = file.identity.mode;
+  st.st_uid = file.identity.uid;
+  st.st_gid = file.identity.gid;
+  st.st_size = static_cast<off_t>(file.content.size());
+  st.st_nlink = IsFolder(place.file) ? 2 : LinksOf(place.file);
+  std::memcpy(out, &st, sizeof(st));
+  return 0;
+}
+
+long NameMachine::StatX(long dirfd, long path, void* out) const {
+  struct stat st;
+  if (const long error = Stat(dirfd, path, AT_EMPTY_PATH, &st); error < 0) return error;
+  Place place = {kNobody, "", FileOf(dirfd)};
+  if (*At<const char>(path) != '\0') Lookup(dirfd, path, &place);
+  auto* stx = static_cast<struct statx*>(out);
+  *stx = {};
+  stx->stx_mask = STATX_BASIC_STATS | STATX_BTIME;
+  stx->stx_ino = st.st_ino;
+  stx->stx_mode = static_cast<uint16_t>(st.st_mode);
+  stx->stx_uid = st.st_uid;
+  stx->stx_gid = st.st_gid;
+  stx->stx_nlink = static_cast<uint32_t>(st.st_nlink);
+  stx->stx_size = static_cast<uint64_t>(st.st_size);
+  stx->stx_btime.tv_sec = files_[place.file].identity.birth_seconds;
+  stx->stx_btime.tv_nsec = files_[place.file].identity.birth_nanoseconds;
+  return 0;
+}
+
+long NameMachine::Handle(long dirfd, long path, void* out) const {
+  Place place = {kNobody, "", FileOf(dirfd)};
+  const bool found = *At<const char>(path) == '\0' || Lookup(dirfd, path, &place);
+  if (!found || place.file == kNobody) return -ENOENT;
+  const Identity& identity = files_[place.file].identity;
+  auto* handle = static_cast<sys::FileHandle*>(out);
+  handle->type = identity.handle_type;
+  handle->size = static_cast<uint32_t>(identity.handle.size());
+  std::memcpy(handle->bytes, identity.handle.data(), handle->size);
+  return handle->size > 0 ? 0 : -EOPNOTSUPP;
+}
+
+long NameMachine::FileSystem(long path, void* out) const {
+  Place place;
+  if (!Lookup(AT_FDCWD, path, &place) || place.file == kNobody) return -ENOENT;
+  auto* fs = static_cast<struct statfs*>(out);
+  *fs = {};
+  fs->f_blocks = 1;  // it stores something
+  std::memcpy(&fs->f_fsid, &files_[place.file].identity.file_system, sizeof(fs->f_fsid));
+  return 0;
+}
+
+long NameMachine::Link(long from_dirfd, long from, long dirfd, long path) {
+  Place source, place;
+  if (!Lookup(from_dirfd, from, &source) || source.file == kNobody) return -ENOENT;
+  if (!Lookup(dirfd, path, &place) || place.folder == kNobody) return -ENOENT;
+  if (place.file != kNobody) return -EEXIST;
+  if (IsFolder(source.file)) return -EPERM;
+  Set(place.folder, place.name, source.file);
+  return 0;
+}
+
+long NameMachine::Unlink(long dirfd, long path, bool folder) {
+  Place place;
+  if (!Lookup(dirfd, path, &place) || place.file == kNobody || place.folder == kNobody) {
+    return -ENOENT;
+  }
+  if (IsFolder(place.file) != folder) return folder ? -ENOTDIR : -EISDIR;
+  if (folder && !IsEmpty(place.file)) return -ENOTEMPTY;
+  Set(place.folder, place.name, kNobody);
+  return 0;
+}
+
+long NameMachine::Rename(long from_dirfd, long from, long dirfd, long path, long flags) {
+  Place source, place;
+  if (!Lookup(from_dirfd, from, &source) || source.file == kNobody) return -ENOENT;
+  if (!Lookup(dirfd, path, &place) || place.folder == kNobody) return -ENOENT;
+  if (place.file != kNobody && (flags & kNoReplace) != 0) return -EEXIST;
+  if (place.file == source.file) return 0;
+  Set(place.folder, place.name, source.file, true);
+  Set(source.folder, source.name, kNobody);
+  return 0;
+}
+
+long NameMachine::SetMode(long dirfd, long path, uint32_t mode) {
+  Place place;
+  if (!Lookup(dirfd, path, &place) || place.file == kNobody) return -ENOENT;
+  uint32_t& now = files_[place.file].identity.mode;
+  now = (now & S_IFMT) | mode;
+  Add(Event::kMode, place.file, now);
+  return 0;
+}
+
+long NameMachine::SyncAll() {
+  for (uint32_t i = 0; i < files_.size(); ++i) Add(Event::kSyncBegin, i);
+  Add(Event::kNamesBegin, 0);
+  for (uint32_t i = 0; i < files_.size(); ++i) Add(Event::kSyncEnd, i);
+  Add(Event::kNamesEnd, 0);
+  return 0;
+}
+
+long NameMachine::Call(long number, long a, long b, long c, long d, long e, long f) {
+  Place place;
+  switch (number) {
+    case SYS_openat:
+    case SYS_openat2: {
+      const auto* how = At<open_how>(c);
+      const long flags = number == SYS_openat ? c : static_cast<long>(how->flags);
+      if (Lookup(a, b, &place)) return Open(a, b, flags, number == SYS_openat ? d : 0);
+      if (std::strcmp(At<const char>(b), kMounts) == 0) return New({Descriptor::kMounts, 0, ""});
+      break;
+    }
+    case SYS_read:
+      if (const auto open = descriptors_.find(static_cast<int>(a));
+          open != descriptors_.end() && open->second.kind == Descriptor::kMounts) {
+        const std::string text = "1 0 0:1 / " + files_[root_].identity.path + " rw - ext4 - rw\n";
+        if (open->second.file++ > 0) return 0;
+        std::memcpy(At<void>(b), text.data(), text.size());
+        return static_cast<long>(text.size());
+      }
+      break;
+    case SYS_open_by_handle_at:
+      return OpenByHandle(At<void>(b));
+    case SYS_newfstatat:
+      if (FileOf(a) == kNobody && !Lookup(a, b, &place)) break;
+      return Stat(a, b, d, At<void>(c));
+    case SYS_fstat:
+      if (FileOf(a) != kNobody) return Stat(a, sys::Address(""), AT_EMPTY_PATH, At<void>(b));
+      break;
+    case SYS_statx:
+      return StatX(a, b, At<void>(e));
+    case SYS_name_to_handle_at:
+      return Handle(a, b, At<void>(c));
+    case SYS_statfs:
+      return FileSystem(a, At<void>(b));
+    case SYS_linkat:
+      return Link(a, b, c, d);
+    case SYS_unlinkat:
+      return Unlink(a, b, (c & AT_REMOVEDIR) != 0);
+    case SYS_renameat2:
+      return Rename(a, b, c, d, e);
+    case SYS_mkdirat:
+      return MakeAt(a, b, S_IFDIR | static_cast<uint32_t>(c), "");
+    case SYS_symlinkat:
+      return MakeAt(b, c, S_IFLNK | 0777, At<const char>(a));
+    case SYS_fchmodat:
+      return SetMode(a, b, static_cast<uint32_t>(c));
+    case SYS_fchownat:
+    case SYS_utimensat:
+      return 0;  // nobody looks at owners and times
+    case SYS_syncfs:
+    case SYS_sync:
+      return SyncAll();
+    default:
+      break;
+  }
+  return Machine::Call(number, a, b, c, d, e, f);
+}
+
+}  // namespace nvcache::crash
