@@ -133,12 +133,12 @@ long Names::LookInFolder(const Who& who, int folder, const char* name) const {
   return Is(who, now) ? look.Release() : -ENOENT;
 }
 
+// On whichever file system: the number of one (XFS) is that of its device, which may be another one
+// after a boot.
 long Names::LookByPathOf(const Who& who) const {
   Descriptor look(who.path != 0 ? LookByPath(&texts_[who.path]) : -ENOENT);
   pool::Identity now;
-  const bool is_it = look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now) &&
-                     IsOnFileSystem(LinkTo(look.get()).c_str(), who.file_system);
-  if (is_it) return look.Release();
+  if (look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now)) return look.Release();
   return look.ok() ? -ENOENT : look.error();
 }
 
@@ -361,11 +361,12 @@ int Names::WhyNot(uint32_t number) const {
 }
 
 // A file that has one of its last names is not missed; nor is one that somebody has moved. What was
-// removed is not in a folder that is gone, but where nothing is mounted it may come back.
+// removed is not in a folder that is gone, but where nothing is mounted it may come back, with its
+// folder: if the logs have removed that, its own name is told.
 void Names::TellUnresolvedSpot(uint32_t number) {
   Spot& spot = spots_[number];
   int error = spot.error;
-  if (spot.last == 0 && error == 0) {
+  if (spot.last == 0 && error == 0 && !whos_[spot.folder].gone) {
     error = WhyNotThere(spot.folder);
     if (error == ENOTDIR) error = 0;
   }

@@ -141,6 +141,7 @@ class NamesReplayTest : public testing::Test {
     const std::string where = said.name.empty() ? said.target : Path(said.name);
     EXPECT_EQ(statfs(where.empty() ? files_.path().c_str() : FolderOf(where).c_str(), &fs), 0);
     std::memcpy(&record.file_system, &fs.f_fsid, sizeof(record.file_system));
+    record.file_system += moved_;
     record.device = StatOf(files_.path()).st_dev;
     record.deed = said.deed;
     record.flags = said.flags;
@@ -259,6 +260,7 @@ class NamesReplayTest : public testing::Test {
   std::optional<LogBuilder> log_;
   Heard heard_{""};
   Summary summary_;
+  uint64_t moved_ = 0;  // file systems have had other numbers
 };
 
 using Acts = std::vector<std::string>;
@@ -1250,6 +1252,28 @@ TEST_F(BadNamesTest, AFileSystemThatIsNotMounted) {
     EXPECT_EQ(Read("mnt/d/lost"), "bytes");
     EXPECT_EQ(StatOf(Path("mnt/mode")).st_mode, S_IFREG | 0751u);
   });
+}
+
+// That of XFS is the number of its device.
+TEST_F(BadNamesTest, AFileSystemWithAnotherNumber) {
+  moved_ = 1;
+  mkdir(Path("d").c_str(), 0755);
+  MakeCreated("d/lost");
+  Wrote(0, "d/lost", "bytes");
+  Unlink("d/lost");
+  mkdir(Path("d/gone").c_str(), 0755);
+  Make("d/gone/a");
+  Removed(IdOf(Path("d/gone/a")), "d/gone/a");
+  Removed(IdOf(Path("d/gone")), "d/gone");
+  std::filesystem::remove_all(Path("d/gone"));
+  chmod(Path("d").c_str(), 0750);
+  Attributes("d", pool::kSetMode, Path("d"));
+  chmod(Path("d").c_str(), 0755);
+  LogTheRest();
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/lost", "done"}));
+  EXPECT_EQ(Read("d/lost"), "bytes");
+  EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0750u);
 }
 
 // Wherever it ends for want of memory, nothing has changed.
