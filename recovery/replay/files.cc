@@ -38,12 +38,6 @@ void Skip(iovec** pieces, int* n, size_t done) {
   (*pieces)->iov_len -= done;
 }
 
-// The disk's words, not the name's: the file may well be there, so its records are not for
-// discarding.
-bool IsRefusal(long error) {
-  return error == -EIO || error == -EROFS || error == -ENOSPC || error == -EDQUOT;
-}
-
 bool IsMissing(long error) { return error == -ENOENT || error == -ESTALE; }
 
 // No errno.

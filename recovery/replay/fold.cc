@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // What the records of names come to.
+#include <errno.h>
+
 #include <bit>
 #include <cstring>
 
@@ -50,7 +52,7 @@ bool Names::Note(const RecordHeader& header, Place place) {
   if (notes_.max() == 0) {
     const pool::View& view = reader_.view();
     const uint64_t units = view.segment_count() * view.segment_units();
-    constexpr uint64_t kLeast = 1 + nvlog::UnitsOf(offsetof(NameRecord, text));
+    constexpr uint64_t kLeast = 1 + nvlog::UnitsOf(1);  // if it says nothing
     if (!notes_.Open(units / kLeast + 1)) return false;
   }
   if (notes_.count() == notes_.max()) return false;
@@ -65,7 +67,7 @@ bool Names::OpenTables() {
   const auto slots = [](uint64_t most) { return std::bit_ceil(2 * most); };
   return texts_.Open(text_bytes_ + n * pool::kNameTexts) && whos_.Open(n * kWhosOfRecord) &&
          spots_.Open(n * kSpotsOfRecord) && ties_.Open(n * kTiesOfRecord) &&
-         successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
+         marks_.Open(n * kWhosOfRecord) && successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
          who_slots_.Open(slots(n * kWhosOfRecord)) && spot_slots_.Open(slots(n * kSpotsOfRecord)) &&
          tie_slots_.Open(slots(n * kTiesOfRecord));
 }
@@ -111,6 +113,7 @@ uint32_t Names::Find(uint64_t fingerprint) const {
 // Something was made in its place. One that was made in vain, before, is forgotten.
 void Names::SetSuccessor(uint32_t number, uint64_t fingerprint) {
   whos_[number].successor = fingerprint;
+  marks_[number].missing = 0;
   if (fingerprint == 0) return;
   SlotOf(successor_slots_, Mix(fingerprint, 0), [](uint32_t) { return false; }) = number + 1;
 }
@@ -162,11 +165,6 @@ void Names::Take(uint32_t spot, uint32_t who, bool gone) {
   if (gone) whos_[who].gone = true;
   ties_[TieOf(spot, who)].removed = true;
 }
-
-// A record in the numbers of this fold.
-struct Names::Change {
-  uint32_t who, other, spot, from;
-};
 
 Names::Change Names::Resolve(const NameRecord& record) {
   const pool::NameTexts texts = pool::TextsOf(record);
@@ -257,13 +255,14 @@ bool Names::Fold() {
   sys::Scratch<NameRecord> record;
   for (uint32_t i = 0; i < notes_.count(); ++i) {
     if (!CopyAt(notes_[i], record.get())) {
-      ++summary_.unresolved_names;
+      TellUnresolved("", "", EBADMSG);
       continue;
     }
     const Change change = Resolve(*record);
     const bool announces = pool::IsAnnouncement(record->deed);
     if (!announces) FoldChange(*record, change, notes_[i]);
     open_ = announces ? notes_[i] : nvlog::kNoPlace;
+    open_change_ = change;
   }
   return true;
 }
@@ -271,7 +270,7 @@ bool Names::Fold() {
 void Names::FoldOpen() {
   sys::Scratch<NameRecord> record;
   if (open_ == nvlog::kNoPlace || !CopyAt(open_, record.get())) return;
-  FoldAnnouncement(*record, Resolve(*record), open_);
+  FoldAnnouncement(*record, open_change_, open_);
 }
 
 bool Names::NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed) {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "recovery/replay/replay.h"
 #include "recovery/replay/resolve.h"
@@ -136,18 +138,30 @@ long Names::LookInFolder(const Who& who, int folder, const char* name) const {
   return Is(who, now) ? look.Release() : -ENOENT;
 }
 
+// On whichever file system: the number of one (XFS) is that of its device, which may be another one
+// after a boot.
 long Names::LookByPathOf(const Who& who) const {
   Descriptor look(who.path != 0 ? LookByPath(&texts_[who.path]) : -ENOENT);
   pool::Identity now;
-  const bool is_it = look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now) &&
-                     IsOnFileSystem(LinkTo(look.get()).c_str(), who.file_system);
-  if (is_it) return look.Release();
+  if (look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now)) return look.Release();
   return look.ok() ? -ENOENT : look.error();
 }
 
 // With O_PATH: by the path that it had, by a name that it had in the logs, or by a safe one, or
-// wherever it is. -ENOENT: it is nowhere; anything else: that cannot be told.
+// wherever it is. -ENOENT: it is nowhere; anything else: that cannot be told. Then it is not looked
+// for again before it is made: many names may be in it, and it may be in itself.
 long Names::Open(uint32_t number, uint32_t depth) const {
+  Mark& mark = marks_[number];
+  if (mark.missing != 0 && mark.depth <= depth) return mark.missing;
+  const long found = Seek(number, depth);
+  if (found < 0 && !IsOutOfDescriptors(found)) {
+    mark.missing = static_cast<int>(found);
+    mark.depth = depth;
+  }
+  return found;
+}
+
+long Names::Seek(uint32_t number, uint32_t depth) const {
   const Who& who = whos_[number];
   long found = LookByPathOf(who);
   if (found >= 0 || IsOutOfDescriptors(found)) return found;
@@ -214,13 +228,10 @@ uint32_t Names::CountSafeNames(uint32_t number) const {
   const Who& who = whos_[number];
   const SafeName safe = SafeNameOf(who.fingerprint);
   uint32_t count = 0;
+  ++counts_;
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const uint32_t folder = spots_[ties_[tie - 1].spot].folder;
-    bool seen = false;
-    for (uint32_t before = who.ties; before != tie; before = ties_[before - 1].next) {
-      seen = seen || spots_[ties_[before - 1].spot].folder == folder;
-    }
-    if (seen) continue;
+    if (std::exchange(marks_[folder].seen, counts_) == counts_) continue;
     const Descriptor at(Open(folder));
     Occupant occupant;
     if (at.ok() && LookAt(at.get(), safe.c_str(), &occupant) == 0 && occupant.exists &&
@@ -264,14 +275,31 @@ bool Names::HasLast(uint32_t number) const {
   return false;
 }
 
-// By a run that is no dry one, as far as names stand in nobody's way.
+// By a run that is no dry one.
 bool Names::IsToBeMade(uint32_t number, uint32_t depth) const {
+  Mark& mark = marks_[number];
+  if (mark.is_looked_at && (mark.is_to_be_made || mark.made_depth <= depth)) {
+    return mark.is_to_be_made;
+  }
+  const bool is_to_be_made = LooksToBeMade(number, depth);
+  mark.is_looked_at = true;
+  mark.is_to_be_made = is_to_be_made;
+  mark.made_depth = depth;
+  return is_to_be_made;
+}
+
+bool Names::LooksToBeMade(uint32_t number, uint32_t depth) const {
   const Who& who = whos_[number];
   if (Lacks(who) || who.gone || depth > kMaxDepth || !IsNowhere(number)) return false;
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
     if (spot.last != number + 1) continue;
-    if (IsFound(spot.folder) || IsToBeMade(spot.folder, depth + 1)) return true;
+    const Descriptor folder(Open(spot.folder));
+    if (!folder.ok() && IsToBeMade(spot.folder, depth + 1)) return true;
+    Occupant occupant;
+    const bool is_free = folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 &&
+                         (!occupant.exists || WasRemoved(ties_[tie - 1].spot, occupant));
+    if (is_free) return true;
   }
   return false;
 }
@@ -311,25 +339,42 @@ void Names::Fail(uint32_t spot, long error) {
 
 void Names::TellUnresolved(const char* folder, const char* name, int error) {
   ++summary_.unresolved_names;
+  if (IsRefusal(-error)) ++summary_.refused_names;
   if (summary_.error == 0) summary_.error = error;
   if (observer_.unresolved_name == nullptr) return;
   observer_.unresolved_name(observer_.context, folder, name, error);
 }
 
+// ENODEV: its file system is not mounted where it was.
+int Names::WhyNotThere(uint32_t number) const {
+  const Who& who = whos_[number];
+  const Descriptor folder(Open(number));
+  if (folder.ok()) return 0;
+  if (folder.error() != -ENOENT) return static_cast<int>(-folder.error());
+  return IsMountedAt(&texts_[who.path], who.file_system) ? ENOTDIR : ENODEV;
+}
+
 int Names::WhyNot(uint32_t number) const {
   const Spot& spot = spots_[number];
+  const int no_folder = WhyNotThere(spot.folder);
+  if (no_folder != 0) return no_folder;
   const Descriptor folder(Open(spot.folder));
-  if (!folder.ok()) return folder.error() == -ENOENT ? ENOTDIR : static_cast<int>(-folder.error());
   Occupant occupant;
   const long error = LookAt(folder.get(), NameOf(spot), &occupant);
   if (error < 0) return static_cast<int>(-error);
   return occupant.exists ? EEXIST : ENOENT;
 }
 
-// A file that has one of its last names is not missed; nor is one that somebody has moved.
+// A file that has one of its last names is not missed; nor is one that somebody has moved. What was
+// removed is not in a folder that is gone, but where nothing is mounted it may come back, with its
+// folder: if the logs have removed that, its own name is told.
 void Names::TellUnresolvedSpot(uint32_t number) {
-  const Spot& spot = spots_[number];
+  Spot& spot = spots_[number];
   int error = spot.error;
+  if (spot.last == 0 && error == 0 && !whos_[spot.folder].gone) {
+    error = WhyNotThere(spot.folder);
+    if (error == ENOTDIR) error = 0;
+  }
   if (spot.last != 0) {
     const uint32_t who = spot.last - 1;
     if (LeadsTo(number, who)) return;
@@ -337,6 +382,7 @@ void Names::TellUnresolvedSpot(uint32_t number) {
     if (error == 0 && !is_there) error = WhyNot(number);
   }
   if (error == 0) return;
+  spot.is_told = true;
   TellUnresolved(&texts_[whos_[spot.folder].path], NameOf(spot), error);
 }
 
@@ -560,8 +606,34 @@ long SetAttribute(uint32_t which, const NameRecord& record, int look) {
 
 }  // namespace
 
-// Owner before mode: to be given away takes set-user-ID away. What is not there any more was
-// removed by somebody whom no log knows, or is told.
+// As one of its names.
+bool Names::IsTold(uint32_t number) const {
+  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
+    if (spots_[ties_[tie - 1].spot].is_told) return true;
+  }
+  return false;
+}
+
+void Names::TellUnresolvedAttributes(uint32_t number, int error) {
+  const Who& who = whos_[number];
+  const Spot* spot = who.ties != 0 ? &spots_[ties_[who.ties - 1].spot] : nullptr;
+  TellUnresolved(spot != nullptr ? &texts_[whos_[spot->folder].path] : "",
+                 spot != nullptr ? NameOf(*spot) : &texts_[who.path], error);
+}
+
+// What is not there any more was removed by somebody whom no log knows; but that has to be seen.
+void Names::TellUnreachableAttributes(uint32_t number) {
+  const Who& who = whos_[number];
+  const auto is_none = [](nvlog::Place place) { return place == nvlog::kNoPlace; };
+  if (std::all_of(std::begin(who.attributes), std::end(who.attributes), is_none)) return;
+  int error = WhyNotThere(number);
+  if (error == 0 || IsTold(number)) return;
+  const bool has_folder = who.path == 0 && who.ties != 0;
+  if (error == ENOTDIR && has_folder) error = WhyNotThere(spots_[ties_[who.ties - 1].spot].folder);
+  if (error != 0 && error != ENOTDIR) TellUnresolvedAttributes(number, error);
+}
+
+// Owner before mode: to be given away takes set-user-ID away.
 void Names::SetAttributes(uint32_t number) {
   const Who& who = whos_[number];
   sys::Scratch<NameRecord> record;
@@ -570,13 +642,9 @@ void Names::SetAttributes(uint32_t number) {
     if (place == nvlog::kNoPlace || !CopyAt(place, record.get())) continue;
     if (which == pool::kSetTimes && reader_.At(place).lsn < who.changed) continue;
     const Descriptor look(Open(number));
-    if (!look.ok()) return;
+    if (!look.ok()) return TellUnreachableAttributes(number);
     const long error = SetAttribute(which, *record, look.get());
-    if (error == 0) continue;
-    const Spot* spot = who.ties != 0 ? &spots_[ties_[who.ties - 1].spot] : nullptr;
-    TellUnresolved(spot != nullptr ? &texts_[whos_[spot->folder].path] : "",
-                   spot != nullptr ? NameOf(*spot) : &texts_[who.path], static_cast<int>(-error));
-    return;
+    if (error < 0) return TellUnresolvedAttributes(number, static_cast<int>(-error));
   }
 }
 
@@ -595,8 +663,13 @@ void Names::TellOfDryRun(uint32_t number) {
   const uint32_t who = spot.last - 1;
   const Descriptor folder(Open(spot.folder));
   Occupant occupant = {};
-  if (folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) < 0) return;
+  const long error = folder.ok() ? LookAt(folder.get(), NameOf(spot), &occupant) : 0;
+  if (error < 0) {
+    Fail(number, error);
+    return TellUnresolvedSpot(number);
+  }
   if (spot.last == 0) {
+    if (!folder.ok()) return TellUnresolvedSpot(number);
     if (!occupant.exists || !WasRemoved(number, occupant)) return;
     if (occupant.is_folder || !IsLastName(occupant, 0) || HasLast(occupant.who)) {
       Tell(NameAct::kRemove, spot);
@@ -623,6 +696,7 @@ void Names::Agree(bool dry_run) {
     for (uint32_t i = 0; i < spots_.count(); ++i) {
       if (spots_[i].is_final) TellOfDryRun(i);
     }
+    for (uint32_t i = 0; i < whos_.count(); ++i) TellUnreachableAttributes(i);
     return;
   }
   ForEachFinal([&](uint32_t i, const Spot& at, int folder) { Secure(i, at, folder); });
@@ -666,7 +740,10 @@ bool Names::Sync() const {
     if (!whos_[i].is_folder || is_synced(whos_[i])) continue;
     const long error = SyncFileSystemOf(i);
     if (error == -ENOENT) continue;
-    if (error < 0) return false;
+    if (error < 0) {
+      if (summary_.error == 0) summary_.error = static_cast<int>(-error);
+      return false;
+    }
     synced[n++] = whos_[i].file_system;
   }
   for (uint32_t i = 0; i < whos_.count(); ++i) {

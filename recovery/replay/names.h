@@ -112,13 +112,27 @@ class Names {
     uint32_t name;    // in texts_
     uint32_t last;    // what it leads to, plus one; 0: nothing
     bool is_final;    // the logs say so
-    int error;        // errno: why it does not
+    bool is_told;     // that it does not
+    int error;        // errno: why
   };
   // A name that a file had in the logs.
   struct Tie {
     uint32_t spot, who;
     uint32_t next;  // of the same file, plus one
     bool removed;   // the logs have taken it away, at some time
+  };
+  // What was found out about a file, or folder, and stays so.
+  struct Mark {
+    int missing;        // what Open() has said; 0: nothing
+    uint32_t depth;     // of that search: it counts for those that are as deep
+    uint64_t seen;      // by the last one that counts folders
+    bool is_looked_at;  // by IsToBeMade(), as far as `made_depth`
+    bool is_to_be_made;
+    uint32_t made_depth;
+  };
+  // A record in the numbers of this fold.
+  struct Change {
+    uint32_t who, other, spot, from;
   };
   // What a name leads to now.
   struct Occupant {
@@ -140,7 +154,6 @@ class Names {
   void SetSuccessor(uint32_t who, uint64_t fingerprint);
   void Give(uint32_t spot, uint32_t who);
   void Take(uint32_t spot, uint32_t who, bool gone);
-  struct Change;
   Change Resolve(const pool::NameRecord& record);
   void FoldChange(const pool::NameRecord& record, const Change& change, nvlog::Place place);
   void FoldAnnouncement(const pool::NameRecord& record, const Change& change, nvlog::Place place);
@@ -153,6 +166,7 @@ class Names {
   long LookInFolder(const Who& who, int folder, const char* name) const;
   long LookByPathOf(const Who& who) const;
   long Open(uint32_t who, uint32_t depth = 0) const;
+  long Seek(uint32_t who, uint32_t depth) const;
   bool IsFound(uint32_t who) const;
   bool IsNowhere(uint32_t who) const;
   long LookAt(int folder, const char* name, Occupant* occupant) const;
@@ -165,6 +179,7 @@ class Names {
   bool IsPlaced(uint32_t who) const;
   bool HasLast(uint32_t who) const;
   bool IsToBeMade(uint32_t who, uint32_t depth = 0) const;
+  bool LooksToBeMade(uint32_t who, uint32_t depth) const;
   bool Lacks(const Who& who) const { return who.born == nvlog::kNoPlace || who.incomplete; }
 
   template <typename Function>
@@ -175,6 +190,7 @@ class Names {
   void TellUnresolved(const char* folder, const char* name, int error);
   void TellUnresolved();
   void TellUnresolvedSpot(uint32_t spot);
+  int WhyNotThere(uint32_t who) const;
   int WhyNot(uint32_t spot) const;
   void TellOfDryRun(uint32_t spot);
   void Secure(uint32_t spot, const Spot& at, int folder);
@@ -189,6 +205,9 @@ class Names {
   void RemoveNames();
   bool RemoveName(uint32_t spot, const Spot& at, int folder);
   void RemoveSafeNames(uint32_t who);
+  bool IsTold(uint32_t who) const;
+  void TellUnresolvedAttributes(uint32_t who, int error);
+  void TellUnreachableAttributes(uint32_t who);
   void SetAttributes(uint32_t who);
   void SetAttributesOf(bool folders);
   long SyncFileSystemOf(uint32_t who) const;
@@ -202,8 +221,11 @@ class Names {
   Table<Who> whos_;
   Table<Spot> spots_;
   Table<Tie> ties_;
+  mutable Table<Mark> marks_;                                             // as whos_
   Table<uint32_t> who_slots_, successor_slots_, spot_slots_, tie_slots_;  // hashed; plus one
   nvlog::Place open_ = nvlog::kNoPlace;  // the last record announces what may not have happened
+  Change open_change_ = {};
+  mutable uint64_t counts_ = 0;
   bool dry_run_ = false;
 };
 

@@ -151,7 +151,8 @@ bool Run::Do() {
   if (options_.dry_run) return false;
   const bool named = kernel_has_ ? SyncNames() : names_.Finish();
   const uint64_t unresolved = summary_.unresolved_records + summary_.unresolved_names;
-  if (!named || summary_.failed_files > 0 || (unresolved > 0 && !options_.discard)) {
+  const uint64_t refused = summary_.failed_files + summary_.refused_names;
+  if (!named || refused > 0 || (unresolved > 0 && !options_.discard)) {
     VoidApplied();
     return false;
   }
@@ -548,6 +549,7 @@ void Summary::Add(const Summary& other) {
   failed_bytes += other.failed_bytes;
   names += other.names;
   unresolved_names += other.unresolved_names;
+  refused_names += other.refused_names;
   if (error == 0) error = other.error;
 }
 

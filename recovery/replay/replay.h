@@ -31,6 +31,7 @@ struct Summary {
   uint64_t failed_bytes = 0;
   uint64_t names = 0;             // that were made, moved or removed, because a file system had not
   uint64_t unresolved_names = 0;  // that could not be; the records of all names stay
+  uint64_t refused_names = 0;     // of these: the disk refused
   int error = 0;                  // errno of one of these, or 0
 
   void Add(const Summary& other);

@@ -205,6 +205,23 @@ bool IsOnFileSystem(const char* path, uint64_t file_system) {
          std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
 }
 
+bool IsMountedAt(const char* path, uint64_t file_system) {
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* folder = scratch.get();
+  size_t length = sys::Length(path);
+  if (length == 0 || length >= pool::kMaxPath) return true;
+  std::memcpy(folder, path, length + 1);
+  struct statfs fs = {};
+  long error = sys::Statfs(folder, &fs);
+  while ((error == -ENOENT || error == -ENOTDIR) && length > 1) {
+    while (length > 1 && folder[length - 1] != '/') --length;
+    if (length > 1) --length;  // but "/" has it still
+    folder[length] = '\0';
+    error = sys::Statfs(folder, &fs);
+  }
+  return error < 0 || std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
+}
+
 // What is near is found on the same mount, where it can be linked to.
 long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near) {
   sys::FileHandle handle = {identity.handle_size, identity.handle_type, {}};

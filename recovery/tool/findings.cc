@@ -64,6 +64,10 @@ std::string WhatIsWrong(int error) {
       return "something else has it";
     case ENOTDIR:
       return "its folder is not there";
+    case ENODEV:
+      return "its file system is not mounted there";
+    case EBADMSG:
+      return "its record says what no call can do";
     default:
       return strerror(error);
   }

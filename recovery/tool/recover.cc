@@ -77,7 +77,9 @@ void Conclude(const RecoverArguments& arguments, const std::string& path, const 
           ? summary.unresolved_files + summary.unresolved_names + summary.failed_files != 0
           : !findings.clean;
   if (left) {
-    const char* advice = summary.unresolved_files + summary.unresolved_names != 0
+    const uint64_t not_there =
+        summary.unresolved_files + summary.unresolved_names - summary.refused_names;
+    const char* advice = not_there != 0
                              ? "bring the files back and recover again, or save the records with "
                                "--export DIR --discard"
                              : "see to the disk and recover again";

@@ -24,7 +24,7 @@ bool AreTexts(const NameRecord& record) {
   const char* text = record.text;
   for (const auto length : kLengths) {
     const size_t n = record.*length;
-    if (sys::Length(text) != n) return false;
+    if (text[n] != '\0' || sys::Length(text) != n) return false;
     text += n + 1;
   }
   return true;

@@ -2,7 +2,8 @@
 //
 // Damaged pools of a user, given to root's `nvcache status`, `dump` and `recover`, in this process,
 // under libFuzzer and the sanitizers. Whatever is in the pool: no crash, no hang, and no file
-// changes but those that the pool names and its owner may write.
+// changes but those that the pool names and its owner may write, and no folder but those whose
+// names it has.
 //
 //   pool_fuzzer [OPTION...] [FOLDER...]    libFuzzer's options; fuzz.py chooses them
 //   pool_fuzzer FILE                       one input again
@@ -10,9 +11,13 @@
 // Files lie on a tmpfs in a mount namespace of its own. Needs root; 77 without.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -24,6 +29,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <string>
 #include <tuple>
@@ -34,6 +40,8 @@
 #include "src/pool/pool.h"
 #include "src/sys/check.h"
 #include "src/vfs/checkpointer.h"
+#include "tests/fuzz/files.h"
+#include "tests/fuzz/name_tree.h"
 #include "tests/fuzz/pool_image.h"
 
 // ---------------------------------------------------------------------------------------------
@@ -73,61 +81,12 @@ const std::string kMount = "/mnt";
 const std::string kPool = kMount + "/pool";
 const std::string kHome = kMount + "/home";      // of the pool's owner
 const std::string kOthers = kMount + "/others";  // everybody may read it
+const std::string kNames = kHome + "/names";
+const std::string kOutside = kHome + "/outside";
 
 // What the owner may lose, and what nobody may.
 const std::string kOld(6000, 'o');
 const std::string kPrecious(6000, 'p');
-
-void Die(const std::string& text) {
-  fmt::print(stderr, "pool_fuzzer: {}: {}\n", text, strerror(errno));
-  abort();
-}
-
-void WriteFile(const std::string& path, const std::string& content, uid_t owner, mode_t mode) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0 || ftruncate(fd, 0) != 0 || fchown(fd, owner, owner) != 0 || fchmod(fd, mode) != 0 ||
-      write(fd, content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
-    Die(path);
-  }
-  close(fd);
-}
-
-std::string ReadFile(const std::string& path) {
-  std::string content;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat st = {};
-  if (fd >= 0 && fstat(fd, &st) == 0) {
-    content.resize(std::min<size_t>(static_cast<size_t>(st.st_size), 1u << 20));
-    const ssize_t n = read(fd, content.data(), content.size());
-    content.resize(n > 0 ? static_cast<size_t>(n) : 0);
-  }
-  if (fd >= 0) close(fd);
-  return content;
-}
-
-// What can be seen of a file without reading it.
-std::string Look(const std::string& path) {
-  struct stat st = {};
-  if (lstat(path.c_str(), &st) != 0) return "nothing";
-  return fmt::format("inode {} mode {:o} owner {}.{} size {} links {}", st.st_ino, st.st_mode,
-                     st.st_uid, st.st_gid, st.st_size, st.st_nlink);
-}
-
-class Bench {
- public:
-  Bench();
-  void Try(const uint8_t* data, size_t size);
-
- private:
-  void TryUndamaged();
-  void Restore();
-  void Check(const char* when);
-  int Command(const std::vector<std::string>& words);
-
-  PoolImage image_;
-  std::vector<std::string> named_;               // the pool's: restored after each run
-  std::map<std::string, std::string> precious_;  // path to how it looks
-};
 
 std::string NewPool() {
   pool::Problem problem;
@@ -139,7 +98,29 @@ std::string NewPool() {
   return ReadFile(kPool);
 }
 
-Bench::Bench() : image_(NewPool()) {
+class Bench {
+ public:
+  Bench();
+  void Try(const uint8_t* data, size_t size);
+
+ private:
+  void TryUndamaged();
+  void MakeOutside();
+  void MakeNames();
+  void Restore();
+  void Check(const char* when);
+  int Command(const std::vector<std::string>& words);
+
+  const std::string new_pool_ = NewPool();
+  PoolImage files_{new_pool_};  // with nothing of names
+  PoolImage image_ = files_;    // with the names of `tree_`
+  NameTree tree_{kNames, kUser};
+  std::string outside_;                          // how it looks
+  std::vector<std::string> named_;               // the pool's: restored after each run
+  std::map<std::string, std::string> precious_;  // path to how it looks
+};
+
+Bench::Bench() {
   fs::create_directory(kHome);
   fs::create_directory(kOthers);
   if (chown(kHome.c_str(), kUser, kUser) != 0) Die("chown");
@@ -147,7 +128,7 @@ Bench::Bench() : image_(NewPool()) {
   for (uint32_t number = 0; number < 6; ++number) {
     named_.push_back(fmt::format("{}/file{}", kHome, number));
     WriteFile(named_.back(), kOld, kUser, 0600);
-    image_.AddFile(number, named_.back(), number == 5);
+    files_.AddFile(number, named_.back(), number == 5);
   }
   fs::remove(named_[4]);  // deleted
   WriteFile(named_[3] + ".other", kPrecious, kUser, 0600);
@@ -162,33 +143,61 @@ Bench::Bench() : image_(NewPool()) {
                                                            {kOthers + "/secret", 0, 0600},
                                                            {kOthers + "/readable", 0, 0644}}) {
     WriteFile(path, kPrecious, owner, mode);
-    image_.Offer(path);
+    files_.Offer(path);
     precious_[path] = Look(path);
   }
   // Named by the pool as if the user had had it open once.
-  image_.AddFile(6, kOthers + "/secret", false);
-  image_.AddFile(7, kOthers + "/readable", true);
-  image_.Offer(kHome + "/file5");
-  image_.Offer(kOthers + "/new");
-  image_.Offer(kHome + "/missing/new");
-  image_.Offer(kHome);
-  image_.Offer("/dev/null");
-  image_.Offer("/");
+  files_.AddFile(6, kOthers + "/secret", false);
+  files_.AddFile(7, kOthers + "/readable", true);
+  files_.Offer(kHome + "/file5");
+  files_.Offer(kOthers + "/new");
+  files_.Offer(kHome + "/missing/new");
+  files_.Offer(kHome);
+  files_.Offer("/dev/null");
+  files_.Offer("/");
   for (uint32_t number = 0; number < 3; ++number) {
-    image_.Keep(number, 50 * number, std::string(200, 'k'));
+    files_.Keep(number, 50 * number, std::string(200, 'k'));
   }
   for (uint32_t round = 0; round < 3; ++round) {
     for (uint32_t number = 0; number < 8; ++number) {
       const std::string data(number == 1 ? 9000 : 100 + number, static_cast<char>('a' + round));
-      image_.AddWrite(number % 3 == 2, number, 700 * round + 90 * number, data,
+      files_.AddWrite(number % 3 == 2, number, 700 * round + 90 * number, data,
                       round == 2 && number == 2 ? ~0ull : 0);
     }
     // One of them goes over the segment's end.
-    image_.AddWrite(1, 1, 100 * round, std::string(33000, static_cast<char>('p' + round)), 0);
-    image_.AddMark(0, 0, nvlog::Kind::kErase, 100, 300);
-    image_.AddMark(0, 5, nvlog::Kind::kTruncate, 2000 - 500 * round, 0);
+    files_.AddWrite(1, 1, 100 * round, std::string(33000, static_cast<char>('p' + round)), 0);
+    files_.AddMark(0, 0, nvlog::Kind::kErase, 100, 300);
+    files_.AddMark(0, 5, nvlog::Kind::kTruncate, 2000 - 500 * round, 0);
   }
+  MakeOutside();
+  MakeNames();
   TryUndamaged();
+}
+
+// Of the same user, with names and paths that records have, but no record knows this folder.
+void Bench::MakeOutside() {
+  fs::create_directory(kOutside);
+  for (const char* name : {"a", "b", "new", "old", "in", "last", "gone"}) {
+    WriteFile(kOutside + "/" + name, kPrecious, kUser, 0600);
+  }
+  fs::create_directory(kOutside + "/empty");
+  for (const std::string& path : {kOutside, kOutside + "/empty"}) {
+    if (chown(path.c_str(), kUser, kUser) != 0) Die(path);
+  }
+  outside_ = LookAtAll(kOutside);
+}
+
+// Recovery has changed them; and what is made again is something else.
+void Bench::MakeNames() {
+  if (tree_.IsAsMade()) return;
+  image_ = files_;
+  for (const std::string& path : {kHome, kOthers, kOthers + "/secret", kOthers + "/readable"}) {
+    pool::Identity identity;
+    struct statx st;
+    if (pool::IdentifyAt(AT_FDCWD, path.c_str(), &identity, &st) < 0) Die(path);
+    image_.OfferIdentity(identity);
+  }
+  tree_.Make(&image_, 8);
 }
 
 // Everything that the owner could have changed by himself is as it was.
@@ -198,16 +207,23 @@ void Bench::Restore() {
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(kHome)) {
     const std::string& path = entry.path().string();
-    if (std::find(named_.begin(), named_.end(), path) == named_.end() && !precious_.count(path)) {
+    const bool stays = path == kNames || path == kOutside || precious_.count(path) != 0;
+    if (!stays && std::find(named_.begin(), named_.end(), path) == named_.end()) {
       fs::remove_all(path);
     }
   }
+  MakeNames();
 }
 
 void Bench::Check(const char* when) {
   for (const auto& [path, look] : precious_) {
     if (Look(path) == look && ReadFile(path) == kPrecious) continue;
     fmt::print(stderr, "{}: {} was {}, is {}\n", when, path, look, Look(path));
+    abort();
+  }
+  if (LookAtAll(kOutside) != outside_) {
+    fmt::print(stderr, "{}: a folder that no record knows was\n{}is\n{}", when, outside_,
+               LookAtAll(kOutside));
     abort();
   }
   for (const std::string& folder : {kOthers, kMount}) {
@@ -249,6 +265,7 @@ void Bench::TryUndamaged() {
     if (ReadFile(path) == kOld) Die(path);
   }
   if (Look(kHome + "/file5") == "nothing") Die("the lost file");
+  if (!tree_.IsRecovered()) Die(LookAtAll(kNames));
   Restore();
 }
 
@@ -287,9 +304,10 @@ void Bench::Try(const uint8_t* data, size_t size) {
   }
   // Done is done.
   if (first == tool::kOk || first == tool::kDamaged) {
-    const std::string after = ReadFile(named_[0]) + ReadFile(named_[1]);
+    const std::string after = ReadFile(named_[0]) + ReadFile(named_[1]) + LookAtAll(kNames);
     const int second = Command({"recover", kPool});
-    if (second != tool::kOk || after != ReadFile(named_[0]) + ReadFile(named_[1])) {
+    if (second != tool::kOk ||
+        after != ReadFile(named_[0]) + ReadFile(named_[1]) + LookAtAll(kNames)) {
       fmt::print(stderr, "recovered once more: {} after {}\n", second, first);
       abort();
     }
@@ -297,10 +315,23 @@ void Bench::Try(const uint8_t* data, size_t size) {
   Restore();
 }
 
+// Where a file system has no folder that could be had, recovery syncs all that there are: the disks
+// of this machine have nothing to do with it.
+bool SyncNothing() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sync, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {std::size(filter), filter};
+  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
 void Prepare() {
   if (geteuid() != 0 || unshare(CLONE_NEWNS) != 0 ||
       mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-      mount("fuzz", kMount.c_str(), "tmpfs", 0, "size=64m,mode=755") != 0) {
+      mount("fuzz", kMount.c_str(), "tmpfs", 0, "size=64m,mode=755") != 0 || !SyncNothing()) {
     fmt::print(stderr, "pool_fuzzer: needs root, and a mount namespace\n");
     _exit(kSkipped);
   }

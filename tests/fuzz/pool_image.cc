@@ -2,6 +2,7 @@
 #include "tests/fuzz/pool_image.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "src/pool/pool.h"
+#include "src/sys/boot.h"
 #include "src/sys/crc32c.h"
 
 namespace nvcache::fuzz {
@@ -17,6 +19,7 @@ using nvlog::Kind;
 using nvlog::RecordHeader;
 using pool::CheckpointRecord;
 using pool::FileRecord;
+using pool::NameRecord;
 using pool::SegmentHeader;
 using pool::Superblock;
 
@@ -82,7 +85,7 @@ void PoolImage::Seal(nvlog::Place place) {
   RecordHeader* header = HeaderAt(place);
   header->header_crc = nvlog::HeaderCrc(*header, place, segment->generation, salt_);
 }
-// Of a file record.
+// Of a file record, or a name record.
 void PoolImage::SealPayload(nvlog::Place place) {
   RecordHeader* header = HeaderAt(place);
   const uint64_t most = bytes_.size() - OffsetOf(place + 1);
@@ -218,6 +221,42 @@ void PoolImage::AddMark(uint32_t log, uint32_t number, Kind kind, uint64_t offse
   Commit(&to, next_++, 0);
 }
 
+size_t PoolImage::NameSize(const NameTexts& texts) {
+  size_t size = offsetof(NameRecord, text);
+  for (const std::string& text : texts) size += text.size() + 1;
+  return size;
+}
+
+// The record's place has room for them.
+void PoolImage::PutTexts(nvlog::Place place, const NameTexts& texts) {
+  auto* record = At<NameRecord>(OffsetOf(place + 1));
+  constexpr uint16_t NameRecord::*kLengths[] = {
+      &NameRecord::name_length, &NameRecord::from_length, &NameRecord::target_length,
+      &NameRecord::folder_path_length, &NameRecord::from_folder_path_length};
+  size_t end = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    record->*kLengths[i] = static_cast<uint16_t>(texts[i].size());
+    std::memcpy(record->text + end, texts[i].c_str(), texts[i].size() + 1);
+    end += texts[i].size() + 1;
+  }
+  HeaderAt(place)->length = NameSize(texts);
+  name_texts_[place] = texts;
+}
+
+void PoolImage::AddName(uint32_t log, const NameRecord& record, const NameTexts& texts) {
+  Log& to = logs_[log];
+  const uint64_t units = 1 + nvlog::UnitsOf(NameSize(texts));
+  if (!to.open || Left(to) < units) Take(&to, log, pool::SegmentKind::kLog);
+  const nvlog::Place place = Place(&to, units);
+  std::memcpy(At<uint8_t>(OffsetOf(place + 1)), &record, offsetof(NameRecord, text));
+  *HeaderAt(place) = {};
+  HeaderAt(place)->kind = Kind::kName;
+  PutTexts(place, texts);
+  SealPayload(place);
+  name_records_.push_back(place);
+  Commit(&to, next_++, 0);
+}
+
 void PoolImage::Keep(uint32_t number, uint64_t offset, const std::string& bytes) {
   if (!kept_.open) Take(&kept_, kKeptLog, pool::SegmentKind::kKept);
   PutFile(&kept_, number);
@@ -250,6 +289,14 @@ class Damage {
   void SetSegment();
   void SetState();
   void SetFile();
+  void SetName();
+  void SetNameField(NameRecord* record);
+  void SetIdentity(NameRecord* record);
+  void SetTexts(nvlog::Place place);
+  void CopyName(nvlog::Place place);
+  const pool::Identity& AnyIdentity() {
+    return image_.identities_[input_.Below(image_.identities_.size())];
+  }
   void SetRecord();
   nvlog::Place AnyRecord() { return image_.records_[input_.Below(image_.records_.size())]; }
 
@@ -259,7 +306,7 @@ class Damage {
 };
 
 void Damage::Step() {
-  switch (input_.Below(16)) {
+  switch (input_.Below(24)) {
     case 0:
       *Byte(std::min(Place(), image_.bytes_.size() - 1)) ^=
           static_cast<uint8_t>(1 << input_.Below(8));
@@ -285,8 +332,16 @@ void Damage::Step() {
     case 9:
       SetFile();
       break;
-    default:
+    case 10:
+    case 11:
+    case 12:
+    case 13:
+    case 14:
+    case 15:
       SetRecord();
+      break;
+    default:
+      SetName();
   }
 }
 
@@ -457,7 +512,7 @@ void Damage::SetSegment() {
 
 void Damage::SetState() {
   auto* state = image_.At<pool::StateRecord>(pool::kStateOffset);
-  switch (input_.Below(4)) {
+  switch (input_.Below(5)) {
     case 0:
       state->state = pool::kStateClean;
       break;
@@ -466,6 +521,9 @@ void Damage::SetState() {
       break;
     case 2:
       Set(state, &pool::StateRecord::owner_pid);
+      break;
+    case 3:  // the kernel has all of write-through
+      sys::ReadBootId(state->boot);
       break;
     default:
       Set(image_.At<pool::Statistics>(pool::kStatisticsOffset), &pool::Statistics::batches);
@@ -534,6 +592,118 @@ void Damage::SetFile() {
   image_.Seal(place);
 }
 
+void Damage::SetName() {
+  if (image_.name_records_.empty()) return;
+  const nvlog::Place place = image_.name_records_[input_.Below(image_.name_records_.size())];
+  auto* record = image_.At<NameRecord>(image_.OffsetOf(place + 1));
+  switch (input_.Below(8)) {
+    case 0:
+      record->deed = static_cast<pool::Deed>(input_.Below(10));
+      break;
+    case 1:
+      image_.HeaderAt(place)->link = pool::Fingerprint(AnyIdentity());
+      break;
+    case 2:
+      SetNameField(record);
+      break;
+    case 3:
+    case 4:
+      SetIdentity(record);
+      break;
+    case 5:
+      CopyName(place);
+      break;
+    default:
+      SetTexts(place);
+  }
+  image_.SealPayload(place);
+  image_.Seal(place);
+}
+
+void Damage::SetNameField(NameRecord* record) {
+  switch (input_.Below(10)) {
+    case 0:
+      Set(record, &NameRecord::device);
+      break;
+    case 1:
+      Set(record, &NameRecord::file_system);
+      break;
+    case 2:
+      record->flags = static_cast<uint32_t>(input_.Below(5));
+      break;
+    case 3:
+      record->set = static_cast<uint32_t>(input_.Below(9));
+      break;
+    case 4: {
+      constexpr uint32_t kTypes[] = {S_IFREG, S_IFDIR, S_IFLNK, S_IFCHR, 0};
+      record->mode = kTypes[input_.Below(5)] | static_cast<uint32_t>(input_.Take(2) & 07777);
+      break;
+    }
+    case 5:
+      Set(record, &NameRecord::uid);
+      break;
+    case 6:
+      Set(record, &NameRecord::gid);
+      break;
+    case 7:
+      Set(record, &NameRecord::change_seconds);
+      break;
+    case 8:
+      Set(record, &NameRecord::access_nanoseconds);
+      break;
+    default:
+      Set(record, &NameRecord::name_length);
+  }
+}
+
+void Damage::SetIdentity(NameRecord* record) {
+  constexpr pool::Identity NameRecord::*kWhich[] = {&NameRecord::file, &NameRecord::other,
+                                                    &NameRecord::folder, &NameRecord::from_folder};
+  pool::Identity* identity = &(record->*kWhich[input_.Below(4)]);
+  switch (input_.Below(8)) {
+    case 0:
+      *identity = {};
+      break;
+    case 1:
+      Set(identity, &pool::Identity::inode);
+      break;
+    case 2:
+      Set(identity, &pool::Identity::handle_type);
+      break;
+    case 3:
+      Set(identity, &pool::Identity::handle_size);
+      break;
+    default:
+      *identity = AnyIdentity();
+  }
+}
+
+// As long as the record was, or those behind it would be others: what is missing is put where
+// nothing is asked for.
+void Damage::SetTexts(nvlog::Place place) {
+  PoolImage::NameTexts texts = image_.name_texts_.at(place);
+  const size_t units = nvlog::UnitsOf(PoolImage::NameSize(texts));
+  const size_t which = input_.Below(texts.size());
+  const std::vector<std::string>& offered = which < 2 ? image_.names_ : image_.folders_;
+  texts[which] = offered[input_.Below(offered.size())];
+  constexpr size_t kTarget = 2;
+  while (nvlog::UnitsOf(PoolImage::NameSize(texts)) < units) texts[kTarget] += '/';
+  if (nvlog::UnitsOf(PoolImage::NameSize(texts)) == units) image_.PutTexts(place, texts);
+}
+
+// The same once more, or in another order.
+void Damage::CopyName(nvlog::Place place) {
+  const nvlog::Place other = image_.name_records_[input_.Below(image_.name_records_.size())];
+  const PoolImage::NameTexts texts = image_.name_texts_.at(other);
+  if (nvlog::UnitsOf(PoolImage::NameSize(texts)) !=
+      nvlog::UnitsOf(PoolImage::NameSize(image_.name_texts_.at(place)))) {
+    return;
+  }
+  std::memmove(Byte(image_.OffsetOf(place + 1)), Byte(image_.OffsetOf(other + 1)),
+               offsetof(NameRecord, text));
+  image_.PutTexts(place, texts);
+}
+
 void Damage::SetRecord() {
   nvlog::Place place = AnyRecord();
   RecordHeader* header = image_.HeaderAt(place);
@@ -572,7 +742,7 @@ void Damage::SetRecord() {
       Set(header, &RecordHeader::commit);
       break;
     case 11:
-      header->kind = static_cast<Kind>(input_.Below(6));
+      header->kind = static_cast<Kind>(input_.Below(9));
       break;
     case 12:
       header->length = 1 + input_.Below(2 * pool::kPageSize);

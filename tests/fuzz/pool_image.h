@@ -6,6 +6,7 @@
 #ifndef NVCACHE_TESTS_FUZZ_POOL_IMAGE_H_
 #define NVCACHE_TESTS_FUZZ_POOL_IMAGE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "src/nvlog/record.h"
 #include "src/pool/format.h"
+#include "src/pool/name_record.h"
 
 namespace nvcache::fuzz {
 
@@ -45,11 +47,18 @@ class PoolImage {
   void AddWrite(uint32_t log, uint32_t number, uint64_t offset, const std::string& bytes,
                 uint64_t word_flip);
   void AddMark(uint32_t log, uint32_t number, nvlog::Kind kind, uint64_t offset, uint64_t length);
+  // `texts` are those of the record, in their order, which it has no need to have yet.
+  using NameTexts = std::array<std::string, pool::kNameTexts>;
+  void AddName(uint32_t log, const pool::NameRecord& record, const NameTexts& texts);
   // A kept copy of a group of less than a page, older than the checkpoint.
   void Keep(uint32_t number, uint64_t offset, const std::string& bytes);
 
   // Other paths that a damaged record may name.
   void Offer(const std::string& path) { paths_.push_back(path); }
+  // What a damaged name record may say.
+  void OfferName(const std::string& name) { names_.push_back(name); }
+  void OfferFolder(const std::string& path) { folders_.push_back(path); }
+  void OfferIdentity(const pool::Identity& identity) { identities_.push_back(identity); }
 
   const std::string& bytes() const { return bytes_; }
   // A copy with everything that `input` says done to it.
@@ -83,6 +92,8 @@ class PoolImage {
   void PutFile(Log* log, uint32_t number);
   void PutData(Log* log, uint32_t number, uint64_t offset, const std::string& bytes);
   void PutMark(Log* log, uint32_t number, nvlog::Kind kind, uint64_t offset, uint64_t length);
+  static size_t NameSize(const NameTexts& texts);
+  void PutTexts(nvlog::Place place, const NameTexts& texts);
   void Commit(Log* log, nvlog::Lsn lsn, uint64_t word_flip);
   void Seal(pool::Superblock* superblock) const;
   void Seal(pool::CheckpointRecord* record) const;
@@ -103,6 +114,11 @@ class PoolImage {
   std::vector<nvlog::Place> records_;
   std::vector<nvlog::Place> file_records_;
   std::vector<std::string> paths_;
+  std::vector<nvlog::Place> name_records_;
+  std::map<nvlog::Place, NameTexts> name_texts_;
+  std::vector<std::string> names_;
+  std::vector<std::string> folders_;
+  std::vector<pool::Identity> identities_;
 };
 
 }  // namespace nvcache::fuzz

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs that make, rename and remove files to be durable: sqlite3's journals, git, a maildir. They are killed,
+"""Programs that make, rename and remove files to be durable: sqlite3's journals, git, a maildir, dpkg. They are killed,
 the disk loses what it has not made durable, the pool in memory stays, as NVMM would, and the next boot
 recovers. What a program has acknowledged is there, and its own checker finds nothing wrong.
 
@@ -9,10 +9,12 @@ Exit code 77 where a file system cannot be mounted and shut down."""
 import os
 import pathlib
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -71,6 +73,25 @@ while True:
     os.fsync(folder)
     print(i, flush=True)
 """
+# Of five packages, each number gives one the version of that number, or purges it.
+DPKG = """
+import os, subprocess
+for name in ("info", "updates"):
+    os.makedirs(f"root/var/lib/dpkg/{name}", exist_ok=True)
+open("root/var/lib/dpkg/status", "a").close()
+subprocess.run(["sync", "-f", "root"], check=True)
+query = ["dpkg-query", "--root=root", "-W", "-f", "${Version} "]
+i = max(map(int, subprocess.run(query, capture_output=True, check=True).stdout.split()), default=0)
+while True:
+    i += 1
+    action = ["--purge", f"p{i % 5}"] if i % 4 == 0 else ["--install", f"../packages/{i}.deb"]
+    # Containers are set up with --force-unsafe-io, which leaves the syncs out.
+    done = subprocess.run(["dpkg", "--root=root", "--log=/dev/null", "--refuse-unsafe-io",
+                           "--force-bad-path", *action], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{i}: {done.stdout}{done.stderr}")
+    print(i, flush=True)
+"""
 GIT_ENVIRONMENT = {
     "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
     "GIT_CONFIG_COUNT": "3", "GIT_CONFIG_KEY_0": "core.fsync", "GIT_CONFIG_VALUE_0": "all",
@@ -110,6 +131,79 @@ def check_maildir(folder, acknowledged):
         check(data == b"%d\n" % i * (i % 900 + 1), f"message {i} has {len(data)} bytes: {data[:20]!r}")
 
 
+def package_files(i):
+    """What version `i` of its package has: names below the root, and content."""
+    files = {f"usr/share/p{i % 5}/f{k}": f"{i} {k}\n" * (1 + 37 * k) for k in range(1 + i % 7)}
+    files[f"usr/bin/p{i % 5}"] = f"program {i}\n" * 3000
+    return files
+
+
+def build_packages(folder, last):
+    packages = folder / "packages"
+    packages.mkdir(exist_ok=True)
+    for i in range(1, last + 1):
+        target = packages / f"{i}.deb"
+        if i % 4 == 0 or target.exists():
+            continue
+        with tempfile.TemporaryDirectory(dir=packages) as name:
+            tree = pathlib.Path(name)
+            tree.chmod(0o755)
+            control = (f"Package: p{i % 5}\nVersion: {i}\nArchitecture: all\nMaintainer: a <a@b>\n"
+                       "Description: a test\n")
+            for path, content in {"DEBIAN/control": control, **package_files(i)}.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_text(content)
+            subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, target], check=True,
+                           stdout=subprocess.DEVNULL)
+
+
+def packages_after(last):
+    """Package to version."""
+    versions = {}
+    for i in range(1, last + 1):
+        if i % 4 == 0:
+            versions.pop(f"p{i % 5}", None)
+        else:
+            versions[f"p{i % 5}"] = i
+    return versions
+
+
+def check_packages(root, versions, but=None):
+    """They are installed, and no others, with their files; but for one of which nothing is known. dpkg does not
+    sync a folder that it only removes files from, so what a package had before may be back."""
+    words = ["dpkg-query", f"--root={root}", "-W", "-f", "${Package} ${Version} ${Status}\\n"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = {line.split()[0]: line for line in lines if line.split()[0] != but}
+    expected = {name: f"{name} {i} install ok installed" for name, i in versions.items() if name != but}
+    check(found == expected, f"dpkg knows {found}, expected {expected}")
+    for name, line in expected.items():
+        for path, content in package_files(versions[name]).items():
+            check((root / path).exists(), f"{line}: {path} is not there")
+            check((root / path).read_text() == content, f"{line}: {path} has other content")
+
+
+def check_dpkg(folder, acknowledged):
+    """What was interrupted is done once more, as an administrator would; then all is well."""
+    root = folder / "root"
+    check_packages(root, packages_after(acknowledged), but=f"p{(acknowledged + 1) % 5}")
+
+    def dpkg(*words):
+        done = subprocess.run(["dpkg", f"--root={root}", "--log=/dev/null", "--force-bad-path", *words],
+                              capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"dpkg {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    after = acknowledged + 1
+    if after % 4 == 0:
+        dpkg("--purge", f"p{after % 5}")
+    else:
+        dpkg("--install", str(folder.parent / "packages" / f"{after}.deb"))
+    audit = dpkg("--audit")
+    check(audit == "", f"dpkg --audit: {audit}")
+    check_packages(root, packages_after(after))
+    subprocess.run(["sync", "-f", root], check=True)
+
+
 def python(code):
     return [sys.executable, "-c", code]
 
@@ -121,12 +215,30 @@ CASES = {
     "sqlite_wal": (python(SQLITE.format(mode="WAL")), check_sqlite),
     "git": (["sh", "-c", GIT], check_git),
     "maildir": (python(MAILDIR), check_maildir),
+    "dpkg": (python(DPKG), check_dpkg),
 }
+
+
+def await_end(group):
+    """Of all that were killed, which may take a sync's time."""
+    def lives(stat):
+        try:
+            state, _, number = stat.read_text().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            return False
+        return int(number) == group and state != "Z"
+
+    deadline = time.monotonic() + 60
+    while any(map(lives, pathlib.Path("/proc").glob("[0-9]*/stat"))):
+        check(time.monotonic() < deadline, "some of what was killed does not end")
+        time.sleep(0.01)
 
 
 def play(bench, disk, case, acknowledged, choice, recovers=True):
     """What is acknowledged by the end."""
     command, verify = CASES[case]
+    if case == "dpkg":
+        build_packages(bench.folder, acknowledged + 40)
     with subprocess.Popen(bench.cached(command), cwd=disk.folder, stdin=subprocess.DEVNULL,
                           env=dict(os.environ, NVCACHE_NOTICE="0", HOME=str(bench.folder), **GIT_ENVIRONMENT),
                           start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -143,6 +255,7 @@ def play(bench, disk, case, acknowledged, choice, recovers=True):
                 timer.start()
         status = process.wait()
         listener.join()
+        await_end(process.pid)
         check(status == -signal.SIGKILL, f"it ended with {status}: {errors[0].decode()[-2000:]}")
     if choice.random() < 0.8 or not recovers:
         disk.fail()
@@ -194,7 +307,7 @@ def main():
         say("file systems cannot be mounted here")
         sys.exit(kill_power.SKIP)
     say(f"--seed {options.seed}")
-    chosen = options.cases or list(CASES)
+    chosen = options.cases or [case for case in CASES if case != "dpkg" or shutil.which("dpkg-deb")]
     options.cases = []
     if options.self_check:
         harness.main(options, {"self_check": lambda: self_check(options)})

@@ -40,6 +40,7 @@ class Disk:
         self.kind = kind
         self.image = bench.folder / "image"
         self.folder = bench.folder / "mounted"
+        self.device = None  # of XFS, a descriptor
         self.folder.mkdir()
         with open(self.image, "wb") as image:
             image.truncate(size if kind == "ext4" else 400 << 20)  # the others want so much
@@ -47,9 +48,22 @@ class Disk:
         self.mount()
 
     def mount(self):
-        options = "loop" if self.kind == "xfs" else "loop,commit=300"
-        subprocess.run(["mount", "-o", options, self.image, self.folder], check=True,
+        if self.kind == "xfs":
+            self.mount_xfs()
+            return
+        subprocess.run(["mount", "-o", "loop,commit=300", self.image, self.folder], check=True,
                        stderr=subprocess.DEVNULL)
+
+    def mount_xfs(self):
+        """On the same device each time, whoever else takes any: XFS is known by its device's number. As long as that
+        is open, the kernel does not give it to others."""
+        if self.device is None:
+            subprocess.run(["mount", "-o", "loop", self.image, self.folder], check=True, stderr=subprocess.DEVNULL)
+            found = subprocess.run(["findmnt", "-n", "-o", "SOURCE", self.folder], check=True, capture_output=True)
+            self.device = os.open(found.stdout.strip(), os.O_RDONLY)
+        else:
+            subprocess.run(["mount", f"/proc/self/fd/{self.device}", self.folder], check=True,
+                           pass_fds=[self.device], stderr=subprocess.DEVNULL)
 
     def sync(self):
         folder = os.open(self.folder, os.O_RDONLY)

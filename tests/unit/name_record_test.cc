@@ -2,6 +2,7 @@
 #include "src/pool/name_record.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <string>
@@ -169,6 +170,24 @@ TEST(NameRecord, SizesAndFlags) {
   EXPECT_FALSE(IsGood(record));
   record.set = kSetAll + 1;
   EXPECT_FALSE(IsGood(record));
+}
+
+// The last text has no end: nothing is read behind the record.
+TEST(NameRecord, NothingBehindIt) {
+  constexpr size_t kPage = 4096;
+  constexpr size_t kRoom = (sizeof(NameRecord) + kPage - 1) / kPage * kPage;
+  void* memory =
+      mmap(nullptr, kRoom + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto* bytes = static_cast<char*>(memory);
+  ASSERT_EQ(mprotect(bytes + kRoom, kPage, PROT_NONE), 0);
+  const std::string name(kMaxName, 'n'), path = "/" + std::string(kMaxPath - 2, 'p');
+  auto* record = reinterpret_cast<NameRecord*>(bytes + kRoom - sizeof(NameRecord));
+  *record = Record(Deed::kRenamed, {name, name, path, path, path});
+  EXPECT_TRUE(IsNameRecord(*record, sizeof(*record)));
+  record->text[kMaxNameText - 1] = 'p';
+  EXPECT_FALSE(IsNameRecord(*record, sizeof(*record)));
+  munmap(memory, kRoom + kPage);
 }
 
 }  // namespace

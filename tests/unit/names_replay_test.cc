@@ -5,12 +5,17 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -62,7 +67,7 @@ struct Heard {
   std::map<std::string, int> unresolved;
 
   std::string Relative(const char* folder, const char* name) const {
-    const std::string path = std::string(folder) + "/" + name;
+    const std::string path = *folder != '\0' ? std::string(folder) + "/" + name : name;
     return path.starts_with(root + "/") ? path.substr(root.size() + 1) : path;
   }
   Observer observer() {
@@ -133,8 +138,10 @@ class NamesReplayTest : public testing::Test {
   pool::NameRecord RecordOf(const Said& said) const {
     pool::NameRecord record = {};
     struct statfs fs;
-    EXPECT_EQ(statfs(files_.path().c_str(), &fs), 0);
+    const std::string where = said.name.empty() ? said.target : Path(said.name);
+    EXPECT_EQ(statfs(where.empty() ? files_.path().c_str() : FolderOf(where).c_str(), &fs), 0);
     std::memcpy(&record.file_system, &fs.f_fsid, sizeof(record.file_system));
+    record.file_system += moved_;
     record.device = StatOf(files_.path()).st_dev;
     record.deed = said.deed;
     record.flags = said.flags;
@@ -230,6 +237,9 @@ class NamesReplayTest : public testing::Test {
   // After a power failure: all is well, and another run has nothing to do.
   void ExpectRecovered() {
     Reboot();
+    ExpectRecoveredNow();
+  }
+  void ExpectRecoveredNow() {
     EXPECT_TRUE(Run());
     EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{}));
     ExpectNoSafeNames();
@@ -250,6 +260,7 @@ class NamesReplayTest : public testing::Test {
   std::optional<LogBuilder> log_;
   Heard heard_{""};
   Summary summary_;
+  uint64_t moved_ = 0;  // file systems have had other numbers
 };
 
 using Acts = std::vector<std::string>;
@@ -843,6 +854,457 @@ TEST_F(NamesReplayTest, WithoutHandles) {
   EXPECT_EQ(Read("a"), "B");
   EXPECT_EQ(Read("c"), "c");
   EXPECT_EQ(All(), (Names_{"a", "c", "d", "d/a"}));
+}
+
+// --------------------------------------------------------------------------------------- Bad input
+
+// Recovery stops for such a name, says so, keeps all records of names, and does the rest.
+class BadNamesTest : public NamesReplayTest {
+ protected:
+  using Edit = std::function<void(pool::NameRecord*, std::vector<std::string>*)>;
+
+  // With texts in their order, right or wrong.
+  static pool::NameRecord WithTexts(pool::NameRecord record,
+                                    const std::vector<std::string>& texts) {
+    using R = pool::NameRecord;
+    constexpr uint16_t R::*kLengths[] = {&R::name_length, &R::from_length, &R::target_length,
+                                         &R::folder_path_length, &R::from_folder_path_length};
+    size_t end = 0;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      record.*kLengths[i] = static_cast<uint16_t>(texts[i].size());
+      std::memcpy(record.text + end, texts[i].c_str(), texts[i].size() + 1);
+      end += texts[i].size() + 1;
+    }
+    return record;
+  }
+  // What no program has logged: a record, edited.
+  void LogEdited(const Said& said, const Edit& edit) {
+    pool::NameRecord record = RecordOf(said);
+    const pool::NameTexts t = pool::TextsOf(record);
+    std::vector<std::string> texts = {t.name, t.from, t.target, t.folder_path, t.from_folder_path};
+    edit(&record, &texts);
+    log_->Add(test::Names(WithTexts(record, texts)), LogBuilder::kCommit, kLog);
+  }
+  void CreatedAs(const std::string& path, const Edit& edit) {
+    LogEdited(
+        {.deed = Deed::kCreated, .file = IdOf(Path(path)), .name = path, .st = StatOf(Path(path))},
+        edit);
+  }
+
+  // A rename, which is to be done whatever else there is.
+  void LogTheRest() {
+    Make("rest", "rest");
+    rest_ = IdOf(Path("rest"));
+    Renamed(rest_, "rest", "done");
+  }
+  void ExpectStopped(const Unresolved& unresolved) {
+    EXPECT_FALSE(Run());
+    EXPECT_EQ(heard_.unresolved, unresolved);
+    EXPECT_EQ(summary_.unresolved_names, unresolved.size());
+    EXPECT_NE(summary_.error, 0);
+    EXPECT_TRUE(pool_.dirty());
+    EXPECT_TRUE(Is("done", rest_)) << "the rest is done";
+    EXPECT_FALSE(Exists(Path("rest")));
+    ExpectNoSafeNames();
+  }
+  // The same each time, and by a look; then it is discarded.
+  void ExpectStoppedForGood(const Unresolved& unresolved) {
+    Reboot();
+    const std::vector<std::string> before = All();
+    EXPECT_FALSE(Run({.dry_run = true}));
+    EXPECT_EQ(heard_.unresolved, unresolved);
+    EXPECT_EQ(All(), before);
+    ExpectStopped(unresolved);
+    const std::vector<std::string> after = All();
+    ExpectStopped(unresolved);
+    EXPECT_EQ(All(), after);
+    EXPECT_TRUE(Run({.discard = true}));
+    EXPECT_FALSE(pool_.dirty());
+    EXPECT_EQ(All(), after);
+  }
+
+  // With mounts of its own, in a child.
+  void InOwnMounts(const std::function<void()>& body) {
+    pool_.Close();
+    const int result = test::InChild([&] {
+      if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+        return kSkip;
+      }
+      EXPECT_TRUE(test::OpenPool(pool_, pool_path_));
+      pool_.MarkInUse();
+      log_.emplace(pool_.view());
+      body();
+      return HasFailure() ? 1 : 0;
+    });
+    if (result == kSkip) GTEST_SKIP() << "cannot mount anything";
+    EXPECT_EQ(result, 0);
+  }
+  void Mount(const std::string& name, const char* options) {
+    mkdir(Path(name).c_str(), 0755);
+    ASSERT_EQ(mount("tmpfs", Path(name).c_str(), "tmpfs", 0, options), 0);
+  }
+
+  Identity rest_ = {};
+};
+
+// Each of these leads out of its folder, or nowhere.
+class BadTextTest : public BadNamesTest, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Texts, BadTextTest,
+                         testing::Values("..", ".", "", "/", "/etc", "../a", "a/b",
+                                         std::string("a\0b", 3), std::string(1, '\0'),
+                                         std::string(256, 'n')));
+
+TEST_P(BadTextTest, IsNoName) {
+  mkdir(Path("d").c_str(), 0755);
+  Make("a", "somebody's");
+  Make("d/a", "a");
+  CreatedAs("d/a", [](auto*, auto* texts) { texts->at(0) = GetParam(); });
+  Unlink("d/a");
+  LogTheRest();
+  ExpectStoppedForGood({{"", EBADMSG}});
+  EXPECT_EQ(Read("a"), "somebody's");
+}
+
+TEST_P(BadTextTest, IsNoOldName) {
+  mkdir(Path("d").c_str(), 0755);
+  Make("d/a", "a");
+  LogEdited({.deed = Deed::kRenamed, .file = IdOf(Path("d/a")), .name = "d/b", .from = "d/a"},
+            [](auto*, auto* texts) { texts->at(1) = GetParam(); });
+  LogTheRest();
+  ExpectStoppedForGood({{"", EBADMSG}});
+  EXPECT_EQ(Read("d/a"), "a");
+}
+
+// A record is not larger than a name record can be, but far smaller.
+TEST_F(BadNamesTest, ManySmallRecords) {
+  std::vector<test::Record> small(100, {nvlog::Kind::kName, 0, 0, 1, "x"});
+  LogTheRest();
+  const pool::View& view = pool_.view();
+  const uint64_t units = view.segment_count() * view.segment_units();
+  uint64_t count = 0;
+  for (; count < units / 6; count += small.size()) {
+    log_->Add(small, LogBuilder::kCommit, kLog);
+  }
+  Reboot();
+  EXPECT_FALSE(Replay(pool_, {}, {}, &summary_));
+  EXPECT_EQ(summary_.unresolved_names, count);
+  EXPECT_EQ(summary_.error, EBADMSG);
+  EXPECT_TRUE(Is("done", rest_));
+  EXPECT_TRUE(Replay(pool_, {.discard = true}, {}, &summary_));
+}
+
+TEST_F(BadNamesTest, OneFolderByTwoLongPaths) {
+  Make("a", "a");
+  std::string path = files_.path();
+  for (int i = 0; i < 700; ++i) path += "/./.";
+  LogEdited({.deed = Deed::kRenames, .file = IdOf(Path("a")), .name = "b", .from = "a"},
+            [&](auto*, auto* texts) { texts->at(3) = path, texts->at(4) = path + "/."; });
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{"a"});
+}
+
+TEST_F(BadNamesTest, TheFolderIsAFileNow) {
+  mkdir(Path("d").c_str(), 0755);
+  MakeCreated("d/a");
+  std::filesystem::remove_all(Path("d"));
+  Make("d", "somebody's");
+  LogTheRest();
+  ExpectStoppedForGood({{"d/a", ENOTDIR}});
+  EXPECT_EQ(Read("d"), "somebody's");
+}
+
+TEST_F(BadNamesTest, TheFolderIsALinkNow) {
+  mkdir(Path("d").c_str(), 0755);
+  MakeCreated("d/a");
+  Make("d/b");
+  Removed(IdOf(Path("d/b")), "d/b");
+  std::filesystem::remove_all(Path("d"));
+  mkdir(Path("other").c_str(), 0755);
+  Make("other/b", "somebody's");
+  symlink("other", Path("d").c_str());
+  LogTheRest();
+  ExpectStoppedForGood({{"d/a", ENOTDIR}});
+  EXPECT_EQ(All(), (Names_{"d", "done", "other", "other/b"}));
+}
+
+// By its identity, too.
+TEST_F(BadNamesTest, TheFolderIsAFile) {
+  Make("file", "file");
+  Make("a");
+  CreatedAs("a", [&](pool::NameRecord* record, auto* texts) {
+    record->folder = IdOf(Path("file"));
+    texts->at(3) = Path("file");
+  });
+  Unlink("a");
+  LogTheRest();
+  ExpectStoppedForGood({{"file/a", ENOTDIR}});
+  EXPECT_EQ(Read("file"), "file");
+}
+
+// Nothing is opened that has a name.
+TEST_F(BadNamesTest, APipeInTheWay) {
+  MakeCreated("a");
+  Unlink("a");
+  mkfifo(Path("a").c_str(), 0644);
+  LogTheRest();
+  ExpectStoppedForGood({{"a", EEXIST}});
+  EXPECT_TRUE(S_ISFIFO(StatOf(Path("a")).st_mode));
+}
+
+TEST_F(BadNamesTest, FoldersInEachOther) {
+  mkdir(Path("d").c_str(), 0755);
+  mkdir(Path("e").c_str(), 0755);
+  const Identity d = IdOf(Path("d")), e = IdOf(Path("e"));
+  const auto in = [&](const std::string& name, const Identity& folder, const std::string& path) {
+    CreatedAs(name, [&](pool::NameRecord* record, auto* texts) {
+      record->folder = folder;
+      texts->at(3) = Path(path);
+    });
+  };
+  in("d", e, "e");
+  in("e", d, "d");
+  mkdir(Path("self").c_str(), 0755);
+  in("self", IdOf(Path("self")), "self");
+  for (const char* name : {"d", "e", "self"}) Unlink(name);
+  LogTheRest();
+  ExpectStoppedForGood({{"d/e", ENOTDIR}, {"e/d", ENOTDIR}, {"self/self", ENOTDIR}});
+  EXPECT_EQ(All(), Names_{"done"});
+}
+
+// It is looked for in each of them, and so are they.
+TEST_F(BadNamesTest, AFolderInItselfByManyNames) {
+  mkdir(Path("d").c_str(), 0755);
+  Unresolved all;
+  for (int i = 0; i < 700; ++i) {
+    const std::string name = std::to_string(i);
+    CreatedAs("d", [&](pool::NameRecord* record, auto* texts) {
+      record->folder = record->file;
+      texts->at(0) = name;
+      texts->at(3) = Path("d");
+    });
+    all.emplace("d/" + name, ENOTDIR);
+  }
+  Unlink("d");
+  LogTheRest();
+  ExpectStoppedForGood(all);
+}
+
+TEST_F(BadNamesTest, AFolderIsToBeInItself) {
+  mkdir(Path("d").c_str(), 0755);
+  const Identity d = IdOf(Path("d"));
+  Log({.deed = Deed::kRenamed, .file = d, .name = "d/d", .from = "d"});
+  LogTheRest();
+  Reboot();
+  ExpectStopped({{"d/d", ENOENT}});
+  ExpectStopped({{"d/d", ENOENT}});
+  EXPECT_TRUE(Is("d", d));
+  EXPECT_EQ(All(), (Names_{"d", "done"}));
+}
+
+// Both are born under it, and nothing says that the first has lost it.
+class OneNameTest : public BadNamesTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Kept, OneNameTest, testing::Values("first", "second", "none"));
+
+TEST_P(OneNameTest, OfTwoFiles) {
+  const std::string kept = GetParam();
+  for (const std::string name : {"first", "second"}) {
+    Make(name, "");
+    CreatedAs(name, [](auto*, auto* texts) { texts->at(0) = "a"; });
+    Wrote(name == "first" ? 0 : 1, name, name);
+  }
+  if (kept != "none") Rename(kept, "a");
+  for (const char* name : {"first", "second"}) std::filesystem::remove(Path(name));
+  LogTheRest();
+  Reboot();
+  if (kept == "first") {
+    ExpectStopped({{"a", EEXIST}});
+    EXPECT_EQ(Read("a"), "first");
+    Unlink("a");
+  }
+  EXPECT_FALSE(Run()) << "the bytes of the first one are nowhere";
+  EXPECT_EQ(heard_.unresolved, Unresolved{});
+  EXPECT_EQ(summary_.unresolved_records, 1u);
+  EXPECT_EQ(Read("a"), "second");
+  EXPECT_EQ(All(), (Names_{"a", "done"}));
+}
+
+// By somebody, so that it is another one.
+TEST_F(BadNamesTest, TheFolderWasMadeAgain) {
+  mkdir(Path("known").c_str(), 0755);
+  mkdir(Path("born").c_str(), 0755);
+  Created("born");
+  for (const std::string folder : {"known", "born"}) {
+    MakeCreated(folder + "/a");
+    Wrote(folder == "born", folder + "/a", "bytes");
+    Make(folder + "/b");
+    Removed(IdOf(Path(folder + "/b")), folder + "/b");
+    std::filesystem::remove_all(Path(folder));
+    mkdir(Path(folder).c_str(), 0755);
+    Make(folder + "/b", "somebody's");
+  }
+  LogTheRest();
+  ExpectStoppedForGood({{"known/a", ENOTDIR}, {"born", EEXIST}, {"born/a", ENOTDIR}});
+  EXPECT_EQ(All(), (Names_{"born", "born/b", "done", "known", "known/b"}));
+}
+
+TEST_F(BadNamesTest, AReadOnlyFileSystem) {
+  InOwnMounts([&] {
+    mkdir(Path("ro").c_str(), 0755);
+    MakeCreated("ro/lost");
+    Wrote(0, "ro/lost", "bytes");
+    Unlink("ro/lost");
+    Make("ro/from");
+    const Identity from = IdOf(Path("ro/from"));
+    Renamed(from, "ro/from", "ro/to");
+    Make("ro/removed");
+    Removed(IdOf(Path("ro/removed")), "ro/removed");
+    Make("ro/mode");
+    chmod(Path("ro/mode").c_str(), 0751);
+    Attributes("ro/mode", pool::kSetMode, Path("ro/mode"));
+    chmod(Path("ro/mode").c_str(), 0644);
+    LogTheRest();
+    const std::string ro = Path("ro");
+    ASSERT_EQ(mount(ro.c_str(), ro.c_str(), nullptr, MS_BIND, nullptr), 0);
+    ASSERT_EQ(mount("", ro.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY, nullptr), 0);
+    Reboot();
+    const Unresolved all = {{"ro/lost", EROFS},
+                            {"ro/from", EROFS},
+                            {"ro/to", EROFS},
+                            {"ro/removed", EROFS},
+                            {"ro/mode", EROFS}};
+    ExpectStopped(all);
+    ExpectStopped(all);
+    EXPECT_FALSE(Run({.discard = true})) << "the disk's word is not for discarding";
+    EXPECT_TRUE(pool_.dirty());
+    ASSERT_EQ(mount("", ro.c_str(), nullptr, MS_REMOUNT | MS_BIND, nullptr), 0);
+    ExpectRecoveredNow();
+    EXPECT_EQ(Read("ro/lost"), "bytes");
+    EXPECT_TRUE(Is("ro/to", from));
+    EXPECT_EQ(StatOf(Path("ro/mode")).st_mode, S_IFREG | 0751u);
+    EXPECT_EQ(All(), (Names_{"done", "ro", "ro/lost", "ro/mode", "ro/to"}));
+  });
+}
+
+TEST_F(BadNamesTest, AFullFileSystem) {
+  InOwnMounts([&] {
+    Mount("full", "size=1m,nr_inodes=8");
+    mkdir(Path("full/d").c_str(), 0755);
+    Created("full/d");
+    MakeCreated("full/d/a");
+    MakeCreated("full/b");
+    Wrote(0, "full/b", "bytes");
+    std::filesystem::remove_all(Path("full/d"));
+    Unlink("full/b");
+    LogTheRest();
+    int fillers = 0;
+    while (close(creat(Path("full/filler" + std::to_string(fillers)).c_str(), 0600)) == 0) {
+      ++fillers;
+    }
+    Reboot();
+    ExpectStopped({{"full/d", ENOSPC}, {"full/d/a", ENOTDIR}, {"full/b", ENOSPC}});
+    EXPECT_FALSE(Run({.discard = true}));
+    EXPECT_TRUE(pool_.dirty());
+    while (fillers > 0) Unlink("full/filler" + std::to_string(--fillers));
+    ExpectRecoveredNow();
+    EXPECT_EQ(All(), (Names_{"done", "full", "full/b", "full/d", "full/d/a"}));
+    EXPECT_EQ(Read("full/b"), "bytes");
+  });
+}
+
+// What it has taken away may be back when it is mounted again.
+TEST_F(BadNamesTest, AFileSystemThatIsNotMounted) {
+  InOwnMounts([&] {
+    Mount("mnt", "size=1m");
+    mkdir(Path("mnt/d").c_str(), 0755);
+    MakeCreated("mnt/d/lost");
+    Wrote(0, "mnt/d/lost", "bytes");
+    Unlink("mnt/d/lost");
+    Make("mnt/d/from");
+    Renamed(IdOf(Path("mnt/d/from")), "mnt/d/from", "mnt/d/to");
+    Make("mnt/removed");
+    Removed(IdOf(Path("mnt/removed")), "mnt/removed");
+    Make("mnt/mode");
+    chmod(Path("mnt/mode").c_str(), 0751);
+    Attributes("mnt/mode", pool::kSetMode, Path("mnt/mode"));
+    chmod(Path("mnt/mode").c_str(), 0644);
+    LogTheRest();
+    const long tree = syscall(SYS_open_tree, AT_FDCWD, Path("mnt").c_str(),
+                              OPEN_TREE_CLONE | static_cast<unsigned>(O_CLOEXEC));
+    ASSERT_GE(tree, 0);
+    ASSERT_EQ(umount(Path("mnt").c_str()), 0);
+    Make("mnt/removed", "somebody's");
+    Reboot();
+    const Unresolved all = {{"mnt/d/lost", ENODEV},
+                            {"mnt/d/from", ENODEV},
+                            {"mnt/d/to", ENODEV},
+                            {"mnt/removed", ENODEV},
+                            {"mnt/mode", ENODEV}};
+    EXPECT_FALSE(Run({.dry_run = true}));
+    EXPECT_EQ(heard_.unresolved, all);
+    ExpectStopped(all);
+    ExpectStopped(all);
+    EXPECT_EQ(All(), (Names_{"done", "mnt", "mnt/removed"}));
+    ASSERT_EQ(
+        syscall(SYS_move_mount, tree, "", AT_FDCWD, Path("mnt").c_str(), MOVE_MOUNT_F_EMPTY_PATH),
+        0);
+    ExpectRecoveredNow();
+    EXPECT_EQ(All(), (Names_{"done", "mnt", "mnt/d", "mnt/d/lost", "mnt/d/to", "mnt/mode"}));
+    EXPECT_EQ(Read("mnt/d/lost"), "bytes");
+    EXPECT_EQ(StatOf(Path("mnt/mode")).st_mode, S_IFREG | 0751u);
+  });
+}
+
+// That of XFS is the number of its device.
+TEST_F(BadNamesTest, AFileSystemWithAnotherNumber) {
+  moved_ = 1;
+  mkdir(Path("d").c_str(), 0755);
+  MakeCreated("d/lost");
+  Wrote(0, "d/lost", "bytes");
+  Unlink("d/lost");
+  mkdir(Path("d/gone").c_str(), 0755);
+  Make("d/gone/a");
+  Removed(IdOf(Path("d/gone/a")), "d/gone/a");
+  Removed(IdOf(Path("d/gone")), "d/gone");
+  std::filesystem::remove_all(Path("d/gone"));
+  chmod(Path("d").c_str(), 0750);
+  Attributes("d", pool::kSetMode, Path("d"));
+  chmod(Path("d").c_str(), 0755);
+  LogTheRest();
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/lost", "done"}));
+  EXPECT_EQ(Read("d/lost"), "bytes");
+  EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0750u);
+}
+
+// Wherever it ends for want of memory, nothing has changed.
+TEST_F(BadNamesTest, MoreRecordsThanMemory) {
+  if (test::kAddressSanitizer || test::kThreadSanitizer) GTEST_SKIP() << "it wants the memory";
+  Make("a", "a");
+  const Identity a = IdOf(Path("a"));
+  constexpr size_t kLinks = 400;
+  for (size_t i = 0; i < kLinks; ++i) Linked(a, "a", "link" + std::to_string(i));
+  Reboot();
+  const auto run = [&](uint64_t more) {
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit limit = {pages * 4096 + more, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
+    alarm(60);
+    const bool done = Replay(pool_, {}, {}, &summary_);
+    return done ? 0 : summary_.error == ENOMEM ? 2 : 1;
+  };
+  constexpr uint64_t kStep = 64 << 10;
+  uint64_t more = 0;
+  int result = 2;
+  for (; result == 2; more += kStep) {
+    ASSERT_EQ(All(), Names_{"a"}) << more;
+    ASSERT_TRUE(pool_.dirty());
+    result = test::InChild([&] { return run(more); });
+  }
+  EXPECT_EQ(result, 0) << more;
+  EXPECT_GT(more, 16 * kStep);
+  EXPECT_EQ(All().size(), kLinks + 1);
+  EXPECT_FALSE(pool_.dirty());
 }
 
 // ------------------------------------------------------------------------------------------ Killed
