@@ -243,8 +243,12 @@ Outcome ThroughWriter::BeginName(const pool::NameRecord& record) {
   }
   kind_ = Kind::kName;
   length_ = done_ = length;
-  NVCACHE_CHECK(
-      pmem::Copy(log_.view_.unit(place() + 1), &record, length, nullptr, &crc_, Step::kPayload));
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&record);
+  for (size_t done = 0; done < length; done += pmem::kMaxCopy) {  // two long paths are more
+    const size_t part = std::min(length - done, pmem::kMaxCopy);
+    NVCACHE_CHECK(pmem::Copy(log_.view_.unit(place() + 1) + done, bytes + done, part, nullptr,
+                             &crc_, Step::kPayload));
+  }
   at_ = place() + units;
   return Outcome::kDone;
 }

@@ -254,11 +254,12 @@ void NameCall::GoPast() {
 // All that the record has but for files.
 bool NameCall::Describe() {
   NameRecord& record = *record_;
-  const char* target = record.target_length > 0 ? record.text : "";
+  const size_t target_length = has_target_ ? record.target_length : 0u;
   sys::Scratch<char[pool::kMaxPath]> target_copy;
   sys::Scratch<FolderRecord> folder, other;
   const bool has_other = has_from_ && !from_.IsSame(folder_);
-  __builtin_memcpy(target_copy.get(), target, record.target_length + 1u);
+  __builtin_memcpy(target_copy.get(), record.text, target_length);
+  target_copy.get()[target_length] = '\0';
   Clear(&record);
   record.device = folder_.device();
   size_t end = 0;
@@ -321,6 +322,7 @@ void NameCall::MakeLink(const char* target, int dirfd, const char* path, bool pa
   if (!Find(dirfd, path, false) || !HasFolders()) return;
   const size_t length = CopyPath(record_->text, target, pool::kMaxPath);
   record_->target_length = static_cast<uint16_t>(length);
+  has_target_ = true;
   Begin(What::kMakeLink, past || length == 0);
 }
 

@@ -127,6 +127,7 @@ class NameCall {
   int loser_ = -1;
   uint64_t loser_left_ = 0, loser_tag_ = 0;
   bool has_folder_ = false, has_from_ = false;
+  bool has_target_ = false;  // the record has one
   Folder folder_, from_;
   const NamesLock* lock_ = nullptr;
   sys::Scratch<pool::NameRecord> record_;

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +18,7 @@
 
 #include "src/nvlog/reader.h"
 #include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
 #include "src/vfs/access.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/folder.h"
@@ -149,6 +152,7 @@ class VfsNamesTest : public testing::Test {
     EXPECT_TRUE(reader.CopyName(header, place, record.get()));
     const pool::NameTexts texts = pool::TextsOf(*record);
     last_folder_ = texts.folder_path;
+    last_target_ = texts.target;
     std::string text = kDeeds[static_cast<int>(record->deed)];
     if (record->from_length > 0) text += std::string(" ") + texts.from;
     if (record->name_length > 0) text += std::string(" ") + texts.name;
@@ -169,7 +173,8 @@ class VfsNamesTest : public testing::Test {
   const test::Folder memory_{test::Folder::kMemory};
   const test::Folder disk_{test::Folder::kDisk};
   int folder_ = -1;
-  std::string last_folder_;  // its path, in the last name record that Log() has seen
+  // In the last name record that Log() has seen: the folder's path, and a link's target.
+  std::string last_folder_, last_target_;
 };
 
 TEST_F(VfsNamesTest, ANewFileIsKnownAndItsNameIsInTheLog) {
@@ -197,6 +202,39 @@ TEST_F(VfsNamesTest, WhatChangesNamesIsAnnouncedAndThenSaid) {
     EXPECT_TRUE(FolderIsKnown());
     EXPECT_EQ(::access(Path("d").c_str(), F_OK), 0);
     EXPECT_NE(::access(Path("c").c_str(), F_OK), 0);
+  });
+}
+
+// Scratch memory has whatever was there before.
+TEST_F(VfsNamesTest, ARecordHasNothingOfWhatWasThereBefore) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    for (const int byte : {0x0c, 0x7f, 0xff}) {
+      void* blocks[8];
+      for (void*& block : blocks) {
+        block = sys::TakeScratch();
+        std::memset(block, byte, sys::kScratchSize);
+      }
+      for (void* block : blocks) sys::GiveScratch(block);
+      EXPECT_EQ(Rename(byte == 0x7f ? "b" : "a", byte == 0x7f ? "a" : "b"), 0);
+      EXPECT_EQ(Log().back(), byte == 0x7f ? "renamed b a" : "renamed a b");
+      EXPECT_EQ(last_target_, "");
+    }
+  });
+}
+
+TEST_F(VfsNamesTest, ARecordOfMoreThanAPage) {
+  WithEngine([&] {
+    const std::string target(pool::kMaxPath - 1, 't');
+    const long made = Made(
+        [&](NameCall& call, bool past) {
+          call.MakeLink(target.c_str(), AT_FDCWD, Path("link").c_str(), past);
+        },
+        [] { return -1; });
+    EXPECT_EQ(made, 0);
+    EXPECT_EQ(Log(), (Said{"created link"}));
+    EXPECT_EQ(last_target_, target);
+    EXPECT_EQ(std::filesystem::read_symlink(Path("link")), target);
   });
 }
 
