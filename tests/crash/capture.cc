@@ -352,9 +352,6 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
     }
     case SYS_fallocate:
       return Fallocate(a, b, c, d);
-    case SYS_fchmod:
-    case SYS_fchmodat:
-      return SetMode(number, a, b, c, d, e);
     case SYS_mmap: {
       const long result = sys::CallKernel(number, a, b, c, d, e, f);
       struct stat st = {};

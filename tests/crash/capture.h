@@ -82,7 +82,7 @@ class Capture : public Listener {
   long Sync(long number, long fd, int file);
   long SyncAll();
   static long OpenBoot();
-  // Of name_capture.cc.
+  // Of name_capture.cc: names, and modes.
   struct Place {
     uint32_t folder;  // kNobody: none that is watched
     std::string name;

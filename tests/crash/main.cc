@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kUnbounded = ~uint64_t{0};
 constexpr uint64_t kMany = 30000;  // where a mutant is expected to be found
 constexpr uint64_t kSome = 4000;
-constexpr uint64_t kFew = 1000;  // of names in the log, which take their time
+constexpr uint64_t kFew = 500;  // of names in the log, which take their time
 
 struct Arguments {
   uint64_t seed = 0;

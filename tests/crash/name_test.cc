@@ -23,7 +23,8 @@ class Tree {
  public:
   Tree() {
     trace_.root = kRoot;
-    for (const uint32_t mode : {S_IFDIR | 0700, S_IFDIR | 0700, S_IFREG | 0600, S_IFREG | 0600}) {
+    for (const uint32_t mode :
+         {S_IFDIR | 0700u, S_IFDIR | 0700u, S_IFREG | 0600u, S_IFREG | 0600u}) {
       FileInfo file;
       file.identity.mode = mode;
       file.identity.inode = 10 + trace_.files.size();
@@ -156,14 +157,14 @@ TEST(NameMediumTest, ASyncOfAllCoversWhatCameBeforeItBegan) {
 TEST(NameMediumTest, AModeIsThereWithANameThatCameLater) {
   const Tree tree = Tree()
                         .Set(kRoot, "a", kFirst)
-                        .Add(Event::kMode, kFirst, S_IFREG | 0640)
+                        .Add(Event::kMode, kFirst, S_IFREG | 0640u)
                         .Set(kRoot, "b", kFirst);
   NameMedium medium(tree.trace());
   for (const Event& event : tree.trace().events) medium.Apply(event, tree.trace());
-  EXPECT_EQ(medium.Build({1, {}}).modes[kFirst], uint32_t{S_IFREG | 0600});
-  EXPECT_EQ(medium.Build({2, {}}).modes[kFirst], uint32_t{S_IFREG | 0640});
-  EXPECT_EQ(medium.Build({0, {{kRoot, 1}}}).modes[kFirst], uint32_t{S_IFREG | 0600});
-  EXPECT_EQ(medium.Build({0, {{kRoot, 2}}}).modes[kFirst], uint32_t{S_IFREG | 0640});
+  EXPECT_EQ(medium.Build({1, {}}).modes[kFirst], S_IFREG | 0600u);
+  EXPECT_EQ(medium.Build({2, {}}).modes[kFirst], S_IFREG | 0640u);
+  EXPECT_EQ(medium.Build({0, {{kRoot, 1}}}).modes[kFirst], S_IFREG | 0600u);
+  EXPECT_EQ(medium.Build({0, {{kRoot, 2}}}).modes[kFirst], S_IFREG | 0640u);
 }
 
 TEST(NameModelTest, ARunningCallIsMadeOrNot) {

@@ -683,6 +683,26 @@ TEST_F(NamesReplayTest, WhatWasBornStaysInTheLog) {
   EXPECT_EQ(All(), (Names_{"a", "b"}));
 }
 
+// Of what a run has made, the power failure after it may leave the file without its mode.
+TEST_F(NamesReplayTest, WhatWasMadeHasItsModeBeforeItsName) {
+  Make("a");
+  chmod(Path("a").c_str(), 0640);
+  const std::string safe = ".nvcache-" + std::to_string(pool::Fingerprint(Created("a")));
+  Unlink("a");
+  MakeCreated("b");
+  Unlink("b");
+  Make("b", "somebody's");
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(StatOf(Path("a")).st_mode, S_IFREG | 0640u);
+  Rename("a", safe);
+  chmod(Path(safe).c_str(), 0600);
+  Unlink("b");
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(StatOf(Path("a")).st_mode, S_IFREG | 0640u);
+  ExpectNoSafeNames();
+}
+
 // A safe name with bytes in it is not one that was made in vain.
 TEST_F(NamesReplayTest, ASafeNameThatSomebodyHas) {
   const Identity a = MakeCreated("a");
