@@ -450,7 +450,8 @@ void Explorer::Put(Level* level, const Choice& choice, bool away, bool killed) {
   NameMedium::Left left = level->names.Build(choice.names);
   for (size_t i = 0; i < left.modes.size(); ++i) machine.files()[i].identity.mode = left.modes[i];
   NamesOf(*level).names() = std::move(left.names);
-  NamesOf(*level).set_privileged(plan_.handles || level->at % 4 < 2);
+  if (level->depth == 0) privileged_ = plan_.handles || level->at % 4 < 2;
+  NamesOf(*level).set_privileged(privileged_);
 }
 
 // The first record of each, or the second of each.

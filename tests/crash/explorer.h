@@ -139,6 +139,7 @@ class Explorer {
   // Of the recovery that was just checked.
   Trace recovery_;
   size_t recovery_events_ = 0;
+  bool privileged_ = true;  // recovery, and each one after it
   bool clean_before_ = false;
   bool kept_ = false;
 };

@@ -468,7 +468,7 @@ std::vector<Scenario> NameScenarios() {
        256, 60, false, true},
       {"known-modes", "modes in known folders", KnownModes, false, 100, 256, 60},
       {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 100, 256,
-       60},
+       60, false, true},
   };
 }
 
