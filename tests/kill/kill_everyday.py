@@ -265,6 +265,8 @@ def play(bench, disk, case, acknowledged, choice, recovers=True):
     if recovers:
         kill_power.recover(bench)
     verify(disk.folder, acknowledged)
+    # A checker is a program without NVCache. sqlite3 may have rolled a journal back, and removed it.
+    disk.sync()
     return acknowledged
 
 
