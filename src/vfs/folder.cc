@@ -124,6 +124,7 @@ bool Folder::Find(int dirfd, const char* path, bool slashes) {
 bool Folder::FindOpen(int fd) {
   struct stat st;
   if (sys::Fstat(fd, &st) < 0 || !S_ISDIR(st.st_mode)) return false;
+  if ((sys::Fcntl(fd, F_GETFL) & O_PATH) != 0) return false;
   fd_ = fd;
   device_ = st.st_dev;
   inode_ = st.st_ino;

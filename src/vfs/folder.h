@@ -35,7 +35,7 @@ class Folder {
   // False: the path leads to no folder, or has no last name that a call can give: the kernel will
   // say so. `slashes`: they may follow the name, for it is a folder's.
   bool Find(int dirfd, const char* path, bool slashes);
-  // What is open there: a folder. `name()` is nothing.
+  // What is open there, not with O_PATH: a folder. `name()` is nothing.
   bool FindOpen(int fd);
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
   bool Open();
