@@ -125,8 +125,8 @@ struct Shared {
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
   std::atomic<uint64_t> folders;     // the device of those that have had a tally; 0: none has
-  // Changes of names there that are in no log, counted; so many of them are on the disk; and when
-  // somebody had to sync for that last, in seconds.
+  // Changes of names there that are in no log, counted; so many of them are on the disk; and the
+  // seconds at which somebody had to sync for that last, above that the time before.
   std::atomic<uint64_t> unlogged;
   std::atomic<uint64_t> unlogged_synced;
   std::atomic<uint64_t> unlogged_awaited;

@@ -34,6 +34,8 @@ uint64_t Word(const Standing& standing) {
          (standing.refused ? kRefused : 0);
 }
 
+// Of a word that has a second, below something else.
+constexpr unsigned kSecondBits = 32;
 uint64_t Second() { return sys::Now(CLOCK_MONOTONIC) / 1000000000; }
 
 // The half of the lock that changes with each taking.
@@ -215,16 +217,18 @@ void Tallies::RaiseUnloggedSynced(uint64_t unlogged) const {
   Raise(leases_.shared_->unlogged_synced, unlogged);
 }
 
-void Tallies::NoteUnloggedAwaited() const { leases_.shared_->unlogged_awaited.store(Second()); }
+void Tallies::NoteUnloggedAwaited() const {
+  const uint64_t before = leases_.shared_->unlogged_awaited.load();
+  leases_.shared_->unlogged_awaited.store(before << kSecondBits | Second());
+}
 
 bool Tallies::WereUnloggedAwaited() const {
-  const uint64_t then = leases_.shared_->unlogged_awaited.load();
+  const uint64_t then = leases_.shared_->unlogged_awaited.load() >> kSecondBits;
   return then != 0 && Second() - then <= kWarmSeconds;
 }
 
 // In one word: part of the tag, and the second.
 bool Tallies::WarmUp(uint64_t tag) const {
-  constexpr unsigned kSecondBits = 32;
   const uint64_t now = Second();
   const uint64_t word = tag << kSecondBits | now;
   const uint64_t before = At(tag).warmed.exchange(word);

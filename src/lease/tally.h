@@ -120,7 +120,7 @@ class Tallies {
   // succeeds; then RaiseUnloggedSynced() is told this number.
   uint64_t Unlogged() const;
   void RaiseUnloggedSynced(uint64_t unlogged) const;
-  // Somebody has to sync the device for them now; had to within kWarmSeconds.
+  // Somebody has to sync the device for them now; had to twice within kWarmSeconds.
   void NoteUnloggedAwaited() const;
   bool WereUnloggedAwaited() const;
 

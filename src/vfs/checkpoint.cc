@@ -246,7 +246,7 @@ bool Engine::EndUnloggedNames() {
   const PoolPin pin;
   if (!pin.ok() || !SharesDevices() || !tallies.IsOf(pool_id_)) return true;
   const uint64_t unlogged = tallies.Unlogged();
-  tallies.NoteUnloggedAwaited();
+  if (unlogged > 1) tallies.NoteUnloggedAwaited();  // the first stands for what was before
   if (SyncThrough() < 0) return false;
   tallies.RaiseUnloggedSynced(unlogged);
   return true;
