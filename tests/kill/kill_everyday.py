@@ -273,7 +273,7 @@ def play(bench, disk, case, acknowledged, choice, recovers=True):
 def run(options, case, kind, seed):
     choice = random.Random(f"{seed} {case} {kind}")
     with harness.Bench(options.nvcache, options.scratch, size="256M", dram="1M", write_back="auto") as bench:
-        disk = Disk(bench, kind=kind)
+        disk = Disk(bench, 4 << 30 if options.long else 400 << 20, kind)  # some 30 MiB a round
         try:
             acknowledged = 0
             for _ in range(options.rounds * (40 if options.long else 1)):
@@ -289,7 +289,7 @@ def self_check(options):
     choice = random.Random(options.seed)
     for _ in range(10):
         with harness.Bench(options.nvcache, options.scratch, size="256M", dram="1M", write_back="auto") as bench:
-            disk = Disk(bench)
+            disk = Disk(bench, 400 << 20)
             try:
                 play(bench, disk, "maildir", 0, choice, recovers=False)
             except (harness.Failure, OSError) as expected:

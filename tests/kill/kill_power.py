@@ -43,7 +43,7 @@ class Disk:
         self.device = None  # of XFS, a descriptor
         self.folder.mkdir()
         with open(self.image, "wb") as image:
-            image.truncate(size if kind == "ext4" else 400 << 20)  # the others want so much
+            image.truncate(size if kind == "ext4" else max(size, 400 << 20))  # the others want so much
         subprocess.run([f"mkfs.{kind}", "-q", self.image], check=True, stderr=subprocess.DEVNULL)
         self.mount()
 
