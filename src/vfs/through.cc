@@ -228,6 +228,16 @@ void Skip(Cursor* cursor, uint64_t n) {
   }
 }
 
+// By the time that the kernel meets a bad buffer, it has given the first pages their blocks and the
+// file a new mtime.
+void TouchAsForBadBuffer(const Shared& shared, uint64_t length) {
+  Position position(shared.call, shared.appends, 0);
+  const long at = position.Find();
+  if (at < 0) return;
+  sys::Pwrite(shared.fd, engine.unreadable(), std::min(length, kUnreadable),
+              static_cast<uint64_t>(at));
+}
+
 long WriteGroups(const Shared& shared, uint64_t total) {
   Attempt& attempt = *shared.attempt;
   Cursor cursor(shared.call.iov, shared.call.count);
@@ -237,6 +247,7 @@ long WriteGroups(const Shared& shared, uint64_t total) {
     if (n == -EFAULT) {
       // Up to where the buffer ends, as the kernel does.
       const uint64_t readable = cursor.Readable(total - attempt.done);
+      if (readable == 0 && attempt.done == 0) TouchAsForBadBuffer(shared, total);
       total = attempt.done + readable;
       if (readable > 0) continue;
     }
