@@ -170,6 +170,7 @@ void NameCall::SyncPast() {
 
 // Where syncs have to wait for such names, their folder is worth to be known.
 void NameCall::SeeToUnlogged() {
+  if (!engine.leases.is_open()) return;
   const uint32_t own = has_from_ ? 2 : 1;
   const auto see = [own](Folder& folder) {
     const lease::Tallies& tallies = engine.tallies;
@@ -181,7 +182,7 @@ void NameCall::SeeToUnlogged() {
   if (has_folder_) see(folder_);
   if (has_from_ && !from_.IsSame(folder_)) see(from_);
   // Meanwhile the first folder has become known.
-  if (!has_folder_ && !has_from_ && engine.leases.is_open()) engine.tallies.NoteUnlogged(0);
+  if (!has_folder_ && !has_from_) engine.tallies.NoteUnlogged(0);
 }
 
 bool NameCall::Find(int dirfd, const char* path, bool slashes) {
@@ -305,12 +306,12 @@ void NameCall::CreatedElsewhere(int fd) {
   Folder folder;
   if (sys::Fstat(fd, &st) < 0 || !ReadPath(fd, st.st_dev, st.st_ino, path.get()) ||
       !folder.Find(AT_FDCWD, path.get(), false)) {
-    return;
+    return engine.tallies.NoteUnlogged(0);  // wherever it is
   }
   folder.BeginPassing();
   if (folder.tally() == nullptr) return engine.tallies.NoteUnlogged(folder.device());
   folder.GoPast();
-  if (!folder.MakeKnown(1)) folder.Sync();
+  if (!folder.MakeKnown(1) && !folder.Sync()) engine.tallies.NoteUnlogged(0);
 }
 
 void NameCall::MakeFolder(int dirfd, const char* path, mode_t mode, bool past) {

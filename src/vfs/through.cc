@@ -228,8 +228,7 @@ void Skip(Cursor* cursor, uint64_t n) {
   }
 }
 
-// By the time that the kernel meets a bad buffer, it has given the first pages their blocks and the
-// file a new mtime.
+// As for a cached file (data.cc): the kernel changes more than the log.
 void TouchAsForBadBuffer(const Shared& shared, uint64_t length) {
   Position position(shared.call, shared.appends, 0);
   const long at = position.Find();
