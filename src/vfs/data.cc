@@ -237,8 +237,8 @@ long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
   if (long r = access.EnterToWrite(call.fd, need, write); r != 0) return r;
   if (!access.writable()) return -EBADF;
   File& file = access.file();
+  attempt->synced = IsSynced(call, access.description());
   if (!access.cached()) {
-    attempt->synced = IsSynced(call, access.description());
     if (!attempt->warm && attempt->synced && CountSync(file)) return kIsHot;
     return TryKernel(access, call, total, attempt);
   }
@@ -294,6 +294,7 @@ bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attem
 // attempt's.
 long EndShared(const WriteCall& call, long n, const Attempt& attempt) {
   if (attempt.unlogged) SettleShared(call.fd);
+  if (attempt.synced) engine.EndUnloggedNames();
   const auto done = static_cast<long>(attempt.done);
   if (attempt.by_kernel && n > 0) return done + n;
   return done > 0 ? done : n;
@@ -327,6 +328,7 @@ long DoWrite(const WriteCall& call) {
     } else if (IsForKernel(n)) {
       return ToKernel(call.fd);
     } else {
+      if (attempt.synced && n > 0) engine.EndUnloggedNames();
       return n;
     }
   }

@@ -341,6 +341,12 @@ TEST_F(VfsNamesTest, NothingOvertakesANameThatIsInNoLog) {
     EXPECT_EQ(Fsync(folder_), 0);
     EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before that of a folder";
     EXPECT_EQ(Close(known), 0);
+    EXPECT_EQ(Remove("2/b"), 0);
+    EXPECT_TRUE(engine.tallies.HasUnlogged());
+    const int synced = Open("known", O_RDWR | O_DSYNC);
+    EXPECT_EQ(Pwrite(synced, "a", 1, 0), 1);
+    EXPECT_FALSE(engine.tallies.HasUnlogged()) << "before a write that syncs by itself returns";
+    EXPECT_EQ(Close(synced), 0);
   });
 }
 
