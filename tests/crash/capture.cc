@@ -133,8 +133,11 @@ void Capture::End(uint32_t number) {
   Add({Event::kEnd, {}, Who(), number, 0, 0, 0});
 }
 
+// What the processes share is stored past us. Whoever is killed at this event has stored it before.
 void Capture::Add(Event event) {
-  if (!finished_) trace_.events.push_back(event);
+  if (finished_) return;
+  NoteVolatile();
+  trace_.events.push_back(event);
 }
 
 void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
@@ -199,11 +202,13 @@ void Capture::CompareShadow() {
 }
 
 void Capture::NoteVolatile() {
+  if (bases_.empty()) return;
   for (uint64_t at = pool::kSharedOffset; at < kVolatileEnd; at += kLine) {
     const uint8_t* line = bases_.front() + at;
     if (std::memcmp(shadow_.data() + at, line, kLine) == 0) continue;
     std::memcpy(shadow_.data() + at, line, kLine);
-    Add({Event::kVolatile, {}, kNoThread, 0, at, kLine, trace_.Keep(&shadow_[at], kLine)});
+    trace_.events.push_back(
+        {Event::kVolatile, {}, kNoThread, 0, at, kLine, trace_.Keep(&shadow_[at], kLine)});
   }
 }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The tester itself: event lists made by hand, and exactly the images that they allow.
+#include <errno.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <set>
 #include <string>
@@ -351,6 +354,33 @@ TEST(CrashesTest, TextIsReadBack) {
     EXPECT_EQ(again[i].killed, crashes[i].killed);
     EXPECT_EQ(again[i].choice, crashes[i].choice);
   }
+}
+
+// Where no fence follows, too: whoever is killed when the call has returned has stored all of it.
+TEST(CaptureTest, WhatProcessesShareIsNotedBeforeTheNextEvent) {
+  char memory[] = "/dev/shm/nvcache-test-crash-unit-XXXXXX";
+  const Place place = {"/dev/shm", ::mkdtemp(memory)};
+  const std::string path = MakeAgedPool(place, 1);
+  Capture capture("test", 1, path);
+  pool::Pool pool;
+  pool::Problem problem;
+  ASSERT_TRUE(pool.Open(path.c_str(), pool::Access::kExclusive, true, nullptr, &problem));
+  ::unlink(path.c_str());
+  ::rmdir(memory);
+  pool.MarkInUse();
+  capture.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { pool.seats().SetThroughFailed(EIO); });
+  pool.Close();
+  const Trace trace = capture.Finish();
+  std::vector<int> failed;  // when the call begins and when it ends
+  int shared = 0;
+  for (const Event& event : trace.events) {
+    const uint64_t at = pool::kSharedOffset + offsetof(pool::SharedState, through_failed);
+    if (event.type == Event::kVolatile && event.at <= at && at < event.at + event.length) {
+      std::memcpy(&shared, trace.Data(event.data) + (at - event.at), sizeof(shared));
+    }
+    if (event.type == Event::kBegin || event.type == Event::kEnd) failed.push_back(shared);
+  }
+  EXPECT_EQ(failed, (std::vector<int>{0, EIO}));
 }
 
 // A store that goes past src/pmem is found at the next fence.
