@@ -323,6 +323,7 @@ void Files::SyncAndClose(uint32_t number) {
   File& file = files_[number];
   const bool name = file.is_new && file.is_unsynced;
   long error = file.is_unsynced ? sys::Fsync(file.fd) : 0;
+  if (sync_error_ == 0) sync_error_ = error;
   TakeFromOpen(number);
   sys::Close(file.fd);
   file.is_open = false;

@@ -82,6 +82,8 @@ class Files {
   // fsync of one file that was changed, and of its name if that is new; the file is refused if that
   // fails. False if none was left.
   bool SyncNext();
+  // A negated errno: of the first one that has failed; 0: none.
+  long sync_error() const { return sync_error_; }
   uint32_t open() const { return open_; }
 
   // The record by which the file was looked for. False if it is damaged.
@@ -118,6 +120,7 @@ class Files {
   nvlog::GroupWalk ahead_;  // was at the end of the logs, if a file could not be found else
   bool is_ahead_ = false;
   bool dry_run_ = false;
+  long sync_error_ = 0;  // of the first sync that has failed
   File* files_ = nullptr;
   File nameless_ = {};
   uint64_t max_files_ = 0;

@@ -147,6 +147,11 @@ bool Run::Do() {
   ApplyAll();
   Advise(MADV_NORMAL);
   SyncAll();
+  // The kernel tells of that once, and calls the pages clean: whoever tries again must not believe
+  // that it has them.
+  if (kernel_has_ && files_.sync_error() < 0) {
+    pool_.seats().SetThroughFailed(static_cast<int>(-files_.sync_error()));
+  }
   CountFiles();
   if (options_.dry_run) return false;
   const bool named = kernel_has_ ? SyncNames() : names_.Finish();

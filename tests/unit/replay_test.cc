@@ -590,12 +590,12 @@ TEST_F(ReplayTest, ATruncationIsNotRepeatedOnceItIsVoid) {
   }
 }
 
-// fallocate() says that it is not supported.
-int ForbidHoles() {
+// The call answers with that errno, for the rest of the process's life.
+int Forbid(uint32_t call, uint32_t error) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
@@ -616,7 +616,7 @@ TEST_F(ReplayTest, ErasuresWhereTheFileSystemKnowsNoHoles) {
   Write(&expected, 5002, "after");
   pool_.Close();
   EXPECT_EQ(InChild([&] {
-              if (ForbidHoles() != 0) return kSkip;
+              if (Forbid(SYS_fallocate, EOPNOTSUPP) != 0) return kSkip;
               ScopedPool pool;
               if (!test::OpenPool(pool, pool_path_)) return 1;
               Summary summary;
@@ -2683,6 +2683,25 @@ TEST_F(ThroughReplayTest, AllIsAppliedOnceASyncHasFailed) {
   MakeFile(0, "a", "lost..");
   Add(kOne, Data(0, 0, "before"));
   pool_.seats().SetThroughFailed(EIO);
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(ReadFile(Path("a")), "before");
+}
+
+// The kernel tells one descriptor of an error, and then that all is well.
+TEST_F(ThroughReplayTest, NorIsTheKernelBelievedOnceARecoveryHasHeardOfAnError) {
+  MakeFile(0, "a", "before");
+  Add(kOne, Data(0, 0, "before"));
+  pool_.Close();
+  EXPECT_EQ(InChild([&] {
+              if (Forbid(SYS_fsync, EIO) != 0) return kSkip;
+              ScopedPool pool;
+              if (!test::OpenPool(pool, pool_path_)) return 1;
+              Summary summary;
+              return Replay(pool, {}, {}, &summary) ? 2 : 0;
+            }),
+            0);
+  WriteFile(Path("a"), "lost..");
+  ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
   EXPECT_TRUE(Run());
   EXPECT_EQ(ReadFile(Path("a")), "before");
 }
