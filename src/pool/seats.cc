@@ -156,7 +156,7 @@ uint32_t Seats::Take() {
     Store(ConductOf(seat).rule, kRuleUnknown);
     Store(ConductOf(seat).through_written, 0u);
     TakeName(taken.program);
-    if (seat == checkpointer()) SetCheckpointer(kNoSeat);  // it has died
+    ForgetCheckpointer(seat);
     if (seat >= end()) Store(shared().seats_end, seat + 1);
     Store(taken.state, kSeatTaken);
     return seat;
@@ -184,6 +184,7 @@ uint32_t Seats::Adopt(uint32_t own) {
 
 void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   NVCACHE_CHECK(State(seat) == kSeatReplayed);
+  ForgetCheckpointer(seat);
   if (resolved && !left) FreeAllOf(seat);
   if (left) NoteLeft(seat);
   if (resolved) {
@@ -269,6 +270,14 @@ bool Seats::IsLeftFor(uint64_t ns) const {
   return false;
 }
 
+bool Seats::HasThroughBetween(uint64_t from, uint64_t to) const {
+  for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
+    const uint64_t since = Load(ConductOf(seat).through_since);
+    if (State(seat) == kSeatTaken && since > from && since <= to) return true;
+  }
+  return false;
+}
+
 void Seats::FreeLeft(uint32_t seat) const {
   NVCACHE_CHECK(State(seat) == kSeatLeft);
   FreeAllOf(seat);
@@ -304,6 +313,13 @@ bool Seats::IsShared(uint32_t own) const {
 void Seats::SetCheckpointer(uint32_t seat) const {
   Store(shared().checkpointer, seat + 1);
   Answer(kNoAnswer);
+}
+
+// It has died, if it had that seat.
+void Seats::ForgetCheckpointer(uint32_t seat) const {
+  uint32_t dead = seat + 1;
+  const std::atomic_ref word(shared().checkpointer);
+  if (word.compare_exchange_strong(dead, 0u)) Answer(kNoAnswer);
 }
 
 void Seats::Answer(uint32_t answer) const {

@@ -129,6 +129,8 @@ class Seats {
   uint32_t CountLeft() const;
   // One of them for so long.
   bool IsLeftFor(uint64_t ns) const;
+  // A process that has a seat has begun to log after `from`, and up to `to`: real-time ns.
+  bool HasThroughBetween(uint64_t from, uint64_t to) const;
   bool IsStillLeft(uint32_t seat, const LeftSeats& seats) const {
     return seats.since[seat] != 0 && State(seat) == kSeatLeft &&
            Load(ThroughSince(seat)) == seats.since[seat];
@@ -147,6 +149,7 @@ class Seats {
   uint32_t checkpointer() const { return Load(shared().checkpointer) - uint32_t{1}; }
   // Its seat from now on, or kNoSeat.
   void SetCheckpointer(uint32_t seat) const;
+  void ForgetCheckpointer(uint32_t seat) const;
   // If there is one, it has a descriptor of the file system of write-through files, or cannot have
   // one, or `patience_ns` are over.
   void AwaitCheckpointer(uint64_t patience_ns) const;

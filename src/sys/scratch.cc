@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/lock.h"
 #include "src/sys/memory.h"
@@ -58,6 +59,35 @@ void GiveTo(std::atomic<uint64_t>& word, size_t number) {
   word.fetch_and(~(uint64_t{1} << number), std::memory_order_release);
 }
 
+// At the low end of a stack: whoever has taken more has stored something else there.
+constexpr uint64_t kMark = 0x6e76636163686521;
+constexpr size_t kMarks = 8;
+
+extern "C" void nvcache_call_on(void (*function)(void*), void* argument, void* stack_end);
+// clang-format off
+asm(".text\n"
+    ".globl nvcache_call_on\n"
+    ".hidden nvcache_call_on\n"
+    ".type nvcache_call_on, @function\n"
+    "nvcache_call_on:\n"
+    "  .cfi_startproc\n"
+    "  push %rbp\n"
+    "  .cfi_def_cfa_offset 16\n"
+    "  .cfi_offset rbp, -16\n"
+    "  mov %rsp, %rbp\n"
+    "  .cfi_def_cfa_register rbp\n"
+    "  mov %rdx, %rsp\n"
+    "  mov %rdi, %rax\n"
+    "  mov %rsi, %rdi\n"
+    "  call *%rax\n"
+    "  mov %rbp, %rsp\n"
+    "  pop %rbp\n"
+    "  .cfi_def_cfa rsp, 8\n"
+    "  ret\n"
+    "  .cfi_endproc\n"
+    ".size nvcache_call_on, .-nvcache_call_on\n");
+// clang-format on
+
 }  // namespace
 
 bool OpenScratch() {
@@ -94,6 +124,15 @@ void GiveScratch(void* block) {
   } else {
     Munmap(block, kScratchSize);
   }
+}
+
+void RunOnScratch(void (*function)(void*), void* argument) {
+  auto* block = static_cast<uint8_t*>(TakeScratch());
+  auto* marks = reinterpret_cast<volatile uint64_t*>(block);
+  for (size_t i = 0; i < kMarks; ++i) marks[i] = kMark;
+  nvcache_call_on(function, argument, block + kScratchSize);
+  for (size_t i = 0; i < kMarks; ++i) NVCACHE_CHECK(marks[i] == kMark);
+  GiveScratch(block);
 }
 
 void ForgetScratch() {

@@ -49,7 +49,7 @@ long OpenFolderOf(int fd) {
   while (!is_folder && path[n - 1] != '/') --n;
   path[n] = '\0';
   const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return folder < 0 ? folder : sys::MoveHigh(static_cast<int>(folder));
+  return folder < 0 ? folder : sys::MoveLow(static_cast<int>(folder), sys::kThroughNumber);
 }
 
 }  // namespace
@@ -57,7 +57,10 @@ long OpenFolderOf(int fd) {
 bool Engine::OpenThrough(int fd, const struct stat& st) {
   NVCACHE_CHECK(table_lock.IsLocked() && attached());
   const pool::Seats& seats = pool_.seats();
-  if (SharesDevice(st.st_dev)) return true;
+  if (SharesDevice(st.st_dev)) {
+    if (IsToBeBusy()) Employ();
+    return true;
+  }
   if (SharesDevices() || !FileSystemOf(fd, st.st_dev).syncs_whole || seats.ThroughFailed() != 0 ||
       !tallies.Join(pool_id_)) {
     return false;
@@ -71,9 +74,11 @@ bool Engine::OpenThrough(int fd, const struct stat& st) {
     seats.NoteThroughSince(pool_.seat(), 0);
     return false;
   }
-  // So that this process may leave what it has to the checkpointer.
+  // So that this process may leave what it has to the checkpointer, as long as it is idle, and when
+  // it ends.
   seats.AwaitCheckpointer(kAnswerNs);
   BeginThrough(static_cast<int>(folder), st.st_dev);
+  if (seats.answer() != pool::kHasDescriptor) Employ();
   return true;
 }
 
@@ -253,22 +258,21 @@ bool Engine::EndUnloggedNames() {
 }
 
 bool Engine::HasPendingThrough() {
-  const nvlog::Lsn published = cleaner.published();
-  return through.HasPending() || (published != 0 && published >= pool_.through_checkpoint());
+  return through.HasPending() || (published() != 0 && published() >= pool_.through_checkpoint());
 }
 
 // What is left to another process, that one has a descriptor for which covers it. False: something
 // is.
 bool Engine::EndThrough() {
   const pool::Seats& seats = pool_.seats();
-  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
   // One that has died may be the first.
-  if (seats.HasOrphans(pool_.seat())) recovery::ReplayOrphans(pool_, &recovered_);
+  if (seats.HasOrphans(pool_.seat())) {
+    OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
+  }
   const bool late = seats.IsLeftFor(kLateNs);
   const bool moves = late || seats.IsFirstThrough(pool_.seat());
-  while (moves && (HasPendingThrough() || seats.CountLeft() > 0) && !MoveThroughCheckpoint(late) &&
-         seats.ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
-    Pause(kPollNs);
+  if (moves && (HasPendingThrough() || seats.CountLeft() > 0)) {
+    OnOwnStack([=, this] { return MoveThroughToEnd(late); });
   }
   const bool ended = !HasPendingThrough();
   // Others will want seats.
@@ -279,6 +283,17 @@ bool Engine::EndThrough() {
   if (ended) seats.NoteThroughSince(pool_.seat(), 0);
   CloseThrough();
   return ended;
+}
+
+// Until nothing is pending, unless another one is at it for long.
+bool Engine::MoveThroughToEnd(bool late) {
+  const pool::Seats& seats = pool_.seats();
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  while ((HasPendingThrough() || seats.CountLeft() > 0) && !MoveThroughCheckpoint(late) &&
+         seats.ThroughFailed() == 0 && sys::Now(CLOCK_MONOTONIC) < end) {
+    Pause(kPollNs);
+  }
+  return !HasPendingThrough();
 }
 
 }  // namespace nvcache::vfs

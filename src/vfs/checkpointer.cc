@@ -27,6 +27,9 @@ constexpr uint64_t kShortLookNs = 100 * 1000 * 1000;
 constexpr uint64_t kUnusedNs = kSecond;
 // What was left for so long is brought to the disk; when nobody is at work there, after kUnusedNs.
 constexpr uint64_t kLeftNs = 5 * kSecond;
+// An idle process has logged what it ever will so long after it began (kBusyAfterNs).
+constexpr uint64_t kLogsForNs = kSecond;
+static_assert(kLogsForNs > kBusyAfterNs && kLogsForNs < kLeftNs);
 // The process ends when it has watched a clean pool for so long.
 constexpr uint64_t kIdleNs = 5 * kSecond;
 
@@ -102,6 +105,11 @@ bool Checkpointer::Serve() {
 bool Checkpointer::Attach() {
   if (engine.attached()) return true;
   if (!engine.Attach()) return false;
+  if (!engine.Employ()) {
+    engine.StayWithoutPool();
+    engine.Detach();
+    return false;
+  }
   engine.pool_.seats().SetCheckpointer(engine.pool_.seat());
   return true;
 }
@@ -139,7 +147,7 @@ bool Checkpointer::OpenFileSystem(uint64_t device) {
     sys::Close(fd);
     return false;
   }
-  engine.BeginThrough(sys::MoveHigh(fd), device);
+  engine.BeginThrough(sys::MoveLow(fd, sys::kThroughNumber), device);
   return true;
 }
 
@@ -155,15 +163,26 @@ void Checkpointer::CloseFileSystem() {
   engine.through_lock_.Unlock();
 }
 
-// While others are at work, one sync does for what several leave. Whoever of all processes may move
-// the checkpoint does so: the oldest of them may have no reason of its own.
+// While others are at work, one sync does for what several leave, and for what idle ones have
+// logged. Whoever of all processes may move the checkpoint does so: the oldest of them may have no
+// reason of its own.
 void Checkpointer::MoveCheckpoint() {
   const pool::Seats& seats = engine.pool_.seats();
   const bool alone = !seats.OthersHaveThrough(engine.pool_.seat());
   const uint64_t due = watched_.seats().MustHurry() ? 0 : alone ? kUnusedNs : kLeftNs;
-  if (seats.IsLeftFor(due) && engine.tallies.IsOf(engine.pool_id_)) {
-    engine.tallies.WantCheckpointAbove(seats.next_lsn().load());
+  if (!engine.tallies.IsOf(engine.pool_id_)) return;
+  const nvlog::Lsn next = seats.next_lsn().load();
+  if (wanted_ != 0 && engine.pool_.through_checkpoint() >= wanted_) {
+    cared_to_ = wanted_at_;
+    wanted_ = 0;
   }
+  const uint64_t now = sys::Now(CLOCK_REALTIME);
+  const bool idle = wanted_ == 0 && seats.HasThroughBetween(cared_to_, now - kLeftNs);
+  if (idle) {
+    wanted_ = next;
+    wanted_at_ = now - kLogsForNs;
+  }
+  if (idle || seats.IsLeftFor(due)) engine.tallies.WantCheckpointAbove(next);
 }
 
 // What was left while the seat was given up is brought to the files as by any process that comes.

@@ -52,6 +52,11 @@ class Checkpointer {
   uint32_t rung_ = 0;   // the bell when it was answered last
   uint64_t asked_ = 0;  // monotonic ns: when that was
   uint64_t used_ = 0;   // the same: when the pool was seen to be used last
+  // What processes logged that began to before `cared_to_` is on the disk, as far as they are idle;
+  // before `wanted_at_`, when the checkpoint has reached `wanted_`. Real-time ns; 0: nothing is
+  // waited for.
+  uint64_t cared_to_ = 0, wanted_at_ = 0;
+  pool::Lsn wanted_ = 0;
 };
 
 }  // namespace nvcache::vfs

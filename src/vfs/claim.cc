@@ -180,7 +180,7 @@ bool Engine::AwaitPublication(uint64_t device, uint64_t inode) {
   return news;
 }
 
-// The keeper: a thread that lives as long as the pool is attached, for nothing is held without. It
+// The keeper: a thread of a busy process, for nothing is held by an idle one. It
 // also lets go of closed files: the program may make no call for a long time.
 void Engine::Keep() {
   for (;;) {

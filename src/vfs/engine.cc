@@ -137,28 +137,6 @@ bool Engine::RecoverIfDirty() {
   }
 }
 
-// What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
-// stack has to bear it.
-template <typename Function>
-auto Engine::OnOwnStack(Function function) {
-  struct Job {
-    Function function;
-    decltype(function()) result;
-  };
-  Job job = {function, {}};
-  const auto run = [](void* pointer) {
-    Job& that = *static_cast<Job*>(pointer);
-    that.result = that.function();
-  };
-  if (void* thread = host_->start_thread(run, &job); thread != nullptr) {
-    host_->join_thread(thread);
-  } else {
-    const sys::SyncsUnderLocks allowed;
-    run(&job);
-  }
-  return job.result;
-}
-
 bool Engine::RecoverOnOwnStack() {
   return OnOwnStack([this] { return RecoverIfDirty(); });
 }
@@ -373,7 +351,7 @@ void Engine::ListInherited() {
 
 bool Engine::Attach() {
   NVCACHE_CHECK(table_lock.IsLocked());
-  if (!attached() && MayAttach()) attached_.store(OnOwnStack([this] { return AttachPool(); }));
+  if (!attached() && MayAttach()) attached_.store(AttachPool());
   return attached();
 }
 
@@ -385,52 +363,124 @@ bool Engine::MayAttach() {
 }
 
 bool Engine::AttachPool() {
+  sys::Scratch<pool::Problem> scratch;
+  pool::Problem* problem = scratch.get();
   sys::InitializeUserCopy();
   sys::ExamineRoot();
-  pool::Problem problem;
-  bool open =
-      pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr, &problem);
-  if (!open && problem.error == ENOENT && settings.size > 0) {
-    const pool::CreateOptions options = {settings.size, settings.emulate};
-    // Somebody else may just have made it.
-    open = (pool::Pool::Create(settings.pool.c_str(), options, nullptr, &problem) ||
-            problem.error == EEXIST) &&
-           pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr,
-                      &problem);
+  bool open = OnScratchStack([=, this] { return OpenPool(problem); });
+  if (!open && problem->error == ENOENT && settings.size > 0) {
+    open = OnOwnStack([=, this] { return CreatePool(problem); });
   }
-  if (open && pool_.alone() && pool_.dirty() && !recovery::Replay(pool_, {}, {}, &recovered_)) {
-    pool_.Close();
-    open = false;
-    problem.error = EUCLEAN;
-    problem.text.Append(settings.pool.c_str());
-    problem.text.Append(": unresolved records were found; run 'nvcache recover' on it");
-  }
-  if (open && !pool_.alone() && !ReplayOrphans()) {
-    pool_.Close();
-    open = false;
-    problem.error = EUCLEAN;
-    problem.text.Append(settings.pool.c_str());
-    problem.text.Append(": unresolved records were found; run 'nvcache recover' on it");
-  }
-  if (open && settings.frames_in_pool &&
-      !nvlog::HasRoomForFrames(pool_, settings.frame_bytes(), &problem)) {
-    pool_.Close();
-    open = false;
-  }
-  if (open) {
-    open = pool_.Join(&problem);
-    if (!open) pool_.Close();
-  }
-  if (!open) {
-    const bool full = problem.error == EMFILE;
-    hopeless_ = problem.error != EBUSY && problem.error != EUSERS && !full;
-    // Somebody may be stopped who has the gate. Or it is the program that needs the descriptors.
-    if (problem.error == EBUSY || full) attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs;
-    if (!full || pool_id_ == 0) RefusePool(problem);
-    return false;
-  }
+  if (open && MustRecover()) open = OnOwnStack([=, this] { return RecoverAttached(problem); });
+  if (open) open = OnScratchStack([=, this] { return TakeSeat(problem); });
+  if (!open) return RefuseAttach(*problem);
   pool_.seats().NoteLease(pool_.seat(), leases.life());
   pool_.seats().NoteRule(pool_.seat(), RuleOf(settings.write_back));
+  kept.Open();
+  attached_at_ = sys::Now(CLOCK_MONOTONIC);
+  cannot_be_busy_.store(false);
+  if (!OpenRest() || !OpenLog() || (settings.required && !Employ())) {
+    pool_.Leave();
+    CloseParts();
+    hopeless_ = true;
+    RefuseCache("not enough memory or threads for the cache");
+    return false;
+  }
+  SetSlot(pool_.fd(), Internal());
+  pool_id_ = IdOf(pool_);
+  pinnable_.store(true);
+  SayEmulated();
+  return true;
+}
+
+bool Engine::OpenPool(pool::Problem* problem) {
+  return pool_.Open(settings.pool.c_str(), pool::Access::kShared, settings.emulate, nullptr,
+                    problem);
+}
+
+bool Engine::CreatePool(pool::Problem* problem) {
+  const pool::CreateOptions options = {settings.size, settings.emulate};
+  // Somebody else may just have made it.
+  return (pool::Pool::Create(settings.pool.c_str(), options, nullptr, problem) ||
+          problem->error == EEXIST) &&
+         OpenPool(problem);
+}
+
+// A dead process has left something, or another one brings it to the files just now.
+bool Engine::MustRecover() const {
+  if (pool_.alone()) return pool_.dirty();
+  const pool::Seats& seats = pool_.seats();
+  return seats.HasOrphans(pool::kNoSeat) || seats.IsReplaying(pool::kNoSeat) || SomebodyDies(seats);
+}
+
+bool Engine::RecoverAttached(pool::Problem* problem) {
+  const bool resolved =
+      pool_.alone() ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
+  if (resolved) return true;
+  problem->error = EUCLEAN;
+  problem->text.Append(settings.pool.c_str());
+  problem->text.Append(": unresolved records were found; run 'nvcache recover' on it");
+  return false;
+}
+
+bool Engine::TakeSeat(pool::Problem* problem) {
+  return (!settings.frames_in_pool ||
+          nvlog::HasRoomForFrames(pool_, settings.frame_bytes(), problem)) &&
+         pool_.Join(problem);
+}
+
+bool Engine::RefuseAttach(const pool::Problem& problem) {
+  if (pool_.is_open()) pool_.Close();
+  const bool full = problem.error == EMFILE;
+  hopeless_ = problem.error != EBUSY && problem.error != EUSERS && !full;
+  // Somebody may be stopped who has the gate. Or it is the program that needs the descriptors.
+  if (problem.error == EBUSY || full) attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs;
+  if (!full || pool_id_ == 0) RefusePool(problem);
+  return false;
+}
+
+void Engine::SayEmulated() {
+  const bool lasts = pool_.durability() != pmem::Durability::kProcess;
+  if (lasts || !settings.notice || said_) return;
+  sys::Text<512> text;
+  text.Append(pool_.path());
+  text.Append(" is emulated: writes survive the death of the process, not a power failure");
+  sys::Report(text.c_str());
+  said_ = true;
+}
+
+// Where another process has some of the pool's last segments, frames lie in DRAM.
+bool Engine::OpenLog() {
+  frame_segments_ = 0;
+  if (settings.frames_in_pool) {
+    frame_segments_ =
+        static_cast<uint32_t>(nvlog::FrameSegments(pool_.view(), settings.frame_bytes()));
+  }
+  bool open = log.Open(&pool_, frame_segments_);
+  if (!open && frame_segments_ > 0) open = log.Open(&pool_, frame_segments_ = 0);
+  if (open) through.Open(&log);
+  return open;
+}
+
+bool Engine::OpenFrames() {
+  const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
+  const uint64_t frame_pages = settings.frame_bytes() / pool::kPageSize;
+  const uint64_t pages = frame_pages + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
+  if (pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages))) return false;
+  frames.SetDelay(settings.frame_delay_ns);
+  return frame_segments_ > 0
+             ? frames.OpenInPool(pool_.view(), frame_segments_, &supply.pages)
+             : frames.Open(static_cast<uint32_t>(frame_pages), &supply.pages, statistics());
+}
+
+bool Engine::IsToBeBusy() const {
+  return !busy() && !cannot_be_busy_.load() &&
+         sys::Now(CLOCK_MONOTONIC) - attached_at_ >= kBusyAfterNs;
+}
+
+bool Engine::Employ() {
+  NVCACHE_CHECK(table_lock.IsLocked() && pool_.is_open());
+  if (busy() || cannot_be_busy_.load()) return busy();
   const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
                                   settings.batch_delay_ms * 1000000};
   const cleanup::Calls calls = {
@@ -448,57 +498,25 @@ bool Engine::AttachPool() {
       .besides = [](bool hurried) { return engine.CareForThrough(hurried); },
       .cover = [] { return engine.SyncThrough(); },
   };
-  kept.Open();
-  if (!OpenRest() || !OpenLogAndFrames() || !cleaner.Start(*host_, limits, kMaxFiles, calls) ||
-      !StartKeeper()) {
-    StopKeeper();
-    cleaner.Stop();
-    pool_.Leave();
-    CloseParts();
-    hopeless_ = true;
-    RefuseCache("not enough memory or threads for the cache");
-    return false;
-  }
-  SetSlot(pool_.fd(), Internal());
-  pool_id_ = IdOf(pool_);
-  pinnable_.store(true);
-  if (pool_.durability() == pmem::Durability::kProcess && settings.notice && !said_) {
-    problem.text.Clear();
-    problem.text.Append(pool_.path());
-    problem.text.Append(
-        " is emulated: writes survive the death of the process, not a power failure");
-    sys::Report(problem.text.c_str());
-    said_ = true;
-  }
-  return true;
+  busy_.store(OpenFrames() && cleaner.Start(*host_, limits, kMaxFiles, calls) && StartKeeper());
+  if (busy()) return true;
+  Dismiss();
+  cannot_be_busy_.store(true);
+  if (attached()) RefuseCache("not enough memory or threads for the cache");
+  return false;
 }
 
-bool Engine::OpenLogAndFrames() {
-  const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
-  const uint64_t frame_pages = settings.frame_bytes() / pool::kPageSize;
-  const uint64_t pages = frame_pages + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
-  uint32_t segments = 0;
-  if (settings.frames_in_pool) {
-    segments = static_cast<uint32_t>(nvlog::FrameSegments(pool_.view(), settings.frame_bytes()));
-  }
-  // Where another process has some of the pool's last segments, frames lie in DRAM.
-  bool open = log.Open(&pool_, segments);
-  if (!open && segments > 0) open = log.Open(&pool_, segments = 0);
-  if (open) through.Open(&log);
-  if (!open || pages >= radix::kMaxPages || !supply.Open(static_cast<uint32_t>(pages)))
-    return false;
-  frames.SetDelay(settings.frame_delay_ns);
-  return segments > 0
-             ? frames.OpenInPool(pool_.view(), segments, &supply.pages)
-             : frames.Open(static_cast<uint32_t>(frame_pages), &supply.pages, statistics());
+void Engine::Dismiss() {
+  StopKeeper();
+  cleaner.Stop();
+  frames.Close();
+  supply.Close();
+  busy_.store(false);
 }
 
 void Engine::CloseParts() {
-  StopKeeper();
-  cleaner.Stop();
+  Dismiss();
   log.Close();
-  frames.Close();
-  supply.Close();
   pool_.Close();
 }
 
@@ -506,11 +524,11 @@ void Engine::CloseParts() {
 void Engine::Detach() {
   if (!attached()) return;
   AwaitPins();
-  if (!LeavesToOthers()) cleaner.DrainAll();
+  if (busy() && !LeavesToOthers()) cleaner.DrainAll();
   cleaner.Stop();
-  const bool left = SharesDevices() && !OnOwnStack([this] { return EndThrough(); });
+  const bool left = SharesDevices() && !EndThrough();
   NVCACHE_CHECK(left || kept.units() == 0);
-  if (!left || cleaner.published() == 0) pool_.StoreSeatCheckpoint(log.newest() + 1);
+  if (!left || published() == 0) pool_.StoreSeatCheckpoint(log.newest() + 1);
   if (pool_.seats().HasOrphans(pool_.seat())) {
     OnOwnStack([this] { return recovery::ReplayOrphans(pool_, &recovered_); });
   }
@@ -574,7 +592,7 @@ void Engine::Abandon() {
   hopeless_ = true;
   StopKeeper();
   AwaitPins();
-  if (SharesDevices()) OnOwnStack([this] { return EndThrough(); });
+  if (SharesDevices()) EndThrough();
   ForEachFile([](File& file) {
     if (file.state.load() == State::kCached) file.lock.Lock();
   });
@@ -753,6 +771,7 @@ void Engine::LeaveToParent() {
   pinnable_.store(false);
   CloseThrough();
   cleaner.LeaveToParent();
+  busy_.store(false);
   log.Close();
   frames.Close();
   supply.Close();

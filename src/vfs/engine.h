@@ -2,8 +2,13 @@
 //
 // The one engine of a process: its tables, and the pool while it is attached.
 //
-// The pool is attached when the first file becomes cached, and detached when none is and the
-// process may become another program (exec) or end.
+// The pool is attached when something is to be logged, and detached when no file is cached and the
+// process may become another program (exec) or end. In between the process is
+//
+//   idle   it has a seat and a log: enough for write-through, as long as a checkpointer moves the
+//          checkpoint. Most processes end like that
+//   busy   it has frames and the two threads as well (Employ): from its first cached file on, or
+//          when it has been attached for kBusyAfterNs and logs something still
 //
 // The order of locks is in src/sys/lock_rank.h.
 #ifndef NVCACHE_VFS_ENGINE_H_
@@ -26,6 +31,8 @@
 #include "src/sys/credentials.h"
 #include "src/sys/deferral.h"
 #include "src/sys/host.h"
+#include "src/sys/lock_rank.h"
+#include "src/sys/scratch.h"
 #include "src/sys/sharing.h"
 #include "src/vfs/file.h"
 #include "src/vfs/left_names.h"
@@ -42,6 +49,8 @@ inline constexpr uint64_t kUnreadable = 2u << 20;  // as much as the kernel take
 inline constexpr uint32_t kMaxFileSystems = 64;    // devices whose kind is remembered
 // Before attaching is tried again that has waited for somebody in vain, or has been undone.
 inline constexpr uint64_t kAttachAgainNs = 1000 * 1000 * 1000;
+// A process that is attached for so long, and goes on logging, is not one that ends at once.
+inline constexpr uint64_t kBusyAfterNs = 50 * 1000 * 1000;
 
 // What a descriptor number stands for, besides a Description.
 Description* const kUntracked = nullptr;
@@ -72,6 +81,12 @@ class Engine {
   bool attached() const { return attached_.load(std::memory_order_relaxed) && !asleep(); }
   // Attaches the pool, unless it is. False: the program runs without the cache.
   bool Attach();
+  // Makes an attached process busy, unless it is. False: it has no memory or threads for that, and
+  // caches nothing. Table lock held.
+  bool Employ();
+  bool busy() const { return busy_.load(std::memory_order_relaxed); }
+  // It has been idle for long enough, and is about to log something.
+  bool IsToBeBusy() const;
   // Every file that is cached pass-through, and the pool given back; `for_good`: the others as
   // well, for what the program does with them is not seen any more. Table lock held. 0, or the
   // error of a file that stays cached, and the pool with it.
@@ -331,7 +346,15 @@ class Engine {
   void LookForOrphans();
   void RefuseUnresolved(bool clean);
   bool AttachPool();
-  bool OpenLogAndFrames();
+  bool OpenPool(pool::Problem* problem);
+  bool CreatePool(pool::Problem* problem);
+  bool MustRecover() const;
+  bool RecoverAttached(pool::Problem* problem);
+  bool TakeSeat(pool::Problem* problem);
+  bool RefuseAttach(const pool::Problem& problem);
+  void SayEmulated();
+  bool OpenLog();
+  bool OpenFrames();
   void AwaitThrough();
   void BeginThrough(int fd, uint64_t device);
   bool MayMoveThrough() const;
@@ -342,10 +365,14 @@ class Engine {
   uint64_t CareForThrough(bool hurried);
   void AwaitPins();
   bool HasPendingThrough();
+  nvlog::Lsn published() const { return busy() ? cleaner.published() : 0; }
   bool EndThrough();
+  bool MoveThroughToEnd(bool late);
   void CloseThrough();
   template <typename Function>
   auto OnOwnStack(Function function);
+  template <typename Function>
+  auto OnScratchStack(Function function);
   bool LeavesToOthers() const;
   void Detach();
   bool MayAttach();
@@ -363,6 +390,7 @@ class Engine {
   void LookForRoom();
   void Serve(const lease::Request& request);
   bool LockTableAsKeeper();
+  void Dismiss();
   void CloseParts();
   struct FileSystem {
     uint64_t device;
@@ -413,14 +441,18 @@ class Engine {
   pool::Pool pool_;
   recovery::Summary recovered_ = {};
   bool full_ = false;
-  bool any_lasting_ = false;   // File::forever is set, or was, of some file
-  bool hopeless_ = false;      // attaching failed for good
-  uint64_t attach_after_ = 0;  // monotonic ns: it has failed for now; table lock
-  bool any_foreign_ = false;   // a file is kForeign, or was
-  uint32_t hand_ons_ = 0;      // Leases::hand_ons() at the fork that made it so, or the last one
-  uint32_t freezes_ = 0;       // of file systems, by this program, that have not ended; table lock
-  bool said_ = false;          // the one line on stderr is out
-  sys::Credentials rights_;    // at the start
+  bool any_lasting_ = false;     // File::forever is set, or was, of some file
+  bool hopeless_ = false;        // attaching failed for good
+  uint64_t attach_after_ = 0;    // monotonic ns: it has failed for now; table lock
+  uint64_t attached_at_ = 0;     // monotonic ns
+  uint32_t frame_segments_ = 0;  // of the pool; 0: frames lie in DRAM
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> cannot_be_busy_{false};  // it has tried
+  bool any_foreign_ = false;                 // a file is kForeign, or was
+  uint32_t hand_ons_ = 0;    // Leases::hand_ons() at the fork that made it so, or the last one
+  uint32_t freezes_ = 0;     // of file systems, by this program, that have not ended; table lock
+  bool said_ = false;        // the one line on stderr is out
+  sys::Credentials rights_;  // at the start
   std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
   std::atomic<bool> starving_{false};     // dead ones may have the room that writers wait for
   bool relock_due_ = false;               // the program has closed a descriptor of the leases' file
@@ -443,6 +475,47 @@ class Engine {
 };
 
 extern Engine engine;
+
+// What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
+// stack has to bear it.
+template <typename Function>
+auto Engine::OnOwnStack(Function function) {
+  struct Job {
+    Function function;
+    decltype(function()) result;
+  };
+  Job job = {function, {}};
+  const auto run = [](void* pointer) {
+    Job& that = *static_cast<Job*>(pointer);
+    that.result = that.function();
+  };
+  if (void* thread = host_->start_thread(run, &job); thread != nullptr) {
+    host_->join_thread(thread);
+  } else {
+    const sys::SyncsUnderLocks allowed;
+    run(&job);
+  }
+  return job.result;
+}
+
+// What ends soon, and has enough of a stack in a block of scratch memory. A handler of the
+// program's might not.
+template <typename Function>
+auto Engine::OnScratchStack(Function function) {
+  struct Job {
+    Function function;
+    decltype(function()) result;
+  };
+  Job job = {function, {}};
+  const auto run = [](void* pointer) {
+    Job& that = *static_cast<Job*>(pointer);
+    that.result = that.function();
+  };
+  const sys::SignalsBlocked blocked;
+  const sys::SyncsUnderLocks allowed;
+  sys::RunOnScratch(run, &job);
+  return job.result;
+}
 
 // The pool stays attached for as long as it lives, if it is: for a few microseconds, and at most
 // one call of the kernel's.

@@ -349,7 +349,7 @@ void DrainAll() {
   if (!engine.active()) return;
   {
     TableLock lock;
-    if (engine.attached()) engine.cleaner.DrainAll();
+    if (engine.attached() && engine.busy()) engine.cleaner.DrainAll();
   }
   engine.EndPendingThrough();
 }

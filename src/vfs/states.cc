@@ -160,7 +160,7 @@ long Engine::BackingToBegin(const File& file, int fd) {
 
 bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& left) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
-  if (!leases.is_open() || !leases.TryExclude(file.device, file.inode)) return false;
+  if (!leases.is_open() || !Employ() || !leases.TryExclude(file.device, file.inode)) return false;
   const long backing = BackingToBegin(file, fd);
   // From here on no call goes to the kernel before it is known whose the file is.
   file.lock.Lock();

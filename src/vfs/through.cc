@@ -529,7 +529,9 @@ bool PublishShared(File& file) {
 long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
                  Attempt* attempt) {
   const PoolPin pin;
-  if (!pin.ok() || !engine.SharesDevice(access.file().device)) return kNeedsPool;
+  if (!pin.ok() || !engine.SharesDevice(access.file().device) || engine.IsToBeBusy()) {
+    return kNeedsPool;
+  }
   const bool appends = access.AppendsTo({call.offset, total, call.flags});
   if (GoesPast(access, call, appends)) return kGoesPast;
   const int fd = DescriptorFor(access, call, appends);

@@ -451,6 +451,34 @@ def published(options):
         bench.await_end(pid)
 
 
+def idle(options):
+    """A process has no thread of the engine's before it has work for one. What it has logged by then
+    is brought to the disk by the checkpointer; without one it has threads at once."""
+    def threads(agent):
+        return len(os.listdir(f"/proc/{agent.pid}/task"))
+
+    def pending(agent):
+        found = [seat for seat in bench.status()["processes"] if seat["pid"] == agent.pid]
+        return sum(seat["through_records"] for seat in found)
+
+    with Bench(options) as bench:
+        _, pid = shared_by_two(bench)
+        sleeper = bench.start()
+        sleeper.must(f"open 0 f {CREATE}", "0")
+        sleeper.must("pwrite 0 0 1 6", "1")
+        check(threads(sleeper) == 1, f"{threads(sleeper)} threads after one write")
+        check(pending(sleeper) > 0, "the write is not in the log")
+        until(lambda: pending(sleeper) == 0, "the write is on the disk", PATIENCE)
+        check(threads(sleeper) == 1, f"{threads(sleeper)} threads, and it has done nothing")
+        sleeper.must("pwrite 0 0 1 7", "1")
+        check(threads(sleeper) == 3, f"{threads(sleeper)} threads of a process that goes on")
+        bench.kill(pid)
+        alone = bench.start(options=["--checkpointer", "never"])
+        alone.must(f"open 0 f {CREATE}", "0")
+        alone.must("pwrite 0 0 1 8", "1")
+        check(threads(alone) == 3, f"{threads(alone)} threads where there is no checkpointer")
+
+
 def without(options):
     """The last one does the work at its end."""
     with Bench(options) as bench:
@@ -660,6 +688,8 @@ def stopped(options):
             # It is waited for once, at most.
             agents.append(bench.start())
             bench.share([agents[2]])
+            time.sleep(0.1)
+            agents[0].must("pwrite 0 9800 100 7", "100")  # it is busy from now on
             until(lambda: agents[1].pid not in bench.states(), "its records are on the disk", PATIENCE)
             for agent in (agents[0], agents[2]):
                 agent.must("pwrite 0 9900 100 7", "100")
@@ -756,7 +786,7 @@ def two_users(options):
 LATE_OPTIONS = ("--batch-delay", "60000", "--batch-min", "100000", "--batch-max", "100000")
 
 CASES = (started_once, never, library_alone, unseen, process_1, subreaper, nobodys, removed, foreground,
-         left, published, without, orphan, closes_the_file_system, other_mounts, room, wait, wait_for_what_is_left,
+         left, published, idle, without, orphan, closes_the_file_system, other_mounts, room, wait, wait_for_what_is_left,
          told_to_end, killed, stopped, recovered, keeps_off, two_users)
 
 
