@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -51,8 +52,14 @@ void AwaitChange(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
 void WakeAll(uint32_t& word) { sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT32_MAX); }
 
 // Of the process, not of the thread that asks: "NAME\n".
+// Of the process: that of its first thread.
 void TakeName(char (&program)[16]) {
   char name[sizeof(program)] = {};
+  if (sys::Call(SYS_gettid) == sys::Getpid()) {
+    sys::Call(SYS_prctl, PR_GET_NAME, sys::Address(name));
+    std::memcpy(program, name, sizeof(name));
+    return;
+  }
   const long fd = sys::Openat(AT_FDCWD, "/proc/self/comm", O_RDONLY | O_CLOEXEC);
   if (fd >= 0) {
     const long n = sys::Read(static_cast<int>(fd), name, sizeof(name));

@@ -68,8 +68,8 @@ bool IsRootOfAllUsers() {
 
 }  // namespace
 
-void Credentials::Take() {
-  if (taken_) return;
+bool Credentials::Take() {
+  if (taken_) return false;
   taken_ = true;
   user_ = Number(SYS_geteuid);
   group_ = Number(SYS_getegid);
@@ -78,10 +78,11 @@ void Credentials::Take() {
   capabilities_ = EffectiveCapabilities();
   groups_ = GroupsSum(&group_count_);
   user_namespace_ = UserNamespace();
+  return true;
 }
 
 bool Credentials::AreCurrent() {
-  Take();
+  if (Take()) return true;
   if (Number(SYS_geteuid) != user_ || Number(SYS_getegid) != group_) return false;
   if (FsId(SYS_setfsuid) != fs_user_ || FsId(SYS_setfsgid) != fs_group_) return false;
   if (EffectiveCapabilities() != capabilities_ || UserNamespace() != user_namespace_) return false;

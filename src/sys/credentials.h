@@ -12,7 +12,8 @@ class Credentials {
  public:
   // Those of the moment in which it is called first: before anything that may change them. So not
   // at the program's start, where the look takes 15 µs: it changes them by a call that we see.
-  void Take();
+  // True: this is that moment.
+  bool Take();
   // Whether the calling thread has exactly these. What differs most often is looked at first: a
   // process that is another user by now pays for one system call.
   bool AreCurrent();

@@ -51,7 +51,7 @@ class VfsTest : public testing::Test {
       for (std::string& setting : settings) environment.push_back(setting.data());
       environment.push_back(nullptr);
       engine.lease_folder = memory_.path().c_str();
-      Start(test::UsualHost(), environment.data());
+      Start(*host_, environment.data());
       body();
       Stop();
       return testing::Test::HasFailure() ? 1 : 0;
@@ -153,9 +153,23 @@ class VfsTest : public testing::Test {
   static bool IsSettled(int fd) { return FileOf(fd).name.load() == dramcache::Name::kSettled; }
   std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
 
+  const Host* host_ = &test::UsualHost();
   test::Folder disk_;
   test::Folder memory_{test::Folder::kMemory};
 };
+
+// The pool stays attached: a log needs none.
+TEST_F(VfsTest, WithoutThreadsNothingIsCached) {
+  constexpr Host kNoThreads = {[](void (*)(void*), void*) -> void* { return nullptr; },
+                               [](void*) {}};
+  host_ = &kNoThreads;
+  WithEngine([&] {
+    const int fd = Open("f", O_RDWR | O_CREAT);
+    EXPECT_TRUE(engine.attached() && !engine.busy());
+    EXPECT_EQ(Pwrite(fd, "abc", 3, 0), kNotOurs);
+    ::close(fd);
+  });
+}
 
 TEST_F(VfsTest, WithoutAPoolNothingIsOurs) {
   const int status = test::InChild([&] {

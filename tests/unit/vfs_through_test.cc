@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "src/nvlog/reader.h"
+#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/heat.h"
@@ -277,6 +278,18 @@ TEST_F(VfsThroughTest, TheSeatSaysByWhichRuleAndSinceWhen) {
     EXPECT_TRUE(engine.MoveThroughCheckpoint());
     EXPECT_GE(seats.through_moved(), begin);
     EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+// A process with threads waits for a grace period of the kernel's when its table grows.
+TEST_F(VfsThroughTest, ItsDescriptorsLieInTheFirstTable) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    EXPECT_EQ(Write(fd, "one ", 4), 4);
+    MakeKnown(fd);
+    EXPECT_EQ(engine.CountInternal(), 3u);  // pool, leases, file system
+    EXPECT_LE(engine.descriptor_end(), static_cast<uint32_t>(sys::kFirstTable));
   });
 }
 
