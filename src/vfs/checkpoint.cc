@@ -133,9 +133,14 @@ void Engine::HurryThrough() {
 
 // Of the cleanup thread: in how many ns to ask again.
 uint64_t Engine::CareForThrough(bool hurried) {
-  if (through_wanted_.exchange(false)) MoveThroughCheckpoint();
+  const bool wanted = through_wanted_.exchange(false);
   const pool::Seats& seats = pool_.seats();
   if (!SharesDevices() || seats.ThroughFailed() != 0) return sys::kForever;
+  // Another one is at it, who may have begun before that was wanted.
+  if (wanted && MayMoveThrough() && !MoveThroughCheckpoint() && tallies.IsCheckpointWanted()) {
+    through_wanted_.store(true);
+    return kAgainNs;
+  }
   if (seats.CountLeft() > 0) ThroughIsPending();  // of others that have ended
   uint64_t since = through_since_.load();
   if (since == 0) return kDelayNs;

@@ -182,7 +182,8 @@ void Checkpointer::MoveCheckpoint() {
     wanted_ = next;
     wanted_at_ = now - kLogsForNs;
   }
-  if (idle || seats.IsLeftFor(due)) engine.tallies.WantCheckpointAbove(next);
+  // Not above what may be the next one: it would be wanted still when all is on the disk.
+  if (idle || seats.IsLeftFor(due)) engine.tallies.WantCheckpointAbove(next - 1);
 }
 
 // What was left while the seat was given up is brought to the files as by any process that comes.
