@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The checkpoint of write-through (docs/write-through.md): who moves it, and when.
+#include <atomic>
+
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
@@ -66,6 +68,7 @@ bool Engine::OpenThrough(int fd, const struct stat& st) {
     return false;
   }
   seats.NoteThroughSince(pool_.seat(), pool::Seats::kComing);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see Checkpointer::CloseFileSystem
   const long folder = seats.ClaimThroughDevice(st.st_dev) ? OpenFolderOf(fd) : -EBUSY;
   struct stat of_folder;
   if (folder < 0 || sys::Fstat(static_cast<int>(folder), &of_folder) < 0 ||

@@ -8,6 +8,8 @@
 // hears of those who want room.
 #include "src/vfs/checkpointer.h"
 
+#include <atomic>
+
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -156,6 +158,13 @@ void Checkpointer::CloseFileSystem() {
   if (!engine.SharesDevices() || !engine.through_lock_.TryLock()) return;
   const pool::Seats& seats = engine.pool_.seats();
   seats.Answer(pool::kNoAnswer);
+  // Whoever has just found the old answer has said before that it comes (Engine::OpenThrough).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (seats.OthersHaveThrough(engine.pool_.seat())) {
+    seats.Answer(pool::kHasDescriptor);
+    engine.through_lock_.Unlock();
+    return;
+  }
   seats.NoteThroughSince(engine.pool_.seat(), 0);
   seats.ReleaseThroughDevice(engine.pool_.seat());
   engine.CloseThrough();
