@@ -186,13 +186,13 @@ void Checkpointer::MoveCheckpoint() {
     wanted_ = 0;
   }
   const uint64_t now = sys::Now(CLOCK_REALTIME);
-  const bool idle = wanted_ == 0 && seats.HasThroughBetween(cared_to_, now - kLeftNs);
-  if (idle) {
+  if (!seats.IsLeftFor(due) && !seats.HasThroughBetween(cared_to_, now - kLeftNs)) return;
+  if (wanted_ == 0) {
     wanted_ = next;
     wanted_at_ = now - kLogsForNs;
   }
   // Not above what may be the next one: it would be wanted still when all is on the disk.
-  if (idle || seats.IsLeftFor(due)) engine.tallies.WantCheckpointAbove(next - 1);
+  engine.tallies.WantCheckpointAbove(next - 1);
 }
 
 // What was left while the seat was given up is brought to the files as by any process that comes.
