@@ -187,6 +187,8 @@ class Engine {
       }
     }
   }
+  // What the log was told of the paths of files that are the kernel's is old. Table lock held.
+  void DescribeAnew();
   // File::forever. Table lock held.
   void MakeLasting(File& file) { file.forever = any_lasting_ = true; }
   // Descriptors of our own. The table lock need not be held.

@@ -113,7 +113,8 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   if (found && S_ISDIR(st.st_mode)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
     LetGo();
-    engine.ReleaseAll();
+    if (engine.HasFilesInCaches()) engine.ReleaseAll();
+    engine.DescribeAnew();
     return 0;
   }
   const bool is_link = found && S_ISLNK(st.st_mode);

@@ -205,6 +205,17 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   return true;
 }
 
+void Engine::DescribeAnew() {
+  NVCACHE_CHECK(table_lock.IsLocked());
+  ForEachFile([](File& file) {
+    if (file.state.load() != State::kKernel) return;
+    file.lock.Lock();
+    file.changes.fetch_add(1);
+    file.tag.Undeclare();
+    file.lock.Unlock();
+  });
+}
+
 long Engine::CheckBacking(File& file) {
   if (IsBacking(file.backing_fd, file)) return 0;
   sys::Lock lock(backing_lock_);
