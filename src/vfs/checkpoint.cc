@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The checkpoint of write-through (docs/write-through.md): who moves it, and when.
+#include <algorithm>
 #include <atomic>
 
 #include "src/sys/check.h"
@@ -140,13 +141,13 @@ uint64_t Engine::CareForThrough(bool hurried) {
   const pool::Seats& seats = pool_.seats();
   if (!SharesDevices() || seats.ThroughFailed() != 0) return sys::kForever;
   // Another one is at it, who may have begun before that was wanted.
-  if (wanted && MayMoveThrough() && !MoveThroughCheckpoint() && tallies.IsCheckpointWanted()) {
-    through_wanted_.store(true);
-    return kAgainNs;
-  }
+  const bool again =
+      wanted && MayMoveThrough() && !MoveThroughCheckpoint() && tallies.IsCheckpointWanted();
+  if (again) through_wanted_.store(true);
+  const auto within = [again](uint64_t ns) { return again ? std::min(ns, kAgainNs) : ns; };
   if (seats.CountLeft() > 0) ThroughIsPending();  // of others that have ended
   uint64_t since = through_since_.load();
-  if (since == 0) return kDelayNs;
+  if (since == 0) return within(kDelayNs);
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
   // Somebody has moved it: what is pending came later. One sync does for all.
   if (const nvlog::Lsn checkpoint = pool_.through_checkpoint(); checkpoint != through_seen_) {
@@ -156,11 +157,11 @@ uint64_t Engine::CareForThrough(bool hurried) {
   }
   const uint64_t waited = now - since;
   const uint64_t delay = log.Short() ? kShortDelayNs : kDelayNs;
-  if (!hurried && waited < delay) return delay - waited;
+  if (!hurried && waited < delay) return within(delay - waited);
   through_since_.store(0);
   through.Free(log.IsShared() || log.Short());
   const bool pending = HasPendingThrough() || seats.CountLeft() > 0;
-  if (!pending || MoveThroughCheckpoint(waited >= kDelayNs + kLateNs)) return kDelayNs;
+  if (!pending || MoveThroughCheckpoint(waited >= kDelayNs + kLateNs)) return within(kDelayNs);
   // It may be for one that has died to move it.
   if (seats.HasOrphans(pool_.seat())) {
     starving_.store(true);
