@@ -321,7 +321,6 @@ void Seats::SetCheckpointer(uint32_t seat) const {
   Answer(kNoAnswer);
 }
 
-// It has died, if it had that seat.
 void Seats::ForgetCheckpointer(uint32_t seat) const {
   uint32_t dead = seat + 1;
   const std::atomic_ref word(shared().checkpointer);

@@ -149,6 +149,7 @@ class Seats {
   uint32_t checkpointer() const { return Load(shared().checkpointer) - uint32_t{1}; }
   // Its seat from now on, or kNoSeat.
   void SetCheckpointer(uint32_t seat) const;
+  // It has died, if it had that seat.
   void ForgetCheckpointer(uint32_t seat) const;
   // If there is one, it has a descriptor of the file system of write-through files, or cannot have
   // one, or `patience_ns` are over.

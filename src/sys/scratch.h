@@ -28,9 +28,9 @@ bool OpenScratch();
 void* TakeScratch();
 void GiveScratch(void* block);
 
-// Calls function(argument) with a block as its stack. Without a guard page, so all signals are
-// blocked, and what is called ends with the process where it takes more. Not in a child that shares
-// memory: the thread's own stack is what tells such children apart.
+// Calls function(argument) with a block as its stack. The caller blocks all signals, for there is
+// no room for a handler. Where the function takes more than the block, the process ends. Not in a
+// child that shares memory: the thread's own stack is what tells such children apart.
 void RunOnScratch(void (*function)(void*), void* argument);
 
 // In a child of fork, in which nobody uses any.

@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 #include "recovery/replay/replay.h"
 #include "src/cleanup/cleaner.h"
@@ -478,24 +479,28 @@ class Engine {
 
 extern Engine engine;
 
+// A call that is made on another stack.
+template <typename Function>
+struct Job {
+  Function function;
+  std::invoke_result_t<Function> result;
+
+  static void Run(void* pointer) {
+    Job& job = *static_cast<Job*>(pointer);
+    job.result = job.function();
+  }
+};
+
 // What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
 // stack has to bear it.
 template <typename Function>
 auto Engine::OnOwnStack(Function function) {
-  struct Job {
-    Function function;
-    decltype(function()) result;
-  };
-  Job job = {function, {}};
-  const auto run = [](void* pointer) {
-    Job& that = *static_cast<Job*>(pointer);
-    that.result = that.function();
-  };
-  if (void* thread = host_->start_thread(run, &job); thread != nullptr) {
+  Job<Function> job = {function, {}};
+  if (void* thread = host_->start_thread(job.Run, &job); thread != nullptr) {
     host_->join_thread(thread);
   } else {
     const sys::SyncsUnderLocks allowed;
-    run(&job);
+    job.Run(&job);
   }
   return job.result;
 }
@@ -504,18 +509,10 @@ auto Engine::OnOwnStack(Function function) {
 // program's might not.
 template <typename Function>
 auto Engine::OnScratchStack(Function function) {
-  struct Job {
-    Function function;
-    decltype(function()) result;
-  };
-  Job job = {function, {}};
-  const auto run = [](void* pointer) {
-    Job& that = *static_cast<Job*>(pointer);
-    that.result = that.function();
-  };
+  Job<Function> job = {function, {}};
   const sys::SignalsBlocked blocked;
   const sys::SyncsUnderLocks allowed;
-  sys::RunOnScratch(run, &job);
+  sys::RunOnScratch(job.Run, &job);
   return job.result;
 }
 
