@@ -136,12 +136,13 @@ Trace Record(const Scenario& scenario, uint64_t seed, const std::string& disk) {
 }
 
 Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant, uint64_t seed,
-                uint64_t images, std::chrono::steady_clock::time_point end) {
+                Care care, uint64_t images, std::chrono::steady_clock::time_point end) {
   Plan plan;
   plan.seed = seed;
+  plan.limits.exhaustive = scenario.exhaustive;
+  if (care == Care::kGlance) plan.limits = plan.nested_limits;
   plan.limits.removals = scenario.removals;
   plan.nested_limits.removals = scenario.removals;
-  plan.limits.exhaustive = scenario.exhaustive;
   plan.nested_every = scenario.nested_every;
   plan.killed_every = scenario.killed_every;
   plan.damage = scenario.damage;

@@ -22,9 +22,14 @@ struct Outcome {
   Counts counts;
 };
 
+enum class Care {
+  kGlance,  // a few images of each moment, so that the last moment of a long trace is reached soon
+  kFull,    // as many as the scenario asks for
+};
+
 // `mutant` may be null. Ends after so many images, about, and at `end`.
 Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* mutant, uint64_t seed,
-                uint64_t images, std::chrono::steady_clock::time_point end);
+                Care care, uint64_t images, std::chrono::steady_clock::time_point end);
 
 // A failing case in a file, and once more.
 void Save(const std::string& path, const Trace& trace, const std::string& mutant,
