@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "libc-shim/calls/signal.h"
+#include "libc-shim/preload/cpu.h"
 #include "libc-shim/preload/real.h"
 #include "libc-shim/preload/stdio_slots.h"
+#include "src/sys/cpu.h"
 #include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
 
@@ -80,6 +82,7 @@ __attribute__((constructor)) void Begin() {
     errno = saved_errno;
     return;
   }
+  if (uint32_t features; CpuOfLibc(&features)) sys::KnowCpu(features);
   if (vfs::Start(sys::kOwnThreads, environ)) {
     calls::ManageSignals(false);
     if (vfs::WantsStreams()) CatchStreams();

@@ -25,7 +25,7 @@ namespace nvcache::lease {
 // "NVLEASE", and the version of the layout and of the hash; or that it is not the one file
 // (election.h).
 inline constexpr unsigned kVersionBits = 8;
-inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 8;
+inline constexpr uint64_t kFormat = (uint64_t{0x4e564c45415345} << kVersionBits) + 9;
 inline constexpr uint64_t kCandidate = kFormat | ((1u << kVersionBits) - 1);
 
 // A cell: part of a file's tag (TagOf), how many files with it its process uses, how many of these
@@ -122,6 +122,7 @@ struct Shared {
   sys::Word hand_ons_begun;          // calls of Leases::HandOn
   sys::Word hand_ons;                // those that are over
   std::atomic<uint64_t> pool;        // of the tallies; 0: none
+  std::atomic<uint64_t> looked;      // at that pool (Tallies::NoteLook)
   std::atomic<uint64_t> checkpoint;  // of write-through in that pool
   std::atomic<uint64_t> wanted;      // somebody waits until that is above it
   std::atomic<uint64_t> folders;     // the device of those that have had a tally; 0: none has
@@ -134,10 +135,17 @@ struct Shared {
 
   // The first are mapped with the header, by one fault.
   alignas(kPage) Slot slots[kMaxProcesses];
+  // Of each tally, a bit for each eighth of all tags (Tallies::Find): a file of it may have had the
+  // tally. Most files never had theirs, and it shall not cost a fault to see that.
+  alignas(kPage) std::atomic<uint8_t> tagged[kTallies];
   alignas(kPage) Tally tallies[kTallies];
   Page pages[kMaxPages];
 };
 inline constexpr uint32_t kMarkBits = 16;
+
+// What has memory behind it together: `backed`.
+inline constexpr size_t kTables = offsetof(Shared, tagged);
+inline constexpr size_t kTablesSize = offsetof(Shared, pages) - kTables;
 
 // Of a new file, and what it may grow to.
 inline constexpr size_t kFirstSize = offsetof(Shared, pages);
@@ -157,8 +165,8 @@ static_assert(sys::Word::is_always_lock_free && std::atomic<uint16_t>::is_always
               std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(sys::Word) == 4 && sizeof(Cell) == 4 && sizeof(Slot) == 64 &&
               sizeof(Bucket) == 64 && sizeof(FirstPage) == kPage && sizeof(Page) == kPage);
-static_assert(offsetof(Shared, slots) % kPage == 0 && kFirstSize % kPage == 0 &&
-                  kPage % sizeof(Slot) == 0,
+static_assert(offsetof(Shared, slots) % kPage == 0 && kTables % kPage == 0 &&
+                  kFirstSize % kPage == 0 && kPage % sizeof(Slot) == 0,
               "fallocate works by pages");
 static_assert(kFirstBuckets <= 64, "Slot::touched has a bit for each");
 static_assert(kMaxPages < (1u << 16), "Slot::pages");

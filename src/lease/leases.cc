@@ -123,7 +123,7 @@ bool Leases::OpenFile(const char* folder, const char** why) {
   if (sys::IsError(address)) return false;
   shared_ = reinterpret_cast<Shared*>(address);
   if (shared_->backed.load() != 0) return true;
-  if (!Back(offsetof(Shared, tallies), sizeof(Shared::tallies))) return false;
+  if (!Back(kTables, kTablesSize)) return false;
   shared_->backed.store(1);
   return true;
 }
@@ -347,6 +347,14 @@ bool Leases::IsDead(uint32_t slot) const {
 }
 
 uint32_t Leases::deaths() const { return shared_->deaths.load(); }
+
+bool Leases::HasDeadOwner() const {
+  const uint32_t n = mark();
+  for (uint32_t i = 0; i < n; ++i) {
+    if (InUse(i) && shared_->slots[i].exclusives.load() != 0 && IsDead(i)) return true;
+  }
+  return false;
+}
 
 bool Leases::IsOver(uint64_t life) const {
   const uint64_t slot = life >> 32;

@@ -161,6 +161,8 @@ class Leases {
   // only: when the number has changed since the log's state was last looked at, look again, before
   // what HeldElsewhere or AwaitRelease gave free is read from the kernel.
   uint32_t deaths() const;
+  // One has died, and is not counted yet.
+  bool HasDeadOwner() const;
 
  private:
   friend class Tallies;

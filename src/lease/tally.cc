@@ -34,6 +34,14 @@ uint64_t Word(const Standing& standing) {
          (standing.refused ? kRefused : 0);
 }
 
+// Of Shared::tagged. The low bits of a tag say which tally.
+uint8_t EighthOf(uint64_t tag) { return static_cast<uint8_t>(1u << (tag >> 61)); }
+
+// Shared::looked. 0: nobody has.
+uint64_t LookOf(uint32_t deaths, bool emulated) {
+  return (uint64_t{deaths} + 1) << 1 | (emulated ? 1u : 0u);
+}
+
 // Of a word that has a second, below something else.
 constexpr unsigned kSecondBits = 32;
 uint64_t Second() { return sys::Now(CLOCK_MONOTONIC) / 1000000000; }
@@ -85,6 +93,8 @@ bool Tallies::Join(uint64_t pool) const {
         tally.lsn.store(0);
         tally.settled.store(0);
       }
+      for (auto& tagged : shared.tagged) tagged.store(0);
+      shared.looked.store(0);
       shared.checkpoint.store(0);
       shared.wanted.store(0);
       shared.folders.store(0);
@@ -97,6 +107,21 @@ bool Tallies::Join(uint64_t pool) const {
     return true;
   }
   return false;
+}
+
+void Tallies::NoteLook(uint32_t deaths, bool emulated) const {
+  leases_.shared_->looked.store(LookOf(deaths, emulated));
+}
+
+void Tallies::ForgetLook() const { leases_.shared_->looked.store(0); }
+
+bool Tallies::WasLookedAt(uint64_t pool, bool emulate) const {
+  const Shared& shared = *leases_.shared_;
+  const uint64_t looked = shared.looked.load();
+  const uint32_t deaths = shared.deaths.load();
+  return IsOf(pool) &&
+         (looked == LookOf(deaths, false) || (emulate && looked == LookOf(deaths, true))) &&
+         leases_.IsLockedElsewhere(kTableByte) && !leases_.HasDeadOwner();
 }
 
 void Tallies::Leave() const { leases_.LockTable(F_UNLCK); }
@@ -257,7 +282,9 @@ bool Tallies::IsOpenElsewhere(uint64_t tag) const {
 
 Tally& Tallies::At(uint64_t tag) const { return leases_.shared_->tallies[tag % kTallies]; }
 
+// Whoever sets the tag has set the bit before.
 Tally* Tallies::Find(uint64_t tag) const {
+  if ((leases_.shared_->tagged[tag % kTallies].load() & EighthOf(tag)) == 0) return nullptr;
   Tally& tally = At(tag);
   return tally.tag.load() == tag ? &tally : nullptr;
 }
@@ -313,7 +340,10 @@ void Tallies::Raise(std::atomic<uint64_t>& field, uint64_t lsn) {
   }
 }
 
-bool Tallies::SetTag(Tally& tally, uint64_t tag) {
+bool Tallies::SetTag(Tally& tally, uint64_t tag) const {
+  std::atomic<uint8_t>& tagged = leases_.shared_->tagged[tag % kTallies];
+  NVCACHE_CHECK(&tally == &At(tag));
+  if ((tagged.load() & EighthOf(tag)) == 0) tagged.fetch_or(EighthOf(tag));
   for (;;) {
     const Standing now = StandingOf(tally);
     if (now.tag != 0) return now.tag == tag;

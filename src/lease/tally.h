@@ -75,6 +75,15 @@ class Tallies {
   // No process that lives has joined it, this one included from now on.
   bool IsAbandoned() const;
   bool IsOf(uint64_t pool) const;
+  // Whoever has looked at the table's pool, and has found nothing there that must be brought to the
+  // files before they are used, says so to those that start: `deaths` is what Leases::deaths() was
+  // before. `emulated`: the pool needs that setting. A process that brings something to the files
+  // says first that nobody has looked.
+  void NoteLook(uint32_t deaths, bool emulated) const;
+  void ForgetLook() const;
+  // It is this pool, a process that lives has joined the table, and nobody has died since the look
+  // that had files for itself.
+  bool WasLookedAt(uint64_t pool, bool emulate) const;
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
   void RaiseCheckpoint(uint64_t lsn) const;
@@ -149,7 +158,7 @@ class Tallies {
   static void Refuse(Tally& tally, uint64_t tag);
   static void Raise(std::atomic<uint64_t>& field, uint64_t lsn);
   // The tally is the file's. False: it is another's.
-  static bool SetTag(Tally& tally, uint64_t tag);
+  bool SetTag(Tally& tally, uint64_t tag) const;
   // Nobody's, unless something of its file is pending.
   bool RemoveTag(Tally& tally) const;
 

@@ -55,6 +55,12 @@ void KeepWords(const char* text) {
   words->time = sys::Now(CLOCK_REALTIME);
 }
 
+uint64_t IdOf(const Superblock& superblock) {
+  uint64_t id = 0;
+  std::memcpy(&id, superblock.uuid, sizeof(id));
+  return id;
+}
+
 // Errors of open() that are the same for a pool to be made and one to be used.
 bool FailOpen(Problem* problem, const char* path, long result) {
   static constexpr struct {
@@ -485,7 +491,8 @@ bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpm
 }
 
 // The checksum is computed without asking what the processor has (sys/cpu.h): it is 80 bytes.
-Pool::Glance Pool::GlanceAt(const char* path) {
+Pool::Glance Pool::GlanceAt(const char* path, uint64_t* id) {
+  *id = 0;
   const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (opened < 0) return opened == -ENOENT ? Glance::kMissing : Glance::kLookCloser;
   const auto fd = static_cast<int>(opened);
@@ -496,11 +503,13 @@ Pool::Glance Pool::GlanceAt(const char* path) {
                      sys::Pread(fd, &state, sizeof(state), kStateOffset) == kWhole[1];
   sys::Close(fd);
   constexpr size_t kChecked = offsetof(Superblock, crc);
-  const bool clean = whole && HasMagic(superblock) && superblock.version == kVersion &&
-                     superblock.crc == sys::Crc32cPortable(&superblock, kChecked) &&
-                     state.state == kStateClean;
-  return clean ? Glance::kClean : Glance::kLookCloser;
+  const bool sound = whole && HasMagic(superblock) && superblock.version == kVersion &&
+                     superblock.crc == sys::Crc32cPortable(&superblock, kChecked);
+  if (sound) *id = IdOf(superblock);
+  return sound && state.state == kStateClean ? Glance::kClean : Glance::kLookCloser;
 }
+
+uint64_t Pool::id() const { return IdOf(*view_.superblock); }
 
 bool Pool::OpenFile(Access access, Problem* problem) {
   // O_NONBLOCK: a fifo has no right to keep us waiting.

@@ -123,9 +123,12 @@ class Pool {
                      Problem* problem);
 
   // At a glance, for a program that may never use it. kClean: this is a pool, no process uses it,
-  // and nothing is pending. Not for a devdax device.
+  // and nothing is pending. `*id`: its id(), if it is a pool; else 0. Not for a devdax device.
   enum class Glance { kClean, kMissing, kLookCloser };
-  static Glance GlanceAt(const char* path);
+  static Glance GlanceAt(const char* path, uint64_t* id);
+
+  // The first bytes of its uuid, while it is open.
+  uint64_t id() const;
 
   // Opens and checks. Fails, unless the pool is only looked at, when another user owns it or may
   // write to it, and, unless `emulate`, when the mapping is not persistent memory. kExclusive fails

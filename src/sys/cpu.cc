@@ -41,6 +41,8 @@ uint32_t Ask() {
 
 }  // namespace
 
+void KnowCpu(uint32_t known) { features.store(known | kAsked, std::memory_order_relaxed); }
+
 bool CpuHas(CpuFeature feature) {
   uint32_t known = features.load(std::memory_order_relaxed);
   if (__builtin_expect(known == 0, 0)) features.store(known = Ask(), std::memory_order_relaxed);

@@ -19,6 +19,10 @@ enum CpuFeature : uint32_t {
 
 bool CpuHas(CpuFeature feature);
 
+// All that it has, from somebody who has asked it already: libc has, at each program's start.
+// Before anybody else wants to know.
+void KnowCpu(uint32_t features);
+
 }  // namespace nvcache::sys
 
 #endif  // NVCACHE_SYS_CPU_H_

@@ -77,8 +77,9 @@ long Claim::Take(dev_t device, ino_t inode) {
     engine.leases.Share(device, inode);
   }
   taken_ = true;
-  const bool released = !engine.leases.HeldElsewhere(device, inode) ||
-                        engine.leases.AwaitRelease(device, inode, kPatienceNs);
+  const bool held = engine.leases.HeldElsewhere(device, inode);
+  has_waited_ = held || engine.KnowsOfDeaths();
+  const bool released = !held || engine.leases.AwaitRelease(device, inode, kPatienceNs);
   engine.NoticeDeaths();
   return released ? 0 : -EIO;
 }

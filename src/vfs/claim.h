@@ -26,6 +26,9 @@ class Claim {
   // Of the regular file that the path names, if it does.
   long TakePath(int dirfd, const char* path, bool follow);
   bool taken() const { return taken_; }
+  // Somebody has let go of the file, or has died, since the claim was to be taken: what was known
+  // of the file before is old.
+  bool has_waited() const { return has_waited_; }
   // The claim was taken for a call that changes the file, its size or its name, and that ends with
   // the claim: nothing of it is in a log of write-through any more. Without any lock. 0; -EIO: the
   // disk refuses that, so the call must fail.
@@ -35,6 +38,7 @@ class Claim {
   dev_t device_ = 0;
   ino_t inode_ = 0;
   bool taken_ = false;
+  bool has_waited_ = false;
   Passing passing_;
 };
 

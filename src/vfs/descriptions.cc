@@ -11,6 +11,10 @@ namespace nvcache::vfs {
 
 namespace {
 
+// Longer paths are not kept: a slot with room for them would be on pages of its own, and each costs
+// a program that writes one file a fault.
+constexpr size_t kLongestKept = 256;
+
 // One of several, so that as many files can be written by turns. Nobody waits for its lock: who
 // finds it taken, also by a thread that a fork has left behind, asks the kernel.
 struct Slot {
@@ -18,7 +22,7 @@ struct Slot {
   uint64_t number = 0;   // the File has the same
   uint32_t changes = 0;  // of the file, by then
   uint64_t at = 0;       // monotonic ns
-  pool::FileRecord record = {};
+  alignas(pool::FileRecord) uint8_t record[pool::FileRecordSize(kLongestKept)] = {};
 };
 constexpr uint64_t kSlots = 8;
 constinit Slot slots[kSlots];
@@ -29,14 +33,14 @@ struct FolderSlot {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   lease::Standing folder = {};
   uint64_t at = 0;
-  FolderRecord record = {};
+  alignas(FolderRecord) uint8_t record[offsetof(FolderRecord, path) + kLongestKept + 1] = {};
 };
 constinit FolderSlot folder_slots[kSlots];
 
 bool IsLate(uint64_t at) { return sys::Now(CLOCK_MONOTONIC) - at > kLatelyNs; }
 
-void Copy(FolderRecord* to, const FolderRecord& from) {
-  std::memcpy(to, &from, offsetof(FolderRecord, path) + sys::Length(from.path) + 1);
+size_t SizeOf(const FolderRecord& record) {
+  return offsetof(FolderRecord, path) + sys::Length(record.path) + 1;
 }
 
 }  // namespace
@@ -48,21 +52,23 @@ bool DescribedLately(const File& file, pool::FileRecord* record) {
   if (!slot.lock.TryLock()) return false;
   const bool good =
       slot.number == number && slot.changes == file.changes.load() && !IsLate(slot.at);
-  if (good) std::memcpy(record, &slot.record, pool::FileRecordSize(slot.record.path_length));
+  if (good) std::memcpy(record, slot.record, sizeof(slot.record));
   slot.lock.Unlock();
   return good;
 }
 
 void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record) {
+  if (record.path_length > kLongestKept) return;
   const uint64_t number = last_number.fetch_add(1) + 1;
   Slot& slot = slots[number % kSlots];
   if (!slot.lock.TryLock()) return;
   slot.number = number;
   slot.changes = changes;
   slot.at = sys::Now(CLOCK_MONOTONIC);
-  std::memcpy(&slot.record, &record, pool::FileRecordSize(record.path_length));
-  slot.record.flags = 0;
-  slot.record.predecessor = 0;
+  auto* kept = reinterpret_cast<pool::FileRecord*>(slot.record);
+  std::memcpy(slot.record, &record, pool::FileRecordSize(record.path_length));
+  kept->flags = 0;
+  kept->predecessor = 0;
   slot.lock.Unlock();
   file.description.store(number, std::memory_order_relaxed);
 }
@@ -71,17 +77,17 @@ bool DescribedLately(const lease::Standing& folder, FolderRecord* record) {
   FolderSlot& slot = folder_slots[folder.tag % kSlots];
   if (!slot.lock.TryLock()) return false;
   const bool good = folder.known && slot.folder == folder && !IsLate(slot.at);
-  if (good) Copy(record, slot.record);
+  if (good) std::memcpy(record, slot.record, sizeof(slot.record));
   slot.lock.Unlock();
   return good;
 }
 
 void NoteDescription(const lease::Standing& folder, const FolderRecord& record) {
   FolderSlot& slot = folder_slots[folder.tag % kSlots];
-  if (!slot.lock.TryLock()) return;
+  if (SizeOf(record) > sizeof(slot.record) || !slot.lock.TryLock()) return;
   slot.folder = folder;
   slot.at = sys::Now(CLOCK_MONOTONIC);
-  Copy(&slot.record, record);
+  std::memcpy(slot.record, &record, SizeOf(record));
   slot.lock.Unlock();
 }
 

@@ -127,7 +127,7 @@ void NoteLock(int fd) {
 // asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
   Description* description = engine.SlotOf(fd);
-  if (description->references == 1) NoteLeft(fd, *description->file.load());
+  if (description->references == 1) NoteLeft(fd, *description);
   engine.SetSlot(fd, Closing());
   const long error = engine.DropReference(*description);
   engine.SetSlot(fd, kUntracked);
@@ -305,7 +305,7 @@ long OpenGuard::Opened(int fd) {
     if ((flags_ & O_DIRECT) != 0 && error_ == 0) error_ = by_descriptor_.ToChange();
     LockTable();
     // Whoever has let go of the file has brought it up to date.
-    if (error_ == 0 && names_.created() == nullptr) error_ = sys::Fstat(fd, &st);
+    if (error_ == 0 && by_descriptor_.has_waited()) error_ = sys::Fstat(fd, &st);
   }
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0 && engine.active()) {

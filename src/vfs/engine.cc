@@ -159,9 +159,12 @@ Engine::Recovery Engine::TryRecovery() {
 // Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
 Engine::Found Engine::Inspect() {
   using Glance = pool::Pool::Glance;
-  const Glance glance = pool::Pool::GlanceAt(settings.pool.c_str());
+  uint64_t id;
+  const uint32_t deaths = leases.deaths();
+  const Glance glance = pool::Pool::GlanceAt(settings.pool.c_str(), &id);
   const bool is_made = glance == Glance::kMissing && settings.size > 0;
   if (glance == Glance::kClean || is_made) return Found::kNothing;
+  if (id != 0 && tallies.WasLookedAt(id, settings.emulate)) return Found::kNothing;
   sys::Scratch<pool::Problem> problem;
   if (!pool_.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
                   problem.get())) {
@@ -179,17 +182,14 @@ Engine::Found Engine::Inspect() {
   } else if (pool_.dirty() && SomebodyDies(seats)) {
     found = Found::kDying;
   }
+  if (found == Found::kNothing && tallies.IsOf(pool_.id())) {
+    tallies.NoteLook(deaths, pool_.durability() == pmem::Durability::kProcess);
+  }
   pool_.Close();
   return found;
 }
 
 namespace {
-
-uint64_t IdOf(const pool::Pool& pool) {
-  uint64_t id = 0;
-  std::memcpy(&id, pool.view().superblock->uuid, sizeof(id));
-  return id;
-}
 
 uint32_t RuleOf(settings::WriteBack rule) {
   switch (rule) {
@@ -215,7 +215,7 @@ Engine::Recovery Engine::Recover() {
   }
   const bool alone = pool_.alone();
   const bool clean = alone ? recovery::Replay(pool_, {}, {}, &recovered_) : ReplayOrphans();
-  if (alone && clean && tallies.IsOf(IdOf(pool_))) tallies.RaiseCheckpoint(pool_.checkpoint());
+  if (alone && clean && tallies.IsOf(pool_.id())) tallies.RaiseCheckpoint(pool_.checkpoint());
   pool_.Close();
   if (clean && recovered_.damaged_groups == 0) return Recovery::kDone;
   RefuseUnresolved(clean);
@@ -244,6 +244,7 @@ bool Engine::SomebodyDies(const pool::Seats& seats) const {
 // that is whole.
 bool Engine::ReplayOrphans() {
   recovered_ = {};
+  tallies.ForgetLook();
   const pool::Seats& seats = pool_.seats();
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
@@ -387,7 +388,7 @@ bool Engine::AttachPool() {
     return false;
   }
   SetSlot(pool_.fd(), Internal());
-  pool_id_ = IdOf(pool_);
+  pool_id_ = pool_.id();
   pinnable_.store(true);
   SayEmulated();
   return true;

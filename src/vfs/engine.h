@@ -44,6 +44,7 @@ namespace nvcache::vfs {
 inline constexpr uint32_t kMaxDescriptors = 1u << 20;  // the kernel's own limit (fs.nr_open)
 inline constexpr uint32_t kMaxFiles = 1u << 16;        // tracked; the rest pass through
 inline constexpr uint32_t kMaxDescriptions = 1u << 18;
+inline constexpr uint32_t kFewBuckets = 1u << 7;  // of few files
 inline constexpr uint32_t kFileBuckets = 1u << 12;
 inline constexpr uint32_t kFewDescriptors = 512;   // those of the engine's own are among them
 inline constexpr uint64_t kUnreadable = 2u << 20;  // as much as the kernel takes in at a time
@@ -169,6 +170,10 @@ class Engine {
   Description* NewDescription(File& file, int flags, const struct stat& st);
   // Others hear that this process has the file open, until its last description goes.
   void SayOpen(File& file);
+  // The file is open here, and whether its tally can be believed counts: for a write, or for an
+  // fsync. A descriptor that only reads needs no answer before.
+  void BeginUse(File& file, const struct stat& st);
+  void BeginUse(int fd);
   // One descriptor less; the last takes the description with it, the last description the file.
   // The kernel's descriptor is still open. Returns 0 or what close() has to report.
   long DropReference(Description& description);
@@ -181,8 +186,8 @@ class Engine {
   template <typename Function>
   void ForEachFile(Function function) {
     if (files_.empty()) return;
-    for (File* first : buckets_) {
-      for (File *file = first, *next; file != nullptr; file = next) {
+    for (uint32_t i = 0; i < bucket_count_; ++i) {
+      for (File *file = buckets_[i], *next; file != nullptr; file = next) {
         next = file->hash_next;
         function(*file);
       }
@@ -402,7 +407,6 @@ class Engine {
     bool known;
   };
   FileSystem FileSystemOf(int fd, uint64_t device);
-  void BeginUse(File& file, const struct stat& st);
   void SayClosed(File& file);
   void RemoveFromBucket(File& file);
   static bool Lingers(const File& file);
@@ -416,7 +420,9 @@ class Engine {
   long BackingToBegin(const File& file, int fd);
   void CloseBacking(File& file);
   long Reopen(File& file);
-  static uint32_t BucketOf(uint64_t device, uint64_t inode);
+  File*& BucketOf(uint64_t device, uint64_t inode) const;
+  void SpreadBuckets();
+  void AddToBucket(File& file);
 
   void* unreadable_ = nullptr;
   sys::GrowingArena<File> files_;
@@ -475,6 +481,7 @@ class Engine {
   static LeftNames left_names;  // table lock
  private:
   static File* buckets_[kFileBuckets];
+  uint32_t bucket_count_ = kFewBuckets;  // of them; a file is in that which its hash names
 };
 
 extern Engine engine;

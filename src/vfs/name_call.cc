@@ -118,7 +118,7 @@ bool IsEmptyFolder(int dirfd, const char* name) {
 // A new folder: each of its names will be in the log.
 void BeginKnownFolder(int dirfd, const char* name, uint64_t tag) {
   Tally& tally = engine.tallies.At(tag);
-  if (!Tallies::SetTag(tally, tag)) return;
+  if (!engine.tallies.SetTag(tally, tag)) return;
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || !engine.tallies.AwaitNaming()) return;
   if (engine.tallies.AnybodyChanges(tag, 0)) return;
@@ -231,16 +231,15 @@ bool NameCall::AreKnown(What what) {
   return from_.MakeKnown(own) && from_.Open();
 }
 
-// By the program's path: while we have no descriptor, its own has the lowest number. In between,
-// somebody may have put another folder in the place of this one.
-bool NameCall::IsWhereSaid(int fd) {
-  sys::Scratch<char[pool::kMaxPath]> scratch;
-  const char* path = scratch.get();
-  const pool::NameTexts texts = pool::TextsOf(*record_);
-  const size_t folder = record_->folder_path_length - (record_->folder_path_length == 1 ? 1u : 0u);
-  return ReadPath(fd, scratch.get()) && sys::Length(path) == folder + 1 + record_->name_length &&
-         std::equal(path, path + folder, texts.folder_path) && path[folder] == '/' &&
-         sys::Equal(path + folder + 1, texts.name);
+// It was made by the program's path: while we have no descriptor, its own has the lowest number. In
+// between, somebody may have put another folder in the place of this one.
+bool NameCall::IsWhereSaid() {
+  struct stat st;
+  const bool is = folder_.Open() &&
+                  sys::Fstatat(folder_.fd(), folder_.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                  st.st_dev == folder_.device() && st.st_ino == record_->file.inode;
+  folder_.DropDescriptor();
+  return is;
 }
 
 void NameCall::GoPast() {
@@ -521,7 +520,7 @@ bool NameCall::AddCreated(long result) {
   if (error < 0 || st.stx_ino == 0) return false;
   Keep(st, &record);
   if (opened) BeginLeft(lease::TagOf(DeviceOf(st), st.stx_ino), st);
-  if (opened && (DeviceOf(st) != folder_.device() || !IsWhereSaid(static_cast<int>(result)))) {
+  if (opened && (DeviceOf(st) != folder_.device() || !IsWhereSaid())) {
     elsewhere_ = true;
     return false;
   }

@@ -91,7 +91,7 @@ class NameCall {
   void Begin(What what, bool past);
   bool HasFolders() const;
   bool AreKnown(What what);
-  bool IsWhereSaid(int fd);
+  bool IsWhereSaid();
   bool KnowsBytes(const Folder& folder);
   bool Describe();
   bool DescribeTexts(const char* target);

@@ -22,6 +22,13 @@ static_assert(alignof(File) <= 64 && alignof(Description) <= 64);
 constinit uint32_t few_free_files[kFewFiles] = {};
 constinit uint32_t few_free_descriptions[kFewDescriptions] = {};
 
+bool IsOpenToWrite(const File& file) {
+  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (d->writes()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void Engine::OpenTables() {
@@ -76,13 +83,33 @@ void Engine::Store(int fd, Description* description) {
   slots_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
 }
 
-uint32_t Engine::BucketOf(uint64_t device, uint64_t inode) {
+File*& Engine::BucketOf(uint64_t device, uint64_t inode) const {
   const uint64_t mixed = (inode ^ (device << 32)) * 0x9e3779b97f4a7c15u;
-  return static_cast<uint32_t>(mixed >> 32) % kFileBuckets;
+  return buckets_[static_cast<uint32_t>(mixed >> 32) % bucket_count_];
+}
+
+// Most programs have few files, and each bucket that is far from the others costs them a fault.
+void Engine::SpreadBuckets() {
+  bucket_count_ = kFileBuckets;
+  for (uint32_t i = 0; i < kFewBuckets; ++i) {
+    File* next = buckets_[i];
+    buckets_[i] = nullptr;
+    while (next != nullptr) {
+      File& file = *next;
+      next = file.hash_next;
+      AddToBucket(file);
+    }
+  }
+}
+
+void Engine::AddToBucket(File& file) {
+  File*& bucket = BucketOf(file.device, file.inode);
+  file.hash_next = bucket;
+  bucket = &file;
 }
 
 File* Engine::FindFile(uint64_t device, uint64_t inode) const {
-  File* file = buckets_[BucketOf(device, inode)];
+  File* file = BucketOf(device, inode);
   while (file != nullptr && (file->inode != inode || file->device != device)) {
     file = file->hash_next;
   }
@@ -98,6 +125,7 @@ File* Engine::FindByPath(int dirfd, const char* path, bool follow) const {
 File* Engine::NewFile(const struct stat& st) {
   const uint32_t number = files_.Allocate();
   if (number == sys::kNone) return nullptr;
+  if (number == kFewFiles && bucket_count_ < kFileBuckets) SpreadBuckets();
   File& file = files_[number];
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0 && file.pages.empty());
   file.device = st.st_dev;
@@ -130,9 +158,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.description.store(0);
   file.locked.store(false);
   file.lost.store(false);
-  File*& bucket = buckets_[BucketOf(file.device, file.inode)];
-  file.hash_next = bucket;
-  bucket = &file;
+  AddToBucket(file);
   if (file.leased) leases.Share(file.device, file.inode);
   return &file;
 }
@@ -146,7 +172,7 @@ void Engine::SetState(File& file, State state) {
 }
 
 void Engine::RemoveFromBucket(File& file) {
-  File** link = &buckets_[BucketOf(file.device, file.inode)];
+  File** link = &BucketOf(file.device, file.inode);
   while (*link != &file) link = &(*link)->hash_next;
   *link = file.hash_next;
 }
@@ -154,11 +180,23 @@ void Engine::RemoveFromBucket(File& file) {
 // It is open by now. If nobody else had it open, a program without us may have written to it since
 // it was closed, or it is another one with the same number.
 void Engine::BeginUse(File& file, const struct stat& st) {
+  if (file.said_open || !leases.is_open()) return;
   const uint64_t tag = lease::TagOf(file.device, file.inode);
   lease::Tally* tally = tallies.Find(tag);
   if (tally == nullptr) return;
   if (!IsAsItWasLeft(*tally, st) && !tallies.IsOpenElsewhere(tag)) lease::Tallies::Forget(*tally);
   SayOpen(file);
+}
+
+void Engine::BeginUse(int fd) {
+  const Description* description = SlotOf(fd);
+  if (!IsDescription(description) || description->writes()) return;
+  TableLock lock;
+  description = SlotOf(fd);
+  struct stat st;
+  if (IsDescription(description) && sys::Fstat(fd, &st) == 0) {
+    BeginUse(*description->file.load(), st);
+  }
 }
 
 // What has no tally yet was not known before we had it open.
@@ -184,7 +222,7 @@ Description* Engine::NewDescription(File& file, int flags, const struct stat& st
   description.offset = 0;
   description.errors_heard.store(file.errors.Sample());
   description.references = 1;
-  if (file.descriptions == nullptr && leases.is_open()) BeginUse(file, st);
+  if (description.writes() && !IsOpenToWrite(file)) BeginUse(file, st);
   file.lock.Lock();
   description.next = file.descriptions;
   file.descriptions = &description;

@@ -429,7 +429,9 @@ uint64_t MarkOf(const timespec& changed, uint64_t size) {
   return (time ^ size << 40) | 1;
 }
 
-void NoteLeft(int fd, const File& file) {
+void NoteLeft(int fd, const Description& description) {
+  const File& file = *description.file.load();
+  if (!description.writes() && !file.said_open) return;
   if (!engine.leases.is_open() || file.state.load() != State::kKernel) return;
   Tally* tally = engine.tallies.Find(TagOf(file));
   struct stat st;
@@ -442,8 +444,8 @@ bool IsAsItWasLeft(const Tally& tally, const struct stat& st) {
 }
 
 bool GetTag(Tally& tally, uint64_t tag) {
-  return Tallies::SetTag(tally, tag) ||
-         (engine.tallies.RemoveTag(tally) && Tallies::SetTag(tally, tag));
+  return engine.tallies.SetTag(tally, tag) ||
+         (engine.tallies.RemoveTag(tally) && engine.tallies.SetTag(tally, tag));
 }
 
 namespace {
@@ -466,7 +468,7 @@ Lsn LogPublished(File& file, Tally& tally, Standing* then) {
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
     if (outcome != Outcome::kDone) return 0;
     Tallies::Raise(tally.lsn, writer.lsn());
-    if (!Tallies::SetTag(tally, tag)) return 0;
+    if (!engine.tallies.SetTag(tally, tag)) return 0;
     *then = Tallies::StandingOf(tally);
     return writer.Commit();
   }
@@ -611,6 +613,7 @@ long SyncShared(int fd) {
   Identity id;
   Tally* tally = TallyOf(fd, &id);
   if (tally == nullptr) return kNotOurs;
+  engine.BeginUse(fd);
   bool elided = false;
   {
     const PoolPin pin;

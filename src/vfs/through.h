@@ -79,7 +79,7 @@ long TruncateShared(Access& access, int fd, uint64_t length, const Passing& pass
 
 // The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
 // opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
-void NoteLeft(int fd, const File& file);
+void NoteLeft(int fd, const Description& description);
 bool IsAsItWasLeft(const lease::Tally& tally, const struct stat& st);
 // What a tally keeps of it; never 0.
 uint64_t MarkOf(const struct timespec& changed, uint64_t size);

@@ -615,7 +615,7 @@ TEST_F(LeaseTest, TheFileIsAsLargeAsItIsUsed) {
     struct stat st;
     EXPECT_EQ(stat(file.c_str(), &st), 0);
     EXPECT_EQ(static_cast<size_t>(st.st_blocks) * 512,
-              sizeof(Shared::tallies) + 2 * kPage + static_cast<size_t>(st.st_size) - kFirstSize);
+              kTablesSize + 2 * kPage + static_cast<size_t>(st.st_size) - kFirstSize);
     return (static_cast<size_t>(st.st_size) - kFirstSize) / kPage;
   };
   static_assert(kFirstSize < 4 << 20);
@@ -1382,7 +1382,7 @@ TEST_F(LeaseTest, ALimitOfAddressSpaceIsNoDisaster) {
 
 // The header, the tallies, a page of lines, and so many pages.
 std::string SizeFor(size_t pages) {
-  return "size=" + std::to_string(sizeof(Shared::tallies) + (2 + pages) * kPage);
+  return "size=" + std::to_string(kTablesSize + (2 + pages) * kPage);
 }
 
 // In a process of its own, with a file system of that size as the folder.

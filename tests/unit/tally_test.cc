@@ -27,6 +27,8 @@ namespace {
 
 constexpr uint64_t kPool = 77, kOtherPool = 78;
 constexpr uint64_t kTag = 0x123456789abcdef0;
+constexpr uint64_t kOtherTag = 0x923456789abcdef0;  // they have one tally
+static_assert(kTag % kTallies == kOtherTag % kTallies);
 constexpr uint64_t kDevice = 0x801, kInode = 12345;
 
 struct Member {
@@ -97,7 +99,7 @@ class TallyTest : public testing::Test {
   Tally& Tagged() {
     EXPECT_TRUE(tallies_.Join(kPool));
     Tally& tally = tallies_.At(kTag);
-    EXPECT_TRUE(Tallies::SetTag(tally, kTag));
+    EXPECT_TRUE(tallies_.SetTag(tally, kTag));
     return tally;
   }
   static void MakeKnown(Tally& tally) {
@@ -125,8 +127,13 @@ TEST_F(TallyTest, AFileHasOneAfterItsTagIsSet) {
   Tally& tally = Tagged();
   EXPECT_EQ(tallies_.Find(kTag), &tally);
   EXPECT_EQ(Tallies::StandingOf(tally), (Standing{kTag, 0, false}));
-  EXPECT_TRUE(Tallies::SetTag(tally, kTag)) << "by another process, say";
-  EXPECT_FALSE(Tallies::SetTag(tally, kTag + 1)) << "one file at a time";
+  EXPECT_TRUE(tallies_.SetTag(tally, kTag)) << "by another process, say";
+  EXPECT_FALSE(tallies_.SetTag(tally, kOtherTag)) << "one file at a time";
+  EXPECT_EQ(tallies_.Find(kOtherTag), nullptr);
+  EXPECT_TRUE(tallies_.RemoveTag(tally));
+  EXPECT_TRUE(tallies_.SetTag(tally, kOtherTag));
+  EXPECT_EQ(tallies_.Find(kOtherTag), &tally);
+  EXPECT_EQ(tallies_.Find(kTag), nullptr);
 }
 
 TEST_F(TallyTest, AStandingChangesInOneStep) {
@@ -156,11 +163,12 @@ TEST_F(TallyTest, WhatIsRefusedStaysUnknown) {
 // One word would not do: a new tag with the old exits, or the other way round.
 TEST_F(TallyTest, AStandingIsReadInOneStep) {
   Tally& tally = Tagged();
+  const uint64_t tags[] = {kOtherTag, kOtherTag + kTallies};
   std::atomic<bool> stop{false};
   std::thread changes([&] {
     for (uint64_t i = 0; !stop.load(); ++i) {
       ASSERT_TRUE(tallies_.RemoveTag(tally));
-      ASSERT_TRUE(Tallies::SetTag(tally, i % 2 + 1));
+      ASSERT_TRUE(tallies_.SetTag(tally, tags[i % 2]));
       MakeKnown(tally);
     }
   });
@@ -168,7 +176,7 @@ TEST_F(TallyTest, AStandingIsReadInOneStep) {
   uint64_t wrong = 0;
   for (int i = 0; i < 300000; ++i) {
     const Standing now = Tallies::StandingOf(tally);
-    if (now.tag != kTag && now.tag != 0) wrong += now.tag != (now.exits + 1) % 2 + 1 ? 1 : 0;
+    if (now.tag != kTag && now.tag != 0) wrong += now.tag != tags[(now.exits + 1) % 2] ? 1 : 0;
     if (now.tag == 0 && now.known) ++wrong;
   }
   stop.store(true);
@@ -208,11 +216,54 @@ TEST_F(TallyTest, TheTableIsOfOnePool) {
   EXPECT_NE(tallies_.Find(kTag), nullptr);
 }
 
+// By a process that starts after one that has looked at the pool.
+TEST_F(TallyTest, ALookCountsUntilAnOwnerDies) {
+  Other other(folder_.path(), [](Member& member) {
+    if (!member.tallies.Join(kPool)) _exit(1);
+    member.leases.Share(kDevice, kInode);
+    if (!member.leases.TryExclude(kDevice, kInode)) _exit(1);
+  });
+  const auto is_good = [this](uint64_t pool, bool emulate) {
+    return tallies_.WasLookedAt(pool, emulate);
+  };
+  EXPECT_FALSE(is_good(kPool, true)) << "nobody has looked";
+  tallies_.NoteLook(own_.leases.deaths(), true);
+  EXPECT_TRUE(is_good(kPool, true));
+  EXPECT_FALSE(is_good(kPool, false)) << "the pool is emulated";
+  EXPECT_FALSE(is_good(kOtherPool, true));
+  tallies_.NoteLook(own_.leases.deaths(), false);
+  EXPECT_TRUE(is_good(kPool, true));
+  EXPECT_TRUE(is_good(kPool, false));
+  tallies_.ForgetLook();
+  EXPECT_FALSE(is_good(kPool, true));
+
+  tallies_.NoteLook(own_.leases.deaths(), false);
+  const Other second(folder_.path(), [](Tallies& tallies) { tallies.Join(kPool); });
+  EXPECT_TRUE(is_good(kPool, true));
+  other.Kill();
+  EXPECT_TRUE(own_.leases.HasDeadOwner());
+  EXPECT_FALSE(is_good(kPool, true)) << "it had a file for itself";
+  const Other third(folder_.path(), [](Tallies&) {});  // has buried it
+  EXPECT_FALSE(own_.leases.HasDeadOwner());
+  EXPECT_FALSE(is_good(kPool, true));
+  tallies_.NoteLook(own_.leases.deaths(), false);
+  EXPECT_TRUE(is_good(kPool, true));
+}
+
+TEST_F(TallyTest, ALookCountsWhileSomebodyHasTheTable) {
+  {
+    const Other other(folder_.path(), [](Tallies& tallies) { tallies.Join(kPool); });
+    tallies_.NoteLook(own_.leases.deaths(), false);
+    EXPECT_TRUE(tallies_.WasLookedAt(kPool, false));
+  }
+  EXPECT_FALSE(tallies_.WasLookedAt(kPool, false));
+}
+
 TEST_F(TallyTest, AnotherPoolHasTheTableWhenAllHaveGone) {
   {
     Other first(folder_.path(), [](Tallies& tallies) {
       if (!tallies.Join(kPool)) _exit(1);
-      Tallies::SetTag(tallies.At(kTag), kTag);
+      tallies.SetTag(tallies.At(kTag), kTag);
       Tallies::Raise(tallies.At(kTag).lsn, 100);
     });
     EXPECT_FALSE(tallies_.Join(kOtherPool));

@@ -255,7 +255,8 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
     EXPECT_EQ(Pending(), both) << "there was no sync";
     EXPECT_EQ(Close(fd), 0);
   });
-  EXPECT_EQ(pool::Pool::GlanceAt((memory_ / "pool").c_str()), pool::Pool::Glance::kClean)
+  uint64_t id = 0;
+  EXPECT_EQ(pool::Pool::GlanceAt((memory_ / "pool").c_str(), &id), pool::Pool::Glance::kClean)
       << "at the end all is on the disk";
 }
 
@@ -610,7 +611,7 @@ TEST_F(VfsThroughTest, AFileThatCannotBePublishedIsDrained) {
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     const uint64_t tag = TagOf(fd);
     Tally& tally = engine.tallies.At(tag);
-    EXPECT_TRUE(Tallies::SetTag(tally, tag ^ uint64_t{1} << 63));
+    EXPECT_TRUE(engine.tallies.SetTag(tally, tag ^ uint64_t{1} << 63));
     Tallies::Raise(tally.lsn, engine.log.Draw());
     const auto neighbour = Claimant(fd);
     EXPECT_EQ(StateOf(fd), State::kKernel);
@@ -702,7 +703,7 @@ TEST_F(VfsThroughTest, ATableThatNobodyUsesIsTakenOver) {
       {
         const auto dead = NeighbourOf(fd, [=](auto&, Tallies& tallies) {
           EXPECT_TRUE(tallies.Join(12345));
-          EXPECT_TRUE(Tallies::SetTag(tallies.At(tag), tag));
+          EXPECT_TRUE(tallies.SetTag(tallies.At(tag), tag));
           Tallies::Raise(tallies.At(tag).lsn, uint64_t{1} << 60);
         });
       }
@@ -789,6 +790,46 @@ TEST_F(VfsThroughTest, AProcessSaysThatItHasAFileOpen) {
     EXPECT_TRUE(IsSaidOpen(tag)) << "whoever opens it";
     Close(fd);
     EXPECT_FALSE(IsSaidOpen(tag));
+  });
+}
+
+// Most files are only read, and to say it costs calls.
+TEST_F(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const uint64_t tag = TagOf(fd);
+    const auto neighbour = NeighbourOf(fd);
+    const auto standing = [&] { return Tallies::StandingOf(*engine.tallies.Find(tag)); };
+    const auto change = [&] {
+      const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+      EXPECT_EQ(::write(strange, "more", 4), 4);
+      ::close(strange);
+    };
+    MakeKnown(fd);
+    Close(fd);
+    change();
+    int reader = Open("a", O_RDONLY);
+    EXPECT_FALSE(IsSaidOpen(tag));
+    const uint64_t exits = standing().exits;
+    EXPECT_EQ(Fsync(reader), 0);
+    EXPECT_GT(standing().exits, exits) << "it was unknown, and the sync a real one";
+    EXPECT_TRUE(standing().known);
+    EXPECT_TRUE(IsSaidOpen(tag));
+    Close(reader);
+
+    change();
+    reader = Open("a", O_RDONLY);
+    const int writer = Open("a", O_WRONLY);
+    EXPECT_FALSE(standing().known);
+    EXPECT_EQ(Fsync(writer), 0);
+    Close(writer);
+    EXPECT_TRUE(IsSaidOpen(tag)) << "as long as the file is open";
+    Close(reader);
+
+    change();
+    Close(Open("a", O_RDONLY));
+    Close(Open("a", O_WRONLY));
+    EXPECT_FALSE(standing().known) << "a reader does not vouch for what it finds";
   });
 }
 
