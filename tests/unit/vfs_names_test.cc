@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "src/nvlog/reader.h"
@@ -593,6 +594,24 @@ TEST_F(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
     Tallies::Forget(*engine.tallies.Find(TagOf(st)));
     EXPECT_EQ(call.Make(), kBeginAnew);
     EXPECT_EQ(::access(Path("a").c_str(), F_OK), 0);
+  });
+}
+
+// A program without us moves the folder after it was looked up, and makes another one in its place.
+TEST_F(VfsNamesTest, AFileThatIsMadeElsewhereIsInNoRecord) {
+  WithEngine([&] {
+    EXPECT_EQ(MakeFolder("d"), 0);
+    const uint64_t lock = engine.tallies.LockNames();
+    int fd = -1;
+    std::thread opens([&] { fd = Open("d/a", O_RDWR | O_CREAT); });
+    ::usleep(100 * 1000);  // it waits for the lock
+    EXPECT_EQ(::rename(Path("d").c_str(), Path("e").c_str()), 0);
+    EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+    engine.tallies.UnlockNames(lock);
+    opens.join();
+    EXPECT_EQ(::access(Path("d/a").c_str(), F_OK), 0);
+    EXPECT_EQ(Log(), Said{}) << "all was synced";
+    EXPECT_EQ(Close(fd), 0);
   });
 }
 
