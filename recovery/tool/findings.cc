@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 
 #include "recovery/tool/summary.h"
 

@@ -5,7 +5,7 @@
 #define NVCACHE_RECOVERY_TOOL_TEXT_H_
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
