@@ -11,13 +11,16 @@ import shutil
 import stat
 import subprocess
 import tarfile
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# In the order in which the guest loads them.
-MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev
-virtio_pci virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4
-qemu_fw_cfg dm-mod dm-flakey dm-delay dm-writecache""".split()
+# In the order in which the guest loads them: those that find no device, and those that do.
+SOFTWARE = """crc32c_generic libcrc32c crc16 mbcache jbd2 ext4 xfs xor raid6_pq blake2b_generic
+xxhash_generic zstd_compress btrfs dm-mod dm-flakey dm-delay dm-writecache virtio_ring virtio
+virtio_pci_modern_dev virtio_pci_legacy_dev libnvdimm""".split()
+DRIVERS = "virtio_pci virtio_blk nfit nd_btt nd_pmem dax_pmem device_dax".split()
+MODULES = ["qemu_fw_cfg", *SOFTWARE, *DRIVERS]
 TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup"]
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
@@ -145,13 +148,21 @@ class Archive:
         self.put(name, stat.S_IFREG | mode, content)
 
     def program(self, name, path):
-        self.file(name, pathlib.Path(path).read_bytes(), 0o755)
+        self.file(name, stripped(path), 0o755)
         for library in libraries(path):
             self.file(str(library).lstrip("/"), library.read_bytes(), 0o755)
 
     def finish(self):
         self._append("TRAILER!!!", 0, b"")
         return b"".join(self.parts)
+
+
+def stripped(path):
+    """A program without what only debuggers read, which the guest would have in its memory."""
+    with tempfile.NamedTemporaryFile() as small:
+        done = subprocess.run(["strip", "-o", small.name, path], check=False,
+                              stderr=subprocess.DEVNULL)
+        return pathlib.Path(small.name if done.returncode == 0 else path).read_bytes()
 
 
 def libraries(path):
@@ -177,7 +188,8 @@ def ram_disk(modules, build, agent):
         archive.folder(folder)
     for name in MODULES:
         archive.file(f"modules/{name}.ko", (modules / f"{name}.ko").read_bytes())
-    archive.file("modules/order", "\n".join(MODULES).encode() + b"\n")
+    for name, modules_of in (("software", SOFTWARE), ("drivers", DRIVERS)):
+        archive.file(f"modules/{name}", "\n".join(modules_of).encode() + b"\n")
     archive.file("init", (HERE / "guest_init.sh").read_bytes(), 0o755)
     for tool in TOOLS:
         archive.program(f"bin/{tool}", find(tool))

@@ -16,11 +16,14 @@ import time
 
 import guest_image
 import machine
-from life import Failure, Life, Plan, Start, draw_start
+from life import Failure, Life, Plan, Start, draw_start, save_state
 
 SKIP = 77
 
+# Those with names in the log have the rule `auto`: `always` leaves names to the file system.
+NAMES = ("names0", "names1", "turns")
 WORKLOADS = (
+    NAMES,
     ("raw0", "raw1", "cut"),
     ("sqlite-wal", "replace", "rotate"),
     ("rocksdb",),
@@ -29,7 +32,11 @@ WORKLOADS = (
 )
 MEDIA = ("fsdax", "devdax")
 FAULTS = ("error", "flakey", "delay", "blocks")
-MOUNTS = ("rw", "commit=300", "data=writeback,commit=300", "nodelalloc")
+MOUNTS = {
+    "ext4": ("rw", "commit=300", "data=writeback,commit=300", "nodelalloc"),
+    "xfs": ("rw", "logbsize=32k"),
+    "btrfs": ("rw", "commit=300", "notreelog,commit=300"),
+}
 
 
 def say(text):
@@ -50,6 +57,9 @@ class Bench:
         name = self.folder.name
         self.image = guest_image.Image(cache, name, build, build / "power_agent")
         self.accelerator = machine.accelerator(self.image, pathlib.Path(name), cache)
+        # A guest that KVM runs boots in a second.
+        self.state = (save_state(self.image, pathlib.Path(name)) if self.accelerator == "tcg"
+                      else None)
         say(f"guest: {self.image.version}, {self.accelerator}")
 
     def __enter__(self):
@@ -59,10 +69,13 @@ class Bench:
         self.folder.cleanup()
 
 
-def draw_plan(draw, number):
-    return Plan(seed=draw.randrange(1, 10**9), workloads=WORKLOADS[number % len(WORKLOADS)],
+def draw_plan(draw, number, file_systems):
+    file_system = file_systems[number % len(file_systems)]
+    workloads = WORKLOADS[number % len(WORKLOADS)]
+    return Plan(seed=draw.randrange(1, 10**9), workloads=workloads,
+                write_back="auto" if "turns" in workloads else "always",
                 media=MEDIA[number % len(MEDIA)], pool_size=draw.choice(("1M", "4M", "16M")),
-                mount=draw.choice(MOUNTS))
+                file_system=file_system, mount=draw.choice(MOUNTS[file_system]))
 
 
 def failed(life, problem):
@@ -91,9 +104,9 @@ def cycles(bench, options):
 
     while not enough():
         draw = random.Random(f"{seed}.{number}")
-        plan = draw_plan(draw, number)
+        plan = draw_plan(draw, number, options.file_system or tuple(MOUNTS))
         say(f"life {number}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
-            f"mount {plan.mount}")
+            f"{plan.file_system}, mount {plan.mount}")
         with Life(bench, plan, draw) as life:
             try:
                 life.begin()
@@ -167,7 +180,7 @@ def mapper(bench, options):
 # ---------------------------------------------------------------------------------------------
 # Whether this test can fail.
 
-FILES = ("raw0", "cut", "replace", "recreate", "rotate")
+FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES)
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
 CHECKS = {
@@ -177,6 +190,8 @@ CHECKS = {
     "without NVCache, everything synced": (False, dict(
         workloads=("replace", "rotate", "sqlite-wal", "sqlite-delete"), cached=False,
         promise="fsync")),
+    "NVCache without names in the log": (True, dict(
+        workloads=NAMES, write_back="auto", names="never", mount="commit=300", policies=("none",))),
     "NVCache, not recovered": (True, dict(
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
@@ -262,6 +277,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="stop after this time")
     parser.add_argument("--kills-per-life", type=int, default=5,
                         help="power failures of the same NVDIMM and disk")
+    parser.add_argument("--file-system", action="append", choices=MOUNTS,
+                        help="of the disk; can be given several times; otherwise each in turn")
     parser.add_argument("--mapper", action="store_true",
                         help="disks that fail, by device-mapper in the guest")
     parser.add_argument("faults", nargs="*", help=f"of these only: {' '.join(FAULTS)}")
