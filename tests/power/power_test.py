@@ -73,7 +73,7 @@ def draw_plan(draw, number, file_systems):
     file_system = file_systems[number % len(file_systems)]
     workloads = WORKLOADS[number % len(WORKLOADS)]
     return Plan(seed=draw.randrange(1, 10**9), workloads=workloads,
-                write_back="auto" if "turns" in workloads else "always",
+                write_back="auto" if set(workloads) & set(NAMES) else "always",
                 media=MEDIA[number % len(MEDIA)], pool_size=draw.choice(("1M", "4M", "16M")),
                 file_system=file_system, mount=draw.choice(MOUNTS[file_system]))
 
