@@ -146,6 +146,8 @@ std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::strin
   if (kind == "rotate") return MakeRotate(name, folder, seed, promise);
   if (kind == "names") return MakeNames(name, folder, seed, promise);
   if (kind == "turns") return MakeTurns(name, folder, seed, promise);
+  if (kind == "maildir") return MakeMaildir(name, folder, seed, promise);
+  if (kind == "git") return MakeGit(name, folder, seed, promise);
   if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
   if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
   if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);

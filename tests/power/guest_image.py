@@ -21,7 +21,7 @@ xxhash_generic zstd_compress btrfs dm-mod dm-flakey dm-delay dm-writecache virti
 virtio_pci_modern_dev virtio_pci_legacy_dev libnvdimm""".split()
 DRIVERS = "virtio_pci virtio_blk nfit nd_btt nd_pmem dax_pmem device_dax".split()
 MODULES = ["qemu_fw_cfg", *SOFTWARE, *DRIVERS]
-TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup"]
+TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup", "git"]
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
 

@@ -4,7 +4,7 @@
 # The guest's first and only process: it mounts what is needed, loads the modules and runs the job
 # that the host hands over. Lines to the host go to the second serial port; those that begin with @
 # are for the test, all others are for people.
-export PATH=/bin:/nvcache
+export PATH=/bin:/nvcache HOME=/tmp
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
