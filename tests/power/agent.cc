@@ -148,6 +148,7 @@ std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::strin
   if (kind == "turns") return MakeTurns(name, folder, seed, promise);
   if (kind == "maildir") return MakeMaildir(name, folder, seed, promise);
   if (kind == "git") return MakeGit(name, folder, seed, promise);
+  if (kind == "dpkg") return MakeDpkg(name, folder, seed, promise);
   if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
   if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
   if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);

@@ -21,7 +21,9 @@ xxhash_generic zstd_compress btrfs dm-mod dm-flakey dm-delay dm-writecache virti
 virtio_pci_modern_dev virtio_pci_legacy_dev libnvdimm""".split()
 DRIVERS = "virtio_pci virtio_blk nfit nd_btt nd_pmem dax_pmem device_dax".split()
 MODULES = ["qemu_fw_cfg", *SOFTWARE, *DRIVERS]
-TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup", "git"]
+TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup", "git", "dpkg", "dpkg-deb",
+         "dpkg-query", "dpkg-split", "tar", "rm"]
+PACKAGES = 120
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
 
@@ -182,6 +184,32 @@ def path_of_library(name):
     return pathlib.Path(found.group(1))
 
 
+def packages(folder):
+    """Those that dpkg installs in the guest (program_workloads.cc): each number that 4 does not divide
+    is a version of one of five packages."""
+    if folder.exists():
+        return folder
+    unfinished = folder.with_name(f"packages.{os.getpid()}")
+    unfinished.mkdir()
+    for i in range(1, PACKAGES + 1):
+        if i % 4 == 0:
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            tree = pathlib.Path(name)
+            tree.chmod(0o755)
+            control = (f"Package: p{i % 5}\nVersion: {i}\nArchitecture: all\nMaintainer: a <a@b>\n"
+                       "Description: a test\n")
+            files = {f"usr/share/p{i % 5}/f{k}": f"{i} {k}\n" * (1 + 37 * k)
+                     for k in range(1 + i % 7)}
+            for path, content in {"DEBIAN/control": control, **files}.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_text(content)
+            subprocess.run([find("dpkg-deb"), "-Znone", "--root-owner-group", "--build", tree,
+                            unfinished / f"{i}.deb"], check=True, stdout=subprocess.DEVNULL)
+    unfinished.rename(folder)
+    return folder
+
+
 def ram_disk(modules, build, agent):
     archive = Archive()
     for folder in ("dev", "proc", "sys", "tmp", "p", "d"):
@@ -193,6 +221,8 @@ def ram_disk(modules, build, agent):
     archive.file("init", (HERE / "guest_init.sh").read_bytes(), 0o755)
     for tool in TOOLS:
         archive.program(f"bin/{tool}", find(tool))
+    for path in packages(modules.parent / "packages").iterdir():
+        archive.file(f"packages/{path.name}", path.read_bytes())
     archive.file("etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
     archive.program("nvcache/nvcache", build / "nvcache")
     archive.program("nvcache/libnvcache.so", build / "libnvcache.so")

@@ -27,6 +27,7 @@ WORKLOADS = (
     ("auto", NAMES),
     ("auto", ("names0", "turns", "sqlite-delete")),
     ("auto", ("git", "maildir")),
+    ("auto", ("dpkg", "names0")),
     ("always", ("raw0", "raw1", "cut")),
     ("always", ("sqlite-wal", "replace", "rotate")),
     ("always", ("rocksdb",)),

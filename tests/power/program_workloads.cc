@@ -4,6 +4,9 @@
 // maildir: messages, delivered as mail servers do: written in `tmp`, and linked or renamed to
 // `new`.
 //          No folder is ever synced, once these are known to the log.
+// dpkg:    small packages, installed, replaced and purged. What is acknowledged is installed, with
+// its
+//          files, and when the interrupted call is repeated, the audit finds nothing.
 #include <dirent.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -264,7 +267,129 @@ class Git : public KnownFolders {
   }
 };
 
+// ---------------------------------------------------------------------------------------------
+
+// Of five packages, each number gives one the version of that number, or purges it. They come with
+// the guest (guest_image.py), which says what is in them.
+class Dpkg : public KnownFolders {
+ public:
+  using KnownFolders::KnownFolders;
+
+  void Prepare(uint64_t) override {
+    std::string said;
+    if (::access(Path("var/lib/dpkg/status").c_str(), F_OK) != 0) {
+      RunProgram({"mkdir", "-p", Path("var/lib/dpkg/info"), Path("var/lib/dpkg/updates"),
+                  Path("usr/share"), Path("usr/bin")},
+                 &said);
+      ::close(::open(Path("var/lib/dpkg/status").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+      ::sync();
+    }
+    MakeKnown({".", "usr", "usr/bin", "usr/share", "var/lib/dpkg", "var/lib/dpkg/info",
+               "var/lib/dpkg/updates"});
+  }
+
+  void Run(uint64_t done) override {
+    for (uint64_t number = done + 1; number <= kPackages; ++number) {
+      std::string said;
+      if (!Do(number, &said)) Die(said.c_str());
+      if (promise() == Promise::kFsync) ::sync();
+      AcknowledgeAtOnce(number);
+    }
+    for (;;) ::pause();
+  }
+
+  Verdict Check(uint64_t acknowledged, uint64_t) override {
+    if (::access(Path("var/lib/dpkg/status").c_str(), F_OK) != 0) {
+      return acknowledged == 0 ? Good(0) : Bad("dpkg's database is not there");
+    }
+    const uint64_t next = std::min(acknowledged + 1, kPackages);
+    std::string wrong = Difference(acknowledged, next % kNames);
+    if (!wrong.empty()) return Bad("after %s: %s", Text(acknowledged).c_str(), wrong.c_str());
+    // What was interrupted is done once more, as an administrator would.
+    std::string said;
+    if (!Do(next, &said)) return Bad("once more: %s", said.c_str());
+    if (!Call({"--audit"}, &said) || !said.empty()) return Bad("audit: %s", said.c_str());
+    wrong = Difference(next, kNames);
+    if (!wrong.empty()) return Bad("after %s, done again: %s", Text(next).c_str(), wrong.c_str());
+    ::sync();
+    return Good(next);
+  }
+
+ private:
+  static constexpr uint64_t kPackages = 120, kNames = 5;
+
+  static bool Purges(uint64_t number) { return number % 4 == 0; }
+  static std::string Package(uint64_t number) { return "p" + Text(number % kNames); }
+
+  bool Call(const std::vector<std::string>& more, std::string* output) const {
+    std::vector<std::string> words = {"dpkg", "--root=" + folder(), "--log=/dev/null",
+                                      "--refuse-unsafe-io", "--force-bad-path"};
+    words.insert(words.end(), more.begin(), more.end());
+    output->clear();
+    return RunProgram(words, output);
+  }
+  bool Do(uint64_t number, std::string* output) const {
+    const bool done = Purges(number)
+                          ? Call({"--purge", Package(number)}, output)
+                          : Call({"--install", "/packages/" + Text(number) + ".deb"}, output);
+    if (done) output->clear();
+    return done;
+  }
+  // Of all packages but for one, of which nothing is known.
+  std::string Difference(uint64_t number, uint64_t but) const {
+    std::string said;
+    if (!RunProgram(
+            {"dpkg-query", "--root=" + folder(), "-W", "-f", "${Package} ${Version} ${Status}\\n"},
+            &said)) {
+      return said;
+    }
+    for (uint64_t name = 0; name < kNames; ++name) {
+      if (name == but) continue;
+      // The last number that was this package's.
+      const uint64_t last = number < name ? 0 : number - (number - name) % kNames;
+      const bool is_there = last > 0 && !Purges(last);
+      const std::string wanted = Package(name) + " " + Text(last) + " install ok installed\n";
+      const std::string line = LineOf(said, Package(name) + " ");
+      if (line != (is_there ? wanted : "")) return "dpkg knows: " + said;
+      const std::string wrong = FilesOf(name, is_there ? last : 0);
+      if (!wrong.empty()) return wrong;
+    }
+    return "";
+  }
+  static std::string LineOf(const std::string& text, const std::string& begin) {
+    const size_t at = text.starts_with(begin) ? 0 : text.find("\n" + begin);
+    if (at == std::string::npos) return "";
+    const size_t from = at == 0 ? 0 : at + 1;
+    return text.substr(from, text.find('\n', from) + 1 - from);
+  }
+  // Of version 0: no files.
+  std::string FilesOf(uint64_t name, uint64_t version) const {
+    const std::string place = "usr/share/" + Package(name);
+    for (uint64_t k = 0; k < kFiles; ++k) {
+      bool exists;
+      const std::string path = place + "/f" + Text(k);
+      const std::vector<uint8_t> found = ReadFile(Path(path.c_str()), &exists);
+      if (version == 0 || k > version % kFiles) {
+        if (exists) return path + " is there, of version " + Text(version);
+        continue;
+      }
+      std::string wanted;
+      for (uint64_t i = 0; i < 1 + 37 * k; ++i) wanted += Text(version) + " " + Text(k) + "\n";
+      if (!exists || std::string(found.begin(), found.end()) != wanted) {
+        return path + " of version " + Text(version) + " has " + Text(found.size()) + " bytes";
+      }
+    }
+    return "";
+  }
+  static constexpr uint64_t kFiles = 7;
+};
+
 }  // namespace
+
+std::unique_ptr<Workload> MakeDpkg(std::string name, std::string folder, uint64_t seed,
+                                   Promise promise) {
+  return std::make_unique<Dpkg>(std::move(name), std::move(folder), seed, promise);
+}
 
 std::unique_ptr<Workload> MakeMaildir(std::string name, std::string folder, uint64_t seed,
                                       Promise promise) {

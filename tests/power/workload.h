@@ -143,6 +143,8 @@ std::unique_ptr<Workload> MakeMaildir(std::string name, std::string folder, uint
                                       Promise promise);
 std::unique_ptr<Workload> MakeGit(std::string name, std::string folder, uint64_t seed,
                                   Promise promise);
+std::unique_ptr<Workload> MakeDpkg(std::string name, std::string folder, uint64_t seed,
+                                   Promise promise);
 std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
                                      Promise promise, bool wal);
 std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,
