@@ -293,10 +293,10 @@ long SyncCached(int fd) {
 
 namespace {
 
-// Of a file of the kernel's.
-long TruncateKernel(int fd, Access& access, off_t length) {
+// Of a file of the kernel's. `past_log`: not by way of the log.
+long TruncateKernel(int fd, Access& access, off_t length, bool past_log) {
   Passing passing;
-  if (passing.Begin(access.file()) != nullptr) {
+  if (passing.Begin(access.file()) != nullptr && !past_log) {
     bool unlogged = false;
     const auto end = static_cast<uint64_t>(length);
     const long result = TruncateShared(access, fd, end, passing, &unlogged);
@@ -313,14 +313,13 @@ long TruncateKernel(int fd, Access& access, off_t length) {
 }  // namespace
 
 long Ftruncate(int fd, off_t length) {
-  {
+  for (bool past_log = false;; past_log = !JoinShared(fd)) {
     Access access;
     if (long r = access.Enter(fd, Access::kData); r != 0) return r;
     if (!access.writable()) return -EINVAL;
     if (length < 0) return -EINVAL;
-    if (!access.cached()) {
-      return TruncateKernel(fd, access, length);
-    }
+    if (access.cached()) break;
+    if (const long r = TruncateKernel(fd, access, length, past_log); r != kNeedsPool) return r;
   }
   const long r = TruncateLogged(fd, static_cast<uint64_t>(length));
   if (r != kNotOurs) return r;

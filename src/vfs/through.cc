@@ -571,10 +571,8 @@ long TruncateShared(Access& access, int fd, uint64_t length, const Passing& pass
                     bool* unlogged) {
   const PoolPin pin;
   File& file = access.file();
-  if (!pin.ok() || !engine.SharesDevice(file.device) ||
-      engine.pool().seats().ThroughFailed() != 0) {
-    return kGoesPast;
-  }
+  if (!pin.ok() || !engine.SharesDevice(file.device)) return kNeedsPool;
+  if (engine.pool().seats().ThroughFailed() != 0) return kGoesPast;
   Tally& tally = *passing.tally();
   const TallyLock lock(tally);
   const Standing now = Tallies::StandingOf(tally);

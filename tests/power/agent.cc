@@ -2,7 +2,8 @@
 //
 // The program in the guest. It knows nothing of NVCache.
 //
-//   agent work FOLDER SEED PROMISE NAME...         the workloads, each in a thread, until killed
+//   agent work FOLDER SEED PROMISE NAME...         the workloads, each in a thread or in
+//                                                  processes of its own, until killed
 //   agent verify FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
 //                                                  whether what was acknowledged is there
 //
@@ -10,6 +11,7 @@
 // `verify` finds, `work` goes on from: it is kept in /tmp/found, in the guest's memory.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -108,6 +110,11 @@ void Workload::Acknowledge(uint64_t n) {
   last_line_ = Now();
 }
 
+void Workload::AcknowledgeAtOnce(uint64_t n) const {
+  Tell("@acked %s %llu", name_.c_str(), static_cast<unsigned long long>(n));
+  ::tcdrain(STDOUT_FILENO);
+}
+
 void Workload::Announce(uint64_t n) {
   Tell("@next %s %llu", name_.c_str(), static_cast<unsigned long long>(n));
   ::tcdrain(STDOUT_FILENO);
@@ -137,6 +144,11 @@ std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::strin
   if (kind == "replace") return MakeReplace(name, folder, seed, promise);
   if (kind == "recreate") return MakeRecreate(name, folder, seed, promise);
   if (kind == "rotate") return MakeRotate(name, folder, seed, promise);
+  if (kind == "names") return MakeNames(name, folder, seed, promise);
+  if (kind == "turns") return MakeTurns(name, folder, seed, promise);
+  if (kind == "maildir") return MakeMaildir(name, folder, seed, promise);
+  if (kind == "git") return MakeGit(name, folder, seed, promise);
+  if (kind == "dpkg") return MakeDpkg(name, folder, seed, promise);
   if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
   if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
   if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);
@@ -157,12 +169,19 @@ int Work(std::vector<Job>& jobs) {
   std::string name;
   uint64_t number = 0;
   while (file >> name >> number) found[name] = number;
+  for (const Job& job : jobs) job.workload->Prepare(found[job.workload->name()]);
   Tell("@started");
+  for (Job& job : jobs) {
+    if (job.workload->HasProcess() && ::fork() == 0) job.workload->Run(found[job.workload->name()]);
+  }
   std::vector<std::thread> threads;
   for (Job& job : jobs) {
+    if (job.workload->HasProcess()) continue;
     threads.emplace_back([&job, done = found[job.workload->name()]] { job.workload->Run(done); });
   }
   for (std::thread& thread : threads) thread.join();
+  while (::wait(nullptr) > 0) {
+  }
   return 0;
 }
 

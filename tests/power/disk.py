@@ -10,11 +10,13 @@ import threading
 import time
 
 SECTOR = 512
-# ext4 counts on a disk to write some blocks whole, for each is under one checksum, and a file system
-# with half of one is not mounted: its superblock, the superblock of its journal, and the record that
-# commits a transaction there.
-BLOCK = 1024  # of the file system
+# File systems count on a disk to write some blocks whole, for each is under one checksum, and a file
+# system with half of one is not mounted. Those of ext4: its superblock, the superblock of its journal,
+# and the record that commits a transaction there. Of Btrfs: the superblocks. XFS does not say which;
+# its recovery believes the number in the first sector of a block.
+EXT4_BLOCK = 1024
 SUPERBLOCK_END = 4096
+BTRFS_SUPERBLOCKS, XFS_BLOCK = (64 << 10, 64 << 20), 4096
 JOURNAL_MAGIC, COMMIT, JOURNAL_SUPERBLOCKS = 0xC03B3998, 2, (3, 4)
 JOURNAL_WHOLE = tuple(struct.pack(">II", JOURNAL_MAGIC, kind)
                       for kind in (COMMIT, *JOURNAL_SUPERBLOCKS))
@@ -30,16 +32,27 @@ READ, WRITE, DISCONNECT, FLUSH = 0, 1, 2, 3
 EINVAL = 22
 
 
-def pieces(offset, data, torn):
+def piece(file_system, place, head):
+    """How much survives whole of a write at this place of the disk, of which these bytes are the
+    first; None: all of it."""
+    if file_system == "xfs":
+        return XFS_BLOCK - place % XFS_BLOCK
+    if file_system == "btrfs":
+        return None if place in BTRFS_SUPERBLOCKS else SECTOR
+    if place < SUPERBLOCK_END:
+        return None
+    whole = place % EXT4_BLOCK == 0 and head.startswith(JOURNAL_WHOLE)
+    return EXT4_BLOCK if whole else SECTOR
+
+
+def pieces(offset, data, torn, file_system):
     """Where each part of a write begins that survives whole or not at all, and where it ends."""
     at = 0
     while at < len(data):
-        size = len(data) - at
-        if torn and offset >= SUPERBLOCK_END:
-            whole = (offset + at) % BLOCK == 0 and data[at:at + 8].startswith(JOURNAL_WHOLE)
-            size = BLOCK if whole else SECTOR
-        yield at, at + size
-        at += size
+        size = piece(file_system, offset + at, data[at:at + 8]) if torn else None
+        end = len(data) if size is None else min(at + size, len(data))
+        yield at, end
+        at = end
 
 
 class Closed(Exception):
@@ -60,8 +73,9 @@ def receive(connection, size):
 class Disk:
     """Of `size` bytes in memory. `ignores_flush` makes it a disk that lies."""
 
-    def __init__(self, socket_path, size, ignores_flush=False):
+    def __init__(self, socket_path, size, ignores_flush=False, file_system="ext4"):
         self.path = str(socket_path)
+        self.file_system = file_system
         self.durable = bytearray(size)
         self.current = bytearray(size)
         self.unflushed = []  # (offset, bytes) in the order in which they came
@@ -131,14 +145,14 @@ class Disk:
 
     def power_failure(self, draw, policy):
         """To be called when QEMU is dead. What was not flushed is lost: nothing of it, all, any of
-        the writes, or any of their sectors, but of blocks that ext4 wants whole. Later writes win
+        the writes, or any of their sectors, but of blocks that the file system wants whole. Later writes win
         over earlier ones, if both survive."""
         self.power_is_gone.set()
         if not self.idle.wait(30):
             raise TimeoutError("QEMU is dead, and still connected")
         chance = draw.random()
         for offset, data in self.unflushed:
-            for begin, end in pieces(offset, data, policy == "torn"):
+            for begin, end in pieces(offset, data, policy == "torn", self.file_system):
                 if policy == "all" or (policy != "none" and draw.random() < chance):
                     self._keep(offset + begin, data[begin:end])
                 else:

@@ -10,7 +10,7 @@ import tempfile
 
 import disk
 
-SIZE = 2 * disk.BLOCK  # of the write
+SIZE = 2 * disk.EXT4_BLOCK  # of the write
 SECTORS = SIZE // disk.SECTOR
 SOMEWHERE = disk.SUPERBLOCK_END
 ROUNDS = 400
@@ -46,12 +46,12 @@ def main():
     check("superblock", kept("torn", 0), {all_of_it, nothing})
     anything = {"".join(letters) for letters in itertools.product("-x", repeat=SECTORS)}
     check("torn", kept("torn", SOMEWHERE), anything)
-    block = disk.BLOCK // disk.SECTOR
+    block = disk.EXT4_BLOCK // disk.SECTOR
     for kind in range(1, 6):
         head = struct.pack(">II", disk.JOURNAL_MAGIC, kind)
         whole = kind == disk.COMMIT or kind in disk.JOURNAL_SUPERBLOCKS
         wanted = {one for one in anything if not whole or len(set(one[block:])) == 1}
-        content = b"n" * disk.BLOCK + head + b"n" * (disk.BLOCK - len(head))
+        content = b"n" * disk.EXT4_BLOCK + head + b"n" * (disk.EXT4_BLOCK - len(head))
         check(f"journal block of kind {kind}", kept("torn", SOMEWHERE, content), wanted)
 
 

@@ -11,14 +11,19 @@ import shutil
 import stat
 import subprocess
 import tarfile
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# In the order in which the guest loads them.
-MODULES = """crc32c_generic virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev
-virtio_pci virtio_blk libnvdimm nfit nd_btt nd_pmem dax_pmem device_dax crc16 mbcache jbd2 ext4
-qemu_fw_cfg dm-mod dm-flakey dm-delay dm-writecache""".split()
-TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup"]
+# In the order in which the guest loads them: those that find no device, and those that do.
+SOFTWARE = """crc32c_generic libcrc32c crc16 mbcache jbd2 ext4 xfs xor raid6_pq blake2b_generic
+xxhash_generic zstd_compress btrfs dm-mod dm-flakey dm-delay dm-writecache virtio_ring virtio
+virtio_pci_modern_dev virtio_pci_legacy_dev libnvdimm""".split()
+DRIVERS = "virtio_pci virtio_blk nfit nd_btt nd_pmem dax_pmem device_dax".split()
+MODULES = ["qemu_fw_cfg", *SOFTWARE, *DRIVERS]
+TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup", "git", "dpkg", "dpkg-deb",
+         "dpkg-query", "dpkg-split", "tar", "rm"]
+PACKAGES = 120
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
 
@@ -145,13 +150,21 @@ class Archive:
         self.put(name, stat.S_IFREG | mode, content)
 
     def program(self, name, path):
-        self.file(name, pathlib.Path(path).read_bytes(), 0o755)
+        self.file(name, stripped(path), 0o755)
         for library in libraries(path):
             self.file(str(library).lstrip("/"), library.read_bytes(), 0o755)
 
     def finish(self):
         self._append("TRAILER!!!", 0, b"")
         return b"".join(self.parts)
+
+
+def stripped(path):
+    """A program without what only debuggers read, which the guest would have in its memory."""
+    with tempfile.NamedTemporaryFile() as small:
+        done = subprocess.run(["strip", "-o", small.name, path], check=False,
+                              stderr=subprocess.DEVNULL)
+        return pathlib.Path(small.name if done.returncode == 0 else path).read_bytes()
 
 
 def libraries(path):
@@ -171,16 +184,45 @@ def path_of_library(name):
     return pathlib.Path(found.group(1))
 
 
+def packages(folder):
+    """Those that dpkg installs in the guest (program_workloads.cc): each number that 4 does not divide
+    is a version of one of five packages."""
+    if folder.exists():
+        return folder
+    unfinished = folder.with_name(f"packages.{os.getpid()}")
+    unfinished.mkdir()
+    for i in range(1, PACKAGES + 1):
+        if i % 4 == 0:
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            tree = pathlib.Path(name)
+            tree.chmod(0o755)
+            control = (f"Package: p{i % 5}\nVersion: {i}\nArchitecture: all\nMaintainer: a <a@b>\n"
+                       "Description: a test\n")
+            files = {f"usr/share/p{i % 5}/f{k}": f"{i} {k}\n" * (1 + 37 * k)
+                     for k in range(1 + i % 7)}
+            for path, content in {"DEBIAN/control": control, **files}.items():
+                (tree / path).parent.mkdir(parents=True, exist_ok=True)
+                (tree / path).write_text(content)
+            subprocess.run([find("dpkg-deb"), "-Znone", "--root-owner-group", "--build", tree,
+                            unfinished / f"{i}.deb"], check=True, stdout=subprocess.DEVNULL)
+    unfinished.rename(folder)
+    return folder
+
+
 def ram_disk(modules, build, agent):
     archive = Archive()
     for folder in ("dev", "proc", "sys", "tmp", "p", "d"):
         archive.folder(folder)
     for name in MODULES:
         archive.file(f"modules/{name}.ko", (modules / f"{name}.ko").read_bytes())
-    archive.file("modules/order", "\n".join(MODULES).encode() + b"\n")
+    for name, modules_of in (("software", SOFTWARE), ("drivers", DRIVERS)):
+        archive.file(f"modules/{name}", "\n".join(modules_of).encode() + b"\n")
     archive.file("init", (HERE / "guest_init.sh").read_bytes(), 0o755)
     for tool in TOOLS:
         archive.program(f"bin/{tool}", find(tool))
+    for path in packages(modules.parent / "packages").iterdir():
+        archive.file(f"packages/{path.name}", path.read_bytes())
     archive.file("etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
     archive.program("nvcache/nvcache", build / "nvcache")
     archive.program("nvcache/libnvcache.so", build / "libnvcache.so")

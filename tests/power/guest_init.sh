@@ -4,14 +4,21 @@
 # The guest's first and only process: it mounts what is needed, loads the modules and runs the job
 # that the host hands over. Lines to the host go to the second serial port; those that begin with @
 # are for the test, all others are for people.
-export PATH=/bin:/nvcache
+export PATH=/bin:/nvcache HOME=/tmp
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mkdir /dev/shm
 mount -t tmpfs shm /dev/shm
-while read -r module; do insmod "/modules/$module.ko"; done </modules/order
+JOB=/sys/firmware/qemu_fw_cfg/by_name/opt/job/raw
+
+# load_modules LIST
+load_modules() {
+  while read -r module; do insmod "/modules/$module.ko"; done <"/modules/$1"
+}
+
+load_modules software
 stty raw -echo </dev/ttyS1
 exec </dev/null >/dev/ttyS1 2>&1
 
@@ -26,9 +33,9 @@ pool_up() {
   esac
 }
 
-# disk_up DEVICE OPTIONS
+# disk_up DEVICE OPTIONS [FILE SYSTEM]
 disk_up() {
-  mount -t ext4 -o "$2" "$1" /d || echo "@bad guest the disk cannot be mounted"
+  mount -t "${3:-ext4}" -o "$2" "$1" /d || echo "@bad guest the disk cannot be mounted"
 }
 
 # mapper_up: /dev/mapper/data is the disk, and can be broken and mended.
@@ -88,8 +95,21 @@ step() {
   echo "@end $name $STATUS"
 }
 
+# Without a job the host saves the guest's state here, before it has looked at NVDIMM and disk. Each
+# guest that goes on from there has a job, another clock and a boot of its own.
+insmod /modules/qemu_fw_cfg.ko
+if [ ! -e "$JOB" ]; then
+  rmmod qemu_fw_cfg
+  echo "@waiting"
+  read -r now </dev/ttyS1
+  date -s "@$now" >/dev/null
+  cat /proc/sys/kernel/random/uuid >/tmp/boot_id
+  mount --bind /tmp/boot_id /proc/sys/kernel/random/boot_id
+  insmod /modules/qemu_fw_cfg.ko
+fi
+load_modules drivers
 echo "@up"
-. /sys/firmware/qemu_fw_cfg/by_name/opt/job/raw
+. "$JOB"
 echo "@done"
 sleep 0.1
 poweroff -f

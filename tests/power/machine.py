@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One start of the guest: QEMU, its serial lines, and its end."""
 
+import json
 import os
 import pathlib
 import re
 import select
+import socket
 import subprocess
 import time
 
@@ -13,6 +15,7 @@ import guest_image
 COMMAND_LINE = ("console=ttyS0 quiet panic=-1 oops=panic edd=off tsc=reliable "
                 "random.trust_cpu=on mitigations=off no_timer_check")
 MEMORY = "1G"
+STATE_SECONDS = 60
 
 
 class Stuck(Exception):
@@ -23,24 +26,77 @@ class NotStarted(Stuck):
     """It has not even come to its job."""
 
 
+class Monitor:
+    """QEMU's monitor, over a socket without a name."""
+
+    def __init__(self):
+        self.ours, self.theirs = socket.socketpair()
+        self.lines = self.ours.makefile("rb")
+        fd = self.theirs.fileno()
+        self.options = ["-chardev", f"socket,id=monitor,fd={fd}",
+                        "-mon", "chardev=monitor,mode=control"]
+
+    def begin(self):
+        """QEMU has the other end now."""
+        self.theirs.close()
+        self.ask("qmp_capabilities")
+        # The NVDIMM is the host's file, and no part of a saved guest.
+        self.ask("migrate-set-capabilities",
+                 capabilities=[{"capability": "x-ignore-shared", "state": True}])
+        self.ask("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+
+    def ask(self, command, **arguments):
+        try:
+            self.ours.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())
+        except OSError as problem:
+            raise NotStarted(f"QEMU has gone: {problem}") from None
+        for line in self.lines:
+            answer = json.loads(line)
+            if "error" in answer:
+                raise NotStarted(f"{command}: {answer['error']['desc']}")
+            if "return" in answer:
+                return answer["return"]
+        raise NotStarted(f"QEMU has gone at {command}")
+
+    def until(self, command, *wanted):
+        """Asks until the status is one of these."""
+        deadline = time.monotonic() + STATE_SECONDS
+        while (status := self.ask(command).get("status")) not in wanted:
+            if time.monotonic() > deadline:
+                raise NotStarted(f"{command}: {status} after {STATE_SECONDS} s")
+            time.sleep(0.01)
+
+    def close(self):
+        self.theirs.close()
+        self.lines.close()
+        self.ours.close()
+
+
 class Machine:
-    """A running guest. `with Machine(...)` kills it in any case."""
+    """A running guest. `with Machine(...)` kills it in any case. Without a job it stops before it
+    has looked at NVDIMM and disk, and can be saved; with `state` it goes on from there."""
 
     def __init__(self, image, job, folder, nvdimm=None, disk=None, accelerator="tcg",
-                 options=()):
+                 options=(), state=None):
         self.started = time.monotonic()
         self.lines = []  # (seconds since the start, text), whole lines only
         self.rest = b""
         self.console = folder / "console"
-        job_file = folder / "job"
-        job_file.write_text(job)
+        self.monitor = Monitor()
         command = [guest_image.find("qemu-system-x86_64"), "-accel", accelerator, "-cpu", "max",
                    "-machine", "q35,nvdimm=on", "-smp", "1", "-m", f"{MEMORY},slots=2,maxmem=4G",
                    "-kernel", image.kernel, "-initrd", image.ram_disk, "-append", COMMAND_LINE,
-                   "-fw_cfg", f"name=opt/job,file={job_file}", "-nodefaults", "-no-reboot",
+                   "-nodefaults", "-no-reboot", "-device", "vmgenid,guid=auto",
                    "-display", "none", "-monitor", "none", "-nic", "none",
                    "-serial", f"file:{self.console}",
-                   "-chardev", "stdio,id=host,signal=off", "-serial", "chardev:host", *options]
+                   "-chardev", "stdio,id=host,signal=off", "-serial", "chardev:host",
+                   *self.monitor.options, *options]
+        if job is not None:
+            job_file = folder / "job"
+            job_file.write_text(job)
+            command += ["-fw_cfg", f"name=opt/job,file={job_file}"]
+        if state is not None:
+            command += ["-incoming", "defer", "-S"]
         if nvdimm is not None:
             command += ["-object", f"memory-backend-file,id=memory,share=on,mem-path={nvdimm},"
                         f"size={os.path.getsize(nvdimm)},pmem=off",
@@ -49,11 +105,33 @@ class Machine:
             disk.start()
             command += ["-blockdev", f"driver=nbd,node-name=disk,server.type=unix,"
                         f"server.path={disk.path}", "-device", "virtio-blk-pci,drive=disk"]
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        pass_fds=[self.monitor.theirs.fileno()])
+        if state is not None:
+            self._go_on(state)
 
     def __enter__(self):
         return self
+
+    def _go_on(self, state):
+        try:
+            self.monitor.begin()
+            self.monitor.ask("migrate-incoming", uri=f"exec:cat '{state}'")
+            self.monitor.until("query-status", "paused", "prelaunch")
+            self.monitor.ask("cont")
+            self.process.stdin.write(f"{time.time():.0f}\n".encode())
+            self.process.stdin.flush()
+        except NotStarted:
+            self.kill()
+            raise
+
+    def save(self, state):
+        """To be called when the guest waits. It does not go on."""
+        self.monitor.begin()
+        self.monitor.ask("stop")
+        self.monitor.ask("migrate", uri=f"exec:cat >'{state}'")
+        self.monitor.until("query-migrate", "completed")
 
     def __exit__(self, kind, value, trace):
         self.kill()
@@ -62,11 +140,12 @@ class Machine:
         """The power is gone. What the guest has sent before is still read."""
         if self.process.poll() is None:
             self.process.kill()
+        self.monitor.close()
         if not self.process.stdout.closed:
             self._take(self.process.stdout.read())
             self.errors = self.process.stderr.read().decode(errors="replace")
-            self.process.stdout.close()
-            self.process.stderr.close()
+            for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+                stream.close()
         self.process.wait()
 
     def _take(self, data):

@@ -7,6 +7,7 @@ a clean prefix. README.md says more.
 Exit code 77 where there is no QEMU or no kernel for the guest, except in CI (CI=true)."""
 
 import argparse
+import collections
 import os
 import pathlib
 import random
@@ -16,20 +17,30 @@ import time
 
 import guest_image
 import machine
-from life import Failure, Life, Plan, Start, draw_start
+from life import Failure, Life, Plan, Start, draw_start, save_state
 
 SKIP = 77
 
+NAMES = ("names0", "names1", "turns")
+# With which rule, and what. `always` leaves names to the file system, so they are not in the log.
 WORKLOADS = (
-    ("raw0", "raw1", "cut"),
-    ("sqlite-wal", "replace", "rotate"),
-    ("rocksdb",),
-    ("recreate", "cut", "raw0"),
-    ("sqlite-delete", "recreate", "replace"),
+    ("auto", NAMES),
+    ("auto", ("names0", "turns", "sqlite-delete")),
+    ("auto", ("git", "maildir")),
+    ("auto", ("dpkg", "names0")),
+    ("always", ("raw0", "raw1", "cut")),
+    ("always", ("sqlite-wal", "replace", "rotate")),
+    ("always", ("rocksdb",)),
+    ("always", ("recreate", "cut", "raw0")),
+    ("always", ("sqlite-delete", "recreate", "replace")),
 )
 MEDIA = ("fsdax", "devdax")
 FAULTS = ("error", "flakey", "delay", "blocks")
-MOUNTS = ("rw", "commit=300", "data=writeback,commit=300", "nodelalloc")
+MOUNTS = {
+    "ext4": ("rw", "commit=300", "data=writeback,commit=300", "nodelalloc"),
+    "xfs": ("rw", "logbsize=32k"),
+    "btrfs": ("rw", "commit=300", "notreelog,commit=300"),
+}
 
 
 def say(text):
@@ -50,6 +61,9 @@ class Bench:
         name = self.folder.name
         self.image = guest_image.Image(cache, name, build, build / "power_agent")
         self.accelerator = machine.accelerator(self.image, pathlib.Path(name), cache)
+        # A guest that KVM runs boots in a second.
+        self.state = (save_state(self.image, pathlib.Path(name)) if self.accelerator == "tcg"
+                      else None)
         say(f"guest: {self.image.version}, {self.accelerator}")
 
     def __enter__(self):
@@ -59,10 +73,14 @@ class Bench:
         self.folder.cleanup()
 
 
-def draw_plan(draw, number):
-    return Plan(seed=draw.randrange(1, 10**9), workloads=WORKLOADS[number % len(WORKLOADS)],
-                media=MEDIA[number % len(MEDIA)], pool_size=draw.choice(("1M", "4M", "16M")),
-                mount=draw.choice(MOUNTS))
+def draw_plan(draw, number, file_systems):
+    """In turn all workloads; and each of them, in turn, on all file systems and media."""
+    turn, place = divmod(number, len(WORKLOADS))
+    write_back, workloads = WORKLOADS[place]
+    file_system = file_systems[(place + turn) % len(file_systems)]
+    return Plan(seed=draw.randrange(1, 10**9), workloads=workloads, write_back=write_back,
+                media=MEDIA[(place + turn) % len(MEDIA)], pool_size=draw.choice(("1M", "4M", "16M")),
+                file_system=file_system, mount=draw.choice(MOUNTS[file_system]))
 
 
 def failed(life, problem):
@@ -84,6 +102,7 @@ def cycles(bench, options):
     begin = time.monotonic()
     kills = number = starts = verified = 0
     totals = {"writes": 0, "flushes": 0, "lost": 0}
+    killed = collections.Counter()  # on which file system
 
     def enough():
         return ((options.kills and kills >= options.kills) or
@@ -91,9 +110,9 @@ def cycles(bench, options):
 
     while not enough():
         draw = random.Random(f"{seed}.{number}")
-        plan = draw_plan(draw, number)
+        plan = draw_plan(draw, number, options.file_system or tuple(MOUNTS))
         say(f"life {number}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
-            f"mount {plan.mount}")
+            f"{plan.file_system}, mount {plan.mount}")
         with Life(bench, plan, draw) as life:
             try:
                 life.begin()
@@ -101,6 +120,7 @@ def cycles(bench, options):
                     start = draw_start(draw, plan, first=cycle == 0)
                     life.run(start)
                     kills += 1
+                    killed[plan.file_system] += 1
                     say(f"  {time.monotonic() - begin:6.1f} s, kill {kills}: {start.moment()}, "
                         f"batches {start.batch}, disk keeps {start.policy}; "
                         + ", ".join(f"{k} {v}" for k, v in life.acknowledged.items()))
@@ -113,7 +133,8 @@ def cycles(bench, options):
             for name in totals:
                 totals[name] += life.disk.counts[name]
         number += 1
-    say(f"{kills} power failures in {number} lives, {starts} starts, {verified} verifications; the disk had "
+    on = ", ".join(f"{name} {count}" for name, count in killed.items())
+    say(f"{kills} power failures ({on}) in {number} lives, {starts} starts, {verified} verifications; the disk had "
         f"{totals['writes']} writes and {totals['flushes']} flushes, and lost {totals['lost']} "
         f"writes or sectors")
     return 0
@@ -167,7 +188,7 @@ def mapper(bench, options):
 # ---------------------------------------------------------------------------------------------
 # Whether this test can fail.
 
-FILES = ("raw0", "cut", "replace", "recreate", "rotate")
+FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES)
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
 CHECKS = {
@@ -177,6 +198,8 @@ CHECKS = {
     "without NVCache, everything synced": (False, dict(
         workloads=("replace", "rotate", "sqlite-wal", "sqlite-delete"), cached=False,
         promise="fsync")),
+    "NVCache without names in the log": (True, dict(
+        workloads=NAMES, write_back="auto", names="never", mount="commit=300", policies=("none",))),
     "NVCache, not recovered": (True, dict(
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
@@ -262,6 +285,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0, help="stop after this time")
     parser.add_argument("--kills-per-life", type=int, default=5,
                         help="power failures of the same NVDIMM and disk")
+    parser.add_argument("--file-system", action="append", choices=MOUNTS,
+                        help="of the disk; can be given several times; otherwise each in turn")
     parser.add_argument("--mapper", action="store_true",
                         help="disks that fail, by device-mapper in the guest")
     parser.add_argument("faults", nargs="*", help=f"of these only: {' '.join(FAULTS)}")

@@ -67,6 +67,10 @@ class Workload {
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
 
+  // It is not one of the threads of the process that all others share.
+  virtual bool HasProcess() const { return false; }
+  // To be called first, with the same number.
+  virtual void Prepare(uint64_t) {}
   // Goes on after operation `done`, until it is killed.
   virtual void Run(uint64_t done) = 0;
   // Whether the files are as after `acknowledged` operations, or some more; `announced` is the last
@@ -83,6 +87,8 @@ class Workload {
   // Operation `n` has been done, to what the promise says. At most one line each few milliseconds,
   // for the line is slow.
   void Acknowledge(uint64_t n);
+  // The same, and the host has heard of it when this returns.
+  void AcknowledgeAtOnce(uint64_t n) const;
   // Operation `n` comes next: the host has heard of it when this returns. The acknowledgement that
   // follows is not held back.
   void Announce(uint64_t n);
@@ -129,6 +135,16 @@ std::unique_ptr<Workload> MakeRecreate(std::string name, std::string folder, uin
                                        Promise promise);
 std::unique_ptr<Workload> MakeRotate(std::string name, std::string folder, uint64_t seed,
                                      Promise promise);
+std::unique_ptr<Workload> MakeNames(std::string name, std::string folder, uint64_t seed,
+                                    Promise promise);
+std::unique_ptr<Workload> MakeTurns(std::string name, std::string folder, uint64_t seed,
+                                    Promise promise);
+std::unique_ptr<Workload> MakeMaildir(std::string name, std::string folder, uint64_t seed,
+                                      Promise promise);
+std::unique_ptr<Workload> MakeGit(std::string name, std::string folder, uint64_t seed,
+                                  Promise promise);
+std::unique_ptr<Workload> MakeDpkg(std::string name, std::string folder, uint64_t seed,
+                                   Promise promise);
 std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
                                      Promise promise, bool wal);
 std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,

@@ -526,6 +526,42 @@ TEST_F(VfsNamesTest, AKnownFileIsCutByWayOfTheLog) {
   });
 }
 
+// It has not attached the pool when it makes the call.
+TEST_F(VfsNamesTest, AnotherProcessCutsAKnownFileByWayOfTheLogWithItsFirstCall) {
+  int ready[2], over[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(over), 0);
+  const pid_t other = ::fork();
+  ASSERT_GE(other, 0);
+  if (other == 0) {
+    ::close(ready[1]);
+    char byte = 0;
+    if (::read(ready[0], &byte, 1) != 1) ::_exit(1);
+    ::_exit(InEngine("pool", "NVCACHE_WRITE_BACK=auto", [&] {
+      const int fd = Open("a", O_WRONLY);
+      EXPECT_EQ(Ftruncate(fd, 3), 0);
+      EXPECT_TRUE(IsKnown(fd));
+      EXPECT_EQ(Close(fd), 0);
+    }));
+  }
+  ::close(over[1]);
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(fd, "one two", 7), 7);
+    EXPECT_EQ(::write(ready[1], "x", 1), 1);
+    char byte = 0;
+    EXPECT_EQ(::read(over[0], &byte, 1), 0) << "when the other process has ended";
+    EXPECT_EQ(Log(), (Said{"created a", "data a", "truncate a", "truncate a"}));
+    EXPECT_EQ(Close(fd), 0);
+  });
+  ::close(ready[0]);
+  ::close(ready[1]);
+  ::close(over[0]);
+  int status = -1;
+  EXPECT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
+}
+
 // The number in a record is that of a File of ours, which others have had.
 TEST_F(VfsNamesTest, AFileIsDeclaredThoughAnotherOneHadItsNumber) {
   WithEngine([&] {
