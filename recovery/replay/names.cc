@@ -717,7 +717,7 @@ bool Names::Finish() {
   TellUnresolved();
   SetAttributesOf(false);
   SetAttributesOf(true);
-  return Sync();
+  return Sync() == 0;
 }
 
 // One with that file system's folder. -ENOENT: it cannot be had.
@@ -729,7 +729,7 @@ long Names::SyncFileSystemOf(uint32_t number) const {
 }
 
 // Each file system by one of the folders; or all that there are, if one has none that can be had.
-bool Names::Sync() const {
+long Names::Sync() const {
   constexpr uint32_t kMost = 8;
   uint64_t synced[kMost];
   uint32_t n = 0;
@@ -742,7 +742,7 @@ bool Names::Sync() const {
     if (error == -ENOENT) continue;
     if (error < 0) {
       if (summary_.error == 0) summary_.error = static_cast<int>(-error);
-      return false;
+      return error;
     }
     synced[n++] = whos_[i].file_system;
   }
@@ -751,7 +751,7 @@ bool Names::Sync() const {
     sys::Call(SYS_sync);
     break;
   }
-  return true;
+  return 0;
 }
 
 }  // namespace nvcache::recovery

@@ -84,8 +84,8 @@ class Names {
   long Look(uint64_t fingerprint, uint64_t* successor) const;
   // When the bytes are there. False: a file system cannot be synced.
   bool Finish();
-  // The kernel has done it all: only to be synced. False: it refuses.
-  bool Sync() const;
+  // The kernel has done it all: only to be synced. 0, or its error, which is in the summary, too.
+  long Sync() const;
 
  private:
   static constexpr uint32_t kNobody = ~uint32_t{0};

@@ -89,6 +89,7 @@ class Run {
   void NoteSettled(const RecordHeader& header, uint32_t number);
   bool FoldNames(const nvlog::GroupWalk& walk);
   bool SyncNames();
+  void NoteSyncError(long error);
   void ApplyAll();
   void TellBroken(const Group& group);
   void Secure(const nvlog::GroupWalk& walk, const Group& group);
@@ -147,11 +148,7 @@ bool Run::Do() {
   ApplyAll();
   Advise(MADV_NORMAL);
   SyncAll();
-  // The kernel tells of that once, and calls the pages clean: whoever tries again must not believe
-  // that it has them.
-  if (kernel_has_ && files_.sync_error() < 0) {
-    pool_.seats().SetThroughFailed(static_cast<int>(-files_.sync_error()));
-  }
+  if (kernel_has_) NoteSyncError(files_.sync_error());
   CountFiles();
   if (options_.dry_run) return false;
   const bool named = kernel_has_ ? SyncNames() : names_.Finish();
@@ -213,8 +210,21 @@ bool Run::FoldNames(const nvlog::GroupWalk& walk) {
   return true;
 }
 
-// The kernel has them as they were.
-bool Run::SyncNames() { return !names_.any() || (names_.Fold() && names_.Sync()); }
+// The kernel has them as they were. If it refuses, a file that was born in the logs may have to be
+// made again, and what they have of it stays.
+bool Run::SyncNames() {
+  if (!names_.any()) return true;
+  if (!FoldNames(walk_)) return false;
+  const long error = names_.Sync();
+  NoteSyncError(error);
+  return error == 0;
+}
+
+// The kernel tells of that once, and calls the pages clean: whoever tries again must not believe
+// that it has them.
+void Run::NoteSyncError(long error) {
+  if (error < 0) pool_.seats().SetThroughFailed(static_cast<int>(-error));
+}
 
 // They come in the order of their LSNs. A file is published a second time only when the first time
 // is settled, or below the checkpoint: so the last two are all that can matter.

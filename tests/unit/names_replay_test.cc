@@ -798,6 +798,25 @@ TEST_F(NamesReplayTest, NothingIsDoneThatTheKernelHas) {
   EXPECT_FALSE(pool_.dirty());
 }
 
+// The kernel tells of an error once, and then that all is well.
+TEST_F(NamesReplayTest, NorIsTheKernelBelievedOnceARecoveryHasHeardOfAnError) {
+  MakeCreated("a");
+  Wrote(0, "a", "bytes");
+  pool_.Close();
+  EXPECT_EQ(test::InChild([&] {
+              if (test::Forbid(SYS_syncfs, EIO) != 0) return test::kSkip;
+              ScopedPool pool;
+              if (!test::OpenPool(pool, pool_path_)) return 1;
+              Summary summary;
+              return Replay(pool, {}, {}, &summary) ? 2 : 0;
+            }),
+            0);
+  Unlink("a");  // as if the file system had dropped what it could not write
+  ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
+  EXPECT_TRUE(Run());
+  EXPECT_EQ(Read("a"), "bytes");
+}
+
 TEST_F(NamesReplayTest, WhatIsBelowTheCheckpointIsOnTheDisk) {
   Make("a", "a");
   Removed(IdOf(Path("a")), "a");

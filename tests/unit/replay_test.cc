@@ -4,15 +4,12 @@
 #include <errno.h>
 #include <grp.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
 #include <linux/fs.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -590,19 +587,6 @@ TEST_F(ReplayTest, ATruncationIsNotRepeatedOnceItIsVoid) {
   }
 }
 
-// The call answers with that errno, for the rest of the process's life.
-int Forbid(uint32_t call, uint32_t error) {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return -1;
-  return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
 TEST_F(ReplayTest, ErasuresWhereTheFileSystemKnowsNoHoles) {
   const std::string content = test::Bytes(random_, 300000);
   MakeFile(0, "a", content);
@@ -616,7 +600,7 @@ TEST_F(ReplayTest, ErasuresWhereTheFileSystemKnowsNoHoles) {
   Write(&expected, 5002, "after");
   pool_.Close();
   EXPECT_EQ(InChild([&] {
-              if (Forbid(SYS_fallocate, EOPNOTSUPP) != 0) return kSkip;
+              if (test::Forbid(SYS_fallocate, EOPNOTSUPP) != 0) return kSkip;
               ScopedPool pool;
               if (!test::OpenPool(pool, pool_path_)) return 1;
               Summary summary;
@@ -2693,7 +2677,7 @@ TEST_F(ThroughReplayTest, NorIsTheKernelBelievedOnceARecoveryHasHeardOfAnError) 
   Add(kOne, Data(0, 0, "before"));
   pool_.Close();
   EXPECT_EQ(InChild([&] {
-              if (Forbid(SYS_fsync, EIO) != 0) return kSkip;
+              if (test::Forbid(SYS_fsync, EIO) != 0) return kSkip;
               ScopedPool pool;
               if (!test::OpenPool(pool, pool_path_)) return 1;
               Summary summary;
