@@ -2,6 +2,9 @@
 #include "libc-shim/preload/cpu.h"
 
 #if __has_include(<sys/platform/x86.h>)
+#ifdef __clang__
+#define _Bool bool  // a word of C, which the header uses in C++ as well
+#endif
 #include <sys/platform/x86.h>
 #endif
 
