@@ -278,27 +278,32 @@ class Life:
         self.disk.flush_seconds = start.flush_seconds
         job = self.job(start)
         self.starts += 1
-        for attempt in range(1, MOST_ATTEMPTS + 1):
-            stuck = None
-            with machine.Machine(self.bench.image, job, self.folder, self.nvdimm, self.disk,
-                                 self.bench.accelerator,
-                                 state=None if start.cold else self.bench.state) as guest:
-                try:
-                    self.follow(guest, start)
-                except machine.NotStarted as problem:
-                    # A busy host makes an emulated machine too slow for its kernel now and then.
-                    stuck = problem
-                    if attempt < MOST_ATTEMPTS:
-                        print(f"  not started, once more: {problem}", flush=True)
-                        continue
-                except machine.Stuck as problem:
-                    stuck = problem
-            break
-        self.logs.append((start, guest.lines))
+        lines, stuck = self.start_guest(job, start)
+        self.logs.append((start, lines))
         self.disk.power_failure(self.draw, start.policy)
-        self.judge(guest.texts(), start)
+        self.judge([text for _, text in lines], start)
         if stuck:
             raise Failure(str(stuck))
+
+    def start_guest(self, job, start):
+        """What it has said, and why it does not get on, or None. A busy host makes an emulated machine
+        too slow for its kernel now and then."""
+        state = None if start.cold else self.bench.state
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            guest = None
+            try:
+                with machine.Machine(self.bench.image, job, self.folder, self.nvdimm, self.disk,
+                                     self.bench.accelerator, state=state) as guest:
+                    self.follow(guest, start)
+                return guest.lines, None
+            except machine.NotStarted as problem:
+                stuck = problem
+                if attempt < MOST_ATTEMPTS:
+                    print(f"  not started, once more: {problem}", flush=True)
+            except machine.Stuck as problem:
+                stuck = problem
+                break
+        return guest.lines if guest else [], stuck
 
     def follow(self, guest, start):
         if not start.kill:

@@ -188,7 +188,7 @@ def mapper(bench, options):
 # ---------------------------------------------------------------------------------------------
 # Whether this test can fail.
 
-FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES)
+FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES, "maildir")
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
 CHECKS = {
@@ -199,7 +199,7 @@ CHECKS = {
         workloads=("replace", "rotate", "sqlite-wal", "sqlite-delete"), cached=False,
         promise="fsync")),
     "NVCache without names in the log": (True, dict(
-        workloads=NAMES, write_back="auto", names="never", mount="commit=300", policies=("none",))),
+        workloads=(*NAMES, "maildir"), write_back="auto", names="never", mount="commit=300", policies=("none",))),
     "NVCache, not recovered": (True, dict(
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
