@@ -159,6 +159,7 @@ class Life:
         self.ready = False  # and the folders
         self.verified = 0
         self.errors = 0  # that the file system gave to NVCache
+        self.names = 0  # that recovery had from the log
         self.logs = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
         self.memory = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
@@ -340,6 +341,8 @@ class Life:
                 self.announced[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@errors (\d+)", line):
                 self.errors += int(found[1])
+            elif found := re.search(r"recovered .*?(\d+) names?\b", line):
+                self.names += int(found[1])
             elif line.startswith("@refused ") and not start.fault:
                 raise Failure(line)
 
