@@ -237,8 +237,9 @@ void DataWorkload::Run(uint64_t done) {
     const Operation operation = script.Next();
     if (Hides(operation)) Announce(script.number());
     Do(operation, script.id());
-    // A cut is durable when something has been written after it, or when it was synced.
-    bool durable = operation.kind <= Operation::kAppend || operation.kind == Operation::kSync;
+    // A file that is closed when it is cut, and a hole of which too many are pending, are as they
+    // should be when something has been written after it, or when it was synced.
+    bool durable = operation.kind <= Operation::kTruncate || operation.kind == Operation::kSync;
     if (promise() == Promise::kFsync) durable = ::fsync(fds_[operation.file]) == 0;
     if (durable) Acknowledge(script.number());
   }

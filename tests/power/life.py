@@ -159,6 +159,7 @@ class Life:
         self.ready = False  # and the folders
         self.verified = 0
         self.errors = 0  # that the file system gave to NVCache
+        self.names = 0  # that recovery had from the log
         self.logs = []
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="power-", dir=bench.scratch))
         self.memory = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
@@ -278,27 +279,32 @@ class Life:
         self.disk.flush_seconds = start.flush_seconds
         job = self.job(start)
         self.starts += 1
-        for attempt in range(1, MOST_ATTEMPTS + 1):
-            stuck = None
-            with machine.Machine(self.bench.image, job, self.folder, self.nvdimm, self.disk,
-                                 self.bench.accelerator,
-                                 state=None if start.cold else self.bench.state) as guest:
-                try:
-                    self.follow(guest, start)
-                except machine.NotStarted as problem:
-                    # A busy host makes an emulated machine too slow for its kernel now and then.
-                    stuck = problem
-                    if attempt < MOST_ATTEMPTS:
-                        print(f"  not started, once more: {problem}", flush=True)
-                        continue
-                except machine.Stuck as problem:
-                    stuck = problem
-            break
-        self.logs.append((start, guest.lines))
+        lines, stuck = self.start_guest(job, start)
+        self.logs.append((start, lines))
         self.disk.power_failure(self.draw, start.policy)
-        self.judge(guest.texts(), start)
+        self.judge([text for _, text in lines], start)
         if stuck:
             raise Failure(str(stuck))
+
+    def start_guest(self, job, start):
+        """What it has said, and why it does not get on, or None. A busy host makes an emulated machine
+        too slow for its kernel now and then."""
+        state = None if start.cold else self.bench.state
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            guest = None
+            try:
+                with machine.Machine(self.bench.image, job, self.folder, self.nvdimm, self.disk,
+                                     self.bench.accelerator, state=state) as guest:
+                    self.follow(guest, start)
+                return guest.lines, None
+            except machine.NotStarted as problem:
+                stuck = problem
+                if attempt < MOST_ATTEMPTS:
+                    print(f"  not started, once more: {problem}", flush=True)
+            except machine.Stuck as problem:
+                stuck = problem
+                break
+        return guest.lines if guest else [], stuck
 
     def follow(self, guest, start):
         if not start.kill:
@@ -335,6 +341,8 @@ class Life:
                 self.announced[found[1]] = int(found[2])
             elif found := re.fullmatch(r"@errors (\d+)", line):
                 self.errors += int(found[1])
+            elif found := re.search(r"recovered .*?(\d+) names?\b", line):
+                self.names += int(found[1])
             elif line.startswith("@refused ") and not start.fault:
                 raise Failure(line)
 

@@ -31,6 +31,7 @@ class Monitor:
 
     def __init__(self):
         self.ours, self.theirs = socket.socketpair()
+        self.ours.settimeout(STATE_SECONDS)
         self.lines = self.ours.makefile("rb")
         fd = self.theirs.fileno()
         self.options = ["-chardev", f"socket,id=monitor,fd={fd}",
@@ -48,14 +49,14 @@ class Monitor:
     def ask(self, command, **arguments):
         try:
             self.ours.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())
+            for line in self.lines:
+                answer = json.loads(line)
+                if "error" in answer:
+                    raise NotStarted(f"{command}: {answer['error']['desc']}")
+                if "return" in answer:
+                    return answer["return"]
         except OSError as problem:
-            raise NotStarted(f"QEMU has gone: {problem}") from None
-        for line in self.lines:
-            answer = json.loads(line)
-            if "error" in answer:
-                raise NotStarted(f"{command}: {answer['error']['desc']}")
-            if "return" in answer:
-                return answer["return"]
+            raise NotStarted(f"QEMU does not answer {command}: {problem}") from None
         raise NotStarted(f"QEMU has gone at {command}")
 
     def until(self, command, *wanted):
@@ -90,26 +91,33 @@ class Machine:
                    "-display", "none", "-monitor", "none", "-nic", "none",
                    "-serial", f"file:{self.console}",
                    "-chardev", "stdio,id=host,signal=off", "-serial", "chardev:host",
-                   *self.monitor.options, *options]
-        if job is not None:
-            job_file = folder / "job"
-            job_file.write_text(job)
-            command += ["-fw_cfg", f"name=opt/job,file={job_file}"]
-        if state is not None:
-            command += ["-incoming", "defer", "-S"]
-        if nvdimm is not None:
-            command += ["-object", f"memory-backend-file,id=memory,share=on,mem-path={nvdimm},"
-                        f"size={os.path.getsize(nvdimm)},pmem=off",
-                        "-device", "nvdimm,id=nvdimm,memdev=memory"]
-        if disk is not None:
-            disk.start()
-            command += ["-blockdev", f"driver=nbd,node-name=disk,server.type=unix,"
-                        f"server.path={disk.path}", "-device", "virtio-blk-pci,drive=disk"]
+                   *self.monitor.options, *options, *self._task(job, folder, state),
+                   *self._devices(nvdimm, disk)]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         pass_fds=[self.monitor.theirs.fileno()])
         if state is not None:
             self._go_on(state)
+
+    @staticmethod
+    def _task(job, folder, state):
+        if job is not None:
+            job_file = folder / "job"
+            job_file.write_text(job)
+            yield from ("-fw_cfg", f"name=opt/job,file={job_file}")
+        if state is not None:
+            yield from ("-incoming", "defer", "-S")
+
+    @staticmethod
+    def _devices(nvdimm, disk):
+        if nvdimm is not None:
+            yield from ("-object", f"memory-backend-file,id=memory,share=on,mem-path={nvdimm},"
+                        f"size={os.path.getsize(nvdimm)},pmem=off",
+                        "-device", "nvdimm,id=nvdimm,memdev=memory")
+        if disk is not None:
+            disk.start()
+            yield from ("-blockdev", f"driver=nbd,node-name=disk,server.type=unix,"
+                        f"server.path={disk.path}", "-device", "virtio-blk-pci,drive=disk")
 
     def __enter__(self):
         return self
@@ -122,9 +130,9 @@ class Machine:
             self.monitor.ask("cont")
             self.process.stdin.write(f"{time.time():.0f}\n".encode())
             self.process.stdin.flush()
-        except NotStarted:
+        except (NotStarted, OSError) as problem:
             self.kill()
-            raise
+            raise NotStarted(str(problem)) from None
 
     def save(self, state):
         """To be called when the guest waits. It does not go on."""

@@ -76,7 +76,8 @@ void Look(const std::string& base, const std::string& folder, const std::string&
 // one, or was not there before.
 bool IsBetween(const std::vector<uint8_t>& found, const std::vector<uint8_t>& before,
                const std::vector<uint8_t>& after) {
-  const auto [least, most] = std::minmax(before.size(), after.size());
+  const size_t least = std::min(before.size(), after.size());
+  const size_t most = std::max(before.size(), after.size());
   if (found.size() < least || found.size() > most) return false;
   for (size_t i = 0; i < found.size(); ++i) {
     const bool is_old = i < before.size() && found[i] == before[i];

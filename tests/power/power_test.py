@@ -34,6 +34,7 @@ WORKLOADS = (
     ("always", ("recreate", "cut", "raw0")),
     ("always", ("sqlite-delete", "recreate", "replace")),
 )
+ENOUGH = 5  # power failures at work, after which the log must have had names
 MEDIA = ("fsdax", "devdax")
 FAULTS = ("error", "flakey", "delay", "blocks")
 MOUNTS = {
@@ -95,23 +96,58 @@ def failed(life, problem):
 
 # ---------------------------------------------------------------------------------------------
 
+class Totals:
+    """Of all lives."""
+
+    def __init__(self):
+        self.lives = self.starts = self.verified = 0
+        self.disk = collections.Counter()
+        self.killed = collections.Counter()  # on which file system
+        self.naming = collections.Counter()  # at work, with names in the log
+        self.names = collections.Counter()  # that recovery had from the log, there
+
+    def kills(self):
+        return sum(self.killed.values())
+
+    def add_kill(self, plan, start):
+        self.killed[plan.file_system] += 1
+        self.naming[plan.file_system] += plan.write_back == "auto" and start.kill == "work"
+
+    def add_life(self, life):
+        self.lives += 1
+        self.starts += life.starts
+        self.verified += life.verified
+        self.disk.update(life.disk.counts)
+        self.names[life.plan.file_system] += life.names
+
+    def without_names(self):
+        return [name for name, count in self.naming.items()
+                if count >= ENOUGH and self.names[name] == 0]
+
+    def text(self):
+        on = ", ".join(f"{name} {count}" for name, count in self.killed.items())
+        had = ", ".join(f"{name} {count}" for name, count in self.names.items())
+        return (f"{self.kills()} power failures ({on}) in {self.lives} lives, {self.starts} starts, "
+                f"{self.verified} verifications; the disk had {self.disk['writes']} writes and "
+                f"{self.disk['flushes']} flushes, and lost {self.disk['lost']} writes or sectors; "
+                f"recovered names: {had}")
+
+
 def cycles(bench, options):
     """Lives of a few power failures each, until there were enough, or the time is over."""
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
     begin = time.monotonic()
-    kills = number = starts = verified = 0
-    totals = {"writes": 0, "flushes": 0, "lost": 0}
-    killed = collections.Counter()  # on which file system
+    totals = Totals()
 
     def enough():
-        return ((options.kills and kills >= options.kills) or
+        return ((options.kills and totals.kills() >= options.kills) or
                 (options.seconds and time.monotonic() - begin > options.seconds))
 
     while not enough():
-        draw = random.Random(f"{seed}.{number}")
-        plan = draw_plan(draw, number, options.file_system or tuple(MOUNTS))
-        say(f"life {number}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
+        draw = random.Random(f"{seed}.{totals.lives}")
+        plan = draw_plan(draw, totals.lives, options.file_system or tuple(MOUNTS))
+        say(f"life {totals.lives}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
             f"{plan.file_system}, mount {plan.mount}")
         with Life(bench, plan, draw) as life:
             try:
@@ -119,25 +155,19 @@ def cycles(bench, options):
                 for cycle in range(options.kills_per_life):
                     start = draw_start(draw, plan, first=cycle == 0)
                     life.run(start)
-                    kills += 1
-                    killed[plan.file_system] += 1
-                    say(f"  {time.monotonic() - begin:6.1f} s, kill {kills}: {start.moment()}, "
-                        f"batches {start.batch}, disk keeps {start.policy}; "
+                    totals.add_kill(plan, start)
+                    say(f"  {time.monotonic() - begin:6.1f} s, kill {totals.kills()}: "
+                        f"{start.moment()}, batches {start.batch}, disk keeps {start.policy}; "
                         + ", ".join(f"{k} {v}" for k, v in life.acknowledged.items()))
                 life.run(Start(recovery=draw.choice(("recover", "run", "library"))))
             except Failure as problem:
                 failed(life, problem)
                 return 1
-            starts += life.starts
-            verified += life.verified
-            for name in totals:
-                totals[name] += life.disk.counts[name]
-        number += 1
-    on = ", ".join(f"{name} {count}" for name, count in killed.items())
-    say(f"{kills} power failures ({on}) in {number} lives, {starts} starts, {verified} verifications; the disk had "
-        f"{totals['writes']} writes and {totals['flushes']} flushes, and lost {totals['lost']} "
-        f"writes or sectors")
-    return 0
+            totals.add_life(life)
+    say(totals.text())
+    if without := totals.without_names():
+        say(f"FAILED: no names were in the log on {', '.join(without)}")
+    return 1 if without else 0
 
 
 def verify_case(bench, options):
@@ -188,7 +218,7 @@ def mapper(bench, options):
 # ---------------------------------------------------------------------------------------------
 # Whether this test can fail.
 
-FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES)
+FILES = ("raw0", "cut", "replace", "recreate", "rotate", *NAMES, "maildir")
 DATABASES = ("sqlite-wal", "sqlite-delete", "rocksdb")
 LOSING = dict(cached=False, promise="nothing", mount="commit=300", policies=("none",))
 CHECKS = {
@@ -199,7 +229,7 @@ CHECKS = {
         workloads=("replace", "rotate", "sqlite-wal", "sqlite-delete"), cached=False,
         promise="fsync")),
     "NVCache without names in the log": (True, dict(
-        workloads=NAMES, write_back="auto", names="never", mount="commit=300", policies=("none",))),
+        workloads=(*NAMES, "maildir"), write_back="auto", names="never", mount="commit=300", policies=("none",))),
     "NVCache, not recovered": (True, dict(
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(

@@ -15,7 +15,7 @@ namespace nvcache::power_test {
 
 // When an operation is acknowledged.
 enum class Promise {
-  kWrite,    // NVCache's: data when the write has returned, names when they have been synced
+  kWrite,    // NVCache's: data when the write has returned, names as the rule says
   kFsync,    // any file system's: everything is synced first
   kNothing,  // at once, and nothing is synced: what a power failure loses without NVCache
 };
