@@ -17,18 +17,19 @@ ROUNDS = 400
 SEED = 1
 
 
-def kept(policy, offset, content=b"n" * SIZE):
+def kept(policy, offset, content=b"n" * SIZE, file_system="ext4"):
     """Which sectors survived of a write that was not flushed, over many failures: for each failure
     that went differently a string with a letter for each sector, x or -."""
     draw = random.Random(SEED)
     found = set()
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(ROUNDS):
-            device = disk.Disk(pathlib.Path(folder) / "socket", SOMEWHERE + SIZE)
+            device = disk.Disk(pathlib.Path(folder) / "socket", offset + len(content),
+                               file_system=file_system)
             device.unflushed.append((offset, content))
             device.power_failure(draw, policy)
             found.add("".join("x" if any(device.durable[at:at + disk.SECTOR]) else "-"
-                              for at in range(offset, offset + SIZE, disk.SECTOR)))
+                              for at in range(offset, offset + len(content), disk.SECTOR)))
             assert device.current == device.durable
             device.close()
     return found
@@ -53,6 +54,17 @@ def main():
         wanted = {one for one in anything if not whole or len(set(one[block:])) == 1}
         content = b"n" * disk.EXT4_BLOCK + head + b"n" * (disk.EXT4_BLOCK - len(head))
         check(f"journal block of kind {kind}", kept("torn", SOMEWHERE, content), wanted)
+    other_file_systems(anything)
+
+
+def other_file_systems(anything):
+    check("Btrfs", kept("torn", SOMEWHERE, file_system="btrfs"), anything)
+    check("superblock of Btrfs", kept("torn", disk.BTRFS_SUPERBLOCKS[0], file_system="btrfs"),
+          {"x" * SECTORS, "-" * SECTORS})
+    head, tail = SECTORS // 2, SECTORS // 2  # of two blocks, in one write
+    wanted = {one * head + other * tail for one in "x-" for other in "x-"}
+    end_of_block = SOMEWHERE + disk.XFS_BLOCK - head * disk.SECTOR
+    check("XFS", kept("torn", end_of_block, file_system="xfs"), wanted)
 
 
 main()
