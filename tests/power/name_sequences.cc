@@ -51,17 +51,23 @@ std::vector<uint8_t> Target(const std::string& path) {
   return bytes;
 }
 
+std::string Joined(std::string folder, const std::string& name) {
+  folder += '/';
+  folder += name;
+  return folder;
+}
+
 // What is in `folder`, and begins with `prefix`, and is below it.
 void Look(const std::string& base, const std::string& folder, const std::string& prefix,
           FoundNames* names) {
-  DIR* const directory = ::opendir((base + "/" + folder).c_str());
+  DIR* const directory = ::opendir(Joined(base, folder).c_str());
   if (directory == nullptr) return;
   while (const dirent* entry = ::readdir(directory)) {
     const std::string name = entry->d_name;
     const bool is_ours = name.starts_with(prefix) || name.starts_with(".nvcache-");
     if (name == "." || name == ".." || !is_ours) continue;
-    const std::string path = folder + "/" + name;
-    const std::string full = base + "/" + path;
+    const std::string path = Joined(folder, name);
+    const std::string full = Joined(base, path);
     Found& found = (*names)[path];
     if (::lstat(full.c_str(), &found.status) != 0) continue;
     bool exists;
@@ -127,7 +133,7 @@ std::string Difference(const Names& names, const FoundNames& found, const Unfini
   for (const auto& [path, node] : names) {
     const auto one = found.find(path);
     if (one == found.end()) return path + " is missing";
-    const std::string difference = Difference(path, *node, one->second, unfinished);
+    std::string difference = Difference(path, *node, one->second, unfinished);
     if (!difference.empty()) return difference;
     const Node*& same = nodes.try_emplace(one->second.status.st_ino, node.get()).first->second;
     if (same != node.get()) return path + " leads to another one's file";

@@ -351,7 +351,7 @@ class Dpkg : public KnownFolders {
       const std::string wanted = Package(name) + " " + Text(last) + " install ok installed\n";
       const std::string line = LineOf(said, Package(name) + " ");
       if (line != (is_there ? wanted : "")) return "dpkg knows: " + said;
-      const std::string wrong = FilesOf(name, is_there ? last : 0);
+      std::string wrong = FilesOf(name, is_there ? last : 0);
       if (!wrong.empty()) return wrong;
     }
     return "";
