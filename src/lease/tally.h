@@ -77,8 +77,9 @@ class Tallies {
   bool IsOf(uint64_t pool) const;
   // Whoever has looked at the table's pool, and has found nothing there that must be brought to the
   // files before they are used, says so to those that start: `deaths` is what Leases::deaths() was
-  // before. `emulated`: the pool needs that setting. A process that brings something to the files
-  // says first that nobody has looked.
+  // before. `emulated`: the pool needs that setting. A process that replays the logs of the dead,
+  // and goes on, says first that nobody has looked; one that does so at its end need not, for what
+  // it cannot replay stays an orphan, and whoever attaches the pool finds it.
   void NoteLook(uint32_t deaths, bool emulated) const;
   void ForgetLook() const;
   // It is this pool, a process that lives has joined the table, and nobody has died since the look
