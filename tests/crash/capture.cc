@@ -77,7 +77,7 @@ Trace Capture::Finish() {
   Listen(nullptr);
   std::lock_guard lock(lock_);  // somebody may still be on the way
   finished_ = true;
-  return std::move(trace_);
+  return trace_;
 }
 
 Identity Capture::IdentityOf(int fd, const std::string& path) {

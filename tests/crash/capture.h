@@ -59,7 +59,7 @@ class Capture : public Listener {
     End(number);
   }
 
-  // Nobody is recorded any more.
+  // Nobody is recorded any more. What a thread is about to say still looks at the files.
   Trace Finish();
 
   void Store(uint8_t* to, const uint8_t* from, size_t n) override;

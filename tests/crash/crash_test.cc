@@ -2,10 +2,14 @@
 //
 // The tester itself: event lists made by hand, and exactly the images that they allow.
 #include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -13,6 +17,8 @@
 #include <vector>
 
 #include "src/pmem/persist.h"
+#include "src/sys/kernel.h"
+#include "tests/crash/capture.h"
 #include "tests/crash/explorer.h"
 #include "tests/crash/log_stage.h"
 #include "tests/crash/run.h"
@@ -381,6 +387,25 @@ TEST(CaptureTest, WhatProcessesShareIsNotedBeforeTheNextEvent) {
     if (event.type == Event::kBegin || event.type == Event::kEnd) failed.push_back(shared);
   }
   EXPECT_EQ(failed, (std::vector<int>{0, EIO}));
+}
+
+// The cleanup thread may come upon a recording that has ended.
+TEST(CaptureTest, WhoeverIsStillOnTheWayAtTheEndIsNotRecorded) {
+  char memory[] = "/dev/shm/nvcache-test-crash-unit-XXXXXX";
+  const Place place = {"/dev/shm", ::mkdtemp(memory)};
+  Capture capture("test", 1, MakeAgedPool(place, 1));
+  const std::string path = place.memory + "/file";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  capture.Watch(fd, path, false);
+  const Trace trace = capture.Finish();
+  const size_t events = trace.events.size();
+  const char bytes[] = "late";
+  EXPECT_EQ(capture.Call(SYS_pwrite64, fd, sys::Address(bytes), 4, 0, 0, 0), 4);
+  EXPECT_EQ(capture.Call(SYS_fsync, fd, 0, 0, 0, 0, 0), 0);
+  EXPECT_EQ(capture.Finish().events.size(), events);
+  ::close(fd);
+  std::filesystem::remove_all(memory);
 }
 
 // A store that goes past src/pmem is found at the next fence.

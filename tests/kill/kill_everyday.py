@@ -73,9 +73,9 @@ while True:
     os.fsync(folder)
     print(i, flush=True)
 """
-# Of five packages, each number gives one the version of that number, or purges it.
+# Of five packages, each number gives one the version of that number, or purges it; after the last one it waits.
 DPKG = """
-import os, subprocess
+import os, signal, subprocess
 for name in ("info", "updates"):
     os.makedirs(f"root/var/lib/dpkg/{name}", exist_ok=True)
 open("root/var/lib/dpkg/status", "a").close()
@@ -84,7 +84,10 @@ query = ["dpkg-query", "--root=root", "-W", "-f", "${Version} "]
 i = max(map(int, subprocess.run(query, capture_output=True, check=True).stdout.split()), default=0)
 while True:
     i += 1
-    action = ["--purge", f"p{i % 5}"] if i % 4 == 0 else ["--install", f"../packages/{i}.deb"]
+    package = f"../packages/{i}.deb"
+    action = ["--purge", f"p{i % 5}"] if i % 4 == 0 else ["--install", package]
+    if action[0] == "--install" and not os.path.exists(package):
+        signal.pause()
     # Containers are set up with --force-unsafe-io, which leaves the syncs out.
     done = subprocess.run(["dpkg", "--root=root", "--log=/dev/null", "--refuse-unsafe-io",
                            "--force-bad-path", *action], capture_output=True, text=True)
@@ -136,6 +139,9 @@ def package_files(i):
     files = {f"usr/share/p{i % 5}/f{k}": f"{i} {k}\n" * (1 + 37 * k) for k in range(1 + i % 7)}
     files[f"usr/bin/p{i % 5}"] = f"program {i}\n" * 3000
     return files
+
+
+PACKAGES_AHEAD = 40  # of each kill
 
 
 def build_packages(folder, last):
@@ -199,6 +205,7 @@ def check_dpkg(folder, acknowledged):
     if after % 4 == 0:
         dpkg("--purge", f"p{after % 5}")
     else:
+        build_packages(folder.parent, after)
         dpkg("--install", str(folder.parent / "packages" / f"{after}.deb"))
     audit = dpkg("--audit")
     check(audit == "", f"dpkg --audit: {audit}")
@@ -240,7 +247,7 @@ def play(bench, disk, case, acknowledged, choice, recovers=True):
     """What is acknowledged by the end."""
     command, verify = CASES[case]
     if case == "dpkg":
-        build_packages(bench.folder, acknowledged + 40)
+        build_packages(bench.folder, acknowledged + PACKAGES_AHEAD)
     with subprocess.Popen(bench.cached(command), cwd=disk.folder, stdin=subprocess.DEVNULL,
                           env=dict(os.environ, NVCACHE_NOTICE="0", HOME=str(bench.folder), **GIT_ENVIRONMENT),
                           start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -256,6 +263,8 @@ def play(bench, disk, case, acknowledged, choice, recovers=True):
                 timer = threading.Timer(choice.uniform(0, 1.5), os.killpg, (process.pid, signal.SIGKILL))
                 timer.start()
         status = process.wait()
+        if timer is not None:
+            timer.cancel()
         listener.join()
         await_end(process.pid)
         check(status == -signal.SIGKILL, f"it ended with {status}: {errors[0].decode()[-2000:]}")
