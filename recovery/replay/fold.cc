@@ -184,6 +184,7 @@ Names::Change Names::Resolve(const NameRecord& record) {
   }
   if (!pool::IsNone(record.other)) change.other = WhoIs(record.other, record.file_system);
   if ((record.flags & pool::kNameHasOthers) != 0) whos_[change.who].has_others = true;
+  if (S_ISDIR(record.mode)) whos_[change.who].is_folder = true;
   return change;
 }
 
@@ -197,7 +198,6 @@ void Names::FoldChange(const NameRecord& record, const Change& change, Place pla
     case Deed::kCreated:
       who.born = place;
       SetSuccessor(change.who, pool::Peek(reader_.At(place).link));
-      who.is_folder = S_ISDIR(record.mode);
       return Give(change.spot, change.who);
     case Deed::kLinks:
     case Deed::kLinked:

@@ -218,10 +218,12 @@ bool Names::IsLastName(const Occupant& occupant, uint32_t safe_names) const {
   return occupant.is_folder || occupant.links <= 1 + safe_names;
 }
 
-// Nobody's file has the name but one that the logs removed from it.
+// Nobody's file has the name but one that the logs removed from it; nor a folder, but one that has
+// another name in the logs.
 bool Names::MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const {
-  return !occupant.exists || occupant.who == who ||
-         (WasRemoved(spot, occupant) && !IsLastName(occupant, 0));
+  if (!occupant.exists || occupant.who == who) return true;
+  const bool moves = occupant.is_folder && HasLast(occupant.who);
+  return WasRemoved(spot, occupant) && (moves || !IsLastName(occupant, 0));
 }
 
 uint32_t Names::CountSafeNames(uint32_t number) const {
@@ -468,9 +470,10 @@ long Names::Make(uint32_t number, int folder) {
   return error;
 }
 
-void Names::MakeLost(uint32_t number) {
+// True: it is there now. Once, even if it cannot be found then: it may be too deep.
+bool Names::MakeLost(uint32_t number) {
   const Who& who = whos_[number];
-  if (Lacks(who) || who.gone || !IsNowhere(number)) return;
+  if (Lacks(who) || who.gone || marks_[number].is_made || !IsNowhere(number)) return false;
   for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
     const uint32_t spot_number = ties_[tie - 1].spot;
     const Spot& spot = spots_[spot_number];
@@ -490,26 +493,56 @@ void Names::MakeLost(uint32_t number) {
     if (who.is_folder && Clear(folder.get(), NameOf(spot), occupant) == 0) {
       Move(number, folder.get(), NameOf(spot));
     }
-    return;
+    marks_[number].is_made = true;
+    return true;
+  }
+  return false;
+}
+
+// Folders first, then what is in them. Each is younger than the one that it is in, unless it was
+// moved there.
+void Names::MakeLost() {
+  bool again;
+  do {
+    again = false;
+    for (uint32_t i = 0; i < whos_.count(); ++i) {
+      again = (whos_[i].is_folder && MakeLost(i)) || again;
+    }
+  } while (again);
+  for (uint32_t i = 0; i < whos_.count(); ++i) {
+    if (!whos_[i].is_folder) MakeLost(i);
   }
 }
 
 // ------------------------------------------------------------------------------------------ Place
 
-// Away with what the logs have removed. A folder may have something in it that goes later.
+// Away with what the logs have removed. A folder may have something in it that goes later, or may
+// get its own name later.
 long Names::Clear(int folder, const char* name, const Occupant& occupant) const {
   if (!occupant.exists) return 0;
-  const long error = Remove(folder, name, occupant.is_folder);
+  const bool goes = !occupant.is_folder || whos_[occupant.who].gone;
+  const long error = goes ? Remove(folder, name, occupant.is_folder) : -ENOTEMPTY;
   if (error != -ENOTEMPTY) return error;
   const SafeName safe = SafeNameOf(whos_[occupant.who].fingerprint);
   return sys::Call(SYS_renameat2, folder, sys::Address(name), folder, sys::Address(safe.c_str()),
                    kNoReplace);
 }
 
+// A folder has one name: a safe one, or one that it had in the logs.
 long Names::Move(uint32_t number, int folder, const char* name) const {
   const SafeName safe = SafeNameOf(whos_[number].fingerprint);
-  return sys::Call(SYS_renameat2, folder, sys::Address(safe.c_str()), folder, sys::Address(name),
-                   kNoReplace);
+  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
+    const Spot& spot = spots_[ties_[tie - 1].spot];
+    const Descriptor at(Open(spot.folder));
+    for (const char* now : {safe.c_str(), NameOf(spot)}) {
+      Occupant occupant;
+      if (!at.ok() || LookAt(at.get(), now, &occupant) < 0) continue;
+      if (!occupant.exists || occupant.who != number) continue;
+      return sys::Call(SYS_renameat2, at.get(), sys::Address(now), folder, sys::Address(name),
+                       kNoReplace);
+    }
+  }
+  return -ENOENT;
 }
 
 // Of what an earlier run has made, the file system may have kept the file alone, as it was before
@@ -519,16 +552,18 @@ long Names::SetAsBornAgain(uint32_t number, int look) const {
   return CopyAt(whos_[number].born, record.get()) ? SetAsBorn(look, *record) : -EBADMSG;
 }
 
-void Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
-  if (spot.last == 0) return;
+// True: it has the name now, and had not.
+bool Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
+  if (spot.last == 0) return false;
   const uint32_t who = spot.last - 1;
   const char* name = NameOf(spot);
   Occupant occupant;
   long error = LookAt(folder, name, &occupant);
-  if (error < 0) return Fail(number, error);
-  if (occupant.exists && occupant.who == who) return;
+  if (error < 0) Fail(number, error);
+  if (error < 0 || (occupant.exists && occupant.who == who)) return false;
+  if (whos_[who].is_folder && IsPlaced(who)) return false;
   const Descriptor found(Open(who));
-  if (!found.ok() || WasMoved(who) || !MayGive(number, who, occupant)) return;
+  if (!found.ok() || WasMoved(who) || !MayGive(number, who, occupant)) return false;
   const bool is_new = whos_[who].successor != 0;
   if (is_new && !IsPlaced(who)) error = SetAsBornAgain(who, found.get());
   if (error == 0) error = Clear(folder, name, occupant);
@@ -537,8 +572,22 @@ void Names::PlaceAt(uint32_t number, const Spot& spot, int folder) {
                                  : sys::Linkat(AT_FDCWD, LinkTo(found.get()).c_str(), folder, name,
                                                AT_SYMLINK_FOLLOW);
   }
-  if (error < 0) return Fail(number, error);
-  if (!is_new) Tell(PlaceActOf(who), spot);
+  if (error < 0) Fail(number, error);
+  if (error == 0 && !is_new) Tell(PlaceActOf(who), spot);
+  return error == 0;
+}
+
+// Before anything is looked for in them. One may have to wait until another one has given its name
+// away.
+void Names::MoveFolders() {
+  bool again;
+  do {
+    again = false;
+    ForEachFinal([&](uint32_t i, const Spot& at, int folder) {
+      const bool has_folder = at.last != 0 && whos_[at.last - 1].is_folder;
+      again = (has_folder && PlaceAt(i, at, folder)) || again;
+    });
+  } while (again);
 }
 
 // True: a name is gone.
@@ -671,9 +720,9 @@ void Names::TellOfDryRun(uint32_t number) {
   if (spot.last == 0) {
     if (!folder.ok()) return TellUnresolvedSpot(number);
     if (!occupant.exists || !WasRemoved(number, occupant)) return;
-    if (occupant.is_folder || !IsLastName(occupant, 0) || HasLast(occupant.who)) {
-      Tell(NameAct::kRemove, spot);
-    }
+    const bool moves = occupant.is_folder && HasLast(occupant.who);
+    const bool goes = occupant.is_folder || !IsLastName(occupant, 0) || HasLast(occupant.who);
+    if (goes && !moves) Tell(NameAct::kRemove, spot);
     return;
   }
   if (occupant.exists && occupant.who == who) return;
@@ -699,13 +748,9 @@ void Names::Agree(bool dry_run) {
     for (uint32_t i = 0; i < whos_.count(); ++i) TellUnreachableAttributes(i);
     return;
   }
+  MoveFolders();
   ForEachFinal([&](uint32_t i, const Spot& at, int folder) { Secure(i, at, folder); });
-  // Folders in the order in which they were born, for these are never moved; then what is in them.
-  for (const bool folders : {true, false}) {
-    for (uint32_t i = 0; i < whos_.count(); ++i) {
-      if (whos_[i].is_folder == folders) MakeLost(i);
-    }
-  }
+  MakeLost();
   ForEachFinal([&](uint32_t i, const Spot& at, int folder) { PlaceAt(i, at, folder); });
   RemoveNames();
 }

@@ -6,6 +6,7 @@
 // A file system may have kept any of the changes. So they are not repeated one by one, but folded
 // into what each name leads to in the end, and the file system is made to agree:
 //
+//   move    each folder that is there, to its last name
 //   secure  a file that may have to give its names away gets a safe one
 //   make    again what was born in the logs and is lost, under a safe name; the log says that it
 //           goes on as that before it has a name of its own (RecordHeader::link)
@@ -126,6 +127,7 @@ class Names {
     int missing;        // what Open() has said; 0: nothing
     uint32_t depth;     // of that search: it counts for those that are as deep
     uint64_t seen;      // by the last one that counts folders
+    bool is_made;       // by this run
     bool is_looked_at;  // by IsToBeMade(), as far as `made_depth`
     bool is_to_be_made;
     uint32_t made_depth;
@@ -194,12 +196,14 @@ class Names {
   int WhyNot(uint32_t spot) const;
   void TellOfDryRun(uint32_t spot);
   void Secure(uint32_t spot, const Spot& at, int folder);
-  void MakeLost(uint32_t who);
+  bool MakeLost(uint32_t who);
+  void MakeLost();
   long Make(uint32_t who, int folder);
   long MakeAs(const pool::NameRecord& record, uint32_t who, int folder);
   long StoreSuccessor(uint32_t who, int fd);
   long SetAsBornAgain(uint32_t who, int look) const;
-  void PlaceAt(uint32_t spot, const Spot& at, int folder);
+  bool PlaceAt(uint32_t spot, const Spot& at, int folder);
+  void MoveFolders();
   long Clear(int folder, const char* name, const Occupant& occupant) const;
   long Move(uint32_t who, int folder, const char* name) const;
   void RemoveNames();

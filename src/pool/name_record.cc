@@ -73,7 +73,8 @@ bool CanBe(const NameRecord& record) {
       return has_place && HasNoFrom(record) && !has_other;
     case Deed::kRenames:
     case Deed::kRenamed:
-      return has_place && has_from && (!has_other || IsWhole(record.other));
+      return has_place && has_from &&
+             (!has_other || (IsWhole(record.other) && !S_ISDIR(record.mode)));
     case Deed::kAttributes:
       return !has_other && IsNoneAtAll(record.folder) && HasNoFrom(record) &&
              record.name_length == 0 && record.folder_path_length == 0 && record.set != 0;

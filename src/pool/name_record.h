@@ -46,7 +46,9 @@ enum class Deed : uint32_t {
   kLinked = 3,   // it has
   kRemoves = 4,  // `file` loses `name` in `folder`
   kRemoved = 5,  // it has
-  kRenames = 6,  // `file` moves from `from` to `name`, which `other` loses, if it is not free
+  // `file` moves from `from` to `name`, which `other` loses, if it is not free; or an empty folder
+  // moves to a free one
+  kRenames = 6,
   kRenamed = 7,  // it has
   // those of `file` that `set` says are as in the record; `target` is its path, or ""
   kAttributes = 8,
@@ -78,7 +80,9 @@ struct NameRecord {
   Deed deed;
   uint32_t flags;
   uint32_t set;
-  uint32_t mode;  // st_mode of `file` after kCreated and kAttributes, its owner and its times
+  // st_mode of `file` after kCreated and kAttributes, its owner and its times. Of kRenames and
+  // kRenamed S_IFDIR, if it is a folder, or 0.
+  uint32_t mode;
   uint32_t uid;
   uint32_t gid;
   int64_t access_seconds;

@@ -115,6 +115,13 @@ bool IsEmptyFolder(int dirfd, const char* name) {
   return n <= kNoOthers;
 }
 
+// An empty folder takes no path of a record with it, and nothing comes into one that is known but
+// under the lock of names.
+bool CanMoveFolder(int dirfd, const char* name, uint64_t tag) {
+  const Tally* tally = engine.tallies.Find(tag);
+  return tally != nullptr && Tallies::StandingOf(*tally).known && IsEmptyFolder(dirfd, name);
+}
+
 // A new folder: each of its names will be in the log.
 void BeginKnownFolder(int dirfd, const char* name, uint64_t tag) {
   Tally& tally = engine.tallies.At(tag);
@@ -336,8 +343,9 @@ void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
 bool NameCall::KnowsBytes(const Folder& folder) {
   struct stat st;
   if (sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return true;
-  if (!S_ISREG(st.st_mode)) return !S_ISDIR(st.st_mode);
   const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino);
+  if (S_ISDIR(st.st_mode)) return CanMoveFolder(folder.fd(), folder.name(), tag);
+  if (!S_ISREG(st.st_mode)) return true;
   const Tally* tally = engine.tallies.Find(tag);
   if (tally != nullptr && Tallies::StandingOf(*tally).known) return true;
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
@@ -423,8 +431,12 @@ long NameCall::Look() {
   long error = pool::IdentifyAt(from_.fd(), from_.name(), &record.file, &st);
   if (error == -ENAMETOOLONG) return kBeginAnew;
   if (error < 0) return error;
-  if (S_ISDIR(st.stx_mode)) return what_ == What::kLink ? kNotOurs : kBeginAnew;
-  if (st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
+  const bool is_folder = S_ISDIR(st.stx_mode);
+  if (is_folder && what_ == What::kLink) return kNotOurs;
+  const uint64_t tag = lease::TagOf(folder_.device(), st.stx_ino);
+  if (is_folder && !CanMoveFolder(from_.fd(), from_.name(), tag)) return kBeginAnew;
+  record.mode = is_folder ? S_IFDIR : 0;
+  if (!is_folder && st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
   left_ = MarkOf(st);
   struct statx other;
   error = pool::IdentifyAt(folder_.fd(), folder_.name(), &record.other, &other);
@@ -432,7 +444,7 @@ long NameCall::Look() {
     record.other = {};
     return 0;
   }
-  if (error < 0) return kBeginAnew;
+  if (error < 0 || is_folder) return kBeginAnew;
   const bool same = other.stx_ino == st.stx_ino;
   if (what_ == What::kLink || S_ISDIR(other.stx_mode) || same || flags_ != 0) return kNotOurs;
   if (other.stx_nlink == 1) {
@@ -559,7 +571,7 @@ long NameCall::Make() {
   lock_ = &lock;
   const long result = MakeUnderLock();
   lock_ = nullptr;
-  if (result != kNotOurs && result != kBeginAnew) moves_ = false;
+  if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(record_->mode);
   return result;
 }
 

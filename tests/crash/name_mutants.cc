@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/name_mutants.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -411,6 +413,16 @@ std::vector<Mutant> RecordMutants() {
                  ChangeSaid(
                      trace, [](const NameRecord& record) { return !pool::IsNone(record.other); },
                      [](Said* said) { said->record.other = {}; });
+               }),
+      OfEngine("folder unsaid", "no record says that it is a folder that gets another name",
+               "known-moved",
+               [](Trace* trace) {
+                 ChangeSaid(
+                     trace,
+                     [](const NameRecord& record) {
+                       return record.from_length > 0 && S_ISDIR(record.mode);
+                     },
+                     [](Said* said) { said->record.mode = 0; });
                }),
       OfEngine("failed is said", "the outcome of a call that fails is committed before it",
                "known-refused", FailedIsSaid),

@@ -152,6 +152,15 @@ class NameProgram {
     const std::string a = Path(from), b = Path(to);
     ChangeByStranger([&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); });
   }
+  // An empty one that is known, to a free name.
+  void MoveFolder(const std::string& from, const std::string& to) {
+    const std::string a = Path(from), b = Path(to);
+    Change([&] {
+      NameCall call;
+      call.Rename(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, false);
+      Must(call.error() == 0 && call.Make() == 0);
+    });
+  }
   // The log has no record for it.
   void RenameFolder(const std::string& from, const std::string& to) {
     const std::string a = Path(from), b = Path(to);
@@ -324,8 +333,35 @@ Trace KnownFolders(const Place& place, uint64_t seed) {
   program.Remove("s", AT_REMOVEDIR);
   program.Remove("to");
   program.MakeFolder("s");
+  program.Make("s/c", 20);
   program.RenameFolder("s", "t");
   program.Rename("a", "t/a");
+  return program.Finish();
+}
+
+// Folders get other names while nothing is in them.
+Trace KnownMoved(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  NameProgram program("known-moved", place, seed);
+  program.MakeKnown("");
+  program.MakeFolder("n");
+  program.MoveFolder("n", "s");
+  program.Make("s/a", 60);
+  program.MakeFolder("n");
+  program.MakeFolder("t");
+  program.MoveFolder("n", "t/n");  // into one that is younger
+  program.Make("t/n/b", 50);
+  program.MakeFolder("x");
+  program.MakeFolder("y");
+  program.MoveCheckpoint();
+  program.MoveFolder("x", "z");
+  program.MoveFolder("y", "x");
+  program.MoveFolder("z", "y");
+  program.Make("x/c", 40);
+  program.Remove("s/a");
+  program.MoveFolder("s", "y/s");
+  program.Rename("old", "s");
+  program.Remove("y/s", AT_REMOVEDIR);
   return program.Finish();
 }
 
@@ -461,6 +497,8 @@ std::vector<Scenario> NameScenarios() {
        false, true},
       {"known-folders", "folders and symbolic links in known folders", KnownFolders, false, 100,
        256, 60},
+      {"known-moved", "empty folders in known folders get other names", KnownMoved, false, 60, 256,
+       60},
       {"known-swap", "files in known folders change places", KnownSwap, false, 20, 256, 40},
       {"known-refused", "the kernel refuses calls that were announced", KnownRefused, false, 100,
        256, 60},

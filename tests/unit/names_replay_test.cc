@@ -203,6 +203,18 @@ class NamesReplayTest : public testing::Test {
          .other = other,
          .flags = pool::IsNone(other) ? 0 : pool::kNameGone});
   }
+  // An empty folder.
+  void Moves(const Identity& folder, const std::string& from, const std::string& to) {
+    Said said = {.deed = Deed::kRenames, .file = folder, .name = to, .from = from};
+    said.st.st_mode = S_IFDIR;
+    Log(said);
+  }
+  void Moved(const Identity& folder, const std::string& from, const std::string& to) {
+    Moves(folder, from, to);
+    Said said = {.deed = Deed::kRenamed, .file = folder, .name = to, .from = from};
+    said.st.st_mode = S_IFDIR;
+    Log(said);
+  }
   void Removes(const Identity& file, const std::string& name, uint32_t flags = pool::kNameGone) {
     Log({.deed = Deed::kRemoves, .file = file, .name = name, .flags = flags});
   }
@@ -539,6 +551,114 @@ TEST_F(NamesReplayTest, AFolderIsReplacedByAnother) {
   ExpectRecovered();
   EXPECT_EQ(All(), (Names_{"d", "d/b"}));
   EXPECT_EQ(Read("d/b"), "b");
+}
+
+// ---------------------------------------------------------------------------------- Folders move
+
+// dpkg makes a folder, gives it its name, and then puts files into it. `GetParam()`: how much of
+// that the file system has kept.
+class FolderMoveTest : public NamesReplayTest, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Kept, FolderMoveTest, testing::Values(0, 1, 2, 3));
+
+TEST_P(FolderMoveTest, ANewFolderHasItsLastName) {
+  mkdir(Path("d.new").c_str(), 0750);
+  const Identity d = Created("d.new");
+  Moved(d, "d.new", "d");
+  Rename("d.new", "d");
+  MakeCreated("d/a");
+  Wrote(0, "d/a", "bytes");
+  if (GetParam() < 3) Unlink("d/a");
+  if (GetParam() < 2) Rename("d", "d.new");
+  if (GetParam() < 1) Unlink("d.new");
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"d", "d/a"}));
+  EXPECT_EQ(Read("d/a"), "bytes");
+  EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0750u);
+}
+
+// Whether it was moved, nothing tells, and so nothing depends on it.
+TEST_P(FolderMoveTest, WhatIsAnnouncedIsUndone) {
+  mkdir(Path("d.new").c_str(), 0750);
+  Moves(Created("d.new"), "d.new", "d");
+  if (GetParam() == 0) Unlink("d.new");
+  if (GetParam() > 1) Rename("d.new", "d");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{"d.new"});
+}
+
+TEST_P(FolderMoveTest, TwoChangePlaces) {
+  for (const char* name : {"a", "b"}) mkdir(Path(name).c_str(), 0750);
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  Moved(a, "a", "c");
+  Rename("a", "c");
+  Moved(b, "b", "a");
+  Rename("b", "a");
+  Moved(a, "c", "b");
+  Rename("c", "b");
+  MakeCreated("a/of b");
+  if (GetParam() < 3) Rename("b", "c");
+  if (GetParam() < 2) Rename("a", "b");
+  if (GetParam() < 1) Rename("c", "a");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", b));
+  EXPECT_TRUE(Is("b", a));
+  EXPECT_EQ(All(), (Names_{"a", "a/of b", "b"}));
+}
+
+// A file that was removed had the name, and then the name is another file's.
+TEST_P(FolderMoveTest, ItsNamesAreFilesAsWell) {
+  Make("b", "old");
+  mkdir(Path("a").c_str(), 0750);
+  const Identity a = IdOf(Path("a")), b = IdOf(Path("b"));
+  Removed(b, "b");
+  Rename("b", "c");
+  Moved(a, "a", "b");
+  Rename("a", "b");
+  MakeCreated("a");
+  if (GetParam() < 3) Unlink("a");
+  if (GetParam() < 2) Rename("b", "a");
+  if (GetParam() < 1) Rename("c", "b");
+  if (GetParam() > 0) Unlink("c");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("b", a));
+  EXPECT_EQ(All(), (Names_{"a", "b"}));
+  EXPECT_EQ(Read("a"), "");
+}
+
+TEST_F(NamesReplayTest, AFolderIsMadeAgainInOneThatIsYounger) {
+  mkdir(Path("d").c_str(), 0750);
+  const Identity d = Created("d");
+  mkdir(Path("e").c_str(), 0750);
+  Created("e");
+  Moved(d, "d", "e/d");
+  Rename("d", "e/d");
+  mkdir(Path("e/d/f").c_str(), 0750);
+  Created("e/d/f");
+  std::filesystem::remove_all(Path("e"));
+  ExpectRecovered();
+  EXPECT_EQ(All(), (Names_{"e", "e/d", "e/d/f"}));
+}
+
+TEST_F(NamesReplayTest, AFolderKeepsItsNameWhereItsLastOneCannotBe) {
+  for (const char* name : {"a", "gone"}) mkdir(Path(name).c_str(), 0750);
+  const Identity a = IdOf(Path("a"));
+  Moved(a, "a", "gone/a");
+  std::filesystem::remove(Path("gone"));
+  Reboot();
+  EXPECT_FALSE(Run());
+  EXPECT_EQ(heard_.unresolved, (Unresolved{{"gone/a", ENOTDIR}}));
+  EXPECT_TRUE(Is("a", a));
+  EXPECT_EQ(All(), Names_{"a"});
+}
+
+TEST_F(NamesReplayTest, AFolderThatMovesIsToldOnce) {
+  mkdir(Path("d.new").c_str(), 0750);
+  Moved(IdOf(Path("d.new")), "d.new", "d");
+  Reboot();
+  for (const bool dry_run : {true, false}) {
+    EXPECT_EQ(Run({.dry_run = dry_run}), !dry_run);
+    EXPECT_EQ(heard_.acts, Names_{"rename d"});
+  }
 }
 
 // ----------------------------------------------------------------------------------- Announcements
@@ -1134,10 +1254,22 @@ TEST_F(BadNamesTest, AFolderIsToBeInItself) {
   Log({.deed = Deed::kRenamed, .file = d, .name = "d/d", .from = "d"});
   LogTheRest();
   Reboot();
-  ExpectStopped({{"d/d", ENOENT}});
-  ExpectStopped({{"d/d", ENOENT}});
+  ExpectStopped({{"d/d", EINVAL}});
+  ExpectStopped({{"d/d", EINVAL}});
   EXPECT_TRUE(Is("d", d));
   EXPECT_EQ(All(), (Names_{"d", "done"}));
+}
+
+TEST_F(BadNamesTest, AFolderIsToHaveTwoNames) {
+  mkdir(Path("d").c_str(), 0755);
+  const Identity d = IdOf(Path("d"));
+  Moved(d, "d", "e");
+  Moved(d, "d", "f");
+  LogTheRest();
+  Reboot();
+  EXPECT_TRUE(Run()) << "one of them is enough";
+  EXPECT_TRUE(Is("e", d));
+  EXPECT_EQ(All(), (Names_{"done", "e"}));
 }
 
 // Both are born under it, and nothing says that the first has lost it.

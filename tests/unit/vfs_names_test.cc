@@ -276,6 +276,31 @@ TEST_F(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
   });
 }
 
+TEST_F(VfsNamesTest, AnEmptyFolderMovesByWayOfTheLog) {
+  WithEngine([&] {
+    EXPECT_EQ(MakeFolder("sub"), 0);
+    EXPECT_EQ(Rename("sub", "new"), 0);
+    EXPECT_EQ(Log(), (Said{"created sub", "renames sub new", "renamed sub new"}));
+    EXPECT_TRUE(FolderIsKnown());
+    EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(Log().back(), "created b");
+    EXPECT_EQ(last_folder_, Path("new"));
+  });
+}
+
+// What may be in it, or what it replaces, no record says.
+TEST_F(VfsNamesTest, OtherFoldersMovePastTheLog) {
+  WithEngine([&] {
+    for (const char* name : {"a", "b"}) EXPECT_EQ(MakeFolder(name), 0);
+    EXPECT_EQ(Rename("a", "b"), 0);
+    EXPECT_EQ(Log(), Said{}) << "over another one";
+    EXPECT_EQ(::mkdir(Path("unknown").c_str(), 0750), 0);
+    EXPECT_EQ(Rename("unknown", "c"), 0);
+    EXPECT_EQ(Log(), Said{}) << "one that is not known";
+    EXPECT_TRUE(FolderIsKnown());
+  });
+}
+
 TEST_F(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
   WithEngine([&] {
     struct stat before, after;
