@@ -46,7 +46,7 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
     long error = call.error();
     vfs::NameGuard guard;
     static_cast<void>(
-        error == 0 &&
+        error == 0 && !call.is_in_vain() &&
         (((error = guard.Claim(names.dirfd, names.path, names.follow, call.logs())) == 0) && ...) &&
         (((error = guard.Add(names.dirfd, names.path, names.follow, names.fate, call.logs())) ==
           0) &&

@@ -24,7 +24,7 @@ inline auto AnswerError(long answer, RealCall real) {
 
 template <typename RealCall>
 inline auto SyncFileRange(int fd, RealCall real) {
-  return AnswerError(vfs::SyncCached(fd), real);
+  return AnswerError(vfs::SyncRange(fd), real);
 }
 
 template <typename RealCall>

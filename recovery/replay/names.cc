@@ -222,8 +222,8 @@ bool Names::IsLastName(const Occupant& occupant, uint32_t safe_names) const {
 // another name in the logs.
 bool Names::MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const {
   if (!occupant.exists || occupant.who == who) return true;
-  const bool moves = occupant.is_folder && HasLast(occupant.who);
-  return WasRemoved(spot, occupant) && (moves || !IsLastName(occupant, 0));
+  if (!WasRemoved(spot, occupant)) return false;
+  return !IsLastName(occupant, 0) || (occupant.is_folder && HasLast(occupant.who));
 }
 
 uint32_t Names::CountSafeNames(uint32_t number) const {

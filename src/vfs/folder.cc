@@ -92,7 +92,13 @@ void Folder::EndPassing() {
   passing_ = false;
 }
 
-bool Folder::Look(int dirfd, const char* path) {
+bool Folder::Look(int dirfd, const char* path, const Folder* beside) {
+  if (beside != nullptr && beside->dirfd_ == dirfd && sys::Equal(beside->parent(), path)) {
+    device_ = beside->device_;
+    inode_ = beside->inode_;
+    tag_ = beside->tag_;
+    return true;
+  }
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISDIR(st.st_mode)) return false;
   device_ = st.st_dev;
@@ -101,7 +107,7 @@ bool Folder::Look(int dirfd, const char* path) {
   return true;
 }
 
-bool Folder::Find(int dirfd, const char* path, bool slashes) {
+bool Folder::Find(int dirfd, const char* path, bool slashes, const Folder* beside) {
   char* copy = path_.get();
   size_t end = CopyPath(copy, path, kLongestPath);
   while (slashes && end > 1 && copy[end - 1] == '/') copy[--end] = '\0';
@@ -110,7 +116,7 @@ bool Folder::Find(int dirfd, const char* path, bool slashes) {
   name_ = copy + begin;
   if (end == begin || end - begin > pool::kMaxName || IsDots(name_)) return false;
   dirfd_ = dirfd;
-  if (begin == 0) return Look(dirfd, ".");
+  if (begin == 0) return Look(dirfd, parent(), beside);
   // "/name" is in "/"; else the slash ends the folder's path.
   if (begin > 1) {
     copy[begin - 1] = '\0';
@@ -118,7 +124,7 @@ bool Folder::Find(int dirfd, const char* path, bool slashes) {
   } else {
     parent_ = "/";
   }
-  return Look(dirfd, parent_);
+  return Look(dirfd, parent(), beside);
 }
 
 bool Folder::FindOpen(int fd) {
@@ -134,8 +140,7 @@ bool Folder::FindOpen(int fd) {
 
 bool Folder::Open() {
   if (fd_ >= 0) return true;
-  const char* path = parent_ != nullptr ? parent_ : ".";
-  const long fd = sys::Openat(dirfd_, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  const long fd = sys::Openat(dirfd_, parent(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
   fd_ = static_cast<int>(fd);
   owns_fd_ = true;

@@ -33,8 +33,9 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
 
   // False: the path leads to no folder, or has no last name that a call can give: the kernel will
-  // say so. `slashes`: they may follow the name, for it is a folder's.
-  bool Find(int dirfd, const char* path, bool slashes);
+  // say so. `slashes`: they may follow the name, for it is a folder's. `beside`: has just been
+  // found, and need not be looked up again if the path says the same.
+  bool Find(int dirfd, const char* path, bool slashes, const Folder* beside = nullptr);
   // What is open there, not with O_PATH: a folder. `name()` is nothing.
   bool FindOpen(int fd);
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
@@ -75,8 +76,9 @@ class Folder {
   long GoPast();
 
  private:
-  bool Look(int dirfd, const char* path);
+  bool Look(int dirfd, const char* path, const Folder* beside);
   bool SyncToKnow(uint32_t own);
+  const char* parent() const { return parent_ != nullptr ? parent_ : "."; }
 
   sys::Scratch<char[kLongestPath]> path_;
   const char* parent_ = nullptr;  // null: `dirfd_` itself

@@ -165,6 +165,11 @@ void NameCall::End() {
   from_.EndPassing();
 }
 
+void NameCall::GoPastAfterAll() {
+  what_ = What::kNothing;
+  GoPast();
+}
+
 void NameCall::SyncPast() {
   const uint32_t own = has_from_ ? 2 : 1;
   const auto sync = [own](Folder& folder) {
@@ -200,7 +205,7 @@ bool NameCall::Find(int dirfd, const char* path, bool slashes) {
 }
 
 bool NameCall::FindFrom(int dirfd, const char* path) {
-  has_from_ = from_.Find(dirfd, path, false);
+  has_from_ = from_.Find(dirfd, path, false, &folder_);
   if (has_from_) from_.BeginPassing();
   return has_from_;
 }
@@ -249,7 +254,16 @@ bool NameCall::IsWhereSaid() {
   return is;
 }
 
+// Another folder may get the number of one that is replaced.
+void NameCall::ForgetReplaced() const {
+  struct stat st;
+  if (sys::Fstatat(dirfd_, path_, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)) return;
+  Tally* tally = engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+  if (tally != nullptr) Tallies::Forget(*tally);
+}
+
 void NameCall::GoPast() {
+  if (moves_) ForgetReplaced();
   astray_ = false;
   past_ = true;
   if (has_folder_) error_ = folder_.GoPast();
@@ -333,16 +347,31 @@ void NameCall::MakeLink(const char* target, int dirfd, const char* path, bool pa
   Begin(What::kMakeLink, past || length == 0);
 }
 
+// True: it will do nothing, and so nothing of it need be known. (Programs that replace files look
+// for what they may have left behind by taking it away.)
+bool NameCall::BeginInVain(What what) {
+  AreFound();
+  in_vain_ = HasFolders() && !sys::IsSharing();
+  if (in_vain_) what_ = what;
+  return in_vain_;
+}
+
 void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
   flags_ = flags;
-  if (Find(dirfd, path, (flags & AT_REMOVEDIR) != 0)) Begin(What::kRemove, past);
+  dirfd_ = dirfd;
+  path_ = path;
+  const bool is_folder = (flags & AT_REMOVEDIR) != 0;
+  if (!Find(dirfd, path, is_folder)) return;
+  struct stat st;
+  // A file is there, as a rule.
+  const bool looks = is_folder && !past && HasFolders();
+  const bool missing = looks && sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == -ENOENT;
+  if (!missing || !BeginInVain(What::kRemove)) Begin(What::kRemove, past);
 }
 
 // Of the file that gets another name. Another process may write to it meanwhile: of that, nothing
 // was promised.
-bool NameCall::KnowsBytes(const Folder& folder) {
-  struct stat st;
-  if (sys::Fstatat(folder.fd(), folder.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return true;
+bool NameCall::KnowsBytes(const Folder& folder, const struct stat& st) {
   const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino);
   if (S_ISDIR(st.st_mode)) return CanMoveFolder(folder.fd(), folder.name(), tag);
   if (!S_ISREG(st.st_mode)) return true;
@@ -361,13 +390,17 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
                       bool past) {
   flags_ = static_cast<int>(flags);
   moves_ = true;
+  dirfd_ = dirfd;
+  path_ = path;
+  from_dirfd_ = from_dirfd;
+  from_path_ = from;
   if (!Find(dirfd, path, false)) return Others(from_dirfd, from, dirfd, path);
   if (!FindFrom(from_dirfd, from)) return Others(from_dirfd, from, dirfd, path);
+  struct stat st;
+  const long found = HasFolders() ? sys::Fstatat(from_dirfd, from, &st, AT_SYMLINK_NOFOLLOW) : 0;
+  if (found == -ENOENT && !past && BeginInVain(What::kRename)) return;
   Begin(What::kRename, past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
-  if (logs() && !KnowsBytes(from_)) {
-    what_ = What::kNothing;
-    GoPast();
-  }
+  if (logs() && found == 0 && !KnowsBytes(from_, st)) GoPastAfterAll();
 }
 
 void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* path, int flags,
@@ -375,10 +408,9 @@ void NameCall::Link(int from_dirfd, const char* from, int dirfd, const char* pat
   if (!Find(dirfd, path, false)) return;
   if (flags != 0 || !FindFrom(from_dirfd, from)) return Begin(What::kNothing, true);
   Begin(What::kLink, past);
-  if (logs() && !KnowsBytes(from_)) {
-    what_ = What::kNothing;
-    GoPast();
-  }
+  struct stat st;
+  if (!logs() || sys::Fstatat(from_.fd(), from_.name(), &st, AT_SYMLINK_NOFOLLOW) < 0) return;
+  if (!KnowsBytes(from_, st)) GoPastAfterAll();
 }
 
 void NameCall::Other(int dirfd, const char* path) {
@@ -564,8 +596,26 @@ long NameCall::MakeUnderLock() {
   return result;
 }
 
+// Under the lock, so that nothing comes into the log between the look and the call. Somebody
+// without the log may make the name then.
+long NameCall::MakeInVain() {
+  sys::InEngine inside;
+  const NamesLock lock;
+  const bool removes = what_ == What::kRemove;
+  const int dirfd = removes ? dirfd_ : from_dirfd_;
+  const char* path = removes ? path_ : from_path_;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) != -ENOENT) return kBeginAnew;
+  const long result = removes ? sys::Unlinkat(dirfd, path, flags_)
+                              : sys::Call(SYS_renameat2, dirfd, sys::Address(path), dirfd_,
+                                          sys::Address(path_), flags_);
+  if (result >= 0) MadeByKernel();
+  return result;
+}
+
 long NameCall::Make() {
   if (!logs()) return kNotOurs;
+  if (in_vain_) return MakeInVain();
   sys::InEngine inside;
   const NamesLock lock;
   lock_ = &lock;
@@ -612,33 +662,65 @@ long AttributeCall::Begin(uint32_t set) {
   const bool known = Tallies::StandingOf(*tally_).known;
   struct stat st;
   if (sys::Fstat(fd_, &st) == 0) left_ = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
-  if (known && set != 0 && JoinPool(fd_)) return 0;
+  if (known && set != 0 && JoinPool(fd_)) {
+    Recall();
+    return 0;
+  }
   if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_);
   tally_ = nullptr;
   return passing_.GoPast(-1);
 }
 
-bool AttributeCall::Identify() {
+// By which recovery looks for it, where it has no right to use handles.
+bool AttributeCall::AddPath(const char* path) {
   NameRecord& record = *record_;
-  Clear(&record);
-  record.device = device_;
-  record.deed = Deed::kAttributes;
-  record.set = set_;
-  struct statx st;
-  if (pool::IdentifyAt(fd_, "", &record.file, &st) < 0 || DeviceOf(st) != device_ ||
-      st.stx_ino != inode_ || !FillFileSystem(fd_, &record)) {
-    return false;
-  }
-  Keep(st, &record);
-  // By which recovery looks for it, where it has no right to use handles.
-  sys::Scratch<char[pool::kMaxPath]> path;
-  const bool has_path = ReadPath(fd_, device_, inode_, path.get());
   size_t end = 0;
   return pool::AddText(&record, &NameRecord::name_length, "", &end) &&
          pool::AddText(&record, &NameRecord::from_length, "", &end) &&
-         pool::AddText(&record, &NameRecord::target_length, has_path ? path.get() : "", &end) &&
+         pool::AddText(&record, &NameRecord::target_length, path, &end) &&
          pool::AddText(&record, &NameRecord::folder_path_length, "", &end) &&
          pool::AddText(&record, &NameRecord::from_folder_path_length, "", &end);
+}
+
+// What the log was told lately of the program's file. Before the call, which changes it.
+void AttributeCall::Recall() {
+  Access access;
+  sys::Scratch<pool::FileRecord> said;
+  if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
+      !DescribedLately(access.file(), said.get()) || said->inode != inode_ ||
+      said->handle_size > pool::kMaxNameHandle) {
+    return;
+  }
+  NameRecord& record = *record_;
+  Clear(&record);
+  record.file_system = said->file_system;
+  record.file.inode = said->inode;
+  record.file.birth_seconds = said->birth_seconds;
+  record.file.birth_nanoseconds = said->birth_nanoseconds;
+  record.file.handle_type = said->handle_type;
+  record.file.handle_size = said->handle_size;
+  __builtin_memcpy(record.file.handle, said->handle, said->handle_size);
+  is_recalled_ = AddPath(said->path);
+}
+
+bool AttributeCall::Ask(struct statx* st) {
+  sys::Scratch<char[pool::kMaxPath]> path;
+  Clear(record_.get());
+  return pool::IdentifyAt(fd_, "", &record_->file, st) == 0 && FillFileSystem(fd_, record_.get()) &&
+         AddPath(ReadPath(fd_, device_, inode_, path.get()) ? path.get() : "");
+}
+
+bool AttributeCall::Identify() {
+  NameRecord& record = *record_;
+  struct statx st;
+  const bool has =
+      is_recalled_ ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) == 0 : Ask(&st);
+  if (!has || DeviceOf(st) != device_ || st.stx_ino != inode_) return false;
+  record.device = device_;
+  record.deed = Deed::kAttributes;
+  record.set = set_;
+  Keep(st, &record);
+  return true;
 }
 
 // The record has the attributes as they are now, under the lock: so the last one has the newest.

@@ -44,7 +44,7 @@ class NameCall {
   NameCall(const NameCall&) = delete;
   NameCall& operator=(const NameCall&) = delete;
 
-  // What is to be done. `past`: not by way of the log.
+  // What is to be done. `past`: not by way of the log. Paths stay there until the call is made.
   void Create(int dirfd, const char* path, int flags, mode_t mode, bool past);
   void MakeFolder(int dirfd, const char* path, mode_t mode, bool past);
   void MakeLink(const char* target, int dirfd, const char* path, bool past);
@@ -59,6 +59,8 @@ class NameCall {
   long error() const { return error_; }
   // Make() will make the call, unless something comes in between.
   bool logs() const { return what_ != What::kNothing; }
+  // Nothing has the name that the call is to take away: Make() lets the kernel refuse it.
+  bool is_in_vain() const { return in_vain_; }
   // The kernel's answer, of Create a descriptor; kNotOurs, kBeginAnew.
   long Make();
   // The call was made by other means, perhaps.
@@ -92,18 +94,22 @@ class NameCall {
   bool HasFolders() const;
   bool AreKnown(What what);
   bool IsWhereSaid();
-  bool KnowsBytes(const Folder& folder);
+  bool KnowsBytes(const Folder& folder, const struct stat& st);
   bool Describe();
   bool DescribeTexts(const char* target);
   bool Hold(const Folder& folder) const;
   long Look();
   long MakeUnderLock();
+  bool BeginInVain(What what);
+  long MakeInVain();
   long Call();
   bool AddCreated(long result);
   void KeepLoser(const struct statx& st);
   bool NoteChanged();
   bool Commit(pool::Deed deed);
+  void ForgetReplaced() const;
   void GoPast();
+  void GoPastAfterAll();
   void SyncPast();
   void SeeToUnlogged();
 
@@ -112,6 +118,7 @@ class NameCall {
   long error_ = 0;
   bool created_ = false;
   bool logged_ = false;  // its outcome is
+  bool in_vain_ = false;
   bool elsewhere_ = false;
   bool is_free_ = false, is_there_ = false;
   bool astray_ = false;  // the call was made, and is not in the log: ends with GoPast
@@ -120,8 +127,10 @@ class NameCall {
   bool by_kernel_ = false;
   int flags_ = 0;
   mode_t mode_ = 0;
-  int dirfd_ = -1;  // of a file that is made, as the program has given them
+  int dirfd_ = -1;  // of a file that is made, or in vain, as the program has given them
   const char* path_ = nullptr;
+  int from_dirfd_ = -1;
+  const char* from_path_ = nullptr;
   uint64_t left_ = 0;  // MarkOf() the file that gets another name
   // The same of one that loses its name and has others, and its descriptor.
   int loser_ = -1;
@@ -151,9 +160,13 @@ class AttributeCall {
   void End(bool done);
 
  private:
+  void Recall();
+  bool AddPath(const char* path);
+  bool Ask(struct statx* st);
   bool Identify();
 
   uint64_t device_ = 0, inode_ = 0;
+  bool is_recalled_ = false;  // the record has all but the attributes
   int fd_ = -1;
   bool owns_fd_ = false;
   uint32_t set_ = 0;

@@ -241,6 +241,12 @@ long Lseek(int fd, off_t offset, int whence) {
   return target;
 }
 
+namespace {
+
+long SyncCached(int fd);
+
+}  // namespace
+
 long Fsync(int fd) {
   bool hot = false;
   {
@@ -254,6 +260,9 @@ long Fsync(int fd) {
   return shared != kNotOurs ? shared : SyncCached(fd);
 }
 
+namespace {
+
+// The same of a cached file; kNotOurs of any other.
 long SyncCached(int fd) {
   Access access;
   if (long r = access.Enter(fd, Access::kData); r != 0) return r;
@@ -289,6 +298,17 @@ long SyncCached(int fd) {
   file.awaited_synced.store(awaited);
   SettleName(file);
   return 0;
+}
+
+}  // namespace
+
+long SyncRange(int fd) {
+  {
+    Access access;
+    if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
+    if (!access.cached()) return kNotOurs;
+  }
+  return SyncCached(fd);
 }
 
 namespace {

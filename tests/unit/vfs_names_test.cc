@@ -90,16 +90,18 @@ class VfsNamesTest : public testing::Test {
     }
   }
   long Rename(const std::string& from, const std::string& to, unsigned flags = 0) {
+    const std::string a = Path(from), b = Path(to);
     return Made(
         [&](NameCall& call, bool past) {
-          call.Rename(AT_FDCWD, Path(from).c_str(), AT_FDCWD, Path(to).c_str(), flags, past);
+          call.Rename(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), flags, past);
         },
-        [&] { return ::rename(Path(from).c_str(), Path(to).c_str()); });
+        [&] { return ::rename(a.c_str(), b.c_str()); });
   }
   long Remove(const std::string& name, int flags = 0) {
+    const std::string path = Path(name);
     return Made(
-        [&](NameCall& call, bool past) { call.Remove(AT_FDCWD, Path(name).c_str(), flags, past); },
-        [&] { return ::unlinkat(AT_FDCWD, Path(name).c_str(), flags); });
+        [&](NameCall& call, bool past) { call.Remove(AT_FDCWD, path.c_str(), flags, past); },
+        [&] { return ::unlinkat(AT_FDCWD, path.c_str(), flags); });
   }
   long MakeFolder(const std::string& name) {
     return Made([&](NameCall& call,
@@ -298,6 +300,39 @@ TEST_F(VfsNamesTest, OtherFoldersMovePastTheLog) {
     EXPECT_EQ(Rename("unknown", "c"), 0);
     EXPECT_EQ(Log(), Said{}) << "one that is not known";
     EXPECT_TRUE(FolderIsKnown());
+  });
+}
+
+// dpkg takes away what a run before it may have left, of each file.
+TEST_F(VfsNamesTest, WhatIsNotThereIsInNoRecord) {
+  WithEngine([&] {
+    EXPECT_EQ(MakeFolder("sub"), 0);
+    const size_t before = Log().size();
+    EXPECT_EQ(Rename("none", "a"), -ENOENT);
+    EXPECT_EQ(Rename("none", "sub/a"), -ENOENT);
+    EXPECT_EQ(Remove("none", AT_REMOVEDIR), -ENOENT);
+    EXPECT_EQ(Log().size(), before);
+    EXPECT_TRUE(FolderIsKnown());
+  });
+}
+
+// Another process makes the name between the look and the call.
+TEST_F(VfsNamesTest, WhatComesAfterTheLookIsTakenAwayPastTheLog) {
+  WithEngine([&] {
+    for (const bool renames : {false, true}) {
+      const uint64_t lock = engine.tallies.LockNames();
+      long result = -1;
+      std::thread call([&] { result = renames ? Rename("d", "e") : Remove("d", AT_REMOVEDIR); });
+      ::usleep(100 * 1000);  // it waits for the lock
+      EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+      engine.tallies.UnlockNames(lock);
+      call.join();
+      EXPECT_EQ(result, 0);
+      EXPECT_NE(::access(Path("d").c_str(), F_OK), 0);
+      EXPECT_EQ(::access(Path("e").c_str(), F_OK) == 0, renames);
+      EXPECT_EQ(Log(), Said{});
+      EXPECT_TRUE(FolderIsKnown()) << "it was synced";
+    }
   });
 }
 
