@@ -46,13 +46,22 @@ bool ReadPath(int fd, uint64_t device, uint64_t inode, char* path) {
 }
 
 bool JoinPool(int fd) {
+  struct stat st;
+  return sys::Fstat(fd, &st) == 0 && JoinPool(fd, st);
+}
+
+bool JoinPool(int fd, const struct stat& st) {
   return engine.settings.names && engine.settings.write_back == settings::WriteBack::kAuto &&
-         JoinDevice(fd);
+         JoinDevice(fd, st);
 }
 
 bool JoinDevice(int fd) {
   struct stat st;
-  if (sys::IsSharing() || sys::Fstat(fd, &st) < 0) return false;
+  return sys::Fstat(fd, &st) == 0 && JoinDevice(fd, st);
+}
+
+bool JoinDevice(int fd, const struct stat& st) {
+  if (sys::IsSharing()) return false;
   TableLock lock;
   // A program that may not make such a file now may later: it is no reason to say anything.
   if (!engine.attached() && sys::SoftLimit(RLIMIT_FSIZE) < engine.settings.size) return false;

@@ -11,6 +11,8 @@
 #ifndef NVCACHE_VFS_FOLDER_H_
 #define NVCACHE_VFS_FOLDER_H_
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -95,8 +97,10 @@ class Folder {
 // The pool, and for its write-through files the file system of what is open there. False: they
 // cannot be had. No lock.
 bool JoinDevice(int fd);
+bool JoinDevice(int fd, const struct stat& st);
 // The same, if names are to be in the log.
 bool JoinPool(int fd);
+bool JoinPool(int fd, const struct stat& st);
 
 // A path of the program's, of less than `size` bytes. Its length; 0: it is empty, too long, or
 // there is none.

@@ -83,17 +83,14 @@ uint64_t MarkOf(const struct statx& st) {
   return vfs::MarkOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);
 }
 
-// The call has changed the file's time of change, and nobody else: it is still as it was left.
-void KeepLeft(uint64_t tag, uint64_t before, const struct stat& st) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally == nullptr) return;
-  const uint64_t after = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
-  tally->left.compare_exchange_strong(before, after);
+uint64_t MarkOf(const struct stat& st) {
+  return vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
 }
 
-void KeepLeft(uint64_t tag, uint64_t before, int fd) {
-  struct stat st;
-  if (sys::Fstat(fd, &st) == 0) KeepLeft(tag, before, st);
+// The call has changed the file's time of change, and nobody else: it is still as it was left.
+void KeepLeft(uint64_t tag, uint64_t before, uint64_t after) {
+  Tally* tally = engine.tallies.Find(tag);
+  if (tally != nullptr) tally->left.compare_exchange_strong(before, after);
 }
 
 // A new file, of which nothing is known that was known of one before with its number.
@@ -508,10 +505,11 @@ bool NameCall::NoteChanged() {
     struct stat st;
     as_said = sys::Fstatat(folder_.fd(), folder_.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
               st.st_ino == record_->file.inode;
-    if (as_said) KeepLeft(tag, left_, st);
+    if (as_said) KeepLeft(tag, left_, MarkOf(st));
   }
   if (loser_ < 0) return as_said;
-  KeepLeft(loser_tag_, loser_left_, loser_);
+  struct stat st;
+  if (sys::Fstat(loser_, &st) == 0) KeepLeft(loser_tag_, loser_left_, MarkOf(st));
   sys::Close(loser_);
   loser_ = -1;
   return as_said;
@@ -609,7 +607,11 @@ long NameCall::MakeInVain() {
   const long result = removes ? sys::Unlinkat(dirfd, path, flags_)
                               : sys::Call(SYS_renameat2, dirfd, sys::Address(path), dirfd_,
                                           sys::Address(path_), flags_);
-  if (result >= 0) MadeByKernel();
+  if (result >= 0) {
+    MadeByKernel();
+  } else {
+    moves_ = false;
+  }
   return result;
 }
 
@@ -630,9 +632,7 @@ long NameCall::Make() {
 AttributeCall::AttributeCall(int fd) : fd_(fd) {
   struct stat st;
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
-  if (sys::Fstat(fd, &st) < 0) return;
-  device_ = st.st_dev;
-  inode_ = st.st_ino;
+  if (sys::Fstat(fd, &st) == 0) st_ = st;
 }
 
 AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
@@ -645,8 +645,7 @@ AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
   if (fd < 0) return;
   fd_ = static_cast<int>(fd);
   owns_fd_ = true;
-  device_ = st.st_dev;
-  inode_ = st.st_ino;
+  st_ = st;
 }
 
 AttributeCall::~AttributeCall() {
@@ -654,15 +653,13 @@ AttributeCall::~AttributeCall() {
 }
 
 long AttributeCall::Begin(uint32_t set) {
-  if (inode_ == 0) return 0;
+  if (st_.st_ino == 0) return 0;
   if (engine.asleep()) const TableLock wakes;
-  tally_ = passing_.Begin(device_, inode_);
+  tally_ = passing_.Begin(st_.st_dev, st_.st_ino);
   set_ = set;
   if (tally_ == nullptr) return 0;
   const bool known = Tallies::StandingOf(*tally_).known;
-  struct stat st;
-  if (sys::Fstat(fd_, &st) == 0) left_ = vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
-  if (known && set != 0 && JoinPool(fd_)) {
+  if (known && set != 0 && JoinPool(fd_, st_)) {
     Recall();
     return 0;
   }
@@ -687,7 +684,7 @@ void AttributeCall::Recall() {
   Access access;
   sys::Scratch<pool::FileRecord> said;
   if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
-      !DescribedLately(access.file(), said.get()) || said->inode != inode_ ||
+      !DescribedLately(access.file(), said.get()) || said->inode != st_.st_ino ||
       said->handle_size > pool::kMaxNameHandle) {
     return;
   }
@@ -707,19 +704,18 @@ bool AttributeCall::Ask(struct statx* st) {
   sys::Scratch<char[pool::kMaxPath]> path;
   Clear(record_.get());
   return pool::IdentifyAt(fd_, "", &record_->file, st) == 0 && FillFileSystem(fd_, record_.get()) &&
-         AddPath(ReadPath(fd_, device_, inode_, path.get()) ? path.get() : "");
+         AddPath(ReadPath(fd_, st_.st_dev, st_.st_ino, path.get()) ? path.get() : "");
 }
 
-bool AttributeCall::Identify() {
+bool AttributeCall::Identify(struct statx* st) {
   NameRecord& record = *record_;
-  struct statx st;
   const bool has =
-      is_recalled_ ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) == 0 : Ask(&st);
-  if (!has || DeviceOf(st) != device_ || st.stx_ino != inode_) return false;
-  record.device = device_;
+      is_recalled_ ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
+  if (!has || DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
+  record.device = st_.st_dev;
   record.deed = Deed::kAttributes;
   record.set = set_;
-  Keep(st, &record);
+  Keep(*st, &record);
   return true;
 }
 
@@ -731,9 +727,10 @@ void AttributeCall::End(bool done) {
     sys::InEngine inside;
     const NamesLock lock;
     const Standing now = Tallies::StandingOf(*tally_);
-    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify() &&
+    struct statx st;
+    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(&st) &&
              CommitName(*record_, lock, tally_, nullptr);
-    KeepLeft(passing_.tag(), left_, fd_);
+    if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
   }
   if (!logged) passing_.GoPast(-1);
 }

@@ -163,14 +163,13 @@ class AttributeCall {
   void Recall();
   bool AddPath(const char* path);
   bool Ask(struct statx* st);
-  bool Identify();
+  bool Identify(struct statx* st);
 
-  uint64_t device_ = 0, inode_ = 0;
+  struct stat st_ = {};       // before the call; nothing: it is none of ours
   bool is_recalled_ = false;  // the record has all but the attributes
   int fd_ = -1;
   bool owns_fd_ = false;
   uint32_t set_ = 0;
-  uint64_t left_ = 0;
   lease::Tally* tally_ = nullptr;
   Passing passing_;
   sys::Scratch<pool::NameRecord> record_;

@@ -98,7 +98,7 @@ class Position {
       : call_(call), appends_(appends), done_(done) {}
 
   // Before the call: what is expected. Negated errno.
-  long Find() {
+  long Find() const {
     if (appends_) return EndOfFile();
     if (call_.offset != nullptr) return *call_.offset + static_cast<long>(done_);
     return sys::Lseek(call_.fd, 0, SEEK_CUR);
@@ -173,13 +173,11 @@ bool CopyPages(nvlog::ThroughWriter* writer, uint64_t at, Cursor* cursor) {
   return true;
 }
 
-// One group, of at most `length` bytes. Those that the kernel took; or as WriteShared. `cursor`
-// moves on.
-long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record, Cursor* cursor) {
+// One group, from `at` on, of at most `length` bytes. Those that the kernel took; or as
+// WriteShared. `cursor` moves on.
+long WriteGroup(const Shared& shared, const Position& position, long at, uint64_t length,
+                pool::FileRecord* record, Cursor* cursor) {
   File& file = shared.access.file();
-  Position position(shared.call, shared.appends, shared.attempt->done);
-  const long at = position.Find();
-  if (at < 0) return at;
   // An append is one call of the kernel's, even if another process takes the lock away.
   const bool whole = shared.appends;
   if (whole && !engine.through.HoldsWhole(static_cast<uint64_t>(at), length)) return kGoesPast;
@@ -213,11 +211,14 @@ long WriteGroup(const Shared& shared, uint64_t length, pool::FileRecord* record,
 
 // The same, and describes the file where that is missing.
 long WriteDescribed(const Shared& shared, uint64_t length, Cursor* cursor) {
-  const long n = WriteGroup(shared, length, nullptr, cursor);
+  const Position position(shared.call, shared.appends, shared.attempt->done);
+  const long at = position.Find();
+  if (at < 0) return at;
+  const long n = WriteGroup(shared, position, at, length, nullptr, cursor);
   if (n != kUndescribed) return n;
   sys::Scratch<pool::FileRecord> record;
   if (DescribeShared(shared.call.fd, shared.access.file(), record.get()) < 0) return kGoesPast;
-  return WriteGroup(shared, length, record.get(), cursor);
+  return WriteGroup(shared, position, at, length, record.get(), cursor);
 }
 
 void Skip(Cursor* cursor, uint64_t n) {
@@ -230,7 +231,7 @@ void Skip(Cursor* cursor, uint64_t n) {
 
 // As for a cached file (data.cc): the kernel changes more than the log.
 void TouchAsForBadBuffer(const Shared& shared, uint64_t length) {
-  Position position(shared.call, shared.appends, 0);
+  const Position position(shared.call, shared.appends, 0);
   const long at = position.Find();
   if (at < 0) return;
   sys::Pwrite(shared.fd, engine.unreadable(), std::min(length, kUnreadable),
