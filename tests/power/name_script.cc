@@ -90,9 +90,13 @@ bool NameScript::DrawName(Random& random, NameOperation* operation) const {
 }
 
 bool NameScript::DrawFolder(Random& random, NameOperation* operation) const {
-  operation->path = std::string(kRoots[random.Below(std::size(kRoots))]) + "/" + prefix_ + ".d" +
-                    std::to_string(random.Below(3));
+  operation->path = FolderName(random);
   const bool is_there = names_.contains(operation->path);
+  if (is_there && random.OneIn(2)) {
+    operation->kind = Kind::kRename;
+    operation->other = FolderName(random);
+    return !names_.contains(operation->other);
+  }
   operation->kind = is_there ? Kind::kRemoveFolder : Kind::kMakeFolder;
   operation->mode = is_there ? 0 : Pick(random, kFolderModes);
   return !is_there || IsEmpty(operation->path);
@@ -145,10 +149,7 @@ void NameScript::Apply(const NameOperation& operation) {
     case Kind::kRename:
       ChangedIn(path);
       ChangedIn(operation.other);
-      // Two names of one file stay both.
-      if (names_.contains(operation.other) && names_.at(operation.other) == names_.at(path)) break;
-      names_[operation.other] = names_.at(path);
-      names_.erase(path);
+      Rename(path, operation.other);
       break;
     case Kind::kLink:
       names_[operation.other] = names_.at(path);
@@ -161,6 +162,18 @@ void NameScript::Apply(const NameOperation& operation) {
       break;
     default:
       ApplyToFile(operation, names_.at(path).get());
+  }
+}
+
+void NameScript::Rename(const std::string& from, const std::string& to) {
+  // Two names of one file stay both.
+  if (names_.contains(to) && names_.at(to) == names_.at(from)) return;
+  names_[to] = names_.at(from);
+  names_.erase(from);
+  const std::string inside = from + "/";
+  for (auto it = names_.lower_bound(inside); it != names_.end() && it->first.starts_with(inside);) {
+    names_[to + "/" + it->first.substr(inside.size())] = it->second;
+    it = names_.erase(it);
   }
 }
 
@@ -208,6 +221,11 @@ std::vector<std::string> NameScript::Folders() const {
 std::string NameScript::AnyName(Random& random) const {
   const std::string folder = Pick(random, Folders());
   return folder + "/" + prefix_ + "." + std::to_string(random.Below(6));
+}
+
+std::string NameScript::FolderName(Random& random) const {
+  return std::string(kRoots[random.Below(std::size(kRoots))]) + "/" + prefix_ + ".d" +
+         std::to_string(random.Below(3));
 }
 
 std::vector<std::string> NameScript::Having(bool (*wanted)(const Node&)) const {

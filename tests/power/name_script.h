@@ -38,7 +38,7 @@ struct NameOperation {
     kFtruncate,  // to `offset`
     kTruncate,   // open with O_TRUNC
     kCreat,      // creat of a file that is there
-    kRename,     // to `other`, which may be there
+    kRename,     // to `other`, which may be there; or a folder, to a free name
     kLink,       // `other` is the new name
     kSymlink,    // with the target `other`
     kUnlink,
@@ -93,6 +93,8 @@ class NameScript {
   void ChangedIn(const std::string& path);  // the folder that it is in
 
   std::string AnyName(Random& random) const;
+  std::string FolderName(Random& random) const;
+  void Rename(const std::string& from, const std::string& to);
   std::vector<std::string> Having(bool (*wanted)(const Node&)) const;
   bool IsEmpty(const std::string& folder) const;
 
