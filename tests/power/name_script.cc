@@ -95,7 +95,7 @@ bool NameScript::DrawFolder(Random& random, NameOperation* operation) const {
   if (is_there && random.OneIn(2)) {
     operation->kind = Kind::kRename;
     operation->other = FolderName(random);
-    return !names_.contains(operation->other);
+    return IsEmpty(operation->path) && !names_.contains(operation->other);
   }
   operation->kind = is_there ? Kind::kRemoveFolder : Kind::kMakeFolder;
   operation->mode = is_there ? 0 : Pick(random, kFolderModes);
@@ -149,7 +149,10 @@ void NameScript::Apply(const NameOperation& operation) {
     case Kind::kRename:
       ChangedIn(path);
       ChangedIn(operation.other);
-      Rename(path, operation.other);
+      // Two names of one file stay both.
+      if (names_.contains(operation.other) && names_.at(operation.other) == names_.at(path)) break;
+      names_[operation.other] = names_.at(path);
+      names_.erase(path);
       break;
     case Kind::kLink:
       names_[operation.other] = names_.at(path);
@@ -162,18 +165,6 @@ void NameScript::Apply(const NameOperation& operation) {
       break;
     default:
       ApplyToFile(operation, names_.at(path).get());
-  }
-}
-
-void NameScript::Rename(const std::string& from, const std::string& to) {
-  // Two names of one file stay both.
-  if (names_.contains(to) && names_.at(to) == names_.at(from)) return;
-  names_[to] = names_.at(from);
-  names_.erase(from);
-  const std::string inside = from + "/";
-  for (auto it = names_.lower_bound(inside); it != names_.end() && it->first.starts_with(inside);) {
-    names_[to + "/" + it->first.substr(inside.size())] = it->second;
-    it = names_.erase(it);
   }
 }
 

@@ -38,7 +38,7 @@ struct NameOperation {
     kFtruncate,  // to `offset`
     kTruncate,   // open with O_TRUNC
     kCreat,      // creat of a file that is there
-    kRename,     // to `other`, which may be there; or a folder, to a free name
+    kRename,     // to `other`, which may be there; or an empty folder, to a free name
     kLink,       // `other` is the new name
     kSymlink,    // with the target `other`
     kUnlink,
@@ -94,7 +94,6 @@ class NameScript {
 
   std::string AnyName(Random& random) const;
   std::string FolderName(Random& random) const;
-  void Rename(const std::string& from, const std::string& to);
   std::vector<std::string> Having(bool (*wanted)(const Node&)) const;
   bool IsEmpty(const std::string& folder) const;
 
