@@ -56,8 +56,8 @@ class Sqlite : public Workload {
     sqlite3* db = Open();
     Verdict verdict = CheckOpen(db, acknowledged);
     sqlite3_close(db);
-    // A checker is a program without NVCache: a log that it has removed must not come back under the
-    // name of a new one.
+    // A checker is a program without NVCache: a log that it has removed must not come back under
+    // the name of a new one.
     SyncFolder();
     return verdict;
   }
