@@ -658,9 +658,9 @@ long AttributeCall::Begin(uint32_t set) {
   tally_ = passing_.Begin(st_.st_dev, st_.st_ino);
   set_ = set;
   if (tally_ == nullptr) return 0;
-  const bool known = Tallies::StandingOf(*tally_).known;
-  if (known && set != 0 && JoinPool(fd_, st_)) {
-    Recall();
+  const Standing now = Tallies::StandingOf(*tally_);
+  if (now.known && set != 0 && JoinPool(fd_, st_)) {
+    Recall(now.exits);
     return 0;
   }
   if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_);
@@ -679,13 +679,14 @@ bool AttributeCall::AddPath(const char* path) {
          pool::AddText(&record, &NameRecord::from_folder_path_length, "", &end);
 }
 
-// What the log was told lately of the program's file. Before the call, which changes it.
-void AttributeCall::Recall() {
+// What the log was told lately of the program's file, if it still has that name. Before the call,
+// which changes it.
+void AttributeCall::Recall(uint64_t exits) {
   Access access;
   sys::Scratch<pool::FileRecord> said;
   if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
-      !DescribedLately(access.file(), said.get()) || said->inode != st_.st_ino ||
-      said->handle_size > pool::kMaxNameHandle) {
+      access.file().exits_seen.load() != exits || !DescribedLately(access.file(), said.get()) ||
+      said->inode != st_.st_ino || said->handle_size > pool::kMaxNameHandle) {
     return;
   }
   NameRecord& record = *record_;
@@ -697,7 +698,7 @@ void AttributeCall::Recall() {
   record.file.handle_type = said->handle_type;
   record.file.handle_size = said->handle_size;
   __builtin_memcpy(record.file.handle, said->handle, said->handle_size);
-  is_recalled_ = AddPath(said->path);
+  if (AddPath(said->path)) recalled_ = exits;
 }
 
 bool AttributeCall::Ask(struct statx* st) {
@@ -707,10 +708,10 @@ bool AttributeCall::Ask(struct statx* st) {
          AddPath(ReadPath(fd_, st_.st_dev, st_.st_ino, path.get()) ? path.get() : "");
 }
 
-bool AttributeCall::Identify(struct statx* st) {
+bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
   NameRecord& record = *record_;
   const bool has =
-      is_recalled_ ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
+      recalled_ == exits ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
   if (!has || DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
   record.device = st_.st_dev;
   record.deed = Deed::kAttributes;
@@ -728,7 +729,7 @@ void AttributeCall::End(bool done) {
     const NamesLock lock;
     const Standing now = Tallies::StandingOf(*tally_);
     struct statx st;
-    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(&st) &&
+    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(now.exits, &st) &&
              CommitName(*record_, lock, tally_, nullptr);
     if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
   }

@@ -160,13 +160,15 @@ class AttributeCall {
   void End(bool done);
 
  private:
-  void Recall();
+  void Recall(uint64_t exits);
   bool AddPath(const char* path);
   bool Ask(struct statx* st);
-  bool Identify(struct statx* st);
+  bool Identify(uint64_t exits, struct statx* st);
 
-  struct stat st_ = {};       // before the call; nothing: it is none of ours
-  bool is_recalled_ = false;  // the record has all but the attributes
+  struct stat st_ = {};  // before the call; nothing: it is none of ours
+  // The record has all but the attributes, as after so many exits of the file.
+  static constexpr uint64_t kNever = ~uint64_t{0};
+  uint64_t recalled_ = kNever;
   int fd_ = -1;
   bool owns_fd_ = false;
   uint32_t set_ = 0;

@@ -653,6 +653,26 @@ TEST_F(VfsNamesTest, AttributesAreInTheLog) {
   });
 }
 
+// By which recovery looks for the file, where it has no right to use handles.
+TEST_F(VfsNamesTest, AttributesAreOfTheNameThatTheFileHasNow) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto set = [&](const std::function<void()>& meanwhile) {
+      AttributeCall call(fd);
+      EXPECT_EQ(call.Begin(pool::kSetMode), 0);
+      meanwhile();
+      call.End(::fchmod(fd, 0600) == 0);
+      EXPECT_EQ(Log().back(), "attributes");
+      return last_target_;
+    };
+    EXPECT_EQ(set([] {}), Path("a"));
+    EXPECT_EQ(Rename("a", "b"), 0);
+    EXPECT_EQ(set([] {}), Path("b"));
+    EXPECT_EQ(set([&] { EXPECT_EQ(Rename("b", "c"), 0); }), Path("c"));
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
 // It may have made its call, or not: nothing is known any more.
 TEST_F(VfsNamesTest, TheLockIsTakenFromADeadProcess) {
   WithEngine([&] {
