@@ -11,6 +11,7 @@
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/names.h"
 #include "src/sys/kernel.h"
+#include "src/vfs/attribute_call.h"
 
 namespace nvcache::calls {
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <linux/fs.h>
-#include <sys/sysmacros.h>
 
 #include <algorithm>
 
@@ -13,6 +12,7 @@
 #include "src/sys/text.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
+#include "src/vfs/name_log.h"
 #include "src/vfs/names_lock.h"
 #include "src/vfs/through.h"
 
@@ -30,42 +30,6 @@ using pool::NameRecord;
 constexpr unsigned RENAME_NOREPLACE = 1;
 #endif
 
-uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }
-
-void Keep(const struct statx& st, NameRecord* record) {
-  record->mode = st.stx_mode;
-  record->uid = st.stx_uid;
-  record->gid = st.stx_gid;
-  record->access_seconds = st.stx_atime.tv_sec;
-  record->access_nanoseconds = st.stx_atime.tv_nsec;
-  record->change_seconds = st.stx_mtime.tv_sec;
-  record->change_nanoseconds = st.stx_mtime.tv_nsec;
-}
-
-// But for its texts, which lengths end.
-void Clear(NameRecord* record) { __builtin_memset(record, 0, offsetof(NameRecord, text)); }
-
-bool FillFileSystem(int fd, NameRecord* record) {
-  struct statfs fs = {};
-  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
-  if (sys::Fstatfs(fd, &fs) < 0) return false;
-  __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
-  return true;
-}
-
-// With the lock of names. False: there is no room, or somebody has taken the lock away.
-bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally* b) {
-  nvlog::ThroughWriter writer(engine.through);
-  if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
-  const nvlog::Lsn lsn = engine.log.Draw();
-  if (a != nullptr) Tallies::Raise(a->lsn, lsn);
-  if (b != nullptr) Tallies::Raise(b->lsn, lsn);
-  if (!lock.IsOwn()) return false;
-  writer.Commit(lsn);
-  engine.ThroughIsPending();
-  return true;
-}
-
 // Whoever follows the file describes it anew: what the log was told of its path is old. A write of
 // it that is under way has the tally's lock, so its LSN is below that of the new name.
 void NoteMove(uint64_t tag) {
@@ -77,20 +41,6 @@ void NoteMove(uint64_t tag) {
     Tallies::Change(*tally, now, {tag, now.exits + 1, now.known, now.refused});
   }
   engine.tallies.Unlock(*tally, lock);
-}
-
-uint64_t MarkOf(const struct statx& st) {
-  return vfs::MarkOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);
-}
-
-uint64_t MarkOf(const struct stat& st) {
-  return vfs::MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
-}
-
-// The call has changed the file's time of change, and nobody else: it is still as it was left.
-void KeepLeft(uint64_t tag, uint64_t before, uint64_t after) {
-  Tally* tally = engine.tallies.Find(tag);
-  if (tally != nullptr) tally->left.compare_exchange_strong(before, after);
 }
 
 // A new file, of which nothing is known that was known of one before with its number.
@@ -109,7 +59,7 @@ bool IsEmptyFolder(int dirfd, const char* name) {
   constexpr long kNoOthers = 48;  // as getdents64 has the two
   const long n = sys::Call(SYS_getdents64, fd, sys::Address(entries), long{sizeof(entries)});
   sys::Close(static_cast<int>(fd));
-  return n <= kNoOthers;
+  return n >= 0 && n <= kNoOthers;
 }
 
 // An empty folder takes no path of a record with it, and nothing comes into one that is known but
@@ -560,7 +510,7 @@ bool NameCall::AddCreated(long result) {
   const long error = opened ? pool::IdentifyAt(static_cast<int>(result), "", &record.file, &st)
                             : pool::IdentifyAt(folder_.fd(), folder_.name(), &record.file, &st);
   if (error < 0 || st.stx_ino == 0) return false;
-  Keep(st, &record);
+  KeepAttributes(st, &record);
   if (opened) BeginLeft(lease::TagOf(DeviceOf(st), st.stx_ino), st);
   if (opened && (DeviceOf(st) != folder_.device() || !IsWhereSaid())) {
     elsewhere_ = true;
@@ -625,115 +575,6 @@ long NameCall::Make() {
   lock_ = nullptr;
   if (result != kNotOurs && result != kBeginAnew) moves_ = moves_ && S_ISDIR(record_->mode);
   return result;
-}
-
-// ------------------------------------------------------------------------------------- Attributes
-
-AttributeCall::AttributeCall(int fd) : fd_(fd) {
-  struct stat st;
-  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
-  if (sys::Fstat(fd, &st) == 0) st_ = st;
-}
-
-AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
-  struct stat st;
-  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
-  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
-  if (engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino)) == nullptr) return;
-  const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
-  const long fd = sys::Openat(dirfd, path, flags);
-  if (fd < 0) return;
-  fd_ = static_cast<int>(fd);
-  owns_fd_ = true;
-  st_ = st;
-}
-
-AttributeCall::~AttributeCall() {
-  if (owns_fd_) sys::Close(fd_);
-}
-
-long AttributeCall::Begin(uint32_t set) {
-  if (st_.st_ino == 0) return 0;
-  if (engine.asleep()) const TableLock wakes;
-  tally_ = passing_.Begin(st_.st_dev, st_.st_ino);
-  set_ = set;
-  if (tally_ == nullptr) return 0;
-  const Standing now = Tallies::StandingOf(*tally_);
-  if (now.known && set != 0 && JoinPool(fd_, st_)) {
-    Recall(now.exits);
-    return 0;
-  }
-  if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_);
-  tally_ = nullptr;
-  return passing_.GoPast(-1);
-}
-
-// By which recovery looks for it, where it has no right to use handles.
-bool AttributeCall::AddPath(const char* path) {
-  NameRecord& record = *record_;
-  size_t end = 0;
-  return pool::AddText(&record, &NameRecord::name_length, "", &end) &&
-         pool::AddText(&record, &NameRecord::from_length, "", &end) &&
-         pool::AddText(&record, &NameRecord::target_length, path, &end) &&
-         pool::AddText(&record, &NameRecord::folder_path_length, "", &end) &&
-         pool::AddText(&record, &NameRecord::from_folder_path_length, "", &end);
-}
-
-// What the log was told lately of the program's file, if it still has that name. Before the call,
-// which changes it.
-void AttributeCall::Recall(uint64_t exits) {
-  Access access;
-  sys::Scratch<pool::FileRecord> said;
-  if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
-      access.file().exits_seen.load() != exits || !DescribedLately(access.file(), said.get()) ||
-      said->inode != st_.st_ino || said->handle_size > pool::kMaxNameHandle) {
-    return;
-  }
-  NameRecord& record = *record_;
-  Clear(&record);
-  record.file_system = said->file_system;
-  record.file.inode = said->inode;
-  record.file.birth_seconds = said->birth_seconds;
-  record.file.birth_nanoseconds = said->birth_nanoseconds;
-  record.file.handle_type = said->handle_type;
-  record.file.handle_size = said->handle_size;
-  __builtin_memcpy(record.file.handle, said->handle, said->handle_size);
-  if (AddPath(said->path)) recalled_ = exits;
-}
-
-bool AttributeCall::Ask(struct statx* st) {
-  sys::Scratch<char[pool::kMaxPath]> path;
-  Clear(record_.get());
-  return pool::IdentifyAt(fd_, "", &record_->file, st) == 0 && FillFileSystem(fd_, record_.get()) &&
-         AddPath(ReadPath(fd_, st_.st_dev, st_.st_ino, path.get()) ? path.get() : "");
-}
-
-bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
-  NameRecord& record = *record_;
-  const bool has =
-      recalled_ == exits ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
-  if (!has || DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
-  record.device = st_.st_dev;
-  record.deed = Deed::kAttributes;
-  record.set = set_;
-  Keep(*st, &record);
-  return true;
-}
-
-// The record has the attributes as they are now, under the lock: so the last one has the newest.
-void AttributeCall::End(bool done) {
-  if (tally_ == nullptr || !done) return;
-  bool logged = false;
-  {
-    sys::InEngine inside;
-    const NamesLock lock;
-    const Standing now = Tallies::StandingOf(*tally_);
-    struct statx st;
-    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(now.exits, &st) &&
-             CommitName(*record_, lock, tally_, nullptr);
-    if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
-  }
-  if (!logged) passing_.GoPast(-1);
 }
 
 // -------------------------------------------------------------------------------------- New files

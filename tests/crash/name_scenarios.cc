@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "src/sys/kernel.h"
+#include "src/vfs/attribute_call.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/name_call.h"
 #include "src/vfs/vfs.h"

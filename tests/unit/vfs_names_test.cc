@@ -21,6 +21,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/access.h"
+#include "src/vfs/attribute_call.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/name_call.h"

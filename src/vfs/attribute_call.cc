@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/attribute_call.h"
+
+#include <fcntl.h>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/access.h"
+#include "src/vfs/descriptions.h"
+#include "src/vfs/folder.h"
+#include "src/vfs/name_log.h"
+
+namespace nvcache::vfs {
+
+using lease::Standing;
+using lease::Tallies;
+using pool::Deed;
+using pool::NameRecord;
+
+namespace {
+
+bool FillFileSystem(int fd, NameRecord* record) {
+  struct statfs fs = {};
+  static_assert(sizeof(fs.f_fsid) == sizeof(record->file_system));
+  if (sys::Fstatfs(fd, &fs) < 0) return false;
+  __builtin_memcpy(&record->file_system, &fs.f_fsid, sizeof(record->file_system));
+  return true;
+}
+
+}  // namespace
+
+AttributeCall::AttributeCall(int fd) : fd_(fd) {
+  struct stat st;
+  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if (sys::Fstat(fd, &st) == 0) st_ = st;
+}
+
+AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
+  struct stat st;
+  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
+  if (engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino)) == nullptr) return;
+  const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
+  const long fd = sys::Openat(dirfd, path, flags);
+  if (fd < 0) return;
+  fd_ = static_cast<int>(fd);
+  owns_fd_ = true;
+  st_ = st;
+}
+
+AttributeCall::~AttributeCall() {
+  if (owns_fd_) sys::Close(fd_);
+}
+
+long AttributeCall::Begin(uint32_t set) {
+  if (st_.st_ino == 0) return 0;
+  if (engine.asleep()) const TableLock wakes;
+  tally_ = passing_.Begin(st_.st_dev, st_.st_ino);
+  set_ = set;
+  if (tally_ == nullptr) return 0;
+  const Standing now = Tallies::StandingOf(*tally_);
+  if (now.known && set != 0 && JoinPool(fd_, st_)) {
+    Recall(now.exits);
+    return 0;
+  }
+  if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_);
+  tally_ = nullptr;
+  return passing_.GoPast(-1);
+}
+
+// By which recovery looks for it, where it has no right to use handles.
+bool AttributeCall::AddPath(const char* path) {
+  NameRecord& record = *record_;
+  size_t end = 0;
+  return pool::AddText(&record, &NameRecord::name_length, "", &end) &&
+         pool::AddText(&record, &NameRecord::from_length, "", &end) &&
+         pool::AddText(&record, &NameRecord::target_length, path, &end) &&
+         pool::AddText(&record, &NameRecord::folder_path_length, "", &end) &&
+         pool::AddText(&record, &NameRecord::from_folder_path_length, "", &end);
+}
+
+// What the log was told lately of the program's file, if it still has that name. Before the call,
+// which changes it.
+void AttributeCall::Recall(uint64_t exits) {
+  Access access;
+  sys::Scratch<pool::FileRecord> said;
+  if (owns_fd_ || access.Enter(fd_, Access::kData) != 0 || access.cached() ||
+      access.file().exits_seen.load() != exits || !DescribedLately(access.file(), said.get()) ||
+      said->inode != st_.st_ino || said->handle_size > pool::kMaxNameHandle) {
+    return;
+  }
+  NameRecord& record = *record_;
+  Clear(&record);
+  record.file_system = said->file_system;
+  record.file.inode = said->inode;
+  record.file.birth_seconds = said->birth_seconds;
+  record.file.birth_nanoseconds = said->birth_nanoseconds;
+  record.file.handle_type = said->handle_type;
+  record.file.handle_size = said->handle_size;
+  __builtin_memcpy(record.file.handle, said->handle, said->handle_size);
+  if (AddPath(said->path)) recalled_ = exits;
+}
+
+bool AttributeCall::Ask(struct statx* st) {
+  sys::Scratch<char[pool::kMaxPath]> path;
+  Clear(record_.get());
+  return pool::IdentifyAt(fd_, "", &record_->file, st) == 0 && FillFileSystem(fd_, record_.get()) &&
+         AddPath(ReadPath(fd_, st_.st_dev, st_.st_ino, path.get()) ? path.get() : "");
+}
+
+bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
+  NameRecord& record = *record_;
+  const bool has =
+      recalled_ == exits ? sys::Statx(fd_, "", AT_EMPTY_PATH, STATX_BASIC_STATS, st) == 0 : Ask(st);
+  if (!has || DeviceOf(*st) != st_.st_dev || st->stx_ino != st_.st_ino) return false;
+  record.device = st_.st_dev;
+  record.deed = Deed::kAttributes;
+  record.set = set_;
+  KeepAttributes(*st, &record);
+  return true;
+}
+
+// The record has the attributes as they are now, under the lock: so the last one has the newest.
+void AttributeCall::End(bool done) {
+  if (tally_ == nullptr || !done) return;
+  bool logged = false;
+  {
+    sys::InEngine inside;
+    const NamesLock lock;
+    const Standing now = Tallies::StandingOf(*tally_);
+    struct statx st;
+    logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(now.exits, &st) &&
+             CommitName(*record_, lock, tally_, nullptr);
+    if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
+  }
+  if (!logged) passing_.GoPast(-1);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#ifndef NVCACHE_VFS_ATTRIBUTE_CALL_H_
+#define NVCACHE_VFS_ATTRIBUTE_CALL_H_
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "src/pool/name_record.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/passing.h"
+
+namespace nvcache::vfs {
+
+// Calls that set attributes of a file or folder of which the log knows all: made here, under the
+// lock of names, by `call`.
+class AttributeCall {
+ public:
+  // Of what is open there; of what the path leads to. No lock.
+  explicit AttributeCall(int fd);
+  AttributeCall(int dirfd, const char* path, bool follow);
+  ~AttributeCall();
+  AttributeCall(const AttributeCall&) = delete;
+  AttributeCall& operator=(const AttributeCall&) = delete;
+
+  // Before the call: `set` are those of pool::kSetMode and so on that it sets; 0: others, for which
+  // the log has no record. 0; -EIO: it must fail.
+  long Begin(uint32_t set);
+  // After it. No lock but its own.
+  void End(bool done);
+
+ private:
+  void Recall(uint64_t exits);
+  bool AddPath(const char* path);
+  bool Ask(struct statx* st);
+  bool Identify(uint64_t exits, struct statx* st);
+
+  struct stat st_ = {};  // before the call; nothing: it is none of ours
+  // The record has all but the attributes, as after so many exits of the file.
+  static constexpr uint64_t kNever = ~uint64_t{0};
+  uint64_t recalled_ = kNever;
+  int fd_ = -1;
+  bool owns_fd_ = false;
+  uint32_t set_ = 0;
+  lease::Tally* tally_ = nullptr;
+  Passing passing_;
+  sys::Scratch<pool::NameRecord> record_;
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ATTRIBUTE_CALL_H_

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/name_log.h"
+
+#include <sys/sysmacros.h>
+
+#include <cstddef>
+
+#include "src/nvlog/through.h"
+#include "src/sys/kernel.h"
+#include "src/vfs/engine.h"
+#include "src/vfs/through.h"
+
+namespace nvcache::vfs {
+
+using lease::Tallies;
+using lease::Tally;
+using pool::NameRecord;
+
+void Clear(NameRecord* record) { __builtin_memset(record, 0, offsetof(NameRecord, text)); }
+
+void KeepAttributes(const struct statx& st, NameRecord* record) {
+  record->mode = st.stx_mode;
+  record->uid = st.stx_uid;
+  record->gid = st.stx_gid;
+  record->access_seconds = st.stx_atime.tv_sec;
+  record->access_nanoseconds = st.stx_atime.tv_nsec;
+  record->change_seconds = st.stx_mtime.tv_sec;
+  record->change_nanoseconds = st.stx_mtime.tv_nsec;
+}
+
+bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally* b) {
+  nvlog::ThroughWriter writer(engine.through);
+  if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
+  const nvlog::Lsn lsn = engine.log.Draw();
+  if (a != nullptr) Tallies::Raise(a->lsn, lsn);
+  if (b != nullptr) Tallies::Raise(b->lsn, lsn);
+  if (!lock.IsOwn()) return false;
+  writer.Commit(lsn);
+  engine.ThroughIsPending();
+  return true;
+}
+
+uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }
+
+uint64_t MarkOf(const struct statx& st) {
+  return MarkOf({st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec}, st.stx_size);
+}
+
+uint64_t MarkOf(const struct stat& st) {
+  return MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+}
+
+void KeepLeft(uint64_t tag, uint64_t before, uint64_t after) {
+  Tally* tally = engine.tallies.Find(tag);
+  if (tally != nullptr) tally->left.compare_exchange_strong(before, after);
+}
+
+}  // namespace nvcache::vfs

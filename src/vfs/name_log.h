@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What calls that change names or attributes say to the log.
+#ifndef NVCACHE_VFS_NAME_LOG_H_
+#define NVCACHE_VFS_NAME_LOG_H_
+
+#include <sys/stat.h>
+
+#include <cstdint>
+
+#include "src/lease/tally.h"
+#include "src/pool/name_record.h"
+#include "src/vfs/names_lock.h"
+
+namespace nvcache::vfs {
+
+// All zero, but for its texts, which lengths end.
+void Clear(pool::NameRecord* record);
+// Mode, owner and times.
+void KeepAttributes(const struct statx& st, pool::NameRecord* record);
+
+// Something of the files of `a` and `b`, which may be null, is pending then. False: there is no
+// room, or somebody has taken the lock away.
+bool CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::Tally* a,
+                lease::Tally* b);
+
+uint64_t DeviceOf(const struct statx& st);
+// How a file is left (through.h).
+uint64_t MarkOf(const struct statx& st);
+uint64_t MarkOf(const struct stat& st);
+// The call has changed the file's time of change, and nobody else: it is still as it was left.
+void KeepLeft(uint64_t tag, uint64_t before, uint64_t after);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_NAME_LOG_H_
