@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -174,6 +177,28 @@ class VfsNamesTest : public testing::Test {
   }
   using Said = std::vector<std::string>;
 
+  // Calls `meanwhile` when `call`, in a thread of its own, waits for the lock of names.
+  static void WhileItWaits(const std::function<void()>& call,
+                           const std::function<void()>& meanwhile) {
+    const uint64_t lock = engine.tallies.LockNames();
+    std::atomic<pid_t> number{0};
+    std::thread waits([&] {
+      number.store(::gettid());
+      call();
+    });
+    const auto sleeps = [&] {
+      std::ifstream in("/proc/self/task/" + std::to_string(number.load()) + "/syscall");
+      long system_call = -1;
+      return (in >> system_call) && system_call == SYS_futex;
+    };
+    int polls = 0;
+    for (; polls < 5000 && !sleeps(); ++polls) ::usleep(1000);
+    EXPECT_LT(polls, 5000);
+    meanwhile();
+    engine.tallies.UnlockNames(lock);
+    waits.join();
+  }
+
   const test::Folder memory_{test::Folder::kMemory};
   const test::Folder disk_{test::Folder::kDisk};
   int folder_ = -1;
@@ -321,13 +346,9 @@ TEST_F(VfsNamesTest, WhatIsNotThereIsInNoRecord) {
 TEST_F(VfsNamesTest, WhatComesAfterTheLookIsTakenAwayPastTheLog) {
   WithEngine([&] {
     for (const bool renames : {false, true}) {
-      const uint64_t lock = engine.tallies.LockNames();
       long result = -1;
-      std::thread call([&] { result = renames ? Rename("d", "e") : Remove("d", AT_REMOVEDIR); });
-      ::usleep(100 * 1000);  // it waits for the lock
-      EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
-      engine.tallies.UnlockNames(lock);
-      call.join();
+      WhileItWaits([&] { result = renames ? Rename("d", "e") : Remove("d", AT_REMOVEDIR); },
+                   [&] { EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0); });
       EXPECT_EQ(result, 0);
       EXPECT_NE(::access(Path("d").c_str(), F_OK), 0);
       EXPECT_EQ(::access(Path("e").c_str(), F_OK) == 0, renames);
@@ -718,14 +739,12 @@ TEST_F(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
 TEST_F(VfsNamesTest, AFileThatIsMadeElsewhereIsInNoRecord) {
   WithEngine([&] {
     EXPECT_EQ(MakeFolder("d"), 0);
-    const uint64_t lock = engine.tallies.LockNames();
     int fd = -1;
-    std::thread opens([&] { fd = Open("d/a", O_RDWR | O_CREAT); });
-    ::usleep(100 * 1000);  // it waits for the lock
-    EXPECT_EQ(::rename(Path("d").c_str(), Path("e").c_str()), 0);
-    EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
-    engine.tallies.UnlockNames(lock);
-    opens.join();
+    WhileItWaits([&] { fd = Open("d/a", O_RDWR | O_CREAT); },
+                 [&] {
+                   EXPECT_EQ(::rename(Path("d").c_str(), Path("e").c_str()), 0);
+                   EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+                 });
     EXPECT_EQ(::access(Path("d/a").c_str(), F_OK), 0);
     EXPECT_EQ(Log(), Said{}) << "all was synced";
     EXPECT_EQ(Close(fd), 0);
