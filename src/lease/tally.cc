@@ -200,6 +200,10 @@ bool Tallies::AwaitNaming() const {
   return true;
 }
 
+bool Tallies::AreOneClass(uint64_t a, uint64_t b) const {
+  return &Count(leases_.slot_, a) == &Count(leases_.slot_, b);
+}
+
 bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();

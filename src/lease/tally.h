@@ -106,8 +106,10 @@ class Tallies {
   // Somebody has given a folder a tally. True: each process that lives was in between no more at
   // some time since; or that will not be soon.
   bool AwaitNaming() const;
+  // Whether this process, when it passes for the one, is taken to pass for the other.
+  bool AreOneClass(uint64_t a, uint64_t b) const;
   // Some process that lives is passing for the folder, or one of its class, beyond `own` calls of
-  // this one.
+  // this one. More than there are would hide another thread's.
   bool AnybodyChanges(uint64_t tag, uint32_t own) const;
   // Some folder has had a tally. Whoever gives it one says so before. All are on one device.
   bool HasFolders() const;

@@ -96,6 +96,10 @@ void Folder::BeginPassing() {
   engine.tallies.BeginPassing(tag_);
 }
 
+bool Folder::PassesFor(uint64_t tag) const {
+  return passing_ && engine.tallies.AreOneClass(tag_, tag);
+}
+
 void Folder::EndPassing() {
   if (passing_ && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
   passing_ = false;

@@ -68,6 +68,9 @@ class Folder {
   void BeginPassing();
   void EndPassing();
 
+  // What is passing for this one is taken to pass for a folder with that tag.
+  bool PassesFor(uint64_t tag) const;
+
   // Has it be known, by a real sync. `own`: so often the caller is passing for it, or another
   // folder of its class. False: it cannot be just now. It need not be open then. No lock.
   bool MakeKnown(uint32_t own);

@@ -70,12 +70,12 @@ bool CanMoveFolder(int dirfd, const char* name, uint64_t tag) {
 }
 
 // A new folder: each of its names will be in the log.
-void BeginKnownFolder(int dirfd, const char* name, uint64_t tag) {
+void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own) {
   Tally& tally = engine.tallies.At(tag);
   if (!engine.tallies.SetTag(tally, tag)) return;
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || !engine.tallies.AwaitNaming()) return;
-  if (engine.tallies.AnybodyChanges(tag, 0)) return;
+  if (engine.tallies.AnybodyChanges(tag, own)) return;
   if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.exits, true});
 }
 
@@ -117,10 +117,17 @@ void NameCall::GoPastAfterAll() {
   GoPast();
 }
 
+// How often this call is passing for that folder, or is taken to.
+uint32_t NameCall::CountOwn(uint64_t tag) const {
+  return static_cast<uint32_t>(folder_.PassesFor(tag)) +
+         static_cast<uint32_t>(from_.PassesFor(tag));
+}
+
+bool NameCall::MakeKnown(Folder& folder) const { return folder.MakeKnown(CountOwn(folder.tag())); }
+
 void NameCall::SyncPast() {
-  const uint32_t own = has_from_ ? 2 : 1;
-  const auto sync = [own](Folder& folder) {
-    if (folder.tally() == nullptr || folder.MakeKnown(own) || folder.Sync()) return;
+  const auto sync = [this](Folder& folder) {
+    if (folder.tally() == nullptr || MakeKnown(folder) || folder.Sync()) return;
     engine.EndPendingThrough();  // there is no descriptor left for it
   };
   if (has_folder_) sync(folder_);
@@ -130,10 +137,9 @@ void NameCall::SyncPast() {
 // Where syncs have to wait for such names, their folder is worth to be known.
 void NameCall::SeeToUnlogged() {
   if (!engine.leases.is_open()) return;
-  const uint32_t own = has_from_ ? 2 : 1;
-  const auto see = [own](Folder& folder) {
+  const auto see = [this](Folder& folder) {
     const lease::Tallies& tallies = engine.tallies;
-    if (tallies.WereUnloggedAwaited() && tallies.WarmUp(folder.tag()) && folder.MakeKnown(own)) {
+    if (tallies.WereUnloggedAwaited() && tallies.WarmUp(folder.tag()) && MakeKnown(folder)) {
       return;
     }
     tallies.NoteUnlogged(folder.device());
@@ -183,11 +189,10 @@ void NameCall::Begin(What what, bool past) {
 
 // And open, but for a file that is made.
 bool NameCall::AreKnown(What what) {
-  const uint32_t own = has_from_ ? 2 : 1;
-  if (!folder_.MakeKnown(own) || (what != What::kCreate && !folder_.Open())) return false;
+  if (!MakeKnown(folder_) || (what != What::kCreate && !folder_.Open())) return false;
   if (!has_from_) return true;
   if (from_.IsSame(folder_)) return from_.OpenAs(folder_);
-  return from_.MakeKnown(own) && from_.Open();
+  return MakeKnown(from_) && from_.Open();
 }
 
 // It was made by the program's path: while we have no descriptor, its own has the lowest number. In
@@ -538,8 +543,8 @@ long NameCall::MakeUnderLock() {
   created_ = what_ == What::kCreate;
   logged_ = !astray_;
   if (what_ == What::kMakeFolder && !astray_) {
-    BeginKnownFolder(folder_.fd(), folder_.name(),
-                     lease::TagOf(folder_.device(), record_->file.inode));
+    const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode);
+    BeginKnownFolder(folder_.fd(), folder_.name(), tag, CountOwn(tag));
   }
   return result;
 }

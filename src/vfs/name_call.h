@@ -92,6 +92,8 @@ class NameCall {
   void AreFound();
   void Begin(What what, bool past);
   bool HasFolders() const;
+  uint32_t CountOwn(uint64_t tag) const;
+  bool MakeKnown(Folder& folder) const;
   bool AreKnown(What what);
   bool IsWhereSaid();
   bool KnowsBytes(const Folder& folder, const struct stat& st);

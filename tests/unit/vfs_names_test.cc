@@ -292,6 +292,41 @@ TEST_F(VfsNamesTest, ANewFolderIsKnown) {
   });
 }
 
+// Passing for the one, this process is taken to pass for the other.
+TEST_F(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
+  WithEngine([&] {
+    struct stat parent, made;
+    EXPECT_EQ(::fstat(folder_, &parent), 0);
+    int found = 0;
+    for (int i = 0; i < 5000 && found < 3; ++i) {
+      const std::string name = std::to_string(i);
+      EXPECT_EQ(MakeFolder(name), 0);
+      EXPECT_EQ(::stat(Path(name).c_str(), &made), 0);
+      if (!engine.tallies.AreOneClass(TagOf(parent), TagOf(made))) continue;
+      if (engine.tallies.Find(TagOf(made)) == nullptr) continue;  // another one has its tally
+      EXPECT_TRUE(IsKnown(TagOf(made))) << name;
+      ++found;
+    }
+    EXPECT_EQ(found, 3);
+  });
+}
+
+// Another thread is at a call in it that is in no log.
+TEST_F(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
+  WithEngine([&] {
+    struct stat st;
+    EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+    test::WriteFile(Path("d/a"), "a");
+    EXPECT_EQ(::stat(Path("d").c_str(), &st), 0);
+    engine.tallies.BeginPassing(TagOf(st));
+    EXPECT_EQ(Rename("d/a", "b"), 0);
+    EXPECT_FALSE(IsKnown(TagOf(st)));
+    engine.tallies.EndPassing(TagOf(st));
+    EXPECT_EQ(Rename("b", "d/a"), 0);
+    EXPECT_TRUE(IsKnown(TagOf(st)));
+  });
+}
+
 TEST_F(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
   WithEngine([&] {
     EXPECT_EQ(MakeFolder("sub"), 0);
