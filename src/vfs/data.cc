@@ -271,13 +271,6 @@ bool IsForKernel(long error) {
          error == kUnsettled;
 }
 
-// Whether the process has a thread for that.
-bool MakesRoom() {
-  if (engine.busy()) return true;
-  TableLock lock;
-  return engine.attached() && engine.Employ();
-}
-
 // What keeps a write to a shared file was seen to, or it goes past the log. False: it was not that.
 bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attempt) {
   if (error == kGoesPast || (error == 0 && attempt->left)) {
@@ -289,8 +282,7 @@ bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attem
     attempt->past = !attempt->synced || attempt->settled || SettleShared(call.fd) != 0;
     attempt->settled = true;
   } else if (error == kLogFull) {
-    attempt->past = engine.cleaner.overloaded() || !MakesRoom();
-    if (!attempt->past) engine.log.WaitForRoom(room, true);
+    attempt->past = !AwaitRoom(room);
   } else {
     return false;
   }

@@ -12,6 +12,7 @@
 #include "src/vfs/folder.h"
 #include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
+#include "src/vfs/space.h"
 #include "src/vfs/through.h"
 
 namespace nvcache::vfs {
@@ -333,13 +334,18 @@ long TruncateKernel(int fd, Access& access, off_t length, bool past_log) {
 }  // namespace
 
 long Ftruncate(int fd, off_t length) {
-  for (bool past_log = false;; past_log = !JoinShared(fd)) {
-    Access access;
-    if (long r = access.Enter(fd, Access::kData); r != 0) return r;
-    if (!access.writable()) return -EINVAL;
-    if (length < 0) return -EINVAL;
-    if (access.cached()) break;
-    if (const long r = TruncateKernel(fd, access, length, past_log); r != kNeedsPool) return r;
+  for (bool past_log = false;;) {
+    const uint32_t room = engine.log.RoomSeen();
+    long result;
+    {
+      Access access;
+      if (long r = access.Enter(fd, Access::kData); r != 0) return r;
+      if (!access.writable() || length < 0) return -EINVAL;
+      if (access.cached()) break;
+      result = TruncateKernel(fd, access, length, past_log);
+    }
+    if (result != kNeedsPool && result != kLogFull) return result;
+    past_log = result == kNeedsPool ? !JoinShared(fd) : !AwaitRoom(room);
   }
   const long r = TruncateLogged(fd, static_cast<uint64_t>(length));
   if (r != kNotOurs) return r;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "src/sys/kernel.h"
+#include "src/vfs/access.h"
 #include "src/vfs/engine.h"
 
 namespace nvcache::vfs {
@@ -86,6 +87,18 @@ void BecomeExact(Cell& cell) {
 }
 
 }  // namespace
+
+bool AwaitRoom(uint32_t room) {
+  // Whether the process has a thread that makes room.
+  const auto makes_room = [] {
+    if (engine.busy()) return true;
+    TableLock lock;
+    return engine.attached() && engine.Employ();
+  };
+  if (engine.cleaner.overloaded() || !makes_room()) return false;
+  engine.log.WaitForRoom(room, true);
+  return true;
+}
 
 bool WithinSizeLimit(uint64_t size) {
   if (size <= size_limit.load(std::memory_order_relaxed)) return true;

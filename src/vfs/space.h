@@ -15,6 +15,10 @@ namespace nvcache::vfs {
 // kernel shall write what it can, and say or send the rest.
 long ReserveSpace(File& file, uint64_t begin, uint64_t end);
 
+// The log had no room when `room` was seen (nvlog::Log::RoomSeen). Waits until some comes, or a
+// signal. False: there is no hope of that. No lock.
+bool AwaitRoom(uint32_t room);
+
 // Whether a file of `size` bytes is within RLIMIT_FSIZE. The limit is remembered, so it must be
 // forgotten when it may have gone down; no thread may be asking meanwhile.
 bool WithinSizeLimit(uint64_t size);

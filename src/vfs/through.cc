@@ -547,22 +547,23 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
   return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.exits}, total);
 }
 
-// With the tally's lock. False: the log has no room for it, or somebody has taken the lock away.
-static bool LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
+// With the tally's lock. 0, kLogFull; kGoesPast: recovery would not find the file, or somebody has
+// taken the lock away.
+static long LogTruncate(int fd, File& file, uint64_t length, Tally& tally, const TallyLock& lock,
                         uint64_t exits) {
   sys::Scratch<pool::FileRecord> scratch;
   for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
-    if (record != nullptr && DescribeShared(fd, file, record) < 0) return false;
+    if (record != nullptr && DescribeShared(fd, file, record) < 0) return kGoesPast;
     nvlog::ThroughWriter writer(engine.through, file.tag, exits);
     const Outcome outcome = writer.BeginTruncate(length, record);
     if (outcome == Outcome::kUndeclared && record == nullptr) continue;
-    if (outcome != Outcome::kDone) return false;
+    if (outcome != Outcome::kDone) return ResultOf(outcome);
     const Lsn lsn = engine.log.Draw();
     Tallies::Raise(tally.lsn, lsn);
-    if (!lock.IsOwn()) return false;
+    if (!lock.IsOwn()) return kGoesPast;
     writer.Commit(lsn);
     engine.ThroughIsPending();
-    return true;
+    return 0;
   }
 }
 
@@ -579,9 +580,10 @@ long TruncateShared(Access& access, int fd, uint64_t length, const Passing& pass
   const Standing now = Tallies::StandingOf(tally);
   if (now.tag != passing.tag() || !now.known || !IsOwnTable()) return kGoesPast;
   NoteExits(file, now.exits);
-  if (!LogTruncate(fd, file, length, tally, lock, now.exits)) return kGoesPast;
+  const auto log = [&] { return LogTruncate(fd, file, length, tally, lock, now.exits); };
+  if (const long error = log(); error < 0) return error;
   const long result = sys::Ftruncate(fd, static_cast<off_t>(length));
-  *unlogged = result < 0 || !LogTruncate(fd, file, length, tally, lock, now.exits);
+  *unlogged = result < 0 || log() < 0;
   if (*unlogged) Tallies::Forget(tally);
   return result;
 }

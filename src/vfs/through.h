@@ -72,8 +72,9 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
                  Attempt* attempt);
 
 // ftruncate of a known file, by way of the log. The file's lock, shared; `passing` has found a
-// tally. 0, or what the kernel says; kGoesPast, kNeedsPool: nothing has happened. `*unlogged`: the
-// log may say something else than what happened, so that the file has to be settled.
+// tally. 0, or what the kernel says; kGoesPast, kNeedsPool, kLogFull: nothing has happened.
+// `*unlogged`: the log may say something else than what happened, so that the file has to be
+// settled.
 long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
                     bool* unlogged);
 

@@ -129,6 +129,28 @@ class VfsThroughTest : public testing::Test {
     return engine.tallies.AnybodyPasses(TagOf(fd)) ||
            engine.leases.IsHandedOn(st.st_dev, st.st_ino);
   }
+  // With truncations to the size that the file has. Something of it is in the log.
+  static void FillLog(int fd) {
+    const PoolPin pin;
+    Access access;
+    ASSERT_EQ(access.Enter(fd, Access::kData), 0);
+    const auto record = std::make_unique<pool::FileRecord>();
+    ASSERT_EQ(pool::Describe(fd, record.get()), 0);
+    struct stat st;
+    ASSERT_EQ(::fstat(fd, &st), 0);
+    Tally& tally = engine.tallies.At(TagOf(fd));
+    for (;;) {
+      nvlog::ThroughWriter writer(engine.through, access.file().tag,
+                                  Tallies::StandingOf(tally).exits);
+      const auto outcome = writer.BeginTruncate(static_cast<uint64_t>(st.st_size), record.get());
+      if (outcome == nvlog::Outcome::kLogFull) break;
+      ASSERT_EQ(outcome, nvlog::Outcome::kDone);
+      const nvlog::Lsn lsn = engine.log.Draw();
+      Tallies::Raise(tally.lsn, lsn);
+      writer.Commit(lsn);
+      engine.ThroughIsPending();
+    }
+  }
   static bool IsKnown(int fd) {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && Tallies::StandingOf(*tally).known;
@@ -487,6 +509,20 @@ TEST_F(VfsThroughTest, ALogThatIsFullIsWaitedFor) {
       ASSERT_EQ(Pwrite(fd, bytes.data(), bytes.size(), at), static_cast<long>(bytes.size()));
     }
     EXPECT_TRUE(IsKnown(fd)) << "nothing went past the log";
+    Close(fd);
+  });
+}
+
+TEST_F(VfsThroughTest, ATruncationWaitsForRoomAsWell) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const auto neighbour = NeighbourOf(fd);
+    MakeKnown(fd);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    FillLog(fd);
+    EXPECT_EQ(Ftruncate(fd, 3), 0);
+    EXPECT_TRUE(IsKnown(fd)) << "it did not go past the log";
+    EXPECT_EQ(OnDisk("a"), "byt");
     Close(fd);
   });
 }
