@@ -305,9 +305,16 @@ void NameSequences::ChangeFile(const NameOperation& operation) {
   }
 }
 
+// What is written by a descriptor whose own name is gone is in no log, though the file may have
+// other names (docs/names.md, limits).
+bool HasOwnName(int fd) {
+  const std::vector<uint8_t> path = Target("/proc/self/fd/" + std::to_string(fd));
+  return !std::string(path.begin(), path.end()).ends_with(" (deleted)");
+}
+
 void NameSequences::Write(const NameOperation& operation) {
   struct stat made = {}, named = {};
-  const bool is_last = last_fd_ >= 0 && ::fstat(last_fd_, &made) == 0 &&
+  const bool is_last = last_fd_ >= 0 && HasOwnName(last_fd_) && ::fstat(last_fd_, &made) == 0 &&
                        ::stat(Full(operation.path).c_str(), &named) == 0 &&
                        made.st_ino == named.st_ino;
   const bool appends = operation.kind == Kind::kAppend;
