@@ -62,7 +62,7 @@ long AttributeCall::Begin(uint32_t set) {
     Recall(now.exits);
     return 0;
   }
-  if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_);
+  if (engine.tallies.IsPending(*tally_)) JoinDevice(fd_, st_);
   tally_ = nullptr;
   return passing_.GoPast(-1);
 }

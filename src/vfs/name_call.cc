@@ -348,8 +348,10 @@ void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* p
   from_path_ = from;
   if (!Find(dirfd, path, false)) return Others(from_dirfd, from, dirfd, path);
   if (!FindFrom(from_dirfd, from)) return Others(from_dirfd, from, dirfd, path);
+  AreFound();
+  if (!HasFolders()) return;
   struct stat st;
-  const long found = HasFolders() ? sys::Fstatat(from_dirfd, from, &st, AT_SYMLINK_NOFOLLOW) : 0;
+  const long found = sys::Fstatat(from_dirfd, from, &st, AT_SYMLINK_NOFOLLOW);
   if (found == -ENOENT && !past && BeginInVain(What::kRename)) return;
   Begin(What::kRename, past || (flags & ~unsigned{RENAME_NOREPLACE}) != 0);
   if (logs() && found == 0 && !KnowsBytes(from_, st)) GoPastAfterAll();
