@@ -618,9 +618,10 @@ void Names::RemoveNames() {
 }
 
 // Of a folder that had to give its name to another one, too, if it is empty by now. What was made
-// in vain has such a name as well.
-void Names::RemoveSafeNames(uint32_t number) {
+// in vain has such a name as well. True: one is gone.
+bool Names::RemoveSafeNamesOf(uint32_t number) {
   const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  bool gone = false;
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
     const Descriptor folder(Open(spots_[ties_[tie - 1].spot].folder));
     Occupant occupant;
@@ -628,11 +629,27 @@ void Names::RemoveSafeNames(uint32_t number) {
       continue;
     }
     if (occupant.who != number) {
-      RemoveVain(folder.get(), safe.c_str());
+      gone = RemoveVain(folder.get(), safe.c_str()) == 0 || gone;
     } else if (!IsLastName(occupant, CountSafeNames(number) - 1)) {
-      Remove(folder.get(), safe.c_str(), occupant.is_folder);
+      gone = Remove(folder.get(), safe.c_str(), occupant.is_folder) == 0 || gone;
     }
   }
+  return gone;
+}
+
+// Before those of folders: a folder goes when what was in it is gone, under whichever name.
+void Names::RemoveSafeNames() {
+  for (uint32_t i = 0; i < whos_.count(); ++i) {
+    if (!whos_[i].is_folder) RemoveSafeNamesOf(i);
+  }
+  bool again;
+  do {
+    RemoveNames();
+    again = false;
+    for (uint32_t i = whos_.count(); i-- > 0;) {
+      again = (whos_[i].is_folder && RemoveSafeNamesOf(i)) || again;
+    }
+  } while (again);
 }
 
 // ------------------------------------------------------------------------------------- Attributes
@@ -757,8 +774,7 @@ void Names::Agree(bool dry_run) {
 
 bool Names::Finish() {
   if (!any()) return true;
-  for (uint32_t i = whos_.count(); i-- > 0;) RemoveSafeNames(i);
-  RemoveNames();  // of folders that had a safe one in them
+  RemoveSafeNames();
   TellUnresolved();
   SetAttributesOf(false);
   SetAttributesOf(true);

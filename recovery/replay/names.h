@@ -208,7 +208,8 @@ class Names {
   long Move(uint32_t who, int folder, const char* name) const;
   void RemoveNames();
   bool RemoveName(uint32_t spot, const Spot& at, int folder);
-  void RemoveSafeNames(uint32_t who);
+  bool RemoveSafeNamesOf(uint32_t who);
+  void RemoveSafeNames();
   bool IsTold(uint32_t who) const;
   void TellUnresolvedAttributes(uint32_t who, int error);
   void TellUnreachableAttributes(uint32_t who);

@@ -553,6 +553,27 @@ TEST_F(NamesReplayTest, AFolderIsReplacedByAnother) {
   EXPECT_EQ(Read("d/b"), "b");
 }
 
+// A file in a folder that has to give its name away is older than that, and has to give a name away
+// itself: so there is a safe name in a folder with a safe name.
+TEST_F(NamesReplayTest, AFolderIsReplacedAndHasHadAnOlderFile) {
+  const Identity file = MakeCreated("a");
+  mkdir(Path("d").c_str(), 0755);
+  const Identity d = Created("d");
+  Renamed(file, "a", "d/a");
+  Rename("a", "d/a");
+  Renamed(file, "d/a", "b");
+  Removed(d, "d");
+  Rename("d", "aside");
+  mkdir(Path("d").c_str(), 0700);
+  Created("d");
+  Unlink("d");
+  Rename("aside", "d");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("b", file));
+  EXPECT_FALSE(Is("d", d));
+  EXPECT_EQ(All(), (Names_{"b", "d"}));
+}
+
 // ---------------------------------------------------------------------------------- Folders move
 
 // dpkg makes a folder, gives it its name, and then puts files into it. `GetParam()`: how much of
