@@ -77,18 +77,11 @@ inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
   return Call(SYS_pwritev, fd, Address(iov), n, static_cast<long>(offset), 0);
 }
 inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd, offset, whence); }
-inline long Fsync(int fd) {
-  CheckSync();
-  return Call(SYS_fsync, fd);
-}
-inline long Fdatasync(int fd) {
-  CheckSync();
-  return Call(SYS_fdatasync, fd);
-}
-inline long Syncfs(int fd) {
-  CheckSync();
-  return Call(SYS_syncfs, fd);
-}
+// These wait for the disk. 0: what they are about is on it, even if the kernel is wrong there
+// (sync.cc).
+long Fsync(int fd);
+long Fdatasync(int fd);
+long Syncfs(int fd);
 inline long SyncFileRange(int fd, uint64_t offset, uint64_t n, unsigned flags) {
   CheckSync();
   return Call(SYS_sync_file_range, fd, static_cast<long>(offset), static_cast<long>(n),

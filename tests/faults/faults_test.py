@@ -6,6 +6,7 @@ would answer, and files on another disk do not notice.
 
 Exit code 77 where file systems cannot be mounted; 1 if CI=true."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -471,6 +472,38 @@ def read_only(options):
         program.check_disk()
 
 
+def journal(options):
+    """A commit of ext4's journal fails, and another program hears of it. The kernel has written the
+    bytes, and says that they are durable; but nobody finds them when it is mounted again."""
+    with Case(options, make=()) as case:
+        path, others = case.file(), os.open(case.file("b"), os.O_RDWR)
+        with case.program(**LATE) as program:
+            fd = program.open(path)
+            program.must_write(path, fd, MIB, 200000)
+            program.expect(MIB + 200000, "size", path)  # the kernel gets the bytes
+            case.bad.write_out(path)
+            os.fchmod(others, 0o600)
+            case.bad.tell("write 5")
+            refused(os.fsync, others)
+            case.bad.tell("ok")
+            program.end(lines=1)
+        os.close(others)
+        recover(case.bench, KEPT, "EROFS")
+        case.bad.again()
+        recover(case.bench, 0)
+        case.bad.again()
+        program.check_disk()
+
+
+def refused(call, *words):
+    try:
+        call(*words)
+    except OSError as error:
+        check(error.errno == errno.EIO, str(error))
+        return
+    check(False, "the disk refuses nothing")
+
+
 def shut_down(options):
     """ext4 stops at once, and answers everything with an error until it is mounted again."""
     with Case(options, make=()) as case:
@@ -722,7 +755,7 @@ def gives_up_rights(options):
 
 CASES = {case.__name__: case for case in
          (write_eio, flush_eio, program_hears_first, close_reports, cannot_be_read, full_log,
-          overwritten, full_at_once, everything_kept, ends, killed, names, others, slow, read_only,
+          overwritten, full_at_once, everything_kept, ends, killed, names, others, slow, read_only, journal,
           shut_down, full_disk, emptied, quota, gone, programs, gives_up_rights)}
 
 

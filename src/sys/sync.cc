@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// When a commit of ext4's journal fails, the journal is given up, and whoever waits for that commit
+// hears of it. But a sync that begins a moment later finds the commit done, and says 0, although
+// what was in it is lost: so it is until something changes the file system, which finds the journal
+// given up, and turns the file system read-only. The commit may have been one that nobody has waited
+// for, or that another program did. Btrfs says 0 to the second sync of a file, too.
+//
+// So, after a success, the file system is made to begin a change that comes to nothing: an attribute
+// is removed that is not there. If that cannot be, the sync is asked again.
+#include <errno.h>
+#include <linux/magic.h>
+
+#include "src/sys/kernel.h"
+
+namespace nvcache::sys {
+
+namespace {
+
+constexpr char kNoAttribute[] = "user.nvcache";
+
+bool KeepsQuiet(int fd) {
+  struct statfs fs;
+  return Fstatfs(fd, &fs) == 0 &&
+         (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC);
+}
+
+// A file system that has files open to write is not made read-only but by an error.
+bool IsToWrite(int fd) { return (Fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY; }
+
+long Sync(long number, int fd) {
+  CheckSync();
+  const long result = Call(number, fd);
+  if (result < 0 || !KeepsQuiet(fd)) return result;
+  const long change = Call(SYS_fremovexattr, fd, Address(kNoAttribute));
+  if (change != -EROFS && change != -EIO) return result;  // the rest says nothing of the disk
+  // Of what is read-only, syncfs() says nothing.
+  const long again = Call(SYS_fsync, fd);
+  return again < 0 || !IsToWrite(fd) ? again : change;
+}
+
+}  // namespace
+
+long Fsync(int fd) { return Sync(SYS_fsync, fd); }
+long Fdatasync(int fd) { return Sync(SYS_fdatasync, fd); }
+long Syncfs(int fd) { return Sync(SYS_syncfs, fd); }
+
+}  // namespace nvcache::sys
