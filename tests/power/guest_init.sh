@@ -80,9 +80,10 @@ mend_disk() {
   echo "@mended"
 }
 
-# errors: how often the file system has refused since the pool was opened.
+# errors: how often the file system has refused since the pool was opened. The host's line is its own:
+# a slow machine shows progress before it.
 errors() {
-  nvcache status "$POOL" --json | sed -n 's/.*"write_back_errors": \([0-9]*\).*/@errors \1/p'
+  nvcache status "$POOL" --json 2>/tmp/status | sed -n 's/.*"write_back_errors": \([0-9]*\).*/@errors \1/p'
 }
 
 # step NAME COMMAND...: runs the command between two lines to the host. Its status is in STATUS.
