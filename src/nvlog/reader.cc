@@ -236,6 +236,25 @@ bool Reader::IsZero(Place place) const {
   return IsNothing(place) || std::memcmp(view_.unit(place), kZeros, sizeof(kZeros)) == 0;
 }
 
+// By two words of the unit: most units are bytes of a payload.
+bool Reader::LooksCommitted(Place place) const {
+  const RecordHeader& header = At(place);
+  Lsn lsn;
+  uint64_t commit;
+  sys::CopyWords(&lsn, &header.lsn, sizeof(lsn));
+  sys::CopyWords(&commit, &header.commit, sizeof(commit));
+  return commit == CommitWord(lsn, view_.salt());
+}
+
+// Without the segment's generation, a header's checksum says nothing.
+bool Reader::IsPending(Place place, Place end) const {
+  if (!LooksCommitted(place)) return false;
+  RecordHeader header;
+  sys::CopyWords(&header, view_.unit(place), sizeof(header));
+  return IsSane(header, end - place) && header.index == 0 && header.lsn >= least_ &&
+         header.commit == CommitWord(header.lsn, view_.salt());
+}
+
 // A group that was committed and is not below the checkpoint. A segment that begins with so many
 // zeros was never taken: a large pool that was hardly used need not be read.
 bool Reader::HoldsPending(uint32_t number) const {
@@ -244,15 +263,10 @@ bool Reader::HoldsPending(uint32_t number) const {
   while (zeros < kZeros && IsZero(PlaceOf(number, zeros))) ++zeros;
   if (zeros == kZeros && IsZero(PlaceOf(number, segment_units_ - 1))) return false;
   const Place end = PlaceOf(number, UnitsEnd());
-  for (Place place = PlaceOf(number, kFirstUnit); place < end; ++place) {
-    place = AfterNothing(place, end);
-    if (place >= end) break;
-    // Without the segment's generation, a header's checksum says nothing.
-    RecordHeader header = {};
-    sys::CopyWords(&header, view_.unit(place), sizeof(header));
-    if (IsSane(header, end - place) && header.index == 0 && header.lsn >= least_ &&
-        header.commit == CommitWord(header.lsn, view_.salt())) {
-      return true;
+  for (Place place = PlaceOf(number, kFirstUnit); (place = AfterNothing(place, end)) < end;) {
+    const Place page_end = std::min((place / kUnitsOfPage + 1) * kUnitsOfPage, end);
+    for (; place < page_end; ++place) {
+      if (IsPending(place, end)) return true;
     }
   }
   return false;

@@ -125,6 +125,8 @@ class Reader {
   bool IsNamed(uint32_t number, uint32_t whole) const;
   bool IsBeingTaken(uint32_t number) const;
   bool IsZero(Place place) const;
+  bool LooksCommitted(Place place) const;
+  bool IsPending(Place place, Place end) const;
   bool HoldsPending(uint32_t number) const;
   void Choose();
   void Chain();
