@@ -3,11 +3,11 @@
 // When a commit of ext4's journal fails, the journal is given up, and whoever waits for that commit
 // hears of it. But a sync that begins a moment later finds the commit done, and says 0, although
 // what was in it is lost: so it is until something changes the file system, which finds the journal
-// given up, and turns the file system read-only. The commit may have been one that nobody has waited
-// for, or that another program did. Btrfs says 0 to the second sync of a file, too.
+// given up, and turns the file system read-only. The commit may have been one that nobody has
+// waited for, or that another program did. Btrfs says 0 to the second sync of a file, too.
 //
-// So, after a success, the file system is made to begin a change that comes to nothing: an attribute
-// is removed that is not there. If that cannot be, the sync is asked again.
+// So, after a success, the file system is made to begin a change that comes to nothing: an
+// attribute is removed that is not there. If that cannot be, the sync is asked again.
 #include <errno.h>
 #include <linux/magic.h>
 
@@ -21,8 +21,7 @@ constexpr char kNoAttribute[] = "user.nvcache";
 
 bool KeepsQuiet(int fd) {
   struct statfs fs;
-  return Fstatfs(fd, &fs) == 0 &&
-         (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC);
+  return Fstatfs(fd, &fs) == 0 && (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC);
 }
 
 // A file system that has files open to write is not made read-only but by an error.
