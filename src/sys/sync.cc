@@ -19,9 +19,12 @@ namespace {
 
 constexpr char kNoAttribute[] = "user.nvcache";
 
+// Or what lies over one that does.
 bool KeepsQuiet(int fd) {
   struct statfs fs;
-  return Fstatfs(fd, &fs) == 0 && (fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC);
+  if (Fstatfs(fd, &fs) < 0) return false;
+  return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == BTRFS_SUPER_MAGIC ||
+         fs.f_type == OVERLAYFS_SUPER_MAGIC;
 }
 
 // A file system that has files open to write is not made read-only but by an error.
