@@ -38,7 +38,7 @@ long Sync(long number, int fd) {
   if (change != -EROFS && change != -EIO) return result;  // the rest says nothing of the disk
   // Of what is read-only, syncfs() says nothing.
   const long again = Call(SYS_fsync, fd);
-  return again < 0 || !IsToWrite(fd) ? again : change;
+  return again == 0 && change == -EROFS && IsToWrite(fd) ? change : again;
 }
 
 }  // namespace
