@@ -637,7 +637,8 @@ bool Names::RemoveSafeNamesOf(uint32_t number) {
   return gone;
 }
 
-// Before those of folders: a folder goes when what was in it is gone, under whichever name.
+// Those of files first: a folder goes when it is empty, and another folder's safe name may be in
+// it.
 void Names::RemoveSafeNames() {
   for (uint32_t i = 0; i < whos_.count(); ++i) {
     if (!whos_[i].is_folder) RemoveSafeNamesOf(i);

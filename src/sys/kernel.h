@@ -77,7 +77,7 @@ inline long Pwritev(int fd, const iovec* iov, int n, uint64_t offset) {
   return Call(SYS_pwritev, fd, Address(iov), n, static_cast<long>(offset), 0);
 }
 inline long Lseek(int fd, off_t offset, int whence) { return Call(SYS_lseek, fd, offset, whence); }
-// These wait for the disk. 0: what they are about is on it, even if the kernel is wrong there
+// These wait for the disk. 0: all that they are about is on it. The kernel alone is not believed
 // (sync.cc).
 long Fsync(int fd);
 long Fdatasync(int fd);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// When a commit of ext4's journal fails, the journal is given up, and whoever waits for that commit
-// hears of it. But a sync that begins a moment later finds the commit done, and says 0, although
-// what was in it is lost: so it is until something changes the file system, which finds the journal
-// given up, and turns the file system read-only. The commit may have been one that nobody has
-// waited for, or that another program did. Btrfs says 0 to the second sync of a file, too.
+// When a commit of ext4's journal fails, the journal is given up, and the call that waits for that
+// commit hears of it. But a sync that begins a moment later finds the commit done, and says 0,
+// although all that was in it is lost. That ends when something changes the file system: it finds
+// the journal given up, and becomes read-only. The failed commit may have been another program's,
+// or one that nobody has waited for. Btrfs says 0 to the second sync of a file whose first has
+// failed.
 //
 // So, after a success, the file system is made to begin a change that comes to nothing: an
 // attribute is removed that is not there. If that cannot be, the sync is asked again.
@@ -17,9 +18,9 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr char kNoAttribute[] = "user.nvcache";
+constexpr char kNoAttribute[] = "user.nvcache.no-file-has-this";  // removed, if one had it
 
-// Or what lies over one that does.
+// An overlay may lie over one of the others.
 bool KeepsQuiet(int fd) {
   struct statfs fs;
   if (Fstatfs(fd, &fs) < 0) return false;
