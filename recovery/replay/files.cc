@@ -261,7 +261,8 @@ bool Files::CopyRecord(uint32_t number, pool::FileRecord* record) const {
 }
 
 // A file that the program has renamed is declared again, with its new name; one that it has
-// removed, as removed. When the first record leads nowhere, the last one counts.
+// removed, as removed. When the first record leads nowhere, the last one counts. The file system
+// may not know of a removal yet: where it is not mounted, nothing says that the file is gone.
 long Files::Find(uint32_t number, pool::FileRecord* record) {
   File& file = files_[number];
   if (!CopyRecord(number, record)) return -EBADMSG;
@@ -277,7 +278,8 @@ long Files::Find(uint32_t number, pool::FileRecord* record) {
     if (!file.by_last) return -EBADMSG;
     found = OpenRecorded(*record, file.successor);
   }
-  return IsMissing(found) && (record->flags & pool::kFileRemoved) != 0 ? kWasRemoved : found;
+  if (!IsMissing(found) || (record->flags & pool::kFileRemoved) == 0) return found;
+  return IsMountedAt(record->path, record->file_system) ? kWasRemoved : -ENODEV;
 }
 
 // Created only where its first record is met: a file that goes while others are written to was

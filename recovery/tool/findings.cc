@@ -99,6 +99,8 @@ const char* Reason(const Unresolved& file) {
       return "it is lost, and its folder too";
     case ELOOP:
       return "it is lost, and its path leads through a symbolic link now";
+    case ENODEV:
+      return "its file system is not mounted there";
     case EXDEV:
       return "it is lost, and its file system is not mounted there";
     case EPERM:

@@ -1156,7 +1156,6 @@ TEST_F(ReplayTest, AnotherFileOfTheSameNameIsNotTouched) {
   EXPECT_EQ(ReadFile(Path("a")), "new");
 }
 
-// As programs do that write a new version and rename it over the old one.
 // The program has removed it, or was about to: nothing is missing, and nothing is made again.
 TEST_F(ReplayTest, ARemovedFileIsNotMissed) {
   MakeFile(0, "a");
@@ -1206,6 +1205,25 @@ TEST_F(ReplayTest, ARemovedFileLeavesNoPredecessor) {
   EXPECT_EQ(ReadFile(Path("other")), "somebody else's");
   EXPECT_EQ(heard_.unresolved.size(), 0u);
   ExpectDone();
+}
+
+// The file system may not know of the removal yet: the file may be there when it is mounted.
+TEST_F(ReplayTest, ARemovedFileOfAFileSystemThatIsNotMounted) {
+  MakeFile(0, "a", "old");
+  pool::FileRecord record = names_[0];
+  record.file_system ^= 1;
+  Name(0, record);
+  const Added data = log_->Add(Data(0, 0, "new"));
+  record.flags |= pool::kFileRemoved;
+  log_->Add(test::File(0, record), LogBuilder::kCommit, 1);
+  ASSERT_EQ(rename(Path("a").c_str(), Path("away").c_str()), 0);
+  MakeFile(1, "a", "below the mount point");
+  for (const bool dry_run : {true, false}) {
+    EXPECT_FALSE(Run({.dry_run = dry_run}));
+    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENODEV}}));
+    EXPECT_FALSE(IsVoid(data));
+  }
+  EXPECT_EQ(ReadFile(Path("a")), "below the mount point");
 }
 
 // Where it cannot be removed, the groups stay: the next recovery tries once more.
