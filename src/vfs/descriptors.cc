@@ -34,6 +34,11 @@ bool IsGiven(const File& file) {
   return false;
 }
 
+// Of a name that was opened and may be new. Table lock held.
+LeftName TakeLeft(int dirfd, const char* path) {
+  return engine.left_names.Take(LeftNames::KeyOf(dirfd, path));
+}
+
 // Starts to track what was just opened. Table lock held.
 void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
@@ -310,8 +315,8 @@ long OpenGuard::Opened(int fd) {
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0 && engine.active()) {
     engine.ForgetClosed(st);
-    const bool may_create = (flags_ & O_CREAT) != 0;
-    Track(fd, flags_, may_create ? engine.left_names.Take(path_) : LeftName{}, st);
+    const bool may_be_new = (flags_ & O_CREAT) != 0 && IsHotFromTheStart();
+    Track(fd, flags_, may_be_new ? TakeLeft(dirfd_, path_) : LeftName{}, st);
   }
   const bool creates = names_.has_created() || names_.creates_elsewhere();
   if ((creates || cuts_shared_) && fd >= 0 && error_ == 0) {

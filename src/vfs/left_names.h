@@ -13,46 +13,45 @@ namespace nvcache::vfs {
 // A name, and what is known of it.
 struct LeftName {
   // Nothing: it was not left. kMoved: no one file alone may have it again, for its file has another
-  // name now, or it was left several times and never synced in between. Else the fingerprint of the
-  // file that was removed (odd, as pool::Fingerprint makes them).
+  // name now, or it was left several times and never synced in between, or it is not known who left
+  // it. Else the fingerprint of the file that was removed (odd, as pool::Fingerprint makes them).
   static constexpr uint64_t kNothing = 0;
   static constexpr uint64_t kMoved = 2;
 
-  uint64_t hash = 0;  // of the name
+  uint64_t key = 0;  // KeyOf() it
   uint64_t left = kNothing;
 };
 
-// Knows names by the last part of their paths, and not for ever: a newer one may take the place of
-// an older one. Either mistake is harmless. Table lock.
+// A newer name may take the place of an older one. From then on, any that would have that place may
+// have been left. Table lock.
 class LeftNames {
  public:
-  void Add(const char* path, uint64_t left) { Return({HashOf(path), left}); }
+  // Of the name in its folder. Two names with one key are taken for the same.
+  static uint64_t KeyOf(int dirfd, const char* path);
+
   // And forgets it: whoever asks has the name now.
-  LeftName Take(const char* path) {
-    const uint64_t hash = HashOf(path);
-    LeftName& place = places_[hash % kPlaces];
-    if (place.hash != hash) return {};
-    const LeftName found = place;
-    place = {};
+  LeftName Take(uint64_t key) {
+    Place& place = places_[key % kPlaces];
+    if (place.name.key != key) return {key, place.forgets ? LeftName::kMoved : LeftName::kNothing};
+    const LeftName found = place.name;
+    place.name = {};
     return found;
   }
-  // The file that has taken it is forgotten before it was ever synced.
-  void Return(const LeftName& name) { places_[name.hash % kPlaces] = name; }
-
- private:
-  static constexpr size_t kPlaces = 1024;
-
-  // FNV-1a of what follows the last slash; never 0.
-  static uint64_t HashOf(const char* path) {
-    constexpr uint64_t kBegin = 0xcbf29ce484222325;
-    uint64_t hash = kBegin;
-    for (; *path != '\0'; ++path) {
-      hash = *path == '/' ? kBegin : (hash ^ static_cast<uint8_t>(*path)) * 0x100000001b3;
-    }
-    return hash != 0 ? hash : 1;
+  // It was left; or the file that has taken it is forgotten before it was ever synced.
+  void Add(const LeftName& name) {
+    Place& place = places_[name.key % kPlaces];
+    place.forgets |= place.name.left != LeftName::kNothing && place.name.key != name.key;
+    place.name = name;
   }
 
-  LeftName places_[kPlaces] = {};
+ private:
+  static constexpr size_t kPlaces = 4096;
+  struct Place {
+    LeftName name;
+    bool forgets;
+  };
+
+  Place places_[kPlaces] = {};
 };
 
 }  // namespace nvcache::vfs

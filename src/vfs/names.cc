@@ -13,32 +13,33 @@ namespace nvcache::vfs {
 namespace {
 
 // The name was left before, and no sync has made sure of this file: the file system may give the
-// name back to this file or to one before. An empty file may be one that we have forgotten; the
-// bytes of others were synced before that.
-bool WasLeftBefore(const char* path, const struct stat& st) {
-  const LeftName before = engine.left_names.Take(path);
+// name back to this file or to one before.
+bool WasLeftBefore(uint64_t key, const struct stat& st) {
+  const LeftName before = engine.left_names.Take(key);
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file != nullptr && file->name_left.left != LeftName::kNothing) {
     file->name_left = {};
     return !IsSynced(*file);
   }
-  return before.left != LeftName::kNothing && st.st_size == 0;
+  return before.left != LeftName::kNothing;
 }
 
 // The name of a file that is there. One that keeps another name is no file that recovery may
 // remove: the file system may know of the first name only. Table lock held.
 void NoteLeft(int dirfd, const char* path, NameGuard::Fate fate, const struct stat& st) {
   if (fate == NameGuard::Fate::kStays) return;
+  const uint64_t key = LeftNames::KeyOf(dirfd, path);
   uint64_t left = LeftName::kMoved;
-  const bool again = WasLeftBefore(path, st);
+  const bool again = WasLeftBefore(key, st);
   if (fate == NameGuard::Fate::kIsRemoved && st.st_nlink == 1 && !again) {
     const long fd = sys::Openat(dirfd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return;
     sys::Scratch<pool::FileRecord> record;
-    if (pool::Identify(static_cast<int>(fd), record.get()) == 0) left = pool::Fingerprint(*record);
-    sys::Close(static_cast<int>(fd));
+    if (fd >= 0 && pool::Identify(static_cast<int>(fd), record.get()) == 0) {
+      left = pool::Fingerprint(*record);
+    }
+    if (fd >= 0) sys::Close(static_cast<int>(fd));
   }
-  engine.left_names.Add(path, left);
+  engine.left_names.Add({key, left});
 }
 
 // Table lock held.

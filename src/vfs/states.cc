@@ -511,7 +511,7 @@ void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough, false);
   if (file.name_left.left != LeftName::kNothing && !IsSynced(file)) {
-    left_names.Return(file.name_left);
+    left_names.Add(file.name_left);
   }
   CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);

@@ -845,6 +845,54 @@ TEST_F(VfsTest, ANameThatWasLeftTwiceWaitsForASync) {
   });
 }
 
+// Two files of one name, each in its own folder, have nothing to do with each other.
+TEST_F(VfsTest, ANameIsLeftInItsFolder) {
+  const auto remove = [&](const std::string& name) {
+    const std::string path = disk_ / name;
+    pool::FileRecord record;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(pool::Identify(fd, &record), 0);
+    ::close(fd);
+    NameGuard guard;
+    EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+    return pool::Fingerprint(record);
+  };
+  const auto predecessor = [&](const std::string& name) {
+    Cached(name, "");
+    return engine.FindByPath(AT_FDCWD, (disk_ / name).c_str(), false)->predecessor;
+  };
+  for (const std::string folder : {"a", "b", "c"}) {
+    std::filesystem::create_directory(disk_ / folder);
+    if (folder != "c") test::WriteFile(disk_ / (folder + "/name"), "old");
+  }
+  WithEngine([&] {
+    const uint64_t a = remove("a/name"), b = remove("b/name");
+    EXPECT_EQ(predecessor("c/name"), 0u);
+    EXPECT_EQ(predecessor("a/name"), a);
+    EXPECT_EQ(predecessor("b/name"), b);
+  });
+}
+
+// Where more names are left than are remembered, a new file waits for a sync rather than be taken
+// for one whose name nobody had.
+TEST(LeftNamesTest, ANameThatIsForgottenMayHaveBeenLeft) {
+  constexpr uint64_t kMany = 100'000;
+  const auto names = std::make_unique<LeftNames>();
+  for (uint64_t key = 1; key <= 10; ++key) EXPECT_EQ(names->Take(key).left, LeftName::kNothing);
+  for (uint64_t key = 1; key <= kMany; ++key) names->Add({key, 2 * key + 1});
+  uint64_t remembered = 0;
+  for (uint64_t key = 1; key <= kMany; ++key) {
+    const LeftName name = names->Take(key);
+    EXPECT_EQ(name.key, key);
+    const bool known = name.left == 2 * key + 1;
+    EXPECT_TRUE(known || name.left == LeftName::kMoved);
+    remembered += known;
+  }
+  EXPECT_GT(remembered, 1000u);
+  EXPECT_EQ(names->Take(1).left, LeftName::kMoved);
+}
+
 // Recovery may remove what the file system brings back under the name of a file that it lost.
 TEST_F(VfsTest, ANewFileKnowsWhoHadItsName) {
   WithEngine([&] {
