@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/App.hpp>
 #include <array>
 #include <chrono>
 #include <cstdlib>

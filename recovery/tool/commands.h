@@ -4,10 +4,13 @@
 #ifndef NVCACHE_RECOVERY_TOOL_COMMANDS_H_
 #define NVCACHE_RECOVERY_TOOL_COMMANDS_H_
 
-#include <CLI/App.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace nvcache::tool {
 

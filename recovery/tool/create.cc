@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <CLI/App.hpp>
 #include <memory>
 
 #include "recovery/tool/commands.h"

@@ -3,6 +3,7 @@
 // nvcache dump: the records in the logs, one line each, as they are read: there may be millions.
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -188,7 +189,7 @@ void Dump::PrintRecord(const nvlog::Group& group, const nvlog::RecordHeader& hea
                {"group_index", header.index},
                {"group_count", header.count}});
   if (!path.empty()) PutPath(line, names ? "change" : "path", path);
-  fmt::print("{}\n", line.dump());
+  fmt::print("{}\n", OneLine(line));
 }
 
 // One line for all of it: nobody knows which of its records are what was written.
@@ -202,7 +203,7 @@ void Dump::PrintIncomplete(const nvlog::Group& group) {
   }
   Json line = GroupJson(group, group.place);
   line.update({{"group_count", group.records}, {"damaged_record", PlaceText(group.damaged)}});
-  fmt::print("{}\n", line.dump());
+  fmt::print("{}\n", OneLine(line));
 }
 
 void Dump::Export(const nvlog::RecordHeader& header, nvlog::Place place, uint32_t file) {

@@ -223,7 +223,7 @@ void Exporter::WriteManifest() {
     manifest["files"].push_back(std::move(item));
   }
   const int fd = openat(folder_fd_, kManifest, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
-  Check(fd >= 0 && WriteAll(fd, manifest.dump(2) + '\n', 0) && fsync(fd) == 0, kManifest);
+  Check(fd >= 0 && WriteAll(fd, Indented(manifest) + '\n', 0) && fsync(fd) == 0, kManifest);
   if (fd >= 0) close(fd);
 }
 

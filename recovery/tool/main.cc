@@ -3,6 +3,7 @@
 // The `nvcache` command.
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -142,7 +143,7 @@ Result RecoverOne(const RecoverArguments& arguments, const ListedPool& listed,
 int RecoverSingle(const RecoverArguments& arguments, const ListedPool& listed) {
   const Result result = RecoverOne(arguments, listed, "recovering");
   if (arguments.json && result.json.contains("clean")) {
-    fmt::print("{}\n", result.json.dump(2));
+    fmt::print("{}\n", Indented(result.json));
   }
   FinishOutput();
   if (result.status != kOk) throw Failure{result.status, result.message};
@@ -166,7 +167,7 @@ int InChild(const RecoverArguments& arguments, const ListedPool& listed, const s
   if (arguments.json) {
     result.json["status"] = result.status;
     result.json["message"] = result.message.empty() ? Json() : Json(Printable(result.message));
-    const std::string text = result.json.dump();
+    const std::string text = OneLine(result.json);
     for (size_t done = 0; done < text.size();) {
       const ssize_t n = write(out, text.data() + done, text.size() - done);
       if (n <= 0) return kFailed;
@@ -207,7 +208,7 @@ Result RecoverApart(const RecoverArguments& arguments, const ListedPool& listed,
   }
   close(ends[1]);
   Result result;
-  result.json = Json::parse(ReadAll(ends[0]), nullptr, false);
+  result.json = Parse(ReadAll(ends[0]));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
@@ -245,7 +246,7 @@ int RecoverSeveral(const RecoverArguments& arguments, const std::vector<ListedPo
     wrong += result.status != kOk ? 1 : 0;
     if (arguments.json) all.push_back(std::move(result.json));
   }
-  if (arguments.json) fmt::print("{}\n", Json({{"pools", all}}).dump(2));
+  if (arguments.json) fmt::print("{}\n", Indented({{"pools", all}}));
   FinishOutput();
   if (worst != kOk) {
     throw Failure{worst, fmt::format("{} of {} not recovered completely; see above", wrong,

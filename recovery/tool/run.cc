@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>

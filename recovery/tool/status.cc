@@ -3,6 +3,7 @@
 // nvcache status: what a pool is, who uses it, and what is pending in it. Changes nothing.
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -323,7 +324,7 @@ int RunStatus(const StatusArguments& arguments) {
                          .superblock_damaged = pool.superblock_damaged(),
                          .last_words = Copy(*pool.view().last_words())};
   if (arguments.json) {
-    fmt::print("{}\n", ToJson(report).dump(2));
+    fmt::print("{}\n", Indented(ToJson(report)));
   } else {
     PrintText(report);
   }

@@ -123,6 +123,11 @@ void PutPath(Json& object, const std::string& key, const std::string& path) {
   object[key + "_hex"] = hex;
 }
 
+// Here alone, for what writes and reads JSON takes a compiler seconds wherever it is used.
+std::string OneLine(const Json& json) { return json.dump(); }
+std::string Indented(const Json& json) { return json.dump(2); }
+Json Parse(const std::string& text) { return Json::parse(text, nullptr, false); }
+
 uint64_t Since(uint64_t then) {
   const uint64_t now = sys::Now(CLOCK_REALTIME);
   return now > then ? now - then : 0;

@@ -32,6 +32,11 @@ std::string PathOf(const pool::FileRecord& record);
 // `key`, and `key`_hex when its bytes are not UTF-8, which JSON cannot hold.
 void PutPath(Json& object, const std::string& key, const std::string& path);
 
+std::string OneLine(const Json& json);
+std::string Indented(const Json& json);
+// What is none: a value that is discarded, of no type.
+Json Parse(const std::string& text);
+
 // Nanoseconds since `then`; 0 when that lies in the future.
 uint64_t Since(uint64_t then);
 

@@ -272,7 +272,7 @@ Json ToJson(const View& view) {
 
 void Print(const View& view, bool json, bool first) {
   if (json) {
-    fmt::print("{}\n", ToJson(view).dump());
+    fmt::print("{}\n", OneLine(ToJson(view)));
   } else {
     const Frame frame = FrameOf(view, kColumns[kDefaultSort]);
     if (!first) fmt::print("\n");
