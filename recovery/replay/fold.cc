@@ -219,7 +219,8 @@ void Names::FoldChange(const NameRecord& record, const Change& change, Place pla
 }
 
 // Whether the call was made, the names cannot tell: they may have been so long before. So it was
-// not, unless it must have been: what it destroys is nowhere, and cannot be made again.
+// not, unless it must have been: what it destroys is nowhere, and cannot be made again, or not with
+// all of its bytes.
 void Names::FoldAnnouncement(const NameRecord& record, const Change& change, Place place) {
   const bool removes = record.deed == Deed::kRemoves;
   const uint32_t destroyed = removes ? change.who : change.other;
@@ -230,7 +231,8 @@ void Names::FoldAnnouncement(const NameRecord& record, const Change& change, Pla
   if (!removes) TieOf(change.from, change.who);
   if (destroyed != kNobody) {
     TieOf(change.spot, destroyed);
-    const bool lost = IsNowhere(destroyed) && Lacks(whos_[destroyed]);
+    const bool lacks = Lacks(whos_[destroyed]) || (record.flags & pool::kNameLacks) != 0;
+    const bool lost = lacks && IsNowhere(destroyed);
     if (lost && (removes || LeadsTo(change.spot, change.who))) {
       return FoldChange(record, change, place);
     }

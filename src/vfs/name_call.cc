@@ -398,6 +398,14 @@ bool NameCall::Hold(const Folder& folder) const {
   return known;
 }
 
+// The flags of what loses its last name, in that folder.
+uint32_t NameCall::GoneOf(const struct statx& st) const {
+  if (!S_ISREG(st.stx_mode) || st.stx_size == 0) return pool::kNameGone;
+  const Tally* tally = engine.tallies.Find(lease::TagOf(folder_.device(), st.stx_ino));
+  const bool known = tally != nullptr && Tallies::StandingOf(*tally).known;
+  return known ? pool::kNameGone : pool::kNameGone | pool::kNameLacks;
+}
+
 // What the names lead to. 0; or the call's result, for it will change nothing.
 long NameCall::Look() {
   NameRecord& record = *record_;
@@ -409,7 +417,7 @@ long NameCall::Look() {
     if (error < 0) return error;
     const bool is_folder = S_ISDIR(st.stx_mode);
     if (is_folder != ((flags_ & AT_REMOVEDIR) != 0)) return kNotOurs;
-    record.flags = is_folder || st.stx_nlink == 1 ? pool::kNameGone : pool::kNameHasOthers;
+    record.flags = is_folder || st.stx_nlink == 1 ? GoneOf(st) : pool::kNameHasOthers;
     if (record.flags == pool::kNameHasOthers) KeepLoser(st);
     return 0;
   }
@@ -434,7 +442,7 @@ long NameCall::Look() {
   const bool same = other.stx_ino == st.stx_ino;
   if (what_ == What::kLink || S_ISDIR(other.stx_mode) || same || flags_ != 0) return kNotOurs;
   if (other.stx_nlink == 1) {
-    record.flags |= pool::kNameGone;
+    record.flags |= GoneOf(other);
   } else {
     KeepLoser(other);
   }

@@ -107,6 +107,7 @@ class NameCall {
   long Call();
   bool AddCreated(long result);
   void KeepLoser(const struct statx& st);
+  uint32_t GoneOf(const struct statx& st) const;
   bool NoteChanged();
   bool Commit(pool::Deed deed);
   void ForgetReplaced() const;

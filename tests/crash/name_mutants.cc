@@ -408,6 +408,8 @@ std::vector<Mutant> RecordMutants() {
                   pool::kNameGone),
       WithoutFlag("others unsaid", "no record says that a file has other names", "known-links",
                   pool::kNameHasOthers),
+      WithoutFlag("lacks unsaid", "no record says that a file has bytes that no log has",
+                  "known-copied", pool::kNameLacks),
       OfEngine("other unsaid", "no record says which file a rename destroys", "known",
                [](Trace* trace) {
                  ChangeSaid(

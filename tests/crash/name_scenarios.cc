@@ -101,6 +101,12 @@ class NameProgram {
       Must(r == static_cast<long>(n));
     });
   }
+  // As the kernel copies bytes into it (copy_file_range): the log has none of them.
+  void CopyInto(int fd, uint64_t offset, size_t n) {
+    capture_.Do({Operation::kPublish, capture_.FileAt(fd), 0, 0, 0}, "",
+                [&] { Must(vfs::PassThrough(fd) == 0); });
+    Write(fd, offset, n);
+  }
   void Sync(int fd) {
     capture_.Do({Operation::kSync, capture_.FileAt(fd), 0, 0, 0}, "", [&] {
       const long r = vfs::Fsync(fd);
@@ -423,6 +429,34 @@ Trace KnownPast(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+// `cp a b.tmp && mv b.tmp b`, where cp leaves the bytes to the kernel.
+Trace KnownCopied(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 300);
+  MakeFile(place, "b", 200);
+  std::filesystem::create_directory(place.disk + "/s");
+  NameProgram program("known-copied", place, seed);
+  program.MakeKnown("");
+  program.MakeKnown("s");
+  int copy = program.Create("b.tmp");
+  program.CopyInto(copy, 0, 300);
+  program.Close(copy);
+  program.Rename("b.tmp", "b");
+  copy = program.Create("s/b.tmp");
+  program.Write(copy, 0, 150);
+  program.CopyInto(copy, 100, 100);
+  program.Rename("s/b.tmp", "b");
+  program.Write(copy, 20, 60);  // under its new name
+  program.Close(copy);
+  program.MoveCheckpoint();
+  copy = program.Create("b.tmp");
+  program.CopyInto(copy, 0, 80);
+  program.Link("b.tmp", "s/c");
+  program.Close(copy);
+  program.Remove("b");
+  program.Rename("s/c", "b");
+  return program.Finish();
+}
+
 // Modes of files and folders that the log has all of.
 Trace KnownModes(const Place& place, uint64_t seed) {
   NameProgram program("known-modes", place, seed);
@@ -505,6 +539,8 @@ std::vector<Scenario> NameScenarios() {
        256, 60},
       {"known-past", "bytes and names in known folders that are in no log", KnownPast, false, 100,
        256, 60, false, true},
+      {"known-copied", "the kernel copies bytes into new files of known folders", KnownCopied,
+       false, 100, 256, 60},
       {"known-modes", "modes in known folders", KnownModes, false, 100, 256, 60},
       {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 100, 256,
        60, false, true},

@@ -758,6 +758,32 @@ TEST_F(NamesReplayTest, AnAnnouncedRemovalOfWhatWasBorn) {
   EXPECT_EQ(Read("a"), "bytes");
 }
 
+// Made again, it would have none of the bytes that went past the logs, and reached the disk.
+TEST_F(NamesReplayTest, AnAnnouncedRemovalOfWhatCannotBeMadeWhole) {
+  const Identity a = MakeCreated("a");
+  Removes(a, "a", pool::kNameGone | pool::kNameLacks);
+  ExpectRecovered();
+  EXPECT_TRUE(Is("a", a)) << "it is there";
+  Unlink("a");
+  ExpectRecovered();
+  EXPECT_EQ(All(), Names_{});
+}
+
+TEST_F(NamesReplayTest, AnAnnouncedRenameOverWhatCannotBeMadeWhole) {
+  Make("a", "a");
+  const Identity a = IdOf(Path("a")), b = MakeCreated("b");
+  Log({.deed = Deed::kRenames,
+       .file = a,
+       .name = "b",
+       .from = "a",
+       .other = b,
+       .flags = pool::kNameGone | pool::kNameLacks});
+  Rename("a", "b");
+  ExpectRecovered();
+  EXPECT_TRUE(Is("b", a));
+  EXPECT_EQ(All(), Names_{"b"});
+}
+
 // ---------------------------------------------------------------------------------------- Somebody
 
 TEST_F(NamesReplayTest, WhatSomebodyHasMovedStays) {

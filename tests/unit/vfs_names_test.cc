@@ -165,6 +165,7 @@ class VfsNamesTest : public testing::Test {
     if (record->name_length > 0) text += std::string(" ") + texts.name;
     if ((record->flags & pool::kNameGone) != 0) text += " gone";
     if ((record->flags & pool::kNameHasOthers) != 0) text += " others";
+    if ((record->flags & pool::kNameLacks) != 0) text += " lacks";
     return text;
   }
   static std::string FileText(const nvlog::GroupWalk& walk, const nvlog::RecordHeader& header,
@@ -603,6 +604,33 @@ TEST_F(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
     call.Other(AT_FDCWD, Path("pipe").c_str());
     EXPECT_EQ(Fsync(folder_), kNotOurs);
     EXPECT_FALSE(FolderIsKnown());
+  });
+}
+
+// So that recovery does not make it again without them.
+TEST_F(VfsNamesTest, AFileWithBytesThatNoLogHasIsSaidToLackThem) {
+  WithEngine([&] {
+    const auto make = [&](const char* name, bool past, const std::string& bytes) {
+      const int fd = Open(name, O_RDWR | O_CREAT);
+      EXPECT_EQ(past ? PassThrough(fd) : 0, 0);
+      const long n =
+          past ? ::write(fd, bytes.data(), bytes.size()) : Write(fd, bytes.data(), bytes.size());
+      EXPECT_EQ(n, static_cast<long>(bytes.size()));
+      EXPECT_EQ(Close(fd), 0);
+    };
+    make("a", false, "one");
+    make("b", true, "one");
+    make("c", true, "one");
+    make("d", true, "");
+    EXPECT_EQ(Remove("b"), 0);
+    EXPECT_EQ(Rename("a", "c"), 0);
+    EXPECT_EQ(Remove("c"), 0) << "known";
+    EXPECT_EQ(Remove("d"), 0) << "empty";
+    const Said said = Log();
+    EXPECT_EQ(Said(said.begin() + 5, said.end()),
+              (Said{"removes b gone lacks", "removed b gone lacks", "renames a c gone lacks",
+                    "renamed a c gone lacks", "removes c gone", "removed c gone", "removes d gone",
+                    "removed d gone"}));
   });
 }
 
