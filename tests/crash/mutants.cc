@@ -1196,6 +1196,27 @@ void SettledUnsaid(Trace* trace) {
   }
 }
 
+// What the kernel will cut off, the log says afterwards alone.
+void CutSaidLate(Trace* trace) {
+  const auto is_cut = [](const Logged& group) {
+    return group.last().header.kind == Kind::kTruncate;
+  };
+  const std::vector<Logged> groups = ThroughGroups(*trace);
+  for (size_t i = 0; i + 1 < groups.size(); ++i) {
+    if (!is_cut(groups[i]) || !is_cut(groups[i + 1])) continue;
+    for (const Written& written : groups[i].records) {
+      RecordHeader header = written.header;
+      if (header.kind == Kind::kTruncate) {  // zeros where the file has nothing
+        header.kind = Kind::kErase;
+        header.offset = uint64_t{1} << 40;
+        header.length = pool::kPageSize;
+      }
+      Rewrite(trace, written, header);
+    }
+    ++i;
+  }
+}
+
 void SettledBeforeSync(Trace* trace) {
   const size_t n = ThroughGroups(*trace).size();
   for (size_t i = 0; i < n; ++i) {
@@ -1871,6 +1892,8 @@ std::vector<Mutant> AllMutants() {
       {"bound after sync", "a settled file's bound is drawn after the sync", "through-settled",
        BoundAfterSync},
       {"settled unsaid", "no record says that a file is settled", "through-settled", SettledUnsaid},
+      {"cut said late", "what the kernel cuts off is not in the log before", "known-cut",
+       CutSaidLate},
       {"settled before sync", "the log says that a file is settled before it is synced",
        "through-settled", SettledBeforeSync},
       {"through above next", "write-through's checkpoint passes an idle log's next group",

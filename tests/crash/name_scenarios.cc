@@ -107,6 +107,13 @@ class NameProgram {
                 [&] { Must(vfs::PassThrough(fd) == 0); });
     Write(fd, offset, n);
   }
+  void Truncate(int fd, uint64_t size) {
+    capture_.Do({Operation::kTruncate, capture_.FileAt(fd), size, 0, 0}, "", [&] {
+      long r = vfs::Ftruncate(fd, static_cast<off_t>(size));
+      if (r == vfs::kNotOurs) r = sys::Ftruncate(fd, static_cast<off_t>(size));
+      Must(r == 0);
+    });
+  }
   void Sync(int fd) {
     capture_.Do({Operation::kSync, capture_.FileAt(fd), 0, 0, 0}, "", [&] {
       const long r = vfs::Fsync(fd);
@@ -457,6 +464,28 @@ Trace KnownCopied(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+// Files that are known are cut, and grow.
+Trace KnownCut(const Place& place, uint64_t seed) {
+  MakeFile(place, "old", 300);
+  NameProgram program("known-cut", place, seed);
+  program.MakeKnown("");
+  const int a = program.Create("a");
+  program.Write(a, 0, 200);
+  program.Truncate(a, 120);
+  program.Write(a, 150, 100);
+  program.Rename("a", "b");
+  program.Truncate(a, 400);
+  program.Truncate(a, 60);
+  program.Write(a, 50, 30);
+  program.MoveCheckpoint();
+  program.Write(a, 60, 40);
+  program.Truncate(a, 10);
+  program.Rename("b", "old");
+  program.Write(a, 90, 20);
+  program.Close(a);
+  return program.Finish();
+}
+
 // Modes of files and folders that the log has all of.
 Trace KnownModes(const Place& place, uint64_t seed) {
   NameProgram program("known-modes", place, seed);
@@ -541,6 +570,7 @@ std::vector<Scenario> NameScenarios() {
        256, 60, false, true},
       {"known-copied", "the kernel copies bytes into new files of known folders", KnownCopied,
        false, 100, 256, 60},
+      {"known-cut", "files in known folders are cut", KnownCut, false, 60, 256, 60},
       {"known-modes", "modes in known folders", KnownModes, false, 100, 256, 60},
       {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 100, 256,
        60, false, true},
