@@ -123,6 +123,7 @@ void Engine::AwaitPins() {
 
 void Engine::AwaitThrough() {
   uint64_t none = 0;
+  if (through_since_.load(std::memory_order_relaxed) != none) return;
   if (!through_since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) return;
   pool::Note(pool_.seats().ConductOf(pool_.seat()).through_since, sys::Now(CLOCK_REALTIME));
   log.Ring();

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "src/sys/kernel.h"
 #include "src/sys/lock.h"
 #include "src/sys/text.h"
 
@@ -21,7 +20,7 @@ struct Slot {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   uint64_t number = 0;   // the File has the same
   uint32_t changes = 0;  // of the file, by then
-  uint64_t at = 0;       // monotonic ns
+  uint64_t at = 0;       // ticks
   alignas(pool::FileRecord) uint8_t record[pool::FileRecordSize(kLongestKept)] = {};
 };
 constexpr uint64_t kSlots = 8;
@@ -37,7 +36,8 @@ struct FolderSlot {
 };
 constinit FolderSlot folder_slots[kSlots];
 
-bool IsLate(uint64_t at) { return sys::Now(CLOCK_MONOTONIC) - at > kLatelyNs; }
+uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
+bool IsLate(uint64_t at) { return Ticks() - at > kLatelyTicks; }
 
 size_t SizeOf(const FolderRecord& record) {
   return offsetof(FolderRecord, path) + sys::Length(record.path) + 1;
@@ -64,7 +64,7 @@ void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& recor
   if (!slot.lock.TryLock()) return;
   slot.number = number;
   slot.changes = changes;
-  slot.at = sys::Now(CLOCK_MONOTONIC);
+  slot.at = Ticks();
   auto* kept = reinterpret_cast<pool::FileRecord*>(slot.record);
   std::memcpy(slot.record, &record, pool::FileRecordSize(record.path_length));
   kept->flags = 0;
@@ -86,7 +86,7 @@ void NoteDescription(const lease::Standing& folder, const FolderRecord& record) 
   FolderSlot& slot = folder_slots[folder.tag % kSlots];
   if (SizeOf(record) > sizeof(slot.record) || !slot.lock.TryLock()) return;
   slot.folder = folder;
-  slot.at = sys::Now(CLOCK_MONOTONIC);
+  slot.at = Ticks();
   std::memcpy(slot.record, &record, SizeOf(record));
   slot.lock.Unlock();
 }

@@ -254,7 +254,8 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
   mode_ = mode;
   if (!naming_ || !engine.tallies.HasFolders()) return;
   struct stat st;
-  const long found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW);
+  const bool excludes = (flags & O_EXCL) != 0;  // the kernel refuses, if it is there
+  const long found = excludes ? -ENOENT : sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW);
   is_free_ = found == -ENOENT;
   elsewhere_ = found == 0 && S_ISLNK(st.st_mode) && (flags & (O_EXCL | O_NOFOLLOW)) == 0 &&
                sys::Fstatat(dirfd, path, &st, 0) == -ENOENT;
