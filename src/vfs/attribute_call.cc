@@ -28,10 +28,17 @@ bool FillFileSystem(int fd, NameRecord* record) {
 
 }  // namespace
 
+// Of most files no log knows anything: the kernel is not asked about what is known to be open.
 AttributeCall::AttributeCall(int fd) : fd_(fd) {
-  struct stat st;
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
-  if (sys::Fstat(fd, &st) == 0) st_ = st;
+  Access access;
+  if (access.Enter(fd, Access::kData) == 0 && !access.cached()) {
+    device_ = access.file().device;
+    inode_ = access.file().inode;
+  } else {
+    access.Leave();
+    Look();
+  }
 }
 
 AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
@@ -45,18 +52,34 @@ AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
   fd_ = static_cast<int>(fd);
   owns_fd_ = true;
   st_ = st;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
 }
 
 AttributeCall::~AttributeCall() {
   if (owns_fd_) sys::Close(fd_);
 }
 
+bool AttributeCall::Look() {
+  struct stat st;
+  if (sys::Fstat(fd_, &st) < 0) return false;
+  st_ = st;
+  device_ = st.st_dev;
+  inode_ = st.st_ino;
+  return true;
+}
+
 long AttributeCall::Begin(uint32_t set) {
-  if (st_.st_ino == 0) return 0;
+  if (inode_ == 0) return 0;
   if (engine.asleep()) const TableLock wakes;
-  tally_ = passing_.Begin(st_.st_dev, st_.st_ino);
   set_ = set;
+  tally_ = passing_.Begin(device_, inode_);
   if (tally_ == nullptr) return 0;
+  if (st_.st_ino == 0 && (!Look() || lease::TagOf(device_, inode_) != passing_.tag())) {
+    passing_.End();  // the program has put something else there, unseen
+    tally_ = st_.st_ino != 0 ? passing_.Begin(device_, inode_) : nullptr;
+    if (tally_ == nullptr) return 0;
+  }
   const Standing now = Tallies::StandingOf(*tally_);
   if (now.known && set != 0 && JoinPool(fd_, st_)) {
     Recall(now.exits);

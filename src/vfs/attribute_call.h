@@ -31,10 +31,13 @@ class AttributeCall {
  private:
   void Recall(uint64_t exits);
   bool AddPath(const char* path);
+  bool Look();
   bool Ask(struct statx* st);
   bool Identify(uint64_t exits, struct statx* st);
 
-  struct stat st_ = {};  // before the call; nothing: it is none of ours
+  dev_t device_ = 0;
+  ino_t inode_ = 0;      // 0: it is none of ours
+  struct stat st_ = {};  // before the call; nothing: not looked at yet
   // The record has all but the attributes, as after so many exits of the file.
   static constexpr uint64_t kNever = ~uint64_t{0};
   uint64_t recalled_ = kNever;

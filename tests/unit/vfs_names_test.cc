@@ -738,6 +738,23 @@ TEST_F(VfsNamesTest, AttributesAreInTheLog) {
   });
 }
 
+// By a call that no front end sees.
+TEST_F(VfsNamesTest, AttributesAreOfWhatTheDescriptorLeadsTo) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT);
+    const int other = ::open(Path("other").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    EXPECT_EQ(::dup3(other, fd, O_CLOEXEC), fd);
+    {
+      AttributeCall call(fd);
+      EXPECT_EQ(call.Begin(pool::kSetMode), 0);
+      call.End(::fchmod(fd, 0600) == 0);
+    }
+    EXPECT_EQ(Log(), (Said{"created a"}));
+    ::close(other);
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
 // By which recovery looks for the file, where it has no right to use handles.
 TEST_F(VfsNamesTest, AttributesAreOfTheNameThatTheFileHasNow) {
   WithEngine([&] {
