@@ -220,7 +220,7 @@ Session::Found Session::Find(const Mutant& mutant, const Traces& traces) {
   return found;
 }
 
-// Each mutant has to be reported. That the engine as it is must not be is the other run's.
+// Each mutant has to be reported. A run without --mutants shows that the engine as it is never is.
 int Session::Mutants() {
   const auto begin = Clock::now();
   Traces traces;
