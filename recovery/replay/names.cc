@@ -97,21 +97,36 @@ long SetOwner(int look, uint32_t uid, uint32_t gid) {
   return sys::Call(SYS_fchownat, look, sys::Address(""), uid, gid, AT_EMPTY_PATH);
 }
 
-long SetMode(int look, mode_t mode) {
+// The mode of a record, for a file that the file system may have with a later owner, whom no record
+// names: what the kernel took from it then (chown(2)), that one must not get.
+mode_t ModeFor(const struct stat& st, const NameRecord& record) {
+  mode_t mode = record.mode & 07777;
+  const bool is_same = st.st_uid == record.uid && st.st_gid == record.gid;
+  if (is_same || S_ISDIR(st.st_mode)) return mode;
+  mode &= ~mode_t{S_ISUID};
+  return (mode & S_IXGRP) != 0 ? mode & ~mode_t{S_ISGID} : mode;
+}
+
+// After the owner.
+long SetMode(int look, const NameRecord& record) {
   struct stat st;
-  const long error = sys::Fstat(look, &st);
-  if (error < 0 || (st.st_mode & 07777) == mode) return error;
+  if (S_ISLNK(record.mode)) return 0;
+  if (const long error = sys::Fstat(look, &st); error < 0) return error;
+  const mode_t mode = ModeFor(st, record);
+  if ((st.st_mode & 07777) == mode) return 0;
   return sys::Fchmodat(AT_FDCWD, LinkTo(look).c_str(), mode);
 }
 
 long SetAsBorn(int look, const NameRecord& record) {
   const long error = SetOwner(look, record.uid, record.gid);
-  return error < 0 || S_ISLNK(record.mode) ? error : SetMode(look, record.mode & 07777);
+  return error < 0 ? error : SetMode(look, record);
 }
 
-long SetTimes(int look, const NameRecord& record) {
-  const timespec times[2] = {{record.access_seconds, static_cast<long>(record.access_nanoseconds)},
-                             {record.change_seconds, static_cast<long>(record.change_nanoseconds)}};
+// `is_changed`: bytes that came later have set one of them anew.
+long SetTimes(int look, const NameRecord& record, bool is_changed) {
+  const timespec access = {record.access_seconds, static_cast<long>(record.access_nanoseconds)};
+  const timespec change = {record.change_seconds, static_cast<long>(record.change_nanoseconds)};
+  const timespec times[2] = {access, is_changed ? timespec{0, UTIME_OMIT} : change};
   if (S_ISLNK(record.mode)) {
     return sys::Call(SYS_utimensat, look, sys::Address(""), sys::Address(times), AT_EMPTY_PATH);
   }
@@ -657,17 +672,16 @@ void Names::RemoveSafeNames() {
 
 namespace {
 
-// Bytes that came later have set the times anew.
 constexpr uint32_t kInOrder[] = {pool::kSetOwner, pool::kSetMode, pool::kSetTimes};
 
-long SetAttribute(uint32_t which, const NameRecord& record, int look) {
+long SetAttribute(uint32_t which, const NameRecord& record, bool is_changed, int look) {
   switch (which) {
     case pool::kSetOwner:
       return SetOwner(look, record.uid, record.gid);
     case pool::kSetMode:
-      return S_ISLNK(record.mode) ? 0 : SetMode(look, record.mode & 07777);
+      return SetMode(look, record);
     default:
-      return SetTimes(look, record);
+      return SetTimes(look, record, is_changed);
   }
 }
 
@@ -707,10 +721,10 @@ void Names::SetAttributes(uint32_t number) {
   for (const uint32_t which : kInOrder) {
     const nvlog::Place place = who.attributes[std::countr_zero(which)];
     if (place == nvlog::kNoPlace || !CopyAt(place, record.get())) continue;
-    if (which == pool::kSetTimes && reader_.At(place).lsn < who.changed) continue;
     const Descriptor look(Open(number));
     if (!look.ok()) return TellUnreachableAttributes(number);
-    const long error = SetAttribute(which, *record, look.get());
+    const bool is_changed = reader_.At(place).lsn < who.changed;
+    const long error = SetAttribute(which, *record, is_changed, look.get());
     if (error < 0) return TellUnresolvedAttributes(number, static_cast<int>(-error));
   }
 }

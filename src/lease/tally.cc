@@ -62,8 +62,9 @@ void Nap(Tally& tally, uint64_t seen) {
 
 }  // namespace
 
-uint64_t TagOf(uint64_t device, uint64_t inode) {
-  uint64_t h = inode + device * 0x9e3779b97f4a7c15u;
+uint64_t TagOf(uint64_t device, uint64_t inode, uint32_t mode) {
+  const uint64_t type = (mode & S_IFMT) ^ S_IFREG;
+  uint64_t h = inode + device * 0x9e3779b97f4a7c15u + type * 0xd6e8feb86659fd93u;
   h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
   h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
   h ^= h >> 32;

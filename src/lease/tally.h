@@ -10,6 +10,8 @@
 #ifndef NVCACHE_LEASE_TALLY_H_
 #define NVCACHE_LEASE_TALLY_H_
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -52,8 +54,9 @@ struct alignas(64) Tally {
 };
 static_assert(sizeof(Tally) == 64);
 
-// Of a file; never 0. Files with the same tag are taken for one.
-uint64_t TagOf(uint64_t device, uint64_t inode);
+// Of a file; never 0. Files with the same tag are taken for one. `mode`: its type, so that nothing
+// is known of a folder that gets the number of a file before.
+uint64_t TagOf(uint64_t device, uint64_t inode, uint32_t mode = S_IFREG);
 
 // A process says that it is at a call that changes a file and is in no log: from before it looks
 // for the file's tag, until the call is over. A count for each of some classes of files.

@@ -45,7 +45,7 @@ AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
   struct stat st;
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
-  if (engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino)) == nullptr) return;
+  if (engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino, st.st_mode)) == nullptr) return;
   const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
   const long fd = sys::Openat(dirfd, path, flags);
   if (fd < 0) return;
@@ -69,15 +69,20 @@ bool AttributeCall::Look() {
   return true;
 }
 
+// What is known to be open is a file.
+uint64_t AttributeCall::Tag() const {
+  return lease::TagOf(device_, inode_, st_.st_ino != 0 ? st_.st_mode : S_IFREG);
+}
+
 long AttributeCall::Begin(uint32_t set) {
   if (inode_ == 0) return 0;
   if (engine.asleep()) const TableLock wakes;
   set_ = set;
-  tally_ = passing_.Begin(device_, inode_);
+  tally_ = passing_.Begin(Tag());
   if (tally_ == nullptr) return 0;
-  if (st_.st_ino == 0 && (!Look() || lease::TagOf(device_, inode_) != passing_.tag())) {
+  if (st_.st_ino == 0 && (!Look() || Tag() != passing_.tag())) {
     passing_.End();  // the program has put something else there, unseen
-    tally_ = st_.st_ino != 0 ? passing_.Begin(device_, inode_) : nullptr;
+    tally_ = st_.st_ino != 0 ? passing_.Begin(Tag()) : nullptr;
     if (tally_ == nullptr) return 0;
   }
   const Standing now = Tallies::StandingOf(*tally_);

@@ -32,6 +32,7 @@ class AttributeCall {
   void Recall(uint64_t exits);
   bool AddPath(const char* path);
   bool Look();
+  uint64_t Tag() const;
   bool Ask(struct statx* st);
   bool Identify(uint64_t exits, struct statx* st);
 

@@ -93,7 +93,7 @@ long Claim::TakePath(int dirfd, const char* path, bool follow) {
 
 long Claim::ToChange() {
   if (inode_ == 0) return 0;
-  passing_.Begin(device_, inode_);
+  passing_.Begin(lease::TagOf(device_, inode_));
   return passing_.GoPast(-1);
 }
 

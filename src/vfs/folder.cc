@@ -116,7 +116,7 @@ bool Folder::Look(int dirfd, const char* path, const Folder* beside) {
   if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISDIR(st.st_mode)) return false;
   device_ = st.st_dev;
   inode_ = st.st_ino;
-  tag_ = lease::TagOf(device_, inode_);
+  tag_ = lease::TagOf(device_, inode_, S_IFDIR);
   return true;
 }
 
@@ -147,7 +147,7 @@ bool Folder::FindOpen(int fd) {
   fd_ = fd;
   device_ = st.st_dev;
   inode_ = st.st_ino;
-  tag_ = lease::TagOf(device_, inode_);
+  tag_ = lease::TagOf(device_, inode_, S_IFDIR);
   return true;
 }
 

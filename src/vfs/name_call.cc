@@ -79,6 +79,15 @@ void BeginKnownFolder(int dirfd, const char* name, uint64_t tag, uint32_t own) {
   if (IsEmptyFolder(dirfd, name)) Tallies::Change(tally, then, {tag, then.exits, true});
 }
 
+// A new symbolic link: its owner and its times will be in the log.
+void BeginKnownLink(uint64_t tag, uint64_t left) {
+  Tally& tally = engine.tallies.At(tag);
+  if (!engine.tallies.SetTag(tally, tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  if (then.tag != tag || engine.tallies.AnybodyPasses(tag)) return;
+  if (Tallies::Change(tally, then, {tag, then.exits, true})) tally.left.store(left);
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------ Preparation
@@ -210,7 +219,7 @@ bool NameCall::IsWhereSaid() {
 void NameCall::ForgetReplaced() const {
   struct stat st;
   if (sys::Fstatat(dirfd_, path_, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)) return;
-  Tally* tally = engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+  Tally* tally = engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino, st.st_mode));
   if (tally != nullptr) Tallies::Forget(*tally);
 }
 
@@ -325,7 +334,7 @@ void NameCall::Remove(int dirfd, const char* path, int flags, bool past) {
 // Of the file that gets another name. Another process may write to it meanwhile: of that, nothing
 // was promised.
 bool NameCall::KnowsBytes(const Folder& folder, const struct stat& st) {
-  const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino);
+  const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino, st.st_mode);
   if (S_ISDIR(st.st_mode)) return CanMoveFolder(folder.fd(), folder.name(), tag);
   if (!S_ISREG(st.st_mode)) return true;
   const Tally* tally = engine.tallies.Find(tag);
@@ -428,10 +437,11 @@ long NameCall::Look() {
   if (error < 0) return error;
   const bool is_folder = S_ISDIR(st.stx_mode);
   if (is_folder && what_ == What::kLink) return kNotOurs;
-  const uint64_t tag = lease::TagOf(folder_.device(), st.stx_ino);
+  const uint64_t tag = lease::TagOf(folder_.device(), st.stx_ino, st.stx_mode);
   if (is_folder && !CanMoveFolder(from_.fd(), from_.name(), tag)) return kBeginAnew;
   record.mode = is_folder ? S_IFDIR : 0;
   if (!is_folder && st.stx_nlink > 1) record.flags |= pool::kNameHasOthers;
+  type_ = st.stx_mode;
   left_ = MarkOf(st);
   struct statx other;
   error = pool::IdentifyAt(folder_.fd(), folder_.name(), &record.other, &other);
@@ -455,7 +465,7 @@ void NameCall::KeepLoser(const struct statx& st) {
   const long fd = sys::Openat(folder_.fd(), folder_.name(), O_PATH | O_NOFOLLOW | O_CLOEXEC);
   loser_ = fd >= 0 ? static_cast<int>(fd) : -1;
   loser_left_ = MarkOf(st);
-  loser_tag_ = lease::TagOf(folder_.device(), st.stx_ino);
+  loser_tag_ = lease::TagOf(folder_.device(), st.stx_ino, st.stx_mode);
 }
 
 // What the call has changed of the files themselves. False: somebody without the log has changed
@@ -463,10 +473,11 @@ void NameCall::KeepLoser(const struct statx& st) {
 bool NameCall::NoteChanged() {
   bool as_said = true;
   if (what_ == What::kRemove && (flags_ & AT_REMOVEDIR) != 0) {
-    Tally* tally = engine.tallies.Find(lease::TagOf(folder_.device(), record_->file.inode));
+    Tally* tally =
+        engine.tallies.Find(lease::TagOf(folder_.device(), record_->file.inode, S_IFDIR));
     if (tally != nullptr) Tallies::Forget(*tally);  // another folder may get its number
   } else if (what_ != What::kRemove) {
-    const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode);
+    const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode, type_);
     NoteMove(tag);
     struct stat st;
     as_said = sys::Fstatat(folder_.fd(), folder_.name(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -527,6 +538,8 @@ bool NameCall::AddCreated(long result) {
                             : pool::IdentifyAt(folder_.fd(), folder_.name(), &record.file, &st);
   if (error < 0 || st.stx_ino == 0) return false;
   KeepAttributes(st, &record);
+  type_ = st.stx_mode;
+  left_ = MarkOf(st);
   if (opened) BeginLeft(lease::TagOf(DeviceOf(st), st.stx_ino), st);
   if (opened && (DeviceOf(st) != folder_.device() || !IsWhereSaid())) {
     elsewhere_ = true;
@@ -554,8 +567,11 @@ long NameCall::MakeUnderLock() {
   created_ = what_ == What::kCreate;
   logged_ = !astray_;
   if (what_ == What::kMakeFolder && !astray_) {
-    const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode);
+    const uint64_t tag = lease::TagOf(folder_.device(), record_->file.inode, S_IFDIR);
     BeginKnownFolder(folder_.fd(), folder_.name(), tag, CountOwn(tag));
+  }
+  if (what_ == What::kMakeLink && !astray_) {
+    BeginKnownLink(lease::TagOf(folder_.device(), record_->file.inode, S_IFLNK), left_);
   }
   return result;
 }

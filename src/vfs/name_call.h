@@ -134,7 +134,9 @@ class NameCall {
   const char* path_ = nullptr;
   int from_dirfd_ = -1;
   const char* from_path_ = nullptr;
-  uint64_t left_ = 0;  // MarkOf() the file that gets another name
+  // Of what gets its first name, or another one: its st_mode, and MarkOf() it before that.
+  uint32_t type_ = 0;
+  uint64_t left_ = 0;
   // The same of one that loses its name and has others, and its descriptor.
   int loser_ = -1;
   uint64_t loser_left_ = 0, loser_tag_ = 0;

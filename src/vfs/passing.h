@@ -18,7 +18,7 @@ class Passing {
   Passing& operator=(const Passing&) = delete;
 
   // The file's tally, looked for afterwards; null: it has none.
-  lease::Tally* Begin(uint64_t device, uint64_t inode);
+  lease::Tally* Begin(uint64_t tag);
   lease::Tally* Begin(const File& file);
   void End();
   lease::Tally* tally() const { return tally_; }

@@ -8,10 +8,12 @@
 #include "src/dramcache/cursor.h"
 #include "src/nvlog/through.h"
 #include "src/sys/check.h"
+#include "src/sys/deferral.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/sys/sharing.h"
 #include "src/vfs/descriptions.h"
+#include "src/vfs/names_lock.h"
 
 namespace nvcache::vfs {
 
@@ -320,6 +322,16 @@ long HearOfRefusal(Tally& tally, uint64_t tag) {
   return -EIO;
 }
 
+// What was synced without a name may have lost it in a call that is under way, which the file
+// system may undo, and not have the name either. After this, the call is over, or the file has had
+// a name.
+void AwaitName(int fd) {
+  struct stat st;
+  if (sys::IsSharing() || (sys::Fstat(fd, &st) == 0 && st.st_nlink > 0)) return;
+  sys::InEngine inside;
+  const NamesLock lock;
+}
+
 // After it. False: what was pending still is.
 bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
   const PoolPin pin;
@@ -383,16 +395,16 @@ bool AwaitCheckpoint(const Tally& tally) {
 
 // ---------------------------------------------------------------------------------------- Passing
 
-Tally* Passing::Begin(uint64_t device, uint64_t inode) {
+Tally* Passing::Begin(uint64_t tag) {
   NVCACHE_CHECK(tag_ == 0);
   if (!engine.leases.is_open()) return nullptr;
-  tag_ = lease::TagOf(device, inode);
+  tag_ = tag;
   engine.tallies.BeginPassing(tag_);
   tally_ = engine.tallies.Find(tag_);
   return tally_;
 }
 
-Tally* Passing::Begin(const File& file) { return Begin(file.device, file.inode); }
+Tally* Passing::Begin(const File& file) { return Begin(TagOf(file)); }
 
 void Passing::End() {
   if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
@@ -605,6 +617,7 @@ long SettleShared(int fd) {
     return error;
   }
   if (const long error = HearOfRefusal(*tally, id.tag); error < 0) return error;
+  AwaitName(fd);
   if (EndSync(fd, id.tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
   const PoolPin pin;
   return pin.ok() ? -EIO : 0;

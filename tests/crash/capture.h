@@ -82,7 +82,7 @@ class Capture : public Listener {
   long Sync(long number, long fd, int file);
   long SyncAll();
   static long OpenBoot();
-  // Of name_capture.cc: names, and modes.
+  // Of name_capture.cc: names, and attributes.
   struct Place {
     uint32_t folder;  // kNobody: none that is watched
     std::string name;
@@ -95,7 +95,7 @@ class Capture : public Listener {
   void AddMade(const Place& place, long dirfd, long path);
   bool ChangesNames(long number, long c) const;
   long ChangeNames(long number, long a, long b, long c, long d, long e);
-  long SetMode(long number, long a, long b, long c, long d, long e);
+  long SetAttributes(long number, long a, long b, long c, long d, long e);
   long Fallocate(long fd, long mode, long offset, long length);
 
   std::mutex lock_;

@@ -212,7 +212,7 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
       case Event::kTruncate:
       case Event::kErase:
       case Event::kEntry:
-      case Event::kMode:
+      case Event::kAttributes:
         changed = true;
         break;
       case Event::kFence:
@@ -370,7 +370,7 @@ Expected Explorer::AfterFirst(const Level& level, const Expected& expected) cons
     after.names = {NamesOf(level).names()};
     after.files.clear();
     for (const Machine::File& file : level.machine.files()) {
-      after.files.push_back({{file.content}, false, {file.identity.mode}});
+      after.files.push_back({{file.content}, false, {file.identity}});
     }
     return after;
   }
@@ -448,7 +448,9 @@ void Explorer::Put(Level* level, const Choice& choice, bool away, bool killed) {
   }
   if (!has_names()) return;
   NameMedium::Left left = level->names.Build(choice.names);
-  for (size_t i = 0; i < left.modes.size(); ++i) machine.files()[i].identity.mode = left.modes[i];
+  for (size_t i = 0; i < left.attributes.size(); ++i) {
+    static_cast<Attributes&>(machine.files()[i].identity) = left.attributes[i];
+  }
   NamesOf(*level).names() = std::move(left.names);
   if (level->depth == 0) privileged_ = plan_.handles || level->at % 4 < 2;
   NamesOf(*level).set_privileged(privileged_);

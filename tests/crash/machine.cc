@@ -190,6 +190,7 @@ void Machine::Write(uint32_t number, const void* bytes, size_t n, uint64_t at) {
   std::string& content = files_[number].content;
   if (content.size() < at + n) content.resize(at + n);
   std::memcpy(content.data() + at, bytes, n);
+  files_[number].identity.change = kAnyTime;
   Add(Event::kWrite, number, at, static_cast<uint32_t>(n), done_.Keep(bytes, n));
 }
 
@@ -259,12 +260,14 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
     }
     case SYS_ftruncate:
       file->content.resize(static_cast<size_t>(b));
+      file->identity.change = kAnyTime;
       Add(Event::kTruncate, descriptor.file, static_cast<uint64_t>(b));
       return 0;
     case SYS_fallocate: {  // a hole
       const auto begin = static_cast<size_t>(c);
       const size_t end = std::min(begin + static_cast<size_t>(d), file->content.size());
       if (begin >= end) return 0;
+      file->identity.change = kAnyTime;
       std::fill(file->content.begin() + c, file->content.begin() + static_cast<long>(end), '\0');
       Add(Event::kErase, descriptor.file, begin, static_cast<uint32_t>(end - begin));
       return 0;

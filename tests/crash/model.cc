@@ -24,7 +24,7 @@ Model::Model(const Trace& trace)
       promised_(trace.items.size(), false),
       names_({trace.names}) {
   for (uint32_t file = 0; file < trace.files.size(); ++file) {
-    modes_[file] = {trace.files[file].identity.mode};
+    attributes_[file] = {trace.files[file].identity};
   }
   for (size_t i = 0; i < trace.items.size(); ++i) {
     by_file_[trace.operations[trace.items[i].operation].file].push_back(i);
@@ -34,6 +34,7 @@ Model::Model(const Trace& trace)
 
 void Model::Apply(const Event& event) {
   ApplyToDisk(event);
+  ApplyToAttributes(event);
   ApplyToNames(event);
   if (event.type != Event::kBegin && event.type != Event::kEnd) return;
   const Operation& operation = trace_.operations[event.file];
@@ -72,16 +73,30 @@ void Model::ApplyToNames(const Event& event) {
     if (half_ && !past_) names_.pop_back();
     half_ = entry.more;
     names_.push_back(std::move(next));
-  } else if (event.type == Event::kMode) {
-    modes_[event.file].push_back(static_cast<uint32_t>(event.at));
   } else if (event.type == Event::kBegin) {
     past_ = IsUnlogged(trace_.operations[event.file].kind);
   } else if (event.type == Event::kEnd) {
     const Operation::Kind kind = trace_.operations[event.file].kind;
     if (kind != Operation::kNames && kind != Operation::kRename && !IsUnlogged(kind)) return;
     names_.erase(names_.begin(), names_.end() - 1);
-    for (auto& [file, modes] : modes_) modes.erase(modes.begin(), modes.end() - 1);
+    for (auto& [file, all] : attributes_) all.erase(all.begin(), all.end() - 1);
   }
+}
+
+void Model::ApplyToAttributes(const Event& event) {
+  uint32_t touched = kNobody;
+  if (event.type == Event::kAttributes) {
+    std::vector<Attributes>& all = attributes_[event.file];
+    all.push_back(all.back());
+    trace_.AttributesOf(event).ApplyTo(&all.back());
+  } else if (event.type == Event::kEntry) {
+    touched = trace_.EntryOf(event).folder;
+  } else if (event.type == Event::kWrite || event.type == Event::kTruncate ||
+             event.type == Event::kErase) {
+    touched = event.file;
+  }
+  if (touched == kNobody) return;
+  for (Attributes& attributes : attributes_[touched]) attributes.change = kAnyTime;
 }
 
 // What a call that syncs promises when it returns.
@@ -108,8 +123,8 @@ Expected Model::Now(bool killed) const {
   Expected expected;
   for (uint32_t file = 0; file < trace_.files.size(); ++file) {
     expected.files.push_back(FileNow(file, killed));
-    expected.files.back().modes = modes_.at(file);
-    if (killed) expected.files.back().modes = {modes_.at(file).back()};
+    expected.files.back().attributes = attributes_.at(file);
+    if (killed) expected.files.back().attributes = {attributes_.at(file).back()};
   }
   if (trace_.root != kNobody) expected.names = names_;
   if (killed && trace_.root != kNobody) expected.names = {names_.back()};

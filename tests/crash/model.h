@@ -10,8 +10,8 @@
 // groups may be laid over it.
 //
 // Where files are in folders: after each call that changes names, all of them are as they were then
-// or, while the call is running, before it (I9); and so is each mode. Two names lead to one file
-// where they did.
+// or, while the call is running, before it (I9); and so are mode, owner, and times that were set.
+// Two names lead to one file where they did.
 #ifndef NVCACHE_TESTS_CRASH_MODEL_H_
 #define NVCACHE_TESTS_CRASH_MODEL_H_
 
@@ -29,7 +29,8 @@ struct Expected {
   struct File {
     std::vector<std::string> contents;  // one of these
     bool absent = false;                // or nothing, if the file system has lost the name
-    std::vector<uint32_t> modes;        // one of these, where there are names
+    // One of these, where there are names. kAnyTime: that one may be anything.
+    std::vector<Attributes> attributes;
   };
   std::vector<File> files;
   std::vector<Entries> names;  // one of these, if there are any
@@ -50,6 +51,7 @@ class Model {
   enum State : uint8_t { kNotBegun, kRunning, kReturned };
   void ApplyToDisk(const Event& event);
   void ApplyToNames(const Event& event);
+  void ApplyToAttributes(const Event& event);
   void ApplySync(const Event& event);
   bool IsCertain(size_t item, bool killed) const;
   bool IsLoose(size_t item, bool killed) const;
@@ -88,11 +90,11 @@ class Model {
   std::map<std::pair<uint32_t, uint16_t>, std::vector<size_t>> syncs_;  // begun: items by then
   std::map<uint32_t, std::vector<size_t>> promises_;                    // the same, by operation
   bool closed_ = false;
-  // All that names and modes have been, from the last that are certain on.
+  // All that names and attributes have been, from the last that are certain on.
   std::vector<Entries> names_;
-  std::map<uint32_t, std::vector<uint32_t>> modes_;  // of files
-  bool past_ = false;                                // a call in no log is running
-  bool half_ = false;                                // the last change has another half
+  std::map<uint32_t, std::vector<Attributes>> attributes_;  // of files
+  bool past_ = false;                                       // a call in no log is running
+  bool half_ = false;                                       // the last change has another half
 };
 
 }  // namespace nvcache::crash

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the recorded engine, and the program past it, do to names and modes.
+// What the recorded engine, and the program past it, do to names and attributes.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,6 +12,7 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "src/pool/name_record.h"
 #include "src/sys/kernel.h"
 #include "tests/crash/capture.h"
 
@@ -42,6 +43,19 @@ class Opened {
  private:
   int fd_;
 };
+
+bool SetsAttributes(long number) {
+  switch (number) {
+    case SYS_fchmod:
+    case SYS_fchmodat:
+    case SYS_fchown:
+    case SYS_fchownat:
+    case SYS_utimensat:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string ContentOf(const std::filesystem::path& path) {
   if (std::filesystem::is_symlink(path)) return std::filesystem::read_symlink(path);
@@ -141,17 +155,15 @@ bool Capture::ChangesNames(long number, long c) const {
     case SYS_linkat:
     case SYS_unlinkat:
     case SYS_renameat2:
-    case SYS_fchmod:
-    case SYS_fchmodat:
       return true;
     default:
-      return false;
+      return SetsAttributes(number);
   }
 }
 
 // The call and what is noted of it are one.
 long Capture::ChangeNames(long number, long a, long b, long c, long d, long e) {
-  if (number == SYS_fchmod || number == SYS_fchmodat) return SetMode(number, a, b, c, d, e);
+  if (SetsAttributes(number)) return SetAttributes(number, a, b, c, d, e);
   std::lock_guard lock(lock_);
   const bool from_first = number == SYS_linkat || number == SYS_renameat2;
   const bool links = number == SYS_symlinkat;
@@ -182,15 +194,22 @@ long Capture::ChangeNames(long number, long a, long b, long c, long d, long e) {
 }
 
 // By a descriptor, or by a path.
-long Capture::SetMode(long number, long a, long b, long c, long d, long e) {
+long Capture::SetAttributes(long number, long a, long b, long c, long d, long e) {
   std::lock_guard lock(lock_);
   const long result = sys::CallKernel(number, a, b, c, d, e, 0);
   if (result < 0) return result;
-  const int file = number == SYS_fchmod ? FileOf(a) : static_cast<int>(Leads(PlaceOf(a, b)));
-  if (file < 0) return result;
-  const auto mode = static_cast<uint64_t>(number == SYS_fchmod ? b : c);
-  const auto which = static_cast<uint32_t>(file);
-  Add({Event::kMode, {}, Who(), which, (trace_.files[which].identity.mode & S_IFMT) | mode, 0, 0});
+  const bool by_path = number == SYS_fchmodat || number == SYS_fchownat || number == SYS_utimensat;
+  struct stat st = {};
+  const bool found = by_path ? Stat(a, TextAt(b), &st)
+                             : sys::CallKernel(SYS_fstat, a, sys::Address(&st), 0, 0, 0, 0) == 0;
+  const auto file = by_inode_.find(st.st_ino);
+  if (!found || file == by_inode_.end()) return result;
+  AttributeChange change = {
+      pool::kSetTimes,
+      {st.st_mode, st.st_uid, st.st_gid, NanosecondsOf(st.st_atim), NanosecondsOf(st.st_mtim)}};
+  if (number != SYS_utimensat) change.set = pool::kSetMode;
+  if (number == SYS_fchown || number == SYS_fchownat) change.set |= pool::kSetOwner;
+  Add(trace_.AttributesEvent(Who(), file->second, change));
   return result;
 }
 

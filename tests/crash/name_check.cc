@@ -20,6 +20,19 @@ Folder FolderOf(const Entries& names, uint32_t folder) {
   return found;
 }
 
+bool Matches(const Attributes& allowed, const Attributes& found) {
+  const auto is = [](int64_t time, int64_t there) { return time == kAnyTime || time == there; };
+  return allowed.mode == found.mode && allowed.uid == found.uid && allowed.gid == found.gid &&
+         is(allowed.access, found.access) && is(allowed.change, found.change);
+}
+
+std::string TextOf(const Attributes& attributes) {
+  const auto& [mode, uid, gid, access, change] = attributes;
+  return "mode " + std::to_string(mode) + ", owner " + std::to_string(uid) + ":" +
+         std::to_string(gid) + ", times " + std::to_string(access) + " and " +
+         std::to_string(change);
+}
+
 // One state, against what there is.
 class Comparison {
  public:
@@ -48,10 +61,9 @@ class Comparison {
     if (known->second != wanted || same->second != there) return path + " leads to another file";
     const Machine::File& file = machine_.files()[there];
     const Expected::File& expected = expected_.files[wanted];
-    const auto is = [&](uint32_t mode) { return mode == file.identity.mode; };
-    if (std::none_of(expected.modes.begin(), expected.modes.end(), is)) {
-      return path + " has mode " + std::to_string(file.identity.mode) + ", not " +
-             std::to_string(expected.modes.back());
+    const auto is = [&](const Attributes& allowed) { return Matches(allowed, file.identity); };
+    if (std::none_of(expected.attributes.begin(), expected.attributes.end(), is)) {
+      return path + " has " + TextOf(file.identity) + ", not " + TextOf(expected.attributes.back());
     }
     if (S_ISDIR(file.identity.mode)) return Folders(wanted, there, path + "/");
     const auto& contents = expected.contents;

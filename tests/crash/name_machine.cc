@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "src/pool/name_record.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::crash {
@@ -103,6 +104,7 @@ void NameMachine::Set(uint32_t folder, const std::string& name, uint32_t file, b
   } else {
     names_[{folder, name}] = file;
   }
+  files_[folder].identity.change = kAnyTime;
   done_.events.push_back(done_.EntryEvent(0, {folder, name, more}, file));
 }
 
@@ -111,7 +113,7 @@ void NameMachine::Set(uint32_t folder, const std::string& name, uint32_t file, b
 uint32_t NameMachine::Make(uint32_t folder, uint32_t mode, const std::string& content) {
   File file = {files_[folder].identity, true, content};
   file.identity.path = "";
-  file.identity.mode = mode;
+  static_cast<Attributes&>(file.identity) = {mode};
   Renumber(&file);
   files_.push_back(file);
   done_.files.push_back({file.identity, true, content, false});
@@ -246,13 +248,34 @@ long NameMachine::Rename(long from_dirfd, long from, long dirfd, long path, long
   return 0;
 }
 
-long NameMachine::SetMode(long dirfd, long path, uint32_t mode) {
+// kNobody: there is none.
+uint32_t NameMachine::FileAt(long dirfd, long path) const {
   Place place;
-  if (!Lookup(dirfd, path, &place) || place.file == kNobody) return -ENOENT;
-  uint32_t& now = files_[place.file].identity.mode;
-  now = (now & S_IFMT) | mode;
-  Add(Event::kMode, place.file, now);
+  return Lookup(dirfd, path, &place) ? place.file : kNobody;
+}
+
+long NameMachine::SetAttributes(uint32_t file, AttributeChange change) {
+  if (file == kNobody) return -ENOENT;
+  change.ApplyTo(&files_[file].identity);
+  done_.events.push_back(done_.AttributesEvent(0, file, change));
   return 0;
+}
+
+// As the kernel does it.
+long NameMachine::SetOwner(uint32_t file, uint32_t uid, uint32_t gid) {
+  if (file == kNobody) return -ENOENT;
+  uint32_t mode = files_[file].identity.mode;
+  if (!S_ISDIR(mode)) mode &= ~uint32_t{S_ISUID};
+  if (!S_ISDIR(mode) && (mode & S_IXGRP) != 0) mode &= ~uint32_t{S_ISGID};
+  return SetAttributes(file, {pool::kSetOwner | pool::kSetMode, {mode, uid, gid}});
+}
+
+long NameMachine::SetTimes(uint32_t file, const timespec* times) {
+  if (file == kNobody) return -ENOENT;
+  Attributes now = files_[file].identity;
+  now.access = NanosecondsOf(times[0]);
+  if (times[1].tv_nsec != UTIME_OMIT) now.change = NanosecondsOf(times[1]);
+  return SetAttributes(file, {pool::kSetTimes, now});
 }
 
 long NameMachine::SyncAll() {
@@ -307,11 +330,16 @@ long NameMachine::Call(long number, long a, long b, long c, long d, long e, long
       return MakeAt(a, b, S_IFDIR | static_cast<uint32_t>(c), "");
     case SYS_symlinkat:
       return MakeAt(b, c, S_IFLNK | 0777, At<const char>(a));
+    case SYS_fchmod:
+      return SetAttributes(FileOf(a), {pool::kSetMode, {static_cast<uint32_t>(b)}});
     case SYS_fchmodat:
-      return SetMode(a, b, static_cast<uint32_t>(c));
+      return SetAttributes(FileAt(a, b), {pool::kSetMode, {static_cast<uint32_t>(c)}});
+    case SYS_fchown:
+      return SetOwner(FileOf(a), static_cast<uint32_t>(b), static_cast<uint32_t>(c));
     case SYS_fchownat:
+      return SetOwner(FileAt(a, b), static_cast<uint32_t>(c), static_cast<uint32_t>(d));
     case SYS_utimensat:
-      return 0;  // nobody looks at owners and times
+      return SetTimes(FileAt(a, b), At<const timespec>(c));
     case SYS_syncfs:
     case SYS_sync:
       return SyncAll();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The machine where files are in folders, and have names and modes that recovery changes.
+// The machine where files are in folders, and have names and attributes that recovery changes.
 #ifndef NVCACHE_TESTS_CRASH_NAME_MACHINE_H_
 #define NVCACHE_TESTS_CRASH_NAME_MACHINE_H_
+
+#include <time.h>
 
 #include <string>
 #include <vector>
@@ -50,7 +52,10 @@ class NameMachine : public Machine {
   long Link(long from_dirfd, long from, long dirfd, long path);
   long Unlink(long dirfd, long path, bool folder);
   long Rename(long from_dirfd, long from, long dirfd, long path, long flags);
-  long SetMode(long dirfd, long path, uint32_t mode);
+  long SetAttributes(uint32_t file, AttributeChange change);
+  long SetOwner(uint32_t file, uint32_t uid, uint32_t gid);
+  long SetTimes(uint32_t file, const timespec* times);
+  uint32_t FileAt(long dirfd, long path) const;
   long SyncAll();
 
   const uint32_t root_;

@@ -42,12 +42,12 @@ void NameMedium::Apply(const Event& event, const Trace& trace) {
     case Event::kEntry: {
       const Trace::Entry entry = trace.EntryOf(event);
       const uint32_t before = At(now_, entry.folder, entry.name);
-      changes_.push_back({entry.folder, entry.name, before, event.file, 0, entry.more});
+      changes_.push_back({entry.folder, entry.name, before, event.file, {}, entry.more});
       Set(&now_, entry.folder, entry.name, event.file);
       break;
     }
-    case Event::kMode:
-      changes_.push_back({kNobody, "", kNobody, event.file, static_cast<uint32_t>(event.at)});
+    case Event::kAttributes:
+      changes_.push_back({kNobody, "", kNobody, event.file, trace.AttributesOf(event)});
       break;
     case Event::kSyncBegin:
     case Event::kNamesBegin:
@@ -111,7 +111,7 @@ void NameMedium::Forget() {
   for (; n < changes_.size() && changes_[n].in_folder; ++n) {
     const Change& change = changes_[n];
     if (change.folder == kNobody) {
-      certain_.modes[change.now] = change.mode;
+      change.set.ApplyTo(&certain_.attributes[change.now]);
     } else {
       Set(&certain_.names, change.folder, change.name, change.now);
     }
@@ -121,7 +121,8 @@ void NameMedium::Forget() {
 }
 
 bool NameMedium::IsFolder(const Change& change) const {
-  return change.folder != kNobody && change.now != kNobody && S_ISDIR(certain_.modes[change.now]);
+  return change.folder != kNobody && change.now != kNobody &&
+         S_ISDIR(certain_.attributes[change.now].mode);
 }
 
 std::vector<bool> NameMedium::WhichAreThere(const NameChoice& choice) const {
@@ -140,7 +141,7 @@ std::vector<bool> NameMedium::WhichAreThere(const NameChoice& choice) const {
     const bool whole = changes_[i].more && IsFolder(changes_[i]);
     if (whole) there[i] = there[i + 1] = there[i] && there[i + 1];
   }
-  for (size_t i = 0; i < changes_.size(); ++i) {  // modes go with later names
+  for (size_t i = 0; i < changes_.size(); ++i) {  // attributes go with later names
     if (changes_[i].folder != kNobody) continue;
     for (size_t later = i + 1; later < changes_.size(); ++later) {
       if (changes_[later].now == changes_[i].now && there[later]) there[i] = true;
@@ -157,20 +158,21 @@ NameMedium::Left NameMedium::Build(const NameChoice& choice) const {
   for (size_t i = 0; i < changes_.size(); ++i) {
     const Change& change = changes_[i];
     if (change.folder == kNobody) {
-      if (there[i]) left.modes[change.now] = change.mode;
+      if (there[i]) change.set.ApplyTo(&left.attributes[change.now]);
       continue;
     }
     Set(&then, change.folder, change.name, change.now);
-    if (!there[i]) {
-      if (!Has(then, change.before)) live_on.insert(change.before);
-      continue;
+    bool is_there = there[i];
+    if (is_there) {
+      const uint32_t before = At(left.names, change.folder, change.name);
+      Set(&left.names, change.folder, change.name, change.now);
+      const bool lives = Has(then, before) || live_on.count(before) > 0;
+      if (before != kNobody && !Has(left.names, before) && lives) {
+        Set(&left.names, change.folder, change.name, before);
+        is_there = false;
+      }
     }
-    const uint32_t before = At(left.names, change.folder, change.name);
-    Set(&left.names, change.folder, change.name, change.now);
-    const bool lives = Has(then, before) || live_on.count(before) > 0;
-    if (before != kNobody && !Has(left.names, before) && lives) {
-      Set(&left.names, change.folder, change.name, before);
-    }
+    if (!is_there && !Has(then, change.before)) live_on.insert(change.before);
   }
   return left;
 }

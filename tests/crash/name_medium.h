@@ -8,7 +8,7 @@
 //   of each folder a prefix of its own (Btrfs, of which one folder was synced)
 //
 // But none loses a file because one of its names was taken away, if it had another one; and a file
-// that has a name has each mode that it got before that.
+// that has a name has all attributes that it got before that.
 #ifndef NVCACHE_TESTS_CRASH_NAME_MEDIUM_H_
 #define NVCACHE_TESTS_CRASH_NAME_MEDIUM_H_
 
@@ -34,13 +34,13 @@ class NameMedium {
  public:
   explicit NameMedium(const Trace& trace);
   // A file that comes later.
-  void Add(const FileInfo& file) { certain_.modes.push_back(file.identity.mode); }
+  void Add(const FileInfo& file) { certain_.attributes.push_back(file.identity); }
 
   void Apply(const Event& event, const Trace& trace);
 
   struct Left {
     Entries names;
-    std::vector<uint32_t> modes;  // of all files
+    std::vector<Attributes> attributes;  // of all files
   };
   NameChoice Everything() const { return {static_cast<uint32_t>(changes_.size()), {}}; }
   Left Build(const NameChoice& choice) const;
@@ -49,10 +49,10 @@ class NameMedium {
 
  private:
   struct Change {
-    uint32_t folder;  // kNobody: the mode of `now`, not a name
+    uint32_t folder;  // kNobody: attributes of `now`, not a name
     std::string name;
     uint32_t before, now;
-    uint32_t mode = 0;
+    AttributeChange set = {};
     bool more = false;        // the next one is of the same call
     bool in_journal = false;  // a sync has covered it, where there is one journal for all ...
     bool in_folder = false;   // ... and where each folder is synced by itself

@@ -381,6 +381,18 @@ Mutant Unsaid(const char* name, const char* what, const char* scenario, const Wh
   return OfEngine(name, what, scenario, [which](Trace* trace) { ChangeSaid(trace, which, Mute); });
 }
 
+// No record says that such an attribute was set, nor does one that makes the file.
+Mutant WithoutSet(const char* name, const char* what, uint32_t set) {
+  return OfEngine(name, what, "known-owners", [set](Trace* trace) {
+    ChangeSaid(
+        trace, [set](const NameRecord& record) { return (record.set & set) != 0; },
+        [set](Said* said) {
+          said->record.set &= ~set;
+          if (said->record.set == 0) Mute(said);
+        });
+  });
+}
+
 Mutant WithoutFlag(const char* name, const char* what, const char* scenario, uint32_t flag) {
   return OfEngine(name, what, scenario, [flag](Trace* trace) {
     ChangeSaid(
@@ -400,6 +412,13 @@ std::vector<Mutant> RecordMutants() {
              Is(Deed::kLinked)),
       Unsaid("mode unsaid", "no record says that a mode was set", "known-modes",
              Is(Deed::kAttributes)),
+      WithoutSet("owner unsaid", "no record says that an owner was set", pool::kSetOwner),
+      WithoutSet("times unsaid", "no record says that times were set", pool::kSetTimes),
+      OfEngine("born as another's", "a record says of a new file that it is another user's",
+               "known-owners",
+               [](Trace* trace) {
+                 ChangeSaid(trace, Is(Deed::kCreated), [](Said* said) { ++said->record.uid; });
+               }),
       Unsaid("removal unannounced", "a name is removed before a record says that it will be",
              "known", Is(Deed::kRemoves)),
       Unsaid("rename unannounced", "a rename is made before a record says that it will be", "known",

@@ -12,6 +12,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "src/pool/name_record.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/attribute_call.h"
 #include "src/vfs/engine.h"
@@ -212,12 +213,20 @@ class NameProgram {
         });
   }
   void SetMode(const std::string& name, mode_t mode) {
-    const std::string path = Path(name);
-    Change([&] {
-      vfs::AttributeCall call(AT_FDCWD, path.c_str(), true);
-      Must(call.Begin(pool::kSetMode) == 0);
-      Must(sys::Fchmodat(AT_FDCWD, path.c_str(), mode) == 0);
-      call.End(true);
+    SetAttributes(name, pool::kSetMode,
+                  [&](const char* path) { return sys::Fchmodat(AT_FDCWD, path, mode); });
+  }
+  // Of a symbolic link, too.
+  void SetOwner(const std::string& name, uid_t uid, gid_t gid) {
+    SetAttributes(name, pool::kSetOwner | pool::kSetMode, [&](const char* path) {
+      return sys::Call(SYS_fchownat, AT_FDCWD, sys::Address(path), uid, gid, AT_SYMLINK_NOFOLLOW);
+    });
+  }
+  void SetTimes(const std::string& name, time_t seconds) {
+    const timespec times[] = {{seconds, 1}, {seconds, 2}};
+    SetAttributes(name, pool::kSetTimes, [&](const char* path) {
+      return sys::Call(SYS_utimensat, AT_FDCWD, sys::Address(path), sys::Address(times),
+                       AT_SYMLINK_NOFOLLOW);
     });
   }
   // What comes next to change a name, the kernel refuses.
@@ -258,8 +267,19 @@ class NameProgram {
   static bool IsKnown(int fd) {
     struct stat st = {};
     Must(::fstat(fd, &st) == 0);
-    const lease::Tally* tally = vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino));
+    const lease::Tally* tally =
+        vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino, st.st_mode));
     return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
+  }
+  void SetAttributes(const std::string& name, uint32_t set,
+                     const std::function<long(const char*)>& real) {
+    const std::string path = Path(name);
+    Change([&] {
+      vfs::AttributeCall call(AT_FDCWD, path.c_str(), false);
+      Must(call.Begin(set) == 0);
+      Must(real(path.c_str()) == 0);
+      call.End(true);
+    });
   }
   void Change(const std::function<void()>& function) { capture_.Do(kNames, "", function); }
   // The file gets another name, with all of its bytes.
@@ -507,6 +527,40 @@ Trace KnownModes(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
+// Owners and times, of folders and symbolic links as well. Only who may give files away is there.
+Trace KnownOwners(const Place& place, uint64_t seed) {
+  const uid_t owner = ::geteuid() == 0 ? 12 : ::geteuid();
+  const gid_t group = ::geteuid() == 0 ? 34 : ::getegid();
+  MakeFile(place, "old", 300);
+  NameProgram program("known-owners", place, seed);
+  program.MakeKnown("");
+  program.Make("a", 50);
+  program.SetTimes("a", 1'000'000'000);
+  program.SetOwner("a", owner, group);
+  program.MoveCheckpoint();
+  program.SetTimes("a", 1'100'000'000);
+  int b = program.Create("b");
+  program.SetMode("b", 04755);
+  program.SetOwner("b", owner, ::getegid());
+  program.SetMode("b", 02711);
+  program.Write(b, 0, 60);
+  program.SetTimes("b", 1'200'000'000);
+  program.Rename("b", "c");
+  program.SetTimes("c", 1'300'000'000);
+  program.Write(b, 30, 60);
+  program.Close(b);
+  program.MakeFolder("s");
+  program.SetOwner("s", owner, group);
+  program.Make("s/d", 20);
+  program.SetTimes("s/d", 1'400'000'000);
+  program.SetTimes("s", 1'500'000'000);
+  program.MakeLink("s/d", "to");
+  program.SetOwner("to", owner, group);
+  program.SetTimes("to", 1'600'000'000);
+  program.Rename("c", "a");
+  return program.Finish();
+}
+
 // Two folders, three names.
 Trace KnownMixed(const Place& place, uint64_t seed) {
   constexpr const char* kNames[] = {"a", "s/a", "s/b"};
@@ -572,6 +626,7 @@ std::vector<Scenario> NameScenarios() {
        false, 100, 256, 60},
       {"known-cut", "files in known folders are cut", KnownCut, false, 60, 256, 60},
       {"known-modes", "modes in known folders", KnownModes, false, 100, 256, 60},
+      {"known-owners", "owners and times in known folders", KnownOwners, false, 100, 256, 60},
       {"known-mixed", "any calls in two known folders, on three names", KnownMixed, false, 100, 256,
        60, false, true},
   };

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "src/pool/name_record.h"
 #include "tests/crash/model.h"
 #include "tests/crash/name_check.h"
 #include "tests/crash/name_machine.h"
@@ -15,7 +16,7 @@
 namespace nvcache::crash {
 namespace {
 
-constexpr uint32_t kRoot = 0, kFolder = 1, kFirst = 2, kSecond = 3;
+constexpr uint32_t kRoot = 0, kFolder = 1, kFirst = 2, kSecond = 3, kThird = 4;
 constexpr size_t kPoolSize = 4096;
 
 // The root; in it the folder "s", which has a number, and files that have names as a test says.
@@ -24,7 +25,7 @@ class Tree {
   Tree() {
     trace_.root = kRoot;
     for (const uint32_t mode :
-         {S_IFDIR | 0700u, S_IFDIR | 0700u, S_IFREG | 0600u, S_IFREG | 0600u}) {
+         {S_IFDIR | 0700u, S_IFDIR | 0700u, S_IFREG | 0600u, S_IFREG | 0600u, S_IFREG | 0600u}) {
       FileInfo file;
       file.identity.mode = mode;
       file.identity.inode = 10 + trace_.files.size();
@@ -49,6 +50,10 @@ class Tree {
   }
   Tree& Add(Event::Type type, uint32_t file = 0, uint64_t at = 0) {
     trace_.events.push_back({type, {}, 0, file, at, 0, 0});
+    return *this;
+  }
+  Tree& SetMode(uint32_t file, uint32_t mode) {
+    trace_.events.push_back(trace_.AttributesEvent(0, file, {pool::kSetMode, {mode}}));
     return *this;
   }
   Tree& Operation_(Operation::Kind kind, bool ends) {
@@ -117,6 +122,24 @@ TEST(NameMediumTest, NoFileIsLostThatHadAnotherName) {
             (Lefts{"a2 ", "a2 s/b2 ", "s/b2 "}));
 }
 
+// Of the first folder all is kept, and of the other one nothing: so the second file keeps its name,
+// the third one cannot have it, and the first one is not destroyed by that.
+TEST(NameMediumTest, WhatIsNotThereDestroysNoFile) {
+  const Lefts lefts = Tree()
+                          .Has(kRoot, "x", kFirst)
+                          .Has(kRoot, "y", kSecond)
+                          .Rename(kRoot, "y", kFolder, "z", kSecond)
+                          .Rename(kRoot, "x", kRoot, "y", kFirst)
+                          .Set(kRoot, "x", kThird)
+                          .Rename(kRoot, "x", kRoot, "y", kThird)
+                          .Left();
+  EXPECT_EQ(lefts.count("x2 y3 "), 1u);
+  for (const std::string& left : lefts) {
+    const bool has_first = left.find("2 ") != std::string::npos;
+    EXPECT_TRUE(has_first || left.find("y4 ") != std::string::npos) << left;
+  }
+}
+
 TEST(NameMediumTest, ASyncOfAFileCoversItsFolder) {
   const auto synced = [](uint32_t file) {
     return Tree()
@@ -155,16 +178,13 @@ TEST(NameMediumTest, ASyncOfAllCoversWhatCameBeforeItBegan) {
 }
 
 TEST(NameMediumTest, AModeIsThereWithANameThatCameLater) {
-  const Tree tree = Tree()
-                        .Set(kRoot, "a", kFirst)
-                        .Add(Event::kMode, kFirst, S_IFREG | 0640u)
-                        .Set(kRoot, "b", kFirst);
+  const Tree tree = Tree().Set(kRoot, "a", kFirst).SetMode(kFirst, 0640).Set(kRoot, "b", kFirst);
   NameMedium medium(tree.trace());
   for (const Event& event : tree.trace().events) medium.Apply(event, tree.trace());
-  EXPECT_EQ(medium.Build({1, {}}).modes[kFirst], S_IFREG | 0600u);
-  EXPECT_EQ(medium.Build({2, {}}).modes[kFirst], S_IFREG | 0640u);
-  EXPECT_EQ(medium.Build({0, {{kRoot, 1}}}).modes[kFirst], S_IFREG | 0600u);
-  EXPECT_EQ(medium.Build({0, {{kRoot, 2}}}).modes[kFirst], S_IFREG | 0640u);
+  EXPECT_EQ(medium.Build({1, {}}).attributes[kFirst].mode, S_IFREG | 0600u);
+  EXPECT_EQ(medium.Build({2, {}}).attributes[kFirst].mode, S_IFREG | 0640u);
+  EXPECT_EQ(medium.Build({0, {{kRoot, 1}}}).attributes[kFirst].mode, S_IFREG | 0600u);
+  EXPECT_EQ(medium.Build({0, {{kRoot, 2}}}).attributes[kFirst].mode, S_IFREG | 0640u);
 }
 
 TEST(NameModelTest, ARunningCallIsMadeOrNot) {
@@ -191,7 +211,7 @@ class NameCheckTest : public testing::Test {
   NameCheckTest() {
     for (const FileInfo& file : tree_.trace().files) {
       machine_.files().push_back({file.identity, true, ""});
-      expected_.files.push_back({{""}, false, {file.identity.mode}});
+      expected_.files.push_back({{""}, false, {file.identity}});
     }
     expected_.names = {{{{kRoot, "s"}, kFolder}, {{kRoot, "a"}, kFirst}, {{kFolder, "b"}, kFirst}}};
     machine_.names() = expected_.names[0];

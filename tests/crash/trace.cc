@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/trace.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -9,13 +11,14 @@
 #include <utility>
 
 #include "src/nvlog/record.h"
+#include "src/pool/name_record.h"
 #include "src/pool/pool.h"
 
 namespace nvcache::crash {
 
 namespace {
 
-constexpr char kHeading[] = "NVCache crash trace 6\n";
+constexpr char kHeading[] = "NVCache crash trace 7\n";
 
 class Writer {
  public:
@@ -77,11 +80,22 @@ template <typename Io, typename T>
 void FileFields(Io io, T& file) {
   auto& id = file.identity;
   io(id.device), io(id.inode), io(id.birth_seconds), io(id.birth_nanoseconds), io(id.mode);
-  io(id.uid), io(id.gid), io(id.file_system), io(id.handle_type), io(id.handle), io(id.path);
+  io(id.uid), io(id.gid), io(id.access), io(id.change);
+  io(id.file_system), io(id.handle_type), io(id.handle), io(id.path);
   io(file.exists), io(file.content), io(file.away);
 }
 
 }  // namespace
+
+void AttributeChange::ApplyTo(Attributes* attributes) const {
+  if ((set & pool::kSetMode) != 0) {
+    attributes->mode = (attributes->mode & S_IFMT) | (now.mode & ~uint32_t{S_IFMT});
+  }
+  if ((set & pool::kSetOwner) != 0) attributes->uid = now.uid, attributes->gid = now.gid;
+  if ((set & pool::kSetTimes) != 0) {
+    attributes->access = now.access, attributes->change = now.change;
+  }
+}
 
 std::string Trace::ToBytes() const {
   Writer writer;

@@ -5,6 +5,8 @@
 #ifndef NVCACHE_TESTS_CRASH_TRACE_H_
 #define NVCACHE_TESTS_CRASH_TRACE_H_
 
+#include <time.h>
+
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -44,7 +46,7 @@ struct Event {
     kVolatile,
     // Where the files are in folders (Trace::root)
     kEntry,  // a name in a folder leads to `file` from now on, or to nothing (kNobody): EntryOf
-    kMode,   // of `file`: its mode is `at`
+    kAttributes,  // of `file`: as AttributesOf says
     kNamesBegin,  // all names are synced ...
     kNamesEnd,    // ... and durable, as far as they were there then
   };
@@ -61,15 +63,36 @@ struct Event {
 constexpr uint16_t kThreadsOfProcess = 4096;
 inline uint32_t ProcessOf(const Event& event) { return event.thread / kThreadsOfProcess; }
 
+// A time that nobody has set: what happened last to the bytes or, of a folder, the names has.
+inline constexpr int64_t kAnyTime = 0;
+
+constexpr int64_t NanosecondsOf(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// What calls set of a file besides its names and bytes. Times are in nanoseconds.
+struct Attributes {
+  uint32_t mode = 0;  // with the file's type
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  int64_t access = kAnyTime;
+  int64_t change = kAnyTime;  // of its bytes
+  bool operator==(const Attributes&) const = default;
+};
+
+// Of these, those that `set` says are set: pool::kSetMode and so on.
+struct AttributeChange {
+  uint32_t set = 0;
+  Attributes now = {};
+  void ApplyTo(Attributes* attributes) const;
+};
+
 // A file as the kernel describes it.
-struct Identity {
+struct Identity : Attributes {
   uint64_t device = 0;
   uint64_t inode = 0;
   int64_t birth_seconds = 0;
   uint32_t birth_nanoseconds = 0;
-  uint32_t mode = 0;
-  uint32_t uid = 0;
-  uint32_t gid = 0;
   uint64_t file_system = 0;
   int32_t handle_type = 0;
   std::string handle;
@@ -95,7 +118,7 @@ struct Operation {
     kSyncAll,   // sync: the same of all files
     kPublish,   // the file is given to the kernel, with what is pending; of no byte
     kClose,     // of the pool, which is clean when it returns
-    kNames,     // one call that changes names or a mode: they are durable when it returns
+    kNames,     // one call that changes names or attributes: they are durable when it returns
     kRename,    // the same, and all bytes of `file` are
     kPast,      // the same of names alone, but in no log: while it runs, a rename may be half done
     kStranger,  // the same by somebody without NVCache, who then syncs
@@ -171,6 +194,16 @@ struct Trace {
   Entry EntryOf(const Event& event) const {
     return {static_cast<uint32_t>(event.at / 2), bytes.substr(event.data, event.length),
             event.at % 2 != 0};
+  }
+
+  // Of kAttributes.
+  Event AttributesEvent(uint16_t thread, uint32_t file, const AttributeChange& change) {
+    return {Event::kAttributes, {}, thread, file, 0, sizeof(change), Keep(&change, sizeof(change))};
+  }
+  AttributeChange AttributesOf(const Event& event) const {
+    AttributeChange change;
+    std::memcpy(&change, Data(event.data), sizeof(change));
+    return change;
   }
 
   std::string ToBytes() const;

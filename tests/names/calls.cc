@@ -2,6 +2,7 @@
 //
 // What a process does. Two steps of it, others can come in between.
 #include <algorithm>
+#include <iterator>
 
 #include "tests/names/run.h"
 
@@ -17,25 +18,42 @@ constexpr unsigned kDawdle = 40;  // steps
 Task<void> Run::Program(int self) {
   for (unsigned call = 0; call < kCalls; ++call) {
     co_await Step{};
-    const unsigned what = static_cast<unsigned>(random_() % 16);
-    const Name name = AnyName(), to = AnyName();
-    if (what < 3) {
-      co_await Change(self, What::kCreate, name, name);
-    } else if (what < 5) {
-      co_await Change(self, What::kRemove, name, name);
-    } else if (what < 9) {
-      co_await Change(self, What::kRename, name, to);
-    } else if (what < 10) {
-      co_await Change(self, What::kLink, name, to);
-    } else if (what < 12) {
-      co_await Write(self, name, true);
-    } else if (what < 13) {
-      co_await Write(self, name, false);
-    } else if (what < 15) {
-      co_await Fsync(self, name);
-    } else {
+    co_await Do(self, AnyAct());
+  }
+}
+
+Task<void> Run::Scripted(int self) {
+  for (const Act& act : *script_) {
+    ++begun_;
+    co_await Step{};
+    co_await Do(self, act);
+  }
+}
+
+Act Run::AnyAct() {
+  constexpr What kOften[] = {What::kCreate,    What::kCreate, What::kCreate, What::kRemove,
+                             What::kRemove,    What::kRename, What::kRename, What::kRename,
+                             What::kRename,    What::kLink,   What::kWrite,  What::kWrite,
+                             What::kWritePast, What::kFsync,  What::kFsync,  What::kMoveCheckpoint};
+  const What what = kOften[random_() % std::size(kOften)];
+  const Name name = AnyName(), to = AnyName();
+  return {what, name, to, (what == What::kRemove || what == What::kRename) && OneIn(8)};
+}
+
+Task<void> Run::Do(int self, Act act) {
+  switch (act.what) {
+    case What::kWrite:
+    case What::kWritePast:
+      co_await Write(self, act.name, act.what == What::kWrite);
+      break;
+    case What::kFsync:
+      co_await Fsync(self, act.name);
+      break;
+    case What::kMoveCheckpoint:
       co_await MoveCheckpoint(self);
-    }
+      break;
+    default:
+      co_await Change(self, act);
   }
 }
 
@@ -93,34 +111,19 @@ Task<void> Run::PassCheckpoint(int self) {
 
 // --------------------------------------------------------------------------------------- Changes
 
-bool Run::IsPossible(What what, Name name, Name to) const {
-  const bool there = fs_.At(name) != kNoFile;
-  switch (what) {
-    case What::kCreate:
-      return !there && fs_.newest() + 1 < kMostFiles / 2;
-    case What::kRemove:
-      return there;
-    case What::kRename:
-      return there && fs_.At(name) != fs_.At(to);
-    case What::kLink:
-      return there && fs_.At(to) == kNoFile;
-  }
-  return false;
-}
-
 void Run::Announce(const Deed& deed) {
   const size_t names = fs_.NamesOf(deed.file).size();
-  if (deed.what == What::kRemove) {
+  if (deed.act.what == What::kRemove) {
     pool_.Commit({.kind = Kind::kRemoves,
                   .file = deed.file,
-                  .name = deed.name,
+                  .name = deed.act.name,
                   .gone = names == 1,
                   .others = names > 1});
   } else {
-    pool_.Commit({.kind = deed.what == What::kLink ? Kind::kLinks : Kind::kRenames,
+    pool_.Commit({.kind = deed.act.what == What::kLink ? Kind::kLinks : Kind::kRenames,
                   .file = deed.file,
-                  .name = deed.to,
-                  .from = deed.name,
+                  .name = deed.act.to,
+                  .from = deed.act.name,
                   .other = Keeps(Rule::kIntentSaysWhat) ? deed.other : kNoFile,
                   .gone = fs_.NamesOf(deed.other).size() == 1,
                   .others = names > 1});
@@ -128,34 +131,36 @@ void Run::Announce(const Deed& deed) {
 }
 
 bool Run::Call(const Deed& deed) {
-  switch (deed.what) {
+  if (deed.act.refused) return false;
+  switch (deed.act.what) {
     case What::kCreate:
-      return fs_.Create(deed.name) != kNoFile;
+      return fs_.Create(deed.act.name) != kNoFile;
     case What::kRemove:
-      return !OneIn(8) && fs_.Remove(deed.name);  // EPERM
+      return fs_.Remove(deed.act.name);
     case What::kRename:
-      return !OneIn(8) && fs_.Rename(deed.name, deed.to);
+      return fs_.Rename(deed.act.name, deed.act.to);
     case What::kLink:
-      return fs_.Link(fs_.At(deed.name), deed.to);
+      return fs_.Link(fs_.At(deed.act.name), deed.act.to);
+    default:
+      return false;
   }
-  return false;
 }
 
 void Run::Commit(const Deed& deed) {
   const size_t names = fs_.NamesOf(deed.file).size();
-  switch (deed.what) {
+  switch (deed.act.what) {
     case What::kCreate:
-      pool_.Commit({.kind = Kind::kCreated, .file = deed.file, .name = deed.name});
+      pool_.Commit({.kind = Kind::kCreated, .file = deed.file, .name = deed.act.name});
       break;
     case What::kRemove:
       pool_.Commit(
-          {.kind = Kind::kRemoved, .file = deed.file, .name = deed.name, .gone = names == 0});
+          {.kind = Kind::kRemoved, .file = deed.file, .name = deed.act.name, .gone = names == 0});
       break;
     case What::kRename:
       pool_.Commit({.kind = Kind::kRenamed,
                     .file = deed.file,
-                    .name = deed.to,
-                    .from = deed.name,
+                    .name = deed.act.to,
+                    .from = deed.act.name,
                     .other = Keeps(Rule::kIntentSaysWhat) ? deed.other : kNoFile,
                     .gone = !fs_.Exists(deed.other),
                     .others = names > 1});
@@ -163,28 +168,30 @@ void Run::Commit(const Deed& deed) {
     case What::kLink:
       pool_.Commit({.kind = Kind::kLinked,
                     .file = deed.file,
-                    .name = deed.to,
-                    .from = deed.name,
+                    .name = deed.act.to,
+                    .from = deed.act.name,
                     .others = names > 2});
+      break;
+    default:
       break;
   }
 }
 
-Task<void> Run::Change(int self, What what, Name name, Name to) {
+Task<void> Run::Change(int self, Act act) {
   co_await TakeLock(self);
-  if (IsPossible(what, name, to)) {
-    const Deed deed = Plan(what, name, to);
+  if (IsPossible(Now(), act)) {
+    const Deed deed = Plan(act);
     if (co_await MakeKnown(self, deed)) co_await Carry(self, deed);
   }
   late_.erase(self);
   ReleaseLock(self);
 }
 
-Run::Deed Run::Plan(What what, Name name, Name to) const {
-  Deed deed = {what, name, to, fs_.At(name)};
-  if (what == What::kRename) deed.other = fs_.At(to);
-  deed.destroys = what == What::kRemove || deed.other != kNoFile;
-  deed.spreads = what == What::kRename || what == What::kLink;
+Run::Deed Run::Plan(const Act& act) const {
+  Deed deed = {act, fs_.At(act.name)};
+  if (act.what == What::kRename) deed.other = fs_.At(act.to);
+  deed.destroys = act.what == What::kRemove || deed.other != kNoFile;
+  deed.spreads = act.what == What::kRename || act.what == What::kLink;
   deed.logs = late_.empty() || !Keeps(Rule::kSyncsBesideTheLate);
   deed.version = fs_.Version(deed.file);
   return deed;
@@ -198,27 +205,36 @@ Task<bool> Run::MakeKnown(int self, const Deed& deed) {
   const unsigned dawdles = Keeps(Rule::kLookedAtBeforeIntent) ? 0 : kDawdle;
   for (unsigned i = 0; i < dawdles && HasLock(self); ++i) co_await Step{};
   if (!HasLock(self) && Keeps(Rule::kLookedAtBeforeIntent)) co_return false;
-  co_return fs_.At(deed.name) == deed.file &&
-      (deed.what == What::kLink ? fs_.At(deed.to) == kNoFile : fs_.At(deed.to) == deed.other);
+  co_return fs_.At(deed.act.name) == deed.file &&
+      (deed.act.what == What::kLink ? fs_.At(deed.act.to) == kNoFile
+                                    : fs_.At(deed.act.to) == deed.other);
+}
+
+// Of whoever breaks the rule: what comes of it would be rare otherwise.
+template <typename Condition>
+Task<void> Run::DawdleWhile(Condition condition) {
+  const unsigned dawdles = Keeps(Rule::kSettledHasName) ? 0 : kDawdle;
+  for (unsigned i = 0; i < dawdles && condition(); ++i) co_await Step{};
 }
 
 Task<void> Run::Carry(int self, Deed deed) {
   const Rule announces = deed.destroys ? Rule::kIntentFirst : Rule::kOthersAreAnnounced;
-  const bool announced = deed.what != What::kCreate && Keeps(announces);
+  const bool announced = deed.act.what != What::kCreate && Keeps(announces);
   if (deed.logs && announced && HasLock(self)) Announce(deed);
-  deed.early = deed.what == What::kLink && !Keeps(Rule::kLoggedAfterCall);
+  deed.early = deed.act.what == What::kLink && !Keeps(Rule::kLoggedAfterCall);
   if (deed.logs && deed.early) Commit(deed);
   co_await Step{};
-  const File moved = fs_.At(deed.name), replaced = deed.spreads ? fs_.At(deed.to) : kNoFile;
+  const File moved = fs_.At(deed.act.name), replaced = deed.spreads ? fs_.At(deed.act.to) : kNoFile;
   const bool done = Call(deed);
   Note(std::to_string(self), done ? "the call is made" : "the call fails");
   if (!done) co_return;
   const size_t state = states_.size();
   Happened();
-  if (deed.what == What::kCreate) deed.file = fs_.At(deed.name);
+  if (deed.act.what == What::kCreate) deed.file = fs_.At(deed.act.name);
   co_await Step{};
+  co_await DawdleWhile([&] { return replaced != kNoFile && !fs_.Exists(replaced); });
   // By looking at the new name, and at how many names each file has now.
-  const bool as_said = deed.what == What::kCreate ||
+  const bool as_said = deed.act.what == What::kCreate ||
                        (moved == deed.file && replaced == deed.other) || !Keeps(Rule::kAsSaid);
   const bool late = !HasLock(self);
   const bool commits = deed.logs && as_said && !(late && Keeps(Rule::kLockedBeforeCommit));
@@ -239,9 +255,9 @@ void Run::End(const Deed& deed, File replaced, size_t state) {
   const size_t file = Index(deed.file);
   // Unless somebody has written to it meanwhile.
   const bool unwritten = past_log_[file] == 0 || !Keeps(Rule::kKnownIfUnwritten);
-  if (deed.what == What::kCreate && unwritten) known_[file] = true;
+  if (deed.act.what == What::kCreate && unwritten) known_[file] = true;
   if (deed.spreads) promised_bytes_[file] = std::max(promised_bytes_[file], deed.version);
-  if (replaced != kNoFile && !fs_.Exists(replaced)) replaced_.insert({deed.to, replaced});
+  if (replaced != kNoFile && !fs_.Exists(replaced)) replaced_.insert({deed.act.to, replaced});
   Promise(state);
 }
 
@@ -266,10 +282,16 @@ Task<void> Run::Settle(int self, File file) {
   const Lsn bound = pool_.Draw();
   const int past_log = past_log_[Index(file)];
   co_await Step{};
+  if (!HasLock(self)) co_await DawdleWhile([&] { return fs_.Exists(file); });
   fs_.SyncFile(file);
   const int version = fs_.Version(file);
+  const bool has_name = fs_.Exists(file) || !Keeps(Rule::kSettledHasName);
   Note(std::to_string(self), "syncs a file");
   co_await Step{};
+  if (!has_name && !HasLock(self)) {
+    co_await TakeLock(self);
+    ReleaseLock(self);
+  }
   pool_.Commit({.kind = Kind::kSettled, .file = file, .bound = bound});
   known_[Index(file)] = known_[Index(file)] || past_log == past_log_[Index(file)];
   promised_bytes_[Index(file)] = std::max(promised_bytes_[Index(file)], version);

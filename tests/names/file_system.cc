@@ -42,6 +42,7 @@ void FileSystem::Set(Name name, File file, bool ends_call) {
 File FileSystem::Create(Name name) {
   if (At(name) != kNoFile || newest_ + 1 >= kMostFiles) return kNoFile;
   Set(name, ++newest_);
+  versions_.push_back({0});
   return newest_;
 }
 
@@ -97,23 +98,31 @@ void FileSystem::SyncFile(File file) {
 
 // Of each folder so many of all changes, and those that are synced. No file system loses a file
 // because one of its names was taken away, if it had another one, and has not lost that one on the
-// disk.
+// disk: the name stays, and what the change would have destroyed is not destroyed by it.
 Names FileSystem::LeftBy(const Ends& ends) const {
   Names left = synced_, then = synced_;
   std::set<File> live_on;
   for (size_t i = 0; i < changes_.size(); ++i) {
     const Change& change = changes_[i];
     In(then, change.name) = change.now;
-    if (i >= ends[static_cast<size_t>(FolderOf(change.name))] && !change.synced) {
-      if (!Has(then, change.before)) live_on.insert(change.before);
-      continue;
+    bool is_there = i < ends[static_cast<size_t>(FolderOf(change.name))] || change.synced;
+    if (is_there) {
+      const File before = In(left, change.name);
+      In(left, change.name) = change.now;
+      const bool lives = Has(then, before) || live_on.contains(before);
+      if (before != kNoFile && !Has(left, before) && lives) {
+        In(left, change.name) = before;
+        is_there = false;
+      }
     }
-    const File before = In(left, change.name);
-    In(left, change.name) = change.now;
-    const bool lives = Has(then, before) || live_on.contains(before);
-    if (before != kNoFile && !Has(left, before) && lives) In(left, change.name) = before;
+    if (!is_there && !Has(then, change.before)) live_on.insert(change.before);
   }
   return left;
+}
+
+// A journal has whole calls.
+bool FileSystem::MayEnd(size_t end) const {
+  return loss_ != Loss::kPrefix || end == 0 || changes_[end - 1].ends_call;
 }
 
 Names FileSystem::Left(Random* random) const {
@@ -122,10 +131,49 @@ Names FileSystem::Left(Random* random) const {
   if (loss_ == Loss::kEachFolder) {
     for (size_t& end : ends) end = Some(random, changes_.size());
   }
-  while (loss_ == Loss::kPrefix && ends[0] > 0 && !changes_[ends[0] - 1].ends_call) {
+  while (!MayEnd(ends[0])) {
     for (size_t& end : ends) --end;
   }
   return LeftBy(ends);
+}
+
+std::set<Names> FileSystem::AllNamesLeft() const {
+  static_assert(kFolders == 2);
+  std::set<Names> all;
+  for (size_t a = 0; a <= changes_.size(); ++a) {
+    if (!MayEnd(a)) continue;
+    for (size_t b = 0; b <= changes_.size(); ++b) {
+      if (b == a || loss_ == Loss::kEachFolder) all.insert(LeftBy({a, b}));
+    }
+  }
+  return all;
+}
+
+FileSystem FileSystem::With(const Names& names, const std::vector<size_t>& versions) const {
+  FileSystem left(loss_);
+  left.names_ = left.synced_ = names;
+  left.newest_ = newest_;
+  left.versions_.clear();
+  for (size_t file = 0; file < versions.size(); ++file) {
+    left.versions_.push_back({versions_[file][versions[file]]});
+  }
+  return left;
+}
+
+std::vector<FileSystem> FileSystem::AllLeft() const {
+  std::vector<FileSystem> all;
+  for (const Names& names : AllNamesLeft()) {
+    std::vector<size_t> versions(versions_.size(), 0);
+    for (size_t file = 0; file < versions.size();) {
+      if (file == 0) all.push_back(With(names, versions));
+      if (++versions[file] < versions_[file].size()) {
+        file = 0;
+      } else {
+        versions[file++] = 0;
+      }
+    }
+  }
+  return all;
 }
 
 void FileSystem::LosePower(Random* random) {

@@ -6,7 +6,9 @@
 #define NVCACHE_TESTS_NAMES_FILE_SYSTEM_H_
 
 #include <array>
+#include <cstddef>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace nvcache::names {
@@ -44,7 +46,7 @@ inline constexpr Loss kLosses[] = {Loss::kPrefix, Loss::kHalves, Loss::kEachFold
 
 class FileSystem {
  public:
-  explicit FileSystem(Loss loss) : loss_(loss), versions_(kMostFiles, {0}) {}
+  explicit FileSystem(Loss loss) : loss_(loss), versions_(1, {0}) {}
 
   // ---- What the kernel has
   File At(Name name) const { return names_[static_cast<size_t>(name)]; }
@@ -66,6 +68,8 @@ class FileSystem {
   void SyncFile(File file);  // its bytes, and the changes of its folders
   // What is left is what the kernel finds when it starts again.
   void LosePower(Random* random);
+  // All that a power failure may leave, each once.
+  std::vector<FileSystem> AllLeft() const;
 
  private:
   struct Change {
@@ -76,8 +80,11 @@ class FileSystem {
   };
   using Ends = std::array<size_t, kFolders>;
   void Set(Name name, File file, bool ends_call = true);
+  bool MayEnd(size_t end) const;
   Names LeftBy(const Ends& ends) const;
   Names Left(Random* random) const;
+  std::set<Names> AllNamesLeft() const;
+  FileSystem With(const Names& names, const std::vector<size_t>& versions) const;
 
   Loss loss_;
   Names names_ = {}, synced_ = {};          // when all was, last

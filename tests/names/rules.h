@@ -21,6 +21,7 @@ enum class Rule {
   kSaysOfOthers,
   kKnownBeforeName,
   kKnownIfUnwritten,
+  kSettledHasName,
   kFsyncUnderLock,
   kCheckpointUnderLock,
   kCheckpointBeforeSync,
@@ -71,6 +72,8 @@ inline constexpr RuleText kRules[] = {
      "no rename or link before all bytes of the file are in the log or on the disk"},
     {Rule::kKnownIfUnwritten, "known-if-unwritten",
      "a new file is known unless somebody has written to it before its record"},
+    {Rule::kSettledHasName, "settled-has-name",
+     "a file that has no name after its sync is settled when the call that took it is over"},
     {Rule::kFsyncUnderLock, "fsync-under-lock",
      "an fsync that is elided passes through the lock of names"},
     // The checkpoint.

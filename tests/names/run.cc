@@ -18,11 +18,6 @@ constexpr uint64_t kMostSteps = 3000;  // more: somebody waits for ever
 constexpr unsigned kSampled = 3;       // images after each step
 constexpr int kMostRecoveries = 4;     // of one image: all but the last are killed
 
-std::string Text(Name name) {
-  constexpr const char* kTexts[] = {"A/x", "A/y", "B/z"};
-  return name < kProgramNames ? kTexts[name] : "a safe name";
-}
-
 }  // namespace
 
 // What is left of the file system and the pool, and what recovery has made of it.
@@ -53,13 +48,17 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* no
       broken_(broken),
       notes_(notes),
       strangers_(random_() % 2 == 0),
+      linked_(random_() % 4 == 0),
       fs_(kLosses[random_() % std::size(kLosses)]) {}
+
+Run::Run(const std::vector<Act>& script, bool linked, Loss loss)
+    : notes_(nullptr), linked_(linked), script_(script), fs_(loss) {}
 
 void Run::Note(const std::string& who, const std::string& text) {
   if (notes_ == nullptr) return;
   std::string line = std::to_string(steps_) + " " + who + ": " + text + ";";
   for (Name name = 0; name < kProgramNames; ++name) {
-    line += " " + Text(name) + "=" + std::to_string(fs_.At(name));
+    line += " " + TextOf(name) + "=" + std::to_string(fs_.At(name));
   }
   notes_->push_back(line + "; lsn " + std::to_string(pool_.newest) + ", checkpoint " +
                     std::to_string(pool_.checkpoint));
@@ -71,13 +70,13 @@ void Run::NoteRecord(const Record& record) {
   if (notes_ == nullptr) return;
   std::string line = "record " + std::to_string(record.lsn) + ": file " +
                      std::to_string(record.file) + " " + kKinds[static_cast<size_t>(record.kind)];
-  if (record.from >= 0) line += " from " + Text(record.from);
-  if (record.name >= 0) line += ", name " + Text(record.name);
+  if (record.from >= 0) line += " from " + TextOf(record.from);
+  if (record.name >= 0) line += ", name " + TextOf(record.name);
   if (record.other != kNoFile) line += ", other file " + std::to_string(record.other);
   notes_->push_back(line);
 }
 
-Run::State Run::Now() const {
+State Run::Now() const {
   State now;
   for (Name name = 0; name < kProgramNames; ++name) now[Index(name)] = fs_.At(name);
   return now;
@@ -95,12 +94,12 @@ void Run::Begin() {
     known_[Index(file)] = true;
     PromiseBytes(file);
   }
-  if (OneIn(4)) fs_.Link(fs_.At(2), 1);
+  if (linked_) fs_.Link(fs_.At(2), 1);
   fs_.Sync();
   Happened();
-  for (int self = 0; self < kProcesses; ++self) {
+  for (int self = 0; self < (script_ ? 1 : kProcesses); ++self) {
     Process& process = processes_[Index(self)];
-    process.program.emplace(Program(self));
+    process.program.emplace(script_ ? Scripted(self) : Program(self));
     process.program->Begin(&process.innermost);
   }
 }
@@ -116,7 +115,7 @@ void Run::Stranger() {
   const Name name = AnyName(), to = AnyName();
   const unsigned what = static_cast<unsigned>(random_() % 4);
   const File file = fs_.At(name), other = fs_.At(to);
-  if (what == 0 && file == kNoFile && fs_.newest() < kMostFiles / 2) {
+  if (what == 0 && file == kNoFile && fs_.newest() < kMostFiles / 4) {
     strangers_files_.insert(fs_.Create(name));
   } else if (what == 1 && file != kNoFile) {
     fs_.Remove(name);
@@ -142,12 +141,12 @@ void Run::Event() {
 std::string Run::Failure() {
   Begin();
   for (; steps_ < kMostSteps; ++steps_) {
-    Event();
+    if (!script_) Event();
     std::vector<int> ready;
     bool over = true;
     for (int self = 0; self < kProcesses; ++self) {
       const Process& process = processes_[Index(self)];
-      if (process.dead || process.program->done()) continue;
+      if (!process.program || process.dead || process.program->done()) continue;
       over = false;
       if (!IsStopped(self)) ready.push_back(self);
     }
@@ -162,24 +161,35 @@ std::string Run::Failure() {
 // ------------------------------------------------------------------------------------- Recovering
 
 std::string Run::Explore() {
-  for (unsigned i = 0; i < kSampled; ++i) {
-    Image image{fs_, pool_, {}, {}};
-    image.fs.LosePower(&random_);
-    image.left = image.fs.names();
-    ++images_;
-    std::string failure = Recover(&image);
-    if (failure.empty()) failure = Check(image);
-    if (failure.empty()) continue;
-    std::string found;
-    for (Name name = 0; name < kProgramNames; ++name) {
-      found.append(" ").append(Text(name));
-      found.append("=").append(std::to_string(image.left[Index(name)]));
-      found.append("→").append(std::to_string(image.At(name)));
+  if (script_ && begun_ < script_->size()) return "";  // a shorter one has been there
+  if (script_) {
+    for (const FileSystem& left : fs_.AllLeft()) {
+      if (std::string failure = Explore(left); !failure.empty()) return failure;
     }
-    for (const Record& record : image.pool.records) NoteRecord(record);
-    return failure.append(":").append(found);
+    return "";
+  }
+  for (unsigned i = 0; i < kSampled; ++i) {
+    FileSystem left = fs_;
+    left.LosePower(&random_);
+    if (std::string failure = Explore(left); !failure.empty()) return failure;
   }
   return "";
+}
+
+std::string Run::Explore(const FileSystem& left) {
+  Image image{left, pool_, left.names(), {}};
+  ++images_;
+  std::string failure = Recover(&image);
+  if (failure.empty()) failure = Check(image);
+  if (failure.empty()) return "";
+  std::string found;
+  for (Name name = 0; name < kProgramNames; ++name) {
+    found.append(" ").append(TextOf(name));
+    found.append("=").append(std::to_string(image.left[Index(name)]));
+    found.append("→").append(std::to_string(image.At(name)));
+  }
+  for (const Record& record : image.pool.records) NoteRecord(record);
+  return failure.append(":").append(found);
 }
 
 // The first ones are killed, or lose power themselves.
@@ -217,7 +227,7 @@ std::string Run::Check(const Image& image) const {
   for (Name name = 0; name < kProgramNames; ++name) {
     const File file = image.At(name);
     if (image.fs.Version(image.fs.At(name)) < promised_bytes_[Index(file)]) {
-      return Text(name) + " has bytes that are too old";
+      return TextOf(name) + " has bytes that are too old";
     }
   }
   return strangers_ ? CheckBesideStrangers(image) : CheckAll(image);
@@ -232,7 +242,7 @@ std::string Run::CheckAll(const Image& image) const {
     const bool was = std::any_of(begin, states_.end(), [&](const State& state) {
       return state[Index(name)] == image.At(name);
     });
-    if (!was) return Text(name) + " is as it never was, or was before";
+    if (!was) return TextOf(name) + " is as it never was, or was before";
   }
   for (File file = 1; file <= fs_.newest(); ++file) {
     if (Stays(file) && !image.Has(file)) return "file " + std::to_string(file) + " is lost";
@@ -287,7 +297,7 @@ std::string Run::CheckName(const Image& image, Name name) const {
     return r.file == left || r.other == left;
   });
   if (strangers_files_.contains(left) && !in_log && stays && image.At(name) != left) {
-    return Text(name) + " was a stranger's";
+    return TextOf(name) + " was a stranger's";
   }
   const bool strange = touched_names_.contains(name) || touched_files_.contains(left);
   if (strange && !replaced_.contains({name, left})) return "";
@@ -301,7 +311,7 @@ std::string Run::CheckName(const Image& image, Name name) const {
     const File file = states_[i][Index(name)];
     if (file == image.At(name) || touched_files_.contains(file)) return "";
   }
-  return Text(name) + " is as it never was, or was before";
+  return TextOf(name) + " is as it never was, or was before";
 }
 
 }  // namespace nvcache::names

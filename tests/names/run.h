@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // One run: two processes that change names under one lock, and perhaps somebody who knows nothing
-// of the log. After each step the power fails, in thought, and recovery has to find what was
-// promised.
+// of the log; or one process that makes given calls. After each step the power fails, in thought,
+// and recovery has to find what was promised.
 #ifndef NVCACHE_TESTS_NAMES_RUN_H_
 #define NVCACHE_TESTS_NAMES_RUN_H_
 
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/names/act.h"
 #include "tests/names/file_system.h"
 #include "tests/names/log.h"
 #include "tests/names/recovery.h"
@@ -26,6 +27,9 @@ class Run {
  public:
   // `notes`, if there is one, gets a line for each thing that happens.
   Run(uint64_t seed, std::optional<Rule> broken, std::vector<std::string>* notes = nullptr);
+  // One process makes these calls. In the last one, the power leaves all that it may. `linked`: one
+  // of the two files has two names at first.
+  Run(const std::vector<Act>& script, bool linked, Loss loss);
 
   // What was wrong; empty if nothing was.
   std::string Failure();
@@ -37,13 +41,9 @@ class Run {
   static constexpr int kNobody = -1;
   static constexpr size_t kFiles = kMostFiles;
 
-  using State = std::array<File, kProgramNames>;
-  enum class What { kCreate, kRemove, kRename, kLink };
-
   // A change of names, as it was looked up.
   struct Deed {
-    What what;
-    Name name, to;
+    Act act;
     File file;
     File other = kNoFile;   // has the name that file gets
     bool destroys = false;  // a name of a file
@@ -70,9 +70,11 @@ class Run {
 
   // ---- What a process does (calls.cc)
   Task<void> Program(int self);
-  Task<void> Change(int self, What what, Name name, Name to);
-  bool IsPossible(What what, Name name, Name to) const;
-  Deed Plan(What what, Name name, Name to) const;
+  Task<void> Scripted(int self);
+  Act AnyAct();
+  Task<void> Do(int self, Act act);
+  Task<void> Change(int self, Act act);
+  Deed Plan(const Act& act) const;
   Task<bool> MakeKnown(int self, const Deed& deed);
   Task<void> Carry(int self, Deed deed);
   void Announce(const Deed& deed);
@@ -80,6 +82,8 @@ class Run {
   void Commit(const Deed& deed);
   void End(const Deed& deed, File replaced, size_t state);
   Task<void> Write(int self, Name name, bool logged);
+  template <typename Condition>
+  Task<void> DawdleWhile(Condition condition);
   Task<void> Settle(int self, File file);
   Task<void> Fsync(int self, Name name);
   Task<void> MoveCheckpoint(int self);
@@ -98,6 +102,7 @@ class Run {
   void Promise(size_t state);  // this one, or a later one
   void PromiseBytes(File file) { promised_bytes_[Index(file)] = fs_.Version(file); }
   std::string Explore();
+  std::string Explore(const FileSystem& left);
   std::string Recover(Image* image);
   bool Stays(File file) const;
   std::string Check(const Image& image) const;
@@ -109,7 +114,9 @@ class Run {
   Random random_;
   std::optional<Rule> broken_;
   std::vector<std::string>* notes_;
-  bool strangers_;
+  bool strangers_ = false, linked_;
+  std::optional<std::vector<Act>> script_;
+  size_t begun_ = 0;  // calls of the script
   FileSystem fs_;
   Pool pool_;
   std::array<Process, kProcesses> processes_;

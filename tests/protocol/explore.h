@@ -9,10 +9,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nvcache::protocol {
@@ -28,6 +30,12 @@ class Explorer {
   Explorer(const char* name, std::span<const RuleText> rules, uint64_t most_runs)
       : name_(name), rules_(rules), most_runs_(most_runs) {}
 
+  // Another thing that the command does: `function` gets the option's number, and returns the exit
+  // status.
+  void Add(const char* option, const char* text, std::function<int(uint64_t)> function) {
+    others_.push_back({option, text, std::move(function), std::nullopt});
+  }
+
   // Exit status: 0; 1: something was wrong, or a broken rule was not reported; 2: the command line.
   int Main(int argc, char** argv, const std::string& about) {
     CLI::App app{about + "\nExample: " + name_ + " --seconds 60"};
@@ -37,12 +45,16 @@ class Explorer {
     app.add_option("--rule", rule_, "this one only");
     app.add_option("--replay", replay_, "the run of this seed, step by step");
     app.add_flag("--list", lists_, "the rules");
+    for (Other& other : others_) app.add_option(other.option, other.number, other.text);
     CLI11_PARSE(app, argc, argv);
     if (!rule_.empty() && !Find()) {
       std::fprintf(stderr, "%s: no rule %s; --list has them\n", name_, rule_.c_str());
       return 2;
     }
     if (lists_) return List();
+    for (const Other& other : others_) {
+      if (other.number) return other.function(*other.number);
+    }
     if (replay_) return Replay();
     if (seed_ == 0) seed_ = std::random_device{}();
     return breaks_ ? BreakRules() : Explore();
@@ -50,6 +62,11 @@ class Explorer {
 
  private:
   using Rule = decltype(RuleText::rule);
+  struct Other {
+    const char *option, *text;
+    std::function<int(uint64_t)> function;
+    std::optional<uint64_t> number;
+  };
 
   std::optional<Rule> Find() const {
     for (const RuleText& rule : rules_) {
@@ -119,6 +136,7 @@ class Explorer {
   bool breaks_ = false, lists_ = false;
   std::string rule_;
   std::optional<uint64_t> replay_;
+  std::vector<Other> others_;
 };
 
 }  // namespace nvcache::protocol

@@ -112,7 +112,9 @@ class VfsNamesTest : public testing::Test {
                     bool past) { call.MakeFolder(AT_FDCWD, Path(name).c_str(), 0750, past); },
                 [&] { return ::mkdir(Path(name).c_str(), 0750); });
   }
-  static uint64_t TagOf(const struct stat& st) { return lease::TagOf(st.st_dev, st.st_ino); }
+  static uint64_t TagOf(const struct stat& st) {
+    return lease::TagOf(st.st_dev, st.st_ino, st.st_mode);
+  }
   static bool IsKnown(uint64_t tag) {
     const Tally* tally = engine.tallies.Find(tag);
     return tally != nullptr && Tallies::StandingOf(*tally).known;
@@ -413,6 +415,20 @@ TEST_F(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
   });
 }
 
+TEST_F(VfsNamesTest, AFolderWithTheNumberOfAFileBeforeIsNotKnown) {
+  WithEngine([&] {
+    struct stat before, after;
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    EXPECT_EQ(::stat(Path("a").c_str(), &before), 0);
+    EXPECT_TRUE(IsKnown(TagOf(before)));
+    EXPECT_EQ(Remove("a"), 0);
+    EXPECT_EQ(::mkdir(Path("new").c_str(), 0750), 0);  // by somebody without us
+    EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
+    if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
+    EXPECT_FALSE(IsKnown(TagOf(after)));
+  });
+}
+
 // No record is ever written: the checkpoint passes the folder all the same.
 TEST_F(VfsNamesTest, ACallThatChangesNothingIsNotPendingForEver) {
   WithEngine([&] {
@@ -634,6 +650,23 @@ TEST_F(VfsNamesTest, AFileWithBytesThatNoLogHasIsSaidToLackThem) {
   });
 }
 
+// A call under way may have taken its name away, and the file system may undo that, and have lost
+// the name as well: so it is not said to be on the disk before the call is over.
+TEST_F(VfsNamesTest, AFileThatLosesItsNameMeanwhileIsNotSettled) {
+  WithEngine([&] {
+    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+    const int strange = ::open(Path("a").c_str(), O_WRONLY);
+    EXPECT_EQ(::write(strange, "one", 3), 3);
+    ::close(strange);
+    const int fd = Open("a");
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(::unlink(Path("a").c_str()), 0);
+    WhileItWaits([&] { EXPECT_EQ(Fsync(fd), 0); }, [] {});
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
 TEST_F(VfsNamesTest, AFileIsKnownWhenItIsOpenedAgain) {
   WithEngine([&] {
     EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
@@ -739,6 +772,22 @@ TEST_F(VfsNamesTest, AttributesAreInTheLog) {
 }
 
 // By a call that no front end sees.
+TEST_F(VfsNamesTest, AttributesOfANewSymbolicLinkAreInTheLog) {
+  WithEngine([&] {
+    const std::string path = Path("to");
+    EXPECT_EQ(
+        Made([&](NameCall& call, bool past) { call.MakeLink("a", AT_FDCWD, path.c_str(), past); },
+             [&] { return ::symlink("a", path.c_str()); }),
+        0);
+    AttributeCall call(AT_FDCWD, path.c_str(), false);
+    EXPECT_EQ(call.Begin(pool::kSetTimes), 0);
+    const timespec times[2] = {{1000, 1}, {2000, 2}};
+    EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
+    call.End(true);
+    EXPECT_EQ(Log(), (Said{"created to", "attributes"}));
+  });
+}
+
 TEST_F(VfsNamesTest, AttributesAreOfWhatTheDescriptorLeadsTo) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT);

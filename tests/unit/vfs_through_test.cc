@@ -950,7 +950,7 @@ TEST_F(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
     EXPECT_EQ(::fstat(fd, &st), 0);
     const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
     Passing passing;
-    EXPECT_NE(passing.Begin(st.st_dev, st.st_ino), nullptr);
+    EXPECT_NE(passing.Begin(lease::TagOf(st.st_dev, st.st_ino)), nullptr);
     EXPECT_EQ(passing.GoPast(-1), -EIO);
     passing.End();
     EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
