@@ -10,12 +10,16 @@ import sysconfig
 from collections.abc import Callable
 
 from harness import leavings, systems
-from suites.everyday_program import OLD, Program, write_file
+from suites.everyday_program import MOST, OLD, Program, write_file
 
 PYTHON = "/usr/bin/python3"
 ALL = "names, modes, contents, links"
-# Of the time without NVCache.
-MOST = 1.2
+# Of the time without NVCache, where names are made and removed.
+NAMES = (("plain", 1.15),)
+# Of a program that waits for the disk, and of libeatmydata's time: a part, and a little more.
+SYNCS = (("plain", 1), ("eatmydata", 1.15))
+JOURNAL = (("plain", 1 / 5), ("eatmydata", 1.15))
+REPLACED = (("plain", 1 / 10), ("eatmydata", 1.3))
 FOLDERS = 8
 
 
@@ -64,7 +68,7 @@ class Short(Program):
 
 
 def _tool(name, title, needs, command, **options):
-    goals = {name: ("plain", options.pop("goal", MOST))}
+    goals = {name: options.pop("goals", (("plain", MOST),))}
     return Tool(name, {name: title}, options.pop("compared", ALL), needs, command=command, goals=goals, **options)
 
 
@@ -206,9 +210,9 @@ def _python_sources(turn):
 SQLITE_ROWS = (10, 200, 1000)
 
 
-def _statements(journal, turn):
+def _statements(journal, synchronous, turn):
     rows = turn.scale.choose(*SQLITE_ROWS)
-    text = [f"PRAGMA journal_mode={journal};", "PRAGMA synchronous=FULL;",
+    text = [f"PRAGMA journal_mode={journal};", f"PRAGMA synchronous={synchronous};",
             "CREATE TABLE rows (id INTEGER PRIMARY KEY, value TEXT);",
             *(f"INSERT INTO rows VALUES ({i}, 'row {i * 37} {'x' * 100}');" for i in range(rows))]
     write_file(turn.work / "statements", "\n".join(text).encode())
@@ -228,11 +232,11 @@ class Sqlite(Tool):
         return seconds, left
 
 
-def _sqlite(journal):
-    name = f"sqlite3 {journal}"
-    return Sqlite(name, {name: f"sqlite3, an insert in a transaction, {journal}"},
-                  "names; .dump, integrity_check", {"sqlite3": "sqlite3"}, goals={name: ("plain", MOST)},
-                  kind="databases", logged=True, prepare=functools.partial(_statements, journal),
+def _sqlite(name, title, journal, synchronous, goals):
+    return Sqlite(name, {name: f"sqlite3, an insert in a transaction, {title}"},
+                  "names; .dump, integrity_check", {"sqlite3": "sqlite3"}, goals={name: goals},
+                  kind="databases", logged=synchronous == "FULL",
+                  prepare=functools.partial(_statements, journal, synchronous),
                   command=lambda turn: ["sqlite3", "-batch", "-bail", "database", ".read statements"])
 
 
@@ -269,6 +273,10 @@ for number in range(rounds):
             os.fsync(file.fileno())
     if way != "truncate":
         os.rename(name, "settings")
+    if way == "synced":
+        folder = os.open(".", os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
 """
 ROUNDS = (10, 200, 1000)
 
@@ -277,8 +285,39 @@ def _python(script, *words, counts):
     return lambda turn: [PYTHON, "-c", script, *words, turn.scale.choose(*counts)]
 
 
-def _rewrite(way, title):
-    return _tool(f"rewrite {way}", title, {PYTHON: "python3"}, _python(REWRITE, way, counts=ROUNDS))
+def _rewrite(way, title, **options):
+    return _tool(f"rewrite {way}", title, {PYTHON: "python3"}, _python(REWRITE, way, counts=ROUNDS), **options)
+
+
+# Files that nobody syncs.
+NEW_FILES = """\
+import os, sys
+os.mkdir("files")
+for number in range(int(sys.argv[1])):
+    file = os.open(f"files/{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    os.write(file, b"x" * 1024)
+    os.close(file)
+"""
+TEMPORARY = """\
+import os, sys
+for number in range(int(sys.argv[1])):
+    file = os.open("temporary", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    os.write(file, b"x" * 1024)
+    os.close(file)
+    os.unlink("temporary")
+"""
+CUT = """\
+import os, sys
+file = os.open("file", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+for number in range(int(sys.argv[1])):
+    os.ftruncate(file, 1000)
+    os.pwrite(file, b"x" * 1000, 1000)
+"""
+FILES = (100, 10000, 10000)
+
+
+def _new_files(turn):
+    turn.without(_python(NEW_FILES, counts=FILES)(turn))
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -298,42 +337,54 @@ class Children(Program):
 
 PROGRAMS = (
     Short("nothing", {"nothing": "`true`: a program that does nothing"}, ALL, {},
-          goals={"nothing": ("plain", 120e-6)}, added=True, command=lambda turn, number: ["/bin/true"]),
+          goals={"nothing": (("plain", 120e-6),)}, added=True, command=lambda turn, number: ["/bin/true"]),
     Short("one file", {"one file": "`sed -n w`: a program that writes one file of 4 KiB"}, ALL, {"sed": "sed"},
-          goals={"one file": ("plain", 300e-6)}, added=True, prepare=_line,
+          goals={"one file": (("plain", 300e-6),)}, added=True, prepare=_line,
           command=lambda turn, number: ["/bin/sed", "-n", f"w {turn.work}/file{number}", turn.work / "line"]),
-    _tool("git", "git: commits, `core.fsync=all`, gc", {"git": "git"}, _shell(GIT, 3, 20, 20), seconds=(0.3, 2, 2),
+    _tool("git", "git: commits, `core.fsync=all`, gc", {"git": "git"}, _shell(GIT, 3, 20, 20), seconds=(0.3, 2, 2), goals=SYNCS,
           compared=f"{ALL}, but for `.git/index`, which has times and inode numbers", prepare=_git_tree,
           environment=GIT_ENVIRONMENT, left=lambda folder: leavings.tree(folder, skip=(".git/index",))),
     _tool("tar -c", "`tar -c`", {"tar": "tar"}, lambda turn: [
         "tar", "-cf", "archive.tar", "--owner=0", "--group=0", "--sort=name", f"--mtime=@{OLD}", "source"],
-          prepare=source_tree),
-    _tool("tar -x", "`tar -x`", {"tar": "tar"}, lambda turn: ["tar", "-xf", "archive.tar"], prepare=_archive),
+          prepare=source_tree, goals=NAMES),
+    _tool("tar -x", "`tar -x`", {"tar": "tar"}, lambda turn: ["tar", "-xf", "archive.tar"], prepare=_archive,
+          goals=NAMES),
     _tool("cp -r", "`cp -r`", {"cp": "coreutils"}, lambda turn: ["cp", "-r", "source", "copy"], prepare=source_tree,
-          goal=1.1),
+          goals=(("plain", 1.1),)),
     _tool("cp", "`cp` of a file four times the pool", {"cp": "coreutils"}, lambda turn: ["cp", "large", "copy"],
           prepare=_large_file, pools=QUARTERS, seconds=(0.2, 2, 8)),
     _tool("cp, sync", "`cp` of a file four times the pool, then `sync`", {"cp": "coreutils"},
-          _shell("cp large copy; sync", 1, 1, 1), prepare=_large_file, pools=QUARTERS, goal=1.05, seconds=(0.2, 3, 10)),
+          _shell("cp large copy; sync", 1, 1, 1), prepare=_large_file, pools=QUARTERS, seconds=(0.2, 3, 10)),
     _tool("dpkg", "`dpkg --unpack`", {"dpkg": "dpkg", "dpkg-deb": "dpkg"}, _unpack, prepare=_package,
-          seconds=(0.5, 2, 8)),
+          goals=SYNCS, seconds=(0.5, 2, 8)),
     # They write as standard output, which is the kernel's.
-    _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100), goal=1.1),
+    _tool("shell", "a shell script of small commands", {"sh": "dash"}, _shell(SHELL, 3, 20, 100), goals=(("plain", 1.1),)),
     _tool("make", "`make` of a small C project", {"make": "make", "gcc": "gcc"},
           lambda turn: ["make", "-s", "-j2", "CC=gcc"], prepare=_c_project, seconds=(0.3, 1, 3),
-          goal=1.1),
+          goals=(("plain", 1.1),)),
     _tool("compileall", "Python's compileall", {PYTHON: "python3"},
           lambda turn: [PYTHON, "-m", "compileall", "-q", "."], prepare=_python_sources,
           # The order of a set's constants depends on it.
-          environment={"PYTHONHASHSEED": "0"}, seconds=(0.2, 1, 3), goal=1.1),
+          environment={"PYTHONHASHSEED": "0"}, seconds=(0.2, 1, 3), goals=(("plain", 1.1),)),
     _tool("maildir", "delivery into a maildir", {PYTHON: "python3"}, _python(MAILDIR, counts=(5, 100, 500)),
-          compared="modes and contents; names have the time", left=leavings.bag),
+          compared="modes and contents; names have the time", left=leavings.bag, goals=REPLACED),
+    _tool("new files", "new files of 1 KiB", {PYTHON: "python3"}, _python(NEW_FILES, counts=FILES),
+          goals=(("plain", 1.2),)),
+    _tool("removal", "`rm -r` of these", {"rm": "coreutils"}, lambda turn: ["rm", "-r", "files"],
+          prepare=_new_files, goals=(("plain", 1.2),)),
+    _tool("temporary", "a file made, written, closed and removed", {PYTHON: "python3"},
+          _python(TEMPORARY, counts=FILES), goals=NAMES),
+    _tool("cut", "`ftruncate` to 1,000 bytes, and a write behind them", {PYTHON: "python3"},
+          _python(CUT, counts=FILES), goals=NAMES),
     _rewrite("truncate", "a file rewritten through `O_TRUNC`"),
     _rewrite("rename", "a file rewritten, and renamed over the old one"),
-    _rewrite("synced", "a file rewritten, synced, and renamed over the old one"),
+    _rewrite("synced", "a file rewritten, synced, and renamed over the old one, the folder synced",
+             goals=REPLACED),
     Children("children", {"fork": "`fork` with 100 open files that were written", "vfork": "`vfork`, likewise",
                           "posix_spawn": "`posix_spawn`, likewise",
                           "posix_spawn_plain": "`posix_spawn`, likewise, of a program without NVCache"}, ALL, {},
-             goals=dict.fromkeys(("fork", "vfork", "posix_spawn", "posix_spawn_plain"), ("plain", 1.1))),
-    *map(_sqlite, ("DELETE", "TRUNCATE", "PERSIST", "WAL")),
+             goals=dict.fromkeys(("fork", "vfork", "posix_spawn", "posix_spawn_plain"), (("plain", 1.1),))),
+    *(_sqlite(f"sqlite3 {journal}", journal, journal, "FULL", JOURNAL)
+      for journal in ("DELETE", "TRUNCATE", "PERSIST", "WAL")),
+    _sqlite("sqlite3 OFF", "DELETE, `synchronous=OFF`", "DELETE", "OFF", NAMES),
 )

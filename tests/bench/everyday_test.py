@@ -145,8 +145,8 @@ class Suite(unittest.TestCase):
         self.assertFalse(record.results.select("everyday", system="unsynced"))
 
     def test_goals(self):
-        ratio = tool("ratio", "true", goal=2)
-        added = everyday_tools.Short("added", {"added": "added"}, "", {}, goals={"added": ("plain", 0.5)}, added=True)
+        ratio = tool("ratio", "true", goals=(("plain", 2),))
+        added = everyday_tools.Short("added", {"added": "added"}, "", {}, goals={"added": (("plain", 0.5),)}, added=True)
         results = model.Results()
         for program in (ratio, added):
             for system, seconds in (("plain", 1.0), ("nvcache", 1.6)):
