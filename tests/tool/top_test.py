@@ -106,7 +106,7 @@ class TopTest(writers.WriterTest):
         # Whole parts of 16 KiB, of which each is told at once; a part may be begun.
         self.tell(writer, 64)
         written, end = {writer.pid: 0, other.pid: 0}, time.monotonic() + 30
-        while written[writer.pid] < 64 * writers.PAGE:
+        while round(written[writer.pid]) < 64 * writers.PAGE:  # what was multiplied is no whole number
             self.assertLess(time.monotonic(), end, written)
             look = json.loads(top.stdout.readline())
             for row in look["processes"]:
