@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "src/sys/crc32c.h"
 #include "src/sys/deferral.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr uint32_t kSegmentsPerLane = 8;
 // A group takes at most this share of what writers can fill, so that it can always be placed.
 constexpr uint64_t kMinGroupsInLog = 4;
+// Of a segment, a group is short that takes one part of so many.
+constexpr uint64_t kShortGroups = 4;
 
 // The lane that the thread has used last. A thread keeps to its lane, and takes another one when it
 // finds it busy.
@@ -42,6 +45,7 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
     lane.end = lane.read = lane.forgotten = {};
     lane.first = kNoSegment;
     lane.generation = lane.last = 0;
+    lane.left = 0;
   }
   alarm_.store(~Lsn{0});
   return true;
@@ -190,7 +194,7 @@ void Log::GiveBack() {
     if (end.segment != kNoSegment && lane.forgotten.segment == end.segment &&
         lane.forgotten.unit == end.unit) {
       segments_.Free(end.segment);
-      segments_.DropLog();
+      segments_.DropLog(std::exchange(lane.left, 0));
       lane.end = lane.read = lane.forgotten = {};
     }
     lane.lock.Unlock();
@@ -228,7 +232,7 @@ GroupWriter::~GroupWriter() {
     log_.segments_.Free(first_taken_);
     first_taken_ = next;
   }
-  if (!committed_ && adds_lane_) log_.segments_.DropLog();
+  if (!committed_ && adds_lane_) log_.segments_.DropLog(std::exchange(lane_.left, 0));
   lane_.lock.Unlock();
 }
 
@@ -344,12 +348,27 @@ Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
   return Outcome::kDone;
 }
 
+// To copy the lane's first segment, if a disk refuses what is there, and the whole of a group that
+// goes on from there. What a short one needs is in the reserve, which is rounded up.
+bool GroupWriter::LeaveRoomToKeep(uint32_t count) {
+  const bool is_short =
+      length_ == 0 || DataUnits(offset_, length_) <= log_.segments_.record_units() / kShortGroups;
+  const uint32_t beyond = count - (start_.segment == kNoSegment ? 1 : 0);
+  const uint32_t left = is_short ? 1 : 1 + beyond;
+  if (left <= lane_.left) return true;
+  if (!log_.segments_.LeaveMore(left - lane_.left, count)) return false;
+  lane_.left = left;
+  return true;
+}
+
 bool GroupWriter::TakeSegments(uint32_t count) {
   if (!log_.segments_.Has(count)) return false;
   if (start_.segment == kNoSegment) {
     adds_lane_ = log_.segments_.AddLog();
     if (!adds_lane_) return false;
+    lane_.left = 1;
   }
+  if (!LeaveRoomToKeep(count)) return false;
   Segments::Claim claim = {number_,        pool::SegmentKind::kLog, 0,
                            start_.segment, lane_.generation,        lane_.last};
   for (uint32_t i = 0; i < count; ++i) {

@@ -90,7 +90,7 @@ bool Segments::Open(pool::Pool* pool, uint32_t frames) {
 
 void Segments::FreeAll() {
   seats().FreeAllOf(pool_->seat());
-  lanes().store(0);
+  left().store(0);
 }
 
 void Segments::Close() {
@@ -101,18 +101,20 @@ void Segments::Close() {
   pool_ = nullptr;
 }
 
-std::atomic_ref<uint32_t> Segments::lanes() const {
+std::atomic_ref<uint32_t> Segments::left() const {
   return std::atomic_ref(seats().At(pool_->seat()).lanes);
 }
 
-bool Segments::AddLog() {
-  lanes().fetch_add(1);
-  if (Has(1)) return true;
-  DropLog();
+bool Segments::AddLog() { return LeaveMore(1, 1); }
+
+void Segments::DropLog(uint32_t left) { NVCACHE_CHECK(this->left().fetch_sub(left) >= left); }
+
+bool Segments::LeaveMore(uint32_t more, uint32_t count) {
+  left().fetch_add(more);
+  if (Has(count)) return true;
+  DropLog(more);
   return false;
 }
-
-void Segments::DropLog() { NVCACHE_CHECK(lanes().fetch_sub(1) > 0); }
 
 // No LSN is drawn: there are no records whose checksums must not be those of another life.
 bool Segments::GiveToFrames(uint32_t frames) {

@@ -756,6 +756,21 @@ TEST_F(LogTest, TheReserveGrowsWithTheLanes) {
   EXPECT_EQ(segments.free(), segments.count());
 }
 
+// A group that a disk refuses is copied as a whole before its first segment is free.
+TEST_F(LogTest, TheReserveHasRoomForALongGroup) {
+  const std::string bytes(log_.max_group_pages() * kPage, 'x');
+  const uint64_t pages =
+      (log_.segments().record_units() - 1 - UnitsOf(pool::FileRecordSize(6))) / DataUnits(0, kPage);
+  ASSERT_GT(log_.max_group_pages(), pages);
+  Append(a_, 0, "before");
+  while (Append(a_, 0, bytes).outcome == Outcome::kDone) continue;
+  EXPECT_GE(log_.segments().free() * pages, pages + log_.max_group_pages());
+  ReadOn();
+  Forget(ends_.bound);
+  log_.GiveBack();
+  EXPECT_EQ(log_.segments().reserve(), 1u);
+}
+
 // Or writers would take page faults while the cleanup thread sleeps.
 TEST_F(LogTest, WhoeverMapsAheadIsCalledInTime) {
   Make(4 * pool::kMinPoolSize);
