@@ -19,8 +19,12 @@ namespace {
 constexpr uint32_t kSegmentsPerLane = 8;
 // A group takes at most this share of what writers can fill, so that it can always be placed.
 constexpr uint64_t kMinGroupsInLog = 4;
-// Of a segment, a group is short that takes one part of so many.
+// A group is short if it takes at most one of so many parts of a segment.
 constexpr uint64_t kShortGroups = 4;
+// Segments that the longest group of the smallest log goes on in: beside them, and the one that it
+// begins in, there is room for the reserve.
+constexpr uint64_t kMostSegments = (kMinLogSegments - 2) / kMinGroupsInLog;
+static_assert(1 + kMostSegments + 1 + (1 + kMostSegments) <= kMinLogSegments);
 
 // The lane that the thread has used last. A thread keeps to its lane, and takes another one when it
 // finds it busy.
@@ -45,7 +49,7 @@ bool Log::Open(pool::Pool* pool, uint32_t frame_segments) {
     lane.end = lane.read = lane.forgotten = {};
     lane.first = kNoSegment;
     lane.generation = lane.last = 0;
-    lane.left = 0;
+    lane.reserve = 0;
   }
   alarm_.store(~Lsn{0});
   return true;
@@ -194,7 +198,7 @@ void Log::GiveBack() {
     if (end.segment != kNoSegment && lane.forgotten.segment == end.segment &&
         lane.forgotten.unit == end.unit) {
       segments_.Free(end.segment);
-      segments_.DropLog(std::exchange(lane.left, 0));
+      segments_.DropLog(std::exchange(lane.reserve, 0));
       lane.end = lane.read = lane.forgotten = {};
     }
     lane.lock.Unlock();
@@ -232,7 +236,7 @@ GroupWriter::~GroupWriter() {
     log_.segments_.Free(first_taken_);
     first_taken_ = next;
   }
-  if (!committed_ && adds_lane_) log_.segments_.DropLog(std::exchange(lane_.left, 0));
+  if (!committed_ && adds_lane_) log_.segments_.DropLog(std::exchange(lane_.reserve, 0));
   lane_.lock.Unlock();
 }
 
@@ -349,15 +353,16 @@ Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
 }
 
 // To copy the lane's first segment, if a disk refuses what is there, and the whole of a group that
-// goes on from there. What a short one needs is in the reserve, which is rounded up.
+// goes on from there. What a short one needs, the one segment more that each process leaves has
+// room for.
 bool GroupWriter::LeaveRoomToKeep(uint32_t count) {
   const bool is_short =
       length_ == 0 || DataUnits(offset_, length_) <= log_.segments_.record_units() / kShortGroups;
   const uint32_t beyond = count - (start_.segment == kNoSegment ? 1 : 0);
-  const uint32_t left = is_short ? 1 : 1 + beyond;
-  if (left <= lane_.left) return true;
-  if (!log_.segments_.LeaveMore(left - lane_.left, count)) return false;
-  lane_.left = left;
+  const uint32_t reserve = is_short ? 1 : 1 + beyond;
+  if (reserve <= lane_.reserve) return true;
+  if (!log_.segments_.ReserveMore(reserve - lane_.reserve, count)) return false;
+  lane_.reserve = reserve;
   return true;
 }
 
@@ -366,7 +371,7 @@ bool GroupWriter::TakeSegments(uint32_t count) {
   if (start_.segment == kNoSegment) {
     adds_lane_ = log_.segments_.AddLog();
     if (!adds_lane_) return false;
-    lane_.left = 1;
+    lane_.reserve = 1;
   }
   if (!LeaveRoomToKeep(count)) return false;
   Segments::Claim claim = {number_,        pool::SegmentKind::kLog, 0,

@@ -176,7 +176,7 @@ class Log {
     Lsn generation = 0;           // of the segment there
     Lsn last = 0;                 // LSN of its newest group
     uint32_t first = kNoSegment;  // its oldest segment, while it has one
-    uint32_t left = 0;            // segments that are left free for it, while it has one
+    uint32_t reserve = 0;         // its part of the seat's
     // Of a group that is being written: the header of its first record, which waits for Commit(),
     // and that of the record at hand. Stacks are small.
     RecordHeader first_header = {}, next_header = {};

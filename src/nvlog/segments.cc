@@ -90,7 +90,7 @@ bool Segments::Open(pool::Pool* pool, uint32_t frames) {
 
 void Segments::FreeAll() {
   seats().FreeAllOf(pool_->seat());
-  left().store(0);
+  own_reserve().store(0);
 }
 
 void Segments::Close() {
@@ -101,16 +101,18 @@ void Segments::Close() {
   pool_ = nullptr;
 }
 
-std::atomic_ref<uint32_t> Segments::left() const {
-  return std::atomic_ref(seats().At(pool_->seat()).lanes);
+std::atomic_ref<uint32_t> Segments::own_reserve() const {
+  return std::atomic_ref(seats().At(pool_->seat()).reserve);
 }
 
-bool Segments::AddLog() { return LeaveMore(1, 1); }
+bool Segments::AddLog() { return ReserveMore(1, 1); }
 
-void Segments::DropLog(uint32_t left) { NVCACHE_CHECK(this->left().fetch_sub(left) >= left); }
+void Segments::DropLog(uint32_t reserve) {
+  NVCACHE_CHECK(own_reserve().fetch_sub(reserve) >= reserve);
+}
 
-bool Segments::LeaveMore(uint32_t more, uint32_t count) {
-  left().fetch_add(more);
+bool Segments::ReserveMore(uint32_t more, uint32_t count) {
+  own_reserve().fetch_add(more);
   if (Has(count)) return true;
   DropLog(more);
   return false;

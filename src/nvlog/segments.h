@@ -53,16 +53,17 @@ class Segments {
   // Nobody reads the segment any more, and no group in it counts, durably (I5).
   void Free(uint32_t number);
 
-  // Writers leave one free segment for each log that has any, and one more for each process: so its
-  // cleanup thread can always copy what lies in one segment of each of its logs, and then free it.
-  // A group goes on in the next segments, and counts as a whole: for a log that has a long one,
-  // they leave as many more as it goes on in. A log has none yet, and is about to have: false if
-  // too few are free.
+  // The reserve: writers leave one free segment for each log that has any, and one more for each
+  // process. So its cleanup thread can always copy what lies in one segment of each of its logs,
+  // and then free it. A group is copied as a whole: for a log with a long one, they leave as many
+  // more as it goes on in.
+  //
+  // A log takes its first segment. False, and nothing is done: too few are free.
   bool AddLog();
-  // `left`: all that is left for it.
-  void DropLog(uint32_t left = 1);
-  // So many more are left for a log. False, and nothing is done: then `count` could not be taken.
-  bool LeaveMore(uint32_t more, uint32_t count);
+  // It has none any more. `reserve`: all that was left for it.
+  void DropLog(uint32_t reserve = 1);
+  // So many more for a log. False, and nothing is done: `count` could not be taken then.
+  bool ReserveMore(uint32_t more, uint32_t count);
   // That so many can be taken now, from the reserve as well, or not.
   bool Has(uint32_t count, bool reserved = false) const {
     return free() >= count + (reserved ? 0 : reserve());
@@ -99,7 +100,7 @@ class Segments {
  private:
   const pool::Seats& seats() const { return pool_->seats(); }
   bool GiveToFrames(uint32_t frames);
-  std::atomic_ref<uint32_t> left() const;  // for the seat's logs that have a segment
+  std::atomic_ref<uint32_t> own_reserve() const;  // without the one of the process
   uint32_t TakeFree(bool reserved);
   bool TakeThis(uint32_t number, bool reserved);
   // Calls function(number) for segments in the order in which they would be taken, while it returns

@@ -269,7 +269,7 @@ struct alignas(64) Seat {
   uint64_t since;           // ns since 1970 when it was taken
   uint64_t oldest_pending;  // ns since 1970 when its oldest pending record was first seen; 0: none
   uint64_t lease;           // the process's life among the leases (src/lease/leases.h); 0: none
-  uint32_t lanes;           // segments left free for copies of what its logs hold
+  uint32_t reserve;         // segments that stay free for copies of what its logs hold
   uint32_t kept_units;      // that its kept records take
   char program[16];         // its name, up to a zero; for people
   uint32_t files;           // that it has in its cache; for people
@@ -281,7 +281,7 @@ static_assert(offsetof(Seat, pid) == 4);
 static_assert(offsetof(Seat, since) == 8);
 static_assert(offsetof(Seat, oldest_pending) == 16);
 static_assert(offsetof(Seat, lease) == 24);
-static_assert(offsetof(Seat, lanes) == 32);
+static_assert(offsetof(Seat, reserve) == 32);
 static_assert(offsetof(Seat, kept_units) == 36);
 static_assert(offsetof(Seat, program) == 40);
 static_assert(offsetof(Seat, files) == 56);

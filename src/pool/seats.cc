@@ -153,7 +153,7 @@ uint32_t Seats::Take() {
     Store(taken.since, sys::Now(CLOCK_REALTIME));
     Store(taken.oldest_pending, uint64_t{0});
     Store(taken.lease, uint64_t{0});
-    Store(taken.lanes, 0u);
+    Store(taken.reserve, 0u);
     Store(taken.kept_units, 0u);
     Store(taken.files, 0u);
     Store(taken.written, 0u);
@@ -174,7 +174,7 @@ void Seats::Give(uint32_t seat, bool left) {
   NVCACHE_CHECK(State(seat) == kSeatTaken);
   if (!left) FreeAllOf(seat);
   if (left) NoteLeft(seat);
-  Store(At(seat).lanes, 0u);
+  Store(At(seat).reserve, 0u);
   Store(At(seat).state, left ? kSeatLeft : kSeatFree);
   UnlockByte(seat);
 }
@@ -194,7 +194,7 @@ void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   if (resolved && !left) FreeAllOf(seat);
   if (left) NoteLeft(seat);
   if (resolved) {
-    Store(At(seat).lanes, 0u);
+    Store(At(seat).reserve, 0u);
   } else {
     Store(shared().has_unresolved, 1u);
   }
@@ -395,8 +395,8 @@ uint32_t Seats::Reserve(uint32_t own) const {
   uint32_t reserve = 1;
   for (uint32_t seat = 0; seat < std::min(end(), seats_); ++seat) {
     if (State(seat) == kSeatFree) continue;
-    const uint32_t lanes = Load(At(seat).lanes);
-    reserve += lanes + (seat != own && lanes > 0 ? 1 : 0);
+    const uint32_t of_logs = Load(At(seat).reserve);
+    reserve += of_logs + (seat != own && of_logs > 0 ? 1 : 0);
   }
   return reserve;
 }

@@ -193,12 +193,12 @@ long Capture::ChangeNames(long number, long a, long b, long c, long d, long e) {
   return result;
 }
 
-// By a descriptor, or by a path.
+// By a descriptor, or by a path, which is null where times are those of a descriptor.
 long Capture::SetAttributes(long number, long a, long b, long c, long d, long e) {
   std::lock_guard lock(lock_);
   const long result = sys::CallKernel(number, a, b, c, d, e, 0);
   if (result < 0) return result;
-  const bool by_path = number == SYS_fchmodat || number == SYS_fchownat || number == SYS_utimensat;
+  const bool by_path = number != SYS_fchmod && number != SYS_fchown && b != 0;
   struct stat st = {};
   const bool found = by_path ? Stat(a, TextAt(b), &st)
                              : sys::CallKernel(SYS_fstat, a, sys::Address(&st), 0, 0, 0, 0) == 0;

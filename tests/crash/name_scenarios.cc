@@ -527,7 +527,8 @@ Trace KnownModes(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
-// Owners and times, of folders and symbolic links as well. Only who may give files away is there.
+// Owners and times, of folders and symbolic links as well. Without the right to give files away,
+// the owner stays the same.
 Trace KnownOwners(const Place& place, uint64_t seed) {
   const uid_t owner = ::geteuid() == 0 ? 12 : ::geteuid();
   const gid_t group = ::geteuid() == 0 ? 34 : ::getegid();

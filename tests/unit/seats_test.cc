@@ -130,7 +130,7 @@ TEST_F(SeatsTest, ATakenOneSaysWhoseItIs) {
   EXPECT_GT(seat.since, uint64_t{1600000000} * 1000000000);
   EXPECT_EQ(seat.oldest_pending, 0u);
   EXPECT_EQ(seat.lease, 0u);
-  EXPECT_EQ(seat.lanes, 0u);
+  EXPECT_EQ(seat.reserve, 0u);
   EXPECT_EQ(seat.kept_units, 0u);
   EXPECT_EQ(seat.files, 0u);
   EXPECT_EQ(seat.written, 0u);
@@ -226,7 +226,7 @@ TEST_F(SeatsTest, WhatIsUnresolvedStays) {
   a->Take();
   (*b)->Take();
   ASSERT_TRUE((*b)->TakeSegment(7, 1));
-  (*b)->At(1).lanes = 2;
+  (*b)->At(1).reserve = 2;
   b.reset();
   ASSERT_EQ(a->Adopt(0), 1u);
   a->Settle(1, false);
@@ -443,7 +443,7 @@ TEST_F(SeatsTest, ClearedIsWhatIsShared) {
     for (uint32_t seat = 0; seat < std::min(end, kSeats); ++seat) {
       EXPECT_EQ(table->State(seat), kSeatFree) << end;
       EXPECT_EQ(table->LeaseOf(seat), 0u);
-      EXPECT_EQ(table->At(seat).lanes, 0u);
+      EXPECT_EQ(table->At(seat).reserve, 0u);
     }
     const std::string after(reinterpret_cast<char*>(table.base()), kSegmentsOffset);
     const auto same = [&](uint64_t begin, uint64_t bound) {
@@ -562,29 +562,29 @@ TEST_F(SeatsTest, TheReserveIsForAll) {
   b->Take();
   c->Take();
   for (const uint32_t own : {0u, 1u, 2u}) EXPECT_EQ(a->Reserve(own), 1u) << "nobody writes yet";
-  a->At(0).lanes = 3;
+  a->At(0).reserve = 3;
   EXPECT_EQ(a->Reserve(0), 4u);
   EXPECT_EQ(b->Reserve(1), 5u);
   EXPECT_EQ(a->Reserve(kNoSeat), 5u);
-  c->At(2).lanes = 2;
+  c->At(2).reserve = 2;
   EXPECT_EQ(a->Reserve(0), 7u);
   EXPECT_EQ(b->Reserve(1), 8u);
   EXPECT_EQ(c->Reserve(2), 7u);
   a->Give(0);
-  EXPECT_EQ(b->Reserve(1), 4u) << "a free seat has no lanes, whatever it says";
-  b->At(1).lanes = 1;
+  EXPECT_EQ(b->Reserve(1), 4u) << "a free seat has no reserve, whatever it says";
+  b->At(1).reserve = 1;
   EXPECT_EQ(b->Reserve(1), 5u);
-  // Of one that died, and of one that is replayed, the lanes count until they are free.
+  // Of one that died, and of one that is replayed, the reserve counts until they are free.
   auto dead = std::make_unique<Table>(path_);
   ASSERT_EQ((*dead)->Take(), 0u);
-  (*dead)->At(0).lanes = 4;
+  (*dead)->At(0).reserve = 4;
   dead.reset();
   EXPECT_EQ(b->Reserve(1), 10u);
   ASSERT_EQ(b->Adopt(1), 0u);
   EXPECT_EQ(b->Reserve(1), 10u);
   b->Settle(0, true);
   EXPECT_EQ(b->Reserve(1), 5u);
-  EXPECT_EQ(c->At(0).lanes, 0u);
+  EXPECT_EQ(c->At(0).reserve, 0u);
 }
 
 // ---------------------------------------------------------------------------------------------
