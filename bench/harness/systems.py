@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 
 # What each is called in a report. The suites of the guest have their own.
 SYSTEMS = {
@@ -80,6 +81,45 @@ class Place:
         return pathlib.Path(tempfile.mkdtemp(dir=self.folder))
 
 
+class Checkpointer:
+    """Of a place's pool, as `nvcache run` leaves one behind: it brings to the disk what programs leave at
+    their end. A place without a pool has none."""
+
+    def __init__(self, program, place, user):
+        self.command = [program, "checkpointer", "--stay", str(place.pool)] if place.pool else None
+        self.options = {"env": place.environment | {"LD_PRELOAD": ""}, **user}
+        self.process = None
+
+    def __enter__(self):
+        if self.command:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                            stderr=subprocess.PIPE, text=True, **self.options)
+            while not self._has_pool() and self.process.poll() is None:
+                time.sleep(0.001)
+        return self
+
+    def _has_pool(self):
+        folder = pathlib.Path("/proc") / str(self.process.pid) / "fd"
+        with contextlib.suppress(OSError):
+            return any(os.readlink(link) == self.command[-1] for link in folder.iterdir())
+        return False
+
+    def __exit__(self, kind, *_):
+        if not self.process:
+            return
+        self.process.terminate()
+        said = self.process.communicate(timeout=60)[1]
+        if self.process.returncode != 0 and kind is None:
+            raise Broken(f"nvcache checkpointer: {' '.join(said.split())}")
+
+    @contextlib.contextmanager
+    def paused(self):
+        """It has ended, so the pool is nobody's."""
+        self.__exit__(None)
+        yield
+        self.__enter__()
+
+
 class Bench:
     """What suites get: the built programs, the disk, and places on systems."""
 
@@ -133,6 +173,10 @@ class Bench:
                               check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if made.returncode != 0:
             raise Broken(made.stderr.strip())
+
+    def checkpointer(self, place, user):
+        """`with bench.checkpointer(place, {}):`. `user`: whom it runs as, as options of subprocess.run."""
+        return Checkpointer(self.program("nvcache") if place.pool else None, place, user)
 
     def counters(self, place):
         """What `nvcache status --json` says of the place's pool."""

@@ -3,7 +3,7 @@
 
 import subprocess
 
-from harness import bars, leavings, model, systems, units
+from harness import bars, leavings, model, servers, systems, units
 from suites import everyday_databases, everyday_tools
 from suites.everyday_program import Turn
 
@@ -27,10 +27,10 @@ class Everyday(model.Suite):
     title = "Everyday programs"
     about = (
         "Programs as Debian packages them: on the disk as they are, with libeatmydata, on tmpfs, and with "
-        "NVCache. Each syncs what it syncs by itself. Timed is a program from its start to its end, at "
-        "which NVCache has brought everything to the disk; of a server, the time of its client. The disk "
-        "is synced before each. What a program leaves behind is compared with what it has left on the disk "
-        "without NVCache; a difference is a failure. Files are cached by the default rule: those that a "
+        "NVCache. Each syncs what it syncs by itself. Timed is a program from its start to its end; of a "
+        "server, the time of its client. A checkpointer runs beside NVCache, as `nvcache run` leaves one "
+        "behind, and brings the log to the disk meanwhile. The disk is synced before each. What a program "
+        "leaves behind is compared with what it has left on the disk without NVCache; a difference is a failure. Files are cached by the default rule: those that a "
         "program syncs more than once. PostgreSQL and Redis run without their own syncs as well.")
 
     def __init__(self, programs=PROGRAMS):
@@ -58,9 +58,13 @@ class Everyday(model.Suite):
         # As users have it, who set nothing.
         settings = {"REQUIRED": 0, "WRITE_BACK": "auto"}
         with bench.place(system, pool=scale.choose(*program.pools), settings=settings) as place:
-            turn = Turn(bench, place, scale)
-            turn.check_library()
-            seconds, left = program.run(turn)
+            user = program.user()
+            servers.give(user, place.folder, *([place.pool.parent, place.pool] if place.pool else []))
+            with bench.checkpointer(place, user) as checkpointer:
+                turn = Turn(bench, place, scale, checkpointer)
+                servers.give(user, *place.folder.iterdir())
+                turn.check_library(**user)
+                seconds, left = program.run(turn)
             if system == "nvcache" and program.logged:
                 turn.check_log()
         different = leavings.difference(self.first.setdefault(case.name, left), left)

@@ -34,17 +34,12 @@ class Database(Program):
     def missing(self, bench):
         try:
             return super().missing(bench) or servers.unreachable(
-                self.user(), (bench.folder, bench.pools, bench.build / "libnvcache.so"))
+                self.user(), (bench.folder, bench.pools, bench.build / "libnvcache.so", bench.build / "nvcache"))
         except systems.Broken as problem:
             return str(problem)
 
     def run(self, turn):
         user = self.user()
-        place = turn.place
-        servers.give(user, place.folder, *place.folder.iterdir())
-        if place.pool:
-            servers.give(user, place.pool.parent, place.pool)
-        turn.check_library(**user)
         with servers.short_folder(user) as sockets:
             return self.measure(turn, user, sockets)
 

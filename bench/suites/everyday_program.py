@@ -22,6 +22,7 @@ class Turn:
     bench: systems.Bench
     place: systems.Place
     scale: model.Scale
+    checkpointer: systems.Checkpointer
 
     def __post_init__(self):
         self.work = self.place.fresh()
@@ -68,11 +69,12 @@ class Turn:
         return (time.perf_counter() - begin) / len(commands)
 
     def settle(self):
-        """The files have all that was written. At its end a program drains its log; one that was killed,
-        or ended by _exit, has left it."""
+        """The files have all that was written."""
         if not self.place.pool:
             return
-        if self.bench.counters(self.place)["state"] != "clean":
+        with self.checkpointer.paused():
+            if self.bench.counters(self.place)["state"] == "clean":
+                return
             recovered = subprocess.run([self.bench.program("nvcache"), "recover", self.place.pool], check=False,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if recovered.returncode != 0:
@@ -115,6 +117,10 @@ class Program:
             if not shutil.which(program):
                 return f"{program} is missing: install {package}"
         return None
+
+    def user(self):
+        """The user that it runs as, as options of subprocess.run; empty: the one that we are."""
+        return {}
 
     def run(self, turn):
         """(what is timed -> seconds, what is left as harness/leavings.py has it)"""

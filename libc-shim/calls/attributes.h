@@ -70,39 +70,31 @@ inline auto GetExtended(int dirfd, const char* path, int flags, struct statx* st
   return result;
 }
 
-// Attributes are set on what the kernel has: a later write-back would set times anew, and take
-// set-user-ID bits and capabilities away. Of a cached file they are in no log, so an fsync is due;
-// of one of which the log knows all, vfs::AttributeCall sees to them: `kSet`, pool::kSetMode and so
-// on, or 0.
-template <uint32_t kSet, typename OweSync, typename RealCall>
-inline auto SetAround(vfs::AttributeCall& call, OweSync owe_sync, RealCall real) {
+// Around a call that sets attributes: `kSet`, pool::kSetMode and so on, or 0.
+template <uint32_t kSet, typename RealCall>
+inline auto SetAround(vfs::AttributeCall& call, RealCall real) {
   if (const long error = call.Begin(kSet); error < 0) {
     return static_cast<decltype(real())>(FromAnswer(error));
   }
   auto result = real();
   call.End(result >= 0);
-  if (result >= 0) owe_sync();
   return result;
 }
 
-template <auto owe_sync_path, uint32_t kSet, typename RealCall>
+template <uint32_t kSet, typename RealCall>
 inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real) {
-  vfs::PublishPath(dirfd, path, follow);
   vfs::AttributeCall call(dirfd, path, follow);
-  return SetAround<kSet>(
-      call, [=] { owe_sync_path(dirfd, path, follow); }, real);
+  return SetAround<kSet>(call, real);
 }
 
-template <auto owe_sync, auto owe_sync_path, uint32_t kSet, typename RealCall>
+template <uint32_t kSet, typename RealCall>
 inline auto SetByDescriptor(int fd, RealCall real) {
   if (IsHidden(fd)) return decltype(real()){-1};
   if (!vfs::Tracks(fd) && vfs::IsActive()) {  // perhaps one with O_PATH
-    return SetByPath<owe_sync_path, kSet>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
+    return SetByPath<kSet>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
   }
-  vfs::Publish(fd);
   vfs::AttributeCall call(fd);
-  return SetAround<kSet>(
-      call, [=] { owe_sync(fd); }, real);
+  return SetAround<kSet>(call, real);
 }
 
 // Whether `dirfd` is the file itself. The headers promise a path, and the kernel allows none.
@@ -111,37 +103,31 @@ inline bool IsByDescriptor(const char* path, int flags) {
   return path == nullptr || ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path));
 }
 
-template <auto owe_sync, auto owe_sync_path, uint32_t kSet, typename RealCall>
+template <uint32_t kSet, typename RealCall>
 inline auto AroundAttributes(int dirfd, const char* path, int flags, RealCall real) {
-  if (IsByDescriptor(path, flags)) {
-    return SetByDescriptor<owe_sync, owe_sync_path, kSet>(dirfd, real);
-  }
-  const bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
-  return SetByPath<owe_sync_path, kSet>(dirfd, path, follow, real);
+  if (IsByDescriptor(path, flags)) return SetByDescriptor<kSet>(dirfd, real);
+  return SetByPath<kSet>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, real);
 }
 
 // Mode and owner.
 template <typename RealCall>
 inline auto SetAttributes(int dirfd, const char* path, int flags, RealCall real) {
-  constexpr uint32_t kSet = pool::kSetMode | pool::kSetOwner;
-  return AroundAttributes<vfs::OweSync, vfs::OweSyncPath, kSet>(dirfd, path, flags, real);
+  return AroundAttributes<pool::kSetMode | pool::kSetOwner>(dirfd, path, flags, real);
 }
 
 template <typename RealCall>
 inline auto SetExtended(int dirfd, const char* path, int flags, RealCall real) {
-  return AroundAttributes<vfs::OweSync, vfs::OweSyncPath, 0>(dirfd, path, flags, real);
+  return AroundAttributes<0>(dirfd, path, flags, real);
 }
 
 template <typename RealCall>
 inline auto SetExtendedOf(int fd, RealCall real) {
-  return SetByDescriptor<vfs::OweSync, vfs::OweSyncPath, 0>(fd, real);
+  return SetByDescriptor<0>(fd, real);
 }
 
 template <typename RealCall>
 inline auto SetTimes(int dirfd, const char* path, int flags, RealCall real) {
-  constexpr uint32_t kSet = pool::kSetTimes;
-  return AroundAttributes<vfs::OweSyncOfTimes, vfs::OweSyncOfTimesPath, kSet>(dirfd, path, flags,
-                                                                              real);
+  return AroundAttributes<pool::kSetTimes>(dirfd, path, flags, real);
 }
 
 // Whether writes to a file may change the attribute, or take it away: security.capability, and what

@@ -199,7 +199,8 @@ constexpr Entry kEntries[] = {
 
     NVCACHE_ON(SYS_fsync, Fsync(c.Int(0), c)),
     NVCACHE_ON(SYS_fdatasync, Fsync(c.Int(0), c)),
-    NVCACHE_ON(SYS_sync_file_range, SyncFileRange(c.Int(0), c)),
+    NVCACHE_ON(SYS_sync_file_range,
+               SyncFileRange(c.Int(0), c.Long(1), c.Long(2), c.As<unsigned>(3), c)),
     NVCACHE_ON(SYS_syncfs, Syncfs(c.Int(0), c)),
     NVCACHE_ON(SYS_sync, Sync(c)),
     NVCACHE_ON(SYS_ftruncate, Ftruncate(c.Int(0), c.Long(1), c)),

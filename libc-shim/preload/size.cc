@@ -22,7 +22,7 @@ NVCACHE_EXPORT int fdatasync(int fd) {
 }
 
 NVCACHE_EXPORT int sync_file_range(int fd, off64_t offset, off64_t length, unsigned flags) {
-  return SyncFileRange(fd,
+  return SyncFileRange(fd, offset, length, flags,
                        [=] { return NVCACHE_REAL(sync_file_range)(fd, offset, length, flags); });
 }
 

@@ -30,6 +30,7 @@ bool FillFileSystem(int fd, NameRecord* record) {
 
 // Of most files no log knows anything: the kernel is not asked about what is known to be open.
 AttributeCall::AttributeCall(int fd) : fd_(fd) {
+  vfs::Publish(fd);
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
   Access access;
   if (access.Enter(fd, Access::kData) == 0 && !access.cached()) {
@@ -41,19 +42,19 @@ AttributeCall::AttributeCall(int fd) : fd_(fd) {
   }
 }
 
-AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) {
+AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) : by_path_(true) {
   struct stat st;
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
-  if (engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino, st.st_mode)) == nullptr) return;
-  const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
-  const long fd = sys::Openat(dirfd, path, flags);
-  if (fd < 0) return;
-  fd_ = static_cast<int>(fd);
-  owns_fd_ = true;
   st_ = st;
   device_ = st.st_dev;
   inode_ = st.st_ino;
+  if (S_ISREG(st.st_mode)) PublishInode(device_, inode_);
+  if (engine.tallies.Find(Tag()) == nullptr) return;
+  const int flags = O_PATH | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
+  const long fd = sys::Openat(dirfd, path, flags);
+  owns_fd_ = fd >= 0;
+  fd_ = owns_fd_ ? static_cast<int>(fd) : -1;
 }
 
 AttributeCall::~AttributeCall() {
@@ -75,9 +76,9 @@ uint64_t AttributeCall::Tag() const {
 }
 
 long AttributeCall::Begin(uint32_t set) {
+  set_ = set;
   if (inode_ == 0) return 0;
   if (engine.asleep()) const TableLock wakes;
-  set_ = set;
   tally_ = passing_.Begin(Tag());
   if (tally_ == nullptr) return 0;
   if (st_.st_ino == 0 && (!Look() || Tag() != passing_.tag())) {
@@ -147,9 +148,32 @@ bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
   return true;
 }
 
-// The record has the attributes as they are now, under the lock: so the last one has the newest.
+// Bytes that are written after a mode was taken away do not come back with it; times protect
+// nothing.
+void AttributeCall::OweSync() const {
+  const auto owe = [this](File& file) {
+    file.changes.fetch_add(1);
+    if (set_ != pool::kSetTimes) file.awaited.fetch_add(1);
+  };
+  if (by_path_) {
+    if (!engine.attached() || !S_ISREG(st_.st_mode)) return;
+    const TableLock lock;
+    if (File* file = engine.FindFile(device_, inode_); file != nullptr) owe(*file);
+  } else {
+    Access access;
+    if (access.Enter(fd_, Access::kData) == 0) owe(access.file());
+  }
+}
+
 void AttributeCall::End(bool done) {
-  if (tally_ == nullptr || !done) return;
+  if (!done) return;
+  LogChange();
+  OweSync();
+}
+
+// The record has the attributes as they are now, under the lock: so the last one has the newest.
+void AttributeCall::LogChange() {
+  if (tally_ == nullptr) return;
   bool logged = false;
   {
     sys::InEngine inside;

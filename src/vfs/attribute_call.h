@@ -11,8 +11,10 @@
 
 namespace nvcache::vfs {
 
-// Calls that set attributes of a file or folder of which the log knows all: made here, under the
-// lock of names, by `call`.
+// Around a call that sets attributes. They are set on what the kernel has, for a later write-back
+// would set times anew, and take set-user-ID bits and capabilities away. Of a file or folder of
+// which the log knows all, the log has them as well. Of any other file they are in no log: its next
+// fsync is real.
 class AttributeCall {
  public:
   // Of what is open there; of what the path leads to. No lock.
@@ -29,6 +31,8 @@ class AttributeCall {
   void End(bool done);
 
  private:
+  void LogChange();
+  void OweSync() const;
   void Recall(uint64_t exits);
   bool AddPath(const char* path);
   bool Look();
@@ -42,6 +46,7 @@ class AttributeCall {
   // The record has all but the attributes, as after so many exits of the file.
   static constexpr uint64_t kNever = ~uint64_t{0};
   uint64_t recalled_ = kNever;
+  const bool by_path_ = false;
   int fd_ = -1;
   bool owns_fd_ = false;
   uint32_t set_ = 0;

@@ -87,8 +87,9 @@ long Claim::Take(dev_t device, ino_t inode) {
 long Claim::TakePath(int dirfd, const char* path, bool follow) {
   struct stat st;
   if ((!engine.active() && !sys::IsSharing()) || taken_) return 0;
-  if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return 0;
-  return S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
+  const bool found = sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0;
+  is_no_folder_ = !found || !S_ISDIR(st.st_mode);
+  return found && S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
 }
 
 long Claim::ToChange() {

@@ -25,6 +25,8 @@ class Claim {
   long Take(dev_t device, ino_t inode);
   // Of the regular file that the path names, if it does.
   long TakePath(int dirfd, const char* path, bool follow);
+  // The path was seen to lead to no folder.
+  bool is_no_folder() const { return is_no_folder_; }
   bool taken() const { return taken_; }
   // Somebody has let go of the file, or has died, since the claim was to be taken: what was known
   // of the file before is old.
@@ -39,6 +41,7 @@ class Claim {
   ino_t inode_ = 0;
   bool taken_ = false;
   bool has_waited_ = false;
+  bool is_no_folder_ = false;
   Passing passing_;
 };
 

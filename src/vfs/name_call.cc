@@ -12,6 +12,7 @@
 #include "src/sys/text.h"
 #include "src/sys/user_copy.h"
 #include "src/vfs/access.h"
+#include "src/vfs/heat.h"
 #include "src/vfs/name_log.h"
 #include "src/vfs/names_lock.h"
 #include "src/vfs/through.h"
@@ -86,6 +87,15 @@ void BeginKnownLink(uint64_t tag, uint64_t left) {
   const Standing then = Tallies::StandingOf(tally);
   if (then.tag != tag || engine.tallies.AnybodyPasses(tag)) return;
   if (Tallies::Change(tally, then, {tag, then.exits, true})) tally.left.store(left);
+}
+
+// A file of our cache becomes write-through, with what it has in the log, so that it need not be
+// drained (NameGuard). By the rule `always` it would not be cached again: there it stays. No lock.
+void GiveBackCached(const struct stat& st) {
+  if (!engine.HasFilesInCaches() || IsHotFromTheStart()) return;
+  TableLock lock;
+  File* file = engine.FindFile(st.st_dev, st.st_ino);
+  if (file != nullptr && file->state.load() == State::kCached) engine.GiveBack(*file);
 }
 
 }  // namespace
@@ -337,6 +347,7 @@ bool NameCall::KnowsBytes(const Folder& folder, const struct stat& st) {
   const uint64_t tag = lease::TagOf(st.st_dev, st.st_ino, st.st_mode);
   if (S_ISDIR(st.st_mode)) return CanMoveFolder(folder.fd(), folder.name(), tag);
   if (!S_ISREG(st.st_mode)) return true;
+  GiveBackCached(st);
   const Tally* tally = engine.tallies.Find(tag);
   if (tally != nullptr && Tallies::StandingOf(*tally).known) return true;
   constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;

@@ -106,7 +106,9 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   }
   locked_ = true;
   // Nobody begins to cache one while we have the lock.
-  if (logged && !engine.HasFilesInCaches() && !IsHotFromTheStart()) return 0;
+  const bool is_no_folder = logged || (added_ < claimed_ && claims_[added_].is_no_folder());
+  ++added_;
+  if (is_no_folder && !engine.HasFilesInCaches() && !IsHotFromTheStart()) return 0;
   struct stat st;
   const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
   // A file that is hot was synced under its name.
@@ -213,39 +215,6 @@ void PublishPath(int dirfd, const char* path, bool follow) {
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   if (S_ISREG(st.st_mode)) PublishInode(st.st_dev, st.st_ino);
-}
-
-namespace {
-
-void OweSync(File& file, bool before_entry) {
-  file.changes.fetch_add(1);
-  if (before_entry) file.awaited.fetch_add(1);
-}
-
-void OweSync(int fd, bool before_entry) {
-  Access access;
-  if (access.Enter(fd, Access::kData) == 0) OweSync(access.file(), before_entry);
-}
-
-void OweSyncPath(int dirfd, const char* path, bool follow, bool before_entry) {
-  if (!engine.attached()) return;
-  TableLock lock;
-  File* file = engine.FindByPath(dirfd, path, follow);
-  if (file != nullptr) OweSync(*file, before_entry);
-}
-
-}  // namespace
-
-void OweSync(int fd) { OweSync(fd, true); }
-
-void OweSyncPath(int dirfd, const char* path, bool follow) {
-  OweSyncPath(dirfd, path, follow, true);
-}
-
-void OweSyncOfTimes(int fd) { OweSync(fd, false); }
-
-void OweSyncOfTimesPath(int dirfd, const char* path, bool follow) {
-  OweSyncPath(dirfd, path, follow, false);
 }
 
 void PublishAll() {

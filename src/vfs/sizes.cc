@@ -307,9 +307,12 @@ long SyncRange(int fd) {
   {
     Access access;
     if (const long r = access.Enter(fd, Access::kData); r != 0) return r;
-    if (!access.cached()) return kNotOurs;
+    if (access.cached()) {
+      access.Leave();
+      return SyncCached(fd);
+    }
   }
-  return SyncCached(fd);
+  return BytesAreInLog(fd) ? 0 : kNotOurs;
 }
 
 namespace {

@@ -623,23 +623,32 @@ long SettleShared(int fd) {
   return pin.ok() ? -EIO : 0;
 }
 
-long SyncShared(int fd) {
+namespace {
+
+// Whether the file is known, and the log can be trusted; kNotOurs: it has no tally.
+long IsInLog(int fd) {
   Identity id;
   Tally* tally = TallyOf(fd, &id);
   if (tally == nullptr) return kNotOurs;
   engine.BeginUse(fd);
-  bool elided = false;
-  {
-    const PoolPin pin;
-    const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
-    const TallyLock lock(*tally);
-    const Standing now = Tallies::StandingOf(*tally);
-    if (now.tag != id.tag) return kNotOurs;
-    elided = now.known && trusted;
-  }
-  if (elided && engine.EndUnloggedNames()) return 0;
+  const PoolPin pin;
+  const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
+  const TallyLock lock(*tally);
+  const Standing now = Tallies::StandingOf(*tally);
+  if (now.tag != id.tag) return kNotOurs;
+  return now.known && trusted ? 1 : 0;
+}
+
+}  // namespace
+
+long SyncShared(int fd) {
+  const long in_log = IsInLog(fd);
+  if (in_log == kNotOurs) return kNotOurs;
+  if (in_log != 0 && engine.EndUnloggedNames()) return 0;
   JoinShared(fd);
   return SettleShared(fd);
 }
+
+bool BytesAreInLog(int fd) { return IsInLog(fd) > 0; }
 
 }  // namespace nvcache::vfs

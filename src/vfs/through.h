@@ -99,6 +99,8 @@ long SettleShared(int fd);
 
 // fsync of a file with a tally: 0, at once if it is known; or as SettleShared.
 long SyncShared(int fd);
+// The descriptor's file is known: of its bytes nothing need be synced. No lock.
+bool BytesAreInLog(int fd);
 
 }  // namespace nvcache::vfs
 

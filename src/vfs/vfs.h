@@ -257,15 +257,6 @@ long Remap(void* address, size_t length, size_t new_length, int flags, void* new
 void PublishPath(int dirfd, const char* path, bool follow);
 void PublishAll();  // for calls that look at files whose names we do not learn
 
-// After a real call that set attributes of the file, which are in no log: its next fsync is real,
-// and so is one before its next record. Bytes that are written after a mode was taken away do not
-// come back with it.
-void OweSync(int fd);
-void OweSyncPath(int dirfd, const char* path, bool follow);
-// The same for its times, which protect nothing: only fsync is real.
-void OweSyncOfTimes(int fd);
-void OweSyncOfTimesPath(int dirfd, const char* path, bool follow);
-
 // After a real call that may have moved the kernel's offset of `fd` (sendfile): takes it over.
 void TakeOffset(int fd);
 
@@ -311,7 +302,7 @@ long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Lseek(int fd, off_t offset, int whence);
 long Fsync(int fd);      // and fdatasync: what may make a file hot
-long SyncRange(int fd);  // sync_file_range, which promises less
+long SyncRange(int fd);  // sync_file_range, which promises less: the bytes
 long Ftruncate(int fd, off_t length);
 long Fallocate(int fd, int mode, off_t offset, off_t length);
 
@@ -373,7 +364,7 @@ class NameGuard {
   void LetGo();
 
   vfs::Claim claims_[2];
-  int claimed_ = 0;
+  int claimed_ = 0, added_ = 0;
   bool locked_ = false;
   Held held_[2];
 };

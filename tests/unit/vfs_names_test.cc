@@ -101,6 +101,12 @@ class VfsNamesTest : public testing::Test {
         },
         [&] { return ::rename(a.c_str(), b.c_str()); });
   }
+  long Link(const std::string& from, const std::string& to) {
+    const std::string a = Path(from), b = Path(to);
+    return Made([&](NameCall& call,
+                    bool past) { call.Link(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past); },
+                [&] { return ::link(a.c_str(), b.c_str()); });
+  }
   long Remove(const std::string& name, int flags = 0) {
     const std::string path = Path(name);
     return Made(
@@ -123,6 +129,10 @@ class VfsNamesTest : public testing::Test {
     struct stat st;
     EXPECT_EQ(::fstat(fd, &st), 0);
     return IsKnown(TagOf(st));
+  }
+  static bool IsCached(int fd) {
+    Access access;
+    return access.Enter(fd, Access::kData) == 0 && access.cached();
   }
   bool FolderIsKnown() const { return IsKnown(folder_); }
   bool FolderIsPending() const {
@@ -148,6 +158,9 @@ class VfsNamesTest : public testing::Test {
           said.push_back("data " + FileText(walk, header, place));
         if (header.kind == nvlog::Kind::kTruncate) {
           said.push_back("truncate " + FileText(walk, header, place));
+        }
+        if (header.kind == nvlog::Kind::kPublished) {
+          said.push_back("published " + FileText(walk, header, place));
         }
       });
     }
@@ -217,6 +230,7 @@ TEST_F(VfsNamesTest, ANewFileIsKnownAndItsNameIsInTheLog) {
     EXPECT_EQ(Log(), (Said{"created a", "data a"}));
     EXPECT_EQ(Fsync(fd), 0);
     EXPECT_EQ(Fsync(folder_), 0);
+    EXPECT_EQ(SyncRange(fd), 0);
     EXPECT_EQ(Log(), (Said{"created a", "data a"})) << "there was no sync";
     EXPECT_EQ(Close(fd), 0);
   });
@@ -623,6 +637,31 @@ TEST_F(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
   });
 }
 
+// It is not drained for that, nor synced.
+TEST_F(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog) {
+  WithEngine([&] {
+    for (const char* name : {"a", "b"}) {
+      const int strange = ::open(Path(name).c_str(), O_RDWR | O_CREAT, 0640);
+      EXPECT_EQ(::write(strange, "one", 3), 3);
+      ::close(strange);
+      const int fd = Open(name);
+      for (int i = 0; i < 3; ++i) Fsync(fd);
+      EXPECT_TRUE(IsCached(fd));
+      EXPECT_EQ(Write(fd, name, 1), 1);
+      const std::string to = std::string("new ") + name;
+      EXPECT_EQ(name[0] == 'a' ? Rename(name, to) : Link(name, to), 0);
+      EXPECT_FALSE(IsCached(fd));
+      EXPECT_TRUE(IsKnown(fd));
+      EXPECT_EQ(test::ReadFile(Path(to)), name + std::string("ne"));
+      EXPECT_EQ(Write(fd, "x", 1), 1);
+      EXPECT_EQ(Close(fd), 0);
+    }
+    EXPECT_EQ(Log(),
+              (Said{"data a", "published a", "renames a new a", "renamed a new a", "data new a",
+                    "data b", "published b", "links b new b", "linked b new b", "data b"}));
+  });
+}
+
 // So that recovery does not make it again without them.
 TEST_F(VfsNamesTest, AFileWithBytesThatNoLogHasIsSaidToLackThem) {
   WithEngine([&] {
@@ -682,6 +721,7 @@ TEST_F(VfsNamesTest, AFileIsKnownWhenItIsOpenedAgain) {
     ::close(strange);
     const int again = Open("b");
     EXPECT_FALSE(IsKnown(again));
+    EXPECT_EQ(SyncRange(again), kNotOurs);
     EXPECT_EQ(Close(again), 0);
   });
 }

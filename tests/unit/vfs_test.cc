@@ -27,6 +27,7 @@
 #include "src/vfs/access.h"
 #include "src/vfs/descriptions.h"
 #include "src/vfs/heat.h"
+#include "tests/unit/attributes.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
@@ -499,10 +500,10 @@ TEST_F(VfsTest, AFileThatHasChangedIsDescribedAnew) {
           return record.has_value() ? record->mode & 07777 : 0;
         };
         EXPECT_EQ(::fchmod(fd, 0640), 0);
-        OweSync(fd);
+        test::Sets(fd, pool::kSetMode);
         EXPECT_EQ(described(), 0640u);
         EXPECT_EQ(::fchmod(fd, 0604), 0);
-        OweSync(fd);
+        test::Sets(fd, pool::kSetMode);
         EXPECT_EQ(described(), 0604u);
         EXPECT_EQ(::fchmod(fd, 0600), 0) << "by somebody else: this is seen later";
         ::usleep(kLatelyNs / 1000 * 3 / 2);
@@ -1272,15 +1273,15 @@ TEST_F(VfsTest, AModeIsSyncedBeforeTheNextRecord) {
         const int fd = Cached("a", "for all");
         EXPECT_TRUE(IsNew("a"));
         ASSERT_EQ(::fchmod(fd, 0600), 0);
-        OweSync(fd);
+        test::Sets(fd, pool::kSetMode);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
         EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
         EXPECT_TRUE(IsSettled(fd)) << "it is not created again with its old mode";
-        OweSyncPath(AT_FDCWD, (disk_ / "a").c_str(), true);
+        test::SetsByPath(disk_ / "a", pool::kSetOwner);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
         EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
-        OweSyncOfTimes(fd);
-        OweSyncOfTimesPath(AT_FDCWD, (disk_ / "a").c_str(), true);
+        test::Sets(fd, pool::kSetTimes);
+        test::SetsByPath(disk_ / "a", pool::kSetTimes);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6); });
       },
       {std::begin(kLater), std::end(kLater)});
@@ -1311,7 +1312,7 @@ TEST_F(VfsTest, WhatWasWrittenBeforeASyncThatFailsIsWrittenAgain) {
         Publish(fd);
         ASSERT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
         test::WriteFile(disk_ / "a", "from before");  // dropped
-        OweSync(fd);
+        test::Sets(fd, pool::kSetMode);
         const HeldFsyncs held;
         ASSERT_TRUE(held.work());
         std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), kNotOurs); });

@@ -27,6 +27,7 @@
 #include "src/vfs/heat.h"
 #include "src/vfs/through.h"
 #include "src/vfs/vfs.h"
+#include "tests/unit/attributes.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
 #include "tests/unit/unreadable.h"
@@ -626,7 +627,7 @@ TEST_F(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
     for (int i = 0; i < 2; ++i) Fsync(fd);
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     EXPECT_EQ(::fchmod(fd, 0640), 0);
-    OweSync(fd);
+    test::Sets(fd, pool::kSetMode);
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
     const auto neighbour = Claimant(fd);
     EXPECT_EQ(StateOf(fd), State::kKernel);
