@@ -14,6 +14,7 @@
 
 #include "src/pool/name_record.h"
 #include "src/sys/kernel.h"
+#include "src/vfs/access.h"
 #include "src/vfs/attribute_call.h"
 #include "src/vfs/engine.h"
 #include "src/vfs/name_call.h"
@@ -34,6 +35,12 @@ constexpr mode_t kMode = 0640;
 // the engine leaves to the kernel are noted as well.
 class NameProgram {
  public:
+  // What becomes of a name.
+  struct Fate {
+    std::string path;
+    vfs::NameGuard::Fate fate;
+  };
+
   // What is below `place.disk` is there, and durable.
   NameProgram(const std::string& name, const Place& place, uint64_t seed)
       : place_(place),
@@ -102,6 +109,20 @@ class NameProgram {
       Must(r == static_cast<long>(n));
     });
   }
+  // The file is synced until it is cached.
+  void MakeHot(int fd) {
+    for (int tries = 0; !IsCached(fd); ++tries) {
+      Must(tries < 10);
+      Sync(fd);
+    }
+  }
+  void WriteCached(int fd, uint64_t offset, size_t n) {
+    const std::string bytes = RandomBytes(&random_, n);
+    Must(IsCached(fd));
+    capture_.Do({Operation::kWrite, capture_.FileAt(fd), offset, 0, 0}, bytes, [&] {
+      Must(vfs::Pwrite(fd, bytes.data(), n, static_cast<off_t>(offset)) == static_cast<long>(n));
+    });
+  }
   // As the kernel copies bytes into it (copy_file_range): the log has none of them.
   void CopyInto(int fd, uint64_t offset, size_t n) {
     capture_.Do({Operation::kPublish, capture_.FileAt(fd), 0, 0, 0}, "",
@@ -137,7 +158,7 @@ class NameProgram {
           return sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
                            sys::Address(b.c_str()), 0);
         },
-        expected);
+        {{a, vfs::NameGuard::Fate::kMoves}, {b, vfs::NameGuard::Fate::kStays}}, expected);
   }
   void Link(const std::string& from, const std::string& to) {
     const std::string a = Path(from), b = Path(to);
@@ -146,14 +167,17 @@ class NameProgram {
         [&](NameCall& call, bool past) {
           call.Link(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0, past);
         },
-        [&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); });
+        [&] { return sys::Linkat(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), 0); },
+        {{a, vfs::NameGuard::Fate::kStays}});
   }
   void Remove(const std::string& name, int flags = 0, long expected = 0) {
     const std::string path = Path(name);
+    std::vector<Fate> fates;
+    if ((flags & AT_REMOVEDIR) == 0) fates.push_back({path, vfs::NameGuard::Fate::kIsRemoved});
     Change(
         kNames,
         [&](NameCall& call, bool past) { call.Remove(AT_FDCWD, path.c_str(), flags, past); },
-        [&] { return sys::Unlinkat(AT_FDCWD, path.c_str(), flags); }, expected);
+        [&] { return sys::Unlinkat(AT_FDCWD, path.c_str(), flags); }, fates, expected);
   }
   // By somebody without NVCache, who syncs it.
   void RenameByStranger(const std::string& from, const std::string& to) {
@@ -271,6 +295,10 @@ class NameProgram {
         vfs::engine.tallies.Find(lease::TagOf(st.st_dev, st.st_ino, st.st_mode));
     return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
   }
+  static bool IsCached(int fd) {
+    vfs::Access access;
+    return access.Enter(fd, vfs::Access::kData) == 0 && access.cached();
+  }
   void SetAttributes(const std::string& name, uint32_t set,
                      const std::function<long(const char*)>& real) {
     const std::string path = Path(name);
@@ -291,13 +319,21 @@ class NameProgram {
     return {Operation::kRename, file, 0, 0, 0};
   }
   void Change(const Operation& operation, const std::function<void(NameCall&, bool)>& prepare,
-              const std::function<long()>& real, long expected = 0) {
+              const std::function<long()>& real, const std::vector<Fate>& fates = {},
+              long expected = 0) {
     capture_.Do(operation, "", [&] {
       for (bool past = false;; past = true) {
         NameCall call;
         prepare(call, past);
         Must(call.error() == 0);
         Must(past || call.logs());
+        vfs::NameGuard guard;
+        for (const Fate& each : fates) {
+          Must(guard.Claim(AT_FDCWD, each.path.c_str(), false, call.logs()) == 0);
+        }
+        for (const Fate& each : fates) {
+          Must(guard.Add(AT_FDCWD, each.path.c_str(), false, each.fate, call.logs()) == 0);
+        }
         const long result = call.Make();
         if (result == vfs::kBeginAnew) continue;
         Must((result == vfs::kNotOurs ? real() : result) == expected);
@@ -412,6 +448,29 @@ Trace KnownSwap(const Place& place, uint64_t seed) {
   program.Rename("s/c", "b");
   program.Make("s/c", 40);
   program.Rename("s/c", "a");
+  return program.Finish();
+}
+
+// Files get another name, or lose theirs, with what only the log has of them.
+Trace KnownCached(const Place& place, uint64_t seed) {
+  MakeFile(place, "a", 300);
+  MakeFile(place, "b", 200);
+  MakeFile(place, "c", 100);
+  NameProgram program("known-cached", place, seed);
+  program.MakeKnown("");
+  const int a = program.Open("a"), b = program.Open("b"), c = program.Open("c");
+  for (const int fd : {a, b, c}) program.MakeHot(fd);
+  program.WriteCached(a, 100, 400);
+  program.WriteCached(b, 50, 60);
+  program.WriteCached(c, 0, 150);
+  program.Rename("a", "d");
+  program.Write(a, 200, 50);
+  program.Link("b", "a");
+  program.MoveCheckpoint();
+  program.Write(b, 0, 20);
+  program.Rename("d", "c");
+  program.Remove("a");
+  for (const int fd : {a, b, c}) program.Close(fd);
   return program.Finish();
 }
 
@@ -618,6 +677,8 @@ std::vector<Scenario> NameScenarios() {
        256, 60},
       {"known-moved", "empty folders in known folders get other names", KnownMoved, false, 60, 256,
        60},
+      {"known-cached", "files get other names with what only the log has of them", KnownCached,
+       false, 100, 256, 60},
       {"known-swap", "files in known folders change places", KnownSwap, false, 20, 256, 40},
       {"known-refused", "the kernel refuses calls that were announced", KnownRefused, false, 100,
        256, 60},
