@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/radix/tree.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "src/sys/check.h"
 
 namespace nvcache::radix {
@@ -63,6 +66,14 @@ PageDescriptor* Tree::FindOrMake(Supply& supply, uint64_t page) {
     }
   }
   return &supply.pages[ChildOf(child)];
+}
+
+bool Tree::HasMarked(Supply& supply) const {
+  const Root root = Load();
+  if (root.node_plus_one == 0) return false;
+  const Node& node = supply.nodes[root.node_plus_one - 1];
+  return std::any_of(std::begin(node.child), std::end(node.child),
+                     [](const auto& child) { return (child.load() & kMarked) != 0; });
 }
 
 // From the page up, so that whoever takes a mark away above has not yet looked below. With a root

@@ -61,6 +61,9 @@ class Tree {
   // Has the next TakeMarked() visit the page, which is in the tree. Page lock.
   void Mark(Supply& supply, uint64_t page);
 
+  // TakeMarked() would visit a page. File lock, shared or exclusive.
+  bool HasMarked(Supply& supply) const;
+
   // The same as ForEach, for marked pages only, and their marks are gone: each before its page is
   // visited, so that none is lost of those that are set meanwhile under the page lock. One caller
   // at a time. (After the tags of the Linux page cache's tree.)

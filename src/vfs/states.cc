@@ -485,6 +485,7 @@ long Engine::Publish(File& file) {
   long pages = 0, error = 0;
   if (file.pending.load() == 0) return 0;
   sys::Lock one_at_a_time(file.publish_lock);
+  if (!file.pages.HasMarked(supply)) return 0;
   if (long lost = CheckBacking(file); lost < 0) return lost;
   file.pages.TakeMarked(supply, [&](uint64_t number, radix::PageDescriptor& page) {
     sys::Lock lock(page.lock);

@@ -110,6 +110,7 @@ TEST_F(TreeTest, MarkedPagesAreTakenOnce) {
       tree_.Mark(supply_, page);
       marked[page] = true;
     }
+    EXPECT_TRUE(tree_.HasMarked(supply_));
     std::map<uint64_t, bool> taken;
     tree_.TakeMarked(supply_, [&](uint64_t page, PageDescriptor& descriptor) {
       EXPECT_EQ(&descriptor, tree_.Find(supply_, page));
@@ -117,6 +118,7 @@ TEST_F(TreeTest, MarkedPagesAreTakenOnce) {
     });
     EXPECT_EQ(taken, marked);
     marked.clear();
+    EXPECT_FALSE(tree_.HasMarked(supply_));
     tree_.TakeMarked(supply_, [&](uint64_t page, PageDescriptor&) { ADD_FAILURE() << page; });
   }
 }
