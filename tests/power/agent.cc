@@ -152,6 +152,7 @@ std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::strin
   if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
   if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
   if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);
+  if (kind == "postgres") return MakePostgres(name, folder, seed, promise);
   return nullptr;
 }
 

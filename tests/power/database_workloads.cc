@@ -2,13 +2,16 @@
 //
 // sqlite-wal, sqlite-delete: one transaction after the other, each a row and a change of an older
 //     one. The database is sound and has the state after one of them.
+// postgres: the same of a server with all its processes, and a row that each transaction changes.
 // rocksdb: synced writes to a few hundred keys. Every key has the newest value.
 #include <rocksdb/c.h>
 #include <sqlite3.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 
 #include "tests/power/workload.h"
 
@@ -26,6 +29,50 @@ std::string Hex(uint64_t seed, uint64_t number, uint64_t most) {
   return text;
 }
 
+// A table t(id, v, changed). Each transaction adds a row and changes an older one.
+class Table {
+ public:
+  explicit Table(uint64_t seed) : seed_(seed) {}
+
+  std::string Transaction(uint64_t row) const {
+    return "INSERT INTO t VALUES(" + std::to_string(row) + ",'" + Value(row) +
+           "',0);UPDATE t SET changed=" + std::to_string(row) +
+           " WHERE id=" + std::to_string(Changed(row)) + ";";
+  }
+
+  // The rows that are there, in their order; not good if one of them is not the next, or wrong.
+  Verdict Add(uint64_t id, const std::string& value, uint64_t changed) {
+    changed_.push_back(changed);
+    if (id != count()) return Bad("row %llu is missing, later ones are there", Long(count()));
+    return value == Value(id) ? Good(id) : Bad("row %llu is wrong", Long(id));
+  }
+
+  // Whether these are all, as after the last of them.
+  Verdict Check(uint64_t acknowledged) const {
+    if (count() < acknowledged) {
+      return Bad("%llu rows, %llu are acknowledged", Long(count()), Long(acknowledged));
+    }
+    std::vector<uint64_t> expected(count() + 1);
+    for (uint64_t row = 1; row <= count(); ++row) expected[Changed(row)] = row;
+    for (uint64_t row = 1; row <= count(); ++row) {
+      if (changed_[row] != expected[row]) {
+        return Bad("row %llu was changed with row %llu, and has %llu", Long(row),
+                   Long(expected[row]), Long(changed_[row]));
+      }
+    }
+    return Good(count());
+  }
+
+  uint64_t count() const { return changed_.size() - 1; }
+
+ private:
+  std::string Value(uint64_t row) const { return Hex(seed_, row, 1500); }
+  uint64_t Changed(uint64_t row) const { return 1 + Random(seed_ ^ row << 24).Below(row); }
+
+  const uint64_t seed_;
+  std::vector<uint64_t> changed_ = {0};  // with which row, from row 1 on
+};
+
 class Sqlite : public Workload {
  public:
   Sqlite(std::string name, std::string folder, uint64_t seed, Promise promise, bool wal)
@@ -41,10 +88,9 @@ class Sqlite : public Workload {
     Execute(db, "PRAGMA wal_autocheckpoint=50");
     Execute(db, "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, v TEXT, changed INTEGER)");
     Execute(db, "CREATE INDEX IF NOT EXISTS i ON t(v)");
+    const Table table(seed());
     for (uint64_t row = done + 1;; ++row) {
-      Execute(db, "BEGIN;INSERT INTO t VALUES(" + std::to_string(row) + ",'" + Value(row) +
-                      "',0);UPDATE t SET changed=" + std::to_string(row) +
-                      " WHERE id=" + std::to_string(Changed(row)) + ";COMMIT");
+      Execute(db, "BEGIN;" + table.Transaction(row) + "COMMIT");
       Acknowledge(row);
     }
   }
@@ -63,9 +109,6 @@ class Sqlite : public Workload {
   }
 
  private:
-  std::string Value(uint64_t row) const { return Hex(seed(), row, 1500); }
-  uint64_t Changed(uint64_t row) const { return 1 + Random(seed() ^ row << 24).Below(row); }
-
   sqlite3* Open() const {
     sqlite3* db = nullptr;
     if (sqlite3_open(Path("db").c_str(), &db) != SQLITE_OK) Die("sqlite3_open");
@@ -91,32 +134,15 @@ class Sqlite : public Workload {
         SQLITE_OK) {
       return acknowledged == 0 ? Good(0) : Bad("the table is not there: %s", sqlite3_errmsg(db));
     }
-    std::vector<uint64_t> changed = {0};
-    uint64_t count = 0;
+    Table table(seed());
     Verdict verdict = Good(0);
     while (verdict.ok && sqlite3_step(rows) == SQLITE_ROW) {
-      ++count;
-      if (static_cast<uint64_t>(sqlite3_column_int64(rows, 0)) != count) {
-        verdict = Bad("row %llu is missing, later ones are there", Long(count));
-      } else if (Value(count) != reinterpret_cast<const char*>(sqlite3_column_text(rows, 1))) {
-        verdict = Bad("row %llu is wrong", Long(count));
-      }
-      changed.push_back(static_cast<uint64_t>(sqlite3_column_int64(rows, 2)));
+      verdict = table.Add(static_cast<uint64_t>(sqlite3_column_int64(rows, 0)),
+                          reinterpret_cast<const char*>(sqlite3_column_text(rows, 1)),
+                          static_cast<uint64_t>(sqlite3_column_int64(rows, 2)));
     }
     sqlite3_finalize(rows);
-    if (!verdict.ok) return verdict;
-    if (count < acknowledged) {
-      return Bad("%llu rows, %llu are acknowledged", Long(count), Long(acknowledged));
-    }
-    std::vector<uint64_t> expected(count + 1);
-    for (uint64_t row = 1; row <= count; ++row) expected[Changed(row)] = row;
-    for (uint64_t row = 1; row <= count; ++row) {
-      if (changed[row] != expected[row]) {
-        return Bad("row %llu was changed with row %llu, and has %llu", Long(row),
-                   Long(expected[row]), Long(changed[row]));
-      }
-    }
-    return Good(count);
+    return verdict.ok ? table.Check(acknowledged) : verdict;
   }
 
   const bool wal_;
@@ -195,7 +221,169 @@ class Rocksdb : public Workload {
   }
 };
 
+// ---------------------------------------------------------------------------------------------
+
+// psql, which is given statements by a socket.
+class Session {
+ public:
+  // Whether it runs.
+  bool Begin() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
+    fd_ = ends[0];
+    const pid_t child = StartProgram({"psql", "-XAt", "-v", "ON_ERROR_STOP=1"}, ends[1], ends[1]);
+    ::close(ends[1]);
+    return child > 0;
+  }
+
+  // Whether the server has answered COMMIT, which is the last of the statements. `said`: all
+  // answers.
+  bool Commit(const std::string& statements, std::string* said) const {
+    if (::write(fd_, statements.data(), statements.size()) !=
+        static_cast<ssize_t>(statements.size())) {
+      return false;
+    }
+    said->clear();
+    while (!said->ends_with("COMMIT\n")) {
+      char buffer[512];
+      const ssize_t n = ::read(fd_, buffer, sizeof(buffer));
+      if (n <= 0) return false;
+      said->append(buffer, static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// The host has made the database, with its tables (guest_image.py).
+class Postgres : public Workload {
+ public:
+  using Workload::Workload;
+  bool HasProcess() const override { return true; }
+
+  void Prepare(uint64_t) override {
+    std::string said;
+    if (!Start(&said)) Die(said.c_str());
+  }
+
+  void Run(uint64_t done) override {
+    Session session;
+    if (!session.Begin()) Die("psql");
+    const Table table(seed());
+    for (uint64_t row = done + 1;; ++row) {
+      const std::string n = std::to_string(row);
+      std::string said;
+      if (!session.Commit(Upkeep(row) + "BEGIN;" + table.Transaction(row) +
+                              "UPDATE balance SET total=total+" + n + ",last=" + n + ";COMMIT;\n",
+                          &said)) {
+        Die(("no COMMIT: " + said + Log()).c_str());
+      }
+      AcknowledgeAtOnce(row);
+    }
+  }
+
+  Verdict Check(uint64_t acknowledged, uint64_t) override {
+    if (::access(Path("data/PG_VERSION").c_str(), F_OK) != 0) {
+      return acknowledged == 0 ? Good(0) : Bad("the database is not there");
+    }
+    std::string said;
+    if (!Start(&said)) return Bad("start: %s", said.c_str());
+    const Verdict verdict = CheckRows(acknowledged);
+    if (!verdict.ok) return verdict;
+    if (!HasBalance(verdict.found, &said)) {
+      return Bad("the balance after %llu: %s", Long(verdict.found), said.c_str());
+    }
+    const std::vector<std::string> programs[] = {
+        {"pg_amcheck", "--heapallindexed"},
+        {"pg_ctl", "stop", "-w", "-s", "-m", "fast", "-D", Path("data")},
+        {"pg_checksums", "-D", Path("data")}};
+    for (const std::vector<std::string>& words : programs) {
+      said.clear();
+      if (!RunProgram(words, &said)) return Bad("%s: %s", words[0].c_str(), said.c_str());
+    }
+    return verdict;
+  }
+
+ private:
+  static constexpr char kLog[] = "/tmp/postgres.log";
+
+  static std::string Log() {
+    bool exists;
+    const std::vector<uint8_t> bytes = ReadFile(kLog, &exists);
+    const std::string text(bytes.begin(), bytes.end());
+    std::string tail = text.substr(text.size() - std::min<size_t>(text.size(), 500));
+    std::replace(tail.begin(), tail.end(), '\n', ';');
+    return tail;
+  }
+
+  // In half of all lives its recovery syncs the file system, not each file; in half of them the new
+  // files of a table are synced, and not in its log.
+  std::string Options() const {
+    std::string options;
+    if (promise() == Promise::kNothing) options += " -c fsync=off";
+    if (seed() % 2 == 0) options += " -c recovery_init_sync_method=syncfs";
+    if (seed() / 2 % 2 == 0) options += " -c wal_level=minimal -c max_wal_senders=0";
+    return options;
+  }
+
+  bool Start(std::string* said) const {
+    if (RunProgram({"pg_ctl", "start", "-w", "-t", "120", "-s", "-D", Path("data"), "-l", kLog,
+                    "-o", Options()},
+                   said)) {
+      return true;
+    }
+    *said += Log();
+    return false;
+  }
+
+  // Now and then all pages go to their files, the log begins its next one, and tables get others.
+  std::string Upkeep(uint64_t row) const {
+    Random random(seed() ^ row << 40);
+    std::string statements;
+    if (random.OneIn(20)) statements += "CHECKPOINT;";
+    if (random.OneIn(20)) statements += "SELECT pg_switch_wal();";
+    if (random.OneIn(40)) statements += "VACUUM FULL t;";
+    if (random.OneIn(40)) statements += "REINDEX TABLE t;";
+    return statements;
+  }
+
+  static bool Ask(const std::string& question, std::string* answer) {
+    return RunProgram({"psql", "-XAtq", "-F", " ", "-c", question}, answer);
+  }
+
+  Verdict CheckRows(uint64_t acknowledged) const {
+    std::string said;
+    if (!Ask("SELECT id, v, changed FROM t ORDER BY id", &said)) return Bad("t: %s", said.c_str());
+    Table table(seed());
+    std::istringstream rows(said);
+    uint64_t id, changed;
+    for (std::string value; rows >> id >> value >> changed;) {
+      const Verdict verdict = table.Add(id, value, changed);
+      if (!verdict.ok) return verdict;
+    }
+    if (table.count() > acknowledged + 1) {
+      return Bad("%llu rows, %llu are acknowledged, and one was under way", Long(table.count()),
+                 Long(acknowledged));
+    }
+    return table.Check(acknowledged);
+  }
+
+  // Whether it is as after this many transactions.
+  static bool HasBalance(uint64_t n, std::string* said) {
+    const std::string wanted = std::to_string(n * (n + 1) / 2) + " " + std::to_string(n) + "\n";
+    said->clear();
+    return Ask("SELECT total, last FROM balance", said) && *said == wanted;
+  }
+};
+
 }  // namespace
+
+std::unique_ptr<Workload> MakePostgres(std::string name, std::string folder, uint64_t seed,
+                                       Promise promise) {
+  return std::make_unique<Postgres>(std::move(name), std::move(folder), seed, promise);
+}
 
 std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
                                      Promise promise, bool wal) {

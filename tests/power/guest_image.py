@@ -3,6 +3,7 @@
 built here. Nothing is installed, and there is no root file system but the RAM disk."""
 
 import hashlib
+import io
 import lzma
 import os
 import pathlib
@@ -24,6 +25,38 @@ MODULES = ["qemu_fw_cfg", *SOFTWARE, *DRIVERS]
 TOOLS = ["busybox", "ndctl", "mkfs.ext4", "filefrag", "dmsetup", "git", "dpkg", "dpkg-deb",
          "dpkg-query", "dpkg-split", "tar", "rm"]
 PACKAGES = 120
+POSTGRES = ("postgres", "pg_ctl", "psql", "pg_amcheck", "pg_checksums")
+# It refuses to run as root.
+USER, USER_ID = "postgres", 1000
+# Little memory and small files, so that pages are written, and the files of its log used again, all the
+# time. Its messages have no times, so a saved failure says the same again.
+CONFIGURATION = """
+shared_buffers=2MB
+checkpoint_timeout=30s
+max_wal_size=4MB
+min_wal_size=2MB
+bgwriter_delay=10ms
+bgwriter_lru_maxpages=1000
+autovacuum=off
+max_connections=10
+listen_addresses=''
+unix_socket_directories='/tmp'
+log_line_prefix=''
+timezone=GMT
+log_timezone=GMT
+jit=off
+"""
+# After a power failure the server syncs each file, so there is one database alone.
+TABLES = (
+    "UPDATE pg_database SET datistemplate = false",
+    "DROP DATABASE template0",
+    "DROP DATABASE postgres",
+    "CREATE EXTENSION amcheck",
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT, changed INTEGER)",
+    "CREATE INDEX i ON t(v)",
+    "CREATE TABLE balance(total BIGINT, last BIGINT)",
+    "INSERT INTO balance VALUES(0, 0)",
+)
 # The pool's library is loaded by name at run time, so no program lists it.
 LIBPMEM = "libpmem.so.1"
 
@@ -210,7 +243,59 @@ def packages(folder):
     return folder
 
 
-def ram_disk(modules, build, agent):
+# ---------------------------------------------------------------------------------------------
+# PostgreSQL.
+
+def postgres_folder():
+    """Of its programs, which look for their files from there: the guest has them at the same place."""
+    found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not found:
+        raise Missing("postgres is not installed; run scripts/install-packages test")
+    return found[-1].parent
+
+
+def database(programs):
+    """What it begins with, as an archive: the processor of the guest would be slow at that."""
+    user = ["runuser", "-u", USER, "--"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory() as name:
+        if user:
+            shutil.chown(name, USER)
+        data = pathlib.Path(name) / "data"
+        subprocess.run([*user, programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "--no-locale",
+                        "-E", "UTF8", "--data-checksums", "--wal-segsize=1", "--no-sync"],
+                       check=True, cwd=name, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        (data / "postgresql.conf").write_text(CONFIGURATION)
+        subprocess.run([*user, programs / "postgres", "--single", "-j", "-D", data, "template1"],
+                       check=True, cwd=name, text=True, input=";\n\n".join(TABLES) + ";\n\n",
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+            archive.add(data, "data", filter=owned)
+    return packed.getvalue()
+
+
+def owned(member):
+    member.uid = member.gid = USER_ID
+    member.uname = member.gname = ""
+    return member
+
+
+def add_postgres(archive):
+    folder = postgres_folder()
+    for name in POSTGRES:
+        archive.program(str(folder / name).lstrip("/"), folder / name)
+    amcheck = folder.parent / "lib/amcheck.so"
+    archive.program(str(amcheck).lstrip("/"), amcheck)
+    share = pathlib.Path("/usr/share/postgresql") / folder.parent.name / "timezonesets"
+    for path in share.iterdir():
+        archive.file(str(path).lstrip("/"), path.read_bytes())
+    archive.program("bin/setpriv", find("setpriv"))
+    archive.file("etc/passwd", f"{USER}:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh\n".encode())
+    archive.file("etc/group", f"{USER}:x:{USER_ID}:\n".encode())
+    archive.file("database.tar.gz", database(folder))
+
+
+def ram_disk(modules, build, agent, postgres):
     archive = Archive()
     for folder in ("dev", "proc", "sys", "tmp", "p", "d"):
         archive.folder(folder)
@@ -229,16 +314,19 @@ def ram_disk(modules, build, agent):
     archive.program("nvcache/agent", agent)
     libpmem = path_of_library(LIBPMEM)
     archive.program(str(libpmem).lstrip("/"), libpmem)
+    if postgres:
+        add_postgres(archive)
     return archive.finish()
 
 
 class Image:
-    """What QEMU starts. The kernel is kept in `cache`, the RAM disk goes to `folder`."""
+    """What QEMU starts. The kernel is kept in `cache`, the RAM disk goes to `folder`. PostgreSQL and its
+    libraries are as large as all the rest."""
 
-    def __init__(self, cache, folder, build, agent):
+    def __init__(self, cache, folder, build, agent, postgres=False):
         cache.mkdir(parents=True, exist_ok=True)
         self.folder = kernel(cache)
         self.version = self.folder.name
         self.kernel = self.folder / "vmlinux"
         self.ram_disk = pathlib.Path(folder) / "ram-disk"
-        self.ram_disk.write_bytes(ram_disk(self.folder, build, agent))
+        self.ram_disk.write_bytes(ram_disk(self.folder, build, agent, postgres))

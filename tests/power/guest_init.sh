@@ -4,8 +4,10 @@
 # The guest's first and only process: it mounts what is needed, loads the modules and runs the job
 # that the host hands over. Lines to the host go to the second serial port; those that begin with @
 # are for the test, all others are for people.
-export PATH=/bin:/nvcache HOME=/tmp
+export PATH=/bin:/nvcache HOME=/tmp PGHOST=/tmp PGDATABASE=template1
 /bin/busybox --install -s /bin
+PATH=$PATH:$(echo /usr/lib/postgresql/*/bin)
+chmod 1777 /tmp
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
@@ -36,6 +38,17 @@ pool_up() {
 # disk_up DEVICE OPTIONS [FILE SYSTEM]
 disk_up() {
   mount -t "${3:-ext4}" -o "$2" "$1" /d || echo "@bad guest the disk cannot be mounted"
+}
+
+# database_up FOLDER USER: PostgreSQL's data, all of them or none.
+database_up() {
+  chown "$2" "$1"
+  [ -e "$1/data" ] && return
+  rm -rf "$1/new"
+  mkdir "$1/new"
+  tar -xzf /database.tar.gz -C "$1/new"
+  sync
+  mv "$1/new/data" "$1/data"
 }
 
 # mapper_up: /dev/mapper/data is the disk, and can be broken and mended.

@@ -28,6 +28,7 @@ BOOT_SECONDS = 180
 MOST_ATTEMPTS = 3
 LONGEST_WORK = 4  # seconds, while the disk waits for the flush at which it stops
 COLD = 0.05  # of all starts
+POSTGRES = "postgres"  # a workload that wants a user and a database
 COMMON_FOLDERS = ("common/a", "common/b")  # of the workloads that change names
 KEPT = 3  # exit status of nvcache recover
 
@@ -54,6 +55,9 @@ class Plan:
     mapped: bool = False  # the disk is behind device-mapper
     policies: tuple = disk.POLICIES
     batches: tuple = ("default", "eager", "late")
+
+    def postgres(self):
+        return POSTGRES in self.workloads
 
 
 @dataclasses.dataclass
@@ -90,6 +94,8 @@ def draw_start(draw, plan, first):
     kill = draw.choices(("work", "create" if first else "recover", "boot"), (70, 20, 10))[0]
     seconds, flushes = {"work": (2.0, 60), "recover": (0.4, 8), "boot": (3.0, 4),
                         "create": (0.2, 0)}[kill]
+    if plan.postgres():  # it recovers, too, and its start takes longest
+        seconds, flushes = 3 * seconds, 3 * flushes
     return Start(kill=kill, delay=draw.uniform(0, seconds),
                  flush=draw.choice((0, draw.randint(min(1, flushes), flushes))),
                  recovery=draw.choice(("recover", "run", "library")),
@@ -209,6 +215,8 @@ class Life:
                 size = f"--size {plan.pool_size}" if plan.media == "fsdax" else ""
                 lines.append("nvcache status $POOL >/tmp/status 2>&1 || "
                              f"step create nvcache create $POOL {size}")
+            if plan.postgres():
+                lines.append(f"chown {guest_image.USER} $POOL")
             if start.early:
                 # The folders are there, but below them is not the disk.
                 lines += [f"mkdir -p {folders}", "step early nvcache recover $POOL"]
@@ -216,10 +224,11 @@ class Life:
             lines.append("mapper_up")
         lines.append(self.mount())
         if not self.ready:
-            lines.append(f"mkdir -p {folders}; sync; echo @ready")
+            database = f"database_up /d/{POSTGRES} {guest_image.USER}; " if plan.postgres() else ""
+            lines.append(f"mkdir -p {folders}; {database}sync; echo @ready")
         if plan.cached and plan.recovers:
             lines += self.recovery(start)
-        lines.append(f"step verify {self.agent('verify')}")
+        lines.append(self.verify(start))
         if start.fault:
             lines += self.fault(start)
         elif start.kill:
@@ -254,19 +263,35 @@ class Life:
     def recovery(self, start):
         yield "echo @recovering"
         if start.recovery == "run":
-            yield "step run nvcache run --pool $POOL --required --checkpointer never -- dmsetup --version"
+            yield (f"step run {self.as_user()}nvcache run --pool $POOL --required --checkpointer never "
+                   "-- dmsetup --version")
         elif start.recovery == "library":
-            yield ("step library env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
+            yield (f"step library {self.as_user()}env NVCACHE_POOL=$POOL NVCACHE_REQUIRED=1 "
                    "LD_PRELOAD=/nvcache/libnvcache.so dmsetup --version")
         yield "step recover nvcache recover $POOL"
 
+    def verify(self, start):
+        """A server goes on where it was, and so it does under NVCache."""
+        if self.plan.postgres() and self.plan.recovers:
+            return f"step verify {self.under_cache(start)}{self.agent('verify')}"
+        return f"step verify {self.as_user()}{self.agent('verify')}"
+
     def work(self, start):
+        return f"step work {self.under_cache(start)}{self.agent('work')}"
+
+    def under_cache(self, start):
         if not self.plan.cached:
-            return f"step work {self.agent('work')}"
+            return self.as_user()
         # --required: without the cache nothing would be promised.
-        return (f"step work env {BATCHES[start.batch]} NVCACHE_NAMES={self.plan.names} "
+        return (f"{self.as_user()}env {BATCHES[start.batch]} NVCACHE_NAMES={self.plan.names} "
                 f"nvcache run --pool $POOL --required --checkpointer never --dram {start.dram} "
-                f"--write-back {self.plan.write_back} -- {self.agent('work')}")
+                f"--write-back {self.plan.write_back} -- ")
+
+    def as_user(self):
+        if not self.plan.postgres():
+            return ""
+        user = guest_image.USER
+        return f"/bin/setpriv --reuid {user} --regid {user} --clear-groups "
 
     # -----------------------------------------------------------------------------------------
 

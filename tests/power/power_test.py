@@ -8,6 +8,7 @@ Exit code 77 where there is no QEMU or no kernel for the guest, except in CI (CI
 
 import argparse
 import collections
+import json
 import os
 import pathlib
 import random
@@ -17,7 +18,7 @@ import time
 
 import guest_image
 import machine
-from life import Failure, Life, Plan, Start, draw_start, save_state
+from life import POSTGRES, Failure, Life, Plan, Start, draw_start, save_state
 
 SKIP = 77
 
@@ -34,6 +35,8 @@ WORKLOADS = (
     ("always", ("recreate", "cut", "raw0")),
     ("always", ("sqlite-delete", "recreate", "replace")),
 )
+# A server starts slowly under an emulated processor, so this is for --workload alone.
+ASKED_FOR = (("auto", (POSTGRES,)),)
 # A MiB is 12 segments. Where several processes cannot have one each, a write goes past the log, and is
 # durable after `fsync`.
 POOL_SIZES = {"always": ("1M", "4M", "16M"), "auto": ("4M", "16M")}
@@ -63,7 +66,8 @@ class Bench:
         cache = build / "power-guest"
         self.folder = tempfile.TemporaryDirectory(prefix="power-image-", dir=self.scratch)
         name = self.folder.name
-        self.image = guest_image.Image(cache, name, build, build / "power_agent")
+        self.image = guest_image.Image(cache, name, build, build / "power_agent",
+                                       postgres=wants_postgres(options))
         self.accelerator = machine.accelerator(self.image, pathlib.Path(name), cache)
         # A guest that KVM runs boots in a second.
         self.state = (save_state(self.image, pathlib.Path(name)) if self.accelerator == "tcg"
@@ -77,10 +81,23 @@ class Bench:
         self.folder.cleanup()
 
 
-def draw_plan(draw, number, file_systems):
+def wants_postgres(options):
+    if options.case:
+        return POSTGRES in json.loads((pathlib.Path(options.case) / "case.json").read_text())["acknowledged"]
+    return options.workload == POSTGRES
+
+
+def groups(workload):
+    """Of workloads, with their rule: those that have this one."""
+    if workload is None:
+        return WORKLOADS
+    return [group for group in (*WORKLOADS, *ASKED_FOR) if workload in group[1]]
+
+
+def draw_plan(draw, number, rows, file_systems):
     """In turn all workloads; and each of them, in turn, on all file systems and media."""
-    turn, place = divmod(number, len(WORKLOADS))
-    write_back, workloads = WORKLOADS[place]
+    turn, place = divmod(number, len(rows))
+    write_back, workloads = rows[place]
     file_system = file_systems[(place + turn) % len(file_systems)]
     return Plan(seed=draw.randrange(1, 10**9), workloads=workloads, write_back=write_back,
                 media=MEDIA[(place + turn) % len(MEDIA)],
@@ -150,7 +167,8 @@ def cycles(bench, options):
 
     while not enough():
         draw = random.Random(f"{seed}.{totals.lives}")
-        plan = draw_plan(draw, totals.lives, options.file_system or tuple(MOUNTS))
+        plan = draw_plan(draw, totals.lives, groups(options.workload),
+                         options.file_system or tuple(MOUNTS))
         say(f"life {totals.lives}: {' '.join(plan.workloads)}; {plan.media}, pool {plan.pool_size}, "
             f"{plan.file_system}, mount {plan.mount}")
         with Life(bench, plan, draw) as life:
@@ -238,6 +256,10 @@ CHECKS = {
         workloads=("raw0", "sqlite-wal"), recovers=False, batches=("late",))),
     "NVCache, on a disk that ignores flushes": (True, dict(
         workloads=("raw0",), disk_lies=True, policies=("none",), batches=("eager",))),
+    "PostgreSQL without NVCache and with fsync=off": (True, dict(workloads=(POSTGRES,), **LOSING)),
+    "PostgreSQL without NVCache": (False, dict(workloads=(POSTGRES,), cached=False, promise="fsync")),
+    "PostgreSQL with NVCache, not recovered": (True, dict(
+        workloads=(POSTGRES,), write_back="auto", recovers=False, policies=("none",), batches=("late",))),
 }
 # What was lost is not always what was acknowledged. Of a file that is cut again and again it is in
 # five of eight lives of its own; of one that is removed and made again in fewer, for a file that is
@@ -245,11 +267,19 @@ CHECKS = {
 MOST_LIVES = 30
 
 
+def checks(workload):
+    """Those of this one; without, all but those of what has to be asked for."""
+    asked_for = {name for _, names in ASKED_FOR for name in names}
+    return {name: check for name, check in CHECKS.items()
+            if (workload in check[1]["workloads"] if workload else
+                asked_for.isdisjoint(check[1]["workloads"]))}
+
+
 def self_check(bench, options):
     seed = options.seed
     say(f"seed {seed} (give it back with --seed)")
     wrong = 0
-    for name, (must_fail, choices) in CHECKS.items():
+    for name, (must_fail, choices) in checks(options.workload).items():
         draw = random.Random(f"{seed}.{name}")
         missed = set(choices["workloads"])
         for _ in range(MOST_LIVES):
@@ -321,6 +351,9 @@ def main():
                         help="power failures of the same NVDIMM and disk")
     parser.add_argument("--file-system", action="append", choices=MOUNTS,
                         help="of the disk; can be given several times; otherwise each in turn")
+    parser.add_argument("--workload", choices=sorted({name for _, names in (*WORKLOADS, *ASKED_FOR)
+                                                      for name in names}),
+                        help="those that have this one; with --self-check its own checks")
     parser.add_argument("--mapper", action="store_true",
                         help="disks that fail, by device-mapper in the guest")
     parser.add_argument("faults", nargs="*", help=f"of these only: {' '.join(FAULTS)}")

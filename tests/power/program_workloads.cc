@@ -27,35 +27,6 @@ constexpr int kSyncs = 3;  // of a folder, until it is known
 
 std::string Text(uint64_t n) { return std::to_string(n); }
 
-// Whether it has ended well. `output`: what it said, unless null.
-bool RunProgram(const std::vector<std::string>& words, std::string* output) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  if (output != nullptr) {
-    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  }
-  pid_t child = -1;
-  const int error =
-      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  char buffer[4096];
-  while (error == 0) {
-    const ssize_t n = ::read(ends[0], buffer, sizeof(buffer));
-    if (n <= 0) break;
-    if (output != nullptr) output->append(buffer, static_cast<size_t>(n));
-  }
-  ::close(ends[0]);
-  int status = -1;
-  return error == 0 && ::waitpid(child, &status, 0) == child && status == 0;
-}
-
 std::vector<std::string> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   DIR* const directory = ::opendir(folder.c_str());
@@ -385,6 +356,40 @@ class Dpkg : public KnownFolders {
 };
 
 }  // namespace
+
+pid_t StartProgram(const std::vector<std::string>& words, int input, int output) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (input >= 0) ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  if (output >= 0) {
+    ::posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  }
+  pid_t child = -1;
+  const int error =
+      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  return error == 0 ? child : -1;
+}
+
+bool RunProgram(const std::vector<std::string>& words, std::string* output) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+  const pid_t child = StartProgram(words, -1, output != nullptr ? ends[1] : -1);
+  ::close(ends[1]);
+  char buffer[4096];
+  while (output != nullptr) {
+    const ssize_t n = ::read(ends[0], buffer, sizeof(buffer));
+    if (n <= 0) break;
+    output->append(buffer, static_cast<size_t>(n));
+  }
+  ::close(ends[0]);
+  int status = -1;
+  return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+}
 
 std::unique_ptr<Workload> MakeDpkg(std::string name, std::string folder, uint64_t seed,
                                    Promise promise) {

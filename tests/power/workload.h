@@ -6,6 +6,8 @@
 #ifndef NVCACHE_TESTS_POWER_WORKLOAD_H_
 #define NVCACHE_TESTS_POWER_WORKLOAD_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -149,9 +151,17 @@ std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint6
                                      Promise promise, bool wal);
 std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,
                                       Promise promise);
+std::unique_ptr<Workload> MakePostgres(std::string name, std::string folder, uint64_t seed,
+                                       Promise promise);
 
 // A whole file; empty, with *exists false, if there is none.
 std::vector<uint8_t> ReadFile(const std::string& path, bool* exists);
+
+// Starts a program, whose input and output are these descriptors; of -1, those of this one. -1: it
+// could not be started.
+pid_t StartProgram(const std::vector<std::string>& words, int input, int output);
+// Whether the program has ended well. `output`: what it said is appended, unless null.
+bool RunProgram(const std::vector<std::string>& words, std::string* output);
 
 }  // namespace nvcache::power_test
 
