@@ -15,6 +15,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdarg>
 #include <cstdio>
@@ -34,7 +35,7 @@ namespace {
 constexpr char kFoundFile[] = "/tmp/found";
 constexpr int64_t kBetweenLines = 2'000'000;  // nanoseconds
 
-// One write call, so that lines of several threads are not mixed.
+// One line, by one call, so that those of several threads are not mixed.
 void Tell(const char* format, ...) __attribute__((format(printf, 1, 2)));
 void Tell(const char* format, ...) {
   char line[1024];
@@ -44,6 +45,7 @@ void Tell(const char* format, ...) {
   va_end(arguments);
   if (n < 0) return;
   if (static_cast<size_t>(n) > sizeof(line) - 2) n = static_cast<int>(sizeof(line) - 2);
+  std::replace(line, line + n, '\n', ';');
   line[n] = '\n';
   if (::write(STDOUT_FILENO, line, static_cast<size_t>(n) + 1) < 0) std::_Exit(2);
 }
