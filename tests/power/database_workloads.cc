@@ -271,13 +271,9 @@ class Postgres : public Workload {
   void Run(uint64_t done) override {
     Session session;
     if (!session.Begin()) Die("psql");
-    const Table table(seed());
     for (uint64_t row = done + 1;; ++row) {
-      const std::string n = std::to_string(row);
       std::string said;
-      if (!session.Commit(Upkeep(row) + "BEGIN;" + table.Transaction(row) +
-                              "UPDATE balance SET total=total+" + n + ",last=" + n + ";COMMIT;\n",
-                          &said)) {
+      if (!session.Commit(Upkeep(row) + Transaction(row), &said)) {
         Die(("no COMMIT: " + said + Log()).c_str());
       }
       AcknowledgeAtOnce(row);
@@ -290,7 +286,7 @@ class Postgres : public Workload {
     }
     std::string said;
     if (!Start(&said)) return Bad("start: %s", said.c_str());
-    const Verdict verdict = CheckRows(acknowledged);
+    Verdict verdict = CheckRows(acknowledged);
     if (!verdict.ok) return verdict;
     if (!HasBalance(verdict.found, &said)) {
       return Bad("the balance after %llu: %s", Long(verdict.found), said.c_str());
@@ -336,6 +332,14 @@ class Postgres : public Workload {
     return false;
   }
 
+  std::string Transaction(uint64_t row) const {
+    const std::string n = std::to_string(row);
+    std::string statements = "BEGIN;" + Table(seed()).Transaction(row);
+    statements += "UPDATE balance SET total=total+" + n;
+    statements += ",last=" + n;
+    return statements += ";COMMIT;\n";
+  }
+
   // Now and then all pages go to their files, the log begins its next one, and tables get others.
   std::string Upkeep(uint64_t row) const {
     Random random(seed() ^ row << 40);
@@ -358,7 +362,7 @@ class Postgres : public Workload {
     std::istringstream rows(said);
     uint64_t id, changed;
     for (std::string value; rows >> id >> value >> changed;) {
-      const Verdict verdict = table.Add(id, value, changed);
+      Verdict verdict = table.Add(id, value, changed);
       if (!verdict.ok) return verdict;
     }
     if (table.count() > acknowledged + 1) {
