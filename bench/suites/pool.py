@@ -50,7 +50,7 @@ class Pool(model.Suite):
 
     def _open(self, bench, case, system, scale):
         outcomes = []
-        library = bench.program("libnvcache-api.so.0")
+        library = bench.program("libnvcache-api.so")
         bytes_twice = scale.choose(128 << 20, 2 << 30, 2 << 30)
         with bench.place(system, pool=case.parameters["pool"]) as place:
             file = place.folder / "file"

@@ -2,8 +2,8 @@
 #
 # libstdc++ and nvcache-musl-g++, in the tree of the modified musl (target musl, before this one).
 # The source is Debian's, fetched when it is not there.
-set(tree ${CMAKE_BINARY_DIR}/musl)
-set(source ${CMAKE_BINARY_DIR}/sources/gcc-12)
+set(tree ${PROJECT_BINARY_DIR}/musl)
+set(source ${PROJECT_BINARY_DIR}/sources/gcc-12)
 set(here ${CMAKE_CURRENT_LIST_DIR})
 
 add_custom_command(OUTPUT ${source}/.fetched

@@ -7,20 +7,20 @@
 # makes ${NVCACHE_MUSL_PROGRAMS}/NAME of C and C++ sources, and a target NAME. OPTIONS are for the
 # compiler. NVCACHE_MUSL_TARGETS, which libc-shim/musl sets, is what has to be there before (targets),
 # and what makes a program stale (files).
-set(NVCACHE_MUSL_PROGRAMS ${CMAKE_BINARY_DIR}/musl-programs CACHE INTERNAL "")
+set(NVCACHE_MUSL_PROGRAMS ${PROJECT_BINARY_DIR}/musl-programs CACHE INTERNAL "")
 
 function(add_musl_executable name form)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;OPTIONS;LIBRARIES")
   if(NOT form MATCHES "^(STATIC|DYNAMIC)$" OR NOT arg_SOURCES)
     message(FATAL_ERROR "add_musl_executable(${name}): STATIC or DYNAMIC, and SOURCES")
   endif()
-  set(compilers ${CMAKE_BINARY_DIR}/musl/bin)
+  set(compilers ${PROJECT_BINARY_DIR}/musl/bin)
   set(c ${CMAKE_COMMAND} -E env "REALGCC=${CMAKE_C_COMPILER_LAUNCHER} gcc"
       ${compilers}/nvcache-musl-gcc)
   set(cc ${CMAKE_COMMAND} -E env "REALGXX=${CMAKE_CXX_COMPILER_LAUNCHER} g++"
       ${compilers}/nvcache-musl-g++ -std=c++20)
   set(linker ${c})
-  set(flags -O2 -g -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -I${PROJECT_SOURCE_DIR})
+  set(flags -O2 -g -Wall -Wextra -Wpedantic -Wconversion -Wshadow ${NVCACHE_WERROR_FLAG} -I${PROJECT_SOURCE_DIR})
 
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.musl)
   file(MAKE_DIRECTORY ${folder} ${NVCACHE_MUSL_PROGRAMS})

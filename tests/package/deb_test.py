@@ -16,6 +16,8 @@ WANTED = (
     "usr/lib/libnvcache-api.so",
     "usr/include/nvcache.h",
     "usr/lib/pkgconfig/nvcache.pc",
+    "usr/lib/cmake/nvcache/nvcache-config.cmake",
+    "usr/lib/cmake/nvcache/nvcache-config-version.cmake",
     "usr/lib/systemd/system/nvcache-recover.service",
     "usr/lib/systemd/system/nvcache-recover@.service",
     "usr/share/bash-completion/completions/nvcache",
@@ -24,7 +26,9 @@ WANTED = (
     "usr/share/man/man5/nvcache-pool.5",
     "usr/share/man/man7/libnvcache.7",
 )
-EXAMPLE = pathlib.Path(__file__).resolve().parent.parent.parent / "src/api/example.c"
+SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
+EXAMPLE = SOURCE / "src/api/example.c"
+PROJECT = SOURCE / "tests/api/project"
 
 
 def run(*command, **options):
@@ -82,6 +86,14 @@ def use(root, folder):
     run("cc", EXAMPLE, "-o", program, *flags)
     environment = dict(os.environ, LD_LIBRARY_PATH=str(root / "usr/lib"))
     linked = run("ldd", program, env=environment)
+    assert str(root / "usr/lib/libnvcache-api.so") in linked, linked
+
+    project = folder / "project"
+    shutil.copytree(PROJECT, project)
+    shutil.copy(EXAMPLE, project)
+    run("cmake", "-S", project, "-B", project / "out", f"-DCMAKE_PREFIX_PATH={root}/usr")
+    run("cmake", "--build", project / "out")
+    linked = run("ldd", project / "out/journal")
     assert str(root / "usr/lib/libnvcache-api.so") in linked, linked
 
     for unit in (root / "usr/lib/systemd/system").iterdir():
