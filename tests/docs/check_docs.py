@@ -6,6 +6,8 @@
   docs/settings.md     variables, defaults, options and counters against the sources
   docs/posix.md        every wrapped name, once, in a row whose test really calls it; every system call
                        that the kernel's headers have, once, as the code handles it by its number
+  CONTRIBUTING.md      every path in it is there
+  CHANGELOG.md         its newest version, and the pool format of that, are those of the code
   *.md                 links within the tree lead somewhere
 
 Prints every difference; exit code 1 if there is one."""
@@ -166,13 +168,17 @@ def check_settings():
         documented = re.split(r"[;\s]", documented.replace("`", ""))[0]
         documented = 0 if documented == "none" else parse_size(documented)
         check(documented == actual, f"{where}: default of {name}: {documented}, but {actual} in the code")
-    # Every variable that users are told of is a setting.
+    # Every variable that users are told of is a setting, or an option of CMake's; contributors hear of macros.
+    others = set(re.findall(r"^(?:option|set)\((NVCACHE_\w+)", read("CMakeLists.txt"), re.M))
+    for folder in ("src", "libc-shim"):
+        for path in (ROOT / folder).rglob("*.[ch]*"):
+            others |= set(re.findall(r"^ *#define (NVCACHE_\w+[A-Z])\b", path.read_text(encoding="utf-8"), re.M))
+    check(len(others) > 10, "the options of CMakeLists.txt cannot be found any more")
     for path in documents():
-        if path != "README.md" and not path.startswith("docs/"):
+        if "/" in path and not path.startswith("docs/"):
             continue
         for name in set(re.findall(r"\bNVCACHE_[A-Z][A-Z_]*[A-Z]\b", read(path))):
-            cmake = name in ("NVCACHE_TESTS", "NVCACHE_BENCH", "NVCACHE_SANITIZE", "NVCACHE_WRAP")
-            check(cmake or name in known, f"{path}: {name} is not a setting")
+            check(name in known or name in others, f"{path}: {name} is not a setting")
 
     run = read("recovery/tool/run.cc")
     options = dict((setting, option) for option, setting in re.findall(r'value\("(--[\w-]+)", "(\w+)"', run))
@@ -245,6 +251,27 @@ def check_numbers():
 
 
 # ---------------------------------------------------------------------------------------------
+# For contributors.
+
+def check_contributing():
+    where = "CONTRIBUTING.md"
+    paths = re.findall(r"(?:^|[ `])((?:bench|docs|libc-shim|packaging|recovery|scripts|src|tests)/[\w./-]*\w)",
+                       read(where), re.M)
+    check(len(paths) > 50, f"{where}: the paths cannot be found any more")
+    for path in set(paths):
+        check((ROOT / path).exists(), f"{where}: there is no {path}")
+
+    where = "CHANGELOG.md"
+    newest = re.search(r"^## (\S+) - \d{4}-\d\d-\d\d\n\s*Pool format (\d+)\.", read(where), re.M)
+    check(newest is not None, f"{where}: the newest version and its pool format cannot be found any more")
+    if newest:
+        version = re.search(r"project\(nvcache VERSION (\S+)", read("CMakeLists.txt")).group(1)
+        pool = re.search(r"\bkVersion = (\d+);", read("src/pool/format.h")).group(1)
+        check(newest.groups() == (version, pool),
+              f"{where}: version {newest[1]}, format {newest[2]}, but {version}, {pool} in the code")
+
+
+# ---------------------------------------------------------------------------------------------
 # Links.
 
 def documents():
@@ -286,6 +313,7 @@ def main():
     check_settings()
     check_calls()
     check_numbers()
+    check_contributing()
     check_links()
     print("\n".join(wrong) if wrong else f"documentation: {checked} statements, all as in the code")
     sys.exit(1 if wrong else 0)

@@ -20,6 +20,7 @@ OPTIONS = {
         "--write-back",
         "--required",
         "--no-drain",
+        "--names",
         "--checkpointer",
         "--wait",
         "--batch-min",
