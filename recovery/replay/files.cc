@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "recovery/replay/recreate.h"
 #include "recovery/replay/resolve.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
@@ -68,14 +67,9 @@ bool Files::Open(bool dry_run) {
   return files_ != nullptr;
 }
 
-void Files::Meet(uint32_t file) {
-  NVCACHE_CHECK(file < max_files_);
-  if (files_[file].record == nvlog::kNoPlace) files_[file].record = walk_.RecordOf(file);
-}
-
 void Files::Resolve(uint32_t number) {
   File& file = (*this)[number];
-  NVCACHE_CHECK(file.state == File::kUnknown);
+  NVCACHE_CHECK(file.state == File::kUnknown && (number == nvlog::kNoFile || number < max_files_));
   const long fd = number == nvlog::kNoFile ? -EBADMSG : OpenNow(number);
   if (fd == kWasRemoved || fd == Names::kToBeMade) {
     file.state = fd == kWasRemoved ? File::kRemoved : File::kGood;
@@ -243,10 +237,10 @@ bool Files::EnsureOpen(uint32_t number) {
 
 long Files::OpenNow(uint32_t number) {
   if (open_ == kMaxOpen) SyncAndClose(oldest_);
-  long fd = FindOrRecreate(number);
+  long fd = Find(number);
   while ((fd == -EMFILE || fd == -ENFILE) && open_ > 0) {
     SyncAndClose(oldest_);
-    fd = FindOrRecreate(number);
+    fd = Find(number);
   }
   if (fd < 0) return fd;
   files_[number].is_open = true;
@@ -263,46 +257,24 @@ bool Files::CopyRecord(uint32_t number, pool::FileRecord* record) const {
 // A file that the program has renamed is declared again, with its new name; one that it has
 // removed, as removed. When the first record leads nowhere, the last one counts. The file system
 // may not know of a removal yet: where it is not mounted, nothing says that the file is gone.
-long Files::Find(uint32_t number, pool::FileRecord* record) {
+long Files::Find(uint32_t number) {
   File& file = files_[number];
-  if (!CopyRecord(number, record)) return -EBADMSG;
+  sys::Scratch<pool::FileRecord> record;
+  if (!CopyRecord(number, record.get())) return -EBADMSG;
   uint64_t successor = 0;
   const long look = names_.Look(pool::Fingerprint(*record), &successor);
   if (look == -ENOENT) return kWasRemoved;
   if (look >= 0) return OpenLookedAt(look, *record, successor);
   if (look != Names::kNotMine) return look;
-  long found = OpenRecorded(*record, file.successor);
+  long found = OpenRecorded(*record);
   if (!IsMissing(found)) return found;
   if (!file.by_last && LookAhead() && ahead_.RecordOf(number) != walk_.RecordOf(number)) {
-    file.by_last = ahead_.CopyRecord(number, record);
+    file.by_last = ahead_.CopyRecord(number, record.get());
     if (!file.by_last) return -EBADMSG;
-    found = OpenRecorded(*record, file.successor);
+    found = OpenRecorded(*record);
   }
   if (!IsMissing(found) || (record->flags & pool::kFileRemoved) == 0) return found;
   return IsMountedAt(record->path, record->file_system) ? kWasRemoved : -ENODEV;
-}
-
-// Created only where its first record is met: a file that goes while others are written to was
-// removed.
-long Files::FindOrRecreate(uint32_t number) {
-  File& file = files_[number];
-  sys::Scratch<pool::FileRecord> record;
-  auto* header = reinterpret_cast<nvlog::RecordHeader*>(reader_.view().unit(file.record));
-  if (file.state == File::kUnknown) file.successor = pool::Peek(header->link);
-  const long found = Find(number, record.get());
-  if (found == -EBADMSG || file.state != File::kUnknown) return found;
-  file.is_new = !file.is_on_disk && walk_.IsNew(number, *record);
-  if (found == kWasRemoved && file.is_new && record->predecessor != 0) {
-    const long error = RemovePredecessor(*record, dry_run_);
-    return error < 0 ? error : found;
-  }
-  const bool lost = found == -ENOENT || (found == -ESTALE && record->predecessor != 0);
-  if (!lost || !file.is_new) return found;
-  const long created = Recreate(*record, header, dry_run_);
-  file.recreated = created >= 0;
-  file.is_unsynced = created >= 0 && !dry_run_;
-  if (!dry_run_) file.successor = pool::Peek(header->link);
-  return created;
 }
 
 // Once, and only where a file is missed: it reads all logs.
@@ -323,18 +295,12 @@ bool Files::SyncNext() {
 // The descriptor that wrote is the one that hears of errors: sync before it goes.
 void Files::SyncAndClose(uint32_t number) {
   File& file = files_[number];
-  const bool name = file.is_new && file.is_unsynced;
-  long error = file.is_unsynced ? sys::Fsync(file.fd) : 0;
+  const long error = file.is_unsynced ? sys::Fsync(file.fd) : 0;
   if (sync_error_ == 0) sync_error_ = error;
   TakeFromOpen(number);
   sys::Close(file.fd);
   file.is_open = false;
   file.is_unsynced = false;
-  if (error == 0 && name) {
-    sys::Scratch<pool::FileRecord> record;
-    error = CopyRecord(number, record.get()) ? SyncFolder(*record) : -EBADMSG;
-    if (error == 0) file.is_new = false;
-  }
   if (error < 0) Refuse(file, error);
 }
 

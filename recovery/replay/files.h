@@ -27,19 +27,14 @@ struct File {
   State state;
   int error;  // errno, if not good
   bool is_open;
-  bool recreated;    // or would be, in a dry run
   bool unopened;     // refused when it was to be opened: none of its records was applied
   bool is_unsynced;  // changed since it was opened
-  bool is_new;       // so may its name be
-  bool is_on_disk;   // a recovery has synced it before, with its name
   bool sought;       // for its write-through groups, that the kernel has
   bool by_last;      // found by its last record of all, not by the newest one that the walk has met
   bool is_born;      // its creation is in the logs' names
   int fd;
   uint32_t newer, older;  // of the open files, by their last use
   uint32_t epoch;         // in the window: truncations and erasures until now
-  nvlog::Place record;    // its first file record: there its successor is found again; or kNoPlace
-  uint64_t successor;     // fingerprint of what recovery created in its place
   uint64_t records;       // all that change it
   nvlog::Lsn changed;     // the last group that changes it
   nvlog::Lsn settled;     // its write-through groups below that are void
@@ -62,10 +57,7 @@ class Files {
   // kNoFile has one, too: for the records whose file record is damaged.
   File& operator[](uint32_t file) { return file == nvlog::kNoFile ? nameless_ : files_[file]; }
 
-  // A record of `file` was met, in a group that is void or not: before it is resolved.
-  void Meet(uint32_t file);
-  // Finds the file, or creates it again if the file system may have lost it. Its state is kUnknown
-  // no more.
+  // Finds the file. Its state is kUnknown no more.
   void Resolve(uint32_t file);
   // These change a good file; one that was refused, not any more. The file is refused if that
   // fails. Writes the `bytes` of these pieces, which it uses up. The disk gets to work at once.
@@ -79,8 +71,7 @@ class Files {
 
   // Starts the write-out of what is left of it.
   void StartSync() { StartPiece(); }
-  // fsync of one file that was changed, and of its name if that is new; the file is refused if that
-  // fails. False if none was left.
+  // fsync of one file that was changed; the file is refused if that fails. False if none was left.
   bool SyncNext();
   // A negated errno: of the first one that has failed; 0: none.
   long sync_error() const { return sync_error_; }
@@ -102,8 +93,7 @@ class Files {
   void Refuse(File& file, long error);
   bool EnsureOpen(uint32_t file);
   long OpenNow(uint32_t file);
-  long Find(uint32_t file, pool::FileRecord* record);
-  long FindOrRecreate(uint32_t file);
+  long Find(uint32_t file);
   bool LookAhead();
   void SyncAndClose(uint32_t file);
   void AddToOpen(uint32_t file);

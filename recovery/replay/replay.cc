@@ -3,14 +3,14 @@
 // The order on the medium (I6):
 //
 //   groups applied; those of one file in the order of their LSNs
-//   every file synced, and the names of those that may be new
+//   every file synced
 //   nothing left:  groups in kept segments void, the oldest first, each durable before the next
 //                  the checkpoint past every LSN ever drawn, durable; then the state, clean
 //   else:          applied groups void, the oldest first, each durable before the next
 //
-// Killed before the files are synced, nothing in the logs has changed but the successors of files
-// that the file system has lost (recreate.cc), and the next run applies everything again: in the
-// same order, so with the same result.
+// Killed before the files are synced, nothing in the logs has changed but the successors of what
+// the names had lost (names.cc), and the next run applies everything again: in the same order, so
+// with the same result.
 //
 // Killed while groups become void, the next run applies the rest again. For each byte of a file
 // that it changes on the way, the rest has the newest change as well, because the older ones went
@@ -109,7 +109,6 @@ class Run {
   void TakeRecord(const RecordHeader& header, Place place, bool through);
   void TakeThrough(uint32_t file);
   void LeaveThrough(uint32_t file);
-  void TellRecreated(uint32_t file);
   void TellUnresolved(uint32_t file);
   const pool::FileRecord& RecordOf(uint32_t file, sys::Scratch<pool::FileRecord>& scratch) const;
   void CountFiles();
@@ -296,13 +295,6 @@ void Run::SecureRecord(Place place, const RecordHeader& header) {
 // can also have been replaced by a newer one.
 void Run::PassVoid(const Group& group) {
   pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
-  const bool applied = HeaderAt(group.place)->commit == nvlog::AppliedWord(group.lsn, view_.salt());
-  walk_.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-    const uint32_t file = walk_.FileOf(header, place);
-    if (file == kNoFile) return;
-    files_.Meet(file);
-    if (applied) files_[file].is_on_disk = true;
-  });
 }
 
 // The group is whole, so every record of it is.
@@ -357,14 +349,8 @@ void Run::TellProgress(uint64_t synced, uint64_t to_sync) const {
 }
 
 void Run::FindFile(uint32_t file) {
-  if (file != kNoFile) {
-    files_.Meet(file);
-    const Place record = files_[file].record;
-    SecureRecord(record, reader_.At(record));
-  }
   files_.Resolve(file);
   if (files_[file].state == File::kUnresolved) TellUnresolved(file);
-  if (files_[file].recreated) TellRecreated(file);
 }
 
 // A file that is not there any more was removed since: the kernel knew it, so nothing is missing.
@@ -373,7 +359,6 @@ void Run::TakeThrough(uint32_t number) {
   if (options_.dry_run || number == kNoFile || file.sought) return;
   file.sought = true;
   if (file.state == File::kUnknown) {
-    files_.Meet(number);
     files_.Resolve(number);
     if (file.state == File::kUnresolved) file.state = File::kUnknown;
   }
@@ -429,12 +414,6 @@ const pool::FileRecord& Run::RecordOf(uint32_t file,
   return *scratch;
 }
 
-void Run::TellRecreated(uint32_t file) {
-  if (observer_.recreated == nullptr) return;
-  sys::Scratch<pool::FileRecord> scratch;
-  observer_.recreated(observer_.context, file, RecordOf(file, scratch));
-}
-
 void Run::TellUnresolved(uint32_t file) {
   if (observer_.unresolved == nullptr) return;
   sys::Scratch<pool::FileRecord> scratch;
@@ -454,7 +433,6 @@ void Run::CountFile(uint32_t number) {
       break;
     case File::kGood:
       ++summary_.files;
-      summary_.recreated_files += file.recreated ? 1 : 0;
       summary_.records += file.records;
       summary_.bytes += file.bytes;
       break;
@@ -507,11 +485,10 @@ bool Run::VoidKept() {
   return true;
 }
 
-// What is discarded gets the same word. Killed in the middle of that, the next run must not create
-// a new file again from those of its groups that are left.
+// What is discarded gets the same word.
 void Run::Void(const Group& group) {
   RecordHeader* first = HeaderAt(group.place);
-  pmem::Store(first->commit, nvlog::AppliedWord(group.lsn, view_.salt()));
+  pmem::Store(first->commit, nvlog::VoidWord(group.lsn, view_.salt()));
   pmem::Pwb(first, sizeof(*first), Step::kApplied);
   pmem::Psync(Step::kAppliedDurable);
 }
@@ -551,7 +528,6 @@ bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, 
 void Summary::Add(const Summary& other) {
   was_dirty = was_dirty || other.was_dirty;
   files += other.files;
-  recreated_files += other.recreated_files;
   records += other.records;
   bytes += other.bytes;
   unresolved_files += other.unresolved_files;

@@ -18,7 +18,6 @@ namespace nvcache::recovery {
 struct Summary {
   bool was_dirty = false;
   uint64_t files = 0;               // that records were applied to
-  uint64_t recreated_files = 0;     // of these: created again, because the file system lost them
   uint64_t records = 0;             // applied
   uint64_t bytes = 0;               // of data, applied
   uint64_t unresolved_files = 0;    // not found, or not the file that the records were written to
@@ -44,14 +43,12 @@ struct Observer {
   void (*progress)(void* context, uint64_t done, uint64_t total) = nullptr;
   void (*damaged)(void* context, const nvlog::Group& group) = nullptr;
   void (*unfinished)(void* context, const nvlog::Group& group) = nullptr;
-  // Once per file that was created again, or would be, when its first record is met.
-  void (*recreated)(void* context, uint32_t file, const pool::FileRecord& record) = nullptr;
   // A name in a folder is made, moved or removed, or would be; or cannot be, with errno.
   void (*name)(void* context, NameAct act, const char* folder, const char* name) = nullptr;
   void (*unresolved_name)(void* context, const char* folder, const char* name, int error) = nullptr;
   // Once per file whose records cannot be applied, with errno: ENOENT (not found), ESTALE (another
-  // file has its name), EBADMSG (the record that names it is damaged), or what kept it from being
-  // created again (recreate.h), or what the file system said.
+  // file has its name), EBADMSG (the record that names it is damaged), or what the file system
+  // said.
   void (*unresolved)(void* context, uint32_t file, const pool::FileRecord& record,
                      int error) = nullptr;
   // For each record that is not applied because its file is unresolved, or cannot be opened for

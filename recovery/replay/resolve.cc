@@ -240,8 +240,8 @@ long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor)
   return OpenChecked(look, {record, successor}, false);
 }
 
-long OpenRecorded(const pool::FileRecord& record, uint64_t successor) {
-  const Wanted wanted = {record, successor};
+long OpenRecorded(const pool::FileRecord& record) {
+  const Wanted wanted = {record, 0};
   const long by_path = OpenChecked(LookByPath(record.path), wanted, false);
   if (by_path >= 0 || OutOfDescriptors(by_path)) return by_path;
   const long by_handle = OpenByHandle(wanted);

@@ -13,14 +13,14 @@
 
 namespace nvcache::recovery {
 
-// Opens for reading and writing the very file that `record` names, a copy that is whole, or the one
-// that recovery created in its place, whose fingerprint is `successor` (0: none): under its path,
-// or, where the privilege is there, wherever it is now. Never another file (I6), never through a
-// symbolic link that took its place, and only if the acting user (rights.h) may write to it, or
-// owns it. A descriptor, or a negated errno: ENOENT if it is not to be found, ESTALE if something
-// else has its name.
-long OpenRecorded(const pool::FileRecord& record, uint64_t successor);
-// The same of what `look` is open to, with O_PATH; closes it.
+// Opens for reading and writing the very file that `record` names, a copy that is whole: under its
+// path, or, where the privilege is there, wherever it is now. Never another file (I6), never
+// through a symbolic link that took its place, and only if the acting user (rights.h) may write to
+// it, or owns it. A descriptor, or a negated errno: ENOENT if it is not to be found, ESTALE if
+// something else has its name.
+long OpenRecorded(const pool::FileRecord& record);
+// The same of what `look` is open to, with O_PATH: that file, or the one that recovery made for a
+// name of its, whose fingerprint is `successor` (0: none). Closes it.
 long OpenLookedAt(long look, const pool::FileRecord& record, uint64_t successor);
 
 // A descriptor with O_PATH to what is at the path, but by no magic link.

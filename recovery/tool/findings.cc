@@ -95,17 +95,8 @@ const char* Reason(const Unresolved& file) {
       return "another file has its name";
     case EBADMSG:
       return "the record that names it is damaged";
-    case ENOTDIR:
-      return "it is lost, and its folder too";
-    case ELOOP:
-      return "it is lost, and its path leads through a symbolic link now";
     case ENODEV:
       return "its file system is not mounted there";
-    case EXDEV:
-      return "it is lost, and its file system is not mounted there";
-    case EPERM:
-      if (file.is_new) return "it is lost, and only root or its owner can create it again";
-      [[fallthrough]];
     default:
       return strerror(file.error);
   }
@@ -167,9 +158,6 @@ recovery::Observer ObserverOf(Findings* findings) {
   observer.unfinished = [](void* context, const nvlog::Group& group) {
     FindingsOf(context)->unfinished.push_back(group);
   };
-  observer.recreated = [](void* context, uint32_t file, const pool::FileRecord& record) {
-    FindingsOf(context)->recreated.push_back({file, PathOf(record)});
-  };
   observer.name = [](void* context, recovery::NameAct act, const char* folder, const char* name) {
     FindingsOf(context)->names.push_back({act, PathOf(folder, name)});
   };
@@ -180,9 +168,8 @@ recovery::Observer ObserverOf(Findings* findings) {
                            int error) {
     Findings* all = FindingsOf(context);
     const bool known = error != EBADMSG;
-    const bool is_new = (record.flags & (pool::kFileNew | pool::kFileNewStill)) != 0;
-    all->unresolved.try_emplace(
-        file, Unresolved{file, known ? PathOf(record) : "", record.inode, error, is_new});
+    all->unresolved.try_emplace(file,
+                                Unresolved{file, known ? PathOf(record) : "", record.inode, error});
     if (known && all->exporter != nullptr) all->exporter->Identify(file, record);
   };
   observer.orphan = [](void* context, uint32_t file, const nvlog::Reader& reader,
@@ -203,10 +190,6 @@ void PrintText(const Findings& findings) {
     fmt::print("nothing to recover\n");
   } else {
     fmt::print("{} {}\n", findings.dry_run ? "would recover" : "recovered", Applied(summary));
-  }
-  for (const Recreated& file : findings.recreated) {
-    fmt::print("{}: {}\n", findings.dry_run ? "would create again" : "created again",
-               Printable(file.path));
   }
   PrintNames(findings);
   for (const auto& [number, file] : findings.unresolved) PrintFile(file);
@@ -230,7 +213,6 @@ Json ToJson(const Findings& findings) {
                {"files", summary.files},
                {"records", summary.records},
                {"bytes", summary.bytes},
-               {"recreated_files", summary.recreated_files},
                {"unresolved_files", summary.unresolved_files},
                {"unresolved_records", summary.unresolved_records},
                {"unresolved_bytes", summary.unresolved_bytes},
@@ -241,12 +223,6 @@ Json ToJson(const Findings& findings) {
                {"damaged_groups", summary.damaged_groups},
                {"unfinished_groups", summary.unfinished_groups},
                {"discarded_records", findings.discarded}};
-  json["recreated"] = Json::array();
-  for (const Recreated& file : findings.recreated) {
-    Json item = {{"file", file.file}};
-    PutPath(item, "path", file.path);
-    json["recreated"].push_back(std::move(item));
-  }
   json["unresolved"] = Json::array();
   for (const auto& [number, file] : findings.unresolved) {
     Json item = {{"file", number != nvlog::kNoFile ? Json(number) : Json()}};

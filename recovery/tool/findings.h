@@ -23,15 +23,8 @@ struct Unresolved {
   std::string path;  // empty: the record that names it is damaged
   uint64_t inode;
   int error;
-  bool is_new;           // the file system may have lost it
   uint64_t records = 0;  // none: it was found, but the file system refused
   uint64_t bytes = 0;
-};
-
-// A file that the file system had lost.
-struct Recreated {
-  uint32_t file;
-  std::string path;
 };
 
 // A name that the file system had not as the logs say.
@@ -53,8 +46,7 @@ struct Findings {
 
   recovery::Summary summary;
   bool clean = false;
-  uint64_t discarded = 0;  // records
-  std::vector<Recreated> recreated;
+  uint64_t discarded = 0;                     // records
   std::map<uint32_t, Unresolved> unresolved;  // by file
   std::vector<NameFound> names;
   std::vector<NameUnresolved> unresolved_names;

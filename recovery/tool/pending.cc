@@ -143,7 +143,6 @@ void Collector::Describe() {
     if (number == nvlog::kNoFile || !walk_.CopyRecord(number, record.get())) continue;
     file.path = PathOf(*record);
     file.inode = record->inode;
-    file.is_new = walk_.IsNew(number, *record);
   }
 }
 

@@ -19,7 +19,6 @@ struct PendingFile {
   uint64_t bytes = 0;
   std::string path;  // empty: its record is damaged
   uint64_t inode = 0;
-  bool is_new = false;  // the file system may still lose it
 };
 
 // Records are those of data, truncations and erasures; bytes those of their data.

@@ -153,8 +153,8 @@ void PrintFiles(const Report& report) {
   fmt::print("\n{:>10} {:>10} {:>10}  {}\n", "FILE", "RECORDS", "BYTES", "PATH");
   for (const auto& [number, file] : pending.files) {
     const Failing failing = FindFailing(report, number);
-    fmt::print("{:>10} {:>10} {:>10}  {}{}{}\n", FileText(number), file.records, Size(file.bytes),
-               file.path.empty() ? "?" : Printable(file.path), file.is_new ? " (new)" : "",
+    fmt::print("{:>10} {:>10} {:>10}  {}{}\n", FileText(number), file.records, Size(file.bytes),
+               file.path.empty() ? "?" : Printable(file.path),
                failing.error == 0 ? ""
                                   : fmt::format(" ({} for {})", ErrorName(failing.error),
                                                 Duration(Since(failing.since))));
@@ -238,7 +238,6 @@ Json FilesJson(const Report& report) {
     if (!file.path.empty()) {
       PutPath(item, "path", file.path);
       item["inode"] = file.inode;
-      item["new"] = file.is_new;
     }
     item["records"] = file.records;
     item["bytes"] = file.bytes;

@@ -10,9 +10,6 @@ namespace nvcache::tool {
 std::string Applied(const recovery::Summary& summary) {
   std::string text = fmt::format("{} ({}) of {}", Many(summary.records, "record", "records"),
                                  Size(summary.bytes), Many(summary.files, "file", "files"));
-  if (summary.recreated_files != 0) {
-    text += fmt::format(", {} of them created again", summary.recreated_files);
-  }
   if (summary.names != 0) text += fmt::format(", and {}", Many(summary.names, "name", "names"));
   return text;
 }

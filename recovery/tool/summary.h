@@ -10,7 +10,7 @@
 
 namespace nvcache::tool {
 
-// "7 records (12 KiB) of 2 files, 1 of them created again".
+// "7 records (12 KiB) of 2 files, and 1 name".
 std::string Applied(const recovery::Summary& summary);
 // "2 write calls are damaged and left out".
 std::string LeftOut(const recovery::Summary& summary);

@@ -16,7 +16,6 @@ namespace nvcache::cleanup {
 
 using dramcache::CachedFile;
 using dramcache::Erasure;
-using dramcache::Name;
 using nvlog::Kind;
 using nvlog::kNoPlace;
 using nvlog::Lsn;
@@ -378,11 +377,7 @@ void Cleaner::SyncFiles(Batch* batch) {
 }
 
 void Cleaner::Synced(CachedFile& file, long error) {
-  if (error < 0) {
-    Failed(file, error);
-  } else {
-    file.name.store(Name::kSettled);
-  }
+  if (error < 0) Failed(file, error);
 }
 
 // Calls sync(), and adds to what it says an error that somebody else has heard in its place.
@@ -492,7 +487,6 @@ void Cleaner::ForgetRecord(Place place) {
     case Kind::kData:
       ForgetPages(file, place);
       if (fails) break;
-      NVCACHE_CHECK(file.name.load() == Name::kSettled);
       pool::Count(log_.statistics()->entries_cleaned);
       pool::Count(log_.statistics()->bytes_cleaned, header.length);
       written_ += header.length;
@@ -568,7 +562,6 @@ void Cleaner::NoteFailure(const CachedFile& file, int error) {
 
 // Everything is on disk that the file has in the log, as far as it was read.
 void Cleaner::Recovered(CachedFile& file) {
-  file.name.store(Name::kSettled);
   NoteFailure(file, 0);
   file.failing.store(0);
   cache_.kept().ForEachOf(file.tag.number, [&](Place place) {
@@ -581,7 +574,7 @@ void Cleaner::VoidRecord(CachedFile& file, Place place) {
   const RecordHeader& header = log_.At(place);
   if (header.kind != Kind::kData) {
     file.erasures.Forget(header.lsn);
-    cache_.VoidRecord(file, place, true);
+    cache_.VoidRecord(file, place);
   } else {
     const uint64_t number = header.offset / pool::kPageSize;
     radix::PageDescriptor* page = file.pages.Find(cache_.supply(), number);
@@ -714,7 +707,7 @@ void Cleaner::CompactKept() {
       return;
     }
     CachedFile& file = FileOf(log_.At(place));
-    if (KeepRecord(file, place)) cache_.VoidRecord(file, place, false);
+    if (KeepRecord(file, place)) cache_.VoidRecord(file, place);
   };
   nvlog::Kept& kept = cache_.kept();
   for (uint32_t before = ~0u; kept.segments() < before;) {

@@ -15,12 +15,6 @@
 
 namespace nvcache::dramcache {
 
-// What the file system knows of a file for good (I9), once no sync is awaited.
-enum class Name : uint32_t {
-  kSettled,  // its name
-  kNew,  // perhaps not even that it exists; it was empty when we met it, and was not synced since
-};
-
 struct CachedFile {
   // Shared: reading and writing data. Exclusive: truncation, a change of state, taking descriptors
   // back. The cleanup thread works without it (it relies on page locks and pending records), and
@@ -43,9 +37,6 @@ struct CachedFile {
   // What the log has to know of it. Its number is nobody else's while something is pending.
   nvlog::FileTag tag;
 
-  // kSettled once a record of the file is below the checkpoint. Set to anything else under `lock`
-  // exclusive with nothing pending.
-  std::atomic<Name> name{Name::kSettled};
   // Times that something was found in the file system, or done to it, that it may still undo and
   // that a later record must not meet undone: bytes, a cut, a name, a mode. And up to which of
   // these a sync has covered. While they differ, the next record waits for one.
@@ -53,12 +44,6 @@ struct CachedFile {
   std::atomic<uint32_t> awaited_synced{0};
   // It has no name any more, and the log says so. Changes under `lock` exclusive.
   std::atomic<bool> removed{false};
-  // While kNew: the fingerprint of the file that had its name and was removed; 0: none is known.
-  uint64_t predecessor = 0;
-
-  // It was empty when it was opened, and perhaps not long before: the first record of it says so.
-  // Cleared under `sync_lock`, when that is in the log.
-  std::atomic<bool> opened_empty{false};
 
   // Bytes that were cut off or made zero, and are so in the log.
   Erasures erasures;

@@ -127,10 +127,7 @@ void Fetch(const uint8_t* bytes, size_t n) {
   for (size_t i = 0; i < n; i += pmem::kLine) __builtin_prefetch(bytes + i, 1);
 }
 
-uint32_t KeptFlags(const CachedFile& file) {
-  return (file.name.load() == Name::kNew ? pool::kFileNewStill : 0) |
-         (file.removed.load() ? pool::kFileRemoved : 0);
-}
+uint32_t KeptFlags(const CachedFile& file) { return file.removed.load() ? pool::kFileRemoved : 0; }
 
 }  // namespace
 
@@ -442,7 +439,7 @@ void PageCache::VoidHidden(CachedFile& file, uint64_t page_number, radix::PageDe
     if (kept_.Holds(place) && Hidden(file, page_number, page, place)) {
       Redirect(page, link, *piece.link);
       page.Unchained(link.newer);
-      VoidRecord(file, place, false);
+      VoidRecord(file, place);
       continue;
     }
     link.to = piece.link;
@@ -455,12 +452,12 @@ void PageCache::Void(CachedFile& file, uint64_t page_number, radix::PageDescript
   const Link link = Find(page, page_number, place);
   Redirect(page, link, *log_.PieceAt(place, page_number).link);
   page.Unchained(link.newer);
-  VoidRecord(file, place, true);
+  VoidRecord(file, place);
 }
 
-void PageCache::VoidRecord(CachedFile& file, nvlog::Place place, bool on_disk) {
+void PageCache::VoidRecord(CachedFile& file, nvlog::Place place) {
   const uint64_t before = kept_.units();
-  kept_.Void(place, on_disk);
+  kept_.Void(place);
   file.pending.fetch_sub(before - kept_.units());
 }
 

@@ -70,7 +70,7 @@ class PageCache {
             nvlog::Place place);
   // The same for a truncation or an erasure, which is of no page: copied in any case; and void.
   bool KeepMark(CachedFile& file, nvlog::Place place, nvlog::Place file_record);
-  void VoidRecord(CachedFile& file, nvlog::Place place, bool on_disk);
+  void VoidRecord(CachedFile& file, nvlog::Place place);
   // Keep() has taken the page's part of the record elsewhere.
   bool Moved(nvlog::Place place, uint64_t page_number) const;
 

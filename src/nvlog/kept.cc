@@ -113,10 +113,10 @@ void Kept::NoteUnits() const {
 
 bool Kept::IsVoid(Place mark) const {
   const RecordHeader& header = log_.At(mark);
-  return IsVoidWord(header.commit, header.lsn, log_.view().salt());
+  return header.commit == VoidWord(header.lsn, log_.view().salt());
 }
 
-void Kept::Void(Place place, bool on_disk) {
+void Kept::Void(Place place) {
   NVCACHE_CHECK(Holds(place));
   const RecordHeader& header = log_.At(place);
   Place mark = place;
@@ -128,8 +128,7 @@ void Kept::Void(Place place, bool on_disk) {
   }
   NVCACHE_CHECK(!IsVoid(mark));
   auto* first = reinterpret_cast<RecordHeader*>(log_.view().unit(mark));
-  const uint64_t salt = log_.view().salt();
-  pmem::Store(first->commit, on_disk ? AppliedWord(first->lsn, salt) : VoidWord(first->lsn, salt));
+  pmem::Store(first->commit, VoidWord(first->lsn, log_.view().salt()));
   pmem::Pwb(first, sizeof(*first), Step::kVoid);
   pmem::Psync(Step::kVoidDurable);
   const uint64_t taken = place - mark + RecordUnits(header);

@@ -270,10 +270,6 @@ bool GroupWriter::FitsInLane(uint64_t units) const {
 Outcome GroupWriter::Begin(uint32_t segments) {
   if (segments > 0 && !TakeSegments(segments)) return Outcome::kLogFull;
   lsn_ = log_.Draw();
-  if (record_ != nullptr && (record_->flags & pool::kFileNew) != 0) {
-    const Lsn born = file_.born.load(std::memory_order_relaxed);
-    record_->born = born != 0 ? born : lsn_;
-  }
   return Outcome::kDone;
 }
 
@@ -493,10 +489,6 @@ Lsn GroupWriter::Commit() {
   pmem::Psync(Step::kCommitted);
   committed_ = true;
   MoveLane();
-  if (record_ != nullptr && (record_->flags & pool::kFileNew) != 0) {
-    Lsn none = 0;
-    file_.born.compare_exchange_strong(none, lsn_, std::memory_order_relaxed);
-  }
   log_.Committed(lsn_);
   return lsn_;
 }

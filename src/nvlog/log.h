@@ -47,8 +47,6 @@ struct FileTag {
     Lsn generation;
     uint64_t exits;
   } declared_through[kThroughLanes] = {};
-  // Of its first group, if that has made it known as new; else 0.
-  std::atomic<Lsn> born{0};
   // Of its newest file record; kNoPlace: none. What lies there may be something else by now.
   std::atomic<Place> record{kNoPlace};
 
@@ -56,7 +54,6 @@ struct FileTag {
   void Undeclare() {
     for (Lsn& lsn : declared) lsn = 0;
     for (auto& declared_there : declared_through) declared_there = {};
-    born.store(0, std::memory_order_relaxed);
     record.store(kNoPlace, std::memory_order_relaxed);
   }
 };

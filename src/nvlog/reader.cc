@@ -326,7 +326,7 @@ bool Reader::IsDone(const Segment& next) const {
     unit += RecordUnits(header);
   } while (header.index != 0);
   return header.lsn <= done && (header.commit == CommitWord(header.lsn, view_.salt()) ||
-                                IsVoidWord(header.commit, header.lsn, view_.salt()));
+                                header.commit == VoidWord(header.lsn, view_.salt()));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -540,7 +540,7 @@ bool GroupWalk::PeekFirst(Stream* stream, const RecordHeader& first, Place place
   if (reader_.all_ || segment.kept || first.lsn >= reader_.checkpoint(segment.log)) return true;
   // Of no interest but for the files that it names.
   CollectMembers(stream, false);
-  MeetFiles(*stream);
+  MeetFiles();
   stream->last = first.lsn;
   return false;
 }
@@ -555,7 +555,7 @@ bool GroupWalk::StepOverRest(Stream* stream, Place place) {
       header.lsn >= reader_.checkpoint(segment.log)) {
     return false;
   }
-  if (header.kind == Kind::kFile) MeetFile(member, segment.log, false);
+  if (header.kind == Kind::kFile) MeetFile(member);
   stream->last = header.lsn;
   MoveTo(stream, stream->segment, stream->unit + RecordUnits(header));
   return true;
@@ -734,7 +734,7 @@ bool GroupWalk::Collect(Stream* stream) {
     stream->torn = false;
     group.damaged = CollectMembers(stream, true);
     const uint64_t word = member_count_ > 0 ? members_[0].header.commit : kNotCommitted;
-    if (IsVoidWord(word, group.lsn, reader_.view_.salt())) {
+    if (word == VoidWord(group.lsn, reader_.view_.salt())) {
       group.damaged = kNoPlace;
       group.verdict = Verdict::kVoid;
     } else if (word != CommitWord(group.lsn, reader_.view_.salt())) {
@@ -750,7 +750,7 @@ bool GroupWalk::Collect(Stream* stream) {
     // Its PSYNC is over: in a pool that is in use, all of it is to be seen by now.
     if (goes_on) judge();
   }
-  MeetFiles(*stream);
+  MeetFiles();
   const Reader::Segment& begin = reader_.segments_[segment];
   const bool below = !begin.kept && group.lsn < reader_.checkpoint(begin.log);
   if (group.damaged == kNoPlace) {
@@ -782,16 +782,13 @@ bool GroupWalk::GoesOn(const Stream& stream, Lsn lsn) const {
 // Files.
 
 // Those that the group names, whatever has become of it: later groups rely on its file records.
-void GroupWalk::MeetFiles(const Stream& stream) {
+void GroupWalk::MeetFiles() {
   for (uint32_t i = 0; i < member_count_; ++i) {
-    if (members_[i].header.kind != Kind::kFile) continue;
-    const bool on_disk =
-        members_[0].header.commit == AppliedWord(stream.group.lsn, reader_.view_.salt());
-    MeetFile(members_[i], stream.group.log, stream.group.kept && !on_disk);
+    if (members_[i].header.kind == Kind::kFile) MeetFile(members_[i]);
   }
 }
 
-void GroupWalk::MeetFile(const Member& member, uint32_t log, bool kept) {
+void GroupWalk::MeetFile(const Member& member) {
   const auto segment = static_cast<uint32_t>(member.place / reader_.segment_units_);
   pool::FileRecord* record = &records_[0];
   if (!CopyRecordAt(member.place, record)) {
@@ -803,13 +800,8 @@ void GroupWalk::MeetFile(const Member& member, uint32_t log, bool kept) {
   if (file == kNoFile) file = AddFile(hash);
   if (file != kNoFile) {
     File& known = file_list_[file];
-    const bool still = kept && (record->flags & pool::kFileNewStill) != 0;
-    if (member.header.lsn >= known.lsn) {
-      known.record = member.place;
-      known.log = log;
-    }
+    if (member.header.lsn >= known.lsn) known.record = member.place;
     known.lsn = std::max(known.lsn, member.header.lsn);
-    known.still = known.still || still;
   }
   SetName(segment, member.header.file, file);
 }
@@ -826,16 +818,7 @@ bool GroupWalk::CopyRecordAt(Place place, pool::FileRecord* copy) const {
 
 bool GroupWalk::CopyRecord(uint32_t file, pool::FileRecord* copy) const {
   NVCACHE_CHECK(file < file_count_);
-  if (!CopyRecordAt(file_list_[file].record, copy)) return false;
-  if (file_list_[file].still) copy->flags |= pool::kFileNewStill;
-  return true;
-}
-
-// The record's `born` was drawn by the log that it lies in.
-bool GroupWalk::IsNew(uint32_t file, const pool::FileRecord& record) const {
-  if ((record.flags & pool::kFileNewStill) != 0) return true;
-  return (record.flags & pool::kFileNew) != 0 &&
-         record.born >= reader_.checkpoint(file_list_[file].log);
+  return CopyRecordAt(file_list_[file].record, copy);
 }
 
 Place GroupWalk::RecordOf(uint32_t file) const {
@@ -858,7 +841,7 @@ uint32_t GroupWalk::AddFile(uint64_t hash) {
   if (file_count_ == file_capacity_ && !GrowFiles()) return kNoFile;
   const uint32_t file = file_count_++;
   uint32_t* bucket = &buckets_[hash % file_capacity_];
-  file_list_[file] = {kNoPlace, 0, hash, *bucket, 0, false};
+  file_list_[file] = {kNoPlace, 0, hash, *bucket};
   *bucket = file + 1;
   return file;
 }

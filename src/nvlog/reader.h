@@ -186,12 +186,10 @@ class GroupWalk {
   // gives it.
   uint32_t FileOf(const RecordHeader& header, Place place) const;
   uint32_t files() const { return file_count_; }
-  // Where the newest file record of file `file` lies: its header. Recovery may set its `link`.
+  // Where the newest file record of file `file` lies: its header.
   Place RecordOf(uint32_t file) const;
   // A copy of its payload; false if that is not whole any more.
   bool CopyRecord(uint32_t file, pool::FileRecord* copy) const;
-  // Whether file `file`, of which `record` is a copy, may be created again: kFileNew counts.
-  bool IsNew(uint32_t file, const pool::FileRecord& record) const;
 
   // How far the walk has come, for progress: units done of units in all.
   uint64_t done() const { return done_; }
@@ -217,8 +215,6 @@ class GroupWalk {
     Lsn lsn;  // of that record
     uint64_t hash;
     uint32_t next;  // of the same bucket, plus one
-    uint32_t log;   // that the record lies in
-    bool still;     // a kept record that counts says kFileNewStill
   };
   struct Name {
     uint64_t key;    // segment number and file number, plus one; 0: none
@@ -254,8 +250,8 @@ class GroupWalk {
   bool Collect(Stream* stream);
   bool GoesOn(const Stream& stream, Lsn lsn) const;
 
-  void MeetFiles(const Stream& stream);
-  void MeetFile(const Member& member, uint32_t log, bool kept);
+  void MeetFiles();
+  void MeetFile(const Member& member);
   uint32_t FindFile(const pool::FileRecord& record, uint64_t hash) const;
   uint32_t AddFile(uint64_t hash);
   bool CopyRecordAt(Place place, pool::FileRecord* copy) const;

@@ -74,9 +74,8 @@ constexpr bool IsChange(Kind kind) {
 struct alignas(pool::kUnitSize) RecordHeader {
   uint64_t commit;  // one of the words below, of its LSN; anything else: not committed
   // kData of one page: the page's pending record before this one, of use to the running process
-  // alone; records of more pages have such links in units of their own. kFile: the fingerprint of
-  // the file that recovery made in place of the lost one; kName that says kCreated: the same; else
-  // 0. Not in a checksum.
+  // alone; records of more pages have such links in units of their own. kName that says kCreated:
+  // the fingerprint of what recovery made in place of what was lost; else 0. Not in a checksum.
   uint64_t link;
   Lsn lsn;
   uint64_t offset;       // bytes
@@ -107,16 +106,9 @@ static_assert(sizeof(RecordHeader) == pool::kUnitSize);
 // The salt's high bit is set and LSNs stay below 2^62, so neither word is ever 0, which is what
 // fresh memory holds, and a word names its group (I5).
 constexpr uint64_t CommitWord(Lsn lsn, uint64_t salt) { return lsn ^ salt; }
-// In a group's first record: the group counts no more. Of a kept group that newer records hide, or
-// that was copied once more: its file may still be new.
+// In a group's first record: the group counts no more. It is on the disk, or newer records hide
+// it, or it was copied once more.
 constexpr uint64_t VoidWord(Lsn lsn, uint64_t salt) { return ~(lsn ^ salt); }
-// The same, because it is on the disk, and its file was synced.
-constexpr uint64_t AppliedWord(Lsn lsn, uint64_t salt) {
-  return VoidWord(lsn, salt) ^ (uint64_t{1} << pool::kLsnBits);
-}
-constexpr bool IsVoidWord(uint64_t word, Lsn lsn, uint64_t salt) {
-  return word == VoidWord(lsn, salt) || word == AppliedWord(lsn, salt);
-}
 inline constexpr uint64_t kNotCommitted = 0;
 
 // ---- Sizes, in units

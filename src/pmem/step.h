@@ -45,8 +45,8 @@ enum class Step : uint8_t {
   kSeenGroup,            // PWB    the first header of a group, as it was found
   kSeenContent,          // PWB    the rest of a group that is to be applied
   kSeenGroupDurable,     // PSYNC  before any of them is applied, or counts as applied
-  kSuccessor,            // PWB    the fingerprint of a file that was created again
-  kSuccessorDurable,     // PSYNC  before the file gets its name
+  kSuccessor,            // PWB    the fingerprint of what is made for a name
+  kSuccessorDurable,     // PSYNC  before it gets the name
   kApplied,              // PWB    the void word of a group that was applied
   kAppliedDurable,       // PSYNC  before a newer group gets its own, and before recovery ends
   kRecoveredCheckpoint,  // PWB    a checkpoint record, above all LSNs ever drawn

@@ -99,14 +99,12 @@ bool IsFileRecord(const FileRecord& record, size_t size) {
   return size > offsetof(FileRecord, path) && size <= sizeof(record) &&
          record.handle_size <= kMaxHandle && record.path_length > 0 &&
          record.path_length < kMaxPath && size == FileRecordSize(record.path_length) &&
-         (record.flags & ~kFileFlags) == 0 && record.path[0] == '/' &&
+         (record.flags & ~kFileRemoved) == 0 && record.path[0] == '/' &&
          record.path[record.path_length] == '\0' && sys::Length(record.path) == record.path_length;
 }
 
 long Describe(int fd, FileRecord* record) {
   record->flags = 0;
-  record->born = 0;
-  record->predecessor = 0;
   if (long error = Identify(fd, record); error < 0) return error;
   return FillPath(fd, record);
 }

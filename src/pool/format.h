@@ -38,7 +38,7 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 10;
+inline constexpr uint32_t kVersion = 11;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units
@@ -388,17 +388,9 @@ inline constexpr size_t kMaxHandle = 128;  // MAX_HANDLE_SZ of <fcntl.h>
 inline constexpr size_t kMaxPath = 3888;   // with the final zero
 
 // FileRecord::flags.
-// The file was empty when its group `born` was appended, and the log has every byte since: it can
-// be created again, should the file system have lost it. Counts while the checkpoint is not above
-// `born`: the checkpoint passes a group when its file was synced.
-inline constexpr uint32_t kFileNew = 1;
-// The same, whatever the checkpoint says: the record is in a kept segment, and the file was never
-// synced.
-inline constexpr uint32_t kFileNewStill = 2;
 // The file has lost its last name, or is about to. Counts in its newest record: then nothing is
 // missing where the file is not found, and its groups are void.
-inline constexpr uint32_t kFileRemoved = 4;
-inline constexpr uint32_t kFileFlags = kFileNew | kFileNewStill | kFileRemoved;
+inline constexpr uint32_t kFileRemoved = 1;
 
 // What is needed to know a file again: the payload of a file record (src/nvlog/record.h), up to the
 // zero that ends its path.
@@ -407,20 +399,16 @@ struct FileRecord {
   uint64_t inode;
   int64_t birth_seconds;  // statx btime: with the inode it names the file, not its successor
   uint32_t birth_nanoseconds;
-  uint32_t mode;  // st_mode, for a file that has to be created again
+  uint32_t mode;  // st_mode
   uint32_t uid;
   uint32_t gid;
   uint64_t file_system;  // statfs f_fsid
   int32_t handle_type;   // of name_to_handle_at
   uint32_t handle_size;  // bytes; 0: the file system has no handles
   uint8_t handle[kMaxHandle];
-  uint32_t flags;        // kFileNew and so on
+  uint32_t flags;        // kFileRemoved
   uint32_t path_length;  // bytes, without the final zero
-  Lsn born;              // while kFileNew; else 0
-  // Fingerprint of the file that the program removed before it gave its name to this one; 0: none.
-  // The file system may bring it back, when it has lost both.
-  uint64_t predecessor;
-  char path[kMaxPath];  // absolute, when the record was written
+  char path[kMaxPath];   // absolute, when the record was written
 };
 static_assert(offsetof(FileRecord, device) == 0);
 static_assert(offsetof(FileRecord, inode) == 8);
@@ -435,10 +423,8 @@ static_assert(offsetof(FileRecord, handle_size) == 52);
 static_assert(offsetof(FileRecord, handle) == 56);
 static_assert(offsetof(FileRecord, flags) == 184);
 static_assert(offsetof(FileRecord, path_length) == 188);
-static_assert(offsetof(FileRecord, born) == 192);
-static_assert(offsetof(FileRecord, predecessor) == 200);
-static_assert(offsetof(FileRecord, path) == 208);
-static_assert(sizeof(FileRecord) == 4096);
+static_assert(offsetof(FileRecord, path) == 192);
+static_assert(sizeof(FileRecord) == 4080);
 // Of the record in a pool, whose path is `path_length` long.
 constexpr size_t FileRecordSize(uint32_t path_length) {
   return offsetof(FileRecord, path) + path_length + 1;

@@ -85,7 +85,7 @@ uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt);
 
 // `size` bytes are a whole file record, as far as one can see without a checksum.
 bool IsFileRecord(const FileRecord& record, size_t size);
-// Fills all of it for the open file `fd`, but flags, born and predecessor, which become 0. 0;
+// Fills all of it for the open file `fd`, but flags, which become 0. 0;
 // -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or what the kernel said.
 long Describe(int fd, FileRecord* record);
 // Only what names the file and makes it known again, without its path. 0, or a negated errno.

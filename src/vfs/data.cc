@@ -154,7 +154,7 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
     const uint32_t room = engine.log.RoomSeen();
     long error = engine.cleaner.Refusal(file);
     if (error == 0 && engine.cleaner.Crowds(file)) error = kLogFull;
-    if (error == 0 && done == 0) error = Settle(file, n < length);
+    if (error == 0 && done == 0) error = Settle(file);
     if (error == 0) error = AppendGroup(file, at, n, cursor);
     if (error == kLogFull && engine.cleaner.overloaded()) error = kNoHope;
     if (error == kLogFull) {

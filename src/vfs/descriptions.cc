@@ -47,7 +47,7 @@ size_t SizeOf(const FolderRecord& record) {
 
 bool DescribedLately(const File& file, pool::FileRecord* record) {
   const uint64_t number = file.description.load(std::memory_order_relaxed);
-  if (number == 0 || file.name.load() != dramcache::Name::kSettled) return false;
+  if (number == 0) return false;
   Slot& slot = slots[number % kSlots];
   if (!slot.lock.TryLock()) return false;
   const bool good =
@@ -68,7 +68,6 @@ void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& recor
   auto* kept = reinterpret_cast<pool::FileRecord*>(slot.record);
   std::memcpy(slot.record, &record, pool::FileRecordSize(record.path_length));
   kept->flags = 0;
-  kept->predecessor = 0;
   slot.lock.Unlock();
   file.description.store(number, std::memory_order_relaxed);
 }

@@ -34,13 +34,8 @@ bool IsGiven(const File& file) {
   return false;
 }
 
-// Of a name that was opened and may be new. Table lock held.
-LeftName TakeLeft(int dirfd, const char* path) {
-  return engine.left_names.Take(LeftNames::KeyOf(dirfd, path));
-}
-
 // Starts to track what was just opened. Table lock held.
-void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
+void Track(int fd, int flags, const struct stat& st) {
   File* file = engine.FindFile(st.st_dev, st.st_ino);
   if (file == nullptr) {
     file = engine.NewFile(st);
@@ -62,11 +57,8 @@ void Track(int fd, int flags, const LeftName& left, const struct stat& st) {
   if ((flags & O_DIRECT) != 0) {
     engine.PassThrough(*file);
   } else if (Writes(flags) && IsHotFromTheStart() && file->state.load() == State::kKernel) {
-    constexpr int kCreates = O_CREAT | O_EXCL;
-    const bool born = (flags & kCreates) == kCreates;
-    const auto origin = born ? Engine::Origin::kBorn : Engine::Origin::kOpened;
     const bool may = !engine.full() && !engine.replacing() && !IsGiven(*file) && engine.Attach();
-    if (!may || !engine.BeginCaching(*file, fd, origin, left)) engine.PassThrough(*file);
+    if (!may || !engine.BeginCaching(*file, fd)) engine.PassThrough(*file);
   }
 }
 
@@ -315,8 +307,7 @@ long OpenGuard::Opened(int fd) {
   if (fd >= 0) Vacate(fd);
   if (trackable && error_ == 0 && engine.active()) {
     engine.ForgetClosed(st);
-    const bool may_be_new = (flags_ & O_CREAT) != 0 && IsHotFromTheStart();
-    Track(fd, flags_, may_be_new ? TakeLeft(dirfd_, path_) : LeftName{}, st);
+    Track(fd, flags_, st);
   }
   const bool creates = names_.has_created() || names_.creates_elsewhere();
   if ((creates || cuts_shared_) && fd >= 0 && error_ == 0) {

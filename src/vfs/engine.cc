@@ -24,7 +24,6 @@
 namespace nvcache::vfs {
 
 constinit Engine engine;
-constinit LeftNames Engine::left_names;
 constinit File* Engine::buckets_[kFileBuckets] = {};
 
 namespace {

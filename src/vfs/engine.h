@@ -36,7 +36,6 @@
 #include "src/sys/scratch.h"
 #include "src/sys/sharing.h"
 #include "src/vfs/file.h"
-#include "src/vfs/left_names.h"
 #include "src/vfs/mappings.h"
 
 namespace nvcache::vfs {
@@ -212,14 +211,8 @@ class Engine {
   bool Trackable(int fd, const struct stat& st);
   // Whether policy lets it be cached: kind of file system, settings.
   bool Cacheable(int fd, const struct stat& st);
-  // kKernel -> kCached. False: another process uses it, say, and nothing has changed. `left`: the
-  // name with which it was just created.
-  enum class Origin {
-    kOpened,
-    kBorn,  // this open has surely created it
-    kHot,   // it was written to while it was the kernel's
-  };
-  bool BeginCaching(File& file, int fd, Origin origin, const LeftName& left);
+  // kKernel -> kCached. False: another process uses it, say, and nothing has changed.
+  bool BeginCaching(File& file, int fd);
   // Opens the descriptor that the file will have if it becomes cached. The program has no fcntl
   // lock on the file yet.
   void PrepareBacking(File& file, int fd);
@@ -478,7 +471,6 @@ class Engine {
   Mappings mappings;
 
   // Zeros, which the library's file does not have.
-  static LeftNames left_names;  // table lock
  private:
   static File* buckets_[kFileBuckets];
   uint32_t bucket_count_ = kFewBuckets;  // of them; a file is in that which its hash names

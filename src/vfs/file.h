@@ -11,7 +11,6 @@
 
 #include "src/dramcache/cached_file.h"
 #include "src/sys/lock.h"
-#include "src/vfs/left_names.h"
 
 namespace nvcache::vfs {
 
@@ -69,9 +68,6 @@ struct File : dramcache::CachedFile {
   // covered. While they differ, an fsync must reach the device.
   std::atomic<uint32_t> changes{0};
   std::atomic<uint32_t> changes_synced{0};
-
-  // What was known of its name when it got it; counts until a sync has made sure of the file.
-  LeftName name_left;
 
   // What the log was told of it lately (descriptions.h); 0: nothing.
   std::atomic<uint64_t> description{0};

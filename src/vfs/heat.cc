@@ -71,9 +71,7 @@ void WarmUp(int fd) {
   }
   SettleShared(fd);
   TableLock lock;
-  if (IsAlone(fd)) {
-    engine.BeginCaching(*engine.SlotOf(fd)->file.load(), fd, Engine::Origin::kHot, {});
-  }
+  if (IsAlone(fd)) engine.BeginCaching(*engine.SlotOf(fd)->file.load(), fd);
 }
 
 }  // namespace nvcache::vfs

@@ -12,36 +12,6 @@ namespace nvcache::vfs {
 
 namespace {
 
-// The name was left before, and no sync has made sure of this file: the file system may give the
-// name back to this file or to one before.
-bool WasLeftBefore(uint64_t key, const struct stat& st) {
-  const LeftName before = engine.left_names.Take(key);
-  File* file = engine.FindFile(st.st_dev, st.st_ino);
-  if (file != nullptr && file->name_left.left != LeftName::kNothing) {
-    file->name_left = {};
-    return !IsSynced(*file);
-  }
-  return before.left != LeftName::kNothing;
-}
-
-// The name of a file that is there. One that keeps another name is no file that recovery may
-// remove: the file system may know of the first name only. Table lock held.
-void NoteLeft(int dirfd, const char* path, NameGuard::Fate fate, const struct stat& st) {
-  if (fate == NameGuard::Fate::kStays) return;
-  const uint64_t key = LeftNames::KeyOf(dirfd, path);
-  uint64_t left = LeftName::kMoved;
-  const bool again = WasLeftBefore(key, st);
-  if (fate == NameGuard::Fate::kIsRemoved && st.st_nlink == 1 && !again) {
-    const long fd = sys::Openat(dirfd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    sys::Scratch<pool::FileRecord> record;
-    if (fd >= 0 && pool::Identify(static_cast<int>(fd), record.get()) == 0) {
-      left = pool::Fingerprint(*record);
-    }
-    if (fd >= 0) sys::Close(static_cast<int>(fd));
-  }
-  engine.left_names.Add({key, left});
-}
-
 // Table lock held.
 void PublishCached(File& file) {
   if (file.state.load() != State::kCached) return;
@@ -108,11 +78,9 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   // Nobody begins to cache one while we have the lock.
   const bool is_no_folder = logged || (added_ < claimed_ && claims_[added_].is_no_folder());
   ++added_;
-  if (is_no_folder && !engine.HasFilesInCaches() && !IsHotFromTheStart()) return 0;
+  if (is_no_folder && !engine.HasFilesInCaches()) return 0;
   struct stat st;
   const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
-  // A file that is hot was synced under its name.
-  if (found && S_ISREG(st.st_mode) && IsHotFromTheStart()) NoteLeft(dirfd, path, fate, st);
   if (found && S_ISDIR(st.st_mode)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
     LetGo();
@@ -139,14 +107,11 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
 }
 
 // Whether the file can lose its name with what it has in the log, which is not worth a drain then.
-// A name that may not be on the disk yet is logged as removed when it is: should that fail, and the
-// file system lose the file, recovery would not make it again.
 bool NameGuard::StaysInLog(void* pointer, Held* held) {
   File& file = *static_cast<File*>(pointer);
   if (file.pending.load() == 0 || file.failing.load() != 0) return false;
-  const bool logged = file.name.load() == dramcache::Name::kSettled;
-  if (logged && !LogRemoval(file)) return false;
-  *held = {&file, true, logged};
+  if (!LogRemoval(file)) return false;
+  *held = {&file, true};
   return true;
 }
 
@@ -155,11 +120,11 @@ void NameGuard::LetGo() {
     if (held.file == nullptr) continue;
     File& file = *static_cast<File*>(held.file);
     const bool unlinked = Unlinked(file);
-    if (held.removes && unlinked && (held.logged || LogRemoval(file))) {
+    if (held.removes && unlinked) {
       file.removed.store(true);
       file.lock.Unlock();
     } else {
-      if (held.logged) LogReturn(file);
+      if (held.removes) LogReturn(file);
       if (engine.DrainExclusively(file) == 0) Reexamine(file);
       file.lock.Unlock();
       // What has no name cannot be recovered, and need not be.

@@ -5,7 +5,6 @@
 
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
-#include "src/sys/root.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/access.h"
 #include "src/vfs/descriptions.h"
@@ -14,18 +13,7 @@ namespace nvcache::vfs {
 
 namespace {
 
-using dramcache::Name;
 using nvlog::Outcome;
-
-// A path that leads elsewhere when recovery follows it is no path to create a file by.
-bool IsOutOfReach(const File& file) {
-  return file.name.load() == Name::kNew && !sys::AtMachineRoot();
-}
-
-bool AwaitsSync(const File& file) {
-  return file.awaited_synced.load() != file.awaited.load() ||
-         (file.opened_empty.load() && IsOutOfReach(file));
-}
 
 long TryMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length,
              pool::FileRecord* record, nvlog::Lsn* lsn) {
@@ -55,27 +43,6 @@ long Mark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog:
   return TryMark(file, kind, offset, length, record.get(), lsn);
 }
 
-// Nobody's record of the file comes before: whoever finds the flag set comes here.
-long MarkEmpty(File& file) {
-  sys::Lock lock(file.sync_lock);
-  if (!file.opened_empty.load()) return 0;
-  nvlog::Lsn lsn;
-  if (long error = Mark(file, nvlog::Kind::kTruncate, 0, 0, &lsn); error < 0) return error;
-  file.opened_empty.store(false);
-  return 0;
-}
-
-// The log is told that the file's name is settled now. If it has no room for that, nothing is lost:
-// a file that is missing is made again. File lock.
-void LogSettledName(File& file) {
-  if (file.pending.load() == 0 || file.removed.load()) return;
-  sys::Scratch<pool::FileRecord> record;
-  if (Describe(file, record.get()) == 0) TryFile(file, record.get());
-}
-
-// True: its name was not settled. The file's sync_lock, or its lock.
-bool TakeName(File& file) { return file.name.exchange(Name::kSettled) != Name::kSettled; }
-
 }  // namespace
 
 long ResultOf(Outcome outcome) {
@@ -94,10 +61,9 @@ long ResultOf(Outcome outcome) {
   NVCACHE_CHECK(false);
 }
 
-long Settle(File& file, bool many) {
+long Settle(const File& file) {
   if (file.removed.load(std::memory_order_relaxed)) return kUnsettled;
-  if (AwaitsSync(file) || (many && IsOutOfReach(file))) return kAwaitsSync;
-  return file.opened_empty.load() ? MarkEmpty(file) : 0;
+  return IsSynced(file) ? 0 : kAwaitsSync;
 }
 
 // Whoever closes or moves our descriptor changes the file's state before, or the description's
@@ -108,42 +74,32 @@ long SyncAwaited(int fd) {
   if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return 0;
   File& file = access.file();
   const Description* description = &access.description();
-  const auto waits = [&file] { return AwaitsSync(file) || IsOutOfReach(file); };
-  if (!waits()) return 0;
+  if (IsSynced(file)) return 0;
   if (engine.CheckBacking(file) < 0) return kUnsettled;
   access.Leave();
-  bool named;
-  {
-    sys::Lock lock(file.sync_lock);
-    if (engine.SlotOf(fd) != description || description->file.load() != &file ||
-        file.state.load() != State::kCached || !waits()) {
-      return 0;
-    }
-    const uint32_t awaited = file.awaited.load();
-    if (sys::Fsync(file.backing_fd) < 0) {
-      file.sync_refused = file.pending.load() > 0;
-      return kUnsettled;
-    }
-    file.opened_empty.store(false);
-    file.awaited_synced.store(awaited);
-    named = TakeName(file);
+  sys::Lock lock(file.sync_lock);
+  if (engine.SlotOf(fd) != description || description->file.load() != &file ||
+      file.state.load() != State::kCached || IsSynced(file)) {
+    return 0;
   }
-  if (named && access.Enter(fd, Access::kData) == 0 && access.cached() && &access.file() == &file) {
-    LogSettledName(file);
+  const uint32_t awaited = file.awaited.load();
+  const uint32_t changes = file.changes.load();
+  if (sys::Fsync(file.backing_fd) < 0) {
+    file.sync_refused = file.pending.load() > 0;
+    return kUnsettled;
   }
+  file.changes_synced.store(changes);
+  file.awaited_synced.store(awaited);
   return 0;
 }
 
+// The first record of a file needs one.
 long Describe(File& file, pool::FileRecord* record) {
-  if (IsOutOfReach(file)) return kAwaitsSync;
+  NVCACHE_CHECK(file.awaited_synced.load() != 0);
   if (DescribedLately(file, record)) return 0;
   const uint32_t changes = file.changes.load();
   if (engine.CheckBacking(file) < 0 || pool::Describe(file.backing_fd, record) < 0) {
     return kUnsettled;
-  }
-  if (file.name.load() == Name::kNew) {
-    record->flags = pool::kFileNew;
-    record->predecessor = file.predecessor;
   }
   NoteDescription(file, changes, *record);
   return 0;
@@ -167,19 +123,11 @@ bool LogReturn(File& file) {
   return Describe(file, record.get()) == 0 && TryFile(file, record.get()) == 0;
 }
 
-void SettleName(File& file) {
-  if (TakeName(file)) LogSettledName(file);
-}
-
-bool IsSynced(const File& file) {
-  return file.name.load() == Name::kSettled && file.awaited_synced.load() == file.awaited.load();
-}
+bool IsSynced(const File& file) { return file.awaited_synced.load() == file.awaited.load(); }
 
 void AwaitSync(File& file) {
   NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() == 0);
-  file.opened_empty.store(false);
   file.tag.Undeclare();
-  file.name.store(Name::kSettled);
   file.awaited.fetch_add(1);
 }
 

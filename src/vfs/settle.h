@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What has to be so before the log takes a record of a file: until names are in the log (I9), a
-// file whose name, or whose state on the disk, is not known for good costs one real sync.
+// What has to be so before the log takes a record of a file: one whose name, or whose state on the
+// disk, is not known for good costs one real sync (I9).
 #ifndef NVCACHE_VFS_SETTLE_H_
 #define NVCACHE_VFS_SETTLE_H_
 
@@ -33,21 +33,15 @@ inline constexpr long kIsHot = LONG_MIN + 9;
 // The outcome of a group in these words; -EFAULT for a bad buffer, 0 when it is done.
 long ResultOf(nvlog::Outcome outcome);
 
-// Before a record of the file: has the log say that it was empty, if it was. `many`: several
-// records are to follow, and none of them may be kept by a sync. 0, kAwaitsSync, kUnsettled, or
-// kLogFull. File lock; page locks are free.
-long Settle(File& file, bool many = false);
+// Before a record of the file: 0, kAwaitsSync, or kUnsettled. File lock.
+long Settle(const File& file);
 
 // Syncs the descriptor's file if a record of it waits for that. 0, and then the file may be
 // another, and may wait again; or kUnsettled. No lock: while the disk takes its time, the file can
 // be opened, read and written, but for its first record.
 long SyncAwaited(int fd);
 
-// A sync of the file has succeeded: recovery must not create it again, should somebody remove it.
-// File lock.
-void SettleName(File& file);
-
-// Describes the file for the log: 0, kAwaitsSync, or kUnsettled. File lock.
+// Describes the file for the log: 0, or kUnsettled. File lock.
 long Describe(File& file, pool::FileRecord* record);
 
 // Has the log say that the file loses its last name, or has lost it: then recovery looks for it,

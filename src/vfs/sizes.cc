@@ -35,8 +35,7 @@ long WithKernel(int fd, bool cuts, Change change) {
   const uint64_t size = file.size.load();
   const long result = change();
   engine.Resync(file);
-  const bool grew_from_nothing = file.opened_empty.load() && file.size.load() > 0;
-  if (cuts || grew_from_nothing || file.size.load() < size) AwaitSync(file);
+  if (cuts || file.size.load() < size) AwaitSync(file);
   file.changes.fetch_add(1);
   return result;
 }
@@ -297,7 +296,6 @@ long SyncCached(int fd) {
   // have been set meanwhile.
   file.changes_synced.store(changes);
   file.awaited_synced.store(awaited);
-  SettleName(file);
   return 0;
 }
 

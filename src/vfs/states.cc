@@ -11,6 +11,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/engine.h"
+#include "src/vfs/heat.h"
 #include "src/vfs/settle.h"
 #include "src/vfs/space.h"
 #include "src/vfs/through.h"
@@ -158,7 +159,7 @@ long Engine::BackingToBegin(const File& file, int fd) {
   return file.locked.load() ? -EBUSY : OpenBackingIfRoom(fd);
 }
 
-bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& left) {
+bool Engine::BeginCaching(File& file, int fd) {
   NVCACHE_CHECK(table_lock.IsLocked() && file.state.load() == State::kKernel);
   if (!leases.is_open() || !Employ() || !leases.TryExclude(file.device, file.inode)) return false;
   const long backing = BackingToBegin(file, fd);
@@ -179,21 +180,13 @@ bool Engine::BeginCaching(File& file, int fd, Origin origin, const LeftName& lef
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = FileSystemOf(fd, st.st_dev).syncs_whole ? file.device : 0;
   // Before the first record: whatever happens to the disk from then on is told to us.
-  file.publishes = origin == Origin::kHot && OpenThrough(fd, st);
+  file.publishes = !IsHotFromTheStart() && OpenThrough(fd, st);
   TakeSize(file, st);
   file.changes.fetch_add(1);
   // What the kernel shows need not be on the disk, whoever did it: fewer bytes than there were, or
-  // more, another name. Either the log has all of the file, and recovery begins with an empty one;
-  // or the first record waits for a sync. Nor could recovery give a name to a new file that its old
-  // one, moved away, may have again.
-  using dramcache::Name;
-  const bool is_new = st.st_size == 0 && origin != Origin::kHot && left.left != LeftName::kMoved;
-  if (!is_new) file.awaited.fetch_add(1);
-  file.opened_empty.store(is_new && origin != Origin::kBorn);
+  // more, another name, or the file at all. So the first record waits for a sync.
+  file.awaited.fetch_add(1);
   file.tag.Undeclare();
-  file.name.store(is_new ? Name::kNew : Name::kSettled);
-  file.predecessor = is_new ? left.left : 0;
-  file.name_left = left;
   file.removed.store(false);
   for (Description* d = file.descriptions; d != nullptr; d = d->next) {
     const long offset = sys::Lseek(DescriptorOf(*d), 0, SEEK_CUR);
@@ -244,7 +237,7 @@ long Engine::Reopen(File& file) {
   }
   sys::Scratch<pool::FileRecord> record;
   if (!log.CopyFileRecord(file.tag, record.get()) || record->inode != file.inode) return -EBADF;
-  const long opened = recovery::OpenRecorded(*record, 0);
+  const long opened = recovery::OpenRecorded(*record);
   if (opened < 0) return opened;
   sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // as OpenBacking, if it is allowed
   return sys::MoveHigh(static_cast<int>(opened));
@@ -511,9 +504,6 @@ void Engine::PublishOffsets(File& file, bool news) {
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough, false);
-  if (file.name_left.left != LeftName::kNothing && !IsSynced(file)) {
-    left_names.Add(file.name_left);
-  }
   CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);
   SetState(file, State::kPassThrough);

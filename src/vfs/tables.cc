@@ -137,7 +137,6 @@ File* Engine::NewFile(const struct stat& st) {
   file.tag.number = number;
   file.failing.store(0);
   file.errors.Clear();
-  file.opened_empty.store(false);
   file.erasures.Clear();
   file.erase_error.store(0);
   file.erased.store(false);
@@ -154,7 +153,6 @@ File* Engine::NewFile(const struct stat& st) {
   file.sync_refused = false;
   file.changes.store(0);
   file.changes_synced.store(0);
-  file.name_left = {};
   file.description.store(0);
   file.locked.store(false);
   file.lost.store(false);

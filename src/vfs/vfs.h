@@ -357,8 +357,7 @@ class NameGuard {
   // A file that is locked, and what becomes of what it has in the log.
   struct Held {
     void* file = nullptr;
-    bool removes = false;  // it stays there: the file's last name goes
-    bool logged = false;   // and the log says so
+    bool removes = false;  // it stays there, and the log says that the last name goes
   };
   static bool StaysInLog(void* pointer, Held* held);
   void LetGo();

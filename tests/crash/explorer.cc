@@ -219,7 +219,6 @@ std::vector<size_t> Explorer::Moments(const std::vector<Event>& events) {
       case Event::kSyncEnd:
       case Event::kSyncFailed:
       case Event::kNamed:
-      case Event::kFolderSync:
       case Event::kNamesEnd:
         if (changed) moments.push_back(i);
         changed = events[i].type == Event::kNamed;

@@ -127,7 +127,7 @@ uint32_t LogStage::Open(const std::string& name, bool exists, uint32_t number) {
   Must(file->fd >= 0, path);
   const auto index = static_cast<uint32_t>(files_.size());
   file->number = number;
-  file->is_new = !exists;
+  file->awaits_sync = !exists;
   const uint32_t watched = capture_.Watch(file->fd, path, exists);
   Must(watched == index, "the files are numbered otherwise");
   std::ifstream in(path, std::ios::binary);
@@ -152,11 +152,11 @@ LogStage::Known& LogStage::KnownOf(uint32_t file) {
 template <typename Start, typename Rest>
 void LogStage::Append(uint32_t file, Start start, Rest rest) {
   Known& known = KnownOf(file);
-  const File& f = *files_[file];
+  File& f = *files_[file];
+  if (f.awaits_sync) Sync(f);
   for (const bool described : {false, true}) {
     pool::FileRecord record = {};
     if (described) Must(pool::Describe(f.fd, &record) == 0, "a file cannot be described");
-    record.flags = f.is_new ? pool::kFileNew : 0;
     GroupWriter group(log(), known.tag);
     const Outcome outcome = start(group, described ? &record : nullptr);
     if (outcome == Outcome::kUndeclared && !described) continue;
@@ -273,7 +273,7 @@ void LogStage::WriteBack(File& file, uint64_t offset, uint64_t length) {
 
 void LogStage::Sync(File& file) {
   Must(sys::Fdatasync(file.fd) == 0, "fdatasync");
-  file.is_new = false;
+  file.awaits_sync = false;
 }
 
 // The newest file record of the same number in the segment.
@@ -289,11 +289,10 @@ nvlog::Place LogStage::FileRecordBefore(nvlog::Place place) const {
 }
 
 void LogStage::Keep(Known& known, nvlog::Place place) {
-  const bool is_new = files_[known.index]->is_new;
   const RecordHeader& header = log().At(place);
   const auto append = [&](const nvlog::Kept::Copy& copy) {
-    const nvlog::Place copied = kept().Append(copy, &known.kept_declared, FileRecordBefore(place),
-                                              is_new ? pool::kFileNewStill : 0);
+    const nvlog::Place copied =
+        kept().Append(copy, &known.kept_declared, FileRecordBefore(place), 0);
     Must(copied != nvlog::kNoPlace, "nothing can be kept");
   };
   if (header.kind != Kind::kData) {
@@ -356,7 +355,7 @@ void LogStage::Heal(uint32_t file) {
   WriteBack(f, 0, f.content.size());
   Sync(f);
   const uint32_t number = KnownOf(file).tag.number;
-  kept().ForEachOf(number, [&](nvlog::Place place) { kept().Void(place, true); });
+  kept().ForEachOf(number, [&](nvlog::Place place) { kept().Void(place); });
   kept().Settle();
 }
 
@@ -392,7 +391,6 @@ bool LogStage::CoverPublished(bool hurried) {
 }
 
 void LogStage::TellPending(uint32_t file) {
-  Must(!files_[file]->is_new, "a new file is not published");
   for (const auto& [lsn, range] : KnownOf(file).pending) {
     WriteBack(*files_[file], range.first, range.second);
   }
@@ -595,7 +593,6 @@ void LogStage::Adopt(const std::function<void()>& meanwhile, bool resolved) {
   if (meanwhile) capture_.BeforeNext(Step::kCount, meanwhile);
   capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [&] { ReplayOrphans(resolved); });
   Must(!capture_.Awaits(), "nothing happens meanwhile");
-  for (const auto& file : files_) file->is_new = file->is_new && file->content.empty();
 }
 
 Trace LogStage::Finish() {

@@ -67,7 +67,7 @@ class LogStage {
   void CopyKept();
 
   // ---- A file that the process has groups of goes back to the kernel, as Engine::PublishForGood()
-  // does it: others may have it then. The file is not new.
+  // does it: others may have it then.
   void Publish(uint32_t file);
   // The same, but another file has the tally: the log says nothing, and the file is drained.
   void PublishInVain(uint32_t file);
@@ -119,11 +119,11 @@ class LogStage {
  private:
   struct File {
     int fd = -1;
-    uint32_t number = 0;  // in the logs of all processes; ~0: each has its own
-    bool is_new = false;
-    bool through = false;  // some log has had something of it
-    uint64_t exits = 0;    // how often something went past the logs
-    std::string content;   // the newest
+    uint32_t number = 0;       // in the logs of all processes; ~0: each has its own
+    bool awaits_sync = false;  // before its first record, for the file system may lose it
+    bool through = false;      // some log has had something of it
+    uint64_t exits = 0;        // how often something went past the logs
+    std::string content;       // the newest
   };
   // A file, as a process knows it.
   struct Known {

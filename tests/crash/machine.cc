@@ -106,29 +106,11 @@ void Machine::Renumber(File* file) {
   file->identity.handle = "new" + std::to_string(inodes_);
 }
 
-long Machine::OpenUnnamed(const Descriptor& folder) {
-  File file = {};
-  // Of the folder's file system; otherwise new.
-  for (const File& other : files_) {
-    if (other.identity.path.rfind(folder.path, 0) == 0) file.identity = other.identity;
-  }
-  file.identity.path = "";
-  file.identity.mode = S_IFREG | 0600;
-  Renumber(&file);
-  files_.push_back(file);
-  done_.files.push_back({file.identity, false, "", false});
-  return New({Descriptor::kFile, static_cast<uint32_t>(files_.size() - 1), ""});
-}
-
-long Machine::Open(long folder, const std::string& path, long flags) {
+long Machine::Open(const std::string& path, long flags) {
   if (path == kPoolPath) return New({Descriptor::kPool, 0, path});
   if (path == kDevicePath) return New({Descriptor::kDevice, 0, path});
   if (path.rfind("/sys/dev/char/", 0) == 0) return New({Descriptor::kDeviceSize, 0, path});
   if (path == kBootPath) return New({Descriptor::kBoot, 0, path});
-  if ((flags & O_TMPFILE) == O_TMPFILE) {
-    const auto in = descriptors_.find(static_cast<int>(folder));
-    return in == descriptors_.end() ? -ENOENT : OpenUnnamed(in->second);
-  }
   if ((flags & O_DIRECTORY) != 0) {
     return IsFolder(path) ? New({Descriptor::kFolder, 0, path}) : -ENOENT;
   }
@@ -142,19 +124,6 @@ long Machine::Open(long folder, const std::string& path, long flags) {
     }
   }
   return -ENOENT;
-}
-
-long Machine::Link(const std::string& from, long folder, const std::string& name) {
-  const auto source = descriptors_.find(std::atoi(from.c_str() + sizeof(kOpenFiles) - 1));
-  const auto in = descriptors_.find(static_cast<int>(folder));
-  if (source == descriptors_.end() || in == descriptors_.end()) return -ENOENT;
-  const std::string path = in->second.path + name;
-  if (Find(path) != nullptr) return -EEXIST;
-  File& file = files_[source->second.file];
-  file.named = true;
-  file.identity.path = done_.files[source->second.file].identity.path = path;
-  Add(Event::kNamed, source->second.file);
-  return 0;
 }
 
 void Machine::FillStat(const Descriptor& descriptor, void* out) const {
@@ -288,13 +257,12 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       return 0;
     case SYS_fsync:
     case SYS_fdatasync:
-      if (file == nullptr) {
-        Add(Event::kFolderSync, 0);
-      } else {
+      if (file != nullptr) {
         Add(Event::kSyncBegin, descriptor.file);
         Add(Event::kSyncEnd, descriptor.file);
+        return 0;
       }
-      return 0;
+      [[fallthrough]];
     default:
       std::fprintf(stderr, "crash: the machine does not know system call %ld\n", number);
       std::_Exit(3);
@@ -304,15 +272,13 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
 long Machine::Call(long number, long a, long b, long c, long d, long e, long f) {
   switch (number) {
     case SYS_openat:
-      return Open(a, At<const char>(b), c);
+      return Open(At<const char>(b), c);
     case SYS_openat2:
-      return Open(a, At<const char>(b), static_cast<long>(At<open_how>(c)->flags));
+      return Open(At<const char>(b), static_cast<long>(At<open_how>(c)->flags));
     case SYS_open_by_handle_at:
       return -EPERM;
-    case SYS_linkat:
-      return Link(At<const char>(b), c, At<const char>(d));
     case SYS_newfstatat: {
-      const long fd = Open(AT_FDCWD, At<const char>(b), 0);
+      const long fd = Open(At<const char>(b), 0);
       if (fd < 0) return fd;
       FillStat(descriptors_[static_cast<int>(fd)], At<void>(c));
       descriptors_.erase(static_cast<int>(fd));

@@ -66,7 +66,6 @@ class Machine : public Listener {
     done_.events.push_back({type, step, 0, file, at, length, data});
   }
   int New(Descriptor descriptor);
-  long OpenUnnamed(const Descriptor& folder);
   // As if it had just been created.
   void Renumber(File* file);
   std::vector<File> files_;
@@ -75,11 +74,10 @@ class Machine : public Listener {
 
  private:
   bool IsFolder(const std::string& path) const;
-  long Open(long folder, const std::string& path, long flags);
+  long Open(const std::string& path, long flags);
   long Control(const Descriptor& descriptor, long command, long argument);
   long OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d, long e);
   void Write(uint32_t number, const void* bytes, size_t n, uint64_t at);
-  long Link(const std::string& from, long folder, const std::string& name);
   void FillStat(const Descriptor& descriptor, void* out) const;
 
   uint8_t* pool_;

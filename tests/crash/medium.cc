@@ -113,9 +113,6 @@ void Disk::Apply(const Event& event, const Trace& trace) {
     case Event::kNamed:
       files_[event.file].named = true;
       break;
-    case Event::kFolderSync:
-      for (File& file : files_) file.name_durable = file.named;
-      break;
     default:
       break;
   }

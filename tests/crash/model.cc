@@ -131,8 +131,8 @@ Expected Model::Now(bool killed) const {
   expected.clean = closed_;
   for (size_t i = 0; i < states_.size(); ++i) {
     const Operation::Kind kind = trace_.operations[i].kind;
-    // The first fsync of a new file says in the log that its name is settled, and that of a
-    // write-through file that all of it is. That a file is published, the log says, too.
+    // The fsync of a write-through file says in the log that all of it is settled. That a file is
+    // published, the log says, too.
     const bool appends = kind == Operation::kWrite || kind == Operation::kThrough ||
                          kind == Operation::kTruncate || kind == Operation::kErase ||
                          kind == Operation::kSync || kind == Operation::kPublish ||

@@ -289,66 +289,33 @@ Indexes LastStores(const Trace& trace, size_t end, uint64_t at, uint64_t length)
   return stores;
 }
 
-// Calls change(record, written) for each file record in segments of that kind; what it makes of the
-// record was written.
+// Calls function(record, written) for each file record in the logs.
 template <typename Function>
-void ChangeFileRecords(Trace* trace, pool::SegmentKind kind, Function change) {
-  for (const Group& group : Groups(*trace, kind)) {
+void ForEachFileRecord(const Trace& trace, Function function) {
+  for (const Group& group : Groups(trace)) {
     for (const Written& written : group) {
       if (written.header.kind != Kind::kFile) continue;
       const uint64_t at = pool::kSegmentsOffset + (written.place + 1) * kLine;
-      const Indexes stores = LastStores(*trace, written.events[0], at, written.header.length);
       pool::FileRecord record = {};
       auto* bytes = reinterpret_cast<uint8_t*>(&record);
-      for (const size_t i : stores) {
-        const Event& event = trace->events[i];
-        std::memcpy(bytes + (event.at - at), trace->Data(event.data), event.length);
+      for (const size_t i : LastStores(trace, written.events[0], at, written.header.length)) {
+        const Event& event = trace.events[i];
+        std::memcpy(bytes + (event.at - at), trace.Data(event.data), event.length);
       }
-      change(&record, written);
-      for (const size_t i : stores) {
-        Event& event = trace->events[i];
-        event.data = trace->Keep(bytes + (event.at - at), event.length);
-      }
-      RecordHeader header = written.header;
-      header.payload_crc = sys::Crc32c(&record, header.length);
-      Rewrite(trace, written, header);
+      function(record, written);
     }
   }
-}
-
-// A file that the file system may lose is not known as new.
-void NewUnsaid(Trace* trace) {
-  ChangeFileRecords(trace, pool::SegmentKind::kLog, [](pool::FileRecord* record, const Written&) {
-    record->flags = 0;
-    record->born = 0;
-  });
-}
-
-// Each file record of a new file says that it began there.
-void BornAgain(Trace* trace) {
-  ChangeFileRecords(trace, pool::SegmentKind::kLog,
-                    [](pool::FileRecord* record, const Written& written) {
-                      if (record->born != 0) record->born = written.header.lsn;
-                    });
-}
-
-// The same of one whose records are kept, after the checkpoint has passed the first of them.
-void StillNewUnsaid(Trace* trace) {
-  ChangeFileRecords(trace, pool::SegmentKind::kKept, [](pool::FileRecord* record, const Written&) {
-    record->flags &= ~pool::kFileNewStill;
-  });
 }
 
 // A number that has named another file in the segment goes on without a new file record.
 void NumberUsedAgain(Trace* trace) {
   std::map<std::pair<nvlog::Lsn, uint32_t>, uint64_t> inodes;  // by generation and number
   std::set<nvlog::Place> others;
-  ChangeFileRecords(
-      trace, pool::SegmentKind::kLog, [&](pool::FileRecord* record, const Written& written) {
-        const auto [known, is_new] =
-            inodes.try_emplace({written.segment.generation, written.header.file}, record->inode);
-        if (!is_new && known->second != record->inode) others.insert(written.place);
-      });
+  ForEachFileRecord(*trace, [&](const pool::FileRecord& record, const Written& written) {
+    const auto [known, is_new] =
+        inodes.try_emplace({written.segment.generation, written.header.file}, record.inode);
+    if (!is_new && known->second != record.inode) others.insert(written.place);
+  });
   for (const Group& group : Groups(*trace)) {
     for (const Written& written : group) {
       if (written.header.kind != Kind::kFile || others.count(written.place) == 0) continue;
@@ -494,22 +461,6 @@ std::vector<uint32_t> Running(const Trace& trace) {
 
 bool IsOf(const Trace& trace, uint32_t operation, Operation::Kind kind) {
   return operation < trace.operations.size() && trace.operations[operation].kind == kind;
-}
-
-// A file that was empty when it was opened has no record that says so before its first one: there
-// is one that says nothing.
-void OpenedEmptyUnsaid(Trace* trace) {
-  const std::vector<uint32_t> running = Running(*trace);
-  for (const Group& group : Groups(*trace)) {
-    const Written& last = group.back();
-    if (last.header.kind != Kind::kTruncate || last.header.offset != 0) continue;
-    if (!IsOf(*trace, running[last.events[3]], Operation::kWrite)) continue;
-    RecordHeader header = last.header;
-    header.kind = Kind::kErase;
-    header.offset = uint64_t{1} << 40;
-    header.length = 1;
-    Rewrite(trace, last, header);
-  }
 }
 
 // Writers do not wait for the sync that has to come before their record.
@@ -973,15 +924,6 @@ void CleanBeforeCheckpoint(Events* events) {
     }
     return kNowhere;
   });
-}
-
-void NamedBeforeSuccessor(Events* events) {
-  PutOffEach(
-      events, Step::kSuccessor, Step::kSuccessorDurable, [](const Events& e, const Indexes& unit) {
-        const size_t named = After(e, unit.back() + 1,
-                                   [](const Event& event) { return event.type == Event::kNamed; });
-        return named == e.size() ? kNowhere : named + 1;
-      });
 }
 
 void RecoveredBeforeSync(Events* events) {
@@ -1612,7 +1554,7 @@ std::vector<nvlog::Place> VoidBelow(const pool::View& view,
                                     nvlog::Lsn bound) {
   std::vector<nvlog::Place> changed;
   for (auto group = groups.begin(); group != groups.lower_bound(bound); ++group) {
-    const uint64_t word = nvlog::AppliedWord(group->first, view.salt());
+    const uint64_t word = nvlog::VoidWord(group->first, view.salt());
     std::memcpy(view.unit(group->second) + offsetof(RecordHeader, commit), &word, sizeof(word));
     changed.push_back(group->second);
   }
@@ -1679,7 +1621,7 @@ const char* ScenarioOf(Step step) {
       return "attach";
     case Step::kSuccessor:
     case Step::kSuccessorDurable:
-      return "lost";
+      return "known";
     case Step::kApplied:
     case Step::kAppliedDurable:
       return "away";
@@ -1804,8 +1746,6 @@ std::vector<Mutant> AllMutants() {
        InUseAfterCommit},
       {"clean before checkpoint", "the state is clean before the checkpoint is durable", "",
        CleanBeforeCheckpoint},
-      {"named before successor", "recovery names a new file before its record knows it", "lost",
-       NamedBeforeSuccessor},
       {"magic first", "a new pool's magic is durable before its contents", "", MagicFirst},
       {"named before psync", "a thread's next group begins before the PSYNC of the one before",
        "tiny", NamedBeforePsync},
@@ -1868,10 +1808,6 @@ std::vector<Mutant> AllMutants() {
       {"bound after look", "the LSN counter is read after the lanes were looked at", "idle",
        BoundAfterLook},
       {"idle lane missed", "a lane without a segment is not waited for", "idle", IdleLaneMissed},
-      {"new unsaid", "no record says that the file system may lose a file", "lost", NewUnsaid},
-      {"born again", "a new file's records say anew that it begins there", "lost", BornAgain},
-      {"still new unsaid", "no kept record says that the file system may lose a file", "kept-new",
-       StillNewUnsaid},
       {"number used again", "a segment's number gets another file without a file record", "numbers",
        NumberUsedAgain},
       {"kept as newer", "what is kept has new LSNs", "kept", KeptAsNewer},
@@ -1879,8 +1815,10 @@ std::vector<Mutant> AllMutants() {
        "kept", KeptAfterCheckpoint},
       {"declared once", "a file is declared in one segment, and not in the others", "declared",
        DeclaredOnce},
-      {"opened empty unsaid", "no record says that a file was empty when it was opened", "split",
-       OpenedEmptyUnsaid},
+      {"new not awaited", "the first record of a new file does not wait for a sync", "lost",
+       NotAwaited},
+      {"cut not awaited", "nor does that of a file that was cut when it was opened", "split",
+       NotAwaited},
       {"not awaited", "a record does not wait for the sync that has to come before it", "holes",
        NotAwaited},
       {"through before payload", "write-through commits a group before its bytes are durable",

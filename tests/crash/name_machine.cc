@@ -136,10 +136,6 @@ long NameMachine::Open(long dirfd, long path, long flags, long mode) {
   Place place;
   Lookup(dirfd, path, &place);
   if (place.file == kNobody) return -ENOENT;
-  if ((flags & O_TMPFILE) == O_TMPFILE) {
-    const auto in = descriptors_.find(static_cast<int>(dirfd));
-    return in == descriptors_.end() ? -ENOENT : OpenUnnamed(in->second);
-  }
   if ((flags & O_DIRECTORY) != 0 && !IsFolder(place.file)) return -ENOTDIR;
   return New({Descriptor::kFile, place.file, ""});
 }

@@ -289,6 +289,24 @@ void NoSafeNames(Trace* trace) {
   });
 }
 
+// What is made has its name before the log says what goes on as what.
+void NamedBeforeSuccessor(Trace* trace) {
+  std::vector<Event>& events = trace->events;
+  for (size_t fence = events.size(); fence-- > 1;) {
+    if (events[fence].type != Event::kFence || events[fence].step != Step::kSuccessorDurable) {
+      continue;
+    }
+    size_t named = fence + 1;
+    const auto is_name = [&](const Event& event) {
+      return event.type == Event::kEntry && trace->EntryOf(event).name.rfind(".nvcache-", 0) != 0;
+    };
+    while (named < events.size() && !is_name(events[named])) ++named;
+    if (named == events.size()) continue;
+    const auto first = events.begin() + static_cast<ptrdiff_t>(fence) - 1;  // its PWB
+    std::rotate(first, first + 2, events.begin() + static_cast<ptrdiff_t>(named) + 1);
+  }
+}
+
 // The log does not say what goes on as what.
 void SuccessorUnsaid(Trace* trace) {
   std::vector<uint64_t> lines;
@@ -473,6 +491,9 @@ std::vector<Mutant> NameMutants() {
                                RecoveredUnsynced));
   mutants.push_back(OfRecovery("no safe names", "recovery takes a file's only name away",
                                "known-swap", NoSafeNames));
+  mutants.push_back(OfRecovery("named before successor",
+                               "recovery names what it has made before its record knows it",
+                               "known", NamedBeforeSuccessor));
   mutants.push_back(OfRecovery("named successor unsaid",
                                "the log does not say as what a file goes on", "known",
                                SuccessorUnsaid));

@@ -259,8 +259,8 @@ Trace CutAway(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
-// A file that the file system may lose until its first records are freed. It is declared in two
-// lanes by then.
+// A file that the file system may lose until it is synced, before its first record. It is declared
+// in two lanes.
 Trace Lost(const Place& place, uint64_t seed) {
   LogStage stage("lost", place, seed, MakeAgedPool(place, seed, kLanesPool));
   const uint32_t a = stage.Open("a", false);
@@ -353,7 +353,7 @@ Trace Copied(const Place& place, uint64_t seed) {
   return stage.Finish();
 }
 
-// The same with a file that the file system may lose, because it was never synced.
+// The same with a new file.
 Trace KeptNew(const Place& place, uint64_t seed) {
   MakeFile(place, "b", kPage);
   LogStage stage("kept-new", place, seed, MakeAgedPool(place, seed));
@@ -1637,6 +1637,7 @@ Trace Refused(const Place& place, uint64_t seed) {
   const int c = program.Open("c", O_RDWR | O_CREAT);
   program.Write(a, 100, 200);
   program.Write(b, 10, 100);
+  program.Write(c, 20, 100);
   program.RefuseWrites(a, EIO);
   program.RefuseSyncs(c, EIO);
   program.Write(a, 50, 100);

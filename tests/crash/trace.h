@@ -38,7 +38,6 @@ struct Event {
     kSyncEnd,     // ... it succeeded ...
     kSyncFailed,  // ... or not: the kernel has dropped what it had
     kNamed,       // `file` got its name
-    kFolderSync,  // all names are durable
     // The program
     kBegin,  // of the operation `file`
     kEnd,

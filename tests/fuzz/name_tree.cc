@@ -98,7 +98,7 @@ void NameTree::Announced(Said said) {
 // All of them are lost.
 void NameTree::LogBirths(uint32_t number) {
   Log({.deed = Deed::kCreated, .file = File("d/new"), .name = "d/new"}, "d/new");
-  image_->AddFile(number, Path("d/new"), false);
+  image_->AddFile(number, Path("d/new"));
   image_->AddWrite(kLog, number, 0, "bytes", 0);
   Log({.deed = Deed::kCreated, .file = Folder("d/sub"), .name = "d/sub"}, "d/sub");
   Log({.deed = Deed::kCreated, .file = File("d/sub/in"), .name = "d/sub/in"}, "d/sub/in");
@@ -113,7 +113,7 @@ void NameTree::LogBirths(uint32_t number) {
 // None of them was kept.
 void NameTree::LogChanges(uint32_t number) {
   const Identity a = File("d/a"), b = File("e/b"), old = File("d/old");
-  image_->AddFile(number, Path("d/old"), false);
+  image_->AddFile(number, Path("d/old"));
   Announced({.deed = Deed::kRenames,
              .file = a,
              .name = "e/b",

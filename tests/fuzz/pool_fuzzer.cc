@@ -128,7 +128,7 @@ Bench::Bench() {
   for (uint32_t number = 0; number < 6; ++number) {
     named_.push_back(fmt::format("{}/file{}", kHome, number));
     WriteFile(named_.back(), kOld, kUser, 0600);
-    files_.AddFile(number, named_.back(), number == 5);
+    files_.AddFile(number, named_.back());
   }
   fs::remove(named_[4]);  // deleted
   WriteFile(named_[3] + ".other", kPrecious, kUser, 0600);
@@ -147,8 +147,8 @@ Bench::Bench() {
     precious_[path] = Look(path);
   }
   // Named by the pool as if the user had had it open once.
-  files_.AddFile(6, kOthers + "/secret", false);
-  files_.AddFile(7, kOthers + "/readable", true);
+  files_.AddFile(6, kOthers + "/secret");
+  files_.AddFile(7, kOthers + "/readable");
   files_.Offer(kHome + "/file5");
   files_.Offer(kOthers + "/new");
   files_.Offer(kHome + "/missing/new");
@@ -264,7 +264,7 @@ void Bench::TryUndamaged() {
   for (const std::string& path : named_) {
     if (ReadFile(path) == kOld) Die(path);
   }
-  if (Look(kHome + "/file5") == "nothing") Die("the lost file");
+  if (Look(kHome + "/file5") != "nothing") Die("the lost file is there");
   if (!tree_.IsRecovered()) Die(LookAtAll(kNames));
   Restore();
 }

@@ -93,14 +93,12 @@ void PoolImage::SealPayload(nvlog::Place place) {
       sys::Crc32c(At<uint8_t>(OffsetOf(place + 1)), std::min(header->length, most));
 }
 
-void PoolImage::AddFile(uint32_t number, const std::string& path, bool is_new) {
+void PoolImage::AddFile(uint32_t number, const std::string& path) {
   FileRecord& record = files_[number];
   record = {};
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0 || pool::Identify(fd, &record) < 0) abort();
   close(fd);
-  record.flags = is_new ? pool::kFileNew : 0;
-  record.born = is_new ? kCheckpoint : 0;
   record.path_length = static_cast<uint32_t>(path.size());
   std::memcpy(record.path, path.c_str(), path.size() + 1);
   for (auto& [id, log] : logs_) log.declared.erase(number);
@@ -568,11 +566,9 @@ void Damage::SetFile() {
       break;
     case 10:
       record->flags = static_cast<uint32_t>(input_.Below(4));
-      record->born = kCheckpoint + input_.Below(16) - 8;
       break;
     case 11:
       Set(header, &RecordHeader::link);
-      Set(record, &FileRecord::predecessor);
       break;
     case 12: {  // as long as it was, or the records behind it would be others
       const std::string& path = image_.paths_[input_.Below(image_.paths_.size())];
@@ -758,10 +754,8 @@ void Damage::SetRecord() {
   if (input_.Below(4) != 0) header->commit = nvlog::CommitWord(header->lsn, image_.salt_);
   switch (input_.Below(16)) {
     case 0:
-      header->commit = nvlog::VoidWord(header->lsn, image_.salt_);
-      break;
     case 1:
-      header->commit = nvlog::AppliedWord(header->lsn, image_.salt_);
+      header->commit = nvlog::VoidWord(header->lsn, image_.salt_);
       break;
     default:
       break;

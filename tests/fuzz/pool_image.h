@@ -41,7 +41,7 @@ class PoolImage {
   explicit PoolImage(const std::string& new_pool);
 
   // What `number` names from now on: an existing file, as it is.
-  void AddFile(uint32_t number, const std::string& path, bool is_new);
+  void AddFile(uint32_t number, const std::string& path);
   // One call, after the last one of its log. `word_flip` says whether its word is that of a group
   // that counts (0), or of one that does not.
   void AddWrite(uint32_t log, uint32_t number, uint64_t offset, const std::string& bytes,

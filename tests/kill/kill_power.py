@@ -125,11 +125,12 @@ def expect(found, expected):
 CREATE = "os.umask(0); f = os.open('file', os.O_RDWR | os.O_CREAT, 0o640); os.write(f, DATA)"
 
 
-def lost(bench, disk):
+def new(bench, disk):
+    """The disk has the file, with its name, before the log has a byte of it."""
     run_and_kill(bench, disk, CREATE, LATE)
     disk.fail()
-    expect(disk.files(), {})
-    check("created again" in recover(bench), "recovery does not say so")
+    expect(disk.files(), {"file": b""})
+    recover(bench)
     expect(disk.files(), {"file": DATA})
     check((disk.folder / "file").stat().st_mode & 0o7777 == 0o640, "another mode")
     disk.fail()
@@ -148,7 +149,7 @@ def written_back(bench, disk):
 def synced(bench, disk):
     run_and_kill(bench, disk, CREATE + "; os.fsync(f); os.pwrite(f, b'LINE', 0)", LATE)
     disk.fail()
-    check("created again" not in recover(bench), "a file that is there is created again")
+    recover(bench)
     expect(disk.files(), {"file": b"LINE" + DATA[4:]})
 
 
@@ -165,20 +166,20 @@ def renamed(bench, disk):
 
 
 def replaced(bench, disk):
-    """The file system has brought the removed file back under the name of the lost one."""
+    """The removed file does not come back under the name of the new one."""
     (disk.folder / "file").write_bytes(b"removed")
     disk.sync()
     run_and_kill(bench, disk, "os.unlink('file')\n" + CREATE, LATE)
     disk.fail()
-    expect(disk.files(), {"file": b"removed"})
-    check("created again" in recover(bench), "recovery does not say so")
+    expect(disk.files(), {"file": b""})
+    recover(bench)
     expect(disk.files(), {"file": DATA})
     disk.fail()
     expect(disk.files(), {"file": DATA})
 
 
 def linked(bench, disk):
-    """What lost its name had another one, of which the file system need not know."""
+    """What lost its name had another one."""
     for link in ("before", "after"):
         (disk.folder / "file").write_bytes(b"removed")
         if link == "before":
@@ -204,24 +205,24 @@ def rotated(bench, disk):
 
 
 def taken(bench, disk):
-    """Somebody else's file has the name of the lost one."""
+    """Somebody has removed the file, and somebody else's has its name."""
     run_and_kill(bench, disk, CREATE, LATE)
     disk.fail()
+    (disk.folder / "file").unlink()
     (disk.folder / "file").write_bytes(b"removed")
     disk.sync()
     check("another file has its name" in recover(bench, KEPT), "recovery does not say so")
     expect(disk.files(), {"file": b"removed"})
     (disk.folder / "file").unlink()
-    recover(bench)
-    expect(disk.files(), {"file": DATA})
+    check("No such file" in recover(bench, KEPT), "recovery does not say so")
+    expect(disk.files(), {})
+    bench.run([bench.nvcache, "recover", "--discard", bench.pool], False)
 
 
 def folder(bench, disk):
     run_and_kill(bench, disk, "os.mkdir('sub'); os.chdir('sub')\n" + CREATE, LATE)
     disk.fail()
-    expect(disk.files(), {})
-    check("and its folder too" in recover(bench, KEPT), "recovery does not say so")
-    (disk.folder / "sub").mkdir()
+    expect(disk.files(), {"sub/file": b""})
     recover(bench)
     expect(disk.files(), {"sub/file": DATA})
 
@@ -338,7 +339,7 @@ def flags(bench, disk):
 
 
 CASES = {case.__name__: case
-         for case in (lost, written_back, synced, renamed, replaced, linked, rotated, taken, folder,
+         for case in (new, written_back, synced, renamed, replaced, linked, rotated, taken, folder,
                       jail, attributes, flags, cut)}
 
 

@@ -125,10 +125,10 @@ class MachineTest(support.ToolTest):
         path.chmod(mode)
         return path
 
-    def fill(self, path, data=b"NEW", new=False, pool=None):
+    def fill(self, path, data=b"NEW", pool=None):
         """A pool that was left with one write to the file."""
         with image.Image(pool or self.pool) as pool_image:
-            pool_image.add_file(0, path, new=new)
+            pool_image.add_file(0, path)
             pool_image.add_write(0, 0, data)
             pool_image.set_dirty()
 

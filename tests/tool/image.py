@@ -29,7 +29,6 @@ RULE_AUTO, RULE_ALWAYS, RULE_NEVER = 1, 2, 3
 DATA, FILE, TRUNCATE, ERASE, SETTLED = 1, 2, 3, 4, 5  # kinds of records
 LOGS_OF_SEAT, THROUGH_LOG = 32, 24
 LOG, KEPT = 1, 2  # kinds of segments
-FILE_NEW, FILE_NEW_STILL = 1, 2
 
 # Of the first file record that an image writes: in segment 0, behind the segment's header and its own.
 FIRST_FILE_RECORD = SEGMENTS_OFFSET + 2 * UNIT
@@ -135,8 +134,7 @@ class Image:
         self.free = 0  # the next segment that is taken
         self.logs = {}
         self.generations = {}  # of the segments that were taken
-        self.names = {}  # by number: identity, whether it is new, path
-        self.born = {}  # by number, LSN of its first group
+        self.names = {}  # by number: identity, path
 
     def __enter__(self):
         return self
@@ -210,9 +208,9 @@ class Image:
 
     # Files and records.
 
-    def add_file(self, number, path, new=False, name=None, mode=None, uid=None, gid=None):
-        """From now on `number` is this file, which exists; `new`: it was never synced. The record may
-        say another name, mode or owner. It is written when the first record of the file is."""
+    def add_file(self, number, path, name=None, mode=None, uid=None, gid=None):
+        """From now on `number` is this file, which exists. The record may say another name, mode or
+        owner. It is written when the first record of the file is."""
         path = os.path.abspath(path)
         st = os.stat(path)
         seconds, nanoseconds = _birth(path)
@@ -231,8 +229,7 @@ class Image:
             len(handle),
             handle,
         )
-        self.names[number] = (identity, new, os.fsencode(path if name is None else name))
-        self.born.pop(number, None)
+        self.names[number] = (identity, os.fsencode(path if name is None else name))
         for log in self.logs.values():
             log.named.discard(number)
 
@@ -284,19 +281,17 @@ class Image:
     def _room(self, state):
         return 0 if state.segment is None else self.units - 1 - state.unit
 
-    def _file_record(self, number, lsn, kept):
-        identity, new, name = self.names[number]
-        flags = (FILE_NEW_STILL if kept else FILE_NEW) if new else 0
-        born = self.born.get(number, lsn) if new and not kept else 0
-        return identity + struct.pack("<IIQQ", flags, len(name), born, 0) + name + b"\0"
+    def _file_record(self, number):
+        identity, name = self.names[number]
+        return identity + struct.pack("<II", 0, len(name)) + name + b"\0"
 
     def _lay(self, log, segment_kind, number, kind, offset, data):
         """Where the records of a group go: (place, kind, offset, data) of each; a file record's data is
-        for its length alone, as the group has no LSN yet."""
+        for its length alone."""
         state, records = self.logs[log], []
         while True:
             declares = number in self.names and number not in state.named
-            record = self._file_record(number, 0, segment_kind == KEPT) if declares else b""
+            record = self._file_record(number) if declares else b""
             room = self._room(state) - (1 + units_of(len(record)) if declares else 0)
             part = len(data)
             if kind == DATA:
@@ -337,15 +332,14 @@ class Image:
         records = self._lay(log, segment_kind, number, kind, offset, data)
         if lsn is None:
             lsn, self.lsn = self.lsn, self.lsn + 1
-        self._write(records, number, length, lsn, commit, void, segment_kind == KEPT)
+        self._write(records, number, length, lsn, commit, void)
         if commit:
             state.last = lsn
-            self.born.setdefault(number, lsn)
         elif state.segment == before[0]:  # the next group is written over it
             _, state.unit, state.named = before
         return [record[0] for record in records if record[1] != FILE]
 
-    def _write(self, records, number, length, lsn, commit, void, kept):
+    def _write(self, records, number, length, lsn, commit, void):
         for index, (place, kind, offset, data) in enumerate(records):
             word = lsn ^ self.salt
             if index == 0 and void:
@@ -354,7 +348,7 @@ class Image:
                 word = 0
             payload = data
             if kind == FILE:
-                payload = data = self._file_record(number, lsn, kept)
+                payload = data = self._file_record(number)
             elif kind == DATA:
                 payload = data_payload(offset, data)
             header = struct.pack("<QQQIIHHHHI", lsn, offset, len(data) if data else length, number,

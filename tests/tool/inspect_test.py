@@ -91,7 +91,7 @@ class InspectTest(support.ToolTest):
             [process[name] for name in ("pid", "program", "state", "pending_files", "pending_records")],
             [2**22 + 1, "program", "dead", 2, 5],
         )
-        files = sum(1 + image.units_of(208 + len(os.fsencode(path)) + 1) for path in (first, second))
+        files = sum(1 + image.units_of(192 + len(os.fsencode(path)) + 1) for path in (first, second))
         self.assertEqual(status["used"], 64 * (files + 2 + (1 + 1 + 2 + 64 + 13) + 65 + 1 + 1))
         self.assertEqual(status["segments_used"], 2)
         self.assertEqual(status["statistics"]["segments_taken"], 42)
@@ -216,7 +216,7 @@ class InspectTest(support.ToolTest):
             pool.set_dirty()
         status = self.json("status", self.pool)
         self.assertEqual((status["pending_records"], status["pending_bytes"]), (2, 128))
-        record = 1 + image.units_of(208 + len(os.fsencode(path)) + 1)
+        record = 1 + image.units_of(192 + len(os.fsencode(path)) + 1)
         self.assertEqual(status["pending_kept_records"], 2)
         self.assertEqual(status["pending_kept_bytes"], 64 * (record + 2 + 2))
         self.assertEqual(status["segments_used"], 2)
@@ -248,7 +248,7 @@ class InspectTest(support.ToolTest):
             torn = pool.add_write(3, 8192, b"z", commit=False, log=2)
             pool.set_dirty()
             text, lsn = pool.text, pool.lsn_at
-            size = 208 + len(os.fsencode(path)) + 1
+            size = 192 + len(os.fsencode(path)) + 1
             file_unit, torn_file = text(1), text(torn[0] - 1 - image.units_of(size))
             unfinished_file = text(unfinished[0] - 1 - image.units_of(size))
             last = text(bad_header[0] + 2)

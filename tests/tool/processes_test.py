@@ -47,7 +47,7 @@ class ProcessesTest(writers.WriterTest):
         return found
 
     def test_alive_stopped_and_dead(self):
-        """A new file has a record of its own, that it is empty, and one for each page."""
+        """A file has a record for each page that is written."""
         begin = time.time_ns()
         first, second = self.start("a", "b"), self.start("c")
         stopped, killed = self.start("d"), self.start("e", "f", "g")
@@ -58,29 +58,29 @@ class ProcessesTest(writers.WriterTest):
         # The cleanup thread says since when something is pending.
         self.until(lambda: all(process["oldest_pending_age_ns"] for process in self.processes().values()),
                    "each process has an age")
-        self.check(stopped, "alive", 1, 1, 3, 2 * writers.PAGE)
+        self.check(stopped, "alive", 1, 1, 2, 2 * writers.PAGE)
         stopped.send_signal(signal.SIGSTOP)
         self.until(lambda: self.processes()[stopped.pid]["state"] == "stopped", "a process that stops")
         killed.kill()
         killed.wait()
 
         self.assertEqual(len(self.processes()), 4)
-        found = self.check(first, "alive", 2, 2, 8, 6 * writers.PAGE)
+        found = self.check(first, "alive", 2, 2, 6, 6 * writers.PAGE)
         self.assertEqual(found["program"], "python3")
         self.assertTrue(begin < found["since_ns"] < time.time_ns())
         self.assertTrue(0 < found["oldest_pending_age_ns"] < time.time_ns() - begin)
         self.assertGreaterEqual(found["segments"], 1)
-        self.check(second, "alive", 1, 1, 2, writers.PAGE)
-        self.check(stopped, "stopped", 1, 1, 3, 2 * writers.PAGE)
+        self.check(second, "alive", 1, 1, 1, writers.PAGE)
+        self.check(stopped, "stopped", 1, 1, 2, 2 * writers.PAGE)
         # What it had in its cache is nobody's now; what it has written waits.
-        self.check(killed, "dead", 0, 3, 15, 12 * writers.PAGE)
+        self.check(killed, "dead", 0, 3, 12, 12 * writers.PAGE)
 
         room = f"{64 * found['segments']} KiB"
         row = self.row(first.pid)
         self.assertRegex(row[3], r"^\d+(\.\d)? (ms|s)$")
         self.assertRegex(row[9], r"^\d+(\.\d)? (ms|s)$")
         self.assertEqual(row[:3] + row[4:9] + row[10:],
-                         [str(first.pid), "alive", "always", "2", room, "8", "24 KiB", "-", "python3"])
+                         [str(first.pid), "alive", "always", "2", room, "6", "24 KiB", "-", "python3"])
         self.assertTrue(0 < found["age_ns"] < time.time_ns() - begin)
         self.assertEqual(self.row(stopped.pid)[1], "stopped")
         self.assertEqual(self.row(killed.pid)[1], "dead")

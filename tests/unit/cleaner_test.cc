@@ -79,8 +79,7 @@ class CleanerTest : public testing::Test {
     ::close(file.backing_fd);
   }
   static pool::FileRecord RecordOf(const CachedFile& file) {
-    return test::RecordOfNone("/file" + std::to_string(file.tag.number), file.tag.number,
-                              file.name == dramcache::Name::kNew ? pool::kFileNew : 0);
+    return test::RecordOfNone("/file" + std::to_string(file.tag.number), file.tag.number);
   }
 
   // What the vfs layer does, but for its locks.
@@ -386,7 +385,6 @@ TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
     CachedFile files[kMany];
     for (size_t i = 0; i < kMany; ++i) {
       files[i].sync_device = 1;
-      files[i].name = dramcache::Name::kNew;
       Add(files[i], std::to_string(broken) + std::to_string(i));
     }
     if (broken < kMany) {
@@ -397,7 +395,6 @@ TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
     if (broken < kMany) {
       EXPECT_LT(cleaner_.Drain(files[broken]), 0);
       EXPECT_EQ(Read(files[broken], 0, 9), "content " + std::to_string(broken));
-      EXPECT_EQ(files[broken].name.load(), dramcache::Name::kNew);
       Repair(files[broken]);
       DrainAtLast(files[broken]);
     } else {
@@ -407,7 +404,6 @@ TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
     cleaner_.DrainAll();
     for (size_t i = 0; i < kMany; ++i) {
       EXPECT_EQ(files[i].pending.load(), 0u);
-      EXPECT_EQ(files[i].name.load(), dramcache::Name::kSettled);
       EXPECT_EQ(OnDisk(std::to_string(broken) + std::to_string(i)), "content " + std::to_string(i));
       Remove(files[i]);
     }
@@ -417,14 +413,12 @@ TEST_F(CleanerTest, ManyFilesAreSyncedTogether) {
 // A child of fork may have the file as a batch of its parent's had it just then.
 TEST_F(CleanerTest, WhatWasSyncedInAnotherBatchIsSyncedInThisOne) {
   CachedFile file;
-  file.name = dramcache::Name::kNew;
   file.batch_synced = true;
   Add(file, "a");
   const uint64_t syncs = pool::Peek(log_.statistics()->syncs);
   Write(file, 0, "bytes");
   EXPECT_EQ(cleaner_.Drain(file), 0);
   EXPECT_GT(pool::Peek(log_.statistics()->syncs), syncs);
-  EXPECT_EQ(file.name.load(), dramcache::Name::kSettled);
   Remove(file);
 }
 

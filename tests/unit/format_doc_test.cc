@@ -29,10 +29,9 @@ struct FileOfExample {
   uint32_t number;
   const char* path;
   uint64_t inode;
-  Lsn born;
 };
-constexpr FileOfExample kA = {0, "/srv/a", 1201, 2};
-constexpr FileOfExample kB = {1, "/srv/b", 1202, 0};
+constexpr FileOfExample kA = {0, "/srv/a", 1201};
+constexpr FileOfExample kB = {1, "/srv/b", 1202};
 
 // The segment's units, made from the structures, as docs/pool-format.md has them made.
 class Builder {
@@ -63,8 +62,6 @@ class Builder {
     record.handle_size = 8;
     const uint32_t handle[] = {static_cast<uint32_t>(file.inode), 77};
     std::memcpy(record.handle, handle, sizeof(handle));
-    record.flags = file.born != 0 ? pool::kFileNew : 0;
-    record.born = file.born;
     record.path_length = static_cast<uint32_t>(std::strlen(file.path));
     std::memcpy(record.path, file.path, record.path_length);
     const size_t size = pool::FileRecordSize(record.path_length);
@@ -227,7 +224,7 @@ std::vector<std::string> Found(const pool::View& view) {
       const uint32_t file = walk.FileOf(header, place);
       pool::FileRecord record = {};
       if (file == kNoFile || !walk.CopyRecord(file, &record)) record.path[0] = '?';
-      line << record.path << (file != kNoFile && walk.IsNew(file, record) ? " (new)" : "");
+      line << record.path;
       if (header.kind == Kind::kTruncate) line << " to " << header.offset;
       if (header.kind == Kind::kData) {
         const uint64_t end = header.offset + header.length;
@@ -250,12 +247,12 @@ using Lines = std::vector<std::string>;
 TEST(FormatDoc, ReaderFindsWhatThePageSays) {
   PoolOfPage pool;
   EXPECT_EQ(Found(pool.view()), (Lines{
-                                    "2 at 1 /srv/a (new)",
-                                    "2 at 6 /srv/a (new) 0:hello",
+                                    "2 at 1 /srv/a",
+                                    "2 at 6 /srv/a 0:hello",
                                     "3 at 8 /srv/b",
                                     "3 at 13 /srv/b 4094:xy 4096:z",
-                                    "4 at 17 /srv/a (new) to 2",
-                                    "5 at 18 /srv/a (new) 2:y!",
+                                    "4 at 17 /srv/a to 2",
+                                    "5 at 18 /srv/a 2:y!",
                                 }));
 }
 
@@ -267,12 +264,12 @@ TEST(FormatDoc, LostUnits) {
     return Found(pool.view());
   };
   EXPECT_EQ(without(7), (Lines{"2 damaged", "3 at 8 /srv/b", "3 at 13 /srv/b 4094:xy 4096:z",
-                               "4 at 17 /srv/a (new) to 2", "5 at 18 /srv/a (new) 2:y!"}));
+                               "4 at 17 /srv/a to 2", "5 at 18 /srv/a 2:y!"}));
   EXPECT_EQ(without(2), (Lines{"2 damaged", "3 at 8 /srv/b", "3 at 13 /srv/b 4094:xy 4096:z",
                                "4 at 17 ? to 2", "5 at 18 ? 2:y!"}));
   EXPECT_EQ(without(19),
-            (Lines{"2 at 1 /srv/a (new)", "2 at 6 /srv/a (new) 0:hello", "3 at 8 /srv/b",
-                   "3 at 13 /srv/b 4094:xy 4096:z", "4 at 17 /srv/a (new) to 2", "5 unfinished"}));
+            (Lines{"2 at 1 /srv/a", "2 at 6 /srv/a 0:hello", "3 at 8 /srv/b",
+                   "3 at 13 /srv/b 4094:xy 4096:z", "4 at 17 /srv/a to 2", "5 unfinished"}));
 }
 
 }  // namespace

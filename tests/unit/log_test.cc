@@ -468,25 +468,22 @@ TEST_F(LogTest, AnAbandonedGroupAtTheEndIsNoDamage) {
   }
 }
 
-// The record of a file that may have to be created again says since when the log has all of it.
-TEST_F(LogTest, AFileIsBornWithItsFirstGroup) {
+// The newest one, until the file is undeclared.
+TEST_F(LogTest, AFilesRecordIsCopied) {
   pool::FileRecord record = RecordOf(a_);
-  record.flags = pool::kFileNew;
   Abandon(a_, 0, 2 * kPage, 1);
-  const Appended first = TryAppend(a_, 0, "one", &record);
-  EXPECT_EQ(a_.born.load(), first.lsn);
+  TryAppend(a_, 0, "one", &record);
   pool::FileRecord copy;
   ASSERT_TRUE(log_.CopyFileRecord(a_, &copy));
-  EXPECT_EQ(copy.born, first.lsn);
   EXPECT_STREQ(copy.path, "/file1");
   const Place before = a_.record.load();
   while (a_.record.load() == before) {
     pool::FileRecord again = RecordOf(a_);
-    again.flags = pool::kFileNew;
+    again.flags = pool::kFileRemoved;
     ASSERT_EQ(TryAppend(a_, 0, std::string(kPage, 'x'), &again).outcome, Outcome::kDone);
   }
   ASSERT_TRUE(log_.CopyFileRecord(a_, &copy));
-  EXPECT_EQ(copy.born, first.lsn) << "in each of its records";
+  EXPECT_EQ(copy.flags, pool::kFileRemoved);
   a_.Undeclare();
   EXPECT_FALSE(log_.CopyFileRecord(a_, &copy));
 }
@@ -946,7 +943,7 @@ TEST_F(KeptTest, EachSegmentExplainsItself) {
     FileTag& file = i % 2 == 0 ? a_ : b_;
     const Appended done = Append(file, i * kPage, page);
     places.push_back(
-        Keep(done, file, i % 2 == 0 ? &declared_a_ : &declared_b_, pool::kFileNewStill));
+        Keep(done, file, i % 2 == 0 ? &declared_a_ : &declared_b_, pool::kFileRemoved));
     ASSERT_NE(places.back(), kNoPlace);
     const bool first = segments.insert(SegmentOf(places.back())).second;
     EXPECT_EQ(log_.At(places.back()).count,
@@ -971,8 +968,7 @@ TEST_F(KeptTest, EachSegmentExplainsItself) {
   for (uint32_t file = 0; file < 2; ++file) {
     pool::FileRecord record;
     ASSERT_TRUE(walk.CopyRecord(file, &record));
-    EXPECT_EQ(record.flags, pool::kFileNewStill);
-    EXPECT_TRUE(walk.IsNew(file, record));
+    EXPECT_EQ(record.flags, pool::kFileRemoved);
   }
   // A void group's file record goes on to name those behind it.
   kept_.Void(places[0]);

