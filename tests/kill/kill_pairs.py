@@ -54,14 +54,8 @@ class World:
     def note(self, settled=None):
         """After each call; `settled`: the descriptor of a file that must survive as it is now."""
 
-    def meets(self, fd):
-        """A descriptor was opened of a file that was closed."""
-
     def open(self, flags=0):
-        first = self.fd is None
         self.fd = os.open(self.path(), os.O_RDWR | os.O_CREAT | flags, 0o644)
-        if first:
-            self.meets(self.fd)
         self.note()
 
     def need(self):
@@ -84,8 +78,6 @@ class World:
 
     def append(self):
         fd = os.open(self.path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        if self.fd is None:
-            self.meets(fd)
         self.note()
         os.write(fd, self.bytes())
         self.note(settled=fd)
@@ -278,14 +270,11 @@ def look(folder):
 class Model(World):
     """Makes the calls without NVCache, and remembers how everything was after each."""
 
-    def __init__(self, folder, all_owed=False):
+    def __init__(self, folder):
         super().__init__(folder)
-        self.all_owed = all_owed
         self.kept_open = []  # no number of an inode is used again
         self.moments = []
         self.since = {}  # inode -> the first moment that the file system may go back to
-        self.protected = set()
-        self.unowed = set()
         self.note()
         self.since = {inode: 0 for inode, _, _ in self.moments[0].values()}
 
@@ -295,21 +284,6 @@ class Model(World):
             self.kept_open.append(os.open(self.path(name), os.O_PATH))
         if settled is not None:
             self.since[os.fstat(settled).st_ino] = len(self.moments) - 1
-
-    def chmod(self):
-        super().chmod()
-        self.protected.add(os.stat(self.path()).st_ino)
-
-    def fchmod(self):
-        super().fchmod()
-        self.protected.add(os.fstat(self.fd).st_ino)
-
-    def meets(self, fd):
-        # Owed by issue 14 (modes in the log): a mode that was set, without a sync, before an empty
-        # file was opened. It would cost a sync for each new file.
-        status = os.fstat(fd)
-        if status.st_size == 0 and status.st_ino in self.protected and not self.all_owed:
-            self.unowed.add(status.st_ino)
 
     def done(self):
         self.close()
@@ -334,7 +308,7 @@ class Model(World):
     def owners(self, name, data, mode):
         """The files that this may be. What was not synced the file system may lose in any order, so
         bytes and mode need not be of the same moment."""
-        have_bytes, have_mode, have_name = set(), set(self.unowed), set()
+        have_bytes, have_mode, have_name = set(), set(), set()
         for index, moment in enumerate(self.moments):
             if name in moment:
                 have_name.add(moment[name][0])
@@ -375,7 +349,7 @@ class Driver:
         self.number = 0
         self.kept = 0
 
-    def run(self, initial, calls, alone_until=0, all_owed=False):
+    def run(self, initial, calls, alone_until=0):
         """The first `alone_until` calls are another process's, which ends before the rest."""
         self.number += 1
         folder = self.disk.folder / f"s{self.number}"
@@ -387,7 +361,7 @@ class Driver:
                 (place / "f").write_bytes(INITIAL[initial])
                 (place / "f").chmod(0o644)
         self.disk.sync()
-        model = Model(plain, all_owed)
+        model = Model(plain)
         model.make(calls[:alone_until])
         if alone_until > 0:
             model.close()
@@ -480,23 +454,6 @@ def run(options, what):
     harness.say(f"{count} sequences; in {driver.kept} of them recovery kept writes at first")
 
 
-def owed_by_issue_14(options):
-    """What should hold, and does not yet; see Model.meets. When this fails because nothing went
-    wrong, the exception there has to go, and this with it."""
-    with harness.Bench(options.nvcache, options.scratch, size="4M", dram="1M") as bench:
-        disk = kill_power.Disk(bench)
-        try:
-            driver = Driver(bench, disk)
-            for calls in (["open_trunc", "close", "fchmod", "close", "write"],
-                          ["chmod", "open_trunc", "write"]):
-                problem = driver.run("old", calls, all_owed=True)
-                symptom = "f: [3x0 5xB] 644; expected f with [3x0 5xB] 600"
-                check(problem == symptom, f"{', '.join(calls)}: {problem}, known is: {symptom}")
-            driver.worker.end()
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
-
-
 def for_seconds(what, seconds):
     end = time.monotonic() + seconds
     return itertools.takewhile(lambda _: time.monotonic() < end, what)
@@ -512,7 +469,6 @@ def main():
     if not kill_power.possible(options.scratch):
         sys.exit(kill_power.SKIP)
     cases = {call: lambda call=call: run(options, sequences(call, options.long)) for call in CALLS}
-    cases["owed_by_issue_14"] = lambda: owed_by_issue_14(options)
     if options.sequence is not None:
         initial, calls, *alone = options.sequence.split(":")
         one = (initial, calls.split(","), int(alone[0]) if alone else 0)
