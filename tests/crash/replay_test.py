@@ -22,7 +22,7 @@ def main():
     pathlib.Path(arguments.scratch).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
         for mutant, scenario in (("committed", "tiny"), ("payload", "threads"),
-                                 ("successor", "lost")):
+                                 ("successor", "known")):
             found = run(arguments.explorer, "--mutant", mutant, "--scenario", scenario,
                         "--seed", "7", "--scratch", folder, "--save", folder)
             cases = list(pathlib.Path(folder).glob(f"crash-{scenario}-7-mutant.case"))
