@@ -61,15 +61,17 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
   }
 }
 
+// What has the new name loses it, unless the two are exchanged.
 template <typename RealCall>
 inline auto Rename(int from_dirfd, const char* from, int to_dirfd, const char* to, unsigned flags,
                    RealCall real) {
+  const Fate fate = flags == 0 ? Fate::kIsRemoved : Fate::kStays;
   return ChangeNames(
       real,
       [=](vfs::NameCall& call, bool past) {
         call.Rename(from_dirfd, from, to_dirfd, to, flags, past);
       },
-      Name{from_dirfd, from, false, Fate::kMoves}, Name{to_dirfd, to});
+      Name{from_dirfd, from}, Name{to_dirfd, to, false, fate});
 }
 
 template <typename RealCall>

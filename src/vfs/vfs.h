@@ -348,8 +348,9 @@ class NameGuard {
 
   // `logged`: the log has the change, so what is pending of the file may stay so; it is no folder.
   long Claim(int dirfd, const char* path, bool follow = false, bool logged = false);
-  // `fate`: what becomes of the name.
-  enum class Fate { kStays, kMoves, kIsRemoved };
+  // What becomes of the name: kIsRemoved, if the call takes it from the file, and gives it to none
+  // or to another one.
+  enum class Fate { kStays, kIsRemoved };
   long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays,
            bool logged = false);
 

@@ -158,7 +158,7 @@ class NameProgram {
           return sys::Call(SYS_renameat2, AT_FDCWD, sys::Address(a.c_str()), AT_FDCWD,
                            sys::Address(b.c_str()), 0);
         },
-        {{a, vfs::NameGuard::Fate::kMoves}, {b, vfs::NameGuard::Fate::kStays}}, expected);
+        {{a, vfs::NameGuard::Fate::kStays}, {b, vfs::NameGuard::Fate::kIsRemoved}}, expected);
   }
   void Link(const std::string& from, const std::string& to) {
     const std::string a = Path(from), b = Path(to);

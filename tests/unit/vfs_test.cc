@@ -506,6 +506,27 @@ TEST_F(VfsTest, AFileThatHasChangedIsDescribedAnew) {
       {kHeldBack, kHeldBackLong});
 }
 
+// The same of one that another file is renamed over.
+TEST_F(VfsTest, AFileThatIsReplacedIsNotDrained) {
+  for (const char* name : {"old", "new"}) std::ofstream(disk_ / name) << name;
+  WithEngine(
+      [&] {
+        const int old = Cached("old", "content");
+        {
+          NameGuard guard;
+          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "new").c_str()), 0);
+          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "old").c_str(), false, kIsRemoved), 0);
+          EXPECT_EQ(OnDisk("old"), "old");
+          EXPECT_EQ(::rename((disk_ / "new").c_str(), (disk_ / "old").c_str()), 0);
+        }
+        EXPECT_EQ(ReadSome(old, 10, 0), "content");
+        EXPECT_EQ(Pwrite(old, "x", 1, 0), kNotOurs);
+        EXPECT_EQ(Close(old), 0);
+      },
+      {kHeldBack, kHeldBackLong});
+  EXPECT_EQ(OnDisk("old"), "new");
+}
+
 TEST_F(VfsTest, AFileThatKeepsItsNameIsNotRemoved) {
   for (const bool other_name : {false, true}) {
     std::ofstream(disk_ / "old") << "old";
