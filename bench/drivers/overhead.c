@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What suites/overhead.py times. Without an argument: nothing, a program that touches no file.
+// What suites/overhead.py and, of children, suites/everyday_tools.py time. Without an argument:
+// nothing, a program that touches no file.
 //
 //   nvcache_overhead calls            calls on descriptors that are never cached: read from
 //                                     /dev/zero, write to /dev/null, lseek and pread on a file that
 //                                     is only read
-//   nvcache_overhead truncate FILE    ftruncate to 1,000 bytes, and a write of 4 KiB there
-//   nvcache_overhead short FILE       a file that is created, written, closed and unlinked
 //   nvcache_overhead children FOLDER  fork, vfork and posix_spawn by a process that has kOpen files
 //                                     open which it has written; each child ends at once. What is
 //                                     spawned begins with the same environment, and
@@ -23,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { kCalls = 100000, kRounds = 500, kChildren = 50, kOpen = 100, kSize = 4096, kCut = 1000 };
+enum { kCalls = 100000, kChildren = 50, kOpen = 100, kSize = 4096 };
 
 static char bytes[kSize];
 
@@ -53,29 +52,6 @@ static int calls(const char* self) {
   TIME("write", kCalls, write(null, &byte, 1));
   TIME("pread", kCalls, pread(file, &byte, 1, 0));
   TIME("lseek", kCalls, lseek(file, 1, SEEK_SET));
-  return 0;
-}
-
-static int cut_and_write(int fd) {
-  if (ftruncate(fd, kCut) < 0) return -1;
-  return pwrite(fd, bytes, kSize, kCut) == kSize ? 0 : -1;
-}
-
-static int truncate_rounds(const char* path) {
-  const int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
-  if (fd < 0 || pwrite(fd, bytes, kSize, 0) != kSize) return perror(path), 1;
-  TIME("truncate", kRounds, cut_and_write(fd));
-  return 0;
-}
-
-static int short_life(const char* path) {
-  const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-  if (fd < 0 || write(fd, bytes, kSize) != kSize || close(fd) < 0) return -1;
-  return unlink(path);
-}
-
-static int short_rounds(const char* path) {
-  TIME("short", kRounds, short_life(path));
   return 0;
 }
 
@@ -123,10 +99,7 @@ int main(int argc, char** argv) {
   if (argc == 1) return 0;
   memset(bytes, 'o', sizeof bytes);
   if (argc == 2 && strcmp(argv[1], "calls") == 0) return calls(argv[0]);
-  if (argc == 3 && strcmp(argv[1], "truncate") == 0) return truncate_rounds(argv[2]);
-  if (argc == 3 && strcmp(argv[1], "short") == 0) return short_rounds(argv[2]);
   if (argc == 3 && strcmp(argv[1], "children") == 0) return children(argv[2]);
-  fprintf(stderr,
-          "usage: nvcache_overhead [calls | truncate FILE | short FILE | children FOLDER]\n");
+  fprintf(stderr, "usage: nvcache_overhead [calls | children FOLDER]\n");
   return 2;
 }
