@@ -161,17 +161,20 @@ inline auto ReadAttribute(int dirfd, const char* path, int flags, const char* na
 }
 
 // An fchown to these changes nothing but the time of the last change.
-inline bool IsOwnedBy(int fd, uid_t owner, gid_t group) {
-  struct stat st;
-  return sys::Fstat(fd, &st) == 0 && st.st_uid == owner && st.st_gid == group &&
-         (st.st_mode & (S_ISUID | S_ISGID)) == 0;
+inline bool IsOwnedBy(const struct stat& st, uid_t owner, gid_t group) {
+  return st.st_uid == owner && st.st_gid == group && (st.st_mode & (S_ISUID | S_ISGID)) == 0;
 }
 
 // As SQLite does each time that it opens its journal as root: no sync is owed for nothing.
 template <typename RealCall>
 inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
-  const bool known = !vfs::IsInternal(fd) && IsOwnedBy(fd, owner, group);
-  return known ? real() : SetAttributes(fd, nullptr, 0, real);
+  struct stat before;
+  const bool known =
+      !vfs::IsInternal(fd) && sys::Fstat(fd, &before) == 0 && IsOwnedBy(before, owner, group);
+  if (!known) return SetAttributes(fd, nullptr, 0, real);
+  const auto result = real();
+  if (result == 0) vfs::KeepStanding(fd, before);
+  return result;
 }
 
 }  // namespace nvcache::calls

@@ -148,6 +148,14 @@ bool AttributeCall::Identify(uint64_t exits, struct statx* st) {
   return true;
 }
 
+void KeepStanding(int fd, const struct stat& before) {
+  struct stat st;
+  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  const uint64_t tag = lease::TagOf(before.st_dev, before.st_ino, before.st_mode);
+  if (engine.tallies.Find(tag) == nullptr || sys::Fstat(fd, &st) < 0) return;
+  KeepLeft(tag, MarkOf(before), MarkOf(st));
+}
+
 // Bytes that are written after a mode was taken away do not come back with it; times protect
 // nothing.
 void AttributeCall::OweSync() const {

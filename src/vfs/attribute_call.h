@@ -55,6 +55,10 @@ class AttributeCall {
   sys::Scratch<pool::NameRecord> record_;
 };
 
+// A call has changed nothing of the descriptor's file but the time of its last change: what is
+// known of it stays so. No lock.
+void KeepStanding(int fd, const struct stat& before);
+
 }  // namespace nvcache::vfs
 
 #endif  // NVCACHE_VFS_ATTRIBUTE_CALL_H_

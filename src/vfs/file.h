@@ -59,6 +59,9 @@ struct File : dramcache::CachedFile {
   std::atomic<uint64_t> exits_seen{0};
   // While it is cached: our syncs of its file system cover all that was written to it. Table lock.
   bool publishes = false;
+  // As its last close has left it, while it was cached (MarkOf in through.h); 0: not known. Table
+  // lock.
+  uint64_t left = 0;
 
   // Syncs that the program has asked for while the kernel had the file (heat.cc).
   std::atomic<uint32_t> syncs{0};

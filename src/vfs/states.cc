@@ -503,6 +503,7 @@ void Engine::PublishOffsets(File& file, bool news) {
 // (I11).
 void Engine::Destroy(File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
+  if (file.state.load() == State::kCached) LeaveKnown(file);
   if (file.state.load() != State::kForeign) LeaveToKernel(file, State::kPassThrough, false);
   CloseBacking(file);
   if (file.leased && leases.is_open()) leases.Drop(file.device, file.inode, false);

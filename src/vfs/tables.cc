@@ -148,6 +148,7 @@ File* Engine::NewFile(const struct stat& st) {
   file.synced_at.store(0);
   file.exits_seen.store(0);
   file.publishes = false;
+  file.left = 0;
   file.awaited.store(0);
   file.awaited_synced.store(0);
   file.sync_refused = false;
@@ -241,7 +242,10 @@ long Engine::DropReference(Description& description) {
   while (*link != &description) link = &(*link)->next;
   *link = description.next;
   description.file.store(nullptr, std::memory_order_release);
-  if (file.descriptions == nullptr && file.state.load() == State::kCached) Publish(file);
+  if (file.descriptions == nullptr && file.state.load() == State::kCached) {
+    Publish(file);
+    NoteLeft(file);
+  }
   const int error = file.errors.Take(&description.errors_heard);
   file.lock.Unlock();
   descriptions_.Free(descriptions_.IndexOf(&description));
@@ -306,6 +310,7 @@ void Engine::ForgetClosed(const struct stat& st) {
   File* file = FindFile(st.st_dev, st.st_ino);
   if (file == nullptr || file->descriptions != nullptr || file->pending.load() > 0) return;
   if (file->state.load() != State::kCached) return;
+  LeaveKnown(*file);
   if (LeaveToKernel(*file, State::kPassThrough, false) < 0) return;
   reap_due_ = true;
   Reap();

@@ -452,6 +452,12 @@ void NoteLeft(int fd, const Description& description) {
   tally->left.store(MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)));
 }
 
+void NoteLeft(File& file) {
+  struct stat st;
+  const bool seen = file.publishes && sys::Fstat(file.backing_fd, &st) == 0;
+  file.left = seen ? MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0;
+}
+
 bool IsAsItWasLeft(const Tally& tally, const struct stat& st) {
   return tally.left.load() == MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
 }
@@ -488,6 +494,25 @@ Lsn LogPublished(File& file, Tally& tally, Standing* then) {
 }
 
 }  // namespace
+
+// Nobody makes a call on it that has not seen the tag, and none that has: so it is looked at last.
+void LeaveKnown(const File& file) {
+  NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
+  const Identity id = {file.device, file.inode, TagOf(file)};
+  if (file.left == 0 || file.lent || file.forever || file.failing.load() != 0 || !IsWhole(file) ||
+      !IsOwnTable()) {
+    return;
+  }
+  Tally& tally = engine.tallies.At(id.tag);
+  if (!GetTag(tally, id.tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  struct stat st;
+  if (then.tag != id.tag || MayBeWrittenUnseen(id) || sys::Fstat(file.backing_fd, &st) < 0 ||
+      st.st_nlink == 0 || MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) != file.left) {
+    return;
+  }
+  if (Tallies::Change(tally, then, {id.tag, then.exits, true})) tally.left.store(file.left);
+}
 
 void BeginShared(File& file, int fd) {
   struct stat st;

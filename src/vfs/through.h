@@ -82,6 +82,11 @@ long TruncateShared(Access& access, int fd, uint64_t length, const Passing& pass
 // opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
 void NoteLeft(int fd, const Description& description);
 bool IsAsItWasLeft(const lease::Tally& tally, const struct stat& st);
+// The same of a cached file, which nobody here has open now.
+void NoteLeft(File& file);
+// Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
+// since. Table lock.
+void LeaveKnown(const File& file);
 // What a tally keeps of it; never 0.
 uint64_t MarkOf(const struct timespec& changed, uint64_t size);
 

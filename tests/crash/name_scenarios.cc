@@ -94,6 +94,11 @@ class NameProgram {
     }
     return fd;
   }
+  int OpenKnown(const std::string& name) {
+    const int fd = Open(name);
+    Must(IsKnown(fd));
+    return fd;
+  }
   int Create(const std::string& name) { return Open(name, O_RDWR | O_CREAT); }
   // The same, with bytes.
   void Make(const std::string& name, size_t n) {
@@ -258,6 +263,10 @@ class NameProgram {
   void MoveCheckpoint() {
     capture_.Do({Operation::kOther, 0, 0, 0, 0}, "",
                 [] { Must(vfs::engine.MoveThroughCheckpoint()); });
+  }
+  // All that is pending of cached files is on the disk when it returns.
+  void Drain() {
+    capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [] { vfs::DrainAll(); });
   }
   std::mt19937_64& random() { return random_; }
   // All folders and files that are open or named here are known still.
@@ -451,13 +460,22 @@ Trace KnownSwap(const Place& place, uint64_t seed) {
   return program.Finish();
 }
 
-// Files get another name, or lose theirs, with what only the log has of them.
+// Files get another name, or lose theirs, with what only the log has of them. One is closed, and
+// known when it is opened again.
 Trace KnownCached(const Place& place, uint64_t seed) {
   MakeFile(place, "a", 300);
   MakeFile(place, "b", 200);
   MakeFile(place, "c", 100);
+  MakeFile(place, "e", 250);
   NameProgram program("known-cached", place, seed);
   program.MakeKnown("");
+  int e = program.Open("e");
+  program.MakeHot(e);
+  program.WriteCached(e, 30, 70);
+  program.Close(e);
+  program.Drain();
+  e = program.OpenKnown("e");
+  program.Write(e, 50, 400);
   const int a = program.Open("a"), b = program.Open("b"), c = program.Open("c");
   for (const int fd : {a, b, c}) program.MakeHot(fd);
   program.WriteCached(a, 100, 400);
@@ -470,7 +488,7 @@ Trace KnownCached(const Place& place, uint64_t seed) {
   program.Write(b, 0, 20);
   program.Rename("d", "c");
   program.Remove("a");
-  for (const int fd : {a, b, c}) program.Close(fd);
+  for (const int fd : {a, b, c, e}) program.Close(fd);
   return program.Finish();
 }
 

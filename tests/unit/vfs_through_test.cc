@@ -778,6 +778,48 @@ TEST_F(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
   });
 }
 
+// So the next one to open it need not sync it to know it.
+TEST_F(VfsThroughTest, ACachedFileIsKnownWhenItIsClosedAndOnTheDisk) {
+  WithEngine([&] {
+    for (const bool is_changed : {false, true}) {
+      const std::string name = is_changed ? "changed" : "a";
+      const int fd = Open(name, O_RDWR | O_CREAT);
+      for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
+      EXPECT_EQ(StateOf(fd), State::kCached);
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+      Close(fd);
+      DrainAll();
+      if (is_changed) test::WriteFile(disk_ / name, "by a program without us");
+      const int again = Open(name);
+      EXPECT_EQ(StateOf(again), State::kKernel);
+      EXPECT_EQ(IsKnown(again), !is_changed);
+      Close(again);
+    }
+  });
+}
+
+// SQLite gives its journal to root each time that root opens it.
+TEST_F(VfsThroughTest, AFileStaysKnownThatGetsTheOwnerThatItHas) {
+  for (const bool says_so : {true, false}) {
+    WithEngine([&] {
+      const int fd = Open("a", O_RDWR | O_CREAT);
+      const auto neighbour = NeighbourOf(fd);
+      MakeKnown(fd);
+      Close(fd);
+      const int reader = Open("a", O_RDONLY);
+      struct stat before;
+      EXPECT_EQ(::fstat(reader, &before), 0);
+      ::usleep(20000);  // the kernel's clock for times of change
+      EXPECT_EQ(::fchown(reader, before.st_uid, before.st_gid), 0);
+      if (says_so) KeepStanding(reader, before);
+      Close(reader);
+      const int again = Open("a");
+      EXPECT_EQ(IsKnown(again), says_so);
+      Close(again);
+    });
+  }
+}
+
 // Whoever has it open has made sure of it. Each of many would make the others' next sync real.
 TEST_F(VfsThroughTest, WhoOpensAFileThatAnotherOneHasOpenTakesItAsItIs) {
   WithEngine([&] {
