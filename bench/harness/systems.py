@@ -107,17 +107,20 @@ class Checkpointer:
     def __exit__(self, kind, *_):
         if not self.process:
             return
-        self.process.terminate()
-        said = self.process.communicate(timeout=60)[1]
-        if self.process.returncode != 0 and kind is None:
+        process, self.process = self.process, None
+        process.terminate()
+        said = process.communicate(timeout=60)[1]
+        if process.returncode != 0 and kind is None:
             raise Broken(f"nvcache checkpointer: {' '.join(said.split())}")
 
     @contextlib.contextmanager
     def paused(self):
-        """It has ended, so the pool is nobody's."""
+        """It has ended, so the pool is nobody's. One that was not there is not there afterwards."""
+        runs = self.process is not None
         self.__exit__(None)
         yield
-        self.__enter__()
+        if runs:
+            self.__enter__()
 
 
 class Bench:

@@ -29,6 +29,11 @@ def bench():
     return systems.Bench(BUILD, BUILD)
 
 
+def turn_of(place):
+    """Without a checkpointer."""
+    return Turn(bench(), place, SMOKE, bench().checkpointer(place, {}))
+
+
 def run(*programs, turns=1):
     """(the suite, all that was found, all that was said)"""
     suite = everyday.Everyday(programs)
@@ -158,12 +163,12 @@ class Suite(unittest.TestCase):
 
     def test_a_program_without_the_library_is_a_failure(self):
         with bench().place("plain") as place:
-            turn = Turn(bench(), place, SMOKE)
+            turn = turn_of(place)
             turn.check_library()
             place.pool = "a pool"
             self.assertRaisesRegex(systems.Broken, "does not have the library", turn.check_library)
         with bench().place("nvcache", pool="1M") as place:
-            Turn(bench(), place, SMOKE).check_library()
+            turn_of(place).check_library()
 
     def test_a_difference_is_a_failure(self):
         _, record, said = run(tool("same", "echo >file"),
@@ -219,7 +224,7 @@ class Suite(unittest.TestCase):
         script = ("import os, signal; file = os.open('file', os.O_WRONLY | os.O_CREAT); "
                   "os.write(file, b'x' * 5000); os.kill(os.getpid(), signal.SIGKILL)")
         with bench().place("nvcache", pool="64M", settings={"BATCH_DELAY": 60000}) as place:
-            turn = Turn(bench(), place, SMOKE)
+            turn = turn_of(place)
             self.assertRaises(systems.Broken, turn.run, [everyday_tools.PYTHON, "-c", script])
             self.assertNotEqual((turn.work / "file").read_bytes(), b"x" * 5000)
             turn.settle()

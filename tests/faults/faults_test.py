@@ -115,6 +115,7 @@ def program_hears_first(options):
         with case.program(**LATE) as program:
             fd = program.open(path)
             program.must_write(path, fd, 8192, 200000)
+            program.call("utime", path)  # so the fsync is real
             program.call("size", path)  # the kernel gets the bytes
             case.bad.tell("write 5")
             program.expect("EIO", "fsync", fd)
