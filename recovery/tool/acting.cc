@@ -10,9 +10,9 @@
 #include <charconv>
 #include <optional>
 
-#include "recovery/replay/rights.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/text.h"
+#include "src/replay/rights.h"
 
 namespace nvcache::tool {
 namespace {

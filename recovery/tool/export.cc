@@ -14,9 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "recovery/replay/rights.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/text.h"
+#include "src/replay/rights.h"
 
 namespace nvcache::tool {
 namespace {

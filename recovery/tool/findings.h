@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "recovery/replay/replay.h"
 #include "recovery/tool/export.h"
 #include "recovery/tool/progress.h"
 #include "recovery/tool/text.h"
+#include "src/replay/replay.h"
 
 namespace nvcache::tool {
 

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "recovery/replay/replay.h"
 #include "recovery/tool/acting.h"
 #include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
@@ -30,6 +29,7 @@
 #include "recovery/tool/pool_list.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
+#include "src/replay/replay.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::tool {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "recovery/replay/replay.h"
+#include "src/replay/replay.h"
 
 namespace nvcache::tool {
 

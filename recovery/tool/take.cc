@@ -7,11 +7,11 @@
 #include <chrono>
 #include <thread>
 
-#include "recovery/replay/replay.h"
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/progress.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"
+#include "src/replay/replay.h"
 
 namespace nvcache::tool {
 namespace {

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <thread>
 
-#include "recovery/replay/replay.h"
 #include "recovery/tool/checkpointer.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/open.h"
@@ -21,6 +20,7 @@
 #include "recovery/tool/progress.h"
 #include "recovery/tool/take.h"
 #include "recovery/tool/text.h"
+#include "src/replay/replay.h"
 
 namespace nvcache::tool {
 namespace {

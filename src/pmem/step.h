@@ -41,7 +41,7 @@ enum class Step : uint8_t {
   kClean,             // PWB    the state: clean
   kCleanDurable,      // PSYNC  before the pool's user says that nothing is left in it
 
-  // Recovery (recovery/replay)
+  // Recovery (src/replay)
   kSeenGroup,            // PWB    the first header of a group, as it was found
   kSeenContent,          // PWB    the rest of a group that is to be applied
   kSeenGroupDurable,     // PSYNC  before any of them is applied, or counts as applied

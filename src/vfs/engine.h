@@ -20,13 +20,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "recovery/replay/replay.h"
 #include "src/cleanup/cleaner.h"
 #include "src/dramcache/page_cache.h"
 #include "src/lease/leases.h"
 #include "src/lease/tally.h"
 #include "src/nvlog/through.h"
 #include "src/pool/pool.h"
+#include "src/replay/replay.h"
 #include "src/settings/settings.h"
 #include "src/sys/arena.h"
 #include "src/sys/credentials.h"

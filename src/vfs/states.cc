@@ -5,7 +5,7 @@
 #include <linux/magic.h>
 #include <sys/resource.h>
 
-#include "recovery/replay/resolve.h"
+#include "src/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"

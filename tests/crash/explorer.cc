@@ -5,8 +5,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "recovery/replay/replay.h"
 #include "src/nvlog/reader.h"
+#include "src/replay/replay.h"
 #include "tests/crash/name_check.h"
 
 namespace nvcache::crash {

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "recovery/replay/replay.h"
+#include "src/replay/replay.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::crash {

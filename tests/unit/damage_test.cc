@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
-#include "recovery/replay/replay.h"
 #include "src/pool/pool.h"
+#include "src/replay/replay.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::recovery {

@@ -8,10 +8,10 @@
 #include <set>
 #include <vector>
 
-#include "recovery/replay/replay.h"
 #include "src/nvlog/log.h"
 #include "src/nvlog/reader.h"
 #include "src/pmem/persist.h"
+#include "src/replay/replay.h"
 #include "src/sys/kernel.h"
 #include "tests/unit/support.h"
 

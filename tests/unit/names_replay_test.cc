@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "recovery/replay/replay.h"
+#include "src/replay/replay.h"
 #include "tests/unit/support.h"
 #include "tests/unit/traced.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "recovery/replay/replay.h"
+#include "src/replay/replay.h"
 
 #include <errno.h>
 #include <grp.h>

@@ -3,14 +3,14 @@
 // Replay: brings what a dead process left in a pool's logs to the file system. Freestanding, so
 // that the library can recover before the program's first file call; the `nvcache recover` command
 // adds the words. Stands on nvlog, pool and pmem alone.
-#ifndef NVCACHE_RECOVERY_REPLAY_REPLAY_H_
-#define NVCACHE_RECOVERY_REPLAY_REPLAY_H_
+#ifndef NVCACHE_REPLAY_REPLAY_H_
+#define NVCACHE_REPLAY_REPLAY_H_
 
 #include <cstdint>
 
-#include "recovery/replay/names.h"
 #include "src/nvlog/reader.h"
 #include "src/pool/pool.h"
+#include "src/replay/names.h"
 
 namespace nvcache::recovery {
 
@@ -76,4 +76,4 @@ bool ReplayOrphans(pool::Pool& pool, Summary* summary);
 
 }  // namespace nvcache::recovery
 
-#endif  // NVCACHE_RECOVERY_REPLAY_REPLAY_H_
+#endif  // NVCACHE_REPLAY_REPLAY_H_

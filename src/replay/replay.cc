@@ -33,7 +33,7 @@
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
 // next run finds nothing.
-#include "recovery/replay/replay.h"
+#include "src/replay/replay.h"
 
 #include <errno.h>
 
@@ -42,10 +42,10 @@
 #include <new>
 #include <utility>
 
-#include "recovery/replay/files.h"
-#include "recovery/replay/names.h"
-#include "recovery/replay/window.h"
 #include "src/pmem/persist.h"
+#include "src/replay/files.h"
+#include "src/replay/names.h"
+#include "src/replay/window.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"

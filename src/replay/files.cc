@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "recovery/replay/files.h"
+#include "src/replay/files.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "recovery/replay/resolve.h"
 #include "src/pmem/persist.h"
+#include "src/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Finds the file that a file record names.
-#ifndef NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
-#define NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
+#ifndef NVCACHE_REPLAY_RESOLVE_H_
+#define NVCACHE_REPLAY_RESOLVE_H_
 
 #include <errno.h>
 
@@ -43,4 +43,4 @@ constexpr bool IsRefusal(long error) {
 
 }  // namespace nvcache::recovery
 
-#endif  // NVCACHE_RECOVERY_REPLAY_RESOLVE_H_
+#endif  // NVCACHE_REPLAY_RESOLVE_H_

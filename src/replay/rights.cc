@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "recovery/replay/rights.h"
+#include "src/replay/rights.h"
 
 #include <errno.h>
 #include <linux/capability.h>

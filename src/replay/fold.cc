@@ -6,9 +6,9 @@
 #include <bit>
 #include <cstring>
 
-#include "recovery/replay/names.h"
-#include "recovery/replay/replay.h"
 #include "src/pool/pool.h"
+#include "src/replay/names.h"
+#include "src/replay/replay.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"

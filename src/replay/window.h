@@ -2,16 +2,16 @@
 //
 // A run of committed records, a bounded number of pages of them, brought to their files page by
 // page instead of one by one: what is next to each other in a file is written by one call.
-#ifndef NVCACHE_RECOVERY_REPLAY_WINDOW_H_
-#define NVCACHE_RECOVERY_REPLAY_WINDOW_H_
+#ifndef NVCACHE_REPLAY_WINDOW_H_
+#define NVCACHE_REPLAY_WINDOW_H_
 
 #include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "recovery/replay/files.h"
 #include "src/nvlog/reader.h"
+#include "src/replay/files.h"
 
 namespace nvcache::recovery {
 
@@ -101,4 +101,4 @@ class Window {
 
 }  // namespace nvcache::recovery
 
-#endif  // NVCACHE_RECOVERY_REPLAY_WINDOW_H_
+#endif  // NVCACHE_REPLAY_WINDOW_H_

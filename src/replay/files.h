@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The files that a replay changes, by their numbers in nvlog::GroupWalk. Few are open at a time.
-#ifndef NVCACHE_RECOVERY_REPLAY_FILES_H_
-#define NVCACHE_RECOVERY_REPLAY_FILES_H_
+#ifndef NVCACHE_REPLAY_FILES_H_
+#define NVCACHE_REPLAY_FILES_H_
 
 #include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "recovery/replay/names.h"
 #include "src/nvlog/reader.h"
 #include "src/pool/pool.h"
+#include "src/replay/names.h"
 
 namespace nvcache::recovery {
 
@@ -125,4 +125,4 @@ class Files {
 
 }  // namespace nvcache::recovery
 
-#endif  // NVCACHE_RECOVERY_REPLAY_FILES_H_
+#endif  // NVCACHE_REPLAY_FILES_H_

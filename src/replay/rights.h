@@ -8,8 +8,8 @@
 // opening a file by its handle, asks for it (resolve.cc).
 //
 // In a program that recovers its own pool nothing of this is used.
-#ifndef NVCACHE_RECOVERY_REPLAY_RIGHTS_H_
-#define NVCACHE_RECOVERY_REPLAY_RIGHTS_H_
+#ifndef NVCACHE_REPLAY_RIGHTS_H_
+#define NVCACHE_REPLAY_RIGHTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -46,4 +46,4 @@ class OwnRights {
 
 }  // namespace nvcache::recovery
 
-#endif  // NVCACHE_RECOVERY_REPLAY_RIGHTS_H_
+#endif  // NVCACHE_REPLAY_RIGHTS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "recovery/replay/window.h"
+#include "src/replay/window.h"
 
 #include <algorithm>
 #include <cstring>

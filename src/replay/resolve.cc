@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "recovery/replay/resolve.h"
+#include "src/replay/resolve.h"
 
 #include <errno.h>
 
 #include <cstring>
 
-#include "recovery/replay/rights.h"
 #include "src/pool/pool.h"
+#include "src/replay/rights.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/sys/text.h"

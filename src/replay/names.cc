@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "recovery/replay/names.h"
+#include "src/replay/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,10 +10,10 @@
 #include <iterator>
 #include <utility>
 
-#include "recovery/replay/replay.h"
-#include "recovery/replay/resolve.h"
 #include "src/pmem/persist.h"
 #include "src/pool/pool.h"
+#include "src/replay/replay.h"
+#include "src/replay/resolve.h"
 #include "src/sys/check.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"

@@ -15,8 +15,8 @@
 //
 // then bytes (Files), the safe names go, attributes. It may end at any instruction and be done
 // again (I6): nothing in the logs is void before all of it is synced.
-#ifndef NVCACHE_RECOVERY_REPLAY_NAMES_H_
-#define NVCACHE_RECOVERY_REPLAY_NAMES_H_
+#ifndef NVCACHE_REPLAY_NAMES_H_
+#define NVCACHE_REPLAY_NAMES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -236,4 +236,4 @@ class Names {
 
 }  // namespace nvcache::recovery
 
-#endif  // NVCACHE_RECOVERY_REPLAY_NAMES_H_
+#endif  // NVCACHE_REPLAY_NAMES_H_
