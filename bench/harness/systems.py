@@ -33,6 +33,8 @@ UNDER_NVCACHE = ("nvcache", "inpool", "inslowpool", "passthrough")
 IN_MEMORY = ("tmpfs", "limit")
 MEMORY = pathlib.Path("/dev/shm")
 PREFIX = "nvcache-test-bench-"
+# Of a checkpointer.
+READY_SECONDS, END_SECONDS = 10, 60
 # <linux/fs.h>: folders below this one are spread over the disk, as far as the file system knows it.
 FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_TOPDIR_FL = 0x80086601, 0x40086602, 0x00020000
 
@@ -94,7 +96,11 @@ class Checkpointer:
         if self.command:
             self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                             stderr=subprocess.PIPE, text=True, **self.options)
+            limit = time.monotonic() + READY_SECONDS
             while not self._has_pool() and self.process.poll() is None:
+                if time.monotonic() > limit:
+                    self.__exit__(None)
+                    raise Broken(f"nvcache checkpointer does not have the pool after {READY_SECONDS} s")
                 time.sleep(0.001)
         return self
 
@@ -109,7 +115,7 @@ class Checkpointer:
             return
         process, self.process = self.process, None
         process.terminate()
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=END_SECONDS)[1]
         if process.returncode != 0 and kind is None:
             raise Broken(f"nvcache checkpointer: {' '.join(said.split())}")
 

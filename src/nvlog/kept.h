@@ -34,9 +34,8 @@ class Kept {
   Place Append(const Copy& copy, Lsn* declared, Place file, uint32_t flags);
 
   // The record at `place`, and the file record that came with it, count no more, because newer ones
-  // hide it, or the disk has it: durable when it returns. Of
-  // two records of a file, the one with the lower LSN first, unless it is hidden: a crash in
-  // between must not leave an older one alone.
+  // hide it, or the disk has it: durable when it returns. Of two records of a file, the one with
+  // the lower LSN first, unless it is hidden: a crash in between must not leave an older one alone.
   void Void(Place place);
   // Frees the segments that have become empty.
   void Settle();

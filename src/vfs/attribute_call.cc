@@ -44,9 +44,10 @@ AttributeCall::AttributeCall(int fd) : fd_(fd) {
 
 AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) : by_path_(true) {
   struct stat st;
-  if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
+  if ((!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   st_ = st;
+  if (sys::IsSharing()) return;  // it logs nothing, but OweSync() is for its parent's file
   device_ = st.st_dev;
   inode_ = st.st_ino;
   if (S_ISREG(st.st_mode)) PublishInode(device_, inode_);
@@ -153,6 +154,10 @@ void KeepStanding(int fd, const struct stat& before) {
   if (!engine.active() || !engine.leases.is_open() || sys::IsSharing()) return;
   const uint64_t tag = lease::TagOf(before.st_dev, before.st_ino, before.st_mode);
   if (engine.tallies.Find(tag) == nullptr || sys::Fstat(fd, &st) < 0) return;
+  // A program without us has not written in between.
+  if (st.st_mtim.tv_sec != before.st_mtim.tv_sec || st.st_mtim.tv_nsec != before.st_mtim.tv_nsec) {
+    return;
+  }
   KeepLeft(tag, MarkOf(before), MarkOf(st));
 }
 
@@ -166,7 +171,7 @@ void AttributeCall::OweSync() const {
   if (by_path_) {
     if (!engine.attached() || !S_ISREG(st_.st_mode)) return;
     const TableLock lock;
-    if (File* file = engine.FindFile(device_, inode_); file != nullptr) owe(*file);
+    if (File* file = engine.FindFile(st_.st_dev, st_.st_ino); file != nullptr) owe(*file);
   } else {
     Access access;
     if (access.Enter(fd_, Access::kData) == 0) owe(access.file());

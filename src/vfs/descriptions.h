@@ -5,8 +5,8 @@
 //
 // What the program does to a file's name or attributes counts as a change of it; what others do is
 // not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
-// in the log. A folder's is good
-// as long as it has not left the log (Standing::exits), which a folder does that is removed.
+// in the log. A folder's is good as long as it has not left the log (Standing::exits), which a
+// folder does that is removed.
 #ifndef NVCACHE_VFS_DESCRIPTIONS_H_
 #define NVCACHE_VFS_DESCRIPTIONS_H_
 

@@ -470,8 +470,8 @@ class Engine {
   nvlog::Log log;
   Mappings mappings;
 
-  // Zeros, which the library's file does not have.
  private:
+  // Zeros, which the library's file does not have.
   static File* buckets_[kFileBuckets];
   uint32_t bucket_count_ = kFewBuckets;  // of them; a file is in that which its hash names
 };

@@ -500,7 +500,7 @@ void LeaveKnown(const File& file) {
   NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
   const Identity id = {file.device, file.inode, TagOf(file)};
   if (file.left == 0 || file.lent || file.forever || file.failing.load() != 0 || !IsWhole(file) ||
-      !IsOwnTable()) {
+      !IsOwnTable() || engine.leases.lost() || engine.pool().seats().ThroughFailed() != 0) {
     return;
   }
   Tally& tally = engine.tallies.At(id.tag);

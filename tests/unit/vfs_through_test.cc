@@ -800,21 +800,28 @@ TEST_F(VfsThroughTest, ACachedFileIsKnownWhenItIsClosedAndOnTheDisk) {
 
 // SQLite gives its journal to root each time that root opens it.
 TEST_F(VfsThroughTest, AFileStaysKnownThatGetsTheOwnerThatItHas) {
-  for (const bool says_so : {true, false}) {
+  enum class Case { kSaysSo, kSaysNothing, kSomebodyWrites };
+  for (const Case each : {Case::kSaysSo, Case::kSaysNothing, Case::kSomebodyWrites}) {
     WithEngine([&] {
       const int fd = Open("a", O_RDWR | O_CREAT);
       const auto neighbour = NeighbourOf(fd);
       MakeKnown(fd);
+      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
       Close(fd);
       const int reader = Open("a", O_RDONLY);
       struct stat before;
       EXPECT_EQ(::fstat(reader, &before), 0);
       ::usleep(20000);  // the kernel's clock for times of change
       EXPECT_EQ(::fchown(reader, before.st_uid, before.st_gid), 0);
-      if (says_so) KeepStanding(reader, before);
+      if (each == Case::kSomebodyWrites) {
+        const int strange = ::open((disk_ / "a").c_str(), O_WRONLY);
+        EXPECT_EQ(::write(strange, "other", 5), 5);
+        ::close(strange);
+      }
+      if (each != Case::kSaysNothing) KeepStanding(reader, before);
       Close(reader);
       const int again = Open("a");
-      EXPECT_EQ(IsKnown(again), says_so);
+      EXPECT_EQ(IsKnown(again), each == Case::kSaysSo);
       Close(again);
     });
   }
