@@ -12,7 +12,7 @@ namespace {
 // About the time of a 4 KiB copy: longer waits sleep.
 constexpr int kSpins = 100;
 
-void Pause() { __builtin_ia32_pause(); }
+void Relax() { __builtin_ia32_pause(); }
 
 }  // namespace
 
@@ -27,9 +27,14 @@ void FutexWake(Word* word, int waiters) {
   Call(SYS_futex, Address(word), FUTEX_WAKE_PRIVATE, waiters);
 }
 
+void Pause(uint64_t ns) {
+  Word word{0};
+  FutexWait(&word, 0, ns);
+}
+
 void MutexWord::LockSlow() {
   for (int i = 0; i < kSpins; ++i) {
-    Pause();
+    Relax();
     if (state_.load(std::memory_order_relaxed) == kFree && TryLock()) return;
   }
   while (state_.exchange(kContended, std::memory_order_acquire) != kFree) {
@@ -46,7 +51,7 @@ void RwLockWords::LockSharedSlow() {
         return;
       }
     } else if (spins < kSpins) {
-      Pause();
+      Relax();
     } else {
       sleepers_.fetch_add(1, std::memory_order_seq_cst);
       FutexWait(&state_, state);
@@ -64,7 +69,7 @@ void RwLockWords::Lock() {
         return;
       }
     } else if (spins < kSpins) {
-      Pause();
+      Relax();
     } else {
       if ((state & kWriterWaits) == 0 &&
           !state_.compare_exchange_weak(state, state | kWriterWaits, std::memory_order_seq_cst)) {

@@ -20,6 +20,8 @@ inline constexpr uint64_t kForever = ~uint64_t{0};
 // Sleeps while *word == expected, at most `timeout_ns`; returns early on a wake-up or a signal.
 void FutexWait(Word* word, uint32_t expected, uint64_t timeout_ns = kForever);
 void FutexWake(Word* word, int waiters);
+// Sleeps for so long, or until a signal.
+void Pause(uint64_t ns);
 
 // "Futexes are tricky" (U. Drepper, 2011), mutex 2: free, locked, locked with waiters.
 class MutexWord {

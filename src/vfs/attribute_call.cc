@@ -4,10 +4,11 @@
 #include <fcntl.h>
 
 #include "src/sys/kernel.h"
-#include "src/vfs/access.h"
-#include "src/vfs/descriptions.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/descriptions.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/name_log.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -79,7 +80,7 @@ uint64_t AttributeCall::Tag() const {
 long AttributeCall::Begin(uint32_t set) {
   set_ = set;
   if (inode_ == 0) return 0;
-  if (engine.asleep()) const TableLock wakes;
+  if (engine.process.asleep()) const TableLock wakes;
   tally_ = passing_.Begin(Tag());
   if (tally_ == nullptr) return 0;
   if (st_.st_ino == 0 && (!Look() || Tag() != passing_.tag())) {
@@ -171,7 +172,7 @@ void AttributeCall::OweSync() const {
   if (by_path_) {
     if (!engine.attached() || !S_ISREG(st_.st_mode)) return;
     const TableLock lock;
-    if (File* file = engine.FindFile(st_.st_dev, st_.st_ino); file != nullptr) owe(*file);
+    if (File* file = engine.files.Find(st_.st_dev, st_.st_ino); file != nullptr) owe(*file);
   } else {
     Access access;
     if (access.Enter(fd_, Access::kData) == 0) owe(access.file());

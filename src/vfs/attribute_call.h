@@ -7,7 +7,7 @@
 
 #include "src/pool/name_record.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/passing.h"
+#include "src/vfs/engine/passing.h"
 
 namespace nvcache::vfs {
 

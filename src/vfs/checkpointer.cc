@@ -13,7 +13,8 @@
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/access.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -47,14 +48,13 @@ bool IsUsed(const pool::Seats& seats, uint32_t own) {
 }  // namespace
 
 bool Checkpointer::Run(const Host& threads, char** environment, int post) {
-  engine.Start(threads, environment);
-  if (!engine.active() || !Watches(post)) return false;
+  if (!Start(threads, environment) || !Watches(post)) return false;
   const pool::Seats& seats = watched_.seats();
   used_ = sys::Now(CLOCK_MONOTONIC);
   while (!host_.stopped() && IsNamed()) {
     const uint32_t bell = seats.bell();
     const bool used = Serve();
-    if (engine.hopeless_) break;
+    if (IsFinal(engine.stage())) break;
     const uint64_t now = sys::Now(CLOCK_MONOTONIC);
     if (used) used_ = now;
     if (!engine.attached() && !host_.stays && now - used_ >= kIdleNs) break;
@@ -62,7 +62,7 @@ bool Checkpointer::Run(const Host& threads, char** environment, int post) {
     seats.AwaitBell(bell, soon ? kShortLookNs : kLookNs);
   }
   End();
-  return !engine.hopeless_;
+  return !IsFinal(engine.stage());
 }
 
 // The pool that the lock is of.
@@ -71,7 +71,7 @@ bool Checkpointer::Watches(int post) {
   struct stat st;
   const bool open = watched_.Open(engine.settings.pool.c_str(), pool::Access::kInspect, true,
                                   nullptr, problem.get());
-  if (!open) engine.RefusePool(*problem);
+  if (!open) engine.notice.RefusePool(*problem);
   return open && sys::Fstat(post, &st) == 0 && st.st_ino == watched_.inode() &&
          st.st_dev == watched_.device();
 }
@@ -93,12 +93,12 @@ bool Checkpointer::Serve() {
   }
   if (!engine.attached() && !watched_.dirty()) return false;
   if (!Attach()) return true;
-  engine.LookForOrphans();
+  engine.recovery.LookForOrphans();
   ServeDescriptor();
   MoveCheckpoint();
-  const pool::Seats& seats = engine.pool_.seats();
-  const bool moves = engine.SharesDevices() && seats.ThroughFailed() == 0;
-  const bool used = IsUsed(seats, engine.pool_.seat()) || (moves && seats.CountLeft() > 0);
+  const pool::Seats& seats = engine.pool().seats();
+  const bool moves = engine.checkpoint.is_open() && seats.ThroughFailed() == 0;
+  const bool used = IsUsed(seats, engine.pool().seat()) || (moves && seats.CountLeft() > 0);
   if (!used && sys::Now(CLOCK_MONOTONIC) - used_ >= kUnusedNs) Detach();
   return used;
 }
@@ -106,28 +106,28 @@ bool Checkpointer::Serve() {
 // It recovers what the dead have left.
 bool Checkpointer::Attach() {
   if (engine.attached()) return true;
-  if (!engine.Attach()) return false;
-  if (!engine.Employ()) {
-    engine.StayWithoutPool();
-    engine.Detach();
+  if (!engine.attachment.Attach()) return false;
+  if (!engine.attachment.Employ()) {
+    engine.BecomeFinal();
+    engine.attachment.Detach();
     return false;
   }
-  engine.pool_.seats().SetCheckpointer(engine.pool_.seat());
+  engine.pool().seats().SetCheckpointer(engine.pool().seat());
   return true;
 }
 
 void Checkpointer::Detach() {
   if (!engine.attached()) return;
-  engine.pool_.seats().SetCheckpointer(pool::kNoSeat);
-  engine.Detach();
+  engine.pool().seats().SetCheckpointer(pool::kNoSeat);
+  engine.attachment.Detach();
   engine.tallies.Leave();
 }
 
 // As long as it is open, the file system cannot be unmounted.
 void Checkpointer::ServeDescriptor() {
-  const pool::Seats& seats = engine.pool_.seats();
+  const pool::Seats& seats = engine.pool().seats();
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
-  const bool others = seats.OthersHaveThrough(engine.pool_.seat());
+  const bool others = seats.OthersHaveThrough(engine.pool().seat());
   const bool left = seats.CountLeft() > 0;
   const uint32_t bell = seats.bell();
   // What was left while others had one may be nobody's by now.
@@ -135,7 +135,7 @@ void Checkpointer::ServeDescriptor() {
   if (bell != rung_ || falls_to_us) {
     rung_ = bell;
     asked_ = now;
-    const bool open = engine.SharesDevices() || OpenFileSystem(seats.through_device());
+    const bool open = engine.checkpoint.is_open() || OpenFileSystem(seats.through_device());
     seats.Answer(open ? pool::kHasDescriptor : pool::kHasNone);
   } else if (!left && !others && now - asked_ >= kUnusedNs) {
     CloseFileSystem();
@@ -145,43 +145,43 @@ void Checkpointer::ServeDescriptor() {
 bool Checkpointer::OpenFileSystem(uint64_t device) {
   const int fd = device != 0 ? host_.open_file_system(device) : -1;
   if (fd < 0) return false;
-  if (!engine.FileSystemOf(fd, device).syncs_whole || !engine.tallies.Join(engine.pool_id_)) {
+  if (!engine.file_systems.Of(fd, device).syncs_whole || !engine.tallies.Join(engine.pool_id())) {
     sys::Close(fd);
     return false;
   }
-  engine.BeginThrough(sys::MoveLow(fd, sys::kThroughNumber), device);
+  engine.checkpoint.Begin(sys::MoveLow(fd, sys::kThroughNumber), device);
   return true;
 }
 
 // The cleanup thread may be at a sync by it.
 void Checkpointer::CloseFileSystem() {
-  if (!engine.SharesDevices() || !engine.through_lock_.TryLock()) return;
-  const pool::Seats& seats = engine.pool_.seats();
+  if (!engine.checkpoint.is_open() || !engine.checkpoint.TryLock()) return;
+  const pool::Seats& seats = engine.pool().seats();
   seats.Answer(pool::kNoAnswer);
-  // Whoever has just found the old answer has said before that it comes (Engine::OpenThrough).
+  // Whoever has just found the old answer has said before that it comes (Checkpoint::Cover).
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (seats.OthersHaveThrough(engine.pool_.seat())) {
+  if (seats.OthersHaveThrough(engine.pool().seat())) {
     seats.Answer(pool::kHasDescriptor);
-    engine.through_lock_.Unlock();
+    engine.checkpoint.Unlock();
     return;
   }
-  seats.NoteThroughSince(engine.pool_.seat(), 0);
-  seats.ReleaseThroughDevice(engine.pool_.seat());
-  engine.CloseThrough();
+  seats.NoteThroughSince(engine.pool().seat(), 0);
+  seats.ReleaseThroughDevice(engine.pool().seat());
+  engine.checkpoint.Close();
   engine.tallies.Leave();
-  engine.through_lock_.Unlock();
+  engine.checkpoint.Unlock();
 }
 
 // While others are at work, one sync does for what several leave, and for what idle ones have
 // logged. Whoever of all processes may move the checkpoint does so: the oldest of them may have no
 // reason of its own.
 void Checkpointer::MoveCheckpoint() {
-  const pool::Seats& seats = engine.pool_.seats();
-  const bool alone = !seats.OthersHaveThrough(engine.pool_.seat());
+  const pool::Seats& seats = engine.pool().seats();
+  const bool alone = !seats.OthersHaveThrough(engine.pool().seat());
   const uint64_t due = watched_.seats().MustHurry() ? 0 : alone ? kUnusedNs : kLeftNs;
-  if (!engine.tallies.IsOf(engine.pool_id_)) return;
+  if (!engine.tallies.IsOf(engine.pool_id())) return;
   const nvlog::Lsn next = seats.next_lsn().load();
-  if (wanted_ != 0 && engine.pool_.through_checkpoint() >= wanted_) {
+  if (wanted_ != 0 && engine.pool().through_checkpoint() >= wanted_) {
     cared_to_ = wanted_at_;
     wanted_ = 0;
   }
@@ -202,7 +202,7 @@ void Checkpointer::End() {
   watched_.Close();
   TableLock lock;
   Detach();
-  if (!off && named && !engine.hopeless_) engine.RecoverIfDirty();
+  if (!off && named && !IsFinal(engine.stage())) engine.recovery.BeforeUse();
 }
 
 }  // namespace nvcache::vfs

@@ -9,12 +9,14 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/sys/user_copy.h"
-#include "src/vfs/access.h"
-#include "src/vfs/heat.h"
-#include "src/vfs/settle.h"
-#include "src/vfs/space.h"
-#include "src/vfs/through.h"
-#include "src/vfs/write_call.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/settle.h"
+#include "src/vfs/engine/space.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/engine/write_call.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -86,7 +88,7 @@ long ReadAt(File& file, Cursor cursor, uint64_t offset, uint64_t wanted) {
     const uint64_t at = offset + done;
     const size_t n = std::min({total - done, kPageSize - at % kPageSize, cursor.contiguous()});
     long got = ReadPart(file, at, cursor.here(), n);
-    if (got == -EBADF && engine.CheckBacking(file) == 0) {
+    if (got == -EBADF && engine.own.Check(file) == 0) {
       got = ReadPart(file, at, cursor.here(), n);
     }
     if (got > 0) done += static_cast<uint64_t>(got);
@@ -178,8 +180,8 @@ long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
 // By the time that the kernel meets a bad buffer, it has given the first pages their blocks and the
 // file a new mtime.
 void TouchAsForBadBuffer(File& file, uint64_t at, uint64_t length) {
-  engine.Publish(file);
-  sys::Pwrite(file.backing_fd, engine.unreadable(), std::min(length, kUnreadable), at);
+  Publish(file);
+  sys::Pwrite(file.backing_fd, engine.attachment.unreadable(), std::min(length, kUnreadable), at);
 }
 
 // Whether the kernel has the bytes on the disk when the call is over.
@@ -293,7 +295,7 @@ bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attem
 // attempt's.
 long EndShared(const WriteCall& call, long n, const Attempt& attempt) {
   if (attempt.unlogged) SettleShared(call.fd);
-  if (attempt.synced) engine.EndUnloggedNames();
+  if (attempt.synced) engine.checkpoint.EndUnloggedNames();
   const auto done = static_cast<long>(attempt.done);
   if (attempt.by_kernel && n > 0) return done + n;
   return done > 0 ? done : n;
@@ -327,7 +329,7 @@ long DoWrite(const WriteCall& call) {
     } else if (IsForKernel(n)) {
       return ToKernel(call.fd);
     } else {
-      if (attempt.synced && n > 0) engine.EndUnloggedNames();
+      if (attempt.synced && n > 0) engine.checkpoint.EndUnloggedNames();
       return n;
     }
   }
@@ -349,7 +351,7 @@ constexpr int kFewPieces = 8;
 // Calls call(array) with a copy of the program's array: that may change meanwhile, or not be there.
 template <typename Function>
 long WithArray(int fd, const iovec* iov, int count, bool writes, Function call) {
-  if (engine.SlotOf(fd) == kUntracked) return kNotOurs;
+  if (engine.descriptors.Of(fd) == kUntracked) return kNotOurs;
   if (count < 0 || count > IOV_MAX) return Refuse(fd, writes, -EINVAL);
   const size_t bytes = static_cast<size_t>(count) * sizeof(iovec);
   iovec few[kFewPieces];

@@ -11,9 +11,10 @@
 #include "src/sys/root.h"
 #include "src/sys/text.h"
 #include "src/sys/user_copy.h"
-#include "src/vfs/access.h"
-#include "src/vfs/names_lock.h"
-#include "src/vfs/through.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/names_lock.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -65,8 +66,8 @@ bool JoinDevice(int fd, const struct stat& st) {
   TableLock lock;
   // A program that may not make such a file now may later: it is no reason to say anything.
   if (!engine.attached() && sys::SoftLimit(RLIMIT_FSIZE) < engine.settings.size) return false;
-  return engine.active() && !engine.full() && !engine.replacing() && engine.Attach() &&
-         engine.OpenThrough(fd, st);
+  return engine.active() && !engine.files.full() && !engine.process.replacing() &&
+         engine.attachment.Attach() && engine.checkpoint.Cover(fd, st);
 }
 
 // Page by page: what follows it may not be there.
@@ -199,7 +200,7 @@ bool Folder::Describe(FolderRecord* record) {
 
 bool Folder::MakeKnown(uint32_t own) {
   if (sys::IsSharing()) return false;
-  if (engine.SharesDevice(device_) && IsKnown()) return true;
+  if (engine.checkpoint.Covers(device_) && IsKnown()) return true;
   if (!Open() || !sys::AtMachineRoot() || !JoinPool(fd_)) return false;
   constexpr int kAttempts = 3;
   for (int i = 0; i < kAttempts; ++i) {
@@ -247,7 +248,7 @@ long Folder::GoPast() {
 // ---------------------------------------------------------------------------------------- Syncing
 
 NamesLock::NamesLock() : lock_(engine.tallies.LockNames()) {
-  can_log_ = pin_.ok() && engine.tallies.IsOf(engine.pool_id()) && engine.SharesDevices() &&
+  can_log_ = pin_.ok() && engine.tallies.IsOf(engine.pool_id()) && engine.checkpoint.is_open() &&
              engine.pool().seats().ThroughFailed() == 0;
 }
 
@@ -259,9 +260,9 @@ long SyncFolder(int fd) {
       !folder.FindOpen(fd)) {
     return kNotOurs;
   }
-  if (engine.asleep()) const TableLock wakes;
+  if (engine.process.asleep()) const TableLock wakes;
   if (folder.tally() == nullptr && !engine.tallies.WarmUp(folder.tag())) return kNotOurs;
-  if (!folder.MakeKnown(0) || !engine.EndUnloggedNames()) return kNotOurs;
+  if (!folder.MakeKnown(0) || !engine.checkpoint.EndUnloggedNames()) return kNotOurs;
   const NamesLock lock;
   return lock.can_log() && folder.IsKnown() ? 0 : kNotOurs;
 }

@@ -19,7 +19,7 @@
 #include "src/lease/tally.h"
 #include "src/pool/name_record.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/descriptions.h"
+#include "src/vfs/engine/descriptions.h"
 
 namespace nvcache::vfs {
 

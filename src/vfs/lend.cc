@@ -5,9 +5,12 @@
 #include <sys/mman.h>
 
 #include "src/sys/kernel.h"
-#include "src/vfs/access.h"
-#include "src/vfs/heat.h"
-#include "src/vfs/through.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/claim.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -20,16 +23,16 @@ long NotTracked(int fd) { return IsInternal(fd) ? -EBADF : 0; }
 // --------------------------------------------------------------------------------------- Once
 
 void Publish(int fd) {
-  if (!engine.HasFilesInCaches()) return;
-  if (!IsDescription(engine.SlotOf(fd)) || engine.TakeOver(fd) < 0) return;
+  if (!engine.files.AnyInCaches()) return;
+  if (!IsDescription(engine.descriptors.Of(fd)) || TakeOver(fd) < 0) return;
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return;
-  engine.Publish(access.file());
-  engine.PublishOffsets(access.file());
+  Publish(access.file());
+  PublishOffsets(access.file());
 }
 
 void TakeOffset(int fd) {
-  if (!IsDescription(engine.SlotOf(fd))) return;
+  if (!IsDescription(engine.descriptors.Of(fd))) return;
   Access access;
   if (access.Enter(fd, Access::kOffset) != 0 || !access.cached()) return;
   const long offset = sys::Lseek(fd, 0, SEEK_CUR);
@@ -40,11 +43,11 @@ void TakeOffset(int fd) {
 
 long Lend(int fd, bool forever) {
   if (IsHotFromTheStart()) return PassThrough(fd, forever);
-  if (!IsDescription(engine.SlotOf(fd))) return NotTracked(fd);
-  if (long error = engine.TakeOver(fd); error < 0) return error;
+  if (!IsDescription(engine.descriptors.Of(fd))) return NotTracked(fd);
+  if (long error = TakeOver(fd); error < 0) return error;
   TableLock lock;
-  const Description* description = engine.SlotOf(fd);
-  return IsDescription(description) ? engine.Lend(*description->file.load(), forever) : 0;
+  const Description* description = engine.descriptors.Of(fd);
+  return IsDescription(description) ? Lend(*description->file.load(), forever) : 0;
 }
 
 long HandOn(int fd, bool forever) {
@@ -52,24 +55,24 @@ long HandOn(int fd, bool forever) {
   Passing passing;
   {
     TableLock lock;
-    Description* description = engine.SlotOf(fd);
+    Description* description = engine.descriptors.Of(fd);
     if (!IsDescription(description)) return 0;
     description->given.store(true);
-    if (!description->writes() || !engine.HandOn(*description->file.load())) return 0;
+    if (!description->writes() || !HandOn(*description->file.load())) return 0;
   }
   return LeaveLog(fd, &passing);
 }
 
 long PassThrough(int fd, bool forever) {
-  if (!IsDescription(engine.SlotOf(fd))) return NotTracked(fd);
+  if (!IsDescription(engine.descriptors.Of(fd))) return NotTracked(fd);
   Passing passing;
   if (long error = LeaveLog(fd, &passing); error < 0) return error;
   TableLock lock;
-  Description* description = engine.SlotOf(fd);
+  Description* description = engine.descriptors.Of(fd);
   if (!IsDescription(description)) return 0;
   File& file = *description->file.load();
-  if (long error = engine.PassThrough(file); error < 0) return error;
-  if (forever) engine.MakeLasting(file);
+  if (long error = PassThrough(file); error < 0) return error;
+  if (forever) engine.files.MakeLasting(file);
   return 0;
 }
 
@@ -79,20 +82,20 @@ long LendPath(int dirfd, const char* path, bool forever) {
   if (IsHotFromTheStart()) return PassThroughPath(dirfd, path);
   if (!engine.active()) return 0;
   TableLock lock;
-  File* file = engine.FindByPath(dirfd, path, true);
+  File* file = engine.files.FindByPath(dirfd, path, true);
   if (file == nullptr) return 0;
-  const long error = engine.Lend(*file, forever);
-  engine.Reap();
+  const long error = Lend(*file, forever);
+  engine.files.Reap();
   return error;
 }
 
 long PassThroughPath(int dirfd, const char* path) {
   if (!engine.active()) return 0;
   TableLock lock;
-  File* file = engine.FindByPath(dirfd, path, true);
+  File* file = engine.files.FindByPath(dirfd, path, true);
   if (file == nullptr) return 0;
-  const long error = engine.PassThrough(*file);
-  engine.Reap();  // a closed file can be cached again: nothing of it is pending now
+  const long error = PassThrough(*file);
+  engine.files.Reap();  // a closed file can be cached again: nothing of it is pending now
   return error;
 }
 
@@ -104,14 +107,14 @@ long GiveAwayPath(int dirfd, const char* path) {
   TableLock lock;
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, 0) < 0 || !S_ISREG(st.st_mode)) return 0;
-  File* file = engine.FindFile(st.st_dev, st.st_ino);
-  if (file == nullptr) file = engine.NewFile(st);
+  File* file = engine.files.Find(st.st_dev, st.st_ino);
+  if (file == nullptr) file = engine.files.New(st);
   if (file == nullptr) {
-    engine.TableFull(nullptr);
+    engine.files.TableFull(nullptr);
     return 0;
   }
-  if (long error = engine.PassThrough(*file); error < 0) return error;
-  engine.MakeLasting(*file);
+  if (long error = PassThrough(*file); error < 0) return error;
+  engine.files.MakeLasting(*file);
   return 0;
 }
 
@@ -128,7 +131,7 @@ Range RangeOf(const void* address, size_t length) {
 }
 
 bool IsAny(const File& /*file*/) { return true; }
-bool IsWatched(const File& file) { return file.state.load() != State::kPassThrough; }
+bool IsWatched(const File& file) { return IsFollowed(file.state.load()); }
 
 // A mapped file, which stays known to us.
 long PassThroughMapped(File& file) {
@@ -136,7 +139,7 @@ long PassThroughMapped(File& file) {
   passing.Begin(file);
   if (long error = passing.GoPast(-1); error < 0) return error;
   TableLock lock;
-  return engine.PassThrough(file);
+  return PassThrough(file);
 }
 
 bool AreMapped() { return !engine.mappings.empty() && !sys::IsSharing(); }
@@ -148,7 +151,7 @@ MapGuard::MapGuard(int fd, bool shared, int protection) {
   error_ = writes ? PassThrough(fd, true) : Lend(fd, true);
   if (error_ < 0 || writes || !shared) return;
   TableLock lock;
-  const Description* description = engine.SlotOf(fd);
+  const Description* description = engine.descriptors.Of(fd);
   if (!IsDescription(description) || !description->writes()) return;
   File& file = *description->file.load();
   if (IsWatched(file)) file_ = &file;

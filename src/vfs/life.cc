@@ -3,9 +3,12 @@
 
 #include "src/sys/kernel.h"
 #include "src/sys/memory.h"
-#include "src/vfs/access.h"
-#include "src/vfs/space.h"
-#include "src/vfs/through.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/claim.h"
+#include "src/vfs/engine/space.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/inherited.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
@@ -16,9 +19,9 @@ namespace {
 // now, if `counts` says yes to the latter two. Table lock held.
 template <typename Condition, typename Function>
 void ForEachInherited(Condition counts, Function function) {
-  for (uint32_t number = 0; number < engine.descriptor_end(); ++number) {
+  for (uint32_t number = 0; number < engine.descriptors.end(); ++number) {
     const int fd = static_cast<int>(number);
-    Description* description = engine.SlotOf(fd);
+    Description* description = engine.descriptors.Of(fd);
     if (!IsDescription(description) || (description->flags.load() & O_CLOEXEC) != 0) continue;
     File& file = *description->file.load();
     if (counts(*description, file) && sys::Fcntl(fd, F_GETFD) == 0)
@@ -26,24 +29,24 @@ void ForEachInherited(Condition counts, Function function) {
   }
 }
 
-bool IsForeign(const Description& /*description*/, const File& file) {
+bool IsForeignFile(const Description& /*description*/, const File& file) {
   return file.state.load() == State::kForeign;
 }
 
 // The new program may not know to ask for a file.
 void TakeOverInherited() {
-  if (!engine.HasFilesInCaches()) return;
+  if (!engine.files.AnyInCaches()) return;
   int failed = -1;
   for (;;) {
     int foreign = -1;
     {
       TableLock lock;
-      ForEachInherited(IsForeign, [&](int fd, Description&, File&) {
+      ForEachInherited(IsForeignFile, [&](int fd, Description&, File&) {
         if (fd > failed && foreign < 0) foreign = fd;
       });
     }
     if (foreign < 0) return;
-    if (engine.TakeOver(foreign) < 0) failed = foreign;
+    if (TakeOver(foreign) < 0) failed = foreign;
   }
 }
 
@@ -60,8 +63,8 @@ void HandOnInherited() {
       ForEachInherited(counts, [&](int fd, Description& description, File& file) {
         const bool writes = description.writes();
         description.given.store(true);
-        if (file.state.load() == State::kCached) engine.GiveBack(file, !writes);
-        if (writes && engine.HandOn(file)) tallied = fd;
+        if (file.state.load() == State::kCached) GiveBack(file, !writes);
+        if (writes && HandOn(file)) tallied = fd;
       });
     }
     if (tallied < 0) return;
@@ -83,7 +86,9 @@ void KeepLocks(int flags) {
 
 bool Start(const Host& host, char** environment, settings::WriteBack rule) {
   engine.settings.write_back = rule;
-  engine.Start(host, environment);
+  if (!engine.Start(host, environment)) return false;
+  AdoptInherited();
+  engine.RequirePool();
   return engine.active();
 }
 
@@ -122,8 +127,8 @@ bool LockTable(bool wakes) {
 
 // A child that shares its parent's memory may fork, too. It knows nothing of its parent's files.
 void BeforeFork() {
-  if (sys::IsSharing()) engine.NoteFork();
-  if (LockTable(false)) engine.PrepareFork();
+  if (sys::IsSharing()) engine.process.NoteFork();
+  if (LockTable(false)) engine.process.PrepareFork();
 }
 
 void AfterForkInParent() {
@@ -135,21 +140,21 @@ void AfterForkInParent() {
 [[gnu::hot]] void AfterForkInChild() {
   if (sys::IsSharing()) {
     sys::sharing = 0;
-    engine.LeaveInChild();
+    Process::LeaveInChild();
   }
   if (!engine.active()) return;
-  engine.BecomeChild();
+  engine.process.BecomeChild();
   UnlockTable();
 }
 
 bool BeginSharing(uint32_t* depth) {
   *depth = sys::sharing;
   if (*depth == 0) {
-    engine.NoticeDeaths();
-    if (!engine.active() || engine.HasFilesInCaches()) return false;
+    engine.recovery.NoticeDeaths();
+    if (!engine.active() || engine.files.AnyInCaches()) return false;
     HandOnInherited();
     if (!LockTable(true)) return false;
-    const bool begins = engine.BeginSharing();
+    const bool begins = engine.process.BeginSharing();
     UnlockTable();
     if (!begins) return false;
   }
@@ -165,12 +170,12 @@ void EndSharing(uint32_t depth) {
   if (depth > 0) return;
   sys::ForgetDeferred();
   DropClaimsOfChildren();
-  engine.EndSharing();
+  engine.process.EndSharing();
 }
 
 void BeforeSizeLimit(uint64_t soft) {
   if (!LockTable(true)) return;
-  if (soft < sys::SoftLimit(RLIMIT_FSIZE)) engine.ReleaseAll();
+  if (soft < sys::SoftLimit(RLIMIT_FSIZE)) engine.attachment.ReleaseAll();
 }
 
 void AfterSizeLimit() {
@@ -182,19 +187,19 @@ void AfterSizeLimit() {
 void BeforeRights(bool for_good) {
   if (!engine.active()) return;
   TableLock lock;
-  engine.PrepareRights();
-  if (for_good) engine.StayWithoutPool();
+  engine.process.PrepareRights();
+  if (for_good) engine.BecomeFinal();
 }
 
 void AfterRights() {
-  if (engine.active()) engine.RightsChanged();
+  if (engine.active()) engine.process.RightsChanged();
 }
 
 long BeforeFreeze() {
   if (!engine.active()) return 0;
   TakeOverInherited();
   TableLock lock;
-  return engine.BeginFreeze();
+  return engine.process.BeginFreeze();
 }
 
 void AfterFreeze(bool frozen) {
@@ -204,7 +209,7 @@ void AfterFreeze(bool frozen) {
 void AfterThaw() {
   if (!engine.active()) return;
   TableLock lock;
-  engine.EndFreeze();
+  engine.process.EndFreeze();
 }
 
 void Retire() { engine.Retire(); }
@@ -222,12 +227,12 @@ long UnlockMemory() {
   return sys::UnlockAll();
 }
 
-void LeaveInChild() { engine.LeaveInChild(); }
+void LeaveInChild() { Process::LeaveInChild(); }
 
 void Leave() {
   if (!engine.active()) return;
   // What the parent has in its cache, nobody asks for later.
-  for (uint32_t fd = 0; fd < engine.descriptor_end(); ++fd) engine.TakeOver(static_cast<int>(fd));
+  for (uint32_t fd = 0; fd < engine.descriptors.end(); ++fd) TakeOver(static_cast<int>(fd));
   engine.Leave();
 }
 
@@ -235,7 +240,7 @@ void Release() {
   if (!engine.active()) return;
   TakeOverInherited();
   TableLock lock;
-  engine.ReleaseAll();
+  engine.attachment.ReleaseAll();
 }
 
 namespace {
@@ -244,39 +249,38 @@ namespace {
 // will have, it must claim those that are in caches, and settle those of which something may be
 // pending: then it has to wake. Table lock held.
 bool SleepsOverExec() {
-  bool sleeps = engine.asleep() && engine.leases.is_open(), inherits = false;
+  bool sleeps = engine.process.asleep() && engine.leases.is_open(), inherits = false;
   const auto counts = [&](const Description&, const File&) { return sleeps; };
   ForEachInherited(counts, [&](int, const Description& description, const File& file) {
     const State state = file.state.load();
     inherits = true;
-    sleeps = (state == State::kKernel || state == State::kPassThrough) &&
-             (!description.writes() || !engine.HandOn(file)) &&
+    sleeps = !IsInCache(state) && (!description.writes() || !HandOn(file)) &&
              !engine.leases.HeldElsewhere(file.device, file.inode);
   });
-  return sleeps && (!inherits || !engine.KnowsOfDeaths());
+  return sleeps && (!inherits || !engine.recovery.KnowsOfDeaths());
 }
 
 }  // namespace
 
 void BeforeExec() {
   if (!engine.active()) return;
-  if (engine.asleep() && LockTable(false)) {
+  if (engine.process.asleep() && LockTable(false)) {
     const bool sleeps = SleepsOverExec();
-    if (sleeps) engine.BeginReplacing();
+    if (sleeps) engine.process.BeginReplacing();
     UnlockTable();
     if (sleeps) return;
   }
   HandOnInherited();
   TableLock lock;
-  engine.BeginReplacing();
-  engine.ReleaseAll();
+  engine.process.BeginReplacing();
+  engine.attachment.ReleaseAll();
   KeepLocks(0);
 }
 
 void AfterExec() {
   if (!LockTable(false)) return;
   KeepLocks(FD_CLOEXEC);
-  engine.EndReplacing();
+  engine.process.EndReplacing();
   UnlockTable();
 }
 
@@ -286,14 +290,14 @@ bool FreeForExec(int dirfd, const char* path) {
   if (!engine.active()) return false;
   if (claim.TakePath(dirfd, path, true) < 0 || !claim.taken()) return false;
   TableLock lock;
-  engine.ReleaseAll();
+  engine.attachment.ReleaseAll();
   return true;
 }
 
 void BeforeSpawn() {
   if (!engine.active()) return;
   HandOnInherited();
-  if (engine.HasFilesInCaches()) PublishAll();  // the new program may not know of us
+  if (engine.files.AnyInCaches()) PublishAll();  // the new program may not know of us
 }
 
 }  // namespace nvcache::vfs

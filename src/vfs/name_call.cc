@@ -11,11 +11,13 @@
 #include "src/sys/kernel.h"
 #include "src/sys/text.h"
 #include "src/sys/user_copy.h"
-#include "src/vfs/access.h"
-#include "src/vfs/heat.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/names_lock.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
 #include "src/vfs/name_log.h"
-#include "src/vfs/names_lock.h"
-#include "src/vfs/through.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -92,10 +94,10 @@ void BeginKnownLink(uint64_t tag, uint64_t left) {
 // A file of our cache becomes write-through, with what it has in the log, so that it need not be
 // drained (NameGuard). By the rule `always` it would not be cached again: there it stays. No lock.
 void GiveBackCached(const struct stat& st) {
-  if (!engine.HasFilesInCaches() || IsHotFromTheStart()) return;
+  if (!engine.files.AnyInCaches() || IsHotFromTheStart()) return;
   TableLock lock;
-  File* file = engine.FindFile(st.st_dev, st.st_ino);
-  if (file != nullptr && file->state.load() == State::kCached) engine.GiveBack(*file);
+  File* file = engine.files.Find(st.st_dev, st.st_ino);
+  if (file != nullptr && file->state.load() == State::kCached) GiveBack(*file);
 }
 
 }  // namespace
@@ -104,7 +106,7 @@ void GiveBackCached(const struct stat& st) {
 
 NameCall::NameCall(bool changes) {
   if (!changes || (!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
-  if (engine.asleep() && !sys::IsSharing()) const TableLock wakes;
+  if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
   naming_ = true;
   engine.tallies.BeginNaming();
 }
@@ -147,7 +149,7 @@ bool NameCall::MakeKnown(Folder& folder) const { return folder.MakeKnown(CountOw
 void NameCall::SyncPast() {
   const auto sync = [this](Folder& folder) {
     if (folder.tally() == nullptr || MakeKnown(folder) || folder.Sync()) return;
-    engine.EndPendingThrough();  // there is no descriptor left for it
+    engine.checkpoint.EndPending();  // there is no descriptor left for it
   };
   if (has_folder_) sync(folder_);
   if (has_from_ && !from_.IsSame(folder_)) sync(from_);
@@ -199,7 +201,7 @@ void NameCall::Begin(What what, bool past) {
   if (!HasFolders()) return;
   const bool loggable = !past && !sys::IsSharing() && has_folder_ &&
                         (!has_from_ || from_.device() == folder_.device());
-  if (loggable && AreKnown(what) && engine.EndUnloggedNames() && Describe()) {
+  if (loggable && AreKnown(what) && engine.checkpoint.EndUnloggedNames() && Describe()) {
     what_ = what;
   } else {
     GoPast();
@@ -355,7 +357,7 @@ bool NameCall::KnowsBytes(const Folder& folder, const struct stat& st) {
   if (fd < 0) return false;
   const long error = sys::Fsync(static_cast<int>(fd));
   sys::Close(static_cast<int>(fd));
-  if (tally != nullptr && engine.tallies.IsPending(*tally)) engine.EndPendingThrough();
+  if (tally != nullptr && engine.tallies.IsPending(*tally)) engine.checkpoint.EndPending();
   return error == 0 && (tally == nullptr || !engine.tallies.IsPending(*tally));
 }
 
@@ -631,7 +633,7 @@ void BeginKnown(int fd, const NameRecord* created) {
                                           : lease::TagOf(st.st_dev, st.st_ino);
   Tally& tally = engine.tallies.At(tag);
   if (!GetTag(tally, tag)) {
-    engine.EndPendingThrough();  // of another file, which has it
+    engine.checkpoint.EndPending();  // of another file, which has it
     if (!GetTag(tally, tag)) return;
   }
   Access access;
@@ -653,8 +655,8 @@ void BeginKnown(int fd, const NameRecord* created) {
   }
   access.Leave();
   TableLock lock;
-  const Description* description = engine.SlotOf(fd);
-  if (IsDescription(description)) engine.SayOpen(*description->file.load());
+  const Description* description = engine.descriptors.Of(fd);
+  if (IsDescription(description)) engine.files.SayOpen(*description->file.load());
 }
 
 }  // namespace nvcache::vfs

@@ -19,8 +19,8 @@
 #include <climits>
 
 #include "src/pool/name_record.h"
+#include "src/vfs/engine/passing.h"
 #include "src/vfs/folder.h"
-#include "src/vfs/passing.h"
 
 namespace nvcache::vfs {
 

@@ -7,8 +7,9 @@
 
 #include "src/nvlog/through.h"
 #include "src/sys/kernel.h"
-#include "src/vfs/engine.h"
-#include "src/vfs/through.h"
+#include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/through.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -36,7 +37,7 @@ bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally
   if (b != nullptr) Tallies::Raise(b->lsn, lsn);
   if (!lock.IsOwn()) return false;
   writer.Commit(lsn);
-  engine.ThroughIsPending();
+  engine.checkpoint.NotePending();
   return true;
 }
 

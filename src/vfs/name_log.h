@@ -10,7 +10,7 @@
 
 #include "src/lease/tally.h"
 #include "src/pool/name_record.h"
-#include "src/vfs/names_lock.h"
+#include "src/vfs/engine/names_lock.h"
 
 namespace nvcache::vfs {
 

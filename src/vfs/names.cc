@@ -4,9 +4,12 @@
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/access.h"
-#include "src/vfs/heat.h"
-#include "src/vfs/settle.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/claim.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/settle.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -16,14 +19,14 @@ namespace {
 void PublishCached(File& file) {
   if (file.state.load() != State::kCached) return;
   file.lock.LockShared();
-  engine.Publish(file);
+  Publish(file);
   file.lock.UnlockShared();
 }
 
 // A cached file of which something is pending, with its lock shared, so that it stays; or nullptr.
 File* EnterPending(dev_t dev, ino_t ino) {
   TableLock lock;
-  File* file = engine.FindFile(dev, ino);
+  File* file = engine.files.Find(dev, ino);
   if (file == nullptr || file->state.load() != State::kCached || file->pending.load() == 0) {
     return nullptr;
   }
@@ -37,7 +40,7 @@ bool PublishOwn(dev_t dev, ino_t ino) {
   sys::InEngine inside;
   File* file = EnterPending(dev, ino);
   if (file == nullptr) return false;
-  const long published = engine.Publish(*file);
+  const long published = Publish(*file);
   file->lock.UnlockShared();
   return published != 0;
 }
@@ -45,7 +48,7 @@ bool PublishOwn(dev_t dev, ino_t ino) {
 // Its name or its size may have changed. File lock, exclusive; nothing pending.
 void Reexamine(File& file) {
   AwaitSync(file);
-  engine.Resync(file);
+  Resync(file);
   file.changes.fetch_add(1);
 }
 
@@ -78,19 +81,19 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   // Nobody begins to cache one while we have the lock.
   const bool is_no_folder = logged || (added_ < claimed_ && claims_[added_].is_no_folder());
   ++added_;
-  if (is_no_folder && !engine.HasFilesInCaches()) return 0;
+  if (is_no_folder && !engine.files.AnyInCaches()) return 0;
   struct stat st;
   const bool found = sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
   if (found && S_ISDIR(st.st_mode)) {
     // Recovery finds files by the paths they had; those below a directory change with its name.
     LetGo();
-    if (engine.HasFilesInCaches()) engine.ReleaseAll();
-    engine.DescribeAnew();
+    if (engine.files.AnyInCaches()) engine.attachment.ReleaseAll();
+    DescribeAnew();
     return 0;
   }
   const bool is_link = found && S_ISLNK(st.st_mode);
-  File* file = follow && is_link              ? engine.FindByPath(dirfd, path, true)
-               : found && S_ISREG(st.st_mode) ? engine.FindFile(st.st_dev, st.st_ino)
+  File* file = follow && is_link              ? engine.files.FindByPath(dirfd, path, true)
+               : found && S_ISREG(st.st_mode) ? engine.files.Find(st.st_dev, st.st_ino)
                                               : nullptr;
   if (file == nullptr || file->state.load() != State::kCached || file == held_[0].file) return 0;
   file->lock.Lock();
@@ -98,7 +101,7 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   if (fate == Fate::kIsRemoved && found && IsLastName(*file, st) && StaysInLog(file, &held)) {
     return 0;
   }
-  if (long error = engine.DrainExclusively(*file); error < 0) {
+  if (long error = DrainExclusively(*file); error < 0) {
     file->lock.Unlock();
     return error;
   }
@@ -125,10 +128,10 @@ void NameGuard::LetGo() {
       file.lock.Unlock();
     } else {
       if (held.removes) LogReturn(file);
-      if (engine.DrainExclusively(file) == 0) Reexamine(file);
+      if (DrainExclusively(file) == 0) Reexamine(file);
       file.lock.Unlock();
       // What has no name cannot be recovered, and need not be.
-      if (unlinked) engine.PassThrough(file);
+      if (unlinked) PassThrough(file);
     }
     held = {};
   }
@@ -137,22 +140,22 @@ void NameGuard::LetGo() {
 NameGuard::~NameGuard() {
   if (!locked_) return;
   LetGo();
-  engine.Reap();
+  engine.files.Reap();
   engine.table_lock.Unlock();
   sys::LeaveEngine();
 }
 
 bool PublishInode(dev_t dev, ino_t ino) {
-  if (sys::IsSharing()) return engine.AwaitPublication(dev, ino);
+  if (sys::IsSharing()) return AwaitPublication(dev, ino);
   if (!engine.active()) return false;
-  const bool elsewhere = engine.AwaitPublication(dev, ino);
+  const bool elsewhere = AwaitPublication(dev, ino);
   return PublishOwn(dev, ino) || elsewhere;
 }
 
 void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   if (!engine.active()) return;
   TableLock lock;
-  const File* file = engine.FindFile(dev, ino);
+  const File* file = engine.files.Find(dev, ino);
   if (file != nullptr && file->state.load() == State::kCached) {
     *size = static_cast<off_t>(file->size.load(std::memory_order_acquire));
   }
@@ -160,13 +163,13 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
 
 // Whoever has a descriptor of a file has claimed it, but for a child of fork.
 bool PublishBytes(int fd) {
-  if (engine.IsForeign(fd)) {
+  if (IsForeign(fd)) {
     struct stat st;
-    return sys::Fstat(fd, &st) == 0 && engine.AwaitPublication(st.st_dev, st.st_ino);
+    return sys::Fstat(fd, &st) == 0 && AwaitPublication(st.st_dev, st.st_ino);
   }
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return false;
-  return engine.Publish(access.file()) != 0;
+  return Publish(access.file()) != 0;
 }
 
 void NewestSizeOf(int fd, off_t* size) {
@@ -185,7 +188,7 @@ void PublishPath(int dirfd, const char* path, bool follow) {
 void PublishAll() {
   if (!engine.attached()) return;
   TableLock lock;
-  engine.ForEachFile(PublishCached);
+  engine.files.ForEach(PublishCached);
 }
 
 }  // namespace nvcache::vfs

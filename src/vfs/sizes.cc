@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Offsets, sizes and durability.
+#include "src/vfs/sizes.h"
+
 #include <errno.h>
 #include <linux/falloc.h>
 
@@ -8,12 +10,15 @@
 #include <cstdint>
 
 #include "src/sys/kernel.h"
-#include "src/vfs/access.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/claim.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/settle.h"
+#include "src/vfs/engine/space.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
 #include "src/vfs/folder.h"
-#include "src/vfs/heat.h"
-#include "src/vfs/settle.h"
-#include "src/vfs/space.h"
-#include "src/vfs/through.h"
+#include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
 
@@ -27,14 +32,14 @@ constexpr int64_t kAnywhere = INT32_MAX;
 // may what it `cuts`, or lets the file lose by being shorter, come back under a later record.
 template <typename Change>
 long WithKernel(int fd, bool cuts, Change change) {
-  if (long error = engine.TakeOver(fd); error < 0) return error;
+  if (long error = TakeOver(fd); error < 0) return error;
   ExclusiveAccess access(fd);
   if (!access.entered() || !access.cached()) return kNotOurs;
   File& file = access.file();
-  if (long error = engine.DrainExclusively(file); error < 0) return error;
+  if (long error = DrainExclusively(file); error < 0) return error;
   const uint64_t size = file.size.load();
   const long result = change();
-  engine.Resync(file);
+  Resync(file);
   if (cuts || file.size.load() < size) AwaitSync(file);
   file.changes.fetch_add(1);
   return result;
@@ -44,7 +49,7 @@ long WithKernel(int fd, bool cuts, Change change) {
 File* Changeable(const ExclusiveAccess& access) {
   if (!access.entered() || !access.cached()) return nullptr;
   File& file = access.file();
-  return file.failing.load() == 0 && engine.CheckBacking(file) == 0 ? &file : nullptr;
+  return file.failing.load() == 0 && engine.own.Check(file) == 0 ? &file : nullptr;
 }
 
 // The kernel gets what it lacks of the page that `offset` lies within, so that a part of it can be
@@ -118,7 +123,7 @@ void GrewTo(File& file, uint64_t size) {
 
 // kNotOurs: not by way of the log, if at all.
 long TruncateLogged(int fd, uint64_t length) {
-  if (long error = engine.TakeOver(fd); error < 0) return error;
+  if (long error = TakeOver(fd); error < 0) return error;
   if (SyncAwaited(fd) < 0) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
@@ -147,7 +152,7 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
       __builtin_add_overflow(offset, length, &end)) {
     return kNotOurs;
   }
-  if (long error = engine.TakeOver(fd); error < 0) return error;
+  if (long error = TakeOver(fd); error < 0) return error;
   if (SyncAwaited(fd) < 0) return kNotOurs;
   ExclusiveAccess access(fd);
   File* file = Changeable(access);
@@ -184,7 +189,7 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
 
 // A hole or data of the kernel's, once it has the bytes that we have.
 long SeekData(Access& access, int fd, off_t offset, int whence) {
-  if (long error = engine.Publish(access.file()); error < 0) return error;
+  if (long error = Publish(access.file()); error < 0) return error;
   return sys::Lseek(fd, offset, whence);
 }
 
@@ -194,7 +199,7 @@ long CutLogged(File& file, uint64_t length) {
   // Whether it may be cut at all; nothing can be taken back later. Not to the kernel's own size:
   // the cleanup thread may just write beyond that.
   const auto whole = static_cast<off_t>(file.size.load());
-  if (engine.CheckBacking(file) < 0) return kNotOurs;
+  if (engine.own.Check(file) < 0) return kNotOurs;
   if (long error = sys::Ftruncate(file.backing_fd, whole); error < 0) return error;
   const dramcache::Erasure range = {0, length, dramcache::Erasure::kToTheEnd};
   const auto end = static_cast<off_t>(length);
@@ -279,7 +284,7 @@ long SyncCached(int fd) {
   const uint32_t drops = description.drops.load();
   const bool owes = error != 0 || file.changes_synced.load() != changes;
   access.Leave();
-  if (!owes && engine.EndUnloggedNames()) return 0;
+  if (!owes && engine.checkpoint.EndUnloggedNames()) return 0;
   WarmFolderOf(fd);
   // By the program's own descriptor: each hears once of an error, after which the kernel may have
   // dropped bytes, and what ours has to hear is for the cleanup thread (I10). If there was one, the
@@ -375,9 +380,9 @@ void DrainAll() {
   if (!engine.active()) return;
   {
     TableLock lock;
-    if (engine.attached() && engine.busy()) engine.cleaner.DrainAll();
+    if (engine.attached() && engine.attachment.busy()) engine.cleaner.DrainAll();
   }
-  engine.EndPendingThrough();
+  engine.checkpoint.EndPending();
 }
 
 long Drain(int fd) {

@@ -14,9 +14,9 @@
 
 #include "src/pool/name_record.h"
 #include "src/sys/kernel.h"
-#include "src/vfs/access.h"
 #include "src/vfs/attribute_call.h"
-#include "src/vfs/engine.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/engine.h"
 #include "src/vfs/name_call.h"
 #include "src/vfs/vfs.h"
 #include "tests/crash/capture.h"
@@ -261,8 +261,7 @@ class NameProgram {
   // What comes next to change a name, the kernel refuses.
   void RefuseNext(int error) { capture_.RefuseNextName(error); }
   void MoveCheckpoint() {
-    capture_.Do({Operation::kOther, 0, 0, 0, 0}, "",
-                [] { Must(vfs::engine.MoveThroughCheckpoint()); });
+    capture_.Do({Operation::kOther, 0, 0, 0, 0}, "", [] { Must(vfs::engine.checkpoint.Move()); });
   }
   // All that is pending of cached files is on the disk when it returns.
   void Drain() {

@@ -15,8 +15,8 @@
 
 #include "src/lease/leases.h"
 #include "src/sys/kernel.h"
-#include "src/vfs/access.h"
-#include "src/vfs/engine.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/engine.h"
 #include "src/vfs/vfs.h"
 #include "tests/crash/capture.h"
 #include "tests/crash/log_stage.h"
@@ -1362,7 +1362,7 @@ class Program {
   }
   // In our cache; else its bytes are the kernel's.
   static bool IsCached(int fd) {
-    return vfs::engine.SlotOf(fd)->file.load()->state.load() == vfs::State::kCached;
+    return vfs::engine.descriptors.Of(fd)->file.load()->state.load() == vfs::State::kCached;
   }
   // Of the kernel's: all of it is on the disk, or in a log.
   static bool IsKnown(int fd) {
@@ -1416,7 +1416,7 @@ class Program {
   void Detach() {
     capture_.Do({Operation::kClose, 0, 0, 0, 0}, "", [&] {
       vfs::TableLock lock;
-      Must(vfs::engine.ReleaseAll() == 0);
+      Must(vfs::engine.attachment.ReleaseAll() == 0);
       Must(!vfs::engine.attached());
     });
   }

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/vfs/engine.h"
+#include "src/vfs/engine/engine.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/host.h"
 

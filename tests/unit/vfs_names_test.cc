@@ -23,9 +23,9 @@
 #include "src/nvlog/reader.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
-#include "src/vfs/access.h"
 #include "src/vfs/attribute_call.h"
-#include "src/vfs/engine.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/engine.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/name_call.h"
 #include "src/vfs/vfs.h"
@@ -614,10 +614,10 @@ TEST_F(VfsNamesTest, NobodyWaitsForADeadProcess) {
       const int fd = Open("there");
       EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
       EXPECT_TRUE(engine.attached());
-      EXPECT_FALSE(engine.SharesDevices());
+      EXPECT_FALSE(engine.checkpoint.is_open());
       // Of its own pool it has moved it when it came.
       EXPECT_EQ(FolderIsPending(), pool == "other");
-      EXPECT_EQ(engine.LookForOwners(), pool == "other");
+      EXPECT_EQ(engine.recovery.LookForOwners(), pool == "other");
       const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
       EXPECT_EQ(Rename("a", "c"), 0);
       constexpr uint64_t kSoon = 10ull * 1000 * 1000 * 1000;  // half of what one waits for

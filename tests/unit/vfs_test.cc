@@ -24,10 +24,10 @@
 
 #include "src/nvlog/reader.h"
 #include "src/sys/deferral.h"
-#include "src/vfs/access.h"
-#include "src/vfs/descriptions.h"
-#include "src/vfs/heat.h"
-#include "src/vfs/settle.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/settle.h"
 #include "tests/unit/attributes.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
@@ -143,7 +143,7 @@ class VfsTest : public testing::Test {
     });
     return size;
   }
-  static File& FileOf(int fd) { return *engine.SlotOf(fd)->file.load(); }
+  static File& FileOf(int fd) { return *engine.descriptors.Of(fd)->file.load(); }
   // The next record waits for no sync.
   static bool IsSettled(int fd) { return IsSynced(FileOf(fd)); }
   std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
@@ -160,7 +160,7 @@ TEST_F(VfsTest, WithoutThreadsNothingIsCached) {
   host_ = &kNoThreads;
   WithEngine([&] {
     const int fd = Open("f", O_RDWR | O_CREAT);
-    EXPECT_TRUE(engine.attached() && !engine.busy());
+    EXPECT_TRUE(engine.attached() && !engine.attachment.busy());
     EXPECT_EQ(Pwrite(fd, "abc", 3, 0), kNotOurs);
     ::close(fd);
   });
@@ -288,7 +288,7 @@ TEST_F(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk) {
       [&] {
         const int fd = Cached("a", std::string(10000, 'a'));
         EXPECT_EQ(Fsync(fd), 0);  // it was new
-        File& file = *engine.SlotOf(fd)->file.load();
+        File& file = *engine.descriptors.Of(fd)->file.load();
         for (int i = 0; i < 3; ++i) {
           EXPECT_EQ(Pwrite(fd, "old", 3, 5000), 3);
           const uint64_t pending = file.pending.load();
@@ -321,7 +321,7 @@ TEST_F(VfsTest, ASizeThatStaysIsSetWithoutWaitingForTheDisk) {
         const int fd = Cached("a", "first");
         EXPECT_EQ(Fsync(fd), 0);
         EXPECT_EQ(Pwrite(fd, "second", 6, 5000), 6);
-        File& file = *engine.SlotOf(fd)->file.load();
+        File& file = *engine.descriptors.Of(fd)->file.load();
         const uint64_t pending = file.pending.load();
         EXPECT_EQ(Ftruncate(fd, 5006), 0);
         EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
@@ -628,7 +628,7 @@ void FillTheTable() {
   struct stat st = {};
   st.st_mode = S_IFREG;
   st.st_dev = ~dev_t{0};
-  while (engine.NewFile(st) != nullptr) ++st.st_ino;
+  while (engine.files.New(st) != nullptr) ++st.st_ino;
 }
 
 TEST_F(VfsTest, MoreFilesThanTheTableHoldsPassThrough) {
@@ -760,7 +760,8 @@ TEST_F(VfsTest, AForkLeavesTheParentItsPoolThoughNoFileIsOpen) {
       const int mine = Open("child", O_RDWR | O_CREAT);
       // A child under the thread sanitizer can have no thread.
       const long written = test::kThreadSanitizer ? kNotOurs : 5;
-      return Write(mine, "child", 5) == written && engine.busy() == !test::kThreadSanitizer;
+      return Write(mine, "child", 5) == written &&
+             engine.attachment.busy() == !test::kThreadSanitizer;
     });
     EXPECT_TRUE(engine.attached());
     EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child");
@@ -1268,7 +1269,7 @@ class StuckPage {
     const std::string block(4096, 's');
     constexpr uint64_t kPage = 1000;
     EXPECT_EQ(Pwrite(fd, block.data(), block.size(), kPage * 4096), 4096);
-    page_ = engine.FindFile(st.st_dev, st.st_ino)->pages.Find(engine.supply, kPage);
+    page_ = engine.files.Find(st.st_dev, st.st_ino)->pages.Find(engine.supply, kPage);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -23,9 +23,9 @@
 #include "src/nvlog/reader.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
-#include "src/vfs/engine.h"
-#include "src/vfs/heat.h"
-#include "src/vfs/through.h"
+#include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/heat.h"
+#include "src/vfs/engine/through.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/attributes.h"
 #include "tests/unit/host.h"
@@ -149,7 +149,7 @@ class VfsThroughTest : public testing::Test {
       const nvlog::Lsn lsn = engine.log.Draw();
       Tallies::Raise(tally.lsn, lsn);
       writer.Commit(lsn);
-      engine.ThroughIsPending();
+      engine.checkpoint.NotePending();
     }
   }
   static bool IsKnown(int fd) {
@@ -171,7 +171,7 @@ class VfsThroughTest : public testing::Test {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && engine.tallies.IsPending(*tally);
   }
-  static State StateOf(int fd) { return engine.SlotOf(fd)->file.load()->state.load(); }
+  static State StateOf(int fd) { return engine.descriptors.Of(fd)->file.load()->state.load(); }
   // It is known, and nothing of it is pending, though it was published.
   void MakeKnown(int fd) {
     for (int i = 0; i < 2; ++i) Fsync(fd);
@@ -299,7 +299,7 @@ TEST_F(VfsThroughTest, TheSeatSaysByWhichRuleAndSinceWhen) {
     EXPECT_LE(pool::Peek(conduct.through_since), sys::Now(CLOCK_REALTIME));
     EXPECT_GT(pool::Peek(conduct.through_since), begin - 60000000000u);
     EXPECT_EQ(seats.through_moved(), 0u);
-    EXPECT_TRUE(engine.MoveThroughCheckpoint());
+    EXPECT_TRUE(engine.checkpoint.Move());
     EXPECT_GE(seats.through_moved(), begin);
     EXPECT_EQ(Close(fd), 0);
   });
@@ -312,8 +312,8 @@ TEST_F(VfsThroughTest, ItsDescriptorsLieInTheFirstTable) {
     const auto neighbour = NeighbourOf(fd);
     EXPECT_EQ(Write(fd, "one ", 4), 4);
     MakeKnown(fd);
-    EXPECT_EQ(engine.CountInternal(), 3u);  // pool, leases, file system
-    EXPECT_LE(engine.descriptor_end(), static_cast<uint32_t>(sys::kFirstTable));
+    EXPECT_EQ(engine.descriptors.CountInternal(), 3u);  // pool, leases, file system
+    EXPECT_LE(engine.descriptors.end(), static_cast<uint32_t>(sys::kFirstTable));
   });
 }
 
@@ -943,14 +943,14 @@ TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
     const uint32_t older = seats.Take();
     seats.NoteThroughSince(engine.pool().seat(), 2);
     seats.NoteThroughSince(older, 1);
-    EXPECT_FALSE(engine.MoveThroughCheckpoint());
+    EXPECT_FALSE(engine.checkpoint.Move());
     EXPECT_TRUE(IsPending(fd));
     seats.NoteThroughSince(older, 0);
-    EXPECT_TRUE(engine.MoveThroughCheckpoint());
+    EXPECT_TRUE(engine.checkpoint.Move());
     EXPECT_FALSE(IsPending(fd));
     seats.NoteThroughSince(older, 1);
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_TRUE(engine.MoveThroughCheckpoint()) << "all from before is on the disk";
+    EXPECT_TRUE(engine.checkpoint.Move()) << "all from before is on the disk";
     seats.Give(older);
     Close(fd);
   });
@@ -970,17 +970,17 @@ TEST_F(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
     const uint32_t older = seats.Take();
     seats.NoteThroughSince(engine.pool().seat(), 2);
     seats.NoteThroughSince(older, 1);
-    EXPECT_FALSE(engine.MoveThroughCheckpoint());
+    EXPECT_FALSE(engine.checkpoint.Move());
     EXPECT_TRUE(IsPending(fd));
-    EXPECT_TRUE(engine.MoveThroughCheckpoint(true));
+    EXPECT_TRUE(engine.checkpoint.Move(true));
     EXPECT_FALSE(IsPending(fd));
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_FALSE(engine.MoveThroughCheckpoint()) << "somebody is at it";
+    EXPECT_FALSE(engine.checkpoint.Move()) << "somebody is at it";
     // In the store itself nobody passes.
     ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughStoreByte, false));
-    EXPECT_FALSE(engine.MoveThroughCheckpoint(true));
+    EXPECT_FALSE(engine.checkpoint.Move(true));
     close(stopped);
-    EXPECT_TRUE(engine.MoveThroughCheckpoint());
+    EXPECT_TRUE(engine.checkpoint.Move());
     EXPECT_FALSE(IsPending(fd));
     seats.Give(older);
     Close(fd);
@@ -1057,7 +1057,7 @@ TEST_F(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
     MakeKnown(fd);
     EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
     engine.pool().seats().SetThroughFailed(EIO);
-    EXPECT_FALSE(engine.MoveThroughCheckpoint());
+    EXPECT_FALSE(engine.checkpoint.Move());
     EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
     EXPECT_EQ(OnDisk("a"), "Bytes");
     EXPECT_FALSE(IsKnown(fd));
@@ -1080,13 +1080,13 @@ TEST_F(VfsThroughTest, AFileThatIsMappedForReadingIsWriteThrough) {
       const int protection = PROT_READ | (flags == MAP_PRIVATE ? PROT_WRITE : 0);
       const char* at = Map(fd, flags, protection);
       EXPECT_EQ(std::string(at), "cached");
-      EXPECT_EQ(StateOf(fd), State::kKernel);
+      EXPECT_EQ(StateOf(fd), State::kLent);
       MakeKnown(fd);
       EXPECT_EQ(Pwrite(fd, "mapped", 6, 0), 6);
       EXPECT_EQ(std::string(at), "mapped");
       for (uint32_t i = 0; i < 2 * kSyncsToTryAgain; ++i) EXPECT_EQ(Fsync(fd), 0);
       EXPECT_EQ(Pending(), (std::vector<Found>{{0, "mapped"}})) << "there was no sync";
-      EXPECT_EQ(StateOf(fd), State::kKernel);
+      EXPECT_EQ(StateOf(fd), State::kLent);
       Close(fd);
     });
   }
@@ -1191,7 +1191,7 @@ TEST_F(VfsThroughTest, AMappedFileBeginsAnewWhenItIsOpenedAgain) {
     fd = Open("a");
     EXPECT_TRUE(IsKnown(fd));
     MakeKnown(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel) << "it is mapped";
+    EXPECT_EQ(StateOf(fd), State::kLent) << "it is mapped";
     Close(fd);
   });
 }
@@ -1278,7 +1278,7 @@ TEST_F(VfsThroughTest, WhatIsHandedOnForGoodStaysSo) {
       Close(fd);
       fd = Open("a");
       for (int i = 0; i < 3; ++i) Fsync(fd);
-      EXPECT_EQ(StateOf(fd), forever ? State::kKernel : State::kCached);
+      EXPECT_EQ(StateOf(fd), forever ? State::kLent : State::kCached);
       EXPECT_FALSE(IsKnown(fd));
       Close(fd);
     });
@@ -1294,7 +1294,7 @@ TEST_F(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough) {
     EXPECT_EQ(OnDisk("a"), "bytes");
     Close(reader);
     MakeKnown(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
+    EXPECT_EQ(StateOf(fd), State::kLent);
     Close(fd);
   });
 }
@@ -1419,7 +1419,7 @@ TEST_F(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutATally) {
     const int fd = Open("a", O_RDWR | O_CREAT);
     const auto exec = [] {
       BeforeExec();
-      return engine.asleep();
+      return engine.process.asleep();
     };
     EXPECT_EQ(Forked(exec), 0);
     for (int i = 0; i < 4; ++i) Fsync(fd);
@@ -1507,7 +1507,7 @@ TEST_F(VfsThroughTest, ADescriptorWithOSyncWritesByAnother) {
       const bool appends = (flags & O_APPEND) != 0;
       EXPECT_EQ(Pwrite(fd, "third", 5, 0), 5);
       EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), 12);
-      EXPECT_GE(engine.SlotOf(fd)->file.load()->backing_fd.load(), 0);
+      EXPECT_GE(engine.descriptors.Of(fd)->file.load()->backing_fd.load(), 0);
       EXPECT_EQ(Write(fd, " more", 5), 5);
       EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), appends ? 22 : 17);
       EXPECT_EQ(OnDisk(name), appends ? "first secondthird more" : "third second more");

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/attachment.h"
+
+#include <errno.h>
+
+#include <new>
+
+#include "src/sys/check.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/root.h"
+#include "src/sys/scratch.h"
+#include "src/sys/user_copy.h"
+#include "src/vfs/engine/stack.h"
+#include "src/vfs/engine/states.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+constexpr char kNoMeans[] = "not enough memory or threads for the cache";
+
+constexpr uint64_t kPollNs = 1000 * 1000;
+
+// Descriptors of pages beyond those with a frame, per page of log: the log holds more records than
+// pages when they are small. Who needs more waits for the cleanup thread, as with a full log.
+constexpr uint64_t kDescriptorsPerLogPage = 4;
+constexpr uint64_t kSpareDescriptors = 1u << 16;
+
+uint32_t RuleOf(settings::WriteBack rule) {
+  switch (rule) {
+    case settings::WriteBack::kAuto:
+      return pool::kRuleAuto;
+    case settings::WriteBack::kAlways:
+      return pool::kRuleAlways;
+    case settings::WriteBack::kNever:
+      return pool::kRuleNever;
+  }
+  return pool::kRuleUnknown;
+}
+
+}  // namespace
+
+bool Attachment::Attach() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (!engine.attached() && MayAttach()) AttachPool();
+  return engine.attached();
+}
+
+bool Attachment::MayAttach() const {
+  return engine.stage() == Stage::kDetached && sys::Now(CLOCK_MONOTONIC) >= attach_after_ &&
+         engine.process.MayAttach();
+}
+
+void Attachment::AttachLater() { attach_after_ = sys::Now(CLOCK_MONOTONIC) + kAttachAgainNs; }
+
+void Attachment::AttachPool() {
+  sys::Scratch<pool::Problem> problem;
+  sys::InitializeUserCopy();
+  sys::ExamineRoot();
+  if (!TakePool(problem.get())) return RefuseAttach(*problem);
+  pool_.seats().NoteLease(pool_.seat(), engine.leases.life());
+  pool_.seats().NoteRule(pool_.seat(), RuleOf(engine.settings.write_back));
+  engine.kept.Open();
+  attached_at_ = sys::Now(CLOCK_MONOTONIC);
+  staff_.store(Staff::kIdle);
+  if (!OpenRest() || !OpenLog() || (engine.settings.required && !Employ())) {
+    pool_.Leave();
+    CloseParts();
+    engine.BecomeFinal();
+    engine.notice.RefuseCache(kNoMeans);
+    return;
+  }
+  engine.descriptors.Set(pool_.fd(), Internal());
+  pool_id_ = pool_.id();
+  pinnable_.store(true);
+  engine.SetStage(Stage::kAttached);
+  engine.notice.SayEmulated();
+}
+
+// With what dead processes have left brought to the files, and a seat.
+bool Attachment::TakePool(pool::Problem* problem) {
+  bool open = OnScratchStack([=, this] { return OpenPool(problem); });
+  if (!open && problem->error == ENOENT && engine.settings.size > 0) {
+    open = OnOwnStack([=, this] { return CreatePool(problem); });
+  }
+  if (open && engine.recovery.IsDue()) {
+    open = OnOwnStack([] { return engine.recovery.BringToFiles(); });
+    if (!open) {
+      problem->error = EUCLEAN;
+      problem->text.Append(engine.settings.pool.c_str());
+      problem->text.Append(": unresolved records were found; run 'nvcache recover' on it");
+    }
+  }
+  return open && OnScratchStack([=, this] { return TakeSeat(problem); });
+}
+
+bool Attachment::OpenPool(pool::Problem* problem) {
+  return pool_.Open(engine.settings.pool.c_str(), pool::Access::kShared, engine.settings.emulate,
+                    nullptr, problem);
+}
+
+bool Attachment::CreatePool(pool::Problem* problem) {
+  const pool::CreateOptions options = {engine.settings.size, engine.settings.emulate};
+  // Somebody else may just have made it.
+  return (pool::Pool::Create(engine.settings.pool.c_str(), options, nullptr, problem) ||
+          problem->error == EEXIST) &&
+         OpenPool(problem);
+}
+
+bool Attachment::TakeSeat(pool::Problem* problem) {
+  return (!engine.settings.frames_in_pool ||
+          nvlog::HasRoomForFrames(pool_, engine.settings.frame_bytes(), problem)) &&
+         pool_.Join(problem);
+}
+
+void Attachment::RefuseAttach(const pool::Problem& problem) {
+  if (pool_.is_open()) pool_.Close();
+  const bool full = problem.error == EMFILE;
+  if (problem.error != EBUSY && problem.error != EUSERS && !full) engine.BecomeFinal();
+  // Somebody may be stopped who has the gate. Or it is the program that needs the descriptors.
+  if (problem.error == EBUSY || full) AttachLater();
+  if (!full || pool_id_ == 0) engine.notice.RefusePool(problem);
+}
+
+// Where another process has some of the pool's last segments, frames lie in DRAM.
+bool Attachment::OpenLog() {
+  frame_segments_ = 0;
+  if (engine.settings.frames_in_pool) {
+    frame_segments_ =
+        static_cast<uint32_t>(nvlog::FrameSegments(pool_.view(), engine.settings.frame_bytes()));
+  }
+  bool open = engine.log.Open(&pool_, frame_segments_);
+  if (!open && frame_segments_ > 0) open = engine.log.Open(&pool_, frame_segments_ = 0);
+  if (open) engine.through.Open(&engine.log);
+  return open;
+}
+
+bool Attachment::OpenFrames() {
+  const uint64_t log_pages = pool_.view().superblock->pool_size / pool::kPageSize;
+  const uint64_t frame_pages = engine.settings.frame_bytes() / pool::kPageSize;
+  const uint64_t pages = frame_pages + log_pages * kDescriptorsPerLogPage + kSpareDescriptors;
+  if (pages >= radix::kMaxPages || !engine.supply.Open(static_cast<uint32_t>(pages))) return false;
+  engine.frames.SetDelay(engine.settings.frame_delay_ns);
+  return frame_segments_ > 0
+             ? engine.frames.OpenInPool(pool_.view(), frame_segments_, &engine.supply.pages)
+             : engine.frames.Open(static_cast<uint32_t>(frame_pages), &engine.supply.pages,
+                                  engine.statistics());
+}
+
+bool Attachment::IsToBeBusy() const {
+  return staff_.load() == Staff::kIdle && sys::Now(CLOCK_MONOTONIC) - attached_at_ >= kBusyAfterNs;
+}
+
+bool Attachment::Employ() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked() && pool_.is_open());
+  if (staff_.load() != Staff::kIdle) return busy();
+  const settings::Settings& settings = engine.settings;
+  const cleanup::Limits limits = {settings.batch_min, settings.batch_max,
+                                  settings.batch_delay_ms * 1000000};
+  const cleanup::Calls calls = {
+      .check =
+          [](dramcache::CachedFile& file) { return engine.own.Check(static_cast<File&>(file)); },
+      .drained =
+          [] {
+            if (engine.files.HasLingering()) engine.leases.Nudge();
+          },
+      .starved = [] { engine.keeper.LookForRoomSoon(); },
+      .besides = [](bool hurried) { return engine.checkpoint.Care(hurried); },
+      .cover = [] { return engine.checkpoint.Sync(); },
+  };
+  if (OpenFrames() && engine.cleaner.Start(*engine.host, limits, kMaxFiles, calls) &&
+      engine.keeper.Start()) {
+    staff_.store(Staff::kBusy);
+    return true;
+  }
+  Dismiss();
+  staff_.store(Staff::kRefused);
+  if (engine.attached()) engine.notice.RefuseCache(kNoMeans);
+  return false;
+}
+
+void Attachment::Dismiss() {
+  engine.keeper.Stop();
+  engine.cleaner.Stop();
+  engine.frames.Close();
+  engine.supply.Close();
+  staff_.store(Staff::kIdle);
+}
+
+void Attachment::CloseParts() {
+  Dismiss();
+  engine.log.Close();
+  pool_.Close();
+}
+
+void Attachment::ForgetNumber() {
+  if (engine.descriptors.Of(pool_.fd()) == Internal()) {
+    engine.descriptors.Set(pool_.fd(), kUntracked);
+  }
+}
+
+void Attachment::BecomeDetached() {
+  engine.SetStage(IsFinal(engine.stage()) ? Stage::kWithout : Stage::kDetached);
+}
+
+// What is in the log by now was published, if it is not on the disk.
+void Attachment::Detach() {
+  if (!engine.attached()) return;
+  AwaitPins();
+  if (busy() && !LeavesToOthers()) engine.cleaner.DrainAll();
+  engine.cleaner.Stop();
+  const bool left = engine.checkpoint.is_open() && !engine.checkpoint.End();
+  NVCACHE_CHECK(left || engine.kept.units() == 0);
+  if (!left || engine.checkpoint.published() == 0) {
+    pool_.StoreSeatCheckpoint(engine.log.newest() + 1);
+  }
+  engine.recovery.ReplayOrphansOnce();
+  pool_.Leave(left);
+  ForgetNumber();
+  CloseParts();
+  BecomeDetached();
+  engine.log.AnnounceRoom();  // to a writer that waits for a page
+}
+
+// The process ends, and another one has had the file system open for longer: that one brings to the
+// disk what the kernel has.
+bool Attachment::LeavesToOthers() const {
+  const bool ends = IsFinal(engine.stage()) || engine.process.IsReplaced();
+  return ends && engine.attached() && engine.checkpoint.is_open() &&
+         !pool_.seats().IsFirstThrough(pool_.seat());
+}
+
+long Attachment::ReleaseAll(bool for_good) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  const bool leaves = !for_good && LeavesToOthers();
+  long error = 0;
+  engine.files.ForEach([&](File& file) {
+    const State state = file.state.load();
+    if (state == State::kForeign || (IsKernels(state) && !for_good)) return;
+    // Once is enough: the first to be refused has had all that fail tried again.
+    if (error < 0 && file.failing.load() != 0) return;
+    if (long e = for_good ? PassThrough(file) : GiveBack(file, leaves); e < 0) error = e;
+  });
+  engine.files.Reap();
+  if (error == 0) Detach();
+  return error;
+}
+
+// What the disk refuses stays in the pool, for recovery. Who uses such a file afterwards hears of
+// an error: what the kernel has of it is old. Nothing attaches again: there would be such records
+// to recover, and threads may still be on their way out of the log and the cleaner.
+void Attachment::Abandon() {
+  sys::Text<512> text;
+  text.Append(pool_.path());
+  text.Append(": the file system refuses some bytes, and the process gives up rights; ");
+  text.Append("they stay in the pool for 'nvcache recover'");
+  sys::Report(text.c_str());
+  engine.BecomeFinal();
+  engine.keeper.Stop();
+  AwaitPins();
+  if (engine.checkpoint.is_open()) engine.checkpoint.End();
+  const auto for_each_cached = [](auto function) {
+    engine.files.ForEach([&](File& file) {
+      if (file.state.load() == State::kCached) function(file);
+    });
+  };
+  for_each_cached([](File& file) { file.lock.Lock(); });
+  engine.cleaner.Abandon();
+  for_each_cached([](File& file) {
+    Lose(file);
+    file.lock.Unlock();
+  });
+  ForgetNumber();
+  CloseParts();
+  BecomeDetached();
+}
+
+// Some of their locks may be held, by threads that are not here.
+void Attachment::LeaveToParent() {
+  engine.keeper.LeaveToParent();
+  pinnable_.store(false);
+  engine.checkpoint.Close();
+  engine.cleaner.LeaveToParent();
+  staff_.store(Staff::kIdle);
+  engine.log.Close();
+  engine.frames.Close();
+  engine.supply.Close();
+  new (&engine.log) nvlog::Log;
+  new (&engine.through) nvlog::ThroughLog;
+  new (&engine.supply) radix::Supply;
+  new (&engine.frames) dramcache::Frames;
+  new (&engine.kept) nvlog::Kept(engine.log);
+  new (&engine.cleaner) cleanup::Cleaner(engine.log, engine.cache);
+  BecomeDetached();
+}
+
+// From then on a descriptor of ours can be stored without the table lock.
+bool Attachment::OpenRest() {
+  if (!engine.descriptors.MakeRoomFor(kMaxDescriptors - 1) || !sys::OpenScratch()) return false;
+  if (unreadable_ != nullptr) return true;
+  constexpr int kAnonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+  const long page = sys::MapUnlocked(kUnreadable, PROT_NONE, kAnonymous, -1);
+  if (sys::IsError(page)) return false;
+  unreadable_ = reinterpret_cast<void*>(page);
+  return true;
+}
+
+bool Attachment::Pin() {
+  pins_.fetch_add(1);
+  if (pinnable_.load()) return true;
+  pins_.fetch_sub(1);
+  return false;
+}
+
+// Nobody has a pin from here on. Whoever has one waits for no lock of ours that is held here.
+void Attachment::AwaitPins() {
+  pinnable_.store(false);
+  while (pins_.load() != 0) sys::Pause(kPollNs);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/checkpoint.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "src/sys/check.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/stack.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// What write-through files have in the log is on the disk so long after it was appended, about.
+constexpr uint64_t kDelayNs = 5ull * 1000 * 1000 * 1000;
+// The same where segments are short, and nobody waits for one yet.
+constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
+// Another process was at it.
+constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
+// For that one, where it cannot be left to it; it syncs a file system.
+constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
+constexpr uint64_t kPollNs = 1000 * 1000;
+// When this part of the seats is left, the checkpoint is asked for.
+constexpr uint32_t kLeftSeats = 4;
+// Whoever should move it, and has not for so long, is taken for stopped.
+constexpr uint64_t kLateNs = 10ull * 1000 * 1000 * 1000;
+// For one that has it in hand to be stored.
+constexpr uint64_t kStorePatienceNs = 100 * 1000 * 1000;
+// For the checkpointer, to have a descriptor.
+constexpr uint64_t kAnswerNs = 5 * 1000 * 1000;
+
+// The directory of the file that the descriptor is open to, or that one itself: it keeps nobody
+// from executing or removing the file. A negated errno.
+long OpenFolderOf(int fd) {
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
+  long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  if (n <= 0 || path[0] != '/') return n < 0 ? n : -ENOENT;
+  struct stat st;
+  const bool is_folder = sys::Fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+  while (!is_folder && path[n - 1] != '/') --n;
+  path[n] = '\0';
+  const long folder = sys::Openat(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return folder < 0 ? folder : sys::MoveLow(static_cast<int>(folder), sys::kThroughNumber);
+}
+
+}  // namespace
+
+bool Checkpoint::Cover(int fd, const struct stat& st) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.attached());
+  const pool::Seats& seats = engine.pool().seats();
+  if (Covers(st.st_dev)) {
+    if (engine.attachment.IsToBeBusy()) engine.attachment.Employ();
+    return true;
+  }
+  if (is_open() || !engine.file_systems.Of(fd, st.st_dev).syncs_whole ||
+      seats.ThroughFailed() != 0 || !engine.tallies.Join(engine.pool_id())) {
+    return false;
+  }
+  seats.NoteThroughSince(engine.pool().seat(), pool::Seats::kComing);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see Checkpointer::CloseFileSystem
+  const long folder = seats.ClaimThroughDevice(st.st_dev) ? OpenFolderOf(fd) : -EBUSY;
+  struct stat of_folder;
+  if (folder < 0 || sys::Fstat(static_cast<int>(folder), &of_folder) < 0 ||
+      of_folder.st_dev != st.st_dev) {
+    if (folder >= 0) sys::Close(static_cast<int>(folder));
+    seats.NoteThroughSince(engine.pool().seat(), 0);
+    return false;
+  }
+  // So that this process may leave what it has to the checkpointer, as long as it is idle, and when
+  // it ends.
+  seats.AwaitCheckpointer(kAnswerNs);
+  Begin(static_cast<int>(folder), st.st_dev);
+  if (seats.answer() != pool::kHasDescriptor) engine.attachment.Employ();
+  return true;
+}
+
+// The descriptor is open to the file system of that device.
+void Checkpoint::Begin(int fd, uint64_t device) {
+  fd_ = fd;
+  engine.descriptors.Set(fd_, Internal());
+  engine.tallies.RaiseCheckpoint(engine.pool().through_checkpoint());
+  error_ = 0;
+  trusted_from_ = engine.log.Draw();
+  engine.pool().seats().NoteThroughSince(engine.pool().seat(), trusted_from_);
+  device_.store(device);
+}
+
+void Checkpoint::Close() {
+  if (!is_open()) return;
+  device_.store(0);
+  if (engine.descriptors.Of(fd_) == Internal()) {
+    engine.descriptors.Set(fd_, kUntracked);
+    sys::Close(fd_);
+  }
+  fd_ = -1;
+  since_.store(0);
+}
+
+long Checkpoint::MoveDescriptor(int fd) {
+  if (fd != fd_) return 1;
+  sys::Lock lock(lock_);
+  fd_ = sys::MoveHigh(fd);
+  engine.descriptors.Set(fd, kUntracked);
+  engine.descriptors.Set(fd_, Internal());
+  return fd_ == fd ? -EMFILE : 0;
+}
+
+void Checkpoint::Await() {
+  uint64_t none = 0;
+  if (since_.load(std::memory_order_relaxed) != none) return;
+  if (!since_.compare_exchange_strong(none, sys::Now(CLOCK_MONOTONIC))) return;
+  pool::Note(engine.pool().seats().ConductOf(engine.pool().seat()).through_since,
+             sys::Now(CLOCK_REALTIME));
+  engine.log.Ring();
+}
+
+// By the keeper: somebody waits for the checkpoint, perhaps.
+void Checkpoint::Hurry() {
+  if (!engine.attached() || !is_open() || !engine.tallies.IsCheckpointWanted()) return;
+  wanted_.store(true);
+  engine.log.Ring();
+}
+
+// Of the cleanup thread: in how many ns to ask again.
+uint64_t Checkpoint::Care(bool hurried) {
+  const bool wanted = wanted_.exchange(false);
+  const pool::Seats& seats = engine.pool().seats();
+  if (!is_open() || seats.ThroughFailed() != 0) return sys::kForever;
+  // Another one is at it, who may have begun before that was wanted.
+  const bool again = wanted && MayMove() && !Move() && engine.tallies.IsCheckpointWanted();
+  if (again) wanted_.store(true);
+  const auto within = [again](uint64_t ns) { return again ? std::min(ns, kAgainNs) : ns; };
+  if (seats.CountLeft() > 0) NotePending();  // of others that have ended
+  uint64_t since = since_.load();
+  if (since == 0) return within(kDelayNs);
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  // Somebody has moved it: what is pending came later. One sync does for all.
+  if (const nvlog::Lsn checkpoint = engine.pool().through_checkpoint(); checkpoint != seen_) {
+    seen_ = checkpoint;
+    since_.store(since = now);
+    engine.through.Free(engine.log.IsShared() || engine.log.Short());
+  }
+  const uint64_t waited = now - since;
+  const uint64_t delay = engine.log.Short() ? kShortDelayNs : kDelayNs;
+  if (!hurried && waited < delay) return within(delay - waited);
+  since_.store(0);
+  engine.through.Free(engine.log.IsShared() || engine.log.Short());
+  const bool pending = HasPending() || seats.CountLeft() > 0;
+  if (!pending || Move(waited >= kDelayNs + kLateNs)) return within(kDelayNs);
+  // It may be for one that has died to move it.
+  if (seats.HasOrphans(engine.pool().seat())) {
+    engine.keeper.LookForRoomSoon();
+  }
+  Ask();
+  uint64_t none = 0;
+  since_.compare_exchange_strong(none, since);
+  return kAgainNs;
+}
+
+// Of an error from before our descriptor, another one may have been told.
+bool Checkpoint::MayMove() const {
+  return engine.pool().through_checkpoint() > trusted_from_ ||
+         engine.pool().seats().IsFirstThrough(engine.pool().seat());
+}
+
+// Whoever may move it knows nothing of what is pending here.
+void Checkpoint::Ask() {
+  if (!MayMove() && engine.tallies.IsOf(engine.pool_id()) && !engine.tallies.IsCheckpointWanted()) {
+    engine.tallies.WantCheckpointAbove(engine.log.newest());
+  }
+}
+
+bool Checkpoint::Move(bool late) {
+  if (!lock_.TryLock()) return false;
+  const pool::Seats& seats = engine.pool().seats();
+  bool moved = false;
+  if (late || MayMove()) {
+    const bool locked = seats.TryLockThrough();
+    moved = (locked || late) && Store();
+    if (locked) seats.UnlockThrough();
+  }
+  lock_.Unlock();
+  if (moved) {
+    engine.through.Free(engine.log.IsShared() || engine.log.Short());
+    engine.log.AnnounceRoom();
+  }
+  return moved;
+}
+
+// No call is between its announcement and its outcome then.
+nvlog::Lsn Checkpoint::NextBetweenNames() const {
+  const auto& next = engine.pool().seats().next_lsn();
+  if (!engine.tallies.IsOf(engine.pool_id()) || !engine.tallies.HasFolders()) return next.load();
+  const uint64_t lock = engine.tallies.LockNames();
+  const nvlog::Lsn lsn = next.load();
+  engine.tallies.UnlockNames(lock);
+  return lsn;
+}
+
+// A process may be stopped in the sync, and another one move the checkpoint meanwhile.
+bool Checkpoint::Store() {
+  const pool::Seats& seats = engine.pool().seats();
+  if (!is_open() || seats.ThroughFailed() != 0) return false;
+  sys::Scratch<pool::Seats::LeftSeats> left;
+  seats.FindLeft(left.get());
+  const bool own_table = engine.tallies.IsOf(engine.pool_id());
+  const nvlog::Lsn next = NextBetweenNames();
+  const uint64_t unlogged = engine.tallies.Unlogged();
+  const long error = sys::Syncfs(fd_);
+  if (error < 0) seats.SetThroughFailed(static_cast<int>(-(error_ = error)));
+  if (error < 0 || !seats.LockThroughStore(kStorePatienceNs)) return false;
+  const bool stores = seats.ThroughFailed() == 0;
+  if (stores && next >= engine.pool().through_checkpoint())
+    engine.pool().StoreThroughCheckpoint(next, *left);
+  seats.UnlockThroughStore();
+  if (stores && own_table) {
+    engine.tallies.RaiseCheckpoint(next);
+    engine.tallies.RaiseUnloggedSynced(unlogged);
+  }
+  return stores;
+}
+
+void Checkpoint::EndPending() {
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  nvlog::Lsn last = 0;
+  for (;;) {
+    const PoolPin pin;
+    if (!pin.ok() || !is_open() || engine.pool().seats().ThroughFailed() != 0) return;
+    if (last == 0) last = engine.log.newest();
+    if (engine.pool().through_checkpoint() > last || Move()) return;
+    Ask();
+    if (sys::Now(CLOCK_MONOTONIC) >= end) return;
+    sys::Pause(kPollNs);
+  }
+}
+
+long Checkpoint::Sync() {
+  sys::Lock lock(lock_);
+  if (error_ == 0) error_ = sys::Syncfs(fd_);
+  if (error_ < 0) engine.pool().seats().SetThroughFailed(static_cast<int>(-error_));
+  return error_;
+}
+
+bool Checkpoint::EndUnloggedNames() {
+  if (!engine.leases.is_open() || !engine.tallies.HasUnlogged() || sys::IsSharing()) return true;
+  const PoolPin pin;
+  if (!pin.ok() || !is_open() || !engine.tallies.IsOf(engine.pool_id())) return true;
+  const uint64_t unlogged = engine.tallies.Unlogged();
+  if (unlogged > 1) engine.tallies.NoteUnloggedAwaited();  // the first stands for what was before
+  if (Sync() < 0) return false;
+  engine.tallies.RaiseUnloggedSynced(unlogged);
+  return true;
+}
+
+nvlog::Lsn Checkpoint::published() const {
+  return engine.attachment.busy() ? engine.cleaner.published() : 0;
+}
+
+bool Checkpoint::HasPending() {
+  return engine.through.HasPending() ||
+         (published() != 0 && published() >= engine.pool().through_checkpoint());
+}
+
+// What is left to another process, that one has a descriptor for which covers it. False: something
+// is.
+bool Checkpoint::End() {
+  const pool::Seats& seats = engine.pool().seats();
+  // One that has died may be the first.
+  engine.recovery.ReplayOrphansOnce();
+  const bool late = seats.IsLeftFor(kLateNs);
+  const bool moves = late || seats.IsFirstThrough(engine.pool().seat());
+  if (moves && (HasPending() || seats.CountLeft() > 0)) {
+    OnOwnStack([=, this] { return MoveToEnd(late); });
+  }
+  const bool ended = !HasPending();
+  // Others will want seats.
+  if (!ended && seats.CountLeft() > seats.count() / kLeftSeats) {
+    engine.tallies.WantCheckpointAbove(engine.log.newest());
+  }
+  // Else it stays until the seat is left: the checkpointer has its own descriptor for as long.
+  if (ended) seats.NoteThroughSince(engine.pool().seat(), 0);
+  Close();
+  return ended;
+}
+
+// Until nothing is pending, unless another one is at it for long.
+bool Checkpoint::MoveToEnd(bool late) {
+  const pool::Seats& seats = engine.pool().seats();
+  const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
+  while ((HasPending() || seats.CountLeft() > 0) && !Move(late) && seats.ThroughFailed() == 0 &&
+         sys::Now(CLOCK_MONOTONIC) < end) {
+    sys::Pause(kPollNs);
+  }
+  return !HasPending();
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The checkpoint of write-through (docs/write-through.md): who moves it, and when. One file system
+// per pool has write-through files; a sync of it covers all that was logged before.
+#ifndef NVCACHE_VFS_ENGINE_CHECKPOINT_H_
+#define NVCACHE_VFS_ENGINE_CHECKPOINT_H_
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/nvlog/record.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::vfs {
+
+class Checkpoint {
+ public:
+  constexpr Checkpoint() = default;
+
+  // Files of this device may be write-through here; of some device. Any thread.
+  bool Covers(uint64_t device) const { return device_.load() == device; }
+  bool is_open() const { return device_.load() != 0; }
+  // Has the descriptor's file be one of these, and the tallies be the pool's. Table lock, attached.
+  bool Cover(int fd, const struct stat& st);
+  // The descriptor is open to the file system of that device. Table lock, attached.
+  void Begin(int fd, uint64_t device);
+  // What is left to another process, that one has a descriptor for which covers it. False:
+  // something is. Table lock.
+  bool End();
+  // Table lock.
+  void Close();
+  // The program wants the number of its descriptor, if it is that: 0, or a negated errno; 1: it is
+  // another's. Table lock.
+  long MoveDescriptor(int fd);
+
+  // A group was appended: its checkpoint moves, sooner or later. With a pin, or attached.
+  void NotePending() {
+    if (since_.load(std::memory_order_relaxed) == 0) Await();
+  }
+  // Syncs the file system of all write-through files, and moves their checkpoint. False: it could
+  // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
+  // `late`: whoever should have moved it has not, for long.
+  bool Move(bool late = false);
+  // Syncs that file system, for what this process has published. 0, or a negated errno: from then
+  // on. The cleanup thread, or where it has ended.
+  long Sync();
+  // Of the cleanup thread: in how many ns to ask again.
+  uint64_t Care(bool hurried);
+  // By the keeper: somebody waits for the checkpoint, perhaps.
+  void Hurry();
+  // Whatever changes of names were made so far, by any process of the pool, are in the log or on
+  // the disk. False: the disk refuses. No lock.
+  bool EndUnloggedNames();
+  // Moves it beyond all that is there by now, by whom ever. No lock.
+  void EndPending();
+  // What this process has published; 0: nothing.
+  nvlog::Lsn published() const;
+
+  // No sync by the descriptor is under way while it is held.
+  bool TryLock() { return lock_.TryLock(); }
+  void Unlock() { lock_.Unlock(); }
+  // In a child of fork.
+  void ResetLock() { lock_.Reset(); }
+
+ private:
+  void Await();
+  bool MayMove() const;
+  void Ask();
+  nvlog::Lsn NextBetweenNames() const;
+  bool Store();
+  bool HasPending();
+  bool MoveToEnd(bool late);
+
+  sys::Mutex<sys::Rank::kSync> lock_;  // a thread moves it
+  int fd_ = -1;                        // of the file system of all such files
+  std::atomic<uint64_t> device_{0};    // st_dev; 0: fd_ is not open
+  nvlog::Lsn trusted_from_ = 0;        // a sync by it covers groups from there on
+  std::atomic<uint64_t> since_{0};     // monotonic ns; 0: nothing is pending
+  long error_ = 0;                     // that fd_ was told of, under lock_
+  nvlog::Lsn seen_ = 0;                // the checkpoint; the cleanup thread's
+  std::atomic<bool> wanted_{false};    // by another process, now
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_CHECKPOINT_H_

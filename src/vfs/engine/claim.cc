@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/claim.h"
+
+#include <errno.h>
+
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/states.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// For a holder that lives and says nothing. It may have a full log to bring to a slow disk.
+constexpr uint64_t kPatienceNs = 60ull * 1000 * 1000 * 1000;
+
+// What the children that share this thread's memory have claimed, for the parent to give back. What
+// does not fit in stays claimed as long as the process lives.
+struct Claimed {
+  uint64_t device;
+  uint64_t inode;
+};
+constexpr uint32_t kMaxClaimed = 8;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Claimed claimed[kMaxClaimed] = {};
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t claimed_count = 0;
+
+bool IsClaimed(uint64_t device, uint64_t inode) {
+  for (uint32_t i = 0; i < claimed_count; ++i) {
+    if (claimed[i].device == device && claimed[i].inode == inode) return true;
+  }
+  return false;
+}
+
+// By a child that shares our memory, which takes no lock.
+long TakeInChild(uint64_t device, uint64_t inode) {
+  if (!engine.leases.is_open()) return 0;
+  if (!IsClaimed(device, inode)) {
+    engine.leases.Share(device, inode);
+    if (claimed_count < kMaxClaimed) {
+      claimed[claimed_count] = {device, inode};
+      ++claimed_count;
+    }
+  }
+  const bool released = !engine.leases.HeldElsewhere(device, inode) ||
+                        engine.leases.AwaitRelease(device, inode, kPatienceNs);
+  return released && engine.recovery.LookAfterDeathsInCopy() ? 0 : -EIO;
+}
+
+}  // namespace
+
+void DropClaimsOfChildren() {
+  if (claimed_count == 0) return;
+  TableLock lock;
+  for (uint32_t i = 0; i < claimed_count; ++i) {
+    engine.leases.Drop(claimed[i].device, claimed[i].inode, false);
+  }
+  claimed_count = 0;
+}
+
+long Claim::Take(dev_t device, ino_t inode) {
+  device_ = device;
+  inode_ = inode;
+  if (sys::IsSharing()) return TakeInChild(device, inode);
+  if (!engine.active()) return 0;
+  NVCACHE_CHECK(!taken_);
+  {
+    TableLock lock;
+    if (!engine.leases.is_open()) return 0;
+    engine.leases.Share(device, inode);
+  }
+  taken_ = true;
+  const bool held = engine.leases.HeldElsewhere(device, inode);
+  has_waited_ = held || engine.recovery.KnowsOfDeaths();
+  const bool released = !held || engine.leases.AwaitRelease(device, inode, kPatienceNs);
+  engine.recovery.NoticeDeaths();
+  return released ? 0 : -EIO;
+}
+
+long Claim::TakePath(int dirfd, const char* path, bool follow) {
+  struct stat st;
+  if ((!engine.active() && !sys::IsSharing()) || taken_) return 0;
+  const bool found = sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) == 0;
+  is_no_folder_ = !found || !S_ISDIR(st.st_mode);
+  return found && S_ISREG(st.st_mode) ? Take(st.st_dev, st.st_ino) : 0;
+}
+
+long Claim::ToChange() {
+  if (inode_ == 0) return 0;
+  passing_.Begin(lease::TagOf(device_, inode_));
+  return passing_.GoPast(-1);
+}
+
+Claim::~Claim() {
+  passing_.End();
+  if (!taken_) return;
+  TableLock lock;
+  if (engine.leases.is_open()) engine.leases.Drop(device_, inode_, false);
+}
+
+bool IsForeign(int fd) {
+  const Description* description = engine.descriptors.Of(fd);
+  const File* file = IsDescription(description) ? description->file.load() : nullptr;
+  return file != nullptr && file->state.load(std::memory_order_relaxed) == State::kForeign;
+}
+
+long TakeOver(int fd) {
+  const Description* description = engine.descriptors.Of(fd);
+  const File* tracked = IsDescription(description) ? description->file.load() : nullptr;
+  if (tracked != nullptr && tracked->state.load() == State::kLost) return -EIO;
+  if (!IsForeign(fd)) return 0;
+  struct stat st;
+  if (long error = sys::Fstat(fd, &st); error < 0) return error;
+  Claim claim;
+  if (long error = claim.Take(st.st_dev, st.st_ino); error < 0) return error;
+  TableLock lock;
+  File* file = engine.files.Find(st.st_dev, st.st_ino);
+  if (file != nullptr && file->state.load() == State::kForeign) GiveBack(*file);
+  return 0;
+}
+
+bool AwaitPublication(uint64_t device, uint64_t inode) {
+  if (!engine.leases.is_open()) return false;
+  const bool held = engine.leases.HeldElsewhere(device, inode);
+  if (held) engine.leases.AwaitPublish(device, inode, kPatienceNs);
+  const bool news = held || engine.recovery.KnowsOfDeaths();
+  sys::IsSharing() ? static_cast<void>(engine.recovery.LookAfterDeathsInCopy())
+                   : engine.recovery.NoticeDeaths();
+  return news;
+}
+
+}  // namespace nvcache::vfs

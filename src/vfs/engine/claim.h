@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Other processes of the user: a file is in one cache at most (I11).
+#ifndef NVCACHE_VFS_ENGINE_CLAIM_H_
+#define NVCACHE_VFS_ENGINE_CLAIM_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "src/vfs/engine/passing.h"
+
+namespace nvcache::vfs {
+
+// A file that this process is about to use, by a descriptor or by its name. While the claim lives,
+// no other process has the file in its cache; afterwards as long as a File of it does.
+class Claim {
+ public:
+  Claim() = default;
+  ~Claim();
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+  // Has whoever caches the file let go of it, and the pool of one that has died recovered. A claim
+  // is taken once; without any lock, for it waits for other processes' disks. 0; -EIO: the holder
+  // lives and does not let go.
+  long Take(dev_t device, ino_t inode);
+  // Of the regular file that the path names, if it does.
+  long TakePath(int dirfd, const char* path, bool follow);
+  // The path was seen to lead to no folder.
+  bool is_no_folder() const { return is_no_folder_; }
+  bool taken() const { return taken_; }
+  // Somebody has let go of the file, or has died, since the claim was to be taken: what was known
+  // of the file before is old.
+  bool has_waited() const { return has_waited_; }
+  // The claim was taken for a call that changes the file, its size or its name, and that ends with
+  // the claim: nothing of it is in a log of write-through any more. Without any lock. 0; -EIO: the
+  // disk refuses that, so the call must fail.
+  long ToChange();
+
+ private:
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+  bool taken_ = false;
+  bool has_waited_ = false;
+  bool is_no_folder_ = false;
+  Passing passing_;
+};
+
+// The descriptor's file is kForeign. No lock.
+bool IsForeign(int fd);
+// If it is: has the parent let go of it. 0; -EIO, if it does not, or if the file is lost; or an
+// errno of fstat. No lock.
+long TakeOver(int fd);
+// The kernel gets what another process has of the file in its cache. True: it may have got some.
+// No lock.
+bool AwaitPublication(uint64_t device, uint64_t inode);
+
+// After the life of a child that has shared this thread's memory: what it has claimed.
+void DropClaimsOfChildren();
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_CLAIM_H_

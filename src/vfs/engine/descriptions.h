@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the log was told of files and folders lately: a writer that fills segments describes its
+// file in each, and need not ask the kernel for that each time (eight calls, 15 µs).
+//
+// What the program does to a file's name or attributes counts as a change of it; what others do is
+// not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
+// in the log. A folder's is good as long as it has not left the log (Standing::exits), which a
+// folder does that is removed.
+#ifndef NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_
+#define NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_
+
+#include "src/lease/tally.h"
+#include "src/pool/format.h"
+#include "src/pool/name_record.h"
+#include "src/vfs/engine/file.h"
+
+namespace nvcache::vfs {
+
+// Of the processor's time stamp counter, which costs no system call. Where it counts faster than a
+// gigahertz, as it does everywhere by now, the time is shorter.
+inline constexpr uint64_t kLatelyTicks = 100 * 1000 * 1000;
+inline constexpr uint64_t kLatelyNs = kLatelyTicks;
+
+// Copies what was said of `file`, without flags, if that is still good. File lock.
+bool DescribedLately(const File& file, pool::FileRecord* record);
+// `record` describes the file as it was after so many changes. File lock.
+void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record);
+
+// What a name record says of a folder.
+struct FolderRecord {
+  pool::Identity identity;
+  uint64_t file_system;  // statfs f_fsid
+  char path[pool::kMaxPath];
+};
+// Copies what was said of the folder, if that is still good. No lock.
+bool DescribedLately(const lease::Standing& folder, FolderRecord* record);
+// `folder` is what its tally said before it was described. No lock.
+void NoteDescription(const lease::Standing& folder, const FolderRecord& record);
+// A folder is moved: the paths of those below it change. No lock.
+void ForgetFolders();
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_DESCRIPTIONS_H_

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/descriptors.h"
+
+#include "src/sys/check.h"
+#include "src/sys/memory.h"
+#include "src/vfs/engine/engine.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// Most programs have few: these cost no mapping.
+constinit std::atomic<Description*> few_slots[kFewDescriptors] = {};
+
+}  // namespace
+
+void Descriptors::Open() {
+  slots_.store(few_slots);
+  count_.store(kFewDescriptors, std::memory_order_release);
+}
+
+// Whoever reads a slot meanwhile reads it as it was before: the old ones do not change any more.
+bool Descriptors::MakeRoomFor(uint32_t number) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  const uint32_t count = count_.load();
+  if (number < count) return true;
+  if (number >= kMaxDescriptors) return false;
+  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
+  if (slots == nullptr) return false;
+  const Slot* old = slots_.load();
+  for (uint32_t i = 0; i < count; ++i) slots[i].store(old[i].load());
+  slots_.store(slots);
+  count_.store(kMaxDescriptors, std::memory_order_release);
+  return true;
+}
+
+void Descriptors::Set(int fd, Description* description) {
+  const auto number = static_cast<uint32_t>(fd);
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (description == kUntracked && number >= end()) return;
+  if (MakeRoomFor(number)) Store(fd, description);
+}
+
+void Descriptors::Store(int fd, Description* description) {
+  const auto number = static_cast<uint32_t>(fd);
+  if (number >= count_.load()) return;
+  uint32_t end = end_.load();
+  while (end <= number && !end_.compare_exchange_weak(end, number + 1)) {
+  }
+  slots_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
+}
+
+int Descriptors::NumberOf(const Description& description) const {
+  for (uint32_t fd = 0; fd < end(); ++fd) {
+    if (Of(static_cast<int>(fd)) == &description) return static_cast<int>(fd);
+  }
+  return -1;
+}
+
+uint32_t Descriptors::CountInternal() const {
+  uint32_t count = 0;
+  for (uint32_t fd = 0; fd < end(); ++fd) {
+    if (Of(static_cast<int>(fd)) == Internal()) ++count;
+  }
+  return count;
+}
+
+}  // namespace nvcache::vfs

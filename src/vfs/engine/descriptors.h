@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What each descriptor number of the process stands for: an open file description of a file that
+// is tracked, one of the engine's own descriptors, or nothing of ours.
+#ifndef NVCACHE_VFS_ENGINE_DESCRIPTORS_H_
+#define NVCACHE_VFS_ENGINE_DESCRIPTORS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/sys/sharing.h"
+#include "src/vfs/engine/file.h"
+
+namespace nvcache::vfs {
+
+inline constexpr uint32_t kMaxDescriptors = 1u << 20;  // the kernel's own limit (fs.nr_open)
+inline constexpr uint32_t kFewDescriptors = 512;       // those of the engine's own are among them
+
+// What a number stands for, besides a Description.
+Description* const kUntracked = nullptr;
+inline Description* Closing() { return reinterpret_cast<Description*>(1); }   // close() is at work
+inline Description* Internal() { return reinterpret_cast<Description*>(2); }  // opened by us
+inline bool IsDescription(const Description* d) { return reinterpret_cast<uintptr_t>(d) > 2; }
+
+class Descriptors {
+ public:
+  constexpr Descriptors() = default;
+
+  // Once, before any other.
+  void Open();
+  // By any thread, without a lock. To a child that shares our memory, nothing is tracked.
+  Description* Of(int fd) const { return sys::IsSharing() ? kUntracked : OfParent(fd); }
+  // For such a child, which may have put something else there.
+  Description* OfParent(int fd) const {
+    if (static_cast<uint32_t>(fd) >= count_.load(std::memory_order_acquire)) return kUntracked;
+    return slots_.load(std::memory_order_relaxed)[fd].load(std::memory_order_acquire);
+  }
+  // Table lock.
+  void Set(int fd, Description* description);
+  // Without it: for numbers of ours only.
+  void Store(int fd, Description* description);
+  // Whether there is room for that number, and all below. Table lock.
+  bool MakeRoomFor(uint32_t number);
+  // No number at or above was ever set.
+  uint32_t end() const { return end_.load(std::memory_order_relaxed); }
+  // One of the description's; -1: it has none. Table lock.
+  int NumberOf(const Description& description) const;
+  // The engine's own. No lock.
+  uint32_t CountInternal() const;
+  // From now on nothing is tracked: what is open is another process's, too.
+  void LeaveInChild() { count_.store(0); }
+
+ private:
+  using Slot = std::atomic<Description*>;
+
+  std::atomic<uint32_t> count_{0};
+  std::atomic<Slot*> slots_{nullptr};
+  std::atomic<uint32_t> end_{0};
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_DESCRIPTORS_H_

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/file.h"
+
+#include <new>
+
+#include "src/sys/check.h"
+
+namespace nvcache::vfs {
+
+void File::Begin(const struct stat& st, uint32_t number) {
+  NVCACHE_CHECK(descriptions == nullptr && pending.load() == 0 && pages.empty());
+  NVCACHE_CHECK(state.load() == State::kPassThrough || device == 0);
+  device = st.st_dev;
+  inode = st.st_ino;
+  state.store(State::kKernel);
+  backing_fd = -1;
+  size.store(static_cast<uint64_t>(st.st_size));
+  tag.Undeclare();  // by another file, of which this one has the number
+  tag.number = number;
+  failing.store(0);
+  errors.Clear();
+  erasures.Clear();
+  erase_error.store(0);
+  erased.store(false);
+  kept_declared = 0;
+  forever = handed_on = closed = said_open = publishes = false;
+  syncs.store(0);
+  synced_at.store(0);
+  exits_seen.store(0);
+  left = 0;
+  awaited.store(0);
+  awaited_synced.store(0);
+  sync_refused = false;
+  changes.store(0);
+  changes_synced.store(0);
+  description.store(0);
+  locked.store(false);
+}
+
+void File::ForgetCache() {
+  new (&pages) radix::Tree;
+  erasures.Clear();
+  in_batch = false;
+}
+
+void File::ResetLocks() {
+  lock.Reset();
+  in_kernel.store(0);
+  grow_lock.Reset();
+  publish_lock.Reset();
+  sync_lock.Reset();
+  erase_lock.Reset();
+  for (Description* d = descriptions; d != nullptr; d = d->next) d->offset_lock.Reset();
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Files (one per inode) and open file descriptions, as the program has them.
+#ifndef NVCACHE_VFS_ENGINE_FILE_H_
+#define NVCACHE_VFS_ENGINE_FILE_H_
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/dramcache/cached_file.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::vfs {
+
+// states.h says what they mean, and which follows which.
+enum class State : uint32_t { kKernel, kLent, kCached, kPassThrough, kForeign, kLost };
+
+// The kernel has every byte, and each call may be in the log of write-through.
+constexpr bool IsKernels(State state) { return state == State::kKernel || state == State::kLent; }
+// What the program does with it may still matter to us.
+constexpr bool IsFollowed(State state) {
+  return state != State::kPassThrough && state != State::kLost;
+}
+
+struct Description;
+
+// Its memory is a File's for ever (sys::Arena), so a thread that comes too late finds a lock, not
+// somebody else's data, and looks again. Unless another lock is named: the table lock.
+struct File : dramcache::CachedFile {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  std::atomic<State> state{State::kKernel};  // changes under `lock` exclusive, by SetState alone
+  Description* descriptions = nullptr;       // the open ones; changes under `lock` exclusive, too
+  bool forever = false;                      // is kept after the last close: mapped
+  bool handed_on = false;                    // Leases::RemembersHandOn, at the last fork
+
+  // The program has asked for an fcntl lock: one may be held.
+  std::atomic<bool> locked{false};
+
+  // Held by whoever lets the file grow, and by every append: the end of the file is where it was
+  // when the place in the log was taken (I3).
+  sys::Mutex<sys::Rank::kGrow> grow_lock;
+
+  bool said_open = false;  // Tallies::SayOpen; not by a child of fork, which may find it true
+
+  // Held by whoever hands the kernel what it does not have (Publish): it is done when the next one
+  // begins.
+  sys::Mutex<sys::Rank::kPublish> publish_lock;
+
+  // There may be holes below its size, which take room on the disk when they are written.
+  std::atomic<bool> sparse{false};
+
+  // Calls that the kernel is at work on, for as long as it has the file: KernelCall. Never reset,
+  // for one may outlive the file's last descriptor.
+  std::atomic<uint32_t> in_kernel{0};
+  // Standing::exits when the log of write-through was told of it.
+  std::atomic<uint64_t> exits_seen{0};
+  // While it is cached: our syncs of its file system cover all that was written to it.
+  bool publishes = false;
+  // As its last close has left it, while it was cached (MarkOf in through.h); 0: not known.
+  uint64_t left = 0;
+
+  // Syncs that the program has asked for while the kernel had the file (heat.cc).
+  std::atomic<uint32_t> syncs{0};
+  std::atomic<uint64_t> synced_at{0};  // the last one, monotonic ns; 0: none
+
+  // What no log has: changes of its name, size or attributes (I9), and how many of these a sync has
+  // covered. While they differ, an fsync must reach the device.
+  std::atomic<uint32_t> changes{0};
+  std::atomic<uint32_t> changes_synced{0};
+
+  // What the log was told of it lately (descriptions.h); 0: nothing.
+  std::atomic<uint64_t> description{0};
+
+  File* hash_next = nullptr;    // files of one bucket
+  File* closed_next = nullptr;  // closed by the program, records still pending
+  bool closed = false;
+
+  // For another inode, as `number` of the log's files: everything but the locks and `in_kernel`.
+  // Nothing is open or pending.
+  void Begin(const struct stat& st, uint32_t number);
+  // Pages and log are somebody else's from now on.
+  void ForgetCache();
+  // In a child of fork: threads of the parent may have had them.
+  void ResetLocks();
+};
+
+// An open file description: what dup() shares. Memory as with File.
+struct Description {
+  std::atomic<File*> file{nullptr};
+  // Access mode and O_APPEND, as open() and F_SETFL gave them. O_CLOEXEC: none of its descriptors
+  // stays open over exec, for sure.
+  std::atomic<int> flags{0};
+  bool writes() const { return (flags.load() & O_ACCMODE) != O_RDONLY; }
+  sys::Mutex<sys::Rank::kOffset> offset_lock;  // read and write with the shared offset
+  // Which write-back errors fsync has reported here.
+  std::atomic<uint32_t> errors_heard{0};
+  // Descriptors that it has lost, ever. Who lets go of the file's lock, and comes back, sees by it
+  // whether the number meant this description all the time.
+  std::atomic<uint32_t> drops{0};
+  // Process::forks() when it was opened; kShared: other processes had it before.
+  std::atomic<uint32_t> forks{0};
+  // A program that was started may have it, or whoever it was sent to.
+  std::atomic<bool> given{false};
+  uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under
+                                // offset_lock and `lock` shared, or `lock` exclusive
+  uint32_t references = 0;      // descriptors; table lock
+  Description* next = nullptr;  // of the file's descriptions
+};
+
+inline constexpr uint32_t kShared = ~uint32_t{0};  // Description::forks
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_FILE_H_

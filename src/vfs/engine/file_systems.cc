@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/file_systems.h"
+
+#include <linux/magic.h>
+
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/engine/engine.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// File systems that keep data on a disk, by statfs f_type. Any other is cached only when a pattern
+// of NVCACHE_INCLUDE names the file.
+constexpr long kDiskFileSystems[] = {
+    EXT4_SUPER_MAGIC,  // ext2, ext3, ext4
+    XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, NILFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC,
+    0x2fc12fc1,  // ZFS
+    0xca451a4e,  // bcachefs
+    0x3153464a,  // JFS
+};
+
+Storage KindOf(const struct statfs& fs) {
+  // What has no blocks stores nothing: /proc, /sys and their like.
+  if (fs.f_blocks == 0) return Storage::kNone;
+  for (long type : kDiskFileSystems) {
+    if (fs.f_type == type) return Storage::kDisk;
+  }
+  return Storage::kOther;
+}
+
+// Whose syncfs is known to write all files back and to commit what names them. Others have been
+// known to do nothing (FUSE), or are made of several file systems.
+bool SyncsWhole(const struct statfs& fs) {
+  return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC ||
+         fs.f_type == BTRFS_SUPER_MAGIC;
+}
+
+}  // namespace
+
+FileSystem FileSystems::Of(int fd, uint64_t device) {
+  FileSystem* place = nullptr;
+  for (FileSystem& fs : known_) {
+    if (fs.known && fs.device == device) return fs;
+    if (!fs.known) {
+      place = &fs;
+      break;
+    }
+  }
+  FileSystem fs = {device, Storage::kNone, false, true};
+  struct statfs kind;
+  if (sys::Fstatfs(fd, &kind) == 0) {
+    fs.storage = KindOf(kind);
+    fs.syncs_whole = SyncsWhole(kind);
+  }
+  if (place != nullptr) *place = fs;
+  return fs;
+}
+
+bool FileSystems::Trackable(int fd, const struct stat& st) {
+  return S_ISREG(st.st_mode) && Of(fd, st.st_dev).storage != Storage::kNone;
+}
+
+bool FileSystems::Cacheable(int fd, const struct stat& st) {
+  if (st.st_nlink == 0 || engine.attachment.IsPool(st)) return false;
+  const Storage storage = Of(fd, st.st_dev).storage;
+  const bool includes = engine.settings.include.size() > 0;
+  const bool excludes = engine.settings.exclude.size() > 0;
+  if (!includes && !excludes) return storage == Storage::kDisk;
+  sys::Text<32> link;
+  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  sys::Scratch<char[pool::kMaxPath]> scratch;
+  char* path = scratch.get();
+  const long n = sys::Readlinkat(AT_FDCWD, link.c_str(), path, pool::kMaxPath - 1);
+  if (n < 0) return false;
+  path[n] = '\0';
+  if (excludes && settings::AnyGlobMatches(engine.settings.exclude.c_str(), path)) return false;
+  return includes ? settings::AnyGlobMatches(engine.settings.include.c_str(), path)
+                  : storage == Storage::kDisk;
+}
+
+// Unless it is known that no file there can have a tally.
+bool FileSystems::MayBeShared(uint64_t device) const {
+  for (const FileSystem& fs : known_) {
+    if (fs.known && fs.device == device) return fs.syncs_whole;
+  }
+  return true;
+}
+
+}  // namespace nvcache::vfs

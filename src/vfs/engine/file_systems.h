@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What file systems files are on, and what that, and the settings, let the engine do with them.
+#ifndef NVCACHE_VFS_ENGINE_FILE_SYSTEMS_H_
+#define NVCACHE_VFS_ENGINE_FILE_SYSTEMS_H_
+
+#include <sys/stat.h>
+
+#include <cstdint>
+
+namespace nvcache::vfs {
+
+inline constexpr uint32_t kMaxFileSystems = 64;  // devices whose kind is remembered
+
+// What a file system keeps its files on, as far as caching goes: never, always, or when asked to.
+enum class Storage : uint8_t { kNone, kDisk, kOther };
+
+struct FileSystem {
+  uint64_t device;
+  Storage storage;
+  bool syncs_whole;  // CachedFile::sync_device
+  bool known;
+};
+
+// Table lock.
+class FileSystems {
+ public:
+  constexpr FileSystems() = default;
+
+  // Of the device that the descriptor's file is on.
+  FileSystem Of(int fd, uint64_t device);
+  // Whether a file is worth to be known: it has bytes on some device.
+  bool Trackable(int fd, const struct stat& st);
+  // Whether it may be cached: kind of file system, settings. Never the pool.
+  bool Cacheable(int fd, const struct stat& st);
+  // Unless it is known that no file there can have a tally.
+  bool MayBeShared(uint64_t device) const;
+
+ private:
+  FileSystem known_[kMaxFileSystems] = {};
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_FILE_SYSTEMS_H_

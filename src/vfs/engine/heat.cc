@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/heat.h"
+
+#include "src/sys/kernel.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// What another process has by the same description, or looks at without a call, would not be seen
+// there if it was cached. Table lock.
+bool IsInOtherHands(const File& file) {
+  if (file.state.load() == State::kLent) return true;
+  for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+    if (engine.process.IsForked(*d) || d->given.load()) return true;
+  }
+  return false;
+}
+
+bool HasTally(const File& file) {
+  return engine.leases.is_open() &&
+         engine.tallies.Find(lease::TagOf(file.device, file.inode)) != nullptr;
+}
+
+// The descriptor's file, if it is the kernel's, and hot enough for more; or nullptr. Table lock.
+File* HotFile(int fd) {
+  const Description* description = engine.descriptors.Of(fd);
+  if (!IsDescription(description) || !description->writes()) return nullptr;
+  File& file = *description->file.load();
+  struct stat st;
+  if (!IsKernels(file.state.load()) || sys::Fstat(fd, &st) < 0 || st.st_nlink == 0) {
+    return nullptr;
+  }
+  return engine.files.full() || engine.process.replacing() || !engine.attachment.Attach() ? nullptr
+                                                                                          : &file;
+}
+
+bool IsShared(const File& file) {
+  return IsInOtherHands(file) || engine.leases.Wanted(file.device, file.inode);
+}
+
+// False: it cannot be cached. It has a tally, if that is of any use. Table lock.
+bool IsAlone(int fd) {
+  File* file = HotFile(fd);
+  if (file == nullptr) return false;
+  if (!IsShared(*file)) return true;
+  if (!HasTally(*file) && !engine.leases.IsHandedOn(file->device, file->inode)) {
+    BeginShared(*file, fd);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool IsHotFromTheStart() { return engine.settings.write_back == settings::WriteBack::kAlways; }
+
+bool CountSync(File& file) {
+  if (engine.settings.write_back != settings::WriteBack::kAuto) return false;
+  const uint32_t enough = HasTally(file) ? kSyncsToTryAgain : kHotSyncs;
+  const uint64_t now = sys::Now(CLOCK_MONOTONIC);
+  if (now - file.synced_at.exchange(now, std::memory_order_relaxed) > kHotNs) file.syncs.store(0);
+  return (file.syncs.fetch_add(1, std::memory_order_relaxed) + 1) % enough == 0;
+}
+
+// Without a tally alone it can be cached.
+void WarmUp(int fd) {
+  {
+    TableLock lock;
+    if (!IsAlone(fd)) return;
+  }
+  SettleShared(fd);
+  TableLock lock;
+  if (IsAlone(fd)) BeginCaching(*engine.descriptors.Of(fd)->file.load(), fd);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The keeper: a thread of a busy process, which answers other processes that want a file; nothing
+// is held by an idle one. It also lets go of closed files: the program may make no call for a long
+// time.
+#ifndef NVCACHE_VFS_ENGINE_KEEPER_H_
+#define NVCACHE_VFS_ENGINE_KEEPER_H_
+
+#include <atomic>
+
+#include "src/lease/leases.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::vfs {
+
+class Keeper {
+ public:
+  constexpr Keeper() = default;
+
+  // Table lock, in both. False: no thread can be made.
+  bool Start();
+  void Stop();
+  // It is the parent's, in a child of fork.
+  void LeaveToParent() { thread_ = nullptr; }
+  // Processes that have died may have the room that writers wait for. Any thread.
+  void LookForRoomSoon();
+
+ private:
+  void Run();
+  void LookForRoom();
+  void Serve(const lease::Request& request);
+  bool LockTable();
+
+  std::atomic<bool> starving_{false};
+  void* thread_ = nullptr;
+  sys::Word stops_{0};
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_KEEPER_H_

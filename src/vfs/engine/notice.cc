@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/notice.h"
+
+#include <errno.h>
+
+#include "src/sys/kernel.h"
+#include "src/vfs/engine/engine.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+constexpr int kExitRequired = 125;  // as env(1) and `nvcache run`: the program did not run
+
+}  // namespace
+
+void Notice::Say(const char* text) {
+  if (!said_) sys::Report(text);
+  said_ = true;
+}
+
+void Notice::Refuse(const char* text) {
+  Say(text);
+  if (engine.settings.required) sys::ExitGroup(kExitRequired);
+}
+
+// That others use the pool, or that it is another user's, is nothing wrong where processes come and
+// go: a service that starts as root has given both to all that it starts.
+void Notice::RefusePool(const pool::Problem& problem) {
+  const bool ordinary = problem.error == EBUSY || problem.error == EUSERS ||
+                        problem.error == EACCES || problem.error == EPERM;
+  if (!ordinary || engine.settings.notice || engine.settings.required) Refuse(problem.text.c_str());
+}
+
+void Notice::RefuseCache(const char* text) {
+  sys::Text<480> line;
+  line.Append(text);
+  line.Append(engine.settings.required ? "; the program is not started (NVCACHE_REQUIRED)"
+                                       : "; the program runs without the cache");
+  Refuse(line.c_str());
+}
+
+void Notice::SayEmulated() {
+  const pool::Pool& pool = engine.pool();
+  const bool lasts = pool.durability() != pmem::Durability::kProcess;
+  if (lasts || !engine.settings.notice || said_) return;
+  sys::Text<512> text;
+  text.Append(pool.path());
+  text.Append(" is emulated: writes survive the death of the process, not a power failure");
+  Say(text.c_str());
+}
+
+}  // namespace nvcache::vfs

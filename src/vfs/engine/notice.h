@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The one line on stderr.
+#ifndef NVCACHE_VFS_ENGINE_NOTICE_H_
+#define NVCACHE_VFS_ENGINE_NOTICE_H_
+
+#include "src/pool/pool.h"
+
+namespace nvcache::vfs {
+
+class Notice {
+ public:
+  constexpr Notice() = default;
+
+  // Once; the program goes on.
+  void Say(const char* text);
+  // Once; the program runs without the cache, or with NVCACHE_REQUIRED not at all: exit status 125.
+  void Refuse(const char* text);
+  void RefusePool(const pool::Problem& problem);
+  // `text` says what is wrong; what becomes of the program is added.
+  void RefuseCache(const char* text);
+  // The pool does not outlive a power failure.
+  void SayEmulated();
+  bool said() const { return said_; }
+
+ private:
+  bool said_ = false;
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_NOTICE_H_

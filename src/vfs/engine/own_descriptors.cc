@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/own_descriptors.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#include "src/replay/resolve.h"
+#include "src/sys/check.h"
+#include "src/sys/descriptor.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/states.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// Another descriptor of the same inode, ours alone. The program's own will not do: it may lack a
+// direction, append (pwrite would ignore the offset), or be closed while we write.
+long OpenBacking(int fd) {
+  sys::Text<32> path;
+  path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
+  constexpr int kFlags = O_RDWR | O_CLOEXEC;
+  // What we read is not always what the program reads, and it may have asked for O_NOATIME: that is
+  // for a file's owner alone.
+  long backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags | O_NOATIME);
+  if (backing == -EPERM) backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags);
+  return backing < 0 ? backing : sys::MoveHigh(static_cast<int>(backing));
+}
+
+// For a file that can do without: not where the program will soon need the numbers itself.
+long OpenBackingIfRoom(int fd) {
+  const long backing = OpenBacking(fd);
+  if (backing < 0) return backing;
+  const uint64_t limit = sys::SoftLimit(RLIMIT_NOFILE), number = static_cast<uint64_t>(backing);
+  if (number >= sys::HighFrom(limit) && number < limit - limit / 16) return backing;
+  sys::Close(static_cast<int>(backing));
+  return -EMFILE;
+}
+
+bool IsInode(int fd, const File& file) {
+  struct stat st;
+  return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
+}
+
+// What OpenBacking opened, or as good.
+bool IsBacking(int fd, const File& file) {
+  return IsInode(fd, file) && (sys::Fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
+}
+
+}  // namespace
+
+// A lock of a description conflicts with those of every process, ours included.
+bool IsLocked(int fd) {
+  struct flock any = {};
+  any.l_type = F_WRLCK;
+  return sys::Fcntl(fd, F_OFD_GETLK, sys::Address(&any)) < 0 || any.l_type != F_UNLCK;
+}
+
+void OwnDescriptors::Prepare(File& file, int fd) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked() && !file.locked.load());
+  const bool may_be_hot = engine.settings.write_back == settings::WriteBack::kAuto;
+  if (!may_be_hot || file.state.load() != State::kKernel || file.backing_fd >= 0) return;
+  const long backing = OpenBackingIfRoom(fd);
+  if (backing < 0) return;
+  engine.descriptors.Set(static_cast<int>(backing), Internal());
+  file.backing_fd = static_cast<int>(backing);
+}
+
+// The one that was prepared, or one that can be closed again without harm.
+long OwnDescriptors::ToBegin(const File& file, int fd) {
+  if (const int prepared = file.backing_fd; prepared >= 0) {
+    return IsBacking(prepared, file) ? prepared : -EBADF;
+  }
+  return file.locked.load() ? -EBUSY : OpenBackingIfRoom(fd);
+}
+
+long OwnDescriptors::Check(File& file) {
+  if (IsBacking(file.backing_fd, file)) return 0;
+  sys::Lock lock(lock_);
+  if (IsBacking(file.backing_fd, file)) return 0;
+  const long opened = Reopen(file);
+  if (opened < 0) return -EBADF;
+  engine.descriptors.Store(static_cast<int>(opened), Internal());
+  Disown(file);
+  file.backing_fd.store(static_cast<int>(opened));
+  // Meanwhile somebody may have read from what has the number now.
+  file.pages.ForEach(engine.supply, [&](uint64_t, radix::PageDescriptor& page) {
+    sys::Lock page_lock(page.lock);
+    if (page.has_frame()) engine.frames.Detach(page);
+  });
+  return 0;
+}
+
+// By a descriptor of the program's, or else as recovery finds it.
+long OwnDescriptors::Reopen(File& file) {
+  for (int fd = 0; fd < static_cast<int>(engine.descriptors.end()); ++fd) {
+    const Description* description = engine.descriptors.Of(fd);
+    if (!IsDescription(description) || description->file.load() != &file) continue;
+    if (!IsInode(fd, file)) continue;
+    const long opened = OpenBacking(fd);
+    if (opened >= 0) return opened;
+  }
+  sys::Scratch<pool::FileRecord> record;
+  if (!engine.log.CopyFileRecord(file.tag, record.get()) || record->inode != file.inode)
+    return -EBADF;
+  const long opened = recovery::OpenRecorded(*record);
+  if (opened < 0) return opened;
+  sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // as OpenBacking, if it is allowed
+  return sys::MoveHigh(static_cast<int>(opened));
+}
+
+// The number is the program's now.
+void OwnDescriptors::Disown(File& file) {
+  const int fd = file.backing_fd.exchange(-1);
+  if (engine.descriptors.Of(fd) == Internal()) engine.descriptors.Store(fd, kUntracked);
+}
+
+// Which would drop the program's fcntl locks. After a sync that is under way.
+void OwnDescriptors::Close(File& file) {
+  if (file.backing_fd < 0) return;
+  sys::Lock lock(file.sync_lock);
+  const int fd = file.backing_fd;
+  const bool ours = engine.descriptors.Of(fd) == Internal() && IsBacking(fd, file);
+  Disown(file);
+  if (ours) sys::Close(fd);
+}
+
+void OwnDescriptors::Lost(int fd) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  // Others take us for dead, and what we hold for theirs.
+  if (fd == engine.leases.fd()) engine.attachment.ReleaseAll(true);
+  engine.files.ForEach([&](File& file) {
+    if (file.backing_fd == fd) Check(file);
+  });
+}
+
+long OwnDescriptors::Move(int fd) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (fd == engine.pool().fd()) {
+    engine.pool().Renumber();
+    if (fd == engine.pool().fd()) return -EMFILE;
+    engine.descriptors.Set(engine.pool().fd(), Internal());
+    engine.descriptors.Set(fd, kUntracked);
+    return 0;
+  }
+  if (fd == engine.leases.fd()) {
+    engine.leases.Renumber(fd + 1);
+    if (fd == engine.leases.fd()) return -EMFILE;
+    engine.descriptors.Set(engine.leases.fd(), Internal());
+    engine.descriptors.Set(fd, kUntracked);
+    engine.files.RelockSoon();
+    return 0;
+  }
+  if (const long moved = engine.checkpoint.MoveDescriptor(fd); moved <= 0) return moved;
+  long result = -EBADF;
+  engine.files.ForEach([&](File& file) {
+    if (file.backing_fd != fd) return;
+    file.lock.Lock();
+    // Nobody uses the number when nothing is pending.
+    result = DrainExclusively(file);
+    if (result == 0) {
+      sys::Lock lock(file.sync_lock);
+      file.backing_fd.store(sys::MoveHigh(fd));
+      engine.descriptors.Set(fd, kUntracked);
+      engine.descriptors.Set(file.backing_fd, Internal());
+      if (file.backing_fd == fd) result = -EMFILE;
+    }
+    file.lock.Unlock();
+  });
+  return result;
+}
+
+// Idle files first: those cost no wait.
+bool OwnDescriptors::MakeRoom(uint32_t before) {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  for (const bool all : {false, true}) {
+    if (engine.descriptors.CountInternal() < before) return true;
+    engine.files.ForEach([&](File& file) {
+      if (file.state.load() == State::kCached && (all || file.pending.load() == 0)) GiveBack(file);
+    });
+    engine.files.Reap();
+  }
+  if (engine.descriptors.CountInternal() < before) return true;
+  if (engine.attached()) engine.attachment.AttachLater();
+  engine.attachment.ReleaseAll();
+  return engine.descriptors.CountInternal() < before || MoveLeases();
+}
+
+// The limit is one of numbers: what lies beyond it is none of the program's. So for the time of the
+// call it is higher by one, where the hard limit allows that.
+bool OwnDescriptors::MoveLeases() {
+  const int old = engine.leases.fd();
+  uint64_t limit[2];
+  sys::Call(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::Address(limit));
+  const uint64_t number = limit[0], raised[2] = {number + 1, limit[1]};
+  const bool fits = number < limit[1] && number < kMaxDescriptors;
+  if (!engine.leases.is_open() || static_cast<uint64_t>(old) >= number || !fits) return false;
+  if (!engine.descriptors.MakeRoomFor(static_cast<uint32_t>(number))) return false;
+  sys::Call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::Address(raised), 0);
+  engine.leases.Renumber(static_cast<int>(number));
+  sys::Call(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::Address(limit), 0);
+  if (engine.leases.fd() == old) return false;
+  engine.descriptors.Set(engine.leases.fd(), Internal());
+  engine.descriptors.Set(old, kUntracked);
+  sys::Close(old);
+  if (!engine.leases.Relock()) engine.attachment.ReleaseAll(true);  // others take us for dead
+  return true;
+}
+
+}  // namespace nvcache::vfs

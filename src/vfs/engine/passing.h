@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#ifndef NVCACHE_VFS_ENGINE_PASSING_H_
+#define NVCACHE_VFS_ENGINE_PASSING_H_
+
+#include "src/lease/tally.h"
+
+namespace nvcache::vfs {
+
+struct File;
+
+// The process is at a call that changes a file whose bytes are the kernel's, or may (through.h).
+// For as long as it lives.
+class Passing {
+ public:
+  Passing() = default;
+  ~Passing() { End(); }
+  Passing(const Passing&) = delete;
+  Passing& operator=(const Passing&) = delete;
+
+  // The file's tally, looked for afterwards; null: it has none.
+  lease::Tally* Begin(uint64_t tag);
+  lease::Tally* Begin(const File& file);
+  void End();
+  lease::Tally* tally() const { return tally_; }
+  uint64_t tag() const { return tag_; }
+
+  // Before a call past the log: what is pending of the file is settled, by the descriptor (-1: by
+  // the checkpoint), or recovery would undo the call. Until the end nothing else will be. No lock.
+  // -EIO: the disk refuses, so the call must fail.
+  long GoPast(int fd) const;
+
+ private:
+  bool EndPending(int fd) const;
+
+  uint64_t tag_ = 0;  // 0: it is not
+  lease::Tally* tally_ = nullptr;
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_PASSING_H_

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/process.h"
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/engine/engine.h"
+#include "src/vfs/engine/space.h"
+#include "src/vfs/engine/states.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// For the parent, to let go of a file.
+constexpr uint64_t kParentPatienceNs = 60ull * 1000 * 1000 * 1000;
+
+}  // namespace
+
+void Process::Begin() { pid_ = sys::Getpid(); }
+
+bool Process::IsOurs() const { return sys::Getpid() == pid_; }
+
+// One that shares our memory and descriptors as a thread does must start no threads, which would be
+// its own; and one that has given up rights must not have a pool that is recovered with them.
+bool Process::MayAttach() {
+  return IsOurs() && freezes_ == 0 && rights_changing_.load() == 0 && rights_.AreCurrent();
+}
+
+// The pool is given back as well: it may lie on that file system.
+long Process::BeginFreeze() {
+  const long error = engine.attachment.ReleaseAll();
+  if (error == 0) ++freezes_;
+  return error;
+}
+
+void Process::PrepareRights() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  rights_.Take();
+  rights_changing_.fetch_add(1);
+  if (!engine.attached()) return;
+  engine.attachment.ReleaseAll();
+  if (engine.attached()) engine.attachment.Abandon();
+}
+
+// Descriptors that it would close are its parent's, and so are its record locks: it can have no
+// slot among the leases.
+void Process::LeaveInChild() {
+  engine.SetStage(Stage::kOff);
+  engine.descriptors.LeaveInChild();
+}
+
+void Process::BeginReplacing() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (IsOurs()) ++replacing_;
+}
+
+void Process::EndReplacing() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (IsOurs()) --replacing_;
+}
+
+void Process::PrepareFork() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (engine.files.AnyInCaches()) {
+    engine.files.ForEach([&](File& file) {
+      if (file.descriptions == nullptr || file.state.load() != State::kCached) return;
+      file.lock.Lock();
+      PublishOffsets(file, true);
+      Publish(file);  // for what the child may start that does not know of us
+      file.lock.Unlock();
+    });
+  }
+  NoteFork();
+  NoteHandOns();
+}
+
+// For the child. If files are foreign here, the number from when they became so is for them, too.
+void Process::NoteHandOns() {
+  if (asleep() || !engine.leases.is_open()) return;
+  const uint32_t hand_ons = engine.leases.hand_ons();
+  // What is written after a fork costs a fault.
+  if (!any_foreign_ && hand_ons_ != hand_ons) hand_ons_ = hand_ons;
+  if (!engine.leases.RemembersHandOns()) return;
+  engine.files.ForEach([&](File& file) {
+    file.handed_on |= engine.leases.RemembersHandOn(file.device, file.inode);
+  });
+}
+
+// Each page that a child touches, of code as well, costs it a fault: so what nearly every child
+// runs is `hot`, and the linker puts it together.
+//
+// What files there are is the parent's affair until this process uses one: by then it may be a
+// program that knows nothing of them. But with the pool, it would hold its parent's life byte; and
+// what is mapped is used without a call.
+[[gnu::hot]] void Process::BecomeChild() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  pid_ = sys::Getpid();
+  rights_changing_.store(0);  // the calls of other threads
+  replacing_ = 0;             // threads of the parent
+  children_.store(0);
+  engine.leases.LeaveSlotToParent();
+  if (engine.attached()) {
+    engine.descriptors.Set(engine.pool().fd(), kUntracked);
+    engine.pool().Close();
+  }
+  asleep_.store(true);
+  if (engine.files.AnyLasting()) Wake();
+}
+
+void Process::Wake() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked() && asleep());
+  asleep_.store(false);
+  // Other threads of the parent may have looked at a file at the moment of the fork. They are not
+  // here.
+  engine.files.ForEach([](File& file) {
+    file.ResetLocks();
+    // We have no fcntl locks yet that this could end, and nobody shall wait for us.
+    engine.own.Close(file);
+  });
+  engine.own.ResetLock();
+  engine.checkpoint.ResetLock();
+  engine.attachment.ResetPins();
+  ResetSpaceLocks();
+  sys::ForgetScratch();
+  if (engine.attached()) LeaveToParent();
+  ShareAgain();
+  // Somebody may have had a file in his cache while this process slept, and have died.
+  if (engine.leases.is_open() && engine.recovery.KnowsOfDeaths()) engine.recovery.LookAfterDeaths();
+}
+
+bool Process::BeginSharing() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked());
+  if (engine.files.AnyInCaches()) return false;
+  children_.fetch_add(1);
+  return true;
+}
+
+// Pool, log, frames and the two threads are the parent's, and so are the files in its cache: it may
+// have written more by the time that we come to look at them.
+void Process::LeaveToParent() {
+  engine.files.ForEach([&](File& file) {
+    if (file.state.load() != State::kCached) return;
+    any_foreign_ = true;
+    vfs::LeaveToParent(file);
+  });
+  engine.attachment.LeaveToParent();
+}
+
+// What was handed on before, this process did not see (Leases::HandOn).
+void Process::ShareInherited(File& file) {
+  engine.leases.Share(file.device, file.inode);
+  if (engine.leases.HandedOnSince(hand_ons_)) {
+    for (const Description* d = file.descriptions; d != nullptr; d = d->next) {
+      file.handed_on |= d->writes();
+    }
+  }
+  if (file.handed_on) ForgetTally(file);
+}
+
+// The parent's leases are not the child's. Nobody has a file in its cache when this returns, but
+// for the foreign ones; and none of these has been used by us.
+void Process::ShareAgain() {
+  if (!engine.leases.is_open()) return;
+  engine.descriptors.Set(engine.leases.fd(), kUntracked);
+  const char* why = "";
+  if (!engine.leases.AfterForkInChild(&why)) {
+    engine.BecomeFinal();
+    return;
+  }
+  engine.descriptors.Set(engine.leases.fd(), Internal());
+  engine.files.ForEach([&](File& file) {
+    if (file.state.load() == State::kForeign) return;
+    ShareInherited(file);
+    // The parent used it when we began, but may be gone.
+    if (engine.leases.HeldElsewhere(file.device, file.inode)) {
+      engine.leases.AwaitRelease(file.device, file.inode, kParentPatienceNs);
+    }
+  });
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/recovery.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+
+#include <new>
+
+#include "src/sys/check.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/stack.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// For another process that recovers the pool.
+constexpr uint64_t kRecoveryPatienceNs = 60ull * 1000 * 1000 * 1000;
+constexpr uint64_t kRecoveryPollNs = 1000 * 1000;
+// For the kernel, to free what a dead process held.
+constexpr uint64_t kDyingPatienceNs = 5ull * 1000 * 1000 * 1000;
+
+}  // namespace
+
+bool Recovery::BeforeUse() {
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (;;) {
+    const Outcome result = Try();
+    if (result == Outcome::kDone || result == Outcome::kFailed) return result == Outcome::kDone;
+    const uint64_t patience =
+        result == Outcome::kByAnother ? kRecoveryPatienceNs : kDyingPatienceNs;
+    if (sys::Now(CLOCK_MONOTONIC) - begin >= patience) return true;
+    sys::Pause(kRecoveryPollNs);
+  }
+}
+
+bool Recovery::BeforeUseOnOwnStack() {
+  return OnOwnStack([this] { return BeforeUse(); });
+}
+
+Recovery::Outcome Recovery::Try() {
+  switch (Inspect()) {
+    case Found::kNothing:
+      return Outcome::kDone;
+    case Found::kRecovering:
+      return Outcome::kByAnother;
+    case Found::kDying:
+      return Outcome::kLater;
+    case Found::kNoPool:
+      return Outcome::kFailed;
+    default:
+      return OnOwnStack([this] { return Run(); });
+  }
+}
+
+// Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
+Recovery::Found Recovery::Inspect() {
+  using Glance = pool::Pool::Glance;
+  const settings::Settings& settings = engine.settings;
+  uint64_t id;
+  const uint32_t deaths = engine.leases.deaths();
+  const Glance glance = pool::Pool::GlanceAt(settings.pool.c_str(), &id);
+  const bool is_made = glance == Glance::kMissing && settings.size > 0;
+  if (glance == Glance::kClean || is_made) return Found::kNothing;
+  if (id != 0 && engine.tallies.WasLookedAt(id, settings.emulate)) return Found::kNothing;
+  sys::Scratch<pool::Problem> problem;
+  pool::Pool& pool = engine.pool();
+  if (!pool.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
+                 problem.get())) {
+    if (problem->error == ENOENT && settings.size > 0) return Found::kNothing;
+    engine.notice.RefusePool(*problem);
+    return Found::kNoPool;
+  }
+  const Found found = FoundIn(pool);
+  if (found == Found::kNothing && engine.tallies.IsOf(pool.id())) {
+    engine.tallies.NoteLook(deaths, pool.durability() == pmem::Durability::kProcess);
+  }
+  pool.Close();
+  return found;
+}
+
+Recovery::Found Recovery::FoundIn(const pool::Pool& pool) const {
+  const pool::Seats& seats = pool.seats();
+  if (!pool.dirty()) return Found::kNothing;
+  if (!seats.AnybodyLives() || seats.HasOrphans(pool::kNoSeat) || seats.HasUnresolved()) {
+    return Found::kToRecover;
+  }
+  if (seats.IsReplaying(pool::kNoSeat)) return Found::kRecovering;
+  return SomebodyDies(seats) ? Found::kDying : Found::kNothing;
+}
+
+Recovery::Outcome Recovery::Run() {
+  pool::Problem problem;
+  pool::Pool& pool = engine.pool();
+  if (!pool.Open(engine.settings.pool.c_str(), pool::Access::kShared, engine.settings.emulate,
+                 nullptr, &problem)) {
+    if (problem.error == EBUSY) return Outcome::kByAnother;
+    engine.notice.RefusePool(problem);
+    return Outcome::kFailed;
+  }
+  const bool clean = BringToFiles();
+  if (pool.alone() && clean && engine.tallies.IsOf(pool.id())) {
+    engine.tallies.RaiseCheckpoint(pool.checkpoint());
+  }
+  pool.Close();
+  if (clean && recovered_.damaged_groups == 0) return Outcome::kDone;
+  RefuseUnresolved(clean);
+  return Outcome::kFailed;
+}
+
+bool Recovery::IsDue() const {
+  const pool::Pool& pool = engine.pool();
+  if (pool.alone()) return pool.dirty();
+  const pool::Seats& seats = pool.seats();
+  return seats.HasOrphans(pool::kNoSeat) || seats.IsReplaying(pool::kNoSeat) || SomebodyDies(seats);
+}
+
+bool Recovery::BringToFiles() {
+  pool::Pool& pool = engine.pool();
+  return pool.alone() ? recovery::Replay(pool, {}, {}, &recovered_) : ReplayOrphans();
+}
+
+bool Recovery::ReplayOrphansOnce() {
+  pool::Pool& pool = engine.pool();
+  return !pool.seats().HasOrphans(pool.seat()) ||
+         OnOwnStack([&] { return recovery::ReplayOrphans(pool, &recovered_); });
+}
+
+void Recovery::RefuseUnresolved(bool clean) {
+  sys::Text<480> text;
+  text.Append(engine.settings.pool.c_str()).Append(clean ? ": damaged" : ": unresolved");
+  text.Append(" records were found; run 'nvcache recover' on it. Running without the cache");
+  engine.notice.Refuse(text.c_str());
+}
+
+// A process is on its way out: somebody has found it dead, and the kernel has not freed its life
+// byte yet.
+bool Recovery::SomebodyDies(const pool::Seats& seats) const {
+  for (uint32_t seat = 0; seat < seats.end(); ++seat) {
+    const uint64_t life = seats.LeaseOf(seat);
+    const bool is_taken = seats.State(seat) == pool::kSeatTaken;
+    if (seat == engine.pool().seat() || life == 0 || !is_taken) continue;
+    if (engine.leases.IsOver(life) && seats.Lives(seat)) return true;
+  }
+  return false;
+}
+
+// And waits for those that other processes replay just now, and for the gate. True: all was applied
+// that is whole.
+bool Recovery::ReplayOrphans() {
+  recovered_ = {};
+  engine.tallies.ForgetLook();
+  pool::Pool& pool = engine.pool();
+  const pool::Seats& seats = pool.seats();
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (;;) {
+    const bool resolved = recovery::ReplayOrphans(pool, &recovered_);
+    const bool replaying = seats.IsReplaying(pool.seat()) || seats.HasOrphans(pool.seat());
+    if (!replaying && !SomebodyDies(seats)) return resolved;
+    const uint64_t patience = replaying ? kRecoveryPatienceNs : kDyingPatienceNs;
+    if (sys::Now(CLOCK_MONOTONIC) - begin >= patience) return resolved;
+    sys::Pause(kRecoveryPollNs);
+  }
+}
+
+// What stays is for `nvcache recover`: this process goes on with the files that it has in its
+// cache, for none of what stays is of these, and takes no other.
+void Recovery::LookForOrphans() {
+  NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.attached());
+  const pool::Pool& pool = engine.pool();
+  const pool::Seats& seats = pool.seats();
+  const uint32_t own = pool.seat();
+  if (!seats.HasOrphans(own) && !seats.IsReplaying(own) && !SomebodyDies(seats)) return;
+  const bool resolved = OnOwnStack([this] { return ReplayOrphans(); });
+  if (!resolved) engine.files.BecomeFull();
+  if (engine.notice.said() || (resolved && recovered_.damaged_groups == 0)) return;
+  sys::Text<512> text;
+  text.Append(pool.path()).Append(": a dead process has left ");
+  text.Append(resolved ? "damaged records, which are lost"
+                       : "records that no file takes; run 'nvcache recover' on it");
+  engine.notice.Say(text.c_str());
+}
+
+bool Recovery::KnowsOfDeaths() const { return engine.leases.deaths() != deaths_seen_.load(); }
+
+void Recovery::BeginToNoticeDeaths() { deaths_seen_.store(engine.leases.deaths()); }
+
+// What a dead process held exclusively is in its pool only. If that is ours, too, it goes to the
+// files before anyone looks at them.
+void Recovery::NoticeDeaths() {
+  if (!engine.leases.is_open() || !KnowsOfDeaths()) return;
+  TableLock lock;
+  if (KnowsOfDeaths()) LookAfterDeaths();
+}
+
+void Recovery::LookAfterDeaths() {
+  const uint32_t deaths = engine.leases.deaths();
+  if (engine.attached()) {
+    LookForOrphans();
+  } else if (engine.attachment.MayAttach() && !BeforeUseOnOwnStack()) {
+    engine.BecomeFinal();
+  }
+  deaths_seen_.store(deaths);
+}
+
+bool Recovery::LookForOwners() {
+  if (sys::IsSharing() || !engine.active()) return false;
+  TableLock lock;
+  if (!engine.active()) return false;
+  LookAfterDeaths();
+  if (!engine.leases.is_open() || engine.checkpoint.is_open()) return false;
+  return !(engine.attached() && engine.tallies.IsOf(engine.pool_id())) &&
+         engine.tallies.IsAbandoned();
+}
+
+// By a child that shares our memory, whose tables and locks are its parent's: what is to be
+// recovered is recovered by a process of its own, which has a copy.
+bool Recovery::LookAfterDeathsInCopy() {
+  if (!KnowsOfDeaths()) return true;
+  const uint32_t deaths = engine.leases.deaths();
+  const sys::SignalsBlocked blocked;
+  const long copy = sys::Call(SYS_clone, 0);  // nobody is told of its end
+  if (copy == 0) {
+    sys::sharing = 0;
+    sys::ForgetScratch();
+    new (&engine.pool()) pool::Pool;  // other threads, not here, may have used it
+    sys::ExitGroup(BeforeUse() ? 0 : 1);
+  }
+  int status = 1;
+  while (copy > 0 && sys::Call(SYS_wait4, copy, sys::Address(&status), __WALL) == -EINTR) {
+  }
+  if (copy > 0 && status == 0) deaths_seen_.store(deaths);
+  return copy > 0 && status == 0;
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What processes that have died left in the pool goes to the files before anybody looks at them:
+// before the first file call, before the pool is attached, and whenever another process is found to
+// have died. There is one way to do that, BringToFiles; the callers differ in what they hold.
+#ifndef NVCACHE_VFS_ENGINE_RECOVERY_H_
+#define NVCACHE_VFS_ENGINE_RECOVERY_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/pool/pool.h"
+#include "src/replay/replay.h"
+
+namespace nvcache::vfs {
+
+class Recovery {
+ public:
+  constexpr Recovery() = default;
+
+  // The pool can be looked at without being taken: a mistake in the settings shows at once, and a
+  // pool that a dead process left is recovered. If another process does so just now, that is waited
+  // for. Table lock, and nothing attached. False: the pool cannot be used; a line says why.
+  bool BeforeUse();
+  // The same by a thread with a stack of its own.
+  bool BeforeUseOnOwnStack();
+  // The pool is open: somebody has left something in it, or brings it to the files just now.
+  bool IsDue() const;
+  // Of that pool; with IsDue. True: all was applied that is whole.
+  bool BringToFiles();
+  // The same of an attached pool, if it is due. What stays is for `nvcache recover`. Table lock.
+  void LookForOrphans();
+  // What this process's own seat has to wait for at its end.
+  bool ReplayOrphansOnce();
+
+  // When a process has died: the pool may have what the files lack. No lock.
+  void NoticeDeaths();
+  // Table lock.
+  void LookAfterDeaths();
+  // By a child that shares our memory.
+  bool LookAfterDeathsInCopy();
+  // Somebody has died that had files in its cache, and the pool was not looked at since.
+  bool KnowsOfDeaths() const;
+  // From here on.
+  void BeginToNoticeDeaths();
+  // If those who could move the checkpoint have died: their pool is recovered, or their seats are
+  // adopted. True: nobody can move it, for nobody uses the pool. No lock.
+  bool LookForOwners();
+
+ private:
+  enum class Outcome { kDone, kFailed, kByAnother, kLater };
+  enum class Found { kNothing, kToRecover, kRecovering, kDying, kNoPool };
+  Outcome Try();
+  Found Inspect();
+  Found FoundIn(const pool::Pool& pool) const;
+  Outcome Run();
+  bool ReplayOrphans();
+  bool SomebodyDies(const pool::Seats& seats) const;
+  void RefuseUnresolved(bool clean);
+
+  recovery::Summary recovered_ = {};
+  std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_RECOVERY_H_

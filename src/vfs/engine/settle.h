@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What has to be so before the log takes a record of a file: one whose name, or whose state on the
+// disk, is not known for good costs one real sync (I9).
+#ifndef NVCACHE_VFS_ENGINE_SETTLE_H_
+#define NVCACHE_VFS_ENGINE_SETTLE_H_
+
+#include "src/nvlog/log.h"
+#include "src/vfs/engine/file.h"
+#include "src/vfs/engine/results.h"
+
+namespace nvcache::vfs {
+
+// The outcome of a group in these words; -EFAULT for a bad buffer, 0 when it is done.
+long ResultOf(nvlog::Outcome outcome);
+
+// Before a record of the file: 0, kAwaitsSync, or kUnsettled. File lock.
+long Settle(const File& file);
+
+// Syncs the descriptor's file if a record of it waits for that. 0, and then the file may be
+// another, and may wait again; or kUnsettled. No lock: while the disk takes its time, the file can
+// be opened, read and written, but for its first record.
+long SyncAwaited(int fd);
+
+// Describes the file for the log: 0, or kUnsettled. File lock.
+long Describe(File& file, pool::FileRecord* record);
+
+// Has the log say that the file loses its last name, or has lost it: then recovery looks for it,
+// and does not miss it. After that the log takes nothing of the file (Settle). False: it has no
+// room for that, or cannot describe the file. File lock, exclusive.
+bool LogRemoval(File& file);
+// The file has kept its name. File lock, exclusive.
+bool LogReturn(File& file);
+
+// Appends a record without payload, as `*lsn`. 0, kAwaitsSync, kUnsettled, or kLogFull. File lock,
+// exclusive.
+long AppendMark(File& file, nvlog::Kind kind, uint64_t offset, uint64_t length, nvlog::Lsn* lsn);
+
+// The next record waits for a sync, because the file system may still undo what was done to the
+// file. File lock, exclusive, and nothing pending.
+void AwaitSync(File& file);
+// A sync has made sure of the file as it is, name included. Table lock, or the file's.
+bool IsSynced(const File& file);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_SETTLE_H_

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Calls that are made on another stack than the program's, of which little may be left.
+#ifndef NVCACHE_VFS_ENGINE_STACK_H_
+#define NVCACHE_VFS_ENGINE_STACK_H_
+
+#include <type_traits>
+
+#include "src/sys/deferral.h"
+#include "src/sys/lock_rank.h"
+#include "src/sys/scratch.h"
+#include "src/vfs/engine/engine.h"
+
+namespace nvcache::vfs {
+
+template <typename Function>
+struct Job {
+  Function function;
+  std::invoke_result_t<Function> result;
+
+  static void Run(void* pointer) {
+    Job& job = *static_cast<Job*>(pointer);
+    job.result = job.function();
+  }
+};
+
+// What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
+// stack has to bear it.
+template <typename Function>
+auto OnOwnStack(Function function) {
+  Job<Function> job = {function, {}};
+  if (void* thread = engine.host->start_thread(job.Run, &job); thread != nullptr) {
+    engine.host->join_thread(thread);
+  } else {
+    const sys::SyncsUnderLocks allowed;
+    job.Run(&job);
+  }
+  return job.result;
+}
+
+// What ends soon, and has enough of a stack in a block of scratch memory. A handler of the
+// program's might not.
+template <typename Function>
+auto OnScratchStack(Function function) {
+  Job<Function> job = {function, {}};
+  const sys::SignalsBlocked blocked;
+  const sys::SyncsUnderLocks allowed;
+  sys::RunOnScratch(job.Run, &job);
+  return job.result;
+}
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_STACK_H_

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/through.h"
+
+#include <errno.h>
+
+#include "src/nvlog/through.h"
+#include "src/sys/check.h"
+#include "src/sys/deferral.h"
+#include "src/sys/kernel.h"
+#include "src/sys/scratch.h"
+#include "src/sys/sharing.h"
+#include "src/vfs/engine/claim.h"
+#include "src/vfs/engine/descriptions.h"
+#include "src/vfs/engine/names_lock.h"
+#include "src/vfs/engine/states.h"
+#include "src/vfs/engine/through_file.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+using lease::Standing;
+using lease::Tallies;
+using lease::Tally;
+using nvlog::Lsn;
+using nvlog::Outcome;
+
+// For what is pending of a file to be on the disk, where another process has to see to it.
+constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
+constexpr uint64_t kPollNs = 1000 * 1000;
+// So often it is looked whether that process has died.
+constexpr uint64_t kPollsToLook = 50;
+
+// What is known of a file without any lock.
+struct Identity {
+  uint64_t device = 0, inode = 0, tag = 0;
+};
+
+// The descriptor's file, if it is the kernel's, and its tally; null: it has none. No lock.
+Tally* TallyOf(int fd, Identity* id) {
+  Access access;
+  if (!engine.leases.is_open() || access.Enter(fd, Access::kData) != 0 || access.cached()) {
+    return nullptr;
+  }
+  const File& file = access.file();
+  *id = {file.device, file.inode, TagOf(file)};
+  return engine.tallies.Find(id->tag);
+}
+
+// A record that says that the file is settled. File lock; with a pin.
+long LogSettled(int fd, File& file, Lsn bound, uint64_t exits) {
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && DescribeShared(fd, file, record) < 0) return kGoesPast;
+    nvlog::ThroughWriter writer(engine.through, file.tag, exits);
+    const Outcome outcome = writer.BeginSettled(bound, record);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return ResultOf(outcome);
+    writer.Commit(engine.log.Draw());
+    return 0;
+  }
+}
+
+bool MayBeWrittenUnseen(const Identity& id) {
+  return engine.tallies.AnybodyPasses(id.tag) || engine.leases.IsHandedOn(id.device, id.inode);
+}
+
+// What a sync makes of the file: everything below `bound` is void then. 0: the pool is not there.
+struct Sync {
+  Standing then;
+  Lsn bound;
+  bool somebody_passes;
+};
+
+Sync BeginSync(const Tally& tally, const Identity& id) {
+  Sync sync = {};
+  const PoolPin pin;
+  if (!pin.ok() || !engine.checkpoint.is_open() || !IsOwnTable()) return sync;
+  for (;;) {
+    sync.then = Tallies::StandingOf(tally);
+    sync.bound = engine.log.Draw();
+    const Standing now = Tallies::StandingOf(tally);
+    if (now.tag == sync.then.tag && now.exits == sync.then.exits) break;
+  }
+  if (sync.then.tag != id.tag) sync.bound = 0;
+  sync.somebody_passes = MayBeWrittenUnseen(id);
+  return sync;
+}
+
+// The kernel tells a descriptor once of an error, and then that all is well: what is pending may be
+// nowhere but in the log, and stays. 0, or -EIO.
+long HearOfRefusal(Tally& tally, uint64_t tag) {
+  const Standing now = Tallies::StandingOf(tally);
+  if (now.tag != tag || !now.refused) return 0;
+  if (!engine.tallies.IsPending(tally)) {
+    Tallies::Change(tally, now, {tag, now.exits + 1, false, false});
+  }
+  return -EIO;
+}
+
+// What was synced without a name may have lost it in a call that is under way, which the file
+// system may undo, and not have the name either. After this, the call is over, or the file has had
+// a name.
+void AwaitName(int fd) {
+  struct stat st;
+  if (sys::IsSharing() || (sys::Fstat(fd, &st) == 0 && st.st_nlink > 0)) return;
+  sys::InEngine inside;
+  const NamesLock lock;
+}
+
+// After it. False: what was pending still is.
+bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
+  const PoolPin pin;
+  Access access;
+  if (sync.bound == 0 || !pin.ok() || !IsOwnTable()) return false;
+  if (access.Enter(fd, Access::kData) != 0 || access.cached() || TagOf(access.file()) != tag) {
+    return false;
+  }
+  NoteExits(access.file(), sync.then.exits);
+  if (LogSettled(fd, access.file(), sync.bound, sync.then.exits) != 0) return false;
+  Tallies::Raise(tally.settled, sync.bound);
+  engine.checkpoint.NotePending();
+  if (!sync.somebody_passes && engine.pool().seats().ThroughFailed() == 0) {
+    Tallies::Change(tally, {tag, sync.then.exits, false}, {tag, sync.then.exits, true});
+  }
+  return true;
+}
+
+// The disk has lost something of the file, and perhaps of others.
+void NoteFailure(Tally& tally, uint64_t tag, long error) {
+  Tallies::Refuse(tally, tag);
+  const PoolPin pin;
+  if (pin.ok() && engine.checkpoint.is_open()) {
+    engine.pool().seats().SetThroughFailed(static_cast<int>(-error));
+  }
+}
+
+// A child that shares our memory may be killed before it gives the pin back.
+bool MoveCheckpoint() {
+  if (sys::IsSharing()) return false;
+  const PoolPin pin;
+  return pin.ok() && engine.checkpoint.Move();
+}
+
+// A sync has failed: the checkpoint stays.
+bool HasFailed() {
+  if (sys::IsSharing()) return false;
+  const PoolPin pin;
+  return pin.ok() && engine.pool().seats().ThroughFailed() != 0;
+}
+
+// Nothing of the file is pending any more: the checkpoint has passed it. Another process may have
+// to move that. False: not in this time, or never. (Of a pool that nobody uses, nobody can: it may
+// be gone, and the file another one with the same number.)
+bool AwaitCheckpoint(const Tally& tally) {
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
+    const bool moved = MoveCheckpoint();
+    if (moved && sys::Now(CLOCK_MONOTONIC) - begin < kPatienceNs) continue;
+    if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
+    if (polls % kPollsToLook == 0) {
+      engine.tallies.WantCheckpointAbove(tally.lsn.load());
+      if (engine.recovery.LookForOwners()) return true;
+    }
+    sys::Pause(kPollNs);
+  }
+  return true;
+}
+
+}  // namespace
+
+long DescribeShared(int fd, File& file, pool::FileRecord* record) {
+  if (DescribedLately(file, record)) return 0;
+  const uint32_t changes = file.changes.load();
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || st.st_nlink == 0 || pool::Describe(fd, record) < 0) {
+    return kGoesPast;
+  }
+  NoteDescription(file, changes, *record);
+  return 0;
+}
+
+void NoteExits(File& file, uint64_t exits) {
+  if (file.exits_seen.exchange(exits) != exits) file.changes.fetch_add(1);
+}
+
+// ---------------------------------------------------------------------------------------- Passing
+
+Tally* Passing::Begin(uint64_t tag) {
+  NVCACHE_CHECK(tag_ == 0);
+  if (!engine.leases.is_open()) return nullptr;
+  tag_ = tag;
+  engine.tallies.BeginPassing(tag_);
+  tally_ = engine.tallies.Find(tag_);
+  return tally_;
+}
+
+Tally* Passing::Begin(const File& file) { return Begin(TagOf(file)); }
+
+void Passing::End() {
+  if (tag_ != 0 && engine.leases.is_open()) engine.tallies.EndPassing(tag_);
+  tag_ = 0;
+  tally_ = nullptr;
+}
+
+// A process that cannot have the pool is as one without NVCache, where others do not see to it in
+// time: what is pending may undo its call after a power failure.
+long Passing::GoPast(int fd) const {
+  if (tally_ == nullptr) return 0;
+  {
+    const TallyLock lock(*tally_);
+    if (Tallies::StandingOf(*tally_).tag != tag_) return 0;
+    Tallies::Forget(*tally_);
+  }
+  const bool ended =
+      !engine.tallies.IsPending(*tally_) || EndPending(fd) || AwaitCheckpoint(*tally_);
+  return ended || !HasFailed() ? 0 : -EIO;
+}
+
+bool Passing::EndPending(int fd) const {
+  if (fd < 0) return false;
+  JoinShared(fd);
+  SettleShared(fd);
+  return !engine.tallies.IsPending(*tally_);
+}
+
+// ------------------------------------------------------------------------------ Beginning, ending
+
+uint64_t MarkOf(const timespec& changed, uint64_t size) {
+  constexpr uint64_t kSecond = 1000 * 1000 * 1000;
+  const auto time =
+      static_cast<uint64_t>(changed.tv_sec) * kSecond + static_cast<uint64_t>(changed.tv_nsec);
+  return (time ^ size << 40) | 1;
+}
+
+void NoteLeft(int fd, const Description& description) {
+  const File& file = *description.file.load();
+  if (!description.writes() && !file.said_open) return;
+  if (!engine.leases.is_open() || !IsKernels(file.state.load())) return;
+  Tally* tally = engine.tallies.Find(TagOf(file));
+  struct stat st;
+  if (tally == nullptr || !Tallies::StandingOf(*tally).known || sys::Fstat(fd, &st) < 0) return;
+  tally->left.store(MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)));
+}
+
+void NoteLeft(File& file) {
+  struct stat st;
+  const bool seen = file.publishes && sys::Fstat(file.backing_fd, &st) == 0;
+  file.left = seen ? MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) : 0;
+}
+
+bool IsAsItWasLeft(const Tally& tally, const struct stat& st) {
+  return tally.left.load() == MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size));
+}
+
+bool GetTag(Tally& tally, uint64_t tag) {
+  return engine.tallies.SetTag(tally, tag) ||
+         (engine.tallies.RemoveTag(tally) && engine.tallies.SetTag(tally, tag));
+}
+
+namespace {
+
+// Every byte of the file is on the disk or in a log, its name as well.
+bool IsWhole(const File& file) {
+  return IsSynced(file) && file.changes.load() == file.changes_synced.load();
+}
+
+// Says that the file is published. `*then`: what its tally was when it had the tag. The tally has
+// the record's LSN before the tag: whoever may remove that finds the file pending. 0: there is no
+// room for the record, or another file has the tally; then nothing has happened.
+Lsn LogPublished(File& file, Tally& tally, Standing* then) {
+  const uint64_t tag = TagOf(file);
+  sys::Scratch<pool::FileRecord> scratch;
+  for (pool::FileRecord* record = nullptr;; record = scratch.get()) {
+    if (record != nullptr && Describe(file, record) < 0) return 0;
+    nvlog::GroupWriter writer(engine.log, file.tag);
+    const Outcome outcome = writer.BeginMark(nvlog::Kind::kPublished, 0, 0, record);
+    if (outcome == Outcome::kUndeclared && record == nullptr) continue;
+    if (outcome != Outcome::kDone) return 0;
+    Tallies::Raise(tally.lsn, writer.lsn());
+    if (!engine.tallies.SetTag(tally, tag)) return 0;
+    *then = Tallies::StandingOf(tally);
+    return writer.Commit();
+  }
+}
+
+}  // namespace
+
+// Nobody makes a call on it that has not seen the tag, and none that has: so it is looked at last.
+void LeaveKnown(const File& file) {
+  NVCACHE_CHECK(file.descriptions == nullptr && file.pending.load() == 0);
+  const Identity id = {file.device, file.inode, TagOf(file)};
+  if (file.left == 0 || file.forever || file.failing.load() != 0 || !IsWhole(file) ||
+      !IsOwnTable() || engine.leases.lost() || engine.pool().seats().ThroughFailed() != 0) {
+    return;
+  }
+  Tally& tally = engine.tallies.At(id.tag);
+  if (!GetTag(tally, id.tag)) return;
+  const Standing then = Tallies::StandingOf(tally);
+  struct stat st;
+  if (then.tag != id.tag || MayBeWrittenUnseen(id) || sys::Fstat(file.backing_fd, &st) < 0 ||
+      st.st_nlink == 0 || MarkOf(st.st_ctim, static_cast<uint64_t>(st.st_size)) != file.left) {
+    return;
+  }
+  if (Tallies::Change(tally, then, {id.tag, then.exits, true})) tally.left.store(file.left);
+}
+
+void BeginShared(File& file, int fd) {
+  struct stat st;
+  if (sys::Fstat(fd, &st) < 0 || !engine.file_systems.Cacheable(fd, st) ||
+      !engine.checkpoint.Cover(fd, st))
+    return;
+  const uint64_t tag = TagOf(file);
+  if (GetTag(engine.tallies.At(tag), tag)) engine.files.SayOpen(file);
+}
+
+bool JoinShared(int fd) {
+  TableLock lock;
+  const Description* description = engine.descriptors.Of(fd);
+  struct stat st;
+  if (!IsDescription(description) || engine.process.replacing() || !engine.attachment.Attach())
+    return false;
+  return sys::Fstat(fd, &st) == 0 && engine.checkpoint.Cover(fd, st);
+}
+
+long LeaveLog(int fd, Passing* passing) {
+  if (const long error = TakeOver(fd); error < 0) return error;
+  {
+    Access access;
+    if (access.Enter(fd, Access::kData) == 0 && !access.cached()) passing->Begin(access.file());
+  }
+  return passing->GoPast(fd);
+}
+
+bool EndShared(const File& file) {
+  const uint64_t tag = TagOf(file);
+  if (engine.tallies.Find(tag) == nullptr) return true;
+  if (!engine.tallies.Join(engine.pool_id())) return false;
+  engine.tallies.RaiseCheckpoint(engine.pool().through_checkpoint());
+  Tally* tally = engine.tallies.Find(tag);
+  return tally == nullptr || engine.tallies.RemoveTag(*tally);
+}
+
+bool PublishShared(File& file) {
+  NVCACHE_CHECK(file.lock.IsLockedExclusive() && file.pending.load() > 0);
+  const uint64_t tag = TagOf(file);
+  const Identity id = {file.device, file.inode, tag};
+  Tally& tally = engine.tallies.At(tag);
+  if (!IsOwnTable() || !engine.tallies.RemoveTag(tally)) return false;
+  engine.pool().MarkPublishes();
+  if (file.descriptions != nullptr) engine.files.SayOpen(file);
+  Standing then = {};
+  if (!engine.cleaner.Publish(file, [&] { return LogPublished(file, tally, &then); })) return false;
+  if (then.tag == tag && IsWhole(file) && !MayBeWrittenUnseen(id)) {
+    Tallies::Change(tally, {tag, then.exits, false}, {tag, then.exits, true});
+  }
+  engine.checkpoint.NotePending();
+  return true;
+}
+
+// --------------------------------------------------------------------------------------- Settling
+
+long EndPending(const Tally& tally) {
+  const bool ended = !engine.tallies.IsPending(tally) || AwaitCheckpoint(tally);
+  return ended || !HasFailed() ? 0 : -EIO;
+}
+
+long SettleShared(int fd) {
+  Identity id;
+  Tally* tally = TallyOf(fd, &id);
+  if (tally == nullptr) return kNotOurs;
+  const Sync sync = BeginSync(*tally, id);
+  if (const long error = sys::Fsync(fd); error < 0) {
+    NoteFailure(*tally, id.tag, error);
+    return error;
+  }
+  if (const long error = HearOfRefusal(*tally, id.tag); error < 0) return error;
+  AwaitName(fd);
+  if (EndSync(fd, id.tag, *tally, sync) || AwaitCheckpoint(*tally)) return 0;
+  const PoolPin pin;
+  return pin.ok() ? -EIO : 0;
+}
+
+namespace {
+
+// Whether the file is known, and the log can be trusted; kNotOurs: it has no tally.
+long IsInLog(int fd) {
+  Identity id;
+  Tally* tally = TallyOf(fd, &id);
+  if (tally == nullptr) return kNotOurs;
+  engine.files.BeginUse(fd);
+  const PoolPin pin;
+  const bool trusted = pin.ok() && IsOwnTable() && engine.pool().seats().ThroughFailed() == 0;
+  const TallyLock lock(*tally);
+  const Standing now = Tallies::StandingOf(*tally);
+  if (now.tag != id.tag) return kNotOurs;
+  return now.known && trusted ? 1 : 0;
+}
+
+}  // namespace
+
+long SyncShared(int fd) {
+  const long in_log = IsInLog(fd);
+  if (in_log == kNotOurs) return kNotOurs;
+  if (in_log != 0 && engine.checkpoint.EndUnloggedNames()) return 0;
+  JoinShared(fd);
+  return SettleShared(fd);
+}
+
+bool BytesAreInLog(int fd) { return IsInLog(fd) > 0; }
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Files that are the kernel's, hot, and used by several processes: write-through
+// (docs/write-through.md). Each has a tally among the leases (src/lease/tally.h), where all
+// processes find it. What a call does that changes a file of the kernel's:
+//
+//   Passing          the process says so, before it looks for the tag, until the call is over
+//   no tag           the kernel's call, and that is all
+//   a tag, known     WriteShared: the kernel's call, and a record of it, under the tally's lock
+//   else             PastLog, and the kernel's call
+//
+//   unknown --- SettleShared: a sync, a record of it, and nobody passes -------> known
+//   known   --- a call past the log, or a lock that was taken away ------------> unknown
+//
+// While a file is known, its fsync is nothing.
+#ifndef NVCACHE_VFS_ENGINE_THROUGH_H_
+#define NVCACHE_VFS_ENGINE_THROUGH_H_
+
+#include "src/vfs/engine/access.h"
+#include "src/vfs/engine/passing.h"
+#include "src/vfs/engine/settle.h"
+#include "src/vfs/engine/write_call.h"
+
+namespace nvcache::vfs {
+
+// A call that the kernel makes on a file of its own, and that is in no log. Until it is over,
+// nobody begins to cache the file, and no process takes it for known.
+class PastLog {
+ public:
+  // `passing` has begun with the file. Leaves that.
+  PastLog(int fd, Access& access, const Passing& passing)
+      : at_work_(access), error_(passing.GoPast(fd)) {}
+  PastLog(const PastLog&) = delete;
+  PastLog& operator=(const PastLog&) = delete;
+  // 0; -EIO: the call must fail.
+  long error() const { return error_; }
+
+ private:
+  const KernelCall at_work_;
+  const long error_;
+};
+
+// A hot file that the process cannot have for itself: it has a tally from now on, unless another
+// file has that. Table lock; the descriptor's file is the kernel's.
+void BeginShared(File& file, int fd);
+// Attaches the pool, to use the tally of the descriptor's file. False: it cannot. No lock.
+bool JoinShared(int fd);
+// Before something is done to the descriptor's file that is in no log: nothing of it is pending any
+// more, and until `passing` ends, nobody takes it for known. No lock. 0, or what the disk says to
+// that: then it must not be done.
+long LeaveLog(int fd, Passing* passing);
+// The file is this process's alone, and about to be cached: it has no tally any more. False:
+// something of it is pending. File lock, exclusive.
+bool EndShared(const File& file);
+
+// A cached file of which the kernel has all becomes the kernel's, and write-through, with what it
+// has in the log. False: it cannot; nothing has happened. Table lock, and the file's, exclusive.
+bool PublishShared(File& file);
+
+// One attempt at a write of which `attempt->done` bytes are written; adds to these. The file's
+// lock, shared; `passing` has found a tally. 0: all of it is written; else what keeps the rest: one
+// of the above, kLogFull, or an errno.
+long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
+                 Attempt* attempt);
+
+// ftruncate of a known file, by way of the log. The file's lock, shared; `passing` has found a
+// tally. 0, or what the kernel says; kGoesPast, kNeedsPool, kLogFull: nothing has happened.
+// `*unlogged`: the log may say something else than what happened, so that the file has to be
+// settled.
+long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
+                    bool* unlogged);
+
+// The descriptor is about to be closed: its tally keeps how the file is now. If it is so when it is
+// opened again, nobody has changed it meanwhile, as far as its time of change can tell. Table lock.
+void NoteLeft(int fd, const Description& description);
+bool IsAsItWasLeft(const lease::Tally& tally, const struct stat& st);
+// The same of a cached file, which nobody here has open now.
+void NoteLeft(File& file);
+// Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
+// since. Table lock.
+void LeaveKnown(const File& file);
+// What a tally keeps of it; never 0.
+uint64_t MarkOf(const struct timespec& changed, uint64_t size);
+
+// The file with that tag has the tally. False: another one has it.
+bool GetTag(lease::Tally& tally, uint64_t tag);
+
+// Nothing is pending of whatever has the tally. 0; -EIO: the disk refuses. No lock.
+long EndPending(const lease::Tally& tally);
+
+// Syncs the descriptor's file, by that descriptor: what was pending is not, and the file is known
+// unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
+// failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has no
+// tally. No lock.
+long SettleShared(int fd);
+
+// fsync of a file with a tally: 0, at once if it is known; or as SettleShared.
+long SyncShared(int fd);
+// The descriptor's file is known: of its bytes nothing need be synced. No lock.
+bool BytesAreInLog(int fd);
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_THROUGH_H_

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Names, and what the kernel says of a file by one.
+#ifndef NVCACHE_VFS_NAMES_H_
+#define NVCACHE_VFS_NAMES_H_
+
+#include <sys/types.h>
+
+#include "src/vfs/engine/claim.h"
+
+namespace nvcache::vfs {
+
+// For the stat family, after a real call that has met a regular file: size, blocks and times are
+// the kernel's, once it has the bytes. True: it had not, and now does; the call must be made again.
+bool PublishInode(dev_t dev, ino_t ino);
+
+// Replaces *size by the newest size when (dev, ino) is a cached file: for the second of these
+// calls, in case the file system has refused the bytes.
+void NewestSize(dev_t dev, ino_t ino, off_t* size);
+
+// The same by a descriptor, without the table lock, which fork holds while it waits for the
+// streams' locks.
+bool PublishBytes(int fd);
+void NewestSizeOf(int fd, off_t* size);
+
+// Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
+// Each Add() drains the file that the path names (never following a last symbolic link) and keeps
+// writers out until the guard goes; then its name, size and link count are read anew. What a file
+// that loses its last name (Fate::kIsRemoved) has in the log stays there. 0, or the
+// negated errno with which the file system refuses the pending bytes: then the call must fail.
+//
+//   NameGuard guard;
+//   if (guard.Claim(dirfd, path) < 0) ...   // each name, before the first Add()
+//   if (guard.Add(dirfd, path) < 0) ...
+//   <real call, not a cancellation point>
+//
+// Claim() has other processes do the same that have the file in their cache.
+class NameGuard {
+ public:
+  NameGuard() = default;
+  ~NameGuard();
+  NameGuard(const NameGuard&) = delete;
+  NameGuard& operator=(const NameGuard&) = delete;
+
+  // `logged`: the log has the change, so what is pending of the file may stay so; it is no folder.
+  long Claim(int dirfd, const char* path, bool follow = false, bool logged = false);
+  // What becomes of the name: kIsRemoved, if the call takes it from the file, and gives it to none
+  // or to another one.
+  enum class Fate { kStays, kIsRemoved };
+  long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays,
+           bool logged = false);
+
+ private:
+  // A file that is locked, and what becomes of what it has in the log.
+  struct Held {
+    void* file = nullptr;
+    bool removes = false;  // it stays there, and the log says that the last name goes
+  };
+  static bool StaysInLog(void* pointer, Held* held);
+  void LetGo();
+
+  vfs::Claim claims_[2];
+  int claimed_ = 0, added_ = 0;
+  bool locked_ = false;
+  Held held_[2];
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_NAMES_H_
