@@ -1,55 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The C API's functions with the cache, without it, and under the preload library."""
 
-import json
 import os
-import pathlib
-import shutil
-import subprocess
-import tempfile
 import unittest
 
-BUILD = pathlib.Path(os.environ["NVCACHE_BUILD_DIR"]).resolve()
+from kit import tool
+
 PROGRAM = os.environ["NVCACHE_API_TEST"]
-PRELOAD = str(BUILD / "libnvcache.so")
 
 
-class FunctionsTest(unittest.TestCase):
+class FunctionsTest(tool.ToolTest):
     def setUp(self):
-        shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        scratch = BUILD / "test-data"
-        scratch.mkdir(exist_ok=True)
-        pools = pathlib.Path(tempfile.mkdtemp(prefix="nvcache-api-", dir=shared))
-        self.addCleanup(shutil.rmtree, pools, ignore_errors=True)
-        files = pathlib.Path(tempfile.mkdtemp(prefix="api-", dir=scratch))
-        self.addCleanup(shutil.rmtree, files, ignore_errors=True)
-        self.pool = pools / "pool"
-        self.file = files / "data"
-        self.cached = {
-            "NVCACHE_POOL": str(self.pool),
-            "NVCACHE_SIZE": "4M",
-            "NVCACHE_EMULATE": "1",
-            "NVCACHE_REQUIRED": "1",
-        }
+        super().setUp()
+        self.file = self.files / "data"
+        self.cached = self.settings("4M", NVCACHE_REQUIRED="1")
 
     def program(self, case, **env):
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("NVCACHE_", "LD_"))}
-        result = subprocess.run(
-            [PROGRAM, case, self.file],
-            env={**clean, **env},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        result = tool.run(PROGRAM, case, self.file, env=env, clean=tool.without_nvcache)
         self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
         return result.stderr
-
-    def status(self):
-        result = subprocess.run(
-            [BUILD / "nvcache", "status", self.pool, "--json"], check=True, capture_output=True
-        )
-        return json.loads(result.stdout)
 
     def assert_cached(self):
         """The engine was at work, and has left nothing behind."""
@@ -62,7 +31,7 @@ class FunctionsTest(unittest.TestCase):
         check()
         self.assertFalse(self.pool.exists())
         # That each file is cached is the default of the API, not of the preload library.
-        for more in ({}, {"LD_PRELOAD": PRELOAD, "NVCACHE_WRITE_BACK": "always"}):
+        for more in ({}, {"LD_PRELOAD": str(tool.LIBRARY), "NVCACHE_WRITE_BACK": "always"}):
             with self.subTest(more=more):
                 self.file.unlink(missing_ok=True)
                 self.pool.unlink(missing_ok=True)
@@ -95,7 +64,7 @@ class FunctionsTest(unittest.TestCase):
         self.program("die", **self.cached, NVCACHE_BATCH_DELAY="60000")
         status = self.status()
         self.assertEqual((status["state"], status["pending_records"]), ("dirty", 100))
-        subprocess.run([BUILD / "nvcache", "recover", self.pool], check=True, capture_output=True)
+        self.assert_status(self.nvcache("recover", self.pool), 0)
         self.assertEqual(self.file.read_bytes(), b"durable\n" * 100)
 
     def test_pool_that_cannot_be_had(self):
@@ -105,16 +74,8 @@ class FunctionsTest(unittest.TestCase):
         said = self.program("functions", **env)
         self.assertRegex(said, r"\Anvcache: [^\n]+too few for a pool[^\n]+\n\Z")
         self.assertEqual(self.file.read_bytes(), b"0123")
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("NVCACHE_", "LD_"))}
-        result = subprocess.run(
-            [PROGRAM, "functions", self.file],
-            env={**clean, **self.cached},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(result.returncode, 125)
-        self.assertRegex(result.stderr, r"\Anvcache: [^\n]+\n\Z")
+        result = tool.run(PROGRAM, "functions", self.file, env=self.cached, clean=tool.without_nvcache)
+        self.assert_refused(result, 125)
 
 
 if __name__ == "__main__":

@@ -4,53 +4,38 @@
 import os
 import pathlib
 import shutil
-import subprocess
-import tempfile
 import unittest
 
-BUILD = pathlib.Path(os.environ["NVCACHE_BUILD_DIR"]).resolve()
+from kit import tool
+from kit.tool import BUILD, SCRATCH, run_well
+
 SOURCE = pathlib.Path(os.environ["NVCACHE_SOURCE_DIR"]).resolve()
 
 
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, check=False, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}")
-    return done.stdout
-
-
-class ProjectTest(unittest.TestCase):
+class ProjectTest(tool.FolderTest):
     def setUp(self):
-        (BUILD / "test-data").mkdir(exist_ok=True)
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="project-", dir=BUILD / "test-data"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        super().setUp()
+        self.folder = self.make_folder(SCRATCH)
         shutil.copytree(SOURCE / "tests/api/project", self.folder / "project")
         shutil.copy(SOURCE / "src/api/example.c", self.folder / "project")
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("NVCACHE_", "LD_"))}
 
     def configure(self, *options):
         out = self.folder / "out"
-        return run("cmake", "-S", self.folder / "project", "-B", out, "-G", "Ninja", *options, env=self.env)
+        return run_well("cmake", "-S", self.folder / "project", "-B", out, "-G", "Ninja", *options)
 
     def build_and_run(self):
         out = self.folder / "out"
-        run("cmake", "--build", out, "--target", "journal", "--parallel", "2", env=self.env)
-        shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        with tempfile.TemporaryDirectory(prefix="nvcache-api-", dir=shared) as pools:
-            pool = pathlib.Path(pools) / "pool"
-            env = {**self.env, "NVCACHE_POOL": str(pool), "NVCACHE_SIZE": "4M",
-                   "NVCACHE_EMULATE": "1", "NVCACHE_REQUIRED": "1"}
-            journal = self.folder / "journal"
-            run(out / "journal", journal, env=env)
-            self.assertEqual(journal.read_text(), "".join(f"record {i}\n" for i in range(1000)))
-            status = run(BUILD / "nvcache", "status", pool)
-            self.assertRegex(status, r"(?m)^ +100\d  records that reached the disk$")
-        return run("ldd", out / "journal", env=self.env)
+        run_well("cmake", "--build", out, "--target", "journal", "--parallel", "2")
+        journal = self.folder / "journal"
+        run_well(out / "journal", journal, env=self.settings("4M", NVCACHE_REQUIRED="1"))
+        self.assertEqual(journal.read_text(), "".join(f"record {i}\n" for i in range(1000)))
+        status = run_well(BUILD / "nvcache", "status", self.pool)
+        self.assertRegex(status, r"(?m)^ +100\d  records that reached the disk$")
+        return run_well("ldd", out / "journal")
 
     def test_find_package(self):
         prefix = self.folder / "prefix"
-        run("cmake", "--install", BUILD, "--prefix", prefix)
+        run_well("cmake", "--install", BUILD, "--prefix", prefix)
         moved = self.folder / "moved"
         prefix.rename(moved)  # nothing in it names the place where it was
         self.configure(f"-DCMAKE_PREFIX_PATH={moved}")
@@ -58,7 +43,7 @@ class ProjectTest(unittest.TestCase):
 
     def test_another_major_version_is_none(self):
         prefix = self.folder / "prefix"
-        run("cmake", "--install", BUILD, "--prefix", prefix)
+        run_well("cmake", "--install", BUILD, "--prefix", prefix)
         listing = self.folder / "project/CMakeLists.txt"
         listing.write_text(listing.read_text().replace("nvcache 1.0", "nvcache 0.1"))
         with self.assertRaisesRegex(AssertionError, "version"):

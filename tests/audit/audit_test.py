@@ -6,12 +6,9 @@ library. See kernel_trace.py for how that is told."""
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import comparison  # noqa: E402
-import harness  # noqa: E402
-from harness import check  # noqa: E402
-from kernel_trace import REASONS, STRACE, Audit  # noqa: E402
+import kit
+from kit import check, comparison
+from kernel_trace import REASONS, STRACE, Audit
 
 SQL = ("PRAGMA journal_mode={}; CREATE TABLE t(v); CREATE INDEX i ON t(v);" +
        "".join(f"INSERT INTO t VALUES('{'x' * (i % 500)}{i}');" for i in range(200)) +
@@ -67,16 +64,13 @@ class Auditor:
     def __init__(self, options, bench):
         self.bench = bench
         self.witness = pathlib.Path(options.witness).resolve()
-        self.preloaded = pathlib.Path(options.nvcache).resolve().parent / "libnvcache.so"
         self.folder = bench.folder / "work"
         comparison.source_tree(self.folder / "source")
         bench.without("tar", "cf", "given.tar", "-C", "source", ".", cwd=self.folder)
 
     def run(self, command):
         trace = self.bench.folder / "trace"
-        settings = {"LD_PRELOAD": f"{self.witness} {self.preloaded}", "NVCACHE_POOL": self.bench.pool,
-                    "NVCACHE_SIZE": "64M", "NVCACHE_EMULATE": "1", "NVCACHE_DRAM": "8M",
-                    "NVCACHE_WRITE_BACK": "always", "NVCACHE_BATCH_MIN": "20"}
+        settings = self.bench.settings(LD_PRELOAD=f"{self.witness} {self.bench.library}", NVCACHE_BATCH_MIN="20")
         words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
         self.bench.without(*STRACE, "-o", trace, *words, *command, cwd=self.folder)
         with open(trace, encoding="utf-8", errors="replace") as lines:
@@ -87,7 +81,7 @@ def program(auditor, name):
     command, allowed = PROGRAMS[name]
     audit = auditor.run(command)
     shown = ", ".join(f"{count} because {REASONS[reason]}" for reason, count in audit.reasons.items())
-    harness.say(f"         {len(audit.cached)} files cached; to the kernel: {shown or 'nothing'}")
+    kit.say(f"         {len(audit.cached)} files cached; to the kernel: {shown or 'nothing'}")
     check(not audit.violations,
           f"{len(audit.violations)} calls went past the library:\n" + "\n".join(audit.violations[:10]))
     check(set(audit.reasons) <= allowed, f"{set(audit.reasons) - allowed}: unexpected reasons")
@@ -109,20 +103,20 @@ def planted(auditor, raw):
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--witness", required=True, help="witness.c, built")
     parser.add_argument("--raw", required=True, help="raw.c, built")
     options = parser.parse_args()
 
     def one(name):
-        with harness.Bench(options.nvcache, options.scratch, timeout=300) as bench:
+        with kit.Bench(options, size="64M", dram="8M", timeout=300) as bench:
             auditor = Auditor(options, bench)
             if name == "planted":
                 planted(auditor, pathlib.Path(options.raw).resolve())
             else:
                 program(auditor, name)
 
-    harness.main(options, {name: lambda name=name: one(name) for name in ("planted", *PROGRAMS)})
+    kit.main(options, {name: lambda name=name: one(name) for name in ("planted", *PROGRAMS)})
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ import subprocess
 import sys
 import time
 
-import surroundings
-from surroundings import KEPT, MIB, Disk, check, harness, prepare, say
+import kit
+from kit import KEPT, MIB, check, say
+from kit.disks import FaultyDisk, needs_mounts
+from kit.faults import prepare
 
 BAD = ("bad", "worse")
 SMALL, LARGE = 48 << 10, 3 * MIB  # of a file on a bad disk, on the good one
@@ -46,7 +48,7 @@ def schedule(seed):
 class Round:
     def __init__(self, options, plan):
         self.options, self.plan = options, plan
-        self.bench = harness.Bench(options.nvcache, options.scratch, plan["pool"], plan["dram"])
+        self.bench = kit.Bench(options, plan["pool"], plan["dram"], timeout=EXIT_PATIENCE)
         self.models = self.bench.pools / "models"
         self.models.mkdir()
         self.errors = self.bench.folder / "stderr"
@@ -55,7 +57,7 @@ class Round:
         self.output = []
 
     def __enter__(self):
-        self.disks = {name: Disk(self.bench, self.options.disk, name) for name in BAD}
+        self.disks = {name: FaultyDisk(self.bench, self.options.disk, name) for name in BAD}
         self.good = self.bench.folder / "good"
         self.good.mkdir()
         self.files = [(self.disks[name].folder / f"{i}", SMALL) for name in BAD for i in range(2)]
@@ -130,25 +132,18 @@ class Round:
         if not self.bench.pool.exists():  # killed before it made one
             check(not self.has_begun(), "the pool is gone")
             return
-        done = subprocess.run([self.bench.nvcache, "recover", self.bench.pool], check=False,
-                              timeout=EXIT_PATIENCE, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
+        done = self.bench.without(self.bench.nvcache, "recover", self.bench.pool, may_fail=True)
         allowed = (0,) if works else (0, KEPT)
-        check(done.returncode in allowed, f"recover: exit code {done.returncode}: {done.stdout}")
+        check(done.returncode in allowed, f"recover: exit code {done.returncode}: {done.stdout}{done.stderr}")
 
-    def all_work(self):
-        for disk in self.disks.values():
-            disk.tell("ok")
-
-    def restart(self, kill, fail_first):
+    def finish_and_recover(self, kill, fail_first=False):
         self.finish(kill)
         if fail_first:
             self.recover(False)
-        self.all_work()
         for disk in self.disks.values():
+            disk.tell("ok")
             disk.again()
         self.recover(True)
-        self.start()
 
     def run(self):
         self.start()
@@ -161,36 +156,23 @@ class Round:
             elif what == "ok":
                 self.disks[name].tell("ok")
             else:
-                self.restart(what != "stop", what == "kill_and_fail")
-        self.finish(False)
-        self.all_work()
+                self.finish_and_recover(what != "stop", what == "kill_and_fail")
+                self.start()
+        self.finish_and_recover(kill=False)
         for disk in self.disks.values():
             disk.again()
-        self.recover(True)
-        for disk in self.disks.values():
-            disk.again()
-        done = subprocess.run(self.command(0), check=False, timeout=EXIT_PATIENCE, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
-        check(done.returncode == 0, f"at the end: {done.stdout}")
-
-
-def run_round(options, plan):
-    with Round(options, plan) as running:
-        running.run()
-        return running.output
+        kit.command(*self.command(0), timeout=EXIT_PATIENCE)
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--disk", required=True, help="the faulty_disk to use")
     parser.add_argument("--writer", required=True, help="the faults_writer to use")
     parser.add_argument("--seconds", type=float, default=20, help="begin no further round after")
     parser.add_argument("--seed", type=int, help="of the first round; by default from the clock")
     parser.add_argument("--replay", help="a schedule that was saved, again and again")
     options = parser.parse_args()
-    if not surroundings.own_mounts():
-        surroundings.skip()
+    needs_mounts()
     seed = int(time.time()) if options.seed is None else options.seed
     say(f"seed {seed}")
     end = time.monotonic() + options.seconds
@@ -202,12 +184,13 @@ def main():
         if options.replay:
             plan = json.loads(pathlib.Path(options.replay).read_text(encoding="utf-8"))
         try:
-            output = run_round(options, plan)
-        except (harness.Failure, subprocess.TimeoutExpired) as problem:
+            with Round(options, plan) as running:
+                running.run()
+        except (kit.Failure, subprocess.TimeoutExpired) as problem:
             say(f"[ FAIL ] seed {plan['seed']}: {problem}")
             sys.exit(1)
         rounds += 1
-        writes += sum(int(line.split()[0]) for line in output if line)
+        writes += sum(int(line.split()[0]) for line in running.output if line)
     say(f"{rounds} rounds, more than {writes} writes")
 
 

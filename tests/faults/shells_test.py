@@ -20,8 +20,10 @@ import re
 import subprocess
 import threading
 
-import surroundings
-from surroundings import Disk, Mount, check, command, harness, say
+import kit
+from kit import check, command, say
+from kit.basics import PATIENCE
+from kit.disks import FaultyDisk, Mount, needs_mounts
 
 BLOCK = 1024
 SHELLS = ("sh", "bash")
@@ -54,19 +56,16 @@ WATCHED = "".join(f"{line}\ns=$?; [ $s -le 128 ] || [ $s = 141 ] || echo \"$s: {
 
 
 class Shells:
-    """A small disk, and shells that work on it."""
+    """A small disk, and shells that work on it. The end of the `with` says what was wrong with them."""
 
     def __init__(self, options, inodes=200, blocks=2048, refuses=False):
-        self.bench = harness.Bench(options.nvcache, options.scratch, size="1M", dram="64k")
-        self.preloaded = os.path.join(os.path.dirname(self.bench.nvcache), "libnvcache.so")
+        self.found, self.runs = [], 0
+        self.bench = kit.Bench(options, size="1M", dram="64k")
         make = ("-b", str(BLOCK), "-m", "0", "-N", str(inodes), "-O", "^has_journal")
         if refuses:
-            self.mount = Disk(self.bench, options.disk, size=8 << 20, make=make)
+            self.mount = FaultyDisk(self.bench, options.disk, size=8 << 20, make=make)
         else:
-            image = self.bench.folder / "image"
-            with open(image, "wb") as file:
-                file.truncate(blocks * BLOCK)
-            self.mount = Mount(image, self.bench.folder / "full", make=make)
+            self.mount = Mount(self.bench.folder / "image", self.bench.folder / "full", make=make, size=blocks * BLOCK)
         self.folder = self.mount.folder
         self.work = self.folder / "work"
         self.work.mkdir()
@@ -77,6 +76,9 @@ class Shells:
     def __exit__(self, kind, value, trace):
         self.mount.close()
         self.bench.__exit__(kind, value, trace)
+        if kind is None:
+            say(f"         {self.runs} shells")
+            check(not self.found, "\n".join(self.found[:20]))
 
     def clear(self):
         for path in self.work.iterdir():
@@ -107,22 +109,19 @@ class Shells:
             n += 1
 
     def run(self, shell, what, prefix=()):
-        """What is wrong with it, or nothing."""
         reading, writing = os.pipe()
         with open(self.work / "stderr", "ab", buffering=0) as stderr:
-            env = dict(os.environ, LD_PRELOAD=self.preloaded, NVCACHE_POOL=str(self.bench.pool),
-                       NVCACHE_SIZE="1M", NVCACHE_EMULATE="1", NVCACHE_DRAM="64k",
-                       NVCACHE_WRITE_BACK="always", NVCACHE_BATCH_DELAY="5", TMPDIR=str(self.work))
+            env = dict(os.environ, TMPDIR=str(self.work),
+                       **self.bench.settings(preload=not prefix, NVCACHE_BATCH_DELAY="5"))
             if prefix:
-                del env["LD_PRELOAD"]
-                prefix = [*prefix, "env", f"LD_PRELOAD={self.preloaded}"]
+                prefix = [*prefix, "env", f"LD_PRELOAD={self.bench.library}"]
             script = f"exec 9>&{writing} {writing}>&-\n{WATCHED}" if writing != 9 else WATCHED
             process = subprocess.Popen([*prefix, shell, "-c", script], cwd=self.work, env=env,
                                        pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=stderr,
                                        stderr=stderr)
         os.close(writing)
         try:
-            status = process.wait(surroundings.PATIENCE * 3)
+            status = process.wait(PATIENCE * 3)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -136,7 +135,8 @@ class Shells:
         words = self.last_words()
         if words:
             found.append(words)
-        return [f"{what}, {shell}: {text}" for text in found]
+        self.found += [f"{what}, {shell}: {text}" for text in found]
+        self.runs += 1
 
     def last_words(self):
         if not self.bench.pool.exists():
@@ -150,25 +150,16 @@ class Shells:
         self.bench.pool.unlink(missing_ok=True)
 
 
-def report(found, runs):
-    say(f"         {runs} shells")
-    check(not found, "\n".join(found[:20]))
-
-
 def blocks(options):
-    found, runs = [], 0
     with Shells(options) as shells:
         for free in range(0, options.most, options.step):
             for shell in SHELLS:
                 shells.clear()
                 shells.leave_blocks(free)
-                found += shells.run(shell, f"{free} blocks")
-                runs += 1
-    report(found, runs)
+                shells.run(shell, f"{free} blocks")
 
 
 def inodes(options):
-    found, runs = [], 0
     with Shells(options, inodes=100) as shells:
         shells.leave_inodes(30)
         for free in range(14):
@@ -177,16 +168,12 @@ def inodes(options):
             shells.clear()
             for n in range(max(0, os.statvfs(shells.folder).f_favail - free - 1)):
                 (shells.folder / f"j{n}").touch()
-            found += shells.run(SHELLS[free % 2], f"{free} inodes")
-            runs += 1
-    report(found, runs)
+            shells.run(SHELLS[free % 2], f"{free} inodes")
 
 
 def taken(options):
     """Three shells at once, on one pool."""
     draw = random.Random(options.seed)
-    say(f"seed {options.seed}")
-    found, runs = [], 0
     with Shells(options) as shells:
         over = threading.Event()
 
@@ -202,22 +189,19 @@ def taken(options):
         taker.start()
         try:
             for n in range(options.rounds):
-                several = [threading.Thread(target=lambda s=s: found.extend(shells.run(s, f"round {n}")))
+                several = [threading.Thread(target=lambda s=s: shells.run(s, f"round {n}"))
                            for s in draw.choices(SHELLS, k=3)]
                 for thread in several:
                     thread.start()
                 for thread in several:
                     thread.join()
-                runs += 3
         finally:
             over.set()
             taker.join()
-    report(found, runs)
 
 
 def memory(options):
     """The namespace is our own: its /dev/shm can be a small one."""
-    found, runs = [], 0
     command("mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", "/dev/shm")
     try:
         with Shells(options) as shells:
@@ -231,28 +215,22 @@ def memory(options):
                 left = os.statvfs("/dev/shm")
                 with open(fill, "wb") as file:
                     file.write(bytes(max(0, left.f_bavail - free) * left.f_bsize))
-                found += shells.run(SHELLS[runs % 2], f"{free} pages of /dev/shm")
-                runs += 1
+                shells.run(SHELLS[shells.runs % 2], f"{free} pages of /dev/shm")
     finally:
         command("umount", "-l", "/dev/shm")
-    report(found, runs)
 
 
 def refused(options):
     """What is refused stays in the pool for the next shell to recover, or to do without."""
     draw = random.Random(options.seed)
-    say(f"seed {options.seed}")
-    found, runs = [], 0
     with Shells(options, refuses=True) as shells:
         for n in range(options.rounds):
             count = draw.choice(["", " 1", " 3"])
             shells.mount.tell(f"{draw.choice(['write', 'flush'])} {errno.ENOSPC}{count}")
-            found += shells.run(draw.choice(SHELLS), f"round {n}")
+            shells.run(draw.choice(SHELLS), f"round {n}")
             shells.mount.tell("ok")
-            runs += 1
             if draw.random() < 0.3:
-                found += shells.run(draw.choice(SHELLS), f"round {n}, on a good disk")
-    report(found, runs)
+                shells.run(draw.choice(SHELLS), f"round {n}, on a good disk")
 
 
 CALLS = ("write,pwrite64,pwritev,writev", "fallocate", "ftruncate,truncate", "fsync,fdatasync,syncfs,sync_file_range",
@@ -260,35 +238,28 @@ CALLS = ("write,pwrite64,pwritev,writev", "fallocate", "ftruncate,truncate", "fs
 
 
 def calls(options):
-    found, runs = [], 0
     with Shells(options) as shells:
         for kind in CALLS:
             for n in range(1, options.calls):
                 shells.clear()
                 shells.forget_pool()
                 log = shells.bench.folder / "strace"
-                found += shells.run(SHELLS[n % 2], f"{kind} {n}",
-                                    ("strace", "-f", "-qq", "-o", str(log), "-e", "trace=none", "-e",
-                                     f"inject={kind}:error=ENOSPC:when={n}"))
+                shells.run(SHELLS[n % 2], f"{kind} {n}",
+                           ("strace", "-f", "-qq", "-o", str(log), "-e", "trace=none", "-e",
+                            f"inject={kind}:error=ENOSPC:when={n}"))
                 ends = re.findall(r"killed by \w+", log.read_text(encoding="utf-8", errors="replace"))
-                found += [f"{kind} {n}: {end}" for end in ends if "SIGPIPE" not in end]
-                runs += 1
-    report(found, runs)
+                shells.found += [f"{kind} {n}: {end}" for end in ends if "SIGPIPE" not in end]
 
 
 def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser = kit.arguments(__doc__, rounds=15)
     parser.add_argument("--disk", help="faulty_disk, for `refused`")
-    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--most", type=int, default=90, help="blocks [90]")
     parser.add_argument("--step", type=int, default=3, help="from so many blocks to so many more [3]")
     parser.add_argument("--calls", type=int, default=6, help="which of each kind, less one [6]")
     options = parser.parse_args()
-    if not surroundings.own_mounts():
-        surroundings.skip()
-    cases = {case.__name__: lambda case=case: case(options) for case in (blocks, inodes, taken, memory, refused, calls)}
-    harness.main(options, cases)
+    needs_mounts()
+    kit.main(options, kit.cases_of((blocks, inodes, taken, memory, refused, calls), options))
 
 
 if __name__ == "__main__":

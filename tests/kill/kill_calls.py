@@ -24,29 +24,16 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+import kit
+from kit import EARLY, KEPT, LATE, check, contents
 
-import harness  # noqa: E402
-from harness import check  # noqa: E402
-
-SKIP = 77
 KILLED = 137
-KEPT = 3
 SEGMENTS_OFFSET = 262144  # in a pool
 CALLS = {}  # number to name
 for line in pathlib.Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").read_text().splitlines():
     definition = re.fullmatch(r"#define __NR_(\w+) (\d+)", line)
     if definition:
         CALLS[int(definition.group(2))] = definition.group(1)
-
-# The cleanup thread does nothing by itself, or all it can.
-LATE = {"NVCACHE_BATCH_MIN": "1000", "NVCACHE_BATCH_MAX": "1000", "NVCACHE_BATCH_DELAY": "60000"}
-EARLY = {"NVCACHE_BATCH_MIN": "1", "NVCACHE_BATCH_MAX": "1", "NVCACHE_BATCH_DELAY": "1"}
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in folder.rglob("*") if path.is_file()}
 
 
 def describe(files):
@@ -58,25 +45,17 @@ def set_for(command, env):
     return [*(f"{name}={value}" for name, value in (env or {}).items()), *map(str, command)]
 
 
-class Place(harness.Bench):
+class Place(kit.Bench):
     """A folder on the disk and a pool, both new."""
 
     def __init__(self, options, size="2M"):
-        super().__init__(options.nvcache, options.scratch, size=size, dram="256k", timeout=60)
+        super().__init__(options, size=size, dram="256k", timeout=60)
         self.options = options
         self.data = self.folder / "data"
         self.data.mkdir()
-        self.keep = False
-
-    def __exit__(self, kind, value, trace):
-        if not self.keep:
-            super().__exit__(kind, value, trace)
 
     def preload(self, pace):
-        return {"LD_PRELOAD": self.options.preload, "NVCACHE_POOL": str(self.pool),
-                "NVCACHE_SIZE": self.size, "NVCACHE_DRAM": self.dram, "NVCACHE_EMULATE": "1",
-                "NVCACHE_REQUIRED": "1", "NVCACHE_NOTICE": "0",
-                "NVCACHE_WRITE_BACK": self.write_back, **pace}
+        return self.settings(NVCACHE_REQUIRED="1", NVCACHE_NOTICE="0", **pace)
 
     def kill_at(self, number, command, env=None):
         """Boundaries that there were, where it was killed (or None), its exit status, its output."""
@@ -85,9 +64,8 @@ class Place(harness.Bench):
         done = subprocess.run(traced, cwd=self.data, env=dict(os.environ, LC_ALL="C"),
                               timeout=self.timeout, check=False, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        if done.returncode == SKIP:
-            harness.say(done.stderr.decode())
-            sys.exit(SKIP)
+        if done.returncode == kit.SKIPPED:
+            kit.skip(done.stderr.decode(), must_run_in_ci=False)
         check(done.returncode == 0, f"kill_at_call: {done.stderr.decode(errors='replace')}")
         boundaries, call, side, status = report.read_text().split()
         name = CALLS.get(int(call), call)
@@ -103,9 +81,7 @@ class Place(harness.Bench):
         if not self.pool.exists() or self.options.plant == "skip":
             return
         self.keep_pool()
-        done = self.run([self.nvcache, "recover", self.pool], False, may_fail=True)
-        check(done.returncode == status, f"nvcache recover: exit code {done.returncode} instead of "
-                                         f"{status}: {done.stdout}{done.stderr}")
+        super().recover(status)
         if status == 0:
             check(self.status()["state"] == "clean", "the pool is not clean after recovery")
 
@@ -134,6 +110,9 @@ def drop_last_group(place):
 class Case:
     def __init__(self, options):
         self.options = options
+
+    def begin(self):
+        pass
 
     def end(self):
         pass
@@ -194,9 +173,6 @@ class Sqlite(Case):
         self.mode = mode
         self.pace = pace
 
-    def begin(self):
-        pass
-
     @staticmethod
     def value(row):
         return f"{row}." * (300 * row)
@@ -216,14 +192,7 @@ class Sqlite(Case):
         if self.options.plant == "drop":
             drop_last_group(place)
         place.recover()
-        verdict = place.without("sqlite3", "db", "PRAGMA integrity_check;", cwd=place.data).stdout
-        check(verdict == "ok\n", f"integrity_check: {verdict}")
-        rows = place.without("sqlite3", "db", "SELECT id, v FROM t ORDER BY id;",
-                             cwd=place.data).stdout.splitlines()
-        check(acknowledged <= len(rows) <= acknowledged + 1,
-              f"{len(rows)} rows, {acknowledged} are acknowledged")
-        for row, line in enumerate(rows, 1):
-            check(line == f"{row}|{self.value(row)}", f"row {row} is wrong: {line[:100]}")
+        place.check_rows(acknowledged, self.value, cwd=place.data)
         if result[1] is None:
             check(acknowledged == self.ROWS, f"only {acknowledged} rows")
         return result
@@ -264,7 +233,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         done = place.run(["env", *set_for([sys.executable, "-c", program], place.preload(LATE))],
                          False, cwd=place.data, may_fail=True)
         check(done.returncode == -9, f"exit code {done.returncode}: {done.stderr}")
-        check(place.counter("pending_records") > 30, "nothing is pending")
+        check(place.pending() > 30, "nothing is pending")
         self.pool = place.pool.read_bytes()
         self.expected = self.without_cache(program)
         if self.kept:
@@ -301,16 +270,13 @@ os.kill(os.getpid(), signal.SIGKILL)
         for name, data in self.expected.items():
             check(found[name] == data, f"{name}: {len(found[name])} bytes, expected {len(data)}")
         if self.kept:
-            pending = place.counter("pending_records")
+            pending = place.pending()
             check(0 < pending < 20, f"{pending} records are kept")
         return result
 
 
 class Creation(Case):
     """A pool that is there is whole; one that is not can be made. Nothing else is left."""
-
-    def begin(self):
-        pass
 
     def one(self, number, place):
         create = [place.nvcache, "create", place.pool, "--size", place.size, "--emulate"]
@@ -355,14 +321,14 @@ def one(options, name, case, number):
         here = getattr(case, "place", None) or place
         try:
             return case.one(number, place)
-        except (harness.Failure, subprocess.TimeoutExpired) as problem:
+        except (kit.Failure, subprocess.TimeoutExpired) as problem:
             if options.plant is None:
                 for thing in (place, here):
                     thing.keep = True
                 kept = f"\n  kept: {here.folder} (pool.before: before recovery) and {here.pools}"
             else:
                 kept = ""
-            raise harness.Failure(f"at boundary {number}: {problem}{kept}\n"
+            raise kit.Failure(f"at boundary {number}: {problem}{kept}\n"
                                   f"  again: --seed {options.seed} --at {number} {name}") from problem
 
 
@@ -372,7 +338,7 @@ def storm(options, draw, name, total):
         case.begin()
         if options.at:
             _, where, _, _ = one(options, name, case, options.at)
-            harness.say(f"         killed at {options.at}: {where}")
+            kit.say(f"         killed at {options.at}: {where}")
             return
         boundaries, where, _, _ = one(options, name, case, 0)
         check(where is None and boundaries > 20, f"a whole run has {boundaries} boundaries")
@@ -385,7 +351,7 @@ def storm(options, draw, name, total):
             kills += where is not None
             calls.add(where)
         total[0] += kills
-        harness.say(f"         {boundaries} boundaries; {kills} kills, at {first}, {first + stride}"
+        kit.say(f"         {boundaries} boundaries; {kills} kills, at {first}, {first + stride}"
                     f", ...; {len(calls)} different")
         check(kills * stride > boundaries // 2, "most runs were over before the kill")
     finally:
@@ -404,41 +370,35 @@ def self_check(options, draw):
         options.plant = plant
         try:
             storm(options, draw, name, [0])
-            harness.say(f"{plant:6} {name}: NOT FOUND")
+            kit.say(f"{plant:6} {name}: NOT FOUND")
             sys.exit(1)
-        except harness.Failure as problem:
-            harness.say(f"{plant:6} {name}: found {str(problem).splitlines()[0][:120]}")
+        except kit.Failure as problem:
+            kit.say(f"{plant:6} {name}: found {str(problem).splitlines()[0][:120]}")
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__, seed=True)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--tools", required=True, type=pathlib.Path,
                         help="the folder of kill_at_call, kill_steps and libnvcache.so")
     parser.add_argument("--kills", type=int, default=40, help="of each case; 0: at every boundary")
     parser.add_argument("--at", type=int, default=0, help="one boundary only")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9,
-                        help="repeats the choice of boundaries")
     parser.add_argument("--self-check", action="store_true", help="are planted faults found?")
     options = parser.parse_args()
     options.plant = None
     tools = options.tools.resolve()
-    options.preload = str(tools / "libnvcache.so")
     options.kill_at_call = str(tools / "kill_at_call")
     options.kill_steps = str(tools / "kill_steps")
-    harness.say(f"seed {options.seed} (give it back with --seed)")
     draw = random.Random(options.seed)
     if options.self_check:
         self_check(options, draw)
         return
     total = [0]
     begin = time.monotonic()
-    names = options.cases or list(cases(options))
     try:
-        harness.main(argparse.Namespace(cases=names), {
-            name: lambda name=name: storm(options, draw, name, total) for name in names})
+        kit.main(options, {name: lambda name=name: storm(options, draw, name, total) for name in cases(options)})
     finally:
-        harness.say(f"{total[0]} kills in {time.monotonic() - begin:.0f} s")
+        kit.say(f"{total[0]} kills in {time.monotonic() - begin:.0f} s")
 
 
 if __name__ == "__main__":

@@ -12,18 +12,13 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-import kill_power  # noqa: E402
-from kill_power import Disk, harness  # noqa: E402
-from kill_shared import new_boot  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+from kit import check, command
+from kit.disks import FILE_SYSTEMS, PowerDisk, needs_power_failures
 
 # Each prints a number when that one is acknowledged.
 SQLITE = """
@@ -113,10 +108,7 @@ def check_sqlite(folder, acknowledged):
 
 def check_git(folder, acknowledged):
     def git(*words):
-        done = subprocess.run(["git", *words], cwd=folder, env=dict(os.environ, **GIT_ENVIRONMENT),
-                              capture_output=True, text=True, check=False)
-        check(done.returncode == 0, f"git {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        return command("git", *words, cwd=folder, env=dict(os.environ, **GIT_ENVIRONMENT))
 
     git("fsck", "--strict", "--no-dangling")
     commits = int(git("rev-list", "--count", "HEAD"))
@@ -141,6 +133,7 @@ def package_files(i):
     return files
 
 
+POOL = {"size": "256M", "dram": "1M", "write_back": "auto"}
 PACKAGES_AHEAD = 40  # of each kill
 
 
@@ -159,8 +152,7 @@ def build_packages(folder, last):
             for path, content in {"DEBIAN/control": control, **package_files(i)}.items():
                 (tree / path).parent.mkdir(parents=True, exist_ok=True)
                 (tree / path).write_text(content)
-            subprocess.run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, target], check=True,
-                           stdout=subprocess.DEVNULL)
+            command("dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, target)
 
 
 def packages_after(last):
@@ -177,8 +169,7 @@ def packages_after(last):
 def check_packages(root, versions, but=None):
     """They are installed, and no others, with their files, and no others; but for one of which nothing is known. dpkg
     does not sync a folder that it only removes files from: a journal takes that along with the next sync."""
-    words = ["dpkg-query", f"--root={root}", "-W", "-f", "${Package} ${Version} ${Status}\\n"]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = command("dpkg-query", f"--root={root}", "-W", "-f", "${Package} ${Version} ${Status}\\n").splitlines()
     found = {line.split()[0]: line for line in lines if line.split()[0] != but}
     expected = {name: f"{name} {i} install ok installed" for name, i in versions.items() if name != but}
     check(found == expected, f"dpkg knows {found}, expected {expected}")
@@ -196,10 +187,7 @@ def check_dpkg(folder, acknowledged):
     check_packages(root, packages_after(acknowledged), but=f"p{(acknowledged + 1) % 5}")
 
     def dpkg(*words):
-        done = subprocess.run(["dpkg", f"--root={root}", "--log=/dev/null", "--force-bad-path", *words],
-                              capture_output=True, text=True, check=False)
-        check(done.returncode == 0, f"dpkg {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        return command("dpkg", f"--root={root}", "--log=/dev/null", "--force-bad-path", *words)
 
     after = acknowledged + 1
     if after % 4 == 0:
@@ -210,7 +198,7 @@ def check_dpkg(folder, acknowledged):
     audit = dpkg("--audit")
     check(audit == "", f"dpkg --audit: {audit}")
     check_packages(root, packages_after(after))
-    subprocess.run(["sync", "-f", root], check=True)
+    command("sync", "-f", root)
 
 
 def python(code):
@@ -228,68 +216,40 @@ CASES = {
 }
 
 
-def await_end(group):
-    """Of all that were killed, which may take a sync's time."""
-    def lives(stat):
-        try:
-            state, _, number = stat.read_text().rpartition(")")[2].split()[:3]
-        except (OSError, ValueError):
-            return False
-        return int(number) == group and state != "Z"
-
-    deadline = time.monotonic() + 60
-    while any(map(lives, pathlib.Path("/proc").glob("[0-9]*/stat"))):
-        check(time.monotonic() < deadline, "some of what was killed does not end")
-        time.sleep(0.01)
-
-
 def play(bench, disk, case, acknowledged, choice, recovers=True):
     """What is acknowledged by the end."""
-    command, verify = CASES[case]
+    program, verify = CASES[case]
     if case == "dpkg":
         build_packages(bench.folder, acknowledged + PACKAGES_AHEAD)
-    with subprocess.Popen(bench.cached(command), cwd=disk.folder, stdin=subprocess.DEVNULL,
-                          env=dict(os.environ, NVCACHE_NOTICE="0", HOME=str(bench.folder), **GIT_ENVIRONMENT),
-                          start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        errors = []
-        listener = threading.Thread(target=lambda: errors.append(process.stderr.read()))
-        listener.start()
-        timer = None
-        for line in process.stdout:
-            if not line.endswith(b"\n"):
-                break
-            acknowledged = int(line)
-            if timer is None:
-                timer = threading.Timer(choice.uniform(0, 1.5), os.killpg, (process.pid, signal.SIGKILL))
-                timer.start()
-        status = process.wait()
-        if timer is not None:
-            timer.cancel()
-        listener.join()
-        await_end(process.pid)
-        check(status == -signal.SIGKILL, f"it ended with {status}: {errors[0].decode()[-2000:]}")
+    heard = []
+    crowd = kit.Crowd(bench, disk.folder, [program], lambda _, words: heard.append(int(words[0])),
+                      HOME=str(bench.folder), **GIT_ENVIRONMENT)
+    crowd.await_words(lambda: heard, "something is acknowledged")
+    time.sleep(choice.uniform(0, 1.5))
+    status, = crowd.kill()
+    # All that were killed, which may take a sync's time.
+    group = crowd.processes[0].pid
+    kit.until(lambda: not kit.group_lives(group), "the end of what was killed", 60)
+    check(status == -signal.SIGKILL, f"it ended with {status}: {crowd.said()[-2000:]}")
+    acknowledged = heard[-1]
     if choice.random() < 0.8 or not recovers:
-        disk.fail()
-        new_boot(bench.pool)
+        disk.fail(bench.pool)
     if recovers:
-        kill_power.recover(bench)
+        bench.recover()
     verify(disk.folder, acknowledged)
     # A checker is a program without NVCache. sqlite3 may have rolled a journal back, and removed it.
     disk.sync()
     return acknowledged
 
 
-def run(options, case, kind, seed):
-    choice = random.Random(f"{seed} {case} {kind}")
-    with harness.Bench(options.nvcache, options.scratch, size="256M", dram="1M", write_back="auto") as bench:
-        disk = Disk(bench, 4 << 30 if options.long else 400 << 20, kind)  # some 30 MiB a round
-        try:
-            acknowledged = 0
-            for _ in range(options.rounds * (40 if options.long else 1)):
-                acknowledged = play(bench, disk, case, acknowledged, choice)
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
-    say(f"         {acknowledged} acknowledged")
+def run(options, case, kind):
+    choice = random.Random(f"{options.seed} {case} {kind}")
+    size = 4 << 30 if options.long else 400 << 20  # some 30 MiB a round
+    acknowledged = 0
+    with kit.Bench(options, **POOL) as bench, PowerDisk(bench, size, kind) as disk:
+        for _ in range(options.rounds * (40 if options.long else 1)):
+            acknowledged = play(bench, disk, case, acknowledged, choice)
+    kit.say(f"         {acknowledged} acknowledged")
 
 
 def self_check(options):
@@ -297,35 +257,27 @@ def self_check(options):
     what was synced before the names were in the log.)"""
     choice = random.Random(options.seed)
     for _ in range(10):
-        with harness.Bench(options.nvcache, options.scratch, size="256M", dram="1M", write_back="auto") as bench:
-            disk = Disk(bench, 400 << 20)
+        with kit.Bench(options, **POOL) as bench, PowerDisk(bench, 400 << 20) as disk:
             try:
                 play(bench, disk, "maildir", 0, choice, recovers=False)
-            except (harness.Failure, OSError) as expected:
-                say(f"as it should be: {expected}")
+            except (kit.Failure, OSError) as expected:
+                kit.say(f"as it should be: {expected}")
                 return
-            finally:
-                subprocess.run(["umount", disk.folder], check=False)
-    raise harness.Failure("nothing is missing")
+    raise kit.Failure("nothing is missing")
 
 
 def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--kind", action="append", choices=kill_power.FILE_SYSTEMS)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
+    parser = kit.arguments(__doc__, rounds=2)
+    parser.add_argument("--kind", action="append", choices=FILE_SYSTEMS)
     parser.add_argument("--self-check", action="store_true", help="whether the test finds what is missing")
     options = parser.parse_args()
-    if not kill_power.possible(options.scratch):
-        say("file systems cannot be mounted here")
-        sys.exit(kill_power.SKIP)
-    say(f"--seed {options.seed}")
+    needs_power_failures(options)
     chosen = options.cases or [case for case in CASES if case != "dpkg" or shutil.which("dpkg-deb")]
     options.cases = []
     if options.self_check:
-        harness.main(options, {"self_check": lambda: self_check(options)})
-    harness.main(options, {f"{kind}, {case}": lambda kind=kind, case=case: run(options, case, kind, options.seed)
-                           for kind in options.kind or kill_power.FILE_SYSTEMS for case in chosen})
+        kit.main(options, {"self_check": lambda: self_check(options)})
+    kit.main(options, {f"{kind}, {case}": lambda kind=kind, case=case: run(options, case, kind)
+                       for kind in options.kind or FILE_SYSTEMS for case in chosen})
 
 
 if __name__ == "__main__":

@@ -7,27 +7,18 @@ what was synced, and nothing older.
 
 Exit code 77 where a file system cannot be mounted and shut down."""
 
-import os
-import pathlib
-import random
-import signal
-import subprocess
+import struct
 import sys
-import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-import kill_power  # noqa: E402
-from kill_power import Disk, harness  # noqa: E402
-from kill_shared import new_boot, words  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+from kit import check
+from kit.disks import run_on_power_disk, strike
 
 PYTHON = "/usr/bin/python3"  # Debian's, which has lmdb
 SLOT = 3000  # bytes: neither a page nor a part of one
 SLOTS = 4
 STRANGERS = 100  # what a stranger begins to count with
-PATIENCE = 60  # seconds
 
 # What each program begins with: go_on() fills slot `me` of the file again and again, and says so when
 # that is synced.
@@ -35,7 +26,8 @@ COMMON = """
 import ctypes, mmap, os, random, socket, struct, subprocess, sys, time
 SLOT, SLOTS = 3000, 4
 def words(n): return struct.pack('<Q', n) * (SLOT // 8)
-def say(who, n): os.write(int(os.environ['SAYS']), b'%d %d\\n' % (who, n))
+SAYS = 9  # a program's output, whatever it gives to others as theirs
+def say(who, n): os.write(SAYS, b'%d %d\\n' % (who, n))
 def put(fd, me, n):
     os.pwrite(fd, words(n), me * SLOT)
     os.fdatasync(fd)
@@ -100,21 +92,20 @@ if lent: at = mmap.mmap(fd, SLOT * SLOTS, prot=mmap.PROT_READ)
 for n in range(1, 10):
     for slot in (0, 1): put(fd, slot, n)
 os.set_inheritable(fd, way in ('spawned', 'executed_by_a_child'))
-plain = {'SAYS': os.environ['SAYS'], 'QUIET': str(syncs)}
+plain = {'QUIET': str(syncs)}
 stranger = [sys.executable, '-c', os.environ['STRANGER']]
-says = int(os.environ['SAYS'])
 if way == 'spawned':
     os.posix_spawn(sys.executable, stranger + [str(fd)], plain)
 elif way == 'executed_by_a_child':
     if os.fork() == 0: os.execve(sys.executable, stranger + [str(fd)], plain)
 elif way == 'passed':
-    subprocess.Popen(stranger + [str(fd)], env=plain, pass_fds=[fd, says])
+    subprocess.Popen(stranger + [str(fd)], env=plain, pass_fds=[fd, SAYS])
 elif way == 'output':
-    subprocess.Popen(stranger + ['1'], env=plain, stdout=fd, pass_fds=[says])
+    subprocess.Popen(stranger + ['1'], env=plain, stdout=fd, pass_fds=[SAYS])
 elif way == 'sent':
     ours, theirs = socket.socketpair()
     subprocess.Popen(stranger + [str(theirs.fileno()), 'sent'], env=plain,
-                     pass_fds=[theirs.fileno(), says])
+                     pass_fds=[theirs.fileno(), SAYS])
     ours.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack('i', fd))])
 while True:
     n += 1
@@ -154,101 +145,56 @@ with lmdb.open('database', map_size=1 << 24).begin() as look:
 """
 
 
-class Programs:
-    """Run until they are killed; what they say is heard by then."""
-
-    def __init__(self, bench, disk, count, code, *arguments):
-        self.said = {}
-        self.processes, self.readers = [], []
-        code = COMMON + "me = int(sys.argv[1])\n" + code
-        for me in range(count):
-            ours, theirs = os.pipe()
-            env = dict(os.environ, NVCACHE_NOTICE="0", SAYS=str(theirs), SELF=code, STRANGER=STRANGER)
-            self.processes.append(subprocess.Popen(
-                bench.cached([PYTHON, "-c", code, me, *arguments]), cwd=disk.folder, env=env,
-                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=[theirs],
-                start_new_session=True))
-            os.close(theirs)
-            self.readers.append(threading.Thread(target=self.read, args=(ours,)))
-            self.readers[-1].start()
-
-    def read(self, end):
-        with open(end, encoding="ascii") as lines:
-            for line in lines:
-                who, n = map(int, line.split())
-                self.said[who] = max(self.said.get(who, 0), n)
-
-    def await_words(self, enough):
-        deadline = time.monotonic() + PATIENCE
-        while not enough(self.said):
-            if time.monotonic() > deadline:
-                self.kill()
-                raise harness.Failure(f"they have said no more than {self.said}")
-            time.sleep(0.01)
-
-    def kill(self):
-        for process in self.processes:
-            os.killpg(process.pid, signal.SIGKILL)
-        for process, reader in zip(self.processes, self.readers):
-            process.wait()
-            reader.join()
-            errors = process.stderr.read().decode()
-            check(errors == "", f"a program said: {errors}")
-
-
 def check_slots(folder, said):
     data = (folder / "file").read_bytes()
     for me in range(SLOTS):
         synced = said.get(me, 0)
-        found = set(words(data[me * SLOT:(me + 1) * SLOT]))
+        found = set(struct.unpack(f"<{SLOT // 8}Q", data[me * SLOT:(me + 1) * SLOT]))
         check(min(found) >= synced, f"slot {me}: {sorted(found)}, but {synced} was synced")
 
 
 def play(bench, disk, choice, programs, enough, check_files):
-    programs.await_words(enough)
-    time.sleep(choice.uniform(0, 0.5))
-    programs.kill()
-    segments = bench.counter("segments_taken") if bench.pool.exists() else 0
-    if choice.random() < 0.75:
-        disk.fail()
-        new_boot(bench.pool)
-    kill_power.recover(bench)
-    check_files(programs.said)
-    return segments
-
-
-def prepare(bench, disk):
+    """`programs`: how many, their code, and with which arguments. enough(said) is true when they may be killed."""
     (disk.folder / "file").write_bytes(bytes(SLOT * SLOTS))
     disk.sync()
     bench.pool.unlink(missing_ok=True)
+    said = {}
+
+    def hear(_, words):
+        who, n = map(int, words)
+        said[who] = max(said.get(who, 0), n)
+
+    count, code, *arguments = programs
+    code = COMMON + "os.dup2(1, SAYS)\nme = int(sys.argv[1])\n" + code
+    crowd = kit.Crowd(bench, disk.folder, [[PYTHON, "-c", code, me, *arguments] for me in range(count)], hear,
+                      SELF=code, STRANGER=STRANGER)
+    crowd.await_words(lambda: enough(said), "they have said enough")
+    time.sleep(choice.uniform(0, 0.5))
+    segments = strike(bench, disk, crowd, choice)
+    check_files(disk.folder, said)
+    return segments
 
 
 def in_hands(case):
-    count, code = PROGRAMS[case]
-    speakers = SLOTS if case == "forked" else count
+    speakers = SLOTS if case == "forked" else PROGRAMS[case][0]
 
     def one(bench, disk, choice):
-        prepare(bench, disk)
-        programs = Programs(bench, disk, count, code)
-        return play(bench, disk, choice, programs,
-                    lambda said: len(said) == speakers and min(said.values()) > 25,
-                    lambda said: check_slots(disk.folder, said))
+        return play(bench, disk, choice, PROGRAMS[case],
+                    lambda said: len(said) == speakers and min(said.values()) > 25, check_slots)
     return one
 
 
 def given(way):
     def one(bench, disk, choice):
-        prepare(bench, disk)
-        programs = Programs(bench, disk, 1, GIVING, way, choice.random() < 0.5, choice.random() < 0.5)
-        return play(bench, disk, choice, programs, lambda said: said.get(1, 0) > STRANGERS + 1,
-                    lambda said: check_slots(disk.folder, said))
+        programs = (1, GIVING, way, choice.random() < 0.5, choice.random() < 0.5)
+        return play(bench, disk, choice, programs, lambda said: said.get(1, 0) > STRANGERS + 1, check_slots)
     return one
 
 
-def check_database(bench, disk, said):
+def check_database(bench, folder, said):
     """Each change is there whole, and none is lost that was acknowledged."""
     found = {}
-    for line in bench.without(PYTHON, "-c", LOOK, cwd=disk.folder).stdout.splitlines():
+    for line in bench.without(PYTHON, "-c", LOOK, cwd=folder).stdout.splitlines():
         me, key, *values, count = map(int, line.split())
         check(len(values) == 1 and count == 100 * key + 1, f"a torn value: {line[:200]}")
         found.setdefault(me, []).append(values[0])
@@ -263,11 +209,9 @@ def lmdb(count):
             old.unlink()
         bench.without(PYTHON, "-c", "import lmdb; lmdb.open('database', map_size=1 << 24)",
                       cwd=disk.folder)
-        prepare(bench, disk)
-        programs = Programs(bench, disk, count, LMDB)
-        return play(bench, disk, choice, programs,
+        return play(bench, disk, choice, (count, LMDB),
                     lambda said: len(said) == count and min(said.values()) > 10,
-                    lambda said: check_database(bench, disk, said))
+                    lambda folder, said: check_database(bench, folder, said))
     return one
 
 
@@ -275,36 +219,5 @@ CASES = {name: in_hands(name) for name in PROGRAMS} | {f"given_{way}": given(way
     "lmdb": lmdb(1), "lmdb_of_three": lmdb(3)}
 
 
-def run(options, case, rounds, seed):
-    segments = 0
-    with harness.Bench(options.nvcache, options.scratch, size="16M", dram="1M",
-                       write_back="auto") as bench:
-        disk = Disk(bench)
-        try:
-            for number in range(seed, seed + rounds):
-                try:
-                    segments += CASES[case](bench, disk, random.Random(number))
-                except harness.Failure as failure:
-                    raise harness.Failure(f"{case}, seed {number}: {failure}") from None
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
-    check(segments > 0, f"{case}: nothing was ever in a log")
-    say(f"{case}: {rounds} times")
-
-
-def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
-    options = parser.parse_args()
-    if not kill_power.possible(options.scratch):
-        say("file systems cannot be mounted here")
-        return kill_power.SKIP
-    say(f"--seed {options.seed}")
-    for case in options.cases or CASES:
-        run(options, case, options.rounds * (50 if options.long else 1), options.seed)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    run_on_power_disk(kit.arguments(__doc__, rounds=2).parse_args(), CASES, size="16M", dram="1M", write_back="auto")

@@ -11,20 +11,14 @@ this is durable without, as long as nobody takes a process for stopped that only
 Exit code 77 where a file system cannot be mounted and shut down."""
 
 import os
-import pathlib
 import random
+import shutil
 import stat
-import subprocess
 import sys
-import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-import kill_power  # noqa: E402
-from kill_power import Disk, harness  # noqa: E402
-from kill_shared import new_boot  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+from kit.disks import FILE_SYSTEMS, PowerDisk, needs_power_failures, strike
 
 AGENTS = 3
 FOLDERS = ("a", "b")
@@ -36,7 +30,7 @@ class Node:
 
 
 class Tree:
-    """What a process's calls come to. A call is a line of words."""
+    """What a process's calls come to. A call is a line of words: what is done, to what, and how."""
 
     def __init__(self):
         self.nodes = {}
@@ -44,39 +38,75 @@ class Tree:
     def under(self, folder):
         return [path for path in self.nodes if path.startswith(folder + "/")]
 
+    def of_kind(self, *kinds):
+        return [path for path, node in self.nodes.items() if node.kind in kinds]
+
     def apply(self, words):
         what, path, *rest = words
-        if what == "create":
-            self.nodes[path] = Node("file", int(rest[0], 8))
-        elif what == "append":
-            self.nodes[path].data += payload(int(rest[0]), int(rest[1]))
-        elif what == "write":
-            node, at, data = self.nodes[path], int(rest[0]), payload(int(rest[1]), int(rest[2]))
-            node.data = node.data[:at].ljust(at, b"\0") + data + node.data[at + len(data):]
-        elif what == "truncate":
-            node, size = self.nodes[path], int(rest[0])
-            node.data = node.data[:size].ljust(size, b"\0")
-        elif what == "cut":
-            self.nodes[path].data = b""
-        elif what == "rename":
-            if self.nodes[path] is not self.nodes.get(rest[0]):
-                self.nodes[rest[0]] = self.nodes.pop(path)
-        elif what == "link":
-            self.nodes[rest[0]] = self.nodes[path]
-        elif what in ("unlink", "rmdir"):
-            del self.nodes[path]
-        elif what == "mkdir":
-            self.nodes[path] = Node("folder", 0o755)
-        elif what == "symlink":
-            self.nodes[path] = Node("link", 0o777, rest[0].encode())
-        elif what == "chmod":
-            self.nodes[path].mode = int(rest[0], 8)
-        elif what != "sync":
-            raise AssertionError(what)
+        getattr(self, what)(path, *rest)
+
+    def create(self, path, mode):
+        self.nodes[path] = Node("file", int(mode, 8))
+
+    def append(self, path, size, value):
+        self.nodes[path].data += payload(size, value)
+
+    def write(self, path, at, size, value):
+        node, at, data = self.nodes[path], int(at), payload(size, value)
+        node.data = node.data[:at].ljust(at, b"\0") + data + node.data[at + len(data):]
+
+    def truncate(self, path, size):
+        self.nodes[path].data = self.nodes[path].data[:int(size)].ljust(int(size), b"\0")
+
+    def cut(self, path):
+        self.nodes[path].data = b""
+
+    def rename(self, path, to):
+        if self.nodes[path] is not self.nodes.get(to):
+            self.nodes[to] = self.nodes.pop(path)
+
+    def link(self, path, to):
+        self.nodes[to] = self.nodes[path]
+
+    def unlink(self, path):
+        del self.nodes[path]
+
+    rmdir = unlink
+
+    def mkdir(self, path):
+        self.nodes[path] = Node("folder", 0o755)
+
+    def symlink(self, path, target):
+        self.nodes[path] = Node("link", 0o777, target.encode())
+
+    def chmod(self, path, mode):
+        self.nodes[path].mode = int(mode, 8)
+
+    def sync(self, path):
+        pass
 
 
 def payload(size, value):
-    return bytes([value]) * size
+    return bytes([int(value)]) * int(size)
+
+
+# What changes names; and what is done to an open file, which is synced then.
+CALLS = {
+    "create": lambda path, mode: os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, int(mode, 8))),
+    "rename": os.rename,
+    "link": os.link,
+    "unlink": os.unlink,
+    "mkdir": os.mkdir,
+    "rmdir": os.rmdir,
+    "symlink": lambda path, target: os.symlink(target, path),
+    "sync": lambda path: os.sync(),
+}
+ON_FILES = {
+    "append": lambda fd, path, size, value: os.write(fd, payload(size, value)),
+    "write": lambda fd, path, at, size, value: os.pwrite(fd, payload(size, value), int(at)),
+    "truncate": lambda fd, path, size: os.ftruncate(fd, int(size)),
+    "chmod": lambda fd, path, mode: os.chmod(path, int(mode, 8)),
+}
 
 
 class Agent:
@@ -91,15 +121,12 @@ class Agent:
         return f"{folder}/{self.me}.{self.choice.randrange(6)}"
 
     def folders(self):
-        return [*FOLDERS, *(path for path, node in self.tree.nodes.items() if node.kind == "folder")]
-
-    def files(self):
-        return [path for path, node in self.tree.nodes.items() if node.kind == "file"]
+        return [*FOLDERS, *self.tree.of_kind("folder")]
 
     def choose(self):
         kind = self.choice.choice(self.kinds)
         free = self.name(self.choice.choice(self.folders()))
-        files = self.files()
+        files = self.tree.of_kind("file")
         small = self.choice.choice((1, 100, 4096, 5000, 70000))
         value = self.choice.randrange(1, 256)
         if kind == "create":
@@ -108,13 +135,12 @@ class Agent:
             folder = f"{self.choice.choice(FOLDERS)}/{self.me}.d{self.choice.randrange(3)}"
             return None if folder in self.tree.nodes else (kind, folder)
         if kind == "rmdir":
-            empty = [path for path, node in self.tree.nodes.items()
-                     if node.kind == "folder" and not self.tree.under(path)]
+            empty = [path for path in self.tree.of_kind("folder") if not self.tree.under(path)]
             return (kind, self.choice.choice(empty)) if empty else None
         if kind == "symlink":
             return None if free in self.tree.nodes else (kind, free, f"target{value}")
         if kind == "unlink":
-            names = [path for path, node in self.tree.nodes.items() if node.kind != "folder"]
+            names = self.tree.of_kind("file", "link")
             return (kind, self.choice.choice(names)) if names else None
         if not files:
             return None
@@ -136,42 +162,14 @@ class Agent:
             return kind, path, self.choice.choice(("600", "640", "755"))
         return kind, path
 
-    def call(self, words):
-        what, path, *rest = words
-        if what == "create":
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, int(rest[0], 8))
-            os.close(fd)
-        elif what in ("append", "write"):
-            fd = os.open(path, os.O_WRONLY | (os.O_APPEND if what == "append" else 0))
-            if what == "append":
-                os.write(fd, payload(int(rest[0]), int(rest[1])))
-            else:
-                os.pwrite(fd, payload(int(rest[1]), int(rest[2])), int(rest[0]))
+    def call(self, what, path, *rest):
+        if what in CALLS:
+            CALLS[what](path, *rest)
+        else:
+            fd = os.open(path, os.O_WRONLY | {"append": os.O_APPEND, "cut": os.O_TRUNC}.get(what, 0))
+            if what in ON_FILES:
+                ON_FILES[what](fd, path, *rest)
             self.end(fd)
-        elif what == "truncate":
-            fd = os.open(path, os.O_WRONLY)
-            os.ftruncate(fd, int(rest[0]))
-            self.end(fd)
-        elif what == "cut":
-            self.end(os.open(path, os.O_WRONLY | os.O_TRUNC))
-        elif what == "rename":
-            os.rename(path, rest[0])
-        elif what == "link":
-            os.link(path, rest[0])
-        elif what == "unlink":
-            os.unlink(path)
-        elif what == "mkdir":
-            os.mkdir(path)
-        elif what == "rmdir":
-            os.rmdir(path)
-        elif what == "symlink":
-            os.symlink(rest[0], path)
-        elif what == "chmod":
-            fd = os.open(path, os.O_WRONLY)
-            os.chmod(path, int(rest[0], 8))
-            self.end(fd)
-        elif what == "sync":
-            os.sync()
 
     def end(self, fd):
         if not self.bare:
@@ -189,48 +187,9 @@ class Agent:
             if words is None:
                 continue
             os.write(1, ("> " + " ".join(words) + "\n").encode())
-            self.call(words)
+            self.call(*words)
             os.write(1, b"<\n")
             self.tree.apply(words)
-
-
-class Agents:
-    def __init__(self, bench, disk, seed, bare, kinds):
-        self.said = [[] for _ in range(AGENTS)]
-        self.done = [0] * AGENTS
-        self.processes = [subprocess.Popen(
-            bench.cached([sys.executable, __file__, "--agent", str(seed), str(me), str(int(bare)), *kinds]),
-            cwd=disk.folder, env=dict(os.environ, NVCACHE_NOTICE="0"), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE) for me in range(AGENTS)]
-        self.readers = [threading.Thread(target=self.read, args=(me,)) for me in range(AGENTS)]
-        for reader in self.readers:
-            reader.start()
-
-    def read(self, me):
-        for line in self.processes[me].stdout:
-            if not line.endswith(b"\n"):
-                break
-            if line.startswith(b"> "):
-                self.said[me].append(line.decode().split()[1:])
-            else:
-                self.done[me] += 1
-
-    def await_calls(self):
-        deadline = time.monotonic() + 60
-        while not all(self.done) and all(process.poll() is None for process in self.processes):
-            check(time.monotonic() < deadline, "the agents do not begin")
-            time.sleep(0.01)
-
-    def kill(self, who=None):
-        for process in self.processes if who is None else [self.processes[who]]:
-            process.kill()
-        if who is not None:
-            return
-        for process, reader in zip(self.processes, self.readers):
-            process.wait()
-            reader.join()
-            errors = process.stderr.read().decode()
-            check(errors == "", f"an agent said: {errors}")
 
 
 def look(folder, me):
@@ -263,8 +222,8 @@ def differences(found, tree, loose):
         if (kind, mode) != (node.kind, node.mode):
             return f"{name} is {kind} {mode:o}, not {node.kind} {node.mode:o}"
         if node.kind != "folder" and data != node.data and node is not loose:
-            at = next((i for i, (x, y) in enumerate(zip(data, node.data)) if x != y), -1)
-            return f"{name} has {len(data)} bytes, expected {len(node.data)}; other from {at} on"
+            return (f"{name} has {len(data)} bytes, expected {len(node.data)}; other from "
+                    f"{kit.first_difference(data, node.data)} on")
     for one in tree.nodes:
         for other in tree.nodes:
             if (tree.nodes[one] is tree.nodes[other]) != (found[one][3] == found[other][3]):
@@ -287,7 +246,7 @@ def check_agent(folder, me, calls, done):
         return
     later = differences(found, after, after.nodes.get(loose)) if len(calls) > done else "no call"
     if later is not None:
-        raise harness.Failure(f"agent {me}: {wrong}; or {later}; after {done} calls of {len(calls)}: "
+        raise kit.Failure(f"agent {me}: {wrong}; or {later}; after {done} calls of {len(calls)}: "
                               f"{[' '.join(words) for words in calls[max(done - 12, 0):]]}")
 
 
@@ -305,63 +264,49 @@ KINDS = {
 def play(bench, disk, seed, bare, kinds):
     choice = random.Random(seed)
     for name in FOLDERS:
-        subprocess.run(["rm", "-rf", disk.folder / name], check=True)
+        shutil.rmtree(disk.folder / name, ignore_errors=True)
         (disk.folder / name).mkdir()
     disk.sync()
     bench.pool.unlink(missing_ok=True)
-    agents = Agents(bench, disk, seed, bare, kinds)
-    agents.await_calls()
+    calls, done = [[] for _ in range(AGENTS)], [0] * AGENTS
+
+    def hear(me, words):
+        if words[0] == ">":
+            calls[me].append(words[1:])
+        else:
+            done[me] += 1
+
+    commands = [[sys.executable, __file__, "--agent", seed, me, int(bare), *kinds] for me in range(AGENTS)]
+    crowd = kit.Crowd(bench, disk.folder, commands, hear)
+    crowd.await_words(lambda: all(done), "the agents begin")
     time.sleep(choice.uniform(0.5, 2))
-    if choice.random() < 0.5:
-        agents.kill(choice.randrange(AGENTS))
-        time.sleep(choice.uniform(0, 0.5))
-    agents.kill()
-    if choice.random() < 0.75:
-        disk.fail()
-        new_boot(bench.pool)
-    kill_power.recover(bench)
+    strike(bench, disk, crowd, choice, crowd.kill_one if choice.random() < 0.5 else None)
     for me in range(AGENTS):
-        check_agent(disk.folder, me, agents.said[me], agents.done[me])
-    kill_power.recover(bench)
+        check_agent(disk.folder, me, calls[me], done[me])
+    bench.recover()
     left = [path.name for path in disk.folder.rglob(".nvcache-*")]
-    check(not left, f"left behind: {left}")
-    return sum(agents.done)
+    kit.check(not left, f"left behind: {left}")
+    return sum(done)
 
 
-def run(options, case, rounds, seed, kind):
-    calls = 0
-    with harness.Bench(options.nvcache, options.scratch, size="1G", dram="1M",
-                       write_back="auto") as bench:
-        disk = Disk(bench, kind=kind)
-        try:
-            for number in range(seed, seed + rounds):
-                try:
-                    calls += play(bench, disk, number, options.bare, KINDS[case])
-                except harness.Failure as failure:
-                    raise harness.Failure(f"seed {number}: {failure}") from None
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
-    say(f"{kind}, {case}: {rounds} rounds, {calls} calls")
+def run(options, case, kind):
+    with kit.Bench(options, size="1G", dram="1M", write_back="auto") as bench, PowerDisk(bench, kind=kind) as disk:
+        calls = kit.rounds(options, lambda seed: play(bench, disk, seed, options.bare, KINDS[case]))
+    kit.say(f"         {len(calls)} rounds, {sum(calls)} calls")
 
 
 def main():
     if sys.argv[1:2] == ["--agent"]:
         Agent(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1", sys.argv[5:]).run()
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser = kit.arguments(__doc__, rounds=4)
     parser.add_argument("--bare", action="store_true", help="no file is synced")
-    parser.add_argument("--kind", action="append", choices=kill_power.FILE_SYSTEMS)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
+    parser.add_argument("--kind", action="append", choices=FILE_SYSTEMS)
     options = parser.parse_args()
-    if not kill_power.possible(options.scratch):
-        say("file systems cannot be mounted here")
-        return kill_power.SKIP
-    say(f"--seed {options.seed}")
-    for kind in options.kind or kill_power.FILE_SYSTEMS:
-        for case in options.cases or KINDS:
-            run(options, case, options.rounds * (50 if options.long else 1), options.seed, kind)
-    return 0
+    needs_power_failures(options)
+    chosen, options.cases = options.cases or KINDS, []
+    kit.main(options, {f"{kind}, {case}": lambda kind=kind, case=case: run(options, case, kind)
+                       for kind in options.kind or FILE_SYSTEMS for case in chosen})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

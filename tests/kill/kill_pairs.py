@@ -12,8 +12,8 @@ because another file has its name; then that one is moved away, and recovery has
 
 Exit code 77 where a file system cannot be mounted and shut down."""
 
+import contextlib
 import ctypes
-import errno
 import itertools
 import json
 import os
@@ -22,22 +22,40 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-import kill_power  # noqa: E402
-from harness import check  # noqa: E402
+import kit
+from kit import KEPT, LATE, check
+from kit.disks import PowerDisk, needs_power_failures
 
 OLD = b"o" * 9000
 INITIAL = {"absent": None, "old": OLD, "empty": b""}
 KEEP_SIZE, PUNCH_HOLE = 1, 2
-# The cleanup thread does nothing by itself.
-PACE = kill_power.LATE
+
+
+def punch(fd):
+    call = ctypes.CDLL(None, use_errno=True).fallocate64
+    check(call(fd, KEEP_SIZE | PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(4096)) == 0,
+          f"fallocate: {os.strerror(ctypes.get_errno())}")
+
+
+# Calls that are noted once, when they are made.
+CHANGES = {
+    "truncate_0": lambda world: os.truncate(world.path(), 0),
+    "truncate_10": lambda world: os.truncate(world.path(), 10),
+    "ftruncate_0": lambda world: os.ftruncate(world.need(), 0),
+    "ftruncate_10": lambda world: os.ftruncate(world.need(), 10),
+    "grow": lambda world: os.ftruncate(world.need(), 12000),
+    "punch": lambda world: punch(world.need()),
+    "link": lambda world: os.link(world.path(), world.path("f~")),
+    "rename": lambda world: os.rename(world.path(), world.path("g")),
+    "chmod": lambda world: os.chmod(world.path(), 0o600),
+    "fchmod": lambda world: os.fchmod(world.need(), 0o600),
+    "stranger_cuts": lambda world: world.stranger("cut"),
+    "stranger_appends": lambda world: world.stranger("append"),
+}
 
 
 class World:
@@ -93,44 +111,10 @@ class World:
         if before is not None:
             os.close(before)
 
-    def truncate_0(self):
-        os.truncate(self.path(), 0)
-        self.note()
-
-    def truncate_10(self):
-        os.truncate(self.path(), 10)
-        self.note()
-
-    def ftruncate_0(self):
-        os.ftruncate(self.need(), 0)
-        self.note()
-
-    def ftruncate_10(self):
-        os.ftruncate(self.need(), 10)
-        self.note()
-
-    def grow(self):
-        os.ftruncate(self.need(), 12000)
-        self.note()
-
-    def punch(self):
-        call = ctypes.CDLL(None, use_errno=True).fallocate64
-        check(call(self.need(), KEEP_SIZE | PUNCH_HOLE, ctypes.c_int64(0), ctypes.c_int64(4096)) == 0,
-              f"fallocate: {os.strerror(ctypes.get_errno())}")
-        self.note()
-
-    def link(self):
-        os.link(self.path(), self.path("f~"))
-        self.note()
-
     def unlink(self):
         os.unlink(self.path())
         self.note()
         self.close()
-
-    def rename(self):
-        os.rename(self.path(), self.path("g"))
-        self.note()
 
     def replace(self):
         fd = os.open(self.path("n"), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -142,41 +126,26 @@ class World:
         self.close()
         self.fd = fd
 
-    def chmod(self):
-        os.chmod(self.path(), 0o600)
-        self.note()
-
-    def fchmod(self):
-        os.fchmod(self.need(), 0o600)
-        self.note()
-
     # By another process, without NVCache. What it does to a file that is in a cache is not promised
     # to be seen, so the file is closed, and nothing of it is pending.
-    def stranger_cuts(self):
-        self.stranger("cut")
-
-    def stranger_appends(self):
-        self.stranger("append")
-
     def stranger(self, call):
         self.close()
         folder = os.open(self.folder, os.O_RDONLY)
         ctypes.CDLL(None).syncfs(folder)
         os.close(folder)
         self.outside(call)
-        self.note()
 
     def outside(self, call):
         make_outside(self.folder, call, self.note)
 
     def make(self, calls):
         for call in calls:
-            try:
-                getattr(self, call)()
-            except FileNotFoundError:
-                pass
-            except FileExistsError:
-                pass
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                if call in CHANGES:
+                    CHANGES[call](self)
+                    self.note()
+                else:
+                    getattr(self, call)()
 
 
 def make_outside(folder, call, note=lambda: None):
@@ -186,37 +155,21 @@ def make_outside(folder, call, note=lambda: None):
             file.write(b"stranger")
 
 
-CALLS = ("write", "append", "fsync", "open_trunc", "truncate_0", "truncate_10", "ftruncate_0",
-         "ftruncate_10", "grow", "punch", "link", "unlink", "rename", "replace", "chmod", "fchmod",
-         "stranger_cuts", "stranger_appends")
+CALLS = ("write", "append", "fsync", "open_trunc", "unlink", "replace", *CHANGES)
 
 
 # -------------------------------------------------------------------------------------------------
 # The program: a child for each sequence, so that none finds the files of another in its cache.
 
-def line_from(fd):
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(fd, 1)
-        if not byte:
-            sys.exit(0)
-        line += byte
-    return line
-
-
-def say(text):
-    os.write(1, text.encode() + b"\n")
-
-
 class Program(World):
     def outside(self, call):
-        say(f"outside {call}")
-        line_from(0)
+        kit.say(f"outside {call}")
+        sys.stdin.buffer.raw.readline()
 
 
 def worker():
-    while True:
-        job = json.loads(line_from(0))
+    for line in iter(sys.stdin.buffer.raw.readline, b""):
+        job = json.loads(line)
         child = os.fork()
         if child == 0:
             Program(job["folder"], job["writes"]).make(job["calls"])
@@ -224,34 +177,25 @@ def worker():
                 os.kill(os.getpid(), signal.SIGKILL)
             sys.exit(0)
         _, status = os.waitpid(child, 0)
-        say(f"status {status}")
+        kit.say(f"status {status}")
+    sys.exit(0)
 
 
-class Worker:
+class Worker(kit.Agent):
     def __init__(self, bench):
-        self.process = subprocess.Popen(
-            bench.cached([sys.executable, __file__, "--worker"]), cwd="/", stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env=dict(os.environ, **PACE))
+        super().__init__(bench.cached([sys.executable, __file__, "--worker"]), bench.folder / "errors", cwd="/",
+                         env=dict(os.environ, **LATE))
 
     def make(self, folder, calls, writes, dies):
-        self.tell(json.dumps({"folder": str(folder), "calls": calls, "writes": writes,
-                              "dies": dies}))
-        while True:
-            words = self.process.stdout.readline().decode().split()
-            check(words, "the program has ended")
-            if words[0] == "status":
-                break
+        self.tell(json.dumps({"folder": str(folder), "calls": calls, "writes": writes, "dies": dies}))
+        while (words := self.answer().split())[0] != "status":
             make_outside(folder, words[1])
             self.tell("go on")
         expected = signal.SIGKILL if dies else 0
         check(int(words[1]) == expected, f"the program ended with status {words[1]}")
 
-    def tell(self, text):
-        self.process.stdin.write(text.encode() + b"\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        self.process.stdin.close()
+    def leave(self):
+        self.end()
         self.process.wait()
 
 
@@ -380,7 +324,7 @@ class Driver:
         return problem
 
     def begin_anew(self):
-        self.worker.end()
+        self.worker.leave()
         self.bench.pool.unlink(missing_ok=True)
         self.worker = Worker(self.bench)
 
@@ -388,7 +332,7 @@ class Driver:
         done = self.bench.run([self.bench.nvcache, "recover", self.bench.pool], False, may_fail=True)
         if "nothing to recover" in done.stdout:
             return "the last write is in no log"
-        if done.returncode == kill_power.KEPT:
+        if done.returncode == KEPT:
             self.kept += 1
             lines = re.findall(r"^unresolved: (.*) \(inode.*\): (.*?);", done.stdout, re.MULTILINE)
             for path, why in lines:
@@ -434,24 +378,20 @@ def random_sequences(seed):
 
 def run(options, what):
     failures = count = 0
-    with harness.Bench(options.nvcache, options.scratch, size="4M", dram="1M") as bench:
-        disk = kill_power.Disk(bench)
-        try:
-            driver = Driver(bench, disk)
-            for initial, calls, alone in what:
-                count += 1
-                problem = driver.run(initial, calls, alone)
-                if problem is None:
-                    continue
-                failures += 1
-                split = f" (the first {alone} in another process)" if alone else ""
-                harness.say(f"{initial}: {', '.join(calls)}{split}: {problem}")
-            driver.worker.end()
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
+    with kit.Bench(options, size="4M", dram="1M") as bench, PowerDisk(bench) as disk:
+        driver = Driver(bench, disk)
+        for initial, calls, alone in what:
+            count += 1
+            problem = driver.run(initial, calls, alone)
+            if problem is None:
+                continue
+            failures += 1
+            split = f" (the first {alone} in another process)" if alone else ""
+            kit.say(f"{initial}: {', '.join(calls)}{split}: {problem}")
+        driver.worker.leave()
     check(count > 0, "nothing was run")
     check(failures == 0, f"{failures} of {count} sequences went wrong")
-    harness.say(f"{count} sequences; in {driver.kept} of them recovery kept writes at first")
+    kit.say(f"{count} sequences; in {driver.kept} of them recovery kept writes at first")
 
 
 def for_seconds(what, seconds):
@@ -460,24 +400,21 @@ def for_seconds(what, seconds):
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__, seed=True)
     parser.add_argument("--random", type=int, default=0, metavar="SECONDS",
                         help="longer sequences at random, for so long")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--sequence", metavar="INITIAL:CALL,CALL...[:ALONE]", help="this one alone")
     options = parser.parse_args()
-    if not kill_power.possible(options.scratch):
-        sys.exit(kill_power.SKIP)
+    needs_power_failures(options)
     cases = {call: lambda call=call: run(options, sequences(call, options.long)) for call in CALLS}
     if options.sequence is not None:
         initial, calls, *alone = options.sequence.split(":")
         one = (initial, calls.split(","), int(alone[0]) if alone else 0)
         cases = {"sequence": lambda: run(options, [one])}
     if options.random > 0:
-        harness.say(f"--seed {options.seed}")
         cases = {"random": lambda: run(options, for_seconds(random_sequences(options.seed),
                                                             options.random))}
-    harness.main(options, cases)
+    kit.main(options, cases)
 
 
 if __name__ == "__main__":

@@ -8,22 +8,19 @@ Exit code 77 where a file system cannot be mounted and shut down."""
 
 import ctypes
 import os
-import pathlib
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.append(sys.path[0] + "/../programs")
 
-import kill_power  # noqa: E402
-from kill_power import Disk, harness  # noqa: E402
-from kill_shared import new_boot  # noqa: E402
-import postgres_test  # noqa: E402
-from postgres_test import BIN, USER, Cluster, UserBench, children  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+import postgres_test
+from kit import check, say
+from kit.disks import PowerDisk, needs_power_failures
+from postgres_test import BIN, USER, Cluster, UserBench
 
 IMAGE = 1 << 30
 
@@ -31,7 +28,7 @@ IMAGE = 1 << 30
 def kill_one(cluster, choice):
     """The server ends the other backends, and recovers by its own log."""
     server = int((cluster.data / "postmaster.pid").read_text().split()[0])
-    os.kill(choice.choice(children(server)), signal.SIGKILL)
+    os.kill(choice.choice(kit.children(server)), signal.SIGKILL)
     time.sleep(choice.uniform(0.1, 3))
 
 
@@ -47,18 +44,17 @@ def play(cluster, disk, choice, number):
 
     acknowledged = cluster.bench_for(number, choice.uniform(1, 5), end)
     if power:
-        disk.fail()
-        new_boot(cluster.bench.pool)
-    kill_power.recover(cluster.bench)
+        disk.fail(cluster.bench.pool)
+    cluster.bench.recover()
     say(f"  {acknowledged} transactions, {'one killed, then ' if one else ''}all killed"
         f"{', power failed' if power else ''}")
     return acknowledged
 
 
-def run(options, rounds, seed):
-    choice = random.Random(seed)
-    with UserBench(options, "auto") as bench:
-        disk = Disk(bench, IMAGE)
+def run(options):
+    choice = random.Random(options.seed)
+    rounds = 200 if options.long else options.rounds
+    with UserBench(options, "auto") as bench, PowerDisk(bench, IMAGE) as disk:
         cluster = Cluster(bench, True)
         cluster.data = disk.folder / "data"
         try:
@@ -76,25 +72,17 @@ def run(options, rounds, seed):
             bench.check_drained()
         finally:
             cluster.end()
-            subprocess.run(["umount", disk.folder], check=False)
     check(acknowledged > 100 * rounds, f"only {acknowledged} transactions were done")
     say(f"{rounds} rounds, {acknowledged} transactions")
 
 
 def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
-    options = parser.parse_args()
-    if not kill_power.possible(options.scratch):
-        say("file systems cannot be mounted here")
-        return kill_power.SKIP
-    say(f"--seed {options.seed}")
+    options = kit.arguments(__doc__, rounds=3).parse_args()
+    needs_power_failures(options)
     # The server leaves its parent. It becomes our child, so that we know when it is gone.
     ctypes.CDLL(None).prctl(postgres_test.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    run(options, 200 if options.long else options.rounds, options.seed)
-    return 0
+    kit.main(options, {"postgres": lambda: run(options)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,92 +6,19 @@ NVMM would. Recovery brings every write back that had returned, or keeps it and 
 
 Exit code 77 where a file system cannot be mounted and shut down."""
 
-import ctypes
 import fcntl
 import os
-import pathlib
 import signal
 import struct
 import subprocess
 import sys
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+import kit
+from kit import KEPT, LATE, check
+from kit.disks import PowerDisk, needs_power_failures
 
-import harness  # noqa: E402
-from harness import check  # noqa: E402
-
-SKIP = 77
-CLONE_NEWNS = 0x20000
-IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), of ext4 and XFS
-SHUTDOWN_NOLOGFLUSH = 2
-FILE_SYSTEMS = ("ext4", "xfs", "btrfs")
-
-LATE = {"NVCACHE_BATCH_MIN": "1000", "NVCACHE_BATCH_MAX": "1000", "NVCACHE_BATCH_DELAY": "60000"}
 EARLY = {"NVCACHE_BATCH_DELAY": "1"}
 DATA = b"".join(b"line %d\n" % i for i in range(3000))
-KEPT = 3
-
-
-class Disk:
-    """A file system in a file, which commits only when it is asked to."""
-
-    def __init__(self, bench, size=64 << 20, kind="ext4"):
-        self.kind = kind
-        self.image = bench.folder / "image"
-        self.folder = bench.folder / "mounted"
-        self.device = None  # of XFS, a descriptor
-        self.folder.mkdir()
-        with open(self.image, "wb") as image:
-            image.truncate(size if kind == "ext4" else max(size, 400 << 20))  # the others want so much
-        subprocess.run([f"mkfs.{kind}", "-q", self.image], check=True, stderr=subprocess.DEVNULL)
-        self.mount()
-
-    def mount(self):
-        if self.kind == "xfs":
-            self.mount_xfs()
-            return
-        subprocess.run(["mount", "-o", "loop,commit=300", self.image, self.folder], check=True,
-                       stderr=subprocess.DEVNULL)
-
-    def mount_xfs(self):
-        """On the same device each time, whoever else takes any: XFS is known by its device's number. As long as that
-        is open, the kernel does not give it to others."""
-        if self.device is None:
-            subprocess.run(["mount", "-o", "loop", self.image, self.folder], check=True, stderr=subprocess.DEVNULL)
-            found = subprocess.run(["findmnt", "-n", "-o", "SOURCE", self.folder], check=True, capture_output=True)
-            self.device = os.open(found.stdout.strip(), os.O_RDONLY)
-        else:
-            subprocess.run(["mount", f"/proc/self/fd/{self.device}", self.folder], check=True,
-                           pass_fds=[self.device], stderr=subprocess.DEVNULL)
-
-    def sync(self):
-        folder = os.open(self.folder, os.O_RDONLY)
-        ctypes.CDLL(None).syncfs(folder)
-        os.close(folder)
-
-    def fail(self):
-        """The power is gone, and comes back."""
-        if self.kind == "btrfs":
-            self.fail_by_copy()
-        else:
-            folder = os.open(self.folder, os.O_RDONLY)
-            fcntl.ioctl(folder, IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_NOLOGFLUSH))
-            os.close(folder)
-            subprocess.run(["umount", self.folder], check=True)
-        self.mount()
-
-    def fail_by_copy(self):
-        """Btrfs has no such call. What its device has by now is a disk without power: the copy begins with
-        the superblock, and no block that this one leads to is written over before the next commit."""
-        copy = self.image.with_suffix(".copy")
-        subprocess.run(["cp", "--sparse=always", self.image, copy], check=True)
-        subprocess.run(["umount", self.folder], check=True)
-        copy.rename(self.image)
-
-    def files(self):
-        return {path.relative_to(self.folder).as_posix(): path.read_bytes()
-                for path in self.folder.rglob("*") if path.is_file()}
 
 
 def run_and_kill(bench, disk, code, env):
@@ -103,21 +30,14 @@ def run_and_kill(bench, disk, code, env):
                           env=dict(os.environ, **env), stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         check(process.stdout.readline() == b"done\n", "the program failed")
-        deadline = time.monotonic() + 60
-        while env is EARLY and bench.counter("pending_records") > 0:
-            check(time.monotonic() < deadline, "the log is never drained")
-            time.sleep(0.01)
+        if env is EARLY:
+            kit.until(lambda: bench.pending() == 0, "the log is drained", 60)
         process.kill()
         check(process.wait() == -signal.SIGKILL, "the program was not there to be killed")
 
 
-def recover(bench, status=0):
-    done = bench.run([bench.nvcache, "recover", bench.pool], False, may_fail=True)
-    check(done.returncode == status, f"recover: exit code {done.returncode}: {done.stderr}")
-    return done.stdout
-
-
-def expect(found, expected):
+def expect(disk, expected):
+    found = kit.contents(disk.folder)
     check(found == expected, f"{ {name: len(data) for name, data in found.items()} }, expected "
                              f"{ {name: len(data) for name, data in expected.items()} }")
 
@@ -125,57 +45,41 @@ def expect(found, expected):
 CREATE = "os.umask(0); f = os.open('file', os.O_RDWR | os.O_CREAT, 0o640); os.write(f, DATA)"
 
 
-def new(bench, disk):
-    """The disk has the file, with its name, before the log has a byte of it."""
-    run_and_kill(bench, disk, CREATE, LATE)
-    disk.fail()
-    expect(disk.files(), {"file": b""})
-    recover(bench)
-    expect(disk.files(), {"file": DATA})
-    check((disk.folder / "file").stat().st_mode & 0o7777 == 0o640, "another mode")
-    disk.fail()
-    expect(disk.files(), {"file": DATA})
+# What is on the disk and durable at first; what the program does, and how; what the disk has after the power failure
+# (None: that is not said); and what after the recovery, and after one more power failure.
+STEPS = {
+    # The disk has the file, with its name, before the log has a byte of it.
+    "new": ({}, CREATE, LATE, {"file": b""}, {"file": DATA}),
+    # Nobody synced it but the cleanup thread.
+    "written_back": ({}, CREATE, EARLY, {"file": DATA}, {"file": DATA}),
+    "synced": ({}, CREATE + "; os.fsync(f); os.pwrite(f, b'LINE', 0)", LATE, None, {"file": b"LINE" + DATA[4:]}),
+    # The name under which records were written is not lost.
+    "renamed": ({"old": b"before"}, "f = os.open('old', os.O_RDWR); os.rename('old', 'new'); os.pwrite(f, b'after', 6)",
+                LATE, {"new": b"before"}, {"new": b"beforeafter"}),
+    # The removed file does not come back under the name of the new one.
+    "replaced": ({"file": b"removed"}, "os.unlink('file')\n" + CREATE, LATE, {"file": b""}, {"file": DATA}),
+    # A new file never meets the old one that had its name.
+    "rotated": ({"file": b"old"}, "os.rename('file', 'file.1')\n" + CREATE, LATE, None,
+                {"file": DATA, "file.1": b"old"}),
+    "folder": ({}, "os.mkdir('sub'); os.chdir('sub')\n" + CREATE, LATE, {"sub/file": b""}, {"sub/file": DATA}),
+}
 
 
-def written_back(bench, disk):
-    """Nobody synced it but the cleanup thread."""
-    run_and_kill(bench, disk, CREATE, EARLY)
-    disk.fail()
-    expect(disk.files(), {"file": DATA})
-    recover(bench)
-    expect(disk.files(), {"file": DATA})
-
-
-def synced(bench, disk):
-    run_and_kill(bench, disk, CREATE + "; os.fsync(f); os.pwrite(f, b'LINE', 0)", LATE)
-    disk.fail()
-    recover(bench)
-    expect(disk.files(), {"file": b"LINE" + DATA[4:]})
-
-
-def renamed(bench, disk):
-    """The name under which records were written is not lost."""
-    (disk.folder / "old").write_bytes(b"before")
+def steps(bench, disk, name):
+    before, code, env, kept, recovered = STEPS[name]
+    for path, content in before.items():
+        (disk.folder / path).write_bytes(content)
     disk.sync()
-    run_and_kill(bench, disk, "f = os.open('old', os.O_RDWR); os.rename('old', 'new');"
-                              "os.pwrite(f, b'after', 6)", LATE)
+    run_and_kill(bench, disk, code, env)
     disk.fail()
-    expect(disk.files(), {"new": b"before"})
-    recover(bench)
-    expect(disk.files(), {"new": b"beforeafter"})
-
-
-def replaced(bench, disk):
-    """The removed file does not come back under the name of the new one."""
-    (disk.folder / "file").write_bytes(b"removed")
-    disk.sync()
-    run_and_kill(bench, disk, "os.unlink('file')\n" + CREATE, LATE)
-    disk.fail()
-    expect(disk.files(), {"file": b""})
-    recover(bench)
-    expect(disk.files(), {"file": DATA})
-    disk.fail()
-    expect(disk.files(), {"file": DATA})
+    if kept is not None:
+        expect(disk, kept)
+    bench.recover()
+    for _ in range(2):
+        expect(disk, recovered)
+        if "file" in recovered and "file" not in before:
+            check((disk.folder / "file").stat().st_mode & 0o7777 == 0o640, "another mode")
+        disk.fail()
 
 
 def linked(bench, disk):
@@ -188,20 +92,10 @@ def linked(bench, disk):
         links = "os.link('file', 'other')\n" if link == "after" else ""
         run_and_kill(bench, disk, links + "os.unlink('file')\n" + CREATE, LATE)
         disk.fail()
-        recover(bench)
-        expect(disk.files(), {"file": DATA, "other": b"removed"})
+        bench.recover()
+        expect(disk, {"file": DATA, "other": b"removed"})
         for name in ("file", "other"):
             (disk.folder / name).unlink()
-
-
-def rotated(bench, disk):
-    """A new file never meets the old one that had its name."""
-    (disk.folder / "file").write_bytes(b"old")
-    disk.sync()
-    run_and_kill(bench, disk, "os.rename('file', 'file.1')\n" + CREATE, LATE)
-    disk.fail()
-    recover(bench)
-    expect(disk.files(), {"file": DATA, "file.1": b"old"})
 
 
 def taken(bench, disk):
@@ -211,20 +105,12 @@ def taken(bench, disk):
     (disk.folder / "file").unlink()
     (disk.folder / "file").write_bytes(b"removed")
     disk.sync()
-    check("another file has its name" in recover(bench, KEPT), "recovery does not say so")
-    expect(disk.files(), {"file": b"removed"})
+    check("another file has its name" in bench.recover(KEPT), "recovery does not say so")
+    expect(disk, {"file": b"removed"})
     (disk.folder / "file").unlink()
-    check("No such file" in recover(bench, KEPT), "recovery does not say so")
-    expect(disk.files(), {})
+    check("No such file" in bench.recover(KEPT), "recovery does not say so")
+    expect(disk, {})
     bench.run([bench.nvcache, "recover", "--discard", bench.pool], False)
-
-
-def folder(bench, disk):
-    run_and_kill(bench, disk, "os.mkdir('sub'); os.chdir('sub')\n" + CREATE, LATE)
-    disk.fail()
-    expect(disk.files(), {"sub/file": b""})
-    recover(bench)
-    expect(disk.files(), {"sub/file": DATA})
 
 
 def jail(bench, disk):
@@ -245,14 +131,12 @@ def jail(bench, disk):
         disk.sync()
         subprocess.run(["mount", "-t", "proc", "none", root / "proc"], check=True)
         run_and_kill(bench, disk, "\n".join(calls), LATE)
-        check(bench.counter("pending_records") > 2, "nothing is pending")
+        check(bench.pending() > 2, "nothing is pending")
         subprocess.run(["umount", root / "proc"], check=True)
         disk.fail()
         bench.run([bench.nvcache, "recover", bench.pool], False, may_fail=True)
         names = {"new": DATA, "taken": DATA, "old": b"beforeafter"}
-        found = {path.relative_to(disk.folder).as_posix(): path.read_bytes()
-                 for place in (inside, outside) for path in place.iterdir()}
-        expect(found, {"place/taken": b"outside", "place/old": b"before",
+        expect(disk, {"other": b"other", "place/taken": b"outside", "place/old": b"before",
                        **{f"{inside.relative_to(disk.folder)}/{name}": data
                           for name, data in names.items()}})
         for name in names:
@@ -287,9 +171,9 @@ def cut(bench, disk):
                        "os.pwrite(f, b'after', 3)")
             bench.without(sys.executable, "-c", "import os\n" + program)
             run_and_kill(bench, disk, program, LATE)
-            check(bench.counter("pending_records") > 0, f"{name}: nothing is pending")
+            check(bench.pending() > 0, f"{name}: nothing is pending")
             disk.fail()
-            recover(bench)
+            bench.recover()
             found, expected = (disk.folder / "file").read_bytes(), plain.read_bytes()
             check(found == expected, f"{name}: {len(found)} bytes, {found[:12]}..., "
                                      f"expected {len(expected)}, {expected[:12]}...")
@@ -333,44 +217,23 @@ def flags(bench, disk):
         found = struct.unpack("i", fcntl.ioctl(fd, FS_IOC_GETFLAGS, bytes(4)))[0]
         os.close(fd)
         check(found & 0x40, f"{name}: flags {found:#x} after the power failure")
-        recover(bench)
+        bench.recover()
         (disk.folder / "file").unlink()
         disk.sync()
 
 
-CASES = {case.__name__: case
-         for case in (new, written_back, synced, renamed, replaced, linked, rotated, taken, folder,
-                      jail, attributes, flags, cut)}
+def main():
+    options = kit.arguments(__doc__).parse_args()
+    needs_power_failures(options)
 
+    def run(case, *more):
+        with kit.Bench(options, size="4M", dram="1M") as bench, PowerDisk(bench) as disk:
+            case(bench, disk, *more)
 
-def run(options, case):
-    with harness.Bench(options.nvcache, options.scratch, size="4M", dram="1M") as bench:
-        disk = Disk(bench)
-        try:
-            case(bench, disk)
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
-
-
-def possible(scratch):
-    """Whether a file system of our own can be had; seen by nobody else, and gone with us."""
-    if ctypes.CDLL(None).unshare(CLONE_NEWNS) != 0:
-        return False
-    try:
-        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-        with harness.Bench("/", scratch) as bench:
-            disk = Disk(bench)
-            disk.fail()
-            subprocess.run(["umount", disk.folder], check=True)
-        return True
-    except (OSError, subprocess.CalledProcessError) as problem:
-        harness.say(f"ext4 cannot be mounted and shut down here: {problem}")
-        return False
+    kit.main(options, {**{name: lambda name=name: run(steps, name) for name in STEPS},
+                       **{case.__name__: lambda case=case: run(case)
+                          for case in (linked, taken, jail, attributes, flags, cut)}})
 
 
 if __name__ == "__main__":
-    arguments = harness.arguments(__doc__).parse_args()
-    if not possible(arguments.scratch):
-        sys.exit(SKIP)
-    harness.main(arguments, {name: lambda case=case: run(arguments, case)
-                             for name, case in CASES.items()})
+    main()

@@ -4,19 +4,14 @@
 every row that was acknowledged, and at most one that was not."""
 
 import os
-import pathlib
 import random
 import re
 import shutil
 import subprocess
-import sys
 import threading
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check  # noqa: E402
+import kit
+from kit import check
 
 
 def kill_later(process, seconds):
@@ -26,14 +21,12 @@ def kill_later(process, seconds):
     return timer
 
 
-class Bench(harness.Bench):
+class Bench(kit.Bench):
     """A failure leaves its files, and the pool as it was before the last recovery."""
 
     def __exit__(self, kind, value, trace):
-        if kind is None:
-            super().__exit__(kind, value, trace)
-        else:
-            harness.say(f"kept: {self.folder} and {self.pools}")
+        self.keep = kind is not None
+        super().__exit__(kind, value, trace)
 
 
 class Killer:
@@ -67,7 +60,7 @@ class Killer:
         self.bench.without(*command)
 
     def report(self, rounds):
-        harness.say(f"         {rounds + self.recoveries_killed} kills, {self.recoveries_killed} of "
+        kit.say(f"         {rounds + self.recoveries_killed} kills, {self.recoveries_killed} of "
                     f"them of recoveries; {self.recovered} records recovered")
         check(self.recovered > 0, "no kill left a record to recover")
 
@@ -80,8 +73,7 @@ def value_of(row):
 
 
 def sqlite(options, draw, mode):
-    with Bench(options.nvcache, options.scratch, size="32M", dram="8M",
-               front_end=options.front_end) as bench:
+    with Bench(options, size="32M", dram="8M", front_end=options.front_end) as bench:
         killer = Killer(bench, draw)
         bench.without("sqlite3", "db", f"PRAGMA journal_mode={mode};"
                       "CREATE TABLE t(id INTEGER PRIMARY KEY, v TEXT); CREATE INDEX i ON t(v);")
@@ -118,16 +110,9 @@ def sqlite(options, draw, mode):
             listener.join()
             check(status == -9, f"sqlite3 ended with exit code {status}: {errors[0][-2000:]}")
             killer.recover()
-            verdict = bench.without("sqlite3", "db", "PRAGMA integrity_check;").stdout
-            check(verdict == "ok\n", f"integrity_check: {verdict}")
-            text = bench.without("sqlite3", "db", "SELECT id, v FROM t ORDER BY id;").stdout
-            found = text.splitlines()
-            check(acknowledged <= len(found) <= acknowledged + 1,
-                  f"{len(found)} rows, {acknowledged} are acknowledged")
-            for row, line in enumerate(found, 1):
-                check(line == f"{row}|{value_of(row)[0]}", f"row {row} is wrong: {line[:100]}")
-            harness.say(f"         {acknowledged - rows} rows acknowledged, in all {len(found)}")
-            rows = len(found)
+            found = bench.check_rows(acknowledged, lambda row: value_of(row)[0])
+            kit.say(f"         {acknowledged - rows} rows acknowledged, in all {found}")
+            rows = found
         check(rows > options.rounds, "hardly a row was ever written")
         killer.report(options.rounds)
 
@@ -151,7 +136,7 @@ def rocksdb(options, draw):
             content[put.group(1)] = put.group(2)
         return states
 
-    with Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+    with Bench(options, size="32M", dram="8M") as bench:
         killer = Killer(bench, draw)
         total = 0
         for _ in range(options.rounds):
@@ -181,11 +166,11 @@ def rocksdb(options, draw):
                 want = states[0]
                 wrong = [key for key in want if found.get(key) != want[key]]
                 extra = [key for key in found if key not in want]
-                raise harness.Failure(
+                raise kit.Failure(
                     f"seed {seed}: {acknowledged} operations acknowledged, {len(want)} keys; "
                     f"{len(wrong)} of them missing or different ({wrong[:3]}), "
                     f"{len(extra)} more ({extra[:3]})")
-            harness.say(f"         {acknowledged} operations acknowledged")
+            kit.say(f"         {acknowledged} operations acknowledged")
             total += acknowledged
             bench.without("rm", "-rf", "db", "plain")
         check(total > options.rounds, "hardly an operation was ever done")
@@ -193,15 +178,11 @@ def rocksdb(options, draw):
 
 
 def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=12, help="kills of each program")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9,
-                        help="repeats the random choices of a run")
-    harness.front_end_arguments(parser, "sqlite3")
+    parser = kit.arguments(__doc__, rounds=12)
+    kit.front_end_arguments(parser, "sqlite3")
     options = parser.parse_args()
-    harness.say(f"seed {options.seed} (give it back with --seed)")
     draw = random.Random(options.seed)
-    harness.main(options, {
+    kit.main(options, {
         "sqlite_wal": lambda: sqlite(options, draw, "wal"),
         "sqlite_delete": lambda: sqlite(options, draw, "delete"),
         "sqlite_truncate": lambda: sqlite(options, draw, "truncate"),

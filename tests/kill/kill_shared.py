@@ -6,20 +6,14 @@ memory stays, as NVMM would, and the next boot recovers. Whatever was synced is 
 
 Exit code 77 where a file system cannot be mounted and shut down."""
 
-import os
-import pathlib
-import random
+import functools
 import struct
-import subprocess
 import sys
-import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-
-import kill_power  # noqa: E402
-from kill_power import Disk, harness  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+from kit import check
+from kit.disks import run_on_power_disk, strike
 
 AGENTS = 3
 LEDGERS = 2
@@ -27,7 +21,6 @@ PLACES = 4  # in a ledger
 SLOT = 3000  # bytes: neither a page nor a part of one
 ENTRY = 64
 BLOB = 150000  # more than a segment
-STATE_OFFSET, BOOT_OFFSET, BOOT_SIZE = 8192, 24, 16  # src/pool/format.h
 
 AGENT = """
 import fcntl, mmap, os, random, signal, struct, sys, time
@@ -129,54 +122,6 @@ while True:
 """
 
 
-def new_boot(pool):
-    """As if the machine had been started anew: what the kernel had in its memory is gone."""
-    with open(pool, "r+b") as file:
-        file.seek(STATE_OFFSET + BOOT_OFFSET)
-        file.write(bytes(BOOT_SIZE))
-
-
-class Agents:
-    def __init__(self, bench, disk, seed, odd):
-        self.said = {}
-        self.lines = 0
-        self.processes = [subprocess.Popen(
-            bench.cached([sys.executable, "-c", AGENT, seed, me, AGENTS, *odd]), cwd=disk.folder,
-            env=dict(os.environ, NVCACHE_NOTICE="0"), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE) for me in range(AGENTS)]
-        self.readers = [threading.Thread(target=self.read, args=(process,))
-                        for process in self.processes]
-        for reader in self.readers:
-            reader.start()
-
-    def read(self, process):
-        for line in process.stdout:
-            kind, me, n = line.decode().split()
-            key = kind if kind[0] in "th" else (kind, int(me))
-            self.said[key] = max(self.said.get(key, 0), int(n))
-            self.lines += 1
-
-    def kill(self, who=None):
-        for process in self.processes if who is None else [self.processes[who]]:
-            process.kill()
-        if who is not None:
-            return
-        for process, reader in zip(self.processes, self.readers):
-            process.wait()
-            reader.join()
-            errors = process.stderr.read().decode()
-            check(errors == "", f"an agent said: {errors}")
-
-
-    def end(self, who):
-        """It leaves what it has in the log to the others, if it can."""
-        self.processes[who].terminate()
-        try:
-            self.processes[who].wait(30)
-        except subprocess.TimeoutExpired:
-            raise harness.Failure("an agent does not end") from None
-
-
 def words(data):
     return struct.unpack(f"<{len(data) // 8}Q", data[:len(data) // 8 * 8])
 
@@ -200,8 +145,6 @@ def check_files(folder, said):
         check(of_me[:synced] == list(range(1, synced + 1)),
               f"log: of agent {me}, who has synced {synced}, {len(of_me)} are there, "
               f"the last ones {of_me[-3:]}")
-
-
     check_blobs(words((folder / "big").read_bytes()), said)
     for which in range(LEDGERS):
         check_ledger(which, (folder / f"ledger.{which}").read_bytes(), said.get(f"h{which}", 0))
@@ -245,62 +188,30 @@ ODD = {
 }
 
 
-def play(bench, disk, seed, odd):
-    choice = random.Random(seed)
+def play(bench, disk, choice, odd):
     for name, size in (("slots", AGENTS * SLOT), ("log", 0), ("turn", SLOT), ("big", 0), ("taken", LEDGERS),
                        *((f"ledger.{which}", 0) for which in range(LEDGERS))):
         (disk.folder / name).write_bytes(bytes(size))
     (disk.folder / "log.1").unlink(missing_ok=True)
     disk.sync()
     bench.pool.unlink(missing_ok=True)
-    agents = Agents(bench, disk, seed, odd)
+    said = {}
+
+    def hear(_, words):
+        kind, me, n = words
+        key = kind if kind[0] in "th" else (kind, int(me))
+        said[key] = max(said.get(key, 0), int(n))
+
+    commands = [[sys.executable, "-c", AGENT, choice.randrange(10**9), me, AGENTS, *odd] for me in range(AGENTS)]
+    crowd = kit.Crowd(bench, disk.folder, commands, hear)
     time.sleep(choice.uniform(0.2, 1.5))
-    if choice.random() < 0.7:
-        who = choice.randrange(AGENTS)
-        agents.kill(who) if choice.random() < 0.5 else agents.end(who)
-        time.sleep(choice.uniform(0, 0.5))
-    agents.kill()
-    segments = bench.counter("segments_taken") if bench.pool.exists() else 0
-    if choice.random() < 0.75:
-        disk.fail()
-        new_boot(bench.pool)
-    kill_power.recover(bench)
-    check_files(disk.folder, agents.said)
-    return agents.lines, segments
-
-
-def run(options, case, rounds, seed):
-    lines = segments = 0
-    with harness.Bench(options.nvcache, options.scratch, size="16M", dram="1M",
-                       write_back="auto") as bench:
-        disk = Disk(bench)
-        try:
-            for number in range(seed, seed + rounds):
-                try:
-                    said, taken = play(bench, disk, number, ODD[case])
-                except harness.Failure as failure:
-                    raise harness.Failure(f"seed {number}: {failure}") from None
-                lines += said
-                segments += taken
-        finally:
-            subprocess.run(["umount", disk.folder], check=False)
-    check(segments > 0, "nothing was ever in a log")
-    say(f"{case}: {rounds} power failures, {lines} syncs")
-
-
-def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=int(time.time()) % 1000000)
-    options = parser.parse_args()
-    if not kill_power.possible(options.scratch):
-        say("file systems cannot be mounted here")
-        return kill_power.SKIP
-    say(f"--seed {options.seed}")
-    for case in options.cases or ODD:
-        run(options, case, options.rounds * (50 if options.long else 1), options.seed)
-    return 0
+    one_first = choice.choice((crowd.kill_one, crowd.end_one)) if choice.random() < 0.7 else None
+    segments = strike(bench, disk, crowd, choice, one_first)
+    check_files(disk.folder, said)
+    return segments
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_on_power_disk(kit.arguments(__doc__, rounds=4).parse_args(),
+                      {case: functools.partial(play, odd=odd) for case, odd in ODD.items()},
+                      size="16M", dram="1M", write_back="auto")

@@ -7,14 +7,11 @@ no byte that was cut off comes back, and none that was written later is lost."""
 import ctypes
 import itertools
 import os
-import pathlib
 import signal
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check  # noqa: E402
+import kit
+from kit import check
 
 BLOCK = 4096
 SIZE = 6 * BLOCK + 100
@@ -107,22 +104,11 @@ def program(name, moment):
 
 
 # The cleanup thread does nothing by itself, or all it can.
-PACES = {
-    "late": {"NVCACHE_BATCH_MIN": "1000", "NVCACHE_BATCH_MAX": "1000", "NVCACHE_BATCH_DELAY": "60000"},
-    "early": {"NVCACHE_BATCH_MIN": "1", "NVCACHE_BATCH_MAX": "1", "NVCACHE_BATCH_DELAY": "1"},
-}
-
-
-def contents(folder):
-    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
-
-
-def first_difference(a, b):
-    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+PACES = {"late": kit.LATE, "early": kit.EARLY}
 
 
 def case(options, name):
-    with harness.Bench(options.nvcache, options.scratch, size="4M", dram="1M") as bench:
+    with kit.Bench(options, size="4M", dram="1M") as bench:
         for moment, (pace, env) in itertools.product(MOMENTS, PACES.items()):
             where = f"killed after \"{moment}\", {pace} write-back"
             found = {}
@@ -134,21 +120,21 @@ def case(options, name):
                 check(done.returncode == -signal.SIGKILL,
                       f"{where}: exit code {done.returncode}: {done.stderr[-2000:]}")
                 if cache and pace == "late" and moment != "call":
-                    check(bench.counter("pending_records") > 0, f"{where}: nothing was pending")
+                    check(bench.pending() > 0, f"{where}: nothing was pending")
                 if cache:
-                    bench.without(bench.nvcache, "recover", bench.pool)
-                found[cache] = contents(folder)
+                    bench.recover()
+                found[cache] = kit.contents(folder)
             check(sorted(found[True]) == sorted(found[False]),
                   f"{where}: {sorted(found[True])}, without NVCache {sorted(found[False])}")
             for file, expected in found[False].items():
                 got = found[True][file]
                 check(got == expected,
                       f"{where}: {file} has {len(got)} bytes, without NVCache {len(expected)}; "
-                      f"they differ from byte {first_difference(got, expected)} on")
+                      f"they differ from byte {kit.first_difference(got, expected)} on")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--program"]:
         program(*sys.argv[2:])
-    arguments = harness.arguments(__doc__).parse_args()
-    harness.main(arguments, {name: lambda name=name: case(arguments, name) for name in CALLS})
+    arguments = kit.arguments(__doc__).parse_args()
+    kit.main(arguments, {name: lambda name=name: case(arguments, name) for name in CALLS})

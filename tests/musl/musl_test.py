@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+from kit import without_nvcache
+
 TREE = pathlib.Path(os.environ["NVCACHE_MUSL_TREE"]).resolve()
 HERE = pathlib.Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
@@ -38,34 +40,19 @@ def setUpModule():
 
 
 def environment(**settings):
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("NVCACHE_", "LD_"))
-    }
-    return {**clean, **settings}
+    return {**without_nvcache(), **settings}
 
 
 def compile_(source, output, *options, tree="fake", **settings):
-    subprocess.run(
-        [scratch / tree / "bin/nvcache-musl-gcc", *FLAGS, *options, source, "-o", output],
-        check=True,
-        env=environment(**settings),
-        stdin=subprocess.DEVNULL,
-        timeout=60,
-    )
+    subprocess.run([scratch / tree / "bin/nvcache-musl-gcc", *FLAGS, *options, source, "-o", output],
+                   check=True, env=environment(**settings), stdin=subprocess.DEVNULL, timeout=60)
     return output
 
 
 def run(*command, **settings):
-    return subprocess.run(
-        [str(word) for word in command],
-        env=environment(**settings),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return subprocess.run([str(word) for word in command], env=environment(**settings),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=120, check=False)
 
 
 class MuslTest(unittest.TestCase):
@@ -118,10 +105,8 @@ class Toolchain(MuslTest):
         compiler = scratch / "compiler"
         compiler.write_text('#!/bin/sh\necho "$1" >&2\nshift\nexec gcc "$@"\n')
         compiler.chmod(0o755)
-        result = run(
-            scratch / "bare/bin/nvcache-musl-gcc", HERE / "hello.c", "-o", scratch / "hello",
-            REALGCC=f"{compiler} word",
-        )
+        result = run(scratch / "bare/bin/nvcache-musl-gcc", HERE / "hello.c", "-o", scratch / "hello",
+                     REALGCC=f"{compiler} word")
         self.expect(result, "", "word\n")
         self.expect(run(scratch / "hello"), "hello\n")
 
@@ -156,19 +141,15 @@ class Loader(MuslTest):
         for program in ([self.bare], [scratch / "bare/lib/libc.so", self.bare]):
             self.expect(run(*program, NVCACHE_POOL="/x"), "hello\n", runs)
             self.expect(run(*program, NVCACHE_POOL="/x", NVCACHE_REQUIRED="0"), "hello\n", runs)
-            self.expect(
-                run(*program, NVCACHE_POOL="/x", NVCACHE_REQUIRED="1"), "",
-                self.missing("the program is not started (NVCACHE_REQUIRED)"), 125,
-            )
+            self.expect(run(*program, NVCACHE_POOL="/x", NVCACHE_REQUIRED="1"), "",
+                        self.missing("the program is not started (NVCACHE_REQUIRED)"), 125)
 
     def test_broken_engine(self):
         engine = scratch / "bare/lib" / ENGINE
         self.addCleanup(engine.unlink)
         engine.write_text("no library")
-        self.expect(
-            run(self.bare, NVCACHE_POOL="/x"), "hello\n",
-            self.missing("the program runs without the cache", "Exec format error"),
-        )
+        self.expect(run(self.bare, NVCACHE_POOL="/x"), "hello\n",
+                    self.missing("the program runs without the cache", "Exec format error"))
 
     def test_engine(self):
         for program in ([self.fake], [scratch / "fake/lib/ld-musl-x86_64.so.1", self.fake]):

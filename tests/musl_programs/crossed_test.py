@@ -7,16 +7,10 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check  # noqa: E402
-
-# Nothing is written back before the kill.
-LAZY = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "1048576",
-        "NVCACHE_BATCH_MAX": "1048576"}
+import kit
+from kit import LATE, check
+from kit.bench import ROWS
 
 
 def value_of(row):
@@ -42,7 +36,7 @@ class Crossing:
         with open(script, "rb") as file, subprocess.Popen(
                 self.bench.cached([program, "-interactive", "db"]), cwd=self.bench.folder,
                 stdin=file, stdout=subprocess.PIPE,
-                env=dict(os.environ, LC_ALL="C", NVCACHE_NOTICE="0", **LAZY)) as killed:
+                env=dict(os.environ, LC_ALL="C", NVCACHE_NOTICE="0", **LATE)) as killed:
             for line in killed.stdout:
                 answer = re.search(rb"committed\|(\d+)\n", line)
                 if not answer:
@@ -61,47 +55,35 @@ class Crossing:
         answer = self.bench.without("sqlite3", "db", "SELECT count(*) FROM t;", cwd=copy).stdout
         return int(answer)
 
-    def compare(self, text):
-        found = text.splitlines()
-        check(self.rows <= len(found) <= self.rows + 1,
-              f"{len(found)} rows, {self.rows} are acknowledged")
-        for row, line in enumerate(found, 1):
-            check(line == f"{row}|{value_of(row)}", f"row {row} is wrong: {line[:100]}")
-        return len(found)
-
     def recover(self, front_end, program):
         """The program's first call finds the files as they should be; so does Debian's sqlite3,
         without the cache, when it has ended."""
-        rows = "SELECT id, v FROM t ORDER BY id;"
         self.bench.front_end = front_end
-        found = self.compare(self.bench.with_cache(program, "db", rows).stdout)
+        found = self.bench.count_rows(self.bench.with_cache(program, "db", ROWS), self.rows, value_of)
         check(self.bench.counter("state") == "clean", "the pool is not clean after the recovery")
         self.bench.check_drained()
-        verdict = self.bench.without("sqlite3", "db", "PRAGMA integrity_check;").stdout
-        check(verdict == "ok\n", f"integrity_check: {verdict}")
-        check(self.compare(self.bench.without("sqlite3", "db", rows).stdout) == found,
-              "a row is there with the cache only")
+        check(self.bench.check_rows(self.rows, value_of) == found, "a row is there with the cache only")
         self.rows = found
 
     def cross(self, killed, recovers, count):
         self.insert_and_die(*killed, count)
         check(self.bench.counter("state") == "dirty", "the pool is not dirty after the kill")
-        pending = self.bench.counter("pending_records")
+        pending = self.bench.pending()
         on_disk = self.on_disk()
-        harness.say(f"         {' '.join(map(str, killed))}: {self.rows} rows, {on_disk} on disk, "
+        kit.say(f"         {' '.join(map(str, killed))}: {self.rows} rows, {on_disk} on disk, "
                     f"{pending} records for {recovers[0]} {recovers[1]}")
         check(on_disk < self.rows, "all rows are on disk: nothing is left to recover")
         self.recover(*recovers)
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--program", action="append", required=True, type=pathlib.Path,
                         help="sqlite3 with the cache built in; may be given more than once")
     options = parser.parse_args()
 
     def one():
-        with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M") as bench:
+        with kit.Bench(options, size="32M", dram="8M") as bench:
             crossing = Crossing(bench)
             glibc = ("preload", "sqlite3")
             for program in options.program:
@@ -109,7 +91,7 @@ def main():
                 crossing.cross(musl, glibc, 300)
                 crossing.cross(glibc, musl, 300)
 
-    harness.main(options, {"crossed": one})
+    kit.main(options, {"crossed": one})
 
 
 if __name__ == "__main__":

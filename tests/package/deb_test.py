@@ -6,9 +6,9 @@ import argparse
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
+
+from kit import command
 
 WANTED = (
     "usr/bin/nvcache",
@@ -31,31 +31,22 @@ EXAMPLE = SOURCE / "src/api/example.c"
 PROJECT = SOURCE / "tests/api/project"
 
 
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False,
-                          **options)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}")
-    return done.stdout
-
-
 def files_below(root):
     return {path.relative_to(root).as_posix() for path in root.rglob("*")
             if not path.is_dir() and "var/lib/dpkg" not in path.as_posix()}
 
 
 def build_package(build, folder):
-    run("cpack", "--config", build / "CPackConfig.cmake", "-B", folder, cwd=folder)
+    command("cpack", "--config", build / "CPackConfig.cmake", "-B", folder, cwd=folder)
     packages = list(folder.glob("*.deb"))
     assert len(packages) == 1, packages
     return packages[0]
 
 
 def check_contents(package):
-    fields = run("dpkg-deb", "--field", package)
+    fields = command("dpkg-deb", "--field", package)
     assert "Package: nvcache\n" in fields and "libc6" in fields and "libncursesw6" in fields, fields
-    for line in run("dpkg-deb", "--contents", package).splitlines():
+    for line in command("dpkg-deb", "--contents", package).splitlines():
         mode, owner, name = line.split()[0], line.split()[1], line.split()[5]
         assert owner == "root/root", line
         assert mode[0] == "l" or "w" not in mode[4:], f"others may write to it: {line}"
@@ -65,7 +56,7 @@ def check_contents(package):
 def dpkg(root, *arguments):
     """As dpkg does on a machine, but its database and the files are below `root`; nothing of this
     machine is touched. What the package depends on is not there, and does not have to be."""
-    return run("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless",
+    return command("dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless",
                "--force-not-root", "--force-bad-path", "--log=/dev/null", *arguments)
 
 
@@ -74,26 +65,26 @@ def use(root, folder):
     pool = folder / "pool"
     tool = root / "usr/bin/nvcache"
     copied = folder / "copied"
-    run(tool, "run", "--pool", pool, "--size", "1M", "--emulate", "--required", "--include", f"{folder}/*",
+    command(tool, "run", "--pool", pool, "--size", "1M", "--emulate", "--required", "--include", f"{folder}/*",
         "--write-back", "always", "--checkpointer", "never", "--no-drain", "--", "dd", "if=/dev/zero", f"of={copied}", "bs=4k", "count=3", "conv=fsync")
-    assert "dirty" in run(tool, "status", pool)
-    run(tool, "recover", pool)
+    assert "dirty" in command(tool, "status", pool)
+    command(tool, "recover", pool)
     assert copied.read_bytes() == bytes(3 * 4096)
 
     environment = dict(os.environ, PKG_CONFIG_PATH=str(root / "usr/lib/pkgconfig"))
-    flags = run("pkg-config", "--cflags", "--libs", "nvcache", env=environment).split()
+    flags = command("pkg-config", "--cflags", "--libs", "nvcache", env=environment).split()
     program = folder / "example"
-    run("cc", EXAMPLE, "-o", program, *flags)
+    command("cc", EXAMPLE, "-o", program, *flags)
     environment = dict(os.environ, LD_LIBRARY_PATH=str(root / "usr/lib"))
-    linked = run("ldd", program, env=environment)
+    linked = command("ldd", program, env=environment)
     assert str(root / "usr/lib/libnvcache-api.so") in linked, linked
 
     project = folder / "project"
     shutil.copytree(PROJECT, project)
     shutil.copy(EXAMPLE, project)
-    run("cmake", "-S", project, "-B", project / "out", f"-DCMAKE_PREFIX_PATH={root}/usr")
-    run("cmake", "--build", project / "out")
-    linked = run("ldd", project / "out/journal")
+    command("cmake", "-S", project, "-B", project / "out", f"-DCMAKE_PREFIX_PATH={root}/usr")
+    command("cmake", "--build", project / "out")
+    linked = command("ldd", project / "out/journal")
     assert str(root / "usr/lib/libnvcache-api.so") in linked, linked
 
     for unit in (root / "usr/lib/systemd/system").iterdir():

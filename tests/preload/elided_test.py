@@ -6,12 +6,9 @@ is what is there without NVCache."""
 
 import pathlib
 import re
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check  # noqa: E402
+import kit
+from kit import check
 
 SYNCS = 5  # of the program, in the phase that counts
 # Of all others, none is real.
@@ -40,23 +37,17 @@ def syncs(trace):
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="elided.c, built")
     options = parser.parse_args()
     program = pathlib.Path(options.program).resolve()
-    with harness.Bench(options.nvcache, options.scratch) as bench:
+    with kit.Bench(options, size="16M", write_back="auto") as bench:
         folders = [bench.folder / "with", bench.folder / "without"]
         for folder in folders:
             folder.mkdir()
-        settings = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
-                    "NVCACHE_WRITE_BACK": "auto",
-                    "LD_PRELOAD": pathlib.Path(bench.nvcache).parent / "libnvcache.so"}
-        words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
-        trace = bench.folder / "trace"
-        done = bench.without("strace", "-f", "-qq", "-e", "signal=none", "-e", "trace=fsync,fdatasync,prctl",
-                             "-o", trace, *words, program, folders[0])
-        with open(trace, encoding="utf-8") as lines:
-            found = syncs(lines)
+        done, lines = bench.strace(bench.folder / "trace", bench.settings(), program, folders[0],
+                                   options=("-e", "trace=fsync,fdatasync,prctl"))
+        found = syncs(lines)
         plain = bench.without(program, folders[1])
         check(done.stdout == plain.stdout, f"with NVCache:\n{done.stdout}without:\n{plain.stdout}")
     ways = [line.split("\t")[:2] for line in done.stdout.splitlines()]
@@ -68,8 +59,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except harness.Failure as failure:
-        print(failure)
-        sys.exit(1)
+    main()

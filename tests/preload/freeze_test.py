@@ -6,17 +6,14 @@ import argparse
 import fcntl
 import json
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "recovery"))
+sys.path.append(sys.path[0] + "/../recovery")
 
-import machine  # noqa: E402
-from machine import support  # noqa: E402
+import machine
+from machine import tool
 
 FITHAW = 0xC0045878
 PATIENCE = 30  # s; it takes less than one
@@ -28,8 +25,7 @@ class FreezeTest(machine.MachineTest):
     def setUp(self):
         super().setUp()
         self.addCleanup(self.thaw)  # before it is unmounted
-        self.elsewhere = pathlib.Path(tempfile.mkdtemp(prefix="nvcache-test-", dir="/var/tmp"))
-        self.addCleanup(shutil.rmtree, self.elsewhere, ignore_errors=True)
+        self.elsewhere = self.make_folder("/var/tmp")
 
     def thaw(self):
         """Whoever waits for the end of the freeze cannot even be killed."""
@@ -42,7 +38,7 @@ class FreezeTest(machine.MachineTest):
 
     def run_program(self, settings):
         program = subprocess.Popen(
-            [OPTIONS.program, self.files, self.elsewhere], env={**support.clean_environment(), **settings},
+            [OPTIONS.program, self.files, self.elsewhere], env={**tool.clean_environment(), **settings},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             output, _ = program.communicate(timeout=PATIENCE)
@@ -57,15 +53,12 @@ class FreezeTest(machine.MachineTest):
     def test_nothing_waits(self):
         plain = self.run_program({})
         self.assertIn("freeze(by_number, folder) = 0", plain)
-        settings = {"NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1"}
+        settings = self.settings("16M")
         if not OPTIONS.built_in:
-            settings["LD_PRELOAD"] = str(support.BUILD / "libnvcache.so")
+            settings["LD_PRELOAD"] = str(tool.LIBRARY)
         self.assertEqual(self.run_program(settings), plain)
         # The pool was taken anew when it was over.
-        status = json.loads(subprocess.run(
-            [support.COMMAND, "status", "--json", self.pool], capture_output=True, text=True, check=True,
-            timeout=60).stdout)
-        self.assertIn('"entries_cleaned": 1', json.dumps(status))
+        self.assertIn('"entries_cleaned": 1', json.dumps(self.status()))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ program has NVCACHE built in.
 import argparse
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
+
+import kit
 
 CURRENT, FUTURE, ON_FAULT = 1, 2, 4
 FLAGS = {"CURRENT": CURRENT, "FUTURE": FUTURE, "both": CURRENT | FUTURE,
@@ -23,33 +24,22 @@ FLAGS = {"CURRENT": CURRENT, "FUTURE": FUTURE, "both": CURRENT | FUTURE,
 MORE = 4 << 10  # KiB
 # Of the file of leases: what the processes of one user take, of which others may come just now.
 LEASES = 4 << 10  # KiB
-# The frames and the tables of the pool that the program could lock, if they were its own.
-SETTINGS = {"NVCACHE_SIZE": "64M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
-            "NVCACHE_WRITE_BACK": "always"}
 
 
 def run(arguments, cached, by_number, case):
-    scratch = arguments.scratch / f"locked-memory-{os.getpid()}"
-    pool = pathlib.Path(f"/dev/shm/nvcache-test-locked-memory-{os.getpid()}.pool")
-    scratch.mkdir(parents=True, exist_ok=True)
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith("NVCACHE_") and name != "LD_PRELOAD"}
+    environment = kit.without_nvcache()
     if by_number:
         environment["BY_NUMBER"] = "1"
-    if cached:
-        environment |= SETTINGS | {"NVCACHE_POOL": str(pool)}
-        if arguments.preloaded:
-            environment["LD_PRELOAD"] = str(arguments.preloaded)
-    try:
-        done = subprocess.run([str(arguments.program), str(scratch), *case], env=environment,
+    # The frames and the tables of the pool that the program could lock, if they were its own.
+    with kit.Bench(arguments, size="64M") as bench:
+        if cached:
+            environment |= bench.settings(arguments.preloaded, NVCACHE_NOTICE="0")
+        done = subprocess.run([str(arguments.program), str(bench.folder), *case], env=environment,
                               timeout=120, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             return f"exit {done.returncode}: {done.stdout}{done.stderr}", None
-        if cached and not pool.exists():
+        if cached and not bench.pool.exists():
             return "no pool was made: the cache stayed off", None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        pool.unlink(missing_ok=True)
     answers, _, numbers = done.stdout.partition("KiB: ")
     return answers, [int(number) for number in numbers.split()]
 
@@ -74,6 +64,7 @@ def differ(arguments, by_number, case):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.set_defaults(nvcache="/")
     parser.add_argument("--program", type=pathlib.Path, required=True)
     parser.add_argument("--library", dest="preloaded", type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--scratch", type=pathlib.Path, required=True)

@@ -7,12 +7,9 @@ import errno
 import os
 import pathlib
 import re
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check  # noqa: E402
+import kit
+from kit import check
 
 # What a kernel or a file system that does not have the call says of it; root may do all of them.
 NOT_THERE = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTTY} | (set() if os.geteuid() == 0 else {errno.EPERM})
@@ -41,23 +38,17 @@ def syncs(trace):
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="owed_sync.c, built")
     parser.add_argument("--built-in", action="store_true", help="its libc has the cache")
     options = parser.parse_args()
-    with harness.Bench(options.nvcache, options.scratch) as bench:
+    with kit.Bench(options, size="16M") as bench:
         folder = bench.folder / "files"
         folder.mkdir()
-        settings = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
-                    "NVCACHE_WRITE_BACK": bench.write_back}
-        if not options.built_in:
-            settings["LD_PRELOAD"] = pathlib.Path(bench.nvcache).parent / "libnvcache.so"
-        words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
-        trace = bench.folder / "trace"
-        done = bench.without("strace", "-f", "-qq", "-e", "signal=none", "-e", "trace=fsync,fdatasync,prctl",
-                             "-o", trace, *words, pathlib.Path(options.program).resolve(), folder)
-        with open(trace, encoding="utf-8") as lines:
-            found = syncs(lines)
+        done, lines = bench.strace(bench.folder / "trace", bench.settings(preload=not options.built_in),
+                                   pathlib.Path(options.program).resolve(), folder,
+                                   options=("-e", "trace=fsync,fdatasync,prctl"))
+        found = syncs(lines)
     ways = [line.split("\t") for line in done.stdout.splitlines()]
     check(len(ways) > 60, f"only {len(ways)} ways")
     wrong, seen, by_log = [], 0, 0
@@ -65,7 +56,7 @@ def main():
         result = os.strerror(int(error))
         phases = {name: found.get((int(number), name)) for name in ("before", "after", "again")}
         if int(error) in NOT_THERE and not any(re.match(rf"{name}\(", call) for name in OLD):
-            harness.say(f"         {call}: {result}, not tried")
+            kit.say(f"         {call}: {result}, not tried")
             continue
         seen += 1
         logged = LOGGED.match(call) is not None
@@ -78,8 +69,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except harness.Failure as failure:
-        print(failure)
-        sys.exit(1)
+    main()

@@ -8,13 +8,10 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check  # noqa: E402
+import kit
+from kit import LATE, check
 
 LETTERS = (b"abcdefghijklmnopqrstuvwxyz" * 800)[:20000]
 VECTORS = bytearray(LETTERS[:1000])
@@ -38,30 +35,18 @@ LEFT = {
     "close_on_exec": {"file": LETTERS},
     "close_while_dirty": {"file": LETTERS * 200},
 }
-LATER = ("--batch-delay", "60000", "--batch-min", "1048576", "--batch-max", "1048576")
 
 
 class Peers:
     def __init__(self, options, bench):
         self.bench = bench
-        self.preloaded = str(pathlib.Path(bench.nvcache).parent / "libnvcache.so")
         self.program = str(pathlib.Path(options.program).resolve())
-        self.built_in = options.built_in
-
-    def cached(self, *command):
-        if self.built_in:
-            later = [f"NVCACHE_{LATER[i][2:].upper().replace('-', '_')}={LATER[i + 1]}" for i in range(0, len(LATER), 2)]
-            return ["env", f"NVCACHE_POOL={self.bench.pool}", f"NVCACHE_SIZE={self.bench.size}",
-                    "NVCACHE_EMULATE=1", f"NVCACHE_WRITE_BACK={self.bench.write_back}", *later, *command]
-        return [self.bench.nvcache, "run", "--pool", str(self.bench.pool), "--size", self.bench.size,
-                "--emulate", "--write-back", self.bench.write_back, "--checkpointer", "never", *LATER, "--",
-                *command]
 
     def run(self, case, cache, *before):
         folder = self.bench.folder / ("cached" if cache else "plain")
         folder.mkdir()
-        command = self.cached(self.program, case) if cache else [self.program, case]
-        done = self.bench.without(*before, *command, cwd=folder, may_fail=True)
+        command = self.bench.cached([self.program, case]) if cache else [self.program, case]
+        done = self.bench.without(*before, *command, cwd=folder, env=LATE, may_fail=True)
         want = -9 if case in KILLED else 0
         check(done.returncode == want, f"exit code {done.returncode}: {done.stderr}")
         return folder, done
@@ -77,13 +62,12 @@ class Peers:
         folder, cached = self.run(case, True)
         check(plain.stdout == cached.stdout, f"stdout: {cached.stdout!r} instead of {plain.stdout!r}")
         if case in KILLED:
-            check(self.bench.counter("pending_records") > 0, "nothing is pending: nothing is tested")
+            check(self.bench.pending() > 0, "nothing is pending: nothing is tested")
             # Recovery needs no word from anybody: any program's start with the cache does it.
-            if self.built_in:
-                self.bench.without(*self.cached(self.program), may_fail=True)
+            if self.bench.front_end == "built-in":
+                self.bench.with_cache(self.program, may_fail=True)
             else:
-                self.bench.without("true", env={"LD_PRELOAD": self.preloaded, "NVCACHE_POOL": str(self.bench.pool),
-                                                "NVCACHE_EMULATE": "1"})
+                self.bench.without("true", env=self.bench.settings())
         elif case != "last_byte_of_stream":
             check(self.bench.counter("entries_cleaned") > 0, "nothing went through the log")
             check(self.bench.counter("pass_through_files") == 0, "a file went to the kernel")
@@ -124,8 +108,8 @@ class Peers:
                         enough.wait(60)
 
         with subprocess.Popen(
-                ["bash", "-c", f'exec "$@" {give}', "bash", *self.cached("bash", "-c", shell + " wait")],
-                cwd=self.bench.folder, pass_fds=[pipes[name][1] for name in names],
+                ["bash", "-c", f'exec "$@" {give}', "bash", *self.bench.cached(["bash", "-c", shell + " wait"])],
+                cwd=self.bench.folder, env=dict(os.environ, **LATE), pass_fds=[pipes[name][1] for name in names],
                 start_new_session=True, stderr=subprocess.DEVNULL) as shell_process:
             for name in names:
                 os.close(pipes[name][1])
@@ -138,8 +122,8 @@ class Peers:
                 os.killpg(shell_process.pid, 9)
         for listener in listeners:
             listener.join()
-        check(self.bench.counter("pending_records") > 0, "nothing is pending: nothing is tested")
-        self.bench.without(self.bench.nvcache, "recover", self.bench.pool)
+        check(self.bench.pending() > 0, "nothing is pending: nothing is tested")
+        self.bench.recover()
         for name in names:
             lines = (self.bench.folder / name).read_text().splitlines()
             check(lines == [f"{name} {i}" for i in range(len(lines))], f"{name} is damaged")
@@ -148,13 +132,14 @@ class Peers:
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="peers.c, built")
     parser.add_argument("--built-in", action="store_true", help="the program has the cache in its libc")
     options = parser.parse_args()
 
     def one(case):
-        with harness.Bench(options.nvcache, options.scratch, size="64M", dram="8M", timeout=100) as bench:
+        with kit.Bench(options, size="64M", dram="8M", timeout=100,
+                       front_end="built-in" if options.built_in else "preload") as bench:
             peers = Peers(options, bench)
             special = getattr(peers, case, None)
             if special:
@@ -162,7 +147,7 @@ def main():
             else:
                 peers.simple(case)
 
-    harness.main(options, {case: lambda case=case: one(case) for case in (*LEFT, "two_processes")})
+    kit.main(options, {case: lambda case=case: one(case) for case in (*LEFT, "two_processes")})
 
 
 if __name__ == "__main__":

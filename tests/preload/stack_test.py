@@ -15,11 +15,11 @@ Without --library the program has NVCACHE built in.
 """
 
 import argparse
-import os
 import pathlib
-import shutil
 import subprocess
 import sys
+
+import kit
 
 LIMIT = 2048  # bytes
 SECONDS = 300
@@ -33,40 +33,26 @@ NOT_TIGHT = NOT_IN_HANDLERS | {"write_bad_pointer", "writev_bad_pointer", "write
 
 class Runs:
     def __init__(self, arguments):
-        self.program = arguments.program
-        self.preloaded = arguments.preloaded
-        self.scratch = arguments.scratch / f"stack-{os.getpid()}"
-        self.pool = pathlib.Path(f"/dev/shm/nvcache-test-stack-{os.getpid()}.pool")
+        self.arguments = arguments
 
     def run(self, cached, mode, case=None):
         """Exit status, output and errors, in a new folder and with a new pool."""
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self.scratch.mkdir(parents=True)
-        self.pool.unlink(missing_ok=True)
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("NVCACHE_") and name != "LD_PRELOAD"}
-        if cached:
-            environment |= {"NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": "64M",
-                            "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
-                            "NVCACHE_WRITE_BACK": "always"}
-            if self.preloaded:
-                environment["LD_PRELOAD"] = str(self.preloaded)
-        command = [str(self.program), str(self.scratch), mode] + ([case] if case else [])
-        try:
-            done = subprocess.run(command, env=environment, timeout=SECONDS, capture_output=True,
-                                  text=True, stdin=subprocess.DEVNULL, check=False)
-        except subprocess.TimeoutExpired:
-            return "never ends", "", ""
-        if cached and mode not in ("cases", "nothing") and not self.pool.exists():
-            return "no pool was made: the cache stayed off", done.stdout, done.stderr
-        return done.returncode, done.stdout, done.stderr
+        environment = kit.without_nvcache()
+        with kit.Bench(self.arguments, size="64M") as bench:
+            if cached:
+                environment |= bench.settings(self.arguments.preloaded, NVCACHE_NOTICE="0")
+            command = [str(self.arguments.program), str(bench.folder), mode] + ([case] if case else [])
+            try:
+                done = subprocess.run(command, env=environment, timeout=SECONDS, capture_output=True,
+                                      text=True, stdin=subprocess.DEVNULL, check=False)
+            except subprocess.TimeoutExpired:
+                return "never ends", "", ""
+            if cached and mode not in ("cases", "nothing") and not bench.pool.exists():
+                return "no pool was made: the cache stayed off", done.stdout, done.stderr
+            return done.returncode, done.stdout, done.stderr
 
     def cases(self):
         return self.run(False, "cases")[1].split()
-
-    def clean(self):
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self.pool.unlink(missing_ok=True)
 
 
 def measure(runs, cases):
@@ -113,6 +99,7 @@ def survive(runs, mode, cases):
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.set_defaults(nvcache="/")
     parser.add_argument("mode", choices=("measure", "smallest", "handler", "tight", "overflow"))
     parser.add_argument("--program", type=pathlib.Path, required=True)
     parser.add_argument("--library", dest="preloaded", type=lambda path: pathlib.Path(path).resolve())
@@ -120,17 +107,14 @@ def main():
     parser.add_argument("--case", action="append")
     arguments = parser.parse_args()
     runs = Runs(arguments)
-    try:
-        cases = arguments.case or runs.cases()
-        if arguments.mode == "measure":
-            wrong = measure(runs, cases)
-        elif arguments.mode == "overflow":
-            wrong = survive(runs, "overflow", [None])
-        else:
-            without = {"handler": NOT_IN_HANDLERS, "tight": NOT_TIGHT}.get(arguments.mode, ())
-            wrong = survive(runs, arguments.mode, [case for case in cases if case not in without])
-    finally:
-        runs.clean()
+    cases = arguments.case or runs.cases()
+    if arguments.mode == "measure":
+        wrong = measure(runs, cases)
+    elif arguments.mode == "overflow":
+        wrong = survive(runs, "overflow", [None])
+    else:
+        without = {"handler": NOT_IN_HANDLERS, "tight": NOT_TIGHT}.get(arguments.mode, ())
+        wrong = survive(runs, arguments.mode, [case for case in cases if case not in without])
     sys.exit(1 if wrong else 0)
 
 

@@ -6,13 +6,10 @@ start to its end, and for a new file that is written and closed. Not how long th
 import os
 import pathlib
 import subprocess
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+from kit import check, say
 
 # By the start, of a pool that was used before: as many as there are today; ASKED, for descriptors that
 # may be inherited. By the file: the bound, also where the names of another folder are in the log.
@@ -26,23 +23,20 @@ WAYS = ("truncated", "exclusive", "stream")
 class Counted:
     def __init__(self, bench, program):
         self.bench, self.program = bench, program
-        self.pool = {"NVCACHE_POOL": bench.pool, "NVCACHE_SIZE": "16M", "NVCACHE_EMULATE": "1",
-                     "NVCACHE_NOTICE": "0", "NVCACHE_WRITE_BACK": "auto"}
-        self.preload = {"LD_PRELOAD": pathlib.Path(bench.nvcache).parent / "libnvcache.so"}
+        self.settings = {name: value for name, value in bench.settings(NVCACHE_NOTICE="0").items()
+                         if name != "NVCACHE_DRAM"}
 
     def calls(self, settings, *words):
         """The calls of one run, by name."""
         trace = self.bench.folder / "trace"
         file = self.bench.folder / "file"
         file.unlink(missing_ok=True)
-        settings = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
         words = [*words, file] if words else []
-        done = self.bench.without("strace", "-f", "-qq", "-e", "signal=none", "-o", trace, *settings, self.program,
-                                  *words)
+        done, lines = self.bench.strace(trace, settings, self.program, *words)
         check(done.returncode == 0 and done.stderr == "", f"strace: {done.stderr.strip()}")
         if words:
             check(file.read_bytes() == bytes(4096), f"{words[0]}: the file is not as it was written")
-        names = [line.split()[1].partition("(")[0] for line in trace.read_text().splitlines()]
+        names = [line.split()[1].partition("(")[0] for line in lines]
         check("execve" in names and "exit_group" in names, "strace has not seen the program")
         return names
 
@@ -50,8 +44,7 @@ class Counted:
         """The leases have a folder whose names are in the log."""
         folder = self.bench.folder / "known"
         folder.mkdir()
-        settings = {name: str(value) for name, value in (self.preload | self.pool).items()}
-        subprocess.run(["sync", folder, folder], env=os.environ | settings, check=True)
+        subprocess.run(["sync", folder, folder], env=os.environ | self.settings, check=True)
 
     def least(self, settings, *words, only=None):
         runs = [self.calls(settings, *words) for _ in range(RUNS)]
@@ -62,21 +55,20 @@ class Counted:
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--program", required=True, help="start.c, built")
     options = parser.parse_args()
-    with harness.Bench(options.nvcache, options.scratch) as bench:
+    with kit.Bench(options, size="16M", write_back="auto") as bench:
         counted = Counted(bench, pathlib.Path(options.program).resolve())
-        with_pool = counted.preload | counted.pool
         counted.make_known()  # and somebody has made the leases' file
         # Of the tests before: for so long, folders become known by what is made there.
         time.sleep(KNOWN_FOR_NAMES)
-        start, asked = counted.more(with_pool), counted.more(with_pool, only="fstat")
+        start, asked = counted.more(counted.settings), counted.more(counted.settings, only="fstat")
         say(f"a program that does nothing: {start} calls more, {asked} of them fstat")
         check(asked <= ASKED, f"{asked} calls of fstat for descriptors that were inherited, at most {ASKED}")
         check(start - asked <= START, f"{start - asked} other calls more than without NVCache, at most {START}")
         for way in WAYS:
-            more = counted.more(with_pool, way) - start
+            more = counted.more(counted.settings, way) - start
             say(f"a new file, {way}: {more} calls more")
             check(more <= FILE, f"{way}: {more} calls more for a new file than without NVCache, at most {FILE}")
 

@@ -21,18 +21,15 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "faults"))
-
-import surroundings  # noqa: E402
-from surroundings import Mount, check, command, harness, say, until  # noqa: E402
+import kit
+from kit import LATE, check, command, skip, state_of
+from kit.disks import Mount, make_image, needs_mounts
 
 PATIENCE = 60
 CREATE = os.O_RDWR | os.O_CREAT
 PR_SET_CHILD_SUBREAPER = 36
 F_OFD_SETLK = 37
 KEEP_OFF = (1 << 62) + 515  # kKeepOffByte of src/pool/format.h
-# Nothing is written back for as long as a test may take.
-LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
 
 # A program that must have no child, hear of none, and have no descriptor but its own.
 ALONE = """
@@ -58,51 +55,36 @@ print('pid', os.getpid() if len(sys.argv) > 2 else 'any', 'children', children, 
 UNSEEN = "pid {} children [] told False descriptors []\n"
 
 
-def skip(why):
-    say(f"[ SKIP ] {why}")
-    sys.exit(1 if os.environ.get("CI") == "true" else surroundings.SKIPPED)
+def until(condition, what):
+    kit.until(condition, what, 60)
 
 
-def state_of(pid):
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return "gone"
-    return text.rsplit(")", 1)[1].split()[0]
-
-
-class Bench(harness.Bench):
+class Bench(kit.Bench):
     def __init__(self, options, size="16M", write_back="auto"):
-        super().__init__(options.nvcache, options.scratch, size=size, dram="1M", write_back=write_back)
-        self.agent = str(pathlib.Path(options.agent).resolve())
-        self.agents = []
-        self.others = []  # processes to be killed in the end
+        super().__init__(options, size=size, dram="1M", write_back=write_back)
+        self.program = str(pathlib.Path(options.agent).resolve())
 
     def __exit__(self, kind, value, trace):
         for agent in self.agents:
             agent.remove()
-        for pid in [*self.checkpointers(), *(process.pid for process in self.others)]:
-            if state_of(pid) not in ("gone", "Z"):
+        for pid in self.checkpointers():
+            if state_of(pid) != "Z":
                 os.kill(pid, signal.SIGKILL)
-        for process in self.others:
-            process.wait()
-        if kind is not None and self.pool.exists():
-            done = subprocess.run([self.nvcache, "status", self.pool], check=False, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            say("\n".join(done.stdout.splitlines()[:20]))
         super().__exit__(kind, value, trace)
 
-    def command(self, *words, pool=None, options=()):
-        return [self.nvcache, "run", "--pool", str(pool or self.pool), "--size", self.size, "--emulate",
-                "--dram", self.dram, "--write-back", self.write_back, *options, "--", *map(str, words)]
+    def command(self, *words, options=()):
+        return self.cached(words, options)
 
     def environment(self, **settings):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("NVCACHE_")}
-        return {**kept, "LC_ALL": "C", "NVCACHE_NOTICE": "0", **settings}
+        return {**kit.without_nvcache(), "LC_ALL": "C", "NVCACHE_NOTICE": "0", **settings}
 
-    def start(self, options=(), folder=None, **settings):
-        return Agent(self, self.command(self.agent, options=options), folder or self.folder,
-                     self.environment(**settings))
+    def start(self, options=(), folder=None, opens=None, **settings):
+        """`opens`: a file, as 0."""
+        agent = self.agent(self.command(self.program, options=options), cwd=folder or self.folder,
+                           env=self.environment(**settings))
+        if opens:
+            agent.must(f"open 0 {opens} {CREATE}", "0")
+        return agent
 
     def once(self, *words, options=(), prefix=(), **more):
         """To its end; what it has printed."""
@@ -131,13 +113,13 @@ class Bench(harness.Bench):
         def is_there():
             found[:] = [seat["pid"] for seat in self.status()["processes"] if seat["checkpointer"]]
             return found
-        until(is_there, "a checkpointer has a seat", PATIENCE)
+        until(is_there, "a checkpointer has a seat")
         check(self.checkpointers() == found, f"checkpointers: {self.checkpointers()}, {found} has a seat")
         return found[0]
 
     def asleep(self):
         """The one that was started; it need not have a seat."""
-        until(self.checkpointers, "there is a checkpointer", PATIENCE)
+        until(self.checkpointers, "there is a checkpointer")
         found = self.checkpointers()
         check(len(found) == 1, f"checkpointers: {found}")
         return found[0]
@@ -148,26 +130,20 @@ class Bench(harness.Bench):
             if not self.checkpointers():
                 self.once("true")
             return any("nvcache-leases" in " ".join(links(pid)) for pid in self.checkpointers())
-        until(is_ready, "a checkpointer", PATIENCE)
+        until(is_ready, "a checkpointer")
 
     def await_end(self, pid):
-        until(lambda: state_of(pid) in ("gone", "Z"), f"the end of {pid}", PATIENCE)
+        until(lambda: state_of(pid) == "Z", f"the end of {pid}")
 
     def kill(self, pid):
         """A checkpointer. The kernel frees what it had a moment after it is gone."""
         os.kill(pid, signal.SIGKILL)
         self.await_end(pid)
-        until(lambda: self.states().get(pid) in (None, "dead"), f"the end of {pid}", PATIENCE)
+        until(lambda: self.states().get(pid) in (None, "dead"), f"the end of {pid}")
 
     def await_clean(self):
-        until(lambda: self.status()["state"] == "clean", "the pool is clean", PATIENCE)
+        until(lambda: self.status()["state"] == "clean", "the pool is clean")
         self.check_clean()
-
-    def check_clean(self):
-        status = self.status()
-        check(status["state"] == "clean" and not status["processes"] and status["pending_records"] == 0
-              and status["last_words"] is None, f"state {status['state']}, {status['processes']}, "
-              f"{status['pending_records']} pending, {status['last_words']}")
 
     def share(self, agents, name="f"):
         """The file is open in all of them as 0, and write-through."""
@@ -175,55 +151,26 @@ class Bench(harness.Bench):
             agent.must(f"open 0 {name} {CREATE}", "0")
         for agent in agents:
             for _ in range(2):
-                agent.must("pwrite 0 0 1 1", "1")
-                agent.must("fsync 0", "0")
+                synced(agent, "pwrite 0 0 1 1", "1")
         for agent in agents:
-            agent.must("pwrite 0 0 1 2", "1")
-            agent.must("fsync 0", "0")
+            synced(agent, "pwrite 0 0 1 2", "1")
 
     def has_open(self, pid, folder):
         """A folder of that file system."""
         device = os.stat(folder).st_dev
         return any(os.path.isdir(link) and os.stat(link).st_dev == device for link in links(pid))
 
-    def pending(self):
-        return self.status()["pending_records"]
 
-    def states(self):
-        return {seat["pid"]: seat["state"] for seat in self.status()["processes"]}
+def synced(agent, write, wanted):
+    """The write, and its sync."""
+    agent.must(write, wanted)
+    agent.must("fsync 0", "0")
 
 
-class Agent:
-    def __init__(self, bench, words, folder, environment):
-        self.process = subprocess.Popen(words, cwd=folder, env=environment, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.pid = self.process.pid
-        bench.agents.append(self)
-
-    def must(self, call, wanted):
-        self.process.stdin.write(call + "\n")
-        self.process.stdin.flush()
-        found = self.process.stdout.readline().strip()
-        check(found == wanted, f"{call}: {found}, not {wanted}")
-
-    def end(self):
-        self.process.stdin.close()
-        check(self.process.wait(PATIENCE) == 0, f"exit status {self.process.returncode}")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(PATIENCE)
-
-    def remove(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for end in (self.process.stdin, self.process.stdout):
-            if not end.closed:
-                try:
-                    end.close()
-                except BrokenPipeError:
-                    pass
+def end_each(agents):
+    """One after the other."""
+    for agent in agents:
+        agent.await_end()
 
 
 def wishes():
@@ -241,11 +188,10 @@ def shared_by_two(bench, folder=None):
     before = [bench.start(folder=folder) for _ in range(2)]
     bench.share(before, "before")
     pid = bench.checkpointer()
-    until(lambda: bench.has_open(pid, folder), "its descriptor", PATIENCE)
+    until(lambda: bench.has_open(pid, folder), "its descriptor")
     agents = [bench.start(folder=folder) for _ in range(2)]
     bench.share(agents)
-    for agent in before:
-        agent.end()
+    end_each(before)
     return agents, pid
 
 
@@ -285,9 +231,7 @@ def never(options):
 def library_alone(options):
     """Only `nvcache run` starts one."""
     with Bench(options) as bench:
-        library = pathlib.Path(bench.nvcache).parent / "libnvcache.so"
-        environment = bench.environment(LD_PRELOAD=str(library), NVCACHE_POOL=str(bench.pool),
-                                        NVCACHE_SIZE="1M", NVCACHE_EMULATE="1", NVCACHE_REQUIRED="1")
+        environment = bench.environment(**bench.settings(NVCACHE_REQUIRED="1"))
         check(subprocess.run(["true"], env=environment, check=False).returncode == 0, "true")
         check(bench.pool.exists() and not bench.checkpointers(), "there is one")
 
@@ -335,7 +279,7 @@ def nobodys(options):
                                      preexec_fn=surroundings_of_it)
         bench.others.append(agent)
         pid = bench.asleep()
-        until(lambda: "nvcache-leases" in " ".join(links(pid)), "it has begun", PATIENCE)
+        until(lambda: "nvcache-leases" in " ".join(links(pid)), "it has begun")
         check(os.getsid(pid) == pid and os.getpgid(pid) == pid, "it has no session of its own")
         check(os.readlink(f"/proc/{pid}/cwd") == "/", "its folder")
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
@@ -372,9 +316,8 @@ def removed(options):
         bench.pool.unlink()
         bench.await_end(pid)
         other = bench.start()
-        until(lambda: bench.checkpointers() not in ([], [pid]), "another one", PATIENCE)
-        for agent in [*agents, other]:
-            agent.end()
+        until(lambda: bench.checkpointers() not in ([], [pid]), "another one")
+        end_each([*agents, other])
         bench.await_clean()
 
 
@@ -392,17 +335,15 @@ def foreground(options):
         stays = start("--stay")
         time.sleep(0.2)
         agents = [bench.start(options=("--checkpointer", "never")) for _ in range(2)]
-        until(lambda: "nvcache-leases" in " ".join(links(stays.pid)), "it has begun", PATIENCE)
+        until(lambda: "nvcache-leases" in " ".join(links(stays.pid)), "it has begun")
         done = start()
         said = done.communicate(timeout=PATIENCE)[0]
         check(done.returncode == 1 and said.endswith("has a checkpointer; leave the work to it\n"), said)
         bench.share(agents)
-        until(lambda: any(seat["checkpointer"] for seat in bench.status()["processes"]), "its seat", PATIENCE)
-        for agent in agents:
-            agent.end()
+        until(lambda: any(seat["checkpointer"] for seat in bench.status()["processes"]), "its seat")
+        end_each(agents)
         bench.await_clean()
-        for agent in [bench.start() for _ in range(2)]:
-            agent.end()
+        end_each([bench.start() for _ in range(2)])
         check(not bench.checkpointers(), "another one was left")
         time.sleep(7)
         check(stays.poll() is None, f"it has ended: {stays.returncode}")
@@ -422,15 +363,14 @@ def left(options):
     with Bench(options) as bench:
         agents, pid = shared_by_two(bench)
         for agent in agents:
-            agent.must("pwrite 0 100 5000 7", "5000")
-            agent.must("fsync 0", "0")
-        agents[1].end()
+            synced(agent, "pwrite 0 100 5000 7", "5000")
+        agents[1].await_end()
         check(bench.pending() > 0 and bench.states()[agents[1].pid] == "left", f"{bench.states()}")
-        until(lambda: agents[1].pid not in bench.states(), "its seat is free", PATIENCE)
+        until(lambda: agents[1].pid not in bench.states(), "its seat is free")
         checkpoint, wanted = wishes()
         check(wanted < checkpoint, f"LSN {wanted} is waited for still, the checkpoint is {checkpoint}")
         agents[0].must("pwrite 0 100 5000 8", "5000")
-        agents[0].end()
+        agents[0].await_end()
         check(bench.states()[agents[0].pid] == "left", f"{bench.states()}")
         bench.await_clean()
         check((bench.folder / "f").read_bytes()[100:5100] == b"\x08" * 5000, "the file")
@@ -441,20 +381,17 @@ def published(options):
     """A program that has a file to itself, in its cache: the kernel gets the bytes at its end."""
     with Bench(options) as bench:
         agents, pid = shared_by_two(bench)
-        agents.append(bench.start(**LATE))
-        agents[2].must(f"open 0 g {CREATE}", "0")
+        agents.append(bench.start(opens="g", **LATE))
         # It was made in a known folder: write-through, and cached after so many syncs.
         for _ in range(64):
-            agents[2].must("pwrite 0 0 1 1", "1")
-            agents[2].must("fsync 0", "0")
+            synced(agents[2], "pwrite 0 0 1 1", "1")
         agents[2].must("pwrite 0 0 5000 7", "5000")
         check((bench.folder / "g").stat().st_size == 1, "it is not in the cache")
-        agents[2].end()
+        agents[2].await_end()
         check(bench.states()[agents[2].pid] == "left" and bench.pending() > 0, f"{bench.states()}")
         check((bench.folder / "g").read_bytes() == b"\x07" * 5000, "the kernel has other bytes")
-        until(lambda: agents[2].pid not in bench.states(), "its seat is free", PATIENCE)
-        for agent in agents[:2]:
-            agent.end()
+        until(lambda: agents[2].pid not in bench.states(), "its seat is free")
+        end_each(agents[:2])
         bench.await_clean()
         bench.await_end(pid)
 
@@ -471,18 +408,16 @@ def idle(options):
 
     with Bench(options) as bench:
         _, pid = shared_by_two(bench)
-        sleeper = bench.start()
-        sleeper.must(f"open 0 f {CREATE}", "0")
+        sleeper = bench.start(opens="f")
         sleeper.must("pwrite 0 0 1 6", "1")
         check(threads(sleeper) == 1, f"{threads(sleeper)} threads after one write")
         check(pending(sleeper) > 0, "the write is not in the log")
-        until(lambda: pending(sleeper) == 0, "the write is on the disk", PATIENCE)
+        until(lambda: pending(sleeper) == 0, "the write is on the disk")
         check(threads(sleeper) == 1, f"{threads(sleeper)} threads, and it has done nothing")
         sleeper.must("pwrite 0 0 1 7", "1")
         check(threads(sleeper) == 3, f"{threads(sleeper)} threads of a process that goes on")
         bench.kill(pid)
-        alone = bench.start(options=["--checkpointer", "never"])
-        alone.must(f"open 0 f {CREATE}", "0")
+        alone = bench.start(opens="f", options=["--checkpointer", "never"])
         alone.must("pwrite 0 0 1 8", "1")
         check(threads(alone) == 3, f"{threads(alone)} threads where there is no checkpointer")
 
@@ -493,76 +428,60 @@ def without(options):
         agents = [bench.start(options=("--checkpointer", "never")) for _ in range(2)]
         bench.share(agents)
         agents[0].must("pwrite 0 100 5000 7", "5000")
-        for agent in agents:
-            agent.end()
+        end_each(agents)
         bench.check_clean()
 
 
 def orphan(options):
     """A program is killed, and no other one is started."""
     with Bench(options, write_back="always") as bench:
-        agent = bench.start(**LATE)
-        agent.must(f"open 0 f {CREATE}", "0")
+        agent = bench.start(opens="f", **LATE)
         agent.must("pwrite 0 0 5000 7", "5000")
         pid = bench.asleep()
         agent.kill()
-        until(lambda: (bench.folder / "f").read_bytes() == b"\x07" * 5000, "the bytes", PATIENCE)
+        until(lambda: (bench.folder / "f").read_bytes() == b"\x07" * 5000, "the bytes")
         bench.await_clean()
         bench.await_end(pid)
 
 
 def closes_the_file_system(options):
     """It can be unmounted soon after the last program has ended, and while others use the pool."""
-    if not surroundings.own_mounts():
-        skip("file systems cannot be mounted here")
+    needs_mounts(with_fuse=False)
     with Bench(options) as bench:
-        image = bench.folder / "image"
-        with open(image, "wb") as file:
-            file.truncate(32 << 20)
-        mount = Mount(image, bench.folder / "mounted")
-        try:
+        with Mount(bench.folder / "image", bench.folder / "mounted", size=32 << 20) as mount:
             other = bench.start(NVCACHE_REQUIRED="1")  # it has a seat, and no file
             agents, pid = shared_by_two(bench, mount.folder)
             for agent in agents:
                 agent.must("pwrite 0 100 5000 7", "5000")
-                agent.end()
+                agent.await_end()
             check(bench.pending() > 0, "nothing is pending")
-            until(lambda: not bench.has_open(pid, mount.folder), "it closes it", PATIENCE)
+            until(lambda: not bench.has_open(pid, mount.folder), "it closes it")
             mount.unmount()
             check(bench.checkpointer() == pid, "it has gone, too")
             # The files of another file system may be write-through now.
             agents, pid = shared_by_two(bench)
-            for agent in [*agents, other]:
-                agent.end()
+            end_each([*agents, other])
             bench.await_clean()
-        finally:
-            mount.close()
 
 
 def other_mounts(options):
     """A file system that it does not see: it says no, and the last program does the work."""
-    if not surroundings.own_mounts():
-        skip("file systems cannot be mounted here")
+    needs_mounts(with_fuse=False)
     with Bench(options) as bench:
-        folder, image = bench.folder / "mounted", bench.folder / "image"
+        folder, image = bench.folder / "mounted", make_image(bench.folder / "image", 32 << 20)
         folder.mkdir()
-        with open(image, "wb") as file:
-            file.truncate(32 << 20)
         command("mkfs.ext4", "-q", image)
         sleeper = bench.start()
         pid = bench.asleep()
         script = f"mount -o loop {image} {folder} && cd {folder} && exec \"$@\""
-        agents = []
-        first = Agent(bench, ["unshare", "--mount", "sh", "-c", script, "sh", *bench.command(bench.agent)],
-                      bench.folder, bench.environment())
-        agents.append(first)
+        program, where = bench.command(bench.program), {"cwd": bench.folder, "env": bench.environment()}
+        first = bench.agent(["unshare", "--mount", "sh", "-c", script, "sh", *program], **where)
         first.must(f"open 0 f {CREATE}", "0")
-        agents.append(Agent(bench, ["nsenter", f"--mount=/proc/{first.pid}/ns/mnt", f"--wd={folder}",
-                                    *bench.command(bench.agent)], bench.folder, bench.environment()))
+        agents = [first, bench.agent(["nsenter", f"--mount=/proc/{first.pid}/ns/mnt", f"--wd={folder}", *program],
+                                     **where)]
         bench.share(agents)
         check(not any(os.path.isdir(link) for link in links(pid)), f"it has {links(pid)}")
-        for agent in [*agents, sleeper]:
-            agent.end()
+        end_each([*agents, sleeper])
         bench.await_clean()
 
 
@@ -571,10 +490,8 @@ def room(options):
     with Bench(options, size="1M") as bench:
         agents, _ = shared_by_two(bench)
         for i in range(200):
-            agents[i % 2].must(f"pwrite 0 {i * 4000} 4000 {i % 100 + 1}", "4000")
-            agents[i % 2].must("fsync 0", "0")
-        for agent in agents:
-            agent.end()
+            synced(agents[i % 2], f"pwrite 0 {i * 4000} 4000 {i % 100 + 1}", "4000")
+        end_each(agents)
         content = (bench.folder / "f").read_bytes()
         check(content == b"".join(bytes([i % 100 + 1]) * 4000 for i in range(200)), "the file")
         bench.await_clean()
@@ -608,7 +525,7 @@ def wait(options):
                                  preexec_fn=lambda: os.setpgid(0, 0))
         bench.others.append(waits)
         check(waits.stdout.readline() == "ready\n", "the program")
-        until(lambda: state_of(waits.pid) == "T", "it stops", PATIENCE)
+        until(lambda: state_of(waits.pid) == "T", "it stops")
         waits.send_signal(signal.SIGCONT)
         waits.send_signal(signal.SIGTERM)
         check(waits.wait(PATIENCE) == 5 and waits.stdout.read() == "told\n", f"{waits.returncode}")
@@ -618,15 +535,12 @@ def wait_for_what_is_left(options):
     """By a program that leaves its records to the checkpointer, while another one goes on."""
     with Bench(options) as bench:
         agents, _ = shared_by_two(bench)
-        agents.append(bench.start(options=("--wait",)))
-        agents[2].must(f"open 0 f {CREATE}", "0")
+        agents.append(bench.start(opens="f", options=("--wait",)))
         for _ in range(3):
-            agents[2].must("pwrite 0 100 5000 9", "5000")
-            agents[2].must("fsync 0", "0")
-        agents[2].end()
+            synced(agents[2], "pwrite 0 100 5000 9", "5000")
+        agents[2].await_end()
         check(bench.pending() == 0, f"{bench.pending()} pending")
-        for agent in agents[:2]:
-            agent.end()
+        end_each(agents[:2])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -639,19 +553,18 @@ def told_to_end(options):
         with Bench(options) as bench:
             agents, pid = shared_by_two(bench)
             agents[0].must("pwrite 0 100 5000 7", "5000")
-            agents[0].end()
+            agents[0].await_end()
             check(bench.pending() > 0, "nothing is pending")
             os.kill(pid, number)
             bench.await_end(pid)
             check(agents[0].pid not in bench.states(), f"{bench.states()}")
-            agents[1].must("pwrite 0 100 5000 8", "5000")
-            agents[1].must("fsync 0", "0")
-            agents[1].end()
+            synced(agents[1], "pwrite 0 100 5000 8", "5000")
+            agents[1].await_end()
             bench.check_clean()
             agents, pid = shared_by_two(bench)
             for agent in agents:
                 agent.must("pwrite 0 100 5000 9", "5000")
-                agent.end()
+                agent.await_end()
             os.kill(pid, number)
             bench.await_end(pid)
             bench.check_clean()
@@ -663,18 +576,17 @@ def killed(options):
     with Bench(options) as bench:
         agents, pid = shared_by_two(bench)
         agents[0].must("pwrite 0 100 5000 6", "5000")
-        agents[0].end()
+        agents[0].await_end()
         bench.kill(pid)
-        agents[1].must("pwrite 0 100 5000 7", "5000")
-        agents[1].must("fsync 0", "0")
-        agents[1].end()
+        synced(agents[1], "pwrite 0 100 5000 7", "5000")
+        agents[1].await_end()
         bench.check_clean()
         # Records are left to it.
         agents, pid = shared_by_two(bench)
         os.kill(pid, signal.SIGSTOP)
         for agent in agents:
             agent.must("pwrite 0 100 5000 8", "5000")
-            agent.end()
+            agent.await_end()
         bench.kill(pid)
         check(bench.pending() > 0, "nothing is pending")
         bench.once("true")
@@ -689,26 +601,24 @@ def stopped(options):
         os.kill(pid, signal.SIGSTOP)
         try:
             for i in range(100):
-                agents[i % 2].must(f"pwrite 0 {i * 100} 100 7", "100")
-                agents[i % 2].must("fsync 0", "0")
-            agents[1].end()
+                synced(agents[i % 2], f"pwrite 0 {i * 100} 100 7", "100")
+            agents[1].await_end()
             check(bench.states()[agents[1].pid] == "left", f"{bench.states()}")
             # It is waited for once, at most.
             agents.append(bench.start())
             bench.share([agents[2]])
             time.sleep(0.1)
             agents[0].must("pwrite 0 9800 100 7", "100")  # it is busy from now on
-            until(lambda: agents[1].pid not in bench.states(), "its records are on the disk", PATIENCE)
+            until(lambda: agents[1].pid not in bench.states(), "its records are on the disk")
             for agent in (agents[0], agents[2]):
                 agent.must("pwrite 0 9900 100 7", "100")
-                agent.end()
+                agent.await_end()
             left_by = set(bench.states()) - {pid}
             check(left_by, "nothing is left to it")
             time.sleep(10.5)
             late = [bench.start(), bench.start()]
             bench.share(late)
-            for agent in late:
-                agent.end()
+            end_each(late)
             check(not left_by & set(bench.states()), f"{bench.states()}, {left_by} have left")
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -719,8 +629,7 @@ def stopped(options):
 def recovered(options):
     """`nvcache recover` has the pool, whatever the checkpointer is at."""
     with Bench(options, write_back="always") as bench:
-        agent = bench.start(**LATE)
-        agent.must(f"open 0 f {CREATE}", "0")
+        agent = bench.start(opens="f", **LATE)
         pid = bench.checkpointer()
         for i in range(5):
             agent.must("pwrite 0 0 5000 7", "5000")
@@ -729,11 +638,10 @@ def recovered(options):
             check(busy.returncode == 1 and "in use" in busy.stderr, f"while a program uses it: {busy}")
             agent.kill()
             time.sleep(i * 0.3)
-            bench.without(bench.nvcache, "recover", bench.pool)
+            bench.recover()
             check((bench.folder / "f").read_bytes() == b"\x07" * 5000, "the file")
             bench.check_clean()
-            agent = bench.start(**LATE)
-            agent.must(f"open 0 f {CREATE}", "0")
+            agent = bench.start(opens="f", **LATE)
         check(bench.checkpointer() == pid, "it has ended")
         agent.kill()
         bench.pool.unlink()
@@ -743,13 +651,12 @@ def recovered(options):
 def keeps_off(options):
     """As long as a recovery wants the pool; one that is stopped is waited for."""
     with Bench(options, write_back="always") as bench:
-        agent = bench.start(**LATE)
-        agent.must(f"open 0 f {CREATE}", "0")
+        agent = bench.start(opens="f", **LATE)
         agent.must("pwrite 0 0 5000 7", "5000")
         pid = bench.checkpointer()
         with open(bench.pool, "rb") as pool:
             fcntl.fcntl(pool, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, KEEP_OFF, 1, 0))
-            until(lambda: pid not in bench.states(), "it gives its seat up", PATIENCE)
+            until(lambda: pid not in bench.states(), "it gives its seat up")
             time.sleep(1.5)
             check(list(bench.states()) == [agent.pid], f"{bench.states()}")
         check(bench.checkpointer() == pid, "it comes again")
@@ -776,12 +683,12 @@ def two_users(options):
         for name in ("nvcache", "libnvcache.so"):
             shutil.copy(tool.parent / name, bench.pools / name)
         theirs = bench.pools / "theirs"
-        command_line = bench.command("sleep", "60", pool=theirs)
+        command_line = [str(theirs) if word == str(bench.pool) else word for word in bench.command("sleep", "60")]
         command_line[0] = str(bench.pools / "nvcache")
         bench.others.append(subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                               *command_line], env=bench.environment()))
         bench.others.append(subprocess.Popen(bench.command("sleep", "60"), env=bench.environment()))
-        until(lambda: bench.checkpointers() and bench.checkpointers(theirs), "each has one", PATIENCE)
+        until(lambda: bench.checkpointers() and bench.checkpointers(theirs), "each has one")
         owners = [os.stat(f"/proc/{pid}").st_uid
                   for pid in (*bench.checkpointers(), *bench.checkpointers(theirs))]
         check(owners == [0, 65534], f"they belong to {owners}")
@@ -799,10 +706,10 @@ CASES = (started_once, never, library_alone, unseen, process_1, subreaper, nobod
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--agent", required=True, help="processes_agent")
     options = parser.parse_args()
-    harness.main(options, {case.__name__: lambda case=case: case(options) for case in CASES})
+    kit.main(options, kit.cases_of(CASES, options))
 
 
 if __name__ == "__main__":

@@ -7,20 +7,16 @@ Exit code 77 where file systems cannot be mounted and a case needs one; 1 if CI=
 
 import fcntl
 import os
-import pathlib
 import re
-import signal
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "faults"))
-
-import surroundings  # noqa: E402
-from surroundings import Disk, Mount, check, command, harness, say  # noqa: E402
+import kit
+from kit import LATE, check, command
+from kit.disks import FaultyDisk, Mount, needs_mounts
 
 PROMPT = 5  # seconds for a call that waits for nobody
 SIZE = 5000
-LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
 
 # case: the issue that owes it, and what is seen today.
 OWED = {
@@ -48,27 +44,16 @@ sys.stdin.read()
 """
 
 
-class Writer:
+def writer(bench, folder, times=1, then="close", **settings):
     """A program that has written, in `folder`."""
-
-    def __init__(self, bench, folder, times=1, then="close", **settings):
-        self.process = subprocess.Popen(
-            bench.cached([sys.executable, "-c", WRITER, times, then]), cwd=folder, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env=dict(os.environ, NVCACHE_NOTICE="0", **settings))
-        check(self.process.stdout.readline() == "written\n", "the writer died")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait()
+    agent = bench.agent(bench.cached([sys.executable, "-c", WRITER, times, then]), cwd=folder,
+                        env=dict(os.environ, NVCACHE_NOTICE="0", **settings))
+    check(agent.answer() == "written", "the writer died")
+    return agent
 
 
 def bench_of(options, size="16M"):
-    return harness.Bench(options.nvcache, options.scratch, size=size, dram="1M")
+    return kit.Bench(options, size=size, dram="1M")
 
 
 def answers(options, folder, call, code, wanted):
@@ -82,7 +67,7 @@ def answers(options, folder, call, code, wanted):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise harness.Failure(f"{call}: no answer after {PROMPT} s") from None
+            raise kit.Failure(f"{call}: no answer after {PROMPT} s") from None
     check(found == wanted, f"{call}: {found}, not {wanted}")
 
 
@@ -91,8 +76,8 @@ OPEN = ("open", "len(os.read(os.open('file', os.O_RDONLY), 1 << 30))")
 
 
 def of_a_stopped_holder(options, call):
-    with bench_of(options) as bench, Writer(bench, bench.folder, then="keep", **LATE) as writer:
-        writer.process.send_signal(signal.SIGSTOP)
+    with bench_of(options) as bench:
+        writer(bench, bench.folder, then="keep", **LATE).stop()
         answers(options, bench.folder, *call, str(SIZE))
 
 
@@ -107,48 +92,37 @@ def open_of_a_stopped_holders_file(options):
 def open_on_a_slow_disk(options):
     """The holder has a log full of bytes to bring to a disk that takes its time."""
     needs_mounts()
-    with bench_of(options) as bench:
-        disk = Disk(bench, options.disk)
-        try:
-            with Writer(bench, disk.folder, times=1000, then="keep", **LATE):
-                disk.tell("delay 500000")
-                answers(options, disk.folder, *OPEN, str(1000 * SIZE))
-        finally:
-            disk.close()
+    with bench_of(options) as bench, FaultyDisk(bench, options.disk) as disk:
+        with writer(bench, disk.folder, times=1000, then="keep", **LATE):
+            disk.tell("delay 500000")
+            answers(options, disk.folder, *OPEN, str(1000 * SIZE))
 
 
 def execute_a_closed_script(options):
     """By a program that knows of no cache."""
-    with bench_of(options) as bench, Writer(bench, bench.folder, **LATE):
+    with bench_of(options) as bench, writer(bench, bench.folder, **LATE):
         try:
             check(subprocess.run(["./file"], cwd=bench.folder, check=False).returncode == 0, "it fails")
         except OSError as error:
-            raise harness.Failure(f"{error.strerror}: '{error.filename}'") from None
+            raise kit.Failure(f"{error.strerror}: '{error.filename}'") from None
 
 
 def lease_on_a_closed_file(options):
-    with bench_of(options) as bench, Writer(bench, bench.folder, **LATE):
+    with bench_of(options) as bench, writer(bench, bench.folder, **LATE):
         with open(bench.folder / "file", "rb") as file:
             try:
                 fcntl.fcntl(file.fileno(), fcntl.F_SETLEASE, fcntl.F_RDLCK)
             except OSError as error:
-                raise harness.Failure(f"F_SETLEASE: {error.strerror}") from None
+                raise kit.Failure(f"F_SETLEASE: {error.strerror}") from None
 
 
 def after_the_last_close(options, words):
     needs_mounts()
-    with bench_of(options) as bench:
-        image = bench.folder / "image"
-        with open(image, "wb") as file:
-            file.truncate(16 << 20)
-        mount = Mount(image, bench.folder / "mounted")
-        try:
-            # What is pending is no reason: it can be brought to the disk when somebody asks.
-            with Writer(bench, mount.folder, **LATE):
-                command(*words, mount.folder)
-                mount.mounted = words[0] != "umount"
-        finally:
-            mount.close()
+    with bench_of(options) as bench, Mount(bench.folder / "image", bench.folder / "mounted", size=16 << 20) as mount:
+        # What is pending is no reason: it can be brought to the disk when somebody asks.
+        with writer(bench, mount.folder, **LATE):
+            command(*words, mount.folder)
+            mount.mounted = words[0] != "umount"
 
 
 def unmount_after_the_last_close(options):
@@ -159,30 +133,24 @@ def remount_after_the_last_close(options):
     after_the_last_close(options, ("mount", "-o", "remount,ro"))
 
 
-def needs_mounts():
-    if not surroundings.own_mounts():
-        surroundings.skip()
-
-
 def owed(case, options):
     issue, symptom = OWED[case.__name__]
     try:
         case(options)
-    except harness.Failure as failure:
+    except kit.Failure as failure:
         check(re.fullmatch(symptom, str(failure).strip(), re.DOTALL),
               f"not as it is known: {failure}\nexpected: {symptom}")
-        say(f"         owed by issue {issue}: {failure}")
+        kit.say(f"         owed by issue {issue}: {failure}")
         return
-    raise harness.Failure(f"it passes: issue {issue} owes it no more, take it off the list")
+    raise kit.Failure(f"it passes: issue {issue} owes it no more, take it off the list")
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--disk", help="faulty_disk")
     options = parser.parse_args()
     options.nvcache = os.path.abspath(options.nvcache)
-    functions = [globals()[name] for name in OWED]
-    harness.main(options, {case.__name__: lambda case=case: owed(case, options) for case in functions})
+    kit.main(options, {name: lambda case=globals()[name]: owed(case, options) for name in OWED})
 
 
 if __name__ == "__main__":

@@ -14,41 +14,26 @@ import mmap
 import os
 import pathlib
 import random
-import select
 import shutil
 import signal
 import stat
 import struct
 import subprocess
-import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+import kit
+from kit import LATE, check, children, end_all, first_difference, say, skip, state_of
 
-import harness  # noqa: E402
-from harness import check, say  # noqa: E402
-
-SKIPPED = 77
-PATIENCE = 120  # seconds for an answer, and for an end
+PATIENCE = 120  # seconds for an end
 STOP = 0        # the word of the memory that ends the bursts
 WORDS = 2048
 PAGE = 4096
-# Nothing is written back for as long as a test may take.
-LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
 PROGRAM = "processes_seat"
 
 
-def skip(why):
-    say(f"[ SKIP ] {why}")
-    sys.exit(1 if os.environ.get("CI") == "true" else SKIPPED)
-
-
-def until(condition, what, patience=PATIENCE):
-    end = time.monotonic() + patience
-    while not condition():
-        check(time.monotonic() < end, f"{what}: not after {patience} s")
-        time.sleep(0.01)
+def until(condition, what):
+    kit.until(condition, what, PATIENCE)
 
 
 def block(size, seed, number):
@@ -57,24 +42,22 @@ def block(size, seed, number):
 
 def describe(found, wanted):
     """The first difference."""
-    if len(found) != len(wanted):
-        sizes = f"{len(found)} bytes, not {len(wanted)}; "
-    else:
-        sizes = ""
-    for at, (a, b) in enumerate(zip(found, wanted)):
-        if a != b:
-            start = at // 16 * 16
-            def pair(content):
-                return struct.unpack("<QQ", content[start:start + 16].ljust(16, b"\0"))
-            count = sum(x != y for x, y in zip(found, wanted))
-            return (f"{sizes}{count} bytes differ, the first one at {at}: (seed, number) is "
-                    f"{pair(found)}, not {pair(wanted)}")
-    return sizes + "what both have is the same"
+    sizes = "" if len(found) == len(wanted) else f"{len(found)} bytes, not {len(wanted)}; "
+    at = first_difference(found, wanted)
+    if at == min(len(found), len(wanted)):
+        return sizes + "what both have is the same"
+
+    def pair(content):
+        start = at // 16 * 16
+        return struct.unpack("<QQ", content[start:start + 16].ljust(16, b"\0"))
+    count = sum(x != y for x, y in zip(found, wanted))
+    return (f"{sizes}{count} bytes differ, the first one at {at}: (seed, number) is "
+            f"{pair(found)}, not {pair(wanted)}")
 
 
 def check_same(found, wanted, what):
     if found != wanted:
-        raise harness.Failure(f"{what}: {describe(found, wanted)}")
+        raise kit.Failure(f"{what}: {describe(found, wanted)}")
 
 
 class Content:
@@ -101,7 +84,7 @@ class Content:
     def check(self, found, count, killed=False):
         wanted = [self.after(count)] + ([self.after(count + 1)] if killed else [])
         if found not in wanted:
-            raise harness.Failure(f"{self.path.name}, {count} writes acknowledged: "
+            raise kit.Failure(f"{self.path.name}, {count} writes acknowledged: "
                                   f"{describe(found, wanted[0])}")
 
     def check_disk(self, count, killed=False):
@@ -113,36 +96,24 @@ class Content:
         self.start += count + 1
 
 
-class Bench(harness.Bench):
+class Bench(kit.Bench):
     def __init__(self, options, size="16M"):
-        super().__init__(options.nvcache, options.scratch, size=size)
-        self.preload = str(pathlib.Path(options.preload).resolve())
+        super().__init__(options, size=size, dram="1M")
+        self.library = pathlib.Path(options.preload).resolve()
         self.seat = str(pathlib.Path(options.seat).resolve())
-        self.agents = []
         self.memory_path = self.pools / "memory"
         self.memory_path.write_bytes(bytes(8 * WORDS))
         with open(self.memory_path, "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), 8 * WORDS)
         self.copies = 0
 
-    def __exit__(self, kind, value, trace):
-        for agent in self.agents:
-            agent.remove()
-        if kind is not None and self.pool.exists():
-            done = subprocess.run([self.nvcache, "status", self.pool], check=False, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            say("\n".join(done.stdout.splitlines()[:16]))
-        super().__exit__(kind, value, trace)
-
-    def settings(self, **settings):
-        return {"LD_PRELOAD": self.preload, "NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": self.size,
-                "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_DRAM": "1M",
-                "NVCACHE_WRITE_BACK": self.write_back, **settings}
-
     def start(self, *words, prefix=(), **settings):
-        agent = Agent(self, words, prefix, settings)
-        self.agents.append(agent)
-        return agent
+        environment = self.settings(NVCACHE_NOTICE="0", **settings)
+        command = [self.seat, self.memory_path, *words]
+        if prefix:  # it shall not have the cache itself
+            command = [*prefix, "env", *(f"{k}={v}" for k, v in environment.items()), *command]
+            environment = {}
+        return self.agent(command, env={**os.environ, **environment})
 
     def make_pool(self):
         """Beforehand: of many that come at once, each may set room aside for a pool of its own."""
@@ -179,103 +150,24 @@ class Bench(harness.Bench):
     def seats(self):
         return self.status()["processes"]
 
+    def pids(self):
+        return set(self.states())
+
+    def check_pids(self, wanted):
+        """These processes have a seat, and no others."""
+        check(self.pids() == wanted, f"seats: {self.pids()}, not {wanted}")
+
     def check_clean(self):
         """No seat is left. A process that does not get the gate in time leaves its seat to others."""
         if self.status()["state"] != "clean":
             say(f"         a seat was left to be found: {self.seats()}")
             self.once(f"append {self.folder / 'last'} {WORDS - 1} 16 0 1")
-        status = self.status()
-        check(status["state"] == "clean" and not status["processes"] and status["pending_records"] == 0
-              and status["last_words"] is None,
-              f"after all have ended: state {status['state']}, {status['processes']}, "
-              f"{status['pending_records']} records pending, last words {status['last_words']}")
+        super().check_clean()
 
 
-class Agent:
-    def __init__(self, bench, words, prefix, settings):
-        self.errors = bench.pools / f"errors{len(bench.agents)}"
-        self.rest = b""
-        environment = bench.settings(**settings)
-        command = [bench.seat, str(bench.memory_path), *words]
-        if prefix:  # it shall not have the cache itself
-            command = [*prefix, "env", *(f"{k}={v}" for k, v in environment.items()), *command]
-            environment = {}
-        with open(self.errors, "wb") as errors:
-            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=errors, env={**os.environ, **environment})
-        self.pid = self.process.pid
-
-    def tell(self, line):
-        self.process.stdin.write(line.encode() + b"\n")
-        self.process.stdin.flush()
-
-    def answer(self, patience=PATIENCE):
-        end = time.monotonic() + patience
-        while b"\n" not in self.rest:
-            left = end - time.monotonic()
-            check(left > 0 and select.select([self.process.stdout], [], [], left)[0],
-                  f"process {self.pid}: no answer after {patience} s")
-            more = os.read(self.process.stdout.fileno(), 65536)
-            if not more:
-                raise harness.Failure(f"process {self.pid} has died: {self.process.wait()}, {self.said()}")
-            self.rest += more
-        line, self.rest = self.rest.split(b"\n", 1)
-        return line.decode()
-
-    def call(self, line):
-        self.tell(line)
-        return self.answer()
-
-    def must(self, line, wanted):
-        found = self.call(line)
-        check(found == str(wanted), f"{line}: {found}, not {wanted}")
-
-    def said(self):
-        return self.errors.read_text(errors="replace")
-
-    def send(self, number):
-        self.process.send_signal(number)
-
-    def stop(self):
-        self.send(signal.SIGSTOP)
-        until(lambda: state_of(self.pid) == "T", "a program that was stopped stops")
-
-    def go_on(self):
-        self.send(signal.SIGCONT)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def end(self):
-        self.process.stdin.close()
-
-    def await_end(self, patience=PATIENCE):
-        if not self.process.stdin.closed:
-            self.end()
-        try:
-            code = self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            raise harness.Failure(f"process {self.pid} has not ended after {patience} s") from None
-        check(code == 0 and self.said() == "", f"exit code {code}, it says {self.said()!r}")
-
-    def remove(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            try:
-                stream.close()
-            except BrokenPipeError:
-                pass
-
-
-def state_of(pid):
-    """The letter of its state; Z when it is gone."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "Z"
+def check_disks(contents, count, killed=False):
+    for content in contents:
+        content.check_disk(count, killed)
 
 
 def write_all(agents, contents, count):
@@ -285,13 +177,6 @@ def write_all(agents, contents, count):
     for agent, content in zip(agents, contents):
         found = agent.answer()
         check(found == str(count), f"{content.path.name}: {found}, not {count}")
-
-
-def end_all(agents):
-    for agent in agents:
-        agent.end()
-    for agent in agents:
-        agent.await_end()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -325,8 +210,7 @@ def many(options, draw):
         for i in dead:
             contents[i].check(bench.seen_by(reader, contents[i].path), 6)
         reader.await_end()
-        for content in contents:
-            content.check_disk(6)
+        check_disks(contents, 6)
         bench.check_clean()
 
 
@@ -337,14 +221,12 @@ def more_than_seats(options, draw):
         contents = [bench.content(f"f{i}", i + 1, draw.randrange(1 << 40), span=4) for i in range(14)]
         write_all(agents, contents, 6)
         write_all(late, contents[6:], 6)
-        pids = {seat["pid"] for seat in bench.seats()}
-        check(pids == {agent.pid for agent in agents}, f"seats: {pids}")
+        bench.check_pids({agent.pid for agent in agents})
         for content in contents[6:10]:
             content.check_disk(6)
         end_all(agents)
         write_all(late, contents[10:], 5)
-        pids = {seat["pid"] for seat in bench.seats()}
-        check(pids == {agent.pid for agent in late}, f"{len(pids)} of 4 have a seat, though all are free")
+        bench.check_pids({agent.pid for agent in late})
         end_all(late)
         for i, content in enumerate(contents):
             content.check_disk(6 if i < 10 else 5)
@@ -363,7 +245,7 @@ def come_and_go(options, draw):
                 for content in contents[loop]:
                     bench.once(content.words(1))
                     content.check_disk(1)
-            except (harness.Failure, OSError) as problem:
+            except (kit.Failure, OSError) as problem:
                 problems.append(f"loop {loop}: {problem}")
 
         threads = [threading.Thread(target=run, args=(loop,)) for loop in range(4)]
@@ -372,8 +254,7 @@ def come_and_go(options, draw):
         for thread in threads:
             thread.join()
         check(not problems, "\n".join(problems))
-        for content in sum(contents, []):
-            content.check_disk(1)
+        check_disks(sum(contents, []), 1)
         bench.check_clean()
 
 
@@ -404,8 +285,8 @@ def killed(options, draw):
             found = bench.seen_by(other, contents[i].path, draw.choice([os.O_RDONLY, os.O_RDWR]))
             try:
                 contents[i].check(found, count, killed=True)
-            except harness.Failure as problem:
-                raise harness.Failure(f"kill {n}, read by {'a new' if fresh else 'the old'} process: "
+            except kit.Failure as problem:
+                raise kit.Failure(f"kill {n}, read by {'a new' if fresh else 'the old'} process: "
                                       f"{problem}") from None
             # If it had nothing in its cache, nobody need look for its seat before the next one comes.
             left = [seat for seat in bench.seats() if seat["pid"] == agents[i].pid and
@@ -422,7 +303,7 @@ def killed(options, draw):
             agents[i] = bench.start(**draw.choice([LATE, {}]))
             agents[i].tell(contents[i].words(0))
         until(lambda: all(bench.acknowledged(i + 1) for i in range(writers)), "each has written")
-        pids = {seat["pid"] for seat in bench.seats()}
+        pids = bench.pids()
         check(pids >= {agent.pid for agent in agents}, "not all of those that write have a seat in the end")
         bench.set(STOP, 1)
         counts = [int(agent.answer()) for agent in agents]
@@ -446,7 +327,7 @@ def killed_all(options, draw):
             for agent in agents:
                 agent.process.wait()
             if bench.pool.exists():
-                bench.without(bench.nvcache, "recover", bench.pool)
+                bench.recover()
             for content in contents:
                 content.check_disk(bench.acknowledged(content.index), killed=True)
             if bench.pool.exists():
@@ -470,12 +351,10 @@ def stopped(options, draw):
             agents = [bench.start() for _ in range(3)]
             some = [bench.content(f"f{n}.{i}", i + 2, draw.randrange(1 << 40), span=1000) for i in range(3)]
             write_all(agents, some, 1500)
-            pids = {seat["pid"] for seat in bench.seats()}
-            check(pids == {sleeper.pid, *(agent.pid for agent in agents)}, "some have no seat")
+            bench.check_pids({sleeper.pid, *(agent.pid for agent in agents)})
             end_all(agents)
             contents += some
-            for content in some:
-                content.check_disk(1500)
+            check_disks(some, 1500)
         taken = bench.status()["statistics"]["segments_taken"]
         check(taken > 3 * bench.status()["segments"],
               f"{taken} segments were taken: the pool was not filled several times")
@@ -485,8 +364,7 @@ def stopped(options, draw):
         sleeper.await_end()
         own.check_disk(100)
         more.check_disk(200)
-        for content in contents:
-            content.check_disk(1500)
+        check_disks(contents, 1500)
         bench.check_clean()
 
 
@@ -507,18 +385,15 @@ def stopped_with_all(options, draw):
             agents = [bench.start() for _ in contents]
             write_all(agents, contents, 700)
             end_all(agents)
-            for content in contents:
-                content.check_disk(700)
+            check_disks(contents, 700)
             say(f"         {count} stopped: {bench.counter('pass_through_files')} files of others passed through")
             for agent in sleepers:
                 agent.go_on()
             more = some("m", count, 200, 50)
             write_all(sleepers, more, 60)
             end_all(sleepers)
-            for own in owns:
-                own.check_disk(pages)
-            for content in more:
-                content.check_disk(60)
+            check_disks(owns, pages)
+            check_disks(more, 60)
             bench.check_clean()
 
 
@@ -534,7 +409,7 @@ def check_after_kills(bench, contents):
         content.check(found, bench.acknowledged(content.index), killed=True)
     anchor = bench.content("anchor", WORDS - 2, 7)
     reader.must(anchor.words(3), 3)
-    check(reader.pid in {seat["pid"] for seat in bench.seats()}, "one that comes gets no seat")
+    check(reader.pid in bench.pids(), "one that comes gets no seat")
     reader.await_end()
     anchor.check_disk(3)
     anchor.path.unlink()
@@ -633,8 +508,8 @@ def killed_at_calls(options, draw):
                     killed_ones += agent.process.returncode != 0
                     try:
                         check_after_kills(bench, contents)
-                    except harness.Failure as problem:
-                        raise harness.Failure(f"{company}, killed at {kind} {nth}: {problem}") from None
+                    except kit.Failure as problem:
+                        raise kit.Failure(f"{company}, killed at {kind} {nth}: {problem}") from None
             if lives:
                 lives.await_end()
                 own.check_disk(50)
@@ -695,7 +570,7 @@ def gate(options, draw):
             found = bench.content("after", 7, draw.randrange(1 << 40))
             agent = bench.start()
             agent.must(found.words(4), 4)
-            check(agent.pid in {seat["pid"] for seat in bench.seats()}, "the gate is open, and nobody gets in")
+            check(agent.pid in bench.pids(), "the gate is open, and nobody gets in")
             content.check(bench.seen_by(agent, content.path) if content.path.exists() else b"",
                           bench.acknowledged(2), killed=killed_one)
             if not killed_one:
@@ -706,13 +581,6 @@ def gate(options, draw):
             bench.check_clean()
             say(f"         flock {nth}: {'with' if holder else 'without'} the gate")
     check(met > 0, "none was stopped with the gate")
-
-
-def children(pid):
-    try:
-        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 # ---------------------------------------------------------------------------------------------
@@ -770,8 +638,7 @@ def forks(options, draw):
                 check(result == 0 and len(workers) == 4, "no workers")
                 server.tell(mine.words(0))
                 until(lambda: all(bench.acknowledged(i) >= 10 for i in range(1, 6)), "all write")
-                pids = {seat["pid"] for seat in bench.seats()}
-                check(pids == {server.pid, *workers}, f"seats: {pids}, not {server.pid}, {workers}")
+                bench.check_pids({server.pid, *workers})
                 time.sleep(draw.random() * 0.2)
                 server.kill()
                 reader = bench.start()
@@ -818,8 +685,7 @@ def parted(bench, draw, agents, contents):
     # What it has left, one finds that has the pool without a name as well.
     more[0].check(bench.seen_by(agents[1], more[0].path), 60)
     end_all([agents[1], third])
-    for content in [*contents, *more, new]:
-        content.check_disk(60)
+    check_disks([*contents, *more, new], 60)
     bench.check_clean()
 
 
@@ -840,8 +706,7 @@ def pool_replaced(options, draw):
         other.rename(bench.pool)
         parted(bench, draw, agents, contents)
         bench.without(bench.nvcache, "recover", kept)
-        for content in contents:
-            content.check_disk(60)
+        check_disks(contents, 60)
 
 
 def pool_truncated(options, draw):
@@ -865,7 +730,7 @@ def pool_truncated(options, draw):
                     piece, place = found[at:at + PAGE], at // PAGE
                     known = {block(PAGE, content.seed, n)[:len(piece)] for n in range(place, 120, content.span)}
                     if piece not in known and any(piece):
-                        raise harness.Failure(f"{content.path.name}, page {place}: "
+                        raise kit.Failure(f"{content.path.name}, page {place}: "
                                               f"{describe(piece, block(PAGE, content.seed, place))}")
             # Others run without it, and say so.
             new = bench.content("new", 3, draw.randrange(1 << 40), span=50)
@@ -887,7 +752,7 @@ def another_user(options, draw):
             path.chmod(open_to_all)
         bench.memory_path.chmod(0o666)
         bench.seat = shutil.copy(bench.seat, bench.pools / PROGRAM)
-        bench.preload = shutil.copy(bench.preload, bench.pools / "libnvcache.so")
+        bench.library = shutil.copy(bench.library, bench.pools / "libnvcache.so")
         tool = shutil.copy(bench.nvcache, bench.pools / "nvcache")
         strange = [bench.content(f"n{i}", 3 + i, draw.randrange(1 << 40), span=50) for i in range(5)]
         for content in strange:
@@ -902,17 +767,15 @@ def another_user(options, draw):
         done = subprocess.run([*nobody, "flock", "-n", bench.pool, "true"], check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         check(done.returncode != 0, "another user gets the gate")
-        pids = {seat["pid"] for seat in bench.seats()}
-        check(pids == {agent.pid for agent in agents}, f"seats: {pids}")
+        bench.check_pids({agent.pid for agent in agents})
         new = bench.content("new", 9, draw.randrange(1 << 40), span=50)
         third = bench.start()
         third.must(new.words(60), 60)
-        check(third.pid in {seat["pid"] for seat in bench.seats()}, "the owner's next process has no seat")
+        check(third.pid in bench.pids(), "the owner's next process has no seat")
         agents[0].kill()
         contents[0].check(bench.seen_by(third, contents[0].path), 60)
         end_all([agents[1], third])
-        for content in [*contents, new]:
-            content.check_disk(60)
+        check_disks([*contents, new], 60)
         bench.check_clean()
 
 
@@ -921,20 +784,12 @@ CASES = (many, more_than_seats, come_and_go, killed, killed_all, stopped, stoppe
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__, seed=True)
     parser.add_argument("--library", dest="preload", required=True, help="libnvcache.so")
     parser.add_argument("--seat", required=True, help="processes_seat")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
-
-    def run(case):
-        say(f"seed {options.seed}")
-        try:
-            case(options, random.Random(options.seed))
-        except (harness.Failure, OSError) as failure:
-            raise harness.Failure(f"{failure}\n--seed {options.seed} {case.__name__}") from None
-
-    harness.main(options, {case.__name__: lambda case=case: run(case) for case in CASES})
+    # Each case begins with the seed, so that one alone repeats it.
+    kit.main(options, {case.__name__: lambda case=case: case(options, random.Random(options.seed)) for case in CASES})
 
 
 if __name__ == "__main__":

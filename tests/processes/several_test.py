@@ -6,18 +6,15 @@ Random calls, in lock step, are made by a few processes (agent.c) once on the pl
 under NVCache; what they answer must be the same, and the files in the end. Processes are killed, forked
 and replaced by exec on the way: what a dead one has written is there for the others at once.
 
-    several_test.py --agent A --library L --scratch DIR [--seed N] [--rounds N] [--steps N] [--processes N]
+    several_test.py --nvcache N --agent A --library L --scratch DIR [--seed N] [--rounds N] [--steps N] [--processes N]
 """
 
-import argparse
-import hashlib
 import os
 import pathlib
 import random
-import shutil
-import subprocess
-import sys
-import tempfile
+import signal
+
+import kit
 
 NAMES = ["a", "b", "c", "d"]
 SLOTS = 3
@@ -51,79 +48,66 @@ def sequence(generator, length, processes):
 
 
 class Agents:
-    def __init__(self, options, folder, environments):
-        self.options = options
-        self.folder = folder
-        self.environments = environments
-        self.running = [self.start(e) for e in environments]
+    """In the bench's folder, each with its environment."""
+
+    def __init__(self, options, bench, environments):
+        self.options, self.bench, self.environments = options, bench, environments
+        self.running = [self.start(environment) for environment in environments]
 
     def start(self, environment):
-        return subprocess.Popen([self.options.agent], cwd=self.folder, env=environment, text=True,
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        return self.bench.agent([self.options.agent], cwd=self.bench.folder, env=environment, start_new_session=True)
 
     def do(self, who, call):
-        agent = self.running[who]
-        if call == "kill":
-            os.killpg(agent.pid, 9)
-            agent.wait()
-            self.running[who] = self.start(self.environments[who])
-            # Of one pool, the others see to it themselves that a dead process's bytes are there. Of
-            # another pool they know nothing: its next process does it.
-            if len({e.get("NVCACHE_POOL") for e in self.environments}) > 1:
-                self.do(who, "close 0")
-            return "killed"
-        agent.stdin.write(call + "\n")
-        agent.stdin.flush()
-        return agent.stdout.readline().strip()
-
-    def end(self):
-        for agent in self.running:
-            agent.stdin.close()
-            agent.wait(60)
+        if call != "kill":
+            return self.running[who].call(call)
+        os.killpg(self.running[who].pid, signal.SIGKILL)
+        self.running[who].process.wait()
+        self.running[who] = self.start(self.environments[who])
+        # Of one pool, the others see to it themselves that a dead process's bytes are there. Of
+        # another pool they know nothing: its next process does it.
+        if len({environment.get("NVCACHE_POOL") for environment in self.environments}) > 1:
+            self.do(who, "close 0")
+        return "killed"
 
 
-def tree(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-
-
-def run(options, steps, environments):
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="several-", dir=options.scratch))
-    try:
-        agents = Agents(options, folder, environments)
-        answers = [agents.do(who, call) for who, call in steps]
-        agents.end()
-        return answers, tree(folder)
-    finally:
-        shutil.rmtree(folder)
-
-
-def environments(options, memory, generator):
+def environments_of(options, bench, generator):
     """One pool for all, or one for each: that they do not get in each other's way is ours to see to. With
     one pool and hot files alone, they share what they sync (docs/write-through.md)."""
     result = []
     shares = generator.random() < 0.5
     for who in range(options.processes):
-        pool = memory / f"pool{who if not shares and generator.random() < 0.5 else 0}"
-        result.append({**os.environ, "LD_PRELOAD": options.preloaded, "NVCACHE_POOL": str(pool),
-                       "NVCACHE_SIZE": "4M", "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0",
-                       "NVCACHE_DRAM": generator.choice(["64k", "16M"]),
-                       "NVCACHE_WRITE_BACK": "auto" if shares
-                       else generator.choice(["always", "always", "auto"]),
-                       "NVCACHE_BATCH_DELAY": generator.choice(["1", "50", "10000"])})
+        pool = bench.pools / f"pool{who if not shares and generator.random() < 0.5 else 0}"
+        result.append({**os.environ, **bench.settings(
+            options.preloaded, NVCACHE_NOTICE="0", NVCACHE_POOL=str(pool),
+            NVCACHE_DRAM=generator.choice(["64k", "16M"]),
+            NVCACHE_WRITE_BACK="auto" if shares else generator.choice(["always", "always", "auto"]),
+            NVCACHE_BATCH_DELAY=generator.choice(["1", "50", "10000"]))})
     return result
+
+
+def run(options, steps, generator=None):
+    """The answers, and the files in the end; under NVCache if there is a generator of its settings."""
+    with kit.Bench(options, size="4M") as bench:
+        plain = [dict(os.environ)] * options.processes
+        agents = Agents(options, bench, environments_of(options, bench, generator) if generator else plain)
+        answers = [agents.do(who, call) for who, call in steps]
+        for agent in agents.running:
+            agent.end()
+            agent.process.wait(60)
+        return answers, kit.contents(bench.folder)
 
 
 def difference(options, steps, seed):
     """The first step whose answers differ, and what they were; or None."""
-    generator = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="nvcache-test-several-", dir="/dev/shm") as memory:
-        cached = run(options, steps, environments(options, pathlib.Path(memory), generator))
-    plain = run(options, steps, [dict(os.environ)] * options.processes)
+    cached, plain = run(options, steps, random.Random(seed)), run(options, steps)
     for i, (want, got) in enumerate(zip(plain[0], cached[0])):
         if want != got:
             return i, f"process {steps[i][0]}, {steps[i][1]}: {want!r} without, {got!r} with NVCache"
-    if plain[1] != cached[1]:
-        return len(steps), f"files: {plain[1]} without, {cached[1]} with NVCache"
+    for name in sorted(plain[1].keys() | cached[1].keys()):
+        want, got = plain[1].get(name), cached[1].get(name)
+        if want != got:
+            sizes = [None if content is None else len(content) for content in (want, got)]
+            return len(steps), f"file {name}: {sizes[0]} bytes without, {sizes[1]} with NVCache, or others"
     return None
 
 
@@ -145,32 +129,25 @@ def shrink(options, steps, seed):
     return steps
 
 
+def one(options, seed):
+    steps = sequence(random.Random(seed), options.steps, options.processes)
+    if difference(options, steps, seed) is None:
+        return
+    steps = shrink(options, steps, seed)
+    for who, call in steps:
+        kit.say(f"  {who} {call}")
+    raise kit.Failure(difference(options, steps, seed))
+
+
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--agent", required=True)
+    parser = kit.arguments(__doc__, rounds=20)
+    parser.add_argument("--agent", required=True, type=lambda path: str(pathlib.Path(path).resolve()))
     parser.add_argument("--library", dest="preloaded", required=True)
-    parser.add_argument("--scratch", required=True)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--processes", type=int, default=3)
     options = parser.parse_args()
-    options.scratch = pathlib.Path(options.scratch)
-    options.scratch.mkdir(parents=True, exist_ok=True)
-    print(f"seed {options.seed}", flush=True)
-    for n in range(options.rounds):
-        seed = options.seed + n
-        steps = sequence(random.Random(seed), options.steps, options.processes)
-        if difference(options, steps, seed) is None:
-            continue
-        steps = shrink(options, steps, seed)
-        for who, call in steps:
-            print(f"  {who} {call}")
-        print(f"seed {seed}: {difference(options, steps, seed)}")
-        return 1
-    print(f"{options.rounds} rounds of {options.steps} calls by {options.processes} processes: no difference")
-    return 0
+    kit.main(options, {"several": lambda: kit.rounds(options, lambda seed: one(options, seed))})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,31 +13,18 @@ import pathlib
 import random
 import struct
 import subprocess
-import sys
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
-
-import harness  # noqa: E402
-from harness import check, say  # noqa: E402
+import kit
+from kit import LATE, check, say, until
 
 PATIENCE = 30
 FILES = 32
 WAYS = ["execve", "execvpe", "fexecve", "execveat", "number"]
-# Nothing is written back for as long as a test may take.
-LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
 
 
-def until(condition, what):
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        check(time.monotonic() < end, f"{what}: not after {PATIENCE} s")
-        time.sleep(0.01)
-
-
-class Starter(harness.Bench):
+class Starter(kit.Bench):
     def __init__(self, options):
-        super().__init__(options.nvcache, options.scratch, size="16M", dram="4M")
+        super().__init__(options, size="16M", dram="4M")
         self.starter = str(pathlib.Path(options.starter).resolve())
 
     def start(self, *words, **settings):
@@ -50,7 +37,6 @@ def race(options):
     """A thread writes while its program becomes another one, which does not know of NVCache: every
     byte that was acknowledged is in the files, and the pool is clean."""
     draw = random.Random(options.seed)
-    say(f"seed {options.seed}")
     lost = dirty = 0
     for n in range(options.rounds):
         with Starter(options) as bench:
@@ -77,7 +63,7 @@ def failed(options):
     with Starter(options) as bench:
         process = bench.start("failed", **LATE)
         check(process.stdout.readline() == "written\n", "it did not write")
-        pending = bench.counter("pending_records")
+        pending = bench.pending()
         process.communicate("\n")
         check(pending == 1, f"{pending} records are pending after a write")
 
@@ -102,27 +88,21 @@ def removed(options):
     program makes no call."""
     with Starter(options) as bench:
         process = bench.start("waits", str(8 << 20))
-        try:
-            check(process.stdout.readline() == "written\n", "it did not write")
-            (bench.folder / "large").unlink()
-            # The descriptors of the program: `nvcache run` has become it.
-            def open_still():
-                folder = pathlib.Path(f"/proc/{process.pid}/fd")
-                return [link for link in map(os.readlink, folder.iterdir()) if link.endswith("large (deleted)")]
-            until(lambda: not open_still(), "the removed file is still open")
-        finally:
-            process.kill()
-            process.communicate()
+        bench.others.append(process)
+        check(process.stdout.readline() == "written\n", "it did not write")
+        (bench.folder / "large").unlink()
+        # The descriptors of the program: `nvcache run` has become it.
+        def open_still():
+            folder = pathlib.Path(f"/proc/{process.pid}/fd")
+            return [link for link in map(os.readlink, folder.iterdir()) if link.endswith("large (deleted)")]
+        until(lambda: not open_still(), "the removed file is closed", PATIENCE)
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__, rounds=60)
     parser.add_argument("--starter", required=True)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--rounds", type=int, default=60)
     options = parser.parse_args()
-    cases = {case.__name__: lambda case=case: case(options) for case in (race, failed, written, removed)}
-    harness.main(options, cases)
+    kit.main(options, kit.cases_of((race, failed, written, removed), options))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """git, and a compiler with make: the same repositories and programs with and without NVCache."""
 
-import comparison
+from kit import comparison
 
 UNITS = 6
 MAKEFILE = f"""\

@@ -12,8 +12,8 @@ blocks that no later one overlaps.
 
 import re
 
-import harness
-from harness import check
+import kit
+from kit import check
 
 THREADS = ["--thread", "--numjobs=4"]
 SEPARATE = ["--filename_format=$jobname.$jobnum"]
@@ -38,7 +38,7 @@ class FioTest:
 
     def bench(self):
         part = self.options.part
-        return harness.Bench(self.options.nvcache, self.options.scratch, size=f"{128 // part}M",
+        return kit.Bench(self.options, size=f"{128 // part}M",
                              dram=f"{32 // part}M", front_end=self.options.front_end)
 
     def both(self, job_options, counters=(), verify_again=True):
@@ -53,7 +53,7 @@ class FioTest:
             bench.check_drained()
             for name in ("entries_cleaned", *counters):
                 value = bench.counter(name)
-                harness.say(f"         {name} {value}")
+                kit.say(f"         {name} {value}")
                 least = bench.counter("segments") if name == "segments_taken" else 0
                 check(value > least, f"{name} is {value}: the test did not test what it should")
             if verify_again:
@@ -113,8 +113,8 @@ class FioTest:
 
 
 def main():
-    parser = harness.arguments(__doc__.splitlines()[0])
-    harness.front_end_arguments(parser, "fio")
+    parser = kit.arguments(__doc__.splitlines()[0])
+    kit.front_end_arguments(parser, "fio")
     options = parser.parse_args()
     test = FioTest(options)
     cases = {"detects": test.detects}
@@ -143,7 +143,7 @@ def main():
             "forked": lambda: test.forked(32),
             "synced": lambda: test.synced(8),
         }
-    harness.main(options, cases)
+    kit.main(options, cases)
 
 
 if __name__ == "__main__":

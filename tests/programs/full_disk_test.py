@@ -7,15 +7,11 @@ Each case runs on small file systems of its own, which only root can mount; else
 
 import json
 import os
-import pathlib
-import subprocess
 import sys
 
-import harness
-from harness import check, say
-
-MIB = 1 << 20
-SKIPPED = 77
+import kit
+from kit import MIB, Failure, check, say, skip
+from kit.disks import Mount, own_mounts
 
 # The writer. Prints what was acknowledged: name, offset, length of each write.
 WRITER = r'''
@@ -114,34 +110,6 @@ CASES = ("append", "large", "holes", "holes_small", "gaps", "two", "far", "punch
          "kill")
 
 
-def command(*words):
-    subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.PIPE)
-
-
-class Mount:
-    """A file system of `size` bytes."""
-
-    def __init__(self, folder, kind, size):
-        self.point = pathlib.Path(folder) / "mount"
-        self.image = pathlib.Path(folder) / "image"
-        self.point.mkdir(exist_ok=True)
-        if kind == "tmpfs":
-            command("mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.point)
-            return
-        with open(self.image, "wb") as image:
-            image.truncate(size)
-        command(f"mkfs.{kind}", "-q", self.image)
-        command("mount", "-o", "loop", self.image, self.point)
-
-    def __enter__(self):
-        return self.point
-
-    def __exit__(self, kind, value, trace):
-        command("umount", self.point)
-        self.image.unlink(missing_ok=True)
-
-
 def check_content(folder, room, done):
     """Returns the bytes that take room, in pages of 4 KiB."""
     period = bytes((i * 7 + 13) % 251 for i in range(251)) * 4200
@@ -155,10 +123,15 @@ def check_content(folder, room, done):
     return len(pages) * 4096
 
 
+def mount(bench, kind, size):
+    return Mount(bench.folder / "image", bench.folder / "mount", kind, size=size)
+
+
 def run_case(bench, kind, size, case):
     taken = {}
     for cache in (False, True):
-        with Mount(bench.folder, kind, size) as folder:
+        with mount(bench, kind, size) as mounted:
+            folder = mounted.folder
             with open(folder / "ballast", "wb") as ballast:
                 ballast.write(bytes(size // 10))
                 os.fsync(ballast.fileno())
@@ -169,29 +142,27 @@ def run_case(bench, kind, size, case):
             if cache:
                 check("refuses" not in done.stderr, done.stderr)
                 if case == "kill":
-                    bench.without(bench.nvcache, "recover", bench.pool)
+                    bench.recover()
                 bench.check_drained()
             taken[cache] = check_content(folder, *json.loads(done.stdout))
+            mounted.unmount()
     say(f"{kind} {case}: {taken[False]} bytes without, {taken[True]} with")
     check(taken[True] >= taken[False] * 0.9, "much less was accepted")
 
 
 def main():
-    options = harness.arguments(__doc__).parse_args()
-    if os.geteuid() != 0:
-        say("skipped: only root can mount a file system")
-        return SKIPPED
+    options = kit.arguments(__doc__).parse_args()
+    if not own_mounts():
+        skip("only root can mount a file system", must_run_in_ci=False)
     kind, megabytes = options.cases[0].split("_")
-    with harness.Bench(options.nvcache, options.scratch, size="64M") as bench:
+    size = int(megabytes) * MIB
+    with kit.Bench(options, size="64M") as bench:
         try:
-            with Mount(bench.folder, kind, int(megabytes) * MIB):
-                pass
-        except (subprocess.CalledProcessError, FileNotFoundError) as problem:
-            say(f"skipped: {kind} cannot be mounted: {problem}")
-            return SKIPPED
+            mount(bench, kind, size).unmount()
+        except (Failure, FileNotFoundError) as problem:
+            skip(f"{kind} cannot be mounted: {problem}", must_run_in_ci=False)
         options.cases = []
-        return harness.main(options, {case: lambda case=case: run_case(
-            bench, kind, int(megabytes) * MIB, case) for case in CASES})
+        kit.main(options, {case: lambda case=case: run_case(bench, kind, size, case) for case in CASES})
 
 
-sys.exit(main())
+main()

@@ -5,18 +5,15 @@ Without a JDK the test is skipped."""
 
 import pathlib
 import shutil
-import sys
 
-import comparison
-import harness
+import kit
+from kit import comparison
 
 SOURCE = pathlib.Path(__file__).resolve().parent / "Channels.java"
-SKIPPED = 77
 JAVA = "java -XX:-UsePerfData -XX:TieredStopAtLevel=1"
 CASES = {case: [f"{JAVA} {SOURCE} {case}"] for case in ("channels", "mapped")}
 
 if __name__ == "__main__":
     if shutil.which("java") is None or shutil.which("javac") is None:
-        harness.say("skipped: there is no JDK")
-        sys.exit(SKIPPED)
+        kit.skip("there is no JDK", must_run_in_ci=False)
     comparison.main(__doc__, CASES, lambda folder: None, through_the_log=("channels",))

@@ -5,7 +5,7 @@ constructor has run, and allocates in the first calls."""
 
 import sys
 
-import comparison
+from kit import comparison
 
 PRELOAD = {"first": "libjemalloc.so.2:$LD_PRELOAD", "last": "$LD_PRELOAD:libjemalloc.so.2"}
 SQL = ("PRAGMA journal_mode=wal; CREATE TABLE t(v); CREATE INDEX i ON t(v);"

@@ -6,6 +6,7 @@ agree with the history, and every transaction that was acknowledged is in it.
 Its processes share nearly all of their files, which are the kernel's then: what is tested is that none
 of them misses anything on the way there."""
 
+import argparse
 import ctypes
 import os
 import pathlib
@@ -13,8 +14,8 @@ import shutil
 import signal
 import subprocess
 
-import harness
-from harness import check
+import kit
+from kit import check, children
 
 BIN = pathlib.Path("/usr/lib/postgresql/15/bin")
 # It refuses to run as root. The Debian package makes this user.
@@ -24,11 +25,6 @@ PR_SET_CHILD_SUBREAPER = 36  # <sys/prctl.h>
 
 SUMS = ("SELECT sum(abalance) FROM pgbench_accounts;", "SELECT sum(bbalance) FROM pgbench_branches;",
         "SELECT sum(tbalance) FROM pgbench_tellers;", "SELECT coalesce(sum(delta), 0) FROM pgbench_history;")
-
-
-def children(pid):
-    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(word) for word in text.split()]
 
 
 class Cluster:
@@ -53,8 +49,8 @@ class Cluster:
         try:
             self.run([BIN / "pg_ctl", "start", "-w", "-t", "60", "-s", "-D", self.data, "-l", self.log,
                       "-o", options], cache)
-        except harness.Failure as failure:
-            raise harness.Failure(f"{failure}\n{self.log.read_text(errors='replace')[-3000:]}") from None
+        except kit.Failure as failure:
+            raise kit.Failure(f"{failure}\n{self.log.read_text(errors='replace')[-3000:]}") from None
 
     def stop(self, how):
         self.run([BIN / "pg_ctl", "stop", "-w", "-s", "-m", how, "-D", self.data])
@@ -103,7 +99,7 @@ class Cluster:
                   "-d", "postgres"])
 
 
-class UserBench(harness.Bench):
+class UserBench(kit.Bench):
     """Everything belongs to the user that PostgreSQL runs as, and is where that user can get."""
 
     def __init__(self, options, rule):
@@ -111,11 +107,11 @@ class UserBench(harness.Bench):
         scratch.mkdir(parents=True, exist_ok=True)
         if USER and subprocess.run([*USER, "test", "-x", scratch], check=False).returncode != 0:
             scratch = "/var/tmp"
-        super().__init__(options.nvcache, scratch, size="64M", dram="16M", timeout=300, write_back=rule)
-        program = pathlib.Path(self.nvcache)
-        for path in (program, program.parent / "libnvcache.so"):
+        super().__init__(argparse.Namespace(nvcache=options.nvcache, scratch=scratch), size="64M", dram="16M",
+                         timeout=300, write_back=rule)
+        for path in (self.nvcache, self.library):
             shutil.copy(path, self.folder)
-        self.nvcache = str(self.folder / program.name)
+        self.nvcache = str(self.folder / pathlib.Path(self.nvcache).name)
         if USER:
             for path in (self.folder, self.pools, *self.folder.iterdir()):
                 shutil.chown(path, "postgres", "postgres")
@@ -132,7 +128,7 @@ def one(options, cache, rule="always"):
             acknowledged = 0
             for number, how in enumerate((lambda: cluster.stop("immediate"), cluster.kill)):
                 acknowledged += cluster.bench_for(number, seconds / 2, how)
-                harness.say(f"         {acknowledged} transactions acknowledged")
+                kit.say(f"         {acknowledged} transactions acknowledged")
                 check(acknowledged > 100, "hardly a transaction was ever done")
                 cluster.start(cache)
                 cluster.check(acknowledged)
@@ -147,11 +143,11 @@ def one(options, cache, rule="always"):
 
 
 def main():
-    options = harness.arguments(__doc__).parse_args()
+    options = kit.arguments(__doc__).parse_args()
     # The server leaves its parent. It becomes our child, so that we know when it is gone.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    cached = harness.by_rules(lambda _, rule: one(options, True, rule), ["cached"], ["cached"])
-    harness.main(options, {"plain": lambda: one(options, False), **cached})
+    cached = kit.by_rules(lambda _, rule: one(options, True, rule), ["cached"], ["cached"])
+    kit.main(options, {"plain": lambda: one(options, False), **cached})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ would without NVCache."""
 
 import sys
 
-import comparison
+from kit import comparison
 
 # Each process does what it is told and says what came out.
 SCRIPT = r"""

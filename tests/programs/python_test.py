@@ -4,7 +4,7 @@
 
 import sys
 
-import comparison
+from kit import comparison
 
 FILES = r"""
 import os, random

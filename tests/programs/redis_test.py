@@ -4,7 +4,6 @@
 is there with its value."""
 
 import os
-import pathlib
 import random
 import shutil
 import signal
@@ -12,8 +11,8 @@ import socket
 import subprocess
 import time
 
-import harness
-from harness import check
+import kit
+from kit import check
 
 PATIENCE = 60  # seconds, for a server that starts, answers or dies
 BATCH = 20  # commands under way at one time; each is acknowledged on its own
@@ -104,22 +103,8 @@ class Server:
         """The server, and a child of its that may be rewriting the file."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        limit = time.monotonic() + PATIENCE
-        while lives(self.process.pid):  # the child: the kernel takes its time
-            check(time.monotonic() < limit, "a child of redis does not die")
-            time.sleep(0.01)
-
-
-def lives(group):
-    """Whether a process of the group is there that has not died."""
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of_group = stat.read_text().rpartition(")")[2].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(of_group) == group and state not in "ZX":
-            return True
-    return False
+        # The child: the kernel takes its time.
+        kit.until(lambda: not kit.group_lives(self.process.pid), "the end of a child of redis", PATIENCE)
 
 
 def write(server, first, count, rewrite):
@@ -147,8 +132,7 @@ def check_keys(server, acknowledged, sent):
 
 def killed(options, cache, rule="always"):
     draw = random.Random(options.seed)
-    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M", timeout=120,
-                       write_back=rule) as bench:
+    with kit.Bench(options, size="32M", dram="8M", timeout=120, write_back=rule) as bench:
         acknowledged, sent = set(), 0
         for number in range(options.rounds):
             count = draw.randint(500, 3000)
@@ -160,25 +144,21 @@ def killed(options, cache, rule="always"):
             acknowledged |= set(range(sent, sent + count))
             sent += more
             if cache and number == 0:
-                through = bench.counter("entries_cleaned") + bench.counter("pending_records")
+                through = bench.counter("entries_cleaned") + bench.pending()
                 check(through > 0, "nothing went through the log")
-                harness.say(f"         {through} records")
+                kit.say(f"         {through} records")
         # The last time by the command, and without the cache.
         if cache:
-            bench.without(bench.nvcache, "recover", bench.pool)
+            bench.recover()
         with Server(bench, False) as server:
             check_keys(server, acknowledged, sent)
-        harness.say(f"         {len(acknowledged)} keys acknowledged")
+        kit.say(f"         {len(acknowledged)} keys acknowledged")
 
 
 def main():
-    parser = harness.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
-    options = parser.parse_args()
-    harness.say(f"seed {options.seed} (give it back with --seed)")
-    cached = harness.by_rules(lambda _, rule: killed(options, True, rule), ["cached"], ["cached"])
-    harness.main(options, {"plain": lambda: killed(options, False), **cached})
+    options = kit.arguments(__doc__, rounds=5).parse_args()
+    cached = kit.by_rules(lambda _, rule: killed(options, True, rule), ["cached"], ["cached"])
+    kit.main(options, {"plain": lambda: killed(options, False), **cached})
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 import hashlib
 import re
 
-import harness
-from harness import check
+import kit
+from kit import check
 
 
 def scan(bench, database, cache):
@@ -17,7 +17,7 @@ def scan(bench, database, cache):
 
 
 def main():
-    options = harness.arguments(__doc__).parse_args()
+    options = kit.arguments(__doc__).parse_args()
     num = 200000 if options.long else 20000
 
     def db_bench(bench, database, benchmarks, *more, cache=True):
@@ -37,7 +37,7 @@ def main():
 
     def compare(benchmarks, *more):
         """With one writer and a seed, the content is the same with and without the cache."""
-        with harness.Bench(options.nvcache, options.scratch, size="128M", dram="16M") as bench:
+        with kit.Bench(options, size="128M", dram="16M") as bench:
             db_bench(bench, "plain", benchmarks, *more, cache=False)
             db_bench(bench, "cached", benchmarks, *more)
             check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
@@ -51,7 +51,7 @@ def main():
             check(want == disk, f"content differs: {disk}, without NVCache {want}")
 
     def readers():
-        with harness.Bench(options.nvcache, options.scratch, size="128M", dram="16M") as bench:
+        with kit.Bench(options, size="128M", dram="16M") as bench:
             db_bench(bench, "cached", "fillrandom,readrandom,readwhilewriting", "--sync=1",
                      "--threads=2", "--reads=20000")
             bench.check_drained()
@@ -60,7 +60,7 @@ def main():
             disk = scan(bench, "cached", False)
             check(disk[1] > 0 and through == disk, f"scans differ: {through}, {disk}")
 
-    harness.main(options, {
+    kit.main(options, {
         "fillsync": lambda: compare("fillsync"),
         "fillrandom": lambda: compare("fillrandom", "--sync=1"),
         "overwrite": lambda: compare("fillrandom,overwrite,readrandom", "--sync=1"),

@@ -6,8 +6,8 @@ row that was acknowledged is there, once, and the database is sound."""
 import collections
 import re
 
-import harness
-from harness import check
+import kit
+from kit import check
 
 NAMES = ("first", "second")
 
@@ -22,7 +22,7 @@ def session(writer, rows):
 
 
 def one(options, mode, rows, rule):
-    with harness.Bench(options.nvcache, options.scratch, size="32M", dram="8M", write_back=rule) as bench:
+    with kit.Bench(options, size="32M", dram="8M", write_back=rule) as bench:
         bench.without("sqlite3", "db", f"PRAGMA journal_mode={mode};"
                       "CREATE TABLE t(writer TEXT, row INTEGER, v TEXT); CREATE INDEX i ON t(row);")
         for name in NAMES:
@@ -40,7 +40,7 @@ def one(options, mode, rows, rule):
             if status[name] != "0":
                 problems.append(f"{name}: exit code {status[name]}: {error[-500:]}")
         # From the disk, without the cache.
-        bench.without(bench.nvcache, "recover", bench.pool)
+        bench.recover()
         verdict = bench.without("sqlite3", "db", "PRAGMA integrity_check;", may_fail=True)
         if verdict.stdout != "ok\n":
             problems.append(f"integrity_check: {(verdict.stdout + verdict.stderr)[:500]}")
@@ -54,15 +54,15 @@ def one(options, mode, rows, rule):
                                 f"such as {missing[:3]}")
             if double:
                 problems.append(f"{len(double)} rows are there twice, such as {double[:3]}")
-        harness.say(f"         {len(acknowledged)} rows acknowledged")
+        kit.say(f"         {len(acknowledged)} rows acknowledged")
         check(not problems, "\n".join(problems))
         check(len(acknowledged) == 2 * rows, f"{len(acknowledged)} rows of {2 * rows} acknowledged")
 
 
 def main():
-    options = harness.arguments(__doc__).parse_args()
+    options = kit.arguments(__doc__).parse_args()
     rows = 20000 if options.long else 1500
-    harness.main(options, harness.by_rules(lambda mode, rule: one(options, mode, rows, rule),
+    kit.main(options, kit.by_rules(lambda mode, rule: one(options, mode, rows, rule),
                                            ("wal", "delete", "truncate"), ("wal", "delete")))
 
 

@@ -4,8 +4,8 @@
 
 import hashlib
 
-import harness
-from harness import check
+import kit
+from kit import check
 
 MODES = ("wal", "delete", "truncate", "persist")
 
@@ -27,17 +27,16 @@ def script(mode, rows):
 
 
 def main():
-    parser = harness.arguments(__doc__)
+    parser = kit.arguments(__doc__)
     parser.add_argument("--rows", type=int, default=0)
-    harness.front_end_arguments(parser, "sqlite3")
+    kit.front_end_arguments(parser, "sqlite3")
     options = parser.parse_args()
 
     def one(mode, rule):
         rows = 100000 if options.long else short[mode] if rule == "always" else 2000 // options.part
         sql = script(mode, options.rows or rows)
-        with harness.Bench(options.nvcache, options.scratch, size=f"{64 // options.part}M",
-                           dram=f"{32 // options.part}M",
-                           front_end=options.front_end, write_back=rule) as bench:
+        with kit.Bench(options, size=f"{64 // options.part}M", dram=f"{32 // options.part}M",
+                       front_end=options.front_end, write_back=rule) as bench:
             plain = bench.without("sqlite3", "-batch", "-bail", "plain.db", stdin=sql)
             cached = bench.with_cache(options.program, "-batch", "-bail", "cached.db", stdin=sql)
             check(plain.stdout == cached.stdout,
@@ -45,7 +44,7 @@ def main():
             check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
             bench.check_drained()
             for name in ("segments_taken", "evictions"):
-                harness.say(f"         {name} {bench.counter(name)}")
+                kit.say(f"         {name} {bench.counter(name)}")
             want = bench.without("sqlite3", "-readonly", "plain.db", ".dump").stdout
             # From the disk, without the cache.
             verdict = bench.without("sqlite3", "cached.db", "PRAGMA integrity_check;").stdout
@@ -69,7 +68,7 @@ def main():
     # the first wait for the disk in every transaction.
     short = {"wal": 20000, "delete": 20000 // options.part, "truncate": 3000 // options.part,
              "persist": 3000 // options.part}
-    harness.main(options, harness.by_rules(one, MODES, MODES))
+    kit.main(options, kit.by_rules(one, MODES, MODES))
 
 
 if __name__ == "__main__":

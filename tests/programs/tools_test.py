@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Everyday programs: what they leave on the disk is the same with and without NVCache."""
 
-import comparison
+from kit import comparison
 
 CASES = {
     "cp": ["cp -a source copy", "cp source/words copy/words2", "cat source/words >> copy/words2",

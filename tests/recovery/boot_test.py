@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 import machine
-from machine import GROUP, USER, run, support
+from machine import GROUP, USER, run, tool
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENT = ROOT / "docs" / "recovery-at-boot.md"
@@ -22,7 +22,7 @@ class BootTest(machine.MachineTest):
     def setUp(self):
         super().setUp()
         self.prefix = self.base / "installed"
-        run("cmake", "--install", support.BUILD, "--component", "command", "--prefix", self.prefix)
+        run("cmake", "--install", tool.BUILD, "--component", "command", "--prefix", self.prefix)
         self.units = self.prefix / "lib" / "systemd" / "system"
 
     def settings(self, unit):
@@ -35,10 +35,8 @@ class BootTest(machine.MachineTest):
         return found
 
     def verify(self, *units):
-        return subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *map(str, units)],
-            env={**support.clean_environment(), "SYSTEMD_UNIT_PATH": f"{self.units}:"},
-            capture_output=True, text=True, check=False, timeout=60)
+        return tool.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *map(str, units),
+                        env={"SYSTEMD_UNIT_PATH": f"{self.units}:"})
 
     def assert_verified(self, *units):
         result = self.verify(*units)
@@ -92,7 +90,7 @@ class BootTest(machine.MachineTest):
     def test_staged_as_by_a_package(self):
         stage = self.base / "stage"
         subprocess.run(
-            ["cmake", "--install", support.BUILD, "--component", "command", "--prefix", "/usr"],
+            ["cmake", "--install", tool.BUILD, "--component", "command", "--prefix", "/usr"],
             env={**os.environ, "DESTDIR": str(stage)}, check=True, capture_output=True)
         unit = stage / "usr/lib/systemd/system" / UNITS[0]
         self.assertIn("ExecStart=/usr/bin/nvcache recover", unit.read_text())
@@ -137,19 +135,14 @@ class BootTest(machine.MachineTest):
         list_file = self.make_work()
         names = " ".join(self.settings(UNITS[0])["CapabilityBoundingSet"]).split()
         bound = "-all," + ",".join("+" + name.removeprefix("CAP_").lower() for name in names)
-        result = subprocess.run(
-            ["setpriv", "--bounding-set", bound, "--no-new-privs", *self.command_line(list_file)],
-            env=support.clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        result = tool.run("setpriv", "--bounding-set", bound, "--no-new-privs", *self.command_line(list_file))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.check_work()
 
     def test_the_system_calls_are_allowed(self):
         list_file = self.make_work()
         log = self.base / "calls"
-        result = subprocess.run(
-            ["strace", "-f", "-qq", "-o", log, *self.command_line(list_file)],
-            env=support.clean_environment(), capture_output=True, text=True, check=False, timeout=60)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assert_status(tool.run("strace", "-f", "-qq", "-o", log, *self.command_line(list_file)), 0)
         self.check_work()
         used = set(re.findall(r"(?m)^\d+ +(\w+)\(", log.read_text()))
         self.assertIn("open_by_handle_at", used)

@@ -4,17 +4,12 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tool"))
-
-import image  # pylint: disable=wrong-import-position
-import support  # pylint: disable=wrong-import-position
+from kit import image, tool
 
 
-class ListTest(support.ToolTest):
+class ListTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
         self.list = self.files / "list"
@@ -24,10 +19,8 @@ class ListTest(support.ToolTest):
         self.create(pool=pool)
         path = self.files / (name + ".file")
         path.write_bytes(b"")
-        with image.Image(pool) as pool_image:
-            pool_image.add_file(0, path)
+        with self.dirty_image({0: path}, pool) as pool_image:
             pool_image.add_write(0, 0, data)
-            pool_image.set_dirty()
         return pool, path
 
     def recover(self, text, *options):
@@ -38,45 +31,37 @@ class ListTest(support.ToolTest):
         one, one_file = self.dirty_pool("one")
         two, two_file = self.dirty_pool("a name with blanks", b"other")
         text = f"# the pools of this machine\n\n  {one}  \r\n\t{two}\n   # the end"
-        result = self.recover(text)
-        self.assert_ok(result)
+        result = self.assert_ok(self.recover(text))
         self.assertEqual(
             result.stdout,
             f"{one}: recovered 1 record (4 B) of 1 file\n"
             f"{two}: recovered 1 record (5 B) of 1 file\n",
         )
         self.assertEqual((one_file.read_bytes(), two_file.read_bytes()), (b"data", b"other"))
-        result = self.recover(text)
-        self.assert_ok(result)
-        self.assertEqual(result.stdout, f"{one}: nothing to recover\n{two}: nothing to recover\n")
+        self.assert_ok(self.recover(text), f"{one}: nothing to recover\n{two}: nothing to recover\n")
 
     def test_on_the_command_line(self):
         pools = [self.dirty_pool(name) for name in ("one", "two")]
-        result = self.nvcache("recover", *(pool for pool, _ in pools))
-        self.assert_ok(result)
+        self.assert_ok(self.nvcache("recover", *(pool for pool, _ in pools)))
         for _, path in pools:
             self.assertEqual(path.read_bytes(), b"data")
 
     def test_empty(self):
         for text in ("", "\n\n", "# nothing\n"):
-            result = self.recover(text)
-            self.assert_ok(result)
-            self.assertEqual(result.stdout, "no pools are listed\n")
+            self.assert_ok(self.recover(text), "no pools are listed\n")
             self.assertEqual(json.loads(self.recover(text, "--json").stdout), {"pools": []})
 
     def test_no_list(self):
         result = self.nvcache("recover", "--list", self.list)
         self.assert_refused(result, 1, self.list, "cannot be read", "No such file")
-        result = self.nvcache("recover", "--list", self.files)
-        self.assert_refused(result, 1, self.files, "cannot be read")
+        self.assert_refused(self.nvcache("recover", "--list", self.files), 1, self.files, "cannot be read")
         self.assert_refused(self.nvcache("recover"), 2, "no pool is named")
 
     def test_missing_pool(self):
         """Is wrong, for its file system may not be mounted; unless the list says that it may."""
         good, path = self.dirty_pool("good")
         missing = self.pools / "missing"
-        result = self.recover(f"{missing}\n{good}\n")
-        self.assertEqual(result.returncode, 1)
+        result = self.assert_status(self.recover(f"{missing}\n{good}\n"), 1)
         self.assertEqual(
             result.stderr.splitlines(),
             [f"nvcache: pool {missing} does not exist: make it with `nvcache create`, or set "
@@ -84,9 +69,7 @@ class ListTest(support.ToolTest):
              "nvcache: 1 of 2 pools were not recovered completely; see above"],
         )
         self.assertEqual(path.read_bytes(), b"data")
-        result = self.recover(f"-{missing}\n-{good}\n")
-        self.assert_ok(result)
-        self.assertEqual(result.stdout, f"{missing}: not there\n{good}: nothing to recover\n")
+        self.assert_ok(self.recover(f"-{missing}\n-{good}\n"), f"{missing}: not there\n{good}: nothing to recover\n")
 
     def test_bad_ones_do_not_stop_the_others(self):
         """In whatever order; the worst one gives the exit status."""
@@ -96,14 +79,14 @@ class ListTest(support.ToolTest):
         lost, lost_file = self.dirty_pool("lost")
         lost_file.unlink()
         no_pool = self.pools / "no-pool"
-        no_pool.write_bytes(b"x" * support.MIB)
+        no_pool.write_bytes(b"x" * tool.MIB)
         bad = {damaged: 4, lost: 3, no_pool: 1}
         for chosen in ([damaged], [lost], [no_pool], [damaged, lost], [lost, damaged, no_pool]):
             good, path = self.dirty_pool("good")
             lines = [*map(str, chosen[:1]), str(good), *map(str, chosen[1:])]
-            before = [support.checksum(pool) for pool in chosen]
+            before = [tool.checksum(pool) for pool in chosen]
             result = self.recover("\n".join(lines), "--dry-run", "--json")
-            self.assertEqual([support.checksum(pool) for pool in chosen], before)
+            self.assertEqual([tool.checksum(pool) for pool in chosen], before)
             report = json.loads(result.stdout)
             self.assertEqual([pool["pool"] for pool in report["pools"]], lines)
             self.assertEqual([pool["status"] for pool in report["pools"]],
@@ -121,8 +104,7 @@ class ListTest(support.ToolTest):
 
     def test_lines_that_are_wrong(self):
         good, path = self.dirty_pool("good")
-        result = self.recover(f"relative/pool\n{good}\nroot\n- {good}\n")
-        self.assertEqual(result.returncode, 1)
+        result = self.assert_status(self.recover(f"relative/pool\n{good}\nroot\n- {good}\n"), 1)
         for number, line in ((1, "relative/pool"), (3, "root"), (4, f"- {good}")):
             self.assertIn(f"nvcache: {self.list}:{number}: '{line}' is not a pool's absolute path",
                           result.stderr)
@@ -132,11 +114,9 @@ class ListTest(support.ToolTest):
     def test_users(self):
         """A line may say with whose rights the files are written."""
         mine, path = self.dirty_pool("mine")
-        result = self.recover(f"nobody {mine}\n")
-        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assert_status(self.recover(f"nobody {mine}\n"), 3)
         self.assertEqual(path.read_bytes(), b"")
-        result = self.recover(f"no-such-user {mine}\n")
-        self.assertEqual(result.returncode, 1)
+        result = self.assert_status(self.recover(f"no-such-user {mine}\n"), 1)
         self.assertIn("no such user", result.stderr)
         self.assertEqual(self.recover(f"root -{mine}\n").returncode, 0)
         self.assertEqual(path.read_bytes(), b"data")
@@ -146,12 +126,8 @@ class ListTest(support.ToolTest):
         good, path = self.dirty_pool("good")
         hostile, hostile_file = self.dirty_pool("hostile")
         for options in ([], ["--json"]):
-            result = subprocess.run(
-                ["strace", "-f", "-o", os.devnull, "-P", hostile_file, "-e", "trace=pwritev",
-                 "-e", "inject=pwritev:signal=SIGBUS",
-                 support.COMMAND, "recover", hostile, good, *options],
-                env=support.clean_environment(), stdin=subprocess.DEVNULL, capture_output=True,
-                text=True, check=False, timeout=60)
+            result = tool.run("strace", "-f", "-o", os.devnull, "-P", hostile_file, "-e", "trace=pwritev", "-e",
+                              "inject=pwritev:signal=SIGBUS", tool.COMMAND, "recover", hostile, good, *options)
             if "ptrace" in result.stderr:
                 self.skipTest("cannot be traced: " + result.stderr)
             self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
@@ -161,8 +137,7 @@ class ListTest(support.ToolTest):
 
     def test_export_is_for_one(self):
         good, _ = self.dirty_pool("good")
-        result = self.recover(f"{good}\n", "--export", self.files / "export")
-        self.assert_refused(result, 2, "--export is for one pool")
+        self.assert_refused(self.recover(f"{good}\n", "--export", self.files / "export"), 2, "--export is for one pool")
         self.assertFalse((self.files / "export").exists())
 
 

@@ -2,21 +2,14 @@
 """A small machine for tests of recovery: users, and an ext4 file system of its own, in a mount
 namespace that goes with the process. Only root can make it."""
 
-import ctypes
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tool"))
+from kit import image, tool
+from kit.disks import LAZY_INIT_OFF, make_image, own_mounts
 
-import image  # pylint: disable=wrong-import-position
-import support  # pylint: disable=wrong-import-position
-
-CLONE_NEWNS = 0x00020000
 UUID = "3f6c1a52-93a0-4f0e-8d5c-5a2b9e0c7d11"
 
 # Of nobody else on any machine that runs this.
@@ -27,10 +20,9 @@ _ready = False
 
 
 def run(*command, check=True):
-    return subprocess.run(
-        [str(word) for word in command], check=check, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=60,
-    )
+    result = tool.run(*command)
+    assert not check or result.returncode == 0, f"{command}: {result.stderr}"
+    return result
 
 
 def _bind_copy(base, path, line):
@@ -44,12 +36,8 @@ def enter(base):
     global _ready  # pylint: disable=global-statement
     if _ready:
         return
-    if os.geteuid() != 0:
-        raise unittest.SkipTest("needs root")
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNS) != 0:
-        raise unittest.SkipTest("no mount namespace: " + os.strerror(ctypes.get_errno()))
-    run("mount", "--make-rprivate", "/")
+    if not own_mounts():
+        raise unittest.SkipTest("needs root, and a mount namespace")
     _bind_copy(base, pathlib.Path("/etc/passwd"),
                f"{USER_NAME}:x:{USER}:{GROUP}::/nonexistent:/bin/sh\n")
     _bind_copy(base, pathlib.Path("/etc/group"),
@@ -61,10 +49,8 @@ class Disk:
     """An ext4 file system in a file."""
 
     def __init__(self, file):
-        self.file = file
-        with open(file, "wb") as f:
-            f.truncate(24 << 20)
-        run("mkfs.ext4", "-q", "-U", UUID, "-E", "lazy_itable_init=0,lazy_journal_init=0", file)
+        self.file = make_image(file, 24 << 20)
+        run("mkfs.ext4", "-q", "-U", UUID, *LAZY_INIT_OFF, file)
 
     def mount(self, folder, *options):
         result = run("mount", "-o", ",".join(("loop", *options)), self.file, folder, check=False)
@@ -72,21 +58,18 @@ class Disk:
             raise unittest.SkipTest("no loop devices: " + result.stderr.strip())
 
 
-class MachineTest(support.ToolTest):
+class MachineTest(tool.ToolTest):
     """self.files is on the disk, which belongs to nobody but may be entered by all; self.pools in
     memory. Both, and a copy of the command, can be reached by every user."""
 
     def setUp(self):
         super().setUp()
-        self.base = pathlib.Path(tempfile.mkdtemp(prefix="nvcache-test-", dir="/var/tmp"))
-        self.addCleanup(shutil.rmtree, self.base, ignore_errors=True)
-        self.base.chmod(0o755)
-        users = pathlib.Path(tempfile.mkdtemp(prefix="nvcache-test-", dir="/var/tmp"))
-        self.addCleanup(shutil.rmtree, users, ignore_errors=True)
-        users.chmod(0o755)
+        self.base, users = (self.make_folder("/var/tmp") for _ in range(2))
+        for folder in (self.base, users):
+            folder.chmod(0o755)
         enter(users)
         self.command = self.base / "nvcache"
-        shutil.copy(support.COMMAND, self.command)
+        shutil.copy(tool.COMMAND, self.command)
         self.mounted = self.base / "disk"
         self.mounted.mkdir()
         self.disk = Disk(self.base / "disk.img")
@@ -103,17 +86,12 @@ class MachineTest(support.ToolTest):
         if user != 0:
             more = {"user": user, "group": GROUP if user == USER else user, "extra_groups": groups}
         options.setdefault("umask", -1)
-        return subprocess.run(
-            [str(self.command), *map(str, arguments)], env=support.clean_environment(),
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
-            cwd="/", **more, **options,
-        )
+        return tool.run(self.command, *arguments, cwd="/", **more, **options)
 
     def make_pool(self, owner, path=None):
         path = path or self.pool
         path.parent.chmod(0o777)
-        result = self.as_user(owner, "create", path, "--size", "1M", "--emulate")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_status(self.as_user(owner, "create", path, "--size", "1M", "--emulate"), 0)
         path.parent.chmod(0o755)
         self.assertEqual(path.stat().st_uid, owner)
         return path
@@ -127,11 +105,5 @@ class MachineTest(support.ToolTest):
 
     def fill(self, path, data=b"NEW", pool=None):
         """A pool that was left with one write to the file."""
-        with image.Image(pool or self.pool) as pool_image:
-            pool_image.add_file(0, path)
+        with self.dirty_image({0: path}, pool) as pool_image:
             pool_image.add_write(0, 0, data)
-            pool_image.set_dirty()
-
-    def is_clean(self):
-        with image.Image(self.pool) as pool:
-            return pool.is_clean()

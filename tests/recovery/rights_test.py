@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 import machine
-from machine import GROUP, STRANGER, TEAM, USER, USER_NAME, image, support
+from machine import GROUP, STRANGER, TEAM, USER, USER_NAME, image, tool
 
 SECRET = b"secret content"
 
@@ -24,9 +24,8 @@ class OwnerTest(machine.MachineTest):
             pool = self.pools / f"pool{number}"
             for way in (["create", pool, "--size", "1M", "--emulate"],
                         ["run", "--pool", f"{pool}.run", "--size", "1M", "--emulate",
-                         "--library", support.BUILD / "libnvcache.so", "--", "true"]):
-                result = self.as_user(0, *way, umask=umask)
-                self.assertEqual(result.returncode, 0, result.stderr)
+                         "--library", tool.LIBRARY, "--", "true"]):
+                self.assert_status(self.as_user(0, *way, umask=umask), 0)
             for path in (pool, pathlib.Path(f"{pool}.run")):
                 self.assertEqual(path.stat().st_mode & 0o7777, 0o600, oct(umask))
 
@@ -34,45 +33,41 @@ class OwnerTest(machine.MachineTest):
         """Even if its mode would let everybody write."""
         self.make_pool(STRANGER)
         self.pool.chmod(0o666)
-        before = support.checksum(self.pool)
+        before = tool.checksum(self.pool)
         for user in (USER, 0):
             words = (self.pool, f"belongs to the user with the number {STRANGER}")
-            result = self.as_user(user, "run", "--required", "--pool", self.pool, "--emulate", "--library",
-                                  self.copy_library(), "--", "true")
-            self.assert_refused(result, 125, *words)
-            result = self.as_user(user, "run", "--pool", self.pool, "--emulate", "--library",
-                                  self.copy_library(), "--", "sh", "-c", "sh -c true; exit 7")
+            self.assert_refused(self.run_as(user, "--required", "--", "true"), 125, *words)
+            result = self.run_as(user, "--", "sh", "-c", "sh -c true; exit 7")
             self.assert_refused(result, 7, *words, "; the program runs without the cache")
-        result = self.as_user(USER, "recover", self.pool)
-        self.assert_refused(result, 1, self.pool, "belongs to the user")
-        self.assertEqual(support.checksum(self.pool), before)
+        self.assert_refused(self.as_user(USER, "recover", self.pool), 1, self.pool, "belongs to the user")
+        self.assertEqual(tool.checksum(self.pool), before)
         # To look at it is another matter.
         self.assert_ok(self.as_user(USER, "status", self.pool))
 
+    def run_as(self, user, *words):
+        return self.as_user(user, "run", "--pool", self.pool, "--emulate", "--library", self.copy_library(), *words)
+
     def copy_library(self):
         copy = self.base / "libnvcache.so"
-        shutil.copy(support.BUILD / "libnvcache.so", copy)
+        shutil.copy(tool.LIBRARY, copy)
         return copy
 
     def test_the_library(self):
         """Without the cache, after one line if notices are wanted; the pool stays as it is."""
         self.make_pool(STRANGER)
-        before = support.checksum(self.pool)
+        before = tool.checksum(self.pool)
         for dirty, notice in ((False, "1"), (False, "0"), (True, "1"), (True, "0")):
             if dirty and notice == "1":
                 self.fill(self.make_file(self.files / "data", b"old"))
-                before = support.checksum(self.pool)
-            result = subprocess.run(
-                ["sh", "-c", "echo text > \"$0\"; cat \"$0\"", str(self.files / "written")],
-                env={**support.clean_environment(), "NVCACHE_POOL": str(self.pool),
-                     "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": notice, "NVCACHE_INCLUDE": "*",
-                     "LD_PRELOAD": str(self.copy_library())},
-                capture_output=True, text=True, check=False, timeout=60)
+                before = tool.checksum(self.pool)
+            result = tool.run("sh", "-c", "echo text > \"$0\"; cat \"$0\"", self.files / "written",
+                              env=self.settings(NVCACHE_NOTICE=notice, NVCACHE_INCLUDE="*",
+                                                LD_PRELOAD=str(self.copy_library())))
             self.assertEqual((result.returncode, result.stdout), (0, "text\n"), result.stderr)
             for line in result.stderr.splitlines():
                 self.assertIn("belongs to the user", line)
             self.assertEqual(result.stderr != "", notice == "1")
-            self.assertEqual(support.checksum(self.pool), before)
+            self.assertEqual(tool.checksum(self.pool), before)
 
     def test_a_service_that_gives_up_rights(self):
         """The line of `nvcache run` is the only one: not each process that another user's rights
@@ -81,8 +76,7 @@ class OwnerTest(machine.MachineTest):
         self.files.chmod(0o777)
         script = ("echo first > $0/first; exec setpriv --reuid={0} --regid={1} --clear-groups "
                   "sh -c 'echo second > $0/second; sh -c \"echo third > $0/third; cat $0/second\" $0' $0")
-        result = self.as_user(0, "run", "--pool", self.pool, "--size", "1M", "--emulate", "--library",
-                              self.copy_library(), "--", "sh", "-c", script.format(USER, GROUP), self.files)
+        result = self.run_as(0, "--size", "1M", "--", "sh", "-c", script.format(USER, GROUP), self.files)
         self.assertEqual((result.returncode, result.stdout), (0, "second\n"), result.stderr)
         self.assertRegex(result.stderr, r"\Anvcache: [^\n]+ is emulated: [^\n]+\n\Z")
         self.assertTrue(self.is_clean())
@@ -105,8 +99,7 @@ class OwnerTest(machine.MachineTest):
         for user in (USER, 0):
             result = self.as_user(user, "recover", self.pool)
             self.assert_refused(result, 1, self.pool, "may be written by other users", "chmod 600")
-        result = self.as_user(USER, "run", "--required", "--pool", self.pool, "--emulate", "--library",
-                              self.copy_library(), "--", "true")
+        result = self.run_as(USER, "--required", "--", "true")
         self.assert_refused(result, 125, self.pool, "may be written by other users")
 
     def test_root_without_roots_rights(self):
@@ -114,27 +107,25 @@ class OwnerTest(machine.MachineTest):
         library; who has them, gets it."""
         self.make_pool(0)
         library = self.copy_library()
-        settings = {**support.clean_environment(), "NVCACHE_POOL": str(self.pool), "NVCACHE_EMULATE": "1",
+        settings = {**tool.clean_environment(), "NVCACHE_POOL": str(self.pool), "NVCACHE_EMULATE": "1",
                     "NVCACHE_INCLUDE": "*"}
         weak = [["setpriv", f"--bounding-set=-{name}"] for name in ("chown", "dac_override", "fowner")]
         weak.append(["unshare", "--user", "--map-root-user"])
         for prefix in (*weak, ["setpriv", "--bounding-set=-sys_boot"]):
             with self.subTest(prefix=prefix):
-                before = support.checksum(self.pool)
+                before = tool.checksum(self.pool)
                 done = subprocess.run(
                     [*prefix, "env", f"LD_PRELOAD={library}", "NVCACHE_REQUIRED=1", "true"], env=settings,
                     capture_output=True, text=True, check=False, timeout=60)
-                required = subprocess.run(
-                    [*prefix, str(self.command), "run", "--pool", str(self.pool), "--emulate", "--required",
-                     "--library", str(library), "--", "true"], env=support.clean_environment(),
-                    capture_output=True, text=True, check=False, timeout=60)
+                required = tool.run(*prefix, self.command, "run", "--pool", self.pool, "--emulate", "--required",
+                                    "--library", library, "--", "true")
                 if prefix not in weak:
                     self.assertEqual((done.returncode, required.returncode), (0, 0), done.stderr)
                     continue
                 self.assertEqual((done.returncode, required.returncode), (125, 125), done.stderr)
                 for text in (done.stderr, required.stderr):
                     self.assertIn("lacks some of root's rights", text)
-                self.assertEqual(support.checksum(self.pool), before)
+                self.assertEqual(tool.checksum(self.pool), before)
         self.assert_ok(self.as_user(0, "recover", self.pool))
 
     def test_planted_link(self):
@@ -148,16 +139,14 @@ class OwnerTest(machine.MachineTest):
         link.symlink_to(self.pool)
         os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
         self.assert_refused(self.as_user(USER, "recover", link), 1, link)
-        result = self.as_user(USER, "create", link, "--size", "1M", "--emulate")
-        self.assert_refused(result, 1, link, "exists already")
+        self.assert_refused(self.as_user(USER, "create", link, "--size", "1M", "--emulate"), 1, link, "exists already")
 
     def test_user_option(self):
         self.make_pool(USER)
         self.assert_ok(self.as_user(USER, "recover", self.pool, "--user", USER_NAME))
         self.assert_refused(self.as_user(USER, "recover", self.pool, "--user", "root"), 1, "only root")
         for user in ("no-such-user", "-1", "4294967295", "1x"):
-            result = self.as_user(0, "recover", self.pool, f"--user={user}")
-            self.assert_refused(result, 1, user, "no such user")
+            self.assert_refused(self.as_user(0, "recover", self.pool, f"--user={user}"), 1, user, "no such user")
 
 
 class MisleadingPoolTest(machine.MachineTest):
@@ -177,17 +166,15 @@ class MisleadingPoolTest(machine.MachineTest):
 
     def point_to(self, target, data=b"EVIL", **changes):
         """The pool names the file by all that it is, under `changes["path"]` if given."""
-        with image.Image(self.pool) as pool:
+        with self.dirty_image() as pool:
             pool.add_file(0, target, name=changes.pop("path", None), **changes)
             pool.add_write(0, 0, data)
-            pool.set_dirty()
 
     def recover(self, *options):
         return self.as_user(0, "recover", self.pool, *options)
 
     def assert_not_written(self, path, *words):
-        result = self.recover()
-        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        result = self.assert_status(self.recover(), 3)
         for word in words:
             self.assertIn(word, result.stdout)
         self.assertEqual(path.read_bytes(), SECRET)
@@ -196,8 +183,7 @@ class MisleadingPoolTest(machine.MachineTest):
     def test_nothing_wrong(self):
         path = self.make_file(self.home / "file", b"old.", USER, GROUP)
         self.point_to(path)
-        result = self.recover("--json")
-        self.assert_ok(result)
+        result = self.assert_ok(self.recover("--json"))
         self.assertEqual(json.loads(result.stdout)["user"], USER_NAME)
         self.assertEqual(path.read_bytes(), b"EVIL")
 
@@ -237,9 +223,7 @@ class MisleadingPoolTest(machine.MachineTest):
 
     def recover_from(self, folder, *prefix, **options):
         """By root, who stands in the folder."""
-        return subprocess.run(
-            [*prefix, str(self.command), "recover", str(self.pool)], env=support.clean_environment(),
-            capture_output=True, text=True, check=False, cwd=folder, timeout=60, **options)
+        return tool.run(*prefix, self.command, "recover", self.pool, cwd=folder, **options)
 
     def test_magic_links(self):
         """What recovery itself has open or stands in is not the user's way past a closed folder."""
@@ -311,9 +295,7 @@ class MisleadingPoolTest(machine.MachineTest):
         for groups in ((), (STRANGER,)):  # root may have it
             self.make_again()
             self.point_to(secret)
-            result = subprocess.run(
-                [str(self.command), "recover", str(self.pool)], env=support.clean_environment(),
-                capture_output=True, text=True, check=False, extra_groups=groups, timeout=60)
+            result = tool.run(self.command, "recover", self.pool, extra_groups=groups)
             self.assertEqual(result.returncode, 3, result.stdout)
             self.assertEqual(secret.read_bytes(), SECRET)
 
@@ -407,8 +389,7 @@ class MisleadingPoolTest(machine.MachineTest):
         file = self.make_file(self.home / "file", b"old", USER, GROUP)
         self.point_to(file)
         file.unlink()
-        result = self.recover("--export", self.export, "--discard")
-        self.assert_ok(result)
+        self.assert_ok(self.recover("--export", self.export, "--discard"))
         for path in (self.export, self.export / "0.data", self.export / "manifest.json"):
             self.assertEqual((path.stat().st_uid, path.stat().st_mode & 0o077), (0, 0))
         self.assertTrue(self.is_clean())
@@ -420,18 +401,14 @@ class MisleadingPoolTest(machine.MachineTest):
         secret = self.secret()
         self.export.mkdir()
         (self.export / "0.data").symlink_to(secret)
-        result = self.recover("--export", self.export)
-        self.assert_refused(result, 1, self.export, "empty or a new folder")
+        self.assert_refused(self.recover("--export", self.export), 1, self.export, "empty or a new folder")
         self.assertEqual(secret.read_bytes(), SECRET)
 
     def test_capabilities_that_stay(self):
         """Where the kernel was told to leave root its capabilities, nothing is done."""
         secret = self.secret()
         self.point_to(secret)
-        result = subprocess.run(
-            ["setpriv", "--securebits", "+no_setuid_fixup", str(self.command), "recover",
-             str(self.pool)],
-            env=support.clean_environment(), capture_output=True, text=True, check=False, timeout=60)
+        result = tool.run("setpriv", "--securebits", "+no_setuid_fixup", self.command, "recover", self.pool)
         self.assert_refused(result, 1, "cannot take the rights of user", USER_NAME)
         self.assertEqual(secret.read_bytes(), SECRET)
 

@@ -44,8 +44,7 @@ class SituationTest(machine.MachineTest):
         return self.as_user(self.runner, "recover", self.pool, *options)
 
     def assert_recovered(self, path=None):
-        result = self.recover()
-        self.assert_ok(result)
+        self.assert_ok(self.recover())
         self.assertEqual((path or self.data).read_bytes(), NEW)
         self.assertTrue(self.is_clean())
         self.assertEqual(self.recover().stdout, "nothing to recover\n")
@@ -53,8 +52,7 @@ class SituationTest(machine.MachineTest):
     def assert_kept(self, *words):
         """Twice, for nothing is lost the first time; and the data can be saved."""
         for _ in range(2):
-            result = self.recover()
-            self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+            result = self.assert_status(self.recover(), 3)
             self.assertRegex(result.stderr, r"\Anvcache: pool [^\n]+ keeps [^\n]+\n\Z")
             for word in words:
                 self.assertIn(word, result.stdout)
@@ -180,8 +178,7 @@ class SituationTest(machine.MachineTest):
         self.assert_kept("Permission denied")
         self.assertEqual(self.data.read_bytes(), OLD)
         self.data.chmod(0o660)
-        result = self.as_user(self.runner, "recover", self.pool, groups=(TEAM,))
-        self.assert_ok(result)
+        self.assert_ok(self.as_user(self.runner, "recover", self.pool, groups=(TEAM,)))
         self.assertEqual(self.data.read_bytes(), NEW)
 
     @each_way

@@ -5,11 +5,9 @@ import fcntl
 import os
 import resource
 import shutil
-import subprocess
 import unittest
 
-import image
-import support
+from kit import image, tool
 
 USERS = {
     "status": ["status"],
@@ -19,7 +17,7 @@ USERS = {
 }
 
 
-class BadPoolTest(support.ToolTest):
+class BadPoolTest(tool.ToolTest):
     def use(self, user, pool=None):
         """Hands the pool to a command; its result and the status it must fail with."""
         program = ["--", "touch", self.files / "started"] if user == "run" else []
@@ -30,7 +28,7 @@ class BadPoolTest(support.ToolTest):
         """Every command refuses the pool with these words and leaves it as it is."""
         pool = pool or self.pool
         is_file = pool.is_file()
-        before = support.checksum(pool) if is_file else None
+        before = tool.checksum(pool) if is_file else None
         for user in users:
             with self.subTest(user=user, words=words):
                 result, status = self.use(user, pool)
@@ -39,7 +37,7 @@ class BadPoolTest(support.ToolTest):
                 if user == "run":
                     self.assert_runs_without(pool, *words)
                 if is_file:
-                    self.assertEqual(support.checksum(pool), before, "the pool was changed")
+                    self.assertEqual(tool.checksum(pool), before, "the pool was changed")
 
     def assert_runs_without(self, pool, *words, emulate=("--emulate",)):
         """Where the cache is not required, the program runs without it, after one line; nor does what
@@ -58,8 +56,7 @@ class BadPoolTest(support.ToolTest):
     def test_missing_folder(self):
         pool = self.pools / "nowhere" / "pool"
         self.assert_bad("does not exist", pool=pool)
-        result = self.nvcache("create", pool, "--size", "1M", "--emulate")
-        self.assert_refused(result, 1, pool, "folder does not exist")
+        self.assert_refused(self.nvcache("create", pool, "--size", "1M", "--emulate"), 1, pool, "folder does not exist")
 
     def test_too_small(self):
         for size in (0, 1, 4096, 8192):
@@ -67,7 +64,7 @@ class BadPoolTest(support.ToolTest):
             self.assert_bad(f"has {size} bytes, too few for a pool")
 
     def test_not_a_pool(self):
-        self.pool.write_bytes(os.urandom(2 * support.MIB))
+        self.pool.write_bytes(os.urandom(2 * tool.MIB))
         self.assert_bad("is not a pool")
 
     def test_directory(self):
@@ -84,9 +81,9 @@ class BadPoolTest(support.ToolTest):
 
     def test_truncated(self):
         self.create("2M")
-        for size in (2 * support.MIB - 1, support.MIB, 12288, 80):
+        for size in (2 * tool.MIB - 1, tool.MIB, 12288, 80):
             os.truncate(self.pool, size)
-            self.assert_bad(f"is truncated, {size} of {2 * support.MIB} bytes")
+            self.assert_bad(f"is truncated, {size} of {2 * tool.MIB} bytes")
 
     def test_damaged_superblock(self):
         """A flipped bit in any field is repaired from the copy."""
@@ -97,8 +94,7 @@ class BadPoolTest(support.ToolTest):
                 with self.subTest(field=name, place=place), image.Image(self.pool) as pool:
                     pool.flip(place + offset + size - 1, bit=3)
                     damaged = self.pool.read_bytes()
-                    result = self.nvcache("status", self.pool)
-                    self.assert_ok(result)
+                    result = self.assert_ok(self.nvcache("status", self.pool))
                     self.assertRegex(result.stdout, "(?m)^errors +a damaged superblock")
                     self.assert_ok(self.nvcache("recover", self.pool, "--dry-run"))
                     self.assertEqual(self.pool.read_bytes(), damaged)
@@ -177,12 +173,9 @@ class BadPoolTest(support.ToolTest):
             for place in (image.CHECKPOINT_OFFSET, None):
                 if place is not None:
                     pool.flip(place)
-                result = self.nvcache("status", self.pool)
-                self.assert_ok(result)
+                result = self.assert_ok(self.nvcache("status", self.pool))
                 self.assertRegex(result.stdout, "(?m)^state +dirty")
-        result = self.nvcache("recover", self.pool)
-        self.assert_ok(result)
-        self.assertEqual(result.stdout, "recovered 0 records (0 B) of 0 files\n")
+        self.assert_ok(self.nvcache("recover", self.pool), "recovered 0 records (0 B) of 0 files\n")
         self.assert_ok(self.nvcache("recover", self.pool))
 
     def test_damaged_checkpoints(self):
@@ -199,8 +192,7 @@ class BadPoolTest(support.ToolTest):
             pool.set_dirty(os.getpid())
             fcntl.flock(user, fcntl.LOCK_EX)
             self.assert_bad(f"is in use by process {os.getpid()}", users=("recover",))
-            result = self.nvcache("status", self.pool)
-            self.assert_ok(result)
+            result = self.assert_ok(self.nvcache("status", self.pool))
             self.assertRegex(result.stdout, rf"(?m)^state +in use by process {os.getpid()} ")
             self.assert_ok(self.nvcache("dump", self.pool))
 
@@ -208,29 +200,17 @@ class BadPoolTest(support.ToolTest):
         """A file system that may only be read; permission bits do not bind root."""
         self.create()
         for user in ("recover", "run"):
-            command = [str(support.COMMAND), *USERS[user], str(self.pool)]
+            command = [tool.COMMAND, *USERS[user], self.pool]
             command += ["--", "true"] if user == "run" else []
-            result = self.in_read_only_folder(command)
-            self.assert_refused(result, 125 if user == "run" else 1, self.pool, "read-only")
-        result = self.in_read_only_folder([str(support.COMMAND), "status", str(self.pool)])
-        self.assert_ok(result)
+            self.assert_refused(self.in_read_only_folder(command), 125 if user == "run" else 1, self.pool, "read-only")
+        self.assert_ok(self.in_read_only_folder([tool.COMMAND, "status", self.pool]))
         new = self.pools / "new"
-        result = self.in_read_only_folder(
-            [str(support.COMMAND), "create", str(new), "--size", "1M", "--emulate"]
-        )
+        result = self.in_read_only_folder([tool.COMMAND, "create", new, "--size", "1M", "--emulate"])
         self.assert_refused(result, 1, new, "read-only")
 
     def in_read_only_folder(self, command):
-        script = (
-            'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 99; exec "$@"'
-        )
-        result = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", script, str(self.pools), *command],
-            env=support.clean_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" || exit 99; exec "$@"'
+        result = tool.run("unshare", "--mount", "sh", "-c", script, self.pools, *command)
         if result.returncode == 99 or result.stderr.startswith("unshare:"):
             self.skipTest("a read-only mount needs root: " + result.stderr.strip())
         return result
@@ -250,11 +230,11 @@ class BadPoolTest(support.ToolTest):
         self.assert_refused(result, 125, self.pool, "is not persistent memory", "--emulate")
         self.assertFalse(self.pool.exists())
         self.create()
-        before = support.checksum(self.pool)
+        before = tool.checksum(self.pool)
         result = self.nvcache("run", "--required", "--pool", self.pool, "--", "true")
         self.assert_refused(result, 125, self.pool, "is not persistent memory", "--emulate")
         self.assert_runs_without(self.pool, "is not persistent memory", emulate=())
-        self.assertEqual(support.checksum(self.pool), before)
+        self.assertEqual(tool.checksum(self.pool), before)
 
     def test_existing_file_is_kept(self):
         self.pool.write_bytes(b"precious")
@@ -264,42 +244,38 @@ class BadPoolTest(support.ToolTest):
 
     def test_existing_pool_is_kept(self):
         self.create()
-        before = support.checksum(self.pool)
+        before = tool.checksum(self.pool)
         result = self.nvcache("create", self.pool, "--size", "2M", "--emulate")
         self.assert_refused(result, 1, self.pool, "exists already")
-        self.assertEqual(support.checksum(self.pool), before)
+        self.assertEqual(tool.checksum(self.pool), before)
 
     def test_no_space(self):
         """More than the whole file system has, so that nothing is taken from it meanwhile."""
-        if self.pools.parent != support.pathlib.Path("/dev/shm"):
+        if self.pools.parent != tool.pathlib.Path("/dev/shm"):
             self.skipTest("no /dev/shm")
         total = shutil.disk_usage(self.pools).total
-        size = str(total + support.MIB)
+        size = str(total + tool.MIB)
         result = self.nvcache("create", self.pool, "--size", size, "--emulate")
         self.assert_refused(result, 1, self.pool, "no room for", "smaller size")
         self.assertFalse(self.pool.exists())
-        result = self.nvcache(
-            "run", "--required", "--pool", self.pool, "--size", size, "--emulate", "--", "true"
-        )
+        result = self.nvcache("run", "--required", "--pool", self.pool, "--size", size, "--emulate", "--",
+                              "true")
         self.assert_refused(result, 125, self.pool, "no room for")
         self.assert_runs_without(self.pool, "no room for", emulate=("--emulate", "--size", size))
         self.assertFalse(self.pool.exists())
 
     def test_file_size_limit(self):
         def limit():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (support.MIB, support.MIB))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (tool.MIB, tool.MIB))
 
-        result = self.nvcache(
-            "create", self.pool, "--size", "2M", "--emulate", preexec_fn=limit
-        )
+        result = self.nvcache("create", self.pool, "--size", "2M", "--emulate", preexec_fn=limit)
         self.assert_refused(result, 1, self.pool, "are not allowed", "ulimit -f")
         self.assertFalse(self.pool.exists())
 
     def test_strange_name(self):
         """A name with a line feed or an escape sequence does not reach the terminal as such."""
         pool = self.pools / "a\nb\x1b[31m"
-        result = self.nvcache("status", pool)
-        self.assertEqual(result.returncode, 1)
+        result = self.assert_status(self.nvcache("status", pool), 1)
         self.assertRegex(result.stderr, r"\Anvcache: [ -~]+\n\Z")
         self.assertIn(r"a\x0ab\x1b[31m", result.stderr)
 

@@ -3,14 +3,12 @@
 
 import unittest
 
-import support
+from kit import tool
 
 
-class BadSettingTest(support.ToolTest):
+class BadSettingTest(tool.ToolTest):
     def assert_run_refused(self, *words, options=(), env=None):
-        result = self.nvcache(
-            "run", "--pool", self.pool, "--emulate", *options, "--", "true", env=env
-        )
+        result = self.nvcache("run", "--pool", self.pool, "--emulate", *options, "--", "true", env=env)
         self.assert_refused(result, 125, *words)
         self.assertEqual(list(self.pools.iterdir()), [])
 
@@ -20,8 +18,7 @@ class BadSettingTest(support.ToolTest):
     def test_unreadable_size(self):
         for size in ("x", "12q", "1.2.3", "-1", "1 G", "1e9", "99999999999999999999", "0x10", "k"):
             with self.subTest(size=size):
-                result = self.nvcache("create", self.pool, "--emulate", f"--size={size}")
-                self.assert_refused(result, 2, "--size", size)
+                self.assert_refused(self.nvcache("create", self.pool, "--emulate", f"--size={size}"), 2, "--size", size)
                 self.assert_run_refused("NVCACHE_SIZE", size, options=[f"--size={size}"])
                 self.assert_run_refused("NVCACHE_DRAM", size, options=[f"--dram={size}"])
                 self.assert_run_refused("NVCACHE_DRAM", size, env={"NVCACHE_DRAM": size})
@@ -43,10 +40,8 @@ class BadSettingTest(support.ToolTest):
                 self.assert_run_refused("NVCACHE_FRAMES", frames, env={"NVCACHE_FRAMES": frames})
         both = ["--dram", "64M", "--frames", "pool:64M"]
         self.assert_run_refused("NVCACHE_DRAM and NVCACHE_FRAMES", options=both)
-        self.assert_run_refused(
-            "NVCACHE_DRAM and NVCACHE_FRAMES",
-            env={"NVCACHE_DRAM": "64M", "NVCACHE_FRAMES": "dram:32M"},
-        )
+        self.assert_run_refused("NVCACHE_DRAM and NVCACHE_FRAMES",
+                                env={"NVCACHE_DRAM": "64M", "NVCACHE_FRAMES": "dram:32M"})
         self.assert_run_refused("0 to 100000", env={"NVCACHE_FRAME_DELAY": "1us"})
 
     def test_impossible_glob(self):
@@ -72,16 +67,12 @@ class BadSettingTest(support.ToolTest):
         self.assert_run_refused("NVCACHE_BATCH_MIN", "ten", options=["--batch-min", "ten"])
         self.assert_run_refused("NVCACHE_BATCH_MAX", "0", options=["--batch-max", "0"])
         self.assert_run_refused("NVCACHE_BATCH_DELAY", "1s", options=["--batch-delay", "1s"])
-        self.assert_run_refused(
-            "NVCACHE_BATCH_MIN=20",
-            "NVCACHE_BATCH_MAX=10",
-            options=["--batch-min", "20", "--batch-max", "10"],
-        )
+        self.assert_run_refused("NVCACHE_BATCH_MIN=20", "NVCACHE_BATCH_MAX=10",
+                                options=["--batch-min", "20", "--batch-max", "10"])
 
     def test_no_pool(self):
         self.assert_refused(self.nvcache("run", "--", "true"), 125, "--pool", "NVCACHE_POOL")
-        empty = self.nvcache("run", "--", "true", env={"NVCACHE_POOL": ""})
-        self.assert_refused(empty, 125, "--pool", "NVCACHE_POOL")
+        self.assert_refused(self.nvcache("run", "--", "true", env={"NVCACHE_POOL": ""}), 125, "--pool", "NVCACHE_POOL")
 
     def test_no_program(self):
         self.assert_refused(self.nvcache("run", "--pool", self.pool), 125, "no program")
@@ -96,19 +87,9 @@ class BadSettingTest(support.ToolTest):
         self.assert_run_refused(spaced, "space or colon", options=["--library", spaced])
 
     def test_usage(self):
-        for arguments in (
-            [],
-            ["bogus"],
-            ["--bogus"],
-            ["create"],
-            ["create", "pool"],
-            ["create", "--size", "1M"],
-            ["create", "pool", "more", "--size", "1M"],
-            ["status"],
-            ["dump", "--bogus", "pool"],
-            ["recover"],
-            ["recover", "pool", "--export"],
-        ):
+        for arguments in ([], ["bogus"], ["--bogus"], ["create"], ["create", "pool"], ["create", "--size", "1M"],
+                          ["create", "pool", "more", "--size", "1M"], ["status"], ["dump", "--bogus", "pool"],
+                          ["recover"], ["recover", "pool", "--export"]):
             with self.subTest(arguments=arguments):
                 self.assert_refused(self.nvcache(*arguments, cwd=self.files), 2, "--help")
         self.assert_refused(self.nvcache("run", "--bogus", "--", "true"), 125, "--bogus", "--help")

@@ -4,18 +4,15 @@ One line, and the program runs without the cache, or not at all when the cache w
 
 import os
 import pathlib
-import subprocess
 import unittest
 
-import image
-import support
+from kit import image, tool
 
-LIBRARY = support.BUILD / "libnvcache.so"
-MUSL_LIBRARY = support.BUILD / "musl/lib/libnvcache-musl.so"
+MUSL_LIBRARY = tool.BUILD / "musl/lib/libnvcache-musl.so"
 STATUS = 7  # of the program when all went well
 
 # Each kind of program, and what brings NVCache into it.
-FRONT_ENDS = {"GLIBC": {"LD_PRELOAD": str(LIBRARY)}, "MUSL_DYNAMIC": {}, "MUSL_STATIC": {}}
+FRONT_ENDS = {"GLIBC": {"LD_PRELOAD": str(tool.LIBRARY)}, "MUSL_DYNAMIC": {}, "MUSL_STATIC": {}}
 
 
 def program(name):
@@ -24,34 +21,25 @@ def program(name):
     return pathlib.Path(path) if path else None
 
 
-class ByHandTest(support.ToolTest):
+class ByHandTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
         self.out = self.files / "out"
-        self.with_pool = {
-            "NVCACHE_POOL": str(self.pool),
-            "NVCACHE_SIZE": "1M",
-            "NVCACHE_EMULATE": "1",
-            "NVCACHE_NOTICE": "0",
-        }
+        self.with_pool = self.settings(**tool.QUIET)
 
-    def start(self, name, env):
+    def run_kind(self, name, env):
         """Starts the program, which writes the file; it is skipped where there is none."""
         if program(name) is None:
             self.skipTest(f"there is no {name} program")
         self.out.unlink(missing_ok=True)
-        return subprocess.run(
-            [program(name), "--write", self.out],
-            env={**support.clean_environment(), **env},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-        )
+        return tool.run(program(name), "--write", self.out, env=env)
 
     def assert_without(self, name, env, line):
         """Runs without the cache and says this; with NVCACHE_REQUIRED it does not run."""
-        result = self.start(name, env)
+        result = self.run_kind(name, env)
         self.assertEqual((result.returncode, result.stderr), (STATUS, line + "\n"))
         self.assertEqual(self.out.read_text(), "written\n")
-        result = self.start(name, {**env, "NVCACHE_REQUIRED": "1"})
+        result = self.run_kind(name, {**env, "NVCACHE_REQUIRED": "1"})
         line = line.replace("runs without the cache", "is not started (NVCACHE_REQUIRED)")
         self.assertEqual((result.returncode, result.stderr), (125, line + "\n"))
         self.assertFalse(self.out.exists(), "the program was started")
@@ -60,7 +48,7 @@ class ByHandTest(support.ToolTest):
         """The tests below would all pass if nothing were ever cached."""
         for name, preload in FRONT_ENDS.items():
             with self.subTest(front_end=name):
-                result = self.start(name, {**self.with_pool, **preload})
+                result = self.run_kind(name, {**self.with_pool, **preload})
                 self.assertEqual((result.returncode, result.stderr), (STATUS, ""))
                 status = self.nvcache("status", self.pool)
                 self.assertRegex(status.stdout, r"(?m)^state +clean")
@@ -71,7 +59,7 @@ class ByHandTest(support.ToolTest):
         with image.Image(self.pool) as pool:
             current = pool.field("version")
             pool.set_field("version", current - 1)
-        before = support.checksum(self.pool)
+        before = tool.checksum(self.pool)
         line = (
             f"nvcache: pool {self.pool} has format version {current - 1}, this is for version "
             f"{current}: use the NVCache that made it"
@@ -79,36 +67,34 @@ class ByHandTest(support.ToolTest):
         for name, preload in FRONT_ENDS.items():
             with self.subTest(front_end=name):
                 self.assert_without(name, {**self.with_pool, **preload}, line)
-                self.assertEqual(support.checksum(self.pool), before)
+                self.assertEqual(tool.checksum(self.pool), before)
 
     def test_library_of_glibc_in_other_libc(self):
-        env = {"LD_PRELOAD": str(LIBRARY)}
+        env = {"LD_PRELOAD": str(tool.LIBRARY)}
         line = (
             "nvcache: libnvcache.so is for programs of glibc; link this one with nvcache-musl-gcc, or "
             "with glibc; the program runs without the cache"
         )
         self.assert_without("PLAIN_MUSL", {**env, **self.with_pool}, line)
         self.assertFalse(self.pool.exists())
-        result = self.start("PLAIN_MUSL", env)  # no pool, nothing to say
+        result = self.run_kind("PLAIN_MUSL", env)  # no pool, nothing to say
         self.assertEqual((result.returncode, result.stderr), (STATUS, ""))
 
     def test_library_of_glibc_in_nvcache_musl(self):
         """It is inherited where programs of both libraries run, and does no harm."""
         for name in ("MUSL_DYNAMIC", "MUSL_STATIC"):
             with self.subTest(front_end=name):
-                result = self.start(name, {**self.with_pool, "LD_PRELOAD": str(LIBRARY)})
+                result = self.run_kind(name, {**self.with_pool, "LD_PRELOAD": str(tool.LIBRARY)})
                 self.assertEqual((result.returncode, result.stderr), (STATUS, ""))
                 self.assertTrue(self.pool.exists())
 
     def test_library_of_musl_in_glibc(self):
         if not MUSL_LIBRARY.exists():
             self.skipTest("there is no library for musl")
-        result = self.start("GLIBC", {**self.with_pool, "LD_PRELOAD": str(MUSL_LIBRARY)})
+        result = self.run_kind("GLIBC", {**self.with_pool, "LD_PRELOAD": str(MUSL_LIBRARY)})
         self.assertEqual(result.returncode, STATUS)
-        self.assertRegex(
-            result.stderr,
-            r"\Anvcache: libnvcache-musl\.so is for [^\n]+; the program runs without the cache\n\Z",
-        )
+        self.assertRegex(result.stderr,
+                         r"\Anvcache: libnvcache-musl\.so is for [^\n]+; the program runs without the cache\n\Z")
         line = result.stderr.strip()
         self.assert_without("GLIBC", {**self.with_pool, "LD_PRELOAD": str(MUSL_LIBRARY)}, line)
 
@@ -118,7 +104,7 @@ class ByHandTest(support.ToolTest):
         for name, said in (("GLIBC", f"'{missing}' from LD_PRELOAD cannot be preloaded"), ("PLAIN_MUSL", "")):
             with self.subTest(front_end=name):
                 env = {**self.with_pool, "LD_PRELOAD": str(missing), "NVCACHE_REQUIRED": "1"}
-                result = self.start(name, env)
+                result = self.run_kind(name, env)
                 self.assertEqual(result.returncode, STATUS)
                 self.assertIn(said, result.stderr)
                 self.assertEqual(len(result.stderr.splitlines()), 1 if said else 0)

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Page frames in the pool: --frames pool:SIZE."""
 
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import unittest
 
-import support
+from kit import tool
 
-SIZE = 4 * support.MIB  # 63 segments of 64 KiB
+SIZE = 4 * tool.MIB  # 63 segments of 64 KiB
 FRAMES = "pool:512k"  # 10 of them
 SEED = int(os.environ.get("NVCACHE_TEST_SEED", "1"))
 
@@ -56,47 +54,36 @@ def model(content, seed):
     return bytes(content)
 
 
-class FramesTest(support.ToolTest):
+class FramesTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
         self.data = self.files / "data"
         self.copy = self.files / "copy"
-        self.content = random.Random(SEED).randbytes(support.MIB)
+        self.content = random.Random(SEED).randbytes(tool.MIB)
         self.data.write_bytes(self.content)
 
     def command(self, end, frames=FRAMES, options=()):
-        return [support.COMMAND, "run", "--pool", self.pool, "--size", SIZE, "--emulate", "--required",
-                "--frames", frames, *options, "--", sys.executable, "-c", PROGRAM, self.data, self.copy,
-                self.pool, SEED, end]
+        program = [sys.executable, "-c", PROGRAM, self.data, self.copy, self.pool, SEED, end]
+        return self.run_command(*program, size=SIZE, options=["--required", "--frames", frames, *options])
 
     def run_program(self, end, **more):
-        return self.nvcache(*self.command(end, **more)[1:])
-
-    def status(self):
-        result = self.nvcache("status", self.pool, "--json")
-        self.assert_ok(result)
-        return json.loads(result.stdout)
+        return tool.run(*self.command(end, **more))
 
     def assert_content(self, seed=SEED):
         self.assertTrue(self.data.read_bytes() == model(self.content, seed), f"seed {seed}: wrong bytes")
 
     def test_reads_and_writes(self):
-        result = self.run_program("end")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_status(self.run_program("end"), 0)
         self.assert_content()
         status = self.status()
         self.assertEqual((status["state"], status["segments_of_frames"]), ("clean", 0))
         self.assertGreater(status["statistics"]["evictions"], 0)
 
     def test_status(self):
-        with subprocess.Popen(
-            list(map(str, self.command("wait"))), env=support.clean_environment(),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        ) as program:
-            self.assertEqual(program.stdout.readline(), b"ready\n")
-            status = self.status()
-            text = self.nvcache("status", self.pool).stdout
-            program.communicate(b"\n")
+        program = self.start(self.command("wait"))
+        self.assertEqual(program.stdout.readline(), "ready\n")
+        status, text = self.status(), self.status_text()
+        program.communicate("\n")
         self.assertEqual(program.returncode, 0)
         self.assertEqual((status["segments"], status["segments_of_frames"]), (60, 10))
         self.assertEqual(status["damaged_groups"], 0)
@@ -107,35 +94,28 @@ class FramesTest(support.ToolTest):
         for delay in ("1", "60000"):
             with self.subTest(batch_delay=delay):
                 self.data.write_bytes(self.content)
-                result = self.run_program("die", options=["--batch-delay", delay])
-                self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
+                self.assert_status(self.run_program("die", options=["--batch-delay", delay]), -signal.SIGKILL)
                 self.assertEqual(self.status()["damaged_groups"], 0)
-                result = self.nvcache("recover", self.pool, "--json")
-                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-                self.assertEqual(json.loads(result.stdout)["damaged_groups"], 0)
+                self.assertEqual(self.json("recover", self.pool)["damaged_groups"], 0)
                 self.assert_content()
         # A use of the pool without frames has all of it.
         self.data.write_bytes(self.content)
-        result = self.run_program("end", frames="dram:512k")
-        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_status(self.run_program("end", frames="dram:512k"), 0)
         self.assert_content()
         self.assertEqual(self.status()["state"], "clean")
 
     def test_more_than_the_pool_has(self):
         words = (self.pool, "has room for 2688k of page frames", "NVCACHE_FRAMES")
-        run = ["run", "--pool", self.pool, "--size", SIZE, "--emulate", "--frames", "pool:2689k"]
-        result = self.nvcache(*run, "--", "cp", self.data, self.copy)
+        too_many = ["--frames", "pool:2689k"]
+        result = self.run_on_pool("cp", self.data, self.copy, size=SIZE, options=too_many)
         self.assert_refused(result, 0, *words, "; the program runs without the cache")
         self.assertEqual(self.copy.read_bytes(), self.content)
-        result = self.nvcache(*run, "--required", "--", "touch", self.files / "started")
+        result = self.run_on_pool("touch", self.files / "started", size=SIZE, options=[*too_many, "--required"])
         self.assert_refused(result, 125, *words)
         self.assertFalse((self.files / "started").exists())
-        library = {"LD_PRELOAD": str(support.BUILD / "libnvcache.so"), "NVCACHE_POOL": str(self.pool),
-                   "NVCACHE_EMULATE": "1", "NVCACHE_NOTICE": "0", "NVCACHE_FRAMES": "pool:2689k"}
         for required, status in (("0", 0), ("1", 125)):
-            result = subprocess.run(
-                ["cp", self.data, self.copy], capture_output=True, text=True, check=False,
-                env={**support.clean_environment(), **library, "NVCACHE_REQUIRED": required})
+            result = tool.run("cp", self.data, self.copy, env=self.settings(
+                LD_PRELOAD=str(tool.LIBRARY), NVCACHE_FRAMES="pool:2689k", NVCACHE_REQUIRED=required, **tool.QUIET))
             self.assert_refused(result, status, *words)
         self.assertEqual(self.status()["state"], "clean")
 
@@ -146,9 +126,7 @@ class FramesTest(support.ToolTest):
             (["--dram", "1M"], "NVCACHE_FRAMES", "pool:64k", "1M,"),
             ([], "NVCACHE_FRAMES", "pool:64k", ",pool:64k"),
         ):
-            result = self.nvcache(
-                "run", "--pool", self.pool, "--size", SIZE, "--emulate", *options, "--", "sh", "-c", script,
-                env={variable: value})
+            result = self.run_on_pool("sh", "-c", script, size=SIZE, options=options, env={variable: value})
             self.assertEqual((result.returncode, result.stdout.strip()), (0, seen), result.stderr)
 
 

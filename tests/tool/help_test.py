@@ -5,30 +5,13 @@ import re
 import subprocess
 import unittest
 
-import support
+from kit import tool
 
 OPTIONS = {
     "create": ["POOL", "--size", "--emulate"],
-    "run": [
-        "--pool",
-        "--size",
-        "--emulate",
-        "--dram",
-        "--frames",
-        "--include",
-        "--exclude",
-        "--write-back",
-        "--required",
-        "--no-drain",
-        "--names",
-        "--checkpointer",
-        "--wait",
-        "--batch-min",
-        "--batch-max",
-        "--batch-delay",
-        "--library",
-        "-- PROGRAM",
-    ],
+    "run": ["--pool", "--size", "--emulate", "--dram", "--frames", "--include", "--exclude", "--write-back",
+            "--required", "--no-drain", "--names", "--checkpointer", "--wait", "--batch-min", "--batch-max",
+            "--batch-delay", "--library", "-- PROGRAM"],
     "checkpointer": ["POOL", "--stay"],
     "recover": ["POOL", "--list", "--user", "--dry-run", "--json", "--export", "--discard"],
     "status": ["POOL", "--json"],
@@ -37,10 +20,9 @@ OPTIONS = {
 }
 
 
-class HelpTest(support.ToolTest):
+class HelpTest(tool.ToolTest):
     def test_overview(self):
-        result = self.nvcache("--help")
-        self.assert_ok(result)
+        result = self.assert_ok(self.nvcache("--help"))
         for command in OPTIONS:
             self.assertRegex(result.stdout, rf"(?m)^  {command} ")
         self.assertIn("Example", result.stdout)
@@ -48,29 +30,21 @@ class HelpTest(support.ToolTest):
     def test_each_command(self):
         for command, options in OPTIONS.items():
             with self.subTest(command=command):
-                result = self.nvcache(command, "--help")
-                self.assert_ok(result)
+                result = self.assert_ok(self.nvcache(command, "--help"))
                 self.assertIn(f"Usage: nvcache {command} ", result.stdout)
                 self.assertRegex(result.stdout, rf"Examples?:\n  nvcache {command} ")
                 for option in options:
                     self.assertIn(option, result.stdout)
 
     def test_version(self):
-        result = self.nvcache("--version")
-        self.assert_ok(result)
+        result = self.assert_ok(self.nvcache("--version"))
         self.assertTrue(re.fullmatch(r"nvcache \d+\.\d+\.\d+\n", result.stdout), result.stdout)
 
     def test_output_that_cannot_be_written(self):
         self.create()
         with open("/dev/full", "w", encoding="ascii") as full:
-            result = subprocess.run(
-                [support.COMMAND, "status", self.pool],
-                env=support.clean_environment(),
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
+            result = subprocess.run([tool.COMMAND, "status", self.pool], env=tool.clean_environment(), stdout=full,
+                                    stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, r"\Anvcache: the output cannot be written[^\n]+\n\Z")
 

@@ -4,33 +4,24 @@
 import json
 import os
 import struct
-import subprocess
 import time
 import unittest
 
-import image
-import support
+from kit import image, tool
 
 COLUMNS = ["LSN", "LOG", "PLACE", "KIND", "FILE", "OFFSET", "LENGTH", "GROUP", "STATE", "PATH"]
 
 
-class InspectTest(support.ToolTest):
-    def json(self, *arguments):
-        result = self.nvcache(*arguments, "--json")
-        self.assert_ok(result)
-        return json.loads(result.stdout)
-
+class InspectTest(tool.ToolTest):
     def dump(self):
         """The dump's lines, from JSON."""
-        result = self.nvcache("dump", self.pool, "--json")
-        self.assert_ok(result)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        lines = self.assert_ok(self.nvcache("dump", self.pool, "--json")).stdout.splitlines()
+        return [json.loads(line) for line in lines]
 
     def rows(self):
         """The dump's lines, from text."""
-        result = self.nvcache("dump", self.pool)
-        self.assert_ok(result)
-        lines = [line.replace("on disk", "on-disk").split() for line in result.stdout.splitlines()]
+        text = self.assert_ok(self.nvcache("dump", self.pool)).stdout
+        lines = [line.replace("on disk", "on-disk").split() for line in text.splitlines()]
         self.assertEqual(lines[0], COLUMNS)
         return lines[1:]
 
@@ -41,12 +32,12 @@ class InspectTest(support.ToolTest):
 
     def test_status_of_new_pool(self):
         self.create("2M")
-        status = self.json("status", self.pool)
+        status = self.status()
         self.assertEqual(status["pool"], str(self.pool))
         self.assertEqual(status["state"], "clean")
         self.assertIsNone(status["owner"])
         self.assertEqual(status["durability"], "process")
-        self.assertEqual(status["size"], 2 * support.MIB)
+        self.assertEqual(status["size"], 2 * tool.MIB)
         self.assertEqual(status["used"], 0)
         self.assertEqual((status["segments"], status["segment_size"]), (28, 65536))
         self.assertEqual(status["segments_used"], 0)
@@ -79,18 +70,16 @@ class InspectTest(support.ToolTest):
             pool.set_statistic(12, 2)
             pool.set_statistic(13, 28)
             pool.set_statistic(14, time.time_ns())
-        before = support.checksum(self.pool)
-        status = self.json("status", self.pool)
+        before = tool.checksum(self.pool)
+        status = self.status()
         self.assertEqual(status["state"], "dirty")
         self.assertEqual(status["owner"]["pid"], 2**22 + 1)
         self.assertFalse(status["owner"]["alive"])
         self.assertEqual(status["pending_records"], 5)
         self.assertEqual(status["pending_bytes"], 50 + 5000 + 4096)
         [process] = status["processes"]
-        self.assertEqual(
-            [process[name] for name in ("pid", "program", "state", "pending_files", "pending_records")],
-            [2**22 + 1, "program", "dead", 2, 5],
-        )
+        self.assertEqual([process[name] for name in ("pid", "program", "state", "pending_files", "pending_records")],
+                         [2**22 + 1, "program", "dead", 2, 5])
         files = sum(1 + image.units_of(192 + len(os.fsencode(path)) + 1) for path in (first, second))
         self.assertEqual(status["used"], 64 * (files + 2 + (1 + 1 + 2 + 64 + 13) + 65 + 1 + 1))
         self.assertEqual(status["segments_used"], 2)
@@ -98,19 +87,16 @@ class InspectTest(support.ToolTest):
         self.assertEqual(status["statistics"]["write_back_errors"], 2)
         self.assertEqual(status["last_error"], "ENOSPC")
         self.assertTrue(4e9 < status["oldest_pending_age_ns"] < 60e9)
-        self.assertEqual(
-            [(f["file"], f["path"], f["records"], f["bytes"], f["error"]) for f in status["files"]],
-            [(0, str(first), 3, 4146, None), (1, str(second), 2, 5000, "EIO")],
-        )
-        text = self.nvcache("status", self.pool)
-        self.assert_ok(text)
-        self.assertRegex(text.stdout, r"(?m)^state +dirty, left by process 4194305")
-        self.assertRegex(text.stdout, r"(?m)^pending +5 records, 8.9 KiB, of 2 files; the oldest for 5")
-        self.assertRegex(text.stdout, r"(?m)^errors +2 write-back errors, the last one ENOSPC ")
-        self.assertRegex(text.stdout, rf"(?m)^ +0 +3 +4\.0 KiB  {first}$")
-        self.assertRegex(text.stdout, rf"(?m)^ +1 +2 +4\.9 KiB  {second} \(EIO for 3\.\d s\)$")
-        self.assertRegex(text.stdout, r"(?m)^used +\d.* KiB, in 2 of the segments \(16\.7 %\)$")
-        self.assertEqual(support.checksum(self.pool), before)
+        self.assertEqual([(f["file"], f["path"], f["records"], f["bytes"], f["error"]) for f in status["files"]],
+                         [(0, str(first), 3, 4146, None), (1, str(second), 2, 5000, "EIO")])
+        text = self.status_text()
+        self.assertRegex(text, r"(?m)^state +dirty, left by process 4194305")
+        self.assertRegex(text, r"(?m)^pending +5 records, 8.9 KiB, of 2 files; the oldest for 5")
+        self.assertRegex(text, r"(?m)^errors +2 write-back errors, the last one ENOSPC ")
+        self.assertRegex(text, rf"(?m)^ +0 +3 +4\.0 KiB  {first}$")
+        self.assertRegex(text, rf"(?m)^ +1 +2 +4\.9 KiB  {second} \(EIO for 3\.\d s\)$")
+        self.assertRegex(text, r"(?m)^used +\d.* KiB, in 2 of the segments \(16\.7 %\)$")
+        self.assertEqual(tool.checksum(self.pool), before)
 
     def test_status_of_write_through(self):
         """Of two processes that have ended: what is above the checkpoint, and not settled."""
@@ -134,7 +120,7 @@ class InspectTest(support.ToolTest):
             pool.set_conduct(0, now - 90 * 10**9, image.RULE_AUTO)
             pool.set_conduct(1, now - 20 * 10**9, image.RULE_NEVER)
             pool.set_through(moved=now - 40 * 10**9)
-        status = self.json("status", self.pool)
+        status = self.status()
         through = status["write_through"]
         self.assertEqual([through[name] for name in ("pending_files", "pending_records", "pending_bytes", "error")],
                          [2, 2, 700, None])
@@ -147,23 +133,23 @@ class InspectTest(support.ToolTest):
         # What is above the checkpoint came after it was moved.
         self.assertTrue(40e9 <= left["oldest_pending_age_ns"] < 80e9)
         self.assertTrue(20e9 <= dead["oldest_pending_age_ns"] < 40e9)
-        text = self.nvcache("status", self.pool).stdout
+        text = self.status_text()
         self.assertRegex(text, r"(?m)^through +2 records, 700 B, of 2 files above its checkpoint, "
                                r"which moved 4\d\.\d s ago$")
         self.assertRegex(text, r"(?m)^ +4194305 left +auto .* 300 B of 1 file ")
 
         with image.Image(self.pool) as pool:
             pool.set_through(moved=now, error=5, failed_at=now - 3 * 10**9)
-        status = self.json("status", self.pool)
+        status = self.status()
         self.assertEqual(status["write_through"]["error"], "EIO")
         self.assertEqual(status["write_through"]["error_since_ns"], now - 3 * 10**9)
-        text = self.nvcache("status", self.pool).stdout
+        text = self.status_text()
         self.assertRegex(text, r"(?m)^through .*; a sync failed \d+\.\d s ago \(EIO\), .* 'nvcache recover'$")
         self.assertRegex(text, r"(?m)^errors +a failed sync of write-through, above$")
         # What is shared says nothing of another run of the kernel.
-        with image.Image(self.pool) as pool:
-            pool.set_dirty()
-        status = self.json("status", self.pool)
+        with self.dirty_image():
+            pass
+        status = self.status()
         self.assertIsNone(status["write_through"]["error"])
         self.assertEqual(status["write_through"]["pending_records"], 2)
 
@@ -174,53 +160,43 @@ class InspectTest(support.ToolTest):
         for text, shown in ((b"a == b at c.cc:1\0rest", "a == b at c.cc:1"), (b"x" * 496, "x" * 495)):
             with image.Image(self.pool) as pool:
                 pool.write(image.LAST_WORDS_OFFSET, struct.pack("<QQ496s", now, 4321, text))
-            status = self.json("status", self.pool)
+            status = self.status()
             self.assertEqual(status["last_words"], {"pid": 4321, "time_ns": now, "text": shown})
-            plain = self.nvcache("status", self.pool).stdout
+            plain = self.status_text()
             self.assertIn("last words", plain)
             self.assertIn(f": {shown}\n", plain)
 
     def test_status_of_pool_in_use(self):
         """A program that really runs on the pool."""
-        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
-        script = 'exec 3>"$0"; echo x >&3; echo ready; read line'
-        with subprocess.Popen(
-            [*command, "--", "sh", "-c", script, self.files / "data"],
-            env=support.clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as program:
-            self.assertEqual(program.stdout.readline(), b"ready\n")
-            status = self.json("status", self.pool)
-            self.assert_ok(self.nvcache("dump", self.pool))
-            program.communicate(b"\n")
+        program = self.start(self.run_command(*tool.IN_NEED, self.files / "data"))
+        self.assertEqual(program.stdout.readline(), "ready\n")
+        status = self.status()
+        self.assert_ok(self.nvcache("dump", self.pool))
+        program.communicate("\n")
         self.assertEqual(status["state"], "in use")
         self.assertEqual(status["owner"]["pid"], program.pid)
         self.assertTrue(status["owner"]["alive"])
         self.assertEqual(status["owner"]["program"], "sh")
         self.assertEqual(program.returncode, 0)
-        self.assertEqual(self.json("status", self.pool)["state"], "clean")
+        self.assertEqual(self.status()["state"], "clean")
 
     def test_status_of_kept_records(self):
         """They count below the checkpoint, and once where the group itself is still there."""
         self.create()
         path = self.make_file("data")
-        with image.Image(self.pool) as pool:
-            pool.add_file(0, path)
+        with self.dirty_image({0: path}) as pool:
             old = pool.lsn_at(*pool.add_write(0, 0, b"x" * 64))
             new = pool.lsn_at(*pool.add_write(0, 64, b"y" * 64))
             pool.keep(old, 0, 0, b"x" * 64)
             pool.keep(new, 0, 64, b"y" * 64)
             pool.set_checkpoint(new)
-            pool.set_dirty()
-        status = self.json("status", self.pool)
+        status = self.status()
         self.assertEqual((status["pending_records"], status["pending_bytes"]), (2, 128))
         record = 1 + image.units_of(192 + len(os.fsencode(path)) + 1)
         self.assertEqual(status["pending_kept_records"], 2)
         self.assertEqual(status["pending_kept_bytes"], 64 * (record + 2 + 2))
         self.assertEqual(status["segments_used"], 2)
-        text = self.nvcache("status", self.pool).stdout
+        text = self.status_text()
         self.assertIn("; kept, because a disk refuses: 2 records\n", text)
         self.assertEqual([row[-2] for row in self.rows() if row[3] == "data"],
                          ["kept", "pending", "kept"])
@@ -230,8 +206,7 @@ class InspectTest(support.ToolTest):
     def test_dump(self):
         self.create()
         path = self.make_file("data")
-        with image.Image(self.pool) as pool:
-            pool.add_file(2, path)
+        with self.dirty_image({2: path}) as pool:
             void = pool.add_write(2, 0, b"x" * 64, void=True)
             whole = pool.add_write(2, 4090, b"y" * 10)
             unknown = pool.add_write(5, 1 << 40, b"w" * 4096)
@@ -246,14 +221,13 @@ class InspectTest(support.ToolTest):
             unfinished = pool.add_write(3, 30, b"unfinished", log=1)
             pool.flip(pool.payload_offset(*unfinished))
             torn = pool.add_write(3, 8192, b"z", commit=False, log=2)
-            pool.set_dirty()
             text, lsn = pool.text, pool.lsn_at
             size = 192 + len(os.fsencode(path)) + 1
             file_unit, torn_file = text(1), text(torn[0] - 1 - image.units_of(size))
             unfinished_file = text(unfinished[0] - 1 - image.units_of(size))
             last = text(bad_header[0] + 2)
             lsns = [lsn(*place) for place in (void, whole, unknown, cut, hole, bad_payload)]
-        before = support.checksum(self.pool)
+        before = tool.checksum(self.pool)
         rows = self.rows()
         expected = [
             [lsns[0], 0, file_unit, "file", 0, 0, size, "1/2", "void", path],
@@ -276,8 +250,8 @@ class InspectTest(support.ToolTest):
         self.assertEqual([line.get("path") for line in lines[2:4]], [str(path), None])
         self.assertEqual([line["damaged_record"] for line in lines if "damaged_record" in line],
                          [text(*place) for place in (bad_payload, bad_header, unfinished)] + [torn_file])
-        self.assertEqual(support.checksum(self.pool), before)
-        status = self.json("status", self.pool)
+        self.assertEqual(tool.checksum(self.pool), before)
+        status = self.status()
         self.assertEqual(status["pending_records"], 5)
         self.assertEqual(status["unfinished_groups"], 2)
         self.assertEqual(status["damaged_groups"], 2)
@@ -299,7 +273,7 @@ class InspectTest(support.ToolTest):
                 for place in places:
                     pool.flip(place + 8)
                 self.assertEqual([row[-2] for row in self.rows()], states)
-                self.assertEqual(self.json("status", self.pool)["damaged_groups"],
+                self.assertEqual(self.status()["damaged_groups"],
                                  states.count("damaged"))
                 for place in places:
                     pool.flip(place + 8)
@@ -308,15 +282,12 @@ class InspectTest(support.ToolTest):
         """Below the checkpoint: with --all."""
         self.create()
         path = self.make_file("data")
-        with image.Image(self.pool) as pool:
-            pool.add_file(0, path)
+        with self.dirty_image({0: path}) as pool:
             pool.add_write(0, 0, b"old")
             new = pool.add_write(0, 0, b"new")
             pool.set_checkpoint(pool.lsn_at(*new))
-            pool.set_dirty()
         self.assertEqual([row[-2] for row in self.rows()], ["pending"])
-        result = self.nvcache("dump", self.pool, "--all")
-        self.assert_ok(result)
+        result = self.assert_ok(self.nvcache("dump", self.pool, "--all"))
         states = [line.split("  ")[-2].strip() for line in result.stdout.splitlines()[1:]]
         self.assertEqual([state.split()[-1] for state in states], ["disk", "disk", "pending"])
 
@@ -347,13 +318,11 @@ class InspectTest(support.ToolTest):
             with self.subTest(damage=name), image.Image(self.pool) as pool:
                 for place in places:
                     pool.flip(place)
-                before = support.checksum(self.pool)
+                before = tool.checksum(self.pool)
                 if places:
-                    result = self.nvcache("dump", self.pool)
-                    self.assert_refused(result, 1, self.pool, "dump --all --export DIR")
+                    self.assert_refused(self.nvcache("dump", self.pool), 1, self.pool, "dump --all --export DIR")
                 export = self.files / f"export{number}"
-                result = self.nvcache("dump", self.pool, "--all", "--json", "--export", export)
-                self.assert_ok(result)
+                result = self.assert_ok(self.nvcache("dump", self.pool, "--all", "--json", "--export", export))
                 lines = [json.loads(line) for line in result.stdout.splitlines()]
                 records = [(line.get("file"), line["state"]) for line in lines
                            if line.get("kind") != "file"]
@@ -371,7 +340,7 @@ class InspectTest(support.ToolTest):
                 self.assertEqual(two["erased"], [{"offset": 4092, "length": 3}])
                 self.assertEqual(two["extents"], [{"offset": 4090, "length": 2},
                                                   {"offset": 4095, "length": 13}])
-                self.assertEqual(support.checksum(self.pool), before)
+                self.assertEqual(tool.checksum(self.pool), before)
                 pool.write(0, good)
         for path in paths:
             self.assertEqual(path.read_bytes(), b"")
@@ -380,14 +349,12 @@ class InspectTest(support.ToolTest):
         """A group goes on in its log's next one, and that is another log's neighbour."""
         self.create()
         path = self.make_file("data")
-        with image.Image(self.pool) as pool:
-            pool.add_file(0, path)
+        with self.dirty_image({0: path}) as pool:
             pool.add_write(0, 0, b"other log", log=1)
             payload = os.urandom(100000)
             places = pool.add_write(0, 4000, payload)
             pool.add_write(0, 4096, b"next")
             self.assertGreater(len(places), 1)
-            pool.set_dirty()
             texts = [pool.text(place) for place in places]
         lines = [line for line in self.dump() if line["kind"] == "data"]
         self.assertEqual([line["place"] for line in lines][1:-1], texts)
@@ -402,14 +369,12 @@ class InspectTest(support.ToolTest):
         self.create("8M")
         path = self.make_file("data")
         count = 20000
-        with image.Image(self.pool) as pool:
-            pool.add_file(0, path)
+        with self.dirty_image({0: path}) as pool:
             for i in range(count):
                 pool.add_write(0, i, b"x")
-            pool.set_dirty()
         lines = [line for line in self.dump() if line["kind"] == "data"]
         self.assertEqual([line["offset"] for line in lines], list(range(count)))
-        self.assertEqual(self.json("status", self.pool)["pending_records"], count)
+        self.assertEqual(self.status()["pending_records"], count)
 
     def test_strange_path(self):
         """Names that are not text, or would play tricks on a terminal."""
@@ -417,15 +382,13 @@ class InspectTest(support.ToolTest):
         name = os.fsencode(self.files) + b"/\xff\n\x1b[31m"
         with open(name, "wb"):
             pass
-        with image.Image(self.pool) as pool:
-            pool.add_file(0, name)
+        with self.dirty_image({0: name}) as pool:
             pool.add_write(0, 0, b"x")
-            pool.set_dirty()
         printable = str(self.files) + r"/\xff\x0a\x1b[31m"
-        for item in (self.dump()[0], self.json("status", self.pool)["files"][0]):
+        for item in (self.dump()[0], self.status()["files"][0]):
             self.assertEqual(item["path"], printable)
             self.assertEqual(bytes.fromhex(item["path_hex"]), name)
-        self.assertIn(printable, self.nvcache("status", self.pool).stdout)
+        self.assertIn(printable, self.status_text())
         self.assertIn(printable, self.nvcache("dump", self.pool).stdout)
 
 

@@ -3,7 +3,6 @@
 Programs are named by the environment (CMakeLists.txt); what is not there is skipped."""
 
 import errno
-import json
 import os
 import pathlib
 import shutil
@@ -11,9 +10,8 @@ import struct
 import subprocess
 import unittest
 
-import support
+from kit import tool
 
-LIBRARY = support.BUILD / "libnvcache.so"
 STATUS = 7  # of the program under test, when all went well
 NOBODY = 65534
 
@@ -32,15 +30,14 @@ STATIC = (
 )
 
 
-class ProgramTest(support.ToolTest):
+class ProgramTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
         self.out = self.files / "out"
 
     def run_on_pool(self, *command, options=(), **more):
-        more["env"] = {"NVCACHE_NOTICE": "0", **more.get("env", {})}
-        arguments = ["run", "--pool", self.pool, "--size", "1M", "--emulate", *options, "--", *command]
-        return self.nvcache(*arguments, **more)
+        more["env"] = {**tool.QUIET, **more.get("env", {})}
+        return super().run_on_pool(*command, options=options, **more)
 
     def assert_cached(self, result):
         self.assertEqual((result.returncode, result.stderr), (STATUS, ""))
@@ -49,20 +46,15 @@ class ProgramTest(support.ToolTest):
 
     def records(self):
         """How many records the logs of the pool have taken."""
-        if not self.pool.exists():
-            return 0
-        status = json.loads(self.nvcache("status", self.pool, "--json").stdout)
-        return status["statistics"]["entries_cleaned"]
+        return self.status()["statistics"]["entries_cleaned"] if self.pool.exists() else 0
 
     def assert_without(self, command, text, remedy, passes=False):
         """Not cached and says so; not started when the cache is required."""
         path = command[0]
         result = self.run_on_pool(*command, "--write", self.out)
         who = "it runs" if passes else "it and what it starts run"
-        self.assertEqual(
-            (result.returncode, result.stdout, result.stderr),
-            (STATUS, "", f"nvcache: {path}: {text}, so {who} without the cache; {remedy}\n"),
-        )
+        self.assertEqual((result.returncode, result.stdout, result.stderr),
+                         (STATUS, "", f"nvcache: {path}: {text}, so {who} without the cache; {remedy}\n"))
         self.assertEqual(self.out.read_text(), "written\n")
         self.assertEqual(self.records(), 0)
         self.assert_not_started(command, path, text, remedy)
@@ -72,13 +64,10 @@ class ProgramTest(support.ToolTest):
         self.pool.unlink(missing_ok=True)
         for options, env in ((["--required"], {}), ([], {"NVCACHE_REQUIRED": "1"})):
             result = self.run_on_pool(*command, "--write", self.out, options=options, env=env)
-            self.assertEqual(
-                (result.returncode, result.stderr),
-                (125, f"nvcache: {path}: {text}, and the cache is required; {remedy}\n"),
-            )
+            self.assertEqual((result.returncode, result.stderr),
+                             (125, f"nvcache: {path}: {text}, and the cache is required; {remedy}\n"))
         self.assertFalse(self.out.exists(), "the program was started")
         self.assertFalse(self.pool.exists())
-
 
 
 class KindsTest(ProgramTest):
@@ -91,7 +80,7 @@ class KindsTest(ProgramTest):
             with self.subTest(form=name):
                 self.assert_cached(self.run_on_pool(program(name), "--write", self.out))
                 result = self.run_on_pool(program(name), "--env", "LD_PRELOAD")
-                self.assertEqual(result.stdout, f"{LIBRARY}\n")
+                self.assertEqual(result.stdout, f"{tool.LIBRARY}\n")
                 command = [program(name), "--exec", program("GLIBC"), "--write", self.out]
                 self.out.unlink()
                 self.assert_cached(self.run_on_pool(*command))
@@ -130,7 +119,7 @@ class KindsTest(ProgramTest):
         remedy = "link it with nvcache-musl-gcc, or with glibc"
         self.assert_without([musl], text, remedy)
         other = self.files / "libother.so"
-        for before, after in ((str(LIBRARY), None), (f"{LIBRARY}:{other}", str(other))):
+        for before, after in ((str(tool.LIBRARY), None), (f"{tool.LIBRARY}:{other}", str(other))):
             subprocess.run(["cc", "-shared", "-nostdlib", "-xc", "/dev/null", "-o", other], check=True)
             result = self.run_on_pool(musl, "--env", "LD_PRELOAD", env={"LD_PRELOAD": before})
             self.assertEqual(result.stdout.strip(), after or "(none)", result.stderr)
@@ -180,10 +169,8 @@ class KindsTest(ProgramTest):
             (STATUS, f"nvcache: {copy}: {text}, so it and what it starts run without the cache; {remedy}\n"),
         )
         result = self.run_on_pool(copy, "--write", self.out, options=["--required"], **as_nobody)
-        self.assertEqual(
-            (result.returncode, result.stderr),
-            (125, f"nvcache: {copy}: {text}, and the cache is required; {remedy}\n"),
-        )
+        self.assertEqual((result.returncode, result.stderr),
+                         (125, f"nvcache: {copy}: {text}, and the cache is required; {remedy}\n"))
         # For root it gets nothing that root has not.
         self.assert_cached(self.run_on_pool(copy, "--write", self.out))
 
@@ -209,15 +196,11 @@ class LibraryTest(ProgramTest):
         """A copy of the command, without the library beside it."""
         folder = self.files / "bin"
         folder.mkdir()
-        shutil.copy(support.COMMAND, folder / "nvcache")
+        shutil.copy(tool.COMMAND, folder / "nvcache")
         return folder / "nvcache"
 
     def run_installed(self, *command):
-        return subprocess.run(
-            [self.installed(), "run", "--pool", self.pool, "--size=1M", "--emulate", "--", *command],
-            env={**support.clean_environment(), "NVCACHE_NOTICE": "0"},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-        )
+        return tool.run(self.installed(), *self.run_command(*command)[1:], env=tool.QUIET)
 
     def test_missing(self):
         result = self.run_installed(program("GLIBC"), "--write", self.out)
@@ -245,11 +228,11 @@ class LibraryTest(ProgramTest):
             wrong.write_bytes(content)
             self.assert_library_refused(wrong, "is not libnvcache.so")
         other = self.files / "other.so"
-        shutil.copy(LIBRARY, other)
+        shutil.copy(tool.LIBRARY, other)
         self.assert_library_refused(other, "is not libnvcache.so")
 
     def test_other_version(self):
-        content = LIBRARY.read_bytes()
+        content = tool.LIBRARY.read_bytes()
         note = struct.pack("<III", 8, 8, 1) + b"NVCache\0"
         self.assertEqual(content.count(note), 1)
         place = content.index(note) + len(note)
@@ -262,7 +245,7 @@ class LibraryTest(ProgramTest):
 
     def test_copy(self):
         copy = self.files / "libnvcache.so"
-        shutil.copy(LIBRARY, copy)
+        shutil.copy(tool.LIBRARY, copy)
         result = self.run_on_pool(program("GLIBC"), "--write", self.out, options=["--library", copy])
         self.assert_cached(result)
 

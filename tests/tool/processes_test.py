@@ -2,16 +2,14 @@
 """What status says of the processes in a pool."""
 
 import ctypes
-import json
 import os
 import re
 import signal
 import time
 import unittest
 
-import image
-import support
 import writers
+from kit import LATE, image
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 
@@ -19,27 +17,14 @@ FIELDS = ("pid", "state", "cached_files", "pending_files", "pending_records", "p
 
 
 class ProcessesTest(writers.WriterTest):
-    def status(self):
-        result = self.nvcache("status", self.pool, "--json")
-        self.assert_ok(result)
-        return json.loads(result.stdout)
-
     def processes(self):
         """By number."""
         return {process["pid"]: process for process in self.status()["processes"]}
 
     def row(self, pid):
         """The line of a process, as people see it."""
-        result = self.nvcache("status", self.pool)
-        self.assert_ok(result)
-        [line] = re.findall(rf"(?m)^ *{pid} .*$", result.stdout)
+        [line] = re.findall(rf"(?m)^ *{pid} .*$", self.status_text())
         return re.split(r" {2,}", line.strip().replace(f"{pid} ", f"{pid}  ").replace(" UTC", " UTC  "))
-
-    def until(self, condition, what):
-        end = time.monotonic() + 30
-        while not condition():
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.01)
 
     def check(self, process, *wanted):
         found = self.processes()[process.pid]
@@ -49,8 +34,8 @@ class ProcessesTest(writers.WriterTest):
     def test_alive_stopped_and_dead(self):
         """A file has a record for each page that is written."""
         begin = time.time_ns()
-        first, second = self.start("a", "b"), self.start("c")
-        stopped, killed = self.start("d"), self.start("e", "f", "g")
+        first, second = self.start_writer("a", "b"), self.start_writer("c")
+        stopped, killed = self.start_writer("d"), self.start_writer("e", "f", "g")
         self.tell(first, 3)
         self.tell(second, 1)
         self.tell(stopped, 2)
@@ -88,12 +73,12 @@ class ProcessesTest(writers.WriterTest):
         stopped.send_signal(signal.SIGCONT)
         self.until(lambda: self.processes()[stopped.pid]["state"] == "alive", "a process that goes on")
         # A newcomer brings to the files what the dead one has left.
-        newcomer = self.start("h")
+        newcomer = self.start_writer("h")
         self.assertEqual(set(self.processes()), {first.pid, second.pid, stopped.pid, newcomer.pid})
         self.assertEqual((self.files / "g").stat().st_size, 4 * writers.PAGE)
 
     def test_files_that_are_closed(self):
-        process = self.start("a", "b", settings=writers.SOON)
+        process = self.start_writer("a", "b", settings=writers.SOON)
         self.tell(process, 5)
         self.until(lambda: self.processes()[process.pid]["pending_records"] == 0, "all is written back")
         found = self.check(process, "alive", 2, 0, 0, 0)
@@ -106,7 +91,7 @@ class ProcessesTest(writers.WriterTest):
 
     def test_in_a_debugger(self):
         libc = ctypes.CDLL(None, use_errno=True)
-        process = self.start("a")
+        process = self.start_writer("a")
         self.tell(process, 1)
         if libc.ptrace(PTRACE_ATTACH, process.pid, None, None) != 0:
             self.skipTest(os.strerror(ctypes.get_errno()))
@@ -116,7 +101,7 @@ class ProcessesTest(writers.WriterTest):
         self.until(lambda: self.processes()[process.pid]["state"] == "alive", "a process that goes on")
 
     def test_modes(self):
-        processes = {rule: self.start("a" + rule, settings={**writers.LATE, "NVCACHE_WRITE_BACK": rule})
+        processes = {rule: self.start_writer("a" + rule, settings={**LATE, "NVCACHE_WRITE_BACK": rule})
                      for rule in ("auto", "always", "never")}
         found = self.processes()
         for rule, process in processes.items():
@@ -126,7 +111,7 @@ class ProcessesTest(writers.WriterTest):
     def test_write_through(self):
         """A file that two processes use, and one syncs again and again."""
         auto = {"NVCACHE_WRITE_BACK": "auto"}
-        writer, other = self.start("a", settings=auto), self.start("a", settings=auto)
+        writer, other = self.start_writer("a", settings=auto), self.start_writer("a", settings=auto)
         for _ in range(3):
             self.tell(writer, 1)
             self.tell(writer, "sync")
@@ -151,22 +136,21 @@ class ProcessesTest(writers.WriterTest):
                          [0, 1, through["pending_records"], through["pending_bytes"], through["pending_records"]])
         self.assertTrue(0 < found["oldest_pending_age_ns"] < time.time_ns() - begin + 10**9, found)
         self.assertEqual(processes[other.pid]["through_records"], 0)
-        text = self.nvcache("status", self.pool).stdout
+        text = self.status_text()
         self.assertRegex(text, r"(?m)^through +\d+ records?, \d+ KiB, of 1 file above its checkpoint")
         self.assertRegex(self.row(writer.pid)[8], r"^\d+ KiB of 1 file$")
         self.assertEqual(self.row(other.pid)[8], "-")
         # It moves by itself.
         self.until(lambda: self.status()["write_through"]["pending_records"] == 0, "the checkpoint has moved")
         self.assertLess(self.status()["write_through"]["checkpoint_age_ns"], time.time_ns() - begin)
-        self.assertRegex(self.nvcache("status", self.pool).stdout,
+        self.assertRegex(self.status_text(),
                          r"(?m)^through +nothing above its checkpoint, which moved \d+(\.\d)? (ms|s) ago$")
 
     def test_seats_without_a_process(self):
         self.create()
         for number, state in ((image.SEAT_TAKEN, "dead"), (image.SEAT_REPLAYED, "replayed"),
                               (image.SEAT_UNRESOLVED, "unresolved"), (image.SEAT_LEFT, "left")):
-            with image.Image(self.pool) as pool:
-                pool.set_dirty()
+            with self.dirty_image() as pool:
                 pool.set_seat(0, 2**22 + 1, state=number)
             self.assertEqual(self.processes()[2**22 + 1]["state"], state)
 

@@ -5,15 +5,12 @@ the other file are applied, and the next recovery brings the rest. strace plays 
 
 import shutil
 import signal
-import subprocess
 import sys
 import unittest
 
-import support
+from kit import LATE, tool
 
-SIZE = 112 * support.MIB  # so much that recovery waits for the disk in between
-LATE = {"NVCACHE_BATCH_MIN": "1048576", "NVCACHE_BATCH_MAX": "1048576",
-        "NVCACHE_BATCH_DELAY": "60000"}
+SIZE = 112 * tool.MIB  # so much that recovery waits for the disk in between
 PROGRAM = f"""
 import os, signal, sys
 large, small = (os.open(name, os.O_RDWR | os.O_CREAT, 0o600) for name in ("large", "small"))
@@ -27,29 +24,23 @@ EXPECTED = b"".join(bytes([97 + i % 26]) * (1 << 20) for i in range(SIZE >> 20))
 
 
 @unittest.skipUnless(shutil.which("strace"), "needs strace")
-class RecoverErrorsTest(support.ToolTest):
+class RecoverErrorsTest(tool.ToolTest):
     def setUp(self):
         super().setUp()
         # The cleanup thread leaves a log alone that is filled to less than a quarter.
-        result = self.nvcache("run", "--pool", self.pool, "--size", "640M", "--emulate", "--",
-                              sys.executable, "-c", PROGRAM, env=LATE, cwd=self.files)
+        result = self.run_on_pool(sys.executable, "-c", PROGRAM, size="640M", env=LATE, cwd=self.files)
         self.assertEqual(result.returncode, -signal.SIGKILL, result.stderr)
 
     def recover_with(self, call, error, when):
-        result = subprocess.run(
-            ["strace", "-f", "-o", str(self.pools / "trace"), "-e", f"trace={call}",
-             "-e", f"inject={call}:error={error}:when={when}",
-             str(support.COMMAND), "recover", str(self.pool)],
-            env=support.clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, check=False, timeout=120)
+        result = tool.run("strace", "-f", "-o", self.pools / "trace", "-e", f"trace={call}",
+                          "-e", f"inject={call}:error={error}:when={when}", tool.COMMAND, "recover", self.pool)
         if "ptrace" in result.stderr:
             self.skipTest("cannot trace")
         self.assertIn("INJECTED", (self.pools / "trace").read_text())
         return result
 
     def refuse(self, call, error, when, message):
-        result = self.recover_with(call, error, when)
-        self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+        result = self.assert_status(self.recover_with(call, error, when), 3)
         self.assertIn(f"large (inode {(self.files / 'large').stat().st_ino}): {message}",
                       result.stdout)
         self.assertEqual((self.files / "small").read_bytes(), b"small")

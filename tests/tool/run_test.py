@@ -9,19 +9,10 @@ import subprocess
 import sys
 import unittest
 
-import image
-import support
+from kit import tool
 
 
-QUIET = {"NVCACHE_NOTICE": "0"}
-
-
-class RunTest(support.ToolTest):
-    def run_on_pool(self, *program, options=(), **more):
-        return self.nvcache(
-            "run", "--pool", self.pool, "--size", "1M", "--emulate", *options, "--", *program, **more
-        )
-
+class RunTest(tool.ToolTest):
     def test_exit_status(self):
         for status in (0, 1, 2, 3, 77, 255):
             result = self.run_on_pool("sh", "-c", f"exit {status}")
@@ -29,40 +20,32 @@ class RunTest(support.ToolTest):
 
     def test_signals(self):
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
-            result = self.run_on_pool("sh", "-c", f"kill -{int(number)} $$")
-            self.assertEqual(result.returncode, -number, result.stderr)
+            self.assert_status(self.run_on_pool("sh", "-c", f"kill -{int(number)} $$"), -number)
 
     def test_killed_from_outside(self):
         """The program has the very process that was started; the shell sees its signal."""
-        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
-        with subprocess.Popen(
-            [*command, "--", "sh", "-c", "echo $$; exec sleep 60"],
-            env=support.clean_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as program:
-            self.assertEqual(int(program.stdout.readline()), program.pid)
-            program.terminate()
-            self.assertEqual(program.wait(30), -signal.SIGTERM)
+        program = self.start(self.run_command("sh", "-c", "echo $$; exec sleep 60"))
+        self.assertEqual(int(program.stdout.readline()), program.pid)
+        program.terminate()
+        self.assertEqual(program.wait(30), -signal.SIGTERM)
 
     def test_not_found(self):
-        self.assert_refused(self.run_on_pool("no-such-program", env=QUIET), 127, "no-such-program")
-        self.assert_refused(self.run_on_pool("/no/such/program", env=QUIET), 127, "/no/such/program")
-        self.assert_refused(self.run_on_pool("", env=QUIET), 127, "cannot be started")
+        self.assert_refused(self.run_on_pool("no-such-program", env=tool.QUIET), 127, "no-such-program")
+        self.assert_refused(self.run_on_pool("/no/such/program", env=tool.QUIET), 127, "/no/such/program")
+        self.assert_refused(self.run_on_pool("", env=tool.QUIET), 127, "cannot be started")
 
     def test_not_executable(self):
         script = self.files / "script"
         script.write_text("#!/bin/sh\n")
-        self.assert_refused(self.run_on_pool(script, env=QUIET), 126, script)
-        self.assert_refused(self.run_on_pool(self.files, env=QUIET), 126, self.files)
+        self.assert_refused(self.run_on_pool(script, env=tool.QUIET), 126, script)
+        self.assert_refused(self.run_on_pool(self.files, env=tool.QUIET), 126, self.files)
 
     def test_notice(self):
         """That the pool is emulated is said once, however many processes there are."""
         script = f"for i in 1 2 3; do dd if=/dev/zero of={self.files}/$i bs=1 count=1 status=none; done"
-        result = self.run_on_pool("sh", "-c", script)
-        self.assertEqual(result.returncode, 0)
+        result = self.assert_status(self.run_on_pool("sh", "-c", script), 0)
         self.assertRegex(result.stderr, r"\Anvcache: [^\n]+ is emulated: [^\n]+\n\Z")
-        self.assertEqual(self.run_on_pool("sh", "-c", script, env=QUIET).stderr, "")
+        self.assertEqual(self.run_on_pool("sh", "-c", script, env=tool.QUIET).stderr, "")
 
     def test_arguments(self):
         arguments = ["a b", "", "--", "--pool", "-x", "$HOME", "*"]
@@ -70,9 +53,8 @@ class RunTest(support.ToolTest):
         self.assertEqual(result.stdout.splitlines(), arguments)
 
     def test_without_dashes(self):
-        result = self.nvcache(
-            "run", "--pool", self.pool, "--emulate", "--size", "1M", "printf", "%s-", "--size", "--"
-        )
+        result = self.nvcache("run", "--pool", self.pool, "--emulate", "--size", "1M", "printf", "%s-",
+                              "--size", "--")
         self.assertEqual((result.returncode, result.stdout), (0, "--size----"))
 
     def test_stdin_and_stdout(self):
@@ -84,11 +66,8 @@ class RunTest(support.ToolTest):
         options = ["--dram", "1M", "--include", "/a*", "--include", "[b-c]", "--exclude", "*.tmp"]
         options += ["--required", "--no-drain", "--batch-min", "5", "--batch-max", "50"]
         options += ["--batch-delay", "20", "--write-back", "never"]
-        result = self.nvcache(
-            "run", "--pool", "pool", "--size", "1M", "--emulate", *options, "--", "env",
-            cwd=self.pools,
-            env={"OTHER": "kept", "NVCACHE_DRAM": "2M"},
-        )
+        result = self.nvcache("run", "--pool", "pool", "--size", "1M", "--emulate", *options, "--", "env",
+                              cwd=self.pools, env={"OTHER": "kept", "NVCACHE_DRAM": "2M"})
         self.assertEqual(result.returncode, 0, result.stderr)
         seen = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
         expected = {
@@ -104,7 +83,7 @@ class RunTest(support.ToolTest):
             "NVCACHE_BATCH_MAX": "50",
             "NVCACHE_BATCH_DELAY": "20",
             "NVCACHE_WRITE_BACK": "never",
-            "LD_PRELOAD": str(support.BUILD / "libnvcache.so"),
+            "LD_PRELOAD": str(tool.LIBRARY),
             "OTHER": "kept",
         }
         self.assertEqual({name: seen.get(name) for name in expected}, expected)
@@ -112,7 +91,7 @@ class RunTest(support.ToolTest):
     def test_other_preloaded_libraries(self):
         other = self.files / "other.so"
         subprocess.run(["cc", "-shared", "-xc", "/dev/null", "-o", other], check=True)
-        library = support.BUILD / "libnvcache.so"
+        library = tool.LIBRARY
         for before, after in (
             (f"{other}", f"{library}:{other}"),
             (f"{other} {library}", f"{library}:{other}"),
@@ -124,39 +103,28 @@ class RunTest(support.ToolTest):
     def test_command_under_the_library(self):
         """The command does not run on the cache itself, even when the environment says so."""
         self.dirty_pool()
-        env = {
-            "LD_PRELOAD": str(support.BUILD / "libnvcache.so"),
-            "NVCACHE_POOL": str(self.pool),
-            "NVCACHE_EMULATE": "1",
-            "NVCACHE_SIZE": "1M",
-        }
+        env = self.settings(LD_PRELOAD=str(tool.LIBRARY))
         for command in (["status"], ["dump"], ["recover"]):
-            result = self.nvcache(*command, self.pool, env=env)
-            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assert_status(self.nvcache(*command, self.pool, env=env), 0)
 
     def test_pool_from_environment(self):
-        env = {"NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": "2M", "NVCACHE_EMULATE": "1"}
-        result = self.nvcache("run", "--", "true", env=env)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(self.pool.stat().st_size, 2 * support.MIB)
+        self.assert_status(self.nvcache("run", "--", "true", env=self.settings("2M")), 0)
+        self.assertEqual(self.pool.stat().st_size, 2 * tool.MIB)
 
     def test_default_size(self):
-        result = self.nvcache("run", "--pool", self.pool, "--emulate", "--", "true")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(self.pool.stat().st_size, 1024 * support.MIB)
+        self.assert_status(self.nvcache("run", "--pool", self.pool, "--emulate", "--", "true"), 0)
+        self.assertEqual(self.pool.stat().st_size, 1024 * tool.MIB)
 
     def dirty_pool(self, lose=False, damaged=False):
         self.create()
         data = self.files / "data"
         data.write_bytes(b"old")
-        with image.Image(self.pool) as pool:
-            pool.add_file(0, data)
+        with self.dirty_image({0: data}) as pool:
             pool.add_write(0, 0, b"newer")
             if damaged:
                 (bad,) = pool.add_write(0, 0, b"wrong")
                 pool.flip(pool.payload_offset(bad))
                 pool.add_write(0, 4, b"r")
-            pool.set_dirty()
         if lose:
             data.unlink()
         return data
@@ -179,8 +147,7 @@ class RunTest(support.ToolTest):
     def test_unresolved(self):
         self.dirty_pool(lose=True)
         words = (self.pool, "1 record of 1 file", "nvcache recover")
-        required = self.run_on_pool("touch", self.files / "started", options=["--required"])
-        self.assert_refused(required, 125, *words)
+        self.assert_refused(self.run_on_pool("touch", self.files / "started", options=["--required"]), 125, *words)
         self.assertFalse((self.files / "started").exists())
         # Nor does what the program starts say it again.
         result = self.run_on_pool("sh", "-c", f"touch {self.files}/started; sh -c ': > {self.files}/more'")
@@ -190,12 +157,9 @@ class RunTest(support.ToolTest):
     def test_unresolved_with_the_library(self):
         """The same rule."""
         self.dirty_pool(lose=True)
-        library = {"LD_PRELOAD": str(support.BUILD / "libnvcache.so"), "NVCACHE_POOL": str(self.pool),
-                   "NVCACHE_EMULATE": "1"}
         for required, status in (("0", 0), ("1", 125)):
-            result = subprocess.run(
-                ["touch", self.files / "started"], capture_output=True, text=True, check=False,
-                env={**support.clean_environment(), **library, "NVCACHE_REQUIRED": required})
+            settings = self.settings(LD_PRELOAD=str(tool.LIBRARY), NVCACHE_REQUIRED=required)
+            result = tool.run("touch", self.files / "started", env=settings)
             self.assert_refused(result, status, self.pool, "unresolved records", "nvcache recover")
             self.assertEqual((self.files / "started").exists(), status == 0)
             (self.files / "started").unlink(missing_ok=True)
@@ -211,8 +175,7 @@ class RunTest(support.ToolTest):
         self.assertIn("Text file busy; a process has it open for writing", last)
         self.assertNotIn("must be an executable", last)
         program.chmod(0o644)
-        result = self.run_on_pool(program)
-        self.assertEqual(result.returncode, 126)
+        result = self.assert_status(self.run_on_pool(program), 126)
         self.assertIn("it must be an executable file", result.stderr.splitlines()[-1])
 
     def write(self, content, size, options=()):
@@ -225,10 +188,8 @@ class RunTest(support.ToolTest):
             "size = int(sys.argv[3])\n"
             "for i in range(0, len(content), size): os.write(out, content[i : i + size])\n"
         )
-        return self.run_on_pool(
-            sys.executable, "-c", script, self.files / "in", self.files / "out", size,
-            options=options,
-        )
+        return self.run_on_pool(sys.executable, "-c", script, self.files / "in", self.files / "out", size,
+                                options=options)
 
     def test_program_writes_through_the_pool(self):
         content = os.urandom(300 * 1024)
@@ -242,7 +203,7 @@ class RunTest(support.ToolTest):
         out = self.files / "out"
         options = ["--no-drain", "--batch-min", "1000", "--batch-delay", "60000"]
         self.assertEqual(self.write(b"0123456789" * 1000, 1000, options).returncode, 0)
-        status = json.loads(self.nvcache("status", self.pool, "--json").stdout)
+        status = self.status()
         self.assertEqual(status["state"], "dirty")
         self.assertEqual(status["pending_bytes"], 10000)
         self.assertEqual(status["files"][0]["path"], str(out))
@@ -252,32 +213,20 @@ class RunTest(support.ToolTest):
 
     def test_started_together(self):
         """Each looks whether the pool must be made or recovered, and none disturbs the others."""
-        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate", "--", "true"]
         for _ in range(20):
             self.pool.unlink(missing_ok=True)
-            started = [subprocess.Popen(command, env=support.clean_environment(), stderr=subprocess.PIPE)
-                       for _ in range(4)]
+            started = [self.start(self.run_command("true"), stderr=subprocess.PIPE) for _ in range(4)]
             self.assertEqual([program.wait(30) for program in started], [0] * 4,
-                             b"".join(program.stderr.read() for program in started))
-            for program in started:
-                program.stderr.close()
+                             "".join(program.stderr.read() for program in started))
 
     def test_pool_in_use(self):
-        command = [support.COMMAND, "run", "--pool", self.pool, "--size", "1M", "--emulate"]
-        script = 'exec 3>"$0"; echo x >&3; echo ready; read line'
-        with subprocess.Popen(
-            [*command, "--", "sh", "-c", script, self.files / "data"],
-            env=support.clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        ) as program:
-            program.stdout.readline()
-            other = ["sh", "-c", 'exec 3>"$0"; echo y >&3; "$1" status --json "$2"',
-                     self.files / "other", support.COMMAND, self.pool]
-            shared = self.run_on_pool(*other, options=["--required"])
-            recovery = self.nvcache("recover", self.pool)
-            program.communicate(b"\n")
+        program = self.start(self.run_command(*tool.IN_NEED, self.files / "data"))
+        program.stdout.readline()
+        other = ["sh", "-c", 'exec 3>"$0"; echo y >&3; "$1" status --json "$2"',
+                 self.files / "other", tool.COMMAND, self.pool]
+        shared = self.run_on_pool(*other, options=["--required"])
+        recovery = self.nvcache("recover", self.pool)
+        program.communicate("\n")
         self.assertEqual(shared.returncode, 0, shared.stderr)
         processes = json.loads(shared.stdout)["processes"]
         self.assertEqual([one["state"] for one in processes], ["alive", "alive"])

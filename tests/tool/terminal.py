@@ -26,15 +26,9 @@ class Terminal:
         if kind is not None:
             environment["TERM"] = kind
         self.resize(lines, columns)
-        self.process = subprocess.Popen(
-            list(map(str, command)),
-            env=environment,
-            stdin=self.slave,
-            stdout=self.slave,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        self.process = subprocess.Popen(list(map(str, command)), env=environment, stdin=self.slave,
+                                        stdout=self.slave, stderr=subprocess.PIPE, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def close(self):
         self.process.kill()

@@ -10,10 +10,9 @@ import subprocess
 import time
 import unittest
 
-import image
-import support
 import terminal
 import writers
+from kit import tool
 
 TITLE = ["PID", "STATE", "MODE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "TO", "DISK", "THROUGH", "PROGRAM"]
 QUICK = ("--interval", "0.1")
@@ -21,25 +20,13 @@ QUICK = ("--interval", "0.1")
 
 class TopTest(writers.WriterTest):
     def top(self, *arguments, **options):
-        process = subprocess.Popen(
-            [support.COMMAND, "top", self.pool, *arguments],
-            env=support.clean_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
-        self.addCleanup(process.stderr.close)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
+        return self.start([tool.COMMAND, "top", self.pool, *arguments], stdin=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, **options)
 
     def show(self, *arguments, env=None, **options):
         """On a terminal."""
-        shown = terminal.Terminal([support.COMMAND, "top", self.pool, *QUICK, *arguments],
-                                  {**support.clean_environment(), **(env or {})}, **options)
+        shown = terminal.Terminal([tool.COMMAND, "top", self.pool, *QUICK, *arguments],
+                                  {**tool.clean_environment(), **(env or {})}, **options)
         self.addCleanup(shown.close)
         return shown
 
@@ -57,7 +44,7 @@ class TopTest(writers.WriterTest):
 
     def test_rates(self):
         """Of several looks together they are what was written, to the byte."""
-        writer, idle = self.start("a", settings=writers.SOON), self.start("b", settings=writers.SOON)
+        writer, idle = self.start_writer("a", settings=writers.SOON), self.start_writer("b", settings=writers.SOON)
         self.tell(writer, 1)
         self.tell(idle, 1)
         top = self.top(*QUICK, "--json")
@@ -95,7 +82,7 @@ class TopTest(writers.WriterTest):
     def test_rates_of_write_through(self):
         """A file that two processes use, and one syncs again and again."""
         auto = {"NVCACHE_WRITE_BACK": "auto"}
-        writer, other = self.start("a", settings=auto), self.start("a", settings=auto)
+        writer, other = self.start_writer("a", settings=auto), self.start_writer("a", settings=auto)
         for _ in range(3):
             self.tell(writer, 1)
             self.tell(writer, "sync")
@@ -116,10 +103,9 @@ class TopTest(writers.WriterTest):
         self.assertIn("checkpoint", look["write_through"])
 
     def test_text(self):
-        process = self.start("a", "b")
+        process = self.start_writer("a", "b")
         self.tell(process, 3)
-        result = self.nvcache("top", self.pool, *QUICK, "--count", 2)
-        self.assert_ok(result)
+        result = self.assert_ok(self.nvcache("top", self.pool, *QUICK, "--count", 2))
         looks = self.blocks(result.stdout)
         self.assertEqual(len(looks), 2)
         for head, [row] in looks:
@@ -133,7 +119,7 @@ class TopTest(writers.WriterTest):
                              [str(process.pid), "alive", "always", "2", "6", "24", "KiB", "0", "B/s", "python3"])
 
     def test_stopped_and_dead(self):
-        stopped, killed = self.start("a"), self.start("b")
+        stopped, killed = self.start_writer("a"), self.start_writer("b")
         self.tell(stopped, 1)
         self.tell(killed, 1)
         stopped.send_signal(signal.SIGSTOP)
@@ -161,9 +147,9 @@ class TopTest(writers.WriterTest):
     def test_takes_nothing(self):
         """No seat, no lock, no byte; and the pool can be recovered meanwhile."""
         self.create()
-        with image.Image(self.pool) as pool:
-            pool.set_dirty()
-        before = support.checksum(self.pool)
+        with self.dirty_image():
+            pass
+        before = tool.checksum(self.pool)
         top = self.top(*QUICK, "--json")
         self.assertEqual(json.loads(top.stdout.readline())["processes"], [])
         maps = pathlib.Path(f"/proc/{top.pid}/maps").read_text()
@@ -174,13 +160,13 @@ class TopTest(writers.WriterTest):
         place = f"{os.major(st.st_dev):02x}:{os.minor(st.st_dev):02x}:{st.st_ino}"
         locks = pathlib.Path("/proc/locks").read_text()
         self.assertNotIn(f" {place} ", locks)
-        self.assertEqual(support.checksum(self.pool), before)
+        self.assertEqual(tool.checksum(self.pool), before)
         self.assert_ok(self.nvcache("recover", self.pool))
         self.assertTrue(json.loads(top.stdout.readline()))
 
     def test_pool_that_goes_away(self):
         def cut():
-            os.truncate(self.pool, support.MIB // 2)
+            os.truncate(self.pool, tool.MIB // 2)
 
         def replace():
             self.pool.rename(self.pools / "old")
@@ -202,14 +188,13 @@ class TopTest(writers.WriterTest):
         for option, value in (("--interval", "0"), ("--interval", "x"), ("--count", "0"), ("--colour", "1")):
             self.assert_refused(self.nvcache("top", self.pool, option, value), 2, "nvcache top --help")
         self.create()
-        result = self.nvcache("top", "--once", *QUICK, env={"NVCACHE_POOL": str(self.pool)})
-        self.assert_ok(result)
+        result = self.assert_ok(self.nvcache("top", "--once", *QUICK, env={"NVCACHE_POOL": str(self.pool)}))
         self.assertEqual(len(self.blocks(result.stdout)), 1)
 
     # On a terminal.
 
     def test_screen(self):
-        small, large = self.start("a"), self.start("b", "c", "d")
+        small, large = self.start_writer("a"), self.start_writer("b", "c", "d")
         self.tell(small, 1)
         self.tell(large, 2)
         shown = self.show(columns=105)
@@ -252,7 +237,7 @@ class TopTest(writers.WriterTest):
 
     def test_narrow(self):
         """What matters least is left out; one can sort by it all the same."""
-        process = self.start("a")
+        process = self.start_writer("a")
         self.tell(process, 1)
         shown = self.show(columns=105)
         for columns, missing in ((105, []), (104, ["RECORDS"]), (97, ["RECORDS"]), (96, ["RECORDS", "OLDEST"]),
@@ -270,7 +255,7 @@ class TopTest(writers.WriterTest):
         self.assertEqual(shown.await_end(), (0, ""))
 
     def test_resize(self):
-        process = self.start("a")
+        process = self.start_writer("a")
         self.tell(process, 1)
         shown = self.show()
         for lines, columns in ((24, 80), (12, 60), (40, 100)):

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Programs that use a pool, write when they are told to, and wait in between."""
 
-import subprocess
 import sys
 
-import support
+from kit import LATE, tool
 
 PAGE = 4096
-# Nothing is written back for as long as a test may take; or at once.
-LATE = {"NVCACHE_BATCH_DELAY": "60000", "NVCACHE_BATCH_MIN": "100000", "NVCACHE_BATCH_MAX": "100000"}
 SOON = {"NVCACHE_BATCH_DELAY": "1"}
 
 # Opens its files, and answers each line: a number, so many pages to each file, from its beginning;
@@ -31,27 +28,14 @@ for line in sys.stdin:
 """
 
 
-class WriterTest(support.ToolTest):
-    def start(self, *names, settings=None):
+class WriterTest(tool.ToolTest):
+    def start_writer(self, *names, settings=None):
         """A process that has these files in its cache."""
-        process = subprocess.Popen(
-            [support.COMMAND, "run", "--pool", self.pool, "--size", "16M", "--emulate", "--required", "--",
-             sys.executable, "-ISBc", PROGRAM, *(self.files / name for name in names)],
-            env={**support.clean_environment(), **(LATE if settings is None else settings)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.addCleanup(self.end, process)
+        program = [sys.executable, "-ISBc", PROGRAM, *(self.files / name for name in names)]
+        process = self.start(self.run_command(*program, size="16M", options=["--required"]),
+                             env={**tool.clean_environment(), **(LATE if settings is None else settings)})
         self.assertEqual(process.stdout.readline(), "ready\n")
         return process
-
-    def end(self, process):
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
 
     def tell(self, process, line):
         process.stdin.write(f"{line}\n")

@@ -6,8 +6,9 @@ import hashlib
 import os
 import random
 
-import harness
-from harness import check
+from .basics import check
+from .bench import Bench, arguments, by_rules
+from .bench import main as run_cases
 
 # The time of everything in the source tree; who keeps times has to keep this one.
 OLD = 1600000000
@@ -80,12 +81,12 @@ def main(description, cases, prepare, env=None, through_the_log=(), hot=(), hot_
     """One test for each of `cases`, which maps names to lists of shell commands, and for those of `hot`
     one with the default rule. The counters of a pool are those of the last program that used it: for
     `through_the_log` and, with the default rule, `hot_through_the_log`, that is the one tested."""
-    options = harness.arguments(description).parse_args()
+    options = arguments(description).parse_args()
 
     def one(name, rule):
-        with harness.Bench(options.nvcache, options.scratch, size="64M", dram="8M", write_back=rule) as bench:
+        with Bench(options, size="64M", dram="8M", write_back=rule) as bench:
             compare(bench, prepare, cases[name], env)
             if name in (through_the_log if rule == "always" else hot_through_the_log):
                 check(bench.counter("entries_cleaned") > 0, "nothing went through the log")
 
-    harness.main(options, harness.by_rules(one, cases, hot))
+    run_cases(options, by_rules(one, cases, hot))

@@ -80,9 +80,8 @@ def _handle(path):
 
 def _birth(path):
     """(seconds, nanoseconds) since 1970; (0, 0) where it is not known."""
-    text = subprocess.run(
-        ["stat", "--format=%W %w", path], check=True, capture_output=True, text=True
-    ).stdout.split()
+    text = subprocess.run(["stat", "--format=%W %w", path], check=True, capture_output=True,
+                          text=True).stdout.split()
     if text[0] == "0" or text[1] == "-":
         return 0, 0
     return int(text[0]), int(text[2].split(".")[1])
@@ -215,20 +214,10 @@ class Image:
         st = os.stat(path)
         seconds, nanoseconds = _birth(path)
         kind, handle = _handle(path)
-        identity = struct.pack(
-            "<QQqIIIIQiI128s",
-            st.st_dev,
-            st.st_ino,
-            seconds,
-            nanoseconds,
-            st.st_mode if mode is None else mode,
-            st.st_uid if uid is None else uid,
-            st.st_gid if gid is None else gid,
-            os.statvfs(path).f_fsid & (2**64 - 1),
-            kind,
-            len(handle),
-            handle,
-        )
+        mode, uid, gid = (found if given is None else given for found, given in (
+            (st.st_mode, mode), (st.st_uid, uid), (st.st_gid, gid)))
+        identity = struct.pack("<QQqIIIIQiI128s", st.st_dev, st.st_ino, seconds, nanoseconds, mode, uid, gid,
+                               os.statvfs(path).f_fsid & (2**64 - 1), kind, len(handle), handle)
         self.names[number] = (identity, os.fsencode(path if name is None else name))
         for log in self.logs.values():
             log.named.discard(number)
@@ -256,18 +245,9 @@ class Image:
         assert number < self.segment_count, "the pool is full"
         generation, self.lsn = self.lsn, self.lsn + 1
         chained = state.segment is not None and kind == LOG
-        header = struct.pack(
-            "<QQQQIIIII",
-            generation,
-            self.checkpoint(),
-            state.generation if chained else 0,
-            state.last if chained else 0,
-            state.segment if chained else 0,
-            number,
-            0 if kind == KEPT else log,
-            kind,
-            0,
-        )
+        before = (state.generation, state.last, state.segment) if chained else (0, 0, 0)
+        header = struct.pack("<QQQQIIIII", generation, self.checkpoint(), *before, number,
+                             0 if kind == KEPT else log, kind, 0)
         word = generation ^ self.salt ^ 1 << 62
         header = struct.pack("<Q", word) + header
         header += struct.pack("<I", crc32c(header[8:], self.salt & 0xFFFFFFFF))
