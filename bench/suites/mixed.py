@@ -125,7 +125,7 @@ class Mixed(model.Suite):
         "longer.")
 
     def missing(self, bench):
-        return None if shutil.which("fio") else "fio is missing: install it"
+        return None if shutil.which("fio") else "fio is missing: install fio"
 
     def cases(self, scale):
         for name, data in DATA.items():
