@@ -3,12 +3,7 @@
 // Gets at a cached file past libc, as no program should that the audit calls clean.
 //
 //   raw CALL    in an empty folder on a disk
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 static long Raw(long number, long a, long b, long c, long d) {
   register long fourth __asm__("r10") = d;

@@ -2,16 +2,10 @@
  *
  * Cancellation: prints what happens, the same with a front end and without. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "check.h"
 #include "fake.h"
+#include "tests/kit/program.h"
 
 enum { kMasked = 2 }; /* PTHREAD_CANCEL_MASKED of musl */
 

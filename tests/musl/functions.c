@@ -3,24 +3,11 @@
  * Each function of libc that makes a wanted call offers it once, with these registers, and returns
  * what the front end says. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/uio.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 #include <utime.h>
 
-#include "check.h"
 #include "fake.h"
+#include "tests/kit/program.h"
 
 static int calls;
 

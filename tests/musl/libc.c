@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <fts.h>
 #include <ftw.h>
 #include <glob.h>
@@ -12,21 +11,13 @@
 #include <locale.h>
 #include <netdb.h>
 #include <poll.h>
-#include <pthread.h>
 #include <pwd.h>
 #include <search.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 #include <wchar.h>
 
-#include "check.h"
+#include "tests/kit/program.h"
 
 static volatile sig_atomic_t signals;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Nanoseconds of one call: measure_plain CALL COUNT. */
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "check.h"
+#include "tests/kit/program.h"
 
 static double Now(void) {
   struct timespec now;

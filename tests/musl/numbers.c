@@ -6,13 +6,9 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "check.h"
 #include "fake.h"
+#include "tests/kit/program.h"
 
 enum { kMark = 0x5eed1234, kReached = 77 };
 

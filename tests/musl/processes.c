@@ -3,17 +3,10 @@
  * Children: prints what happens, the same with a front end and without but for `vfork`. */
 #define _GNU_SOURCE
 #include <grp.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/fsuid.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "check.h"
 #include "fake.h"
+#include "tests/kit/program.h"
 
 static char stack[65536] __attribute__((aligned(16)));
 

@@ -4,13 +4,9 @@
  * once. */
 #define _GNU_SOURCE
 #include <aio.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "check.h"
 #include "fake.h"
+#include "tests/kit/program.h"
 
 enum { kThreads = 4, kWrites = 2000 };
 

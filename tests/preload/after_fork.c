@@ -2,82 +2,51 @@
 //
 // What a child of fork finds that has used no file for a while: its parent has gone on with them,
 // or is gone, and others have come.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kSize = 4000 };
 
 static char bytes[kSize];
 static int to_child[2], to_parent[2];
 
-static void fail(const char* what) {
-  printf("%s: wrong, errno %d\n", what, errno);
-  _exit(9);
-}
-#define WANT(condition) \
-  if (!(condition)) fail(#condition)
-
-static void tell(const int* ends) { WANT(write(ends[1], "x", 1) == 1); }
-static void await(const int* ends) {
-  char c;
-  WANT(read(ends[0], &c, 1) == 1);
-}
-
 static int made(const char* name) {
   const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0 || write(fd, bytes, kSize) != kSize) fail(name);
+  CHECK(fd >= 0 && write(fd, bytes, kSize) == kSize);
   return fd;
 }
-static void sync_twice(int fd) { WANT(fsync(fd) == 0 && fsync(fd) == 0); }
-
 static void expect(int fd, off_t at, const char* text) {
   char found[100];
   const size_t n = strlen(text);
-  if (pread(fd, found, n, at) != (ssize_t)n || memcmp(found, text, n) != 0) fail(text);
-}
-
-static void finish(pid_t child) {
-  int status;
-  WANT(waitpid(child, &status, 0) == child);
-  printf("status %x\n", (unsigned)status);
+  CHECK(pread(fd, found, n, at) == (ssize_t)n && memcmp(found, text, n) == 0);
 }
 
 // A lock that the child has before it uses the file, of which the parent has had one.
 static void locks(void) {
   struct flock lock = {.l_type = F_WRLCK};
   const int fd = made("locks");
-  WANT(fcntl(fd, F_SETLK, &lock) == 0);
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
   lock.l_type = F_UNLCK;
-  WANT(fcntl(fd, F_SETLK, &lock) == 0);
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
   sync_twice(fd);
-  WANT(pwrite(fd, "before", 6, 0) == 6);
+  CHECK(pwrite(fd, "before", 6, 0) == 6);
   const pid_t child = fork();
   if (child == 0) {
     lock.l_type = F_WRLCK;
-    WANT(fcntl(fd, F_SETLK, &lock) == 0);
-    WANT(pwrite(fd, "child", 5, 100) == 5);
+    CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+    CHECK(pwrite(fd, "child", 5, 100) == 5);
     expect(fd, 0, "before");
     tell(to_parent);
-    await(to_child);
+    hear(to_child);
     _exit(0);
   }
-  await(to_parent);
+  hear(to_parent);
   lock.l_type = F_WRLCK;
-  WANT(fcntl(fd, F_GETLK, &lock) == 0);
+  CHECK(fcntl(fd, F_GETLK, &lock) == 0);
   printf("locked: %d, by the child: %d\n", lock.l_type == F_WRLCK, lock.l_pid == child);
   tell(to_child);
-  finish(child);
+  show_status(child);
   expect(fd, 100, "child");
 }
 
@@ -87,31 +56,31 @@ static void others(void) {
   sync_twice(fd);
   const pid_t child = fork();
   if (child == 0) {
-    await(to_child);
+    hear(to_child);
     expect(fd, 0, "parent");
     expect(second, 0, "other");
-    WANT(lseek(fd, 0, SEEK_CUR) == kSize + 3 && write(fd, "child", 5) == 5);
-    WANT(pwrite(second, "child", 5, 50) == 5 && close(fd) == 0);
+    CHECK(lseek(fd, 0, SEEK_CUR) == kSize + 3 && write(fd, "child", 5) == 5);
+    CHECK(pwrite(second, "child", 5, 50) == 5 && close(fd) == 0);
     _exit(0);
   }
-  WANT(pwrite(fd, "parent", 6, 0) == 6 && write(fd, "end", 3) == 3);
-  WANT(close(second) == 0);
+  CHECK(pwrite(fd, "parent", 6, 0) == 6 && write(fd, "end", 3) == 3);
+  CHECK(close(second) == 0);
   int over[2];
-  WANT(pipe(over) == 0);
+  CHECK(pipe(over) == 0);
   const pid_t other = fork();
   if (other == 0) {
     const int again = open("second", O_RDWR);
     sync_twice(again);
-    WANT(pwrite(again, "other", 5, 0) == 5);
+    CHECK(pwrite(again, "other", 5, 0) == 5);
     tell(to_parent);
-    await(over);
+    hear(over);
     _exit(0);
   }
-  await(to_parent);
+  hear(to_parent);
   tell(to_child);
-  finish(child);
+  show_status(child);
   tell(over);
-  finish(other);
+  show_status(other);
   expect(fd, kSize, "endchild");
 }
 
@@ -119,31 +88,31 @@ static void others(void) {
 static void orphan(void) {
   const int fd = made("orphan");
   sync_twice(fd);
-  WANT(pwrite(fd, "pending", 7, 10) == 7);
+  CHECK(pwrite(fd, "pending", 7, 10) == 7);
   const pid_t parent = fork();
   if (parent == 0) {
     if (fork() == 0) {
-      await(to_child);
+      hear(to_child);
       expect(fd, 10, "pending");
       expect(fd, 0, "killed");
-      WANT(pwrite(fd, "child", 5, 50) == 5);
+      CHECK(pwrite(fd, "child", 5, 50) == 5);
       tell(to_parent);
       _exit(0);
     }
     _exit(0);
   }
-  finish(parent);
-  WANT(close(fd) == 0);
+  show_status(parent);
+  CHECK(close(fd) == 0);
   const pid_t killed = fork();
   if (killed == 0) {
     const int again = open("orphan", O_RDWR);
     sync_twice(again);
-    WANT(pwrite(again, "killed", 6, 0) == 6);
+    CHECK(pwrite(again, "killed", 6, 0) == 6);
     raise(SIGKILL);
   }
-  finish(killed);
+  show_status(killed);
   tell(to_child);
-  await(to_parent);
+  hear(to_parent);
   const int again = open("orphan", O_RDONLY);
   expect(again, 50, "child");
   expect(again, 10, "pending");
@@ -153,7 +122,7 @@ static void orphan(void) {
 static void program(void) {
   const int fd = made("program");
   sync_twice(fd);
-  WANT(pwrite(fd, "parent", 6, 0) == 6 && lseek(fd, 0, SEEK_SET) == 0);
+  CHECK(pwrite(fd, "parent", 6, 0) == 6 && lseek(fd, 0, SEEK_SET) == 0);
   const int copy = dup(fd);
   const pid_t child = fork();
   if (child == 0) {
@@ -164,27 +133,27 @@ static void program(void) {
     execve("/bin/sh", arguments, none);
     _exit(1);
   }
-  finish(child);
+  show_status(child);
   expect(fd, 0, "parent");
-  WANT(lseek(fd, 0, SEEK_CUR) > 6 && write(fd, "end", 3) == 3);
+  CHECK(lseek(fd, 0, SEEK_CUR) > 6 && write(fd, "end", 3) == 3);
 }
 
 // Memory that both have is used without a call.
 static void mapped(void) {
   const int fd = made("mapped");
   char* const map = mmap(NULL, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  WANT(map != MAP_FAILED && close(fd) == 0);
+  CHECK(map != MAP_FAILED && close(fd) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    await(to_child);
+    hear(to_child);
     memcpy(map + 200, "child", 5);
     _exit(0);
   }
   const int again = open("mapped", O_RDWR);
   sync_twice(again);
-  WANT(pwrite(again, "parent", 6, 0) == 6);
+  CHECK(pwrite(again, "parent", 6, 0) == 6);
   tell(to_child);
-  finish(child);
+  show_status(child);
   expect(again, 200, "child");
   printf("%.6s\n", map);
 }
@@ -194,43 +163,31 @@ static void deep(void) {
   const int fd = made("deep");
   sync_twice(fd);
   for (int depth = 0; depth < 5; ++depth) {
-    WANT(pwrite(fd, "parent", 6, 0) == 6);
+    CHECK(pwrite(fd, "parent", 6, 0) == 6);
     const pid_t child = fork();
     if (child != 0) {
-      int status;
-      if (waitpid(child, &status, 0) != child || status != 0) fail("deep");
+      CHECK(status_of(child) == 0);
       if (depth > 0) _exit(0);
       break;
     }
     if (depth == 4) {
       expect(fd, 0, "parent");
-      WANT(pwrite(fd, "deepest", 7, 500) == 7);
+      CHECK(pwrite(fd, "deepest", 7, 500) == 7);
       _exit(0);
     }
   }
   expect(fd, 500, "deepest");
 }
 
-static void try(const char* name, void (*function)(void)) {
-  printf("%s\n", name);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (pipe(to_child) != 0 || pipe(to_parent) != 0) fail("pipe");
-    function();
-    exit(0);
-  }
-  finish(pid);
-}
-
 int main(int argc, char** argv) {
-  if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  for (int i = 0; i < kSize; ++i) bytes[i] = (char)('a' + i % 23);
-  try("locks", locks);
-  try("others", others);
-  try("orphan", orphan);
-  try("program", program);
-  try("mapped", mapped);
-  try("deep", deep);
+  enter(argc, argv);
+  fill_letters(bytes, kSize);
+  CHECK(pipe(to_child) == 0 && pipe(to_parent) == 0);
+  try_case("locks", locks);
+  try_case("others", others);
+  try_case("orphan", orphan);
+  try_case("program", program);
+  try_case("mapped", mapped);
+  try_case("deep", deep);
   return 0;
 }

@@ -6,25 +6,11 @@
 // How many bytes in front of a missing page are moved is the file system's business: all of them,
 // or down to a block less. So of a short count only that is printed.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <linux/fs.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 #ifndef __GLIBC__
 // musl looks into these structures itself, as the program would, and a bad pointer is the program's
@@ -80,30 +66,17 @@ static void compare(int fd, const char* what) {
 
 static void check_plain(int fd, void* bad) {
   struct iovec good = {"0123456789", 10};
-  show("write", write(fd, bad, 10));
-  show("write much", write(fd, bad, 1 << 20));
-  show("pwrite", pwrite(fd, bad, 10, 3));
-  show("pwrite nothing", pwrite(fd, bad, 0, 3));
-  show("read", read(fd, bad, 4));
-  show("pread", pread(fd, bad, 4, 0));
-  show("pread nothing", pread(fd, bad, 0, 0));
-  show("pread of three pages", pread(fd, bad, 3 * kPage, 100));
+  SHOW(write(fd, bad, 10), write(fd, bad, 1 << 20), pwrite(fd, bad, 10, 3), pwrite(fd, bad, 0, 3));
+  SHOW(read(fd, bad, 4), pread(fd, bad, 4, 0), pread(fd, bad, 0, 0));
+  SHOW(pread(fd, bad, 3 * kPage, 100));
   struct iovec first[] = {{bad, 10}, good};
   struct iovec second[] = {good, {bad, 10}};
-  show("writev, first", pwritev(fd, first, 2, 0));
-  show("writev, second", pwritev(fd, second, 2, 0));
+  SHOW(pwritev(fd, first, 2, 0), pwritev(fd, second, 2, 0));
   char bytes[10];
   struct iovec into[] = {{bytes, 10}, {bad, 10}};
-  show("readv, first", preadv(fd, first, 1, 0));
-  show("readv, second", preadv(fd, into, 2, 0));
-  show("bad array, write", writev(fd, bad, 2));
-  show("bad array, read", readv(fd, bad, 2));
-  show("bad array, pwritev", pwritev(fd, bad, 2, 0));
-  show("bad array, preadv2", preadv2(fd, bad, 2, 0, 0));
-  show("bad array, none", writev(fd, bad, 0));
-  show("bad array, many", writev(fd, bad, 1025));
-  show("by number", syscall(SYS_pwrite64, fd, bad, 10, 0));
-  show("offset", lseek(fd, 0, SEEK_CUR));
+  SHOW(preadv(fd, first, 1, 0), preadv(fd, into, 2, 0), writev(fd, bad, 2), readv(fd, bad, 2));
+  SHOW(pwritev(fd, bad, 2, 0), preadv2(fd, bad, 2, 0, 0), writev(fd, bad, 0));
+  SHOW(writev(fd, bad, 1025), syscall(SYS_pwrite64, fd, bad, 10, 0), lseek(fd, 0, SEEK_CUR));
 }
 
 // Every length of what is there, in front of what is not.
@@ -116,8 +89,8 @@ static void check_short(int fd, int protection) {
   static const size_t kBeyond[] = {1, 3, 13, 60, 100, 500, 4096, 5000};
   static char bytes[4 * kPage];
   int wrong = 0;
-  for (size_t i = 0; i < sizeof(kLimits) / sizeof(*kLimits); ++i) {
-    for (size_t j = 0; j < sizeof(kBeyond) / sizeof(*kBeyond); ++j) {
+  for (size_t i = 0; i < COUNT(kLimits); ++i) {
+    for (size_t j = 0; j < COUNT(kBeyond); ++j) {
       const size_t limit = kLimits[i];
       const size_t count = limit + kBeyond[j];
       const off_t at = (off_t)(i * 1237 + j * 4093);
@@ -157,7 +130,7 @@ static void check_read_only(int fd) {
 
 // A mapping that is longer than its file: SIGBUS.
 static void check_mapping(int fd) {
-  const int other = open("mapped", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int other = created("mapped");
   for (int i = 0; i < kPage; i += 16) {
     if (write(other, "sixteen letters.", 16) != 16) printf("mapped: %d\n", errno);
   }
@@ -237,41 +210,32 @@ static void check_race(int fd) {
 // what is there.
 
 static void check_controls(int fd, void* bad, char* end) {
-  show("F_GETLK", fcntl(fd, F_GETLK, bad));
-  show("F_SETLK", fcntl(fd, F_SETLK, bad));
-  show("F_SETLKW", fcntl(fd, F_SETLKW, bad));
-  show("F_OFD_GETLK", fcntl(fd, F_OFD_GETLK, bad));
-  show("F_OFD_SETLK", fcntl(fd, F_OFD_SETLK, bad));
-  show("F_SETLK, cut off", fcntl(fd, F_SETLK, end - 8));
-  show("FICLONERANGE", ioctl(fd, FICLONERANGE, bad));
-  show("FIDEDUPERANGE", ioctl(fd, FIDEDUPERANGE, bad));
+  SHOW(fcntl(fd, F_GETLK, bad), fcntl(fd, F_SETLK, bad), fcntl(fd, F_SETLKW, bad));
+  SHOW(fcntl(fd, F_OFD_GETLK, bad), fcntl(fd, F_OFD_SETLK, bad), fcntl(fd, F_SETLK, end - 8));
+  SHOW(ioctl(fd, FICLONERANGE, bad), ioctl(fd, FIDEDUPERANGE, bad));
   struct file_dedupe_range* range = (void*)(end - sizeof(*range));
   memset(range, 0, sizeof(*range));
   range->dest_count = 2;
-  show("FIDEDUPERANGE, cut off", ioctl(fd, FIDEDUPERANGE, range));
-  show("rlimit", prlimit(0, RLIMIT_FSIZE, bad, NULL));
-  show("rlimit by number", syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, bad, NULL));
+  SHOW(ioctl(fd, FIDEDUPERANGE, range), prlimit(0, RLIMIT_FSIZE, bad, NULL));
+  SHOW(syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, bad, NULL));
 }
 
 static void check_messages(int fd, void* bad, char* end) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) != 0) exit(1);
   struct iovec iov = {"0123456789", 10}, bad_iov = {bad, 10};
-  show("sendmsg", sendmsg(pair[0], bad, 0));
-  show("sendmsg by number", syscall(SYS_sendmsg, pair[0], bad, 0));
-  show("sendmmsg", sendmmsg(pair[0], bad, 2, 0));
-  show("sendmmsg, many", sendmmsg(pair[0], bad, 4000000000u, 0));
-  show("recvmsg", recvmsg(pair[1], bad, MSG_DONTWAIT));
-  show("recvmmsg", recvmmsg(pair[1], bad, 2, MSG_DONTWAIT, NULL));
+  SHOW(sendmsg(pair[0], bad, 0), syscall(SYS_sendmsg, pair[0], bad, 0));
+  SHOW(sendmmsg(pair[0], bad, 2, 0), sendmmsg(pair[0], bad, 4000000000u, 0));
+  SHOW(recvmsg(pair[1], bad, MSG_DONTWAIT), recvmmsg(pair[1], bad, 2, MSG_DONTWAIT, NULL));
 
   struct msghdr message = {.msg_iov = bad, .msg_iovlen = 1};
-  show("bad array", sendmsg(pair[0], &message, 0));
+  SHOW(sendmsg(pair[0], &message, 0));
   message.msg_iov = &bad_iov;
-  show("bad bytes", sendmsg(pair[0], &message, 0));
+  SHOW(sendmsg(pair[0], &message, 0));
   message.msg_iov = &iov;
   message.msg_control = bad;
   message.msg_controllen = 100;
-  show("bad control part", sendmsg(pair[0], &message, 0));
+  SHOW(sendmsg(pair[0], &message, 0));
   struct cmsghdr* header = (void*)(end - sizeof(*header));
   memset(header, 0, sizeof(*header));
   header->cmsg_level = SOL_SOCKET;
@@ -279,17 +243,17 @@ static void check_messages(int fd, void* bad, char* end) {
   header->cmsg_len = CMSG_LEN(sizeof(int));
   message.msg_control = header;
   message.msg_controllen = CMSG_SPACE(sizeof(int));
-  show("bad descriptors", sendmsg(pair[0], &message, 0));
+  SHOW(sendmsg(pair[0], &message, 0));
 
   struct mmsghdr* messages = (void*)(end - sizeof(*messages));
   memset(messages, 0, sizeof(*messages));
   messages->msg_hdr.msg_iov = &iov;
   messages->msg_hdr.msg_iovlen = 1;
-  show("the second is bad", sendmmsg(pair[0], messages, 2, 0));
+  SHOW(sendmmsg(pair[0], messages, 2, 0));
   char bytes[20];
   struct iovec into = {bytes, sizeof(bytes)};
   struct msghdr receive = {.msg_iov = &into, .msg_iovlen = 1};
-  show("the first", recvmsg(pair[1], &receive, MSG_DONTWAIT));
+  SHOW(recvmsg(pair[1], &receive, MSG_DONTWAIT));
 
   // A good one, so that it is not all in vain.
   char control[CMSG_SPACE(2 * sizeof(int))] = {0};
@@ -300,29 +264,26 @@ static void check_messages(int fd, void* bad, char* end) {
   memcpy(CMSG_DATA(header), (int[]){0, fd}, 2 * sizeof(int));
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  show("good", sendmsg(pair[0], &message, 0));
+  SHOW(sendmsg(pair[0], &message, 0));
   receive.msg_control = bad;
   receive.msg_controllen = 100;
-  show("bad control part, received", recvmsg(pair[1], &receive, MSG_DONTWAIT));
+  SHOW(recvmsg(pair[1], &receive, MSG_DONTWAIT));
   close(pair[0]);
   close(pair[1]);
 }
 
 static void check_transfers(int fd, void* bad) {
-  const int other = open("other", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int other = created("other");
   int pipe_ends[2];
   if (pipe(pipe_ends) != 0) exit(1);
-  show("sendfile", sendfile(other, fd, bad, 10));
-  show("copy_file_range, from", copy_file_range(fd, bad, other, NULL, 10, 0));
-  show("copy_file_range, to", copy_file_range(fd, NULL, other, bad, 10, 0));
-  show("splice", splice(fd, bad, pipe_ends[1], NULL, 10, 0));
-  show("offset", lseek(fd, 0, SEEK_CUR));
+  SHOW(sendfile(other, fd, bad, 10), copy_file_range(fd, bad, other, NULL, 10, 0));
+  SHOW(copy_file_range(fd, NULL, other, bad, 10, 0), splice(fd, bad, pipe_ends[1], NULL, 10, 0));
+  SHOW(lseek(fd, 0, SEEK_CUR));
   aio_context_t context = 0;
   struct iocb* requests[] = {bad};
-  show("io_setup", syscall(SYS_io_setup, 1, &context));
-  show("io_submit", syscall(SYS_io_submit, context, 1, bad));
-  show("io_submit, second", syscall(SYS_io_submit, context, 1, requests));
-  show("io_submit, many", syscall(SYS_io_submit, context, 1L << 40, bad));
+  SHOW(syscall(SYS_io_setup, 1, &context), syscall(SYS_io_submit, context, 1, bad));
+  SHOW(syscall(SYS_io_submit, context, 1, requests));
+  SHOW(syscall(SYS_io_submit, context, 1L << 40, bad));
   syscall(SYS_io_destroy, context);
   close(other);
   close(pipe_ends[0]);
@@ -331,25 +292,14 @@ static void check_transfers(int fd, void* bad) {
 
 static void check_paths(int fd, void* bad) {
   struct stat st;
-  show("open", open(bad, O_RDWR | O_CREAT | O_TRUNC, 0644));
-  show("openat", openat(AT_FDCWD, bad, O_RDONLY));
-  show("openat2", syscall(SYS_openat2, AT_FDCWD, "other", bad, 24));
-  show("creat", creat(bad, 0644));
-  show("stat", stat(bad, &st));
-  show("stat into", stat("other", bad));
-  show("fstat into", fstat(fd, bad));
-  show("fstatat", fstatat(fd, bad, &st, AT_EMPTY_PATH) < 0 && errno != EFAULT);
-  show("statx into", statx(AT_FDCWD, "other", 0, STATX_ALL, bad));
-  show("rename from", rename(bad, "other"));
-  show("rename to", rename("other", bad));
-  show("link", link(bad, "another"));
-  show("linkat", linkat(fd, bad, AT_FDCWD, "another", AT_EMPTY_PATH));
-  show("unlink", unlink(bad));
-  show("unlinkat", unlinkat(AT_FDCWD, bad, 0));
-  show("remove", remove(bad));
-  show("truncate", truncate(bad, 10));
-  show("utimensat, times", utimensat(AT_FDCWD, "other", bad, 0));
-  show("clone3", syscall(SYS_clone3, bad, 64));
+  SHOW(open(bad, O_RDWR | O_CREAT | O_TRUNC, 0644), openat(AT_FDCWD, bad, O_RDONLY));
+  SHOW(syscall(SYS_openat2, AT_FDCWD, "other", bad, 24), creat(bad, 0644), stat(bad, &st));
+  SHOW(stat("other", bad), fstat(fd, bad));
+  SHOW(fstatat(fd, bad, &st, AT_EMPTY_PATH) < 0 && errno != EFAULT);
+  SHOW(statx(AT_FDCWD, "other", 0, STATX_ALL, bad), rename(bad, "other"), rename("other", bad));
+  SHOW(link(bad, "another"), linkat(fd, bad, AT_FDCWD, "another", AT_EMPTY_PATH), unlink(bad));
+  SHOW(unlinkat(AT_FDCWD, bad, 0), remove(bad), truncate(bad, 10));
+  SHOW(utimensat(AT_FDCWD, "other", bad, 0), syscall(SYS_clone3, bad, 64));
 }
 
 // A new file each time: some of these calls hand it to the kernel.
@@ -357,7 +307,7 @@ static int open_new(void) {
   static int number = 0;
   char name[20];
   snprintf(name, sizeof(name), "new%d", number++);
-  const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created(name);
   show("new", write(fd, g_model, kPage));
   return fd;
 }
@@ -379,7 +329,7 @@ static void check_structures(void* bad, char* end) {
 
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  const int fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("a");
   for (int i = 0; i < kFile; ++i) g_model[i] = (char)('a' + i % 19);
   show("fill", write(fd, g_model, kFile));
   show("begin", lseek(fd, 0, SEEK_SET));

@@ -2,18 +2,7 @@
 //
 // Threads that end in the middle: cancelled at a call, cancelled at any instruction, by
 // pthread_exit; and what they still write while they go.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kRecord = 100, kRounds = 400 };
 
@@ -208,9 +197,8 @@ static void* with_key(void* key) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  g_fd = open("log", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  enter(argc, argv);
+  g_fd = created("log");
   check_deferred();
   char back[200] = {0};
   const ssize_t n = pread(g_fd, back, sizeof(back) - 1, 0);

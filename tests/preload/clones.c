@@ -3,20 +3,10 @@
 // Children of clone() with each set of flags that makes sense, by libc's function and by number:
 // parent and child write files, and read what the other has written; nobody is killed.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/sched.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 int clone(int (*function)(void*), void* stack, int flags, void* argument, ...);
 
@@ -24,19 +14,6 @@ enum { kSize = 30000, kRounds = 3, kShared = 70 };
 
 static char stack[1 << 17] __attribute__((aligned(16)));
 static int shared, closed, to_child[2], to_parent[2];
-
-static void fail(const char* what) {
-  printf("%s: wrong, errno %d\n", what, errno);
-  _exit(9);
-}
-
-static void tell(const int* ends) {
-  if (write(ends[1], "x", 1) != 1) fail("tell");
-}
-static void await(const int* ends) {
-  char c;
-  if (read(ends[0], &c, 1) != 1) fail("await");
-}
 
 static void fill(char* bytes, int seed) {
   for (int i = 0; i < kSize; ++i) bytes[i] = (char)('a' + (i + seed) % 23);
@@ -46,24 +23,21 @@ static void write_file(const char* name, int seed) {
   char bytes[kSize];
   fill(bytes, seed);
   const int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (fd < 0) fail(name);
-  for (int at = 0; at < kSize; at += 3000) {
-    if (write(fd, bytes + at, 3000) != 3000) fail(name);
-  }
-  if (fsync(fd) != 0 || close(fd) != 0) fail(name);
+  for (int at = 0; at < kSize; at += 3000) CHECK(write(fd, bytes + at, 3000) == 3000);
+  CHECK(fsync(fd) == 0 && close(fd) == 0);
 }
 
-static void check_bytes(int fd, const char* name, int seed) {
+static void check_bytes(int fd, int seed) {
   char bytes[kSize], found[kSize + 1];
   fill(bytes, seed);
-  if (pread(fd, found, sizeof(found), 0) != kSize || memcmp(bytes, found, kSize) != 0) fail(name);
+  CHECK(pread(fd, found, sizeof(found), 0) == kSize && memcmp(bytes, found, kSize) == 0);
 }
 
 static void check_file(const char* name, int seed) {
   struct stat st;
   const int fd = open(name, O_RDONLY);
-  if (fd < 0 || fstat(fd, &st) != 0 || st.st_size != kSize) fail(name);
-  check_bytes(fd, name, seed);
+  CHECK(fd >= 0 && fstat(fd, &st) == 0 && st.st_size == kSize);
+  check_bytes(fd, seed);
   close(fd);
 }
 
@@ -74,14 +48,14 @@ static int child(void* waits) {
     char bytes[kSize];
     write_file("of the child", i);
     write_file("of the child, before", i);
-    if (rename("of the child, before", "of the child, moved") != 0) fail("rename");
+    CHECK(rename("of the child, before", "of the child, moved") == 0);
     fill(bytes, i + 50);
-    if (pwrite(shared, bytes, kSize, 0) != kSize) fail("shared, by the child");
+    CHECK(pwrite(shared, bytes, kSize, 0) == kSize);
     if (waits != NULL) {
       tell(to_parent);
-      await(to_child);
+      hear(to_child);
       check_file("of the parent", i + 5);
-      check_bytes(shared, "shared, in the child", i + 60);
+      check_bytes(shared, i + 60);
     }
   }
   // Where descriptors are shared, the parent has the number for another file next.
@@ -92,12 +66,12 @@ static int child(void* waits) {
 static void parent(int rounds) {
   for (int i = 0; i < rounds; ++i) {
     char bytes[kSize];
-    await(to_parent);
+    hear(to_parent);
     check_file("of the child", i);
     check_file("of the child, moved", i);
-    check_bytes(shared, "shared, in the parent", i + 50);
+    check_bytes(shared, i + 50);
     fill(bytes, i + 60);
-    if (pwrite(shared, bytes, kSize, 0) != kSize) fail("shared, by the parent");
+    CHECK(pwrite(shared, bytes, kSize, 0) == kSize);
     write_file("of the parent", i + 5);
     tell(to_child);
   }
@@ -122,63 +96,57 @@ static long by_number_3(int flags) {
 static long by_fork(int flags) { return or_be_child(syscall(SYS_fork), flags); }
 static long by_vfork(int flags) { return or_be_child(syscall(SYS_vfork), flags | CLONE_VFORK); }
 
-// In a process of its own: some of these leave the parent without the cache.
-static void try(const char* name, long (*make)(int flags), int flags) {
-  printf("%s\n", name);
-  const pid_t pid = fork();
-  if (pid != 0) {
-    int status;
-    if (waitpid(pid, &status, 0) != pid || status != 0) printf("status %x\n", (unsigned)status);
-    return;
-  }
-  if (mkdir(name, 0755) != 0 || chdir(name) != 0) fail(name);
-  if (pipe(to_child) != 0 || pipe(to_parent) != 0) fail("pipe");
-  const int fd = open("shared", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  shared = dup2(fd, kShared);
-  closed = open("closed", O_RDWR | O_CREAT | O_TRUNC, 0644);
+// Each in a process of its own: some of these leave the parent without the cache.
+static const struct way {
+  const char* name;
+  long (*make)(int flags);
+  int flags;
+} * way, ways[] = {
+             {"clone nothing", by_clone, 0},
+             {"clone FS", by_clone, CLONE_FS},
+             {"clone FILES", by_clone, CLONE_FILES},
+             {"clone FILES FS", by_clone, CLONE_FILES | CLONE_FS},
+             {"clone FILES VFORK", by_clone, CLONE_FILES | CLONE_VFORK},
+             {"clone VM", by_clone, CLONE_VM},
+             {"clone VM VFORK", by_clone, CLONE_VM | CLONE_VFORK},
+             {"clone VM FILES", by_clone, CLONE_VM | CLONE_FILES},
+             {"clone VM FILES VFORK", by_clone, CLONE_VM | CLONE_FILES | CLONE_VFORK},
+             {"number nothing", by_number, 0},
+             {"number FS", by_number, CLONE_FS},
+             {"number FILES", by_number, CLONE_FILES},
+             {"number FILES FS", by_number, CLONE_FILES | CLONE_FS},
+             {"clone3 nothing", by_number_3, 0},
+             {"clone3 FILES", by_number_3, CLONE_FILES},
+             {"clone3 FILES FS", by_number_3, CLONE_FILES | CLONE_FS},
+             {"fork", by_fork, 0},
+             {"vfork", by_vfork, 0},
+             {"clone VFORK", by_clone, CLONE_VFORK},
+             {"number VFORK", by_number, CLONE_VFORK},
+             {"clone3 VFORK", by_number_3, CLONE_VFORK},
+};
+
+static void run(void) {
+  CHECK(pipe(to_child) == 0 && pipe(to_parent) == 0);
+  shared = dup2(created("shared"), kShared);
+  closed = created("closed");
   write_file("before", 1);
   char bytes[kSize];
   fill(bytes, 40);
-  if (pwrite(shared, bytes, kSize, 0) != kSize) fail("shared");
-  const long made = make(flags);
-  if (made < 0) fail("clone");
-  const int alone = (flags & CLONE_VFORK) != 0 || make == by_vfork;
+  CHECK(pwrite(shared, bytes, kSize, 0) == kSize);
+  const long made = way->make(way->flags);
+  CHECK(made >= 0);
+  const int alone = (way->flags & CLONE_VFORK) != 0 || way->make == by_vfork;
   parent(alone ? 0 : kRounds);
-  int status;
-  if (waitpid((pid_t)made, &status, 0) != made || status != 5 << 8) {
-    printf("the child's status: %x\n", (unsigned)status);
-  }
+  CHECK(status_of((pid_t)made) == 5 << 8);
   check_file("before", 1);
   check_file("of the child", kRounds - 1);
-  check_bytes(shared, "shared, in the end", kRounds - 1 + (alone ? 50 : 60));
+  check_bytes(shared, kRounds - 1 + (alone ? 50 : 60));
   write_file("after", 2);
   check_file("after", 2);
-  exit(0);
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  try("clone nothing", by_clone, 0);
-  try("clone FS", by_clone, CLONE_FS);
-  try("clone FILES", by_clone, CLONE_FILES);
-  try("clone FILES FS", by_clone, CLONE_FILES | CLONE_FS);
-  try("clone FILES VFORK", by_clone, CLONE_FILES | CLONE_VFORK);
-  try("clone VM", by_clone, CLONE_VM);
-  try("clone VM VFORK", by_clone, CLONE_VM | CLONE_VFORK);
-  try("clone VM FILES", by_clone, CLONE_VM | CLONE_FILES);
-  try("clone VM FILES VFORK", by_clone, CLONE_VM | CLONE_FILES | CLONE_VFORK);
-  try("number nothing", by_number, 0);
-  try("number FS", by_number, CLONE_FS);
-  try("number FILES", by_number, CLONE_FILES);
-  try("number FILES FS", by_number, CLONE_FILES | CLONE_FS);
-  try("clone3 nothing", by_number_3, 0);
-  try("clone3 FILES", by_number_3, CLONE_FILES);
-  try("clone3 FILES FS", by_number_3, CLONE_FILES | CLONE_FS);
-  try("fork", by_fork, 0);
-  try("vfork", by_vfork, 0);
-  try("clone VFORK", by_clone, CLONE_VFORK);
-  try("number VFORK", by_number, CLONE_VFORK);
-  try("clone3 VFORK", by_number_3, CLONE_VFORK);
+  enter(argc, argv);
+  for (way = ways; way < ways + COUNT(ways); ++way) try_case(way->name, run);
   return 0;
 }

@@ -3,25 +3,12 @@
 // A program that has written confines itself: from then on the kernel kills it for every call that
 // it has not allowed. It needs the calls that it makes, and nobody else makes one for it.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "tests/kit/program.h"
 
 enum { kPatience = 10 /* seconds, about */, kMaxCalls = 24 };
-
-#define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 static int g_fd;
 static FILE* g_stream;
@@ -56,18 +43,18 @@ static int by_seccomp_for_all(const struct sock_fprog* program) {
   return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, program);
 }
 
-static void allow(int (*install)(const struct sock_fprog*), const int* calls, size_t count) {
+static void allow(int (*install_filter)(const struct sock_fprog*), const int* calls, size_t count) {
   struct sock_filter code[2 * kMaxCalls + 2];
   const struct sock_fprog program =
       filter_of(code, calls, count, SECCOMP_RET_ALLOW, SECCOMP_RET_KILL_PROCESS);
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || install(&program) != 0) abort();
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || install_filter(&program) != 0) abort();
 }
 
 // ---------------------------------------------------------------------------------------------
 // What is done before and after.
 
 static void begin(void) {
-  g_fd = open("file", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  g_fd = created("file");
   g_stream = fopen("stream", "w");
   for (int i = 0; i < 100; ++i) {
     if (write(g_fd, "before\n", 7) != 7 || fputs("before\n", g_stream) < 0) abort();
@@ -90,7 +77,7 @@ static int use_files(void) {
   if (write(g_fd, "after\n", 6) != 6 || pwrite(g_fd, "AFTER\n", 6, 0) != 6) return 1;
   if (lseek(g_fd, 0, SEEK_SET) != 0 || read(g_fd, bytes, 7) != 7) return 2;
   if (memcmp(bytes, "AFTER\n\n", 7) != 0 || close(g_fd) != 0) return 3;
-  const int other = open("other", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int other = created("other");
   if (write(other, "other\n", 6) != 6 || close(other) != 0) return 4;
   if (fputs("after\n", g_stream) < 0 || fflush(g_stream) != 0) return 5;
   return fputs("at the end\n", g_stream) < 0 ? 6 : 0;  // by exit()
@@ -116,18 +103,14 @@ static int strict_by_number(void) {
   return 2;
 }
 
-static int filter_by_prctl(void) {
-  allow(by_prctl, kUsed, COUNT(kUsed));
-  return use_files();
-}
-static int filter_by_prctl_number(void) {
-  allow(by_prctl_number, kUsed, COUNT(kUsed));
-  return use_files();
-}
-static int filter_by_seccomp(void) {
-  allow(by_seccomp, kUsed, COUNT(kUsed));
-  return use_files();
-}
+#define FILTER_BY(name)                    \
+  static int filter_by_##name(void) {      \
+    allow(by_##name, kUsed, COUNT(kUsed)); \
+    return use_files();                    \
+  }
+FILTER_BY(prctl)
+FILTER_BY(prctl_number)
+FILTER_BY(seccomp)
 
 static int g_ends[2];  // of a pipe that nobody writes to
 static atomic_int g_runs;
@@ -187,32 +170,32 @@ static int refused(void) {
 // ---------------------------------------------------------------------------------------------
 // A filter that was there before the program: what it refuses, the library does without.
 
+#define CALL(name) \
+  { #name, SYS_##name }
 static const struct {
   const char* name;
   int call;
-} kRefused[] = {
-    {"clone", SYS_clone},
-    {"clone3", SYS_clone3},
-    {"madvise", SYS_madvise},
-    {"futex", SYS_futex},
-    {"flock", SYS_flock},
-    {"fallocate", SYS_fallocate},
-    {"statx", SYS_statx},
-    {"statfs", SYS_statfs},
-    {"fstatfs", SYS_fstatfs},
-    {"prctl", SYS_prctl},
-    {"pidfd_open", SYS_pidfd_open},
-    {"pidfd_getfd", SYS_pidfd_getfd},
-    {"getdents64", SYS_getdents64},
-    {"linkat", SYS_linkat},
-    {"getrandom", SYS_getrandom},
-    {"rt_sigprocmask", SYS_rt_sigprocmask},
-    {"rt_tgsigqueueinfo", SYS_rt_tgsigqueueinfo},
-    {"fchmod", SYS_fchmod},
-    {"openat2", SYS_openat2},
-    {"readlink", SYS_readlink},
-    {"ftruncate", SYS_ftruncate},
-};
+} kRefused[] = {CALL(clone),
+                CALL(clone3),
+                CALL(madvise),
+                CALL(futex),
+                CALL(flock),
+                CALL(fallocate),
+                CALL(statx),
+                CALL(statfs),
+                CALL(fstatfs),
+                CALL(prctl),
+                CALL(pidfd_open),
+                CALL(pidfd_getfd),
+                CALL(getdents64),
+                CALL(linkat),
+                CALL(getrandom),
+                CALL(rt_sigprocmask),
+                CALL(rt_tgsigqueueinfo),
+                CALL(fchmod),
+                CALL(openat2),
+                CALL(readlink),
+                CALL(ftruncate)};
 
 static int refuse(int call, const char* self, const char* name) {
   struct sock_filter code[4];
@@ -226,7 +209,7 @@ static int refuse(int call, const char* self, const char* name) {
 static int run_inside(const char* name) {
   char path[64];
   snprintf(path, sizeof(path), "inside.%s", name);
-  const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created(path);
   char bytes[7];
   for (int i = 0; i < 1000; ++i) {
     if (write(fd, "inside\n", 7) != 7) return 20;
@@ -278,12 +261,10 @@ int main(int argc, char** argv) {
     report(cases[i].name, child);
     keep_file(cases[i].name);
   }
-  char self[4096] = "";
-  if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0) return 1;
   for (size_t i = 0; i < COUNT(kRefused); ++i) {
     const pid_t child = fork();
     if (child == 0) {
-      _exit(refuse(kRefused[i].call, self, kRefused[i].name));
+      _exit(refuse(kRefused[i].call, own_path(), kRefused[i].name));
     }
     report(kRefused[i].name, child);
   }

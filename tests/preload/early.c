@@ -2,12 +2,7 @@
 //
 // A library that uses files before the preload library's constructor has run, and after its
 // destructor: loaded into other tests' place, it does the same as a program would.
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 static int g_fd = -1;
 

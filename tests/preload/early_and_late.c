@@ -3,16 +3,9 @@
 // Files that are used before main and after it, by the program and by a library of its own; in a
 // program whose malloc uses files, too.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdalign.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+
+#include "tests/kit/program.h"
 
 void early_use(const char* text);
 
@@ -86,7 +79,7 @@ static void at_exit(void) {
 __attribute__((constructor)) static void begin(void) { early_use("program's constructor\n"); }
 __attribute__((destructor)) static void end(void) {
   early_use("program's destructor\n");
-  const int fd = open("last", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("last");
   if (write(fd, "last", 4) != 4 || fsync(fd) != 0 || close(fd) != 0) _exit(9);
   // How often libc and the library ask for memory is their business.
   unlink("diary");
@@ -98,7 +91,7 @@ int main(int argc, char* argv[]) {
   setvbuf(stdout, NULL, _IONBF, 0);
   atexit(at_exit);
   early_use("main\n");
-  g_fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  g_fd = created("a");
   pthread_t threads[4];
   for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, allocate, NULL);
   for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);

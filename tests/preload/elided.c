@@ -10,21 +10,9 @@
 // `all`, in which no sync at all should be real.
 #define _GNU_SOURCE
 #include <aio.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kFile = 77, kSyncs = 5, kSize = 8192 };
 
@@ -33,15 +21,8 @@ static char name[16];
 static const char* self;
 static char* at;  // a mapping of the file
 
-static void fail(const char* what) {
-  fprintf(stderr, "%s: %s: errno %d\n", name, what, errno);
-  _exit(9);
-}
-#define WANT(condition) \
-  if (!(condition)) fail(#condition)
-
 static void move(int fd, int to) {
-  WANT(fd >= 0 && dup2(fd, to) == to);
+  CHECK(fd >= 0 && dup2(fd, to) == to);
   close(fd);
 }
 
@@ -50,7 +31,7 @@ static void make(int flags) {
   char bytes[kSize];
   memset(bytes, '.', kSize);
   const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  WANT(fd >= 0 && write(fd, bytes, kSize) == kSize && close(fd) == 0);
+  CHECK(fd >= 0 && write(fd, bytes, kSize) == kSize && close(fd) == 0);
   move(open(name, flags), kFile);
 }
 
@@ -63,26 +44,21 @@ static void announce(int number, const char* phase) {
 // What the program does with the file in the end. `place`: -1 for where the descriptor is.
 static void put(int place, int i) {
   const char bytes[3] = {'a', (char)('0' + i % 10), 'z'};
-  WANT((place < 0 ? write(kFile, bytes, 3) : pwrite(kFile, bytes, 3, place + 3 * i)) == 3);
+  CHECK((place < 0 ? write(kFile, bytes, 3) : pwrite(kFile, bytes, 3, place + 3 * i)) == 3);
 }
 
 static void sync_hot(int number, int place) {
   announce(number, "warm");
   for (int i = 0; i < 4; ++i) {
     put(place, i);
-    WANT(fsync(kFile) == 0);
+    CHECK(fsync(kFile) == 0);
   }
   announce(number, "hot");
   for (int i = 0; i < kSyncs; ++i) {
     put(place, i + 4);
-    WANT(fsync(kFile) == 0);
+    CHECK(fsync(kFile) == 0);
   }
   announce(number, "over");
-}
-
-static void await(pid_t child) {
-  int status;
-  WANT(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -90,7 +66,7 @@ static void await(pid_t child) {
 
 static void map(int protection, int flags) {
   at = mmap(NULL, kSize, protection, flags, kFile, 0);
-  WANT(at != MAP_FAILED);
+  CHECK(at != MAP_FAILED);
 }
 
 static void plain(void) { make(O_RDWR); }
@@ -108,22 +84,22 @@ static void mapped_to_write(void) {
 }
 static void mapped_and_protected(void) {
   mapped_to_read();
-  WANT(fsync(kFile) == 0 && fsync(kFile) == 0);
-  WANT(mprotect(at + 4096, 4096, PROT_READ | PROT_WRITE) == 0);
+  CHECK(fsync(kFile) == 0 && fsync(kFile) == 0);
+  CHECK(mprotect(at + 4096, 4096, PROT_READ | PROT_WRITE) == 0);
   at[5000] = 'm';
 }
 static void mapped_and_moved(void) {
   mapped_to_read();
   char* const place = mmap(NULL, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  WANT((at = mremap(at, kSize, kSize, MREMAP_MAYMOVE | MREMAP_FIXED, place)) == place);
-  WANT(mprotect(at, kSize, PROT_READ | PROT_WRITE) == 0);
+  CHECK((at = mremap(at, kSize, kSize, MREMAP_MAYMOVE | MREMAP_FIXED, place)) == place);
+  CHECK(mprotect(at, kSize, PROT_READ | PROT_WRITE) == 0);
   at[5000] = 'm';
 }
 static void mapped_and_unmapped(void) {
   mapped_to_read();
-  WANT(munmap(at, kSize) == 0);
-  WANT(mmap(at, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
-  WANT(mprotect(at, kSize, PROT_READ | PROT_WRITE) == 0);
+  CHECK(munmap(at, kSize) == 0);
+  CHECK(mmap(at, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at);
+  CHECK(mprotect(at, kSize, PROT_READ | PROT_WRITE) == 0);
   at[5000] = 'm';
   at = NULL;
 }
@@ -132,23 +108,23 @@ static void sent_out(void) {
   int ends[2];
   char bytes[100];
   off_t from = 10;
-  WANT(pipe(ends) == 0 && fsync(kFile) == 0 && fsync(kFile) == 0);
-  WANT(sendfile(ends[1], kFile, &from, 100) == 100 && read(ends[0], bytes, 100) == 100);
+  CHECK(pipe(ends) == 0 && fsync(kFile) == 0 && fsync(kFile) == 0);
+  CHECK(sendfile(ends[1], kFile, &from, 100) == 100 && read(ends[0], bytes, 100) == 100);
   from = 10;
-  WANT(splice(kFile, &from, ends[1], NULL, 100, 0) == 100 && read(ends[0], bytes, 100) == 100);
+  CHECK(splice(kFile, &from, ends[1], NULL, 100, 0) == 100 && read(ends[0], bytes, 100) == 100);
   from = 10;
-  const int other = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  WANT(copy_file_range(kFile, &from, other, NULL, 100, 0) == 100);
+  const int other = created("copy");
+  CHECK(copy_file_range(kFile, &from, other, NULL, 100, 0) == 100);
   close(other);
   close(ends[0]);
   close(ends[1]);
 }
 static void sent_in(void) {
   make(O_RDWR);
-  const int other = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int other = created("copy");
   off_t to = 5000;
-  WANT(write(other, "copied", 6) == 6 && lseek(other, 0, SEEK_SET) == 0);
-  WANT(copy_file_range(other, NULL, kFile, &to, 6, 0) == 6);
+  CHECK(write(other, "copied", 6) == 6 && lseek(other, 0, SEEK_SET) == 0);
+  CHECK(copy_file_range(other, NULL, kFile, &to, 6, 0) == 6);
   close(other);
 }
 
@@ -157,9 +133,9 @@ static void run_aio(int (*start)(struct aiocb*)) {
   make(O_RDWR);
   struct aiocb request = {
       .aio_fildes = kFile, .aio_buf = bytes, .aio_nbytes = 5, .aio_offset = 5000};
-  WANT(start(&request) == 0);
+  CHECK(start(&request) == 0);
   while (aio_error(&request) == EINPROGRESS) usleep(1000);
-  WANT(aio_return(&request) == 5);
+  CHECK(aio_return(&request) == 5);
 }
 static void read_by_aio(void) { run_aio(aio_read); }
 static void written_by_aio(void) { run_aio(aio_write); }
@@ -167,24 +143,24 @@ static void written_by_aio(void) { run_aio(aio_write); }
 static void of_a_stream(void) {
   make(O_RDWR);
   FILE* stream = fopen(name, "r+");
-  WANT(stream != NULL && fprintf(stream, "stream") == 6 && fflush(stream) == 0);
+  CHECK(stream != NULL && fprintf(stream, "stream") == 6 && fflush(stream) == 0);
   move(dup(fileno(stream)), kFile);
   fclose(stream);
-  WANT((stream = fdopen(dup(kFile), "r+")) != NULL && fclose(stream) == 0);
+  CHECK((stream = fdopen(dup(kFile), "r+")) != NULL && fclose(stream) == 0);
 }
 static void on_standard_error(void) {
   make(O_RDWR | O_APPEND);
   const int saved = dup(2);
-  WANT(dup2(kFile, 2) == 2 && fputs("error ", stderr) >= 0);
-  WANT(dup2(saved, 2) == 2 && close(saved) == 0);
+  CHECK(dup2(kFile, 2) == 2 && fputs("error ", stderr) >= 0);
+  CHECK(dup2(saved, 2) == 2 && close(saved) == 0);
 }
 static void where_libc_writes_errors(void) {
   make(O_RDWR | O_APPEND);
   const int saved = dup(2);
-  WANT(dup2(kFile, 2) == 2);
+  CHECK(dup2(kFile, 2) == 2);
   errno = ENOENT;
   perror("error");
-  WANT(dup2(saved, 2) == 2 && close(saved) == 0);
+  CHECK(dup2(saved, 2) == 2 && close(saved) == 0);
 }
 static void direct(void) { make(O_RDWR | O_DIRECT); }
 
@@ -201,12 +177,12 @@ static void in_a_child_too(void) {
   make(O_RDWR);
   const pid_t child = fork();
   if (child == 0) _exit(pwrite(kFile, "child", 5, 5000) == 5 ? 0 : 1);
-  await(child);
+  CHECK(status_of(child) == 0);
 }
 static void execute_in_child(void) {
   const pid_t child = fork();
   if (child == 0) become_true();
-  await(child);
+  CHECK(status_of(child) == 0);
 }
 static void in_a_program_too(void) {
   make(O_RDWR);
@@ -214,14 +190,14 @@ static void in_a_program_too(void) {
 }
 static void closed_on_exec(void) {
   make(O_RDWR);
-  WANT(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
+  CHECK(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
   execute_in_child();
 }
 static void spawn(const posix_spawn_file_actions_t* actions) {
   char* const arguments[] = {"true", NULL};
   pid_t child;
-  WANT(posix_spawn(&child, "/bin/true", actions, NULL, arguments, no_environment) == 0);
-  await(child);
+  CHECK(posix_spawn(&child, "/bin/true", actions, NULL, arguments, no_environment) == 0);
+  CHECK(status_of(child) == 0);
 }
 static void spawned(void) {
   make(O_RDWR);
@@ -229,53 +205,35 @@ static void spawned(void) {
 }
 static void spawned_to_read(void) {
   make(O_RDWR);
-  WANT(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
+  CHECK(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
   const int reader = open(name, O_RDONLY);
   spawn(NULL);
   close(reader);
 }
 static void spawned_as_output(void) {
   make(O_RDWR);
-  WANT(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
+  CHECK(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  WANT(posix_spawn_file_actions_adddup2(&actions, kFile, 1) == 0);
+  CHECK(posix_spawn_file_actions_adddup2(&actions, kFile, 1) == 0);
   spawn(&actions);
   posix_spawn_file_actions_destroy(&actions);
 }
 static void output_of_vfork(void) {
   make(O_RDWR);
-  WANT(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
+  CHECK(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
   const pid_t child = vfork();
   if (child == 0) {
     if (dup2(kFile, 1) == 1) become_true();
     _exit(1);
   }
-  await(child);
+  CHECK(status_of(child) == 0);
 }
 
-// A message that carries a descriptor.
-static void prepare(struct msghdr* message, int fd) {
-  static char space[CMSG_SPACE(sizeof(int))];
-  static char byte[1];
-  static struct iovec iov = {byte, 1};
-  memset(space, 0, sizeof(space));
-  *message = (struct msghdr){
-      .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
-  struct cmsghdr* header = CMSG_FIRSTHDR(message);
-  *header = (struct cmsghdr){
-      .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-  memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-}
-static void send_descriptor(int socket, int fd) {
-  struct msghdr message;
-  prepare(&message, fd);
-  WANT(sendmsg(socket, &message, 0) == 1);
-}
 static void send_away(int fd) {
   int pair[2];
-  WANT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-  send_descriptor(pair[0], fd);
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  CHECK(sendmsg(pair[0], descriptor_message(fd), 0) == 1);
   close(pair[0]);
   close(pair[1]);
 }
@@ -291,20 +249,17 @@ static void sent_away_to_read(void) {
 }
 static void received(void) {
   int pair[2];
-  WANT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
   const pid_t child = fork();
   if (child == 0) {
     make(O_RDWR);
-    send_descriptor(pair[0], kFile);
+    CHECK(sendmsg(pair[0], descriptor_message(kFile), 0) == 1);
     _exit(0);
   }
-  struct msghdr message;
-  prepare(&message, -1);
-  WANT(recvmsg(pair[1], &message, 0) == 1);
-  int fd;
-  memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
-  await(child);
-  move(fd, kFile);
+  struct msghdr* const message = descriptor_message(-1);
+  CHECK(recvmsg(pair[1], message, 0) == 1);
+  CHECK(status_of(child) == 0);
+  move(received_descriptor(message), kFile);
   close(pair[0]);
   close(pair[1]);
 }
@@ -323,10 +278,10 @@ static void run_in_child(int number, int place, int flags, int standard) {
     execl(self, self, "started", digits, where, standard >= 0 ? "output" : "file", NULL);
     _exit(127);
   }
-  await(child);
+  CHECK(status_of(child) == 0);
 }
 static int run_started(char** arguments) {
-  if (strcmp(arguments[4], "output") == 0) WANT(dup2(1, kFile) == kFile);
+  if (strcmp(arguments[4], "output") == 0) CHECK(dup2(1, kFile) == kFile);
   sync_hot(atoi(arguments[2]), atoi(arguments[3]));
   return 0;
 }
@@ -338,7 +293,7 @@ static void by_a_child(int number) {
     sync_hot(number, 0);
     _exit(0);
   }
-  await(child);
+  CHECK(status_of(child) == 0);
 }
 static void by_a_program(int number) { run_in_child(number, 0, O_RDWR, -1); }
 static void appended_by_a_program(int number) { run_in_child(number, -1, O_RDWR | O_APPEND, -1); }
@@ -350,16 +305,16 @@ static void at_an_offset_of_others(int number) { run_in_child(number, -1, O_RDWR
 // Beside the file: names of libc's making, in a folder that is synced.
 static void temporary_names(int number) {
   make(O_RDWR);
-  WANT(mkdir("names", 0755) == 0);
+  CHECK(mkdir("names", 0755) == 0);
   const int folder = open("names", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  for (int i = 0; i < 3; ++i) WANT(fsync(folder) == 0);
+  for (int i = 0; i < 3; ++i) CHECK(fsync(folder) == 0);
   announce(number, "all");
   for (int i = 0; i < kSyncs; ++i) {
     char file[] = "names/fXXXXXX.c", other[] = "names/dXXXXXX";
     const int fd = mkstemps(file, 2);
-    WANT(fd >= 0 && write(fd, file, sizeof(file)) == sizeof(file) && fsync(fd) == 0);
+    CHECK(fd >= 0 && write(fd, file, sizeof(file)) == sizeof(file) && fsync(fd) == 0);
     close(fd);
-    WANT(mkdtemp(other) == other && fsync(folder) == 0);
+    CHECK(mkdtemp(other) == other && fsync(folder) == 0);
   }
   announce(number, "over");
   close(folder);
@@ -404,28 +359,25 @@ static const struct {
     RUN(appended_by_a_program),
     RUN(output_of_a_program),
     RUN(at_an_offset_of_others),
-    RUN(temporary_names),
-};
+    RUN(temporary_names)};
 
 static void show(int number, const char* way) {
   char bytes[2 * kSize];
   const int fd = open(name, O_RDONLY | O_CLOEXEC);
   const ssize_t n = read(fd, bytes, sizeof(bytes));
-  unsigned sum = 0;
-  for (ssize_t i = 0; i < n; ++i) sum = sum * 31 + (unsigned char)bytes[i];
   close(fd);
-  if (at != NULL) WANT(memcmp(at, bytes, kSize) == 0);
-  printf("%d\t%s\t%zd bytes, %u\n", number, way, n, sum);
+  if (at != NULL) CHECK(memcmp(at, bytes, kSize) == 0);
+  printf("%d\t%s\t%zd bytes, %u\n", number, way, n, sum_of(bytes, n));
 }
 
 // O_DIRECT has a program write whole sectors.
 static void sync_sectors(int number) {
   char* sector;
-  WANT(posix_memalign((void**)&sector, 4096, 4096) == 0);
+  CHECK(posix_memalign((void**)&sector, 4096, 4096) == 0);
   memset(sector, 's', 4096);
   announce(number, "hot");
   for (int i = 0; i < kSyncs; ++i) {
-    WANT(pwrite(kFile, sector, 4096, 0) == 4096 && fsync(kFile) == 0);
+    CHECK(pwrite(kFile, sector, 4096, 0) == 4096 && fsync(kFile) == 0);
   }
   announce(number, "over");
   free(sector);
@@ -435,7 +387,7 @@ int main(int argc, char** argv) {
   self = argv[0];
   if (argc == 5 && strcmp(argv[1], "started") == 0) return run_started(argv);
   if (argc != 2 || chdir(argv[1]) != 0) return 2;
-  for (int i = 0; i < (int)(sizeof(ways) / sizeof(ways[0])); ++i) {
+  for (int i = 0; i < (int)COUNT(ways); ++i) {
     snprintf(name, sizeof(name), "f%d", i);
     at = NULL;
     fflush(stdout);

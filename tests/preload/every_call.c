@@ -11,8 +11,6 @@
 #include <aio.h>
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <grp.h>
 #include <linux/aio_abi.h>
@@ -20,45 +18,27 @@
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/openat2.h>
-#include <pthread.h>
 #include <pty.h>
-#include <sched.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/fanotify.h>
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/quota.h>
-#include <sys/resource.h>
-#include <sys/sendfile.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/swap.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/timerfd.h>
-#include <sys/uio.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 #include <utime.h>
 #include <utmp.h>
 #include <utmpx.h>
 #include <wordexp.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 #ifdef __GLIBC__
 #include <execinfo.h>
@@ -167,93 +147,24 @@ int io_uring_queue_init(unsigned, struct io_uring*, unsigned);
 int io_uring_queue_init_params(unsigned, struct io_uring*, struct io_uring_params*);
 long write_by_ring(int, const char*, long, long);
 
-extern char** environ;
-
-static int g_line;
 static volatile int g_minus_one = -1;
-static int g_any_errno;
-
-// Prints the expression, its value, and errno if it failed. errno must survive a success, but for
-// g_any_errno.
-#define SHOW(expression)                                                                \
-  do {                                                                                  \
-    errno = 4711;                                                                       \
-    const long value_ = (long)(expression);                                             \
-    const int error_ = value_ >= 0 && g_any_errno ? 4711 : errno;                       \
-    printf("%3d %s = %ld", ++g_line, #expression, value_);                              \
-    if (error_ != 4711) printf(value_ < 0 ? " errno %d" : " CHANGED ERRNO %d", error_); \
-    printf("\n");                                                                       \
-  } while (0)
-
-static void show_bytes(const char* what, const char* bytes, ssize_t count) {
-  printf("    %s %zd: ", what, count);
-  for (ssize_t i = 0; i < count && i < 64; ++i) {
-    putchar(bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '.');
-  }
-  putchar('\n');
-}
-
-static void show_file(const char* path) {
-  char buffer[4096];
-  const int fd = open(path, O_RDONLY);
-  if (fd < 0) {
-    printf("    %s: errno %d\n", path, errno);
-    return;
-  }
-  show_bytes(path, buffer, read(fd, buffer, sizeof(buffer)));
-  close(fd);
-}
-
-static void show_status(pid_t child) {
-  int status = -1;
-  if (waitpid(child, &status, 0) < 0) printf("    waitpid: errno %d\n", errno);
-  printf("    child: exit %d signal %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-         WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-}
-
-static void title(const char* text) { printf("--- %s\n", text); }
-
 static void check_opening(void) {
   title("opening");
   int fd;
-  SHOW(fd = open("a", O_RDWR | O_CREAT | O_EXCL, 0644));
-  SHOW(write(fd, "hello", 5));
-  SHOW(close(fd));
-  SHOW(close(fd));
-  SHOW(open("a", O_RDWR | O_CREAT | O_EXCL, 0644));
-  SHOW(open("missing/a", O_RDONLY));
-  SHOW(fd = open64("a", O_RDONLY));
-  SHOW(__close(fd));
-  SHOW(fd = __open("a", O_RDONLY));
-  SHOW(close(fd));
-  SHOW(fd = __open64("a", O_RDONLY));
-  SHOW(close(fd));
-  SHOW(fd = openat(AT_FDCWD, "a", O_RDWR));
-  SHOW(close(fd));
-  SHOW(fd = openat64(AT_FDCWD, "a", O_WRONLY | O_APPEND));
-  SHOW(write(fd, " world", 6));
+  SHOW(fd = open("a", O_RDWR | O_CREAT | O_EXCL, 0644), write(fd, "hello", 5), close(fd));
+  SHOW(close(fd), open("a", O_RDWR | O_CREAT | O_EXCL, 0644), open("missing/a", O_RDONLY));
+  SHOW(fd = open64("a", O_RDONLY), __close(fd), fd = __open("a", O_RDONLY), close(fd));
+  SHOW(fd = __open64("a", O_RDONLY), close(fd), fd = openat(AT_FDCWD, "a", O_RDWR), close(fd));
+  SHOW(fd = openat64(AT_FDCWD, "a", O_WRONLY | O_APPEND), write(fd, " world", 6), close(fd));
+  show_file("a");
+  SHOW(fd = creat("b", 0600), read(fd, &fd, 1), close(fd), fd = creat64("b", 0600));
+  SHOW(write(fd, "bbb", 3), close(fd), fd = __open_2("a", O_RDONLY), close(fd));
+  SHOW(fd = __open64_2("a", O_RDONLY), close(fd), fd = __openat_2(AT_FDCWD, "a", O_RDWR));
+  SHOW(close(fd), fd = __openat64_2(AT_FDCWD, "a", O_RDWR | O_TRUNC), write(fd, "shorter", 7));
   SHOW(close(fd));
   show_file("a");
-  SHOW(fd = creat("b", 0600));
-  SHOW(read(fd, &fd, 1));
-  SHOW(close(fd));
-  SHOW(fd = creat64("b", 0600));
-  SHOW(write(fd, "bbb", 3));
-  SHOW(close(fd));
-  SHOW(fd = __open_2("a", O_RDONLY));
-  SHOW(close(fd));
-  SHOW(fd = __open64_2("a", O_RDONLY));
-  SHOW(close(fd));
-  SHOW(fd = __openat_2(AT_FDCWD, "a", O_RDWR));
-  SHOW(close(fd));
-  SHOW(fd = __openat64_2(AT_FDCWD, "a", O_RDWR | O_TRUNC));
-  SHOW(write(fd, "shorter", 7));
-  SHOW(close(fd));
-  show_file("a");
-  SHOW(fd = open(".", O_RDWR | O_TMPFILE, 0600));
-  SHOW(write(fd, "nameless", 8));
-  SHOW(linkat(fd, "", AT_FDCWD, "named", AT_EMPTY_PATH));
-  SHOW(close(fd));
+  SHOW(fd = open(".", O_RDWR | O_TMPFILE, 0600), write(fd, "nameless", 8));
+  SHOW(linkat(fd, "", AT_FDCWD, "named", AT_EMPTY_PATH), close(fd));
   show_file("named");
 }
 
@@ -262,30 +173,19 @@ static void check_temporary(void) {
   char names[8][16] = {"tXXXXXX",    "tXXXXXX",    "tXXXXXX",    "tXXXXXX",
                        "tXXXXXX.ab", "tXXXXXX.ab", "tXXXXXX.ab", "tXXXXXX.ab"};
   int fds[8];
-  SHOW((fds[0] = mkstemp(names[0])));
-  SHOW((fds[1] = mkstemp64(names[1])));
-  SHOW((fds[2] = mkostemp(names[2], O_CLOEXEC)));
-  SHOW((fds[3] = mkostemp64(names[3], O_APPEND)));
-  SHOW((fds[4] = mkstemps(names[4], 3)));
-  SHOW((fds[5] = mkstemps64(names[5], 3)));
-  SHOW((fds[6] = mkostemps(names[6], 3, O_CLOEXEC)));
-  SHOW((fds[7] = mkostemps64(names[7], 3, O_APPEND)));
+  SHOW((fds[0] = mkstemp(names[0])), (fds[1] = mkstemp64(names[1])));
+  SHOW((fds[2] = mkostemp(names[2], O_CLOEXEC)), (fds[3] = mkostemp64(names[3], O_APPEND)));
+  SHOW((fds[4] = mkstemps(names[4], 3)), (fds[5] = mkstemps64(names[5], 3)));
+  SHOW((fds[6] = mkostemps(names[6], 3, O_CLOEXEC)), (fds[7] = mkostemps64(names[7], 3, O_APPEND)));
   SHOW(mkstemp(strdup("nonsense")));
   for (int i = 0; i < 8; ++i) {
-    SHOW(write(fds[i], "temporary", 9));
-    SHOW(fsync(fds[i]));
-    SHOW(close(fds[i]));
-    SHOW(rename(names[i], "kept"));
+    SHOW(write(fds[i], "temporary", 9), fsync(fds[i]), close(fds[i]), rename(names[i], "kept"));
   }
   show_file("kept");
   FILE* stream = tmpfile();
-  SHOW(fprintf(stream, "x%dy", 12));
-  SHOW(fseek(stream, 0, SEEK_END));
-  SHOW(ftell(stream));
-  SHOW(fclose(stream));
+  SHOW(fprintf(stream, "x%dy", 12), fseek(stream, 0, SEEK_END), ftell(stream), fclose(stream));
   stream = tmpfile64();
-  SHOW(fileno(stream));
-  SHOW(fclose(stream));
+  SHOW(fileno(stream), fclose(stream));
 }
 
 static void check_data(void) {
@@ -295,55 +195,32 @@ static void check_data(void) {
   const struct iovec out[2] = {{"abc", 3}, {"defgh", 5}};
   const struct iovec in[2] = {{b, 4}, {c, 4}};
   int fd;
-  SHOW(fd = open("d", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "0123456789", 10));
-  SHOW(__write(fd, "ABCDEF", 6));
-  SHOW(write(fd, "", 0));
-  SHOW(write(-1, "x", 1));
-  SHOW(pwrite(fd, "p", 1, 20));
-  SHOW(pwrite64(fd, "q", 1, 21));
-  SHOW(__pwrite64(fd, "r", 1, 22));
-  SHOW(pwrite(fd, "r", 1, -1));
-  SHOW(writev(fd, out, 2));
-  SHOW(writev(fd, out, g_minus_one));
-  SHOW(pwritev(fd, out, 2, 100));
-  SHOW(pwritev64(fd, out, 2, 200));
-  SHOW(pwritev2(fd, out, 2, 300, 0));
-  SHOW(pwritev64v2(fd, out, 2, -1, 0));
-  SHOW(pwritev2(fd, out, 1, -1, RWF_DSYNC));
-  SHOW(lseek(fd, 0, SEEK_CUR));
-  SHOW(lseek64(fd, 0, SEEK_END));
-  SHOW(__lseek(fd, -5, SEEK_CUR));
-  SHOW(old_llseek(fd, 0, SEEK_SET));
-  SHOW(lseek(fd, -1, SEEK_SET));
-  SHOW(lseek(fd, 0, 77));
-  SHOW(read(fd, b, 4));
+  SHOW(fd = created("d"), write(fd, "0123456789", 10), __write(fd, "ABCDEF", 6), write(fd, "", 0));
+  SHOW(write(-1, "x", 1), pwrite(fd, "p", 1, 20), pwrite64(fd, "q", 1, 21));
+  SHOW(__pwrite64(fd, "r", 1, 22), pwrite(fd, "r", 1, -1), writev(fd, out, 2));
+  SHOW(writev(fd, out, g_minus_one), pwritev(fd, out, 2, 100), pwritev64(fd, out, 2, 200));
+  SHOW(pwritev2(fd, out, 2, 300, 0), pwritev64v2(fd, out, 2, -1, 0));
+  SHOW(pwritev2(fd, out, 1, -1, RWF_DSYNC), lseek(fd, 0, SEEK_CUR), lseek64(fd, 0, SEEK_END));
+  SHOW(__lseek(fd, -5, SEEK_CUR), old_llseek(fd, 0, SEEK_SET), lseek(fd, -1, SEEK_SET));
+  SHOW(lseek(fd, 0, 77), read(fd, b, 4));
   show_bytes("read", b, 4);
   SHOW(__read(fd, b, 4));
   show_bytes("read", b, 4);
-  SHOW(__read_chk(fd, b, 4, sizeof(b)));
-  SHOW(pread(fd, b, 8, 98));
+  SHOW(__read_chk(fd, b, 4, sizeof(b)), pread(fd, b, 8, 98));
   show_bytes("pread", b, 8);
-  SHOW(pread64(fd, b, 8, 1000));
-  SHOW(__pread64(fd, b, 8, 16));
+  SHOW(pread64(fd, b, 8, 1000), __pread64(fd, b, 8, 16));
   show_bytes("pread", b, 8);
-  SHOW(__pread_chk(fd, b, 8, 200, sizeof(b)));
-  SHOW(__pread64_chk(fd, b, 8, 300, sizeof(b)));
+  SHOW(__pread_chk(fd, b, 8, 200, sizeof(b)), __pread64_chk(fd, b, 8, 300, sizeof(b)));
   show_bytes("pread", b, 8);
   SHOW(readv(fd, in, 2));
   show_bytes("readv", b, 4);
   show_bytes("readv", c, 4);
-  SHOW(preadv(fd, in, 2, 16));
-  SHOW(preadv64(fd, in, 2, 20));
+  SHOW(preadv(fd, in, 2, 16), preadv64(fd, in, 2, 20));
   show_bytes("preadv", b, 4);
-  SHOW(preadv2(fd, in, 2, 100, 0));
-  SHOW(preadv64v2(fd, in, 2, -1, 0));
+  SHOW(preadv2(fd, in, 2, 100, 0), preadv64v2(fd, in, 2, -1, 0));
   show_bytes("preadv2", c, 4);
-  SHOW(preadv(fd, in, 2, -1));
-  SHOW(preadv2(fd, in, 2, 100, 1 << 30));
-  SHOW(lseek(fd, 0, SEEK_HOLE) > 0);
-  SHOW(lseek(fd, 0, SEEK_DATA));
-  SHOW(close(fd));
+  SHOW(preadv(fd, in, 2, -1), preadv2(fd, in, 2, 100, 1 << 30), lseek(fd, 0, SEEK_HOLE) > 0);
+  SHOW(lseek(fd, 0, SEEK_DATA), close(fd));
   show_file("d");
 }
 
@@ -353,17 +230,11 @@ static void check_large(void) {
   char* data = malloc(kSize);
   for (int i = 0; i < kSize; ++i) data[i] = (char)(i * 7 + i / 4096);
   int fd;
-  SHOW(fd = open("large", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, data, kSize));
-  SHOW(pwrite(fd, "overwritten", 11, 8190));
+  SHOW(fd = created("large"), write(fd, data, kSize), pwrite(fd, "overwritten", 11, 8190));
   memcpy(data + 8190, "overwritten", 11);
   char* back = malloc(kSize);
-  SHOW(pread(fd, back, kSize, 0));
-  SHOW(memcmp(data, back, kSize));
-  SHOW(fdatasync(fd));
-  SHOW(pread(fd, back, 100000, 1234567));
-  SHOW(memcmp(data + 1234567, back, 100000));
-  SHOW(close(fd));
+  SHOW(pread(fd, back, kSize, 0), memcmp(data, back, kSize), fdatasync(fd));
+  SHOW(pread(fd, back, 100000, 1234567), memcmp(data + 1234567, back, 100000), close(fd));
   free(data);
   free(back);
 }
@@ -371,35 +242,19 @@ static void check_large(void) {
 static void check_size(void) {
   title("durability and size");
   int fd;
-  SHOW(fd = open("s", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "0123456789", 10));
-  SHOW(fsync(fd));
-  SHOW(fdatasync(fd));
-  SHOW(fsync(-1));
-  SHOW(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE));
-  SHOW(sync_file_range(fd, 0, 0, 77));
-  SHOW(syncfs(fd));
+  SHOW(fd = created("s"), write(fd, "0123456789", 10), fsync(fd), fdatasync(fd), fsync(-1));
+  SHOW(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE), sync_file_range(fd, 0, 0, 77), syncfs(fd));
   SHOW(syncfs(-1));
   sync();
-  SHOW(ftruncate(fd, 5));
-  SHOW(ftruncate64(fd, 6));
-  SHOW(ftruncate(fd, -1));
+  SHOW(ftruncate(fd, 5), ftruncate64(fd, 6), ftruncate(fd, -1));
   show_file("s");
-  SHOW(write(fd, "abc", 3));
-  SHOW(truncate("s", 12));
-  SHOW(truncate64("s", 11));
-  SHOW(truncate("nosuch", 11));
+  SHOW(write(fd, "abc", 3), truncate("s", 12), truncate64("s", 11), truncate("nosuch", 11));
   show_file("s");
-  SHOW(pwrite(fd, "late", 4, 7));
-  SHOW(fallocate(fd, 0, 0, 5000));
+  SHOW(pwrite(fd, "late", 4, 7), fallocate(fd, 0, 0, 5000));
   SHOW(fallocate64(fd, FALLOC_FL_KEEP_SIZE, 0, 9000));
-  SHOW(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8));
-  SHOW(fallocate(fd, 0, -1, 5000));
-  SHOW(posix_fallocate(fd, 0, 6000));
-  SHOW(posix_fallocate64(fd, 0, 0));
-  SHOW(posix_fallocate(-1, 0, 10));
-  SHOW(lseek(fd, 0, SEEK_END));
-  SHOW(close(fd));
+  SHOW(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8), fallocate(fd, 0, -1, 5000));
+  SHOW(posix_fallocate(fd, 0, 6000), posix_fallocate64(fd, 0, 0), posix_fallocate(-1, 0, 10));
+  SHOW(lseek(fd, 0, SEEK_END), close(fd));
   show_file("s");
 }
 
@@ -407,58 +262,27 @@ static void check_descriptors(void) {
   title("descriptors");
   int fd;
   int copy;
-  SHOW(fd = open("e", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(copy = dup(fd));
-  SHOW(write(fd, "one", 3));
-  SHOW(write(copy, "two", 3));
-  SHOW(lseek(copy, 0, SEEK_CUR));
-  SHOW(dup2(fd, copy));
-  SHOW(dup2(fd, fd));
-  SHOW(__dup2(fd, 100));
-  SHOW(dup3(fd, 101, O_CLOEXEC));
-  SHOW(dup3(fd, fd, 0));
-  SHOW(write(100, "three", 5));
-  SHOW(fcntl(101, F_GETFD));
-  SHOW(fcntl(fd, F_DUPFD, 110));
-  SHOW(fcntl64(fd, F_DUPFD_CLOEXEC, 110));
-  SHOW(__fcntl(fd, F_GETFL));
-  SHOW(fcntl(fd, F_SETFL, O_APPEND));
-  SHOW(fcntl(copy, F_GETFL) & O_APPEND);
-  SHOW(fcntl(-1, F_GETFL));
-  SHOW(fcntl(fd, 4711));
-  SHOW(pwrite(fd, "end", 3, 0));
+  SHOW(fd = created("e"), copy = dup(fd), write(fd, "one", 3), write(copy, "two", 3));
+  SHOW(lseek(copy, 0, SEEK_CUR), dup2(fd, copy), dup2(fd, fd), __dup2(fd, 100));
+  SHOW(dup3(fd, 101, O_CLOEXEC), dup3(fd, fd, 0), write(100, "three", 5), fcntl(101, F_GETFD));
+  SHOW(fcntl(fd, F_DUPFD, 110), fcntl64(fd, F_DUPFD_CLOEXEC, 110), __fcntl(fd, F_GETFL));
+  SHOW(fcntl(fd, F_SETFL, O_APPEND), fcntl(copy, F_GETFL) & O_APPEND, fcntl(-1, F_GETFL));
+  SHOW(fcntl(fd, 4711), pwrite(fd, "end", 3, 0));
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3};
-  SHOW(fcntl(fd, F_SETLK, &lock));
-  SHOW(lseek(fd, 4, SEEK_SET));
-  SHOW(lockf(fd, F_LOCK, 2));
+  SHOW(fcntl(fd, F_SETLK, &lock), lseek(fd, 4, SEEK_SET), lockf(fd, F_LOCK, 2));
   SHOW(lockf64(fd, F_ULOCK, 2));
   int waiting = -1;
-  SHOW(ioctl(fd, FIONREAD, &waiting));
-  SHOW(waiting);
-  SHOW(ioctl(fd, FIOCLEX));
-  SHOW(ioctl(fd, TIOCGWINSZ, &waiting));
+  SHOW(ioctl(fd, FIONREAD, &waiting), waiting, ioctl(fd, FIOCLEX), ioctl(fd, TIOCGWINSZ, &waiting));
   SHOW(ioctl(fd, _IO(0xee, 1), 0));  // unknown
-  SHOW(ioctl(fd, _IOR(0xee, 1, int), &waiting));
-  SHOW(ioctl(fd, BTRFS_IOC_SYNC, 0));
-  SHOW(ioctl(fd, FITRIM, NULL) < 0);
-  SHOW(ioctl(-1, FITHAW, 0));
-  SHOW(ioctl(-1, FIONREAD, &waiting));
-  SHOW(dup2(-1, 100));
-  SHOW(dup2(0, 100));
-  SHOW(lseek(100, 0, SEEK_CUR) == lseek(0, 0, SEEK_CUR));
-  SHOW(close_range(100, 105, CLOSE_RANGE_CLOEXEC));
-  SHOW(fcntl(101, F_GETFD));
-  SHOW(close_range(100, 105, 0));
-  SHOW(write(101, "x", 1));
-  SHOW(close_range(10, 5, 0));
+  SHOW(ioctl(fd, _IOR(0xee, 1, int), &waiting), ioctl(fd, BTRFS_IOC_SYNC, 0));
+  SHOW(ioctl(fd, FITRIM, NULL) < 0, ioctl(-1, FITHAW, 0), ioctl(-1, FIONREAD, &waiting));
+  SHOW(dup2(-1, 100), dup2(0, 100), lseek(100, 0, SEEK_CUR) == lseek(0, 0, SEEK_CUR));
+  SHOW(close_range(100, 105, CLOSE_RANGE_CLOEXEC), fcntl(101, F_GETFD), close_range(100, 105, 0));
+  SHOW(write(101, "x", 1), close_range(10, 5, 0));
   closefrom(106);
-  SHOW(write(110, "x", 1));
-  SHOW(close(copy));
-  SHOW(close(fd));
+  SHOW(write(110, "x", 1), close(copy), close(fd));
   show_file("e");
-  SHOW(unshare(0));
-  SHOW(setns(-1, 0));
-  SHOW(syscall(SYS_setns, -1, 0));
+  SHOW(unshare(0), setns(-1, 0), syscall(SYS_setns, -1, 0));
 }
 
 static void check_others(void) {
@@ -467,49 +291,21 @@ static void check_others(void) {
   sigset_t none;
   sigemptyset(&none);
   const struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "socket"};
-  SHOW(pipe(ends));
-  SHOW(close(ends[0]) + close(ends[1]));
-  SHOW(__pipe(ends));
-  SHOW(close(ends[0]) + close(ends[1]));
-  SHOW(pipe2(ends, O_NONBLOCK));
-  SHOW(read(ends[0], ends, 1));
-  SHOW(close(ends[0]) + close(ends[1]));
-  SHOW(pipe2(ends, -1));
-  SHOW(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-  SHOW(close(ends[0]) + close(ends[1]));
+  SHOW(pipe(ends), close(ends[0]) + close(ends[1]), __pipe(ends), close(ends[0]) + close(ends[1]));
+  SHOW(pipe2(ends, O_NONBLOCK), read(ends[0], ends, 1), close(ends[0]) + close(ends[1]));
+  SHOW(pipe2(ends, -1), socketpair(AF_UNIX, SOCK_STREAM, 0, ends), close(ends[0]) + close(ends[1]));
   SHOW(fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
-  SHOW(bind(fd, (const struct sockaddr*)&address, sizeof(address)));
-  SHOW(listen(fd, 5));
-  SHOW(accept(fd, NULL, NULL));
-  SHOW(accept4(fd, NULL, NULL, 0));
-  SHOW(close(fd));
-  SHOW(unlink("socket"));
-  SHOW(fd = epoll_create(1));
-  SHOW(close(fd));
-  SHOW(fd = epoll_create1(EPOLL_CLOEXEC));
-  SHOW(fcntl(fd, F_GETFD));
-  SHOW(close(fd));
-  SHOW(fd = eventfd(7, 0));
+  SHOW(bind(fd, (const struct sockaddr*)&address, sizeof(address)), listen(fd, 5));
+  SHOW(accept(fd, NULL, NULL), accept4(fd, NULL, NULL, 0), close(fd), unlink("socket"));
+  SHOW(fd = epoll_create(1), close(fd), fd = epoll_create1(EPOLL_CLOEXEC), fcntl(fd, F_GETFD));
+  SHOW(close(fd), fd = eventfd(7, 0));
   uint64_t count = 0;
-  SHOW(read(fd, &count, sizeof(count)));
-  SHOW(count);
-  SHOW(close(fd));
-  SHOW(fd = timerfd_create(CLOCK_MONOTONIC, 0));
-  SHOW(close(fd));
-  SHOW(fd = signalfd(-1, &none, 0));
-  SHOW(close(fd));
-  SHOW(fd = inotify_init());
-  SHOW(close(fd));
-  SHOW(fd = inotify_init1(IN_NONBLOCK));
-  SHOW(close(fd));
-  SHOW(fd = memfd_create("name", 0));
-  SHOW(close(fd));
-  SHOW(fd = pidfd_open(getpid(), 0));
-  SHOW(close(fd));
+  SHOW(read(fd, &count, sizeof(count)), count, close(fd), fd = timerfd_create(CLOCK_MONOTONIC, 0));
+  SHOW(close(fd), fd = signalfd(-1, &none, 0), close(fd), fd = inotify_init(), close(fd));
+  SHOW(fd = inotify_init1(IN_NONBLOCK), close(fd), fd = memfd_create("name", 0), close(fd));
+  SHOW(fd = pidfd_open(getpid(), 0), close(fd));
   DIR* folder = opendir(".");
-  SHOW(fd = dirfd(folder));
-  SHOW(closedir(folder));
-  SHOW(opendir("nothing") == NULL);
+  SHOW(fd = dirfd(folder), closedir(folder), opendir("nothing") == NULL);
 }
 
 // All that the process is, it becomes again: rights.c gives some up.
@@ -518,24 +314,18 @@ static void check_rights(void) {
   const uid_t user = getuid();
   const gid_t group = getgid();
   int fd;
-  SHOW(fd = open("rights", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "some", 4));
+  SHOW(fd = created("rights"), write(fd, "some", 4));
   SHOW(setuid(user) | seteuid(user) | setreuid(user, -1) | setresuid(-1, user, user));
   SHOW(setgid(group) | setegid(group) | setregid(-1, group) | setresgid(group, -1, group));
   SHOW(setfsuid(user) == (int)user && setfsgid(group) == (int)group);
   struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   struct __user_cap_data_struct data[2];
-  SHOW(syscall(SYS_capget, &header, data));
-  SHOW(capset(&header, data));
-  SHOW(write(fd, "more", 4));
+  SHOW(syscall(SYS_capget, &header, data), capset(&header, data), write(fd, "more", 4));
   gid_t groups[64];
   const int count = getgroups(64, groups);
-  SHOW(initgroups("root", group));
-  SHOW(setgroups(count, groups));
-  SHOW(pwrite(fd, "rest", 4, 8));
+  SHOW(initgroups("root", group), setgroups(count, groups), pwrite(fd, "rest", 4, 8));
   char back[16];
-  SHOW(pread(fd, back, sizeof(back), 0));
-  SHOW(close(fd));
+  SHOW(pread(fd, back, sizeof(back), 0), close(fd));
   show_file("rights");
 }
 
@@ -585,27 +375,20 @@ static void check_attributes(void) {
   SIZE(__fxstatat(1, AT_FDCWD, "walked", &st, 0));
   SIZE(__fxstatat64(1, AT_FDCWD, "walked", &st64, 0));
   SIZE(statx(AT_FDCWD, "walked", 0, STATX_BASIC_STATS, &stx));
-  SHOW(stx.stx_size);
-  SHOW(stat("nosuch", &st));
-  SHOW(fstat(-1, &st));
+  SHOW(stx.stx_size, stat("nosuch", &st), fstat(-1, &st));
   SHOW(statx(-1, "", AT_EMPTY_PATH, STATX_SIZE, &stx));
 
-  SHOW(ftw(".", count_file, 8));
-  SHOW(ftw64(".", count_file64, 8));
-  SHOW(nftw(".", count_file_n, 8, FTW_PHYS));
+  SHOW(ftw(".", count_file, 8), ftw64(".", count_file64, 8), nftw(".", count_file_n, 8, FTW_PHYS));
   SHOW(nftw64(".", count_file_n64, 8, FTW_PHYS));
 #if __has_include(<fts.h>)
   char* const roots[] = {"walked", NULL};
   SHOW(write(fd, "more", 4));
   FTS* tree = fts_open(roots, FTS_PHYSICAL, NULL);
-  SHOW(fts_children(tree, 0)->fts_statp->st_size);
-  SHOW(fts_read(tree)->fts_statp->st_size);
-  SHOW(fts_close(tree));
-  SHOW(write(fd, "more", 4));
+  SHOW(fts_children(tree, 0)->fts_statp->st_size, fts_read(tree)->fts_statp->st_size);
+  SHOW(fts_close(tree), write(fd, "more", 4));
 #ifdef __GLIBC__
   FTS64* tree64 = fts64_open(roots, FTS_PHYSICAL, NULL);
-  SHOW(fts64_children(tree64, 0)->fts_statp->st_size);
-  SHOW(fts64_read(tree64)->fts_statp->st_size);
+  SHOW(fts64_children(tree64, 0)->fts_statp->st_size, fts64_read(tree64)->fts_statp->st_size);
   SHOW(fts64_close(tree64));
 #endif
 #endif
@@ -626,10 +409,8 @@ static void check_attributes(void) {
   TIME(futimens(fd, ts));
   TIME(futimesat(AT_FDCWD, "walked", tv));
   TIME(utimensat(AT_FDCWD, "walked", ts, 0));
-  SHOW(utimensat(AT_FDCWD, "nosuch", ts, 0));
-  SHOW(utimensat(AT_FDCWD, "walked", ts, 4711));
-  SHOW(syscall(SYS_utimensat, fd, NULL, ts, 0));
-  SHOW(close(fd));
+  SHOW(utimensat(AT_FDCWD, "nosuch", ts, 0), utimensat(AT_FDCWD, "walked", ts, 4711));
+  SHOW(syscall(SYS_utimensat, fd, NULL, ts, 0), close(fd));
 }
 
 // A write takes set-user-ID bits and capabilities away; one that came before they were set does
@@ -688,18 +469,12 @@ static void check_permissions(void) {
   LOSE(syscall(SYS_flistxattr, fd, value, sizeof(value)));
   LOSE(syscall(SYS_getxattrat, fd, "", AT_EMPTY_PATH, name, &asked, sizeof(asked)));
   SHOW(fsetxattr(fd, "user.name", "value", 5, 0));
-  SHOW(getxattr("permitted", "user.name", value, sizeof(value)));
-  SHOW(fremovexattr(fd, "user.name"));
+  SHOW(getxattr("permitted", "user.name", value, sizeof(value)), fremovexattr(fd, "user.name"));
   LOSE(syscall(SYS_listxattrat, AT_FDCWD, "permitted", 0, value, sizeof(value)));
-  SHOW(chmod("nosuch", 0644));
-  SHOW(fchmod(-1, 0644));
-  SHOW(fchownat(AT_FDCWD, "nosuch", owner, group, 4711));
-  SHOW(fsetxattr(fd, "nonsense", "", 0, 0));
-  SHOW(fsetxattr(fd, name, capability, sizeof(capability), 0));
-  SHOW(removexattr("permitted", name));
-  SHOW(lremovexattr("permitted", name));
-  SHOW(syscall(SYS_fremovexattr, fd, name));
-  SHOW(close(fd));
+  SHOW(chmod("nosuch", 0644), fchmod(-1, 0644), fchownat(AT_FDCWD, "nosuch", owner, group, 4711));
+  SHOW(fsetxattr(fd, "nonsense", "", 0, 0), fsetxattr(fd, name, capability, sizeof(capability), 0));
+  SHOW(removexattr("permitted", name), lremovexattr("permitted", name));
+  SHOW(syscall(SYS_fremovexattr, fd, name), close(fd));
 }
 
 // A file that may not be changed, or at its end alone, until it may again. For root, on a file
@@ -714,13 +489,11 @@ static void check_forbidden(void) {
   for (int way = 0; way < 6; ++way) {
     const int append = way % 2;
     int fd;
-    SHOW(fd = open("forbidden", O_RDWR | O_CREAT | O_TRUNC, 0644));
-    SHOW(write(fd, "before", 6));
+    SHOW(fd = created("forbidden"), write(fd, "before", 6));
     int flags = 0;
     struct fsxattr more = {0};
     unsigned long young[3] = {0};  // struct file_attr
-    SHOW(ioctl(fd, FS_IOC_GETFLAGS, &flags));
-    SHOW(ioctl(fd, FS_IOC_FSGETXATTR, &more));
+    SHOW(ioctl(fd, FS_IOC_GETFLAGS, &flags), ioctl(fd, FS_IOC_FSGETXATTR, &more));
     SHOW(syscall(SYS_file_getattr, fd, "", young, sizeof(young), AT_EMPTY_PATH));
     int forbidden = flags | (append ? FS_APPEND_FL : FS_IMMUTABLE_FL);
     if (way < 2) SHOW(ioctl(fd, FS_IOC_SETFLAGS, &forbidden));
@@ -729,50 +502,30 @@ static void check_forbidden(void) {
     young[0] |= append ? FS_XFLAG_APPEND : FS_XFLAG_IMMUTABLE;
     if (way == 4) SHOW(syscall(SYS_file_setattr, fd, "", young, sizeof(young), AT_EMPTY_PATH));
     if (way == 5) SHOW(syscall(SYS_file_setattr, AT_FDCWD, "forbidden", young, sizeof(young), 0));
-    SHOW(write(fd, "and after", 9));
-    SHOW(pwrite(fd, "B", 1, 0));
-    SHOW(ftruncate(fd, 0));
-    SHOW(fsync(fd));
-    SHOW(unlink("forbidden"));
-    SHOW(ioctl(fd, FS_IOC_SETFLAGS, &flags));
-    SHOW(write(fd, "!", 1));
+    SHOW(write(fd, "and after", 9), pwrite(fd, "B", 1, 0), ftruncate(fd, 0), fsync(fd));
+    SHOW(unlink("forbidden"), ioctl(fd, FS_IOC_SETFLAGS, &flags), write(fd, "!", 1));
     show_file("forbidden");
-    SHOW(close(fd));
-    SHOW(unlink("forbidden"));
+    SHOW(close(fd), unlink("forbidden"));
   }
 }
 
 static void check_names(void) {
   title("names");
   int fd;
-  SHOW(fd = open("n1", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "n", 1));
-  SHOW(rename("n1", "n2"));
-  SHOW(write(fd, "a", 1));
-  SHOW(renameat(AT_FDCWD, "n2", AT_FDCWD, "n3"));
-  SHOW(write(fd, "m", 1));
-  SHOW(renameat2(AT_FDCWD, "n3", AT_FDCWD, "n4", RENAME_NOREPLACE));
-  SHOW(write(fd, "e", 1));
-  SHOW(link("n4", "n5"));
-  SHOW(write(fd, "s", 1));
+  SHOW(fd = created("n1"), write(fd, "n", 1), rename("n1", "n2"), write(fd, "a", 1));
+  SHOW(renameat(AT_FDCWD, "n2", AT_FDCWD, "n3"), write(fd, "m", 1));
+  SHOW(renameat2(AT_FDCWD, "n3", AT_FDCWD, "n4", RENAME_NOREPLACE), write(fd, "e", 1));
+  SHOW(link("n4", "n5"), write(fd, "s", 1));
   SHOW(linkat(AT_FDCWD, "n4", AT_FDCWD, "n6", AT_SYMLINK_FOLLOW));
   show_file("n6");
-  SHOW(unlink("n4"));
-  SHOW(unlinkat(AT_FDCWD, "n5", 0));
-  SHOW(write(fd, "!", 1));
+  SHOW(unlink("n4"), unlinkat(AT_FDCWD, "n5", 0), write(fd, "!", 1));
   show_file("n6");
-  SHOW(remove("n6"));
-  SHOW(write(fd, "!", 1));
+  SHOW(remove("n6"), write(fd, "!", 1));
   char b[8];
   SHOW(pread(fd, b, 8, 0));
   show_bytes("unlinked", b, 7);
-  SHOW(close(fd));
-  SHOW(unlink("n6"));
-  SHOW(remove("n6"));
-  SHOW(rename("n6", "n7"));
-  SHOW(link("n6", "n7"));
-  SHOW(mkdir("dir", 0755));
-  SHOW(remove("dir"));
+  SHOW(close(fd), unlink("n6"), remove("n6"), rename("n6", "n7"), link("n6", "n7"));
+  SHOW(mkdir("dir", 0755), remove("dir"));
 }
 
 static void check_transfers(void) {
@@ -780,45 +533,27 @@ static void check_transfers(void) {
   int from;
   int to;
   int pipes[2];
-  SHOW(from = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(to = open("g", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(from, "abcdefghijklmnopqrstuvwxyz", 26));
-  SHOW(write(to, ">", 1));
-  SHOW(lseek(from, 0, SEEK_SET));
+  SHOW(from = created("f"), to = created("g"), write(from, "abcdefghijklmnopqrstuvwxyz", 26));
+  SHOW(write(to, ">", 1), lseek(from, 0, SEEK_SET));
   off_t at = 20;
-  SHOW(sendfile(to, from, NULL, 3));
-  SHOW(sendfile64(to, from, &at, 2));
-  SHOW(lseek(from, 0, SEEK_CUR));
-  SHOW(lseek(to, 0, SEEK_CUR));
-  SHOW(copy_file_range(from, NULL, to, NULL, 4, 0));
-  SHOW(lseek(from, 0, SEEK_CUR));
-  SHOW(pipe(pipes));
-  SHOW(write(from, "?", 1));
-  SHOW(splice(from, NULL, pipes[1], NULL, 5, 0));
-  SHOW(splice(pipes[0], NULL, to, NULL, 5, 0));
-  SHOW(write(to, "<", 1));
-  SHOW(read(from, &at, 1));
-  SHOW(splice(from, NULL, to, NULL, 5, 0));
+  SHOW(sendfile(to, from, NULL, 3), sendfile64(to, from, &at, 2), lseek(from, 0, SEEK_CUR));
+  SHOW(lseek(to, 0, SEEK_CUR), copy_file_range(from, NULL, to, NULL, 4, 0));
+  SHOW(lseek(from, 0, SEEK_CUR), pipe(pipes), write(from, "?", 1));
+  SHOW(splice(from, NULL, pipes[1], NULL, 5, 0), splice(pipes[0], NULL, to, NULL, 5, 0));
+  SHOW(write(to, "<", 1), read(from, &at, 1), splice(from, NULL, to, NULL, 5, 0));
   show_file("f");
   show_file("g");
-  SHOW(ioctl(to, FICLONE, -1));
-  SHOW(close(pipes[0]) | close(pipes[1]));
+  SHOW(ioctl(to, FICLONE, -1), close(pipes[0]) | close(pipes[1]));
   char* map;
   SHOW((map = mmap(NULL, 26, PROT_READ | PROT_WRITE, MAP_SHARED, from, 0)) == MAP_FAILED);
   map[0] = 'M';
   show_file("f");
   SHOW(pwrite(from, "W", 1, 1));
   show_bytes("mapped", map, 4);
-  SHOW(munmap(map, 26));
-  SHOW((map = mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE, to, 0)) == MAP_FAILED);
+  SHOW(munmap(map, 26), (map = mmap64(NULL, 4096, PROT_READ, MAP_PRIVATE, to, 0)) == MAP_FAILED);
   show_bytes("mapped", map, 12);
-  SHOW(munmap(map, 4096));
-  SHOW((map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, -1, 0)) == MAP_FAILED);
-  SHOW(mlockall(MCL_FUTURE));
-  SHOW(munlockall());
-  SHOW(mlockall(0));
-  SHOW(close(from));
-  SHOW(close(to));
+  SHOW(munmap(map, 4096), (map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, -1, 0)) == MAP_FAILED);
+  SHOW(mlockall(MCL_FUTURE), munlockall(), mlockall(0), close(from), close(to));
 }
 
 // A page that is written by a call, and then in place.
@@ -827,15 +562,11 @@ static void check_mappings(void) {
   enum { kPage = 4096 };
   int fd;
   char* map;
-  SHOW(fd = open("m", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(ftruncate(fd, 2 * kPage));
-  SHOW(fsync(fd) | fsync(fd));
+  SHOW(fd = created("m"), ftruncate(fd, 2 * kPage), fsync(fd) | fsync(fd));
   SHOW(pwrite(fd, "cached", 6, 0));
   SHOW((map = mmap(NULL, 2 * kPage, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED);
   show_bytes("mapped", map, 6);
-  SHOW(pwrite(fd, "mapped", 6, 0));
-  SHOW(fsync(fd) | fsync(fd));
-  SHOW(pwrite(fd, "M", 1, 0));
+  SHOW(pwrite(fd, "mapped", 6, 0), fsync(fd) | fsync(fd), pwrite(fd, "M", 1, 0));
   show_bytes("mapped", map, 6);
   SHOW(mprotect(map, kPage, PROT_READ | PROT_WRITE));
   map[1] = 'A';
@@ -846,24 +577,17 @@ static void check_mappings(void) {
   show_bytes("mapped", map, 6);
   SHOW(pkey_mprotect(map + kPage, kPage, PROT_READ | PROT_WRITE, -1));
   map[kPage] = 'K';
-  SHOW(fsync(fd));
-  SHOW(mprotect(map + 1, 1, PROT_WRITE));
-  SHOW(munmap(map + 1, 1));
-  SHOW(mremap(map + 1, 1, 1, 0) == MAP_FAILED);
-  SHOW(mremap(map, 2 * kPage, kPage, 0) == map);
+  SHOW(fsync(fd), mprotect(map + 1, 1, PROT_WRITE), munmap(map + 1, 1));
+  SHOW(mremap(map + 1, 1, 1, 0) == MAP_FAILED, mremap(map, 2 * kPage, kPage, 0) == map);
   SHOW((map = mremap(map, kPage, 2 * kPage, MREMAP_MAYMOVE)) == MAP_FAILED);
   show_bytes("mapped", map + kPage, 1);
-  SHOW(munmap(map, 2 * kPage));
-  SHOW(close(fd));
-  SHOW(fd = open("m", O_RDWR));
+  SHOW(munmap(map, 2 * kPage), close(fd), fd = open("m", O_RDWR));
   SHOW((map = (char*)syscall(SYS_mmap, NULL, kPage, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED);
   SHOW(syscall(SYS_mprotect, map, kPage, PROT_READ | PROT_WRITE));
   SHOW(syscall(SYS_pkey_mprotect, map, kPage, PROT_READ | PROT_WRITE, -1));
   map[3] = 'N';
   SHOW((map = (char*)syscall(SYS_mremap, map, kPage, 2 * kPage, MREMAP_MAYMOVE)) == MAP_FAILED);
-  SHOW(syscall(SYS_munmap, map, 2 * kPage));
-  SHOW(syscall(SYS_munmap, 1, 1));
-  SHOW(close(fd));
+  SHOW(syscall(SYS_munmap, map, 2 * kPage), syscall(SYS_munmap, 1, 1), close(fd));
   show_file("m");
 }
 
@@ -872,47 +596,18 @@ static void check_errors(void) {
   title("errors");
   int fd;
   int saved;
-  SHOW((saved = dup(2)) < 0);
-  SHOW(fd = open("errors", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644));
-  SHOW(dup2(fd, 2));
-  SHOW(write(2, "error: ", 7));
+  SHOW((saved = dup(2)) < 0, fd = open("errors", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644));
+  SHOW(dup2(fd, 2), write(2, "error: ", 7));
   errno = ENOENT;
   perror("perror");
   errno = EPERM;
   perror(NULL);
-  SHOW(fsync(2) | fsync(2));
-  SHOW(write(fd, "more: ", 6));
+  SHOW(fsync(2) | fsync(2), write(fd, "more: ", 6));
   psignal(SIGSEGV, "psignal");
   const siginfo_t info = {.si_signo = SIGUSR1, .si_code = SI_TKILL};
   psiginfo(&info, "psiginfo");
-  SHOW(write(2, "end", 3));
-  SHOW(dup2(saved, 2));
-  SHOW(close(saved) | close(fd));
+  SHOW(write(2, "end", 3), dup2(saved, 2), close(saved) | close(fd));
   show_file("errors");
-}
-
-// A message of one byte that carries a descriptor; the first member of a struct mmsghdr.
-static struct msghdr* descriptor_message(int fd) {
-  static char space[CMSG_SPACE(sizeof(int))];
-  static char byte[2];
-  static struct iovec iov;
-  static struct mmsghdr message;
-  iov = (struct iovec){byte, 1};
-  memset(&message, 0, sizeof(message));
-  memset(space, 0, sizeof(space));
-  message.msg_hdr = (struct msghdr){
-      .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
-  struct cmsghdr* header = CMSG_FIRSTHDR(&message.msg_hdr);
-  *header = (struct cmsghdr){
-      .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-  memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  return &message.msg_hdr;
-}
-
-static int received_descriptor(const struct msghdr* message) {
-  int fd;
-  memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(message)), sizeof(fd));
-  return fd;
 }
 
 // Calls that give the kernel a file: what they do with it is in lend.c, for most need rights. Here,
@@ -921,33 +616,22 @@ static void check_lending(void) {
   title("lending");
   int fd;
   char path[] = "lent";
-  SHOW(fd = open("lent", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "no module, no image", 19));
-  SHOW(swapon("nosuch", 0));
-  SHOW(swapon("lent", -1));
-  SHOW(acct("nosuch"));
-  SHOW(acct("."));
+  SHOW(fd = created("lent"), write(fd, "no module, no image", 19), swapon("nosuch", 0));
+  SHOW(swapon("lent", -1), acct("nosuch"), acct("."));
   SHOW(quotactl(QCMD(Q_QUOTAON, USRQUOTA), "nosuch", 1, path));
   SHOW(quotactl(QCMD(Q_GETFMT, USRQUOTA), "nosuch", 1, path));
-  SHOW(mount("lent", "nosuch", "ext4", 0, NULL));
-  SHOW(fsconfig(-1, 1, "source", "lent", 0));
-  SHOW(fsconfig(-1, 3, "source", "lent", AT_FDCWD));
-  SHOW(fsconfig(-1, 5, "source", NULL, fd));
-  SHOW(fanotify_init(0x80000000, O_RDWR));
-  SHOW(write(fd, "!", 1));
-  SHOW(close(fd));
+  SHOW(mount("lent", "nosuch", "ext4", 0, NULL), fsconfig(-1, 1, "source", "lent", 0));
+  SHOW(fsconfig(-1, 3, "source", "lent", AT_FDCWD), fsconfig(-1, 5, "source", NULL, fd));
+  SHOW(fanotify_init(0x80000000, O_RDWR), write(fd, "!", 1), close(fd));
   show_file("lent");
-  SHOW(fd = (int)syscall(SYS_open, "lent", O_RDONLY));
-  SHOW(syscall(SYS_swapon, "nosuch", 0));
+  SHOW(fd = (int)syscall(SYS_open, "lent", O_RDONLY), syscall(SYS_swapon, "nosuch", 0));
   SHOW(syscall(SYS_acct, "nosuch"));
   SHOW(syscall(SYS_quotactl, QCMD(Q_QUOTAON, USRQUOTA), "nosuch", 1, "lent"));
   SHOW(syscall(SYS_quotactl_fd, -1, QCMD(Q_QUOTAON, USRQUOTA), 1, "lent"));
   SHOW(syscall(SYS_mount, "lent", "nosuch", "ext4", 0, NULL));
   SHOW(syscall(SYS_fsconfig, -1, 1, "source", "lent", 0));
-  SHOW(syscall(SYS_fanotify_init, 0x80000000, O_RDWR));
-  SHOW(syscall(SYS_finit_module, -1, "", 0));
-  SHOW(syscall(SYS_finit_module, fd, "", -1));
-  SHOW(syscall(SYS_kexec_file_load, -1, -1, 1L, "", -1L));
+  SHOW(syscall(SYS_fanotify_init, 0x80000000, O_RDWR), syscall(SYS_finit_module, -1, "", 0));
+  SHOW(syscall(SYS_finit_module, fd, "", -1), syscall(SYS_kexec_file_load, -1, -1, 1L, "", -1L));
   SHOW(close(fd));
 }
 
@@ -955,34 +639,24 @@ static void check_messages(void) {
   title("messages");
   int pair[2];
   int fd;
-  SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
-  SHOW(fd = open("h", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "here", 4));
+  SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), fd = created("h"), write(fd, "here", 4));
   struct msghdr* message = descriptor_message(fd);
-  SHOW(sendmsg(pair[0], message, 0));
-  SHOW(recvmsg(pair[1], message, 0));
+  SHOW(sendmsg(pair[0], message, 0), recvmsg(pair[1], message, 0));
   const int twin = received_descriptor(message);
-  SHOW(write(twin, "there", 5));
-  SHOW(write(fd, "!", 1));
+  SHOW(write(twin, "there", 5), write(fd, "!", 1));
   message = descriptor_message(twin);
-  SHOW(sendmmsg(pair[0], (struct mmsghdr*)message, 1, 0));
-  SHOW(close(twin));
+  SHOW(sendmmsg(pair[0], (struct mmsghdr*)message, 1, 0), close(twin));
   SHOW(recvmmsg(pair[1], (struct mmsghdr*)message, 1, 0, NULL));
   const int third = received_descriptor(message);
-  SHOW(write(third, "!", 1));
-  SHOW(close(third));
-  SHOW(close(fd));
+  SHOW(write(third, "!", 1), close(third), close(fd));
   show_file("h");
   SHOW(sendmsg(-1, message, 0));
   const int self = pidfd_open(getpid(), 0);
   SHOW(fd = open("h", O_RDWR));
   int got;
-  SHOW(got = pidfd_getfd(self, fd, 0));
-  SHOW(write(got, "pidfd", 5));
+  SHOW(got = pidfd_getfd(self, fd, 0), write(got, "pidfd", 5));
   show_file("h");
-  SHOW(close(got));
-  SHOW(got = (int)syscall(SYS_pidfd_getfd, self, fd, 0));
-  SHOW(write(got, "again", 5));
+  SHOW(close(got), got = (int)syscall(SYS_pidfd_getfd, self, fd, 0), write(got, "again", 5));
   show_file("h");
   SHOW(close(got) | close(fd) | close(self) | close(pair[0]) | close(pair[1]));
   struct {
@@ -994,12 +668,10 @@ static void check_messages(void) {
   const int here = open(".", O_RDONLY);
   got = named == 0 ? open_by_handle_at(here, &handle.handle, O_RDWR | O_TRUNC) : -1;
   if (got < 0) got = open("h", O_RDWR | O_TRUNC);  // not allowed to everybody
-  SHOW(write(got, "handle", 6));
-  SHOW(close(got));
+  SHOW(write(got, "handle", 6), close(got));
   got = named == 0 ? (int)syscall(SYS_open_by_handle_at, here, &handle.handle, O_RDWR) : -1;
   if (got < 0) got = open("h", O_RDWR);
-  SHOW(write(got, "H", 1));
-  SHOW(close(got) | close(here));
+  SHOW(write(got, "H", 1), close(got) | close(here));
   show_file("h");
 }
 
@@ -1015,58 +687,42 @@ static int call_vdprintf(int fd, int checked, const char* format, ...) {
 static void check_streams(const char* directory) {
   title("streams");
   FILE* f = fopen("st", "w");
-  SHOW(fileno(f));
-  SHOW(fprintf(f, "stream %d\n", 1));
-  SHOW(fclose(f));
+  SHOW(fileno(f), fprintf(f, "stream %d\n", 1), fclose(f));
   show_file("st");
   f = fopen64("st", "a+");
-  SHOW(fputs("more\n", f));
-  SHOW(fflush(f));
+  SHOW(fputs("more\n", f), fflush(f));
   show_file("st");
-  SHOW(freopen("st2", "w", f) == f);
-  SHOW(fputs("reopened", f));
-  SHOW(freopen64("st", "r", f) == f);
+  SHOW(freopen("st2", "w", f) == f, fputs("reopened", f), freopen64("st", "r", f) == f);
   char line[64];
   SHOW(fgets(line, sizeof(line), f) == line);
   show_bytes("line", line, (ssize_t)strlen(line));
   SHOW(_IO_fclose(f));
   show_file("st2");
-  SHOW((f = fopen("nosuch", "r")) == NULL);
-  SHOW((f = _IO_fopen("st", "r+")) == NULL);
-  SHOW(freopen(NULL, "r", f) == f);
-  SHOW(fclose(f));
+  SHOW((f = fopen("nosuch", "r")) == NULL, (f = _IO_fopen("st", "r+")) == NULL);
+  SHOW(freopen(NULL, "r", f) == f, fclose(f));
   int fd;
-  SHOW(fd = open("st3", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "raw ", 4));
-  SHOW((f = fdopen(fd, "w")) == NULL);
-  SHOW(fputs("cooked", f));
-  SHOW(fclose(f));
+  SHOW(fd = created("st3"), write(fd, "raw ", 4), (f = fdopen(fd, "w")) == NULL);
+  SHOW(fputs("cooked", f), fclose(f));
   show_file("st3");
-  SHOW(fdopen(-1, "r") == NULL);
-  SHOW(fd = open("st3", O_RDWR | O_APPEND));
-  SHOW((f = _IO_fdopen(fd, "a")) == NULL);
-  SHOW(dprintf(fd, "%s", " dprintf"));
-  SHOW(__dprintf_chk(fd, 1, "%s", " chk"));
-  SHOW(call_vdprintf(fd, 0, "%s", " v"));
-  SHOW(call_vdprintf(fd, 1, "%s", " vchk"));
-  SHOW(write(fd, "!", 1));
-  SHOW(fclose(f));
+  SHOW(fdopen(-1, "r") == NULL, fd = open("st3", O_RDWR | O_APPEND));
+  SHOW((f = _IO_fdopen(fd, "a")) == NULL, dprintf(fd, "%s", " dprintf"));
+  SHOW(__dprintf_chk(fd, 1, "%s", " chk"), call_vdprintf(fd, 0, "%s", " v"));
+  SHOW(call_vdprintf(fd, 1, "%s", " vchk"), write(fd, "!", 1), fclose(f));
   show_file("st3");
   f = fmemopen(line, sizeof(line), "w");
-  SHOW(fputs("memory", f));
-  SHOW(fclose(f));
+  SHOW(fputs("memory", f), fclose(f));
 
   // Descriptors that have a stream already.
   fflush(stdout);
   const int output = dup(1);
-  fd = open("st4", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  fd = created("st4");
   dup2(fd, 1);
   printf("printed ");
   fflush(stdout);
   ssize_t written = write(fd, "written ", 8);
   close(1);
   close(fd);
-  fd = open("st5", O_RDWR | O_CREAT | O_TRUNC, 0644);  // 1, or a lower one
+  fd = created("st5");  // 1, or a lower one
   const int again = dup(fd);
   printf("printed ");
   fflush(stdout);
@@ -1078,37 +734,25 @@ static void check_streams(const char* directory) {
   SHOW(written);
   show_file("st4");
   show_file("st5");
-  SHOW((f = fopen("st6", "w")) == NULL);
-  SHOW(fputs("first ", f));
-  SHOW(fflush(f));
-  SHOW(fd = open("st7", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "raw ", 4));
-  SHOW(dup2(fd, fileno(f)) == fileno(f));
-  SHOW(fputs("second ", f));
-  SHOW(fflush(f));
-  SHOW(write(fd, "raw", 3));
-  SHOW(fclose(f));
-  SHOW(close(fd));
+  SHOW((f = fopen("st6", "w")) == NULL, fputs("first ", f), fflush(f), fd = created("st7"));
+  SHOW(write(fd, "raw ", 4), dup2(fd, fileno(f)) == fileno(f), fputs("second ", f), fflush(f));
+  SHOW(write(fd, "raw", 3), fclose(f), close(fd));
   show_file("st6");
   show_file("st7");
 
 #ifdef __GLIBC__
   void* frames[4];
   const int depth = backtrace(frames, 4);
-  SHOW(fd = open("trace", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "#", 1));
+  SHOW(fd = created("trace"), write(fd, "#", 1));
   backtrace_symbols_fd(frames, depth, fd);
   __backtrace_symbols_fd(frames, depth, fd);
-  SHOW(lseek(fd, 0, SEEK_CUR) > 10);
-  SHOW(close(fd));
+  SHOW(lseek(fd, 0, SEEK_CUR) > 10, close(fd));
   SHOW(unlink("trace"));  // addresses differ from run to run
 #endif
 
   char name[64];
   snprintf(name, sizeof(name), "/nvcache-every-call-%d", getpid());
-  SHOW(fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600));
-  SHOW(ftruncate(fd, 10));
-  SHOW(close(fd));
+  SHOW(fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600), ftruncate(fd, 10), close(fd));
   SHOW(shm_unlink(name));
 
   snprintf(name, sizeof(name), "%.40s/wtmp", directory);
@@ -1116,13 +760,10 @@ static void check_streams(const char* directory) {
   struct utmpx record = {.ut_type = USER_PROCESS, .ut_id = "x", .ut_line = "ttyX"};
   updwtmpx("wtmp", &record);
   updwtmp("wtmp", (struct utmp*)&record);
-  SHOW(utmpname("wtmp"));
-  SHOW(pututxline(&record) != NULL);
-  SHOW(pututline((struct utmp*)&record) != NULL);
+  SHOW(utmpname("wtmp"), pututxline(&record) != NULL, pututline((struct utmp*)&record) != NULL);
   endutxent();
   struct stat st;
-  SHOW(stat("wtmp", &st));
-  SHOW(st.st_size);
+  SHOW(stat("wtmp", &st), st.st_size);
 }
 
 static int run_child(void* argument) {
@@ -1140,8 +781,7 @@ static void check_processes(void) {
   int fd;
   int status;
   pid_t child;
-  SHOW(fd = open("p", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "parent ", 7));
+  SHOW(fd = created("p"), write(fd, "parent ", 7));
   fflush(stdout);
 #define CHILD(call)                            \
   fflush(stdout);                              \
@@ -1179,19 +819,15 @@ static void check_processes(void) {
   SHOW(posix_spawn(&child, "/nosuch", NULL, NULL, arguments, environ));
   posix_spawn_file_actions_t actions;
   const int redirected = open("redirected", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  SHOW(write(redirected, "ours ", 5));
-  SHOW(posix_spawn_file_actions_init(&actions));
+  SHOW(write(redirected, "ours ", 5), posix_spawn_file_actions_init(&actions));
   SHOW(posix_spawn_file_actions_adddup2(&actions, redirected, 1));
   SHOW(posix_spawn_file_actions_adddup2(&actions, -1, 1));
   SHOW(posix_spawn(&child, "/bin/sh", &actions, NULL, arguments, environ));
   show_status(child);
-  SHOW(posix_spawn_file_actions_destroy(&actions));
-  SHOW(lseek(redirected, 0, SEEK_CUR));
+  SHOW(posix_spawn_file_actions_destroy(&actions), lseek(redirected, 0, SEEK_CUR));
   SHOW(close(redirected));
   show_file("redirected");
-  SHOW(write(fd, "after ", 6));
-  SHOW(system("tail -c 6 p; echo; exit 4") >> 8);
-  SHOW(write(fd, "again ", 6));
+  SHOW(write(fd, "after ", 6), system("tail -c 6 p; echo; exit 4") >> 8, write(fd, "again ", 6));
   char line[256];
   FILE* p = popen("tail -c 6 p", "r");
   SHOW(fgets(line, sizeof(line), p) == line);
@@ -1200,8 +836,7 @@ static void check_processes(void) {
   p = _IO_popen("exit 5", "r");
   SHOW(pclose(p) >> 8);
   wordexp_t words;
-  SHOW(wordexp("$(tail -c 6 p) *.none", &words, 0));
-  SHOW(words.we_wordc);
+  SHOW(wordexp("$(tail -c 6 p) *.none", &words, 0), words.we_wordc);
   show_bytes("word", words.we_wordv[0], (ssize_t)strlen(words.we_wordv[0]));
   wordfree(&words);
   SHOW(wordexp("$(tail -c 6 p)", &words, WRDE_NOCMD));
@@ -1258,11 +893,7 @@ static void check_processes(void) {
   memset(line, 0, sizeof(line));
   SHOW(read(terminal, line, sizeof(line)));
   show_status(child);
-  SHOW(close(terminal));
-  SHOW(login_tty(-1));
-  SHOW(waitpid(-1, &status, WNOHANG));
-  SHOW(write(fd, ".", 1));
-  SHOW(close(fd));
+  SHOW(close(terminal), login_tty(-1), waitpid(-1, &status, WNOHANG), write(fd, ".", 1), close(fd));
   show_file("p");
 }
 
@@ -1279,15 +910,12 @@ static void check_threads(void) {
   int fd;
   pthread_t thread;
   void* result;
-  SHOW(fd = open("a", O_RDWR));
-  SHOW(pthread_create(&thread, NULL, read_forever, &fd));
+  SHOW(fd = open("a", O_RDWR), pthread_create(&thread, NULL, read_forever, &fd));
   usleep(20000);
   int type = -1;
   SHOW(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type));
   printf("    type %d\n", type);
-  SHOW(pthread_cancel(thread));
-  SHOW(pthread_join(thread, &result));
-  SHOW(result == PTHREAD_CANCELED);
+  SHOW(pthread_cancel(thread), pthread_join(thread, &result), result == PTHREAD_CANCELED);
   SHOW(close(fd));
 }
 
@@ -1296,10 +924,9 @@ static void check_async(void) {
   int fd;
   char b[16] = {0};
 #ifndef __GLIBC__
-  g_any_errno = 1;  // musl's threads for AIO leave EAGAIN there, or not
+  any_errno = 1;  // musl's threads for AIO leave EAGAIN there, or not
 #endif
-  SHOW(fd = open("as", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "synchronous", 11));
+  SHOW(fd = created("as"), write(fd, "synchronous", 11));
 #define AIO(type, start, wait, finish)                                                 \
   {                                                                                    \
     type request = {.aio_fildes = fd, .aio_buf = b, .aio_nbytes = 4, .aio_offset = 2}; \
@@ -1340,19 +967,15 @@ static void check_async(void) {
   struct iocb* submitted[1] = {&kernel};
   struct io_event event;
   SHOW(syscall(SYS_io_submit, context, 1, submitted));
-  SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL));
-  SHOW(event.res);
+  SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL), event.res);
   show_file("as");
-  SHOW(close(fd));
-  SHOW(fd = open("as", O_RDWR));
-  SHOW(pwrite(fd, "cached again", 12, 0));
+  SHOW(close(fd), fd = open("as", O_RDWR), pwrite(fd, "cached again", 12, 0));
   kernel.aio_fildes = (unsigned)fd;
   SHOW(io_submit((void*)context, 1, submitted));
-  SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL));
-  SHOW(syscall(SYS_io_destroy, context));
+  SHOW(syscall(SYS_io_getevents, context, 1, 1, &event, NULL), syscall(SYS_io_destroy, context));
   show_file("as");
   SHOW(close(fd));
-  g_any_errno = 0;
+  any_errno = 0;
 }
 
 // A ring turns the cache off for its process, so each has one of its own.
@@ -1363,8 +986,7 @@ static void check_rings(void) {
     const pid_t child = fork();
     if (child == 0) {
       int fd;
-      SHOW(fd = open("ring", O_RDWR | O_CREAT | O_TRUNC, 0644));
-      SHOW(write(fd, "before the ring", 15));
+      SHOW(fd = created("ring"), write(fd, "before the ring", 15));
       if (kind == 0) SHOW(io_uring_setup(5, NULL));
       if (kind == 1) SHOW(io_uring_queue_init(5, NULL, 2));
       if (kind == 2) SHOW(io_uring_queue_init_params(5, NULL, NULL));
@@ -1429,8 +1051,7 @@ static void check_signals(int signal_number) {
   show_action(sigaction, signal_number);
   show_handler(signal(signal_number, on_signal));
   show_action(sigaction, signal_number);
-  SHOW(raise(signal_number));
-  SHOW(siginterrupt(signal_number, 1));
+  SHOW(raise(signal_number), siginterrupt(signal_number, 1));
   show_action(sigaction, signal_number);
   show_handler(bsd_signal(signal_number, SIG_IGN));
   show_action(sigaction, signal_number);
@@ -1448,14 +1069,12 @@ static void check_signals(int signal_number) {
   show_handler(sigset(signal_number, SIG_HOLD));
   SHOW(raise(signal_number));
   show_handler(sigset(signal_number, on_signal));
-  SHOW(sigignore(signal_number));
-  SHOW(raise(signal_number));
+  SHOW(sigignore(signal_number), raise(signal_number));
   show_action(sigaction, signal_number);
   show_handler(signal(signal_number, SIG_DFL));
   show_action(sigaction, signal_number);
   show_handler(signal(signal_number, SIG_ERR));
-  SHOW(sigaction(0, NULL, NULL));
-  SHOW(sigaction(65, &action, NULL));
+  SHOW(sigaction(0, NULL, NULL), sigaction(65, &action, NULL));
   fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
@@ -1471,40 +1090,26 @@ static void check_loading(const char* plugin) {
   void* library;
   SHOW((library = dlopen("./plugin.so", RTLD_NOW)) == NULL);
   if (library == NULL) printf("%s\n", dlerror());
-  SHOW(((int (*)(void))dlsym(library, "answer"))());
-  SHOW(dlclose(library));
+  SHOW(((int (*)(void))dlsym(library, "answer"))(), dlclose(library));
 #ifdef __GLIBC__
-  SHOW((library = dlmopen(LM_ID_BASE, "./plugin.so", RTLD_NOW)) == NULL);
-  SHOW(dlclose(library));
+  SHOW((library = dlmopen(LM_ID_BASE, "./plugin.so", RTLD_NOW)) == NULL, dlclose(library));
 #endif
   // By the search path of the caller, which is this program and not the library.
-  SHOW((library = dlopen("libpreload_plugin.so", RTLD_NOW)) == NULL);
-  SHOW(dlclose(library));
+  SHOW((library = dlopen("libpreload_plugin.so", RTLD_NOW)) == NULL, dlclose(library));
   SHOW(dlopen("./nosuch.so", RTLD_NOW) == NULL);
   show_bytes("dlerror", dlerror(), 11);
-  SHOW(dlopen("libnosuch.so", RTLD_NOW) == NULL);
-  SHOW(dlopen(NULL, RTLD_NOW) == NULL);
+  SHOW(dlopen("libnosuch.so", RTLD_NOW) == NULL, dlopen(NULL, RTLD_NOW) == NULL);
 }
 
 // What makes names and nothing else, and takes them away.
 static void make_names(void) {
   char temporary[] = "zdXXXXXX";
-  SHOW(mkdir("zd", 0755));
-  SHOW(mkdirat(AT_FDCWD, "zd/in", 0755));
-  SHOW(rmdir("zd/in"));
-  SHOW(symlink("zd", "zs"));
-  SHOW(symlinkat("zs", AT_FDCWD, "zd/s"));
-  SHOW(mknod("zf", S_IFIFO | 0600, 0));
-  SHOW(mknodat(AT_FDCWD, "zd/f", S_IFIFO | 0600, 0));
-  SHOW(mkfifo("zf", 0600));
-  SHOW(mkfifoat(AT_FDCWD, "zd/f2", 0600));
-  SHOW(mkdtemp(temporary) != NULL);
-  SHOW(rmdir(temporary));
-  SHOW(syscall(SYS_mkdir, "zn", 0755));
-  SHOW(syscall(SYS_mkdirat, AT_FDCWD, "zn/in", 0755));
-  SHOW(syscall(SYS_rmdir, "zn"));
-  SHOW(syscall(SYS_rmdir, "zn/in"));
-  SHOW(syscall(SYS_symlink, "zd", "zn/s"));
+  SHOW(mkdir("zd", 0755), mkdirat(AT_FDCWD, "zd/in", 0755), rmdir("zd/in"), symlink("zd", "zs"));
+  SHOW(symlinkat("zs", AT_FDCWD, "zd/s"), mknod("zf", S_IFIFO | 0600, 0));
+  SHOW(mknodat(AT_FDCWD, "zd/f", S_IFIFO | 0600, 0), mkfifo("zf", 0600));
+  SHOW(mkfifoat(AT_FDCWD, "zd/f2", 0600), mkdtemp(temporary) != NULL, rmdir(temporary));
+  SHOW(syscall(SYS_mkdir, "zn", 0755), syscall(SYS_mkdirat, AT_FDCWD, "zn/in", 0755));
+  SHOW(syscall(SYS_rmdir, "zn"), syscall(SYS_rmdir, "zn/in"), syscall(SYS_symlink, "zd", "zn/s"));
   SHOW(syscall(SYS_symlinkat, "zd", AT_FDCWD, "zn/s2"));
   SHOW(syscall(SYS_mknod, "zn/f", S_IFIFO | 0600, 0));
   SHOW(syscall(SYS_mknodat, AT_FDCWD, "zn/f2", S_IFIFO | 0600, 0));
@@ -1512,8 +1117,7 @@ static void make_names(void) {
   const char* const names[] = {"zs",   "zd/s",  "zf",   "zd/f", "zd/f2",
                                "zn/s", "zn/s2", "zn/f", "zn/f2"};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i) SHOW(unlink(names[i]));
-  SHOW(rmdir("zd"));
-  SHOW(rmdir("zn"));
+  SHOW(rmdir("zd"), rmdir("zn"));
 }
 
 static void check_syscalls(void) {
@@ -1527,114 +1131,72 @@ static void check_syscalls(void) {
   struct open_how how = {.flags = O_RDWR | O_CREAT | O_TRUNC, .mode = 0644};
   const struct timespec ts[2] = {{3000, 0}, {4000, 0}};
   int fd;
-  SHOW(fd = (int)syscall(SYS_open, "y", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(syscall(SYS_close, fd));
-  SHOW(syscall(SYS_close, fd));
-  SHOW(fd = (int)syscall(SYS_creat, "y", 0644));
-  SHOW(syscall(SYS_close, fd));
-  SHOW(fd = (int)syscall(SYS_openat2, AT_FDCWD, "y", &how, sizeof(how)));
-  SHOW(syscall(SYS_close, fd));
+  SHOW(fd = (int)syscall(SYS_open, "y", O_RDWR | O_CREAT | O_TRUNC, 0644), syscall(SYS_close, fd));
+  SHOW(syscall(SYS_close, fd), fd = (int)syscall(SYS_creat, "y", 0644), syscall(SYS_close, fd));
+  SHOW(fd = (int)syscall(SYS_openat2, AT_FDCWD, "y", &how, sizeof(how)), syscall(SYS_close, fd));
   SHOW(fd = (int)syscall(SYS_openat, AT_FDCWD, "y", O_RDWR | O_TRUNC, 0));
-  SHOW(syscall(SYS_write, fd, "0123456789", 10));
-  SHOW(syscall(SYS_pwrite64, fd, "P", 1, 12));
-  SHOW(syscall(SYS_writev, fd, out, 2));
-  SHOW(syscall(SYS_pwritev, fd, out, 2, 30, 0));
-  SHOW(syscall(SYS_pwritev2, fd, out, 2, -1L, 0L, 0));
-  SHOW(syscall(SYS_lseek, fd, 2, SEEK_SET));
+  SHOW(syscall(SYS_write, fd, "0123456789", 10), syscall(SYS_pwrite64, fd, "P", 1, 12));
+  SHOW(syscall(SYS_writev, fd, out, 2), syscall(SYS_pwritev, fd, out, 2, 30, 0));
+  SHOW(syscall(SYS_pwritev2, fd, out, 2, -1L, 0L, 0), syscall(SYS_lseek, fd, 2, SEEK_SET));
   SHOW(syscall(SYS_read, fd, b, 4));
   show_bytes("read", b, 4);
   SHOW(syscall(SYS_pread64, fd, b, 4, 12));
   show_bytes("pread", b, 4);
-  SHOW(syscall(SYS_readv, fd, in, 2));
-  SHOW(syscall(SYS_preadv, fd, in, 2, 30, 0));
+  SHOW(syscall(SYS_readv, fd, in, 2), syscall(SYS_preadv, fd, in, 2, 30, 0));
   show_bytes("preadv", c, 4);
   SHOW(syscall(SYS_preadv2, fd, in, 2, -1L, 0L, 0));
   show_bytes("preadv2", c, 4);
-  SHOW(syscall(SYS_fsync, fd));
-  SHOW(syscall(SYS_fdatasync, fd));
-  SHOW(syscall(SYS_sync_file_range, fd, 0, 0, 0));
-  SHOW(syscall(SYS_syncfs, fd));
-  SHOW(syscall(SYS_sync));
-  SHOW(syscall(SYS_fstat, fd, &st));
-  SHOW(st.st_size);
-  SHOW(syscall(SYS_ftruncate, fd, 20));
-  SHOW(syscall(SYS_stat, "y", &st));
-  SHOW(st.st_size);
-  SHOW(syscall(SYS_truncate, "y", 22));
-  SHOW(syscall(SYS_lstat, "y", &st));
-  SHOW(st.st_size);
-  SHOW(syscall(SYS_fallocate, fd, 0, 0, 25));
-  SHOW(syscall(SYS_newfstatat, AT_FDCWD, "y", &st, 0));
-  SHOW(st.st_size);
+  SHOW(syscall(SYS_fsync, fd), syscall(SYS_fdatasync, fd));
+  SHOW(syscall(SYS_sync_file_range, fd, 0, 0, 0), syscall(SYS_syncfs, fd), syscall(SYS_sync));
+  SHOW(syscall(SYS_fstat, fd, &st), st.st_size, syscall(SYS_ftruncate, fd, 20));
+  SHOW(syscall(SYS_stat, "y", &st), st.st_size, syscall(SYS_truncate, "y", 22));
+  SHOW(syscall(SYS_lstat, "y", &st), st.st_size, syscall(SYS_fallocate, fd, 0, 0, 25));
+  SHOW(syscall(SYS_newfstatat, AT_FDCWD, "y", &st, 0), st.st_size);
   SHOW(syscall(SYS_pwrite64, fd, "last", 4, 26));
-  SHOW(syscall(SYS_statx, AT_FDCWD, "y", 0, STATX_SIZE, &stx));
-  SHOW(stx.stx_size);
+  SHOW(syscall(SYS_statx, AT_FDCWD, "y", 0, STATX_SIZE, &stx), stx.stx_size);
   int copy;
-  SHOW(copy = (int)syscall(SYS_dup, fd));
-  SHOW(syscall(SYS_dup2, fd, copy));
-  SHOW(syscall(SYS_dup3, fd, copy, O_CLOEXEC));
-  SHOW(syscall(SYS_fcntl, copy, F_GETFD));
-  SHOW(syscall(SYS_ioctl, fd, FIOCLEX, 0));
-  SHOW(syscall(SYS_close_range, copy, copy, 0));
+  SHOW(copy = (int)syscall(SYS_dup, fd), syscall(SYS_dup2, fd, copy));
+  SHOW(syscall(SYS_dup3, fd, copy, O_CLOEXEC), syscall(SYS_fcntl, copy, F_GETFD));
+  SHOW(syscall(SYS_ioctl, fd, FIOCLEX, 0), syscall(SYS_close_range, copy, copy, 0));
   SHOW(syscall(SYS_unshare, 0));
   struct rlimit limit;
   struct rlimit64 limit64;
   SHOW(getrlimit(RLIMIT_FSIZE, &limit) | getrlimit64(RLIMIT_FSIZE, &limit64));
-  SHOW(setrlimit(RLIMIT_FSIZE, &limit));
-  SHOW(setrlimit64(RLIMIT_FSIZE, &limit64));
-  SHOW(prlimit(0, RLIMIT_FSIZE, &limit, &limit));
-  SHOW(prlimit64(0, RLIMIT_FSIZE, &limit64, &limit64));
+  SHOW(setrlimit(RLIMIT_FSIZE, &limit), setrlimit64(RLIMIT_FSIZE, &limit64));
+  SHOW(prlimit(0, RLIMIT_FSIZE, &limit, &limit), prlimit64(0, RLIMIT_FSIZE, &limit64, &limit64));
   SHOW(syscall(SYS_setrlimit, RLIMIT_FSIZE, &limit));
   SHOW(syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, &limit));
-  SHOW(prctl(PR_SET_SECCOMP, 77, NULL, 0, 0));
-  SHOW(syscall(SYS_prctl, PR_SET_SECCOMP, 77, NULL, 0, 0));
-  SHOW(syscall(SYS_seccomp, 77, 0, NULL));
-  SHOW(syscall(SYS_utimensat, AT_FDCWD, "y", ts, 0));
-  SHOW(syscall(SYS_utime, "y", NULL));
-  SHOW(syscall(SYS_utimes, "y", NULL));
-  SHOW(syscall(SYS_futimesat, AT_FDCWD, "y", NULL));
-  SHOW(syscall(SYS_rename, "y", "y2"));
+  SHOW(prctl(PR_SET_SECCOMP, 77, NULL, 0, 0), syscall(SYS_prctl, PR_SET_SECCOMP, 77, NULL, 0, 0));
+  SHOW(syscall(SYS_seccomp, 77, 0, NULL), syscall(SYS_utimensat, AT_FDCWD, "y", ts, 0));
+  SHOW(syscall(SYS_utime, "y", NULL), syscall(SYS_utimes, "y", NULL));
+  SHOW(syscall(SYS_futimesat, AT_FDCWD, "y", NULL), syscall(SYS_rename, "y", "y2"));
   SHOW(syscall(SYS_renameat, AT_FDCWD, "y2", AT_FDCWD, "y3"));
-  SHOW(syscall(SYS_renameat2, AT_FDCWD, "y3", AT_FDCWD, "y4", 0));
-  SHOW(syscall(SYS_link, "y4", "y5"));
-  SHOW(syscall(SYS_linkat, AT_FDCWD, "y4", AT_FDCWD, "y6", 0));
-  SHOW(syscall(SYS_unlink, "y4"));
-  SHOW(syscall(SYS_unlinkat, AT_FDCWD, "y5", 0));
-  SHOW(syscall(SYS_pwrite64, fd, "!", 1, 0));
+  SHOW(syscall(SYS_renameat2, AT_FDCWD, "y3", AT_FDCWD, "y4", 0), syscall(SYS_link, "y4", "y5"));
+  SHOW(syscall(SYS_linkat, AT_FDCWD, "y4", AT_FDCWD, "y6", 0), syscall(SYS_unlink, "y4"));
+  SHOW(syscall(SYS_unlinkat, AT_FDCWD, "y5", 0), syscall(SYS_pwrite64, fd, "!", 1, 0));
   show_file("y6");
   make_names();
   SHOW(copy = (int)syscall(SYS_openat, AT_FDCWD, "y7", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(syscall(SYS_lseek, fd, 0, SEEK_SET));
-  SHOW(syscall(SYS_sendfile, copy, fd, NULL, 4));
+  SHOW(syscall(SYS_lseek, fd, 0, SEEK_SET), syscall(SYS_sendfile, copy, fd, NULL, 4));
   SHOW(syscall(SYS_copy_file_range, fd, NULL, copy, NULL, 4, 0));
   show_file("y7");
   int pipes[2];
-  SHOW(pipe(pipes));
-  SHOW(syscall(SYS_write, pipes[1], "piped", 5));
-  SHOW(syscall(SYS_splice, pipes[0], NULL, copy, NULL, 5, 0));
-  SHOW(close(pipes[0]) | close(pipes[1]));
+  SHOW(pipe(pipes), syscall(SYS_write, pipes[1], "piped", 5));
+  SHOW(syscall(SYS_splice, pipes[0], NULL, copy, NULL, 5, 0), close(pipes[0]) | close(pipes[1]));
   show_file("y7");
   int pair[2];
   SHOW(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
   struct msghdr* message = descriptor_message(copy);
-  SHOW(syscall(SYS_sendmsg, pair[0], message, 0));
-  SHOW(syscall(SYS_recvmsg, pair[1], message, 0));
+  SHOW(syscall(SYS_sendmsg, pair[0], message, 0), syscall(SYS_recvmsg, pair[1], message, 0));
   SHOW(close(received_descriptor(message)));
   message = descriptor_message(copy);
   SHOW(syscall(SYS_sendmmsg, pair[0], message, 1, 0));
-  SHOW(syscall(SYS_recvmmsg, pair[1], message, 1, 0, NULL));
-  SHOW(close(received_descriptor(message)));
-  SHOW(close(pair[0]) | close(pair[1]));
-  SHOW(syscall(SYS_mlockall, MCL_FUTURE));
-  SHOW(syscall(SYS_munlockall));
+  SHOW(syscall(SYS_recvmmsg, pair[1], message, 1, 0, NULL), close(received_descriptor(message)));
+  SHOW(close(pair[0]) | close(pair[1]), syscall(SYS_mlockall, MCL_FUTURE), syscall(SYS_munlockall));
   char* map = (char*)syscall(SYS_mmap, NULL, 4, PROT_READ, MAP_SHARED, fd, 0);
   show_bytes("mapped", map, 4);
-  SHOW(munmap(map, 4));
-  SHOW(syscall(SYS_close, copy));
-  SHOW(syscall(SYS_close, fd));
-  SHOW(syscall(SYS_getppid) == getppid());
-  SHOW(syscall(4711));
-  SHOW(syscall(-1));
+  SHOW(munmap(map, 4), syscall(SYS_close, copy), syscall(SYS_close, fd));
+  SHOW(syscall(SYS_getppid) == getppid(), syscall(4711), syscall(-1));
   fflush(stdout);
   pid_t child = fork();
   if (child == 0) {
@@ -1653,7 +1215,7 @@ static void check_syscalls(void) {
   fflush(stdout);
   child = fork();
   if (child == 0) {
-    fd = open("y8", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    fd = created("y8");
     if (write(fd, "exit", 4) == 4) syscall(SYS_exit_group, 5);
   }
   show_status(child);
@@ -1664,20 +1226,15 @@ static void check_syscalls(void) {
 static void check_turning_off(void) {
   title("turning off");
   int fd;
-  SHOW(fd = open("z", O_RDWR | O_CREAT | O_TRUNC, 0644));
-  SHOW(write(fd, "cached ", 7));
+  SHOW(fd = created("z"), write(fd, "cached ", 7));
   const pid_t child =
       clone(run_child, g_stack + sizeof(g_stack), CLONE_VM | CLONE_VFORK | SIGCHLD, "3");
   show_status(child);
-  SHOW(write(fd, "uncached", 8));
-  SHOW(lseek(fd, 0, SEEK_CUR));
-  SHOW(close(fd));
+  SHOW(write(fd, "uncached", 8), lseek(fd, 0, SEEK_CUR), close(fd));
   show_file("z");
   show_file("child");
-  SHOW(close_range(200, 300, CLOSE_RANGE_UNSHARE));
-  SHOW(syscall(SYS_io_uring_setup, 0, NULL) < 0);
-  SHOW(unshare(CLONE_FILES));
-  SHOW(fanotify_init(FAN_CLASS_NOTIF, O_RDWR));
+  SHOW(close_range(200, 300, CLOSE_RANGE_UNSHARE), syscall(SYS_io_uring_setup, 0, NULL) < 0);
+  SHOW(unshare(CLONE_FILES), fanotify_init(FAN_CLASS_NOTIF, O_RDWR));
 }
 
 int main(int argc, char** argv) {

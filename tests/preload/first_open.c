@@ -6,18 +6,8 @@
 // The same is asked of every other file call, and of the second start after a failed exec.
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "tests/kit/program.h"
 
 enum { kRuns = 30, kPatience = 20 /* seconds */, kHeap = 64 << 20 };
 
@@ -89,7 +79,7 @@ void* realloc(void* old, size_t size) {
 static void use_files(const char* name, const char* other) {
   char bytes[8];
   struct stat st;
-  const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created(name);
   EXPECT(write(fd, "01234567", 8) == 8 && pwrite(fd, "x", 1, 3) == 1);
   EXPECT(pread(fd, bytes, 8, 0) == 8 && memcmp(bytes, "012x4567", 8) == 0);
   EXPECT(lseek(fd, 0, SEEK_END) == 8 && fsync(fd) == 0 && ftruncate(fd, 6) == 0);

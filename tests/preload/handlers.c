@@ -2,21 +2,9 @@
 //
 // Handlers that make file calls, whatever they have interrupted, or never return to it.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "tests/kit/program.h"
 
 enum { kPage = 4096, kThreads = 4, kRecord = 64, kRounds = 20000 };
 
@@ -40,17 +28,6 @@ static void expect(int condition, const char* what) {
   if (atomic_fetch_add(&g_wrong, 1) < 10) {
     dprintf(2, "%s, thread %d: errno %d\n", what, g_thread, errno);
   }
-}
-
-static void install(int number, void (*handler)(int, siginfo_t*, void*), int flags) {
-  struct sigaction action;
-  memset(&action, 0, sizeof(action));
-  action.sa_sigaction = handler;
-  action.sa_flags = SA_SIGINFO | flags;
-  // The two timers' handlers share their places in the file.
-  if (number == SIGALRM) sigaddset(&action.sa_mask, SIGPROF);
-  if (number == SIGPROF) sigaddset(&action.sa_mask, SIGALRM);
-  if (sigaction(number, &action, NULL) != 0) printf("sigaction: %d\n", errno);
 }
 
 // As pthread_sigqueue, which musl does not have.
@@ -98,7 +75,7 @@ static void busy_handler(int number, siginfo_t* info, void* context) {
   expect(write(g_log, "handler\n", 8) == 8, "append in a handler");
   atomic_fetch_add(&g_appended, 1);
   if (g_handled % 64 == 0) {
-    const int fd = open("opened", O_RDWR | O_CREAT | O_TRUNC, 0644);
+    const int fd = created("opened");
     expect(fd >= 0 && write(fd, record, kRecord) == kRecord && close(fd) == 0, "open in a handler");
     expect(fsync(g_fd) == 0, "fsync in a handler");
   }
@@ -148,8 +125,9 @@ static void check_content(void) {
 
 static void check_busy(int flags) {
   atomic_store(&g_all_handled, 0);
-  install(SIGALRM, busy_handler, flags);
-  install(SIGPROF, busy_handler, flags);
+  // Both share their places in the file.
+  install(SIGALRM, busy_handler, flags, SIGPROF);
+  install(SIGPROF, busy_handler, flags, SIGALRM);
   char record[kRecord];
   memset(record, '-', kRecord);
   for (int i = 0; i < 2 * (kThreads + 1); ++i) {
@@ -177,7 +155,7 @@ static void jump_out(int number) {
 }
 
 static void check_jumps(void) {
-  const int fd = open("jumps", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("jumps");
   static char page[kPage], back[kPage];
   signal(SIGALRM, jump_out);
   signal(SIGPROF, jump_out);
@@ -239,9 +217,9 @@ static void* interrupt(void* thread) {
 }
 
 static void check_full(int flags) {
-  const int fd = open("full", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("full");
   static char page[4 * kPage];
-  install(SIGINT, count_it, flags);
+  install(SIGINT, count_it, flags, 0);
   atomic_store(&g_stop, 0);
   pid_t self = gettid();
   pthread_t thread;
@@ -280,25 +258,21 @@ static void note(int index, int number, siginfo_t* info) {
   atomic_fetch_add(&g_noted, 1);
 }
 
-static void plain(int number, siginfo_t* info, void* context) {
-  (void)context;
-  note(0, number, info);
-}
-static void open_to_itself(int number, siginfo_t* info, void* context) {
-  (void)context;
-  note(1, number, info);
-}
-static void aside(int number, siginfo_t* info, void* context) {
-  (void)context;
-  note(2, number, info);
-}
+#define NOTES(name, index)                                       \
+  static void name(int number, siginfo_t* info, void* context) { \
+    (void)context;                                               \
+    note(index, number, info);                                   \
+  }
+NOTES(plain, 0)
+NOTES(open_to_itself, 1)
+NOTES(aside, 2)
 static void only_once(int number, siginfo_t* info, void* context) {
   (void)context;
   note(3, number, info);
   struct sigaction action;
   sigaction(number, NULL, &action);
   expect(action.sa_handler == SIG_DFL, "reset");
-  install(number, only_once, SA_RESETHAND);
+  install(number, only_once, SA_RESETHAND, 0);
 }
 
 // One after the other, so that none interrupts another's handler.
@@ -316,15 +290,10 @@ static void* send_each(void* thread) {
 static void check_details(void) {
   const stack_t stack = {.ss_sp = g_stack, .ss_size = sizeof(g_stack)};
   sigaltstack(&stack, NULL);
-  struct sigaction action;
-  memset(&action, 0, sizeof(action));
-  action.sa_sigaction = plain;
-  action.sa_flags = SA_SIGINFO;
-  sigaddset(&action.sa_mask, SIGUSR2);
-  sigaction(SIGRTMIN, &action, NULL);
-  install(SIGRTMIN + 1, open_to_itself, SA_NODEFER);
-  install(SIGRTMIN + 2, aside, SA_ONSTACK);
-  install(SIGRTMIN + 3, only_once, SA_RESETHAND);
+  install(SIGRTMIN, plain, 0, SIGUSR2);
+  install(SIGRTMIN + 1, open_to_itself, SA_NODEFER, 0);
+  install(SIGRTMIN + 2, aside, SA_ONSTACK, 0);
+  install(SIGRTMIN + 3, only_once, SA_RESETHAND, 0);
   sigset_t usr1;
   sigemptyset(&usr1);
   sigaddset(&usr1, SIGUSR1);
@@ -363,9 +332,7 @@ static void check_ends(void) {
       setitimer(ITIMER_REAL, &soon, NULL);
       for (;;) expect(pwrite(fd, "child", 5, 0) == 5, "child");
     }
-    int status = -1;
-    waitpid(child, &status, 0);
-    printf("left: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    show_status(child);
   }
 }
 
@@ -400,7 +367,7 @@ static void check_forks(void) {
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
   g_thread = kThreads;
-  g_fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  g_fd = created("a");
   g_log = open("log", O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0644);
   check_busy(SA_RESTART);
   check_busy(0);

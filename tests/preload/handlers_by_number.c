@@ -1,19 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Handlers that libc has not installed: by syscall(), with the kernel's own structure.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kRestorer = 0x04000000, kRecord = 64, kHandled = 3000 };
 
@@ -61,18 +51,14 @@ static void show_action(const char* what, int number) {
          by_name.sa_sigaction == now.handler);
 }
 
-static void show(const char* what, long result) {
-  printf("%s: %ld %s\n", what, result, result < 0 ? strerrorname_np(errno) : "");
-}
-
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  g_fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  show("write", write(g_fd, "0123456789", 10));
+  g_fd = created("a");
+  SHOW(write(g_fd, "0123456789", 10));
 
   const uint64_t flags = SA_SIGINFO | SA_RESTART | kRestorer;
   struct kernel_action action = {write_here, flags, go_back, 1u << (SIGHUP - 1)}, old;
-  show("SIGALRM", syscall(SYS_rt_sigaction, SIGALRM, &action, &old, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGALRM, &action, &old, 8));
   show_action("SIGALRM", SIGALRM);
   const struct itimerval often = {{0, 50}, {0, 50}}, never = {{0, 0}, {0, 0}};
   setitimer(ITIMER_REAL, &often, NULL);
@@ -85,28 +71,28 @@ int main(int argc, char** argv) {
   printf("%d wrong\n", g_wrong);
 
   action.handler = count;
-  show("SIGSEGV", syscall(SYS_rt_sigaction, SIGSEGV, &action, &old, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGSEGV, &action, &old, 8));
   show_action("SIGSEGV", SIGSEGV);
   char* pages = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  show("a bad pointer", pwrite(g_fd, pages, 10, 0));
+  SHOW(pwrite(g_fd, pages, 10, 0));
   raise(SIGSEGV);
   action.flags |= SA_RESETHAND;
-  show("once", syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8));
   raise(SIGUSR1);
   show_action("SIGUSR1", SIGUSR1);
   signal(SIGUSR1, SIG_IGN);
-  show("old", syscall(SYS_rt_sigaction, SIGUSR1, &action, &old, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGUSR1, &action, &old, 8));
   printf("ignored before: %d\n", old.handler == (void*)SIG_IGN);
   const struct kernel_action none = {0};
-  show("default", syscall(SYS_rt_sigaction, SIGSEGV, &none, &old, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGSEGV, &none, &old, 8));
   printf("counted before: %d\n", old.handler == count);
-  show("a bad pointer", pwrite(g_fd, pages, 10, 0));
+  SHOW(pwrite(g_fd, pages, 10, 0));
 
-  show("bad action", syscall(SYS_rt_sigaction, SIGUSR2, pages, NULL, 8));
-  show("bad old", syscall(SYS_rt_sigaction, SIGUSR2, NULL, pages, 8));
-  show("size", syscall(SYS_rt_sigaction, SIGUSR2, &action, NULL, 16));
-  show("SIGKILL", syscall(SYS_rt_sigaction, SIGKILL, &action, NULL, 8));
-  show("no signal", syscall(SYS_rt_sigaction, 0, &action, NULL, 8));
-  show("too many", syscall(SYS_rt_sigaction, 65, &action, NULL, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGUSR2, pages, NULL, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGUSR2, NULL, pages, 8));
+  SHOW(syscall(SYS_rt_sigaction, SIGUSR2, &action, NULL, 16));
+  SHOW(syscall(SYS_rt_sigaction, SIGKILL, &action, NULL, 8));
+  SHOW(syscall(SYS_rt_sigaction, 0, &action, NULL, 8));
+  SHOW(syscall(SYS_rt_sigaction, 65, &action, NULL, 8));
   return ftruncate(g_fd, 0) | close(g_fd);
 }

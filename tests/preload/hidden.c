@@ -3,24 +3,11 @@
 // A program that looks at every number of a descriptor finds its own and no others, whatever call
 // it asks with, and so does what it executes.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kEnd = 5000, kSize = 5000 };
 
@@ -31,100 +18,59 @@ static int null_fd, null_to;
 
 // Each gives -1 and EBADF where nothing is open, and does no harm to what is: if the test fails,
 // that is a pool, and what all processes of this user share.
-#define CALL(name, ...) \
+#define CALLS(CALL)                                                             \
+  CALL(getfd, fcntl(fd, F_GETFD))                                               \
+  CALL(getfl, fcntl(fd, F_GETFL))                                               \
+  CALL(get_owner, fcntl(fd, F_GETOWN))                                          \
+  CALL(get_lease, fcntl(fd, F_GETLEASE))                                        \
+  CALL(fstat_, fstat(fd, &st))                                                  \
+  CALL(fstatat_, fstatat(fd, "", &st, AT_EMPTY_PATH))                           \
+  CALL(dup_, close(dup(fd)))                                                    \
+  CALL(dup_above, close(fcntl(fd, F_DUPFD, 3)))                                 \
+  CALL(dup2_same, dup2(fd, fd))                                                 \
+  CALL(dup2_, dup2(fd, null_to))                                                \
+  CALL(dup3_, dup3(fd, null_to, 0))                                             \
+  CALL(read_, read(fd, &byte, 0))                                               \
+  CALL(pread_, pread(fd, &byte, 1, 0))                                          \
+  CALL(readv_, readv(fd, &none, 0))                                             \
+  CALL(write_, write(fd, &byte, 0))                                             \
+  CALL(lseek_, lseek(fd, 0, SEEK_CUR))                                          \
+  CALL(fsync_, fsync(fd))                                                       \
+  CALL(fdatasync_, fdatasync(fd))                                               \
+  CALL(syncfs_, syncfs(fd))                                                     \
+  CALL(sync_range, sync_file_range(fd, 0, 1, 0))                                \
+  CALL(fallocate_, fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1))                    \
+  CALL(posix_fallocate_, (errno = posix_fallocate(fd, 0, 1)) == 0 ? 0 : -1)     \
+  CALL(ioctl_, ioctl(fd, FIONREAD, &st))                                        \
+  CALL(futimens_, futimens(fd, NULL))                                           \
+  /* as pools and files of leases have it; a device is everybody's */           \
+  CALL(fchmod_, fd == null_fd || fd == null_to ? 0 : fchmod(fd, 0600))          \
+  CALL(fchown_, fchown(fd, (uid_t)-1, (gid_t)-1))                               \
+  CALL(lockf_, lockf(fd, F_TEST, 0))                                            \
+  CALL(sendfile_, sendfile(null_fd, fd, &(off_t){0}, 1))                        \
+  CALL(map, mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 0) \
+  CALL(getfd_by_number, syscall(SYS_fcntl, fd, F_GETFD))                        \
+  CALL(fstat_by_number, syscall(SYS_fstat, fd, &st))                            \
+  CALL(dup_by_number, close((int)syscall(SYS_dup, fd)))                         \
+  CALL(dup2_by_number, syscall(SYS_dup2, fd, fd))                               \
+  CALL(read_by_number, syscall(SYS_read, fd, &byte, 0))                         \
+  CALL(flock_by_number, syscall(SYS_flock, fd, LOCK_SH | LOCK_NB))              \
+  CALL(advise_by_number, syscall(SYS_fadvise64, fd, 0, 0, POSIX_FADV_NORMAL))   \
+  CALL(readahead_by_number, syscall(SYS_readahead, fd, 0, 0))                   \
+  CALL(list_by_number, syscall(SYS_flistxattr, fd, NULL, 0))                    \
+  CALL(statfs_by_number, syscall(SYS_fstatfs, fd, (char[256]){0}))
+#define FUNCTION(name, ...) \
   static long name(int fd) { return __VA_ARGS__; }
-CALL(getfd, fcntl(fd, F_GETFD))
-CALL(getfl, fcntl(fd, F_GETFL))
-CALL(get_owner, fcntl(fd, F_GETOWN))
-CALL(get_lease, fcntl(fd, F_GETLEASE))
-CALL(fstat_, fstat(fd, &st))
-CALL(fstatat_, fstatat(fd, "", &st, AT_EMPTY_PATH))
-CALL(dup_, close(dup(fd)))
-CALL(dup_above, close(fcntl(fd, F_DUPFD, 3)))
-CALL(dup2_same, dup2(fd, fd))
-CALL(dup2_, dup2(fd, null_to))
-CALL(dup3_, dup3(fd, null_to, 0))
-CALL(read_, read(fd, &byte, 0))
-CALL(pread_, pread(fd, &byte, 1, 0))
-CALL(readv_, readv(fd, &none, 0))
-CALL(write_, write(fd, &byte, 0))
-CALL(lseek_, lseek(fd, 0, SEEK_CUR))
-CALL(fsync_, fsync(fd))
-CALL(fdatasync_, fdatasync(fd))
-CALL(syncfs_, syncfs(fd))
-CALL(sync_range, sync_file_range(fd, 0, 1, 0))
-CALL(fallocate_, fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 1))
-CALL(posix_fallocate_, (errno = posix_fallocate(fd, 0, 1)) == 0 ? 0 : -1)
-CALL(ioctl_, ioctl(fd, FIONREAD, &st))
-CALL(futimens_, futimens(fd, NULL))
-// As pools and files of leases have it; a device is everybody's.
-CALL(fchmod_, fd == null_fd || fd == null_to ? 0 : fchmod(fd, 0600))
-CALL(fchown_, fchown(fd, (uid_t)-1, (gid_t)-1))
-CALL(lockf_, lockf(fd, F_TEST, 0))
-CALL(sendfile_, sendfile(null_fd, fd, &(off_t){0}, 1))
-CALL(map, mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 0)
+CALLS(FUNCTION)
 
-CALL(getfd_by_number, syscall(SYS_fcntl, fd, F_GETFD))
-CALL(fstat_by_number, syscall(SYS_fstat, fd, &st))
-CALL(dup_by_number, close((int)syscall(SYS_dup, fd)))
-CALL(dup2_by_number, syscall(SYS_dup2, fd, fd))
-CALL(read_by_number, syscall(SYS_read, fd, &byte, 0))
-CALL(flock_by_number, syscall(SYS_flock, fd, LOCK_SH | LOCK_NB))
-CALL(advise_by_number, syscall(SYS_fadvise64, fd, 0, 0, POSIX_FADV_NORMAL))
-CALL(readahead_by_number, syscall(SYS_readahead, fd, 0, 0))
-CALL(list_by_number, syscall(SYS_flistxattr, fd, NULL, 0))
-CALL(statfs_by_number, syscall(SYS_fstatfs, fd, (char[256]){0}))
-#undef CALL
-
-#define ROW(name) \
-  { #name, name }
+#define ROW(name, ...) {#name, name},
 static const struct {
   const char* name;
   long (*call)(int fd);
-} calls[] = {
-    ROW(getfd),
-    ROW(getfl),
-    ROW(get_owner),
-    ROW(get_lease),
-    ROW(fstat_),
-    ROW(fstatat_),
-    ROW(dup_),
-    ROW(dup_above),
-    ROW(dup2_same),
-    ROW(dup2_),
-    ROW(dup3_),
-    ROW(read_),
-    ROW(pread_),
-    ROW(readv_),
-    ROW(write_),
-    ROW(lseek_),
-    ROW(fsync_),
-    ROW(fdatasync_),
-    ROW(syncfs_),
-    ROW(sync_range),
-    ROW(fallocate_),
-    ROW(posix_fallocate_),
-    ROW(ioctl_),
-    ROW(futimens_),
-    ROW(fchmod_),
-    ROW(fchown_),
-    ROW(lockf_),
-    ROW(sendfile_),
-    ROW(map),
-    ROW(getfd_by_number),
-    ROW(fstat_by_number),
-    ROW(dup_by_number),
-    ROW(dup2_by_number),
-    ROW(read_by_number),
-    ROW(flock_by_number),
-    ROW(advise_by_number),
-    ROW(readahead_by_number),
-    ROW(list_by_number),
-    ROW(statfs_by_number),
-};
+} calls[] = {CALLS(ROW)};
 
 static void scan(const char* when) {
-  for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i) {
+  for (size_t i = 0; i < COUNT(calls); ++i) {
     printf("%s, %s:", when, calls[i].name);
     for (int fd = 3; fd < kEnd; ++fd) {
       errno = 0;
@@ -158,67 +104,53 @@ static int look(void) {
   return 0;
 }
 
-static void execute(const char* when, char* program) {
-  printf("%s:", when);
+// The same in place of a child, which has done this.
+static void execute_after(const char* when, void (*act)(void)) {
   fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    char* const arguments[] = {program, NULL};
-    char* const environment[] = {NULL};
-    execve(program, arguments, environment);
-    _exit(1);
-  }
-  int status;
-  waitpid(child, &status, 0);
-  if (status != 0) printf("status %d\n", status);
-}
-
-// The same in place of a child that has the cache itself.
-static void execute_after(const char* when, char* program, void (*act)(int fd)) {
-  const pid_t child = fork();
-  if (child == 0) {
-    const int fd = open("child", O_RDWR | O_CREAT | O_TRUNC, 0644);
-    if (write(fd, "bytes", 5) != 5) _exit(2);
-    act(fd);
+    act();
     printf("%s:", when);
     fflush(stdout);
-    char* const arguments[] = {program, NULL};
+    char* const arguments[] = {own_path(), NULL};
     char* const environment[] = {NULL};
-    execve(program, arguments, environment);
+    execve(arguments[0], arguments, environment);
     _exit(1);
   }
-  int status;
-  waitpid(child, &status, 0);
-  if (status != 0) printf("status %d\n", status);
+  show_status(child);
 }
 
-static void nothing(int fd) { (void)fd; }
-static void lock_and_unlock(int fd) {
-  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  if (fcntl(fd, F_SETLK, &lock) != 0) _exit(3);
-  lock.l_type = F_UNLCK;
-  if (fcntl(fd, F_SETLK, &lock) != 0) _exit(3);
+static void nothing(void) {}
+// A child that has the cache itself.
+static int use_cache(void) {
+  const int fd = created("child");
+  CHECK(write(fd, "bytes", 5) == 5);
+  return fd;
 }
-static void lease(int fd) {
+static void use(void) { use_cache(); }
+static void lock_and_unlock(void) {
+  const int fd = use_cache();
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+  lock.l_type = F_UNLCK;
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+}
+static void lease(void) {
   // No other descriptor of the file is open.
-  printf("a lease: %s\n", fcntl(fd, F_SETLEASE, F_WRLCK) == 0 ? "taken" : strerror(errno));
+  const int taken = fcntl(use_cache(), F_SETLEASE, F_WRLCK) == 0;
+  printf("a lease: %s\n", taken ? "taken" : strerror(errno));
 }
 
 int main(int argc, char** argv) {
   if (argc < 2) return look();
-  if (chdir(argv[1]) != 0) return 2;
-  char program[4096];
-  const ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-  if (n < 0) return 2;
-  program[n] = '\0';
-  setvbuf(stdout, NULL, _IOLBF, 0);
+  enter(argc, argv);
   closefrom(3);
   null_fd = open("/dev/null", O_WRONLY);
   null_to = open("/dev/null", O_WRONLY);
-  const int fd = open("cached", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  const int closed = open("closed", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("cached");
+  const int closed = created("closed");
   char bytes[kSize] = "some";
-  if (write(fd, bytes, kSize) != kSize || write(closed, bytes, kSize) != kSize) return 2;
+  CHECK(write(fd, bytes, kSize) == kSize && write(closed, bytes, kSize) == kSize);
   close(closed);
   scan("here");
   const pid_t child = fork();
@@ -229,10 +161,10 @@ int main(int argc, char** argv) {
     scan("in a child");
     exit(0);
   }
-  waitpid(child, NULL, 0);
-  execute("executed", program);
-  execute_after("executed, cached", program, nothing);
-  execute_after("executed, was locked", program, lock_and_unlock);
-  execute_after("executed, with a lease", program, lease);
+  show_status(child);
+  execute_after("executed", nothing);
+  execute_after("executed, cached", use);
+  execute_after("executed, was locked", lock_and_unlock);
+  execute_after("executed, with a lease", lease);
   return 0;
 }

@@ -2,14 +2,10 @@
 //
 // main leaves by pthread_exit, and the program ends with its last thread: a thread of the library
 // must not keep it alive.
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 static void* write_something(void* unused) {
-  const int fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("a");
   usleep(100000);  // main is gone
   printf("%zd\n", write(fd, "0123456789", 10));
   return unused;

@@ -3,15 +3,7 @@
 // Threads write more than the log has room for, to more files than the pool has records for, while
 // another one's exec fails again and again, and at last the descriptors are unshared: the cache is
 // left while writers sleep for room. Every write returns, and every byte is in its file.
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kThreads = 3, kRounds = 12, kFiles = 24, kBlock = 20000 };
 

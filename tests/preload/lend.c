@@ -6,22 +6,12 @@
 //
 //   lend DIRECTORY PLUGIN
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/loop.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/fanotify.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <sys/swap.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kSize = 64 * 1024, kPage = 4096 };
 
@@ -192,8 +182,7 @@ static void check_fanotify(const char* path, int by_number) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0);
+  enter(argc, argv);
   check_loop("LOOP_SET_FD", LOOP_SET_FD, 0);
   check_loop("LOOP_CONFIGURE", LOOP_CONFIGURE, 0);
   check_loop("LOOP_SET_FD.number", LOOP_SET_FD, 1);

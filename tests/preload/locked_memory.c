@@ -9,20 +9,11 @@
 // What it prints is the same with the library, but for the last lines: numbers for
 // locked_memory_test.py.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <linux/capability.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 #ifndef MCL_ONFAULT
 #define MCL_ONFAULT 4
@@ -76,7 +67,7 @@ static long number_of(const char* file, const char* section, const char* name) {
 }
 
 static void write_file(const char* name) {
-  const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created(name);
   if (fd < 0 || write(fd, name, strlen(name)) != (ssize_t)strlen(name)) show("write", -1);
   close(fd);
 }

@@ -2,26 +2,9 @@
 //
 // The program's fcntl locks last as long as without the library, whatever becomes of the file in
 // the cache: they go when it closes a descriptor of the file, and not when the library closes one.
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
-
-static long by_hand(long number, long a, long b, long c) {
-  long result;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "0"(number), "D"(a), "S"(b), "d"(c)
-                   : "rcx", "r11", "memory");
-  return result;
-}
+#include "tests/kit/program.h"
 
 // Whether another process would find a lock.
 static void probe(const char* when, const char* name) {
@@ -38,7 +21,7 @@ static void probe(const char* when, const char* name) {
 }
 
 static int create(const char* name) {
-  const int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created(name);
   if (write(fd, "some bytes", 10) != 10) exit(2);
   return fd;
 }

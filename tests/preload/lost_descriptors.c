@@ -2,30 +2,13 @@
 //
 // Programs that close every descriptor there is, or want a certain number, and so meet those of
 // the library; by calls that it sees and by system calls of their own that it does not see.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kEnd = 8192, kSize = 40000 };
 
 static char g_bytes[kSize], g_back[2 * kSize];
-
-static long by_hand(long number, long a, long b, long c) {
-  long result;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "0"(number), "D"(a), "S"(b), "d"(c)
-                   : "rcx", "r11", "memory");
-  return result;
-}
 
 static void check(const char* what, int good) {
   if (!good) printf("%s: wrong, errno %d\n", what, errno);
@@ -75,7 +58,7 @@ static void check_closing(const char* name, void (*close_all)(void)) {
   fill(create("a", 0));
   fill(create("b", O_APPEND));
   close_all();
-  const int fd = open("c", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("c");
   printf("next: %d\n", fd);
   fill(fd);
   check("fsync", fsync(fd) == 0);
@@ -145,9 +128,8 @@ static void check_meeting(const char* name, void (*act)(int), int close_them) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0);
-  for (int i = 0; i < kSize; ++i) g_bytes[i] = (char)('a' + i % 23);
+  enter(argc, argv);
+  fill_letters(g_bytes, kSize);
   check_closing("one by one", close_one_by_one);
   check_closing("by number", close_by_number);
   check_closing("a range", close_a_range);

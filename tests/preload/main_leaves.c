@@ -2,16 +2,11 @@
 //
 // The only thread leaves by pthread_exit right after the library has started threads of its own,
 // which may not have run yet; often enough to see it.
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 static void leave(void) {
   alarm(20);  // the default action ends a process that does not end
-  const int fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("a");
   if (write(fd, "x", 1) != 1) _exit(1);
   pthread_exit(NULL);
 }

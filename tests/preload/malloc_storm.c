@@ -2,14 +2,7 @@
 //
 // As first_open.c, with libc's own malloc: a timer's handler interrupts it anywhere, and makes the
 // first open for writing.
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kRuns = 30, kPatience = 20 /* seconds */, kBlocks = 50 };
 

@@ -5,15 +5,9 @@
 // than a day, which the mount option relatime brings up to date.
 //
 //   noatime DIRECTORY PLUGIN
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kSize = 1 << 20, kOld = 1000000000 };
 

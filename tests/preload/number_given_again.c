@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // One thread closes files; another gets their numbers at once, for sockets, which answer.
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kFiles = 20000 };
 
@@ -24,7 +19,7 @@ static void* close_files(void* failures) {
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
   // Open all the time, so that to close the other descriptor is quickly done.
-  const int kept = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int kept = created("a");
   int failed_files = 0, failed_sockets = 0;
   pthread_t thread;
   if (kept < 0 || pthread_create(&thread, NULL, close_files, &failed_files) != 0) return 1;

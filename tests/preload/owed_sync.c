@@ -8,24 +8,13 @@
 // The file is descriptor 77 throughout. For each way, numbered, three phases are announced to the
 // tracer: `before`, in which an fsync has nothing to do; `after` the change; and `again`.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 #include <utime.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452

@@ -3,19 +3,10 @@
 // A program that uses SIGSEGV and SIGBUS for itself gets its own faults, with everything that the
 // kernel says about them, and none of those in its system calls.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 enum { kPage = 4096 };
 
@@ -51,15 +42,6 @@ static void plain(int number) {
   if (number == SIGSEGV) mprotect(g_page, kPage, PROT_READ | PROT_WRITE);
 }
 
-static void install(int number, void (*handler)(int, siginfo_t*, void*), int flags) {
-  struct sigaction action;
-  memset(&action, 0, sizeof(action));
-  action.sa_sigaction = handler;
-  action.sa_flags = SA_SIGINFO | flags;
-  sigaddset(&action.sa_mask, SIGUSR2);
-  if (sigaction(number, &action, NULL) != 0) printf("sigaction: %d\n", errno);
-}
-
 static void forbid(void) { mprotect(g_page, kPage, PROT_NONE); }
 
 static void show(const char* what) {
@@ -81,10 +63,8 @@ static void show_end(const char* name, void (*what)(void)) {
     what();
     _exit(0);
   }
-  int status = -1;
-  waitpid(child, &status, 0);
-  printf("%s: exit %d signal %d\n", name, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-         WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+  printf("%s\n", name);
+  show_status(child);
 }
 
 static int g_fd;
@@ -109,7 +89,7 @@ static void default_kill(void) {
   for (;;) pause();
 }
 static void once(void) {
-  install(SIGSEGV, bits, SA_RESETHAND);
+  install(SIGSEGV, bits, SA_RESETHAND, SIGUSR2);
   touch_it();  // comes twice
 }
 
@@ -128,17 +108,17 @@ static void overflow_default(void) {
 }
 static void write_after_exec_of_handlers(void) {
   signal(SIGSEGV, SIG_DFL);
-  const int fd = open("child", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("child");
   _exit(write(fd, g_page, 10) == -1 && errno == EFAULT ? 5 : 6);
 }
 
 int main(int argc, char** argv) {
   if (argc < 2 || chdir(argv[1]) != 0) return 2;
   g_page = mmap(NULL, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  g_fd = open("a", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  g_fd = created("a");
   show_call("write", write(g_fd, "0123456789", 10));
 
-  install(SIGSEGV, make_accessible, 0);
+  install(SIGSEGV, make_accessible, 0, SIGUSR2);
   touch_it();
   show("repaired");
   forbid();
@@ -146,19 +126,19 @@ int main(int argc, char** argv) {
   show_call("nor when it reads", pread(g_fd, g_page, 10, 0));
   show("in a call");
 
-  install(SIGSEGV, make_accessible, SA_NODEFER);
+  install(SIGSEGV, make_accessible, SA_NODEFER, SIGUSR2);
   touch_it();
   show("not deferred");
   forbid();
 
   const stack_t stack = {.ss_sp = g_stack, .ss_size = sizeof(g_stack)};
   sigaltstack(&stack, NULL);
-  install(SIGSEGV, make_accessible, SA_ONSTACK);
+  install(SIGSEGV, make_accessible, SA_ONSTACK, SIGUSR2);
   touch_it();
   show("on another stack");
   forbid();
 
-  install(SIGSEGV, jump_out, 0);
+  install(SIGSEGV, jump_out, 0, SIGUSR2);
   for (int i = 0; i < 3; ++i) {
     if (sigsetjmp(g_back, 1) == 0) touch_it();
     show("jumped out");
@@ -174,8 +154,8 @@ int main(int argc, char** argv) {
   show("raised");
   forbid();
 
-  install(SIGBUS, jump_out, 0);
-  const int fd = open("mapped", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  install(SIGBUS, jump_out, 0, SIGUSR2);
+  const int fd = created("mapped");
   char* map = mmap(NULL, kPage, PROT_READ, MAP_SHARED, fd, 0);
   if (sigsetjmp(g_back, 1) == 0) printf("%d\n", *(volatile char*)map);
   show("bus error");

@@ -4,25 +4,7 @@
 // looks at the files afterwards. What is checked here holds without the library as well.
 //
 //   peers CASE     in an empty folder on a disk
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#define CHECK(condition)                                                                \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
-      fprintf(stderr, "line %d: not so: %s (errno %d)\n", __LINE__, #condition, errno); \
-      exit(1);                                                                          \
-    }                                                                                   \
-  } while (0)
+#include "tests/kit/program.h"
 
 static char letters[20000];  // a to z, over and over
 
@@ -205,24 +187,22 @@ static void record_second(void) { Record("second"); }
 static const struct {
   const char* name;
   void (*run)(void);
-} cases[] = {
-    CASE(rename_while_dirty),
-    CASE(truncate_while_dirty),
-    CASE(append),
-    CASE(all_bytes),
-    CASE(vectors),
-    CASE(reader_of_dirty),
-    CASE(last_byte_of_stream),
-    CASE(wrong_mode),
-    CASE(close_on_exec),
-    CASE(close_while_dirty),
-    CASE(record_first),
-    CASE(record_second),
-};
+} cases[] = {CASE(rename_while_dirty),
+             CASE(truncate_while_dirty),
+             CASE(append),
+             CASE(all_bytes),
+             CASE(vectors),
+             CASE(reader_of_dirty),
+             CASE(last_byte_of_stream),
+             CASE(wrong_mode),
+             CASE(close_on_exec),
+             CASE(close_while_dirty),
+             CASE(record_first),
+             CASE(record_second)};
 
 int main(int argc, char** argv) {
   for (size_t i = 0; i < sizeof(letters); ++i) letters[i] = (char)('a' + i % 26);
-  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+  for (size_t i = 0; i < COUNT(cases); ++i) {
     if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) {
       cases[i].run();
       return 0;

@@ -6,18 +6,10 @@
 //
 //   resolve DIRECTORY PLUGIN
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/openat2.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 // Two folders with the same names in them; the process is in one, and opens from the other.
 enum { kFiles = 4 };
@@ -96,9 +88,9 @@ int main(int argc, char** argv) {
                                     RESOLVE_CACHED,
                                     RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS,
                                     0x4000};
-  for (size_t p = 0; p < sizeof(paths) / sizeof(paths[0]); ++p) {
-    for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); ++f) {
-      for (size_t r = 0; r < sizeof(resolves) / sizeof(resolves[0]); ++r) {
+  for (size_t p = 0; p < COUNT(paths); ++p) {
+    for (size_t f = 0; f < COUNT(flags); ++f) {
+      for (size_t r = 0; r < COUNT(resolves); ++r) {
         // No file is made in the machine's own root.
         const int absolute = paths[p][0] == '/' || strcmp(paths[p], "absolute") == 0;
         const int rooted = (resolves[r] & RESOLVE_IN_ROOT) != 0;

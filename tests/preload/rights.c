@@ -6,24 +6,12 @@
 //
 //   rights DIRECTORY PLUGIN
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/fsuid.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 int capset(struct __user_cap_header_struct* header, const struct __user_cap_data_struct* data);
 
@@ -102,17 +90,11 @@ static long restrict_self(void) {
   return result;
 }
 
-static void* in_thread(void* unused) {
+static void* set_in_thread(void* unused) {
   (void)unused;
   return (void*)syscall(SYS_setresuid, -1, kUser, -1);  // of this thread alone
 }
-static long by_thread(void) {
-  pthread_t thread;
-  void* result = NULL;
-  pthread_create(&thread, NULL, in_thread, NULL);
-  pthread_join(thread, &result);
-  return (long)result;
-}
+static long by_thread(void) { return (long)in_thread(set_in_thread, NULL); }
 
 #define WAY(name, call, keeps) \
   static long name(void) { return call; }
@@ -198,7 +180,7 @@ static void go(const char* name, long (*way)(void), int keeps, int returns) {
 
 // There and back.
 static void check_return(void) {
-  const int fd = open("return", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("return");
   write_file(fd, "before ");
   look();
   printf("return: cached %s", as_wished(1));
@@ -247,7 +229,7 @@ static void check_busy(void) {
 
 // A child has what its parent had mapped: nothing.
 static void check_child(void) {
-  const int fd = open("child", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("child");
   write_file(fd, "parent ");
   fflush(stdout);
   const pid_t child = fork();
@@ -287,7 +269,7 @@ int main(int argc, char** argv) {
     return 77;
   }
   umask(0);
-  for (g_way = 0; g_way < (int)(sizeof(kWays) / sizeof(*kWays)); ++g_way) in_child(go_way);
+  for (g_way = 0; g_way < (int)COUNT(kWays); ++g_way) in_child(go_way);
   in_child(go_by_thread);
   in_child(check_return);
   in_child(check_busy);

@@ -1,20 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // RLIMIT_FSIZE: set before the program, raised and lowered by it, in every way there is.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 static char g_bytes[400000];
 static volatile sig_atomic_t g_signals;
@@ -27,14 +16,12 @@ static void show(const char* what, ssize_t result) {
   g_signals = 0;
 }
 
-static void show_file(int fd) {
+static void show_open(int fd) {
   static char back[sizeof(g_bytes)];
   struct stat st;
   fstat(fd, &st);
   const ssize_t n = pread(fd, back, sizeof(back), 0);
-  unsigned long sum = 0;
-  for (ssize_t i = 0; i < n; ++i) sum = sum * 31 + (unsigned char)back[i];
-  printf("    size %ld, read %zd, sum %lx\n", (long)st.st_size, n, sum);
+  printf("    size %ld, read %zd, sum %x\n", (long)st.st_size, n, sum_of(back, n));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -64,17 +51,11 @@ static int by_newer_number(rlim_t soft) {
   const struct rlimit64 limit = {soft, RLIM_INFINITY};
   return (int)syscall(SYS_prlimit64, 0, RLIMIT_FSIZE, &limit, NULL);
 }
-static void* in_thread(void* soft) {
+static void* set_in_thread(void* soft) {
   const struct rlimit64 limit = {*(rlim_t*)soft, RLIM_INFINITY};
   return (void*)(long)prlimit64(gettid(), RLIMIT_FSIZE, &limit, NULL);
 }
-static int by_thread(rlim_t soft) {
-  pthread_t thread;
-  void* result = NULL;
-  pthread_create(&thread, NULL, in_thread, &soft);
-  pthread_join(thread, &result);
-  return (int)(long)result;
-}
+static int by_thread(rlim_t soft) { return (int)(long)in_thread(set_in_thread, &soft); }
 
 static const struct {
   const char* name;
@@ -96,16 +77,16 @@ static void check_way(int way, int append) {
   show("across", write(fd, g_bytes, 40000));
   show("at the limit", write(fd, g_bytes, 1));
   show("nothing", write(fd, g_bytes, 0));
-  show_file(fd);
+  show_open(fd);
   show("raise", set(300000));
   show("below", write(fd, g_bytes, 100000));
-  show_file(fd);
+  show_open(fd);
   close(fd);
 
   const int other = open(name, O_RDWR | (append ? O_APPEND : 0));
   show("cached again", pwrite(other, "again", 5, 249990));
   show("lower, pending", set(120000));
-  show_file(other);
+  show_open(other);
   show("fsync", fsync(other));
   show("inside", pwrite(other, "inside", 6, 10));
   show("across", pwrite(other, "across", 6, 119997));
@@ -116,7 +97,7 @@ static void check_way(int way, int append) {
   show("ftruncate to the limit", ftruncate(other, 120000));
   show("fallocate", fallocate(other, 0, 119000, 2000));
   show("write at the end", (lseek(other, 0, SEEK_END), write(other, "e", 1)));
-  show_file(other);
+  show_open(other);
   close(other);
 
   const int late = open(name, O_RDWR);
@@ -129,36 +110,33 @@ static void check_way(int way, int append) {
   show("no limit", set(RLIM_INFINITY));
   show("anywhere", pwrite(large, "anywhere", 8, 350000));
   show("fsync", fsync(large));
-  show_file(large);
+  show_open(large);
   close(large);
 }
 
 // Of one that was there before.
 static void check_inherited(void) {
-  const int fd = open("inherited", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("inherited");
   show("below", write(fd, g_bytes, 60000));
   show("across", write(fd, g_bytes, 60000));
   show("at the limit", write(fd, g_bytes, 60000));
   show("raise", by_setrlimit(150000));
   show("below", write(fd, g_bytes, 60000));
-  show_file(fd);
+  show_open(fd);
   close(fd);
 }
 
 int main(int argc, char** argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   signal(SIGXFSZ, count);
-  for (size_t i = 0; i < sizeof(g_bytes); ++i) g_bytes[i] = (char)('a' + i % 23);
+  fill_letters(g_bytes, sizeof(g_bytes));
   if (argc == 2) {
     check_inherited();
     return 0;
   }
-  if (argc < 2) return 2;
-  char program[4096];
-  const ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
-  if (n < 0 || chdir(argv[1]) != 0) return 2;
-  program[n] = '\0';
-  for (int way = 0; way < (int)(sizeof(kWays) / sizeof(*kWays)); ++way) {
+  const char* const program = own_path();
+  if (argc < 2 || chdir(argv[1]) != 0) return 2;
+  for (int way = 0; way < (int)COUNT(kWays); ++way) {
     check_way(way, 0);
     check_way(way, 1);
   }

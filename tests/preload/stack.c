@@ -16,28 +16,12 @@
 //
 // stack_test.py runs all of it without the library and with it.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
@@ -53,14 +37,6 @@ enum {
   kBelow = 64 << 10,    // memory of the program below a stack's guard page
   kLarge = 3 << 20,
 };
-
-#define CHECK(condition)                                                               \
-  do {                                                                                 \
-    if (!(condition)) {                                                                \
-      dprintf(2, "%s:%d: %s (%s)\n", __FILE__, __LINE__, #condition, strerror(errno)); \
-      _exit(1);                                                                        \
-    }                                                                                  \
-  } while (0)
 
 static const char* g_program;
 static char g_bytes[kLarge];  // what is written
@@ -93,13 +69,6 @@ static volatile uint64_t* painted_end(void) {
   volatile uint64_t* p = g_low;
   while (p < g_high && *p == kPaint) ++p;
   return p;
-}
-
-// By nobody's wrapper.
-static long by_hand(long number, const char* argument) {
-  long result;
-  __asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(argument) : "rcx", "r11", "memory");
-  return result;
 }
 
 // The pieces of a vector are of `size` bytes each, and never neighbours in memory.
@@ -164,15 +133,13 @@ static void with_full_stream(void) {
 // Bytes of another process that has died, and with `lost` its file with them.
 static void with_dead(int lost) {
   const pid_t child = fork();
-  CHECK(child >= 0);
   if (child == 0) {
     execl(g_program, g_program, ".", "die", lost ? "lost" : "left", (char*)NULL);
     _exit(1);
   }
-  int status;
-  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+  CHECK(WIFSIGNALED(status_of(child)));
   if (!lost) return;
-  CHECK(by_hand(SYS_unlink, "lost") == 0);
+  CHECK(by_hand(SYS_unlink, (long)"lost", 0, 0) == 0);
 }
 static void with_dead_process(void) { with_dead(0); }
 static void with_lost_file(void) { with_dead(1); }
@@ -183,20 +150,6 @@ static void die(const char* name) {
   raise(SIGKILL);
 }
 
-static void open_new(void) { g_fd = open_for_writing("new", 0); }
-static void open_again(void) { open_for_writing("file", 0); }
-static void open_reading(void) { CHECK(open("file", O_RDONLY) >= 0); }
-static void open_cut(void) { open_for_writing("file", O_TRUNC); }
-static void close_file(void) { CHECK(close(g_fd) == 0); }
-static void write_small(void) { CHECK(pwrite(g_fd, g_bytes, 64, 10) == 64); }
-static void write_page(void) { CHECK(write(g_fd, g_bytes, 4096) == 4096); }
-static void write_64k(void) { CHECK(pwrite(g_fd, g_bytes, 65536, 100) == 65536); }
-static void write_large(void) { CHECK(pwrite(g_fd, g_bytes, kLarge, 100) == kLarge); }
-static void write_vector(void) { CHECK(writev(g_fd, g_out, kPieces) == kPieces); }
-static void write_vector_at(void) { CHECK(pwritev(g_fd, g_out, kPieces, 5000) == kPieces); }
-static void write_vector_flags(void) { CHECK(pwritev2(g_fd, g_out, kPieces, 5000, 0) == kPieces); }
-static void write_wide_vector(void) { CHECK(writev(g_fd, g_out, kPieces) == kPieces * 2048); }
-static void write_bad(void) { CHECK(write(g_fd, (void*)8, 5000) == -1 && errno == EFAULT); }
 static void write_bad_vector(void) {
   g_out[700].iov_base = (void*)8;
   CHECK(writev(g_fd, g_out, kPieces) == 700);
@@ -206,31 +159,15 @@ static void write_bad_array(void) {
   __asm__("" : "+r"(bad));
   CHECK(writev(g_fd, bad, kPieces) == -1 && errno == EFAULT);
 }
-static void read_small(void) { CHECK(pread(g_fd, g_read, 64, 10) == 64); }
-static void read_page(void) { CHECK(pread(g_fd, g_read, 4096, 4096) == 4096); }
-static void read_large(void) { CHECK(pread(g_fd, g_read, kLarge, 0) == kLarge); }
-static void read_vector(void) { CHECK(preadv(g_fd, g_in, kPieces, 0) == kPieces); }
 static void read_vector_on(void) {
   lseek(g_fd, 0, SEEK_SET);
   CHECK(readv(g_fd, g_in, kPieces) == kPieces);
 }
-static void read_wide_vector(void) { CHECK(preadv(g_fd, g_in, kPieces, 0) == kPieces * 2048); }
 static void read_bad(void) {
   void* bad = (void*)8;
   __asm__("" : "+r"(bad));
   CHECK(pread(g_fd, bad, 5000, 0) == -1 && errno == EFAULT);
 }
-static void sync_file(void) { CHECK(fsync(g_fd) == 0); }
-static void sync_all(void) { sync(); }
-static void cut_all(void) { CHECK(ftruncate(g_fd, 0) == 0); }
-static void cut_some(void) { CHECK(ftruncate(g_fd, 1000) == 0); }
-static void cut_path(void) { CHECK(truncate("file", 1000) == 0); }
-static void allocate(void) { CHECK(fallocate(g_fd, 0, 0, 200000) == 0); }
-static void seek(void) { CHECK(lseek(g_fd, 0, SEEK_END) >= 0); }
-static void seek_data(void) { CHECK(lseek(g_fd, 0, SEEK_DATA) >= 0); }
-static void rename_file(void) { CHECK(rename("file", "renamed") == 0); }
-static void link_file(void) { CHECK(link("file", "linked") == 0); }
-static void unlink_file(void) { CHECK(unlink("file") == 0); }
 static void unlink_closed(void) {
   CHECK(close(g_fd) == 0);
   CHECK(unlink("file") == 0);
@@ -251,11 +188,6 @@ static void stat_left(void) {
   struct stat st;
   CHECK(stat("left", &st) == 0 && st.st_size == 63 * 7000 + 5000);
 }
-static void open_left(void) { CHECK(open("left", O_RDONLY) >= 0); }
-static void open_lost(void) { CHECK(open("other", O_RDWR | O_CREAT, 0644) >= 0); }
-static void change_mode(void) { CHECK(chmod("file", 0600) == 0); }
-static void duplicate(void) { CHECK(dup2(g_fd, 100) == 100 && dup(g_fd) >= 0); }
-static void control(void) { CHECK(fcntl(g_fd, F_DUPFD_CLOEXEC, 50) >= 50); }
 static void map_file(void) {
   CHECK(mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, g_fd, 0) != MAP_FAILED);
 }
@@ -268,106 +200,107 @@ static void set_action(void) {
   struct sigaction action = {.sa_handler = SIG_IGN};
   CHECK(sigaction(SIGUSR2, &action, NULL) == 0 && signal(SIGHUP, SIG_IGN) != SIG_ERR);
 }
-static void stream_open(void) { with_stream(); }
-static void stream_write(void) { CHECK(fwrite(g_bytes, 1, 200, g_stream) == 200); }
-static void stream_flush(void) { CHECK(fflush(g_stream) == 0); }
-static void stream_flush_all(void) { CHECK(fflush(NULL) == 0); }
-static void stream_close(void) { CHECK(fclose(g_stream) == 0); }
 static void fork_child(void) {
   const pid_t child = fork();
-  CHECK(child >= 0);
   if (child == 0) {
     CHECK(pwrite(g_fd, "child", 5, 3) == 5);
     if (g_low != NULL) *g_child_end = painted_end();
     _exit(0);
   }
-  int status;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(status_of(child) == 0);
 }
 static void execute_nothing(void) {
   char* arguments[] = {(char*)"./nothing", NULL};
   CHECK(execv("./nothing", arguments) == -1 && errno == ENOENT);
 }
 
-extern char** environ;
-
 static void spawn_child(void) {
   pid_t child;
   char* arguments[] = {(char*)g_program, (char*)".", (char*)"nothing", (char*)"-", NULL};
   CHECK(posix_spawn(&child, g_program, NULL, NULL, arguments, environ) == 0);
-  int status;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(status_of(child) == 0);
 }
 
 typedef void (*Step)(void);
 
+// Of each its name, what comes before it, whether it meets a bad pointer, so that a signal comes,
+// and the call.
+#define CASES(CASE)                                                                            \
+  CASE(first_open, with_nothing, 0, g_fd = open_for_writing("new", 0))                         \
+  CASE(open, with_bytes, 0, g_fd = open_for_writing("new", 0))                                 \
+  CASE(open_again, with_bytes, 0, open_for_writing("file", 0))                                 \
+  CASE(open_reading, with_patches, 0, CHECK(open("file", O_RDONLY) >= 0))                      \
+  CASE(open_truncating, with_patches, 0, open_for_writing("file", O_TRUNC))                    \
+  CASE(close, with_patches, 0, CHECK(close(g_fd) == 0))                                        \
+  CASE(first_write, with_file, 0, CHECK(pwrite(g_fd, g_bytes, 64, 10) == 64))                  \
+  CASE(write_64, with_bytes, 0, CHECK(pwrite(g_fd, g_bytes, 64, 10) == 64))                    \
+  CASE(write_4k, with_bytes, 0, CHECK(write(g_fd, g_bytes, 4096) == 4096))                     \
+  CASE(write_64k, with_bytes, 0, CHECK(pwrite(g_fd, g_bytes, 65536, 100) == 65536))            \
+  CASE(write_3m, with_file, 0, CHECK(pwrite(g_fd, g_bytes, kLarge, 100) == kLarge))            \
+  CASE(writev_1024, with_file, 0, CHECK(writev(g_fd, g_out, kPieces) == kPieces))              \
+  CASE(pwritev_1024, with_file, 0, CHECK(pwritev(g_fd, g_out, kPieces, 5000) == kPieces))      \
+  CASE(pwritev2_1024, with_file, 0, CHECK(pwritev2(g_fd, g_out, kPieces, 5000, 0) == kPieces)) \
+  CASE(writev_1024_wide, with_wide_pieces, 0,                                                  \
+       CHECK(writev(g_fd, g_out, kPieces) == kPieces * 2048))                                  \
+  CASE(write_bad_pointer, with_bytes, 1,                                                       \
+       CHECK(write(g_fd, (void*)8, 5000) == -1 && errno == EFAULT))                            \
+  CASE(writev_bad_pointer, with_bytes, 1, write_bad_vector())                                  \
+  CASE(writev_bad_array, with_bytes, 1, write_bad_array())                                     \
+  CASE(read_64, with_bytes, 0, CHECK(pread(g_fd, g_read, 64, 10) == 64))                       \
+  CASE(read_4k, with_patches, 0, CHECK(pread(g_fd, g_read, 4096, 4096) == 4096))               \
+  CASE(read_4k_old, with_old_file, 0, CHECK(pread(g_fd, g_read, 4096, 4096) == 4096))          \
+  CASE(read_3m, with_long_file, 0, CHECK(pread(g_fd, g_read, kLarge, 0) == kLarge))            \
+  CASE(readv_1024, with_bytes, 0, read_vector_on())                                            \
+  CASE(preadv_1024, with_patches, 0, CHECK(preadv(g_fd, g_in, kPieces, 0) == kPieces))         \
+  CASE(preadv_1024_wide, with_wide_pieces_of_file, 0,                                          \
+       CHECK(preadv(g_fd, g_in, kPieces, 0) == kPieces * 2048))                                \
+  CASE(read_bad_pointer, with_bytes, 1, read_bad())                                            \
+  CASE(fsync, with_patches, 0, CHECK(fsync(g_fd) == 0))                                        \
+  CASE(sync, with_patches, 0, sync())                                                          \
+  CASE(ftruncate_0, with_patches, 0, CHECK(ftruncate(g_fd, 0) == 0))                           \
+  CASE(ftruncate_1000, with_patches, 0, CHECK(ftruncate(g_fd, 1000) == 0))                     \
+  CASE(truncate, with_patches, 0, CHECK(truncate("file", 1000) == 0))                          \
+  CASE(fallocate, with_patches, 0, CHECK(fallocate(g_fd, 0, 0, 200000) == 0))                  \
+  CASE(lseek, with_patches, 0, CHECK(lseek(g_fd, 0, SEEK_END) >= 0))                           \
+  CASE(lseek_data, with_patches, 0, CHECK(lseek(g_fd, 0, SEEK_DATA) >= 0))                     \
+  CASE(rename, with_patches, 0, CHECK(rename("file", "renamed") == 0))                         \
+  CASE(link, with_patches, 0, CHECK(link("file", "linked") == 0))                              \
+  CASE(unlink, with_patches, 0, CHECK(unlink("file") == 0))                                    \
+  CASE(unlink_closed, with_patches, 0, unlink_closed())                                        \
+  CASE(stat, with_patches, 0, stat_path())                                                     \
+  CASE(fstat, with_patches, 0, stat_descriptor())                                              \
+  CASE(statx, with_patches, 0, stat_extended())                                                \
+  CASE(chmod, with_patches, 0, CHECK(chmod("file", 0600) == 0))                                \
+  CASE(dup, with_patches, 0, CHECK(dup2(g_fd, 100) == 100 && dup(g_fd) >= 0))                  \
+  CASE(fcntl, with_patches, 0, CHECK(fcntl(g_fd, F_DUPFD_CLOEXEC, 50) >= 50))                  \
+  CASE(mmap, with_patches, 0, map_file())                                                      \
+  CASE(sendfile, with_patches, 0, send_file())                                                 \
+  CASE(sigaction, with_bytes, 0, set_action())                                                 \
+  CASE(fopen, with_bytes, 0, with_stream())                                                    \
+  CASE(fwrite, with_stream, 0, CHECK(fwrite(g_bytes, 1, 200, g_stream) == 200))                \
+  CASE(fflush, with_full_stream, 0, CHECK(fflush(g_stream) == 0))                              \
+  CASE(fflush_all, with_full_stream, 0, CHECK(fflush(NULL) == 0))                              \
+  CASE(fclose, with_full_stream, 0, CHECK(fclose(g_stream) == 0))                              \
+  CASE(fork, with_patches, 0, fork_child())                                                    \
+  CASE(exec, with_patches, 0, execute_nothing())                                               \
+  CASE(posix_spawn, with_patches, 0, spawn_child())                                            \
+  CASE(stat_after_death, with_dead_process, 0, stat_left())                                    \
+  CASE(open_after_death, with_dead_process, 0, CHECK(open("left", O_RDONLY) >= 0))             \
+  CASE(first_open_after_death, with_dead_process, 0, g_fd = open_for_writing("new", 0))        \
+  CASE(first_open_lost_file, with_lost_file, 0, CHECK(open("other", O_RDWR | O_CREAT, 0644) >= 0))
+
+#define CALL_OF(name, prepare, faults, ...) \
+  static void call_##name(void) { __VA_ARGS__; }
+CASES(CALL_OF)
+
+#define ROW(name, prepare, faults, ...) {#name, prepare, call_##name, faults},
 static const struct Case {
   const char* name;
   Step prepare;
   Step call;
-  int faults;  // the call meets a bad pointer, so a signal comes
-} kCases[] = {
-    {"first_open", with_nothing, open_new, 0},
-    {"open", with_bytes, open_new, 0},
-    {"open_again", with_bytes, open_again, 0},
-    {"open_reading", with_patches, open_reading, 0},
-    {"open_truncating", with_patches, open_cut, 0},
-    {"close", with_patches, close_file, 0},
-    {"first_write", with_file, write_small, 0},
-    {"write_64", with_bytes, write_small, 0},
-    {"write_4k", with_bytes, write_page, 0},
-    {"write_64k", with_bytes, write_64k, 0},
-    {"write_3m", with_file, write_large, 0},
-    {"writev_1024", with_file, write_vector, 0},
-    {"pwritev_1024", with_file, write_vector_at, 0},
-    {"pwritev2_1024", with_file, write_vector_flags, 0},
-    {"writev_1024_wide", with_wide_pieces, write_wide_vector, 0},
-    {"write_bad_pointer", with_bytes, write_bad, 1},
-    {"writev_bad_pointer", with_bytes, write_bad_vector, 1},
-    {"writev_bad_array", with_bytes, write_bad_array, 1},
-    {"read_64", with_bytes, read_small, 0},
-    {"read_4k", with_patches, read_page, 0},
-    {"read_4k_old", with_old_file, read_page, 0},
-    {"read_3m", with_long_file, read_large, 0},
-    {"readv_1024", with_bytes, read_vector_on, 0},
-    {"preadv_1024", with_patches, read_vector, 0},
-    {"preadv_1024_wide", with_wide_pieces_of_file, read_wide_vector, 0},
-    {"read_bad_pointer", with_bytes, read_bad, 1},
-    {"fsync", with_patches, sync_file, 0},
-    {"sync", with_patches, sync_all, 0},
-    {"ftruncate_0", with_patches, cut_all, 0},
-    {"ftruncate_1000", with_patches, cut_some, 0},
-    {"truncate", with_patches, cut_path, 0},
-    {"fallocate", with_patches, allocate, 0},
-    {"lseek", with_patches, seek, 0},
-    {"lseek_data", with_patches, seek_data, 0},
-    {"rename", with_patches, rename_file, 0},
-    {"link", with_patches, link_file, 0},
-    {"unlink", with_patches, unlink_file, 0},
-    {"unlink_closed", with_patches, unlink_closed, 0},
-    {"stat", with_patches, stat_path, 0},
-    {"fstat", with_patches, stat_descriptor, 0},
-    {"statx", with_patches, stat_extended, 0},
-    {"chmod", with_patches, change_mode, 0},
-    {"dup", with_patches, duplicate, 0},
-    {"fcntl", with_patches, control, 0},
-    {"mmap", with_patches, map_file, 0},
-    {"sendfile", with_patches, send_file, 0},
-    {"sigaction", with_bytes, set_action, 0},
-    {"fopen", with_bytes, stream_open, 0},
-    {"fwrite", with_stream, stream_write, 0},
-    {"fflush", with_full_stream, stream_flush, 0},
-    {"fflush_all", with_full_stream, stream_flush_all, 0},
-    {"fclose", with_full_stream, stream_close, 0},
-    {"fork", with_patches, fork_child, 0},
-    {"exec", with_patches, execute_nothing, 0},
-    {"posix_spawn", with_patches, spawn_child, 0},
-    {"stat_after_death", with_dead_process, stat_left, 0},
-    {"open_after_death", with_dead_process, open_left, 0},
-    {"first_open_after_death", with_dead_process, open_new, 0},
-    {"first_open_lost_file", with_lost_file, open_lost, 0},
-};
-enum { kCaseCount = sizeof(kCases) / sizeof(kCases[0]) };
+  int faults;
+} kCases[] = {CASES(ROW)};
+enum { kCaseCount = COUNT(kCases) };
 
 static const struct Case* find(const char* name) {
   for (size_t i = 0; i < kCaseCount; ++i) {
@@ -464,16 +397,14 @@ static void* overflow(void* argument) {
   void* wrong = NULL;
   for (size_t left = 0; left < 40000; left += 480) {
     const pid_t child = fork();
-    CHECK(child >= 0);
     if (child == 0) {
       alarm(5);
       g_fd = open_for_writing("overflow", 0);
       if (sigsetjmp(g_out_of_it, 1) == 0) write_with(left);
       if (!is_below_untouched(g_end)) raise(SIGABRT);
-      by_hand(SYS_exit_group, NULL);  // what was left by a jump may hold locks
+      by_hand(SYS_exit_group, 0, 0, 0);  // what was left by a jump may hold locks
     }
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
+    const int status = status_of(child);
     if (status != 0) {
       printf("with %zu bytes of stack left: signal %d\n", left, WTERMSIG(status));
       wrong = "";

@@ -4,10 +4,7 @@
 //
 //   start                  nothing
 //   start WAY FILE         a new file of 4 KiB, by open with O_TRUNC or O_EXCL, or by a stream
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 static char bytes[4096];
 

@@ -6,68 +6,21 @@
 //
 //   stdio DIRECTORY PLUGIN     (an empty directory on a disk)
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <iconv.h>
 #include <locale.h>
 #include <mntent.h>
-#include <pthread.h>
 #include <pwd.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdio_ext.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <wchar.h>
 
 #include "libc.h"
+#include "tests/kit/program.h"
 
 // No file of this test is larger than it may be, but for one.
 enum { kLargest = 1000000 };
 
-static int g_line;
-
-// Prints the expression, its value, and errno if it failed. errno must survive a success.
-#define SHOW(expression)                                                                \
-  do {                                                                                  \
-    errno = 4711;                                                                       \
-    const long value_ = (long)(expression);                                             \
-    const int error_ = errno;                                                           \
-    printf("%3d %s = %ld", ++g_line, #expression, value_);                              \
-    if (error_ != 4711) printf(value_ < 0 ? " errno %d" : " CHANGED ERRNO %d", error_); \
-    printf("\n");                                                                       \
-  } while (0)
-
-static void title(const char* text) { printf("--- %s\n", text); }
-
-// By the kernel's size and by reads, not by a stream.
-static void show_file(const char* path) {
-  struct stat st;
-  if (stat(path, &st) != 0) {
-    printf("    %s: errno %d\n", path, errno);
-    return;
-  }
-  char* bytes = malloc((size_t)st.st_size + 1);
-  const int fd = open(path, O_RDONLY);
-  const ssize_t count = read(fd, bytes, (size_t)st.st_size + 1);
-  close(fd);
-  unsigned sum = 0;
-  for (ssize_t i = 0; i < count; ++i) sum = sum * 31 + (unsigned char)bytes[i];
-  printf("    %s: mode %o size %ld read %zd sum %u ", path, st.st_mode, st.st_size, count, sum);
-  for (ssize_t i = 0; i < count && i < 48; ++i) {
-    putchar(bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '.');
-  }
-  putchar('\n');
-  free(bytes);
-}
-
 static void make_file(const char* path, const char* text) {
-  const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created(path);
   if (write(fd, text, strlen(text)) != (ssize_t)strlen(text)) abort();
   close(fd);
 }
@@ -88,45 +41,6 @@ static void show_stream(FILE* f) {
 
 // ---------------------------------------------------------------------------------------------
 
-static const char* const g_modes[] = {"r",
-                                      "r+",
-                                      "w",
-                                      "w+",
-                                      "a",
-                                      "a+",
-                                      "rb",
-                                      "r+b",
-                                      "rb+",
-                                      "wx",
-                                      "w+x",
-                                      "ae",
-                                      "re",
-                                      "rm",
-                                      "rc",
-                                      "wce",
-                                      "a+e",
-                                      "rw",
-                                      "ax",
-                                      "am",
-                                      "rmc",
-                                      "r,,,,,+",
-                                      "r,,,,,,+",
-                                      "rt",
-                                      "w+bxecmt",
-                                      "",
-                                      "x",
-                                      "+r",
-                                      "rbbbbb+",
-                                      "rbbbbbb+",
-                                      "r+m",
-                                      "r,ccs=UTF-8",
-                                      "w,ccs=UTF-8",
-                                      "r+,ccs=ISO-8859-1",
-                                      "a,ccs=UTF-16LE",
-                                      "r,ccs=nonsense",
-                                      "rm,ccs=UTF-8",
-                                      "r,ccs=macintosh"};
-
 static void try_mode(const char* mode, int exists) {
   unlink("m");
   if (exists) make_file("m", "0123456789");
@@ -137,39 +51,33 @@ static void try_mode(const char* mode, int exists) {
   if (f != NULL) {
     if (strchr(mode, 'm') == NULL) show_stream(f);
     if (fwide(f, 0) > 0) {
-      SHOW(fgetwc(f));
-      SHOW(fputwc(L'x', f));
+      SHOW(fgetwc(f), fputwc(L'x', f));
     } else {
-      SHOW(fgetc(f));
-      SHOW(ferror(f));
+      SHOW(fgetc(f), ferror(f));
       clearerr(f);
-      SHOW(fseek(f, 0, SEEK_CUR));
-      SHOW(fputc('x', f));
+      SHOW(fseek(f, 0, SEEK_CUR), fputc('x', f));
     }
-    SHOW(ferror(f));
-    SHOW(fflush(f));
+    SHOW(ferror(f), fflush(f));
     if (strchr(mode, 'm') == NULL) show_stream(f);
-    SHOW(fseek(f, 2, SEEK_SET));
-    SHOW(ftell(f));
-    SHOW(fclose(f));
+    SHOW(fseek(f, 2, SEEK_SET), ftell(f), fclose(f));
   }
   show_file("m");
 }
 
 static void check_modes(void) {
   title("modes");
-  for (size_t i = 0; i < sizeof(g_modes) / sizeof(g_modes[0]); ++i) {
-    try_mode(g_modes[i], 1);
-    try_mode(g_modes[i], 0);
+  char modes[] =
+      "r|r+|w|w+|a|a+|rb|r+b|rb+|wx|w+x|ae|re|rm|rc|wce|a+e|rw|ax|am|rmc|r,,,,,+|r,,,,,,+|"
+      "rt|w+bxecmt||x|+r|rbbbbb+|rbbbbbb+|r+m|r,ccs=UTF-8|w,ccs=UTF-8|r+,ccs=ISO-8859-1|"
+      "a,ccs=UTF-16LE|r,ccs=nonsense|rm,ccs=UTF-8|r,ccs=macintosh";
+  char* rest = modes;
+  for (char* mode = strsep(&rest, "|"); mode != NULL; mode = strsep(&rest, "|")) {
+    try_mode(mode, 1);
+    try_mode(mode, 0);
   }
-  SHOW(fopen("nosuch/file", "w") == NULL);
-  SHOW(errno);
-  SHOW(fopen(".", "w") == NULL);
-  SHOW(errno);
+  SHOW(fopen("nosuch/file", "w") == NULL, errno, fopen(".", "w") == NULL, errno);
   FILE* f = fopen(".", "r");
-  SHOW(fgetc(f));
-  SHOW(ferror(f));
-  SHOW(fclose(f));
+  SHOW(fgetc(f), ferror(f), fclose(f));
   f = fopen("/dev/null", "a");
   show_stream(f);
   SHOW(fclose(f));
@@ -180,14 +88,13 @@ static void check_modes(void) {
 static void check_last_bytes(void) {
   title("last bytes");
   static const int sizes[] = {0, 1, 4095, 4096, 4097, 8191, 8192, 8193, 100001};
-  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+  for (size_t i = 0; i < COUNT(sizes); ++i) {
     FILE* f = fopen("last", "w");
     for (int byte = 0; byte < sizes[i]; ++byte) fputc('a' + byte % 26, f);
     SHOW(fclose(f));
     show_file("last");
     f = fopen("last", "a");
-    SHOW(fputc('!', f));
-    SHOW(fclose(f));
+    SHOW(fputc('!', f), fclose(f));
     show_file("last");
   }
 }
@@ -206,46 +113,24 @@ static void check_reading(void) {
   SHOW(fstat(fileno(f), &st));
   SHOW(st.st_size);  // but for the buffer
   rewind(f);
-  SHOW(fread(back, 1, 10, f));
-  SHOW(fread(back + 10, 1, kSize, f));
-  SHOW(feof(f));
-  SHOW(memcmp(data, back, kSize));
-  SHOW(fseek(f, -10, SEEK_END));
-  SHOW(fwrite("overwrites", 1, 10, f));
-  SHOW(fwrite("and grows", 1, 9, f));
-  SHOW(fseek(f, -19, SEEK_CUR));
-  SHOW(fread(back, 1, 100, f));
-  SHOW(back[0]);
-  SHOW(fseek(f, 200000, SEEK_SET));
-  SHOW(getc_unlocked(f));
-  SHOW(ungetc('#', f));
-  SHOW(ftell(f));
-  SHOW(getc(f));
+  SHOW(fread(back, 1, 10, f), fread(back + 10, 1, kSize, f), feof(f), memcmp(data, back, kSize));
+  SHOW(fseek(f, -10, SEEK_END), fwrite("overwrites", 1, 10, f), fwrite("and grows", 1, 9, f));
+  SHOW(fseek(f, -19, SEEK_CUR), fread(back, 1, 100, f), back[0], fseek(f, 200000, SEEK_SET));
+  SHOW(getc_unlocked(f), ungetc('#', f), ftell(f), getc(f));
   fpos_t place;
   SHOW(fgetpos(f, &place));
   char* line = NULL;
   size_t length = 0;
-  SHOW(getline(&line, &length, f));
-  SHOW(getdelim(&line, &length, 'z', f));
-  SHOW(fsetpos(f, &place));
+  SHOW(getline(&line, &length, f), getdelim(&line, &length, 'z', f), fsetpos(f, &place));
   SHOW(getline(&line, &length, f));
   free(line);
-  SHOW(fseek(f, -1, SEEK_SET));
-  SHOW(fseeko(f, 1L << 33, SEEK_SET));
-  SHOW(fgetc(f));
-  SHOW(fseek(f, 5000, SEEK_SET));
+  SHOW(fseek(f, -1, SEEK_SET), fseeko(f, 1L << 33, SEEK_SET), fgetc(f), fseek(f, 5000, SEEK_SET));
   SHOW(fgetc(f));
   // The reader goes back to where the program is.
-  SHOW(fflush(f));
-  SHOW(lseek(fileno(f), 0, SEEK_CUR));
-  SHOW(write(fileno(f), "RAW", 3));
-  SHOW(fseek(f, 5000, SEEK_SET));
-  SHOW(fread(back, 1, 6, f));
+  SHOW(fflush(f), lseek(fileno(f), 0, SEEK_CUR), write(fileno(f), "RAW", 3));
+  SHOW(fseek(f, 5000, SEEK_SET), fread(back, 1, 6, f));
   printf("    %.6s\n", back);
-  SHOW(ftruncate(fileno(f), 150000));
-  SHOW(fseek(f, 0, SEEK_END));
-  SHOW(ftell(f));
-  SHOW(fputs("end", f));
+  SHOW(ftruncate(fileno(f), 150000), fseek(f, 0, SEEK_END), ftell(f), fputs("end", f));
   SHOW(fflush(NULL));
   show_file("large");
   SHOW(fclose(f));
@@ -256,45 +141,23 @@ static void check_reading(void) {
 // What one way of access has written, the others see.
 static void check_beside(void) {
   title("beside descriptors");
-  const int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("beside");
   FILE* f = fopen("beside", "r+");
-  SHOW(write(fd, "0123456789", 10));
-  SHOW(fseek(f, 0, SEEK_END));
-  SHOW(ftell(f));
-  SHOW(fputs("stream", f));
+  SHOW(write(fd, "0123456789", 10), fseek(f, 0, SEEK_END), ftell(f), fputs("stream", f));
   struct stat st;
-  SHOW(stat("beside", &st));
-  SHOW(st.st_size);
-  SHOW(fflush(f));
-  SHOW(stat("beside", &st));
-  SHOW(st.st_size);
+  SHOW(stat("beside", &st), st.st_size, fflush(f), stat("beside", &st), st.st_size);
   char b[32] = {0};
   SHOW(read(fd, b, sizeof(b)));
   printf("    %s\n", b);
   FILE* a1 = fopen("beside", "a");
   FILE* a2 = fopen("beside", "a+");
-  SHOW(fgetc(a2));
-  SHOW(fputs("one ", a1));
-  SHOW(fflush(a1));
-  SHOW(fseek(a2, 0, SEEK_CUR));
-  SHOW(fputs("two ", a2));
-  SHOW(fflush(a2));
-  SHOW(fputs("three", a1));
-  SHOW(ftell(a1));
-  SHOW(ftell(a2));
-  SHOW(fclose(a1));
-  SHOW(fclose(a2));
+  SHOW(fgetc(a2), fputs("one ", a1), fflush(a1), fseek(a2, 0, SEEK_CUR), fputs("two ", a2));
+  SHOW(fflush(a2), fputs("three", a1), ftell(a1), ftell(a2), fclose(a1), fclose(a2));
   show_file("beside");
-  SHOW(rename("beside", "beside2"));
-  SHOW(fputs(" renamed", f));
-  SHOW(fclose(f));
+  SHOW(rename("beside", "beside2"), fputs(" renamed", f), fclose(f));
   show_file("beside2");
   f = fopen("beside2", "r+");
-  SHOW(unlink("beside2"));
-  SHOW(fputs("gone", f));
-  SHOW(fflush(f));
-  SHOW(fclose(f));
-  SHOW(close(fd));
+  SHOW(unlink("beside2"), fputs("gone", f), fflush(f), fclose(f), close(fd));
 }
 
 static void check_buffers(void) {
@@ -309,9 +172,7 @@ static void check_buffers(void) {
     SHOW(__fpending(f));
     rewind(f);
     int number = 0;
-    SHOW(fscanf(f, "%*d %d", &number));
-    SHOW(number);
-    SHOW(fclose(f));
+    SHOW(fscanf(f, "%*d %d", &number), number, fclose(f));
   }
 }
 
@@ -320,7 +181,7 @@ static void check_fdopen(void) {
   static const char* const modes[] = {"r",  "r+", "w", "w+", "a",     "a+",
                                       "rm", "wx", "",  "y",  "w,,,,+"};
   static const int flags[] = {O_RDONLY, O_WRONLY, O_RDWR, O_RDWR | O_APPEND};
-  for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); ++i) {
+  for (size_t i = 0; i < COUNT(modes); ++i) {
     for (int j = 0; j < 4; ++j) {
       make_file("fd", "0123456789");
       const int fd = open("fd", flags[j]);
@@ -333,84 +194,57 @@ static void check_fdopen(void) {
         continue;
       }
       show_stream(f);
-      SHOW(fgetc(f));
-      SHOW(fseek(f, 0, SEEK_CUR));
-      SHOW(fputs("xyz", f));
-      SHOW(fflush(f));
-      SHOW(pwrite(fd, "P", 1, 0));
-      SHOW(lseek(fd, 1, SEEK_SET));
-      SHOW(write(fd, "W", 1));
-      SHOW(fclose(f));
-      SHOW(close(fd));
+      SHOW(fgetc(f), fseek(f, 0, SEEK_CUR), fputs("xyz", f), fflush(f), pwrite(fd, "P", 1, 0));
+      SHOW(lseek(fd, 1, SEEK_SET), write(fd, "W", 1), fclose(f), close(fd));
       show_file("fd");
     }
   }
-  SHOW(fdopen(-1, "r") == NULL);
-  SHOW(errno);
+  SHOW(fdopen(-1, "r") == NULL, errno);
 }
 
 static void check_freopen(void) {
   title("freopen");
   FILE* f = fopen("re1", "w");
-  SHOW(fputs("first", f));
-  SHOW(freopen("re2", "w+", f) == f);
+  SHOW(fputs("first", f), freopen("re2", "w+", f) == f);
   show_stream(f);
-  SHOW(fputs("second", f));
-  SHOW(fflush(f));
+  SHOW(fputs("second", f), fflush(f));
   show_file("re1");
   show_file("re2");
   SHOW(freopen("re1", "a", f) == f);
   show_stream(f);
-  SHOW(fputs(" appended", f));
-  SHOW(freopen("re1", "r", f) == f);
+  SHOW(fputs(" appended", f), freopen("re1", "r", f) == f);
   show_stream(f);
-  SHOW(fgetc(f));
-  SHOW(freopen(NULL, "r+", f) == f);
+  SHOW(fgetc(f), freopen(NULL, "r+", f) == f);
   show_stream(f);
-  SHOW(fputs("F", f));
-  SHOW(freopen("re1", "rm", f) == f);
-  SHOW(fgetc(f));
-  SHOW(freopen("re1", "r+,ccs=UTF-8", f) == f);
-  SHOW(fgetwc(f));
-  SHOW(freopen("re3", "wx", f) == f);
+  SHOW(fputs("F", f), freopen("re1", "rm", f) == f, fgetc(f));
+  SHOW(freopen("re1", "r+,ccs=UTF-8", f) == f, fgetwc(f), freopen("re3", "wx", f) == f);
   show_stream(f);
-  SHOW(fputs("exclusively", f));
-  SHOW(freopen("re3", "we", f) == f);
+  SHOW(fputs("exclusively", f), freopen("re3", "we", f) == f);
   show_stream(f);
-  SHOW(fputs("anew", f));
-  SHOW(fclose(f));
+  SHOW(fputs("anew", f), fclose(f));
   show_file("re1");
   show_file("re3");
 
   // The number is free afterwards.
   f = fopen("re4", "w");
-  SHOW(fputs("lost?", f));
-  SHOW(freopen("nosuch/re", "w", f) == NULL);
-  const int fd = open("re5", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  SHOW(fd);
-  SHOW(write(fd, "new", 3));
-  SHOW(close(fd));
+  SHOW(fputs("lost?", f), freopen("nosuch/re", "w", f) == NULL);
+  const int fd = created("re5");
+  SHOW(fd, write(fd, "new", 3), close(fd));
   show_file("re4");
   show_file("re5");
 
   f = fopen("re4", "w+");
-  SHOW(fputs("released", f));
-  SHOW(freopen("nosuch/re", "w", f) == NULL);
+  SHOW(fputs("released", f), freopen("nosuch/re", "w", f) == NULL);
   int pipes[2];
-  SHOW(pipe(pipes));
-  SHOW(pipes[0]);
-  SHOW(write(pipes[1], "piped", 5));
+  SHOW(pipe(pipes), pipes[0], write(pipes[1], "piped", 5));
   char piped[8] = {0};
-  SHOW(read(pipes[0], piped, sizeof(piped)));
-  SHOW(close(pipes[0]) | close(pipes[1]));
+  SHOW(read(pipes[0], piped, sizeof(piped)), close(pipes[0]) | close(pipes[1]));
   show_file("re4");
   f = fopen("re4", "r+");
-  SHOW(fputs("R", f));
-  SHOW(freopen(NULL, "w+", f) == f);
+  SHOW(fputs("R", f), freopen(NULL, "w+", f) == f);
   show_stream(f);
   show_file("re4");
-  SHOW(fputs("short", f));
-  SHOW(fclose(f));
+  SHOW(fputs("short", f), fclose(f));
   show_file("re4");
 
   // A stream that libc maps sees what others write, and is closed in another way.
@@ -419,17 +253,12 @@ static void check_freopen(void) {
   const int mapped = fileno(f);
   SHOW(fgetc(f));
   int writer;
-  SHOW(writer = open("re9", O_RDWR));
-  SHOW(pwrite(writer, "MAPPED", 6, 3));
+  SHOW(writer = open("re9", O_RDWR), pwrite(writer, "MAPPED", 6, 3));
   char seen[16] = {0};
   SHOW(fread(seen, 1, 8, f));
   printf("    %s\n", seen);
-  SHOW(fclose(f));
-  SHOW(pipe(pipes));
-  SHOW(pipes[0] == mapped);
-  SHOW(write(pipes[1], "piped", 5));
-  SHOW(read(pipes[0], piped, sizeof(piped)));
-  SHOW(close(pipes[0]) | close(pipes[1]) | close(writer));
+  SHOW(fclose(f), pipe(pipes), pipes[0] == mapped, write(pipes[1], "piped", 5));
+  SHOW(read(pipes[0], piped, sizeof(piped)), close(pipes[0]) | close(pipes[1]) | close(writer));
   show_file("re9");
 
   // Streams that are there from the start.
@@ -457,16 +286,13 @@ static void check_freopen(void) {
   psiginfo(&info, "psiginfo");
   fprintf(stderr, "printed again\n");
   fflush(stderr);
-  SHOW(dup2(errors, 2));
-  SHOW(close(errors));
+  SHOW(dup2(errors, 2), close(errors));
   show_file("re7");
   make_file("re8", "12 34");
   SHOW(freopen("re8", "r", stdin) == stdin);
   int a = 0;
   int b = 0;
-  SHOW(scanf("%d%d", &a, &b));
-  SHOW(a + b);
-  SHOW(freopen("/dev/null", "r", stdin) == stdin);
+  SHOW(scanf("%d%d", &a, &b), a + b, freopen("/dev/null", "r", stdin) == stdin);
 }
 
 // Whoever gets a stream's number next has a file of his own.
@@ -474,79 +300,54 @@ static void check_numbers(void) {
   title("numbers");
   FILE* f = fopen("n1", "w");
   const int number = fileno(f);
-  SHOW(fputs("stream", f));
-  SHOW(fclose(f));
-  int fd = open("n2", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  SHOW(fd == number);
-  SHOW(write(fd, "descriptor", 10));
+  SHOW(fputs("stream", f), fclose(f));
+  int fd = created("n2");
+  SHOW(fd == number, write(fd, "descriptor", 10));
   show_file("n1");
   show_file("n2");
   SHOW(close(fd));
   f = fopen("n1", "r+");
-  SHOW(fileno(f) == number);
-  SHOW(fgetc(f));
-  SHOW(close(number));
+  SHOW(fileno(f) == number, fgetc(f), close(number));
   SHOW(fgetc(f));  // buffered
   SHOW(fclose(f));
 
   // A program's mistakes: they do what they did.
   f = fopen("n1", "w");
-  SHOW(fputs("nowhere", f));
-  SHOW(close(number));
-  SHOW(fclose(f));
+  SHOW(fputs("nowhere", f), close(number), fclose(f));
   show_file("n1");
   f = fopen("n1", "w");
-  SHOW(fputs("elsewhere", f));
-  SHOW(close(number));
-  SHOW(fd = open("n2", O_RDWR | O_TRUNC));
-  SHOW(fclose(f));
+  SHOW(fputs("elsewhere", f), close(number), fd = open("n2", O_RDWR | O_TRUNC), fclose(f));
   SHOW(write(fd, "x", 1));
   show_file("n1");
   show_file("n2");
 
   f = fopen("n3", "w+");
-  SHOW(fputs("before ", f));
-  SHOW(fflush(f));
-  fd = open("n4", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  SHOW(write(fd, "raw ", 4));
-  SHOW(dup2(fd, number) == number);
-  SHOW(fputs("after", f));
-  SHOW(fflush(f));
-  SHOW(write(fd, " raw", 4));
-  SHOW(close(fd));
-  SHOW(fclose(f));
-  SHOW(close(number));
+  SHOW(fputs("before ", f), fflush(f));
+  fd = created("n4");
+  SHOW(write(fd, "raw ", 4), dup2(fd, number) == number, fputs("after", f), fflush(f));
+  SHOW(write(fd, " raw", 4), close(fd), fclose(f), close(number));
   show_file("n3");
   show_file("n4");
 
   // Pipes and streams that libc opens by itself take numbers that were ours.
   f = fopen("n5", "w");
-  SHOW(fputs("5", f));
-  SHOW(fclose(f));
+  SHOW(fputs("5", f), fclose(f));
   f = popen("cat > n6", "w");
-  SHOW(fileno(f) == number);
-  SHOW(fputs("piped", f));
-  SHOW(pclose(f));
+  SHOW(fileno(f) == number, fputs("piped", f), pclose(f));
   f = popen("echo from a pipe", "r");
   char line[64];
-  SHOW(fgets(line, sizeof(line), f) == line);
-  SHOW(pclose(f) == 0);
+  SHOW(fgets(line, sizeof(line), f) == line, pclose(f) == 0);
   f = fopen("n5", "a");
-  SHOW(fileno(f) == number);
-  SHOW(fputs("6", f));
-  SHOW(fclose(f));
+  SHOW(fileno(f) == number, fputs("6", f), fclose(f));
   show_file("n5");
   show_file("n6");
   f = fopen("n7", "rm");
   SHOW(f == NULL);
   make_file("n7", "mapped, perhaps");
   f = fopen("n7", "rm");
-  SHOW(fgets(line, 5, f) == line);
-  SHOW(fclose(f));
-  fd = open("n8", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  SHOW(fd == number);
-  SHOW(write(fd, "eight", 5));
-  SHOW(close(fd));
+  SHOW(fgets(line, 5, f) == line, fclose(f));
+  fd = created("n8");
+  SHOW(fd == number, write(fd, "eight", 5), close(fd));
   show_file("n7");
   show_file("n8");
 }
@@ -554,62 +355,38 @@ static void check_numbers(void) {
 static void check_errors(void) {
   title("errors");
   FILE* f = fopen("/dev/full", "w");
-  SHOW(fputs("no room", f));
-  SHOW(fflush(f));
-  SHOW(ferror(f));
-  SHOW(fclose(f));
+  SHOW(fputs("no room", f), fflush(f), ferror(f), fclose(f));
 
   // RLIMIT_FSIZE
   f = fopen("e1", "w");
-  SHOW(fputs("allowed", f));
-  SHOW(fflush(f));
+  SHOW(fputs("allowed", f), fflush(f));
   static char block[2 * kLargest];
   memset(block, 'b', sizeof(block));
-  SHOW(fwrite(block, 1, sizeof(block), f) < sizeof(block));
-  SHOW(ferror(f));
+  SHOW(fwrite(block, 1, sizeof(block), f) < sizeof(block), ferror(f));
   clearerr(f);
-  SHOW(fseek(f, 7, SEEK_SET));
-  SHOW(fputs(" again", f));
-  SHOW(fflush(f));
-  SHOW(ftell(f));
-  SHOW(ftruncate(fileno(f), 13));
+  SHOW(fseek(f, 7, SEEK_SET), fputs(" again", f), fflush(f), ftell(f), ftruncate(fileno(f), 13));
   SHOW(fclose(f));
   show_file("e1");
 
   // A descriptor under the stream that is not for its direction, or not there.
   f = fopen("e1", "w");
   const int read_only = open("e1", O_RDONLY);
-  SHOW(dup2(read_only, fileno(f)) == fileno(f));
-  SHOW(fputs("?", f));
-  SHOW(fflush(f));
-  SHOW(ferror(f));
-  SHOW(close(fileno(f)));
-  SHOW(fflush(f));
-  SHOW(fclose(f));
+  SHOW(dup2(read_only, fileno(f)) == fileno(f), fputs("?", f), fflush(f), ferror(f));
+  SHOW(close(fileno(f)), fflush(f), fclose(f));
   f = fopen("e1", "r");
   const int write_only = open("e1", O_WRONLY);
-  SHOW(dup2(write_only, fileno(f)) == fileno(f));
-  SHOW(fgetc(f));
-  SHOW(ferror(f));
-  SHOW(fputc('x', f));
-  SHOW(fclose(f));
+  SHOW(dup2(write_only, fileno(f)) == fileno(f), fgetc(f), ferror(f), fputc('x', f), fclose(f));
   SHOW(close(read_only) | close(write_only));
 
   // Blocks that go past the buffer, from memory that is not there.
   char* gone = mmap(NULL, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   SHOW(mprotect(gone, 8192, PROT_READ | PROT_WRITE));
   f = fopen("e2", "w+");
-  SHOW(setvbuf(f, NULL, _IONBF, 0));
-  SHOW(fwrite(gone, 1, 1 << 20, f) < 1 << 20);
-  SHOW(ferror(f));
-  SHOW(fwrite(gone + 8192, 1, 1 << 19, f));
-  SHOW(fclose(f));
+  SHOW(setvbuf(f, NULL, _IONBF, 0), fwrite(gone, 1, 1 << 20, f) < 1 << 20, ferror(f));
+  SHOW(fwrite(gone + 8192, 1, 1 << 19, f), fclose(f));
   make_file("e2", "of no use");
   f = fopen("e2", "r+");
-  SHOW(setvbuf(f, NULL, _IONBF, 0));
-  SHOW(fread(gone + 8192, 1, 1 << 19, f));
-  SHOW(ferror(f));
-  SHOW(fclose(f));
+  SHOW(setvbuf(f, NULL, _IONBF, 0), fread(gone + 8192, 1, 1 << 19, f), ferror(f), fclose(f));
   SHOW(munmap(gone, 1 << 20));
 }
 
@@ -623,30 +400,24 @@ static void check_other_streams(void) {
   title("streams without a file, and libc's own");
   char memory[32] = {0};
   FILE* f = fmemopen(memory, sizeof(memory), "w+");
-  SHOW(fileno(f));
-  SHOW(fputs("in memory", f));
-  SHOW(fclose(f));
+  SHOW(fileno(f), fputs("in memory", f), fclose(f));
   printf("    %s\n", memory);
   char* grown = NULL;
   size_t size = 0;
   f = open_memstream(&grown, &size);
   for (int i = 0; i < 1000; ++i) fprintf(f, "%d ", i);
-  SHOW(fclose(f));
-  SHOW(size);
+  SHOW(fclose(f), size);
   free(grown);
   FILE* under = fopen("cookie", "w");
   f = fopencookie(under, "w",
                   (cookie_io_functions_t){.write = cookie_write, .close = cookie_close});
-  SHOW(fileno(f));
-  SHOW(fputs("by a cookie", f));
-  SHOW(fclose(f));
+  SHOW(fileno(f), fputs("by a cookie", f), fclose(f));
   show_file("cookie");
   f = tmpfile();
   show_stream(f);
   SHOW(fputs("temporary", f));
   rewind(f);
-  SHOW(fgets(memory, 5, f) == memory);
-  SHOW(fclose(f));
+  SHOW(fgets(memory, 5, f) == memory, fclose(f));
 
   SHOW(getpwuid(0)->pw_uid);
   setpwent();
@@ -654,51 +425,29 @@ static void check_other_streams(void) {
   endpwent();
   SHOW(setlocale(LC_ALL, "C.UTF-8") == NULL);
   iconv_t conversion = iconv_open("ISO-8859-15", "UTF-8");
-  SHOW(conversion == (iconv_t)-1);
-  SHOW(iconv_close(conversion));
+  SHOW(conversion == (iconv_t)-1, iconv_close(conversion));
   FILE* mounts = setmntent("table", "w");
   struct mntent entry = {"disk", "/there", "ext4", "rw", 0, 0};
-  SHOW(addmntent(mounts, &entry));
-  SHOW(endmntent(mounts));
+  SHOW(addmntent(mounts, &entry), endmntent(mounts));
   mounts = setmntent("table", "r");
-  SHOW(getmntent(mounts)->mnt_fsname[0]);
-  SHOW(endmntent(mounts));
+  SHOW(getmntent(mounts)->mnt_fsname[0], endmntent(mounts));
   show_file("table");
 
   f = fopen("wide", "w+");
-  SHOW(fwide(f, 1));
-  SHOW(fputws(L"gr\u00fc\u00dfe\n", f));
+  SHOW(fwide(f, 1), fputws(L"gr\u00fc\u00dfe\n", f));
   for (int i = 0; i < 5000; ++i) fputwc(L'\u20ac', f);
   SHOW(fflush(f));
   show_file("wide");
   rewind(f);
   wchar_t line[32];
-  SHOW(fgetws(line, 32, f) == line);
-  SHOW(wcslen(line));
-  SHOW(fgetwc(f));
-  SHOW(ftell(f));
-  SHOW(fseek(f, 0, SEEK_END));
-  SHOW(ftell(f));
-  SHOW(fclose(f));
+  SHOW(fgetws(line, 32, f) == line, wcslen(line), fgetwc(f), ftell(f), fseek(f, 0, SEEK_END));
+  SHOW(ftell(f), fclose(f));
 
-  const int fd = open("dprintf", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  SHOW(write(fd, "raw ", 4));
-  SHOW(dprintf(fd, "%d %s ", 12, "dprintf"));
-  SHOW(lseek(fd, 0, SEEK_CUR));
-  SHOW(write(fd, "raw", 3));
-  SHOW(dprintf(fd, "%9000d", 1));
-  SHOW(lseek(fd, 1, SEEK_SET));
-  SHOW(dprintf(fd, "-"));
-  SHOW(close(fd));
-  SHOW(dprintf(fd, "closed"));
+  const int fd = created("dprintf");
+  SHOW(write(fd, "raw ", 4), dprintf(fd, "%d %s ", 12, "dprintf"), lseek(fd, 0, SEEK_CUR));
+  SHOW(write(fd, "raw", 3), dprintf(fd, "%9000d", 1), lseek(fd, 1, SEEK_SET), dprintf(fd, "-"));
+  SHOW(close(fd), dprintf(fd, "closed"));
   show_file("dprintf");
-}
-
-static void show_status(pid_t child) {
-  int status = -1;
-  waitpid(child, &status, 0);
-  printf("    child: exit %d signal %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-         WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
 // How a child ends, with bytes in the buffers of a stream of its own and of one it inherited.
@@ -706,8 +455,7 @@ static void check_end(const char* how) {
   printf("end by %s\n", how);
   FILE* inherited = fopen("inherited", "w");
   FILE* reader = fopen("modes", "r");  // made by main
-  SHOW(fgetc(reader));
-  SHOW(fputs("twice ", inherited));
+  SHOW(fgetc(reader), fputs("twice ", inherited));
   fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
@@ -728,11 +476,8 @@ static void check_end(const char* how) {
     }
   }
   show_status(child);
-  SHOW(lseek(fileno(reader), 0, SEEK_CUR));
-  SHOW(fputs("once", inherited));
-  SHOW(fclose(inherited));
-  SHOW(fgetc(reader));
-  SHOW(fclose(reader));
+  SHOW(lseek(fileno(reader), 0, SEEK_CUR), fputs("once", inherited), fclose(inherited));
+  SHOW(fgetc(reader), fclose(reader));
   show_file("own");
   show_file("flushed");
   show_file("inherited");

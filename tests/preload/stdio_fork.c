@@ -3,12 +3,7 @@
 // Threads that write to streams, one that flushes all streams, and one that forks. A fork waits for
 // libc's list of streams, which the flush holds while it waits for the stream of a writer: that one
 // must not wait for the fork.
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kForks = 200, kWriters = 3, kLines = 50 };
 

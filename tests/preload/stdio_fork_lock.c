@@ -4,20 +4,7 @@
 // list of streams locked, a third one forks and waits for the list. Whatever file call the first
 // one makes now, it must not wait for the fork: one that fails with EFBIG has its file taken out of
 // the cache, and others open, rename and close.
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kLimit = 8192, kPatience = 20 /* seconds */ };
 
@@ -59,7 +46,7 @@ static void write_too_much(void) {
 }
 
 static void use_other_files(void) {
-  const int fd = open("b", O_RDWR | O_CREAT | O_TRUNC, 0644);
+  const int fd = created("b");
   const int written = write(fd, "0123456789", 10) == 10 && ftruncate(fd, 5) == 0;
   const int renamed = rename("b", "c") == 0 && unlink("c") == 0;
   printf("others: %d %d %d\n", written, renamed, close(fd));
@@ -111,8 +98,7 @@ static int fork_alone(void) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2 || chdir(argv[1]) != 0) return 2;
-  setvbuf(stdout, NULL, _IOLBF, 0);
+  enter(argc, argv);
   signal(SIGXFSZ, SIG_IGN);
   // The pool is made by the first open for writing, and larger than the limit.
   close(open("first", O_WRONLY | O_CREAT, 0644));

@@ -9,16 +9,7 @@
 //   exec                     write SLOT LENGTH BYTE           lock SLOT TYPE  ftruncate SLOT LENGTH
 //   fork                     seek SLOT OFFSET WHENCE          map SLOT        look OFFSET
 //   poke OFFSET BYTE         mapped SLOT OFFSET
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kSlots = 8, kFirst = 20, kMapped = 40, kMost = 1 << 18 };
 

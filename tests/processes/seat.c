@@ -13,15 +13,7 @@
 //   copy FILE TO FLAGS                            reads all of it; FLAGS: those of open
 //   fork NAME INDEX BLOCK SPAN SEED               opens NAME.0 to NAME.3 and writes block 0 of
 //                    each; its four children write block 1, and then a burst to NAME.own.0 ...
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kWords = 2048, kMost = 1 << 18, kWorkers = 4 };
 

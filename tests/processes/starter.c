@@ -8,26 +8,9 @@
 //   written HOW WHO COUNT COUNT programs are written by WHO (a sibling that goes on, or itself) and
 //                         executed by a child at once. Prints how many were busy
 //   waits SIZE            writes a file, closes it, and makes no call until it is killed
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <spawn.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "tests/kit/program.h"
 
 enum { kFiles = 32, kWrite = 100, kBusy = 26, kOther = 99 };
-
-static void fail(const char* what) {
-  fprintf(stderr, "%s: %s\n", what, strerror(errno));
-  exit(2);
-}
 
 static void execute(const char* how, const char* path, char** environment) {
   char* const arguments[] = {(char*)path, NULL};
@@ -59,10 +42,10 @@ static void* write_files(void* unused) {
     const unsigned file = i % kFiles;
     snprintf(name, sizeof(name), "f%u", file);
     const int fd = open(name, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    if (fd < 0) fail(name);
+    CHECK(fd >= 0);
     memset(bytes, 'a' + (int)file % 26, kWrite);
     for (int k = 0; k < 3; ++k) {
-      if (write(fd, bytes, kWrite) != kWrite) fail("write");
+      CHECK(write(fd, bytes, kWrite) == kWrite);
       atomic_fetch_add(&acknowledged[file], kWrite);
       atomic_fetch_add(&writes, 1);
     }
@@ -74,22 +57,22 @@ static void* write_files(void* unused) {
 static int race(const char* how, const char* map, unsigned count) {
   const int fd = open(map, O_RDWR);
   acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (acknowledged == MAP_FAILED) fail(map);
+  CHECK(acknowledged != MAP_FAILED);
   pthread_t thread;
-  if (pthread_create(&thread, NULL, write_files, NULL) != 0) fail("thread");
+  CHECK(pthread_create(&thread, NULL, write_files, NULL) == 0);
   while (atomic_load(&writes) < count) continue;
   char* none[] = {NULL};
   execute(how, "/bin/true", none);
-  fail(how);
+  perror(how);
   return 2;
 }
 
 static int failed(void) {
   char* none[] = {NULL};
   const char* const ways[] = {"execve", "execvpe", "fexecve", "execveat", "number"};
-  for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); ++i) execute(ways[i], "/no/such", none);
+  for (size_t i = 0; i < COUNT(ways); ++i) execute(ways[i], "/no/such", none);
   const int fd = open("file", O_RDWR | O_CREAT, 0644);
-  if (write(fd, "some", 4) != 4) fail("write");
+  CHECK(write(fd, "some", 4) == 4);
   char line[2];
   puts("written");
   fflush(stdout);
@@ -103,20 +86,19 @@ static void copy_program(const char* name) {
   const int from = open("/bin/true", O_RDONLY);
   const int to = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0755);
   const ssize_t n = read(from, bytes, sizeof(bytes));
-  if (to < 0 || n <= 0 || write(to, bytes, (size_t)n) != n) fail(name);
+  CHECK(to >= 0 && n > 0 && write(to, bytes, (size_t)n) == n);
   close(from);
   close(to);
 }
 
 static void write_script(const char* name) {
   const int to = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0755);
-  if (to < 0 || write(to, "#!/bin/true\n", 12) != 12) fail(name);
+  CHECK(to >= 0 && write(to, "#!/bin/true\n", 12) == 12);
   close(to);
 }
 
-static int status_of(pid_t child) {
-  int status;
-  if (waitpid(child, &status, 0) != child) fail("waitpid");
+static int result_of(pid_t child) {
+  const int status = status_of(child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
@@ -126,7 +108,7 @@ static int run(const char* how, const char* path) {
     pid_t child;
     char* const arguments[] = {(char*)path, NULL};
     const int error = posix_spawn(&child, path, NULL, NULL, arguments, environ);
-    return error == 0 ? status_of(child) : error;
+    return error == 0 ? result_of(child) : error;
   }
   if (strcmp(how, "system") == 0) {
     const int status = system(path);
@@ -137,13 +119,13 @@ static int run(const char* how, const char* path) {
     execute(how, path, environ);
     _exit(errno == ETXTBSY ? kBusy : kOther);
   }
-  return status_of(child);
+  return result_of(child);
 }
 
 // A process that writes what it is told, one letter a program, and lives on.
 static pid_t start_writer(int* orders, int* answers) {
   int to[2], from[2];
-  if (pipe(to) != 0 || pipe(from) != 0) fail("pipe");
+  CHECK(pipe(to) == 0 && pipe(from) == 0);
   const pid_t writer = fork();
   *orders = to[1];
   *answers = from[0];
@@ -160,7 +142,7 @@ static pid_t start_writer(int* orders, int* answers) {
     } else {
       copy_program(name);
     }
-    if (write(from[1], "x", 1) != 1) fail("answer");
+    CHECK(write(from[1], "x", 1) == 1);
   }
   _exit(0);
 }
@@ -176,9 +158,7 @@ static int written(const char* how, const char* who, int count) {
     const int script = i % 2 == 0 && strcmp(how, "fexecve") != 0;
     snprintf(name, sizeof(name), "./%s%d", script ? "script" : "program", i);
     if (sibling) {
-      if (write(orders, name, sizeof(name)) != sizeof(name) || read(answers, &answer, 1) != 1) {
-        fail("the sibling");
-      }
+      CHECK(write(orders, name, sizeof(name)) == sizeof(name) && read(answers, &answer, 1) == 1);
     } else if (script) {
       write_script(name);
     } else {
@@ -189,7 +169,7 @@ static int written(const char* how, const char* who, int count) {
     wrong += result != kBusy && result != 0;
   }
   close(orders);
-  if (writer != 0) wrong += status_of(writer) != 0;
+  if (writer != 0) wrong += result_of(writer) != 0;
   printf("%s, written by %s: %d of %d busy, %d wrong\n", how, sibling ? "a sibling" : "itself",
          busy, count, wrong);
   return busy + wrong != 0;
@@ -198,7 +178,7 @@ static int written(const char* how, const char* who, int count) {
 static int waits(long size) {
   char* bytes = calloc(1, (size_t)size);
   const int fd = open("large", O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (write(fd, bytes, (size_t)size) != size) fail("large");
+  CHECK(write(fd, bytes, (size_t)size) == size);
   close(fd);
   puts("written");
   fflush(stdout);
