@@ -21,9 +21,10 @@ def main():
     trees = dict(zip(("patched", "plain"), map(pathlib.Path, sys.argv[1:3]), strict=True))
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("NVCACHE_", "LD_"))}
     with tempfile.TemporaryDirectory() as folder:
-        source = pathlib.Path(__file__).with_suffix(".c")
+        source = pathlib.Path(__file__).resolve().with_suffix(".c")
         program = f"{folder}/program"
-        subprocess.run([trees["patched"] / "bin/nvcache-musl-gcc", "-O2", source, "-o", program], check=True)
+        subprocess.run([trees["patched"] / "bin/nvcache-musl-gcc", "-O2", f"-I{source.parents[2]}", source,
+                        "-o", program], check=True)
         for call, count in COUNT.items():
             times = {name: [] for name in trees}
             for turn in range(TURNS):
