@@ -22,6 +22,7 @@
 #include "tests/crash/explorer.h"
 #include "tests/crash/log_stage.h"
 #include "tests/crash/run.h"
+#include "tests/crash/script.h"
 
 namespace nvcache::crash {
 namespace {
@@ -348,6 +349,25 @@ TEST_F(ThroughModelTest, ASyncCoversCallsThatNeverReturn) {
   EXPECT_EQ(Contents(), (Set{"aaa.", "abb."})) << "an older group may be laid over it";
   Apply(Event::kEnd, 2);
   EXPECT_EQ(Contents(), (Set{"abb."}));
+}
+
+TEST(ScriptTest, ActionsHaveWordsAndWhatHappensMeanwhile) {
+  const Script script =
+      Parse("\n  0: write a p-40 2p\n\n 1: adopt hastily (thread (cut b 7), die)");
+  ASSERT_EQ(script.size(), 4u);
+  EXPECT_EQ(script[0].verb, "0:");
+  EXPECT_EQ(script[1].Word(0), "a");
+  EXPECT_EQ(script[1].Number(1), 4056u);
+  EXPECT_EQ(script[1].Number(2), 8192u);
+  EXPECT_EQ(script[3].Rest(0), "hastily");
+  ASSERT_EQ(script[3].meanwhile.size(), 2u);
+  EXPECT_EQ(script[3].meanwhile[0].meanwhile[0].Number(1), 7u);
+  for (const char* wrong : {"die)", "adopt (die", "(die)"}) {
+    EXPECT_THROW(Parse(wrong), std::runtime_error) << wrong;
+  }
+  EXPECT_THROW(script[1].Number(0), std::runtime_error) << "no number";
+  EXPECT_THROW(script[1].Word(3), std::runtime_error) << "too few words";
+  EXPECT_THROW(Actor().Do(script), std::runtime_error) << "no verbs are known";
 }
 
 TEST(CrashesTest, TextIsReadBack) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <semaphore>
 #include <stdexcept>
@@ -68,6 +69,19 @@ std::string MakeFile(const Place& place, const std::string& name, size_t n) {
   out << std::string(n, '.');
   Must(out.good(), path);
   return path;
+}
+
+void MakeFiles(const Place& place, const Script& script) {
+  const auto path = [&](const std::string& name) { return place.disk + "/" + name; };
+  for (const Action& action : script) {
+    if (action.verb == "file" || action.verb == "has") {
+      MakeFile(place, action.Word(0), action.Number(1));
+    } else if (action.verb == "has-folder") {
+      std::filesystem::create_directory(path(action.Word(0)));
+    } else if (action.verb == "has-link") {
+      std::filesystem::create_hard_link(path(action.Word(0)), path(action.Word(1)));
+    }
+  }
 }
 
 LogStage::LogStage(const std::string& name, const Place& place, uint64_t seed,
@@ -318,7 +332,7 @@ void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
   log().Look(&ends);
   if (meanwhile) meanwhile();
   nvlog::Lsn end = ends.bound, last = 0;
-  std::set<File*> touched;
+  std::set<uint32_t> touched;
   for (nvlog::Place place; (place = log().NextRecord(ends)) != nvlog::kNoPlace;) {
     const RecordHeader& header = log().At(place);
     if (header.lsn != last && groups-- == 0) {
@@ -329,7 +343,7 @@ void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
     if (header.kind != Kind::kFile && !IsPublished(header)) PassRecord(place, keep, &touched);
     log().Pass(place);
   }
-  for (File* file : touched) Sync(*file);
+  for (const uint32_t file : touched) Sync(*files_[file]);
   if (!CoverPublished(hurried) || end <= own().pool.checkpoint()) return;
   own().pool.StoreSeatCheckpoint(end);
   log().Forget(end, ends, [](nvlog::Place) {});
@@ -337,7 +351,7 @@ void LogStage::Clean(size_t groups, const std::vector<uint32_t>& keep,
 }
 
 void LogStage::PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep,
-                          std::set<File*>* touched) {
+                          std::set<uint32_t>* touched) {
   const RecordHeader& header = log().At(place);
   Known& known = *own().by_number.at(header.file);
   File& file = *files_[known.index];
@@ -347,7 +361,7 @@ void LogStage::PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep,
     return;
   }
   if (header.kind == Kind::kData) WriteBack(file, header.offset, header.length);
-  touched->insert(&file);
+  touched->insert(known.index);
 }
 
 void LogStage::Heal(uint32_t file) {

@@ -21,13 +21,19 @@
 #include "src/pool/pool.h"
 #include "tests/crash/capture.h"
 #include "tests/crash/scenarios.h"
+#include "tests/crash/script.h"
 
 namespace nvcache::crash {
+
+inline constexpr uint64_t kLanesPool = 2u << 20;  // large enough for three lanes
 
 // A new pool of that size whose segments hold arbitrary bytes: aged, without a history.
 std::string MakeAgedPool(const Place& place, uint64_t seed, uint64_t size = pool::kMinPoolSize);
 // An existing file with `n` bytes.
 std::string MakeFile(const Place& place, const std::string& name, size_t n);
+// What a script says that there is before anything is recorded: `file` and `has`, with so many
+// bytes, `has-folder`, and `has-link` to a file.
+void MakeFiles(const Place& place, const Script& script);
 std::string RandomBytes(std::mt19937_64* random, size_t n);
 
 class LogStage {
@@ -171,7 +177,8 @@ class LogStage {
   void Clean(size_t groups, const std::vector<uint32_t>& keep,
              const std::function<void()>& meanwhile, bool hurried);
   void WriteBack(File& file, uint64_t offset, uint64_t length);
-  void PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep, std::set<File*>* touched);
+  void PassRecord(nvlog::Place place, const std::vector<uint32_t>& keep,
+                  std::set<uint32_t>* touched);
   bool IsPublished(const nvlog::RecordHeader& header) const;
   bool CoverPublished(bool hurried);
   void TellPending(uint32_t file);

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "tests/crash/name_scenarios.h"
 #include "tests/crash/recorder.h"
 #include "tests/crash/run.h"
 

@@ -139,14 +139,14 @@ Outcome Explore(const Scenario& scenario, const Trace& trace, const Mutant* muta
                 Care care, uint64_t images, std::chrono::steady_clock::time_point end) {
   Plan plan;
   plan.seed = seed;
-  plan.limits.exhaustive = scenario.exhaustive;
+  plan.limits.exhaustive = scenario.effort.exhaustive;
   if (care == Care::kGlance) plan.limits = plan.nested_limits;
-  plan.limits.removals = scenario.removals;
-  plan.nested_limits.removals = scenario.removals;
-  plan.nested_every = scenario.nested_every;
-  plan.killed_every = scenario.killed_every;
-  plan.damage = scenario.damage;
-  plan.handles = scenario.handles;
+  plan.limits.removals = scenario.effort.removals;
+  plan.nested_limits.removals = scenario.effort.removals;
+  plan.nested_every = scenario.effort.nested_every;
+  plan.killed_every = scenario.effort.killed_every;
+  plan.damage = scenario.effort.damage;
+  plan.handles = scenario.effort.handles;
   plan.images = images;
   plan.end = end;
   if (mutant != nullptr) {
@@ -188,8 +188,8 @@ Outcome Replay(const std::string& path) {
   Plan plan;
   for (const Scenario& scenario : AllScenarios()) {
     if (scenario.name != trace.scenario) continue;
-    plan.damage = scenario.damage;
-    plan.handles = scenario.handles;
+    plan.damage = scenario.effort.damage;
+    plan.handles = scenario.effort.handles;
   }
   for (const Mutant& m : AllMutants()) {
     if (m.name != mutant) continue;

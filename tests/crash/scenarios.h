@@ -19,11 +19,8 @@ struct Place {
   std::string memory;  // the pool
 };
 
-struct Scenario {
-  std::string name;
-  std::string what;
-  // One for each process: a process has one engine.
-  std::function<Trace(const Place& place, uint64_t seed)> record;
+// How much of what it can leave is tried.
+struct Effort {
   bool removals = false;       // files are also removed by somebody else after the crash
   uint32_t nested_every = 40;  // images: how often recovery is crashed, too
   uint64_t exhaustive = 64;    // images of one moment
@@ -35,6 +32,34 @@ struct Scenario {
   bool handles = false;
 };
 
+// Of every so many images and moments.
+constexpr Effort Every(uint32_t nested, uint32_t killed, uint64_t exhaustive = 64) {
+  return {.nested_every = nested, .exhaustive = exhaustive, .killed_every = killed};
+}
+constexpr Effort WithRemovals(Effort effort) {
+  effort.removals = true;
+  return effort;
+}
+constexpr Effort WithDamage(Effort effort) {
+  effort.damage = true;
+  return effort;
+}
+constexpr Effort WithHandles(Effort effort) {
+  effort.handles = true;
+  return effort;
+}
+
+struct Scenario {
+  std::string name;
+  std::string what;
+  Effort effort;
+  // One for each process: a process has one engine.
+  std::function<Trace(const Place& place, uint64_t seed)> record;
+};
+
+std::vector<Scenario> LogScenarios();      // the log alone
+std::vector<Scenario> ProgramScenarios();  // the whole engine
+std::vector<Scenario> NameScenarios();     // with names in the log
 std::vector<Scenario> AllScenarios();
 
 }  // namespace nvcache::crash
