@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -83,32 +85,91 @@ size_t Before(const Events& events, size_t from, Function is) {
   return events.size();
 }
 
-// For each fence `durable`, in turn: moves all of it to where `place` says, if it says so.
-template <typename Function>
-void MoveEach(Events* events, Step step, Step durable, Function place) {
-  const size_t n = All(*events, Event::kFence, durable).size();
-  for (size_t i = 0; i < n; ++i) {
-    const size_t fence = All(*events, Event::kFence, durable)[i];
-    const Indexes unit = DurableBy(*events, fence, step);
-    const size_t before = place(*events, unit);
-    if (before <= events->size() && !std::binary_search(unit.begin(), unit.end(), before)) {
-      Move(events, unit, before);
+constexpr size_t kNowhere = ~size_t{0};
+
+// Where a unit that DurableBy() has found goes: before that event, or nowhere.
+using Where = std::function<size_t(const Events&, const Indexes& unit)>;
+using ChangeEvents = std::function<void(Events*)>;
+
+// What `step` makes durable, with the fence of the step after it.
+Indexes Unit(const Events& events, Step step, size_t i) {
+  const auto durable = static_cast<Step>(static_cast<int>(step) + 1);
+  return DurableBy(events, All(events, Event::kFence, durable)[i], step);
+}
+size_t Units(const Events& events, Step step) {
+  return All(events, Event::kFence, static_cast<Step>(static_cast<int>(step) + 1)).size();
+}
+
+// Each unit in turn goes to where it is said.
+ChangeEvents BringForward(Step step, const Where& where) {
+  return [step, where](Events* events) {
+    const size_t n = Units(*events, step);
+    for (size_t i = 0; i < n; ++i) {
+      const Indexes unit = Unit(*events, step, i);
+      const size_t before = where(*events, unit);
+      if (before <= events->size() && !std::binary_search(unit.begin(), unit.end(), before)) {
+        Move(events, unit, before);
+      }
     }
-  }
+  };
 }
 
 // The same for moves to later: the last one first, so that they keep their order.
-template <typename Function>
-void PutOffEach(Events* events, Step step, Step durable, Function place) {
-  for (size_t i = All(*events, Event::kFence, durable).size(); i-- > 0;) {
-    const size_t fence = All(*events, Event::kFence, durable)[i];
-    const Indexes unit = DurableBy(*events, fence, step);
-    const size_t before = place(*events, unit);
-    if (before <= events->size() && before > fence) Move(events, unit, before);
+ChangeEvents PutOff(Step step, const Where& where) {
+  return [step, where](Events* events) {
+    for (size_t i = Units(*events, step); i-- > 0;) {
+      const Indexes unit = Unit(*events, step, i);
+      const size_t before = where(*events, unit);
+      if (before <= events->size() && before > unit.back()) Move(events, unit, before);
+    }
+  };
+}
+
+// Behind fences that come next, one after the other: of any thread, of the unit's own, or of
+// another process.
+enum Who { kAnybody, kItself, kAnother };
+struct Next {
+  Step step;
+  Who who = kAnybody;
+};
+Where Behind(const std::vector<Next>& fences) {
+  return [fences](const Events& e, const Indexes& unit) {
+    const Event& own = e[unit.front()];
+    size_t place = unit.back() + 1;
+    for (const auto& [step, who] : fences) {
+      place = After(e, place, [&, step = step, who = who](const Event& event) {
+        return Is(event, Event::kFence, step) && (who != kItself || event.thread == own.thread) &&
+               (who != kAnother || ProcessOf(event) != ProcessOf(own));
+      });
+      if (place == e.size()) return kNowhere;
+      ++place;
+    }
+    return place;
+  };
+}
+
+// The first event of that type.
+Where BeforeFirst(Event::Type type) {
+  return [type](const Events& e, const Indexes&) {
+    const size_t first = After(e, 0, [&](const Event& event) { return event.type == type; });
+    return first == e.size() ? kNowhere : first;
+  };
+}
+
+void Erase(Events* events, Indexes which) {
+  std::sort(which.begin(), which.end());
+  which.erase(std::unique(which.begin(), which.end()), which.end());
+  for (; !which.empty(); which.pop_back()) {
+    events->erase(events->begin() + static_cast<std::ptrdiff_t>(which.back()));
   }
 }
 
-constexpr size_t kNowhere = ~size_t{0};
+// The fence of that step that the thread of the event at `from` comes to.
+size_t OwnFence(const Events& events, size_t from, Step step) {
+  return After(events, from, [&](const Event& event) {
+    return event.thread == events[from].thread && Is(event, Event::kFence, step);
+  });
+}
 
 // ---------------------------------------------------------------------------------------------
 
@@ -132,25 +193,21 @@ std::vector<Indexes> Headers(const Events& events, const std::set<Step>& steps) 
 const std::set<Step> kRecords = {Step::kGroupHeaders, Step::kCommit};
 const std::set<Step> kSegments = {Step::kSegmentCopy, Step::kSegment};
 
-void WordFirst(Events* events, const std::set<Step>& steps) {
-  for (const Indexes& header : Headers(*events, steps)) {
-    std::swap((*events)[header[1]], (*events)[header[2]]);
-  }
+ChangeEvents WordFirst(const std::set<Step>& steps) {
+  return [steps](Events* events) {
+    for (const Indexes& header : Headers(*events, steps)) {
+      std::swap((*events)[header[1]], (*events)[header[2]]);
+    }
+  };
 }
 
-void WordStays(Events* events, const std::set<Step>& steps) {
-  Indexes cleared;
-  for (const Indexes& header : Headers(*events, steps)) cleared.push_back(header[0]);
-  std::sort(cleared.begin(), cleared.end());
-  for (; !cleared.empty(); cleared.pop_back()) {
-    events->erase(events->begin() + static_cast<std::ptrdiff_t>(cleared.back()));
-  }
+ChangeEvents WordStays(const std::set<Step>& steps) {
+  return [steps](Events* events) {
+    Indexes cleared;
+    for (const Indexes& header : Headers(*events, steps)) cleared.push_back(header[0]);
+    Erase(events, cleared);
+  };
 }
-
-void WordBeforeRest(Events* events) { WordFirst(events, kRecords); }
-void WordNotCleared(Events* events) { WordStays(events, kRecords); }
-void SegmentWordBeforeRest(Events* events) { WordFirst(events, kSegments); }
-void SegmentWordNotCleared(Events* events) { WordStays(events, kSegments); }
 
 // ---------------------------------------------------------------------------------------------
 // Headers with other fields: what a wrong group looks like.
@@ -338,12 +395,8 @@ void KeptAfterCheckpoint(Trace* trace) {
   std::set<size_t> held;
   for (const Group& group : Groups(*trace, pool::SegmentKind::kKept)) {
     const Indexes& commit = group[0].events;
-    const size_t fence = After(trace->events, commit.back(), [&](const Event& event) {
-      return event.thread == trace->events[commit.back()].thread &&
-             Is(event, Event::kFence, Step::kCommitted);
-    });
     held.insert(commit.begin(), commit.end());
-    held.insert(fence);
+    held.insert(OwnFence(trace->events, commit.back(), Step::kCommitted));
   }
   Events late, result;
   int records = 0;
@@ -625,38 +678,16 @@ std::vector<nvlog::Place> AnyGeneration(const pool::View& view) {
 
 // Where the files' part of the batch begins that the unit at the end of it belongs to: behind the
 // last fence of the steps in `ends`.
-size_t BatchBegin(const Events& e, size_t from, const std::set<Step>& ends) {
-  const uint16_t thread = e[from].thread;
-  size_t place = kNowhere;
-  for (size_t i = from; i-- > 0;) {
-    if (e[i].thread != thread) continue;
-    if (e[i].type == Event::kFence && ends.count(e[i].step) > 0 && place != kNowhere) break;
-    if (e[i].type == Event::kWrite || e[i].type == Event::kSyncBegin) place = i;
-  }
-  return place;
-}
-
-void CheckpointBeforeSync(Events* events) {
-  MoveEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
-           [](const Events& e, const Indexes& unit) {
-             return BatchBegin(e, unit.front(), {Step::kCheckpointDurable});
-           });
-}
-
-// After the next fence `step`, of any thread or of its own.
-size_t Behind(const Events& e, const Indexes& unit, Step step, bool own) {
-  const size_t next = After(e, unit.back() + 1, [&](const Event& event) {
-    return Is(event, Event::kFence, step) && (!own || event.thread == e[unit.front()].thread);
-  });
-  return next == e.size() ? kNowhere : next + 1;
-}
-
-// A segment is taken again before the checkpoint is durable that has freed it.
-void TakenBeforeCheckpoint(Events* events) {
-  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
-             [](const Events& e, const Indexes& unit) {
-               return Behind(e, unit, Step::kSegmentTaken, false);
-             });
+Where BatchBegin(const std::set<Step>& ends) {
+  return [ends](const Events& e, const Indexes& unit) {
+    size_t place = kNowhere;
+    for (size_t i = unit.front(); i-- > 0;) {
+      if (e[i].thread != e[unit.front()].thread) continue;
+      if (e[i].type == Event::kFence && ends.count(e[i].step) > 0 && place != kNowhere) break;
+      if (e[i].type == Event::kWrite || e[i].type == Event::kSyncBegin) place = i;
+    }
+    return place;
+  };
 }
 
 // A batch's checkpoint is stored when the thread's next one is.
@@ -703,15 +734,18 @@ bool IsCheckpoint(const Event& event, Whose whose, Records which) {
   return (which != kSecond && is(begin)) || (which != kFirst && is(begin + distance));
 }
 
+// Of units of another checkpoint, none is moved.
+Where IfOf(Whose whose, const Where& where) {
+  return [whose, where](const Events& e, const Indexes& unit) {
+    return IsCheckpoint(e[unit.front()], whose, kAny) ? where(e, unit) : kNowhere;
+  };
+}
+
 // The second record of the checkpoint is never written.
-void OneCheckpointRecord(Events* events) {
-  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, kPool, kSecond); });
-}
-void OneSeatRecord(Events* events) {
-  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, kSeat, kSecond); });
-}
-void OneThroughRecord(Events* events) {
-  std::erase_if(*events, [](const Event& event) { return IsCheckpoint(event, kThrough, kSecond); });
+ChangeEvents OneRecord(Whose whose) {
+  return [whose](Events* events) {
+    std::erase_if(*events, [&](const Event& event) { return IsCheckpoint(event, whose, kSecond); });
+  };
 }
 
 // PWBs of these checkpoints, or the fences right behind them, are left out.
@@ -727,10 +761,8 @@ void LeaveOutOfCheckpoint(Events* events, Whose whose, Event::Type type) {
     });
     left_out.push_back(type == Event::kPwb ? pwb : fence);
   }
-  for (; !left_out.empty(); left_out.pop_back()) {
-    if (left_out.back() == events->size()) continue;
-    events->erase(events->begin() + static_cast<std::ptrdiff_t>(left_out.back()));
-  }
+  std::erase(left_out, events->size());
+  Erase(events, left_out);
 }
 
 void SegmentAfterCommit(Events* events) {
@@ -754,24 +786,26 @@ void SegmentAfterCommit(Events* events) {
       }
       break;
     }
-    const size_t committed = After(*events, fence, [&](const Event& event) {
-      return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
-    });
+    const size_t committed = OwnFence(*events, fence, Step::kCommitted);
     if (committed < events->size()) Move(events, unit, committed + 1);
   }
 }
 
-// The payloads and the other headers are written back after the first header is durable.
-void MembersAfterCommit(Events* events) {
+// The payloads and the other headers of groups of which `is` says so are written back after the
+// first header is durable.
+template <typename Function>
+void WriteBackLate(Events* events, Function is) {
   std::map<uint16_t, Events> late;
   Events result;
-  for (const Event& event : *events) {
-    if (Is(event, Event::kPwb, Step::kPayload) || Is(event, Event::kPwb, Step::kGroupHeaders)) {
+  for (size_t i = 0; i < events->size(); ++i) {
+    const Event& event = (*events)[i];
+    if (is(i) &&
+        (Is(event, Event::kPwb, Step::kPayload) || Is(event, Event::kPwb, Step::kGroupHeaders))) {
       late[event.thread].push_back(event);
       continue;
     }
     result.push_back(event);
-    if (!Is(event, Event::kFence, Step::kCommitted)) continue;
+    if (!is(i) || !Is(event, Event::kFence, Step::kCommitted)) continue;
     Events& own = late[event.thread];
     result.insert(result.end(), own.begin(), own.end());
     own.clear();
@@ -779,10 +813,8 @@ void MembersAfterCommit(Events* events) {
   *events = std::move(result);
 }
 
-void VoidBeforeSync(Events* events) {
-  MoveEach(events, Step::kVoid, Step::kVoidDurable, [](const Events& e, const Indexes& unit) {
-    return BatchBegin(e, unit.front(), {Step::kVoidDurable, Step::kCheckpointDurable});
-  });
+void MembersAfterCommit(Events* events) {
+  WriteBackLate(events, [](size_t) { return true; });
 }
 
 // Of the voids that follow each other, only the last one is waited for.
@@ -807,50 +839,8 @@ void VoidTogether(Events* events) {
   *events = std::move(result);
 }
 
-void VoidAfterCheckpoint(Events* events) {
-  PutOffEach(events, Step::kVoid, Step::kVoidDurable, [](const Events& e, const Indexes& unit) {
-    const size_t first = Behind(e, unit, Step::kCheckpointDurable, false);
-    if (first == kNowhere) return first;
-    const size_t second = After(e, first, [](const Event& event) {
-      return Is(event, Event::kFence, Step::kCheckpointDurable);
-    });
-    return second == e.size() ? kNowhere : second + 1;
-  });
-}
-
 // ---------------------------------------------------------------------------------------------
 // Several processes.
-
-// A segment is taken by another process before the checkpoint is durable that has freed it.
-void PassedBeforeCheckpoint(Events* events) {
-  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
-             [](const Events& e, const Indexes& unit) {
-               const size_t next = After(e, unit.back() + 1, [&](const Event& event) {
-                 return Is(event, Event::kFence, Step::kSegmentTaken) &&
-                        ProcessOf(event) != ProcessOf(e[unit.front()]);
-               });
-               return next == e.size() ? kNowhere : next + 1;
-             });
-}
-
-// Another process has written to the file, and its checkpoint has passed that, before the
-// checkpoint of the one that had it.
-void HandedBeforeCheckpoint(Events* events) {
-  PutOffEach(
-      events, Step::kCheckpoint, Step::kCheckpointDurable,
-      [](const Events& e, const Indexes& unit) {
-        const auto other = [&](const Event& event, Step step) {
-          return Is(event, Event::kFence, step) && ProcessOf(event) != ProcessOf(e[unit.front()]);
-        };
-        size_t next = After(e, unit.back() + 1,
-                            [&](const Event& event) { return other(event, Step::kCommitted); });
-        for (int records = 0; records < 2 && next < e.size(); ++records) {
-          next = After(e, next + 1,
-                       [&](const Event& event) { return other(event, Step::kCheckpointDurable); });
-        }
-        return next >= e.size() ? kNowhere : next + 1;
-      });
-}
 
 // The last one to leave has drawn a lower LSN than another one before, and goes by its own.
 void LeftTooLow(Trace* trace) {
@@ -869,79 +859,25 @@ void LeftTooLow(Trace* trace) {
   });
 }
 
-// The adopter's: of the logs of a dead process.
-void AdoptedBeforeSync(Events* events) {
-  MoveEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
-           [](const Events& e, const Indexes& unit) {
-             return BatchBegin(e, unit.front(), {Step::kSeenGroupDurable});
-           });
-}
-
-void PassedBeforeAdopted(Events* events) {
-  PutOffEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
-             [](const Events& e, const Indexes& unit) {
-               return Behind(e, unit, Step::kSegmentTaken, false);
-             });
-}
-
-// The seat is free, and whoever takes it stores its own checkpoint.
-void SettledBeforeAdopted(Events* events) {
-  PutOffEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
-             [](const Events& e, const Indexes& unit) {
-               return Behind(e, unit, Step::kCheckpointDurable, false);
-             });
-}
-
-void AdoptedVoidLate(Events* events) {
-  PutOffEach(events, Step::kApplied, Step::kAppliedDurable,
-             [](const Events& e, const Indexes& unit) {
-               const size_t first = Behind(e, unit, Step::kRecoveredCheckpointDurable, true);
-               if (first == kNowhere) return first;
-               const size_t second = After(e, first, [](const Event& event) {
-                 return Is(event, Event::kFence, Step::kRecoveredCheckpointDurable);
-               });
-               return second == e.size() ? kNowhere : second + 1;
-             });
-}
-
-void InUseAfterCommit(Events* events) {
-  PutOffEach(events, Step::kInUse, Step::kInUseDurable, [](const Events& e, const Indexes& unit) {
-    return Behind(e, unit, Step::kCommitted, false);
-  });
-}
-
-void CleanBeforeCheckpoint(Events* events) {
-  MoveEach(events, Step::kClean, Step::kCleanDurable, [](const Events& e, const Indexes& unit) {
-    for (const auto& [step, durable] :
-         {std::pair(Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable),
-          std::pair(Step::kCheckpoint, Step::kCheckpointDurable)}) {
-      size_t place = kNowhere;
-      for (size_t i = unit.front(); i-- > 0;) {
-        if (Is(e[i], Event::kFence, durable)) place = DurableBy(e, i, step).front();
-        if (e[i].type == Event::kSyncEnd || Is(e[i], Event::kFence, Step::kCommitted)) break;
-      }
-      if (place != kNowhere) return place;
+// Where the last checkpoint before it begins.
+size_t LastCheckpoint(const Events& e, const Indexes& unit) {
+  for (const auto& [step, durable] :
+       {std::pair(Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable),
+        std::pair(Step::kCheckpoint, Step::kCheckpointDurable)}) {
+    size_t place = kNowhere;
+    for (size_t i = unit.front(); i-- > 0;) {
+      if (Is(e[i], Event::kFence, durable)) place = DurableBy(e, i, step).front();
+      if (e[i].type == Event::kSyncEnd || Is(e[i], Event::kFence, Step::kCommitted)) break;
     }
-    return kNowhere;
-  });
+    if (place != kNowhere) return place;
+  }
+  return kNowhere;
 }
 
-void RecoveredBeforeSync(Events* events) {
-  MoveEach(events, Step::kRecoveredCheckpoint, Step::kRecoveredCheckpointDurable,
-           [](const Events& e, const Indexes&) {
-             const size_t sync =
-                 After(e, 0, [](const Event& event) { return event.type == Event::kSyncBegin; });
-             return sync == e.size() ? kNowhere : sync;
-           });
-}
-
-// Of kept groups: after the checkpoint, which the others go by.
-void AppliedAfterCheckpoint(Events* events) {
-  const Indexes checkpoints = All(*events, Event::kFence, Step::kRecoveredCheckpointDurable);
-  if (checkpoints.empty()) return;
-  PutOffEach(events, Step::kApplied, Step::kAppliedDurable, [](const Events& e, const Indexes&) {
-    return All(e, Event::kFence, Step::kRecoveredCheckpointDurable).back() + 1;
-  });
+// Behind the last checkpoint of a recovery.
+size_t BehindRecovered(const Events& e, const Indexes&) {
+  const Indexes checkpoints = All(e, Event::kFence, Step::kRecoveredCheckpointDurable);
+  return checkpoints.empty() ? kNowhere : checkpoints.back() + 1;
 }
 
 void AppliedNewestFirst(Events* events) {
@@ -953,45 +889,16 @@ void AppliedNewestFirst(Events* events) {
   }
 }
 
-void MagicFirst(Events* events) {
-  MoveEach(events, Step::kMagic, Step::kMagicDurable, [](const Events& e, const Indexes&) {
-    return After(e, 0, [](const Event& event) { return event.type == Event::kStore; });
-  });
-}
-
 // ---------------------------------------------------------------------------------------------
 // Write-through.
 
-// The kernel has the disk, and the log has its bytes: then the checkpoint may pass them.
-void ThroughBeforeSync(Events* events) {
-  MoveEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
-           [](const Events& e, const Indexes& unit) {
-             if (!IsCheckpoint(e[unit.front()], kThrough, kAny)) return kNowhere;
-             return BatchBegin(e, unit.front(), {Step::kCheckpointDurable, Step::kCommitted});
-           });
-}
-
-// A segment of write-through is taken again before the checkpoint is durable that has freed it.
-void ThroughTakenEarly(Events* events) {
-  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
-             [](const Events& e, const Indexes& unit) {
-               if (!IsCheckpoint(e[unit.front()], kThrough, kAny)) return kNowhere;
-               return Behind(e, unit, Step::kSegmentTaken, false);
-             });
-}
-
-// A file is write-through, and the checkpoint has passed that, before the checkpoint of the process
-// that had it alone.
-void ThroughBeforeDrained(Events* events) {
-  PutOffEach(events, Step::kCheckpoint, Step::kCheckpointDurable,
-             [](const Events& e, const Indexes& unit) {
-               if (!IsCheckpoint(e[unit.front()], kSeat, kAny)) return kNowhere;
-               const size_t moved = After(e, unit.back() + 1, [](const Event& event) {
-                 return event.type == Event::kPwb && IsCheckpoint(event, kThrough, kSecond);
-               });
-               if (moved == e.size()) return kNowhere;
-               return Behind(e, {moved}, Step::kCheckpointDurable, true);
-             });
+// Behind the fence after the next checkpoint of write-through, of whoever stores that.
+size_t BehindThrough(const Events& e, const Indexes& unit) {
+  const size_t moved = After(e, unit.back() + 1, [](const Event& event) {
+    return event.type == Event::kPwb && IsCheckpoint(event, kThrough, kSecond);
+  });
+  if (moved == e.size()) return kNowhere;
+  return Behind({{Step::kCheckpointDurable, kItself}})(e, {moved});
 }
 
 // PWBs in segments of write-through, and the fences that end them.
@@ -1022,32 +929,15 @@ Indexes OfThrough(const Trace& trace) {
 
 void LeaveOutOfThrough(Trace* trace, Step step) {
   Indexes all = OfThrough(*trace);
-  for (; !all.empty(); all.pop_back()) {
-    if (trace->events[all.back()].step != step) continue;
-    trace->events.erase(trace->events.begin() + static_cast<std::ptrdiff_t>(all.back()));
-  }
+  std::erase_if(all, [&](size_t i) { return trace->events[i].step != step; });
+  Erase(&trace->events, all);
 }
 
 // The kernel is told, and the first header is durable, before the rest is written back.
 void ThroughBeforePayload(Trace* trace) {
   const Indexes all = OfThrough(*trace);
-  const std::set<size_t> through(all.begin(), all.end());
-  std::map<uint16_t, Events> late;
-  Events result;
-  for (size_t i = 0; i < trace->events.size(); ++i) {
-    const Event& event = trace->events[i];
-    const bool is = through.count(i) > 0;
-    if (is && (event.step == Step::kPayload || event.step == Step::kGroupHeaders)) {
-      late[event.thread].push_back(event);
-      continue;
-    }
-    result.push_back(event);
-    if (!is || !Is(event, Event::kFence, Step::kCommitted)) continue;
-    Events& own = late[event.thread];
-    result.insert(result.end(), own.begin(), own.end());
-    own.clear();
-  }
-  trace->events = std::move(result);
+  WriteBackLate(&trace->events,
+                [&](size_t i) { return std::binary_search(all.begin(), all.end(), i); });
 }
 
 // A group of write-through.
@@ -1166,9 +1056,7 @@ void SettledBeforeSync(Trace* trace) {
     if (!group.settles()) continue;
     Events& events = trace->events;
     const uint16_t thread = events[group.commit()].thread;
-    const size_t fence = After(events, group.commit(), [&](const Event& event) {
-      return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
-    });
+    const size_t fence = OwnFence(events, group.commit(), Step::kCommitted);
     const size_t sync = Before(events, group.begin(), [&](const Event& event) {
       return event.thread == thread && event.type == Event::kSyncBegin;
     });
@@ -1297,9 +1185,7 @@ std::vector<Publication> Publications(const Trace& trace) {
           return told(event) || event.type == Event::kBegin ||
                  (event.thread == thread && Is(event, Event::kFence, Step::kPublishesDurable));
         });
-    found.end = After(events, commit, [&](const Event& event) {
-      return event.thread == thread && Is(event, Event::kFence, Step::kCommitted);
-    });
+    found.end = OwnFence(events, commit, Step::kCommitted);
     if (found.end < events.size()) all.push_back(found);  // else its process has died
   }
   return all;
@@ -1450,10 +1336,7 @@ Indexes PassedLeft(const Trace& trace) {
 // The segments of a seat that was left are free, and its checkpoint is where it was.
 void LeftUnpassed(Trace* trace) {
   for (Indexes all = PassedLeft(*trace); !all.empty(); all.pop_back()) {
-    Indexes unit = BothRecords(trace->events, all.back());
-    for (; !unit.empty(); unit.pop_back()) {
-      trace->events.erase(trace->events.begin() + static_cast<std::ptrdiff_t>(unit.back()));
-    }
+    Erase(&trace->events, BothRecords(trace->events, all.back()));
   }
 }
 
@@ -1603,57 +1486,48 @@ void LeaveOut(Events* events, Step step) {
   });
 }
 
-const char* ScenarioOf(Step step) {
-  switch (step) {
-    case Step::kSegmentCopy:
-      return "again";
-    case Step::kSegment:
-    case Step::kSegmentTaken:
-      return "over";
-    case Step::kVoid:
-    case Step::kVoidDurable:
-      return "kept";
-    case Step::kSeenGroup:
-      return "away";
-    case Step::kInUseDurable:
-    case Step::kCheckpoint:
-    case Step::kCheckpointDurable:
-      return "attach";
-    case Step::kSuccessor:
-    case Step::kSuccessorDurable:
-      return "known";
-    case Step::kApplied:
-    case Step::kAppliedDurable:
-      return "away";
-    case Step::kPublishes:
-    case Step::kPublishesDurable:
-      return "published-moved";
-    default:
-      return "";
-  }
+using Likely = std::map<Step, const char*>;
+const char* In(const Likely& likely, Step step, const char* otherwise = "") {
+  const auto found = likely.find(step);
+  return found == likely.end() ? otherwise : found->second;
 }
-
-const char* ScenarioInRecovery(Step step) {
-  return step == Step::kClean || step == Step::kCleanDurable ? "marked" : ScenarioOf(step);
-}
-
+const Likely kScenarios = {
+    {Step::kSegmentCopy, "again"},
+    {Step::kSegment, "over"},
+    {Step::kSegmentTaken, "over"},
+    {Step::kVoid, "kept"},
+    {Step::kVoidDurable, "kept"},
+    {Step::kSeenGroup, "away"},
+    {Step::kInUseDurable, "attach"},
+    {Step::kCheckpoint, "attach"},
+    {Step::kCheckpointDurable, "attach"},
+    {Step::kSuccessor, "known"},
+    {Step::kSuccessorDurable, "known"},
+    {Step::kApplied, "away"},
+    {Step::kAppliedDurable, "away"},
+    {Step::kPublishes, "published-moved"},
+    {Step::kPublishesDurable, "published-moved"},
+};
+const Likely kInRecovery = {{Step::kClean, "marked"}, {Step::kCleanDurable, "marked"}};
 // There, whoever adopts a dead one's logs does it.
-const char* ScenarioInEngine(Step step) {
-  switch (step) {
-    case Step::kSeenGroup:
-      return "orphan-refused";
-    case Step::kSeenContent:
-    case Step::kSeenGroupDurable:
-    case Step::kRecoveredCheckpoint:
-    case Step::kRecoveredCheckpointDurable:
-      return "orphan";
-    case Step::kApplied:
-    case Step::kAppliedDurable:
-      return "orphan-kept";
-    default:
-      return ScenarioOf(step);
-  }
-}
+const Likely kInEngine = {
+    {Step::kSeenGroup, "orphan-refused"},          {Step::kSeenContent, "orphan"},
+    {Step::kSeenGroupDurable, "orphan"},           {Step::kRecoveredCheckpoint, "orphan"},
+    {Step::kRecoveredCheckpointDurable, "orphan"}, {Step::kApplied, "orphan-kept"},
+    {Step::kAppliedDurable, "orphan-kept"},
+};
+
+// Of orders, done to both, to the engine's part (a dead process's logs included), or to
+// recovery's.
+enum Of { kBoth, kEngine, kRecovery };
+
+struct Order {
+  const char* name;
+  const char* what;
+  const char* scenario;
+  Of of;
+  ChangeEvents change;
+};
 
 }  // namespace
 
@@ -1661,7 +1535,7 @@ std::vector<Mutant> AllMutants() {
   std::vector<Mutant> mutants;
   for (int i = 0; i < static_cast<int>(Step::kCount); ++i) {
     const auto step = static_cast<Step>(i);
-    mutants.push_back({NameOf(step), "the step is left out", ScenarioOf(step),
+    mutants.push_back({NameOf(step), "the step is left out", In(kScenarios, step),
                        [step](Trace* trace, bool) { LeaveOut(&trace->events, step); }});
   }
   // Steps that the engine and recovery share, or recovery and whoever adopts a dead one's logs.
@@ -1671,7 +1545,7 @@ std::vector<Mutant> AllMutants() {
     for (const bool in_recovery : {false, true}) {
       mutants.push_back({NameOf(step) + std::string(in_recovery ? ", recovery" : ", engine"),
                          "the step is left out there",
-                         in_recovery ? ScenarioInRecovery(step) : ScenarioInEngine(step),
+                         In(in_recovery ? kInRecovery : kInEngine, step, In(kScenarios, step)),
                          [step, in_recovery](Trace* trace, bool of_recovery) {
                            if (of_recovery == in_recovery) LeaveOut(&trace->events, step);
                          }});
@@ -1701,94 +1575,89 @@ std::vector<Mutant> AllMutants() {
                          if (!of_recovery) LeaveOutOfThrough(trace, step);
                        }});
   }
-  struct {
-    const char* name;
-    const char* what;
-    const char* scenario;
-    void (*apply)(Events*);
-  } const orders[] = {
-      {"word before rest", "a record's commit word is stored before its other fields", "",
-       WordBeforeRest},
-      {"word not cleared", "a record's old word stays while the other fields change", "",
-       WordNotCleared},
+  const Order orders[] = {
+      {"word before rest", "a record's commit word is stored before its other fields", "", kBoth,
+       WordFirst(kRecords)},
+      {"word not cleared", "a record's old word stays while the other fields change", "", kBoth,
+       WordStays(kRecords)},
       {"members after commit", "the first header is durable before the rest is written back", "",
-       MembersAfterCommit},
-      {"segment word first", "a segment's word is stored before its other fields", "again",
-       SegmentWordBeforeRest},
+       kBoth, MembersAfterCommit},
+      {"segment word first", "a segment's word is stored before its other fields", "again", kBoth,
+       WordFirst(kSegments)},
       {"segment word stays", "a segment's old word stays while the other fields change", "again",
-       SegmentWordNotCleared},
+       kBoth, WordStays(kSegments)},
       {"segment after commit", "a segment is taken after the first group in it has committed",
-       "over", SegmentAfterCommit},
-      {"checkpoint before sync", "the checkpoint is durable before the files are synced", "",
-       CheckpointBeforeSync},
+       "over", kBoth, SegmentAfterCommit},
+      {"checkpoint before sync", "the checkpoint is durable before the files are synced", "", kBoth,
+       BringForward(Step::kCheckpoint, BatchBegin({Step::kCheckpointDurable}))},
       {"told before checkpoint", "all is told to be on disk before the checkpoint says so", "holes",
-       CheckpointLater},
+       kBoth, CheckpointLater},
       {"taken before checkpoint", "a segment is taken again before the checkpoint is durable",
-       "again", TakenBeforeCheckpoint},
-      {"one checkpoint record", "only one record of the pool's checkpoint is written", "cut",
-       OneCheckpointRecord},
-      {"one seat record", "only one record of a seat's checkpoint is written", "handed",
-       OneSeatRecord},
+       "again", kBoth, PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken}}))},
+      {"one checkpoint record", "only one record of the pool's checkpoint is written", "cut", kBoth,
+       OneRecord(kPool)},
+      {"one seat record", "only one record of a seat's checkpoint is written", "handed", kBoth,
+       OneRecord(kSeat)},
       {"one through record", "only one record of write-through's checkpoint is written",
-       "through-settled", OneThroughRecord},
+       "through-settled", kBoth, OneRecord(kThrough)},
       {"through before sync", "write-through's checkpoint is durable before the files are synced",
-       "through-settled", ThroughBeforeSync},
+       "through-settled", kBoth,
+       BringForward(Step::kCheckpoint,
+                    IfOf(kThrough, BatchBegin({Step::kCheckpointDurable, Step::kCommitted})))},
       {"through taken early",
-       "a segment of write-through is taken before its checkpoint is durable", "through",
-       ThroughTakenEarly},
+       "a segment of write-through is taken before its checkpoint is durable", "through", kBoth,
+       PutOff(Step::kCheckpoint, IfOf(kThrough, Behind({{Step::kSegmentTaken}})))},
       {"through before drained", "a file is write-through before who had it alone has forgotten it",
-       "through-handed", ThroughBeforeDrained},
-      {"void before sync", "what is kept is void before the disk has it", "kept", VoidBeforeSync},
-      {"void together", "what was kept becomes void in any order", "kept", VoidTogether},
+       "through-handed", kBoth, PutOff(Step::kCheckpoint, IfOf(kSeat, BehindThrough))},
+      {"void before sync", "what is kept is void before the disk has it", "kept", kBoth,
+       BringForward(Step::kVoid, BatchBegin({Step::kVoidDurable, Step::kCheckpointDurable}))},
+      {"void together", "what was kept becomes void in any order", "kept", kBoth, VoidTogether},
       {"void after checkpoint", "what was kept is void after a later group is forgotten", "kept",
-       VoidAfterCheckpoint},
-      {"in use after commit", "the state is set after the first group committed", "",
-       InUseAfterCommit},
-      {"clean before checkpoint", "the state is clean before the checkpoint is durable", "",
-       CleanBeforeCheckpoint},
-      {"magic first", "a new pool's magic is durable before its contents", "", MagicFirst},
+       kBoth,
+       PutOff(Step::kVoid, Behind({{Step::kCheckpointDurable}, {Step::kCheckpointDurable}}))},
+      {"in use after commit", "the state is set after the first group committed", "", kBoth,
+       PutOff(Step::kInUse, Behind({{Step::kCommitted}}))},
+      {"clean before checkpoint", "the state is clean before the checkpoint is durable", "", kBoth,
+       BringForward(Step::kClean, LastCheckpoint)},
+      {"magic first", "a new pool's magic is durable before its contents", "", kBoth,
+       BringForward(Step::kMagic, BeforeFirst(Event::kStore))},
       {"named before psync", "a thread's next group begins before the PSYNC of the one before",
-       "tiny", NamedBeforePsync},
+       "tiny", kBoth, NamedBeforePsync},
       {"unlocked before psync", "another thread writes to the pages before the group's PSYNC",
-       "threads", UnlockedBeforePsync},
-  };
-  for (const auto& order : orders) {
-    mutants.push_back({order.name, order.what, order.scenario,
-                       [apply = order.apply](Trace* trace, bool) { apply(&trace->events); }});
-  }
-  struct {
-    const char* name;
-    const char* what;
-    const char* scenario;
-    bool of_recovery;  // after the crash; or before it: of a dead process's logs
-    void (*apply)(Events*);
-  } const replays[] = {
-      {"recovered before sync", "recovery moves the checkpoint before it syncs the files", "", true,
-       RecoveredBeforeSync},
+       "threads", kBoth, UnlockedBeforePsync},
+      {"recovered before sync", "recovery moves the checkpoint before it syncs the files", "",
+       kRecovery, BringForward(Step::kRecoveredCheckpoint, BeforeFirst(Event::kSyncBegin))},
       {"applied after checkpoint", "recovery moves the checkpoint before kept groups are void",
-       "kept", true, AppliedAfterCheckpoint},
-      {"applied newest first", "recovery makes groups void in the wrong order", "away", true,
+       "kept", kRecovery, PutOff(Step::kApplied, BehindRecovered)},
+      {"applied newest first", "recovery makes groups void in the wrong order", "away", kRecovery,
        AppliedNewestFirst},
       {"adopted before sync", "an adopter moves a dead one's checkpoint before it syncs the files",
-       "orphan", false, AdoptedBeforeSync},
+       "orphan", kEngine,
+       BringForward(Step::kRecoveredCheckpoint, BatchBegin({Step::kSeenGroupDurable}))},
       {"passed before adopted", "a dead one's segment is taken before its checkpoint is durable",
-       "orphan", false, PassedBeforeAdopted},
+       "orphan", kEngine, PutOff(Step::kRecoveredCheckpoint, Behind({{Step::kSegmentTaken}}))},
       {"settled before adopted", "a dead one's seat is used before its checkpoint is durable",
-       "orphan", false, SettledBeforeAdopted},
+       "orphan", kEngine, PutOff(Step::kRecoveredCheckpoint, Behind({{Step::kCheckpointDurable}}))},
       {"adopted, void late", "an adopter makes kept groups void after the dead one's checkpoint",
-       "orphan-kept", false, AdoptedVoidLate},
+       "orphan-kept", kEngine,
+       PutOff(Step::kApplied, Behind({{Step::kRecoveredCheckpointDurable, kItself},
+                                      {Step::kRecoveredCheckpointDurable}}))},
       {"adopted newest first", "an adopter makes groups void in the wrong order", "orphan-refused",
-       false, AppliedNewestFirst},
+       kEngine, AppliedNewestFirst},
       {"passed before checkpoint",
-       "another process takes a segment before the checkpoint is durable", "passed", false,
-       PassedBeforeCheckpoint},
+       "another process takes a segment before the checkpoint is durable", "passed", kEngine,
+       PutOff(Step::kCheckpoint, Behind({{Step::kSegmentTaken, kAnother}}))},
       {"handed before checkpoint", "another process has the file before the checkpoint is durable",
-       "handed", false, HandedBeforeCheckpoint},
+       "handed", kEngine,
+       PutOff(Step::kCheckpoint, Behind({{Step::kCommitted, kAnother},
+                                         {Step::kCheckpointDurable, kAnother},
+                                         {Step::kCheckpointDurable, kAnother}}))},
   };
-  for (const auto& replay : replays) {
+  for (const Order& order : orders) {
     mutants.push_back(
-        {replay.name, replay.what, replay.scenario, [replay](Trace* trace, bool of_recovery) {
-           if (of_recovery == replay.of_recovery) replay.apply(&trace->events);
+        {order.name, order.what, order.scenario, [order](Trace* trace, bool of_recovery) {
+           if (order.of == (of_recovery ? kEngine : kRecovery)) return;
+           order.change(&trace->events);
          }});
   }
   struct {
@@ -1796,7 +1665,8 @@ std::vector<Mutant> AllMutants() {
     const char* what;
     const char* scenario;
     void (*apply)(Trace*);
-  } const engines[] = {
+    bool of_recovery = false;
+  } const others[] = {
       {"lsn before pages", "an LSN is drawn before the pages are locked", "declared",
        LsnBeforePages},
       {"lsn before lane", "an LSN is drawn before the lane is locked", "tiny", LsnBeforeLane},
@@ -1863,35 +1733,33 @@ std::vector<Mutant> AllMutants() {
        "published-left", LeftUnpassed},
       {"left before sync", "that checkpoint passes what was published before it is synced",
        "published-left", LeftBeforeSync},
+      {"recovered too low", "recovery's checkpoint is not above what was drawn", "",
+       RecoveredTooLow, true},
+      {"through unsynced", "recovery does not sync what the kernel alone has", "through-pair",
+       ThroughUnsynced, true},
   };
-  for (const auto& engine : engines) {
-    mutants.push_back({engine.name, engine.what, engine.scenario,
-                       [apply = engine.apply](Trace* trace, bool of_recovery) {
-                         if (!of_recovery) apply(trace);
-                       }});
+  for (const auto& other : others) {
+    mutants.push_back(
+        {other.name, other.what, other.scenario, [other](Trace* trace, bool of_recovery) {
+           if (of_recovery == other.of_recovery) other.apply(trace);
+         }});
   }
-  mutants.push_back({"recovered too low", "recovery's checkpoint is not above what was drawn", "",
-                     [](Trace* trace, bool of_recovery) {
-                       if (of_recovery) RecoveredTooLow(trace);
-                     }});
-  mutants.push_back({"through unsynced", "recovery does not sync what the kernel alone has",
-                     "through-pair", [](Trace* trace, bool of_recovery) {
-                       if (of_recovery) ThroughUnsynced(trace);
-                     }});
   const auto nothing = [](Trace*, bool) {};
-  mutants.push_back({"payload unchecked", "recovery does not look at the checksums of payloads", "",
-                     nothing, AnyPayload});
-  mutants.push_back({"members unchecked", "recovery applies what there is of a group", "over",
-                     nothing, AnyMembers});
-  mutants.push_back({"generation unchecked", "recovery takes what a segment held before", "copied",
-                     nothing, AnyGeneration});
-  mutants.push_back({"published by own lsn", "what was published is void by the LSNs of its groups",
-                     "published", nothing, CheckpointByOwnLsns});
-  mutants.push_back({"settled by own lsn",
-                     "what was published is settled by the LSNs of its groups", "published",
-                     nothing, SettledByOwnLsns});
-  mutants.push_back({"published applied", "recovery writes what was published, and the kernel has",
-                     "published", nothing, PublishedApplied});
+  const Mutant unchecked[] = {
+      {"payload unchecked", "recovery does not look at the checksums of payloads", "", nothing,
+       AnyPayload},
+      {"members unchecked", "recovery applies what there is of a group", "over", nothing,
+       AnyMembers},
+      {"generation unchecked", "recovery takes what a segment held before", "copied", nothing,
+       AnyGeneration},
+      {"published by own lsn", "what was published is void by the LSNs of its groups", "published",
+       nothing, CheckpointByOwnLsns},
+      {"settled by own lsn", "what was published is settled by the LSNs of its groups", "published",
+       nothing, SettledByOwnLsns},
+      {"published applied", "recovery writes what was published, and the kernel has", "published",
+       nothing, PublishedApplied},
+  };
+  mutants.insert(mutants.end(), std::begin(unchecked), std::end(unchecked));
   for (const Mutant& mutant : NameMutants()) mutants.push_back(mutant);
   return mutants;
 }

@@ -419,7 +419,10 @@ Mutant WithoutFlag(const char* name, const char* what, const char* scenario, uin
   });
 }
 
-std::vector<Mutant> RecordMutants() {
+}  // namespace
+
+std::vector<Mutant> NameMutants() {
+  const auto nothing = [](Trace*, bool) {};
   return {
       Unsaid("created unsaid", "no record says that a file was made", "known", Is(Deed::kCreated)),
       Unsaid("renamed unsaid", "no record says that a rename was made", "known",
@@ -465,47 +468,34 @@ std::vector<Mutant> RecordMutants() {
                }),
       OfEngine("failed is said", "the outcome of a call that fails is committed before it",
                "known-refused", FailedIsSaid),
+      OfEngine("names drawn after sync", "the checkpoint is drawn after the sync of the names",
+               "known", DrawnAfterSync),
+      OfEngine("names drawn between", "the checkpoint is drawn between announcement and call",
+               "known", DrawnBetween),
+      OfEngine("renamed before bytes",
+               "a file is renamed whose bytes are not in the log, nor on the disk", "known-past",
+               [](Trace* trace) { LeaveOutSyncs(trace, Operation::kRename); }),
+      OfEngine("past unsynced", "a call past the log is not synced", "known-past",
+               [](Trace* trace) { LeaveOutSyncs(trace, Operation::kPast); }),
+      OfEngine("past while pending", "a call past the log is made while its folder has records",
+               "known-folders", PastWhilePending),
+      OfRecovery("recovered names unsynced",
+                 "recovery moves the checkpoint, and has synced nothing", "known",
+                 RecoveredUnsynced),
+      OfRecovery("no safe names", "recovery takes a file's only name away", "known-swap",
+                 NoSafeNames),
+      OfRecovery("named before successor",
+                 "recovery names what it has made before its record knows it", "known",
+                 NamedBeforeSuccessor),
+      OfRecovery("named successor unsaid", "the log does not say as what a file goes on", "known",
+                 SuccessorUnsaid),
+      {"announced is done", "recovery takes what is announced for done", "known-refused", nothing,
+       AnnouncedIsDone},
+      {"announced is nothing", "recovery does not look at what is announced", "known", nothing,
+       AnnouncedIsNothing},
+      {"removed from another", "recovery removes a name that leads to another file by now",
+       "known-past", nothing, RemovedFromAnother},
   };
-}
-
-}  // namespace
-
-std::vector<Mutant> NameMutants() {
-  std::vector<Mutant> mutants = RecordMutants();
-  mutants.push_back(OfEngine("names drawn after sync",
-                             "the checkpoint is drawn after the sync of the names", "known",
-                             DrawnAfterSync));
-  mutants.push_back(OfEngine("names drawn between",
-                             "the checkpoint is drawn between announcement and call", "known",
-                             DrawnBetween));
-  mutants.push_back(OfEngine(
-      "renamed before bytes", "a file is renamed whose bytes are not in the log, nor on the disk",
-      "known-past", [](Trace* trace) { LeaveOutSyncs(trace, Operation::kRename); }));
-  mutants.push_back(OfEngine("past unsynced", "a call past the log is not synced", "known-past",
-                             [](Trace* trace) { LeaveOutSyncs(trace, Operation::kPast); }));
-  mutants.push_back(OfEngine("past while pending",
-                             "a call past the log is made while its folder has records",
-                             "known-folders", PastWhilePending));
-  mutants.push_back(OfRecovery("recovered names unsynced",
-                               "recovery moves the checkpoint, and has synced nothing", "known",
-                               RecoveredUnsynced));
-  mutants.push_back(OfRecovery("no safe names", "recovery takes a file's only name away",
-                               "known-swap", NoSafeNames));
-  mutants.push_back(OfRecovery("named before successor",
-                               "recovery names what it has made before its record knows it",
-                               "known", NamedBeforeSuccessor));
-  mutants.push_back(OfRecovery("named successor unsaid",
-                               "the log does not say as what a file goes on", "known",
-                               SuccessorUnsaid));
-  const auto nothing = [](Trace*, bool) {};
-  mutants.push_back({"announced is done", "recovery takes what is announced for done",
-                     "known-refused", nothing, AnnouncedIsDone});
-  mutants.push_back({"announced is nothing", "recovery does not look at what is announced", "known",
-                     nothing, AnnouncedIsNothing});
-  mutants.push_back({"removed from another",
-                     "recovery removes a name that leads to another file by now", "known-past",
-                     nothing, RemovedFromAnother});
-  return mutants;
 }
 
 }  // namespace nvcache::crash
