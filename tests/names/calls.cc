@@ -69,13 +69,13 @@ Task<void> Run::TakeLock(int self) {
     Note(std::to_string(self), "takes the lock from " + std::to_string(owner_));
     if (!dead) late_.insert(owner_);
     owner_ = self;
-    if (Keeps(Rule::kThiefSyncs)) co_await PassCheckpoint(self);
+    if (Keeps("thief-syncs"_rule)) co_await PassCheckpoint(self);
     break;
   }
   if (owner_ == kNobody) owner_ = self;
   const auto is_dead = [&](int other) { return processes_[Index(other)].dead; };
   if (std::none_of(late_.begin(), late_.end(), is_dead)) co_return;
-  if (Keeps(Rule::kDeathOfTheLateSyncs)) co_await PassCheckpoint(self);
+  if (Keeps("death-of-the-late-syncs"_rule)) co_await PassCheckpoint(self);
   std::erase_if(late_, is_dead);
 }
 
@@ -86,7 +86,7 @@ void Run::ReleaseLock(int self) {
 // ---------------------------------------------------------------------------------- The checkpoint
 
 Task<void> Run::MoveCheckpoint(int self) {
-  if (Keeps(Rule::kCheckpointUnderLock)) co_await TakeLock(self);
+  if (Keeps("checkpoint-under-lock"_rule)) co_await TakeLock(self);
   co_await PassCheckpoint(self);
   ReleaseLock(self);
 }
@@ -100,7 +100,7 @@ Task<void> Run::PassCheckpoint(int self) {
   const uint64_t time = steps_;
   Note(std::to_string(self), "syncs all");
   co_await Step{};
-  if (!Keeps(Rule::kCheckpointBeforeSync)) checkpoint = pool_.newest + 1;
+  if (!Keeps("checkpoint-before-sync"_rule)) checkpoint = pool_.newest + 1;
   pool_.MoveCheckpoint(checkpoint);
   Promise(state);
   const auto is_synced = [&](const auto& touched) { return touched.second <= time; };
@@ -124,7 +124,7 @@ void Run::Announce(const Deed& deed) {
                   .file = deed.file,
                   .name = deed.act.to,
                   .from = deed.act.name,
-                  .other = Keeps(Rule::kIntentSaysWhat) ? deed.other : kNoFile,
+                  .other = Keeps("intent-says-what"_rule) ? deed.other : kNoFile,
                   .gone = fs_.NamesOf(deed.other).size() == 1,
                   .others = names > 1});
   }
@@ -161,7 +161,7 @@ void Run::Commit(const Deed& deed) {
                     .file = deed.file,
                     .name = deed.act.to,
                     .from = deed.act.name,
-                    .other = Keeps(Rule::kIntentSaysWhat) ? deed.other : kNoFile,
+                    .other = Keeps("intent-says-what"_rule) ? deed.other : kNoFile,
                     .gone = !fs_.Exists(deed.other),
                     .others = names > 1});
       break;
@@ -192,19 +192,19 @@ Run::Deed Run::Plan(const Act& act) const {
   if (act.what == What::kRename) deed.other = fs_.At(act.to);
   deed.destroys = act.what == What::kRemove || deed.other != kNoFile;
   deed.spreads = act.what == What::kRename || act.what == What::kLink;
-  deed.logs = late_.empty() || !Keeps(Rule::kSyncsBesideTheLate);
+  deed.logs = late_.empty() || !Keeps("syncs-beside-the-late"_rule);
   deed.version = fs_.Version(deed.file);
   return deed;
 }
 
 // All bytes of the file that gets another name. False: somebody has come in between; begin anew.
 Task<bool> Run::MakeKnown(int self, const Deed& deed) {
-  if (!deed.spreads || known_[Index(deed.file)] || !Keeps(Rule::kKnownBeforeName)) co_return true;
+  if (!deed.spreads || known_[Index(deed.file)] || !Keeps("known-before-name"_rule)) co_return true;
   co_await Settle(self, deed.file);
   // Of whoever breaks a rule: what comes of it would be rare otherwise.
-  const unsigned dawdles = Keeps(Rule::kLookedAtBeforeIntent) ? 0 : kDawdle;
+  const unsigned dawdles = Keeps("looked-at-before-intent"_rule) ? 0 : kDawdle;
   for (unsigned i = 0; i < dawdles && HasLock(self); ++i) co_await Step{};
-  if (!HasLock(self) && Keeps(Rule::kLookedAtBeforeIntent)) co_return false;
+  if (!HasLock(self) && Keeps("looked-at-before-intent"_rule)) co_return false;
   co_return fs_.At(deed.act.name) == deed.file &&
       (deed.act.what == What::kLink ? fs_.At(deed.act.to) == kNoFile
                                     : fs_.At(deed.act.to) == deed.other);
@@ -213,15 +213,15 @@ Task<bool> Run::MakeKnown(int self, const Deed& deed) {
 // Of whoever breaks the rule: what comes of it would be rare otherwise.
 template <typename Condition>
 Task<void> Run::DawdleWhile(Condition condition) {
-  const unsigned dawdles = Keeps(Rule::kSettledHasName) ? 0 : kDawdle;
+  const unsigned dawdles = Keeps("settled-has-name"_rule) ? 0 : kDawdle;
   for (unsigned i = 0; i < dawdles && condition(); ++i) co_await Step{};
 }
 
 Task<void> Run::Carry(int self, Deed deed) {
-  const Rule announces = deed.destroys ? Rule::kIntentFirst : Rule::kOthersAreAnnounced;
+  const Rule announces = deed.destroys ? "intent-first"_rule : "others-are-announced"_rule;
   const bool announced = deed.act.what != What::kCreate && Keeps(announces);
   if (deed.logs && announced && HasLock(self)) Announce(deed);
-  deed.early = deed.act.what == What::kLink && !Keeps(Rule::kLoggedAfterCall);
+  deed.early = deed.act.what == What::kLink && !Keeps("logged-after-call"_rule);
   if (deed.logs && deed.early) Commit(deed);
   co_await Step{};
   const File moved = fs_.At(deed.act.name), replaced = deed.spreads ? fs_.At(deed.act.to) : kNoFile;
@@ -235,14 +235,14 @@ Task<void> Run::Carry(int self, Deed deed) {
   co_await DawdleWhile([&] { return replaced != kNoFile && !fs_.Exists(replaced); });
   // By looking at the new name, and at how many names each file has now.
   const bool as_said = deed.act.what == What::kCreate ||
-                       (moved == deed.file && replaced == deed.other) || !Keeps(Rule::kAsSaid);
+                       (moved == deed.file && replaced == deed.other) || !Keeps("as-said"_rule);
   const bool late = !HasLock(self);
-  const bool commits = deed.logs && as_said && !(late && Keeps(Rule::kLockedBeforeCommit));
+  const bool commits = deed.logs && as_said && !(late && Keeps("locked-before-commit"_rule));
   if (commits) {
     End(deed, replaced, state);
   } else if (!late) {
     co_await PassCheckpoint(self);
-  } else if (Keeps(Rule::kLateOwnerSyncs)) {
+  } else if (Keeps("late-owner-syncs"_rule)) {
     co_await MoveCheckpoint(self);
   } else {
     Promise(state);
@@ -250,11 +250,11 @@ Task<void> Run::Carry(int self, Deed deed) {
 }
 
 void Run::End(const Deed& deed, File replaced, size_t state) {
-  const bool announced_only = deed.destroys && !Keeps(Rule::kOutcomeCommitted);
+  const bool announced_only = deed.destroys && !Keeps("outcome-committed"_rule);
   if (!deed.early && !announced_only) Commit(deed);
   const size_t file = Index(deed.file);
   // Unless somebody has written to it meanwhile.
-  const bool unwritten = past_log_[file] == 0 || !Keeps(Rule::kKnownIfUnwritten);
+  const bool unwritten = past_log_[file] == 0 || !Keeps("known-if-unwritten"_rule);
   if (deed.act.what == What::kCreate && unwritten) known_[file] = true;
   if (deed.spreads) promised_bytes_[file] = std::max(promised_bytes_[file], deed.version);
   if (replaced != kNoFile && !fs_.Exists(replaced)) replaced_.insert({deed.act.to, replaced});
@@ -285,7 +285,7 @@ Task<void> Run::Settle(int self, File file) {
   if (!HasLock(self)) co_await DawdleWhile([&] { return fs_.Exists(file); });
   fs_.SyncFile(file);
   const int version = fs_.Version(file);
-  const bool has_name = fs_.Exists(file) || !Keeps(Rule::kSettledHasName);
+  const bool has_name = fs_.Exists(file) || !Keeps("settled-has-name"_rule);
   Note(std::to_string(self), "syncs a file");
   co_await Step{};
   if (!has_name && !HasLock(self)) {
@@ -299,10 +299,10 @@ Task<void> Run::Settle(int self, File file) {
 
 // Of the file, and of its folder.
 Task<void> Run::Fsync(int self, Name name) {
-  if (Keeps(Rule::kFsyncUnderLock)) co_await TakeLock(self);
+  if (Keeps("fsync-under-lock"_rule)) co_await TakeLock(self);
   const File file = fs_.At(name);
   const size_t state = states_.size() - 1;
-  const bool real = !late_.empty() && Keeps(Rule::kSyncsBesideTheLate);
+  const bool real = !late_.empty() && Keeps("syncs-beside-the-late"_rule);
   if (real) co_await PassCheckpoint(self);
   ReleaseLock(self);
   if (file != kNoFile && !known_[Index(file)]) co_await Settle(self, file);

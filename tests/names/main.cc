@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/kit/explore.h"
 #include "tests/names/all.h"
 #include "tests/names/run.h"
-#include "tests/protocol/explore.h"
 
 namespace {
 
@@ -20,8 +20,8 @@ int ExploreAll(AllSequences::Of of, uint64_t calls) {
   AllSequences all(of, calls);
   const std::string failure = all.Failure();
   std::printf("%llu sequences of up to %llu calls, %llu images: %s\n",
-              nvcache::protocol::Wide(all.sequences()), nvcache::protocol::Wide(calls),
-              nvcache::protocol::Wide(all.images()),
+              nvcache::kit::Wide(all.sequences()), nvcache::kit::Wide(calls),
+              nvcache::kit::Wide(all.images()),
               failure.empty() ? "nothing wrong" : failure.c_str());
   return failure.empty() && all.images() > 0 ? 0 : 1;
 }
@@ -30,7 +30,7 @@ int ExploreAll(AllSequences::Of of, uint64_t calls) {
 
 int main(int argc, char** argv) {
   using nvcache::names::kRules;
-  using Explorer = nvcache::protocol::Explorer<nvcache::names::Run, nvcache::names::RuleText>;
+  using Explorer = nvcache::kit::Explorer<nvcache::names::Run>;
   Explorer explorer("names_explorer", kRules, kMostRuns);
   explorer.Add("--all", "each sequence of up to so many calls of one process",
                [](uint64_t calls) { return ExploreAll(AllSequences::kAll, calls); });

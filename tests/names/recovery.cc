@@ -15,7 +15,7 @@ void Recovery::Give(Name name, File file) {
 
 void Recovery::Take(Name name, File file, bool gone) {
   last_[name] = kNoFile;
-  if (gone || !keeps_(Rule::kSaysWhatIsGone)) gone_.insert(file);
+  if (gone || !keeps_("says-what-is-gone"_rule)) gone_.insert(file);
   removed_.insert({name, file});
   known_[file].insert(name);
 }
@@ -25,7 +25,7 @@ void Recovery::Fold() {
   for (const Record& record : pool_.records) {
     if (record.lsn < pool_.checkpoint) continue;
     if (IsOfNames(record)) intent = IsIntent(record) ? &record : nullptr;
-    if (record.others && keeps_(Rule::kSaysOfOthers)) have_others_.insert(record.file);
+    if (record.others && keeps_("says-of-others"_rule)) have_others_.insert(record.file);
     switch (record.kind) {
       case Kind::kData:
         versions_[record.file] = {record.version, record.lsn};
@@ -38,7 +38,7 @@ void Recovery::Fold() {
         }
         break;
       case Kind::kContinues:
-        if (keeps_(Rule::kContinuesFound)) now_[record.file] = record.other;
+        if (keeps_("continues-found"_rule)) now_[record.file] = record.other;
         break;
       default:
         if (!IsIntent(record)) FoldChange(record);
@@ -57,7 +57,7 @@ void Recovery::FoldChange(const Record& record) {
     case Kind::kLinks:
     case Kind::kLinked:
       Give(record.name, record.file);
-      if (keeps_(Rule::kLinkSaysFromWhere)) known_[record.file].insert(record.from);
+      if (keeps_("link-says-from-where"_rule)) known_[record.file].insert(record.from);
       break;
     case Kind::kRemoves:
     case Kind::kRemoved:
@@ -84,8 +84,8 @@ void Recovery::FoldIntent(const Record& intent) {
   const File file = Found(intent.file);
   const bool has_name = removes || (file != kNoFile && fs_.At(intent.name) == file);
   bool done = has_name && destroyed != kNoFile && Found(destroyed) == kNoFile && Lacks(destroyed);
-  if (!keeps_(Rule::kIntentDoneIfShown)) done = false;
-  if (!keeps_(Rule::kIntentNotDone)) done = true;
+  if (!keeps_("intent-done-if-shown"_rule)) done = false;
+  if (!keeps_("intent-not-done"_rule)) done = true;
   if (done) return FoldChange(intent);
   if (removes) return Give(intent.name, intent.file);
   Give(intent.from, intent.file);
@@ -117,7 +117,8 @@ bool Recovery::WasRemoved(Name name, File occupant) const {
 // Nobody's file is there but one that the log removed.
 bool Recovery::MayGive(Name name, File file) const {
   const File occupant = fs_.At(name);
-  return occupant == kNoFile || occupant == Found(file) || !keeps_(Rule::kReplacesWhatWasRemoved) ||
+  return occupant == kNoFile || occupant == Found(file) ||
+         !keeps_("replaces-what-was-removed"_rule) ||
          (WasRemoved(name, occupant) && !IsLastName(name, true));
 }
 
@@ -140,7 +141,7 @@ bool Recovery::IsPlaced(File file) const {
 
 // By somebody whom no log knows, and later.
 bool Recovery::WasMoved(File file) const {
-  if (!keeps_(Rule::kStaysWhereItWasMoved) || have_others_.contains(file)) return false;
+  if (!keeps_("stays-where-it-was-moved"_rule) || have_others_.contains(file)) return false;
   const auto names = fs_.NamesOf(Found(file));
   return std::none_of(names.begin(), names.end(), [&](Name name) {
     return IsSafeName(name) || known_.at(file).contains(name);
@@ -148,7 +149,8 @@ bool Recovery::WasMoved(File file) const {
 }
 
 bool Recovery::Lacks(File file) const {
-  return keeps_(Rule::kMakesWhatIsWhole) && (!born_.contains(file) || incomplete_.contains(file));
+  return keeps_("makes-what-is-whole"_rule) &&
+         (!born_.contains(file) || incomplete_.contains(file));
 }
 
 // ------------------------------------------------------------------------------------------- Make
@@ -164,7 +166,7 @@ Task<void> Recovery::MakeLost() {
 
 // First under a safe name. Of an earlier recovery that has not come so far, something may be there.
 Task<void> Recovery::Make(File file, Name name) {
-  const bool in_order = keeps_(Rule::kContinuesBeforeName);
+  const bool in_order = keeps_("continues-before-name"_rule);
   const Name safe = SafeName(file, FolderOf(name));
   if (fs_.Remove(safe)) co_await Step{};
   const File made = fs_.Create(safe);
@@ -183,7 +185,7 @@ Task<void> Recovery::Make(File file, Name name) {
 
 // Whatever happens to its other names.
 Task<void> Recovery::Secure() {
-  if (!keeps_(Rule::kSafeNameFirst)) co_return;
+  if (!keeps_("safe-name-first"_rule)) co_return;
   for (const auto& [name, file] : last_) {
     const File there = Found(file);
     if (there == kNoFile || fs_.At(name) == there || WasMoved(file)) continue;
@@ -211,8 +213,8 @@ Task<void> Recovery::RemoveNames() {
     const File occupant = fs_.At(name);
     const bool is_free = file == kNoFile || (Found(file) != kNoFile && WasMoved(file));
     if (!is_free || occupant == kNoFile) continue;
-    if (!WasRemoved(name, occupant) && keeps_(Rule::kRemovesWhatWasRemoved)) continue;
-    if (IsLastName(name, false) && keeps_(Rule::kLastNameStays)) continue;
+    if (!WasRemoved(name, occupant) && keeps_("removes-what-was-removed"_rule)) continue;
+    if (IsLastName(name, false) && keeps_("last-name-stays"_rule)) continue;
     fs_.Remove(name);
     co_await Step{};
   }
@@ -233,7 +235,7 @@ Task<void> Recovery::RemoveSafeNames() {
   for (Name name = kProgramNames; name < kNames; ++name) {
     const bool known = known_.contains(OriginOf(fs_.At(name)));  // or it was made in vain
     const bool stays = known && IsLastName(name, false);
-    if (stays && keeps_(Rule::kLastNameStays)) continue;
+    if (stays && keeps_("last-name-stays"_rule)) continue;
     if (fs_.Remove(name)) co_await Step{};
   }
 }
@@ -250,7 +252,7 @@ Task<void> Recovery::Run() {
     fs_.Sync();
     co_return;
   }
-  if (keeps_(Rule::kSyncedBeforeFreed)) {
+  if (keeps_("synced-before-freed"_rule)) {
     fs_.Sync();
     co_await Step{};
     pool_.MoveCheckpoint(pool_.newest + 1);

@@ -3,7 +3,7 @@
 // protocol_explorer: see README.md.
 #include <cstdint>
 
-#include "tests/protocol/explore.h"
+#include "tests/kit/explore.h"
 #include "tests/protocol/protocol.h"
 
 namespace {
@@ -15,7 +15,7 @@ constexpr uint64_t kMostRuns = 10000000;
 
 int main(int argc, char** argv) {
   using nvcache::protocol::kRules;
-  using Explorer = nvcache::protocol::Explorer<nvcache::protocol::Run, nvcache::protocol::RuleText>;
+  using Explorer = nvcache::kit::Explorer<nvcache::protocol::Run>;
   return Explorer("protocol_explorer", kRules, kMostRuns)
       .Main(argc, argv, "Explores how processes share a file and a log, in a model.");
 }

@@ -49,8 +49,8 @@ Task<bool> Run::TakeAway(size_t self, Lock seen) {
   tally_.lock = {pid(self), seen.taking + 1};
   Note(self, "takes the lock away from", seen.owner);
   co_await Step{};
-  if (Keeps(Rule::kTheftIsUnknown)) tally_.state.known = false;
-  if (Keeps(Rule::kTheftExits)) ++tally_.state.exits;
+  if (Keeps("theft-is-unknown"_rule)) tally_.state.known = false;
+  if (Keeps("theft-exits"_rule)) ++tally_.state.exits;
   co_await Step{};
   co_return true;
 }
@@ -59,20 +59,20 @@ Task<bool> Run::TakeAway(size_t self, Lock seen) {
 // Calls of the program.
 
 Task<void> Run::Write(size_t self, Change change) {
-  const Lsn early = Keeps(Rule::kLsnUnderLock) ? 0 : pool_.Draw();
+  const Lsn early = Keeps("lsn-under-lock"_rule) ? 0 : pool_.Draw();
   bool past = OneIn(4);  // the log cannot order it, or has no room
   for (;;) {
-    if (Keeps(Rule::kPassingBeforeLook)) Raise(self);
+    if (Keeps("passing-before-look"_rule)) Raise(self);
     co_await Step{};
     const bool tagged = tally_.state.tag == change.file;
     co_await Step{};
-    if (!Keeps(Rule::kPassingBeforeLook)) Raise(self);
+    if (!Keeps("passing-before-look"_rule)) Raise(self);
     if (!tagged || past) {
       if (tagged) co_await BeginPast(self, change.file);
       co_await RealCall(self, change);
       co_return;
     }
-    if (!Keeps(Rule::kOwnerPasses)) Lower(self);
+    if (!Keeps("owner-passes"_rule)) Lower(self);
     const Lock mine = co_await Take(self);
     co_await Step{};
     // Of this file: while the count is up, no other one's that gets the tally becomes known.
@@ -80,7 +80,7 @@ Task<void> Run::Write(size_t self, Change change) {
     co_await Step{};
     if (known) co_await WriteLogged(self, change, mine, early);
     Unlock(mine);
-    if (Keeps(Rule::kOwnerPasses)) Lower(self);
+    if (Keeps("owner-passes"_rule)) Lower(self);
     if (known) co_return;
     past = OneIn(4);
     if (!past) co_await Settle(self, change.file);
@@ -89,22 +89,22 @@ Task<void> Run::Write(size_t self, Change change) {
 
 // What is logged is what has happened. `early`: an LSN that was drawn too early.
 Task<void> Run::WriteLogged(size_t self, Change change, Lock mine, Lsn early) {
-  Lsn lsn = Keeps(Rule::kLsnAfterCall) ? early : pool_.Draw();
+  Lsn lsn = Keeps("lsn-after-call"_rule) ? early : pool_.Draw();
   co_await Step{};
   Note(self, "makes the logged call of change", change.number);
   file_system_.Apply(change);
   co_await Step{};
   bool locked = tally_.lock == mine;
-  if (!Keeps(Rule::kLockedAfterLsn)) co_await Step{};
+  if (!Keeps("locked-after-lsn"_rule)) co_await Step{};
   if (lsn == 0) lsn = pool_.Draw();
   co_await Step{};
-  if (Keeps(Rule::kLsnRaised) && Keeps(Rule::kLsnRaisedBeforeLook))
+  if (Keeps("lsn-raised"_rule) && Keeps("lsn-raised-before-look"_rule))
     tally_.lsn = std::max(tally_.lsn, lsn);
   co_await Step{};
-  if (Keeps(Rule::kLockedAfterLsn)) locked = tally_.lock == mine;
+  if (Keeps("locked-after-lsn"_rule)) locked = tally_.lock == mine;
   co_await Step{};
-  if (!Keeps(Rule::kLsnRaisedBeforeLook)) tally_.lsn = std::max(tally_.lsn, lsn);
-  if (locked || !Keeps(Rule::kLockedBeforeCommit)) {
+  if (!Keeps("lsn-raised-before-look"_rule)) tally_.lsn = std::max(tally_.lsn, lsn);
+  if (locked || !Keeps("locked-before-commit"_rule)) {
     Note(self, "commits its write with LSN", lsn);
     pool_.records.push_back({Record::Kind::kThrough, pid(self), lsn, change.file, change});
     co_await Step{};
@@ -115,14 +115,14 @@ Task<void> Run::WriteLogged(size_t self, Change change, Lock mine, Lsn early) {
 // The count is up.
 Task<void> Run::BeginPast(size_t self, File file) {
   Lock mine;
-  if (Keeps(Rule::kPastUnderLock)) mine = co_await Take(self);
+  if (Keeps("past-under-lock"_rule)) mine = co_await Take(self);
   co_await Step{};
   Note(self, "goes past the log");
-  if (Keeps(Rule::kPastIsUnknown)) tally_.state.known = false;
-  if (Keeps(Rule::kPastExits)) ++tally_.state.exits;
+  if (Keeps("past-is-unknown"_rule)) tally_.state.known = false;
+  if (Keeps("past-exits"_rule)) ++tally_.state.exits;
   co_await Step{};
   Unlock(mine);
-  if (!Keeps(Rule::kSettledBeforePast)) co_return;
+  if (!Keeps("settled-before-past"_rule)) co_return;
   const bool has_room = !OneIn(3);
   while (co_await Pending()) {
     if (has_room) co_await Settle(self, file, true);
@@ -134,7 +134,7 @@ Task<void> Run::BeginPast(size_t self, File file) {
 // Nothing is promised before the next fsync, as without the log; or by a sync of which the log
 // hears nothing: O_SYNC, or another program's.
 Task<void> Run::RealCall(size_t self, Change change) {
-  if (!Keeps(Rule::kPassingUntilEnd)) Lower(self);
+  if (!Keeps("passing-until-end"_rule)) Lower(self);
   co_await Step{};
   Note(self, "makes the call of change", change.number);
   file_system_.Apply(change);
@@ -145,7 +145,7 @@ Task<void> Run::RealCall(size_t self, Change change) {
     file_system_.EndSync(begun, change.file);
     PromiseChange(change);
   }
-  if (Keeps(Rule::kPassingUntilEnd)) Lower(self);
+  if (Keeps("passing-until-end"_rule)) Lower(self);
 }
 
 // Each store through it is a call that passes.
@@ -157,14 +157,14 @@ Task<void> Run::Map(size_t self, File file) {
   if (tally_.state.tag == file) co_await BeginPast(self, file);
   Note(self, "maps the file");
   process.mapped = file;
-  if (!Keeps(Rule::kMappingPasses)) Lower(self);
+  if (!Keeps("mapping-passes"_rule)) Lower(self);
 }
 
 Task<void> Run::Fsync(size_t self, File file) {
   const Floor seen = Seen(file);
   co_await Step{};
   State state = tally_.state;
-  if (state.tag == file && Keeps(Rule::kFsyncUnderLock)) {
+  if (state.tag == file && Keeps("fsync-under-lock"_rule)) {
     const Lock mine = co_await Take(self);
     co_await Step{};
     state = tally_.state;
@@ -176,7 +176,7 @@ Task<void> Run::Fsync(size_t self, File file) {
     const size_t begun = file_system_.BeginSync();
     co_await Step{};
     file_system_.EndSync(begun, file);
-  } else if (!state.known && Keeps(Rule::kUnknownFsyncIsReal)) {
+  } else if (!state.known && Keeps("unknown-fsync-real"_rule)) {
     co_await Settle(self, file);
   }
   Note(self, "returns from fsync");
@@ -189,23 +189,23 @@ Task<void> Run::Fsync(size_t self, File file) {
 Task<void> Run::Settle(size_t self, File file, bool past) {
   State state;
   Lsn settled = co_await DrawSettled(&state);
-  bool passing = Keeps(Rule::kScanBeforeSync) && co_await SomebodyPasses(self, past);
-  if (!Keeps(Rule::kExitsBeforeScan)) state.exits = tally_.state.exits;
+  bool passing = Keeps("scan-before-sync"_rule) && co_await SomebodyPasses(self, past);
+  if (!Keeps("exits-before-scan"_rule)) state.exits = tally_.state.exits;
   Note(self, "begins to settle, below", settled);
   const size_t begun = file_system_.BeginSync();
   co_await Step{};
-  if (!Keeps(Rule::kRemovalExits)) co_await Dawdle();
+  if (!Keeps("removal-exits"_rule)) co_await Dawdle();
   file_system_.EndSync(begun, file);
   co_await Step{};
-  if (!Keeps(Rule::kScanBeforeSync)) passing = co_await SomebodyPasses(self, past);
-  if (!Keeps(Rule::kSettleScans)) passing = false;
-  if (!Keeps(Rule::kSettledDrawnBeforeSync)) settled = pool_.Draw();
+  if (!Keeps("scan-before-sync"_rule)) passing = co_await SomebodyPasses(self, past);
+  if (!Keeps("settle-scans"_rule)) passing = false;
+  if (!Keeps("settled-before-sync"_rule)) settled = pool_.Draw();
   const bool its = state.tag == file;
-  if (its && !Keeps(Rule::kSettledSeenWhenCommitted)) {
+  if (its && !Keeps("settled-seen-when-committed"_rule)) {
     tally_.settled = std::max(tally_.settled, settled);
     co_await Step{};
   }
-  if (Keeps(Rule::kSettledCommitted)) {
+  if (Keeps("settled-committed"_rule)) {
     Note(self, "has settled below", settled);
     pool_.records.push_back({Record::Kind::kSettled, pid(self), pool_.Draw(), file, {}, settled});
   }
@@ -215,7 +215,7 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
   State known = state;
   known.known = true;
   if (!its || passing) co_return;
-  if (!Keeps(Rule::kKnownInOneStep) && tally_.state == state) {
+  if (!Keeps("known-in-one-step"_rule) && tally_.state == state) {
     co_await Step{};
     tally_.state.known = true;
   }
@@ -226,17 +226,17 @@ Task<void> Run::Settle(size_t self, File file, bool past) {
 Task<Lsn> Run::DrawSettled(State* state) {
   Lsn settled = 0;
   do {
-    if (!Keeps(Rule::kExitsBeforeSettled)) {
+    if (!Keeps("exits-before-settled"_rule)) {
       settled = pool_.Draw();
       co_await Dawdle();
     }
     co_await Step{};
     *state = tally_.state;
     co_await Step{};
-    if (!Keeps(Rule::kStateAfterSettled)) co_await Dawdle();
-    if (Keeps(Rule::kExitsBeforeSettled)) settled = pool_.Draw();
+    if (!Keeps("state-after-settled"_rule)) co_await Dawdle();
+    if (Keeps("exits-before-settled"_rule)) settled = pool_.Draw();
     co_await Step{};
-  } while (Keeps(Rule::kStateAfterSettled) && tally_.state != *state);
+  } while (Keeps("state-after-settled"_rule) && tally_.state != *state);
   co_return settled;
 }
 
@@ -255,7 +255,7 @@ Task<bool> Run::SomebodyPasses(size_t self, bool past) {
   for (size_t slot = 0; slot < kSlots; ++slot) {
     co_await Step{};
     const Process& other = processes_[slot];
-    const bool own = past && slot == self && !Keeps(Rule::kPastSettlesUncounted);
+    const bool own = past && slot == self && !Keeps("past-settles-uncounted"_rule);
     if (!other.dead && other.passing > (own ? 1 : 0)) passing = true;
   }
   co_return passing;
@@ -276,18 +276,18 @@ Task<void> Run::RemoveTag(size_t self, File file) {
   State state = tally_.state;
   co_await Step{};
   Lock mine;
-  if (Keeps(Rule::kRemovedUnderLock)) mine = co_await Take(self);
+  if (Keeps("removed-under-lock"_rule)) mine = co_await Take(self);
   co_await Step{};
-  if (!Keeps(Rule::kStateBeforeRemovalsLock)) {
+  if (!Keeps("state-before-removals-lock"_rule)) {
     co_await Dawdle();
     state = tally_.state;
   }
-  const bool pending = co_await Pending() && Keeps(Rule::kRemovedNotPending);
+  const bool pending = co_await Pending() && Keeps("removed-not-pending"_rule);
   co_await Step{};
   if (state.tag == file && !pending) {
-    State none{File::kNone, false, state.exits + (Keeps(Rule::kRemovalExits) ? 1 : 0)};
+    State none{File::kNone, false, state.exits + (Keeps("removal-exits"_rule) ? 1 : 0)};
     bool removed = Replace(state, none);
-    if (!Keeps(Rule::kRemovedInOneStep) && !removed) {
+    if (!Keeps("removed-in-one-step"_rule) && !removed) {
       tally_.state.known = false;
       tally_.state.tag = File::kNone;
       removed = true;
@@ -303,7 +303,7 @@ Task<void> Run::RemoveTag(size_t self, File file) {
 
 // False: another process is at it.
 Task<bool> Run::MoveCheckpoint(size_t self) {
-  if (Keeps(Rule::kOneCheckpointer) && Living(checkpointer_) != nullptr) co_return false;
+  if (Keeps("one-checkpointer"_rule) && Living(checkpointer_) != nullptr) co_return false;
   checkpointer_ = pid(self);
   std::vector<Pid> left = left_;
   co_await Step{};
@@ -313,15 +313,15 @@ Task<bool> Run::MoveCheckpoint(size_t self) {
   co_await Step{};
   file_system_.EndSyncAll(begun);
   co_await Step{};
-  if (!Keeps(Rule::kCheckpointBeforeSync)) checkpoint = pool_.next;
+  if (!Keeps("checkpoint-before-sync"_rule)) checkpoint = pool_.next;
   Note(self, "stores checkpoint", checkpoint);
   pool_.through.copies[0] = checkpoint;
-  if (!Keeps(Rule::kCheckpointTwice)) pool_.through.seen = checkpoint;
+  if (!Keeps("checkpoint-twice"_rule)) pool_.through.seen = checkpoint;
   co_await Step{};
-  if (Keeps(Rule::kCheckpointTwice)) pool_.through.copies[1] = checkpoint;
+  if (Keeps("checkpoint-twice"_rule)) pool_.through.copies[1] = checkpoint;
   co_await Step{};
   pool_.through.seen = std::max(pool_.through.seen, checkpoint);
-  if (!Keeps(Rule::kLeftFoundBeforeDraw)) left = left_;
+  if (!Keeps("left-found-before-draw"_rule)) left = left_;
   co_await PassLeft(left, checkpoint);
   co_await Step{};
   if (checkpointer_ == pid(self)) checkpointer_ = kNobody;
@@ -331,7 +331,7 @@ Task<bool> Run::MoveCheckpoint(size_t self) {
 // Of all files: sync and syncfs.
 Task<void> Run::Sync(size_t self) {
   const Floor a = Seen(File::kA), b = Seen(File::kB);
-  if (Keeps(Rule::kSyncMovesCheckpoint)) {
+  if (Keeps("sync-moves-checkpoint"_rule)) {
     while (!co_await MoveCheckpoint(self)) co_await Step{};
   } else {
     const size_t begun = file_system_.BeginSync();
@@ -359,7 +359,7 @@ Task<void> Run::AdoptLogs(size_t self) {
       co_await Settle(self, file);
     }
   }
-  if (!Keeps(Rule::kDeadSegmentsWait)) {
+  if (!Keeps("dead-segments-wait"_rule)) {
     std::erase_if(pool_.records, [&](const Record& record) {
       return record.log == log && !record.of_write_back();
     });

@@ -14,28 +14,29 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
   const auto busy = [&] {
     return std::ranges::any_of(processes_, [](const Process& other) { return other.passing > 0; });
   };
-  bool passing = !Keeps(Rule::kPublishedTagBeforeScan) && co_await SomebodyPasses(self, false);
-  if (!Keeps(Rule::kPublishedTagBeforeScan) || !Keeps(Rule::kPublishedScans)) co_await Lurk(busy);
+  bool passing = !Keeps("published-tag-before-scan"_rule) && co_await SomebodyPasses(self, false);
+  if (!Keeps("published-tag-before-scan"_rule) || !Keeps("published-scans"_rule))
+    co_await Lurk(busy);
   if (tally_.state.tag != File::kNone) co_await RemoveTag(self, tally_.state.tag);
   co_await Step{};
   Lsn published = 0;
-  if (Keeps(Rule::kPublishedLsnBeforeTag)) published = co_await DrawPublished(early);
+  if (Keeps("published-lsn-before-tag"_rule)) published = co_await DrawPublished(early);
   co_await Step{};
   const State none = tally_.state;
   const State tagged = {file, false, none.exits};
   if (none.tag != File::kNone) co_return false;
   co_await Step{};
-  if (Keeps(Rule::kPublishedTagged) && !Replace(none, tagged)) co_return false;
+  if (Keeps("published-tagged"_rule) && !Replace(none, tagged)) co_return false;
   Note(self, "sets the tag of the file that it publishes");
-  if (Keeps(Rule::kPublishedTagBeforeScan)) passing = co_await SomebodyPasses(self, false);
-  if (!Keeps(Rule::kPublishedScans)) passing = false;
+  if (Keeps("published-tag-before-scan"_rule)) passing = co_await SomebodyPasses(self, false);
+  if (!Keeps("published-scans"_rule)) passing = false;
   co_await Step{};
-  if (!Keeps(Rule::kPublishedLsnBeforeTag)) {
+  if (!Keeps("published-lsn-before-tag"_rule)) {
     co_await Lurk([&] { return tally_.state.tag != file; });
     published = co_await DrawPublished(early);
   }
   co_await Step{};
-  if (!Keeps(Rule::kPublishedCommitted)) {
+  if (!Keeps("published-committed"_rule)) {
     GiveUp(self, file);
     co_await Dawdle();
   }
@@ -43,13 +44,13 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
   const Lsn lsn = pool_.Draw();
   pool_.records.push_back({Record::Kind::kPublished, pid(self), lsn, file, {}, published});
   co_await Step{};
-  if (!Keeps(Rule::kPublishedKnownFirst)) {
+  if (!Keeps("published-known-first"_rule)) {
     GiveUp(self, file);
     co_await Lurk([&] { return !GroupsCount(file); });
     co_await Dawdle();
   }
   const State known = {file, true, tagged.exits};
-  if (!Keeps(Rule::kPublishedKnownInOneStep) && !passing) {
+  if (!Keeps("published-known-in-one-step"_rule) && !passing) {
     const auto is_others = [&] {
       return tally_.state.tag != file && tally_.state.tag != File::kNone && !tally_.state.known;
     };
@@ -66,7 +67,7 @@ Task<bool> Run::Publish(size_t self, File file, Lsn early) {
 Task<Lsn> Run::DrawPublished(Lsn early) {
   const Lsn published = early != 0 ? early : pool_.Draw();
   co_await Step{};
-  if (Keeps(Rule::kPublishedRaisesLsn)) tally_.lsn = std::max(tally_.lsn, published);
+  if (Keeps("published-raises-lsn"_rule)) tally_.lsn = std::max(tally_.lsn, published);
   co_await Step{};
   co_return published;
 }
@@ -106,10 +107,10 @@ bool Run::HasPublished(Pid log) const {
 Task<void> Run::PassPublished(size_t self) {
   const Lsn last = LastPublished(pid(self));
   Lsn to = last + 1;
-  if (Keeps(Rule::kPublishedAlone)) to = std::min(to, FirstUnpublished(pid(self)).value_or(to));
+  if (Keeps("published-alone"_rule)) to = std::min(to, FirstUnpublished(pid(self)).value_or(to));
   co_await Step{};
   Note(self, "passes what it has published below", to);
-  if (pool_.through.seen > last || !Keeps(Rule::kPublishedPassedWhenSynced)) {
+  if (pool_.through.seen > last || !Keeps("published-passed-when-synced"_rule)) {
     co_await StoreSeatCheckpoint(pid(self), to);
   } else {
     co_await MoveSeatCheckpoint(pid(self), to);
@@ -119,7 +120,7 @@ Task<void> Run::PassPublished(size_t self) {
 // By whoever has moved the checkpoint of write-through: nobody else cares for these seats.
 Task<void> Run::PassLeft(const std::vector<Pid>& left, Lsn checkpoint) {
   for (const Pid log : left) {
-    if (Keeps(Rule::kLeftCheckpointFirst)) {
+    if (Keeps("left-checkpoint-first"_rule)) {
       co_await StoreSeatCheckpoint(log, checkpoint);
     } else {
       pool_.back[log].seen = checkpoint;

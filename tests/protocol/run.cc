@@ -55,7 +55,7 @@ Task<void> Run::Program(size_t self) {
     while (process.writes_back[file]) co_await Drain(self, file);
   }
   if (HasPublished(process.pid)) left_.push_back(process.pid);
-  if (process.mapped != File::kNone && Keeps(Rule::kMappingPasses)) Lower(self);
+  if (process.mapped != File::kNone && Keeps("mapping-passes"_rule)) Lower(self);
   process.mapped = File::kNone;
 }
 
@@ -220,14 +220,14 @@ Run::Bounds Run::BoundsOf(File file, const std::vector<Record>& records, Lsn che
     if (its) settled = std::max(settled, record.bound);
   }
   Lsn synced = std::max(settled, checkpoint);
-  if (!Keeps(Rule::kPublishedVoidBySettled)) synced = checkpoint;
-  if (!Keeps(Rule::kPublishedVoidByCheckpoint)) synced = settled;
+  if (!Keeps("published-void-by-settled"_rule)) synced = checkpoint;
+  if (!Keeps("published-void-by-checkpoint"_rule)) synced = settled;
   for (const Record& record : records) {
     if (record.kind != Record::Kind::kPublished || record.file != file) continue;
-    const bool is_void = record.bound < synced || !Keeps(Rule::kPublishedVoidWhenSynced);
+    const bool is_void = record.bound < synced || !Keeps("published-void-when-synced"_rule);
     if (is_void) back = std::max(back, record.bound);
   }
-  if (!Keeps(Rule::kSettledThroughOnly)) back = std::max(back, settled);
+  if (!Keeps("settled-through-only"_rule)) back = std::max(back, settled);
   return {std::max(settled, checkpoint), back};
 }
 

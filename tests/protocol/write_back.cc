@@ -18,18 +18,18 @@ Task<void> Run::Open(size_t self, File file) {
   if (processes_[self].open == file) co_return;
   Close(self);
   const bool asked_early = OthersSay(self, file);
-  if (!Keeps(Rule::kOpenedBeforeAsked)) {
+  if (!Keeps("opened-before-asked"_rule)) {
     processes_[self].at_rest = true;  // it has made no call so far
     co_await Dawdle();
     processes_[self].at_rest = false;
   }
-  if (Keeps(Rule::kOpenBeforeLook)) processes_[self].open = file;
+  if (Keeps("open-before-look"_rule)) processes_[self].open = file;
   for (;;) {
     co_await Step{};
     const Pid owner = marked_[file];
     if (owner == kNobody || owner == pid(self)) break;
     wanted_[file] = true;
-    const bool forced = !Keeps(Rule::kOnlyTheDeadAreAdopted) && OneIn(kImpatience);
+    const bool forced = !Keeps("only-the-dead-are-adopted"_rule) && OneIn(kImpatience);
     if (Living(owner) == nullptr || forced) co_await AdoptSeat(self, owner);
     co_await DrainWanted(self, false);  // this process may be waited for as well
   }
@@ -42,13 +42,13 @@ Task<void> Run::Open(size_t self, File file) {
 Task<void> Run::BeginUse(size_t self, File file, bool asked_early) {
   co_await Step{};
   if (tally_.state.tag != file) co_return;
-  const bool others = Keeps(Rule::kOpenedBeforeAsked) ? OthersSay(self, file) : asked_early;
+  const bool others = Keeps("opened-before-asked"_rule) ? OthersSay(self, file) : asked_early;
   co_await Step{};
-  if (!Keeps(Rule::kOpenedBeforeSaid)) {
+  if (!Keeps("opened-before-said"_rule)) {
     processes_[self].said = file;
     co_await Dawdle();
   }
-  if (!others && Keeps(Rule::kOpenedIsUnknown)) {
+  if (!others && Keeps("opened-is-unknown"_rule)) {
     Note(self, "opens what nobody has open, file", static_cast<uint64_t>(file));
     tally_.state.known = false;
     ++tally_.state.exits;
@@ -65,7 +65,7 @@ void Run::Close(size_t self) {
 bool Run::OthersSay(size_t self, File file) const {
   for (size_t slot = 0; slot < kSlots; ++slot) {
     const Process& other = processes_[slot];
-    if (slot == self || (other.dead && Keeps(Rule::kSaidByTheLiving))) continue;
+    if (slot == self || (other.dead && Keeps("said-by-the-living"_rule))) continue;
     if (other.said == file) return true;
   }
   return false;
@@ -82,14 +82,14 @@ bool Run::OthersHave(size_t self, File file) const {
 
 Task<void> Run::Promote(size_t self, File file) {
   if (processes_[self].mapped == file || marked_[file] != kNobody) co_return;
-  bool alone = Keeps(Rule::kMarkBeforeProbe) || !OthersHave(self, file);
-  if (!Keeps(Rule::kMarkBeforeProbe)) co_await Dawdle();
+  bool alone = Keeps("mark-before-probe"_rule) || !OthersHave(self, file);
+  if (!Keeps("mark-before-probe"_rule)) co_await Dawdle();
   if (!alone || marked_[file] != kNobody) co_return;
   marked_[file] = pid(self);
   wanted_[file] = false;
   co_await Step{};
-  if (Keeps(Rule::kMarkBeforeProbe)) alone = !OthersHave(self, file);
-  if (alone && Keeps(Rule::kPromotedSettled)) co_await Settle(self, file);
+  if (Keeps("mark-before-probe"_rule)) alone = !OthersHave(self, file);
+  if (alone && Keeps("promoted-settled"_rule)) co_await Settle(self, file);
   co_await Step{};
   if (alone && tally_.state.tag == file) co_await RemoveTag(self, file);
   co_await Step{};
@@ -118,12 +118,12 @@ Task<void> Run::WriteOut(size_t self, Pid log, File file, Lsn from) {
   for (const Record& record : pool_.records) {
     const bool its = record.kind == Record::Kind::kBack && record.log == log;
     if (!its || record.file != file || record.lsn < from) continue;
-    if (record.lsn < PublishedBelow(log, file) && Keeps(Rule::kPublishedNotAgain)) continue;
+    if (record.lsn < PublishedBelow(log, file) && Keeps("published-not-again"_rule)) continue;
     changes.push_back(record.change);
   }
   for (const Change& change : changes) {
     co_await Step{};
-    if (!Keeps(Rule::kDrainWrites)) continue;
+    if (!Keeps("drain-writes"_rule)) continue;
     Note(self, "writes back change", change.number);
     file_system_.Apply(change, true);
   }
@@ -135,10 +135,10 @@ Task<void> Run::MoveSeatCheckpoint(Pid log, Lsn to) {
   co_await Step{};
   for (const File file : kFiles) {
     const bool published = marked_[file] != log;
-    const bool syncs = Keeps(published ? Rule::kPublishedSynced : Rule::kDrainSyncs);
+    const bool syncs = Keeps(published ? "published-synced"_rule : "drain-syncs"_rule);
     if (syncs) file_system_.EndSync(begun, file);
   }
-  if (Keeps(Rule::kDrainMovesCheckpoint)) co_await StoreSeatCheckpoint(log, to);
+  if (Keeps("drain-moves-checkpoint"_rule)) co_await StoreSeatCheckpoint(log, to);
 }
 
 Task<void> Run::StoreSeatCheckpoint(Pid log, Lsn to) {
@@ -160,7 +160,7 @@ Task<void> Run::DrainWanted(size_t self, bool all) {
 
 // The owner's, when it is asked, now and then, and at its end.
 Task<void> Run::Drain(size_t self, File file) {
-  const Lsn early = Keeps(Rule::kPublishedAfterWriting) ? 0 : pool_.Draw();
+  const Lsn early = Keeps("published-after-writing"_rule) ? 0 : pool_.Draw();
   co_await WriteOwn(self, file);
   co_await Step{};
   const bool give_up = wanted_[file] || OneIn(2);
@@ -192,7 +192,7 @@ void Run::GiveUp(size_t self, File file) {
 // Of a dead owner. Who does it may die as well: then the next one begins anew. False: another one
 // is at it.
 Task<bool> Run::AdoptSeat(size_t self, Pid owner) {
-  const bool waits = Keeps(Rule::kOneAdopter) || !OneIn(kImpatience);
+  const bool waits = Keeps("one-adopter"_rule) || !OneIn(kImpatience);
   if (owner == pid(self)) co_return false;
   if (waits && Living(adopter_) != nullptr) co_return false;
   adopter_ = pid(self);
@@ -200,8 +200,8 @@ Task<bool> Run::AdoptSeat(size_t self, Pid owner) {
   const Lsn to = pool_.next;
   const Checkpoint& checkpoint = pool_.back[owner];
   const Lsn newest = std::max(checkpoint.copies[0], checkpoint.copies[1]);
-  if (!Keeps(Rule::kOneAdopter)) co_await Dawdle();
-  const Lsn from = Keeps(Rule::kAdoptedFromNewest) ? newest : checkpoint.seen;
+  if (!Keeps("one-adopter"_rule)) co_await Dawdle();
+  const Lsn from = Keeps("adopted-from-newest"_rule) ? newest : checkpoint.seen;
   for (const File file : kFiles) co_await WriteOut(self, owner, file, from);
   if (HasPublished(owner) && !FirstUnpublished(owner) && OneIn(2)) {
     Note(self, "leaves the seat");

@@ -2,8 +2,8 @@
 //
 // The command of an explorer: runs by seed with all rules kept, with each one broken in turn, and
 // one again, step by step.
-#ifndef NVCACHE_TESTS_PROTOCOL_EXPLORE_H_
-#define NVCACHE_TESTS_PROTOCOL_EXPLORE_H_
+#ifndef NVCACHE_TESTS_KIT_EXPLORE_H_
+#define NVCACHE_TESTS_KIT_EXPLORE_H_
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -17,13 +17,14 @@
 #include <utility>
 #include <vector>
 
-namespace nvcache::protocol {
+#include "tests/kit/rule.h"
+
+namespace nvcache::kit {
 
 inline unsigned long long Wide(uint64_t n) { return n; }
 
-// Run(seed, broken rule, notes) has Failure(), steps() and images(). A RuleText has a rule, its
-// name and a sentence.
-template <typename Run, typename RuleText>
+// Run(seed, broken rule, notes) has Failure(), steps() and images().
+template <typename Run>
 class Explorer {
  public:
   // A rule that is broken must show within `most_runs`.
@@ -61,7 +62,6 @@ class Explorer {
   }
 
  private:
-  using Rule = decltype(RuleText::rule);
   struct Other {
     const char *option, *text;
     std::function<int(uint64_t)> function;
@@ -69,8 +69,8 @@ class Explorer {
   };
 
   std::optional<Rule> Find() const {
-    for (const RuleText& rule : rules_) {
-      if (rule_ == rule.name) return rule.rule;
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      if (rule_ == rules_[i].name) return static_cast<Rule>(i);
     }
     return std::nullopt;
   }
@@ -98,12 +98,13 @@ class Explorer {
   // Each rule broken in turn: something must be wrong.
   int BreakRules() const {
     int kept = 0;
-    for (const RuleText& rule : rules_) {
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      const RuleText& rule = rules_[i];
       if (!rule_.empty() && rule_ != rule.name) continue;
       uint64_t seed = seed_;
       std::string failure;
       for (uint64_t runs = 0; runs < most_runs_ && failure.empty(); ++runs, ++seed) {
-        failure = Run(seed, rule.rule).Failure();
+        failure = Run(seed, static_cast<Rule>(i)).Failure();
       }
       if (failure.empty()) ++kept;
       std::printf("%-28s %s\n", rule.name,
@@ -139,6 +140,6 @@ class Explorer {
   std::vector<Other> others_;
 };
 
-}  // namespace nvcache::protocol
+}  // namespace nvcache::kit
 
-#endif  // NVCACHE_TESTS_PROTOCOL_EXPLORE_H_
+#endif  // NVCACHE_TESTS_KIT_EXPLORE_H_
