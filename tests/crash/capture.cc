@@ -12,8 +12,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "src/pool/format.h"
@@ -21,6 +19,7 @@
 #include "src/sys/kernel.h"
 #include "tests/crash/machine.h"
 #include "tests/crash/medium.h"
+#include "tests/kit/files.h"
 
 namespace nvcache::crash {
 
@@ -42,17 +41,12 @@ constexpr uint64_t kStatisticsEnd = pool::kStatisticsOffset + sizeof(pool::Stati
 
 bool IsVolatile(uint64_t at) { return at >= pool::kSharedOffset && at < pool::kSegmentsOffset; }
 
-std::string ContentOf(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 }  // namespace
 
 Capture::Capture(const std::string& scenario, uint64_t seed, const std::string& pool) {
   trace_.scenario = scenario;
   trace_.seed = seed;
-  trace_.pool = shadow_ = ContentOf(pool);
+  trace_.pool = shadow_ = kit::Slurp(pool);
   struct stat st = {};
   if (::stat(pool.c_str(), &st) != 0) Die("there is no pool");
   pool_inode_ = st.st_ino;
@@ -97,7 +91,7 @@ uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
   const Identity id = IdentityOf(fd, path);
   std::lock_guard lock(lock_);
   const auto number = static_cast<uint32_t>(trace_.files.size());
-  trace_.files.push_back({id, exists, exists ? ContentOf(path) : "", false});
+  trace_.files.push_back({id, exists, exists ? kit::Slurp(path) : "", false});
   by_inode_[id.inode] = number;
   if (!exists) Add({Event::kNamed, {}, Who(), number, 0, 0, 0});
   return number;

@@ -5,7 +5,6 @@
 
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "tests/crash/machine.h"
 #include "tests/crash/scenarios.h"
 #include "tests/crash/script.h"
+#include "tests/kit/files.h"
 
 namespace nvcache::crash {
 
@@ -148,8 +148,7 @@ Trace Create(const Place& place, uint64_t seed) {
   std::string writes = "file a p\n";
   for (int i = 0; i < 20; ++i) writes += "write a " + std::to_string(i * 10) + " 500\n";
   Record("before", place, seed, pool, writes + "clean 3");
-  std::ifstream in(pool, std::ios::binary);
-  std::string old{std::istreambuf_iterator<char>(in), {}};
+  std::string old = kit::Slurp(pool);
   // Something else was written there since.
   old.replace(0, pool::kSegmentsOffset, std::string(pool::kSegmentsOffset, 'x'));
 

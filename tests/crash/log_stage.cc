@@ -15,6 +15,7 @@
 
 #include "src/replay/replay.h"
 #include "src/sys/kernel.h"
+#include "tests/kit/files.h"
 
 namespace nvcache::crash {
 
@@ -144,8 +145,7 @@ uint32_t LogStage::Open(const std::string& name, bool exists, uint32_t number) {
   file->awaits_sync = !exists;
   const uint32_t watched = capture_.Watch(file->fd, path, exists);
   Must(watched == index, "the files are numbered otherwise");
-  std::ifstream in(path, std::ios::binary);
-  file->content.assign(std::istreambuf_iterator<char>(in), {});
+  file->content = kit::Slurp(path);
   files_.push_back(std::move(file));
   return index;
 }

@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "src/pool/name_record.h"
 #include "src/sys/kernel.h"
 #include "tests/crash/capture.h"
+#include "tests/kit/files.h"
 
 namespace nvcache::crash {
 
@@ -60,8 +59,7 @@ bool SetsAttributes(long number) {
 std::string ContentOf(const std::filesystem::path& path) {
   if (std::filesystem::is_symlink(path)) return std::filesystem::read_symlink(path);
   if (std::filesystem::is_directory(path)) return "";
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return kit::Slurp(path);
 }
 
 }  // namespace

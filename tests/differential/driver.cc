@@ -24,7 +24,8 @@
 
 #include "tests/differential/generator.h"
 #include "tests/differential/side.h"
-#include "tests/kill/protocol.h"
+#include "tests/kit/files.h"
+#include "tests/kit/random.h"
 
 namespace nvcache::differential {
 namespace {
@@ -53,11 +54,6 @@ struct Difference {
   std::string kind;
   std::string text;
 };
-
-std::string Slurp(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 // How many blocks a file has depends on when the file system chose them: extents may need blocks of
 // their own. About the same is the same, but something is not nothing.
@@ -296,7 +292,7 @@ class Driver {
 
   // ---- Killing
   bool CrashRound(uint64_t seed) {
-    kill_test::Random random(seed ^ 0xc4a5);
+    kit::Random random(seed ^ 0xc4a5);
     Kill kill;
     const auto at = static_cast<long>(random.Below(static_cast<uint64_t>(options_.length)));
     if (random.Below(3) == 0) {
@@ -341,7 +337,7 @@ class Driver {
         "seed {} (--crash --seed {} --rounds 1 --length {}): killed at {}, next {}: {}\n{}\n"
         "recovery's status {:#x}: {}\n{}{}",
         seed, seed, options_.length, at, done, all[std::min<size_t>(done, all.size() - 1)], trouble,
-        status, Slurp(other_.folder() + "/recovered"), differences, Said());
+        status, kit::Slurp(other_.folder() + "/recovered"), differences, Said());
     return false;
   }
 

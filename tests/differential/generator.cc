@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <limits>
 
-#include "tests/kill/protocol.h"
+#include "tests/kit/random.h"
 
 namespace nvcache::differential {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // The kernel gives blocks to more than what it can read of a bad buffer.
 constexpr uint64_t kMostWithBadBuffers = 60000;
 
-using kill_test::Random;
+using kit::Random;
 
 class Generator {
  public:

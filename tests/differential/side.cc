@@ -18,9 +18,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <new>
 #include <thread>
+
+#include "tests/kit/files.h"
 
 namespace nvcache::differential {
 namespace {
@@ -69,10 +70,7 @@ Side::~Side() {
   fs::remove(fs::path(folder_).parent_path(), ignored);  // the last one
 }
 
-std::string Side::said() const {
-  std::ifstream stream(memory_ + "/output", std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
+std::string Side::said() const { return kit::Slurp(memory_ + "/output"); }
 
 void Side::Prepare(const Sequence& sequence) {
   fs::remove_all(root());

@@ -29,8 +29,8 @@ namespace nvcache::faults_test {
 namespace {
 
 using kill_test::Fill;
-using kill_test::Mix;
-using kill_test::Random;
+using kit::Mix;
+using kit::Random;
 
 constexpr uint64_t kMaxWrite = 48u << 10;
 

@@ -25,6 +25,7 @@
 
 #include "tests/kill/model.h"
 #include "tests/kill/protocol.h"
+#include "tests/kit/files.h"
 
 namespace nvcache::kill_test {
 namespace {
@@ -91,10 +92,6 @@ class Child {
   pid_t pid_ = -1;
 };
 
-std::string Slurp(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 void Spit(const fs::path& path, const std::string& bytes) {
   std::ofstream stream(path, std::ios::binary | std::ios::trunc);
   stream << bytes;
@@ -132,7 +129,7 @@ class Driver {
       std::string why;
       if (!Round(round, &why)) {
         std::printf("round %d: %s\n--- what its programs said\n%s---\n", round, why.c_str(),
-                    Slurp(pools_ / "output").c_str());
+                    kit::Slurp(pools_ / "output").c_str());
         failed_ = true;
         return false;
       }
@@ -371,7 +368,7 @@ bool Driver::SelfCheck() {
   bool good = true;
   const auto must_fail = [&](const char* name, unsigned file, auto damage) {
     const fs::path path = folder_ / FileName(file);
-    const std::string whole = Slurp(path);
+    const std::string whole = kit::Slurp(path);
     std::string bytes = whole;
     damage(bytes);
     Spit(path, bytes);

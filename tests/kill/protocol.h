@@ -19,7 +19,12 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/kit/random.h"
+
 namespace nvcache::kill_test {
+
+using kit::Mix;
+using kit::Random;
 
 inline constexpr unsigned kMaxThreads = 8;
 inline constexpr unsigned kRegionFiles = 3;
@@ -61,13 +66,6 @@ constexpr uint64_t MakeId(uint64_t round, uint64_t thread, uint64_t count) {
   return (round & 0xfff) << 28 | thread << 24 | (count & 0xffffff);
 }
 
-constexpr uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
-
 // Content of a write into a region or stream file, and of an append's payload.
 inline void Fill(uint64_t id, uint8_t* bytes, size_t length) {
   const uint64_t seed = Mix(id);
@@ -92,23 +90,6 @@ struct AppendHeader {
   uint64_t check;    // Mix(id ^ payload << 40)
 };
 static_assert(sizeof(AppendHeader) == 32);
-
-// Small and fast; the same numbers on every machine.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(Mix(seed)) {}
-  uint64_t Next() { return Mix(state_++); }
-  uint64_t Below(uint64_t n) { return Next() % n; }
-  // 1 to `most`, every order of magnitude alike.
-  uint64_t Length(uint64_t most) {
-    const int bits = 64 - __builtin_clzll(most);
-    const uint64_t n = 1 + Below(uint64_t{1} << Below(static_cast<uint64_t>(bits) + 1));
-    return n < most ? n : most;
-  }
-
- private:
-  uint64_t state_;
-};
 
 }  // namespace nvcache::kill_test
 

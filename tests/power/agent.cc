@@ -138,24 +138,25 @@ void Workload::SyncFolder() const {
   ::close(fd);
 }
 
-std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::string& folder,
-                                       uint64_t seed, Promise promise) {
-  const std::string kind = name.substr(0, name.find_first_of("0123456789"));
-  if (kind == "raw") return MakeRaw(name, folder, seed, promise);
-  if (kind == "cut") return MakeCut(name, folder, seed, promise);
-  if (kind == "replace") return MakeReplace(name, folder, seed, promise);
-  if (kind == "recreate") return MakeRecreate(name, folder, seed, promise);
-  if (kind == "rotate") return MakeRotate(name, folder, seed, promise);
-  if (kind == "names") return MakeNames(name, folder, seed, promise);
-  if (kind == "turns") return MakeTurns(name, folder, seed, promise);
-  if (kind == "maildir") return MakeMaildir(name, folder, seed, promise);
-  if (kind == "git") return MakeGit(name, folder, seed, promise);
-  if (kind == "dpkg") return MakeDpkg(name, folder, seed, promise);
-  if (kind == "sqlite-wal") return MakeSqlite(name, folder, seed, promise, true);
-  if (kind == "sqlite-delete") return MakeSqlite(name, folder, seed, promise, false);
-  if (kind == "rocksdb") return MakeRocksdb(name, folder, seed, promise);
-  if (kind == "postgres") return MakePostgres(name, folder, seed, promise);
-  return nullptr;
+std::unique_ptr<Workload> MakeWorkload(const Settings& settings) {
+  static const std::map<std::string, std::unique_ptr<Workload> (*)(const Settings&)> kKinds = {
+      {"raw", MakeRaw},
+      {"cut", MakeCut},
+      {"replace", MakeReplace},
+      {"recreate", MakeRecreate},
+      {"rotate", MakeRotate},
+      {"names", MakeNames},
+      {"turns", MakeTurns},
+      {"maildir", MakeMaildir},
+      {"git", MakeGit},
+      {"dpkg", MakeDpkg},
+      {"sqlite-wal", MakeSqliteWal},
+      {"sqlite-delete", MakeSqliteDelete},
+      {"rocksdb", MakeRocksdb},
+      {"postgres", MakePostgres},
+  };
+  const auto kind = kKinds.find(settings.name.substr(0, settings.name.find_first_of("0123456789")));
+  return kind == kKinds.end() ? nullptr : kind->second(settings);
 }
 
 namespace {
@@ -230,7 +231,7 @@ int Main(int argc, char** argv) {
   for (int i = 5; i < argc; ++i) {
     const std::string word = argv[i];
     const std::string name = word.substr(0, word.find(':'));
-    Job job = {MakeWorkload(name, std::string(argv[2]) + "/" + name, seed, promise), 0, 0};
+    Job job = {MakeWorkload({name, std::string(argv[2]) + "/" + name, seed, promise}), 0, 0};
     std::sscanf(word.c_str() + name.size(), ":%" SCNu64 ":%" SCNu64, &job.acknowledged,
                 &job.announced);
     jobs.push_back(std::move(job));

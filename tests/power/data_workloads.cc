@@ -150,8 +150,7 @@ void Apply(const Operation& operation, uint64_t id, std::vector<uint8_t>* bytes)
 
 class DataWorkload : public Workload {
  public:
-  DataWorkload(std::string name, std::string folder, uint64_t seed, Promise promise, bool cuts)
-      : Workload(std::move(name), std::move(folder), seed, promise), cuts_(cuts) {}
+  DataWorkload(const Settings& settings, bool cuts) : Workload(settings), cuts_(cuts) {}
 
   void Run(uint64_t done) override;
   Verdict Check(uint64_t acknowledged, uint64_t) override;
@@ -323,14 +322,12 @@ Verdict DataWorkload::Explain(uint64_t acknowledged,
 
 }  // namespace
 
-std::unique_ptr<Workload> MakeRaw(std::string name, std::string folder, uint64_t seed,
-                                  Promise promise) {
-  return std::make_unique<DataWorkload>(std::move(name), std::move(folder), seed, promise, false);
+std::unique_ptr<Workload> MakeRaw(const Settings& settings) {
+  return std::make_unique<DataWorkload>(settings, false);
 }
 
-std::unique_ptr<Workload> MakeCut(std::string name, std::string folder, uint64_t seed,
-                                  Promise promise) {
-  return std::make_unique<DataWorkload>(std::move(name), std::move(folder), seed, promise, true);
+std::unique_ptr<Workload> MakeCut(const Settings& settings) {
+  return std::make_unique<DataWorkload>(settings, true);
 }
 
 }  // namespace nvcache::power_test

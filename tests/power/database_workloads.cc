@@ -75,8 +75,7 @@ class Table {
 
 class Sqlite : public Workload {
  public:
-  Sqlite(std::string name, std::string folder, uint64_t seed, Promise promise, bool wal)
-      : Workload(std::move(name), std::move(folder), seed, promise), wal_(wal) {}
+  Sqlite(const Settings& settings, bool wal) : Workload(settings), wal_(wal) {}
 
   void Run(uint64_t done) override {
     sqlite3* db = Open();
@@ -382,19 +381,20 @@ class Postgres : public Workload {
 
 }  // namespace
 
-std::unique_ptr<Workload> MakePostgres(std::string name, std::string folder, uint64_t seed,
-                                       Promise promise) {
-  return std::make_unique<Postgres>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakePostgres(const Settings& settings) {
+  return std::make_unique<Postgres>(settings);
 }
 
-std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
-                                     Promise promise, bool wal) {
-  return std::make_unique<Sqlite>(std::move(name), std::move(folder), seed, promise, wal);
+std::unique_ptr<Workload> MakeSqliteWal(const Settings& settings) {
+  return std::make_unique<Sqlite>(settings, true);
 }
 
-std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,
-                                      Promise promise) {
-  return std::make_unique<Rocksdb>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeSqliteDelete(const Settings& settings) {
+  return std::make_unique<Sqlite>(settings, false);
+}
+
+std::unique_ptr<Workload> MakeRocksdb(const Settings& settings) {
+  return std::make_unique<Rocksdb>(settings);
 }
 
 }  // namespace nvcache::power_test

@@ -149,8 +149,8 @@ std::string Difference(const Names& names, const FoundNames& found, const Unfini
 
 class NameSequences : public Workload {
  public:
-  NameSequences(std::string name, std::string folder, uint64_t seed, Promise promise, int processes)
-      : Workload(std::move(name), std::move(folder), seed, promise), processes_(processes) {}
+  NameSequences(const Settings& settings, int processes)
+      : Workload(settings), processes_(processes) {}
 
   bool HasProcess() const override { return true; }
   void Prepare(uint64_t done) override;
@@ -370,15 +370,12 @@ Verdict NameSequences::Check(uint64_t acknowledged, uint64_t) {
 
 }  // namespace
 
-std::unique_ptr<Workload> MakeNames(std::string name, std::string folder, uint64_t seed,
-                                    Promise promise) {
-  return std::make_unique<NameSequences>(std::move(name), std::move(folder), seed, promise, 1);
+std::unique_ptr<Workload> MakeNames(const Settings& settings) {
+  return std::make_unique<NameSequences>(settings, 1);
 }
 
-std::unique_ptr<Workload> MakeTurns(std::string name, std::string folder, uint64_t seed,
-                                    Promise promise) {
-  return std::make_unique<NameSequences>(std::move(name), std::move(folder), seed, promise,
-                                         kProcesses);
+std::unique_ptr<Workload> MakeTurns(const Settings& settings) {
+  return std::make_unique<NameSequences>(settings, kProcesses);
 }
 
 }  // namespace nvcache::power_test

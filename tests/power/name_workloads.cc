@@ -362,19 +362,16 @@ class Rotate : public Workload {
 
 }  // namespace
 
-std::unique_ptr<Workload> MakeReplace(std::string name, std::string folder, uint64_t seed,
-                                      Promise promise) {
-  return std::make_unique<Replace>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeReplace(const Settings& settings) {
+  return std::make_unique<Replace>(settings);
 }
 
-std::unique_ptr<Workload> MakeRecreate(std::string name, std::string folder, uint64_t seed,
-                                       Promise promise) {
-  return std::make_unique<Recreate>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeRecreate(const Settings& settings) {
+  return std::make_unique<Recreate>(settings);
 }
 
-std::unique_ptr<Workload> MakeRotate(std::string name, std::string folder, uint64_t seed,
-                                     Promise promise) {
-  return std::make_unique<Rotate>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeRotate(const Settings& settings) {
+  return std::make_unique<Rotate>(settings);
 }
 
 }  // namespace nvcache::power_test

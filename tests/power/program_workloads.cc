@@ -391,19 +391,16 @@ bool RunProgram(const std::vector<std::string>& words, std::string* output) {
   return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
 }
 
-std::unique_ptr<Workload> MakeDpkg(std::string name, std::string folder, uint64_t seed,
-                                   Promise promise) {
-  return std::make_unique<Dpkg>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeDpkg(const Settings& settings) {
+  return std::make_unique<Dpkg>(settings);
 }
 
-std::unique_ptr<Workload> MakeMaildir(std::string name, std::string folder, uint64_t seed,
-                                      Promise promise) {
-  return std::make_unique<Maildir>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeMaildir(const Settings& settings) {
+  return std::make_unique<Maildir>(settings);
 }
 
-std::unique_ptr<Workload> MakeGit(std::string name, std::string folder, uint64_t seed,
-                                  Promise promise) {
-  return std::make_unique<Git>(std::move(name), std::move(folder), seed, promise);
+std::unique_ptr<Workload> MakeGit(const Settings& settings) {
+  return std::make_unique<Git>(settings);
 }
 
 }  // namespace nvcache::power_test

@@ -13,37 +13,18 @@
 #include <string>
 #include <vector>
 
+#include "tests/kit/random.h"
+
 namespace nvcache::power_test {
+
+using kit::Mix;
+using kit::Random;
 
 // When an operation is acknowledged.
 enum class Promise {
   kWrite,    // NVCache's: data when the write has returned, names as the rule says
   kFsync,    // any file system's: everything is synced first
   kNothing,  // at once, and nothing is synced: what a power failure loses without NVCache
-};
-
-constexpr uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(Mix(seed)) {}
-  uint64_t Next() { return Mix(state_++); }
-  uint64_t Below(uint64_t n) { return Next() % n; }
-  bool OneIn(uint64_t n) { return Below(n) == 0; }
-  // 1 to `most`, every order of magnitude alike.
-  uint64_t Length(uint64_t most) {
-    const int bits = 64 - __builtin_clzll(most);
-    const uint64_t n = 1 + Below(uint64_t{1} << Below(static_cast<uint64_t>(bits) + 1));
-    return n < most ? n : most;
-  }
-
- private:
-  uint64_t state_;
 };
 
 // The bytes number `at` to `at + length` of what belongs to `id`.
@@ -58,13 +39,20 @@ struct Verdict {
 Verdict Good(uint64_t found);
 Verdict Bad(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
+struct Settings {
+  std::string name;
+  std::string folder;
+  uint64_t seed;
+  Promise promise;
+};
+
 class Workload {
  public:
-  Workload(std::string name, std::string folder, uint64_t seed, Promise promise)
-      : name_(std::move(name)),
-        folder_(std::move(folder)),
-        seed_(Mix(seed ^ Mix(NameHash(name_)))),
-        promise_(promise) {}
+  explicit Workload(const Settings& settings)
+      : name_(settings.name),
+        folder_(settings.folder),
+        seed_(Mix(settings.seed ^ Mix(NameHash(name_)))),
+        promise_(settings.promise) {}
   virtual ~Workload() = default;
   Workload(const Workload&) = delete;
   Workload& operator=(const Workload&) = delete;
@@ -123,36 +111,23 @@ class Workload {
 };
 
 // nullptr: there is no such workload.
-std::unique_ptr<Workload> MakeWorkload(const std::string& name, const std::string& folder,
-                                       uint64_t seed, Promise promise);
+std::unique_ptr<Workload> MakeWorkload(const Settings& settings);
 
 // The kinds. A digit behind the name makes it another one of its kind.
-std::unique_ptr<Workload> MakeRaw(std::string name, std::string folder, uint64_t seed,
-                                  Promise promise);
-std::unique_ptr<Workload> MakeCut(std::string name, std::string folder, uint64_t seed,
-                                  Promise promise);
-std::unique_ptr<Workload> MakeReplace(std::string name, std::string folder, uint64_t seed,
-                                      Promise promise);
-std::unique_ptr<Workload> MakeRecreate(std::string name, std::string folder, uint64_t seed,
-                                       Promise promise);
-std::unique_ptr<Workload> MakeRotate(std::string name, std::string folder, uint64_t seed,
-                                     Promise promise);
-std::unique_ptr<Workload> MakeNames(std::string name, std::string folder, uint64_t seed,
-                                    Promise promise);
-std::unique_ptr<Workload> MakeTurns(std::string name, std::string folder, uint64_t seed,
-                                    Promise promise);
-std::unique_ptr<Workload> MakeMaildir(std::string name, std::string folder, uint64_t seed,
-                                      Promise promise);
-std::unique_ptr<Workload> MakeGit(std::string name, std::string folder, uint64_t seed,
-                                  Promise promise);
-std::unique_ptr<Workload> MakeDpkg(std::string name, std::string folder, uint64_t seed,
-                                   Promise promise);
-std::unique_ptr<Workload> MakeSqlite(std::string name, std::string folder, uint64_t seed,
-                                     Promise promise, bool wal);
-std::unique_ptr<Workload> MakeRocksdb(std::string name, std::string folder, uint64_t seed,
-                                      Promise promise);
-std::unique_ptr<Workload> MakePostgres(std::string name, std::string folder, uint64_t seed,
-                                       Promise promise);
+std::unique_ptr<Workload> MakeRaw(const Settings& settings);
+std::unique_ptr<Workload> MakeCut(const Settings& settings);
+std::unique_ptr<Workload> MakeReplace(const Settings& settings);
+std::unique_ptr<Workload> MakeRecreate(const Settings& settings);
+std::unique_ptr<Workload> MakeRotate(const Settings& settings);
+std::unique_ptr<Workload> MakeNames(const Settings& settings);
+std::unique_ptr<Workload> MakeTurns(const Settings& settings);
+std::unique_ptr<Workload> MakeMaildir(const Settings& settings);
+std::unique_ptr<Workload> MakeGit(const Settings& settings);
+std::unique_ptr<Workload> MakeDpkg(const Settings& settings);
+std::unique_ptr<Workload> MakeSqliteWal(const Settings& settings);
+std::unique_ptr<Workload> MakeSqliteDelete(const Settings& settings);
+std::unique_ptr<Workload> MakeRocksdb(const Settings& settings);
+std::unique_ptr<Workload> MakePostgres(const Settings& settings);
 
 // A whole file; empty, with *exists false, if there is none.
 std::vector<uint8_t> ReadFile(const std::string& path, bool* exists);
