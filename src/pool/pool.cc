@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,8 +15,6 @@
 #include "src/sys/credentials.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
-#include "src/sys/lock.h"
-#include "src/sys/scratch.h"
 #include "src/sys/words.h"
 
 namespace nvcache::pool {
@@ -25,22 +22,10 @@ namespace nvcache::pool {
 namespace {
 
 using pmem::Step;
-using What = sys::Text<200>;
 
 constexpr char kUseAnother[] = "name another file, or remove this one first";
 constexpr char kKeepDamaged[] = "keep it if its data matters, and use another pool";
 constexpr char kSaveDamaged[] = "keep it; 'nvcache dump --all --export DIR' saves what it holds";
-
-bool Fail(Problem* problem, const char* path, int error, const char* what, const char* advice) {
-  constexpr size_t kShown = 200;  // of a long path the end says more
-  const size_t length = sys::Length(path);
-  problem->error = error;
-  problem->text.Clear();
-  problem->text.Append("pool ").Append(length > kShown ? "..." : "");
-  problem->text.Append(length > kShown ? path + (length - kShown) : path);
-  problem->text.Append(" ").Append(what).Append(": ").Append(advice);
-  return false;
-}
 
 // Of the pool that this process uses.
 constinit std::atomic<LastWords*> g_last_words{nullptr};
@@ -55,120 +40,6 @@ void KeepWords(const char* text) {
   words->time = sys::Now(CLOCK_REALTIME);
 }
 
-uint64_t IdOf(const Superblock& superblock) {
-  uint64_t id = 0;
-  std::memcpy(&id, superblock.uuid, sizeof(id));
-  return id;
-}
-
-// Errors of open() that are the same for a pool to be made and one to be used.
-bool FailOpen(Problem* problem, const char* path, long result) {
-  static constexpr struct {
-    int error;
-    const char* what;
-    const char* advice;
-  } kErrors[] = {
-      {ENOENT, "does not exist", "make it with `nvcache create`, or set NVCACHE_SIZE"},
-      {EEXIST, "exists already", "use it as it is, or remove it first"},
-      {EISDIR, "is a directory", "name a file in it"},
-      {ENOTDIR, "has a path that leads through a file", "correct the path"},
-      {ELOOP, "has a path with too many symbolic links", "correct the path"},
-      {ENAMETOOLONG, "has a path that is too long", "use a shorter one"},
-      {EACCES, "may not be opened, permission denied", "run as its owner, or name another pool"},
-      {EPERM, "may not be opened, permission denied", "run as its owner, or name another pool"},
-      {EROFS, "is on a read-only file system", "mount it for writing, or name another pool"},
-      {EMFILE, "cannot be opened, too many files are open", "raise the limit (ulimit -n)"},
-      {ENFILE, "cannot be opened, too many files are open", "close some of the system's files"},
-  };
-  const int error = static_cast<int>(-result);
-  for (const auto& known : kErrors) {
-    if (known.error == error) return Fail(problem, path, error, known.what, known.advice);
-  }
-  What what;
-  what.Append("cannot be opened, error ").AppendNumber(static_cast<uint64_t>(error));
-  return Fail(problem, path, error, what.c_str(), "see errno(3), or name another pool");
-}
-
-bool FailMap(Problem* problem, const char* path, long result) {
-  What what;
-  what.Append("cannot be mapped, error ").AppendNumber(static_cast<uint64_t>(-result));
-  return Fail(problem, path, static_cast<int>(-result), what.c_str(),
-              "use a devdax device, or a file that can be mapped");
-}
-
-bool FailNotPersistent(Problem* problem, const char* path) {
-  return Fail(problem, path, ENOTSUP, "is not persistent memory, a power failure would lose data",
-              "use devdax or a DAX file system, or accept it with --emulate (NVCACHE_EMULATE=1)");
-}
-
-uint32_t CheckpointCrc(const CheckpointRecord& record, uint64_t salt) {
-  return sys::Crc32c(&record, offsetof(CheckpointRecord, crc), static_cast<uint32_t>(salt));
-}
-
-// In the place of a seat: all seats, in their write-through logs.
-constexpr uint32_t kThrough = kNoSeat - 1;
-static_assert(kMaxSeats < kThrough);
-
-CheckpointRecord* RecordOf(const View& view, uint32_t seat, uint64_t i) {
-  if (seat == kThrough) return view.through_checkpoint_record(i);
-  return seat == kNoSeat ? view.checkpoint_record(i) : view.seat_checkpoint_record(seat, i);
-}
-
-bool IsZero(const CheckpointRecord& record) {
-  return record.checkpoint == 0 && record.zero == 0 && record.crc == 0;
-}
-
-// Of the pool's records (kNoSeat), a seat's or those of write-through that are whole, the higher
-// one, and how many they are.
-int LoadCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint) {
-  *checkpoint = 0;
-  // A pool that is inspected while it is in use changes one record after the other under our eyes.
-  int valid = 0;
-  for (int attempt = 0; attempt < 3 && valid < 2; ++attempt) {
-    valid = 0;
-    for (uint64_t i = 0; i < 2; ++i) {
-      CheckpointRecord copy = {};
-      sys::CopyWords(&copy, RecordOf(view, seat, i), sizeof(copy));
-      const bool unused = seat != kNoSeat && IsZero(copy);
-      if (!unused &&
-          (copy.checkpoint >> kLsnBits != 0 || copy.crc != CheckpointCrc(copy, view.salt()))) {
-        continue;
-      }
-      ++valid;
-      *checkpoint = std::max(*checkpoint, copy.checkpoint);
-    }
-  }
-  return valid;
-}
-
-void WriteCheckpoint(const View& view, uint32_t seat, uint64_t i, Lsn checkpoint, Step step) {
-  CheckpointRecord record = {checkpoint, 0, 0};
-  record.crc = CheckpointCrc(record, view.salt());
-  CheckpointRecord* place = RecordOf(view, seat, i);
-  pmem::StoreBytes(place, &record, sizeof(record));
-  pmem::Pwb(place, sizeof(*place), step);
-}
-
-bool HasMagic(const Superblock& s) { return std::memcmp(s.magic, kMagic, sizeof(kMagic)) == 0; }
-bool HasCrc(const Superblock& s) { return s.crc == sys::Crc32c(&s, offsetof(Superblock, crc)); }
-bool IsWhole(const Superblock& s) {
-  return HasMagic(s) && s.version == kVersion && s.superblock_size == sizeof(s) && HasCrc(s);
-}
-
-// Whether a whole superblock of another version begins there. In all versions the last four bytes
-// of its superblock_size are the checksum of those before.
-bool IsOfAnotherVersion(const SuperblockBytes& bytes) {
-  Superblock s = {};
-  std::memcpy(&s, bytes, sizeof(s));
-  uint32_t crc = 0;
-  if (!HasMagic(s) || s.version == kVersion || s.superblock_size > sizeof(bytes) ||
-      s.superblock_size < offsetof(Superblock, pool_size) + sizeof(crc)) {
-    return false;
-  }
-  std::memcpy(&crc, bytes + s.superblock_size - sizeof(crc), sizeof(crc));
-  return crc == sys::Crc32c(bytes, s.superblock_size - sizeof(crc));
-}
-
 // For use or recovery; else the pool is only looked at.
 bool IsUse(Access access) {
   return access == Access::kShared || access == Access::kExclusive || access == Access::kRecovery;
@@ -177,292 +48,7 @@ bool IsUse(Access access) {
 // For another process that takes a seat or gives it up.
 constexpr uint64_t kGatePatienceNs = 1000 * 1000 * 1000;
 
-// ---------------------------------------------------------------------------------------------
-// Creation.
-
-Superblock NewSuperblock(uint64_t size) {
-  const Geometry geometry = GeometryOf(size);
-  Superblock superblock = {};
-  std::memcpy(superblock.magic, kMagic, sizeof(kMagic));
-  superblock.version = kVersion;
-  superblock.superblock_size = sizeof(Superblock);
-  superblock.pool_size = size;
-  sys::Getrandom(&superblock.salt, sizeof(superblock.salt));
-  superblock.salt |= uint64_t{1} << 63;
-  sys::Getrandom(superblock.uuid, sizeof(superblock.uuid));
-  superblock.created = sys::Now(CLOCK_REALTIME);
-  superblock.segment_size = geometry.segment_size;
-  superblock.segment_count = geometry.segment_count;
-  superblock.page_size = kPageSize;
-  superblock.unit_size = kUnitSize;
-  superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
-  return superblock;
-}
-
-// The magic comes last: what has it is whole, or was.
-void WriteSuperblock(uint8_t* place, const Superblock& superblock) {
-  constexpr size_t kMagicSize = sizeof(superblock.magic);
-  pmem::StoreBytes(place + kMagicSize, reinterpret_cast<const uint8_t*>(&superblock) + kMagicSize,
-                   sizeof(superblock) - kMagicSize);
-  pmem::Pwb(place, sizeof(superblock), Step::kSuperblock);
-  pmem::Pfence(Step::kSuperblockFence);
-  pmem::StoreBytes(place, superblock.magic, kMagicSize);
-  pmem::Pwb(place, kMagicSize, Step::kMagic);
-  pmem::Psync(Step::kMagicDurable);
-}
-
-// Everything is durable before one of the superblocks is: a crash in between leaves something that
-// is no pool. The copy comes first, so that a pool always has it.
-void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
-  const Superblock superblock = NewSuperblock(size);
-  const View view = {base, &superblock};
-  if (zero_first) {
-    pmem::Fill(base, 0, kSegmentsOffset);
-    pmem::Pwb(base, kSegmentsOffset, Step::kCreateZeros);
-  }
-  // What the segments' memory holds is no header of this pool: it is zero, or belongs to a pool
-  // with another salt.
-  WriteCheckpoint(view, kNoSeat, 0, 1, Step::kCreateCheckpoint);
-  WriteCheckpoint(view, kNoSeat, 1, 1, Step::kCreateCheckpoint);
-  pmem::Store(view.state()->state, kStateClean);
-  pmem::Pwb(view.state(), sizeof(StateRecord), Step::kCreateState);
-  WriteSuperblock(base + kSuperblockCopyOffset, superblock);
-  WriteSuperblock(base, superblock);
-}
-
-// A pool, damaged or not.
-bool HoldsPool(const uint8_t* base) {
-  return std::memcmp(base, kMagic, sizeof(kMagic)) == 0 ||
-         std::memcmp(base + kSuperblockCopyOffset, kMagic, sizeof(kMagic)) == 0;
-}
-
-// Maps the new pool and fills it. `size` 0: as large as the device.
-bool FillPool(int fd, const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
-              Problem* problem) {
-  pmem::Region region;
-  if (long error = pmem::Map(fd, libpmem, &region); error < 0) return FailMap(problem, path, error);
-  const bool is_device = size == 0;
-  if (is_device) size = region.size / kPageSize * kPageSize;
-  bool ok = false;
-  if (!emulate && region.durability != pmem::Durability::kPower) {
-    FailNotPersistent(problem, path);
-  } else if (size < kMinPoolSize || size > kMaxPoolSize || size > region.size) {
-    Fail(problem, path, EINVAL, "is too small or too large for a pool", "use another device");
-  } else if (is_device && HoldsPool(region.base)) {
-    Fail(problem, path, EEXIST, "holds a pool already",
-         "use it as it is, or overwrite the device's first 16 KiB with zeros");
-  } else {
-    WriteContents(region.base, size, is_device);
-    ok = true;
-  }
-  pmem::Unmap(region, libpmem);
-  return ok;
-}
-
-bool FailAllocate(Problem* problem, const char* path, uint64_t size, long result) {
-  const int error = static_cast<int>(-result);
-  What what;
-  what.Append("cannot be made, ");
-  switch (error) {
-    case ENOSPC:
-      what.Append("its file system has no room for ").AppendNumber(size).Append(" bytes");
-      return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
-    case EDQUOT:
-      what.Append("the disk quota has no room for ").AppendNumber(size).Append(" bytes");
-      return Fail(problem, path, error, what.c_str(), "make room, or choose a smaller size");
-    case EFBIG:
-      what.Append("files of ").AppendNumber(size).Append(" bytes are not allowed");
-      return Fail(problem, path, error, what.c_str(),
-                  "raise the limit (ulimit -f), or choose a smaller size");
-    case EOPNOTSUPP:
-      return Fail(problem, path, error, "cannot be made, its file system cannot set room aside",
-                  "use another file system");
-    default:
-      what.Append("error ").AppendNumber(static_cast<uint64_t>(error));
-      return Fail(problem, path, error, what.c_str(), "see errno(3), or name another pool");
-  }
-}
-
-// Sets all blocks aside: a store into a mapping has no way to say ENOSPC.
-long Allocate(int fd, uint64_t size) {
-  // The kernel would not only refuse but kill us with SIGXFSZ.
-  if (size > sys::SoftLimit(RLIMIT_FSIZE)) return -EFBIG;
-  for (;;) {
-    const long result = sys::Fallocate(fd, 0, 0, static_cast<off_t>(size));
-    if (result != -EINTR) return result;
-  }
-}
-
-class Folder {
- public:
-  explicit Folder(const char* path) {
-    size_t length = sys::Length(path);
-    while (length > 0 && path[length - 1] != '/') --length;
-    path_ = text_->Append(length > 0 ? path : ".", length > 0 ? length : 1).c_str();
-  }
-  const char* path() const { return path_; }
-
-  // A name in it is on disk, too.
-  long Sync() const {
-    const long fd = sys::Openat(AT_FDCWD, path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return fd;
-    const long result = sys::Fsync(static_cast<int>(fd));
-    sys::Close(static_cast<int>(fd));
-    return result;
-  }
-
- private:
-  sys::Scratch<sys::Text<4096>> text_;
-  const char* path_;
-};
-
-// Of many processes that find no pool, each would set all blocks of one aside. So they do it one by
-// one, and all but the first find it there. Somebody who has the folder locked for long is not
-// waited for.
-class FolderLock {
- public:
-  explicit FolderLock(const Folder& folder) {
-    const long fd = sys::Openat(AT_FDCWD, folder.path(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fd_ = static_cast<int>(fd);
-    const uint64_t end = sys::Now(CLOCK_MONOTONIC) + kPatienceNs;
-    while (sys::Flock(fd_, LOCK_EX | LOCK_NB) < 0 && sys::Now(CLOCK_MONOTONIC) < end) {
-      sys::Word word{0};
-      sys::FutexWait(&word, 0, kPauseNs);
-    }
-  }
-  ~FolderLock() {
-    if (fd_ >= 0) sys::Close(fd_);
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  static constexpr uint64_t kPatienceNs = 5ull * 1000 * 1000 * 1000;
-  static constexpr uint64_t kPauseNs = 1000 * 1000;
-  int fd_ = -1;
-};
-
-bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem,
-                    Problem* problem) {
-  const long opened = sys::Openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC);
-  if (opened < 0) return FailOpen(problem, path, opened);
-  const int fd = static_cast<int>(opened);
-  const bool ok = sys::Flock(fd, LOCK_EX | LOCK_NB) == 0
-                      ? FillPool(fd, path, 0, emulate, libpmem, problem)
-                      : Fail(problem, path, EBUSY, "is in use", "stop its user, or use another");
-  sys::Close(fd);
-  return ok;
-}
-
-// The pool gets its name when it is whole: a crash before leaves nothing, not a file that is no
-// pool and in the way of one. Where the file system cannot do that, it has its name from the start.
-struct NewFile {
-  long fd;
-  bool named;
-};
-NewFile OpenNew(const char* path, const Folder& folder) {
-  const long unnamed = sys::Openat(AT_FDCWD, folder.path(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-  if (unnamed != -EOPNOTSUPP && unnamed != -EISDIR && unnamed != -EINVAL) return {unnamed, false};
-  return {sys::Openat(AT_FDCWD, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), true};
-}
-
-long Name(int fd, const char* path) {
-  sys::Text<32> link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  return sys::Linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
-}
-
-bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
-                Problem* problem) {
-  const Folder folder(path);
-  const FolderLock one_at_a_time(folder);
-  struct stat st;
-  const long found = sys::Fstatat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW);
-  if (found != -ENOENT) return FailOpen(problem, path, found == 0 ? -EEXIST : found);
-  const NewFile opened = OpenNew(path, folder);
-  if (opened.fd == -ENOENT) {
-    return Fail(problem, path, ENOENT, "cannot be made, its folder does not exist",
-                "make the folder first");
-  }
-  if (opened.fd < 0) return FailOpen(problem, path, opened.fd);
-  const int fd = static_cast<int>(opened.fd);
-  bool named = opened.named;
-  sys::Fchmod(fd, 0600);  // whatever the umask says
-  // Whoever opens the name in this moment waits for nothing: it finds a pool in use.
-  sys::Flock(fd, LOCK_EX);
-  bool ok = false;
-  if (long error = Allocate(fd, size); error < 0) {
-    FailAllocate(problem, path, size, error);
-  } else if (FillPool(fd, path, size, emulate, libpmem, problem)) {
-    error = sys::Fsync(fd);
-    if (error == 0 && !named) {
-      error = Name(fd, path);
-      named = error == 0;
-    }
-    if (error == 0) error = folder.Sync();
-    ok = error == 0 || (error == -EEXIST ? FailOpen(problem, path, error)
-                                         : FailAllocate(problem, path, size, error));
-  }
-  if (!ok && named) sys::Unlinkat(AT_FDCWD, path, 0);
-  sys::Close(fd);
-  return ok;
-}
-
 }  // namespace
-
-bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid) {
-  *records_valid = LoadCheckpoint(view, kNoSeat, checkpoint);
-  return *records_valid > 0;
-}
-
-bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* records_valid) {
-  *records_valid = LoadCheckpoint(view, seat, checkpoint);
-  return *records_valid > 0;
-}
-
-bool ReadThroughCheckpoint(const View& view, Lsn* checkpoint, int* records_valid) {
-  *records_valid = LoadCheckpoint(view, kThrough, checkpoint);
-  return *records_valid > 0;
-}
-
-uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt) {
-  constexpr size_t kBegin = offsetof(SegmentHeader, generation);
-  constexpr size_t kEnd = offsetof(SegmentHeader, crc);
-  return sys::Crc32c(reinterpret_cast<const uint8_t*>(&header) + kBegin, kEnd - kBegin,
-                     static_cast<uint32_t>(salt));
-}
-
-bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t number,
-                       SegmentHeader* header) {
-  sys::CopyWords(header, &place, sizeof(*header));
-  return header->word == SegmentWord(header->generation, view.salt()) &&
-         header->crc == SegmentHeaderCrc(*header, view.salt()) && header->number == number &&
-         header->generation != 0 && header->generation >> kLsnBits == 0 &&
-         header->checkpoint <= header->generation &&
-         header->previous_generation < header->generation &&
-         header->previous_last < header->generation &&
-         header->previous_number < view.segment_count() &&
-         header->log < view.seat_count() * kLogsOfSeat &&
-         (header->kind == SegmentKind::kLog || header->kind == SegmentKind::kKept ||
-          header->kind == SegmentKind::kFrames);
-}
-
-bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
-                  Problem* problem) {
-  pmem::Initialize();
-  struct stat st = {};
-  if (sys::Fstatat(AT_FDCWD, path, &st, 0) == 0 && S_ISCHR(st.st_mode)) {
-    return CreateOnDevice(path, options.emulate, libpmem, problem);
-  }
-  const uint64_t size = options.size / kPageSize * kPageSize;
-  if (size < kMinPoolSize || size > kMaxPoolSize) {
-    What what;
-    what.Append("cannot be made with ").AppendNumber(options.size).Append(" bytes");
-    return Fail(problem, path, EINVAL, what.c_str(), "choose a size from 1M to 64T");
-  }
-  return CreateFile(path, size, options.emulate, libpmem, problem);
-}
 
 // ---------------------------------------------------------------------------------------------
 // Opening.
@@ -655,12 +241,12 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
 // that is harmless.
 bool Pool::CheckContents(Problem* problem) {
   Lsn checkpoint = 0;
-  int valid = LoadCheckpoint(view_, kNoSeat, &checkpoint);
+  int valid = LoadCheckpoint(view_, kOfPool, &checkpoint);
   checkpoint_.store(checkpoint);
   for (uint32_t seat = 0; seat < view_.seat_count() && valid > 0; ++seat) {
     valid = LoadCheckpoint(view_, seat, &checkpoint);
   }
-  if (valid > 0) valid = LoadCheckpoint(view_, kThrough, &checkpoint);
+  if (valid > 0) valid = LoadCheckpoint(view_, kOfThrough, &checkpoint);
   if (valid > 0) return true;
   return Fail(problem, path(), EBADMSG, "is damaged, both records of its checkpoint are",
               kSaveDamaged);
@@ -707,12 +293,12 @@ void Pool::Repair() {
     WriteSuperblock(region_.base, superblock_);
   }
   Lsn checkpoint = 0;
-  if (LoadCheckpoint(view_, kNoSeat, &checkpoint) < 2) StoreCheckpoint(checkpoint);
+  if (LoadCheckpoint(view_, kOfPool, &checkpoint) < 2) StoreCheckpoint(checkpoint);
   for (uint32_t seat = 0; seat < view_.seat_count(); ++seat) {
     if (LoadCheckpoint(view_, seat, &checkpoint) == 2) continue;
     StoreSeatCheckpoint(seat, checkpoint, Step::kCheckpoint, Step::kCheckpointDurable);
   }
-  if (LoadCheckpoint(view_, kThrough, &checkpoint) < 2) WriteThroughCheckpoint(checkpoint);
+  if (LoadCheckpoint(view_, kOfThrough, &checkpoint) < 2) WriteThroughCheckpoint(checkpoint);
 }
 
 void Pool::Renumber() {
@@ -787,7 +373,7 @@ void Pool::MarkClean() {
 void Pool::StoreCheckpoint(Lsn checkpoint, Step step, Step durable) {
   NVCACHE_CHECK(checkpoint >= checkpoint_.load() && checkpoint >> kLsnBits == 0);
   for (uint64_t i = 0; i < 2; ++i) {
-    WriteCheckpoint(view_, kNoSeat, i, checkpoint, step);
+    WriteCheckpoint(view_, kOfPool, i, checkpoint, step);
     pmem::Psync(durable);
   }
   checkpoint_.store(checkpoint);
@@ -805,7 +391,7 @@ void Pool::StoreSeatCheckpoint(uint32_t seat, Lsn checkpoint, Step step, Step du
 
 void Pool::WriteThroughCheckpoint(Lsn checkpoint) {
   for (uint64_t i = 0; i < 2; ++i) {
-    WriteCheckpoint(view_, kThrough, i, checkpoint, Step::kCheckpoint);
+    WriteCheckpoint(view_, kOfThrough, i, checkpoint, Step::kCheckpoint);
     pmem::Psync(Step::kCheckpointDurable);
   }
 }
@@ -843,7 +429,7 @@ void Pool::TakeFirstSeat() {
     next = std::max(next, own);
   }
   Lsn through = 0;
-  LoadCheckpoint(view_, kThrough, &through);
+  LoadCheckpoint(view_, kOfThrough, &through);
   next = std::max(next, through);
   seats_.Clear(next, std::max(through, checkpoint()));
   NVCACHE_CHECK(TakeSeat());

@@ -13,87 +13,14 @@
 
 #include "src/pmem/persist.h"
 #include "src/pmem/region.h"
+#include "src/pool/checkpoint.h"
 #include "src/pool/format.h"
+#include "src/pool/problem.h"
 #include "src/pool/seats.h"
+#include "src/pool/view.h"
 #include "src/sys/text.h"
 
 namespace nvcache::pool {
-
-// What went wrong: one line that names the pool, what is wrong and what to do.
-struct Problem {
-  int error = 0;  // errno, for programs
-  sys::Text<480> text;
-};
-
-// A mapped pool whose superblock is valid. Pointers into it; copies are cheap.
-struct View {
-  uint8_t* base = nullptr;
-  const Superblock* superblock = nullptr;
-
-  uint64_t salt() const { return superblock->salt; }
-  uint64_t segment_units() const { return superblock->segment_size / kUnitSize; }
-  uint32_t segment_count() const { return superblock->segment_count; }
-  uint32_t seat_count() const { return GeometryOf(superblock->pool_size).seat_count; }
-  // A place is segment * segment_units() + unit (src/nvlog/record.h).
-  uint8_t* unit(uint64_t place) const { return base + kSegmentsOffset + place * kUnitSize; }
-  SegmentHeader* segment(uint32_t number) const {
-    return reinterpret_cast<SegmentHeader*>(unit(number * segment_units()));
-  }
-  SegmentHeader* segment_copy(uint32_t number) const {
-    return reinterpret_cast<SegmentHeader*>(unit((number + 1) * segment_units() - 1));
-  }
-  CheckpointRecord* checkpoint_record(uint64_t i) const {  // 0 or 1
-    return reinterpret_cast<CheckpointRecord*>(base + kCheckpointOffset + i * kCheckpointDistance);
-  }
-  CheckpointRecord* seat_checkpoint_record(uint32_t seat, uint64_t i) const {  // 0 or 1
-    return reinterpret_cast<CheckpointRecord*>(base + kSeatCheckpointsOffset +
-                                               i * kSeatCheckpointsDistance) +
-           seat;
-  }
-  CheckpointRecord* through_checkpoint_record(uint64_t i) const {  // 0 or 1
-    return reinterpret_cast<CheckpointRecord*>(base + kThroughCheckpointOffset +
-                                               i * kCheckpointDistance);
-  }
-  StateRecord* state() const { return reinterpret_cast<StateRecord*>(base + kStateOffset); }
-  Statistics* statistics() const { return reinterpret_cast<Statistics*>(base + kStatisticsOffset); }
-  LastWords* last_words() const { return reinterpret_cast<LastWords*>(base + kLastWordsOffset); }
-};
-
-// A counter of Statistics.
-inline void Count(uint64_t& counter, uint64_t n = 1) { pmem::Add(counter, n); }
-inline void Note(uint64_t& counter, uint64_t value) { pmem::Note(counter, value); }
-template <typename Integer>
-inline Integer Peek(const Integer& counter) {
-  return std::atomic_ref(const_cast<Integer&>(counter)).load(std::memory_order_relaxed);
-}
-
-// The higher one of the valid checkpoint records. False when both are damaged; `records_valid` says
-// how many are whole.
-bool ReadCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
-// The same of a seat's own records.
-bool ReadSeatCheckpoint(const View& view, uint32_t seat, Lsn* checkpoint, int* records_valid);
-// The same of the records of write-through.
-bool ReadThroughCheckpoint(const View& view, Lsn* checkpoint, int* records_valid);
-
-// A header of segment `number` that is whole. `header` is a copy of it: what lies in a pool may
-// change while we look.
-bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t number,
-                       SegmentHeader* header);
-uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt);
-
-// ---- Files (file_record.cc)
-
-// `size` bytes are a whole file record, as far as one can see without a checksum.
-bool IsFileRecord(const FileRecord& record, size_t size);
-// Fills all of it for the open file `fd`, but flags, which become 0. 0;
-// -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or what the kernel said.
-long Describe(int fd, FileRecord* record);
-// Only what names the file and makes it known again, without its path. 0, or a negated errno.
-long Identify(int fd, FileRecord* record);
-// Both records name one file: the same inode, and not one that was freed and used again.
-bool SameFile(const FileRecord& a, const FileRecord& b);
-// Of what SameFile compares; never 0.
-uint64_t Fingerprint(const FileRecord& record);
 
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page
@@ -107,9 +34,6 @@ enum class Access {
   kInspect,    // read-only and not locked: contents may change while they are read
   kSalvage,    // as kInspect; state and checkpoint may be damaged
 };
-
-// A superblock of any version, with what lies behind it.
-using SuperblockBytes = uint8_t[256];
 
 class Pool {
  public:

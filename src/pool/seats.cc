@@ -25,15 +25,6 @@ constexpr uint64_t kLongestPauseNs = 1000 * 1000;
 // Between two looks at a word that wakes nobody.
 constexpr uint64_t kPollNs = 50 * 1000 * 1000;
 
-struct flock LifeBytes(uint32_t first, uint32_t count, short type) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = static_cast<off_t>(kLifeOffset + first);
-  lock.l_len = count;
-  return lock;
-}
-
 void Pause(uint64_t ns) {
   sys::Word word{0};
   sys::FutexWait(&word, 0, ns);
@@ -70,15 +61,10 @@ void TakeName(char (&program)[16]) {
 
 }  // namespace
 
-bool HoldByte(int fd, uint32_t byte, bool shared) {
-  struct flock lock = LifeBytes(byte, 1, shared ? F_RDLCK : F_WRLCK);
-  return sys::Fcntl(fd, F_OFD_SETLK, sys::Address(&lock)) == 0;
-}
-
 void Seats::Open(uint8_t* base, uint32_t seats, uint32_t segments, int fd) {
+  SegmentOwners::Open(base, segments);
   base_ = base;
   seats_ = seats;
-  segments_ = segments;
   fd_ = fd;
 }
 
@@ -94,19 +80,6 @@ bool Seats::LockGate(uint64_t patience_ns) const {
 }
 
 void Seats::UnlockGate() const { sys::Flock(fd_, LOCK_UN); }
-
-// By others than ourselves: our own locks the kernel does not report.
-bool Seats::IsLocked(uint32_t first, uint32_t count) const {
-  struct flock lock = LifeBytes(first, count, F_WRLCK);
-  return sys::Fcntl(fd_, F_OFD_GETLK, sys::Address(&lock)) < 0 || lock.l_type != F_UNLCK;
-}
-
-bool Seats::LockByte(uint32_t byte) const { return HoldByte(fd_, byte, false); }
-
-void Seats::UnlockByte(uint32_t byte) const {
-  struct flock lock = LifeBytes(byte, 1, F_UNLCK);
-  sys::Fcntl(fd_, F_OFD_SETLK, sys::Address(&lock));
-}
 
 bool Seats::IsOrphan(uint32_t seat) const {
   const uint32_t state = State(seat);
@@ -129,7 +102,7 @@ bool Seats::IsReplaying(uint32_t own) const {
 
 void Seats::Clear(Lsn next, Lsn through) {
   pmem::Fill(base_ + kSeatsOffset, 0, seats_ * sizeof(Seat));
-  pmem::Fill(base_ + kOwnersOffset, 0, segments_ * sizeof(Owner));
+  SegmentOwners::Clear();
   pmem::Fill(base_ + kThroughSinceOffset, 0, seats_ * sizeof(Lsn));
   pmem::Fill(base_ + kConductOffset, 0, seats_ * sizeof(Conduct));
   Store(shared().has_unresolved, 0u);
@@ -353,42 +326,6 @@ void Seats::AwaitCheckpointer(uint64_t patience_ns) const {
     }
     AwaitChange(shared().answer, kNoAnswer, std::min(end - now, kPollNs));
   }
-}
-
-// ---------------------------------------------------------------------------------------------
-// Segments.
-
-bool Seats::TakeSegment(uint32_t segment, uint32_t seat) const {
-  Owner none = 0;
-  return OwnerOf(segment).compare_exchange_strong(none, static_cast<Owner>(seat + 1));
-}
-
-void Seats::FreeSegment(uint32_t segment, uint32_t seat) const {
-  NVCACHE_CHECK(Owns(segment, seat));
-  OwnerOf(segment).store(0);
-}
-
-void Seats::FreeAllOf(uint32_t seat) const {
-  for (uint32_t segment = 0; segment < segments_; ++segment) {
-    if (Owns(segment, seat)) FreeSegment(segment, seat);
-  }
-}
-
-uint32_t Seats::CountFree() const {
-  // Four at a time: a large pool has 65,536.
-  constexpr uint32_t kAtATime = sizeof(uint64_t) / sizeof(Owner);
-  constexpr uint64_t kLow = 0x7fff'7fff'7fff'7fff;
-  auto* words = reinterpret_cast<std::atomic<uint64_t>*>(base_ + kOwnersOffset);
-  uint32_t free = 0, segment = 0;
-  for (; segment + kAtATime <= segments_; segment += kAtATime) {
-    const uint64_t word = words[segment / kAtATime].load(std::memory_order_relaxed);
-    // The high bit of each quarter says whether it is zero.
-    const uint64_t zero = ~(((word & kLow) + kLow) | word | kLow);
-    // Their sum ends up in the highest quarter; popcount would want a function of the compiler's.
-    free += static_cast<uint32_t>((zero >> 15) * 0x0001'0001'0001'0001 >> 48);
-  }
-  for (; segment < segments_; ++segment) free += IsFree(segment) ? 1 : 0;
-  return free;
 }
 
 uint32_t Seats::Reserve(uint32_t own) const {

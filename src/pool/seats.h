@@ -27,18 +27,16 @@
 #include <atomic>
 #include <cstdint>
 
+#include "src/pool/byte_locks.h"
 #include "src/pool/format.h"
+#include "src/pool/segment_owners.h"
 #include "src/sys/words.h"
 
 namespace nvcache::pool {
 
 inline constexpr uint32_t kNoSeat = ~uint32_t{0};
 
-// A lock on one of the bytes behind those of the seats, for as long as that open file is open.
-// `shared`: several may have it.
-bool HoldByte(int fd, uint32_t byte, bool shared);
-
-class Seats {
+class Seats : public SegmentOwners {
  public:
   // Of the pool that is mapped at `base` and has so many. `fd`: its file.
   void Open(uint8_t* base, uint32_t seats, uint32_t segments, int fd);
@@ -165,29 +163,11 @@ class Seats {
   bool MustHurry() const { return IsLocked(kHurryByte, 1); }
   void WakeCheckpointer() const;
 
-  // ---- Segments. Any thread of the seat's process
-  bool TakeSegment(uint32_t segment, uint32_t seat) const;
-  void FreeSegment(uint32_t segment, uint32_t seat) const;
-  bool Owns(uint32_t segment, uint32_t seat) const {
-    return OwnerOf(segment).load(std::memory_order_relaxed) == seat + 1;
-  }
-  bool IsFree(uint32_t segment) const {
-    return OwnerOf(segment).load(std::memory_order_relaxed) == 0;
-  }
-  // The seat that has it, in a pool of any content; kNoSeat: none.
-  uint32_t OwnerSeat(uint32_t segment) const {
-    return OwnerOf(segment).load(std::memory_order_relaxed) - uint32_t{1};
-  }
-  uint32_t CountFree() const;
-  // So many as writers of all processes leave (src/nvlog/segments.h).
+  // Segments: so many as writers of all processes leave (src/nvlog/segments.h).
   uint32_t Reserve(uint32_t own) const;
-  void FreeAllOf(uint32_t seat) const;
 
  private:
   SharedState& shared() const { return *reinterpret_cast<SharedState*>(base_ + kSharedOffset); }
-  std::atomic<Owner>& OwnerOf(uint32_t segment) const {
-    return reinterpret_cast<std::atomic<Owner>*>(base_ + kOwnersOffset)[segment];
-  }
   Lsn& ThroughSince(uint32_t seat) const {
     return reinterpret_cast<Lsn*>(base_ + kThroughSinceOffset)[seat];
   }
@@ -200,13 +180,12 @@ class Seats {
     std::atomic_ref(field).store(value, std::memory_order_seq_cst);
   }
   void NoteLeft(uint32_t seat) const;
-  bool IsLocked(uint32_t first, uint32_t count) const;
-  bool LockByte(uint32_t byte) const;
-  void UnlockByte(uint32_t byte) const;
+  bool IsLocked(uint32_t first, uint32_t count) const { return AreBytesHeld(fd_, first, count); }
+  bool LockByte(uint32_t byte) const { return HoldByte(fd_, byte, false); }
+  void UnlockByte(uint32_t byte) const { ReleaseByte(fd_, byte); }
 
   uint8_t* base_ = nullptr;
   uint32_t seats_ = 0;
-  uint32_t segments_ = 0;
   int fd_ = -1;
 };
 

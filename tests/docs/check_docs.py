@@ -17,7 +17,9 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FORMAT = ("src/pool/format.h", "src/pool/name_record.h", "src/nvlog/record.h")
+FORMAT = tuple(f"src/pool/{name}.h" for name in (
+    "layout", "superblock", "segment_header", "shared_state", "byte_locks", "statistics", "file_record",
+    "name_record")) + ("src/nvlog/record.h",)
 
 wrong = []
 checked = 0
@@ -266,7 +268,7 @@ def check_contributing():
     check(newest is not None, f"{where}: the newest version and its pool format cannot be found any more")
     if newest:
         version = re.search(r"project\(nvcache VERSION (\S+)", read("CMakeLists.txt")).group(1)
-        pool = re.search(r"\bkVersion = (\d+);", read("src/pool/format.h")).group(1)
+        pool = re.search(r"\bkVersion = (\d+);", read("src/pool/layout.h")).group(1)
         check(newest.groups() == (version, pool),
               f"{where}: version {newest[1]}, format {newest[2]}, but {version}, {pool} in the code")
 

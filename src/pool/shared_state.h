@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the processes share that use the pool (seats.h). It is cleared by whoever comes when nobody
+// uses the pool, never flushed, and every field is accessed as an atomic.
+#ifndef NVCACHE_POOL_SHARED_STATE_H_
+#define NVCACHE_POOL_SHARED_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pool/layout.h"
+
+namespace nvcache::pool {
+
+struct alignas(64) SharedState {
+  Lsn next;                 // the LSN that is drawn next
+  uint8_t unused[56];       // a line for itself
+  uint32_t seats_end;       // no seat from there on was ever taken
+  uint32_t has_unresolved;  // some seat is kSeatUnresolved
+  Lsn through;              // the checkpoint of write-through, as both records have it
+  uint32_t through_failed;  // errno of a sync after which it moves no more; 0: none
+  uint64_t through_device;  // st_dev of the file system of write-through files; 0: none
+  // Of the checkpointer (seats.h): its seat plus one, 0 while it has none; changes when a process
+  // wants it to have a descriptor of that file system; and whether it has.
+  uint32_t checkpointer;
+  uint32_t bell;
+  uint32_t answer;
+  uint64_t through_moved;      // ns since 1970 when `through` was stored; 0: not since; for people
+  uint64_t through_failed_at;  // the same of `through_failed`
+};
+static_assert(offsetof(SharedState, next) == 0);
+static_assert(offsetof(SharedState, unused) == 8);
+static_assert(offsetof(SharedState, seats_end) == 64);
+static_assert(offsetof(SharedState, has_unresolved) == 68);
+static_assert(offsetof(SharedState, through) == 72);
+static_assert(offsetof(SharedState, through_failed) == 80);
+static_assert(offsetof(SharedState, through_device) == 88);
+static_assert(offsetof(SharedState, checkpointer) == 96);
+static_assert(offsetof(SharedState, bell) == 100);
+static_assert(offsetof(SharedState, answer) == 104);
+static_assert(offsetof(SharedState, through_moved) == 112);
+static_assert(offsetof(SharedState, through_failed_at) == 120);
+static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
+
+// SharedState::answer.
+inline constexpr uint32_t kNoAnswer = 0;
+inline constexpr uint32_t kHasDescriptor = 1;
+inline constexpr uint32_t kHasNone = 2;  // it cannot, or did not say so in time
+
+// Seat::state.
+inline constexpr uint32_t kSeatFree = 0;
+inline constexpr uint32_t kSeatTaken = 1;
+// Its process has died; another one, which has its life byte, brings its logs to the files.
+inline constexpr uint32_t kSeatReplayed = 2;
+// Its process has died, and left what could not be brought to the files.
+inline constexpr uint32_t kSeatUnresolved = 3;
+// Its process is gone, and the kernel has all that its logs hold; but some of it may not be on the
+// disk: groups of write-through, and such as were published.
+inline constexpr uint32_t kSeatLeft = 4;
+
+struct alignas(64) Seat {
+  uint32_t state;
+  uint32_t pid;             // for people
+  uint64_t since;           // ns since 1970 when it was taken
+  uint64_t oldest_pending;  // ns since 1970 when its oldest pending record was first seen; 0: none
+  uint64_t lease;           // the process's life among the leases (src/lease/leases.h); 0: none
+  uint32_t reserve;         // segments that stay free for copies of what its logs hold
+  uint32_t kept_units;      // that its kept records take
+  char program[16];         // its name, up to a zero; for people
+  uint32_t files;           // that it has in its cache; for people
+  // Payload of its data records that reached the disk, in units, modulo 2^32; for people.
+  uint32_t written;
+};
+static_assert(offsetof(Seat, state) == 0);
+static_assert(offsetof(Seat, pid) == 4);
+static_assert(offsetof(Seat, since) == 8);
+static_assert(offsetof(Seat, oldest_pending) == 16);
+static_assert(offsetof(Seat, lease) == 24);
+static_assert(offsetof(Seat, reserve) == 32);
+static_assert(offsetof(Seat, kept_units) == 36);
+static_assert(offsetof(Seat, program) == 40);
+static_assert(offsetof(Seat, files) == 56);
+static_assert(offsetof(Seat, written) == 60);
+static_assert(sizeof(Seat) == 64 && kSeatsOffset + kMaxSeats * sizeof(Seat) <= kOwnersOffset);
+
+// Of each segment: 0, it is free; or the number of the seat that has it, plus one.
+using Owner = uint16_t;
+static_assert(kMaxSeats < 0xffff);
+static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffset);
+
+// Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
+// write-through files; 0: it has none. Who has had one for longer hears of errors that others do
+// not. Of a seat that is left: the LSN that was drawn next when it was.
+static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kConductOffset);
+
+// Conduct::rule: NVCACHE_WRITE_BACK.
+inline constexpr uint32_t kRuleUnknown = 0;
+inline constexpr uint32_t kRuleAuto = 1;
+inline constexpr uint32_t kRuleAlways = 2;
+inline constexpr uint32_t kRuleNever = 3;
+
+// Of each seat: what its process does, for people.
+struct Conduct {
+  // ns since 1970 when it had a group of write-through after it had none, as far as it knows.
+  uint64_t through_since;
+  uint32_t rule;
+  uint32_t through_written;  // payload of its groups of write-through, in units, modulo 2^32
+};
+static_assert(offsetof(Conduct, through_since) == 0);
+static_assert(offsetof(Conduct, rule) == 8);
+static_assert(offsetof(Conduct, through_written) == 12);
+static_assert(sizeof(Conduct) == 16 &&
+              kConductOffset + kMaxSeats * sizeof(Conduct) <= kSegmentsOffset);
+
+}  // namespace nvcache::pool
+
+#endif  // NVCACHE_POOL_SHARED_STATE_H_
