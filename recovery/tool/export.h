@@ -11,7 +11,7 @@
 #include <string>
 #include <tuple>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 
 namespace nvcache::tool {
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 
 namespace nvcache::tool {
 

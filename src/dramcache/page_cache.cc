@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "src/nvlog/group_writer.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "src/nvlog/group_writer.h"
 #include "src/pmem/persist.h"
 #include "src/sys/check.h"
 #include "src/sys/scratch.h"

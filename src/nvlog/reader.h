@@ -1,52 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The logs as found on the medium: for recovery, `nvcache status` and `nvcache dump`. Trusts
-// nothing that its checksum does not cover, and writes nothing.
-//
-// A group is there only if all of it is (I2, I4): its first header with the commit word, every
-// other header, every payload. What is left of one that is not whole is unfinished or damaged; see
-// record.h.
+// The segments and records of a pool, as found on the medium: for recovery, `nvcache status` and
+// `nvcache dump`. Trusts nothing that its checksum does not cover, and writes nothing.
 #ifndef NVCACHE_NVLOG_READER_H_
 #define NVCACHE_NVLOG_READER_H_
 
-#include <cstddef>
 #include <cstdint>
 
+#include "src/nvlog/holes.h"
 #include "src/nvlog/record.h"
 #include "src/pool/pool.h"
+#include "src/sys/table.h"
 
 namespace nvcache::nvlog {
-
-enum class Verdict {
-  kCommitted,   // all of it is there, and it counts
-  kOnDisk,      // below the checkpoint, of a walk over everything
-  kVoid,        // it carries the void word; payloads are not checked
-  kUnfinished,  // not whole, and nothing says that its call had returned
-  kDamaged,     // not whole, or in a segment whose headers are damaged
-};
-
-// One call, as a walk meets it.
-struct Group {
-  Place place;       // of its first record; of a damaged segment, of its header
-  Lsn lsn;           // 0: not known
-  uint32_t records;  // 0: none of them is known
-  Verdict verdict;   // of kUnfinished and kDamaged none may be applied (I2)
-  Place damaged;     // then the first record that is not as it was written; else kNoPlace
-  uint32_t log;
-  bool kept;  // in a kept segment
-};
-
-// The number of no file.
-inline constexpr uint32_t kNoFile = ~uint32_t{0};
 
 // What can be read of a pool: which segments hold what, and where to begin.
 class Reader {
  public:
-  Reader() = default;
-  ~Reader();
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
-
   // Looks at all segment headers. `fd`: the pool's file, if there is one to ask what of it was
   // never written. `all`: of a pool whose checkpoint is not known, or to see what is on disk as
   // well. False without memory.
@@ -70,6 +40,8 @@ class Reader {
   Lsn newest() const { return newest_; }
 
   const RecordHeader& At(Place place) const;
+  // A header that is sane and as its checksum says, whatever its word. `header` is a copy.
+  bool CopyHeader(Place place, RecordHeader* header) const;
   // The payload of a data record in page `page` of its file: `length` bytes at `offset`.
   struct Piece {
     uint64_t offset;
@@ -110,14 +82,8 @@ class Reader {
   Place PlaceOf(uint32_t number, uint64_t unit) const { return number * segment_units_ + unit; }
   // Of the unit behind the last record that a segment can have.
   uint64_t UnitsEnd() const { return segment_units_ - kLastUnits; }
-  // A header that is sane and as its checksum says, whatever its word. `header` is a copy.
-  bool CopyHeader(Place place, RecordHeader* header) const;
   uint32_t PayloadCrc(const RecordHeader& header, Place place) const;
   const uint8_t* PayloadAt(const RecordHeader& header, Place place, uint64_t* first) const;
-  // The first place from `place` on, up to `end`, that was ever written.
-  Place AfterNothing(Place place, Place end) const;
-  bool IsNothing(Place place) const { return AfterNothing(place, place + 1) != place; }
-
   bool Look(uint32_t number, Segment* segment, Lsn* checkpoint) const;
   Lsn GenerationOf(Place place) const { return generations_[place / segment_units_]; }
   void AddDamaged();
@@ -133,154 +99,21 @@ class Reader {
   bool IsDone(const Segment& next) const;
 
   pool::View view_;
-  int fd_ = -1;
+  Holes holes_;
   bool all_ = false;
   const pool::Seats* seats_ = nullptr;  // with OpenSeat()
   uint32_t seat_ = 0;
-  Lsn* checkpoints_ = nullptr;  // by seat, of its other logs
-  bool* used_ = nullptr;        // by seat: it has a checkpoint of its own, or a segment
-  Lsn through_ = 0;             // the checkpoint of write-through
+  sys::Table<Lsn> checkpoints_;  // by seat, of its other logs
+  sys::Table<bool> used_;        // by seat: it has a checkpoint of its own, or a segment
+  Lsn through_ = 0;              // the checkpoint of write-through
   bool has_through_ = false;
   Lsn least_ = 0;  // of the checkpoints that count for a log
   mutable Lsn newest_ = 0;
   uint64_t segment_units_ = 0;
-  Segment* segments_ = nullptr;  // damaged ones, then by log, then by generation; then kept ones
+  sys::Table<Segment> segments_;  // damaged ones, then by log, then by generation; then kept ones
   uint32_t segment_count_ = 0;
-  Lsn* generations_ = nullptr;   // by segment; 0: not known
-  uint32_t* indices_ = nullptr;  // in segments_, by segment
-  size_t reserved_ = 0;          // elements of these
-  // Of the pool's file, bytes that are known to be there.
-  mutable uint64_t data_begin_ = 0;
-  mutable uint64_t data_end_ = 0;
-  // And that nobody ever wrote.
-  mutable uint64_t hole_begin_ = 0;
-  mutable uint64_t hole_end_ = 0;
-};
-
-// Walks the groups of all logs in the order of their LSNs, from the checkpoint on, and all kept
-// ones. Memory is bounded by the number of segments and of files.
-class GroupWalk {
- public:
-  explicit GroupWalk(const Reader& reader) : reader_(reader) {}
-  ~GroupWalk();
-  GroupWalk(const GroupWalk&) = delete;
-  GroupWalk& operator=(const GroupWalk&) = delete;
-
-  // False without memory.
-  bool Open();
-  // False at the end.
-  bool Next(Group* group);
-
-  // Calls function(header, place) for each record of the group that Next() has just found, if it is
-  // kCommitted, kOnDisk or kVoid. Headers are copies that were checked.
-  template <typename Function>
-  void ForEachRecord(const Group& group, Function function) const {
-    const uint32_t count = group.records < member_count_ ? group.records : member_count_;
-    for (uint32_t i = 0; i < count; ++i) function(members_[i].header, members_[i].place);
-  }
-
-  // Files, numbered from 0 in the order in which they are met. Two file records that name the same
-  // file (pool::SameFile, and the file system) are one.
-  //
-  // The file of a record of the group that Next() has just found; kNoFile if no whole file record
-  // gives it.
-  uint32_t FileOf(const RecordHeader& header, Place place) const;
-  uint32_t files() const { return file_count_; }
-  // Where the newest file record of file `file` lies: its header.
-  Place RecordOf(uint32_t file) const;
-  // A copy of its payload; false if that is not whole any more.
-  bool CopyRecord(uint32_t file, pool::FileRecord* copy) const;
-
-  // How far the walk has come, for progress: units done of units in all.
-  uint64_t done() const { return done_; }
-  uint64_t total() const { return total_; }
-
- private:
-  struct Member {
-    RecordHeader header;
-    Place place;
-  };
-  // A log, or one kept segment.
-  struct Stream {
-    uint32_t segment;  // in Reader::segments_
-    uint32_t end;      // behind its last one
-    uint64_t unit;     // where the next group is looked for
-    Lsn last;          // of the newest group that was met
-    bool torn;         // that one was not whole: what follows may be the rest of it
-    Group group;  // the next one: whole and committed, as far as its first header says, or lost
-    Lsn key;      // where it comes in the order
-  };
-  struct File {
-    Place record;
-    Lsn lsn;  // of that record
-    uint64_t hash;
-    uint32_t next;  // of the same bucket, plus one
-  };
-  struct Name {
-    uint64_t key;    // segment number and file number, plus one; 0: none
-    uint32_t epoch;  // of the segment when it was met: others are forgotten
-    uint32_t file;
-  };
-  // What is left of a header that is not whole.
-  enum class Trace { kNone, kCommitted, kVoid };
-
-  bool IsAfter(uint32_t a, uint32_t b) const { return streams_[a].key > streams_[b].key; }
-  const Reader::Segment& SegmentOf(const Stream& stream) const {
-    return reader_.segments_[stream.segment];
-  }
-  bool Matters(const Reader::Segment& segment, Lsn bound) const;
-  bool IsTakenAgain(const Reader::Segment& segment) const;
-
-  void Push(uint32_t index);
-  bool NextDamaged(Group* group);
-  void MoveTo(Stream* stream, uint32_t segment, uint64_t unit);
-  bool Peek(Stream* stream);
-  Lsn Above(const Stream& stream) const;
-  bool IsFirst(const Stream& stream, Place place, RecordHeader* header) const;
-  bool PeekFirst(Stream* stream, const RecordHeader& first, Place place);
-  bool StepOverRest(Stream* stream, Place place);
-  bool PeekLost(Stream* stream, Place place);
-  bool FindFirst(uint32_t index, uint64_t unit, Lsn above, RecordHeader* header,
-                 uint64_t* found) const;
-  Trace TraceAt(const Stream& stream, Place place, Lsn* lsn) const;
-  bool IsLostData(Place place, uint64_t unit) const;
-
-  bool FindMember(Stream* stream, const RecordHeader& first, uint32_t index, Member* member);
-  Place CollectMembers(Stream* stream, bool payloads);
-  bool Collect(Stream* stream);
-  bool GoesOn(const Stream& stream, Lsn lsn) const;
-
-  void MeetFiles();
-  void MeetFile(const Member& member);
-  uint32_t FindFile(const pool::FileRecord& record, uint64_t hash) const;
-  uint32_t AddFile(uint64_t hash);
-  bool CopyRecordAt(Place place, pool::FileRecord* copy) const;
-  void SetName(uint32_t segment, uint32_t number, uint32_t file);
-  Name* SlotOf(Name* names, uint32_t capacity, uint64_t key) const;
-  bool GrowNames();
-  bool GrowFiles();
-
-  const Reader& reader_;
-  Stream* streams_ = nullptr;
-  uint32_t stream_count_ = 0;
-  uint32_t* heap_ = nullptr;  // of streams, by key
-  uint32_t heap_size_ = 0;
-  uint32_t current_ = ~uint32_t{0};  // the stream whose group Next() has just found
-  uint32_t damaged_ = 0;             // damaged segments that were told
-  size_t reserved_ = 0;              // segments that there is room for in what follows
-  uint32_t* epochs_ = nullptr;       // by segment number
-  Member* members_ = nullptr;        // of the group that Next() has just found
-  uint32_t member_count_ = 0;
-  pool::FileRecord* records_ = nullptr;  // two, to compare
-  File* file_list_ = nullptr;
-  uint32_t* buckets_ = nullptr;  // as many as there is room for files: file plus one
-  uint32_t file_capacity_ = 0;
-  uint32_t file_count_ = 0;
-  Name* names_ = nullptr;
-  uint32_t name_capacity_ = 0;
-  uint32_t name_count_ = 0;
-  uint64_t done_ = 0;
-  uint64_t total_ = 0;
+  sys::Table<Lsn> generations_;   // by segment; 0: not known
+  sys::Table<uint32_t> indices_;  // in segments_, by segment
 };
 
 }  // namespace nvcache::nvlog

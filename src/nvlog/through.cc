@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "src/nvlog/group_writer.h"
 #include "src/sys/check.h"
 
 namespace nvcache::nvlog {

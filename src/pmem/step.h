@@ -12,7 +12,7 @@
 namespace nvcache::pmem {
 
 enum class Step : uint8_t {
-  // A group of records (src/nvlog/log.cc)
+  // A group of records (src/nvlog/group_writer.cc)
   kPayload,       // PWB    payloads
   kGroupHeaders,  // PWB    headers of all records but the first
   kCommit,        // PWB    the first header

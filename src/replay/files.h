@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/pool/pool.h"
 #include "src/replay/names.h"
 

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/pool/pool.h"
 #include "src/replay/names.h"
 

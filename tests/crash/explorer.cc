@@ -5,7 +5,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/replay/replay.h"
 #include "tests/crash/name_check.h"
 

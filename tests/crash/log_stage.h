@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
-#include "src/nvlog/log.h"
 #include "src/nvlog/through.h"
 #include "src/pool/pool.h"
 #include "tests/crash/capture.h"

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "src/nvlog/reader.h"
 #include "src/nvlog/record.h"
+#include "src/nvlog/walk.h"
 #include "src/sys/boot.h"
 #include "src/sys/crc32c.h"
 #include "tests/crash/medium.h"

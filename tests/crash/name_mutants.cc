@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
-#include "src/nvlog/reader.h"
 #include "src/nvlog/record.h"
+#include "src/nvlog/walk.h"
 #include "src/pool/name_record.h"
 #include "src/sys/crc32c.h"
 #include "tests/crash/medium.h"

@@ -9,7 +9,8 @@
 #include <memory>
 #include <thread>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/group_writer.h"
+#include "src/nvlog/walk.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/sys/crc32c.h"
 #include "tests/unit/support.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "src/nvlog/log.h"
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/pmem/persist.h"
 #include "src/replay/replay.h"
 #include "src/sys/kernel.h"

@@ -13,8 +13,9 @@
 #include <set>
 #include <thread>
 
+#include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/support.h"
 #include "tests/unit/unreadable.h"

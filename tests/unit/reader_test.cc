@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/nvlog/walk.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::nvlog {

@@ -22,8 +22,8 @@
 #include <thread>
 #include <vector>
 
+#include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
-#include "src/nvlog/log.h"
 #include "tests/unit/support.h"
 #include "tests/unit/traced.h"
 

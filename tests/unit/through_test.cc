@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "tests/unit/support.h"
 #include "tests/unit/unreadable.h"
 

@@ -22,7 +22,7 @@
 #include <optional>
 #include <thread>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/descriptions.h"

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"

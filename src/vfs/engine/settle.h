@@ -5,7 +5,7 @@
 #ifndef NVCACHE_VFS_ENGINE_SETTLE_H_
 #define NVCACHE_VFS_ENGINE_SETTLE_H_
 
-#include "src/nvlog/log.h"
+#include "src/nvlog/group_writer.h"
 #include "src/vfs/engine/file.h"
 #include "src/vfs/engine/results.h"
 

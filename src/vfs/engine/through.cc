@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "src/nvlog/group_writer.h"
 #include "src/nvlog/through.h"
 #include "src/sys/check.h"
 #include "src/sys/deferral.h"
