@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-//
-// What the records of names come to.
-#include <errno.h>
+#include "src/replay/fold.h"
+
+#include <sys/stat.h>
 
 #include <bit>
 #include <cstring>
 
 #include "src/pool/pool.h"
-#include "src/replay/names.h"
-#include "src/replay/replay.h"
 #include "src/sys/check.h"
-#include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
@@ -39,7 +36,7 @@ uint64_t HashOf(const char* text) {
 
 // The slot of a table of power-of-two size that `is_right` or nobody has.
 template <typename IsRight>
-uint32_t& SlotOf(Table<uint32_t>& slots, uint64_t hash, IsRight is_right) {
+uint32_t& SlotOf(sys::Table<uint32_t>& slots, uint64_t hash, IsRight is_right) {
   for (uint64_t i = hash;; ++i) {
     uint32_t& slot = slots[i & (slots.max() - 1)];
     if (slot == 0 || is_right(slot - 1)) return slot;
@@ -48,7 +45,7 @@ uint32_t& SlotOf(Table<uint32_t>& slots, uint64_t hash, IsRight is_right) {
 
 }  // namespace
 
-bool Names::Note(const RecordHeader& header, Place place) {
+bool FoldedNames::Note(const RecordHeader& header, Place place) {
   if (notes_.max() == 0) {
     const pool::View& view = reader_.view();
     const uint64_t units = view.segment_count() * view.segment_units();
@@ -61,18 +58,18 @@ bool Names::Note(const RecordHeader& header, Place place) {
   return true;
 }
 
-bool Names::OpenTables() {
+bool FoldedNames::OpenTables() {
   const uint64_t n = notes_.count();
   if (text_bytes_ + n * pool::kNameTexts > UINT32_MAX) return false;
   const auto slots = [](uint64_t most) { return std::bit_ceil(2 * most); };
   return texts_.Open(text_bytes_ + n * pool::kNameTexts) && whos_.Open(n * kWhosOfRecord) &&
          spots_.Open(n * kSpotsOfRecord) && ties_.Open(n * kTiesOfRecord) &&
-         marks_.Open(n * kWhosOfRecord) && successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
+         successor_slots_.Open(slots(2 * n * kWhosOfRecord)) &&
          who_slots_.Open(slots(n * kWhosOfRecord)) && spot_slots_.Open(slots(n * kSpotsOfRecord)) &&
          tie_slots_.Open(slots(n * kTiesOfRecord));
 }
 
-uint32_t Names::AddText(const char* text) {
+uint32_t FoldedNames::AddText(const char* text) {
   const size_t n = sys::Length(text) + 1;
   const uint32_t at = texts_.Add(static_cast<uint32_t>(n));
   NVCACHE_CHECK(at + n <= texts_.max());
@@ -80,7 +77,7 @@ uint32_t Names::AddText(const char* text) {
   return at;
 }
 
-uint32_t Names::WhoIs(const pool::Identity& identity, uint64_t file_system) {
+uint32_t FoldedNames::WhoIs(const pool::Identity& identity, uint64_t file_system) {
   const uint64_t fingerprint = pool::Fingerprint(identity);
   uint32_t& slot = SlotOf(who_slots_, Mix(fingerprint, 0), [&](uint32_t i) {
     return whos_[i].file_system == file_system && pool::SameIdentity(whos_[i].identity, identity);
@@ -95,8 +92,7 @@ uint32_t Names::WhoIs(const pool::Identity& identity, uint64_t file_system) {
   return number;
 }
 
-// By fingerprint alone, also of what was made in its place.
-uint32_t Names::Find(uint64_t fingerprint) const {
+uint32_t FoldedNames::Find(uint64_t fingerprint) const {
   if (who_slots_.max() == 0) return kNobody;
   for (uint64_t i = Mix(fingerprint, 0);; ++i) {
     const uint32_t slot = who_slots_[i & (who_slots_.max() - 1)];
@@ -110,26 +106,25 @@ uint32_t Names::Find(uint64_t fingerprint) const {
   }
 }
 
-// Something was made in its place. One that was made in vain, before, is forgotten.
-void Names::SetSuccessor(uint32_t number, uint64_t fingerprint) {
+void FoldedNames::SetSuccessor(uint32_t number, uint64_t fingerprint) {
   whos_[number].successor = fingerprint;
-  marks_[number].missing = 0;
   if (fingerprint == 0) return;
   SlotOf(successor_slots_, Mix(fingerprint, 0), [](uint32_t) { return false; }) = number + 1;
 }
 
-uint32_t Names::FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path) {
+uint32_t FoldedNames::FolderOf(const pool::Identity& identity, uint64_t file_system,
+                               const char* path) {
   const uint32_t number = WhoIs(identity, file_system);
   whos_[number].is_folder = true;
   SetPath(whos_[number], path);
   return number;
 }
 
-void Names::SetPath(Who& who, const char* path) {
+void FoldedNames::SetPath(Who& who, const char* path) {
   if (who.path == 0 || !sys::Equal(&texts_[who.path], path)) who.path = AddText(path);
 }
 
-uint32_t Names::SpotOf(uint32_t folder, const char* name) {
+uint32_t FoldedNames::SpotOf(uint32_t folder, const char* name) {
   uint32_t& slot = SlotOf(spot_slots_, Mix(HashOf(name), folder), [&](uint32_t i) {
     return spots_[i].folder == folder && sys::Equal(NameOf(spots_[i]), name);
   });
@@ -141,7 +136,7 @@ uint32_t Names::SpotOf(uint32_t folder, const char* name) {
   return number;
 }
 
-uint32_t Names::TieOf(uint32_t spot, uint32_t who) {
+uint32_t FoldedNames::TieOf(uint32_t spot, uint32_t who) {
   uint32_t& slot = SlotOf(tie_slots_, Mix(spot, who),
                           [&](uint32_t i) { return ties_[i].spot == spot && ties_[i].who == who; });
   if (slot != 0) return slot - 1;
@@ -152,21 +147,21 @@ uint32_t Names::TieOf(uint32_t spot, uint32_t who) {
   return number;
 }
 
-void Names::Give(uint32_t spot, uint32_t who) {
+void FoldedNames::Give(uint32_t spot, uint32_t who) {
   spots_[spot].last = who + 1;
   spots_[spot].is_final = true;
   whos_[who].gone = false;
   TieOf(spot, who);
 }
 
-void Names::Take(uint32_t spot, uint32_t who, bool gone) {
+void FoldedNames::Take(uint32_t spot, uint32_t who, bool gone) {
   spots_[spot].last = 0;
   spots_[spot].is_final = true;
   if (gone) whos_[who].gone = true;
   ties_[TieOf(spot, who)].removed = true;
 }
 
-Names::Change Names::Resolve(const NameRecord& record) {
+FoldedNames::Change FoldedNames::Resolve(const NameRecord& record) {
   const pool::NameTexts texts = pool::TextsOf(record);
   Change change = {kNobody, kNobody, kNobody, kNobody};
   if (record.deed != Deed::kAttributes) {
@@ -188,7 +183,7 @@ Names::Change Names::Resolve(const NameRecord& record) {
   return change;
 }
 
-void Names::FoldChange(const NameRecord& record, const Change& change, Place place) {
+void FoldedNames::FoldChange(const NameRecord& record, const Change& change, Place place) {
   const bool gone = (record.flags & pool::kNameGone) != 0;
   Who& who = whos_[change.who];
   for (const uint32_t spot : {change.spot, change.from}) {
@@ -218,46 +213,20 @@ void Names::FoldChange(const NameRecord& record, const Change& change, Place pla
   }
 }
 
-// Whether the call was made, the names cannot tell: they may have been so long before. So it was
-// not, unless it must have been: what it destroys is nowhere, and cannot be made again, or not with
-// all of its bytes.
-void Names::FoldAnnouncement(const NameRecord& record, const Change& change, Place place) {
-  const bool removes = record.deed == Deed::kRemoves;
-  const uint32_t destroyed = removes ? change.who : change.other;
-  if (destroyed != kNobody && (record.flags & pool::kNameGone) == 0) {
-    whos_[destroyed].has_others = true;
-  }
-  TieOf(change.spot, change.who);
-  if (!removes) TieOf(change.from, change.who);
-  if (destroyed != kNobody) {
-    TieOf(change.spot, destroyed);
-    const bool lacks = Lacks(whos_[destroyed]) || (record.flags & pool::kNameLacks) != 0;
-    const bool lost = lacks && IsNowhere(destroyed);
-    if (lost && (removes || LeadsTo(change.spot, change.who))) {
-      return FoldChange(record, change, place);
-    }
-  }
-  if (removes) return Give(change.spot, change.who);
-  if (record.deed == Deed::kRenames) Take(change.spot, change.who, false);
-  Give(change.from, change.who);
-  if (change.other != kNobody) Give(change.spot, change.other);
-}
-
-bool Names::CopyAt(Place place, NameRecord* record) const {
+bool FoldedNames::CopyAt(Place place, NameRecord* record) const {
   const RecordHeader header = reader_.At(place);
   return header.kind == nvlog::Kind::kName && header.length <= sizeof(*record) &&
          reader_.CopyName(header, place, record);
 }
 
-// One that says what no call can do does not count: its checksum is right, so no crash has made it.
-bool Names::Fold() {
-  if (!any()) return true;
+bool FoldedNames::FoldAll(uint32_t* unreadable) {
+  *unreadable = 0;
   if (!OpenTables()) return false;
   texts_.Add();
   sys::Scratch<NameRecord> record;
   for (uint32_t i = 0; i < notes_.count(); ++i) {
     if (!CopyAt(notes_[i], record.get())) {
-      TellUnresolved("", "", EBADMSG);
+      ++*unreadable;
       continue;
     }
     const Change change = Resolve(*record);
@@ -269,13 +238,7 @@ bool Names::Fold() {
   return true;
 }
 
-void Names::FoldOpen() {
-  sys::Scratch<NameRecord> record;
-  if (open_ == nvlog::kNoPlace || !CopyAt(open_, record.get())) return;
-  FoldAnnouncement(*record, open_change_, open_);
-}
-
-bool Names::NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed) {
+bool FoldedNames::NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed) {
   const uint32_t number = Find(fingerprint);
   if (number == kNobody) return false;
   Who& who = whos_[number];

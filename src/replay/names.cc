@@ -3,77 +3,30 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <iterator>
-#include <utility>
 
 #include "src/pmem/persist.h"
 #include "src/pool/pool.h"
+#include "src/replay/attributes.h"
+#include "src/replay/descriptor.h"
 #include "src/replay/replay.h"
 #include "src/replay/resolve.h"
-#include "src/sys/check.h"
-#include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
-#include "src/sys/text.h"
 
 namespace nvcache::recovery {
 
 using nvlog::RecordHeader;
+using pool::Deed;
 using pool::NameRecord;
 
 namespace {
 
 constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
-constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-
-// Of a file that has to give its names away, or is made: in each folder that it belongs to.
-using SafeName = sys::Text<40>;
-SafeName SafeNameOf(uint64_t fingerprint) {
-  SafeName name;
-  name.Append(".nvcache-").AppendNumber(fingerprint);
-  return name;
-}
-
-using FdLink = sys::Text<32>;
-FdLink LinkTo(long fd) {
-  FdLink link;
-  link.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
-  return link;
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(long fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) sys::Close(static_cast<int>(fd_));
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  bool ok() const { return fd_ >= 0; }
-  long error() const { return fd_; }
-  int get() const { return static_cast<int>(fd_); }
-  long Release() {
-    const long fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void Take(Descriptor& other) { Reset(other.Release()); }
-  void Reset(long fd) {
-    if (fd_ >= 0) sys::Close(static_cast<int>(fd_));
-    fd_ = fd;
-  }
-
- private:
-  long fd_;
-};
-
-bool IsOutOfDescriptors(long error) { return error == -EMFILE || error == -ENFILE; }
-// Or something else has the name, or that of a folder before it.
-bool IsMissing(long error) { return error == -ENOENT || error == -ENOTDIR || error == -ELOOP; }
 
 long Remove(int folder, const char* name, bool is_folder) {
   return sys::Unlinkat(folder, name, is_folder ? AT_REMOVEDIR : 0);
@@ -88,238 +41,7 @@ long RemoveVain(int folder, const char* safe) {
   return Remove(folder, safe, S_ISDIR(st.st_mode));
 }
 
-// Attributes of what `look` is open to, with O_PATH, if it has others.
-
-long SetOwner(int look, uint32_t uid, uint32_t gid) {
-  struct stat st;
-  const long error = sys::Fstat(look, &st);
-  if (error < 0 || (st.st_uid == uid && st.st_gid == gid)) return error;
-  return sys::Call(SYS_fchownat, look, sys::Address(""), uid, gid, AT_EMPTY_PATH);
-}
-
-// The mode of a record, for a file that the file system may have with a later owner, whom no record
-// names: what the kernel took from it then (chown(2)), that one must not get.
-mode_t ModeFor(const struct stat& st, const NameRecord& record) {
-  mode_t mode = record.mode & 07777;
-  const bool is_same = st.st_uid == record.uid && st.st_gid == record.gid;
-  if (is_same || S_ISDIR(st.st_mode)) return mode;
-  mode &= ~mode_t{S_ISUID};
-  return (mode & S_IXGRP) != 0 ? mode & ~mode_t{S_ISGID} : mode;
-}
-
-// After the owner.
-long SetMode(int look, const NameRecord& record) {
-  struct stat st;
-  if (S_ISLNK(record.mode)) return 0;
-  if (const long error = sys::Fstat(look, &st); error < 0) return error;
-  const mode_t mode = ModeFor(st, record);
-  if ((st.st_mode & 07777) == mode) return 0;
-  return sys::Fchmodat(AT_FDCWD, LinkTo(look).c_str(), mode);
-}
-
-long SetAsBorn(int look, const NameRecord& record) {
-  const long error = SetOwner(look, record.uid, record.gid);
-  return error < 0 ? error : SetMode(look, record);
-}
-
-// `is_changed`: bytes that came later have set one of them anew.
-long SetTimes(int look, const NameRecord& record, bool is_changed) {
-  const timespec access = {record.access_seconds, static_cast<long>(record.access_nanoseconds)};
-  const timespec change = {record.change_seconds, static_cast<long>(record.change_nanoseconds)};
-  const timespec times[2] = {access, is_changed ? timespec{0, UTIME_OMIT} : change};
-  if (S_ISLNK(record.mode)) {
-    return sys::Call(SYS_utimensat, look, sys::Address(""), sys::Address(times), AT_EMPTY_PATH);
-  }
-  return sys::Call(SYS_utimensat, AT_FDCWD, sys::Address(LinkTo(look).c_str()), sys::Address(times),
-                   0);
-}
-
 }  // namespace
-
-// ------------------------------------------------------------------------------------------- Find
-
-// The file itself, or what was made in its place.
-bool Names::Is(const Who& who, const pool::Identity& identity) const {
-  return pool::SameIdentity(who.identity, identity) ||
-         (who.successor != 0 && pool::Fingerprint(identity) == who.successor);
-}
-
-long Names::LookInFolder(const Who& who, int folder, const char* name) const {
-  Descriptor look(sys::Openat(folder, name, kToLook));
-  if (!look.ok()) return look.error();
-  pool::Identity now;
-  const long error = pool::Identify(look.get(), &now);
-  if (error < 0) return error;
-  return Is(who, now) ? look.Release() : -ENOENT;
-}
-
-// On whichever file system: the number of one (XFS) is that of its device, which may be another one
-// after a boot.
-long Names::LookByPathOf(const Who& who) const {
-  Descriptor look(who.path != 0 ? LookByPath(&texts_[who.path]) : -ENOENT);
-  pool::Identity now;
-  if (look.ok() && pool::Identify(look.get(), &now) == 0 && Is(who, now)) return look.Release();
-  return look.ok() ? -ENOENT : look.error();
-}
-
-// With O_PATH: by the path that it had, by a name that it had in the logs, or by a safe one, or
-// wherever it is. -ENOENT: it is nowhere; anything else: that cannot be told. Then it is not looked
-// for again before it is made: many names may be in it, and it may be in itself.
-long Names::Open(uint32_t number, uint32_t depth) const {
-  Mark& mark = marks_[number];
-  if (mark.missing != 0 && mark.depth <= depth) return mark.missing;
-  const long found = Seek(number, depth);
-  if (found < 0 && !IsOutOfDescriptors(found)) {
-    mark.missing = static_cast<int>(found);
-    mark.depth = depth;
-  }
-  return found;
-}
-
-long Names::Seek(uint32_t number, uint32_t depth) const {
-  const Who& who = whos_[number];
-  long found = LookByPathOf(who);
-  if (found >= 0 || IsOutOfDescriptors(found)) return found;
-  long why = IsMissing(found) ? -ENOENT : found;
-  const SafeName safe = SafeNameOf(who.fingerprint);
-  Descriptor near(-1);
-  for (uint32_t tie = who.ties; tie != 0 && depth < kMaxDepth; tie = ties_[tie - 1].next) {
-    const Spot& spot = spots_[ties_[tie - 1].spot];
-    Descriptor folder(Open(spot.folder, depth + 1));
-    for (const char* name : {NameOf(spot), safe.c_str()}) {
-      found = folder.ok() ? LookInFolder(who, folder.get(), name) : folder.error();
-      if (found >= 0 || IsOutOfDescriptors(found)) return found;
-      if (!IsMissing(found)) why = found;
-    }
-    if (!near.ok()) near.Take(folder);
-  }
-  found = LookByIdentity(who.identity, who.file_system, near.ok() ? near.get() : -1);
-  return found == -ENOENT ? why : found;
-}
-
-bool Names::IsFound(uint32_t who) const { return Descriptor(Open(who)).ok(); }
-bool Names::IsNowhere(uint32_t who) const { return Descriptor(Open(who)).error() == -ENOENT; }
-
-long Names::LookAt(int folder, const char* name, Occupant* occupant) const {
-  *occupant = {};
-  pool::Identity now;
-  struct statx st;
-  const long error = pool::IdentifyAt(folder, name, &now, &st);
-  if (error == -ENOENT) return 0;
-  if (error < 0) return error;
-  *occupant = {true, S_ISDIR(st.stx_mode), Find(pool::Fingerprint(now)), st.stx_nlink};
-  return 0;
-}
-
-bool Names::LeadsTo(uint32_t number, uint32_t who) const {
-  const Spot& spot = spots_[number];
-  const Descriptor folder(Open(spot.folder));
-  Occupant occupant;
-  return folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 && occupant.exists &&
-         occupant.who == who;
-}
-
-bool Names::WasRemoved(uint32_t spot, const Occupant& occupant) const {
-  if (occupant.who == kNobody) return false;
-  for (uint32_t tie = whos_[occupant.who].ties; tie != 0; tie = ties_[tie - 1].next) {
-    if (ties_[tie - 1].spot == spot) return ties_[tie - 1].removed;
-  }
-  return false;
-}
-
-// Of a file that was not removed altogether. Folders have one name.
-bool Names::IsLastName(const Occupant& occupant, uint32_t safe_names) const {
-  if (occupant.who != kNobody && whos_[occupant.who].gone) return false;
-  return occupant.is_folder || occupant.links <= 1 + safe_names;
-}
-
-// Nobody's file has the name but one that the logs removed from it; nor a folder, but one that has
-// another name in the logs.
-bool Names::MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const {
-  if (!occupant.exists || occupant.who == who) return true;
-  if (!WasRemoved(spot, occupant)) return false;
-  return !IsLastName(occupant, 0) || (occupant.is_folder && HasLast(occupant.who));
-}
-
-uint32_t Names::CountSafeNames(uint32_t number) const {
-  const Who& who = whos_[number];
-  const SafeName safe = SafeNameOf(who.fingerprint);
-  uint32_t count = 0;
-  ++counts_;
-  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
-    const uint32_t folder = spots_[ties_[tie - 1].spot].folder;
-    if (std::exchange(marks_[folder].seen, counts_) == counts_) continue;
-    const Descriptor at(Open(folder));
-    Occupant occupant;
-    if (at.ok() && LookAt(at.get(), safe.c_str(), &occupant) == 0 && occupant.exists &&
-        occupant.who == number) {
-      ++count;
-    }
-  }
-  return count;
-}
-
-// By somebody whom no log knows, and later: it is there, but not where the logs know of.
-bool Names::WasMoved(uint32_t number) const {
-  const Who& who = whos_[number];
-  if (who.has_others) return false;
-  const SafeName safe = SafeNameOf(who.fingerprint);
-  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
-    const Spot& spot = spots_[ties_[tie - 1].spot];
-    const Descriptor folder(Open(spot.folder));
-    Occupant occupant;
-    if (!folder.ok()) continue;
-    for (const char* name : {NameOf(spot), safe.c_str()}) {
-      if (LookAt(folder.get(), name, &occupant) < 0) continue;
-      if (occupant.exists && occupant.who == number) return false;
-    }
-  }
-  return true;
-}
-
-bool Names::IsPlaced(uint32_t number) const {
-  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
-    const uint32_t spot = ties_[tie - 1].spot;
-    if (spots_[spot].last == number + 1 && LeadsTo(spot, number)) return true;
-  }
-  return false;
-}
-
-bool Names::HasLast(uint32_t number) const {
-  for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
-    if (spots_[ties_[tie - 1].spot].last == number + 1) return true;
-  }
-  return false;
-}
-
-// By a run that is no dry one.
-bool Names::IsToBeMade(uint32_t number, uint32_t depth) const {
-  Mark& mark = marks_[number];
-  if (mark.is_looked_at && (mark.is_to_be_made || mark.made_depth <= depth)) {
-    return mark.is_to_be_made;
-  }
-  const bool is_to_be_made = LooksToBeMade(number, depth);
-  mark.is_looked_at = true;
-  mark.is_to_be_made = is_to_be_made;
-  mark.made_depth = depth;
-  return is_to_be_made;
-}
-
-bool Names::LooksToBeMade(uint32_t number, uint32_t depth) const {
-  const Who& who = whos_[number];
-  if (Lacks(who) || who.gone || depth > kMaxDepth || !IsNowhere(number)) return false;
-  for (uint32_t tie = who.ties; tie != 0; tie = ties_[tie - 1].next) {
-    const Spot& spot = spots_[ties_[tie - 1].spot];
-    if (spot.last != number + 1) continue;
-    const Descriptor folder(Open(spot.folder));
-    if (!folder.ok() && IsToBeMade(spot.folder, depth + 1)) return true;
-    Occupant occupant;
-    const bool is_free = folder.ok() && LookAt(folder.get(), NameOf(spot), &occupant) == 0 &&
-                         (!occupant.exists || WasRemoved(ties_[tie - 1].spot, occupant));
-    if (is_free) return true;
-  }
-  return false;
-}
 
 long Names::Look(uint64_t fingerprint, uint64_t* successor) const {
   const uint32_t number = Find(fingerprint);
@@ -438,7 +160,7 @@ void Names::Secure(uint32_t number, const Spot& spot, int folder) {
   if (error < 0) return Fail(number, error);
   if (!occupant.exists || occupant.is_folder || occupant.who + 1 == spot.last) return;
   if (!WasRemoved(number, occupant) || whos_[occupant.who].gone) return;
-  const SafeName safe = SafeNameOf(whos_[occupant.who].fingerprint);
+  const SafeName safe = SafeNameOf(whos_[occupant.who]);
   const long linked = sys::Linkat(folder, NameOf(spot), folder, safe.c_str(), 0);
   if (linked < 0 && linked != -EEXIST) Fail(number, linked);
 }
@@ -448,6 +170,7 @@ long Names::StoreSuccessor(uint32_t number, int fd) {
   if (const long error = pool::Identify(fd, &made); error < 0) return error;
   auto* header = reinterpret_cast<RecordHeader*>(reader_.view().unit(whos_[number].born));
   SetSuccessor(number, pool::Fingerprint(made));
+  marks_[number].missing = 0;
   pmem::Store(header->link, whos_[number].successor);
   pmem::Pwb(header, sizeof(*header), pmem::Step::kSuccessor);
   pmem::Psync(pmem::Step::kSuccessorDurable);
@@ -456,7 +179,7 @@ long Names::StoreSuccessor(uint32_t number, int fd) {
 
 // Empty, with its owner and mode.
 long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
-  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  const SafeName safe = SafeNameOf(whos_[number]);
   long error;
   if (S_ISDIR(record.mode)) {
     error = sys::Call(SYS_mkdirat, folder, sys::Address(safe.c_str()), 0700);
@@ -476,7 +199,7 @@ long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
 
 // Under its safe name. Of an earlier recovery that has not come so far, something may be there.
 long Names::Make(uint32_t number, int folder) {
-  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  const SafeName safe = SafeNameOf(whos_[number]);
   sys::Scratch<NameRecord> record;
   if (!CopyAt(whos_[number].born, record.get())) return -EBADMSG;
   if (const long error = RemoveVain(folder, safe.c_str()); error < 0) return error;
@@ -538,14 +261,14 @@ long Names::Clear(int folder, const char* name, const Occupant& occupant) const 
   const bool goes = !occupant.is_folder || whos_[occupant.who].gone;
   const long error = goes ? Remove(folder, name, occupant.is_folder) : -ENOTEMPTY;
   if (error != -ENOTEMPTY) return error;
-  const SafeName safe = SafeNameOf(whos_[occupant.who].fingerprint);
+  const SafeName safe = SafeNameOf(whos_[occupant.who]);
   return sys::Call(SYS_renameat2, folder, sys::Address(name), folder, sys::Address(safe.c_str()),
                    kNoReplace);
 }
 
 // A folder has one name: a safe one, or one that it had in the logs.
 long Names::Move(uint32_t number, int folder, const char* name) const {
-  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  const SafeName safe = SafeNameOf(whos_[number]);
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
     const Spot& spot = spots_[ties_[tie - 1].spot];
     const Descriptor at(Open(spot.folder));
@@ -635,7 +358,7 @@ void Names::RemoveNames() {
 // Of a folder that had to give its name to another one, too, if it is empty by now. What was made
 // in vain has such a name as well. True: one is gone.
 bool Names::RemoveSafeNamesOf(uint32_t number) {
-  const SafeName safe = SafeNameOf(whos_[number].fingerprint);
+  const SafeName safe = SafeNameOf(whos_[number]);
   bool gone = false;
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
     const Descriptor folder(Open(spots_[ties_[tie - 1].spot].folder));
@@ -670,23 +393,6 @@ void Names::RemoveSafeNames() {
 
 // ------------------------------------------------------------------------------------- Attributes
 
-namespace {
-
-constexpr uint32_t kInOrder[] = {pool::kSetOwner, pool::kSetMode, pool::kSetTimes};
-
-long SetAttribute(uint32_t which, const NameRecord& record, bool is_changed, int look) {
-  switch (which) {
-    case pool::kSetOwner:
-      return SetOwner(look, record.uid, record.gid);
-    case pool::kSetMode:
-      return SetMode(look, record);
-    default:
-      return SetTimes(look, record, is_changed);
-  }
-}
-
-}  // namespace
-
 // As one of its names.
 bool Names::IsTold(uint32_t number) const {
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
@@ -714,7 +420,6 @@ void Names::TellUnreachableAttributes(uint32_t number) {
   if (error != 0 && error != ENOTDIR) TellUnresolvedAttributes(number, error);
 }
 
-// Owner before mode: to be given away takes set-user-ID away.
 void Names::SetAttributes(uint32_t number) {
   const Who& who = whos_[number];
   sys::Scratch<NameRecord> record;
@@ -767,6 +472,45 @@ void Names::TellOfDryRun(uint32_t number) {
   } else {
     TellUnresolvedSpot(number);
   }
+}
+
+bool Names::Fold() {
+  if (!any()) return true;
+  uint32_t unreadable = 0;
+  if (!FoldAll(&unreadable) || !OpenMarks()) return false;
+  for (uint32_t i = 0; i < unreadable; ++i) TellUnresolved("", "", EBADMSG);
+  return true;
+}
+
+// Whether the call was made, the names cannot tell: they may have been so long before. So it was
+// not, unless it must have been: what it destroys is nowhere, and cannot be made again, or not with
+// all of its bytes.
+void Names::FoldAnnouncement(const NameRecord& record, const Change& change, nvlog::Place place) {
+  const bool removes = record.deed == Deed::kRemoves;
+  const uint32_t destroyed = removes ? change.who : change.other;
+  if (destroyed != kNobody && (record.flags & pool::kNameGone) == 0) {
+    whos_[destroyed].has_others = true;
+  }
+  TieOf(change.spot, change.who);
+  if (!removes) TieOf(change.from, change.who);
+  if (destroyed != kNobody) {
+    TieOf(change.spot, destroyed);
+    const bool lacks = Lacks(whos_[destroyed]) || (record.flags & pool::kNameLacks) != 0;
+    const bool lost = lacks && IsNowhere(destroyed);
+    if (lost && (removes || LeadsTo(change.spot, change.who))) {
+      return FoldChange(record, change, place);
+    }
+  }
+  if (removes) return Give(change.spot, change.who);
+  if (record.deed == Deed::kRenames) Take(change.spot, change.who, false);
+  Give(change.from, change.who);
+  if (change.other != kNobody) Give(change.spot, change.other);
+}
+
+void Names::FoldOpen() {
+  sys::Scratch<NameRecord> record;
+  if (open_ == nvlog::kNoPlace || !CopyAt(open_, record.get())) return;
+  FoldAnnouncement(*record, open_change_, open_);
 }
 
 void Names::Agree(bool dry_run) {

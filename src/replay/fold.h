@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the records of names come to: each name, and what it leads to in the end.
+#ifndef NVCACHE_REPLAY_FOLD_H_
+#define NVCACHE_REPLAY_FOLD_H_
+
+#include <cstdint>
+
+#include "src/nvlog/reader.h"
+#include "src/pool/name_record.h"
+#include "src/sys/table.h"
+
+namespace nvcache::recovery {
+
+class FoldedNames {
+ public:
+  explicit FoldedNames(const nvlog::Reader& reader) : reader_(reader) {}
+
+  // A committed record of names, in the order of their LSNs. False without memory.
+  bool Note(const nvlog::RecordHeader& header, nvlog::Place place);
+  bool any() const { return notes_.count() > 0; }
+  // Then, of each file: whether some of its bytes never were in a log, so that it is not made
+  // again; and the last record that changes it. True: it was born in the logs. So what they have of
+  // it stays as long as its names do.
+  bool NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed);
+
+ protected:
+  static constexpr uint32_t kNobody = ~uint32_t{0};
+  static constexpr uint32_t kAttributes = 3;
+
+  // A file, a folder, or a symbolic link.
+  struct Who {
+    pool::Identity identity;
+    uint64_t file_system;
+    uint64_t fingerprint;
+    uint64_t successor;                    // of what was made in its place; 0: nothing
+    nvlog::Place born;                     // its creation; or kNoPlace
+    nvlog::Place attributes[kAttributes];  // the last record that sets them
+    pool::Lsn changed;                     // the last record that changes its bytes, or its names
+    uint32_t path;                         // that it had, in texts_; 0: none
+    uint32_t ties;                         // the first one, plus one
+    bool incomplete, gone, has_others, is_folder;
+  };
+  // A name in a folder.
+  struct Spot {
+    uint32_t folder;  // in whos_
+    uint32_t name;    // in texts_
+    uint32_t last;    // what it leads to, plus one; 0: nothing
+    bool is_final;    // the logs say so
+    bool is_told;     // that it does not
+    int error;        // errno: why
+  };
+  // A name that a file had in the logs.
+  struct Tie {
+    uint32_t spot, who;
+    uint32_t next;  // of the same file, plus one
+    bool removed;   // the logs have taken it away, at some time
+  };
+  // A record in the numbers of this fold.
+  struct Change {
+    uint32_t who, other, spot, from;
+  };
+
+  // All were noted. False without memory. And how many cannot be read: what says what no call can
+  // do does not count, for its checksum is right, so no crash has made it.
+  bool FoldAll(uint32_t* unreadable);
+  void FoldChange(const pool::NameRecord& record, const Change& change, nvlog::Place place);
+  void Give(uint32_t spot, uint32_t who);
+  void Take(uint32_t spot, uint32_t who, bool gone);
+  uint32_t TieOf(uint32_t spot, uint32_t who);
+  // By fingerprint alone, also of what was made in its place.
+  uint32_t Find(uint64_t fingerprint) const;
+  // Something was made in its place. One that was made in vain, before, is forgotten.
+  void SetSuccessor(uint32_t who, uint64_t fingerprint);
+  bool CopyAt(nvlog::Place place, pool::NameRecord* record) const;
+  const char* NameOf(const Spot& spot) const { return &texts_[spot.name]; }
+  bool Lacks(const Who& who) const { return who.born == nvlog::kNoPlace || who.incomplete; }
+
+  const nvlog::Reader& reader_;
+  sys::Table<char> texts_;
+  sys::Table<Who> whos_;
+  sys::Table<Spot> spots_;
+  sys::Table<Tie> ties_;
+  nvlog::Place open_ = nvlog::kNoPlace;  // the last record announces what may not have happened
+  Change open_change_ = {};
+
+ private:
+  bool OpenTables();
+  Change Resolve(const pool::NameRecord& record);
+  uint32_t AddText(const char* text);
+  uint32_t WhoIs(const pool::Identity& identity, uint64_t file_system);
+  uint32_t FolderOf(const pool::Identity& identity, uint64_t file_system, const char* path);
+  void SetPath(Who& who, const char* path);
+  uint32_t SpotOf(uint32_t folder, const char* name);
+
+  sys::Table<nvlog::Place> notes_;
+  uint64_t text_bytes_ = 1;                                                    // 0 is no text
+  sys::Table<uint32_t> who_slots_, successor_slots_, spot_slots_, tie_slots_;  // hashed; plus one
+};
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_REPLAY_FOLD_H_

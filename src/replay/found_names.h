@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the file systems have of the files and names that the logs speak of.
+#ifndef NVCACHE_REPLAY_FOUND_NAMES_H_
+#define NVCACHE_REPLAY_FOUND_NAMES_H_
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include <cstdint>
+
+#include "src/replay/fold.h"
+#include "src/sys/table.h"
+#include "src/sys/text.h"
+
+namespace nvcache::recovery {
+
+inline bool IsOutOfDescriptors(long error) { return error == -EMFILE || error == -ENFILE; }
+
+inline constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+
+class FoundNames : public FoldedNames {
+ protected:
+  using FoldedNames::FoldedNames;
+
+  // Of a file that has to give its names away, or is made: in each folder that it belongs to.
+  using SafeName = sys::Text<40>;
+  static SafeName SafeNameOf(const Who& who);
+
+  // What a name leads to now.
+  struct Occupant {
+    bool exists;
+    bool is_folder;
+    uint32_t who;  // or kNobody
+    uint32_t links;
+  };
+
+  // What was found out about a file, or folder, and stays so.
+  struct Mark {
+    int missing;        // what Open() has said; 0: nothing
+    uint32_t depth;     // of that search: it counts for those that are as deep
+    uint64_t seen;      // by the last one that counts folders
+    bool is_made;       // by this run
+    bool is_looked_at;  // by IsToBeMade(), as far as `made_depth`
+    bool is_to_be_made;
+    uint32_t made_depth;
+  };
+
+  // All is folded, and nothing was looked for yet. False without memory.
+  bool OpenMarks() { return marks_.Open(whos_.max()); }
+
+  // With O_PATH: by the path that it had, by a name that it had in the logs, or by a safe one, or
+  // wherever it is. -ENOENT: it is nowhere; anything else: that cannot be told. Then it is not
+  // looked for again before it is made: many names may be in it, and it may be in itself.
+  long Open(uint32_t who, uint32_t depth = 0) const;
+  bool IsFound(uint32_t who) const;
+  bool IsNowhere(uint32_t who) const;
+  long LookAt(int folder, const char* name, Occupant* occupant) const;
+  bool LeadsTo(uint32_t spot, uint32_t who) const;
+  bool WasRemoved(uint32_t spot, const Occupant& occupant) const;
+  // Nobody's file has the name but one that the logs removed from it; nor a folder, but one that
+  // has another name in the logs.
+  bool MayGive(uint32_t spot, uint32_t who, const Occupant& occupant) const;
+  // Of a file that was not removed altogether. Folders have one name.
+  bool IsLastName(const Occupant& occupant, uint32_t safe_names) const;
+  uint32_t CountSafeNames(uint32_t who) const;
+  // By somebody whom no log knows, and later: it is there, but not where the logs know of.
+  bool WasMoved(uint32_t who) const;
+  bool IsPlaced(uint32_t who) const;
+  bool HasLast(uint32_t who) const;
+  // By a run that is no dry one.
+  bool IsToBeMade(uint32_t who, uint32_t depth = 0) const;
+
+  mutable sys::Table<Mark> marks_;  // as whos_
+
+ private:
+  // Folders in one another that are found by what the logs say of each, and not by their paths.
+  static constexpr uint32_t kMaxDepth = 3;
+
+  bool Is(const Who& who, const pool::Identity& identity) const;
+  long LookInFolder(const Who& who, int folder, const char* name) const;
+  long LookByPathOf(const Who& who) const;
+  long Seek(uint32_t who, uint32_t depth) const;
+  bool LooksToBeMade(uint32_t who, uint32_t depth) const;
+
+  mutable uint64_t counts_ = 0;
+};
+
+}  // namespace nvcache::recovery
+
+#endif  // NVCACHE_REPLAY_FOUND_NAMES_H_
