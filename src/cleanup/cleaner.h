@@ -28,47 +28,29 @@
 #ifndef NVCACHE_CLEANUP_CLEANER_H_
 #define NVCACHE_CLEANUP_CLEANER_H_
 
-#include <errno.h>
-
 #include <atomic>
-#include <compare>
 #include <cstdint>
 
+#include "src/cleanup/failing_files.h"
+#include "src/cleanup/keeper.h"
+#include "src/cleanup/known_files.h"
+#include "src/cleanup/limits.h"
+#include "src/cleanup/page_list.h"
+#include "src/cleanup/syncer.h"
 #include "src/dramcache/page_cache.h"
 #include "src/sys/host.h"
 
 namespace nvcache::cleanup {
 
-struct Limits {
-  uint64_t batch_min;  // pages, about: so many start a batch
-  uint64_t batch_max;  // pages: a batch ends with the group that reaches it
-  uint64_t delay_ns;   // after this time fewer start one, too
-  // Files of a batch that are synced with all of their file system, where there are so many: one
-  // commit of its journal, not one for each. It brings other programs' files along.
-  uint32_t together = 64;
-};
-
-// What the thread asks of its process. All are called without locks, but for `check` and `cover`;
-// any may be null, `cover` if no file is published.
-struct Calls {
-  // Whether the file's descriptor is its own; may open it anew. 0, or a negated errno. Called once
-  // for each batch that the file is in. Null: it always is.
-  long (*check)(dramcache::CachedFile&) = nullptr;
-  // Some file has nothing pending any more.
-  void (*drained)() = nullptr;
-  // Writers wait for room that only other processes have. Not too often.
-  void (*starved)() = nullptr;
-  // Before each wait for work: what else the thread has to do. Is told whether writers wait for
-  // room, and says in how many ns to call it again at the latest.
-  uint64_t (*besides)(bool hurried) = nullptr;
-  // Syncs the file systems of all files that were published. 0, or a negated errno: of any error
-  // since the files were cached.
-  long (*cover)() = nullptr;
-};
-
 class Cleaner {
  public:
-  constexpr Cleaner(nvlog::Log& log, dramcache::PageCache& cache) : log_(log), cache_(cache) {}
+  constexpr Cleaner(nvlog::Log& log, dramcache::PageCache& cache)
+      : log_(log),
+        cache_(cache),
+        failing_(log),
+        syncer_(log, cache),
+        keeper_(log, cache, files_),
+        pages_(cache) {}
 
   // Files have numbers below `files`.
   bool Start(const Host& host, const Limits& limits, uint32_t files, const Calls& calls = {});
@@ -107,7 +89,7 @@ class Cleaner {
   void RequestTrim();
 
   // Some file fails.
-  bool failing() const { return failing_.load(std::memory_order_relaxed) != 0; }
+  bool failing() const { return failing_.error() != 0; }
   // Files that fail have as much in the pool as they may, or other processes have all of it and
   // give nothing back. Whoever waits for room looks again when this becomes so.
   bool overloaded() const {
@@ -125,22 +107,7 @@ class Cleaner {
   }
 
  private:
-  struct Batch {
-    nvlog::Log::Ends ends;
-    nvlog::Lsn end = 0;  // every record below it was read
-    uint64_t pages = 0;
-    uint64_t groups = 0;
-    dramcache::CachedFile* files = nullptr;
-  };
-  // A page of a batch that has to be written. A batch is written in parts of so many, each in the
-  // order of files and pages, so that neighbours go by one call.
-  struct Item {
-    dramcache::CachedFile* file;
-    uint64_t page;
-    auto operator<=>(const Item&) const = default;
-  };
-  static constexpr uint32_t kMaxItems = 1024;  // 16 KiB
-  static_assert(kMaxItems >= nvlog::kMaxGroupPages);
+  struct Batch;
 
   static void Main(void* self) { static_cast<Cleaner*>(self)->Run(); }
   void Run();
@@ -151,12 +118,8 @@ class Cleaner {
   void ReadBatch(Batch* batch);
   bool AddRecord(const nvlog::RecordHeader& header, Batch* batch);
   bool AddFile(dramcache::CachedFile& file, Batch* batch);
-  void WriteItems();
-  long WriteRun(dramcache::CachedFile& file, uint64_t first, uint32_t count);
+  void WritePages();
   void SyncFiles(Batch* batch);
-  void SyncTogether(Batch* batch);
-  void Synced(dramcache::CachedFile& file, long error);
-  void ForgetKernel(dramcache::CachedFile& file);
   void Unlist(Batch* batch);
   void Advance(const Batch& batch);
   void ForgetRecord(nvlog::Place place);
@@ -164,27 +127,11 @@ class Cleaner {
   void RetryFailing();
   long WriteAgain(dramcache::CachedFile& file);
   long EraseAgain(dramcache::CachedFile& file);
-  template <typename Sync>
-  long Ask(dramcache::CachedFile& file, Sync sync);
-  long SyncFile(dramcache::CachedFile& file);
-  void Failed(dramcache::CachedFile& file, long error);
   void Recovered(dramcache::CachedFile& file);
-  void StopFailing(dramcache::CachedFile& file);
-  void NoteFailure(const dramcache::CachedFile& file, int error);
   uint64_t FailingLimit() const { return log_.writable_units() / 2; }
-  nvlog::Lsn KeepFailing(const Batch& batch);
-  bool KeepRecord(dramcache::CachedFile& file, nvlog::Place place);
   void VoidRecord(dramcache::CachedFile& file, nvlog::Place place);
-  void CompactKept();
-  nvlog::Place FileRecordBefore(nvlog::Place place) const;
-  bool IsPublished(const nvlog::RecordHeader& header) const {
-    NVCACHE_CHECK(header.file < files_);
-    return header.lsn <= published_[header.file].load(std::memory_order_relaxed);
-  }
   bool IsCovered() const { return log_.pool().through_checkpoint() > uncovered_.load(); }
   bool CoverPublished(nvlog::Lsn* end);
-  nvlog::Lsn KeepPublished(nvlog::Lsn end);
-  bool KeepPublishedRecord(nvlog::Place place);
   void WeighFailing();
   long CheckDescriptor(dramcache::CachedFile& file) {
     return calls_.check != nullptr ? calls_.check(file) : 0;
@@ -193,9 +140,6 @@ class Cleaner {
   void NoteWritten() const;
   bool TrimDue();
   void Trim();
-  dramcache::CachedFile& FileOf(const nvlog::RecordHeader& header);
-  template <typename Function>
-  void ForEachPage(const nvlog::RecordHeader& header, Function function);
   template <typename Done>
   long WaitFor(Done done, const std::atomic<int>* failing);
 
@@ -206,12 +150,11 @@ class Cleaner {
   const Host* host_ = nullptr;
   void* thread_ = nullptr;
 
-  std::atomic<dramcache::CachedFile*>* by_number_ = nullptr;
-  // Of each number: the LSN with which a file that had it was published last.
-  std::atomic<nvlog::Lsn>* published_ = nullptr;
-  uint32_t files_ = 0;                          // numbers
-  sys::Mutex<sys::Rank::kFileList> list_lock_;  // list_
-  dramcache::CachedFile* list_ = nullptr;
+  KnownFiles files_;
+  FailingFiles failing_;
+  Syncer syncer_;
+  Keeper keeper_;
+  PageList pages_;
 
   sys::Mutex<sys::Rank::kBatch> batch_lock_;
   std::atomic<nvlog::Lsn> uncovered_{0};  // published(); under batch_lock_
@@ -221,19 +164,11 @@ class Cleaner {
   std::atomic<bool> trim_wanted_{false};
   std::atomic<uint32_t> drains_{0};  // callers in Drain or DrainAll
   std::atomic<nvlog::Lsn> cleaned_{0};
-  std::atomic<uint64_t> retries_begun_{0};
-  std::atomic<uint64_t> retries_done_{0};  // the number of the last one
-  std::atomic<int> failing_{0};            // errno of some file that fails; 0: there is none
-  std::atomic<bool> retry_wanted_{false};  // somebody waits for a file that fails
   std::atomic<bool> overloaded_{false};
   std::atomic<bool> starved_{false};
   sys::Event progress_;  // a round is over
 
-  Item* items_ = nullptr;  // kMaxItems
-  uint32_t item_count_ = 0;
-  nvlog::Lsn read_ = 0;  // every record below it was read
-  dramcache::CachedFile* failing_files_ = nullptr;
-  uint64_t retry_at_ = 0;         // monotonic ns
+  nvlog::Lsn read_ = 0;           // every record below it was read
   uint64_t pages_per_group_ = 0;  // of the last batch, to guess when batch_min is reached
   uint64_t last_trim_ = 0;        // monotonic ns
   uint64_t first_seen_ = 0;       // monotonic ns, when the record at read_ was first seen
@@ -251,7 +186,7 @@ bool Cleaner::Publish(dramcache::CachedFile& file, Commit commit) {
   const nvlog::Lsn lsn = commit();
   if (lsn == 0) return false;
   NVCACHE_CHECK(!file.in_batch && lsn > uncovered_.load());
-  published_[file.tag.number].store(lsn);
+  files_.NotePublished(file.tag.number, lsn);
   uncovered_.store(lsn);
   cache_.Publish(file);
   return true;
