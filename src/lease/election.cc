@@ -111,12 +111,12 @@ int Election::Open(int folder, const char* name, struct stat* st) {
 Election::Standing Election::StandingOf(int fd, const struct stat& st) {
   uint64_t format = 0;
   sys::Pread(fd, &format, sizeof(format), offsetof(Shared, format));
-  if (format >> kVersionBits != kFormat >> kVersionBits) return Standing::kStranger;
-  if (format != kFormat && format != kCandidate) return Standing::kOutdated;
+  if (format >> kVersionBits != kFormat >> kVersionBits) return Standing::kIsStranger;
+  if (format != kFormat && format != kCandidate) return Standing::kIsOutdated;
   // One that is elected may have grown since. A candidate of another version has another size.
-  if (format == kFormat && st.st_size >= off_t{kFirstSize}) return Standing::kElected;
+  if (format == kFormat && st.st_size >= off_t{kFirstSize}) return Standing::kIsElected;
   const bool candidate = format == kCandidate && st.st_size == off_t{kFirstSize};
-  return candidate ? Standing::kCandidate : Standing::kStranger;
+  return candidate ? Standing::kIsCandidate : Standing::kIsStranger;
 }
 
 // Adds the file to the list, if it belongs there.
@@ -125,11 +125,11 @@ Election::Step Election::Look(const char* name, List* list) {
   const int fd = Open(folder_, name, &st);
   if (fd < 0) return Step::kDone;
   switch (StandingOf(fd, st)) {
-    case Standing::kCandidate:
+    case Standing::kIsCandidate:
       if (list->Add(fd, st.st_ino, name)) return Step::kDone;
       why_ = "there is no room for the file of leases";
       return Step::kFailed;
-    case Standing::kElected:
+    case Standing::kIsElected:
       if ((st.st_mode & 07777 & ~0600u) != 0) {
         why_ = kOthersMayOpen;
         break;
@@ -137,13 +137,13 @@ Election::Step Election::Look(const char* name, List* list) {
       if (list->elected >= 0) sys::Close(list->elected);
       list->elected = fd;
       return Step::kDone;
-    case Standing::kOutdated: {
+    case Standing::kIsOutdated: {
       why_ = "the file of leases is of another version, and processes use it: end them";
       const bool removed = RemoveOutdated(fd, name);
       sys::Close(fd);
       return removed ? Step::kAgain : Step::kFailed;
     }
-    case Standing::kStranger:
+    case Standing::kIsStranger:
       sys::Close(fd);
       return Step::kDone;
   }
@@ -183,7 +183,7 @@ int Election::Run(const char** why) {
   plain.Append(path_).Append("/").Append(name_.c_str());
   int fd = Open(AT_FDCWD, plain.c_str(), &st);
   if (fd >= 0) {
-    const bool elected = StandingOf(fd, st) == Standing::kElected && (st.st_mode & 07177) == 0;
+    const bool elected = StandingOf(fd, st) == Standing::kIsElected && (st.st_mode & 07177) == 0;
     if (elected) return fd;
     sys::Close(fd);
     fd = -1;
@@ -303,7 +303,7 @@ void Election::Withdraw() {
   struct stat st;
   const int fd = Open(folder_, own_.c_str(), &st);
   if (fd < 0) return;
-  if (sys::Flock(fd, LOCK_EX | LOCK_NB) == 0 && StandingOf(fd, st) == Standing::kCandidate) {
+  if (sys::Flock(fd, LOCK_EX | LOCK_NB) == 0 && StandingOf(fd, st) == Standing::kIsCandidate) {
     Remove(fd, own_.c_str());
   }
   sys::Close(fd);

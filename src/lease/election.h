@@ -81,7 +81,7 @@ class Election {
     int elected = -1;
   };
 
-  enum class Standing { kStranger, kCandidate, kElected, kOutdated };
+  enum class Standing { kIsStranger, kIsCandidate, kIsElected, kIsOutdated };
   enum class Step { kDone, kAgain, kLater, kFailed };
 
   static int Open(int folder, const char* name, struct stat* st);

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/lease/leases.h"
+#include "src/lease/slots.h"
 #include "src/lease/tally.h"
 
 namespace nvcache::lease {
@@ -100,6 +100,10 @@ struct alignas(64) Slot {
   // So many of its cells are marked with kHandedOn, or buckets are crowded; 0 only if none is.
   sys::Word handed_on;
 };
+// By its life.
+constexpr bool IsInUse(uint32_t life) { return life % 2 != 0; }
+
+// Slot::publish_file.
 inline constexpr uint32_t kNoFile = 0;
 inline constexpr uint32_t kEveryFile = ~uint32_t{0};
 

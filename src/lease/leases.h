@@ -38,23 +38,14 @@
 #define NVCACHE_LEASE_LEASES_H_
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
-#include "src/sys/lock.h"
+#include "src/lease/slots.h"
 
 namespace nvcache::lease {
 
-inline constexpr const char* kFolder = "/dev/shm";
-inline constexpr uint32_t kMaxProcesses = 4096;  // of one user, at a time
-
 // For how long an asker takes a holder's silence for work: then it looks whether the holder lives.
 inline constexpr uint64_t kAliveCheckInterval = 50000000;  // ns
-
-struct Shared;  // the file
-struct Slot;
-struct Bucket;
-struct FirstPage;
 
 // What others ask of a holder.
 struct Request {
@@ -70,45 +61,15 @@ struct Request {
   uint32_t publish_file = 0;
 };
 
-class Leases {
+class Leases : public Slots {
  public:
   constexpr Leases() = default;
   Leases(const Leases&) = delete;
   Leases& operator=(const Leases&) = delete;
 
-  // Opens the user's file in `folder`, made when missing (election.h), and takes a slot. False, and
-  // why in a few words: then nothing may be cached. Closing any descriptor of the file gives a
-  // process's record locks up; see Relock.
+  // As Slots::Open() and Slots::AfterForkInChild().
   bool Open(const char* folder, const char** why);
-  // Gives the slot back, with all that is marked in it. No keeper waits any more.
-  void Close();
-  // In a child of fork, which has the parent's mapping but neither its slot nor its keeper: takes a
-  // slot, in which nothing is marked. False as for Open; then it is closed.
   bool AfterForkInChild(const char** why);
-  // The same child, for as long as it asks and marks nothing: it has no slot.
-  void LeaveSlotToParent() {
-    reaping_.Reset();  // a thread of the parent may have had it
-    slot_ = kMaxProcesses;
-  }
-
-  bool is_open() const { return shared_ != nullptr; }
-  // Names this process's life among all that ever had a slot of the file; never 0.
-  uint64_t life() const { return uint64_t{slot_} << 32 | life_; }
-  // The process with that life has given its slot back, or somebody has found it dead.
-  bool IsOver(uint64_t life) const;
-  int fd() const { return fd_; }
-  // The program may have opened the file, too. After it has closed such a descriptor: Relock.
-  // False: the slot is lost, or our own descriptor is.
-  bool IsOwnFile(uint64_t device, uint64_t inode) const {
-    return is_open() && device == device_ && inode == inode_;
-  }
-  bool Relock();
-  // Our descriptor gets another number, from `from` on, if there is one. The old one stays open: it
-  // is the program's, or to be closed. Then Relock.
-  void Renumber(int from);
-  // Somebody took this process for dead. Nothing that it holds is protected any more: all files
-  // have to pass through. The calls below do no harm; TryExclude fails.
-  bool lost() const;
 
   // ---- A file, from its first open to its last close
   void Share(uint64_t device, uint64_t inode);
@@ -157,37 +118,10 @@ class Leases {
   void StopWaiting();
   void StartWaiting() { stopping_.store(false); }
 
-  // How many processes were found dead that held something, ever. What they held, stood in a log
-  // only: when the number has changed since the log's state was last looked at, look again, before
-  // what HeldElsewhere or AwaitRelease gave free is read from the kernel.
-  uint32_t deaths() const;
-  // One has died, and is not counted yet.
-  bool HasDeadOwner() const;
-
  private:
   friend class Tallies;
 
-  bool OpenFile(const char* folder, const char** why);
-  bool Claim(const char** why);
-  bool Back(size_t offset, size_t bytes) const;
-  bool BackLine(uint32_t slot);
-  bool GivePages(Slot& slot, uint32_t level, uint32_t limit);
-  void Take(uint32_t slot);
-  void Clear(Slot& slot);
-  void Forget();
-
-  // F_RDLCK, F_WRLCK or F_UNLCK, of a byte of the file. Not waited for.
-  bool SetLock(off_t byte, short type) const;
-  // Another process has a lock there, for reading or writing.
-  bool IsLockedElsewhere(off_t byte) const;
-  // The byte of the tallies' table (Tallies::Join).
-  bool LockTable(short type);
-  bool Lock(uint32_t slot) const;
-  void Unlock(uint32_t slot) const;
-  bool Sound() const;
-  bool IsFile(int fd) const;
-
-  FirstPage& FirstPageOf(const Slot& slot) const;
+  void BeginKeeping();
   Bucket& BucketOf(const Slot& slot, uint32_t level, uint64_t tag) const;
   bool HasMark(const Slot& slot, uint64_t tag, uint32_t mask) const;
   static void Mark(Slot& slot, std::atomic<uint32_t>& cell, uint64_t tag);
@@ -195,16 +129,6 @@ class Leases {
   uint32_t Marked(uint32_t slot, uint64_t tag, uint32_t mask);
   bool Uses(uint32_t slot, uint64_t tag);
   bool MarkedElsewhere(uint64_t tag, uint32_t mask);
-  bool Reap(uint32_t slot);
-  bool BuryLocked(uint32_t slot);
-  void Bury(Slot& slot);
-  void Sweep();
-  void RaiseMark();
-  void LowerMark();
-  uint32_t mark() const;
-  bool InUse(uint32_t slot) const;
-  // Its process has died; whoever meets it next may free it.
-  bool IsDead(uint32_t slot) const;
   // Of the caller's cells.
   std::atomic<uint32_t>* FindCell(uint64_t tag, bool (*is_right)(uint32_t cell)) const;
   bool CountUser(uint64_t tag);
@@ -212,18 +136,8 @@ class Leases {
   bool AddLevel();
   bool IsCrowded(uint64_t tag) const;
 
-  Shared* shared_ = nullptr;
-  int fd_ = -1;
-  uint32_t slot_ = kMaxProcesses;
-  uint32_t life_ = 0;  // of the slot, since it is ours
-  uint64_t device_ = 0;
-  uint64_t inode_ = 0;
-  // Record locks do not tell the threads of a process apart.
-  sys::Mutex<sys::Rank::kReaping> reaping_;
-  bool has_table_ = false;  // its byte is locked
   // The keeper's.
   std::atomic<bool> stopping_{false};
-  uint32_t release_served_ = 0;
   uint32_t publish_served_ = 0;
 };
 

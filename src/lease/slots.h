@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The file that the processes of a user share (format.h), and which of them has which slot in it.
+// Whose slot is alive is told by a lock on one byte of the file (leases.h).
+#ifndef NVCACHE_LEASE_SLOTS_H_
+#define NVCACHE_LEASE_SLOTS_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/sys/lock.h"
+
+namespace nvcache::lease {
+
+inline constexpr const char* kFolder = "/dev/shm";
+inline constexpr uint32_t kMaxProcesses = 4096;  // of one user, at a time
+
+struct Shared;  // the file
+struct Slot;
+struct Bucket;
+struct FirstPage;
+
+class Slots {
+ public:
+  constexpr Slots() = default;
+  Slots(const Slots&) = delete;
+  Slots& operator=(const Slots&) = delete;
+
+  // Opens the user's file in `folder`, made when missing (election.h), and takes a slot. False, and
+  // why in a few words: then nothing may be cached. Closing any descriptor of the file gives a
+  // process's record locks up; see Relock.
+  bool Open(const char* folder, const char** why);
+  // Gives the slot back, with all that is marked in it. No keeper waits any more.
+  void Close();
+  // In a child of fork, which has the parent's mapping but neither its slot nor its keeper: takes a
+  // slot, in which nothing is marked. False as for Open; then it is closed.
+  bool AfterForkInChild(const char** why);
+  // The same child, for as long as it asks and marks nothing: it has no slot.
+  void LeaveSlotToParent() {
+    reaping_.Reset();  // a thread of the parent may have had it
+    slot_ = kMaxProcesses;
+  }
+
+  bool is_open() const { return shared_ != nullptr; }
+  // Names this process's life among all that ever had a slot of the file; never 0.
+  uint64_t life() const { return uint64_t{slot_} << 32 | life_; }
+  // The process with that life has given its slot back, or somebody has found it dead.
+  bool IsOver(uint64_t life) const;
+  int fd() const { return fd_; }
+  // The program may have opened the file, too. After it has closed such a descriptor: Relock.
+  // False: the slot is lost, or our own descriptor is.
+  bool IsOwnFile(uint64_t device, uint64_t inode) const {
+    return is_open() && device == device_ && inode == inode_;
+  }
+  bool Relock();
+  // Our descriptor gets another number, from `from` on, if there is one. The old one stays open: it
+  // is the program's, or to be closed. Then Relock.
+  void Renumber(int from);
+  // Somebody took this process for dead. Nothing that it holds is protected any more: all files
+  // have to pass through. The calls below do no harm; TryExclude fails.
+  bool lost() const;
+
+  // How many processes were found dead that held something, ever. What they held, stood in a log
+  // only: when the number has changed since the log's state was last looked at, look again, before
+  // what HeldElsewhere or AwaitRelease gave free is read from the kernel.
+  uint32_t deaths() const;
+  // One has died, and is not counted yet.
+  bool HasDeadOwner() const;
+
+ protected:
+  // F_RDLCK, F_WRLCK or F_UNLCK, of a byte of the file. Not waited for.
+  bool SetLock(off_t byte, short type) const;
+  // Another process has a lock there, for reading or writing.
+  bool IsLockedElsewhere(off_t byte) const;
+  // The byte of the tallies' table (Tallies::Join).
+  bool LockTable(short type);
+  bool Sound() const;
+
+  FirstPage& FirstPageOf(const Slot& slot) const;
+  bool GivePages(Slot& slot, uint32_t level, uint32_t limit);
+  static void ClearLines(void* at, size_t bytes);
+  bool Reap(uint32_t slot);
+  uint32_t mark() const;
+  bool InUse(uint32_t slot) const;
+  // Its process has died; whoever meets it next may free it.
+  bool IsDead(uint32_t slot) const;
+
+  Shared* shared_ = nullptr;
+  uint32_t slot_ = kMaxProcesses;
+  uint32_t life_ = 0;  // of the slot, since it is ours
+
+ private:
+  bool OpenFile(const char* folder, const char** why);
+  bool Claim(const char** why);
+  bool Back(size_t offset, size_t bytes) const;
+  bool BackLine(uint32_t slot);
+  void Take(uint32_t slot);
+  void Clear(Slot& slot);
+  void Forget();
+  bool Lock(uint32_t slot) const;
+  void Unlock(uint32_t slot) const;
+  bool IsFile(int fd) const;
+  bool BuryLocked(uint32_t slot);
+  void Bury(Slot& slot);
+  void Sweep();
+  void RaiseMark();
+  void LowerMark();
+
+  int fd_ = -1;
+  uint64_t device_ = 0;
+  uint64_t inode_ = 0;
+  // Record locks do not tell the threads of a process apart.
+  sys::Mutex<sys::Rank::kReaping> reaping_;
+  bool has_table_ = false;  // its byte is locked
+};
+
+}  // namespace nvcache::lease
+
+#endif  // NVCACHE_LEASE_SLOTS_H_
