@@ -6,12 +6,9 @@
 #include <utility>
 
 #include "src/sys/crc32c.h"
-#include "src/sys/deferral.h"
 #include "src/sys/words.h"
 
 namespace nvcache::nvlog {
-
-using pmem::Step;
 
 namespace {
 
