@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/cleanup/known_files.h"
 
-#include "src/sys/check.h"
 #include "src/sys/memory.h"
 
 namespace nvcache::cleanup {
@@ -46,11 +45,6 @@ CachedFile& KnownFiles::Of(const RecordHeader& header) const {
   CachedFile* file = by_number_[header.file].load(std::memory_order_acquire);
   NVCACHE_CHECK(file != nullptr && file->tag.number == header.file);
   return *file;
-}
-
-bool KnownFiles::IsPublished(const RecordHeader& header) const {
-  NVCACHE_CHECK(header.file < count_);
-  return header.lsn <= published_[header.file].load(std::memory_order_relaxed);
 }
 
 }  // namespace nvcache::cleanup

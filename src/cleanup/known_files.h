@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "src/dramcache/cached_file.h"
+#include "src/sys/check.h"
 #include "src/sys/lock.h"
 
 namespace nvcache::cleanup {
@@ -32,7 +33,10 @@ class KnownFiles {
 
   dramcache::CachedFile& Of(const nvlog::RecordHeader& header) const;
   // A file with that number was published, and the record's group was there by then.
-  bool IsPublished(const nvlog::RecordHeader& header) const;
+  bool IsPublished(const nvlog::RecordHeader& header) const {
+    NVCACHE_CHECK(header.file < count_);
+    return header.lsn <= published_[header.file].load(std::memory_order_relaxed);
+  }
   void NotePublished(uint32_t number, nvlog::Lsn lsn) { published_[number].store(lsn); }
 
   // A file whose lock is held just now is left for later.
