@@ -38,13 +38,15 @@ using test::Erase;
 using test::Exists;
 using test::Folder;
 using test::InChild;
+using test::KillAtEveryCall;
 using test::kSkip;
 using test::LogBuilder;
+using test::On;
 using test::ReadFile;
 using test::RecordOf;
 using test::ScopedPool;
+using test::TestInChild;
 using test::Truncate;
-using test::WithActAt;
 using test::WriteFile;
 
 // What an Observer hears. Files go by the last part of their paths.
@@ -113,9 +115,70 @@ struct Heard {
   }
 };
 
-class ReplayTest : public testing::Test {
+using Contents = std::map<std::string, std::string>;  // by the files' names
+using Unresolved = std::map<std::string, int>;
+using Places = std::vector<Place>;
+
+// What a run has counted and told; what is not named may be anything.
+struct Told {
+  std::optional<uint64_t> files = {}, records = {}, bytes = {};
+  std::optional<uint64_t> unresolved_files = {}, unresolved_records = {}, unresolved_bytes = {};
+  std::optional<uint64_t> failed_files = {}, failed_records = {}, failed_bytes = {};
+  std::optional<uint64_t> damaged_groups = {}, unfinished_groups = {};
+  std::optional<int> error = {};
+  std::optional<Unresolved> unresolved = {};
+  std::optional<Places> damaged = {}, unfinished = {};
+};
+
+// A pool, files, and what the last run has said.
+class RunTest : public testing::Test {
  protected:
-  explicit ReplayTest(Folder::Where where = Folder::kDisk) : files_(where) {}
+  explicit RunTest(Folder::Where where = Folder::kDisk) : files_(where) {}
+
+  std::string Path(const std::string& name) const { return files_ / name; }
+
+  // What the files hold, and what the last run has told.
+  void Expect(const Contents& contents, const Told& told = {},
+              const test::Caller& /*caller*/ = test::Caller()) {
+    for (const auto& [name, content] : contents) {
+      const std::string found = ReadFile(Path(name));
+      if (content.size() > 1000) {
+        EXPECT_TRUE(found == content) << name;
+      } else {
+        EXPECT_EQ(found, content) << name;
+      }
+    }
+    const auto expect = [](const auto& expected, const auto& found, const char* name) {
+      EXPECT_EQ(found, expected.value_or(found)) << name;
+    };
+    expect(told.files, summary_.files, "files");
+    expect(told.records, summary_.records, "records");
+    expect(told.bytes, summary_.bytes, "bytes");
+    expect(told.unresolved_files, summary_.unresolved_files, "unresolved files");
+    expect(told.unresolved_records, summary_.unresolved_records, "unresolved records");
+    expect(told.unresolved_bytes, summary_.unresolved_bytes, "unresolved bytes");
+    expect(told.failed_files, summary_.failed_files, "failed files");
+    expect(told.failed_records, summary_.failed_records, "failed records");
+    expect(told.failed_bytes, summary_.failed_bytes, "failed bytes");
+    expect(told.damaged_groups, summary_.damaged_groups, "damaged groups");
+    expect(told.unfinished_groups, summary_.unfinished_groups, "unfinished groups");
+    expect(told.error, summary_.error, "error");
+    expect(told.unresolved, heard_.unresolved, "unresolved");
+    expect(told.damaged, heard_.damaged, "damaged");
+    expect(told.unfinished, heard_.unfinished, "unfinished");
+  }
+
+  std::mt19937_64 random_{test::Seed()};
+  Folder memory_{Folder::kMemory};
+  Folder files_;
+  const std::string pool_path_ = memory_ / "pool";
+  Heard heard_;
+  Summary summary_;
+};
+
+class ReplayTest : public RunTest {
+ protected:
+  explicit ReplayTest(Folder::Where where = Folder::kDisk) : RunTest(where) {}
   void SetUp() override { Make(pool::kMinPoolSize); }
 
   void Make(uint64_t size) {
@@ -136,8 +199,6 @@ class ReplayTest : public testing::Test {
     for (const auto& [number, record] : names_) log_->Name(number, record);
   }
 
-  std::string Path(const std::string& name) const { return files_ / name; }
-
   void Name(uint32_t number, const pool::FileRecord& record) {
     names_[number] = record;
     log_->Name(number, record);
@@ -146,10 +207,86 @@ class ReplayTest : public testing::Test {
     WriteFile(Path(name), content);
     Name(number, RecordOf(Path(name)));
   }
+  // A file that goes away at once.
+  void MakeLost(uint32_t number, const std::string& name) {
+    MakeFile(number, name);
+    unlink(Path(name).c_str());
+  }
+  struct Made {
+    std::string name;
+    std::string content = {};
+  };
+  // With the numbers from 0 on.
+  void MakeFiles(const std::vector<Made>& files) {
+    uint32_t number = 0;
+    for (const Made& file : files) MakeFile(number++, file.name, file.content);
+  }
 
   bool Run(const Options& options = {}) {
     heard_ = {};
     return Replay(pool_, options, heard_.observer(), &summary_);
+  }
+  void ExpectRun(bool done, const Contents& contents, const Told& told = {},
+                 const test::Caller& caller = test::Caller()) {
+    EXPECT_EQ(Run(), done);
+    Expect(contents, told, caller);
+  }
+  void ExpectReplayed(const Contents& contents, const Told& told = {},
+                      const test::Caller& caller = test::Caller()) {
+    ExpectRun(true, contents, told, caller);
+    ExpectDone();
+  }
+  // In a child: the pool, which nobody has open, and a run that may be killed.
+  int RunInChild(int die_at = -1) {
+    if (!test::OpenPool(pool_, pool_path_)) return 1;
+    heard_ = {};
+    heard_.die_at = die_at;
+    return Replay(pool_, {}, heard_.observer(), &summary_) ? 0 : 2;
+  }
+  // As an unprivileged user, who has the pool meanwhile and reaches the files.
+  static constexpr uid_t kUser = 65534;
+  void RunAsUser(const Told& told, const test::Caller& caller = test::Caller()) {
+    chmod(files_.path().c_str(), 0755);
+    chmod(memory_.path().c_str(), 0777);
+    ASSERT_EQ(chown(pool_path_.c_str(), kUser, kUser), 0);
+    pool_.Close();
+    TestInChild([&] {
+      ASSERT_EQ(setuid(kUser), 0);
+      Reopen();
+      ExpectRun(false, {}, told, caller);
+    });
+    ASSERT_EQ(chown(pool_path_.c_str(), 0, 0), 0);
+    Reopen();
+  }
+  // Where no file may be larger than so.
+  void RunLimited(const Options& options, const Told& told,
+                  const test::Caller& caller = test::Caller()) {
+    pool_.Close();
+    TestInChild([&] {
+      Reopen();
+      const rlimit limit = {4500, 4500};
+      ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+      EXPECT_FALSE(Run(options));
+      Expect({}, told, caller);
+      EXPECT_TRUE(heard_.orphans.empty() || options.discard);
+      EXPECT_TRUE(pool_.dirty());
+    });
+    Reopen();
+  }
+  // In a child whose files lie in a file system of their own.
+  void InFileSystem(const char* options, const std::function<void()>& body) {
+    pool_.Close();
+    const int result = InChild([&] {
+      if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          mount("tmpfs", files_.path().c_str(), "tmpfs", 0, options) != 0) {
+        return kSkip;
+      }
+      Reopen();
+      body();
+      return HasFailure() ? 1 : 0;
+    });
+    if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
+    EXPECT_EQ(result, 0);
   }
   // The pool is clean, its logs are empty, and another run has nothing to do.
   void ExpectDone() {
@@ -182,15 +319,9 @@ class ReplayTest : public testing::Test {
     return pool_.view().segment_count() - 1 - last;
   }
 
-  std::mt19937_64 random_{test::Seed()};
-  Folder memory_{Folder::kMemory};
-  Folder files_;
-  const std::string pool_path_ = memory_ / "pool";
   ScopedPool pool_;
   std::map<uint32_t, pool::FileRecord> names_;
   std::optional<LogBuilder> log_;
-  Heard heard_;
-  Summary summary_;
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -217,17 +348,10 @@ TEST_F(ReplayTest, ADirtyPoolWithNothingInIt) {
 TEST_F(ReplayTest, AppliesInTheLogsOrder) {
   MakeFile(0, "a", "aaaaaaaaaa");
   MakeFile(5, "b");
-  log_->Add(Data(0, 2, "XXXX"));
-  log_->Add(Data(5, 10, "tail"));
-  log_->Add(Data(0, 4, "YYYY"));
-  log_->Add(Data(0, 5, "Z"));
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "aaXXYZYYaa");
-  EXPECT_EQ(ReadFile(Path("b")), std::string(10, '\0') + "tail");
+  log_->AddEach({Data(0, 2, "XXXX"), Data(5, 10, "tail"), Data(0, 4, "YYYY"), Data(0, 5, "Z")});
+  ExpectRun(true, {{"a", "aaXXYZYYaa"}, {"b", std::string(10, '\0') + "tail"}});
   EXPECT_TRUE(summary_.was_dirty);
-  EXPECT_EQ(summary_.files, 2u);
-  EXPECT_EQ(summary_.records, 4u);
-  EXPECT_EQ(summary_.bytes, 13u);
+  Expect({}, {.files = 2, .records = 4, .bytes = 13});
   EXPECT_EQ(summary_.unresolved_files + summary_.failed_files + summary_.damaged_groups, 0u);
   EXPECT_EQ(summary_.error, 0);
   EXPECT_EQ(heard_.done, heard_.total);
@@ -237,8 +361,7 @@ TEST_F(ReplayTest, AppliesInTheLogsOrder) {
 
 // The order of the LSNs is the order of all logs together.
 TEST_F(ReplayTest, AppliesSeveralLogsInOneOrder) {
-  MakeFile(0, "a", "aaaaaaaaaa");
-  MakeFile(1, "b");
+  MakeFiles({{"a", "aaaaaaaaaa"}, {"b"}});
   std::string expected = "aaaaaaaaaa", b;
   for (uint32_t i = 0; i < 60; ++i) {
     const uint32_t log = i * 7 % 5;
@@ -247,21 +370,14 @@ TEST_F(ReplayTest, AppliesSeveralLogsInOneOrder) {
     expected.replace(i % 6, bytes.size(), bytes);
     if (i % 9 == 0) log_->Take(log);
     if (i % 10 != 5) continue;
-    log_->Add(Truncate(1, 0), LogBuilder::kCommit, (log + 1) % 5);
-    log_->Add(Data(1, 1, bytes), LogBuilder::kCommit, (log + 2) % 5);
+    log_->AddEach({On((log + 1) % 5, Truncate(1, 0)), On((log + 2) % 5, Data(1, 1, bytes))});
     b = std::string(1, '\0') + bytes;
   }
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), expected);
-  EXPECT_EQ(ReadFile(Path("b")), b);
-  EXPECT_EQ(summary_.files, 2u);
-  EXPECT_EQ(summary_.records, 72u);
-  ExpectDone();
+  ExpectReplayed({{"a", expected}, {"b", b}}, {.files = 2, .records = 72});
 }
 
 TEST_F(ReplayTest, GroupsWholeOrNotAtAll) {
-  MakeFile(0, "a");
-  MakeFile(1, "b");
+  MakeFiles({{"a"}, {"b"}});
   const std::string whole = test::Bytes(random_, 30000);
   log_->Add(Data(0, 100, whole));
   log_->Add({Data(1, 5, "two"), Truncate(1, 6), Data(1, 0, "one")});
@@ -272,18 +388,14 @@ TEST_F(ReplayTest, GroupsWholeOrNotAtAll) {
   EXPECT_TRUE(Run());
   std::string expected = std::string(100, '\0') + whole;
   expected.replace(0, 4, "last");
-  EXPECT_TRUE(ReadFile(Path("a")) == expected);
-  EXPECT_EQ(ReadFile(Path("b")), std::string("one\0\0t", 6));
-  EXPECT_EQ(summary_.bytes, 30010u);
-  EXPECT_EQ(summary_.records, 5u);
-  EXPECT_EQ(summary_.damaged_groups, 0u);
+  Expect({{"a", expected}, {"b", std::string("one\0\0t", 6)}},
+         {.records = 5, .bytes = 30010, .damaged_groups = 0});
   ExpectDone();
 }
 
 // A call of more than what is left of a segment.
 TEST_F(ReplayTest, GroupsOverASegmentsEnd) {
-  MakeFile(0, "a");
-  MakeFile(1, "b", "untouched");
+  MakeFiles({{"a"}, {"b", "untouched"}});
   std::string expected;
   for (const uint64_t offset : {100u, 0u, 150000u}) {
     const std::string bytes = test::Bytes(random_, 200000);
@@ -298,12 +410,7 @@ TEST_F(ReplayTest, GroupsOverASegmentsEnd) {
   *log_->Unit(last + 3) ^= 1;
   log_->Add(Data(0, 7, "end"));
   expected.replace(7, 3, "end");
-  EXPECT_TRUE(Run());
-  EXPECT_TRUE(ReadFile(Path("a")) == expected);
-  EXPECT_EQ(ReadFile(Path("b")), "untouched");
-  EXPECT_EQ(summary_.bytes, 600003u);
-  EXPECT_EQ(heard_.damaged, std::vector{last});
-  ExpectDone();
+  ExpectReplayed({{"a", expected}, {"b", "untouched"}}, {.bytes = 600003, .damaged = Places{last}});
 }
 
 // In one segment, one after the other.
@@ -311,16 +418,11 @@ TEST_F(ReplayTest, ANumberThatIsUsedAgain) {
   MakeFile(0, "a");
   log_->Add(Data(0, 0, "of a"));
   MakeFile(0, "b");
-  log_->Add(Data(0, 0, "of b"));
-  log_->Add(Data(0, 4, ", too"));
+  log_->AddEach({Data(0, 0, "of b"), Data(0, 4, ", too")});
   log_->Name(0, RecordOf(Path("a")));
   log_->Add(Data(0, 4, " again"));
   ASSERT_EQ(log_->segment(), 0u);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "of a again");
-  EXPECT_EQ(ReadFile(Path("b")), "of b, too");
-  EXPECT_EQ(summary_.files, 2u);
-  ExpectDone();
+  ExpectReplayed({{"a", "of a again"}, {"b", "of b, too"}}, {.files = 2});
 }
 
 TEST_F(ReplayTest, AFileOfTwoNumbersAndTwoNames) {
@@ -328,14 +430,8 @@ TEST_F(ReplayTest, AFileOfTwoNumbersAndTwoNames) {
   log_->Add(Data(0, 0, "one"));
   ASSERT_EQ(link(Path("a").c_str(), Path("b").c_str()), 0);
   Name(7, RecordOf(Path("b")));
-  log_->Add(Data(7, 2, "two"), LogBuilder::kCommit, 3);
-  log_->Add(Data(0, 1, "X"));
-  log_->Add(Data(7, 1, "Y"), LogBuilder::kCommit, 3);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "oYtwo.....");
-  EXPECT_EQ(summary_.files, 1u);
-  EXPECT_EQ(summary_.records, 4u);
-  ExpectDone();
+  log_->AddEach({On(3, Data(7, 2, "two")), Data(0, 1, "X"), On(3, Data(7, 1, "Y"))});
+  ExpectReplayed({{"a", "oYtwo....."}}, {.files = 1, .records = 4});
 }
 
 TEST_F(ReplayTest, NoLsnComesBack) {
@@ -348,9 +444,7 @@ TEST_F(ReplayTest, NoLsnComesBack) {
   // The same places, and nothing of the old is met.
   Begin();
   EXPECT_EQ(log_->Add(Data(0, 3, "two")).first(), one.first());
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(summary_.records, 1u);
-  EXPECT_EQ(ReadFile(Path("a")), "onetwo");
+  ExpectRun(true, {{"a", "onetwo"}}, {.records = 1});
 }
 
 // What a file holds.
@@ -406,22 +500,19 @@ TEST_F(ReplayTest, RandomCallsAgainstAModel) {
 // What is next to each other in a file is written by one call.
 
 TEST_F(ReplayTest, NeighboursInAnyOrder) {
-  MakeFile(0, "a");
-  MakeFile(1, "b");
+  MakeFiles({{"a"}, {"b"}});
   const std::string bytes = test::Bytes(random_, 40 << 10);
   std::vector<size_t> pages = {3, 0, 9, 1, 2, 8, 4, 7, 6, 5};
   for (const size_t page : pages) {
     log_->Add(Data(0, page * 4096, bytes.substr(page * 4096, 4096)));
     log_->Add(Data(1, page * 4096 + 10, bytes.substr(page * 4096, 100)));  // with gaps
   }
-  EXPECT_TRUE(Run());
-  EXPECT_TRUE(ReadFile(Path("a")) == bytes);
+  ExpectRun(true, {{"a", bytes}});
   std::string expected(9 * 4096 + 110, '\0');
   for (const size_t page : pages) {
     expected.replace(page * 4096 + 10, 100, bytes.substr(page * 4096, 100));
   }
-  EXPECT_TRUE(ReadFile(Path("b")) == expected);
-  EXPECT_EQ(summary_.records, 20u);
+  Expect({{"b", expected}}, {.records = 20});
   ExpectDone();
 }
 
@@ -487,10 +578,7 @@ TEST_F(ReplayTest, MoreRecordsThanAreHeldAtATime) {
     expected[at] = static_cast<char>('a' + i % 26);
     log_->Add(Data(0, at, std::string(1, expected[at])));
   }
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(summary_.records, kRecords);
-  EXPECT_TRUE(ReadFile(Path("a")) == expected);
-  ExpectDone();
+  ExpectReplayed({{"a", expected}}, {.records = kRecords});
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -502,20 +590,14 @@ TEST_F(ReplayTest, WhatWasCutOffDoesNotComeBack) {
   }
   log_->Add(Truncate(3, 0));  // is on disk for long
   test::SetCheckpoint(pool_.view(), log_->next_lsn());
-  log_->Add(Data(0, 12, "before"));
-  log_->Add(Data(1, 12, "before"));
-  log_->Add(Truncate(0, 0));
-  log_->Add(Truncate(1, 0));
-  log_->Add(Data(0, 2, "after"));
+  log_->AddEach({Data(0, 12, "before"), Data(1, 12, "before"), Truncate(0, 0), Truncate(1, 0),
+                 Data(0, 2, "after")});
   log_->Add(Truncate(2, 0));  // and nothing else in the log
   Reopen();
   for (int again = 0; again < 2; ++again) {
-    EXPECT_TRUE(Run());
-    EXPECT_EQ(summary_.records, again == 0 ? 6u : 0u);
-    EXPECT_EQ(ReadFile(Path("a")), std::string(2, '\0') + "after");
-    EXPECT_EQ(ReadFile(Path("b")), "");
-    EXPECT_EQ(ReadFile(Path("c")), "");
-    EXPECT_EQ(ReadFile(Path("d")), "dddddddddd");
+    ExpectRun(true,
+              {{"a", std::string(2, '\0') + "after"}, {"b", ""}, {"c", ""}, {"d", "dddddddddd"}},
+              {.records = again == 0 ? 6 : 0});
   }
   EXPECT_EQ(summary_.unresolved_files + summary_.failed_files, 0u);
   ExpectDone();
@@ -523,49 +605,29 @@ TEST_F(ReplayTest, WhatWasCutOffDoesNotComeBack) {
 
 // Data before and behind, in other files as well.
 TEST_F(ReplayTest, TruncationsAndErasuresKeepTheirPlace) {
-  MakeFile(0, "a", std::string(100, '.'));
-  MakeFile(1, "b", std::string(100, '.'));
+  MakeFiles({{"a", std::string(100, '.')}, {"b", std::string(100, '.')}});
   const std::string page(4096, 'p');
-  log_->Add(Data(1, 10, "xyz"));
-  log_->Add(Data(0, 4096, page));
-  log_->Add(Truncate(0, 50));
+  log_->AddEach({Data(1, 10, "xyz"), Data(0, 4096, page), Truncate(0, 50)});
   log_->Add(Data(0, 60, "AAA"));  // a hole before it
-  log_->Add(Data(1, 13, "uvw"));
-  log_->Add(Erase(0, 40, 21));
-  log_->Add(Data(0, 42, "BB"));
-  log_->Add(Truncate(0, 8192));
+  log_->AddEach({Data(1, 13, "uvw"), Erase(0, 40, 21), Data(0, 42, "BB"), Truncate(0, 8192)});
   log_->Add(Erase(0, 62, 1 << 20));  // no further than the file goes
-  log_->Add(Data(0, 8190, "CC"));
-  log_->Add(Erase(0, 9000, 5));
-  log_->Add(Truncate(1, 200));
-  log_->Add(Erase(1, 0, 11));
+  log_->AddEach({Data(0, 8190, "CC"), Erase(0, 9000, 5), Truncate(1, 200), Erase(1, 0, 11)});
   std::string a(8192, '\0');
   a.replace(0, 40, std::string(40, '.'));
   a.replace(42, 2, "BB");
   a.replace(61, 1, "A");
   a.replace(8190, 2, "CC");
   std::string b = std::string(11, '\0') + "yzuvw" + std::string(84, '.') + std::string(100, '\0');
-  EXPECT_TRUE(Run());
-  EXPECT_TRUE(ReadFile(Path("a")) == a);
-  EXPECT_TRUE(ReadFile(Path("b")) == b);
-  EXPECT_EQ(summary_.records, 13u);
-  EXPECT_EQ(summary_.bytes, 4096u + 3 + 3 + 3 + 2 + 2);
-  ExpectDone();
+  ExpectReplayed({{"a", a}, {"b", b}}, {.records = 13, .bytes = 4096 + 3 + 3 + 3 + 2 + 2});
 }
 
 TEST_F(ReplayTest, ATruncationIsNotRepeatedOnceItIsVoid) {
   MakeFile(0, "a", "aaaaaaaaaa");
-  MakeFile(1, "gone");
-  unlink(Path("gone").c_str());
-  log_->Add(Data(0, 12, "before"));
-  log_->Add(Data(1, 0, "kept"));
-  log_->Add(Truncate(0, 0));
-  log_->Add(Data(0, 0, "after"));
+  MakeLost(1, "gone");
+  log_->AddEach({Data(0, 12, "before"), Data(1, 0, "kept"), Truncate(0, 0), Data(0, 0, "after")});
   for (int again = 0; again < 3; ++again) {
-    EXPECT_FALSE(Run());
-    EXPECT_EQ(summary_.unresolved_records, 1u);
-    EXPECT_EQ(summary_.records, again == 0 ? 3u : 0u);
-    EXPECT_EQ(ReadFile(Path("a")), again == 0 ? "after" : "changed since");
+    ExpectRun(false, {{"a", again == 0 ? "after" : "changed since"}},
+              {.records = again == 0 ? 3 : 0, .unresolved_records = 1});
     WriteFile(Path("a"), "changed since");
   }
 }
@@ -573,59 +635,34 @@ TEST_F(ReplayTest, ATruncationIsNotRepeatedOnceItIsVoid) {
 TEST_F(ReplayTest, ErasuresWhereTheFileSystemKnowsNoHoles) {
   const std::string content = test::Bytes(random_, 300000);
   MakeFile(0, "a", content);
-  log_->Add(Data(0, 5000, "before"));
-  log_->Add(Erase(0, 4999, 200001));
-  log_->Add(Erase(0, 299999, 1000));
-  log_->Add(Data(0, 5002, "after"));
+  log_->AddEach({Data(0, 5000, "before"), Erase(0, 4999, 200001), Erase(0, 299999, 1000),
+                 Data(0, 5002, "after")});
   std::string expected = content;
   EraseIn(&expected, 4999, 200001);
   EraseIn(&expected, 299999, 1000);
   Write(&expected, 5002, "after");
   pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              if (test::Forbid(SYS_fallocate, EOPNOTSUPP) != 0) return kSkip;
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              Summary summary;
-              return Replay(pool, {}, {}, &summary) ? 0 : 2;
-            }),
-            0);
+  TestInChild([&] {
+    ASSERT_EQ(test::Forbid(SYS_fallocate, EOPNOTSUPP), 0);
+    EXPECT_EQ(RunInChild(), 0);
+  });
   EXPECT_TRUE(ReadFile(Path("a")) == expected);
 }
 
 // Neither the kernel's signal nor a larger file; what makes a file smaller may be done.
 TEST_F(ReplayTest, TruncationsBeyondTheLimit) {
-  MakeFile(0, "a", "content");
-  MakeFile(1, "b", std::string(20000, 'b'));
-  log_->Add(Truncate(0, 9000));
-  log_->Add(Truncate(1, 9000));
-  pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              const rlimit limit = {4500, 4500};
-              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              Summary summary;
-              Heard heard;
-              if (Replay(pool, {}, heard.observer(), &summary)) return 3;
-              if (summary.files != 1 || summary.failed_records != 1) return 4;
-              return heard.unresolved == std::map<std::string, int>{{"a", EFBIG}} ? 0 : 5;
-            }),
-            0);
-  EXPECT_EQ(ReadFile(Path("a")), "content");
-  EXPECT_EQ(ReadFile(Path("b")), std::string(9000, 'b'));
-  Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "content" + std::string(8993, '\0'));
-  ExpectDone();
+  MakeFiles({{"a", "content"}, {"b", std::string(20000, 'b')}});
+  log_->AddEach({Truncate(0, 9000), Truncate(1, 9000)});
+  RunLimited({}, {.files = 1, .failed_records = 1, .unresolved = Unresolved{{"a", EFBIG}}});
+  Expect({{"a", "content"}, {"b", std::string(9000, 'b')}});
+  ExpectReplayed({{"a", "content" + std::string(8993, '\0')}});
 }
 
 // ---------------------------------------------------------------------------------------------
 // Kept segments.
 
 TEST_F(ReplayTest, KeptGroupsCountBelowTheCheckpoint) {
-  MakeFile(0, "a", std::string(20, '.'));
-  MakeFile(1, "b", std::string(20, '.'));
+  MakeFiles({{"a", std::string(20, '.')}, {"b", std::string(20, '.')}});
   const Added first = log_->Add(Data(0, 0, "first"));
   const Added second = log_->Add(Data(1, 0, "second"));
   const Added third = log_->Add(Data(0, 3, "third"));
@@ -636,8 +673,7 @@ TEST_F(ReplayTest, KeptGroupsCountBelowTheCheckpoint) {
   test::SetCheckpoint(pool_.view(), log_->next_lsn());
   log_->Add(Data(1, 6, "new"));
   Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "firthird.");
+  ExpectRun(true, {{"a", "firthird."}});
   EXPECT_EQ(ReadFile(Path("b")), "......new...........") << "the checkpoint has passed the other";
   EXPECT_EQ(summary_.records, 4u);
   EXPECT_FALSE(IsVoid(second));
@@ -658,10 +694,7 @@ TEST_F(ReplayTest, KeptGroupsHaveTheirPlaceInTheOrder) {
   log_->TakeKept();
   log_->Keep({Data(0, 0, "33")}, lsn + 3);
   log_->Add(Data(0, 3, "6"));
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "44565422");
-  EXPECT_EQ(summary_.records, 6u);
-  ExpectDone();
+  ExpectReplayed({{"a", "44565422"}}, {.records = 6});
 }
 
 TEST_F(ReplayTest, KeptGroupsThatAreVoidAreNothing) {
@@ -673,10 +706,7 @@ TEST_F(ReplayTest, KeptGroupsThatAreVoidAreNothing) {
   test::SetCheckpoint(pool_.view(), log_->next_lsn());
   log_->Void(kept);
   Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), ".2..");
-  EXPECT_EQ(summary_.records, 1u);
-  ExpectDone();
+  ExpectReplayed({{"a", ".2.."}}, {.records = 1});
 }
 
 // The checkpoint has not passed it yet, and then a copy of its pages lies in a kept segment.
@@ -690,10 +720,7 @@ TEST_F(ReplayTest, AGroupAndItsKeptCopies) {
   log_->Add(Data(0, 4090, "after that"));
   std::string expected = bytes;
   Write(&expected, 4090, "after that");
-  EXPECT_TRUE(Run());
-  EXPECT_TRUE(ReadFile(Path("a")) == expected);
-  EXPECT_EQ(summary_.records, 5u);
-  ExpectDone();
+  ExpectReplayed({{"a", expected}}, {.records = 5});
 }
 
 // A file that is there, and groups of it in a kept segment, the checkpoint above them, and later
@@ -714,8 +741,7 @@ TEST_F(ReplayTest, KilledWhileKeptGroupsBecomeVoid) {
   const Added later = log_->Add(Data(0, 3, "XY"));
   Reopen();
   const std::string before = ReadFile(pool_path_);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "abcXYeeee.");
+  ExpectRun(true, {{"a", "abcXYeeee."}});
   for (const Added& group : kept) EXPECT_TRUE(IsVoid(group));
   EXPECT_FALSE(IsVoid(later)) << "the checkpoint is above it";
   for (size_t done = 0; done <= kept.size(); ++done) {
@@ -724,8 +750,7 @@ TEST_F(ReplayTest, KilledWhileKeptGroupsBecomeVoid) {
     ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
     const LogBuilder log(pool_.view());
     for (size_t i = 0; i < done; ++i) log.Void(kept[i]);
-    EXPECT_TRUE(Run());
-    EXPECT_EQ(summary_.records, 6 - done);
+    ExpectRun(true, {}, {.records = 6 - done});
     EXPECT_EQ(ReadFile(Path("a")), "abcXYeeee.") << done;
     ExpectDone();
   }
@@ -734,8 +759,7 @@ TEST_F(ReplayTest, KilledWhileKeptGroupsBecomeVoid) {
 // What is left cannot be applied: it stays kept, the others become void.
 TEST_F(ReplayTest, KeptGroupsOfAMissingFileStay) {
   MakeFile(0, "a");
-  MakeFile(1, "gone");
-  unlink(Path("gone").c_str());
+  MakeLost(1, "gone");
   const Lsn lsn = log_->next_lsn();
   log_->SkipLsns(10);
   const Added applied = log_->Keep({Data(0, 0, "one")}, lsn);
@@ -744,9 +768,8 @@ TEST_F(ReplayTest, KeptGroupsOfAMissingFileStay) {
   test::SetCheckpoint(pool_.view(), log_->next_lsn());
   Reopen();
   for (int again = 0; again < 2; ++again) {
-    EXPECT_FALSE(Run());
-    EXPECT_EQ(summary_.records, again == 0 ? 2u : 0u);
-    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"gone", ENOENT}}));
+    ExpectRun(false, {},
+              {.records = again == 0 ? 2 : 0, .unresolved = Unresolved{{"gone", ENOENT}}});
     EXPECT_TRUE(IsVoid(applied) && IsVoid(too));
     EXPECT_FALSE(IsVoid(kept));
     EXPECT_EQ(ReadFile(Path("a")), "onetwo");
@@ -766,10 +789,7 @@ TEST_F(ReplayTest, ADamagedKeptGroupIsToldOnce) {
   test::SetCheckpoint(pool_.view(), log_->next_lsn());
   *log_->Unit(damaged.place() + 1) ^= 1;
   Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "1.3.");
-  EXPECT_EQ(heard_.damaged, std::vector{damaged.place()});
-  ExpectDone();
+  ExpectReplayed({{"a", "1.3."}}, {.damaged = Places{damaged.place()}});
   Begin();
   EXPECT_TRUE(Run());
   EXPECT_TRUE(heard_.damaged.empty() && heard_.unfinished.empty());
@@ -779,11 +799,11 @@ TEST_F(ReplayTest, ADamagedKeptGroupIsToldOnce) {
 // I6: killed and run again.
 
 TEST_F(ReplayTest, KilledAnywhereAndRunAgain) {
-  MakeFile(0, "a", "0123456789");
-  MakeFile(1, "b");
+  MakeFiles({{"a", "0123456789"}, {"b"}});
   for (int i = 0; i < 10; ++i) {
-    log_->Add(Data(0, static_cast<uint64_t>(i % 4), std::string(5, static_cast<char>('a' + i))));
-    log_->Add(Data(1, 4094, std::string(4, static_cast<char>('a' + i))), LogBuilder::kCommit, 1);
+    log_->AddEach(
+        {Data(0, static_cast<uint64_t>(i % 4), std::string(5, static_cast<char>('a' + i))),
+         On(1, Data(1, 4094, std::string(4, static_cast<char>('a' + i))))});
   }
   pool_.Close();
   const std::string pool_before = ReadFile(pool_path_);
@@ -793,14 +813,7 @@ TEST_F(ReplayTest, KilledAnywhereAndRunAgain) {
     WriteFile(Path("a"), "0123456789");
     WriteFile(Path("b"), "");
     WriteFile(pool_path_, pool_before);
-    const int result = InChild([&] {
-      ScopedPool pool;
-      if (!test::OpenPool(pool, pool_path_)) return 1;
-      Heard heard;
-      heard.die_at = die_at;
-      Summary summary;
-      return Replay(pool, {}, heard.observer(), &summary) ? 0 : 2;
-    });
+    const int result = InChild([&] { return RunInChild(die_at); });
     if (result == -SIGKILL) ++killed;
     ASSERT_TRUE(result == -SIGKILL || result == 0) << result;
     Reopen();
@@ -822,9 +835,7 @@ TEST_F(ReplayTest, KilledAmongTruncations) {
   MakeFile(0, "a", before);
   std::string expected = before;
   for (uint64_t i = 0; i < 8; ++i) {
-    log_->Add(Data(0, 3 * i, "abcdef"));
-    log_->Add(Truncate(0, 5 + i), LogBuilder::kCommit, 1);
-    log_->Add(Erase(0, i, 2), LogBuilder::kCommit, 2);
+    log_->AddEach({Data(0, 3 * i, "abcdef"), On(1, Truncate(0, 5 + i)), On(2, Erase(0, i, 2))});
     Write(&expected, 3 * i, "abcdef");
     expected.resize(5 + i);
     EraseIn(&expected, i, 2);
@@ -836,14 +847,7 @@ TEST_F(ReplayTest, KilledAmongTruncations) {
     WriteFile(Path("a"), "");  // the same file: the program has written to it before
     WriteFile(Path("a"), before);
     WriteFile(pool_path_, pool_before);
-    const int result = InChild([&] {
-      ScopedPool pool;
-      if (!test::OpenPool(pool, pool_path_)) return 1;
-      Heard heard;
-      heard.die_at = die_at;
-      Summary summary;
-      return Replay(pool, {}, heard.observer(), &summary) ? 0 : 2;
-    });
+    const int result = InChild([&] { return RunInChild(die_at); });
     if (result == 0) break;
     ASSERT_EQ(result, -SIGKILL);
     ++killed;
@@ -863,15 +867,12 @@ TEST_F(ReplayTest, KilledBetweenCheckpointAndState) {
   EXPECT_TRUE(Run());
   WriteFile(Path("a"), "changed since");
   pool_.MarkInUse();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(summary_.records, 0u);
-  EXPECT_EQ(ReadFile(Path("a")), "changed since");
+  ExpectRun(true, {{"a", "changed since"}}, {.records = 0});
 }
 
 // Killed after any number of groups has become void: they are the oldest.
 TEST_F(ReplayTest, KilledWhileGroupsBecomeVoid) {
-  MakeFile(0, "a");
-  MakeFile(1, "gone");
+  MakeFiles({{"a"}, {"gone"}});
   std::vector<Added> groups;
   for (uint32_t i = 0; i < 6; ++i) {
     const std::string bytes(8000, static_cast<char>('a' + i));
@@ -889,8 +890,7 @@ TEST_F(ReplayTest, KilledWhileGroupsBecomeVoid) {
       log_->Header(groups[i].first())->commit =
           i < done ? nvlog::VoidWord(groups[i].lsn, salt) : nvlog::CommitWord(groups[i].lsn, salt);
     }
-    EXPECT_FALSE(Run());
-    EXPECT_EQ(summary_.records, groups.size() - done);
+    ExpectRun(false, {}, {.records = groups.size() - done});
     EXPECT_TRUE(ReadFile(Path("a")) == result) << done;
     for (const Added& group : groups) EXPECT_TRUE(IsVoid(group));
   }
@@ -898,11 +898,8 @@ TEST_F(ReplayTest, KilledWhileGroupsBecomeVoid) {
 
 TEST_F(ReplayTest, ADryRunWritesNothing) {
   MakeFile(0, "a", "content");
-  MakeFile(1, "gone");
-  unlink(Path("gone").c_str());
-  log_->Add(Data(0, 0, "xxx"));
-  log_->Add(Truncate(0, 1));
-  log_->Add(Erase(0, 0, 1));
+  MakeLost(1, "gone");
+  log_->AddEach({Data(0, 0, "xxx"), Truncate(0, 1), Erase(0, 0, 1)});
   log_->Keep({Data(0, 0, "x")}, log_->next_lsn());
   log_->SkipLsns(1);
   log_->Add(Data(1, 0, "yy"));
@@ -914,14 +911,13 @@ TEST_F(ReplayTest, ADryRunWritesNothing) {
   const std::string before = ReadFile(pool_path_);
   EXPECT_FALSE(Run({.dry_run = true}));
   EXPECT_TRUE(ReadFile(pool_path_) == before);
-  EXPECT_EQ(ReadFile(Path("a")), "content");
-  EXPECT_EQ(summary_.files, 1u);
-  EXPECT_EQ(summary_.records, 4u);
-  EXPECT_EQ(summary_.bytes, 4u);
-  EXPECT_EQ(summary_.unresolved_files, 1u);
-  EXPECT_EQ(summary_.unresolved_records, 2u);
-  EXPECT_EQ(summary_.damaged_groups, 1u);
-  EXPECT_EQ(summary_.unfinished_groups, 1u);
+  Expect({{"a", "content"}}, {.files = 1,
+                              .records = 4,
+                              .bytes = 4,
+                              .unresolved_files = 1,
+                              .unresolved_records = 2,
+                              .damaged_groups = 1,
+                              .unfinished_groups = 1});
   EXPECT_FALSE(Run({.dry_run = true, .discard = true}));
   EXPECT_TRUE(ReadFile(pool_path_) == before);
 }
@@ -943,10 +939,9 @@ TEST_F(ReplayTest, DamagedGroupsAreToldAndNotApplied) {
   expected.replace(0, 5, "first");
   expected.replace(10, 4, "last");
   expected.replace(30, 4, "more");
-  EXPECT_TRUE(ReadFile(Path("a")) == expected);
-  EXPECT_EQ(summary_.damaged_groups, 2u);
-  EXPECT_EQ(heard_.damaged, (std::vector{group.places[1], header.first()}));
-  EXPECT_EQ(summary_.unfinished_groups, 0u);
+  Expect({{"a", expected}}, {.damaged_groups = 2,
+                             .unfinished_groups = 0,
+                             .damaged = Places{group.places[1], header.first()}});
   ExpectDone();
 }
 
@@ -966,10 +961,10 @@ TEST_F(ReplayTest, UnfinishedGroupsAreToldAndNotApplied) {
   std::string expected(30000, '.');
   expected.replace(0, 5, "first");
   expected.replace(10, 4, "last");
-  EXPECT_TRUE(ReadFile(Path("a")) == expected);
-  EXPECT_EQ(summary_.damaged_groups, 0u);
-  EXPECT_EQ(summary_.unfinished_groups, 3u);
-  EXPECT_EQ(heard_.unfinished, (std::vector{group.first(), headless.places[1], alone.first()}));
+  Expect({{"a", expected}},
+         {.damaged_groups = 0,
+          .unfinished_groups = 3,
+          .unfinished = Places{group.first(), headless.places[1], alone.first()}});
   ExpectDone();
 }
 
@@ -1009,8 +1004,7 @@ TEST_F(ReplayTest, NoFlippedBitOfARecordIsApplied) {
 }
 
 TEST_F(ReplayTest, ADamagedFileRecordKeepsItsRecords) {
-  MakeFile(0, "a");
-  MakeFile(1, "b");
+  MakeFiles({{"a"}, {"b"}});
   const Added naming = log_->Add(Data(0, 0, "one"));
   const Added later = log_->Add(Data(0, 3, "two"));
   log_->Add(Data(1, 0, "two"));
@@ -1018,13 +1012,11 @@ TEST_F(ReplayTest, ADamagedFileRecordKeepsItsRecords) {
   byte ^= 1;
   EXPECT_FALSE(Run());
   EXPECT_TRUE(pool_.dirty());
-  EXPECT_EQ(heard_.damaged, std::vector{naming.first()});
-  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"", EBADMSG}}));
+  Expect({}, {.unresolved = Unresolved{{"", EBADMSG}}, .damaged = Places{naming.first()}});
   ASSERT_EQ(heard_.orphans.size(), 1u);
   EXPECT_EQ(heard_.orphans[0].bytes, "two");
   EXPECT_FALSE(IsVoid(later));
-  EXPECT_EQ(ReadFile(Path("a")), "");
-  EXPECT_EQ(ReadFile(Path("b")), "two");
+  Expect({{"a", ""}, {"b", "two"}});
   byte ^= 1;  // a miracle
   EXPECT_TRUE(Run());
   EXPECT_EQ(summary_.records, 2u) << "the other file's is void";
@@ -1034,14 +1026,11 @@ TEST_F(ReplayTest, ADamagedFileRecordKeepsItsRecords) {
 
 TEST_F(ReplayTest, ANumberWithoutAFile) {
   MakeFile(0, "a");
-  log_->Add(Data(0, 0, "one"));
-  log_->Add(Data(3, 0, "of a file that nothing names"));
-  log_->Add(Data(4, 0, "of another one"));
-  EXPECT_FALSE(Run());
-  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"", EBADMSG}}));
-  EXPECT_EQ(summary_.unresolved_files, 1u);
-  EXPECT_EQ(summary_.unresolved_records, 2u);
-  EXPECT_EQ(ReadFile(Path("a")), "one");
+  log_->AddEach({Data(0, 0, "one"), Data(3, 0, "of a file that nothing names"),
+                 Data(4, 0, "of another one")});
+  ExpectRun(
+      false, {{"a", "one"}},
+      {.unresolved_files = 1, .unresolved_records = 2, .unresolved = Unresolved{{"", EBADMSG}}});
   EXPECT_TRUE(Run({.discard = true}));
   ExpectDone();
 }
@@ -1069,8 +1058,7 @@ TEST_F(ReplayTest, ADamagedCheckpointRecord) {
 // I6: only the file that the record was written to.
 
 TEST_F(ReplayTest, AMissingFileKeepsItsEntries) {
-  MakeFile(0, "a");
-  MakeFile(1, "gone");
+  MakeFiles({{"a"}, {"gone"}});
   const Added applied = log_->Add(Data(0, 0, "one"));
   const Added kept = log_->Add(Data(1, 4000, std::string(200, 'k')));
   log_->Add(Data(0, 3, "two"));
@@ -1081,10 +1069,10 @@ TEST_F(ReplayTest, AMissingFileKeepsItsEntries) {
     EXPECT_EQ(ReadFile(Path("a")), "onetwo");
     EXPECT_FALSE(Exists(Path("gone")));
     EXPECT_EQ(summary_.records, run == 0 ? 2u : 0u) << "applied only once";
-    EXPECT_EQ(summary_.unresolved_files, 1u);
-    EXPECT_EQ(summary_.unresolved_records, 1u);
-    EXPECT_EQ(summary_.unresolved_bytes, 200u);
-    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"gone", ENOENT}}));
+    Expect({}, {.unresolved_files = 1,
+                .unresolved_records = 1,
+                .unresolved_bytes = 200,
+                .unresolved = Unresolved{{"gone", ENOENT}}});
     ASSERT_EQ(heard_.orphans.size(), 1u);
     EXPECT_EQ(heard_.orphans[0].file, "gone");
     EXPECT_EQ(heard_.orphans[0].kind, nvlog::Kind::kData);
@@ -1098,16 +1086,13 @@ TEST_F(ReplayTest, AMissingFileKeepsItsEntries) {
 }
 
 TEST_F(ReplayTest, DiscardDropsThemAfterTheyWereTold) {
-  MakeFile(0, "a");
-  MakeFile(1, "gone");
-  log_->Add(Data(0, 0, "one"));
-  log_->Add(Data(1, 5, "lost"));
+  MakeFiles({{"a"}, {"gone"}});
+  log_->AddEach({Data(0, 0, "one"), Data(1, 5, "lost")});
   unlink(Path("gone").c_str());
   EXPECT_TRUE(Run({.discard = true}));
   ASSERT_EQ(heard_.orphans.size(), 1u);
   EXPECT_EQ(heard_.orphans[0].bytes, "lost");
-  EXPECT_EQ(summary_.unresolved_records, 1u);
-  EXPECT_EQ(ReadFile(Path("a")), "one");
+  Expect({{"a", "one"}}, {.unresolved_records = 1});
   ExpectDone();
 }
 
@@ -1116,16 +1101,12 @@ TEST_F(ReplayTest, AnotherFileOfTheSameNameIsNotTouched) {
   log_->Add(Data(0, 0, "XXX"));
   unlink(Path("a").c_str());
   WriteFile(Path("a"), "new");  // perhaps with the same inode
-  EXPECT_FALSE(Run());
-  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ESTALE}}));
-  EXPECT_EQ(ReadFile(Path("a")), "new");
+  ExpectRun(false, {{"a", "new"}}, {.unresolved = Unresolved{{"a", ESTALE}}});
 }
 
 // The program has removed it, or was about to: nothing is missing, and nothing is made again.
 TEST_F(ReplayTest, ARemovedFileIsNotMissed) {
-  MakeFile(0, "a");
-  MakeFile(1, "old");
-  MakeFile(2, "new");
+  MakeFiles({{"a"}, {"old"}, {"new"}});
   for (const uint32_t number : {0u, 1u, 2u}) log_->Add(Data(number, 0, "one"));
   for (const uint32_t number : {1u, 2u}) {
     pool::FileRecord record = names_[number];
@@ -1136,11 +1117,9 @@ TEST_F(ReplayTest, ARemovedFileIsNotMissed) {
   log_->Add(Data(0, 3, "two"));
   EXPECT_TRUE(Run({.dry_run = true}) || pool_.dirty());
   EXPECT_EQ(heard_.unresolved.size(), 0u);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "onetwo");
+  ExpectRun(true, {{"a", "onetwo"}});
   EXPECT_FALSE(Exists(Path("old")) || Exists(Path("new")));
-  EXPECT_EQ(summary_.unresolved_files, 0u);
-  EXPECT_EQ(summary_.files, 1u);
+  Expect({}, {.files = 1, .unresolved_files = 0});
   ExpectDone();
 }
 
@@ -1157,7 +1136,7 @@ TEST_F(ReplayTest, ARemovedFileOfAFileSystemThatIsNotMounted) {
   MakeFile(1, "a", "below the mount point");
   for (const bool dry_run : {true, false}) {
     EXPECT_FALSE(Run({.dry_run = dry_run}));
-    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENODEV}}));
+    EXPECT_EQ(heard_.unresolved, (Unresolved{{"a", ENODEV}}));
     EXPECT_FALSE(IsVoid(data));
   }
   EXPECT_EQ(ReadFile(Path("a")), "below the mount point");
@@ -1170,9 +1149,7 @@ TEST_F(ReplayTest, ARemovedFileThatIsThereGetsItsBytes) {
   pool::FileRecord record = names_[0];
   record.flags |= pool::kFileRemoved;
   log_->Add(test::File(0, record), LogBuilder::kCommit, 1);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "one");
-  ExpectDone();
+  ExpectReplayed({{"a", "one"}});
 }
 
 // It has failed, and the log says that as well. Then the file is missed like any other.
@@ -1181,11 +1158,9 @@ TEST_F(ReplayTest, AFileThatCameBackIsMissed) {
   log_->Add(Data(0, 0, "one"));
   pool::FileRecord record = names_[0];
   record.flags |= pool::kFileRemoved;
-  log_->Add(test::File(0, record), LogBuilder::kCommit, 1);
-  log_->Add(test::File(0, names_[0]), LogBuilder::kCommit, 2);
+  log_->AddEach({On(1, test::File(0, record)), On(2, test::File(0, names_[0]))});
   unlink(record.path);
-  EXPECT_FALSE(Run());
-  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENOENT}}));
+  ExpectRun(false, {}, {.unresolved = Unresolved{{"a", ENOENT}}});
   EXPECT_FALSE(Exists(Path("a")));
 }
 
@@ -1194,9 +1169,7 @@ TEST_F(ReplayTest, AFileRenamedOverItIsNotTouched) {
   WriteFile(Path("a.new"), "new");
   log_->Add(Data(0, 0, "XXX"));
   ASSERT_EQ(rename(Path("a.new").c_str(), Path("a").c_str()), 0);
-  EXPECT_FALSE(Run());
-  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ESTALE}}));
-  EXPECT_EQ(ReadFile(Path("a")), "new");
+  ExpectRun(false, {{"a", "new"}}, {.unresolved = Unresolved{{"a", ESTALE}}});
 }
 
 TEST_F(ReplayTest, WhateverElseHasTheNameIsNotTouched) {
@@ -1238,57 +1211,23 @@ TEST_F(ReplayTest, ARenamedFileIsFoundByItsHandle) {
   log_->Add(Data(0, 0, "XXXX"));
   ASSERT_EQ(rename(Path("a").c_str(), Path("b c").c_str()), 0);
   WriteFile(Path("a"), "another");  // has its name
-  chmod(files_.path().c_str(), 0777);
-  chmod(memory_.path().c_str(), 0777);
-  ASSERT_EQ(chown(pool_path_.c_str(), 65534, 65534), 0);
-  pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              if (setuid(65534) != 0) return kSkip;
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              Summary summary;
-              Heard heard;
-              if (Replay(pool, {}, heard.observer(), &summary)) return 2;
-              return heard.unresolved.contains("a") ? 0 : 3;
-            }),
-            0);
-  ASSERT_EQ(chown(pool_path_.c_str(), 0, 0), 0);
-  Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("b c")), "XXXX");
-  EXPECT_EQ(ReadFile(Path("a")), "another");
-  ExpectDone();
+  RunAsUser({.unresolved = Unresolved{{"a", ESTALE}}});
+  ExpectReplayed({{"b c", "XXXX"}, {"a", "another"}});
 }
 
 // As the program declares a file that it has renamed: so it is found by who may not use handles.
 TEST_F(ReplayTest, ARenamedFileIsFoundByItsLastName) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  constexpr uid_t kUser = 65534;
   WriteFile(Path("old"), "....");
   ASSERT_EQ(chown(Path("old").c_str(), kUser, kUser), 0);
   Name(0, RecordOf(Path("old")));
   MakeFile(1, "gone");
-  log_->Add(Data(0, 0, "1"));
-  log_->Add(Data(1, 0, "kept"));
+  log_->AddEach({Data(0, 0, "1"), Data(1, 0, "kept")});
   ASSERT_EQ(rename(Path("old").c_str(), Path("new").c_str()), 0);
   unlink(Path("gone").c_str());
   Name(0, RecordOf(Path("new")));
   log_->Add(Data(0, 1, "2"), LogBuilder::kCommit, 1);
-  chmod(files_.path().c_str(), 0755);
-  chmod(memory_.path().c_str(), 0777);
-  ASSERT_EQ(chown(pool_path_.c_str(), kUser, kUser), 0);
-  pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              if (setuid(kUser) != 0) return kSkip;
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              Summary summary;
-              Heard heard;
-              if (Replay(pool, {}, heard.observer(), &summary)) return 2;
-              if (summary.files != 1 || summary.records != 2) return 3;
-              return heard.unresolved == std::map<std::string, int>{{"gone", ENOENT}} ? 0 : 4;
-            }),
-            0);
+  RunAsUser({.files = 1, .records = 2, .unresolved = Unresolved{{"gone", ENOENT}}});
   EXPECT_EQ(ReadFile(Path("new")), "12..");
   EXPECT_FALSE(Exists(Path("old")));
 }
@@ -1313,58 +1252,40 @@ TEST_F(ReplayTest, ALostRename) {
   if (names_[0].handle_size == 0) GTEST_SKIP() << "no handles here";
   log_->Add(Data(0, 0, "XXXX"));
   ASSERT_EQ(rename(Path("new name").c_str(), Path("old name").c_str()), 0);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("old name")), "XXXX");
+  ExpectRun(true, {{"old name", "XXXX"}});
   EXPECT_FALSE(Exists(Path("new name")));
 }
 
 // One of the files keeps the pool from becoming clean.
 TEST_F(ReplayTest, KilledAtEverySystemCallOfFiles) {
-  MakeFile(0, "there", "....");
-  MakeFile(1, "a");
-  MakeFile(2, "b");
-  MakeFile(3, "gone");
-  unlink(Path("gone").c_str());
-  log_->Add(Data(0, 0, "12"));
-  log_->Add(Data(1, 0, "one"));
-  log_->Add(Data(2, 4090, std::string(10, 'b')));
-  log_->Add(Data(3, 0, "kept"));
-  log_->Add(Data(1, 2, "two"));
-  log_->Add(Data(0, 1, "34"));
+  MakeFiles({{"there", "...."}, {"a"}, {"b"}});
+  MakeLost(3, "gone");
+  log_->AddEach({Data(0, 0, "12"), Data(1, 0, "one"), Data(2, 4090, std::string(10, 'b')),
+                 Data(3, 0, "kept"), Data(1, 2, "two"), Data(0, 1, "34")});
   pool_.Close();
   const std::string pool_before = ReadFile(pool_path_);
-  int status = -SIGKILL;
-  int steps = 0;
   int before = 0, half_done = 0;
-  for (; status == -SIGKILL; ++steps) {
-    SCOPED_TRACE(steps);
+  const auto prepare = [&] {
     for (const char* name : {"a", "b"}) WriteFile(Path(name), "");
     WriteFile(Path("there"), "....");
     WriteFile(pool_path_, pool_before);
-    status = WithActAt(
-        steps, [](pid_t pid) { kill(pid, SIGKILL); },
-        [&] {
-          ScopedPool pool;
-          if (!test::OpenPool(pool, pool_path_)) return 1;
-          Summary summary;
-          return Replay(pool, {}, {}, &summary) ? 2 : 0;
-        });
-    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
-    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+  };
+  const auto check = [&] {
     Reopen();
     const bool has_a = !ReadFile(Path("a")).empty(), has_b = !ReadFile(Path("b")).empty();
     before += has_a || has_b ? 0 : 1;
     half_done += has_a != has_b ? 1 : 0;
-    EXPECT_FALSE(Run());
-    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"gone", ENOENT}}));
-    EXPECT_EQ(ReadFile(Path("there")), "134.");
-    EXPECT_EQ(ReadFile(Path("a")), "ontwo");
-    EXPECT_EQ(ReadFile(Path("b")), std::string(4090, '\0') + std::string(10, 'b'));
+    ExpectRun(
+        false,
+        {{"there", "134."}, {"a", "ontwo"}, {"b", std::string(4090, '\0') + std::string(10, 'b')}},
+        {.unresolved = Unresolved{{"gone", ENOENT}}});
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(files_.path()), {}), 3)
         << "nothing else is left behind";
-    ASSERT_FALSE(HasFailure());
     pool_.Close();
-  }
+  };
+  const auto run = [&] { return RunInChild() == 2 ? 0 : 1; };
+  const int steps = KillAtEveryCall(prepare, run, check);
+  if (steps < 0) GTEST_SKIP() << "cannot trace a child";
   EXPECT_GT(before, 10);
   EXPECT_GT(half_done, 0);
   EXPECT_LT(before + half_done, steps);
@@ -1373,44 +1294,29 @@ TEST_F(ReplayTest, KilledAtEverySystemCallOfFiles) {
 // Groups of the logs and kept ones, with all that can happen to a file.
 TEST_F(ReplayTest, KilledAtEverySystemCallOfChanges) {
   const std::string before = "0123456789";
-  MakeFile(0, "a", before);
-  MakeFile(1, "b", before);
+  MakeFiles({{"a", before}, {"b", before}});
   const Added first = log_->Add(Data(0, 8, "first"));
   const Added cut = log_->Add(Truncate(1, 4));
   log_->Keep({Data(0, 8, "first")}, first.lsn);
   log_->Keep({Truncate(1, 4)}, cut.lsn);
   test::SetCheckpoint(pool_.view(), log_->next_lsn());
-  log_->Add(Data(1, 6, "b"), LogBuilder::kCommit, 1);
-  log_->Add(Truncate(0, 11));
-  log_->Add(Erase(0, 2, 3), LogBuilder::kCommit, 1);
-  log_->Add(Data(0, 3, "x"));
-  log_->Add(Truncate(0, 12), LogBuilder::kCommit, 1);
-  log_->Add(Erase(1, 3, 9));
+  log_->AddEach({On(1, Data(1, 6, "b")), Truncate(0, 11), On(1, Erase(0, 2, 3)), Data(0, 3, "x"),
+                 On(1, Truncate(0, 12)), Erase(1, 3, 9)});
   pool_.Close();
   const std::string pool_before = ReadFile(pool_path_);
-  int status = -SIGKILL;
-  int steps = 0;
-  for (; status == -SIGKILL; ++steps) {
-    SCOPED_TRACE(steps);
+  const auto prepare = [&] {
     for (const char* name : {"a", "b"}) WriteFile(Path(name), before);
     WriteFile(pool_path_, pool_before);
-    status = WithActAt(
-        steps, [](pid_t pid) { kill(pid, SIGKILL); },
-        [&] {
-          ScopedPool pool;
-          if (!test::OpenPool(pool, pool_path_)) return 1;
-          Summary summary;
-          return Replay(pool, {}, {}, &summary) ? 0 : 2;
-        });
-    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
-    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+  };
+  const auto check = [&] {
     Reopen();
-    EXPECT_TRUE(Run());
-    EXPECT_EQ(ReadFile(Path("a")), std::string("01\0x\000567fir\0", 12));
-    EXPECT_EQ(ReadFile(Path("b")), std::string("012\0\0\0\0", 7));
-    ASSERT_FALSE(HasFailure());
+    ExpectRun(true,
+              {{"a", std::string("01\0x\000567fir\0", 12)}, {"b", std::string("012\0\0\0\0", 7)}});
     pool_.Close();
-  }
+  };
+  const int steps = KillAtEveryCall(
+      prepare, [&] { return RunInChild(); }, check);
+  if (steps < 0) GTEST_SKIP() << "cannot trace a child";
   EXPECT_GT(steps, 40);
 }
 
@@ -1418,129 +1324,71 @@ TEST_F(ReplayTest, KilledAtEverySystemCallOfChanges) {
 // The file system says no.
 
 TEST_F(ReplayTest, ARefusedFileIsKeptTheOthersAreApplied) {
-  MakeFile(0, "a");
-  MakeFile(1, "b");
-  log_->Add(Data(0, 0, "small"));
-  log_->Add(Data(1, 0, std::string(5000, 'b')));
-  log_->Add(Data(1, 0, std::string(100, 'c')));
-  log_->Add(Data(0, 5, " too"));
-  pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              const rlimit limit = {4500, 4500};
-              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              Summary summary;
-              Heard heard;
-              if (Replay(pool, {.discard = true}, heard.observer(), &summary)) return 3;
-              if (summary.failed_files != 1 || summary.error != EFBIG) return 4;
-              if (summary.files != 1 || summary.records != 2) return 5;
-              if (summary.failed_records != 2 || summary.failed_bytes != 5100) return 9;
-              if (heard.unresolved != std::map<std::string, int>{{"b", EFBIG}}) return 6;
-              if (!heard.orphans.empty() || !pool.dirty()) return 7;
-              return testing::Test::HasFailure() ? 8 : 0;
-            }),
-            0);
+  MakeFiles({{"a"}, {"b"}});
+  log_->AddEach({Data(0, 0, "small"), Data(1, 0, std::string(5000, 'b')),
+                 Data(1, 0, std::string(100, 'c')), Data(0, 5, " too")});
+  RunLimited({.discard = true}, {.files = 1,
+                                 .records = 2,
+                                 .failed_files = 1,
+                                 .failed_records = 2,
+                                 .failed_bytes = 5100,
+                                 .error = EFBIG,
+                                 .unresolved = Unresolved{{"b", EFBIG}}});
   EXPECT_EQ(ReadFile(Path("a")), "small too");
-  Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(summary_.records, 2u);
-  EXPECT_EQ(ReadFile(Path("b")), std::string(100, 'c') + std::string(4900, 'b'));
-  ExpectDone();
+  ExpectReplayed({{"b", std::string(100, 'c') + std::string(4900, 'b')}}, {.records = 2});
 }
 
 // What is left of the file stays unresolved.
 TEST_F(ReplayTest, KilledWhileGroupsAreDiscarded) {
   ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
-  MakeFile(0, "folder/a");
-  unlink(Path("folder/a").c_str());
+  MakeLost(0, "folder/a");
   MakeFile(1, "b");
   log_->Add(Data(0, 0, "one"));
   const Added left = log_->Add(Data(0, 3, "two"));
   log_->Add(Data(1, 0, std::string(5000, 'b')));
   ASSERT_EQ(rmdir(Path("folder").c_str()), 0);
-  pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              const rlimit limit = {4500, 4500};
-              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              Summary summary;
-              if (Replay(pool, {.discard = true}, {}, &summary)) return 3;
-              return summary.unresolved_records == 2 && summary.failed_files == 1 ? 0 : 4;
-            }),
-            0);
-  Reopen();
+  RunLimited({.discard = true}, {.unresolved_records = 2, .failed_files = 1});
   log_.emplace(pool_.view());
   auto* header = reinterpret_cast<nvlog::RecordHeader*>(pool_.view().unit(left.first()));
   EXPECT_EQ(header->commit, nvlog::VoidWord(left.lsn, pool_.view().salt()));
   header->commit = nvlog::CommitWord(left.lsn, pool_.view().salt());
   ASSERT_EQ(mkdir(Path("folder").c_str(), 0700), 0);
-  EXPECT_FALSE(Run());
-  EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENOENT}}));
+  ExpectRun(false, {}, {.unresolved = Unresolved{{"a", ENOENT}}});
   EXPECT_FALSE(Exists(Path("folder/a")));
   EXPECT_EQ(ReadFile(Path("b")), std::string(5000, 'b'));
 }
 
 TEST_F(ReplayTest, AFullDiskKeepsTheEntries) {
-  pool_.Close();
-  const int result = InChild([&] {
-    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("tmpfs", files_.path().c_str(), "tmpfs", 0, "size=64k") != 0) {
-      return kSkip;
-    }
-    Reopen();
+  InFileSystem("size=64k", [&] {
     MakeFile(0, "a");
     WriteFile(Path("full"), std::string(60 << 10, 'x'));
     log_->Add(Data(0, 0, std::string(40000, 'a')));
-    EXPECT_FALSE(Run());
-    EXPECT_EQ(summary_.failed_files, 1u);
-    EXPECT_EQ(summary_.error, ENOSPC);
+    ExpectRun(false, {}, {.failed_files = 1, .error = ENOSPC});
     EXPECT_TRUE(pool_.dirty());
     unlink(Path("full").c_str());
-    EXPECT_TRUE(Run());
-    EXPECT_TRUE(ReadFile(Path("a")) == std::string(40000, 'a'));
-    return testing::Test::HasFailure() ? 1 : 0;
+    ExpectRun(true, {{"a", std::string(40000, 'a')}});
   });
-  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
-  EXPECT_EQ(result, 0);
 }
 
 // A part of a merged write is done when the disk is full: all of it is kept. Other files, and what
 // comes later, are not concerned.
 TEST_F(ReplayTest, AFullDiskWithinAMergedWrite) {
-  pool_.Close();
-  const int result = InChild([&] {
-    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        mount("tmpfs", files_.path().c_str(), "tmpfs", 0, "size=128k") != 0) {
-      return kSkip;
-    }
-    Reopen();
+  InFileSystem("size=128k", [&] {
     const std::string bytes = test::Bytes(random_, 200 << 10);
-    MakeFile(0, "a");
-    MakeFile(1, "b", std::string(8192, '.'));
+    MakeFiles({{"a"}, {"b", std::string(8192, '.')}});
     log_->Add(Data(1, 0, "first"));
     for (uint64_t at = 0; at < bytes.size(); at += 4096) {
-      log_->Add(Data(0, at, bytes.substr(at, 4096)));
-      log_->Add(Data(1, 5 + at / 4096, "x"));
+      log_->AddEach({Data(0, at, bytes.substr(at, 4096)), Data(1, 5 + at / 4096, "x")});
     }
     log_->Add(Data(1, 8000, "last"));
     std::string b = "first" + std::string(50, 'x') + std::string(8192 - 55, '.');
     b.replace(8000, 4, "last");
-    EXPECT_FALSE(Run());
-    EXPECT_EQ(heard_.unresolved, (std::map<std::string, int>{{"a", ENOSPC}}));
-    EXPECT_EQ(summary_.failed_records, 50u);
-    EXPECT_EQ(summary_.records, 52u);
-    EXPECT_EQ(ReadFile(Path("b")), b);
+    ExpectRun(false, {{"b", b}},
+              {.records = 52, .failed_records = 50, .unresolved = Unresolved{{"a", ENOSPC}}});
     EXPECT_GT(ReadFile(Path("a")).size(), 4096u) << "a part of it was written";
-    if (mount("tmpfs", files_.path().c_str(), "tmpfs", MS_REMOUNT, "size=1m") != 0) return kSkip;
-    EXPECT_TRUE(Run());
-    EXPECT_EQ(summary_.records, 50u);
-    EXPECT_TRUE(ReadFile(Path("a")) == bytes);
-    return testing::Test::HasFailure() ? 1 : 0;
+    ASSERT_EQ(mount("tmpfs", files_.path().c_str(), "tmpfs", MS_REMOUNT, "size=1m"), 0);
+    ExpectRun(true, {{"a", bytes}}, {.records = 50});
   });
-  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
-  EXPECT_EQ(result, 0);
 }
 
 TEST_F(ReplayTest, AFileThatMayNotBeWritten) {
@@ -1548,24 +1396,8 @@ TEST_F(ReplayTest, AFileThatMayNotBeWritten) {
   MakeFile(0, "a", "old");
   log_->Add(Data(0, 0, "new"));
   chmod(Path("a").c_str(), 0444);
-  chmod(files_.path().c_str(), 0755);
-  chmod(memory_.path().c_str(), 0777);
-  ASSERT_EQ(chown(pool_path_.c_str(), 65534, 65534), 0);
-  pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              if (setuid(65534) != 0) return kSkip;
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              Summary summary;
-              Heard heard;
-              if (Replay(pool, {}, heard.observer(), &summary)) return 2;
-              return heard.unresolved == std::map<std::string, int>{{"a", EACCES}} ? 0 : 3;
-            }),
-            0);
-  ASSERT_EQ(chown(pool_path_.c_str(), 0, 0), 0);
-  Reopen();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "new");
+  RunAsUser({.unresolved = Unresolved{{"a", EACCES}}});
+  ExpectRun(true, {{"a", "new"}});
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1584,6 +1416,10 @@ class ManyFilesTest : public ReplayTest {
       log_->Add(Data(file, uint64_t{i / files} * 5, bytes), LogBuilder::kCommit, i % logs);
     }
   }
+  static void LimitDescriptors() {
+    const rlimit limit = {20, 20};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
   void ExpectContents() {
     for (uint32_t file = 0; file < files_made_; ++file) {
       const std::string once = std::to_string(10000 + file);
@@ -1596,9 +1432,7 @@ class ManyFilesTest : public ReplayTest {
 
 TEST_F(ManyFilesTest, AllAreApplied) {
   MakeFiles(400, 3);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(summary_.files, 400u);
-  EXPECT_EQ(summary_.records, 1200u);
+  ExpectRun(true, {}, {.files = 400, .records = 1200});
   ExpectContents();
   ExpectDone();
 }
@@ -1607,9 +1441,7 @@ TEST_F(ManyFilesTest, AllAreApplied) {
 TEST_F(ManyFilesTest, TenThousand) {
   Make(64 << 20);
   MakeFiles(10000, 7);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(summary_.files, 10000u);
-  EXPECT_EQ(summary_.records, 30000u);
+  ExpectRun(true, {}, {.files = 10000, .records = 30000});
   ExpectContents();
   ExpectDone();
 }
@@ -1617,18 +1449,14 @@ TEST_F(ManyFilesTest, TenThousand) {
 TEST_F(ManyFilesTest, WithFewDescriptors) {
   MakeFiles(400, 1);
   pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              const rlimit limit = {20, 20};
-              if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return kSkip;
-              Reopen();
-              EXPECT_TRUE(Run());
-              EXPECT_EQ(summary_.files, 400u);
-              EXPECT_EQ(summary_.failed_files + summary_.unresolved_files, 0u);
-              const int fd = open("/dev/null", O_RDONLY);
-              EXPECT_LT(fd, 10) << "none is left open";
-              return testing::Test::HasFailure() ? 1 : 0;
-            }),
-            0);
+  TestInChild([&] {
+    LimitDescriptors();
+    Reopen();
+    EXPECT_TRUE(Run());
+    Expect({}, {.files = 400, .unresolved_files = 0, .failed_files = 0});
+    const int fd = open("/dev/null", O_RDONLY);
+    EXPECT_LT(fd, 10) << "none is left open";
+  });
   ExpectContents();
 }
 
@@ -1636,17 +1464,14 @@ TEST_F(ManyFilesTest, ADryRunWithFewDescriptors) {
   MakeFiles(400, 1);
   pool_.Close();
   const std::string before = ReadFile(pool_path_);
-  EXPECT_EQ(InChild([&] {
-              const rlimit limit = {20, 20};
-              if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return kSkip;
-              Reopen();
-              EXPECT_FALSE(Run({.dry_run = true}));
-              EXPECT_EQ(summary_.files, 400u);
-              EXPECT_TRUE(ReadFile(pool_path_) == before);
-              EXPECT_TRUE(Run());
-              return testing::Test::HasFailure() ? 1 : 0;
-            }),
-            0);
+  TestInChild([&] {
+    LimitDescriptors();
+    Reopen();
+    EXPECT_FALSE(Run({.dry_run = true}));
+    Expect({}, {.files = 400});
+    EXPECT_TRUE(ReadFile(pool_path_) == before);
+    EXPECT_TRUE(Run());
+  });
   ExpectContents();
 }
 
@@ -1725,11 +1550,10 @@ class User {
   Lsn declared_ = 0;
 };
 
-class OrphansTest : public testing::Test {
+class OrphansTest : public RunTest {
  protected:
-  OrphansTest() { test::MakePool(path_); }
+  OrphansTest() { test::MakePool(pool_path_); }
 
-  std::string Path(const std::string& name) const { return files_ / name; }
   pool::FileRecord Make(const std::string& name, const std::string& content = "") {
     WriteFile(Path(name), content);
     return RecordOf(Path(name));
@@ -1752,7 +1576,7 @@ class OrphansTest : public testing::Test {
   std::map<std::string, int> Pending() {
     std::map<std::string, int> pending;
     ScopedPool looker;
-    EXPECT_TRUE(test::OpenPool(looker, path_, pool::Access::kInspect));
+    EXPECT_TRUE(test::OpenPool(looker, pool_path_, pool::Access::kInspect));
     nvlog::Reader reader;
     EXPECT_TRUE(reader.Open(looker.view()));
     nvlog::GroupWalk walk(reader);
@@ -1769,18 +1593,12 @@ class OrphansTest : public testing::Test {
     }
     return pending;
   }
-
-  std::mt19937_64 random_{test::Seed()};
-  Folder memory_{Folder::kMemory};
-  Folder files_;
-  const std::string path_ = memory_ / "pool";
-  Summary summary_;
 };
 
 TEST_F(OrphansTest, WithoutTheDeadNothingIsToBeDone) {
   User a, b;
-  a.Start(path_);
-  b.Start(path_);
+  a.Start(pool_path_);
+  b.Start(pool_path_);
   const pool::FileRecord file = Make("a", "....");
   a.Write(file, 0, "1");
   b.Write(Make("b", "...."), 0, "2");
@@ -1788,18 +1606,18 @@ TEST_F(OrphansTest, WithoutTheDeadNothingIsToBeDone) {
   EXPECT_TRUE(ReplayOrphans(b.pool, &summary_));
   EXPECT_EQ(summary_.records, 0u);
   EXPECT_EQ(ReadFile(Path("a")) + ReadFile(Path("b")), "........");
-  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"a", 1}, {"b", 1}}));
+  EXPECT_EQ(Pending(), (Unresolved{{"a", 1}, {"b", 1}}));
   EXPECT_EQ(a.Owned(0) + a.Owned(1), 2u);
 }
 
 // Two have died, and the one that brings what they had to the files goes on appending meanwhile.
 TEST_F(OrphansTest, WhileItsOwnLogGoesOn) {
   User alive, dead[2];
-  alive.Start(path_);
+  alive.Start(pool_path_);
   const pool::FileRecord mine = Make("mine");
   const pool::FileRecord of_dead[2] = {Make("0", std::string(100, '.')), Make("1")};
   std::string expected[2] = {std::string(100, '.'), ""};
-  for (User& user : dead) user.Start(path_);
+  for (User& user : dead) user.Start(pool_path_);
   alive.Write(mine, 0, "first");
   Lsn newest = 0;
   for (int i = 0; i < 60; ++i) {
@@ -1823,8 +1641,7 @@ TEST_F(OrphansTest, WhileItsOwnLogGoesOn) {
   EXPECT_TRUE(ReplayOrphans(alive.pool, &summary_));
   over.store(true);
   appends.join();
-  EXPECT_EQ(summary_.files, 2u);
-  EXPECT_EQ(summary_.records, 60u);
+  Expect({}, {.files = 2, .records = 60});
   EXPECT_EQ(summary_.unresolved_files + summary_.failed_files + summary_.damaged_groups +
                 summary_.unfinished_groups,
             0u);
@@ -1834,14 +1651,14 @@ TEST_F(OrphansTest, WhileItsOwnLogGoesOn) {
   }
   EXPECT_EQ(ReadFile(Path("mine")), "") << "the living one does that itself";
   EXPECT_GT(appended, 0);
-  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"mine", appended + 1}}));
+  EXPECT_EQ(Pending(), (Unresolved{{"mine", appended + 1}}));
   EXPECT_EQ(alive.pool.checkpoint(), 1u) << "nor moves its checkpoint";
   EXPECT_TRUE(alive.pool.dirty());
 
   // They count no more, even if nobody closes the pool.
   for (const char* name : {"0", "1"}) WriteFile(Path(name), "since");
   alive.Die();
-  ASSERT_TRUE(test::OpenPool(alive.pool, path_));
+  ASSERT_TRUE(test::OpenPool(alive.pool, pool_path_));
   Summary summary;
   EXPECT_TRUE(Replay(alive.pool, {}, {}, &summary));
   EXPECT_EQ(summary.records, static_cast<uint64_t>(appended) + 1);
@@ -1852,12 +1669,12 @@ TEST_F(OrphansTest, WhileItsOwnLogGoesOn) {
 // The seat's next process has the same logs: what is left in its segments is nothing.
 TEST_F(OrphansTest, ASeatThatIsUsedAgain) {
   User alive;
-  alive.Start(path_);
+  alive.Start(pool_path_);
   const pool::FileRecord file = Make("a");
   std::string expected;
   for (int life = 0; life < 5; ++life) {
     User user;
-    user.Start(path_);
+    user.Start(pool_path_);
     ASSERT_EQ(user.pool.seat(), 1u);
     for (int i = 0; i < 40; ++i) {
       const std::string bytes = test::Bytes(random_, 2000);
@@ -1881,12 +1698,12 @@ TEST_F(OrphansTest, ASeatThatIsUsedAgain) {
 // Without a seat: whoever comes brings it to the files before it joins.
 TEST_F(OrphansTest, ByOneThatHasNoSeatYet) {
   User alive, dead;
-  alive.Start(path_);
-  dead.Start(path_);
+  alive.Start(pool_path_);
+  dead.Start(pool_path_);
   const Lsn lsn = dead.Write(Make("a"), 0, "one");
   dead.Die();
   ScopedPool comes;
-  ASSERT_TRUE(test::OpenPool(comes, path_, pool::Access::kShared));
+  ASSERT_TRUE(test::OpenPool(comes, pool_path_, pool::Access::kShared));
   EXPECT_FALSE(comes.alone());
   EXPECT_TRUE(ReplayOrphans(comes, &summary_));
   EXPECT_EQ(ReadFile(Path("a")), "one");
@@ -1898,8 +1715,8 @@ TEST_F(OrphansTest, ByOneThatHasNoSeatYet) {
 
 TEST_F(OrphansTest, KeptGroupsOfADeadSeat) {
   User alive, dead;
-  alive.Start(path_);
-  dead.Start(path_);
+  alive.Start(pool_path_);
+  dead.Start(pool_path_);
   const pool::FileRecord a = Make("a", "............"), mine = Make("mine", "....");
   // Kept by the living one, too: that stays its own.
   alive.Write(mine, 0, "12");
@@ -1912,25 +1729,22 @@ TEST_F(OrphansTest, KeptGroupsOfADeadSeat) {
   alive.Clean();
   const Lsn newest = dead.Write(a, 4, "cc");
   dead.Die();
-  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"a", 3}, {"mine", 1}}));
+  EXPECT_EQ(Pending(), (Unresolved{{"a", 3}, {"mine", 1}}));
   EXPECT_TRUE(ReplayOrphans(alive.pool, &summary_));
-  EXPECT_EQ(summary_.records, 3u);
-  EXPECT_EQ(ReadFile(Path("a")), "aabbccbb....");
-  EXPECT_EQ(ReadFile(Path("mine")), "....");
+  Expect({{"a", "aabbccbb...."}, {"mine", "...."}}, {.records = 3});
   ExpectFree(alive, 1, newest);
-  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"mine", 1}}))
-      << "they are void: no checkpoint would end them";
+  EXPECT_EQ(Pending(), (Unresolved{{"mine", 1}})) << "they are void: no checkpoint would end them";
   WriteFile(Path("a"), "since");
   alive.Die();
-  ASSERT_TRUE(test::OpenPool(alive.pool, path_));
+  ASSERT_TRUE(test::OpenPool(alive.pool, pool_path_));
   EXPECT_TRUE(Replay(alive.pool, {}, {}, &summary_));
   EXPECT_EQ(ReadFile(Path("a")) + ReadFile(Path("mine")), "since12..");
 }
 
 TEST_F(OrphansTest, AFileThatIsMissing) {
   User alive, dead[2];
-  alive.Start(path_);
-  for (User& user : dead) user.Start(path_);
+  alive.Start(pool_path_);
+  for (User& user : dead) user.Start(pool_path_);
   const pool::FileRecord mine = Make("mine"), a = Make("a"), b = Make("b");
   // A file that has no name yet can be given one: the very file that was missing.
   const int fd = open(files_.path().c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -1944,9 +1758,7 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
   dead[1].Write(b, 0, "three");
   for (User& user : dead) user.Die();
   EXPECT_FALSE(ReplayOrphans(alive.pool, &summary_));
-  EXPECT_EQ(summary_.unresolved_files, 1u);
-  EXPECT_EQ(summary_.unresolved_records, 1u);
-  EXPECT_EQ(ReadFile(Path("a")), "onetwo");
+  Expect({{"a", "onetwo"}}, {.unresolved_files = 1, .unresolved_records = 1});
   EXPECT_EQ(ReadFile(Path("b")), "three") << "what another one has left";
   const pool::Seats& seats = alive.pool.seats();
   EXPECT_EQ(seats.State(1), pool::kSeatUnresolved);
@@ -1955,7 +1767,7 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
   EXPECT_FALSE(seats.Lives(1));
   EXPECT_GT(alive.Owned(1), 0u);
   EXPECT_EQ(SeatCheckpoint(alive.pool, 1), 1u) << "it has something above it";
-  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"gone", 1}}));
+  EXPECT_EQ(Pending(), (Unresolved{{"gone", 1}}));
 
   // Who is there goes on, nobody else comes, and nothing is applied again.
   WriteFile(Path("a"), "since");
@@ -1965,7 +1777,7 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
   EXPECT_NE(alive.Write(mine, 0, "mine"), 0u);
   ScopedPool comes;
   pool::Problem problem;
-  ASSERT_TRUE(test::OpenPool(comes, path_, pool::Access::kShared));
+  ASSERT_TRUE(test::OpenPool(comes, pool_path_, pool::Access::kShared));
   EXPECT_FALSE(ReplayOrphans(comes, &again));
   EXPECT_FALSE(comes.Join(&problem));
   EXPECT_EQ(problem.error, EUCLEAN);
@@ -1979,7 +1791,7 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
   alive.pool.Leave();
   EXPECT_TRUE(alive.pool.dirty());
   alive.pool.Close();
-  ASSERT_TRUE(test::OpenPool(comes, path_));
+  ASSERT_TRUE(test::OpenPool(comes, pool_path_));
   Summary summary;
   EXPECT_FALSE(Replay(comes, {}, {}, &summary)) << "not yet";
   EXPECT_EQ(summary.records, 0u);
@@ -1988,11 +1800,10 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
   close(fd);
   EXPECT_TRUE(Replay(comes, {}, {}, &summary));
   EXPECT_EQ(summary.records, 1u);
-  EXPECT_EQ(ReadFile(Path("gone")), ".kept");
-  EXPECT_EQ(ReadFile(Path("a")), "since");
+  Expect({{"gone", ".kept"}, {"a", "since"}});
   EXPECT_FALSE(comes.dirty());
   comes.Close();
-  alive.Start(path_);
+  alive.Start(pool_path_);
   EXPECT_FALSE(alive.pool.seats().HasUnresolved());
 }
 
@@ -2000,8 +1811,8 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
 // is counted of all of them decides.
 TEST_F(OrphansTest, WhatOneSeatKeepsIsNoMatterToAnother) {
   User alive, dead[2];
-  alive.Start(path_);
-  for (User& user : dead) user.Start(path_);
+  alive.Start(pool_path_);
+  for (User& user : dead) user.Start(pool_path_);
   dead[0].Write(test::RecordOfNone(Path("gone"), 7), 0, "gone");
   const Lsn newest = dead[1].Write(Make("b"), 0, "three");
   for (User& user : dead) user.Die();
@@ -2016,33 +1827,29 @@ TEST_F(OrphansTest, AFileThatIsRefused) {
   const pool::FileRecord a = Make("a"), big = Make("big");
   User dead;
   User alive;
-  alive.Start(path_);
-  dead.Start(path_);
+  alive.Start(pool_path_);
+  dead.Start(pool_path_);
   dead.Write(big, 5000, "kept");
   dead.Keep(big);
   dead.Clean();
   dead.Write(a, 0, "one");
   dead.Write(big, 5002, "new");
   dead.Die();
-  EXPECT_EQ(InChild([&] {
-              ScopedPool pool;
-              const rlimit limit = {4500, 4500};
-              if (!test::OpenPool(pool, path_, pool::Access::kShared)) return 1;
-              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              Summary summary;
-              if (ReplayOrphans(pool, &summary)) return 3;
-              if (summary.failed_files != 1 || summary.error != EFBIG) return 4;
-              return summary.records == 1 && !testing::Test::HasFailure() ? 0 : 5;
-            }),
-            0);
+  TestInChild([&] {
+    ScopedPool pool;
+    const rlimit limit = {4500, 4500};
+    ASSERT_TRUE(test::OpenPool(pool, pool_path_, pool::Access::kShared));
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    EXPECT_FALSE(ReplayOrphans(pool, &summary_));
+    Expect({}, {.records = 1, .failed_files = 1, .error = EFBIG});
+  });
   EXPECT_EQ(alive.pool.seats().State(1), pool::kSeatUnresolved);
   EXPECT_EQ(ReadFile(Path("a")), "one");
-  EXPECT_EQ(Pending(), (std::map<std::string, int>{{"big", 2}}));
+  EXPECT_EQ(Pending(), (Unresolved{{"big", 2}}));
   alive.Die();
-  ASSERT_TRUE(test::OpenPool(alive.pool, path_));
+  ASSERT_TRUE(test::OpenPool(alive.pool, pool_path_));
   EXPECT_TRUE(Replay(alive.pool, {}, {}, &summary_));
-  EXPECT_EQ(summary_.records, 2u);
-  EXPECT_EQ(ReadFile(Path("big")), std::string(5000, '\0') + "kenew");
+  Expect({{"big", std::string(5000, '\0') + "kenew"}}, {.records = 2});
 }
 
 // Two dead seats, kept groups among what they had, and one that stays alive. What a process that
@@ -2050,9 +1857,9 @@ TEST_F(OrphansTest, AFileThatIsRefused) {
 class KilledOrphansTest : public OrphansTest {
  protected:
   KilledOrphansTest() {
-    alive_.Start(path_);
+    alive_.Start(pool_path_);
     User dead[2];
-    for (User& user : dead) user.Start(path_);
+    for (User& user : dead) user.Start(pool_path_);
     alive_.Write(Make("mine"), 0, "mine");
     const pool::FileRecord a = Make("a", kBefore), b = Make("b", kBefore);
     dead[0].Write(a, 0, "11111111");
@@ -2065,12 +1872,12 @@ class KilledOrphansTest : public OrphansTest {
       newest_ = dead[1].Write(b, 3 * i, std::string(7, static_cast<char>('A' + i)));
     }
     for (User& user : dead) user.Die();
-    pool_before_ = ReadFile(path_);
+    pool_before_ = ReadFile(pool_path_);
   }
   // The alive one has the pool mapped: the file is not made anew.
   void Restore() {
     for (const char* name : {"a", "b"}) WriteFile(Path(name), kBefore);
-    const int fd = open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+    const int fd = open(pool_path_.c_str(), O_WRONLY | O_CLOEXEC);
     ASSERT_EQ(pwrite(fd, pool_before_.data(), pool_before_.size(), 0),
               static_cast<ssize_t>(pool_before_.size()));
     close(fd);
@@ -2082,7 +1889,7 @@ class KilledOrphansTest : public OrphansTest {
     ScopedPool pool;
     pool::Problem problem;
     Summary summary;
-    if (!test::OpenPool(pool, path_, pool::Access::kShared)) return 1;
+    if (!test::OpenPool(pool, pool_path_, pool::Access::kShared)) return 1;
     if (!pool.Join(&problem)) return 2;
     if (!ReplayOrphans(pool, &summary)) return 3;
     pool.Leave();
@@ -2093,8 +1900,7 @@ class KilledOrphansTest : public OrphansTest {
     const uint32_t end = alive_.pool.seats().end();
     EXPECT_TRUE(ReplayOrphans(alive_.pool, &summary_));
     EXPECT_EQ(summary_.damaged_groups + summary_.unfinished_groups + summary_.unresolved_files, 0u);
-    EXPECT_EQ(ReadFile(Path("a")), "12abcdefff....................");
-    EXPECT_EQ(ReadFile(Path("b")), "AAABBBCCCDDDEEEFFFFFFF........");
+    Expect({{"a", "12abcdefff...................."}, {"b", "AAABBBCCCDDDEEEFFFFFFF........"}});
     for (uint32_t seat = 1; seat < end; ++seat) {
       EXPECT_EQ(alive_.pool.seats().State(seat), pool::kSeatFree);
       EXPECT_EQ(alive_.Owned(seat), 0u);
@@ -2102,7 +1908,7 @@ class KilledOrphansTest : public OrphansTest {
     }
     EXPECT_FALSE(alive_.pool.seats().HasUnresolved() || alive_.pool.seats().AnybodyLives());
     EXPECT_EQ(alive_.log.segments().free(), alive_.pool.view().segment_count() - 1);
-    EXPECT_EQ(Pending(), (std::map<std::string, int>{{"mine", 1}}));
+    EXPECT_EQ(Pending(), (Unresolved{{"mine", 1}}));
   }
 
   static constexpr char kBefore[] = "..............................";
@@ -2112,21 +1918,15 @@ class KilledOrphansTest : public OrphansTest {
 };
 
 TEST_F(KilledOrphansTest, AtEverySystemCall) {
-  int status = -SIGKILL;
-  int steps = 0, half_done = 0, gate = 0;
-  for (; status == -SIGKILL; ++steps) {
-    SCOPED_TRACE(steps);
-    Restore();
-    status = WithActAt(
-        steps, [](pid_t pid) { kill(pid, SIGKILL); }, [&] { return Replay(); });
-    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
-    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+  int half_done = 0, gate = 0;
+  const auto check = [&] {
     const pool::Seats& seats = alive_.pool.seats();
     if (seats.State(1) == pool::kSeatReplayed) ++gate;
     if (seats.State(1) == pool::kSeatFree && seats.State(2) != pool::kSeatFree) ++half_done;
     ExpectFinished();
-    ASSERT_FALSE(HasFailure());
-  }
+  };
+  const int steps = KillAtEveryCall([&] { Restore(); }, [&] { return Replay(); }, check);
+  if (steps < 0) GTEST_SKIP() << "cannot trace a child";
   EXPECT_GT(steps, 80);
   EXPECT_GT(gate, 10) << "killed while it has the first one adopted";
   EXPECT_GT(half_done, 10) << "killed when that was done";
@@ -2155,38 +1955,36 @@ TEST_F(KilledOrphansTest, AtAnyMoment) {
 
 // The one that replays dies, and all others with it: recovery of the whole pool does the rest.
 TEST_F(KilledOrphansTest, AndNobodyIsLeft) {
-  int status = -SIGKILL;
-  for (int steps = 0; status == -SIGKILL; steps += 7) {
-    SCOPED_TRACE(steps);
+  // With a seat that nobody of the image has, so that the child is not alone.
+  std::optional<ScopedPool> other;
+  const auto prepare = [&] {
     for (const char* name : {"a", "b"}) WriteFile(Path(name), kBefore);
     WriteFile(Path("mine"), "");
     alive_.Die();
-    WriteFile(path_, pool_before_);
-    {
-      // With a seat that nobody of the image has, so that the child is not alone.
-      ScopedPool other;
-      ASSERT_TRUE(test::OpenPool(other, path_, pool::Access::kExclusive));
-      struct flock lock = {};
-      lock.l_type = F_WRLCK;
-      lock.l_whence = SEEK_SET;
-      lock.l_start = pool::kLifeOffset + pool::GeometryOf(pool::kMinPoolSize).seat_count - 1;
-      lock.l_len = 1;
-      ASSERT_EQ(fcntl(other.fd(), F_OFD_SETLK, &lock), 0);
-      ASSERT_EQ(flock(other.fd(), LOCK_UN), 0);
-      status = WithActAt(
-          steps, [](pid_t pid) { kill(pid, SIGKILL); }, [&] { return Replay(); });
-    }
-    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
-    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
+    WriteFile(pool_path_, pool_before_);
+    ASSERT_TRUE(test::OpenPool(other.emplace(), pool_path_, pool::Access::kExclusive));
+    struct flock lock = {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = pool::kLifeOffset + pool::GeometryOf(pool::kMinPoolSize).seat_count - 1;
+    lock.l_len = 1;
+    ASSERT_EQ(fcntl(other->fd(), F_OFD_SETLK, &lock), 0);
+    ASSERT_EQ(flock(other->fd(), LOCK_UN), 0);
+  };
+  const auto check = [&] {
+    other.reset();
     ScopedPool pool;
-    ASSERT_TRUE(test::OpenPool(pool, path_));
+    ASSERT_TRUE(test::OpenPool(pool, pool_path_));
     EXPECT_TRUE(recovery::Replay(pool, {}, {}, &summary_));
     EXPECT_EQ(summary_.damaged_groups + summary_.unresolved_files, 0u);
-    EXPECT_EQ(ReadFile(Path("a")), "12abcdefff....................");
-    EXPECT_EQ(ReadFile(Path("b")), "AAABBBCCCDDDEEEFFFFFFF........");
-    EXPECT_EQ(ReadFile(Path("mine")), "mine");
+    Expect({{"a", "12abcdefff...................."},
+            {"b", "AAABBBCCCDDDEEEFFFFFFF........"},
+            {"mine", "mine"}});
     EXPECT_FALSE(pool.dirty());
-    ASSERT_FALSE(HasFailure());
+  };
+  if (KillAtEveryCall(
+          prepare, [&] { return Replay(); }, check, 0, 7) < 0) {
+    GTEST_SKIP() << "cannot trace a child";
   }
 }
 
@@ -2203,19 +2001,19 @@ class ThroughReplayTest : public ReplayTest {
   Added Add(uint32_t log, const test::Record& record) {
     return log_->Add(record, LogBuilder::kCommit, log);
   }
+  void ExpectAfterReboot(const Contents& contents, const Told& told = {},
+                         const test::Caller& caller = test::Caller()) {
+    Reboot();
+    ExpectRun(true, contents, told, caller);
+  }
 };
 
 TEST_F(ThroughReplayTest, GroupsOfSeveralProcessesAreAppliedInOrder) {
   MakeFile(0, "a", std::string(12, '.'));
-  Add(kOne, Data(0, 0, "11111"));
-  Add(kTwo, Data(0, 3, "22222"));
-  Add(kOne, Data(0, 6, "333"));
-  Add(kTwo, Data(0, 7, "4"));
+  log_->AddEach({On(kOne, Data(0, 0, "11111")), On(kTwo, Data(0, 3, "22222")),
+                 On(kOne, Data(0, 6, "333")), On(kTwo, Data(0, 7, "4"))});
   Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "111222343...");
-  EXPECT_EQ(summary_.records, 4u);
-  ExpectDone();
+  ExpectReplayed({{"a", "111222343..."}}, {.records = 4});
 }
 
 // A record says that the file was synced: what is older would undo what no log has.
@@ -2225,8 +2023,7 @@ TEST_F(ThroughReplayTest, WhatIsSettledCountsNoMore) {
   }
   Add(kOne, Data(0, 0, "old"));
   const Added bound = Add(kTwo, Data(0, 0, "older than its sync"));
-  Add(kOne, Data(1, 0, "of b"));
-  log_->Add(Data(0, 4, "wb"), LogBuilder::kCommit, 0);
+  log_->AddEach({On(kOne, Data(1, 0, "of b")), Data(0, 4, "wb")});
   // Drawn before the sync, committed after.
   const Added later = Add(kOne, Data(0, 1, "!"));
   Add(kTwo, test::Settled(0, later.lsn));
@@ -2235,8 +2032,7 @@ TEST_F(ThroughReplayTest, WhatIsSettledCountsNoMore) {
   Reboot();
   EXPECT_TRUE(Run());
   EXPECT_EQ(ReadFile(Path("a")), ".!?.wb..") << "write-back has a checkpoint of its own";
-  EXPECT_EQ(ReadFile(Path("b")), "of b....");
-  EXPECT_EQ(summary_.records, 4u);
+  Expect({{"b", "of b...."}}, {.records = 4});
   ExpectDone();
 }
 
@@ -2246,11 +2042,8 @@ TEST_F(ThroughReplayTest, SettledTwice) {
   Add(kOne, Data(0, 0, "1"));
   const Added two = Add(kOne, Data(0, 1, "2"));
   const Added three = Add(kOne, Data(0, 2, "3"));
-  Add(kTwo, test::Settled(0, three.lsn));
-  Add(kOne, test::Settled(0, two.lsn));
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "..3.");
+  log_->AddEach({On(kTwo, test::Settled(0, three.lsn)), On(kOne, test::Settled(0, two.lsn))});
+  ExpectAfterReboot({{"a", "..3."}});
 }
 
 // Neither counts that is not whole.
@@ -2258,34 +2051,24 @@ TEST_F(ThroughReplayTest, AnUnfinishedSettledSaysNothing) {
   MakeFile(0, "a", "....");
   const Added one = Add(kOne, Data(0, 0, "1"));
   log_->Add(test::Settled(0, one.lsn + 1), LogBuilder::kCommitNot, kTwo);
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "1...");
+  ExpectAfterReboot({{"a", "1..."}});
 }
 
 // Somebody has changed or removed the files since, as anybody may: the kernel had all of it.
 TEST_F(ThroughReplayTest, NothingIsAppliedThatTheKernelHas) {
-  MakeFile(0, "a", "since");
-  MakeFile(1, "gone");
-  Add(kOne, Data(0, 0, "before"));
-  Add(kTwo, Data(1, 0, "bytes"));
+  MakeFiles({{"a", "since"}, {"gone"}});
+  log_->AddEach({On(kOne, Data(0, 0, "before")), On(kTwo, Data(1, 0, "bytes"))});
   MakeFile(2, "c", "......");
   log_->Add(Data(2, 0, "write-back"), LogBuilder::kCommit, 0);
   unlink(Path("gone").c_str());
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "since");
-  EXPECT_EQ(ReadFile(Path("c")), "write-back");
-  EXPECT_EQ(heard_.unresolved.size(), 0u);
-  EXPECT_EQ(summary_.records, 1u);
-  ExpectDone();
+  ExpectReplayed({{"a", "since"}, {"c", "write-back"}}, {.records = 1, .unresolved = Unresolved{}});
 }
 
 TEST_F(ThroughReplayTest, AllIsAppliedOnceASyncHasFailed) {
   MakeFile(0, "a", "lost..");
   Add(kOne, Data(0, 0, "before"));
   pool_.seats().SetThroughFailed(EIO);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "before");
+  ExpectRun(true, {{"a", "before"}});
 }
 
 // The kernel tells one descriptor of an error, and then that all is well.
@@ -2293,69 +2076,46 @@ TEST_F(ThroughReplayTest, NorIsTheKernelBelievedOnceARecoveryHasHeardOfAnError) 
   MakeFile(0, "a", "before");
   Add(kOne, Data(0, 0, "before"));
   pool_.Close();
-  EXPECT_EQ(InChild([&] {
-              if (test::Forbid(SYS_fsync, EIO) != 0) return kSkip;
-              ScopedPool pool;
-              if (!test::OpenPool(pool, pool_path_)) return 1;
-              Summary summary;
-              return Replay(pool, {}, {}, &summary) ? 2 : 0;
-            }),
-            0);
+  TestInChild([&] {
+    ASSERT_EQ(test::Forbid(SYS_fsync, EIO), 0);
+    EXPECT_EQ(RunInChild(), 2);
+  });
   WriteFile(Path("a"), "lost..");
   ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "before");
+  ExpectRun(true, {{"a", "before"}});
 }
 
 TEST_F(ThroughReplayTest, WhatIsBelowItsCheckpointIsOnTheDisk) {
   MakeFile(0, "a", "....");
-  Add(kOne, Data(0, 0, "1"));
-  Add(kTwo, Data(0, 1, "2"));
+  log_->AddEach({On(kOne, Data(0, 0, "1")), On(kTwo, Data(0, 1, "2"))});
   const Added three = Add(kTwo, Data(0, 2, "3"));
   pool_.seats().next_lsn().store(log_->next_lsn());
   pool_.StoreThroughCheckpoint(three.lsn);
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "..3.");
+  ExpectAfterReboot({{"a", "..3."}});
 }
 
 // I6. What keeps the last run from its end is a file that is not found: so void words are written.
 TEST_F(ThroughReplayTest, KilledAnywhereAndRunAgain) {
-  MakeFile(0, "a", std::string(16, '.'));
-  MakeFile(1, "lost");
-  Add(kOne, Data(0, 0, "aaaa"));
-  Add(kTwo, Data(0, 2, "bbbb"));
-  Add(kOne, Data(1, 0, "nowhere"));
+  MakeFiles({{"a", std::string(16, '.')}, {"lost"}});
+  log_->AddEach({On(kOne, Data(0, 0, "aaaa")), On(kTwo, Data(0, 2, "bbbb")),
+                 On(kOne, Data(1, 0, "nowhere"))});
   const Added settled = Add(kTwo, Data(0, 4, "cccc"));
-  Add(kOne, test::Settled(0, settled.lsn));
-  Add(kTwo, Data(0, 6, "dddd"));
+  log_->AddEach({On(kOne, test::Settled(0, settled.lsn)), On(kTwo, Data(0, 6, "dddd"))});
   Reboot();
   unlink(Path("lost").c_str());
   pool_.Close();
   const std::string before = ReadFile(pool_path_);
-  int status = -SIGKILL;
-  for (int steps = 0; status == -SIGKILL; ++steps) {
-    SCOPED_TRACE(steps);
+  const auto prepare = [&] {
     WriteFile(Path("a"), std::string(16, '.'));
-    names_.clear();
     WriteFile(pool_path_, before);
-    status = WithActAt(
-        steps, [](pid_t pid) { kill(pid, SIGKILL); },
-        [&] {
-          ScopedPool pool;
-          if (!test::OpenPool(pool, pool_path_)) return 1;
-          Summary summary;
-          return Replay(pool, {}, {}, &summary) ? 2 : 0;
-        });
-    if (status == kSkip) GTEST_SKIP() << "cannot trace a child";
-    ASSERT_TRUE(status == -SIGKILL || status == 0) << status;
-    ScopedPool pool;
-    ASSERT_TRUE(test::OpenPool(pool, pool_path_));
-    EXPECT_FALSE(recovery::Replay(pool, {}, {}, &summary_));
-    EXPECT_EQ(summary_.unresolved_records, 1u);
-    EXPECT_EQ(ReadFile(Path("a")), "....ccdddd......");
-    ASSERT_FALSE(HasFailure());
-  }
+  };
+  const auto check = [&] {
+    Reopen();
+    ExpectRun(false, {{"a", "....ccdddd......"}}, {.unresolved_records = 1});
+    pool_.Close();
+  };
+  const auto run = [&] { return RunInChild() == 2 ? 0 : 1; };
+  if (KillAtEveryCall(prepare, run, check) < 0) GTEST_SKIP() << "cannot trace a child";
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -2381,27 +2141,17 @@ class PublishedTest : public ThroughReplayTest {
 
 // Others may have written to the file, or removed it. What came later is the process's own again.
 TEST_F(PublishedTest, TheKernelHasIt) {
-  MakeFile(0, "a", "since.");
-  MakeFile(1, "gone");
-  Back(0, Data(0, 0, "before"));
-  Back(0, Data(1, 0, "bytes"));
-  Back(0, test::Published(0));
-  Back(0, test::Published(1));
-  Back(0, Data(0, 5, "!"));
+  MakeFiles({{"a", "since."}, {"gone"}});
+  log_->AddEach({Data(0, 0, "before"), Data(1, 0, "bytes"), test::Published(0), test::Published(1),
+                 Data(0, 5, "!")});
   unlink(Path("gone").c_str());
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "since!");
-  EXPECT_EQ(heard_.unresolved.size(), 0u);
-  EXPECT_EQ(summary_.records, 1u);
-  ExpectDone();
+  ExpectReplayed({{"a", "since!"}}, {.records = 1, .unresolved = Unresolved{}});
 }
 
 TEST_F(PublishedTest, APowerFailureMayHaveTakenIt) {
   MakeFile(0, "a", "......");
-  Back(0, Data(0, 0, "11"));
-  Back(0, test::Published(0));
-  Add(kTwo, Data(0, 1, "22"));
-  Back(kThree, Data(0, 2, "3"));
+  log_->AddEach({Data(0, 0, "11"), test::Published(0), On(kTwo, Data(0, 1, "22")),
+                 On(kThree, Data(0, 2, "3"))});
   Reboot();
   EXPECT_TRUE(Run());
   EXPECT_EQ(ReadFile(Path("a")), "123...") << "in the order of LSNs";
@@ -2410,41 +2160,28 @@ TEST_F(PublishedTest, APowerFailureMayHaveTakenIt) {
 
 TEST_F(PublishedTest, ASyncHasFailed) {
   MakeFile(0, "a", "lost");
-  Back(0, Data(0, 0, "1"));
-  Back(0, test::Published(0));
+  log_->AddEach({Data(0, 0, "1"), test::Published(0)});
   pool_.seats().SetThroughFailed(EIO);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "1ost");
+  ExpectRun(true, {{"a", "1ost"}});
 }
 
 // A bound between the group and its publication: the kernel did not have it when the sync began.
 TEST_F(PublishedTest, SettledOnlyIfThatCameLater) {
-  MakeFile(0, "a", "....");
-  MakeFile(1, "b", "....");
-  Back(0, Data(0, 0, "1"));
-  Back(0, Data(1, 0, "1"));
+  MakeFiles({{"a", "...."}, {"b", "...."}});
+  log_->AddEach({Data(0, 0, "1"), Data(1, 0, "1")});
   const Lsn published = Back(0, test::Published(0));
-  Back(0, test::Published(1));
-  Add(kTwo, test::Settled(0, published + 1));
-  Add(kTwo, test::Settled(1, published + 1));
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "....");
-  EXPECT_EQ(ReadFile(Path("b")), "1...");
+  log_->AddEach({test::Published(1), On(kTwo, test::Settled(0, published + 1)),
+                 On(kTwo, test::Settled(1, published + 1))});
+  ExpectAfterReboot({{"a", "...."}, {"b", "1..."}});
 }
 
 TEST_F(PublishedTest, BelowTheCheckpointOnlyIfThatCameLater) {
-  MakeFile(0, "a", "....");
-  MakeFile(1, "b", "....");
-  Back(0, Data(0, 0, "1"));
-  Back(0, Data(1, 0, "1"));
+  MakeFiles({{"a", "...."}, {"b", "...."}});
+  log_->AddEach({Data(0, 0, "1"), Data(1, 0, "1")});
   const Lsn published = Back(0, test::Published(0));
   Back(0, test::Published(1));
   MoveThroughCheckpoint(published + 1);
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "....");
-  EXPECT_EQ(ReadFile(Path("b")), "1...");
+  ExpectAfterReboot({{"a", "...."}, {"b", "1..."}});
 }
 
 // Two owners, one after the other: what the first had is settled, what the second has is not.
@@ -2452,13 +2189,9 @@ TEST_F(PublishedTest, Twice) {
   MakeFile(0, "a", "......");
   Back(0, Data(0, 0, "1"));
   const Lsn first = Back(0, test::Published(0));
-  Add(kTwo, test::Settled(0, first + 1));
-  Back(kThree, Data(0, 1, "2"));
-  Back(kThree, test::Published(0));
-  Back(0, Data(0, 2, "3"));
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), ".23...");
+  log_->AddEach({On(kTwo, test::Settled(0, first + 1)), On(kThree, Data(0, 1, "2")),
+                 On(kThree, test::Published(0)), Data(0, 2, "3")});
+  ExpectAfterReboot({{"a", ".23..."}});
 }
 
 // A sync was begun before the second publication, and its record committed after it.
@@ -2466,20 +2199,16 @@ TEST_F(PublishedTest, SettledInBetween) {
   MakeFile(0, "a", "......");
   Back(0, Data(0, 0, "1"));
   const Lsn first = Back(0, test::Published(0));
-  Back(kThree, Data(0, 1, "2"));
-  Back(kThree, test::Published(0));
-  Add(kTwo, test::Settled(0, first + 1));
-  Reboot();
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), ".2....");
+  log_->AddEach({On(kThree, Data(0, 1, "2")), On(kThree, test::Published(0)),
+                 On(kTwo, test::Settled(0, first + 1))});
+  ExpectAfterReboot({{"a", ".2...."}});
 }
 
 TEST_F(PublishedTest, NotIfTheRecordIsUnfinished) {
   MakeFile(0, "a", "....");
   Back(0, Data(0, 0, "1"));
   log_->Add(test::Published(0), LogBuilder::kCommitNot, 0);
-  EXPECT_TRUE(Run());
-  EXPECT_EQ(ReadFile(Path("a")), "1...");
+  ExpectRun(true, {{"a", "1..."}});
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,6 +112,13 @@ inline int Forbid(uint32_t call, uint32_t error) {
   return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
+// The failures of a helper say which line has called it: `const Caller& caller = Caller()`.
+struct Caller {
+  explicit Caller(std::source_location at = std::source_location::current())
+      : trace(at.file_name(), static_cast<int>(at.line()), "called from here") {}
+  testing::ScopedTrace trace;
+};
+
 // Runs `body` in a child, whose exit code it returns; -signal if the child was killed by one.
 inline int InChild(const std::function<int()>& body) {
   const pid_t pid = fork();
@@ -118,6 +126,15 @@ inline int InChild(const std::function<int()>& body) {
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// Runs the body of a test in a child, which tells of its failures itself.
+inline void TestInChild(const std::function<void()>& body) {
+  EXPECT_EQ(InChild([&] {
+              body();
+              return testing::Test::HasFailure() ? 1 : 0;
+            }),
+            0);
 }
 
 inline std::string Bytes(std::mt19937_64& random, size_t n) {
@@ -231,30 +248,39 @@ struct Record {
   uint64_t offset = 0;
   uint64_t length = 0;
   std::string bytes;  // the payload
+  uint32_t log = 0;   // where AddEach puts it
 };
+inline Record On(uint32_t log, Record record) {
+  record.log = log;
+  return record;
+}
 inline Record Data(uint32_t file, uint64_t offset, const std::string& bytes) {
-  return {nvlog::Kind::kData, file, offset, bytes.size(), bytes};
+  return {nvlog::Kind::kData, file, offset, bytes.size(), bytes, 0};
 }
 inline Record Truncate(uint32_t file, uint64_t size) {
-  return {nvlog::Kind::kTruncate, file, size, 0, {}};
+  return {nvlog::Kind::kTruncate, file, size, 0, {}, 0};
 }
 inline Record Erase(uint32_t file, uint64_t offset, uint64_t length) {
-  return {nvlog::Kind::kErase, file, offset, length, {}};
+  return {nvlog::Kind::kErase, file, offset, length, {}, 0};
 }
 inline Record Settled(uint32_t file, pool::Lsn bound) {
-  return {nvlog::Kind::kSettled, file, bound, 0, {}};
+  return {nvlog::Kind::kSettled, file, bound, 0, {}, 0};
 }
-inline Record Published(uint32_t file) { return {nvlog::Kind::kPublished, file, 0, 0, {}}; }
+inline Record Published(uint32_t file) { return {nvlog::Kind::kPublished, file, 0, 0, {}, 0}; }
 inline Record File(uint32_t file, const pool::FileRecord& record) {
   const size_t size = pool::FileRecordSize(record.path_length);
-  return {nvlog::Kind::kFile, file, 0, size,
-          std::string(reinterpret_cast<const char*>(&record), size)};
+  return {nvlog::Kind::kFile,
+          file,
+          0,
+          size,
+          std::string(reinterpret_cast<const char*>(&record), size),
+          0};
 }
 
 inline Record Names(const pool::NameRecord& record) {
   const size_t size = pool::NameRecordSize(record);
-  return {nvlog::Kind::kName, 0, 0, size,
-          std::string(reinterpret_cast<const char*>(&record), size)};
+  return {
+      nvlog::Kind::kName, 0, 0, size, std::string(reinterpret_cast<const char*>(&record), size), 0};
 }
 
 // A group as it was added.
@@ -319,6 +345,12 @@ class LogBuilder {
   }
   Added Add(const Record& record, How how = kCommit, uint32_t log = 0) {
     return Add(std::vector<Record>{record}, how, log);
+  }
+  // A group of each of them, committed.
+  std::vector<Added> AddEach(const std::vector<Record>& records) {
+    std::vector<Added> added;
+    for (const Record& record : records) added.push_back(Add(record, kCommit, record.log));
+    return added;
   }
 
   // A kept copy of a group with this LSN: not below those that were kept before.

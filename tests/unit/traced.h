@@ -34,6 +34,27 @@ inline int WithActAt(int n, const std::function<void(pid_t)>& act,
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+// Runs `body` in a child and kills it as its first system call begins, then, after `prepare`, as it
+// ends, and so on, `share` calls further each time, until a child comes to its end. `check` looks
+// at what each of them has left. The result says how many calls there were; -1 for a child that
+// cannot be traced. The body's result is to be 0.
+inline int KillAtEveryCall(const std::function<void()>& prepare, const std::function<int()>& body,
+                           const std::function<void()>& check, int first = 0, int share = 1) {
+  int status = -SIGKILL;
+  int steps = first;
+  for (; status == -SIGKILL; steps += share) {
+    SCOPED_TRACE(steps);
+    prepare();
+    status = WithActAt(
+        steps, [](pid_t pid) { kill(pid, SIGKILL); }, body);
+    if (status == kSkip) return -1;
+    EXPECT_TRUE(status == -SIGKILL || status == 0) << status;
+    check();
+    if (testing::Test::HasFailure()) break;
+  }
+  return steps;
+}
+
 }  // namespace nvcache::test
 
 #endif  // NVCACHE_TESTS_UNIT_TRACED_H_
