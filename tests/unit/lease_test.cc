@@ -18,6 +18,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -140,6 +141,7 @@ enum class Do : uint8_t {
   kClose,
   kReopen,
 };
+using enum Do;
 
 // A process with a slot, that does what it is told and says what came of it.
 class Peer {
@@ -213,17 +215,17 @@ class Peer {
     long Obey(const Order& order) {
       const uint64_t inode = order.inode;
       switch (order.what) {
-        case Do::kAwaitRelease:
+        case kAwaitRelease:
           return leases_.AwaitRelease(kDevice, inode, order.timeout);
-        case Do::kAwaitPublish:
+        case kAwaitPublish:
           return leases_.AwaitPublish(kDevice, inode, order.timeout);
-        case Do::kKeep:
+        case kKeep:
           keeper_ = std::thread([this] { Keep(false); });
           return 1;
-        case Do::kKeepDeaf:
+        case kKeepDeaf:
           keeper_ = std::thread([this] { Keep(true); });
           return 1;
-        case Do::kStop:
+        case kStop:
           StopKeeper();
           return 1;
         default:
@@ -234,77 +236,77 @@ class Peer {
       const uint64_t end = inode + order.timeout;
       long count = 0;
       switch (order.what) {
-        case Do::kShare:
+        case kShare:
           leases_.Share(kDevice, inode);
           return 1;
-        case Do::kShareMany:
+        case kShareMany:
           for (uint64_t i = inode; i < end; ++i) leases_.Share(kDevice, i);
           return 1;
-        case Do::kDropMany:
+        case kDropMany:
           for (uint64_t i = inode; i < end; ++i) leases_.Drop(kDevice, i, false);
           return 1;
-        case Do::kWantedMany:
+        case kWantedMany:
           for (uint64_t i = inode; i < end; ++i) count += leases_.Wanted(kDevice, i) ? 1 : 0;
           return count;
-        case Do::kExclude:
+        case kExclude:
           if (!leases_.TryExclude(kDevice, inode)) return 0;
           exclusive_.insert(inode);
           return 1;
-        case Do::kDowngrade:
+        case kDowngrade:
           exclusive_.erase(inode);
           leases_.Downgrade(kDevice, inode);
           return 1;
-        case Do::kDrop:
+        case kDrop:
           leases_.Drop(kDevice, inode, false);
           return 1;
-        case Do::kDropExclusive:
+        case kDropExclusive:
           exclusive_.erase(inode);
           leases_.Drop(kDevice, inode, true);
           return 1;
-        case Do::kHeld:
+        case kHeld:
           return leases_.HeldElsewhere(kDevice, inode);
-        case Do::kWanted:
+        case kWanted:
           return leases_.Wanted(kDevice, inode);
-        case Do::kFail:
+        case kFail:
           failing_ = !failing_;
           return 1;
-        case Do::kDeaths:
+        case kDeaths:
           return leases_.deaths();
-        case Do::kPublished:
+        case kPublished:
           return std::count(published_.begin(), published_.end(), inode);
-        case Do::kOpenAndClose:
+        case kOpenAndClose:
           return close(open(FileIn(folder_).c_str(), O_RDONLY)) == 0;
-        case Do::kRelock:
+        case kRelock:
           return leases_.Relock();
-        case Do::kLost:
+        case kLost:
           return leases_.lost();
-        case Do::kFork:
+        case kFork:
           return InChild([&] {
             if (!leases_.AfterForkInChild(&why)) return 2;
             leases_.Share(kDevice, inode);
             return leases_.HeldElsewhere(kDevice, inode) ? 1 : 0;  // dies with its slot
           });
-        case Do::kHandOn:
+        case kHandOn:
           leases_.HandOn(kDevice, inode);
           return 1;
-        case Do::kIsHandedOn:
+        case kIsHandedOn:
           return leases_.IsHandedOn(kDevice, inode);
-        case Do::kSeen:
+        case kSeen:
           seen_ = leases_.hand_ons();
           return 1;
-        case Do::kSince:
+        case kSince:
           return leases_.HandedOnSince(seen_);
-        case Do::kRemember:
+        case kRemember:
           return leases_.RemembersHandOn(kDevice, inode);
-        case Do::kRememberAny:
+        case kRememberAny:
           return leases_.RemembersHandOns();
-        case Do::kMark:
+        case kMark:
           leases_.MarkHandedOn(kDevice, inode);
           return 1;
-        case Do::kClose:
+        case kClose:
           leases_.Close();
           return 1;
-        case Do::kReopen:
+        case kReopen:
           return leases_.Open(folder_.c_str(), &why);
         default:
           return -1;
@@ -350,6 +352,44 @@ class Peer {
   int socket_ = -1;
 };
 
+// What a part does in a play, and what is to come of it, if that is of interest.
+struct Step {
+  Peer& peer;
+  std::optional<Do> what;  // none: it is killed
+  uint64_t inode = 0;
+  std::optional<long> answer = {};
+  const char* why = "";
+  bool shares_first = false;
+};
+using Part = std::unique_ptr<Peer>;
+Step Does(const Part& peer, Do what, uint64_t inode = 0) { return {*peer, what, inode}; }
+Step Says(const Part& peer, long answer, Do what, uint64_t inode = 0, const char* why = "") {
+  return {*peer, what, inode, answer, why};
+}
+Step Yes(const Part& peer, Do what, uint64_t inode = 0, const char* why = "") {
+  return Says(peer, 1, what, inode, why);
+}
+Step No(const Part& peer, Do what, uint64_t inode = 0, const char* why = "") {
+  return Says(peer, 0, what, inode, why);
+}
+// Uses the file, and then has it for itself.
+Step Takes(const Part& peer, uint64_t inode) { return {*peer, kExclude, inode, 1, "", true}; }
+Step Dies(const Part& peer) { return {*peer, std::nullopt}; }
+
+void Play(const std::vector<Step>& steps, const test::Caller& /*caller*/ = test::Caller()) {
+  int number = 0;
+  for (const Step& step : steps) {
+    SCOPED_TRACE("step " + std::to_string(++number));
+    if (!step.what.has_value()) {
+      step.peer.Kill();
+      continue;
+    }
+    if (step.shares_first) step.peer(kShare, step.inode);
+    const long answer = step.peer(*step.what, step.inode);
+    EXPECT_EQ(answer, step.answer.value_or(answer)) << step.why;
+  }
+}
+
 class LeaseTest : public testing::Test {
  protected:
   std::unique_ptr<Peer> NewPeer() const { return std::make_unique<Peer>(folder.path()); }
@@ -382,152 +422,89 @@ class LeaseTest : public testing::Test {
 
 TEST_F(LeaseTest, SharedByAllExclusiveForOne) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_FALSE((*b)(Do::kHeld, 1));
-  EXPECT_TRUE((*b)(Do::kWanted, 1));
-  EXPECT_FALSE((*a)(Do::kWanted, 1)) << "one's own use is none of others";
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
-  EXPECT_FALSE((*a)(Do::kHeld, 1));
-  EXPECT_FALSE((*b)(Do::kHeld, 2));
+  Play({Does(a, kShare, 1), No(b, kHeld, 1), Yes(b, kWanted, 1),
+        No(a, kWanted, 1, "one's own use is none of others"), Yes(a, kExclude, 1), Yes(b, kHeld, 1),
+        No(a, kHeld, 1), No(b, kHeld, 2)});
 
-  (*b)(Do::kShare, 1);
-  EXPECT_FALSE((*b)(Do::kExclude, 1));
-  EXPECT_TRUE((*a)(Do::kWanted, 1));
-  EXPECT_FALSE((*a)(Do::kHeld, 1)) << "taken back";
-  (*a)(Do::kDowngrade, 1);
-  EXPECT_FALSE((*b)(Do::kHeld, 1));
-  EXPECT_FALSE((*a)(Do::kExclude, 1)) << "b uses it";
-  EXPECT_FALSE((*b)(Do::kExclude, 1)) << "a uses it";
-  (*a)(Do::kDrop, 1);
-  EXPECT_TRUE((*b)(Do::kExclude, 1));
-  (*b)(Do::kDropExclusive, 1);
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  Play({Does(b, kShare, 1), No(b, kExclude, 1), Yes(a, kWanted, 1), No(a, kHeld, 1, "taken back"),
+        Does(a, kDowngrade, 1), No(b, kHeld, 1), No(a, kExclude, 1, "b uses it"),
+        No(b, kExclude, 1, "a uses it"), Does(a, kDrop, 1), Yes(b, kExclude, 1),
+        Does(b, kDropExclusive, 1), Takes(a, 1)});
 }
 
 TEST_F(LeaseTest, ClosingGivesAllBack) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
-  (*a)(Do::kClose);
-  (*b)(Do::kShare, 1);
-  EXPECT_TRUE((*b)(Do::kExclude, 1));
-  EXPECT_EQ((*b)(Do::kDeaths), 0);
-  EXPECT_TRUE((*a)(Do::kReopen));
-  EXPECT_TRUE((*a)(Do::kHeld, 1));
-  (*b)(Do::kDropExclusive, 1);
-  EXPECT_FALSE((*a)(Do::kWanted, 1)) << "of its own life before nothing is left";
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  Play({Takes(a, 1), Does(a, kClose), Takes(b, 1), Says(b, 0, kDeaths), Yes(a, kReopen),
+        Yes(a, kHeld, 1), Does(b, kDropExclusive, 1),
+        No(a, kWanted, 1, "of its own life before nothing is left"), Takes(a, 1)});
 }
 
 TEST_F(LeaseTest, FilesThatShareACell) {
   const uint64_t twin = TwinOf(1);
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  (*a)(Do::kShare, twin);
-  EXPECT_TRUE((*a)(Do::kExclude, 1)) << "one's own do not disturb each other";
-  EXPECT_TRUE((*a)(Do::kExclude, twin));
-  (*a)(Do::kDropExclusive, 1);
-  EXPECT_TRUE((*b)(Do::kHeld, twin)) << "both were counted";
-  EXPECT_TRUE((*b)(Do::kHeld, 1)) << "needlessly";
-  (*b)(Do::kShare, 1);
-  EXPECT_FALSE((*b)(Do::kExclude, 1));
-  (*a)(Do::kDropExclusive, twin);
-  EXPECT_TRUE((*b)(Do::kExclude, 1));
+  Play({Does(a, kShare, 1), Does(a, kShare, twin),
+        Yes(a, kExclude, 1, "one's own do not disturb each other"), Yes(a, kExclude, twin),
+        Does(a, kDropExclusive, 1), Yes(b, kHeld, twin, "both were counted"),
+        Yes(b, kHeld, 1, "needlessly"), Does(b, kShare, 1), No(b, kExclude, 1),
+        Does(a, kDropExclusive, twin), Yes(b, kExclude, 1)});
 }
 
 TEST_F(LeaseTest, ACellThatIsFullStaysInUse) {
   auto a = NewPeer(), b = NewPeer();
   constexpr int kMany = 100;
-  for (int i = 0; i < kMany; ++i) (*a)(Do::kShare, 1);
+  for (int i = 0; i < kMany; ++i) (*a)(kShare, 1);
   int exclusive = 0;
-  while (exclusive < kMany && (*a)(Do::kExclude, 1)) ++exclusive;
+  while (exclusive < kMany && (*a)(kExclude, 1)) ++exclusive;
   EXPECT_EQ(exclusive, kExclusives / kExclusive);
-  for (int i = 0; i < exclusive; ++i) (*a)(Do::kDropExclusive, 1);
-  EXPECT_FALSE((*b)(Do::kHeld, 1));
-  for (int i = exclusive; i < kMany; ++i) (*a)(Do::kDrop, 1);
-  (*b)(Do::kShare, 1);
-  EXPECT_FALSE((*b)(Do::kExclude, 1));
-  (*a)(Do::kClose);
-  EXPECT_TRUE((*b)(Do::kExclude, 1));
+  for (int i = 0; i < exclusive; ++i) (*a)(kDropExclusive, 1);
+  EXPECT_FALSE((*b)(kHeld, 1));
+  for (int i = exclusive; i < kMany; ++i) (*a)(kDrop, 1);
+  Play({Does(b, kShare, 1), No(b, kExclude, 1), Does(a, kClose), Yes(b, kExclude, 1)});
 
-  for (uint32_t i = 0; i < kUsers - 2; ++i) (*b)(Do::kShare, 1);  // one less than full
-  for (uint32_t i = 0; i < kUsers - 2; ++i) (*b)(Do::kDrop, 1);
-  (*b)(Do::kDropExclusive, 1);
-  EXPECT_TRUE((*a)(Do::kReopen));
-  EXPECT_FALSE((*a)(Do::kWanted, 1));
+  for (uint32_t i = 0; i < kUsers - 2; ++i) (*b)(kShare, 1);  // one less than full
+  for (uint32_t i = 0; i < kUsers - 2; ++i) (*b)(kDrop, 1);
+  Play({Does(b, kDropExclusive, 1), Yes(a, kReopen), No(a, kWanted, 1)});
 }
 
 // ----------------------------------------------------------------------------- Programs that start
 
 TEST_F(LeaseTest, WhoUsesAFileRemembersThatItWasHandedOn) {
   auto a = NewPeer(), b = NewPeer(), starter = NewPeer();
-  (*a)(Do::kShare, 1);
-  (*a)(Do::kShare, 2);
-  (*starter)(Do::kHandOn, 1);
+  Play({Does(a, kShare, 1), Does(a, kShare, 2), Does(starter, kHandOn, 1)});
   for (const auto& peer : {&a, &b, &starter}) {
-    EXPECT_TRUE((**peer)(Do::kIsHandedOn, 1));
-    EXPECT_FALSE((**peer)(Do::kIsHandedOn, 2));
+    EXPECT_TRUE((**peer)(kIsHandedOn, 1));
+    EXPECT_FALSE((**peer)(kIsHandedOn, 2));
   }
-  EXPECT_FALSE((*a)(Do::kExclude, 1)) << "a program may have it open";
+  EXPECT_FALSE((*a)(kExclude, 1)) << "a program may have it open";
   starter.reset();
-  EXPECT_TRUE((*b)(Do::kIsHandedOn, 1));
-  (*a)(Do::kShare, 1);
-  (*a)(Do::kDrop, 1);
-  EXPECT_TRUE((*b)(Do::kIsHandedOn, 1)) << "it has it open still";
-  (*a)(Do::kDrop, 1);
-  (*a)(Do::kShare, 1);
-  EXPECT_FALSE((*b)(Do::kIsHandedOn, 1));
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  Play({Yes(b, kIsHandedOn, 1), Does(a, kShare, 1), Does(a, kDrop, 1),
+        Yes(b, kIsHandedOn, 1, "it has it open still"), Does(a, kDrop, 1), Does(a, kShare, 1),
+        No(b, kIsHandedOn, 1), Yes(a, kExclude, 1)});
 }
 
 TEST_F(LeaseTest, TheDeadRememberNothing) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  (*b)(Do::kHandOn, 1);
-  (*b)(Do::kShare, 1);
-  a->Kill();
-  EXPECT_FALSE((*b)(Do::kIsHandedOn, 1)) << "b came later";
+  Play({Does(a, kShare, 1), Does(b, kHandOn, 1), Does(b, kShare, 1), Dies(a),
+        No(b, kIsHandedOn, 1, "b came later")});
   const auto next = NewPeer();
-  (*next)(Do::kShare, 1);
-  EXPECT_FALSE((*next)(Do::kIsHandedOn, 1)) << "nor does who has its slot";
+  Play({Does(next, kShare, 1), No(next, kIsHandedOn, 1, "nor does who has its slot")});
 }
 
 TEST_F(LeaseTest, AProcessKnowsWhatItRemembers) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  (*a)(Do::kShare, 2);
-  EXPECT_FALSE((*a)(Do::kRememberAny));
-  (*b)(Do::kHandOn, 1);
-  EXPECT_TRUE((*a)(Do::kRemember, 1));
-  EXPECT_FALSE((*a)(Do::kRemember, 2));
-  EXPECT_TRUE((*a)(Do::kRememberAny));
-  EXPECT_FALSE((*b)(Do::kRemember, 1));
-  EXPECT_FALSE((*b)(Do::kRememberAny));
-  (*b)(Do::kHandOn, 1);
-  (*a)(Do::kMark, 2);
-  (*a)(Do::kDrop, 1);
-  EXPECT_TRUE((*a)(Do::kRememberAny));
-  EXPECT_TRUE((*b)(Do::kIsHandedOn, 2));
-  (*a)(Do::kDrop, 2);
-  EXPECT_FALSE((*a)(Do::kRememberAny));
+  Play({Does(a, kShare, 1), Does(a, kShare, 2), No(a, kRememberAny), Does(b, kHandOn, 1),
+        Yes(a, kRemember, 1), No(a, kRemember, 2), Yes(a, kRememberAny), No(b, kRemember, 1),
+        No(b, kRememberAny), Does(b, kHandOn, 1), Does(a, kMark, 2), Does(a, kDrop, 1),
+        Yes(a, kRememberAny), Yes(b, kIsHandedOn, 2), Does(a, kDrop, 2), No(a, kRememberAny)});
 }
 
 TEST_F(LeaseTest, AChildKnowsWhetherSomethingWasHandedOnMeanwhile) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kSeen);
-  EXPECT_FALSE((*a)(Do::kSince));
-  (*b)(Do::kHandOn, 1);
-  EXPECT_TRUE((*a)(Do::kSince));
-  (*a)(Do::kSeen);
-  EXPECT_FALSE((*a)(Do::kSince));
+  Play({Does(a, kSeen), No(a, kSince), Does(b, kHandOn, 1), Yes(a, kSince), Does(a, kSeen),
+        No(a, kSince)});
   // A process that dies in the midst of it is taken for one that goes on.
   Look(folder.path())->hand_ons_begun.fetch_add(1);
-  EXPECT_TRUE((*a)(Do::kSince));
-  (*a)(Do::kSeen);
-  EXPECT_TRUE((*a)(Do::kSince));
+  Play({Yes(a, kSince), Does(a, kSeen), Yes(a, kSince)});
 }
 
 // ------------------------------------------------------------------------------------------ Death
@@ -536,53 +513,35 @@ TEST_F(LeaseTest, ADeadHolderHoldsNothing) {
   auto b = NewPeer();
   const auto holder = [&] {
     auto peer = NewPeer();
-    (*peer)(Do::kShare, 1);
-    EXPECT_TRUE((*peer)(Do::kExclude, 1));
-    EXPECT_TRUE((*b)(Do::kHeld, 1));
+    Play({Takes(peer, 1), Yes(b, kHeld, 1)});
     return peer;
   };
-  (*b)(Do::kShare, 1);
-  EXPECT_EQ((*b)(Do::kDeaths), 0);
-  (*b)(Do::kDrop, 1);
+  Play({Does(b, kShare, 1), Says(b, 0, kDeaths), Does(b, kDrop, 1)});
 
   holder()->Kill();
-  EXPECT_FALSE((*b)(Do::kHeld, 1));
-  EXPECT_EQ((*b)(Do::kDeaths), 1);
+  Play({No(b, kHeld, 1), Says(b, 1, kDeaths)});
   holder()->Kill();
-  EXPECT_FALSE((*b)(Do::kWanted, 1));
-  EXPECT_EQ((*b)(Do::kDeaths), 2);
+  Play({No(b, kWanted, 1), Says(b, 2, kDeaths)});
   auto a = holder();
-  (*b)(Do::kShare, 1);
-  EXPECT_FALSE((*b)(Do::kExclude, 1));
-  a->Kill();
-  EXPECT_TRUE((*b)(Do::kExclude, 1));
-  EXPECT_EQ((*b)(Do::kDeaths), 3);
+  Play({Does(b, kShare, 1), No(b, kExclude, 1), Dies(a), Yes(b, kExclude, 1), Says(b, 3, kDeaths)});
 }
 
 TEST_F(LeaseTest, AStoppedHolderIsNotDead) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  Play({Takes(a, 1)});
   a->Signal(SIGSTOP);
-  (*b)(Do::kShare, 1);
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
-  EXPECT_FALSE((*b)(Do::kExclude, 1));
-  EXPECT_FALSE((*b)(Do::kAwaitRelease, 1, kSecond / 5));
+  Play({Does(b, kShare, 1), Yes(b, kHeld, 1), No(b, kExclude, 1)});
+  EXPECT_FALSE((*b)(kAwaitRelease, 1, kSecond / 5));
   a->Signal(SIGCONT);
-  (*a)(Do::kDowngrade, 1);
-  EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
+  Play({Does(a, kDowngrade, 1), Yes(b, kAwaitRelease, 1)});
 }
 
 TEST_F(LeaseTest, TheNextOwnerOfASlotIsNotTheOneBefore) {
   auto a = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
-  a->Kill();
+  Play({Takes(a, 1), Dies(a)});
   const uint64_t neighbour = NeighbourOf(1, 2);
   auto next = NewPeer(), b = NewPeer();
-  (*next)(Do::kShare, neighbour);
-  EXPECT_EQ((*b)(Do::kDeaths), 1);
-  EXPECT_FALSE((*b)(Do::kWanted, 1));
+  Play({Does(next, kShare, neighbour), Says(b, 1, kDeaths), No(b, kWanted, 1)});
   EXPECT_EQ(Look(folder.path()).mark(), 2u) << "the slot was taken again";
 }
 
@@ -593,9 +552,9 @@ TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
     for (size_t i = 0; i < peers.size(); ++i) {
       peers[i] = NewPeer();
       const uint64_t used = i;
-      (*peers[i])(Do::kShare, used);
+      (*peers[i])(kShare, used);
       if (i < 5) {
-        EXPECT_TRUE((*peers[i])(Do::kExclude, used));
+        EXPECT_TRUE((*peers[i])(kExclude, used));
       }
     }
     EXPECT_EQ(Look(folder.path()).mark(), 21u);
@@ -603,7 +562,7 @@ TEST_F(LeaseTest, ScanningEndsWhereTheLivingDo) {
     for (int i = 0; i < 30; ++i) EXPECT_EQ(WhyNot(), "");
     EXPECT_EQ(Look(folder.path()).mark(), 1u);
   }
-  EXPECT_EQ((*first)(Do::kDeaths), 15) << "who held nothing has left nothing";
+  EXPECT_EQ((*first)(kDeaths), 15) << "who held nothing has left nothing";
 }
 
 // ------------------------------------------------------------------------------------------- Room
@@ -620,7 +579,7 @@ TEST_F(LeaseTest, TheFileIsAsLargeAsItIsUsed) {
   };
   static_assert(kFirstSize < 4 << 20);
   auto a = NewPeer();
-  (*a)(Do::kShareMany, 1, 100);
+  (*a)(kShareMany, 1, 100);
   EXPECT_EQ(pages(), 1u);
   {
     auto b = NewPeer();
@@ -629,15 +588,14 @@ TEST_F(LeaseTest, TheFileIsAsLargeAsItIsUsed) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(WhyNot(), "");
   EXPECT_EQ(pages(), 2u) << "those who come and go have the same one";
   for (uint64_t inode = 101; inode < kManyFiles; inode += 100) {
-    (*a)(Do::kShareMany, inode, 100);
-    (*a)(Do::kDropMany, inode, 100);
+    (*a)(kShareMany, inode, 100);
+    (*a)(kDropMany, inode, 100);
   }
   EXPECT_EQ(pages(), 2u) << "files that come and go have the same cells";
-  (*a)(Do::kShareMany, 101, kManyFiles);
+  (*a)(kShareMany, 101, kManyFiles);
   EXPECT_EQ(pages(), 2u + kLevelPages[1]);
-  (*a)(Do::kClose);
-  EXPECT_TRUE((*a)(Do::kReopen));
-  (*a)(Do::kShareMany, 1, kManyFiles);
+  Play({Does(a, kClose), Yes(a, kReopen)});
+  (*a)(kShareMany, 1, kManyFiles);
   EXPECT_EQ(pages(), 2u + kLevelPages[1]) << "they stay the slot's";
 }
 
@@ -645,46 +603,45 @@ TEST_F(LeaseTest, ManyFilesOfOneProcess) {
   constexpr long kFiles = 20000;
   const auto levels = [&] { return uint32_t{Look(folder.path())->slots[0].levels.load()}; };
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShareMany, 0, kFiles);
+  (*a)(kShareMany, 0, kFiles);
   EXPECT_EQ(levels(), kLevels);
-  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), kFiles);
-  EXPECT_EQ((*b)(Do::kWantedMany, kFiles, kFiles), 0);
-  EXPECT_TRUE((*a)(Do::kExclude, kFiles - 1));
-  EXPECT_TRUE((*b)(Do::kHeld, kFiles - 1));
-  (*a)(Do::kDropExclusive, kFiles - 1);
-  (*a)(Do::kDropMany, 0, kFiles - 1);
-  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), 0);
+  EXPECT_EQ((*b)(kWantedMany, 0, kFiles), kFiles);
+  EXPECT_EQ((*b)(kWantedMany, kFiles, kFiles), 0);
+  Play({Yes(a, kExclude, kFiles - 1), Yes(b, kHeld, kFiles - 1),
+        Does(a, kDropExclusive, kFiles - 1)});
+  (*a)(kDropMany, 0, kFiles - 1);
+  EXPECT_EQ((*b)(kWantedMany, 0, kFiles), 0);
 
-  (*a)(Do::kShareMany, 0, kFiles);
+  (*a)(kShareMany, 0, kFiles);
   a->Kill();
   auto next = NewPeer();
   EXPECT_EQ(levels(), 1u);
-  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), 0);
-  (*next)(Do::kShareMany, kFiles, kManyFiles);
+  EXPECT_EQ((*b)(kWantedMany, 0, kFiles), 0);
+  (*next)(kShareMany, kFiles, kManyFiles);
   EXPECT_EQ(levels(), 2u);
-  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), 0) << "nothing is left of the one before";
-  EXPECT_EQ((*b)(Do::kWantedMany, kFiles, kManyFiles), kManyFiles);
+  EXPECT_EQ((*b)(kWantedMany, 0, kFiles), 0) << "nothing is left of the one before";
+  EXPECT_EQ((*b)(kWantedMany, kFiles, kManyFiles), kManyFiles);
 }
 
 // More than the last level has room for: some are wanted needlessly, none is missed.
 TEST_F(LeaseTest, TooManyFilesOfOneProcess) {
   constexpr long kFiles = 100000;
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShareMany, 0, kFiles);
-  EXPECT_EQ((*b)(Do::kWantedMany, 0, kFiles), kFiles);
-  const long needlessly = (*b)(Do::kWantedMany, kFiles, kFiles);
+  (*a)(kShareMany, 0, kFiles);
+  EXPECT_EQ((*b)(kWantedMany, 0, kFiles), kFiles);
+  const long needlessly = (*b)(kWantedMany, kFiles, kFiles);
   EXPECT_GT(needlessly, 0);
   EXPECT_LT(needlessly, kFiles);
-  EXPECT_FALSE((*a)(Do::kExclude, kFiles - 1)) << "has no cell";
-  (*a)(Do::kDropMany, 0, kFiles);
-  EXPECT_GE((*b)(Do::kWantedMany, kFiles, kFiles), needlessly) << "nobody knows whose it was";
+  EXPECT_FALSE((*a)(kExclude, kFiles - 1)) << "has no cell";
+  (*a)(kDropMany, 0, kFiles);
+  EXPECT_GE((*b)(kWantedMany, kFiles, kFiles), needlessly) << "nobody knows whose it was";
 }
 
 TEST_F(LeaseTest, FilesRarelyCollide) {
   constexpr long kFiles = 1000, kOthers = 1000000;
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShareMany, 0, kFiles);
-  EXPECT_LE((*b)(Do::kWantedMany, kFiles, kOthers), kOthers / 100000);
+  (*a)(kShareMany, 0, kFiles);
+  EXPECT_LE((*b)(kWantedMany, kFiles, kOthers), kOthers / 100000);
 }
 
 // By a child that shares memory and has looked for one when the parent did.
@@ -703,13 +660,12 @@ TEST_F(LeaseTest, AFileWithTwoCells) {
   }
   EXPECT_TRUE(leases.Relock()) << "the look has closed a descriptor";
   leases.Drop(kDevice, 1, false);
-  EXPECT_TRUE((*other)(Do::kHeld, 1));
+  EXPECT_TRUE((*other)(kHeld, 1));
   leases.Share(kDevice, 1);
   leases.Drop(kDevice, 1, true);
-  EXPECT_FALSE((*other)(Do::kHeld, 1));
-  EXPECT_TRUE((*other)(Do::kWanted, 1));
+  Play({No(other, kHeld, 1), Yes(other, kWanted, 1)});
   leases.Drop(kDevice, 1, false);
-  EXPECT_FALSE((*other)(Do::kWanted, 1));
+  EXPECT_FALSE((*other)(kWanted, 1));
   leases.Close();
 }
 
@@ -724,7 +680,7 @@ TEST_F(LeaseTest, AChildThatSharesMemoryTakesNoPages) {
   sys::sharing = 0;
   EXPECT_EQ(Look(folder.path())->pages_given.load(), 2u);
   EXPECT_TRUE(leases.Relock()) << "the look has closed a descriptor";
-  EXPECT_EQ((*other)(Do::kWantedMany, 0, kManyFiles), kManyFiles);
+  EXPECT_EQ((*other)(kWantedMany, 0, kManyFiles), kManyFiles);
   for (uint64_t inode = 0; inode < kManyFiles; ++inode) leases.Drop(kDevice, inode, false);
   leases.Close();
 }
@@ -733,69 +689,52 @@ TEST_F(LeaseTest, AChildThatSharesMemoryTakesNoPages) {
 
 TEST_F(LeaseTest, NobodyToAsk) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  (*b)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kAwaitRelease, 1, 0));
-  EXPECT_TRUE((*a)(Do::kAwaitPublish, 1, 0));
+  Play({Does(a, kShare, 1), Does(b, kShare, 1)});
+  EXPECT_TRUE((*a)(kAwaitRelease, 1, 0));
+  EXPECT_TRUE((*a)(kAwaitPublish, 1, 0));
 }
 
 TEST_F(LeaseTest, TheKeeperLetsGoOfWhatIsWanted) {
   auto a = NewPeer(), b = NewPeer();
   for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
-    (*a)(Do::kShare, inode);
-    EXPECT_TRUE((*a)(Do::kExclude, inode));
+    Play({Takes(a, inode)});
   }
-  (*b)(Do::kShare, 1);
-  b->Begin(Do::kAwaitRelease, 1);
-  (*a)(Do::kKeep);  // what was asked before is served
+  (*b)(kShare, 1);
+  b->Begin(kAwaitRelease, 1);
+  (*a)(kKeep);  // what was asked before is served
   EXPECT_TRUE(b->Answer());
-  EXPECT_FALSE((*b)(Do::kHeld, 1));
-  EXPECT_TRUE((*b)(Do::kHeld, 2));
+  Play({No(b, kHeld, 1), Yes(b, kHeld, 2)});
 
   for (int round = 0; round < 200; ++round) {
-    (*b)(Do::kDrop, 1);
-    EXPECT_TRUE((*a)(Do::kExclude, 1));
-    (*b)(Do::kShare, 1);
-    EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
+    Play({Does(b, kDrop, 1), Yes(a, kExclude, 1), Does(b, kShare, 1), Yes(b, kAwaitRelease, 1)});
   }
-  (*a)(Do::kStop);
-  (*b)(Do::kShare, 2);
-  EXPECT_FALSE((*b)(Do::kAwaitRelease, 2, kSecond / 5)) << "nobody serves any more";
+  Play({Does(a, kStop), Does(b, kShare, 2)});
+  EXPECT_FALSE((*b)(kAwaitRelease, 2, kSecond / 5)) << "nobody serves any more";
 }
 
 // Each wait is served long before a holder's life is doubted, so wake-ups are not lost.
 TEST_F(LeaseTest, TheAskerIsWoken) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kKeep);
+  (*a)(kKeep);
   const auto begin = std::chrono::steady_clock::now();
   constexpr int kRounds = 400;
   for (int round = 0; round < kRounds; ++round) {
-    (*a)(Do::kShare, 1);
-    EXPECT_TRUE((*a)(Do::kExclude, 1));
-    (*b)(Do::kShare, 1);
-    EXPECT_TRUE((*b)(Do::kAwaitRelease, 1));
-    (*a)(Do::kDrop, 1);
-    (*b)(Do::kDrop, 1);
-    (*a)(Do::kShare, 2);
-    EXPECT_TRUE((*a)(Do::kExclude, 2));
-    EXPECT_TRUE((*b)(Do::kAwaitPublish, 2));
-    (*a)(Do::kDropExclusive, 2);
+    Play({Takes(a, 1), Does(b, kShare, 1), Yes(b, kAwaitRelease, 1), Does(a, kDrop, 1),
+          Does(b, kDrop, 1), Takes(a, 2), Yes(b, kAwaitPublish, 2), Does(a, kDropExclusive, 2)});
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin,
             std::chrono::nanoseconds(kRounds * kAliveCheckInterval * 3 / 4));
 }
 
 TEST_F(LeaseTest, WhoLetsGoOrPublishesWakes) {
-  for (const Do how : {Do::kDowngrade, Do::kDropExclusive, Do::kClose, Do::kKeep}) {
+  for (const Do how : {kDowngrade, kDropExclusive, kClose, kKeep}) {
     int woken = 0;
     for (int round = 0; round < 5; ++round) {
       auto a = NewPeer(), b = NewPeer();
-      (*a)(Do::kShare, 1);
-      EXPECT_TRUE((*a)(Do::kExclude, 1));
-      (*b)(Do::kShare, 1);
+      Play({Takes(a, 1), Does(b, kShare, 1)});
       const Look look(folder.path());
       sys::Word& answers = look->slots[0].answers;
-      b->Begin(how == Do::kKeep ? Do::kAwaitPublish : Do::kAwaitRelease, 1);
+      b->Begin(how == kKeep ? kAwaitPublish : kAwaitRelease, 1);
       while (answers.load() % 2 == 0) usleep(1000);
       (*a)(how, 1);
       EXPECT_TRUE(b->Answer());
@@ -806,34 +745,28 @@ TEST_F(LeaseTest, WhoLetsGoOrPublishesWakes) {
 }
 
 TEST_F(LeaseTest, DeathEndsTheWait) {
-  for (const Do what : {Do::kAwaitRelease, Do::kAwaitPublish}) {
+  for (const Do what : {kAwaitRelease, kAwaitPublish}) {
     auto a = NewPeer(), b = NewPeer();
-    (*a)(Do::kShare, 1);
-    EXPECT_TRUE((*a)(Do::kExclude, 1));
-    (*a)(Do::kKeepDeaf);
-    (*b)(Do::kShare, 1);
-    const long deaths = (*b)(Do::kDeaths);
+    Play({Takes(a, 1), Does(a, kKeepDeaf), Does(b, kShare, 1)});
+    const long deaths = (*b)(kDeaths);
     b->Begin(what, 1);
     usleep(20000);
     a->Kill();
     auto next = NewPeer();  // may have the slot before b looks
     EXPECT_TRUE(b->Answer());
-    EXPECT_EQ((*b)(Do::kDeaths), deaths + 1);
+    EXPECT_EQ((*b)(kDeaths), deaths + 1);
   }
 }
 
 TEST_F(LeaseTest, ANewOwnerOfTheSlotDoesNotProlongTheWait) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
-  (*b)(Do::kShare, 1);
-  b->Begin(Do::kAwaitRelease, 1);
+  Play({Takes(a, 1), Does(b, kShare, 1)});
+  b->Begin(kAwaitRelease, 1);
   usleep(20000);
   b->Signal(SIGSTOP);
   a->Kill();
   auto next = NewPeer();
-  (*next)(Do::kShare, 2);
-  EXPECT_TRUE((*next)(Do::kExclude, 2));
+  Play({Takes(next, 2)});
   b->Signal(SIGCONT);
   EXPECT_TRUE(b->Answer());
 }
@@ -841,51 +774,42 @@ TEST_F(LeaseTest, ANewOwnerOfTheSlotDoesNotProlongTheWait) {
 TEST_F(LeaseTest, PublishingKeepsTheLease) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
   for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2, 3}) {
-    (*a)(Do::kShare, inode);
-    EXPECT_TRUE((*a)(Do::kExclude, inode));
+    Play({Takes(a, inode)});
   }
-  EXPECT_FALSE((*b)(Do::kAwaitPublish, 1, kSecond / 5)) << "no keeper";
-  (*a)(Do::kKeep);
-  EXPECT_TRUE((*b)(Do::kAwaitPublish, 1));
-  EXPECT_GE((*a)(Do::kPublished, 1), 1);
-  EXPECT_EQ((*a)(Do::kPublished, 2), 0);
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
-  const long before = (*a)(Do::kPublished, 1);
+  EXPECT_FALSE((*b)(kAwaitPublish, 1, kSecond / 5)) << "no keeper";
+  Play({Does(a, kKeep), Yes(b, kAwaitPublish, 1)});
+  EXPECT_GE((*a)(kPublished, 1), 1);
+  Play({Says(a, 0, kPublished, 2), Yes(b, kHeld, 1)});
+  const long before = (*a)(kPublished, 1);
   for (int round = 1; round <= 100; ++round) {
-    b->Begin(Do::kAwaitPublish, 1);
-    c->Begin(Do::kAwaitPublish, 2);
+    b->Begin(kAwaitPublish, 1);
+    c->Begin(kAwaitPublish, 2);
     EXPECT_TRUE(b->Answer());
     EXPECT_TRUE(c->Answer());
-    EXPECT_GE((*a)(Do::kPublished, 1), before + round);
-    EXPECT_GE((*a)(Do::kPublished, 2), round);
+    EXPECT_GE((*a)(kPublished, 1), before + round);
+    EXPECT_GE((*a)(kPublished, 2), round);
   }
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
-  EXPECT_TRUE((*b)(Do::kAwaitPublish, 4)) << "nobody's";
+  Play({Yes(b, kHeld, 1), Yes(b, kAwaitPublish, 4, "nobody's")});
 }
 
 TEST_F(LeaseTest, WhatCouldNotBePublishedIsOwed) {
   auto a = NewPeer(), b = NewPeer();
   for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
-    (*a)(Do::kShare, inode);
-    EXPECT_TRUE((*a)(Do::kExclude, inode));
+    Play({Takes(a, inode)});
   }
-  (*a)(Do::kKeep);
-  (*a)(Do::kFail);
-  EXPECT_FALSE((*b)(Do::kAwaitPublish, 1, kSecond / 5));
-  (*a)(Do::kFail);
-  EXPECT_TRUE((*b)(Do::kAwaitPublish, 2));
-  EXPECT_EQ((*a)(Do::kPublished, 1), 1);
-  EXPECT_EQ((*a)(Do::kPublished, 2), 1);
+  Play({Does(a, kKeep), Does(a, kFail)});
+  EXPECT_FALSE((*b)(kAwaitPublish, 1, kSecond / 5));
+  Play({Does(a, kFail), Yes(b, kAwaitPublish, 2), Says(a, 1, kPublished, 1),
+        Says(a, 1, kPublished, 2)});
 }
 
 TEST_F(LeaseTest, TwoAskForDifferentFilesAtOnce) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
   for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
-    (*a)(Do::kShare, inode);
-    EXPECT_TRUE((*a)(Do::kExclude, inode));
+    Play({Takes(a, inode)});
   }
-  b->Begin(Do::kAwaitPublish, 1);
-  c->Begin(Do::kAwaitPublish, 2);
+  b->Begin(kAwaitPublish, 1);
+  c->Begin(kAwaitPublish, 2);
   const Look look(folder.path());
   const auto asked = [&] {
     uint32_t n = 0;
@@ -893,24 +817,19 @@ TEST_F(LeaseTest, TwoAskForDifferentFilesAtOnce) {
     return n;
   };
   while (asked() < 2) usleep(1000);
-  (*a)(Do::kKeep);
+  (*a)(kKeep);
   EXPECT_TRUE(b->Answer());
   EXPECT_TRUE(c->Answer());
-  EXPECT_EQ((*a)(Do::kPublished, 1), 1);
-  EXPECT_EQ((*a)(Do::kPublished, 2), 1);
+  Play({Says(a, 1, kPublished, 1), Says(a, 1, kPublished, 2)});
 }
 
 // ------------------------------------------------------------------------------------------- Fork
 
 TEST_F(LeaseTest, AChildHasASlotOfItsOwn) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_EQ((*a)(Do::kFork, 2), 0);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
-  EXPECT_EQ((*a)(Do::kFork, 1), 1) << "its parent's";
-  EXPECT_TRUE((*b)(Do::kHeld, 1)) << "still the parent's";
-  (*a)(Do::kDropExclusive, 1);
-  EXPECT_FALSE((*b)(Do::kWanted, 1)) << "the child died";
+  Play({Does(a, kShare, 1), Says(a, 0, kFork, 2), Yes(a, kExclude, 1),
+        Says(a, 1, kFork, 1, "its parent's"), Yes(b, kHeld, 1, "still the parent's"),
+        Does(a, kDropExclusive, 1), No(b, kWanted, 1, "the child died")});
 }
 
 TEST_F(LeaseTest, AChildWithoutASlotIsClosed) {
@@ -946,34 +865,20 @@ TEST_F(LeaseTest, AChildWithoutASlotIsClosed) {
 
 TEST_F(LeaseTest, AProgramThatClosesTheFile) {
   auto a = NewPeer(), b = NewPeer();
-  (*a)(Do::kShare, 1);
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
-  EXPECT_TRUE((*a)(Do::kOpenAndClose));
-  EXPECT_TRUE((*a)(Do::kRelock));
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
-  EXPECT_FALSE((*a)(Do::kLost));
+  Play({Takes(a, 1), Yes(a, kOpenAndClose), Yes(a, kRelock), Yes(b, kHeld, 1), No(a, kLost)});
 
-  EXPECT_TRUE((*a)(Do::kOpenAndClose));
-  EXPECT_FALSE((*b)(Do::kHeld, 1)) << "taken for dead";
-  EXPECT_TRUE((*a)(Do::kLost));
-  EXPECT_FALSE((*a)(Do::kRelock));
+  Play({Yes(a, kOpenAndClose), No(b, kHeld, 1, "taken for dead"), Yes(a, kLost), No(a, kRelock)});
   auto next = NewPeer();
-  (*next)(Do::kShare, 1);
-  EXPECT_TRUE((*next)(Do::kExclude, 1));
-  (*a)(Do::kDropExclusive, 1);
-  (*a)(Do::kShare, 1);
-  EXPECT_FALSE((*a)(Do::kExclude, 1));
-  EXPECT_TRUE((*b)(Do::kHeld, 1)) << "the next owner's marks are its own";
-  (*a)(Do::kClose);
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
-  EXPECT_TRUE((*a)(Do::kReopen));
+  Play({Takes(next, 1), Does(a, kDropExclusive, 1), Does(a, kShare, 1), No(a, kExclude, 1),
+        Yes(b, kHeld, 1, "the next owner's marks are its own"), Does(a, kClose), Yes(b, kHeld, 1),
+        Yes(a, kReopen)});
 }
 
 TEST_F(LeaseTest, AFileThatNobodyFindsExcludesNobody) {
   auto a = NewPeer();
-  (*a)(Do::kShare, 1);
+  (*a)(kShare, 1);
   ASSERT_EQ(unlink(file.c_str()), 0);
-  EXPECT_FALSE((*a)(Do::kExclude, 1));
+  EXPECT_FALSE((*a)(kExclude, 1));
 }
 
 TEST_F(LeaseTest, ItsOwnFile) {
@@ -1061,12 +966,11 @@ TEST_F(LeaseTest, ANameThatSomebodyHasIsNoMatter) {
     ASSERT_EQ(take(), 0);
     EXPECT_EQ(WhyNot(), "");
     auto a = NewPeer();
-    (*a)(Do::kShare, 1);
-    EXPECT_TRUE((*a)(Do::kExclude, 1));
+    Play({Takes(a, 1)});
     EXPECT_EQ(Count(folder.path(), kFormat), 1);
     std::filesystem::remove(file);
     auto b = NewPeer();
-    EXPECT_TRUE((*b)(Do::kHeld, 1)) << "the same file, whatever its name";
+    EXPECT_TRUE((*b)(kHeld, 1)) << "the same file, whatever its name";
     EXPECT_EQ(Count(folder.path(), kFormat), 1);
     EXPECT_EQ(Count(folder.path(), kCandidate), 0);
     EXPECT_EQ(test::ReadFile(precious), "something");
@@ -1078,13 +982,13 @@ TEST_F(LeaseTest, ANameThatSomebodyHasIsNoMatter) {
 
 TEST_F(LeaseTest, MoreNamesDoNotMatter) {
   auto a = NewPeer();
-  (*a)(Do::kShare, 1);
+  (*a)(kShare, 1);
   for (const std::string& more : {folder / "other", file + "-other"}) {
     ASSERT_EQ(link(file.c_str(), more.c_str()), 0);
   }
-  EXPECT_TRUE((*a)(Do::kExclude, 1));
+  EXPECT_TRUE((*a)(kExclude, 1));
   auto b = NewPeer();
-  EXPECT_TRUE((*b)(Do::kHeld, 1));
+  EXPECT_TRUE((*b)(kHeld, 1));
 }
 
 // Left by those who died before they elected one.
@@ -1214,7 +1118,7 @@ TEST_F(LeaseTest, DeathAtEachCall) {
     for (int i = 0; i < calls && !one.over(); ++i) one.Step();
     over = one.over();
     if (!over) one.Kill();
-    EXPECT_EQ((*witness)(Do::kWantedMany, 0, kManyFiles), 0) << "after " << calls << " calls";
+    EXPECT_EQ((*witness)(kWantedMany, 0, kManyFiles), 0) << "after " << calls << " calls";
   }
   EXPECT_EQ(Look(folder.path())->pages_given.load(), 2 + kLevelPages[1]);
 }
@@ -1399,18 +1303,18 @@ int InSmallFolder(const std::string& folder, const std::string& size,
 TEST_F(LeaseTest, WhereThereIsNoRoomForManyFiles) {
   const int status = InSmallFolder(folder.path(), SizeFor(2), [&] {
     Peer peer(folder.path()), other(folder.path());
-    peer(Do::kShare, 1);
-    if (!peer(Do::kExclude, 1)) return 1;
-    peer(Do::kShareMany, 2, kManyFiles);
-    if (peer(Do::kHeld, 1) != 0 || !other(Do::kHeld, 1)) return 2;
+    peer(kShare, 1);
+    if (!peer(kExclude, 1)) return 1;
+    peer(kShareMany, 2, kManyFiles);
+    if (peer(kHeld, 1) != 0 || !other(kHeld, 1)) return 2;
     // There is no room for most of them. Whatever has no cell is nobody's alone.
-    if (other(Do::kWantedMany, 2, kManyFiles) != kManyFiles) return 3;
-    other(Do::kShare, 1 + kManyFiles);
-    if (peer(Do::kExclude, 1 + kManyFiles) || other(Do::kExclude, 1 + kManyFiles)) return 4;
-    peer(Do::kDropMany, 2, kManyFiles);
-    if (!other(Do::kHeld, 1)) return 5;
+    if (other(kWantedMany, 2, kManyFiles) != kManyFiles) return 3;
+    other(kShare, 1 + kManyFiles);
+    if (peer(kExclude, 1 + kManyFiles) || other(kExclude, 1 + kManyFiles)) return 4;
+    peer(kDropMany, 2, kManyFiles);
+    if (!other(kHeld, 1)) return 5;
     peer.Kill();
-    return other(Do::kWantedMany, 1, kManyFiles) != 0 ? 6 : 0;
+    return other(kWantedMany, 1, kManyFiles) != 0 ? 6 : 0;
   });
   if (status == test::kSkip) GTEST_SKIP() << "may not mount";
   EXPECT_EQ(status, 0);
@@ -1428,17 +1332,17 @@ TEST_F(LeaseTest, WhereThereIsNoRoomForAProcess) {
     const Look look(folder.path());
     if (look->slots[1].levels.load() != 0) return 1;
     // It has no cells: what might be its file is nobody's alone.
-    for (const uint64_t inode : {uint64_t{1}, neighbour, far}) peer(Do::kShare, inode);
-    other(Do::kShare, 1);
-    if (other(Do::kExclude, 1) || other(Do::kHeld, 1)) return 2;
-    if (peer(Do::kHeld, 1) || peer(Do::kExclude, 1) || peer(Do::kExclude, neighbour)) return 3;
-    if (!peer(Do::kExclude, far) || !other(Do::kHeld, far)) return 4;
-    other(Do::kDrop, 1);
-    if (peer(Do::kExclude, 1)) return 5;
+    for (const uint64_t inode : {uint64_t{1}, neighbour, far}) peer(kShare, inode);
+    other(kShare, 1);
+    if (other(kExclude, 1) || other(kHeld, 1)) return 2;
+    if (peer(kHeld, 1) || peer(kExclude, 1) || peer(kExclude, neighbour)) return 3;
+    if (!peer(kExclude, far) || !other(kHeld, far)) return 4;
+    other(kDrop, 1);
+    if (peer(kExclude, 1)) return 5;
     unlink(filler.c_str());
-    other(Do::kClose);
-    other(Do::kReopen);
-    return peer(Do::kExclude, 1) && peer(Do::kExclude, neighbour) ? 0 : 6;
+    other(kClose);
+    other(kReopen);
+    return peer(kExclude, 1) && peer(kExclude, neighbour) ? 0 : 6;
   });
   if (status == test::kSkip) GTEST_SKIP() << "may not mount";
   EXPECT_EQ(status, 0);
@@ -1697,8 +1601,7 @@ TEST_F(LeaseTest, DeathAtAnyInstruction) {
   // Nothing is left of them.
   auto last = NewPeer();
   for (uint64_t inode = 0; inode < Slaughter::kFiles; ++inode) {
-    (*last)(Do::kShare, inode);
-    EXPECT_TRUE((*last)(Do::kExclude, inode));
+    Play({Takes(last, inode)});
   }
   for (int i = 0; i < 4; ++i) EXPECT_EQ(WhyNot(), "");
   EXPECT_LE(Look(folder.path()).mark(), 4u * kAtOnce);
