@@ -9,9 +9,8 @@
 #include <memory>
 #include <thread>
 
-#include "src/nvlog/group_writer.h"
-#include "src/nvlog/walk.h"
 #include "src/pmem/persist.h"
+#include "tests/unit/found.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"
 
@@ -23,7 +22,6 @@ using dramcache::Erasure;
 using nvlog::Kind;
 using nvlog::Lsn;
 using nvlog::Outcome;
-using nvlog::Place;
 
 class CleanerTest : public testing::Test {
  protected:
@@ -79,6 +77,15 @@ class CleanerTest : public testing::Test {
     cleaner_.Remove(file);
     ::close(file.backing_fd);
   }
+  // One that is known for as long as it lives.
+  class File : public CachedFile {
+   public:
+    File(CleanerTest& test, const std::string& name) : test_(test) { test_.Add(*this, name); }
+    ~File() { test_.Remove(*this); }
+
+   private:
+    CleanerTest& test_;
+  };
   static pool::FileRecord RecordOf(const CachedFile& file) {
     return test::RecordOfNone("/file" + std::to_string(file.tag.number), file.tag.number);
   }
@@ -168,41 +175,22 @@ class CleanerTest : public testing::Test {
                                  std::filesystem::copy_options::overwrite_existing);
     } while (cleaner_.cleaned() != cleaned || log_.newest() != newest ||
              pool::Peek(log_.statistics()->records_kept) != kept);
-    test::ScopedPool copy;
-    EXPECT_TRUE(test::OpenPool(copy, memory_ / "copy", pool::Access::kInspect));
-    nvlog::Reader reader;
-    EXPECT_TRUE(reader.Open(copy.view()));
-    nvlog::GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
-    pool::FileRecord record;
-    for (nvlog::Group group; walk.Next(&group);) {
-      EXPECT_NE(group.verdict, nvlog::Verdict::kDamaged);
-      if (group.verdict != nvlog::Verdict::kCommitted) continue;
-      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, Place place) {
-        if (!nvlog::IsChange(header.kind)) return;
-        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
-        if (record.inode == file.tag.number) Apply(reader, header, place, &content);
-      });
-    }
+    test::ForEachCommitted(memory_ / "copy", [&](const test::FoundRecord& found) {
+      if (!nvlog::IsChange(found.header.kind)) return;
+      if (found.file_record().inode == file.tag.number) Apply(found, &content);
+    });
     return content;
   }
-  static void Apply(const nvlog::Reader& reader, const nvlog::RecordHeader& header, Place place,
-                    std::string* content) {
+  static void Apply(const test::FoundRecord& found, std::string* content) {
+    const nvlog::RecordHeader& header = found.header;
     if (header.kind == Kind::kTruncate) {
       content->resize(header.offset);
-      return;
-    }
-    if (header.kind == Kind::kErase) {
+    } else if (header.kind == Kind::kErase) {
       for (uint64_t i = 0; i < header.length && header.offset + i < content->size(); ++i) {
         (*content)[header.offset + i] = '\0';
       }
-      return;
-    }
-    content->resize(std::max<uint64_t>(content->size(), header.offset + header.length));
-    const uint64_t first = header.offset / 4096;
-    for (uint64_t i = 0; i < nvlog::PagesOf(header.offset, header.length); ++i) {
-      const nvlog::Reader::Piece piece = reader.PieceAt(header, place, first + i);
-      std::memcpy(content->data() + piece.offset, piece.bytes, piece.length);
+    } else {
+      test::Overwrite(content, header.offset, found.payload());
     }
   }
 
@@ -229,6 +217,10 @@ class CleanerTest : public testing::Test {
     ASSERT_EQ(::dup2(spare_, file.backing_fd), file.backing_fd);
     ::close(spare_);
   }
+  void RepairAndDrain(CachedFile& file) {
+    Repair(file);
+    DrainAtLast(file);
+  }
   std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
 
   test::Folder memory_{test::Folder::kMemory};
@@ -248,8 +240,7 @@ class CleanerTest : public testing::Test {
 };
 
 TEST_F(CleanerTest, DrainBringsEverythingToTheFile) {
-  CachedFile file;
-  Add(file, "a");
+  File file(*this, "a");
   Write(file, 0, "hello");
   Write(file, 3, "LOW");
   Write(file, 10000, std::string(100, 'z'));
@@ -260,7 +251,6 @@ TEST_F(CleanerTest, DrainBringsEverythingToTheFile) {
   EXPECT_EQ(content.substr(10000), std::string(100, 'z'));
   cleaner_.DrainAll();
   EXPECT_EQ(FoundByRecovery(file), "") << "the checkpoint is above all of it";
-  Remove(file);
 }
 
 TEST_F(CleanerTest, TheSeatSaysHowManyFilesAndBytesThereWere) {
@@ -321,8 +311,7 @@ TEST_F(CleanerTest, NeighboursAreWrittenTogether) {
 }
 
 TEST_F(CleanerTest, ARefusedWriteStaysAndIsTriedAgain) {
-  CachedFile file;
-  Add(file, "a");
+  File file(*this, "a");
   Break(file);
   Write(file, 0, "precious");
   EXPECT_EQ(cleaner_.Drain(file), -ENOSPC);
@@ -332,47 +321,37 @@ TEST_F(CleanerTest, ARefusedWriteStaysAndIsTriedAgain) {
   std::atomic<uint32_t> heard{0};
   EXPECT_EQ(file.errors.Take(&heard), ENOSPC);
   EXPECT_GT(pool::Peek(log_.statistics()->write_back_errors), 0u);
-  Repair(file);
-  DrainAtLast(file);
+  RepairAndDrain(file);
   EXPECT_EQ(OnDisk("a"), "precious");
   EXPECT_EQ(file.failing.load(), 0);
   EXPECT_FALSE(cleaner_.failing());
   EXPECT_EQ(FoundByRecovery(file), "") << "what was kept is void";
   EXPECT_EQ(KeptUnits(), 0u);
-  Remove(file);
 }
 
 TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBeforeIt) {
-  CachedFile good, bad;
-  Add(good, "good");
-  Add(bad, "bad");
+  File good(*this, "good"), bad(*this, "bad");
   Break(bad);
   Write(good, 0, "first");
   Write(bad, 0, "second");
   EXPECT_EQ(cleaner_.Drain(good), 0);
   EXPECT_EQ(OnDisk("good"), "first");
   EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_EQ(OnDisk("bad"), "second");
-  Remove(good);
-  Remove(bad);
 }
 
 // A device that takes the write and refuses fdatasync (EINVAL): as a disk whose cache flush fails,
 // after which the kernel may have dropped the page. The bytes must come from the log again.
 TEST_F(CleanerTest, AfterARefusedSyncThePagesCountAsUnwritten) {
-  CachedFile file;
-  Add(file, "a");
+  File file(*this, "a");
   Break(file, "/dev/null");  // swallows writes; fdatasync says EINVAL
   ASSERT_EQ(::fdatasync(file.backing_fd), -1);
   Write(file, 0, "gone once");
   EXPECT_EQ(cleaner_.Drain(file), -EINVAL);
   EXPECT_EQ(Read(file, 0, 9), "gone once") << "a dirty miss, not what the device kept";
-  Repair(file);
-  DrainAtLast(file);
+  RepairAndDrain(file);
   EXPECT_EQ(OnDisk("a"), "gone once");
-  Remove(file);
 }
 
 // Many files of one batch: one sync of their file system, and the device flushed once more.
@@ -439,9 +418,7 @@ TEST_F(CleanerTest, ANumberNamesOneFileAfterTheOther) {
 
 // The checkpoint passes what a disk refuses, which is kept, and others' records are freed.
 TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
-  CachedFile good, bad;
-  Add(good, "good");
-  Add(bad, "bad");
+  File good(*this, "good"), bad(*this, "bad");
   Break(bad);
   Write(bad, 0, "first");
   EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
@@ -457,12 +434,9 @@ TEST_F(CleanerTest, AFileThatFailsDoesNotHoldUpThoseBehindIt) {
   cleaner_.DrainAll();
   EXPECT_EQ(pool::Peek(log_.statistics()->records_kept), 1u);
   EXPECT_EQ(bad.pending.load(), KeptUnits());
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_EQ(OnDisk("bad"), "first");
   EXPECT_EQ(bad.failing.load(), 0);
-  Remove(good);
-  Remove(bad);
 }
 
 // Nobody waits for its sync but those behind it in the log, and these for one.
@@ -490,15 +464,13 @@ TEST_F(CleanerTest, WhatWasPublishedIsSyncedOnce) {
 // Another process has.
 TEST_F(CleanerTest, WhatWasPublishedIsBelowTheOthersCheckpoint) {
   HoldBack();
-  CachedFile file;
-  Add(file, "published");
+  File file(*this, "published");
   Write(file, 0, "bytes");
   Publish(file);
   pool_.StoreThroughCheckpoint(log_.newest() + 1);
   cleaner_.DrainAll();
   EXPECT_EQ(syncs_, 0);
   EXPECT_EQ(cleaner_.published(), 0u);
-  Remove(file);
 }
 
 // The disk has lost something, of whichever file: what was published stays for recovery, however
@@ -528,8 +500,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
       Break(next);
       Write(next, 0, "next");
       EXPECT_EQ(cleaner_.Drain(next), -ENOSPC);
-      Repair(next);
-      DrainAtLast(next);
+      RepairAndDrain(next);
     }
   }
   EXPECT_GT(pool::Peek(log_.statistics()->segments_taken), 2u * log_.segments().count());
@@ -545,9 +516,7 @@ TEST_F(CleanerTest, WhatWasPublishedIsKeptIfItsSyncFails) {
 TEST_F(CleanerTest, WhatIsKeptIsFoundInOrder) {
   constexpr size_t kSize = 16 * 4096;
   std::mt19937_64 random(test::Seed());
-  CachedFile good, bad;
-  Add(good, "good");
-  Add(bad, "bad");
+  File good(*this, "good"), bad(*this, "bad");
   Break(bad);
   std::string expected;
   Write(bad, 0, "x");
@@ -558,8 +527,7 @@ TEST_F(CleanerTest, WhatIsKeptIsFoundInOrder) {
       const size_t at = random() % kSize;
       const std::string bytes =
           test::Bytes(random, 1 + random() % std::min<size_t>(9000, kSize - at));
-      expected.resize(std::max(expected.size(), at + bytes.size()));
-      expected.replace(at, bytes.size(), bytes);
+      test::Overwrite(&expected, at, bytes);
       Write(bad, at, bytes);
       Write(good, random() % 50 * 4096, test::Bytes(random, 4096));
     }
@@ -573,31 +541,25 @@ TEST_F(CleanerTest, WhatIsKeptIsFoundInOrder) {
   EXPECT_GT(pool::Peek(log_.statistics()->segments_taken), 5u * log_.segments().count());
   EXPECT_FALSE(cleaner_.overloaded());
   EXPECT_LT(KeptUnits(), 2 * kSize / pool::kUnitSize + 16 * 10) << "what is hidden is void";
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_TRUE(OnDisk("bad") == expected);
   EXPECT_EQ(cleaner_.Drain(good), 0);
   EXPECT_EQ(KeptUnits(), 0u);
   EXPECT_EQ(FoundByRecovery(bad), "");
-  Remove(good);
-  Remove(bad);
 }
 
 // The same with cuts and holes, which the kernel refuses, too; and a disk that heals now and then.
 TEST_F(CleanerTest, CutsAndHolesAreKeptInOrder) {
   constexpr size_t kPages = 12;
   std::mt19937_64 random(test::Seed());
-  CachedFile good, bad;
-  Add(good, "good");
-  Add(bad, "bad");
+  File good(*this, "good"), bad(*this, "bad");
   std::string expected;
   for (int round = 0; round < 40; ++round) {
     if (round % 10 == 0) Break(bad);
     for (int i = 0; i < 20; ++i) {
       const size_t at = random() % (kPages * 4096);
       const std::string bytes = test::Bytes(random, 1 + random() % 9000);
-      expected.resize(std::max(expected.size(), at + bytes.size()));
-      expected.replace(at, bytes.size(), bytes);
+      test::Overwrite(&expected, at, bytes);
       Write(bad, at, bytes);
       Write(good, random() % 20 * 4096, test::Bytes(random, 4096));
     }
@@ -620,8 +582,7 @@ TEST_F(CleanerTest, CutsAndHolesAreKeptInOrder) {
     }
     if (round % 10 == 6) {
       cleaner_.DrainAll();
-      Repair(bad);
-      DrainAtLast(bad);
+      RepairAndDrain(bad);
       EXPECT_TRUE(OnDisk("bad") == expected) << "round " << round;
       EXPECT_TRUE(bad.erasures.empty());
       EXPECT_EQ(KeptUnits(), 0u);
@@ -630,14 +591,11 @@ TEST_F(CleanerTest, CutsAndHolesAreKeptInOrder) {
   }
   EXPECT_TRUE(OnDisk("bad") == expected);
   DrainAtLast(good);
-  Remove(good);
-  Remove(bad);
 }
 
 // What was kept before a cut, and the cut itself, and what came after it.
 TEST_F(CleanerTest, ACutIsKept) {
-  CachedFile bad;
-  Add(bad, "bad");
+  File bad(*this, "bad");
   Break(bad);
   Write(bad, 0, std::string(3 * 4096, 'a'));
   EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
@@ -651,18 +609,15 @@ TEST_F(CleanerTest, ACutIsKept) {
   EXPECT_EQ(FoundByRecovery(bad), expected);
   EXPECT_EQ(Read(bad, 4096, 4096), std::string(4096, '\0'));
   EXPECT_EQ(Read(bad, 2 * 4096, 3), std::string("b\0\0", 3));
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_EQ(OnDisk("bad"), expected);
   EXPECT_TRUE(bad.erasures.empty());
   EXPECT_EQ(bad.erase_error.load(), 0);
-  Remove(bad);
 }
 
 // A hole says nothing of the size: the bytes that made the file so long are kept.
 TEST_F(CleanerTest, AHoleDoesNotHideTheSize) {
-  CachedFile bad;
-  Add(bad, "bad");
+  File bad(*this, "bad");
   Break(bad);
   Write(bad, 0, std::string(2 * 4096, 'a'));
   Erase(bad, 4096, 2 * 4096);
@@ -670,16 +625,13 @@ TEST_F(CleanerTest, AHoleDoesNotHideTheSize) {
   cleaner_.DrainAll();
   const std::string expected = std::string(4096, 'a') + std::string(4096, '\0');
   EXPECT_TRUE(FoundByRecovery(bad) == expected);
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_TRUE(OnDisk("bad") == expected);
-  Remove(bad);
 }
 
 // What the kernel has refused to erase is not read.
 TEST_F(CleanerTest, AnErasureThatTheKernelRefusedIsReadAsZeros) {
-  CachedFile file;
-  Add(file, "a");
+  File file(*this, "a");
   Write(file, 0, std::string(3 * 4096, 'a'));
   EXPECT_EQ(cleaner_.Drain(file), 0);
   Break(file);
@@ -692,7 +644,6 @@ TEST_F(CleanerTest, AnErasureThatTheKernelRefusedIsReadAsZeros) {
   DrainAtLast(file);
   EXPECT_TRUE(OnDisk("a") ==
               std::string(4096, '\0') + "b" + std::string(4095, '\0') + std::string(4096, 'a'));
-  Remove(file);
 }
 
 // Pages that are written again and again leave kept segments with holes: they may not take what
@@ -700,9 +651,7 @@ TEST_F(CleanerTest, AnErasureThatTheKernelRefusedIsReadAsZeros) {
 TEST_F(CleanerTest, AFailingFileThatIsRewrittenLeavesRoomForOthers) {
   constexpr uint64_t kPages = 60;  // less than what a file that fails may have
   std::mt19937_64 random(test::Seed());
-  CachedFile good, bad;
-  Add(good, "good");
-  Add(bad, "bad");
+  File good(*this, "good"), bad(*this, "bad");
   Break(bad);
   std::string expected(kPages * 4096, '\0');
   for (int i = 0; i < 4000; ++i) {
@@ -716,11 +665,8 @@ TEST_F(CleanerTest, AFailingFileThatIsRewrittenLeavesRoomForOthers) {
     }
   }
   EXPECT_TRUE(FoundByRecovery(bad) == expected);
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_TRUE(OnDisk("bad") == expected);
-  Remove(good);
-  Remove(bad);
 }
 
 // Several threads, each with a file of its own, and lanes of their own: what they have written is
@@ -744,8 +690,7 @@ TEST_F(CleanerTest, LanesAreCleanedTogether) {
       for (int i = 0; i < 4000; ++i) {
         const size_t at = random() % 100000;
         const std::string bytes = test::Bytes(random, 1 + random() % (i % 50 == 0 ? 50000 : 500));
-        content.resize(std::max(content.size(), at + bytes.size()));
-        content.replace(at, bytes.size(), bytes);
+        test::Overwrite(&content, at, bytes);
         Write(*files[t], at, bytes);
         if (i % 400 == 0) {
           ASSERT_EQ(cleaner_.Drain(*files[t]), 0);
@@ -765,9 +710,7 @@ TEST_F(CleanerTest, LanesAreCleanedTogether) {
 
 // The checkpoint passes what somebody waits for, and it is not on the disk for that.
 TEST_F(CleanerTest, ADrainIsNotTakenInByACopy) {
-  CachedFile good, bad;
-  Add(good, "good");
-  Add(bad, "bad");
+  File good(*this, "good"), bad(*this, "bad");
   Break(bad);
   Write(bad, 0, "not on the disk");
   EXPECT_EQ(cleaner_.Drain(bad), -ENOSPC);
@@ -787,16 +730,12 @@ TEST_F(CleanerTest, ADrainIsNotTakenInByACopy) {
   mover.join();
   EXPECT_GT(cleaner_.cleaned(), before);
   EXPECT_GT(pool::Peek(log_.statistics()->records_kept), 0u);
-  Repair(bad);
-  DrainAtLast(bad);
-  Remove(good);
-  Remove(bad);
+  RepairAndDrain(bad);
 }
 
 // As much as a file may have that fails; then it is refused, until the disk works again.
 TEST_F(CleanerTest, AFileThatFailsMayNotHaveTheWholeLog) {
-  CachedFile bad;
-  Add(bad, "bad");
+  File bad(*this, "bad");
   Break(bad);
   const std::string page(4096, 'p');
   uint64_t pages = 0;
@@ -810,17 +749,14 @@ TEST_F(CleanerTest, AFileThatFailsMayNotHaveTheWholeLog) {
   EXPECT_EQ(cleaner_.Refusal(bad), -ENOSPC);
   CachedFile good;
   EXPECT_EQ(cleaner_.Refusal(good), 0);
-  Repair(bad);
-  DrainAtLast(bad);
+  RepairAndDrain(bad);
   EXPECT_EQ(cleaner_.Refusal(bad), 0);
   while (cleaner_.overloaded()) std::this_thread::yield();
   EXPECT_EQ(OnDisk("bad").size(), pages * 4096);
-  Remove(bad);
 }
 
 TEST_F(CleanerTest, WhatIsPendingCanBeReadWithoutTheDisk) {
-  CachedFile file;
-  Add(file, "a");
+  File file(*this, "a");
   spare_ = ::dup(file.backing_fd);
   const int write_only = ::open("/dev/full", O_WRONLY);  // refuses both
   ASSERT_EQ(::dup2(write_only, file.backing_fd), file.backing_fd);
@@ -828,9 +764,7 @@ TEST_F(CleanerTest, WhatIsPendingCanBeReadWithoutTheDisk) {
   Write(file, 100, "one");
   Write(file, 103, "two");
   EXPECT_EQ(Read(file, 100, 6), "onetwo");
-  Repair(file);
-  DrainAtLast(file);
-  Remove(file);
+  RepairAndDrain(file);
 }
 
 TEST(ErrorSequenceTest, EachHearsOnce) {

@@ -696,9 +696,7 @@ TEST_F(LeaseTest, NobodyToAsk) {
 
 TEST_F(LeaseTest, TheKeeperLetsGoOfWhatIsWanted) {
   auto a = NewPeer(), b = NewPeer();
-  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
-    Play({Takes(a, inode)});
-  }
+  Play({Takes(a, 1), Takes(a, 2)});
   (*b)(kShare, 1);
   b->Begin(kAwaitRelease, 1);
   (*a)(kKeep);  // what was asked before is served
@@ -773,9 +771,7 @@ TEST_F(LeaseTest, ANewOwnerOfTheSlotDoesNotProlongTheWait) {
 
 TEST_F(LeaseTest, PublishingKeepsTheLease) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
-  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2, 3}) {
-    Play({Takes(a, inode)});
-  }
+  Play({Takes(a, 1), Takes(a, 2), Takes(a, 3)});
   EXPECT_FALSE((*b)(kAwaitPublish, 1, kSecond / 5)) << "no keeper";
   Play({Does(a, kKeep), Yes(b, kAwaitPublish, 1)});
   EXPECT_GE((*a)(kPublished, 1), 1);
@@ -794,9 +790,7 @@ TEST_F(LeaseTest, PublishingKeepsTheLease) {
 
 TEST_F(LeaseTest, WhatCouldNotBePublishedIsOwed) {
   auto a = NewPeer(), b = NewPeer();
-  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
-    Play({Takes(a, inode)});
-  }
+  Play({Takes(a, 1), Takes(a, 2)});
   Play({Does(a, kKeep), Does(a, kFail)});
   EXPECT_FALSE((*b)(kAwaitPublish, 1, kSecond / 5));
   Play({Does(a, kFail), Yes(b, kAwaitPublish, 2), Says(a, 1, kPublished, 1),
@@ -805,9 +799,7 @@ TEST_F(LeaseTest, WhatCouldNotBePublishedIsOwed) {
 
 TEST_F(LeaseTest, TwoAskForDifferentFilesAtOnce) {
   auto a = NewPeer(), b = NewPeer(), c = NewPeer();
-  for (const uint64_t inode : std::initializer_list<uint64_t>{1, 2}) {
-    Play({Takes(a, inode)});
-  }
+  Play({Takes(a, 1), Takes(a, 2)});
   b->Begin(kAwaitPublish, 1);
   c->Begin(kAwaitPublish, 2);
   const Look look(folder.path());
@@ -1289,79 +1281,62 @@ std::string SizeFor(size_t pages) {
   return "size=" + std::to_string(kTablesSize + (2 + pages) * kPage);
 }
 
-// In a process of its own, with a file system of that size as the folder.
-int InSmallFolder(const std::string& folder, const std::string& size,
-                  const std::function<int()>& body) {
-  return InChild([&] {
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
-      return test::kSkip;
-    if (mount("none", folder.c_str(), "tmpfs", 0, size.c_str()) != 0) return test::kSkip;
-    return body();
-  });
-}
-
 TEST_F(LeaseTest, WhereThereIsNoRoomForManyFiles) {
-  const int status = InSmallFolder(folder.path(), SizeFor(2), [&] {
+  test::TestInOwnMounts(folder.path(), SizeFor(2), [&] {
     Peer peer(folder.path()), other(folder.path());
     peer(kShare, 1);
-    if (!peer(kExclude, 1)) return 1;
+    EXPECT_TRUE(peer(kExclude, 1));
     peer(kShareMany, 2, kManyFiles);
-    if (peer(kHeld, 1) != 0 || !other(kHeld, 1)) return 2;
+    EXPECT_TRUE(peer(kHeld, 1) == 0 && other(kHeld, 1));
     // There is no room for most of them. Whatever has no cell is nobody's alone.
-    if (other(kWantedMany, 2, kManyFiles) != kManyFiles) return 3;
+    EXPECT_EQ(other(kWantedMany, 2, kManyFiles), kManyFiles);
     other(kShare, 1 + kManyFiles);
-    if (peer(kExclude, 1 + kManyFiles) || other(kExclude, 1 + kManyFiles)) return 4;
+    EXPECT_FALSE(peer(kExclude, 1 + kManyFiles) || other(kExclude, 1 + kManyFiles));
     peer(kDropMany, 2, kManyFiles);
-    if (!other(kHeld, 1)) return 5;
+    EXPECT_TRUE(other(kHeld, 1));
     peer.Kill();
-    return other(kWantedMany, 1, kManyFiles) != 0 ? 6 : 0;
+    EXPECT_EQ(other(kWantedMany, 1, kManyFiles), 0);
   });
-  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
-  EXPECT_EQ(status, 0);
 }
 
 TEST_F(LeaseTest, WhereThereIsNoRoomForAProcess) {
   uint64_t far = 2;
   while (NeighbourOf(1, far) == far) ++far;
   const uint64_t neighbour = NeighbourOf(1, far);
-  const int status = InSmallFolder(folder.path(), SizeFor(1), [&] {
+  test::TestInOwnMounts(folder.path(), SizeFor(1), [&] {
     const std::string filler = folder / "filler";
     Peer peer(folder.path());
     test::WriteFile(filler, std::string(kPage, 'x'));
     Peer other(folder.path());
     const Look look(folder.path());
-    if (look->slots[1].levels.load() != 0) return 1;
+    EXPECT_EQ(look->slots[1].levels.load(), 0u);
     // It has no cells: what might be its file is nobody's alone.
     for (const uint64_t inode : {uint64_t{1}, neighbour, far}) peer(kShare, inode);
     other(kShare, 1);
-    if (other(kExclude, 1) || other(kHeld, 1)) return 2;
-    if (peer(kHeld, 1) || peer(kExclude, 1) || peer(kExclude, neighbour)) return 3;
-    if (!peer(kExclude, far) || !other(kHeld, far)) return 4;
+    EXPECT_FALSE(other(kExclude, 1) || other(kHeld, 1));
+    EXPECT_FALSE(peer(kHeld, 1) || peer(kExclude, 1) || peer(kExclude, neighbour));
+    EXPECT_TRUE(peer(kExclude, far) && other(kHeld, far));
     other(kDrop, 1);
-    if (peer(kExclude, 1)) return 5;
+    EXPECT_FALSE(peer(kExclude, 1));
     unlink(filler.c_str());
     other(kClose);
     other(kReopen);
-    return peer(kExclude, 1) && peer(kExclude, neighbour) ? 0 : 6;
+    EXPECT_TRUE(peer(kExclude, 1) && peer(kExclude, neighbour));
   });
-  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
-  EXPECT_EQ(status, 0);
 }
 
 // The line of the next slot would be on another page.
 TEST_F(LeaseTest, WhereThereIsNoRoomForALine) {
   constexpr size_t kLines = kPage / sizeof(Slot);
-  const int status = InSmallFolder(folder.path(), SizeFor(kLines), [&] {
+  test::TestInOwnMounts(folder.path(), SizeFor(kLines), [&] {
     std::vector<std::unique_ptr<Peer>> peers;
     for (size_t i = 0; i < kLines; ++i) peers.push_back(NewPeer());
     const bool refused = WhyNot().find("no memory") != std::string::npos;
     peers.back()->Kill();
     const bool taken = WhyNot().empty();
     while (!peers.empty()) peers.pop_back();  // each has the sockets of those before it
-    return refused && taken ? 0 : 1;
+    EXPECT_TRUE(refused && taken);
   });
-  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
-  EXPECT_EQ(status, 0);
 }
 
 TEST_F(LeaseTest, NoSlotIsFree) {
@@ -1612,10 +1587,9 @@ TEST_F(LeaseTest, DeathAtAnyInstruction) {
 // Where there is room for two of them and the many files of one.
 TEST_F(LeaseTest, DeathWhereThereIsNoRoom) {
   Common<Slaughter> all;
-  const int status = InSmallFolder(folder.path(), SizeFor(2 + kLevelPages[1]),
-                                   [&] { return Kill(folder.path(), all); });
-  if (status == test::kSkip) GTEST_SKIP() << "may not mount";
-  EXPECT_EQ(status, 0);
+  test::TestInOwnMounts(folder.path(), SizeFor(2 + kLevelPages[1]),
+                        [&] { EXPECT_EQ(Kill(folder.path(), all), 0); });
+  if (IsSkipped()) return;
   EXPECT_EQ(all->wrong.load(), 0u);
   EXPECT_EQ(all->refused.load(), 0u);
   EXPECT_GT(all->taken.load(), 100u);

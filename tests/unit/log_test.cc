@@ -17,6 +17,8 @@
 #include "src/nvlog/kept.h"
 #include "src/nvlog/walk.h"
 #include "src/pmem/persist.h"
+#include "tests/unit/found.h"
+#include "tests/unit/log_user.h"
 #include "tests/unit/support.h"
 #include "tests/unit/unreadable.h"
 
@@ -172,31 +174,14 @@ class LogTest : public testing::Test {
 
   // What recovery would find now. Nothing may look damaged.
   std::vector<Found> Recovered() {
-    Reader reader;
-    EXPECT_TRUE(reader.Open(pool_.view()));
-    GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
     std::vector<Found> found;
-    pool::FileRecord record;
-    for (Group group; walk.Next(&group);) {
-      EXPECT_NE(group.verdict, Verdict::kDamaged) << "lsn " << group.lsn;
-      if (group.verdict != Verdict::kCommitted) continue;
-      walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-        if (header.kind == Kind::kFile) return;
-        const uint32_t file = walk.FileOf(header, place);
-        EXPECT_NE(file, kNoFile) << "a segment explains itself";
-        EXPECT_TRUE(walk.CopyRecord(file, &record));
-        Found one = {group.lsn, header.kind, header.offset, header.length,
-                     {},        group.kept,  record.path};
-        const uint64_t pages =
-            header.kind == Kind::kData ? PagesOf(header.offset, header.length) : 0;
-        for (uint64_t i = 0; i < pages; ++i) {
-          const Reader::Piece piece = reader.PieceAt(header, place, header.offset / kPage + i);
-          one.bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
-        }
-        found.push_back(one);
-      });
-    }
+    test::ForEachCommitted(pool_.view(), [&](const test::FoundRecord& one) {
+      const RecordHeader& header = one.header;
+      if (header.kind == Kind::kFile) return;
+      EXPECT_NE(one.file(), kNoFile) << "a segment explains itself";
+      found.push_back({one.group.lsn, header.kind, header.offset, header.length, one.payload(),
+                       one.group.kept, one.file_record().path});
+    });
     return found;
   }
   static Found AsFound(const Appended& done, uint64_t offset, const std::string& bytes,
@@ -1118,51 +1103,27 @@ TEST_F(KeptTest, WithoutASegmentNothingIsKept) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Two processes with logs in one pool: locks belong to the open file, so two pools of one file are
-// like two processes.
+// Two processes with logs in one pool.
 
 // One of them, which writes to a file of its own.
-struct User {
+struct User : test::LogUser {
   User(const std::string& path, uint32_t n) : number(n) {
-    pool::Problem problem;
-    EXPECT_TRUE(test::OpenPool(pool, path, pool::Access::kShared));
-    EXPECT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+    test::Use(pool, path);
     file.number = number;
   }
   ~User() { log.Close(); }
 
   // Of `length` bytes, all in one page. 0: there is no room.
   Lsn Append(uint64_t length) {
-    pool::FileRecord record = test::RecordOfNone("/file" + std::to_string(number), number);
-    const std::string bytes(length, static_cast<char>('a' + number));
-    GroupWriter group(log, file);
-    if (group.BeginData(0, length, &record) != Outcome::kDone) return 0;
-    EXPECT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()),
-                              static_cast<uint32_t>(length), nullptr, kNoPlace));
-    return group.Commit();
+    return LogUser::Append(file, test::RecordOfNone("/file" + std::to_string(number), number), 0,
+                           std::string(length, static_cast<char>('a' + number)));
   }
   void Fill() {
     while (Append(kPage) != 0) continue;
   }
-  // As the cleanup thread does it: all that is there is on disk now.
-  void Clean() {
-    Log::Ends ends;
-    log.Look(&ends);
-    for (Place place; (place = log.NextRecord(ends)) != kNoPlace; log.Pass(place)) continue;
-    pool.StoreSeatCheckpoint(ends.bound);
-    log.Forget(ends.bound, ends, [](Place) {});
-  }
-  std::set<uint32_t> Owned() const {
-    std::set<uint32_t> owned;
-    for (uint32_t i = 0; i < pool.view().segment_count(); ++i) {
-      if (pool.seats().Owns(i, pool.seat())) owned.insert(i);
-    }
-    return owned;
-  }
+  std::set<uint32_t> Owned() const { return OwnedBy(pool.seat()); }
 
   const uint32_t number;
-  test::ScopedPool pool;
-  Log log;
   FileTag file;
 };
 
@@ -1184,22 +1145,18 @@ class TwoUsersTest : public testing::Test {
   // What recovery of all would find now: LSNs and the numbers of files.
   std::map<Lsn, std::string> Recovered() {
     std::map<Lsn, std::string> found;
-    Reader reader;
-    EXPECT_TRUE(reader.Open(a_->pool.view()));
-    GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
     Lsn last = 0;
-    for (Group group; walk.Next(&group); last = group.lsn) {
-      EXPECT_EQ(group.verdict, Verdict::kCommitted) << "lsn " << group.lsn;
-      EXPECT_GT(group.lsn, last);
-      walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-        pool::FileRecord record;
-        if (header.kind == Kind::kFile) return;
-        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
-        EXPECT_EQ(group.log / pool::kLogsOfSeat, record.inode) << "in a log of its own seat";
-        found[group.lsn] = record.path;
-      });
-    }
+    const auto record = [&](const test::FoundRecord& one) {
+      if (one.header.kind == Kind::kFile) return;
+      EXPECT_GT(one.group.lsn, last);
+      last = one.group.lsn;
+      const pool::FileRecord file = one.file_record();
+      EXPECT_EQ(one.group.log / pool::kLogsOfSeat, file.inode) << "in a log of its own seat";
+      found[one.group.lsn] = file.path;
+    };
+    test::ForEachCommitted(a_->pool.view(), record, [](const Group& group) {
+      ADD_FAILURE() << "lsn " << group.lsn << " is not committed";
+    });
     return found;
   }
   static std::vector<uint32_t> Both(const std::set<uint32_t>& a, const std::set<uint32_t>& b) {

@@ -432,8 +432,8 @@ TEST_F(NamesReplayTest, FilesThatChangedTheirNames) {
 }
 
 TEST_F(NamesReplayTest, BetweenFolders) {
-  MakeFolder("d", 0755);
-  MakeFolder("e", 0755);
+  MakeFolder("d");
+  MakeFolder("e");
   const Identity a = Make("d/a", "a");
   Wrote(0, "d/a", "A");
   Renamed(a, "d/a", "e/a");
@@ -506,7 +506,7 @@ TEST_F(NamesReplayTest, ALinkOfASymbolicLink) {
 }
 
 TEST_F(NamesReplayTest, AFolderThatIsBackGoes) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   Make("d/a", "a");
   const Identity d = IdOf(Path("d"));
   Removed(IdOf(Path("d/a")), "d/a");
@@ -515,14 +515,14 @@ TEST_F(NamesReplayTest, AFolderThatIsBackGoes) {
 }
 
 TEST_F(NamesReplayTest, AFolderWithSomebodysFileStays) {
-  const Identity d = MakeFolder("d", 0755);
+  const Identity d = MakeFolder("d");
   Removed(d, "d");
   Make("d/somebody's");
   ExpectRecovered({.all = Names_{"d", "d/somebody's"}});
 }
 
 TEST_F(NamesReplayTest, AFolderIsReplacedByAnother) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   Removed(Make("d/a", "a"), "d/a");
   Removed(IdOf(Path("d")), "d");
   Rename("d", "aside");
@@ -537,7 +537,7 @@ TEST_F(NamesReplayTest, AFolderIsReplacedByAnother) {
 // itself: so there is a safe name in a folder with a safe name.
 TEST_F(NamesReplayTest, AFolderIsReplacedAndHasHadAnOlderFile) {
   const Identity file = MakeCreated("a");
-  const Identity d = CreateFolder("d", 0755);
+  const Identity d = CreateFolder("d");
   Renamed(file, "a", "d/a");
   Rename("a", "d/a");
   Renamed(file, "d/a", "b");
@@ -752,7 +752,7 @@ TEST_F(NamesReplayTest, AFileInTheWayStays) {
 }
 
 TEST_F(NamesReplayTest, WithoutTheFolder) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   MakeCreated("d/a");
   std::filesystem::remove_all(Path("d"));
   ExpectUnresolved({{"d/a", ENOTDIR}});
@@ -810,7 +810,7 @@ TEST_F(NamesReplayTest, ASafeNameThatSomebodyHas) {
 
 TEST_F(NamesReplayTest, TheLastAttributes) {
   Make("a", "....");
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   chmod(Path("a").c_str(), 0600);
   Attributes("a", pool::kSetMode);
   chmod(Path("a").c_str(), 0751);
@@ -847,7 +847,7 @@ TEST_F(NamesReplayTest, TheLastAttributes) {
 // A file is given away in a call that is in no record, and the file system has kept it.
 TEST_F(NamesReplayTest, ALaterOwnerGetsNoSetUserId) {
   if (geteuid() != 0) GTEST_SKIP() << "nobody may give files away";
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   for (const char* name : {"a", "b", "c"}) Make(name, "....");
   const std::pair<const char*, mode_t> modes[] = {
       {"a", 06755}, {"b", 02644}, {"c", 06755}, {"d", 03775}};
@@ -876,7 +876,7 @@ TEST_F(NamesReplayTest, TimesBeforeTheLastBytesAreOld) {
 }
 
 TEST_F(NamesReplayTest, AttributesOfWhatIsMadeAgain) {
-  CreateFolder("d", 0755);
+  CreateFolder("d");
   MakeCreated("d/a");
   chmod(Path("d/a").c_str(), 0400);
   Attributes("d/a", pool::kSetMode);
@@ -933,7 +933,7 @@ TEST_F(NamesReplayTest, WhatIsBelowTheCheckpointIsOnTheDisk) {
 }
 
 TEST_F(NamesReplayTest, ADryRunOnlyTells) {
-  CreateFolder("d", 0755);
+  CreateFolder("d");
   MakeWritten(0, "d/a", "bytes");
   std::filesystem::remove_all(Path("d"));
   const Identity b = Make("b", "b");
@@ -970,7 +970,7 @@ bool GiveUpHandles() {
 // By names alone.
 TEST_F(NamesReplayTest, WithoutHandles) {
   const Identity a = Make("a", "a"), b = Make("b", "b");
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   Renamed(a, "a", "d/a");
   Renamed(b, "b", "a");
   Wrote(0, "b", "B");
@@ -1038,8 +1038,9 @@ class BadNamesTest : public NamesReplayTest {
     EXPECT_FALSE(Exists(Path("rest")));
     ExpectNoSafeNames();
   }
-  // The same each time, and by a look; then it is discarded.
+  // The same each time, and by a look; then it is discarded. The rest is done.
   void ExpectStoppedForGood(const Unresolved& unresolved) {
+    LogTheRest();
     Reboot();
     const std::vector<std::string> before = All();
     EXPECT_FALSE(Run({.dry_run = true}));
@@ -1057,18 +1058,12 @@ class BadNamesTest : public NamesReplayTest {
   // With mounts of its own, in a child.
   void InOwnMounts(const std::function<void()>& body) {
     pool_.Close();
-    const int result = test::InChild([&] {
-      if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-        return kSkip;
-      }
+    test::TestInOwnMounts("", "", [&] {
       EXPECT_TRUE(test::OpenPool(pool_, pool_path_));
       pool_.MarkInUse();
       log_.emplace(pool_.view());
       body();
-      return HasFailure() ? 1 : 0;
     });
-    if (result == kSkip) GTEST_SKIP() << "cannot mount anything";
-    EXPECT_EQ(result, 0);
   }
   void Mount(const std::string& name, const char* options) {
     mkdir(Path(name).c_str(), 0755);
@@ -1086,22 +1081,20 @@ INSTANTIATE_TEST_SUITE_P(Texts, BadTextTest,
                                          std::string(256, 'n')));
 
 TEST_P(BadTextTest, IsNoName) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   Make("a", "somebody's");
   Make("d/a", "a");
   CreatedAs("d/a", [](auto*, auto* texts) { texts->at(0) = GetParam(); });
   Unlink("d/a");
-  LogTheRest();
   ExpectStoppedForGood({{"", EBADMSG}});
   EXPECT_EQ(Read("a"), "somebody's");
 }
 
 TEST_P(BadTextTest, IsNoOldName) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   Make("d/a", "a");
   LogEdited({.deed = Deed::kRenamed, .file = IdOf(Path("d/a")), .name = "d/b", .from = "d/a"},
             [](auto*, auto* texts) { texts->at(1) = GetParam(); });
-  LogTheRest();
   ExpectStoppedForGood({{"", EBADMSG}});
   EXPECT_EQ(Read("d/a"), "a");
 }
@@ -1134,24 +1127,22 @@ TEST_F(BadNamesTest, OneFolderByTwoLongPaths) {
 }
 
 TEST_F(BadNamesTest, TheFolderIsAFileNow) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   MakeCreated("d/a");
   std::filesystem::remove_all(Path("d"));
   Make("d", "somebody's");
-  LogTheRest();
   ExpectStoppedForGood({{"d/a", ENOTDIR}});
   EXPECT_EQ(Read("d"), "somebody's");
 }
 
 TEST_F(BadNamesTest, TheFolderIsALinkNow) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   MakeCreated("d/a");
   Removed(Make("d/b"), "d/b");
   std::filesystem::remove_all(Path("d"));
-  MakeFolder("other", 0755);
+  MakeFolder("other");
   Make("other/b", "somebody's");
   symlink("other", Path("d").c_str());
-  LogTheRest();
   ExpectStoppedForGood({{"d/a", ENOTDIR}});
   EXPECT_EQ(All(), (Names_{"d", "done", "other", "other/b"}));
 }
@@ -1165,7 +1156,6 @@ TEST_F(BadNamesTest, TheFolderIsAFile) {
     texts->at(3) = Path("file");
   });
   Unlink("a");
-  LogTheRest();
   ExpectStoppedForGood({{"file/a", ENOTDIR}});
   EXPECT_EQ(Read("file"), "file");
 }
@@ -1175,13 +1165,12 @@ TEST_F(BadNamesTest, APipeInTheWay) {
   MakeCreated("a");
   Unlink("a");
   mkfifo(Path("a").c_str(), 0644);
-  LogTheRest();
   ExpectStoppedForGood({{"a", EEXIST}});
   EXPECT_TRUE(S_ISFIFO(StatOf(Path("a")).st_mode));
 }
 
 TEST_F(BadNamesTest, FoldersInEachOther) {
-  const Identity d = MakeFolder("d", 0755), e = MakeFolder("e", 0755);
+  const Identity d = MakeFolder("d"), e = MakeFolder("e");
   const auto in = [&](const std::string& name, const Identity& folder, const std::string& path) {
     CreatedAs(name, [&](pool::NameRecord* record, auto* texts) {
       record->folder = folder;
@@ -1190,17 +1179,16 @@ TEST_F(BadNamesTest, FoldersInEachOther) {
   };
   in("d", e, "e");
   in("e", d, "d");
-  MakeFolder("self", 0755);
+  MakeFolder("self");
   in("self", IdOf(Path("self")), "self");
   for (const char* name : {"d", "e", "self"}) Unlink(name);
-  LogTheRest();
   ExpectStoppedForGood({{"d/e", ENOTDIR}, {"e/d", ENOTDIR}, {"self/self", ENOTDIR}});
   EXPECT_EQ(All(), Names_{"done"});
 }
 
 // It is looked for in each of them, and so are they.
 TEST_F(BadNamesTest, AFolderInItselfByManyNames) {
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   Unresolved all;
   for (int i = 0; i < 700; ++i) {
     const std::string name = std::to_string(i);
@@ -1212,12 +1200,11 @@ TEST_F(BadNamesTest, AFolderInItselfByManyNames) {
     all.emplace("d/" + name, ENOTDIR);
   }
   Unlink("d");
-  LogTheRest();
   ExpectStoppedForGood(all);
 }
 
 TEST_F(BadNamesTest, AFolderIsToBeInItself) {
-  const Identity d = MakeFolder("d", 0755);
+  const Identity d = MakeFolder("d");
   Log({.deed = Deed::kRenamed, .file = d, .name = "d/d", .from = "d"});
   LogTheRest();
   Reboot();
@@ -1227,7 +1214,7 @@ TEST_F(BadNamesTest, AFolderIsToBeInItself) {
 }
 
 TEST_F(BadNamesTest, AFolderIsToHaveTwoNames) {
-  const Identity d = MakeFolder("d", 0755);
+  const Identity d = MakeFolder("d");
   Moved(d, "d", "e");
   Moved(d, "d", "f");
   LogTheRest();
@@ -1264,8 +1251,8 @@ TEST_P(OneNameTest, OfTwoFiles) {
 
 // By somebody, so that it is another one.
 TEST_F(BadNamesTest, TheFolderWasMadeAgain) {
-  MakeFolder("known", 0755);
-  CreateFolder("born", 0755);
+  MakeFolder("known");
+  CreateFolder("born");
   for (const std::string folder : {"known", "born"}) {
     MakeCreated(folder + "/a");
     Wrote(folder == "born", folder + "/a", "bytes");
@@ -1275,14 +1262,13 @@ TEST_F(BadNamesTest, TheFolderWasMadeAgain) {
     mkdir(Path(folder).c_str(), 0755);
     Make(folder + "/b", "somebody's");
   }
-  LogTheRest();
   ExpectStoppedForGood({{"known/a", ENOTDIR}, {"born", EEXIST}, {"born/a", ENOTDIR}});
   EXPECT_EQ(All(), (Names_{"born", "born/b", "done", "known", "known/b"}));
 }
 
 TEST_F(BadNamesTest, AReadOnlyFileSystem) {
   InOwnMounts([&] {
-    MakeFolder("ro", 0755);
+    MakeFolder("ro");
     MakeWritten(0, "ro/lost", "bytes");
     Unlink("ro/lost");
     const Identity from = Make("ro/from");
@@ -1316,7 +1302,7 @@ TEST_F(BadNamesTest, AReadOnlyFileSystem) {
 TEST_F(BadNamesTest, AFullFileSystem) {
   InOwnMounts([&] {
     Mount("full", "size=1m,nr_inodes=8");
-    CreateFolder("full/d", 0755);
+    CreateFolder("full/d");
     MakeCreated("full/d/a");
     MakeWritten(0, "full/b", "bytes");
     std::filesystem::remove_all(Path("full/d"));
@@ -1340,7 +1326,7 @@ TEST_F(BadNamesTest, AFullFileSystem) {
 TEST_F(BadNamesTest, AFileSystemThatIsNotMounted) {
   InOwnMounts([&] {
     Mount("mnt", "size=1m");
-    MakeFolder("mnt/d", 0755);
+    MakeFolder("mnt/d");
     MakeWritten(0, "mnt/d/lost", "bytes");
     Unlink("mnt/d/lost");
     Renamed(Make("mnt/d/from"), "mnt/d/from", "mnt/d/to");
@@ -1378,10 +1364,10 @@ TEST_F(BadNamesTest, AFileSystemThatIsNotMounted) {
 // That of XFS is the number of its device.
 TEST_F(BadNamesTest, AFileSystemWithAnotherNumber) {
   moved_ = 1;
-  MakeFolder("d", 0755);
+  MakeFolder("d");
   MakeWritten(0, "d/lost", "bytes");
   Unlink("d/lost");
-  MakeFolder("d/gone", 0755);
+  MakeFolder("d/gone");
   Removed(Make("d/gone/a"), "d/gone/a");
   Removed(IdOf(Path("d/gone")), "d/gone");
   std::filesystem::remove_all(Path("d/gone"));
@@ -1470,7 +1456,7 @@ TEST_F(KilledNamesTest, AnywhereAndRunAgain) {
   MakeWritten(1, "n", "new");
   Linked(IdOf(Path("n")), "n", "m");
   Unlink("n");
-  CreateFolder("d", 0755);
+  CreateFolder("d");
   MakeWritten(2, "d/x", "x");
   std::filesystem::remove_all(Path("d"));
   Keep();

@@ -28,16 +28,20 @@ namespace nvcache::pool {
 namespace {
 
 using test::Exists;
+using test::FailToOpen;
 using test::Folder;
 using test::InChild;
 using test::kSkip;
 using test::MakePool;
+using test::OpenedPool;
 using test::OpenPool;
 using test::ReadFile;
 using test::ScopedPool;
 using test::WriteFile;
 
 constexpr uint64_t kSize = kMinPoolSize;
+constexpr Access kAllButShared[] = {Access::kExclusive, Access::kRecovery, Access::kInspect,
+                                    Access::kSalvage};
 
 // One line that names the pool and says what is wrong and what to do.
 bool IsClear(const Problem& problem, const std::string& path, const std::string& part) {
@@ -62,18 +66,29 @@ Problem FailToCreate(const std::string& path, uint64_t size = kSize, bool emulat
   return problem;
 }
 
-Problem FailToOpen(const std::string& path, Access access = Access::kExclusive,
-                   bool emulate = true) {
-  ScopedPool pool;
-  Problem problem;
-  EXPECT_FALSE(pool.Open(path.c_str(), access, emulate, nullptr, &problem));
-  EXPECT_FALSE(pool.is_open());
-  return problem;
+// Neither to be used nor to be looked at.
+void ExpectNoOpen(const std::string& path, const std::string& part,
+                  const test::Caller& /*caller*/ = test::Caller()) {
+  EXPECT_CLEAR(FailToOpen(path), path, part);
+  EXPECT_CLEAR(FailToOpen(path, Access::kInspect), path, part);
 }
 
 // ---------------------------------------------------------------------------------------------
 
-class PoolTest : public testing::Test {
+// `records`: how many records of it are whole.
+void ExpectCheckpoint(const Pool& pool, Lsn expected, int records = 2,
+                      const test::Caller& /*caller*/ = test::Caller()) {
+  Lsn checkpoint = 0;
+  int valid = 0;
+  EXPECT_TRUE(ReadCheckpoint(pool.view(), &checkpoint, &valid));
+  EXPECT_EQ(checkpoint, expected);
+  EXPECT_EQ(valid, records);
+}
+constexpr uint64_t CheckpointOffset(uint64_t i) {
+  return kCheckpointOffset + i * kCheckpointDistance;
+}
+
+class NoPoolTest : public testing::Test {
  protected:
   // The pool's file, changed; it is a file like any other.
   void Patch(uint64_t offset, const void* bytes, size_t n) {
@@ -88,11 +103,21 @@ class PoolTest : public testing::Test {
     return value;
   }
 
+  // In a child that has a file system of 2 MiB of its own as the folder.
+  void InSmall(const std::function<void()>& body) {
+    test::TestInOwnMounts(folder_.path(), "size=2m", body);
+  }
+
   Folder folder_{Folder::kMemory};
   const std::string path_ = folder_ / "pool";
 };
 
-TEST_F(PoolTest, CreateMakesACleanPool) {
+class PoolTest : public NoPoolTest {
+ protected:
+  PoolTest() { MakePool(path_); }
+};
+
+TEST_F(NoPoolTest, CreateMakesACleanPool) {
   MakePool(path_, kSize + 100);  // rounded down to a page
   struct stat st;
   ASSERT_EQ(stat(path_.c_str(), &st), 0);
@@ -100,8 +125,7 @@ TEST_F(PoolTest, CreateMakesACleanPool) {
   EXPECT_EQ(st.st_size, static_cast<off_t>(kSize));
   EXPECT_GE(st.st_blocks * 512, static_cast<blkcnt_t>(kSize));
 
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   EXPECT_TRUE(pool.is_open());
   EXPECT_FALSE(pool.dirty());
   EXPECT_EQ(pool.durability(), pmem::Durability::kProcess);
@@ -114,12 +138,8 @@ TEST_F(PoolTest, CreateMakesACleanPool) {
   EXPECT_EQ(view.segment_count(), geometry.segment_count);
   EXPECT_EQ(view.unit(0), view.base + kSegmentsOffset);
   EXPECT_EQ(view.salt() >> 63, 1u);
-  Lsn checkpoint = 0;
-  int valid = 0;
-  ASSERT_TRUE(ReadCheckpoint(view, &checkpoint, &valid));
-  EXPECT_EQ(checkpoint, 1u);
+  ExpectCheckpoint(pool, 1);
   EXPECT_EQ(pool.checkpoint(), 1u);
-  EXPECT_EQ(valid, 2);
   for (uint32_t number = 0; number < geometry.segment_count; ++number) {
     SegmentHeader header;
     EXPECT_FALSE(CopySegmentHeader(view, *view.segment(number), number, &header));
@@ -128,7 +148,6 @@ TEST_F(PoolTest, CreateMakesACleanPool) {
 }
 
 TEST_F(PoolTest, TwoPoolsHaveNothingInCommon) {
-  MakePool(path_);
   MakePool(folder_ / "other");
   ScopedPool a, b;
   ASSERT_TRUE(OpenPool(a, path_));
@@ -137,11 +156,10 @@ TEST_F(PoolTest, TwoPoolsHaveNothingInCommon) {
   EXPECT_NE(std::memcmp(a.view().superblock->uuid, b.view().superblock->uuid, 16), 0);
 }
 
-TEST_F(PoolTest, EveryGeometryOpens) {
+TEST_F(NoPoolTest, EveryGeometryOpens) {
   for (uint64_t size : {kSize, kSize + 4096, uint64_t{3} << 20, uint64_t{40} << 20}) {
     MakePool(path_, size);
-    ScopedPool pool;
-    ASSERT_TRUE(OpenPool(pool, path_));
+    OpenedPool pool(path_);
     const Superblock& s = *pool.view().superblock;
     EXPECT_LE(kSegmentsOffset + s.segment_count * s.segment_size, size);
     EXPECT_GT(kSegmentsOffset + (s.segment_count + 1) * s.segment_size, size);
@@ -149,7 +167,7 @@ TEST_F(PoolTest, EveryGeometryOpens) {
   }
 }
 
-TEST_F(PoolTest, CreateNeverOverwrites) {
+TEST_F(NoPoolTest, CreateNeverOverwrites) {
   WriteFile(path_, "precious");
   EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
   EXPECT_EQ(ReadFile(path_), "precious");
@@ -159,7 +177,7 @@ TEST_F(PoolTest, CreateNeverOverwrites) {
   EXPECT_FALSE(Exists(folder_ / "nowhere"));
 }
 
-TEST_F(PoolTest, CreateKilledAtAnyMomentLeavesAPoolOrNothing) {
+TEST_F(NoPoolTest, CreateKilledAtAnyMomentLeavesAPoolOrNothing) {
   int whole = 0, nothing = 0;
   for (useconds_t delay = 0; delay < 20000; delay += 400) {
     const pid_t child = fork();
@@ -187,14 +205,14 @@ TEST_F(PoolTest, CreateKilledAtAnyMomentLeavesAPoolOrNothing) {
   std::printf("killed before the pool was there: %d times, after: %d\n", nothing, whole);
 }
 
-TEST_F(PoolTest, CreateRefusesSizes) {
+TEST_F(NoPoolTest, CreateRefusesSizes) {
   for (uint64_t size : {uint64_t{0}, kSize - 1, kMaxPoolSize + 4096, ~uint64_t{0}}) {
     EXPECT_CLEAR(FailToCreate(path_, size), path_, "1M to 64T");
     EXPECT_FALSE(Exists(path_));
   }
 }
 
-TEST_F(PoolTest, CreateWithoutAFolder) {
+TEST_F(NoPoolTest, CreateWithoutAFolder) {
   const std::string missing = folder_ / "missing/pool";
   EXPECT_CLEAR(FailToCreate(missing), missing, "folder does not exist");
   WriteFile(folder_ / "file", "");
@@ -203,17 +221,15 @@ TEST_F(PoolTest, CreateWithoutAFolder) {
   EXPECT_CLEAR(FailToCreate(folder_.path()), folder_.path(), "exists already");
 }
 
-TEST_F(PoolTest, CreateWithARelativePath) {
-  EXPECT_EQ(InChild([&] {
-              if (chdir(folder_.path().c_str()) != 0) return kSkip;
-              MakePool("pool");
-              return testing::Test::HasFailure() ? 1 : 0;
-            }),
-            0);
+TEST_F(NoPoolTest, CreateWithARelativePath) {
+  test::TestInChild([&] {
+    ASSERT_EQ(chdir(folder_.path().c_str()), 0);
+    MakePool("pool");
+  });
   EXPECT_TRUE(Exists(path_));
 }
 
-TEST_F(PoolTest, OrdinaryMemoryNeedsConsent) {
+TEST_F(NoPoolTest, OrdinaryMemoryNeedsConsent) {
   EXPECT_CLEAR(FailToCreate(path_, kSize, false), path_, "--emulate");
   EXPECT_FALSE(Exists(path_));
   MakePool(path_);
@@ -225,7 +241,7 @@ TEST_F(PoolTest, OrdinaryMemoryNeedsConsent) {
   EXPECT_TRUE(pool.Open(path_.c_str(), Access::kInspect, false, nullptr, &problem));
 }
 
-TEST_F(PoolTest, WithLibpmem) {
+TEST_F(NoPoolTest, WithLibpmem) {
   const pmem::Libpmem* libpmem = tool::LoadLibpmem();
   if (libpmem == nullptr) GTEST_SKIP() << "no libpmem here";
   EXPECT_CLEAR(FailToCreate(path_, kSize, false, libpmem), path_, "--emulate");
@@ -242,7 +258,7 @@ TEST_F(PoolTest, WithLibpmem) {
   EXPECT_TRUE(pool.dirty());
 }
 
-TEST_F(PoolTest, WhatLibpmemCallsPersistentIsPersistent) {
+TEST_F(NoPoolTest, WhatLibpmemCallsPersistentIsPersistent) {
   if (dlopen("libpmem.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr) {
     GTEST_SKIP() << "libpmem was loaded by an earlier test: it reads the environment only then";
   }
@@ -266,55 +282,39 @@ TEST_F(PoolTest, WhatLibpmemCallsPersistentIsPersistent) {
 // ---------------------------------------------------------------------------------------------
 // No room.
 
-TEST_F(PoolTest, AFileSizeLimitIsRespected) {
-  EXPECT_EQ(InChild([&] {
-              const rlimit limit = {kSize / 2, kSize / 2};
-              if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
-              const Problem problem = FailToCreate(path_);
-              return IsClear(problem, path_, "ulimit -f") && problem.error == EFBIG ? 0 : 1;
-            }),
-            0);
+TEST_F(NoPoolTest, AFileSizeLimitIsRespected) {
+  test::TestInChild([&] {
+    const rlimit limit = {kSize / 2, kSize / 2};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const Problem problem = FailToCreate(path_);
+    EXPECT_CLEAR(problem, path_, "ulimit -f");
+    EXPECT_EQ(problem.error, EFBIG);
+  });
   EXPECT_FALSE(Exists(path_));
 }
 
-// Mounts a tmpfs of 2 MiB on the folder, in a child that has its own view of mounts.
-bool MountSmall(const std::string& folder, unsigned long flags = 0) {
-  return unshare(CLONE_NEWNS) == 0 && mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-         mount("tmpfs", folder.c_str(), "tmpfs", flags, "size=2m") == 0;
-}
-
-TEST_F(PoolTest, AFullFileSystemLeavesNothing) {
-  const int result = InChild([&] {
-    if (!MountSmall(folder_.path())) return kSkip;
+TEST_F(NoPoolTest, AFullFileSystemLeavesNothing) {
+  InSmall([&] {
     const Problem problem = FailToCreate(path_, 4 << 20);
-    if (!IsClear(problem, path_, "no room") || problem.error != ENOSPC) return 1;
-    if (Exists(path_)) return 2;
+    EXPECT_CLEAR(problem, path_, "no room");
+    EXPECT_EQ(problem.error, ENOSPC);
+    EXPECT_FALSE(Exists(path_));
     MakePool(path_, kSize);  // the room is given back
-    return testing::Test::HasFailure() ? 3 : 0;
   });
-  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
-  EXPECT_EQ(result, 0);
 }
 
-TEST_F(PoolTest, AReadOnlyFileSystem) {
-  const int result = InChild([&] {
-    if (!MountSmall(folder_.path())) return kSkip;
+TEST_F(NoPoolTest, AReadOnlyFileSystem) {
+  InSmall([&] {
     MakePool(path_);
-    if (mount("", folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) != 0) {
-      return kSkip;
-    }
-    if (!IsClear(FailToOpen(path_), path_, "read-only")) return 1;
+    ASSERT_EQ(mount("", folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr), 0);
+    EXPECT_CLEAR(FailToOpen(path_), path_, "read-only");
     const std::string other = folder_ / "other";
-    if (!IsClear(FailToCreate(other), other, "read-only")) return 2;
-    ScopedPool pool;  // looking is possible
-    return OpenPool(pool, path_, Access::kInspect) ? 0 : 3;
+    EXPECT_CLEAR(FailToCreate(other), other, "read-only");
+    OpenedPool pool(path_, Access::kInspect);  // looking is possible
   });
-  if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
-  EXPECT_EQ(result, 0);
 }
 
 TEST_F(PoolTest, PermissionDenied) {
-  MakePool(path_);
   const int result = InChild([&] {
     if (geteuid() == 0 && setuid(65534) != 0) return kSkip;
     chmod(path_.c_str(), 0);  // if it is ours
@@ -328,7 +328,7 @@ TEST_F(PoolTest, PermissionDenied) {
 // ---------------------------------------------------------------------------------------------
 // What is no pool.
 
-TEST_F(PoolTest, NotAPool) {
+TEST_F(NoPoolTest, NotAPool) {
   for (const Access access : {Access::kExclusive, Access::kInspect}) {
     EXPECT_CLEAR(FailToOpen(path_, access), path_, "does not exist");
     EXPECT_CLEAR(FailToOpen(folder_.path(), access), folder_.path(), "is a directory");
@@ -339,13 +339,12 @@ TEST_F(PoolTest, NotAPool) {
   EXPECT_EQ(FailToOpen(folder_.path()).error, EISDIR);
 }
 
-TEST_F(PoolTest, AFifoDoesNotHang) {
+TEST_F(NoPoolTest, AFifoDoesNotHang) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_CLEAR(FailToOpen(path_), path_, "neither a file nor");
-  EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "neither a file nor");
+  ExpectNoOpen(path_, "neither a file nor");
 }
 
-TEST_F(PoolTest, OtherContent) {
+TEST_F(NoPoolTest, OtherContent) {
   for (const Access access : {Access::kExclusive, Access::kInspect}) {
     for (size_t size : {size_t{0}, size_t{1}, sizeof(Superblock), size_t{kSize} - 1}) {
       const std::string content(size, 'x');
@@ -362,13 +361,12 @@ TEST_F(PoolTest, OtherContent) {
 
 // The state of a creation that was killed before its last step.
 TEST_F(PoolTest, AHalfMadePoolIsNone) {
-  MakePool(path_);
   Patch(kSuperblockCopyOffset, "\0\0\0\0\0\0\0\0", 8);
   Patch(0, "\0\0\0\0\0\0\0\0", 8);
   EXPECT_CLEAR(FailToOpen(path_), path_, "is not a pool");
 }
 
-TEST_F(PoolTest, LongPathsAreShownByTheirEnd) {
+TEST_F(NoPoolTest, LongPathsAreShownByTheirEnd) {
   const std::string path = folder_ / std::string(250, 'p');
   EXPECT_CLEAR(FailToOpen(path), path, "does not exist");
   const std::string absurd = folder_ / std::string(300, 'p');
@@ -378,15 +376,13 @@ TEST_F(PoolTest, LongPathsAreShownByTheirEnd) {
 
 // Recovery does without the first superblock, or without the copy, and makes it again.
 TEST_F(PoolTest, EveryFlippedBitOfASuperblockIsRepaired) {
-  MakePool(path_);
   const std::string good = ReadFile(path_);
   for (const uint64_t place : {uint64_t{0}, kSuperblockCopyOffset}) {
     for (uint64_t at = place; at < place + sizeof(Superblock); ++at) {
       for (int bit = 0; bit < 8; ++bit) {
         const char flipped = static_cast<char>(good[at] ^ 1 << bit);
         Patch(at, &flipped, 1);
-        ScopedPool pool;
-        ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+        OpenedPool pool(path_, Access::kInspect);
         EXPECT_TRUE(pool.superblock_damaged());
         pool.Close();
         EXPECT_EQ(ReadFile(path_)[at], flipped) << "looking changes nothing";
@@ -401,12 +397,10 @@ TEST_F(PoolTest, EveryFlippedBitOfASuperblockIsRepaired) {
 }
 
 TEST_F(PoolTest, UseRepairsTheSuperblock) {
-  MakePool(path_);
   const std::string good = ReadFile(path_);
   const std::string zeros(4096, '\0');
   Patch(0, zeros.data(), zeros.size());
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   pool.MarkInUse();
   pool.MarkClean();
   EXPECT_EQ(ReadFile(path_).substr(0, 4096), good.substr(0, 4096));
@@ -414,17 +408,14 @@ TEST_F(PoolTest, UseRepairsTheSuperblock) {
 
 // A crash while a pool is made on a device, between the two superblocks.
 TEST_F(PoolTest, TheCopyAloneIsAPool) {
-  MakePool(path_);
   const std::string none(sizeof(kMagic), '\0');
   Patch(0, none.data(), none.size());
-  ScopedPool pool;
-  EXPECT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
 }
 
 // What a pool of this version has left behind the superblock of another one, however large that is,
 // is no copy.
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
-  MakePool(path_);
   auto superblock = Get<Superblock>(0);
   superblock.version = 12;
   for (const uint32_t size : {20u, 64u, 80u, 84u, 128u, 256u}) {
@@ -435,8 +426,7 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
     std::memcpy(bytes.data() + size - sizeof(crc), &crc, sizeof(crc));
     Patch(0, bytes.data(), bytes.size());
     const std::string before = ReadFile(path_);
-    for (const Access access :
-         {Access::kExclusive, Access::kRecovery, Access::kInspect, Access::kSalvage}) {
+    for (const Access access : kAllButShared) {
       EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 12, this is for version 11");
     }
     EXPECT_TRUE(ReadFile(path_) == before) << size;
@@ -469,7 +459,7 @@ std::string SuperblockOfVersion4(uint64_t size) {
 
 // It is the business of the NVCache that made it, in use or clean, with one superblock or two, or
 // with one of version 11 that was left where its copy was.
-TEST_F(PoolTest, APoolOfVersion4IsRefused) {
+TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
   std::mt19937_64 random(test::Seed());
   MakePool(path_);
   const std::string of_this_version = ReadFile(path_).substr(0, sizeof(Superblock));
@@ -482,8 +472,7 @@ TEST_F(PoolTest, APoolOfVersion4IsRefused) {
       std::memcpy(content.data() + kStateOffset, &state, sizeof(state));
       WriteFile(path_, content);
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
-      for (const Access access :
-           {Access::kExclusive, Access::kRecovery, Access::kInspect, Access::kSalvage}) {
+      for (const Access access : kAllButShared) {
         EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 4, this is for version 11");
       }
       EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
@@ -494,10 +483,8 @@ TEST_F(PoolTest, APoolOfVersion4IsRefused) {
 
 // Any 4 KiB before the segments may be lost at once.
 TEST_F(PoolTest, AnyPageOfTheHeaderMayBeLost) {
-  MakePool(path_);
   {
-    ScopedPool pool;
-    ASSERT_TRUE(OpenPool(pool, path_));
+    OpenedPool pool(path_);
     pool.MarkInUse();
     pool.StoreCheckpoint(10);
   }
@@ -517,7 +504,6 @@ TEST_F(PoolTest, AnyPageOfTheHeaderMayBeLost) {
 }
 
 TEST_F(PoolTest, EveryFlippedBitOfBothSuperblocksIsFound) {
-  MakePool(path_);
   const std::string none(sizeof(Superblock), '\0');
   Patch(kSuperblockCopyOffset, none.data(), none.size());
   const std::string good = ReadFile(path_);
@@ -527,20 +513,17 @@ TEST_F(PoolTest, EveryFlippedBitOfBothSuperblocksIsFound) {
     const char* part = bit < 64   ? "is not a pool"
                        : bit < 96 ? "format version"
                                   : "damaged superblock";
-    EXPECT_CLEAR(FailToOpen(path_), path_, part);
-    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, part);
+    ExpectNoOpen(path_, part);
     std::string expected = good;
     expected[bit / 8] = flipped;
     ASSERT_TRUE(ReadFile(path_) == expected) << "the pool was written to, bit " << bit;
     Patch(bit / 8, &good[bit / 8], 1);
   }
-  ScopedPool pool;
-  EXPECT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
 }
 
 // Whole superblocks, but not for this program.
 TEST_F(PoolTest, OtherVersionsAndGeometries) {
-  MakePool(path_);
   const std::string good = ReadFile(path_);
   struct {
     const char* part;
@@ -569,13 +552,12 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
     Patch(0, &superblock, sizeof(superblock));
     const std::string before = ReadFile(path_);
-    EXPECT_CLEAR(FailToOpen(path_), path_, test.part);
-    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, test.part);
+    ExpectNoOpen(path_, test.part);
     EXPECT_TRUE(ReadFile(path_) == before);
   }
 }
 
-TEST_F(PoolTest, Truncated) {
+TEST_F(NoPoolTest, Truncated) {
   MakePool(path_, 2 * kSize);
   for (uint64_t size :
        {2 * kSize - 1, 2 * kSize - 4096, kSize, kCheckpointOffset, sizeof(Superblock)}) {
@@ -590,20 +572,16 @@ TEST_F(PoolTest, Truncated) {
 }
 
 TEST_F(PoolTest, ALongerFileIsNoHarm) {
-  MakePool(path_);
   ASSERT_EQ(truncate(path_.c_str(), 2 * kSize), 0);
-  ScopedPool pool;
-  EXPECT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
 }
 
 // It counts as in use, even if a record of the checkpoint is lost as well.
 TEST_F(PoolTest, DamagedState) {
-  MakePool(path_);
   const std::string good = ReadFile(path_);
   const auto check = [&] {
     for (const Access access : {Access::kInspect, Access::kExclusive}) {
-      ScopedPool pool;
-      EXPECT_TRUE(OpenPool(pool, path_, access));
+      OpenedPool pool(path_, access);
       EXPECT_TRUE(pool.dirty());
       EXPECT_EQ(pool.checkpoint(), 1u);
     }
@@ -617,7 +595,7 @@ TEST_F(PoolTest, DamagedState) {
   }
   const uint64_t wrong = 7;
   for (uint64_t i = 0; i < 2; ++i) {
-    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    const uint64_t record = CheckpointOffset(i);
     Patch(record, &wrong, sizeof(wrong));
     check();
     Patch(record, good.data() + record, sizeof(wrong));
@@ -627,29 +605,17 @@ TEST_F(PoolTest, DamagedState) {
 // ---------------------------------------------------------------------------------------------
 // The checkpoint.
 
-Lsn Checkpoint(const Pool& pool, int* valid = nullptr) {
-  Lsn checkpoint = 0;
-  int records = 0;
-  EXPECT_TRUE(ReadCheckpoint(pool.view(), &checkpoint, &records));
-  if (valid != nullptr) *valid = records;
-  return checkpoint;
-}
-
 TEST_F(PoolTest, TheCheckpointMovesAndStays) {
-  MakePool(path_);
   Lsn expected = 1;
   for (int round = 0; round < 5; ++round) {
-    ScopedPool pool;
-    ASSERT_TRUE(OpenPool(pool, path_));
-    EXPECT_EQ(Checkpoint(pool), expected);
+    OpenedPool pool(path_);
+    ExpectCheckpoint(pool, expected);
     EXPECT_EQ(pool.checkpoint(), expected);
     for (int i = 0; i < 3; ++i) {
       expected += 1 + static_cast<uint64_t>(i * 100);
       pool.StoreCheckpoint(expected);
-      int valid = 0;
-      EXPECT_EQ(Checkpoint(pool, &valid), expected);
+      ExpectCheckpoint(pool, expected);
       EXPECT_EQ(pool.checkpoint(), expected);
-      EXPECT_EQ(valid, 2);
       for (uint64_t k = 0; k < 2; ++k) {
         EXPECT_EQ(pool.view().checkpoint_record(k)->checkpoint, expected) << "both are written";
       }
@@ -659,9 +625,7 @@ TEST_F(PoolTest, TheCheckpointMovesAndStays) {
 }
 
 TEST_F(PoolTest, TheCheckpointNeverGoesBack) {
-  MakePool(path_);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   pool.StoreCheckpoint(10);
   EXPECT_EXIT(pool.StoreCheckpoint(9), testing::KilledBySignal(SIGKILL), "invariant broken");
   EXPECT_EXIT(pool.StoreCheckpoint(uint64_t{1} << kLsnBits), testing::KilledBySignal(SIGKILL),
@@ -670,27 +634,22 @@ TEST_F(PoolTest, TheCheckpointNeverGoesBack) {
 
 // Both records say the same, so one is enough; between their two writes, the higher one counts.
 TEST_F(PoolTest, ADamagedCheckpointRecordCostsNothing) {
-  MakePool(path_);
   {
-    ScopedPool pool;
-    ASSERT_TRUE(OpenPool(pool, path_));
+    OpenedPool pool(path_);
     pool.MarkInUse();  // dirty: nothing is changed by opening
     pool.StoreCheckpoint(10);
     pool.StoreCheckpoint(20);
   }
   const std::string good = ReadFile(path_);
   for (uint64_t i = 0; i < 2; ++i) {
-    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    const uint64_t record = CheckpointOffset(i);
     for (size_t bit = 0; bit < (offsetof(CheckpointRecord, crc) + 4) * 8; ++bit) {
       const char flipped = static_cast<char>(good[record + bit / 8] ^ 1 << bit % 8);
       Patch(record + bit / 8, &flipped, 1);
       for (const Access access : {Access::kInspect, Access::kExclusive}) {
-        ScopedPool pool;
-        ASSERT_TRUE(OpenPool(pool, path_, access));
-        int valid = 0;
-        EXPECT_EQ(Checkpoint(pool, &valid), 20u) << bit;
+        OpenedPool pool(path_, access);
+        ExpectCheckpoint(pool, 20u, 1);
         EXPECT_EQ(pool.checkpoint(), 20u);
-        EXPECT_EQ(valid, 1);
       }
       Patch(record + bit / 8, &good[record + bit / 8], 1);
     }
@@ -699,15 +658,13 @@ TEST_F(PoolTest, ADamagedCheckpointRecordCostsNothing) {
 }
 
 TEST_F(PoolTest, TheHigherCheckpointRecordCounts) {
-  MakePool(path_);
   const std::string old = ReadFile(path_);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   pool.StoreCheckpoint(10);
   pool.Close();
   const std::string now = ReadFile(path_);
   for (uint64_t i = 0; i < 2; ++i) {
-    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    const uint64_t record = CheckpointOffset(i);
     Patch(record, old.data() + record, sizeof(CheckpointRecord));
     ASSERT_TRUE(OpenPool(pool, path_));
     EXPECT_EQ(pool.checkpoint(), 10u);
@@ -717,7 +674,6 @@ TEST_F(PoolTest, TheHigherCheckpointRecordCounts) {
 }
 
 TEST_F(PoolTest, BothCheckpointRecordsDamaged) {
-  MakePool(path_);
   const uint64_t wrong = 7;
   Patch(kCheckpointOffset, &wrong, sizeof(wrong));
   Patch(kCheckpointOffset + kCheckpointDistance, &wrong, sizeof(wrong));
@@ -725,36 +681,30 @@ TEST_F(PoolTest, BothCheckpointRecordsDamaged) {
   for (const Access access : {Access::kExclusive, Access::kRecovery, Access::kInspect}) {
     EXPECT_CLEAR(FailToOpen(path_, access), path_, "both records of its checkpoint");
   }
-  ScopedPool pool;
-  EXPECT_TRUE(OpenPool(pool, path_, Access::kSalvage));
+  OpenedPool pool(path_, Access::kSalvage);
   EXPECT_TRUE(ReadFile(path_) == before);
 }
 
 TEST_F(PoolTest, ARecordFromAnotherPoolIsNone) {
-  MakePool(path_);
   const std::string other = folder_ / "other";
   MakePool(other);
   const std::string content = ReadFile(other);
   for (uint64_t i = 0; i < 2; ++i) {
-    const uint64_t record = kCheckpointOffset + i * kCheckpointDistance;
+    const uint64_t record = CheckpointOffset(i);
     Patch(record, content.data() + record, sizeof(CheckpointRecord));
   }
   EXPECT_CLEAR(FailToOpen(path_), path_, "both records");
 }
 
 TEST_F(PoolTest, ADamagedCheckpointRecordIsRepaired) {
-  MakePool(path_);
   const uint64_t wrong = 7;
   for (uint64_t i = 0; i < 2; ++i) {
-    Patch(kCheckpointOffset + i * kCheckpointDistance, &wrong, sizeof(wrong));
+    Patch(CheckpointOffset(i), &wrong, sizeof(wrong));
     const std::string before = ReadFile(path_);
-    ScopedPool pool;
-    ASSERT_TRUE(OpenPool(pool, path_));
+    OpenedPool pool(path_);
     EXPECT_TRUE(ReadFile(path_) == before) << "changed by being opened";
     pool.Repair();
-    int valid = 0;
-    EXPECT_EQ(Checkpoint(pool, &valid), 1u);
-    EXPECT_EQ(valid, 2);
+    ExpectCheckpoint(pool, 1u);
   }
 }
 
@@ -764,11 +714,11 @@ TEST_F(PoolTest, ADamagedCheckpointRecordIsRepaired) {
 uint64_t RecordOffset(uint32_t seat, uint64_t i) {
   return kSeatCheckpointsOffset + i * kSeatCheckpointsDistance + seat * sizeof(CheckpointRecord);
 }
-// `valid`: how many of its records are whole.
-Lsn SeatCheckpoint(const Pool& pool, uint32_t seat, int* valid) {
+Lsn SeatCheckpoint(const Pool& pool, uint32_t seat, int records = 2) {
   Lsn checkpoint = 0;
-  const bool known = ReadSeatCheckpoint(pool.view(), seat, &checkpoint, valid);
-  EXPECT_EQ(known, *valid > 0);
+  int valid = 0;
+  EXPECT_EQ(ReadSeatCheckpoint(pool.view(), seat, &checkpoint, &valid), records > 0);
+  EXPECT_EQ(valid, records) << "seat " << seat;
   return checkpoint;
 }
 
@@ -776,13 +726,10 @@ class SeatCheckpointTest : public PoolTest {
  protected:
   // Each seat has stored a checkpoint of its own, and all have died.
   void StoreAll() {
-    MakePool(path_);
     std::vector<std::unique_ptr<ScopedPool>> users;
     for (uint32_t seat = 0; seat < GeometryOf(kSize).seat_count; ++seat) {
       users.push_back(std::make_unique<ScopedPool>());
-      Problem problem;
-      ASSERT_TRUE(OpenPool(*users[seat], path_, Access::kShared));
-      ASSERT_TRUE(users[seat]->Join(&problem)) << problem.text.c_str();
+      test::Use(*users[seat], path_);
       ASSERT_EQ(users[seat]->seat(), seat);
     }
     for (uint32_t seat = 0; seat < users.size(); ++seat) {
@@ -794,21 +741,15 @@ class SeatCheckpointTest : public PoolTest {
   static Lsn Of(uint32_t seat) { return 1000 - 100 * seat; }
   void ExpectAll(const Pool& pool, uint32_t damaged = kNoSeat, int whole = 2) {
     for (uint32_t seat = 0; seat < pool.view().seat_count(); ++seat) {
-      int valid = 0;
-      EXPECT_EQ(SeatCheckpoint(pool, seat, &valid), Of(seat));
-      EXPECT_EQ(valid, seat == damaged ? whole : 2) << seat;
+      EXPECT_EQ(SeatCheckpoint(pool, seat, seat == damaged ? whole : 2), Of(seat));
     }
-    Lsn checkpoint = 0;
-    int valid = 0;
-    EXPECT_TRUE(ReadCheckpoint(pool.view(), &checkpoint, &valid));
-    EXPECT_EQ(checkpoint, 1u) << "the pool's stays where it is";
+    ExpectCheckpoint(pool, 1);  // the pool's stays where it is
   }
 };
 
 TEST_F(SeatCheckpointTest, EachSeatHasItsOwn) {
   StoreAll();
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  OpenedPool pool(path_, Access::kInspect);
   ExpectAll(pool);
   EXPECT_EQ(pool.checkpoint(), 1u);
 }
@@ -823,8 +764,7 @@ TEST_F(SeatCheckpointTest, EitherRecordMayBeDamaged) {
         char byte = before[RecordOffset(seat, i) + bit / 8];
         byte = static_cast<char>(byte ^ 1 << bit % 8);
         Patch(RecordOffset(seat, i) + bit / 8, &byte, 1);
-        ScopedPool pool;
-        ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+        OpenedPool pool(path_, Access::kInspect);
         ExpectAll(pool, seat, 1);
         Patch(RecordOffset(seat, i), before.data() + RecordOffset(seat, i),
               sizeof(CheckpointRecord));
@@ -832,8 +772,7 @@ TEST_F(SeatCheckpointTest, EitherRecordMayBeDamaged) {
       }
     }
   }
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   ExpectAll(pool);
 }
 
@@ -844,34 +783,24 @@ TEST_F(SeatCheckpointTest, TheHigherRecordOfASeatCounts) {
   const CheckpointRecord zero = {};
   for (uint64_t i = 0; i < 2; ++i) {
     Patch(RecordOffset(2, i), &of_0, sizeof(of_0));
-    ScopedPool pool;
-    ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
-    int valid = 0;
-    EXPECT_EQ(SeatCheckpoint(pool, 2, &valid), Of(0));
-    EXPECT_EQ(valid, 2);
+    OpenedPool pool(path_, Access::kInspect);
+    EXPECT_EQ(SeatCheckpoint(pool, 2), Of(0));
     Patch(RecordOffset(2, 1 - i), &zero, sizeof(zero));
-    EXPECT_EQ(SeatCheckpoint(pool, 2, &valid), Of(0)) << "and its first one";
-    EXPECT_EQ(valid, 2);
+    EXPECT_EQ(SeatCheckpoint(pool, 2), Of(0)) << "and its first one";
   }
 }
 
 TEST_F(SeatCheckpointTest, AllZeroWasNeverWritten) {
-  MakePool(path_);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   for (uint32_t seat = 0; seat < pool.view().seat_count(); ++seat) {
-    int valid = 0;
-    EXPECT_EQ(SeatCheckpoint(pool, seat, &valid), 0u);
-    EXPECT_EQ(valid, 2);
+    EXPECT_EQ(SeatCheckpoint(pool, seat), 0u);
   }
   pool.Close();
   // But not of the pool itself, which has a checkpoint from the start.
   const CheckpointRecord zero = {};
   Patch(kCheckpointOffset, &zero, sizeof(zero));
   ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
-  int valid = 0;
-  EXPECT_EQ(Checkpoint(pool, &valid), 1u);
-  EXPECT_EQ(valid, 1);
+  ExpectCheckpoint(pool, 1u, 1);
   pool.Close();
   Patch(kCheckpointOffset + kCheckpointDistance, &zero, sizeof(zero));
   EXPECT_CLEAR(FailToOpen(path_), path_, "both records");
@@ -890,8 +819,7 @@ TEST_F(SeatCheckpointTest, BothRecordsOfASeatAreDamaged) {
       EXPECT_CLEAR(problem, path_, "both records of its checkpoint");
       EXPECT_EQ(problem.error, EBADMSG);
     }
-    ScopedPool pool;
-    EXPECT_TRUE(OpenPool(pool, path_, Access::kSalvage));
+    OpenedPool pool(path_, Access::kSalvage);
     pool.Close();
     EXPECT_TRUE(ReadFile(path_) == before);
     for (uint64_t i = 0; i < 2; ++i) {
@@ -901,8 +829,7 @@ TEST_F(SeatCheckpointTest, BothRecordsOfASeatAreDamaged) {
   // Where no seat is, nothing is wrong.
   const uint32_t none = GeometryOf(kSize).seat_count;
   for (uint64_t i = 0; i < 2; ++i) Patch(RecordOffset(none, i), &wrong, sizeof(wrong));
-  ScopedPool pool;
-  EXPECT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
 }
 
 TEST_F(SeatCheckpointTest, ADamagedRecordIsRepaired) {
@@ -910,16 +837,15 @@ TEST_F(SeatCheckpointTest, ADamagedRecordIsRepaired) {
   for (const bool by_use : {false, true}) {
     for (uint64_t i = 0; i < 2; ++i) {
       unlink(path_.c_str());
+      MakePool(path_);
       StoreAll();
       const uint64_t clean = kStateClean;  // so that it can be used
       Patch(kStateOffset, &clean, sizeof(clean));
       Patch(RecordOffset(4, i), &wrong, sizeof(wrong));
       Patch(RecordOffset(1, 1 - i), &wrong, sizeof(wrong));
-      ScopedPool pool;
-      ASSERT_TRUE(OpenPool(pool, path_, by_use ? Access::kShared : Access::kExclusive));
-      Problem problem;
+      OpenedPool pool(path_, by_use ? Access::kShared : Access::kExclusive);
       if (by_use) {
-        ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+        test::Join(pool);
         EXPECT_EQ(pool.checkpoint(), Of(0)) << "its seat's";
       } else {
         pool.Repair();
@@ -998,9 +924,7 @@ TEST(SegmentHeaderTest, RefusesALogWithoutASeat) {
 // State and lock.
 
 TEST_F(PoolTest, StateStays) {
-  MakePool(path_);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   EXPECT_FALSE(pool.dirty());
   pool.MarkInUse();
   EXPECT_TRUE(pool.dirty());
@@ -1019,17 +943,14 @@ TEST_F(PoolTest, StateStays) {
 }
 
 TEST_F(PoolTest, OneUserAtATime) {
-  MakePool(path_);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   Problem problem = FailToOpen(path_);
   EXPECT_EQ(problem.error, EBUSY);
   EXPECT_CLEAR(problem, path_, "in use by another process");
   pool.MarkInUse();
   EXPECT_CLEAR(FailToOpen(path_), path_, "in use by process " + std::to_string(getpid()));
   EXPECT_EQ(InChild([&] { return FailToOpen(path_).error == EBUSY ? 0 : 1; }), 0);
-  ScopedPool looker;
-  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  OpenedPool looker(path_, Access::kInspect);
   EXPECT_TRUE(looker.dirty());
   pool.MarkClean();
   EXPECT_FALSE(looker.dirty());
@@ -1038,7 +959,6 @@ TEST_F(PoolTest, OneUserAtATime) {
 }
 
 TEST_F(PoolTest, ADeadUserLeavesItDirtyAndFree) {
-  MakePool(path_);
   EXPECT_EQ(InChild([&] {
               ScopedPool pool;
               if (!OpenPool(pool, path_)) return 1;
@@ -1047,15 +967,13 @@ TEST_F(PoolTest, ADeadUserLeavesItDirtyAndFree) {
               return 2;
             }),
             -SIGKILL);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   EXPECT_TRUE(pool.dirty());
   // Another one recovers it meanwhile: the dead owner is not named.
   EXPECT_CLEAR(FailToOpen(path_), path_, "in use by another process");
 }
 
 TEST_F(PoolTest, AFailedOpenLeavesNoLockAndNoDescriptor) {
-  MakePool(path_);
   const int before = open("/dev/null", O_RDONLY | O_CLOEXEC);
   for (int i = 0; i < 10; ++i) FailToOpen(path_, Access::kExclusive, false);
   const int after = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -1063,16 +981,13 @@ TEST_F(PoolTest, AFailedOpenLeavesNoLockAndNoDescriptor) {
   EXPECT_EQ(fcntl(64, F_GETFD), -1);
   close(before);
   close(after);
-  ScopedPool pool;
-  EXPECT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
 }
 
 TEST_F(PoolTest, ItsDescriptorIsOutOfTheWay) {
-  MakePool(path_);
   const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
   close(lowest);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_));
+  OpenedPool pool(path_);
   EXPECT_GE(pool.fd(), sys::kPoolNumber);
   EXPECT_LT(pool.fd(), sys::kFirstTable);
   EXPECT_EQ(fcntl(pool.fd(), F_GETFD), FD_CLOEXEC);
@@ -1249,7 +1164,6 @@ TEST(FileRecordTest, RefusesWhatCannotBe) {
 
 // Standard error may be on a disk that is full: then the pool says it.
 TEST_F(PoolTest, AProcessThatStopsItselfLeavesItsLastWords) {
-  MakePool(path_);
   const pid_t child = fork();
   if (child == 0) {
     close(2);
@@ -1261,8 +1175,7 @@ TEST_F(PoolTest, AProcessThatStopsItselfLeavesItsLastWords) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  OpenedPool pool(path_, Access::kInspect);
   const LastWords& words = *pool.view().last_words();
   EXPECT_EQ(words.pid, static_cast<uint64_t>(child));
   EXPECT_NE(words.time, 0u);
@@ -1275,20 +1188,10 @@ TEST_F(PoolTest, AProcessThatStopsItselfLeavesItsLastWords) {
 
 class UsersTest : public PoolTest {
  protected:
-  UsersTest() { MakePool(path_); }
-  void Use(Pool& pool) {
-    Problem problem;
-    ASSERT_TRUE(OpenPool(pool, path_, Access::kShared));
-    ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
-  }
+  void Use(Pool& pool) { test::Use(pool, path_); }
   Lsn InPool() {
-    ScopedPool looker;
-    EXPECT_TRUE(OpenPool(looker, path_, Access::kInspect));
-    Lsn checkpoint = 0;
-    int valid = 0;
-    EXPECT_TRUE(ReadCheckpoint(looker.view(), &checkpoint, &valid));
-    EXPECT_EQ(valid, 2);
-    return checkpoint;
+    const OpenedPool looker(path_, Access::kInspect);
+    return test::CheckpointOf(looker);
   }
 };
 
@@ -1336,14 +1239,13 @@ TEST_F(UsersTest, WhoeverLeavesSomethingBehindLeavesItInUse) {
     EXPECT_TRUE(last.dirty());
     EXPECT_EQ(InPool(), before) << "what the dead one has lies above it";
     last.Close();
-    ScopedPool next;
-    ASSERT_TRUE(OpenPool(next, path_, Access::kShared));
+    OpenedPool next(path_, Access::kShared);
     EXPECT_TRUE(next.alone() && next.dirty());
     Problem problem;
     EXPECT_FALSE(next.Join(&problem)) << "it is to be recovered first";
     EXPECT_EQ(problem.error, EBUSY);
     next.MarkClean();
-    EXPECT_TRUE(next.Join(&problem)) << problem.text.c_str();
+    test::Join(next);
     EXPECT_FALSE(next.seats().HasUnresolved());
     EXPECT_FALSE(next.seats().HasOrphans(next.seat()));
     next.Leave();
@@ -1364,8 +1266,7 @@ TEST_F(UsersTest, WhileASeatIsUnresolvedNobodyJoins) {
   EXPECT_EQ(problem.error, EUCLEAN);
   EXPECT_CLEAR(problem, path_, "nvcache recover");
   EXPECT_EQ(comes.seat(), kNoSeat);
-  int valid = 0;
-  EXPECT_EQ(SeatCheckpoint(stays, 0, &valid), 1u) << "what it has is not on disk";
+  EXPECT_EQ(SeatCheckpoint(stays, 0), 1u) << "what it has is not on disk";
 }
 
 // What is replayed is below the seat's checkpoint, before another process has the seat.
@@ -1377,10 +1278,8 @@ TEST_F(UsersTest, ASettledSeatHasACheckpointAboveAll) {
   dead.Close();
   EXPECT_EQ(stays.Adopt(), 1u);
   stays.Settle(1, true);
-  int valid = 0;
-  EXPECT_GE(SeatCheckpoint(stays, 1, &valid), drawn);
-  EXPECT_EQ(valid, 2);
-  EXPECT_EQ(SeatCheckpoint(stays, 0, &valid), 1u) << "of the living nothing changes";
+  EXPECT_GE(SeatCheckpoint(stays, 1), drawn);
+  EXPECT_EQ(SeatCheckpoint(stays, 0), 1u) << "of the living nothing changes";
   EXPECT_EQ(stays.checkpoint(), 1u);
   EXPECT_EQ(InPool(), 1u);
   Use(next);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/nvlog/walk.h"
+#include "tests/unit/found.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::nvlog {
@@ -39,18 +39,6 @@ struct Found {
   std::vector<Place> places;       // of all records
 };
 
-std::string Payload(const Reader& reader, const RecordHeader& header, Place place) {
-  std::string bytes;
-  if (header.kind != Kind::kData) return bytes;
-  const uint64_t first = header.offset / pool::kPageSize;
-  for (uint64_t i = 0; i < PagesOf(header.offset, header.length); ++i) {
-    const Reader::Piece piece = reader.PieceAt(header, place, first + i);
-    EXPECT_EQ(piece.offset, header.offset + bytes.size());
-    bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
-  }
-  return bytes;
-}
-
 class ReaderTest : public testing::Test {
  protected:
   explicit ReaderTest(uint64_t size = pool::kMinPoolSize) : memory_(size) {
@@ -64,8 +52,8 @@ class ReaderTest : public testing::Test {
     walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
       found.places.push_back(place);
       if (header.kind == Kind::kFile) return;
-      found.records.push_back(
-          {header.kind, header.file, header.offset, header.length, Payload(reader, header, place)});
+      found.records.push_back({header.kind, header.file, header.offset, header.length,
+                               test::PayloadOf(reader, header, place)});
       const uint32_t file = walk.FileOf(header, place);
       pool::FileRecord record = {};
       const bool known = file != kNoFile && walk.CopyRecord(file, &record);
@@ -123,6 +111,13 @@ class ReaderTest : public testing::Test {
     }
     EXPECT_EQ(i, found.records.size());
   }
+  // These groups, and no other.
+  void ExpectCommitted(const std::vector<Added>& groups,
+                       const test::Caller& /*caller*/ = test::Caller()) const {
+    const std::vector<Found> found = Walk();
+    ASSERT_EQ(found.size(), groups.size());
+    for (size_t i = 0; i < found.size(); ++i) Expect(found[i], groups[i], Verdict::kCommitted);
+  }
   void Flip(Place place, size_t bit) const {
     uint8_t& byte = builder_.Unit(place)[bit / 8];
     byte = static_cast<uint8_t>(byte ^ 1u << bit % 8);
@@ -163,9 +158,7 @@ TEST_F(ReaderTest, ReadsWhatWasWritten) {
 TEST_F(ReaderTest, AGroupOfSeveralRecords) {
   const Added added = builder_.Add({Data(1, 0, Text(5000)), Truncate(2, 4), Data(1, 9000, "x")});
   ASSERT_EQ(added.places.size(), 5u);
-  const std::vector<Found> found = Walk();
-  ASSERT_EQ(found.size(), 1u);
-  Expect(found[0], added, Verdict::kCommitted);
+  ExpectCommitted({added});
 }
 
 TEST_F(LargeReaderTest, TheLargestGroup) {
@@ -186,9 +179,7 @@ TEST_F(LargeReaderTest, LogsAreMergedByLsn) {
         builder_.Add(Data(1 + random_() % 2, random_() % 10000, Text(1 + random_() % 20000)),
                      LogBuilder::kCommit, static_cast<uint32_t>(random_() % 16)));
   }
-  const std::vector<Found> found = Walk();
-  ASSERT_EQ(found.size(), written.size());
-  for (size_t i = 0; i < found.size(); ++i) Expect(found[i], written[i], Verdict::kCommitted);
+  ExpectCommitted(written);
 }
 
 // What is below the checkpoint is not told, and names files all the same.
@@ -674,15 +665,11 @@ TEST_F(ReaderTest, TheRestOfAGroupBelowTheCheckpoint) {
   const uint32_t second = builder_.segment();
   test::SetCheckpoint(view_, builder_.next_lsn());
   const Added pending = builder_.Add(Data(1, 0, "pending"));
-  std::vector<Found> found = Walk();
-  ASSERT_EQ(found.size(), 1u);
-  Expect(found[0], pending, Verdict::kCommitted);
+  ExpectCommitted({pending});
   ASSERT_EQ(builder_.segment(), second);
   builder_.Free(0);
   builder_.Take(9, 0);
-  found = Walk();
-  ASSERT_EQ(found.size(), 1u);
-  Expect(found[0], pending, Verdict::kCommitted);
+  ExpectCommitted({pending});
 }
 
 // The segment that was taken for a group that came to nothing says that it is the log's next one.
@@ -713,10 +700,7 @@ TEST_F(ReaderTest, ASegmentThatWasGivenBack) {
   EXPECT_EQ(Walk().size(), 1u);
   const Added third = builder_.Add(Data(1, 0, Text(40000)));  // in two segments
   ASSERT_EQ(third.places.size(), 3u);
-  const std::vector<Found> found = Walk();
-  ASSERT_EQ(found.size(), 2u);
-  Expect(found[0], second, Verdict::kCommitted);
-  Expect(found[1], third, Verdict::kCommitted);
+  ExpectCommitted({second, third});
 }
 
 // Copies of one group have its LSN, all of them.
@@ -746,9 +730,7 @@ TEST_F(ReaderTest, KeptGroupsOverNewerOnes) {
   builder_.Free(number);
   builder_.TakeKept(number);
   const Added kept = builder_.Keep({Data(1, 0, Text(700))}, old.lsn);
-  const std::vector<Found> found = Walk();
-  ASSERT_EQ(found.size(), 1u);
-  Expect(found[0], kept, Verdict::kCommitted);
+  ExpectCommitted({kept});
 }
 
 // More groups are not whole than a power failure leaves: the walk ends all the same.
@@ -882,9 +864,7 @@ TEST_F(ReaderTest, ForeignSegmentsAreNothing) {
   for (uint64_t i = 0; i < bytes; ++i) {
     reinterpret_cast<uint8_t*>(view_.segment(2))[i] = static_cast<uint8_t>(random_());
   }
-  const std::vector<Found> found = Walk();
-  ASSERT_EQ(found.size(), 1u);
-  Expect(found[0], a, Verdict::kCommitted);
+  ExpectCommitted({a});
 }
 
 // ---------------------------------------------------------------------------------------------

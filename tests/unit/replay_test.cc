@@ -24,6 +24,9 @@
 
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
+#include "src/nvlog/log.h"
+#include "tests/unit/found.h"
+#include "tests/unit/log_user.h"
 #include "tests/unit/support.h"
 #include "tests/unit/traced.h"
 
@@ -42,6 +45,7 @@ using test::KillAtEveryCall;
 using test::kSkip;
 using test::LogBuilder;
 using test::On;
+using test::OpenedPool;
 using test::ReadFile;
 using test::RecordOf;
 using test::ScopedPool;
@@ -69,19 +73,6 @@ struct Heard {
     EXPECT_EQ(record.path_length == 0, file == nvlog::kNoFile);
     return std::filesystem::path(record.path).filename();
   }
-  static std::string BytesOf(const nvlog::Reader& reader, const nvlog::RecordHeader& header,
-                             Place place) {
-    std::string bytes;
-    if (header.kind != nvlog::Kind::kData) return bytes;
-    const uint64_t first = header.offset / pool::kPageSize;
-    for (uint64_t i = 0; i < nvlog::PagesOf(header.offset, header.length); ++i) {
-      const nvlog::Reader::Piece piece = reader.PieceAt(header, place, first + i);
-      EXPECT_EQ(piece.offset, header.offset + bytes.size());
-      bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
-    }
-    return bytes;
-  }
-
   Observer observer() {
     Observer o;
     o.context = this;
@@ -108,7 +99,7 @@ struct Heard {
                   const nvlog::RecordHeader& header, Place place) {
       auto* heard = static_cast<Heard*>(self);
       EXPECT_TRUE(heard->names.contains(file)) << "told before its file was";
-      const std::string bytes = BytesOf(reader, header, place);
+      const std::string bytes = test::PayloadOf(reader, header, place);
       heard->orphans.push_back({heard->names[file], header.kind, header.offset, bytes});
     };
     return o;
@@ -276,17 +267,10 @@ class ReplayTest : public RunTest {
   // In a child whose files lie in a file system of their own.
   void InFileSystem(const char* options, const std::function<void()>& body) {
     pool_.Close();
-    const int result = InChild([&] {
-      if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-          mount("tmpfs", files_.path().c_str(), "tmpfs", 0, options) != 0) {
-        return kSkip;
-      }
+    test::TestInOwnMounts(files_.path(), options, [&] {
       Reopen();
       body();
-      return HasFailure() ? 1 : 0;
     });
-    if (result == kSkip) GTEST_SKIP() << "cannot mount a small file system";
-    EXPECT_EQ(result, 0);
   }
   // The pool is clean, its logs are empty, and another run has nothing to do.
   void ExpectDone() {
@@ -301,13 +285,6 @@ class ReplayTest : public RunTest {
     EXPECT_TRUE(Run());
     EXPECT_FALSE(summary_.was_dirty);
     EXPECT_EQ(summary_.records, 0u);
-  }
-  Lsn Checkpoint() const {
-    Lsn checkpoint = 0;
-    int valid = 0;
-    EXPECT_TRUE(pool::ReadCheckpoint(pool_.view(), &checkpoint, &valid));
-    EXPECT_EQ(valid, 2);
-    return checkpoint;
   }
   bool IsVoid(const Added& group) const {
     return log_->Header(group.first())->commit == nvlog::VoidWord(group.lsn, pool_.view().salt());
@@ -401,8 +378,7 @@ TEST_F(ReplayTest, GroupsOverASegmentsEnd) {
     const std::string bytes = test::Bytes(random_, 200000);
     const Added group = log_->Add(Data(0, offset, bytes));
     ASSERT_GT(group.places.size(), 4u);
-    if (expected.size() < offset + bytes.size()) expected.resize(offset + bytes.size());
-    expected.replace(offset, bytes.size(), bytes);
+    test::Overwrite(&expected, offset, bytes);
   }
   const Added damaged = log_->Add(Data(1, 0, test::Bytes(random_, 100000)));
   const Place last = damaged.places.back();
@@ -440,7 +416,7 @@ TEST_F(ReplayTest, NoLsnComesBack) {
   // As a group that was cut off by a power failure: it has left no more than a header.
   const Added cut_off = log_->Add(Data(0, 0, "cut off"), LogBuilder::kCommitNot, 1);
   EXPECT_TRUE(Run());
-  EXPECT_GE(Checkpoint(), cut_off.lsn + pool::kLsnMargin);
+  EXPECT_GE(test::CheckpointOf(pool_), cut_off.lsn + pool::kLsnMargin);
   // The same places, and nothing of the old is met.
   Begin();
   EXPECT_EQ(log_->Add(Data(0, 3, "two")).first(), one.first());
@@ -448,10 +424,6 @@ TEST_F(ReplayTest, NoLsnComesBack) {
 }
 
 // What a file holds.
-void Write(std::string* content, uint64_t offset, const std::string& bytes) {
-  if (content->size() < offset + bytes.size()) content->resize(offset + bytes.size());
-  content->replace(offset, bytes.size(), bytes);
-}
 void EraseIn(std::string* content, uint64_t offset, uint64_t length) {
   if (offset >= content->size()) return;
   length = std::min<uint64_t>(length, content->size() - offset);
@@ -483,7 +455,7 @@ TEST_F(ReplayTest, RandomCallsAgainstAModel) {
       } else {
         const std::string bytes = test::Bytes(random_, length);
         log_->Add(Data(file, offset, bytes), how, log);
-        Write(&content, offset, bytes);
+        test::Overwrite(&content, offset, bytes);
       }
       if (how == LogBuilder::kCommit) model[file] = content;
     }
@@ -531,7 +503,7 @@ TEST_F(ReplayTest, OverlapsKeepTheirOrder) {
         for (const auto& place : {first, second, third}) {
           const std::string bytes(place[1] - place[0], c++);
           log_->Add(Data(file, 4096 + place[0], bytes));
-          Write(&expected, 4096 + place[0], bytes);
+          test::Overwrite(&expected, 4096 + place[0], bytes);
         }
         ASSERT_TRUE(Run());
         ASSERT_TRUE(ReadFile(Path(std::to_string(file))) == expected)
@@ -555,7 +527,7 @@ TEST_F(ReplayTest, PiecesAgainstAModel) {
       const Added group = log_->Add(Data(file, offset, bytes));
       const uint64_t units = pool_.view().segment_units();
       over_an_end += group.places.front() / units != group.places.back() / units ? 1 : 0;
-      Write(&model[file], offset, bytes);
+      test::Overwrite(&model[file], offset, bytes);
     }
     ASSERT_TRUE(Run());
     for (uint32_t file = 0; file < model.size(); ++file) {
@@ -640,7 +612,7 @@ TEST_F(ReplayTest, ErasuresWhereTheFileSystemKnowsNoHoles) {
   std::string expected = content;
   EraseIn(&expected, 4999, 200001);
   EraseIn(&expected, 299999, 1000);
-  Write(&expected, 5002, "after");
+  test::Overwrite(&expected, 5002, "after");
   pool_.Close();
   TestInChild([&] {
     ASSERT_EQ(test::Forbid(SYS_fallocate, EOPNOTSUPP), 0);
@@ -719,7 +691,7 @@ TEST_F(ReplayTest, AGroupAndItsKeptCopies) {
   log_->Keep({Data(0, 4096, bytes.substr(4096, 4096))}, group.lsn);
   log_->Add(Data(0, 4090, "after that"));
   std::string expected = bytes;
-  Write(&expected, 4090, "after that");
+  test::Overwrite(&expected, 4090, "after that");
   ExpectReplayed({{"a", expected}}, {.records = 5});
 }
 
@@ -836,7 +808,7 @@ TEST_F(ReplayTest, KilledAmongTruncations) {
   std::string expected = before;
   for (uint64_t i = 0; i < 8; ++i) {
     log_->AddEach({Data(0, 3 * i, "abcdef"), On(1, Truncate(0, 5 + i)), On(2, Erase(0, i, 2))});
-    Write(&expected, 3 * i, "abcdef");
+    test::Overwrite(&expected, 3 * i, "abcdef");
     expected.resize(5 + i);
     EraseIn(&expected, i, 2);
   }
@@ -1041,7 +1013,7 @@ TEST_F(ReplayTest, ADamagedCheckpointRecord) {
   const Lsn checkpoint = log_->next_lsn();
   log_->Add(Data(0, 9, "pending"));
   // One was stored, the other one not yet; and then the first one is damaged.
-  pool_.StoreCheckpoint(Checkpoint());
+  pool_.StoreCheckpoint(test::CheckpointOf(pool_));
   pool::CheckpointRecord older = *pool_.view().checkpoint_record(1);
   pool_.StoreCheckpoint(checkpoint);
   std::memcpy(static_cast<void*>(pool_.view().checkpoint_record(1)), &older, sizeof(older));
@@ -1050,7 +1022,8 @@ TEST_F(ReplayTest, ADamagedCheckpointRecord) {
   EXPECT_TRUE(Run());
   EXPECT_EQ(summary_.records, 2u) << "one step back is harmless";
   EXPECT_EQ(ReadFile(Path("a")), "on disk, pending");
-  EXPECT_GE(Checkpoint(), log_->next_lsn() + pool::kLsnMargin - 1);  // and both records are whole
+  EXPECT_GE(test::CheckpointOf(pool_),
+            log_->next_lsn() + pool::kLsnMargin - 1);  // and both records are whole
   ExpectDone();
 }
 
@@ -1476,17 +1449,14 @@ TEST_F(ManyFilesTest, ADryRunWithFewDescriptors) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// What dead processes have left, while others use the pool. Locks belong to the open file: a pool
-// that is closed without being left is like a process that has died.
+// What dead processes have left, while others use the pool.
 
 // A process with files of its own.
-class User {
+class User : public test::LogUser {
  public:
   ~User() { Die(); }
   void Start(const std::string& pool_path) {
-    pool::Problem problem;
-    ASSERT_TRUE(test::OpenPool(pool, pool_path, pool::Access::kShared));
-    ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+    test::Use(pool, pool_path);
     ASSERT_TRUE(log.Open(&pool));
     kept.Open();
     tags_.clear();
@@ -1498,44 +1468,20 @@ class User {
 
   // At most to the end of the page. 0: there is no room.
   Lsn Write(const pool::FileRecord& file, uint64_t offset, const std::string& bytes) {
-    nvlog::FileTag& tag = TagOf(file);
-    pool::FileRecord record = file;
-    nvlog::GroupWriter group(log, tag);
-    if (group.BeginData(offset, bytes.size(), &record) != nvlog::Outcome::kDone) return 0;
-    EXPECT_TRUE(group.AddPage(reinterpret_cast<const uint8_t*>(bytes.data()),
-                              static_cast<uint32_t>(bytes.size()), nullptr, nvlog::kNoPlace));
-    const Lsn lsn = group.Commit();
-    group.ForEachPart([&](Place place, uint64_t, uint64_t) { last_ = place; });
-    return lsn;
+    return Append(TagOf(file), file, offset, bytes);
   }
   // The last write of this file, once more, as the cleanup thread does it when the disk refuses it.
   void Keep(const pool::FileRecord& file) {
     const nvlog::FileTag& tag = TagOf(file);
-    const nvlog::RecordHeader& header = log.At(last_);
-    const nvlog::Log::Piece piece = log.PieceAt(last_, header.offset / pool::kPageSize);
+    const nvlog::RecordHeader& header = log.At(last);
+    const nvlog::Log::Piece piece = log.PieceAt(last, header.offset / pool::kPageSize);
     const nvlog::Kept::Copy copy = {nvlog::Kind::kData, header.lsn,  tag.number,     header.offset,
                                     header.length,      piece.bytes, nvlog::kNoPlace};
     EXPECT_NE(kept.Append(copy, &declared_, tag.record.load(), 0), nvlog::kNoPlace);
     declared_ = 0;
   }
-  // All that is in the log is on disk now, or kept.
-  void Clean() {
-    nvlog::Log::Ends ends;
-    log.Look(&ends);
-    for (Place place; (place = log.NextRecord(ends)) != nvlog::kNoPlace; log.Pass(place)) continue;
-    pool.StoreSeatCheckpoint(ends.bound);
-    log.Forget(ends.bound, ends, [](Place) {});
-  }
-  uint32_t Owned(uint32_t seat) const {
-    uint32_t owned = 0;
-    for (uint32_t i = 0; i < pool.view().segment_count(); ++i) {
-      owned += pool.seats().Owns(i, seat) ? 1 : 0;
-    }
-    return owned;
-  }
+  size_t Owned(uint32_t seat) const { return OwnedBy(seat).size(); }
 
-  ScopedPool pool;
-  nvlog::Log log;
   nvlog::Kept kept{log};
 
  private:
@@ -1546,7 +1492,6 @@ class User {
   }
 
   std::map<std::string, nvlog::FileTag> tags_;
-  Place last_ = nvlog::kNoPlace;
   Lsn declared_ = 0;
 };
 
@@ -1575,22 +1520,10 @@ class OrphansTest : public RunTest {
   // Records of files, as recovery of the whole pool would find them now.
   std::map<std::string, int> Pending() {
     std::map<std::string, int> pending;
-    ScopedPool looker;
-    EXPECT_TRUE(test::OpenPool(looker, pool_path_, pool::Access::kInspect));
-    nvlog::Reader reader;
-    EXPECT_TRUE(reader.Open(looker.view()));
-    nvlog::GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
-    for (nvlog::Group group; walk.Next(&group);) {
-      EXPECT_NE(group.verdict, nvlog::Verdict::kDamaged);
-      if (group.verdict != nvlog::Verdict::kCommitted) continue;
-      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, Place place) {
-        pool::FileRecord record;
-        if (header.kind == nvlog::Kind::kFile) return;
-        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
-        ++pending[std::filesystem::path(record.path).filename()];
-      });
-    }
+    test::ForEachCommitted(pool_path_, [&](const test::FoundRecord& found) {
+      if (found.header.kind == nvlog::Kind::kFile) return;
+      ++pending[std::filesystem::path(found.file_record().path).filename()];
+    });
     return pending;
   }
 };
@@ -1626,7 +1559,7 @@ TEST_F(OrphansTest, WhileItsOwnLogGoesOn) {
     const std::string bytes = test::Bytes(random_, 1 + random_() % 3000);
     newest = dead[user].Write(of_dead[user], offset, bytes);
     ASSERT_NE(newest, 0u);
-    Write(&expected[user], offset, bytes);
+    test::Overwrite(&expected[user], offset, bytes);
   }
   for (User& user : dead) user.Die();
   EXPECT_TRUE(alive.pool.seats().HasOrphans(0));
@@ -1684,7 +1617,7 @@ TEST_F(OrphansTest, ASeatThatIsUsedAgain) {
     }
     const std::string last = "life " + std::to_string(life);
     const Lsn newest = user.Write(file, 0, last);
-    Write(&expected, 0, last);
+    test::Overwrite(&expected, 0, last);
     user.Die();
     Summary summary;
     EXPECT_TRUE(ReplayOrphans(alive.pool, &summary));
@@ -1702,14 +1635,12 @@ TEST_F(OrphansTest, ByOneThatHasNoSeatYet) {
   dead.Start(pool_path_);
   const Lsn lsn = dead.Write(Make("a"), 0, "one");
   dead.Die();
-  ScopedPool comes;
-  ASSERT_TRUE(test::OpenPool(comes, pool_path_, pool::Access::kShared));
+  OpenedPool comes(pool_path_, pool::Access::kShared);
   EXPECT_FALSE(comes.alone());
   EXPECT_TRUE(ReplayOrphans(comes, &summary_));
   EXPECT_EQ(ReadFile(Path("a")), "one");
   ExpectFree(alive, 1, lsn);
-  pool::Problem problem;
-  EXPECT_TRUE(comes.Join(&problem)) << problem.text.c_str();
+  test::Join(comes);
   EXPECT_EQ(comes.seat(), 1u);
 }
 
@@ -1963,18 +1894,14 @@ TEST_F(KilledOrphansTest, AndNobodyIsLeft) {
     alive_.Die();
     WriteFile(pool_path_, pool_before_);
     ASSERT_TRUE(test::OpenPool(other.emplace(), pool_path_, pool::Access::kExclusive));
-    struct flock lock = {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = pool::kLifeOffset + pool::GeometryOf(pool::kMinPoolSize).seat_count - 1;
-    lock.l_len = 1;
+    const uint32_t seats = pool::GeometryOf(pool::kMinPoolSize).seat_count;
+    struct flock lock = {F_WRLCK, SEEK_SET, pool::kLifeOffset + seats - 1, 1, 0};
     ASSERT_EQ(fcntl(other->fd(), F_OFD_SETLK, &lock), 0);
     ASSERT_EQ(flock(other->fd(), LOCK_UN), 0);
   };
   const auto check = [&] {
     other.reset();
-    ScopedPool pool;
-    ASSERT_TRUE(test::OpenPool(pool, pool_path_));
+    OpenedPool pool(pool_path_);
     EXPECT_TRUE(recovery::Replay(pool, {}, {}, &summary_));
     EXPECT_EQ(summary_.damaged_groups + summary_.unresolved_files, 0u);
     Expect({{"a", "12abcdefff...................."},

@@ -9,7 +9,9 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -91,6 +93,12 @@ class Folder {
   std::string path_;
 };
 
+// As a write does it.
+inline void Overwrite(std::string* content, uint64_t offset, const std::string& bytes) {
+  content->resize(std::max(content->size(), offset + bytes.size()));
+  content->replace(offset, bytes.size(), bytes);
+}
+
 // The seed of this run: NVCACHE_TEST_SEED, or always the same.
 inline uint64_t Seed() {
   const char* seed = std::getenv("NVCACHE_TEST_SEED");
@@ -137,6 +145,21 @@ inline void TestInChild(const std::function<void()>& body) {
             0);
 }
 
+// The same with mounts of its own, and a tmpfs with these options at `folder`, if one is named.
+inline void TestInOwnMounts(const std::string& folder, const std::string& options,
+                            const std::function<void()>& body) {
+  const int result = InChild([&] {
+    if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        (!folder.empty() && mount("tmpfs", folder.c_str(), "tmpfs", 0, options.c_str()) != 0)) {
+      return kSkip;
+    }
+    body();
+    return testing::Test::HasFailure() ? 1 : 0;
+  });
+  if (result == kSkip) GTEST_SKIP() << "may not mount";
+  EXPECT_EQ(result, 0);
+}
+
 inline std::string Bytes(std::mt19937_64& random, size_t n) {
   std::string bytes(n, '\0');
   for (char& c : bytes) c = static_cast<char>(random());
@@ -164,6 +187,42 @@ inline bool OpenPool(pool::Pool& pool, const std::string& path,
   EXPECT_TRUE(ok) << problem.text.c_str();
   return ok;
 }
+
+// A seat in a pool that was opened.
+inline void Join(pool::Pool& pool) {
+  pool::Problem problem;
+  ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
+}
+// One more user of the pool, with a seat.
+inline void Use(pool::Pool& pool, const std::string& path) {
+  ASSERT_TRUE(OpenPool(pool, path, pool::Access::kShared));
+  Join(pool);
+}
+inline pool::Lsn CheckpointOf(const pool::Pool& pool) {
+  pool::Lsn checkpoint = 0;
+  int valid = 0;
+  EXPECT_TRUE(pool::ReadCheckpoint(pool.view(), &checkpoint, &valid));
+  EXPECT_EQ(valid, 2);
+  return checkpoint;
+}
+
+inline pool::Problem FailToOpen(const std::string& path,
+                                pool::Access access = pool::Access::kExclusive,
+                                bool emulate = true) {
+  ScopedPool pool;
+  pool::Problem problem;
+  EXPECT_FALSE(pool.Open(path.c_str(), access, emulate, nullptr, &problem));
+  EXPECT_FALSE(pool.is_open());
+  return problem;
+}
+
+// The test cannot go on without it.
+class OpenedPool : public ScopedPool {
+ public:
+  explicit OpenedPool(const std::string& path, pool::Access access = pool::Access::kExclusive) {
+    if (!OpenPool(*this, path, access)) std::abort();
+  }
+};
 
 // ---------------------------------------------------------------------------------------------
 // Pools and logs by hand.
@@ -255,18 +314,18 @@ inline Record On(uint32_t log, Record record) {
   return record;
 }
 inline Record Data(uint32_t file, uint64_t offset, const std::string& bytes) {
-  return {nvlog::Kind::kData, file, offset, bytes.size(), bytes, 0};
+  return {nvlog::Kind::kData, file, offset, bytes.size(), bytes};
 }
 inline Record Truncate(uint32_t file, uint64_t size) {
-  return {nvlog::Kind::kTruncate, file, size, 0, {}, 0};
+  return {nvlog::Kind::kTruncate, file, size, 0, {}};
 }
 inline Record Erase(uint32_t file, uint64_t offset, uint64_t length) {
-  return {nvlog::Kind::kErase, file, offset, length, {}, 0};
+  return {nvlog::Kind::kErase, file, offset, length, {}};
 }
 inline Record Settled(uint32_t file, pool::Lsn bound) {
-  return {nvlog::Kind::kSettled, file, bound, 0, {}, 0};
+  return {nvlog::Kind::kSettled, file, bound, 0, {}};
 }
-inline Record Published(uint32_t file) { return {nvlog::Kind::kPublished, file, 0, 0, {}, 0}; }
+inline Record Published(uint32_t file) { return {nvlog::Kind::kPublished, file, 0, 0, {}}; }
 inline Record File(uint32_t file, const pool::FileRecord& record) {
   const size_t size = pool::FileRecordSize(record.path_length);
   return {nvlog::Kind::kFile,
@@ -279,8 +338,8 @@ inline Record File(uint32_t file, const pool::FileRecord& record) {
 
 inline Record Names(const pool::NameRecord& record) {
   const size_t size = pool::NameRecordSize(record);
-  return {
-      nvlog::Kind::kName, 0, 0, size, std::string(reinterpret_cast<const char*>(&record), size), 0};
+  return {nvlog::Kind::kName, 0, 0, size,
+          std::string(reinterpret_cast<const char*>(&record), size)};
 }
 
 // A group as it was added.

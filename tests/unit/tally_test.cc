@@ -14,82 +14,25 @@
 #include <optional>
 #include <set>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include "src/lease/format.h"
 #include "src/lease/leases.h"
 #include "src/sys/kernel.h"
+#include "tests/unit/member.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::lease {
 namespace {
+
+using test::Member;
+using test::Other;
 
 constexpr uint64_t kPool = 77, kOtherPool = 78;
 constexpr uint64_t kTag = 0x123456789abcdef0;
 constexpr uint64_t kOtherTag = 0x923456789abcdef0;  // they have one tally
 static_assert(kTag % kTallies == kOtherTag % kTallies);
 constexpr uint64_t kDevice = 0x801, kInode = 12345;
-
-struct Member {
-  bool Open(const std::string& folder) {
-    const char* why = "";
-    return leases.Open(folder.c_str(), &why);
-  }
-  ~Member() { leases.Close(); }
-  Leases leases;
-  Tallies tallies{leases};
-};
-
-// Another process, which has done something and stays as it is then.
-class Other {
- public:
-  template <typename Function>
-  Other(const std::string& folder, Function function) {
-    int ready[2], end[2];
-    EXPECT_EQ(pipe(ready), 0);
-    EXPECT_EQ(pipe(end), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      close(end[1]);
-      std::optional<Member> member(std::in_place);
-      char byte = member->Open(folder) ? 1 : 0;
-      if constexpr (std::is_invocable_v<Function, Member&>) {
-        if (byte == 1) function(*member);
-      } else {
-        if (byte == 1) function(member->tallies);
-      }
-      if (write(ready[1], &byte, 1) == 1 && read(end[0], &byte, 1) >= 0) member.reset();
-      _exit(0);
-    }
-    close(ready[1]);
-    close(end[0]);
-    end_ = end[1];
-    char byte = 0;
-    EXPECT_EQ(read(ready[0], &byte, 1), 1);
-    EXPECT_EQ(byte, 1) << "has a slot";
-    close(ready[0]);
-  }
-  ~Other() { End(); }
-  Other(const Other&) = delete;
-  Other& operator=(const Other&) = delete;
-
-  void End() {
-    if (pid_ < 0) return;
-    close(end_);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-  void Kill() {
-    kill(pid_, SIGKILL);
-    End();
-  }
-  void Signal(int signal) const { kill(pid_, signal); }
-
- private:
-  pid_t pid_;
-  int end_;
-};
 
 class TallyTest : public testing::Test {
  protected:
