@@ -20,7 +20,6 @@
 #include <thread>
 #include <vector>
 
-#include "src/nvlog/walk.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/attribute_call.h"
@@ -29,7 +28,8 @@
 #include "src/vfs/folder.h"
 #include "src/vfs/name_call.h"
 #include "src/vfs/vfs.h"
-#include "tests/unit/host.h"
+#include "tests/unit/found.h"
+#include "tests/unit/in_engine.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::vfs {
@@ -38,26 +38,14 @@ namespace {
 using lease::Tallies;
 using lease::Tally;
 
-class VfsNamesTest : public testing::Test {
+class VfsNamesTest : public EngineTest {
  protected:
-  // Runs `body` in a child with an engine on the pool of this name. How the child ends.
   int InEngine(const std::string& pool, const std::string& setting,
                const std::function<void()>& body) {
-    return test::InChild([&] {
-      std::string settings[] = {"NVCACHE_POOL=" + (memory_ / pool), "NVCACHE_SIZE=16M",
-                                "NVCACHE_EMULATE=1", "NVCACHE_NAMES=auto", setting};
-      std::vector<char*> environment;
-      for (std::string& one : settings) environment.push_back(one.data());
-      environment.push_back(nullptr);
-      engine.lease_folder = memory_.path().c_str();
-      Start(test::UsualHost(), environment.data());
-      body();
-      Stop();
-      return testing::Test::HasFailure() ? 1 : 0;
-    });
+    return RunEngine(pool, {"NVCACHE_SIZE=16M", "NVCACHE_NAMES=auto", setting}, body);
   }
-  // The same, of a fresh pool, with a known folder.
-  void WithEngine(const std::function<void()>& body) {
+  // With a fresh pool, and a known folder.
+  void WithEngine(const std::function<void()>& body, const Settings& = {}) {
     const int status = InEngine("pool", "NVCACHE_WRITE_BACK=auto", [&] {
       folder_ = ::open(disk_.path().c_str(), O_RDONLY | O_DIRECTORY);
       EXPECT_EQ(Fsync(folder_), kNotOurs);
@@ -67,16 +55,6 @@ class VfsNamesTest : public testing::Test {
       ::close(folder_);
     });
     EXPECT_EQ(status, 0);
-  }
-  std::string Path(const std::string& name) const { return disk_ / name; }
-  int Open(const std::string& name, int flags = O_RDWR) {
-    const std::string path = Path(name);
-    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
-    const long replaced = guard.Replace();
-    const int fd =
-        replaced != kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0640);
-    EXPECT_EQ(guard.Opened(fd), 0);
-    return fd;
   }
   // As a front end makes the call; `real` where that is left to the kernel.
   static long Made(const std::function<void(NameCall&, bool)>& prepare,
@@ -143,27 +121,15 @@ class VfsNamesTest : public testing::Test {
   }
   // What the log says, but for file records: a letter and the name, or the file's path.
   std::vector<std::string> Log() {
-    test::ScopedPool pool;
-    EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
-    nvlog::Reader reader;
-    EXPECT_TRUE(reader.Open(pool.view()));
-    nvlog::GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
     std::vector<std::string> said;
-    for (nvlog::Group group; walk.Next(&group);) {
-      if (group.verdict != nvlog::Verdict::kCommitted) continue;
-      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
-        if (header.kind == nvlog::Kind::kName) said.push_back(NameText(reader, header, place));
-        if (header.kind == nvlog::Kind::kData)
-          said.push_back("data " + FileText(walk, header, place));
-        if (header.kind == nvlog::Kind::kTruncate) {
-          said.push_back("truncate " + FileText(walk, header, place));
-        }
-        if (header.kind == nvlog::Kind::kPublished) {
-          said.push_back("published " + FileText(walk, header, place));
-        }
-      });
-    }
+    test::ForEachCommitted(memory_ / "pool", [&](const test::FoundRecord& found) {
+      const auto& [reader, walk, group, header, place] = found;
+      if (header.kind == nvlog::Kind::kName) said.push_back(NameText(reader, header, place));
+      const std::string file = FileText(walk, header, place);
+      if (header.kind == nvlog::Kind::kData) said.push_back("data " + file);
+      if (header.kind == nvlog::Kind::kTruncate) said.push_back("truncate " + file);
+      if (header.kind == nvlog::Kind::kPublished) said.push_back("published " + file);
+    });
     return said;
   }
   std::string NameText(const nvlog::Reader& reader, const nvlog::RecordHeader& header,
@@ -215,259 +181,221 @@ class VfsNamesTest : public testing::Test {
     waits.join();
   }
 
-  const test::Folder memory_{test::Folder::kMemory};
-  const test::Folder disk_{test::Folder::kDisk};
   int folder_ = -1;
   // In the last name record that Log() has seen: the folder's path, and a link's target.
   std::string last_folder_, last_target_;
 };
 
-TEST_F(VfsNamesTest, ANewFileIsKnownAndItsNameIsInTheLog) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Write(fd, "one", 3), 3);
-    EXPECT_EQ(Log(), (Said{"created a", "data a"}));
-    EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_EQ(Fsync(folder_), 0);
-    EXPECT_EQ(SyncRange(fd), 0);
-    EXPECT_EQ(Log(), (Said{"created a", "data a"})) << "there was no sync";
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ANewFileIsKnownAndItsNameIsInTheLog) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Write(fd, "one", 3), 3);
+  EXPECT_EQ(Log(), (Said{"created a", "data a"}));
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(Fsync(folder_), 0);
+  EXPECT_EQ(SyncRange(fd), 0);
+  EXPECT_EQ(Log(), (Said{"created a", "data a"})) << "there was no sync";
 }
 
-TEST_F(VfsNamesTest, WhatChangesNamesIsAnnouncedAndThenSaid) {
-  WithEngine([&] {
-    for (const char* name : {"a", "b", "c"}) EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Rename("a", "d"), 0);
-    EXPECT_EQ(Rename("b", "c"), 0);
-    EXPECT_EQ(Remove("c"), 0);
-    EXPECT_EQ(Log(),
-              (Said{"created a", "created b", "created c", "renames a d", "renamed a d",
-                    "renames b c gone", "renamed b c gone", "removes c gone", "removed c gone"}));
-    EXPECT_TRUE(FolderIsKnown());
-    EXPECT_EQ(::access(Path("d").c_str(), F_OK), 0);
-    EXPECT_NE(::access(Path("c").c_str(), F_OK), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, WhatChangesNamesIsAnnouncedAndThenSaid) {
+  for (const char* name : {"a", "b", "c"}) EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Rename("a", "d"), 0);
+  EXPECT_EQ(Rename("b", "c"), 0);
+  EXPECT_EQ(Remove("c"), 0);
+  EXPECT_EQ(Log(),
+            (Said{"created a", "created b", "created c", "renames a d", "renamed a d",
+                  "renames b c gone", "renamed b c gone", "removes c gone", "removed c gone"}));
+  EXPECT_TRUE(FolderIsKnown());
+  EXPECT_EQ(::access(Path("d").c_str(), F_OK), 0);
+  EXPECT_NE(::access(Path("c").c_str(), F_OK), 0);
 }
 
 // Scratch memory has whatever was there before.
-TEST_F(VfsNamesTest, ARecordHasNothingOfWhatWasThereBefore) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    for (const int byte : {0x0c, 0x7f, 0xff}) {
-      void* blocks[8];
-      for (void*& block : blocks) {
-        block = sys::TakeScratch();
-        std::memset(block, byte, sys::kScratchSize);
-      }
-      for (void* block : blocks) sys::GiveScratch(block);
-      EXPECT_EQ(Rename(byte == 0x7f ? "b" : "a", byte == 0x7f ? "a" : "b"), 0);
-      EXPECT_EQ(Log().back(), byte == 0x7f ? "renamed b a" : "renamed a b");
-      EXPECT_EQ(last_target_, "");
+TEST_IN_ENGINE(VfsNamesTest, ARecordHasNothingOfWhatWasThereBefore) {
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  for (const int byte : {0x0c, 0x7f, 0xff}) {
+    void* blocks[8];
+    for (void*& block : blocks) {
+      block = sys::TakeScratch();
+      std::memset(block, byte, sys::kScratchSize);
     }
-  });
+    for (void* block : blocks) sys::GiveScratch(block);
+    EXPECT_EQ(Rename(byte == 0x7f ? "b" : "a", byte == 0x7f ? "a" : "b"), 0);
+    EXPECT_EQ(Log().back(), byte == 0x7f ? "renamed b a" : "renamed a b");
+    EXPECT_EQ(last_target_, "");
+  }
 }
 
-TEST_F(VfsNamesTest, ARecordOfMoreThanAPage) {
-  WithEngine([&] {
-    const std::string target(pool::kMaxPath - 1, 't');
-    const long made = Made(
-        [&](NameCall& call, bool past) {
-          call.MakeLink(target.c_str(), AT_FDCWD, Path("link").c_str(), past);
-        },
-        [] { return -1; });
-    EXPECT_EQ(made, 0);
-    EXPECT_EQ(Log(), (Said{"created link"}));
-    EXPECT_EQ(last_target_, target);
-    EXPECT_EQ(std::filesystem::read_symlink(Path("link")), target);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ARecordOfMoreThanAPage) {
+  const std::string target(pool::kMaxPath - 1, 't');
+  const long made =
+      Made([&](NameCall& call,
+               bool past) { call.MakeLink(target.c_str(), AT_FDCWD, Path("link").c_str(), past); },
+           [] { return -1; });
+  EXPECT_EQ(made, 0);
+  EXPECT_EQ(Log(), (Said{"created link"}));
+  EXPECT_EQ(last_target_, target);
+  EXPECT_EQ(std::filesystem::read_symlink(Path("link")), target);
 }
 
-TEST_F(VfsNamesTest, ACallThatFailsHasOnlyItsAnnouncement) {
-  WithEngine([&] {
-    EXPECT_EQ(MakeFolder("sub"), 0);
-    EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Remove("sub", AT_REMOVEDIR), -ENOTEMPTY);
-    EXPECT_EQ(Log(), (Said{"created sub", "created a", "removes sub gone"}));
-    EXPECT_EQ(Remove("none"), -ENOENT);
-    EXPECT_EQ(Log().size(), 3u);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ACallThatFailsHasOnlyItsAnnouncement) {
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Remove("sub", AT_REMOVEDIR), -ENOTEMPTY);
+  EXPECT_EQ(Log(), (Said{"created sub", "created a", "removes sub gone"}));
+  EXPECT_EQ(Remove("none"), -ENOENT);
+  EXPECT_EQ(Log().size(), 3u);
 }
 
-TEST_F(VfsNamesTest, ANewFolderIsKnown) {
-  WithEngine([&] {
-    EXPECT_EQ(MakeFolder("sub"), 0);
-    const int sub = ::open(Path("sub").c_str(), O_RDONLY);
-    EXPECT_TRUE(IsKnown(sub));
-    const int fd = Open("sub/a", O_RDWR | O_CREAT);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Fsync(sub), 0);
-    EXPECT_EQ(Log(), (Said{"created sub", "created a"}));
-    EXPECT_EQ(Close(fd), 0);
-    ::close(sub);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ANewFolderIsKnown) {
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  const int sub = ::open(Path("sub").c_str(), O_RDONLY);
+  EXPECT_TRUE(IsKnown(sub));
+  const int fd = Open("sub/a", O_RDWR | O_CREAT);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Fsync(sub), 0);
+  EXPECT_EQ(Log(), (Said{"created sub", "created a"}));
+  EXPECT_EQ(Close(fd), 0);
+  ::close(sub);
 }
 
 // Passing for the one, this process is taken to pass for the other.
-TEST_F(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
-  WithEngine([&] {
-    struct stat parent, made;
-    EXPECT_EQ(::fstat(folder_, &parent), 0);
-    int found = 0;
-    for (int i = 0; i < 5000 && found < 3; ++i) {
-      const std::string name = std::to_string(i);
-      EXPECT_EQ(MakeFolder(name), 0);
-      EXPECT_EQ(::stat(Path(name).c_str(), &made), 0);
-      if (!engine.tallies.AreOneClass(TagOf(parent), TagOf(made))) continue;
-      if (engine.tallies.Find(TagOf(made)) == nullptr) continue;  // another one has its tally
-      EXPECT_TRUE(IsKnown(TagOf(made))) << name;
-      ++found;
-    }
-    EXPECT_EQ(found, 3);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ANewFolderOfItsFoldersClassIsKnown) {
+  struct stat parent, made;
+  EXPECT_EQ(::fstat(folder_, &parent), 0);
+  int found = 0;
+  for (int i = 0; i < 5000 && found < 3; ++i) {
+    const std::string name = std::to_string(i);
+    EXPECT_EQ(MakeFolder(name), 0);
+    EXPECT_EQ(::stat(Path(name).c_str(), &made), 0);
+    if (!engine.tallies.AreOneClass(TagOf(parent), TagOf(made))) continue;
+    if (engine.tallies.Find(TagOf(made)) == nullptr) continue;  // another one has its tally
+    EXPECT_TRUE(IsKnown(TagOf(made))) << name;
+    ++found;
+  }
+  EXPECT_EQ(found, 3);
 }
 
 // Another thread is at a call in it that is in no log.
-TEST_F(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
-  WithEngine([&] {
-    struct stat st;
-    EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
-    test::WriteFile(Path("d/a"), "a");
-    EXPECT_EQ(::stat(Path("d").c_str(), &st), 0);
-    engine.tallies.BeginPassing(TagOf(st));
-    EXPECT_EQ(Rename("d/a", "b"), 0);
-    EXPECT_FALSE(IsKnown(TagOf(st)));
-    engine.tallies.EndPassing(TagOf(st));
-    EXPECT_EQ(Rename("b", "d/a"), 0);
-    EXPECT_TRUE(IsKnown(TagOf(st)));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFolderThatAnotherThreadChangesIsNotKnown) {
+  struct stat st;
+  EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+  test::WriteFile(Path("d/a"), "a");
+  EXPECT_EQ(::stat(Path("d").c_str(), &st), 0);
+  engine.tallies.BeginPassing(TagOf(st));
+  EXPECT_EQ(Rename("d/a", "b"), 0);
+  EXPECT_FALSE(IsKnown(TagOf(st)));
+  engine.tallies.EndPassing(TagOf(st));
+  EXPECT_EQ(Rename("b", "d/a"), 0);
+  EXPECT_TRUE(IsKnown(TagOf(st)));
 }
 
-TEST_F(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
-  WithEngine([&] {
-    EXPECT_EQ(MakeFolder("sub"), 0);
-    EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Rename("sub", "new"), 0);
-    EXPECT_EQ(Log(), Said{});
-    EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Log(), Said{"created b"});
-    EXPECT_EQ(last_folder_, Path("new"));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFolderThatMovesIsFoundWhereItIs) {
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Rename("sub", "new"), 0);
+  EXPECT_EQ(Log(), Said{});
+  EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Log(), Said{"created b"});
+  EXPECT_EQ(last_folder_, Path("new"));
 }
 
-TEST_F(VfsNamesTest, AnEmptyFolderMovesByWayOfTheLog) {
-  WithEngine([&] {
-    EXPECT_EQ(MakeFolder("sub"), 0);
-    EXPECT_EQ(Rename("sub", "new"), 0);
-    EXPECT_EQ(Log(), (Said{"created sub", "renames sub new", "renamed sub new"}));
-    EXPECT_TRUE(FolderIsKnown());
-    EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Log().back(), "created b");
-    EXPECT_EQ(last_folder_, Path("new"));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AnEmptyFolderMovesByWayOfTheLog) {
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  EXPECT_EQ(Rename("sub", "new"), 0);
+  EXPECT_EQ(Log(), (Said{"created sub", "renames sub new", "renamed sub new"}));
+  EXPECT_TRUE(FolderIsKnown());
+  EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Log().back(), "created b");
+  EXPECT_EQ(last_folder_, Path("new"));
 }
 
 // What may be in it, or what it replaces, no record says.
-TEST_F(VfsNamesTest, OtherFoldersMovePastTheLog) {
-  WithEngine([&] {
-    for (const char* name : {"a", "b"}) EXPECT_EQ(MakeFolder(name), 0);
-    EXPECT_EQ(Rename("a", "b"), 0);
-    EXPECT_EQ(Log(), Said{}) << "over another one";
-    EXPECT_EQ(::mkdir(Path("unknown").c_str(), 0750), 0);
-    EXPECT_EQ(Rename("unknown", "c"), 0);
-    EXPECT_EQ(Log(), Said{}) << "one that is not known";
-    EXPECT_TRUE(FolderIsKnown());
-  });
+TEST_IN_ENGINE(VfsNamesTest, OtherFoldersMovePastTheLog) {
+  for (const char* name : {"a", "b"}) EXPECT_EQ(MakeFolder(name), 0);
+  EXPECT_EQ(Rename("a", "b"), 0);
+  EXPECT_EQ(Log(), Said{}) << "over another one";
+  EXPECT_EQ(::mkdir(Path("unknown").c_str(), 0750), 0);
+  EXPECT_EQ(Rename("unknown", "c"), 0);
+  EXPECT_EQ(Log(), Said{}) << "one that is not known";
+  EXPECT_TRUE(FolderIsKnown());
 }
 
 // dpkg takes away what a run before it may have left, of each file.
-TEST_F(VfsNamesTest, WhatIsNotThereIsInNoRecord) {
-  WithEngine([&] {
-    EXPECT_EQ(MakeFolder("sub"), 0);
-    const size_t before = Log().size();
-    EXPECT_EQ(Rename("none", "a"), -ENOENT);
-    EXPECT_EQ(Rename("none", "sub/a"), -ENOENT);
-    EXPECT_EQ(Remove("none", AT_REMOVEDIR), -ENOENT);
-    EXPECT_EQ(Log().size(), before);
-    EXPECT_TRUE(FolderIsKnown());
-  });
+TEST_IN_ENGINE(VfsNamesTest, WhatIsNotThereIsInNoRecord) {
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  const size_t before = Log().size();
+  EXPECT_EQ(Rename("none", "a"), -ENOENT);
+  EXPECT_EQ(Rename("none", "sub/a"), -ENOENT);
+  EXPECT_EQ(Remove("none", AT_REMOVEDIR), -ENOENT);
+  EXPECT_EQ(Log().size(), before);
+  EXPECT_TRUE(FolderIsKnown());
 }
 
 // Another process makes the name between the look and the call.
-TEST_F(VfsNamesTest, WhatComesAfterTheLookIsTakenAwayPastTheLog) {
-  WithEngine([&] {
-    for (const bool renames : {false, true}) {
-      long result = -1;
-      WhileItWaits([&] { result = renames ? Rename("d", "e") : Remove("d", AT_REMOVEDIR); },
-                   [&] { EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0); });
-      EXPECT_EQ(result, 0);
-      EXPECT_NE(::access(Path("d").c_str(), F_OK), 0);
-      EXPECT_EQ(::access(Path("e").c_str(), F_OK) == 0, renames);
-      EXPECT_EQ(Log(), Said{});
-      EXPECT_TRUE(FolderIsKnown()) << "it was synced";
-    }
-  });
+TEST_IN_ENGINE(VfsNamesTest, WhatComesAfterTheLookIsTakenAwayPastTheLog) {
+  for (const bool renames : {false, true}) {
+    long result = -1;
+    WhileItWaits([&] { result = renames ? Rename("d", "e") : Remove("d", AT_REMOVEDIR); },
+                 [&] { EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0); });
+    EXPECT_EQ(result, 0);
+    EXPECT_NE(::access(Path("d").c_str(), F_OK), 0);
+    EXPECT_EQ(::access(Path("e").c_str(), F_OK) == 0, renames);
+    EXPECT_EQ(Log(), Said{});
+    EXPECT_TRUE(FolderIsKnown()) << "it was synced";
+  }
 }
 
-TEST_F(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
-  WithEngine([&] {
-    struct stat before, after;
-    EXPECT_EQ(MakeFolder("sub"), 0);
-    EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Remove("sub/a"), 0);
-    EXPECT_EQ(::stat(Path("sub").c_str(), &before), 0);
-    EXPECT_EQ(Remove("sub", AT_REMOVEDIR), 0);
-    EXPECT_FALSE(IsKnown(TagOf(before)));
-    EXPECT_EQ(MakeFolder("new"), 0);
-    EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
-    if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
-    EXPECT_TRUE(IsKnown(TagOf(after)));
-    EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Log().back(), "created b");
-    EXPECT_EQ(last_folder_, Path("new"));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFolderWithTheNumberOfOneBeforeIsAnotherOne) {
+  struct stat before, after;
+  EXPECT_EQ(MakeFolder("sub"), 0);
+  EXPECT_EQ(Close(Open("sub/a", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Remove("sub/a"), 0);
+  EXPECT_EQ(::stat(Path("sub").c_str(), &before), 0);
+  EXPECT_EQ(Remove("sub", AT_REMOVEDIR), 0);
+  EXPECT_FALSE(IsKnown(TagOf(before)));
+  EXPECT_EQ(MakeFolder("new"), 0);
+  EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
+  if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
+  EXPECT_TRUE(IsKnown(TagOf(after)));
+  EXPECT_EQ(Close(Open("new/b", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Log().back(), "created b");
+  EXPECT_EQ(last_folder_, Path("new"));
 }
 
-TEST_F(VfsNamesTest, AFolderWithTheNumberOfAFileBeforeIsNotKnown) {
-  WithEngine([&] {
-    struct stat before, after;
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(::stat(Path("a").c_str(), &before), 0);
-    EXPECT_TRUE(IsKnown(TagOf(before)));
-    EXPECT_EQ(Remove("a"), 0);
-    EXPECT_EQ(::mkdir(Path("new").c_str(), 0750), 0);  // by somebody without us
-    EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
-    if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
-    EXPECT_FALSE(IsKnown(TagOf(after)));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFolderWithTheNumberOfAFileBeforeIsNotKnown) {
+  struct stat before, after;
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(::stat(Path("a").c_str(), &before), 0);
+  EXPECT_TRUE(IsKnown(TagOf(before)));
+  EXPECT_EQ(Remove("a"), 0);
+  EXPECT_EQ(::mkdir(Path("new").c_str(), 0750), 0);  // by somebody without us
+  EXPECT_EQ(::stat(Path("new").c_str(), &after), 0);
+  if (before.st_ino != after.st_ino) GTEST_SKIP() << "the file system gives out another number";
+  EXPECT_FALSE(IsKnown(TagOf(after)));
 }
 
 // No record is ever written: the checkpoint passes the folder all the same.
-TEST_F(VfsNamesTest, ACallThatChangesNothingIsNotPendingForEver) {
-  WithEngine([&] {
-    EXPECT_EQ(Remove("none"), -ENOENT);
-    EXPECT_TRUE(FolderIsPending());
-    NameCall call;
-    call.Other(AT_FDCWD, Path("pipe").c_str());
-    EXPECT_EQ(call.error(), 0);
-    EXPECT_FALSE(FolderIsPending());
-  });
+TEST_IN_ENGINE(VfsNamesTest, ACallThatChangesNothingIsNotPendingForEver) {
+  EXPECT_EQ(Remove("none"), -ENOENT);
+  EXPECT_TRUE(FolderIsPending());
+  NameCall call;
+  call.Other(AT_FDCWD, Path("pipe").c_str());
+  EXPECT_EQ(call.error(), 0);
+  EXPECT_FALSE(FolderIsPending());
 }
 
 // I12.
-TEST_F(VfsNamesTest, ANewFileHasTheLowestNumber) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    const int lowest = ::dup(0);
-    ::close(lowest);
-    for (const char* name : {"b", "c"}) {
-      const int fd = Open(name, O_RDWR | O_CREAT);
-      EXPECT_EQ(fd, lowest);
-      EXPECT_EQ(Close(fd), 0);
-    }
-    EXPECT_EQ(Log(), (Said{"created a", "created b", "created c"}));
-  });
+TEST_IN_ENGINE(VfsNamesTest, ANewFileHasTheLowestNumber) {
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  const int lowest = ::dup(0);
+  ::close(lowest);
+  for (const char* name : {"b", "c"}) {
+    const int fd = Open(name, O_RDWR | O_CREAT);
+    EXPECT_EQ(fd, lowest);
+    EXPECT_EQ(Close(fd), 0);
+  }
+  EXPECT_EQ(Log(), (Said{"created a", "created b", "created c"}));
 }
 
 // The kernel alone has a name in another folder. Nothing that is durable later overtakes it.
@@ -520,79 +448,70 @@ TEST_F(VfsNamesTest, AFolderWhoseNamesAreWaitedForBecomesKnown) {
 }
 
 // Somebody removes the file between the look and the call.
-TEST_F(VfsNamesTest, AFileThatIsGoneBeforeItIsOpened) {
-  WithEngine([&] {
-    struct stat st;
-    EXPECT_EQ(::fstat(folder_, &st), 0);
-    const Tally& tally = *engine.tallies.Find(TagOf(st));
-    for (const std::string name : {"a", "b"}) {
-      EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
-      const int flags = O_RDWR | O_CREAT | (name == "b" ? O_TRUNC : 0);
-      const uint64_t exits = Tallies::StandingOf(tally).exits;
-      const std::string path = Path(name);
-      OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
-      EXPECT_EQ(::unlink(path.c_str()), 0);
-      EXPECT_EQ(guard.Replace(), kNotOurs);
-      EXPECT_EQ(Tallies::StandingOf(tally).exits, exits);
-      const int fd = ::open(path.c_str(), flags, 0640);
-      EXPECT_EQ(guard.Opened(fd), 0);
-      EXPECT_GT(Tallies::StandingOf(tally).exits, exits) << "its name is in no log";
-      EXPECT_FALSE(FolderIsPending());
-    }
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFileThatIsGoneBeforeItIsOpened) {
+  struct stat st;
+  EXPECT_EQ(::fstat(folder_, &st), 0);
+  const Tally& tally = *engine.tallies.Find(TagOf(st));
+  for (const std::string name : {"a", "b"}) {
+    EXPECT_EQ(Close(Open(name, O_RDWR | O_CREAT)), 0);
+    const int flags = O_RDWR | O_CREAT | (name == "b" ? O_TRUNC : 0);
+    const uint64_t exits = Tallies::StandingOf(tally).exits;
+    const std::string path = Path(name);
+    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0640);
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+    EXPECT_EQ(guard.Replace(), kNotOurs);
+    EXPECT_EQ(Tallies::StandingOf(tally).exits, exits);
+    const int fd = ::open(path.c_str(), flags, 0640);
+    EXPECT_EQ(guard.Opened(fd), 0);
+    EXPECT_GT(Tallies::StandingOf(tally).exits, exits) << "its name is in no log";
+    EXPECT_FALSE(FolderIsPending());
+  }
 }
 
-TEST_F(VfsNamesTest, TheLongestPathThatTheKernelTakes) {
-  WithEngine([&] {
-    std::string path;
-    while (disk_.path().size() + path.size() < 4090) path += "./";
-    const int fd = Open(path + "a", O_RDWR | O_CREAT);
-    EXPECT_GE(fd, 0);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(Log(), Said{"created a"});
-    EXPECT_EQ(last_folder_, disk_.path());
-  });
+TEST_IN_ENGINE(VfsNamesTest, TheLongestPathThatTheKernelTakes) {
+  std::string path;
+  while (disk_.path().size() + path.size() < 4090) path += "./";
+  const int fd = Open(path + "a", O_RDWR | O_CREAT);
+  EXPECT_GE(fd, 0);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(Log(), Said{"created a"});
+  EXPECT_EQ(last_folder_, disk_.path());
 }
 
 // It is described by its name record, and found again by that.
-TEST_F(VfsNamesTest, ANewFileIsDescribedAsTheKernelWould) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto told = std::make_unique<pool::FileRecord>(),
-               asked = std::make_unique<pool::FileRecord>();
-    {
-      Access access;
-      ASSERT_EQ(access.Enter(fd, Access::kData), 0);
-      EXPECT_TRUE(DescribedLately(access.file(), told.get()));
-    }
-    EXPECT_EQ(pool::Describe(fd, asked.get()), 0);
-    EXPECT_TRUE(pool::SameFile(*told, *asked));
-    EXPECT_STREQ(told->path, asked->path);
-    EXPECT_EQ(told->mode, asked->mode);
-    EXPECT_EQ(told->file_system, asked->file_system);
-    EXPECT_EQ(told->device, asked->device);
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ANewFileIsDescribedAsTheKernelWould) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const auto told = std::make_unique<pool::FileRecord>(),
+             asked = std::make_unique<pool::FileRecord>();
+  {
+    Access access;
+    ASSERT_EQ(access.Enter(fd, Access::kData), 0);
+    EXPECT_TRUE(DescribedLately(access.file(), told.get()));
+  }
+  EXPECT_EQ(pool::Describe(fd, asked.get()), 0);
+  EXPECT_TRUE(pool::SameFile(*told, *asked));
+  EXPECT_STREQ(told->path, asked->path);
+  EXPECT_EQ(told->mode, asked->mode);
+  EXPECT_EQ(told->file_system, asked->file_system);
+  EXPECT_EQ(told->device, asked->device);
 }
 
 // What the log does not have is on the disk before anything later is in the log.
-TEST_F(VfsNamesTest, ACallPastTheLogLeavesNothingPending) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    EXPECT_TRUE(FolderIsPending());
-    {
-      NameCall call;
-      call.Other(AT_FDCWD, Path("pipe").c_str());
-      EXPECT_EQ(call.error(), 0);
-      EXPECT_EQ(call.Make(), kNotOurs);
-      EXPECT_FALSE(FolderIsKnown());
-      EXPECT_FALSE(FolderIsPending());
-      EXPECT_EQ(::mkfifo(Path("pipe").c_str(), 0600), 0);
-    }
-    EXPECT_TRUE(FolderIsKnown()) << "it was synced afterwards";
-    EXPECT_EQ(Log(), Said{});
-  });
+TEST_IN_ENGINE(VfsNamesTest, ACallPastTheLogLeavesNothingPending) {
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  EXPECT_TRUE(FolderIsPending());
+  {
+    NameCall call;
+    call.Other(AT_FDCWD, Path("pipe").c_str());
+    EXPECT_EQ(call.error(), 0);
+    EXPECT_EQ(call.Make(), kNotOurs);
+    EXPECT_FALSE(FolderIsKnown());
+    EXPECT_FALSE(FolderIsPending());
+    EXPECT_EQ(::mkfifo(Path("pipe").c_str(), 0600), 0);
+  }
+  EXPECT_TRUE(FolderIsKnown()) << "it was synced afterwards";
+  EXPECT_EQ(Log(), Said{});
 }
 
 // A process that has died has left something of the folder pending, in a pool that is ours or
@@ -628,120 +547,106 @@ TEST_F(VfsNamesTest, NobodyWaitsForADeadProcess) {
   }
 }
 
-TEST_F(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
-  WithEngine([&] {
-    NameCall call;
-    call.Other(AT_FDCWD, Path("pipe").c_str());
-    EXPECT_EQ(Fsync(folder_), kNotOurs);
-    EXPECT_FALSE(FolderIsKnown());
-  });
+TEST_IN_ENGINE(VfsNamesTest, WhileSomebodyChangesNamesNoFolderBecomesKnown) {
+  NameCall call;
+  call.Other(AT_FDCWD, Path("pipe").c_str());
+  EXPECT_EQ(Fsync(folder_), kNotOurs);
+  EXPECT_FALSE(FolderIsKnown());
 }
 
 // It is not drained for that, nor synced.
-TEST_F(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog) {
-  WithEngine([&] {
-    for (const char* name : {"a", "b"}) {
-      const int strange = ::open(Path(name).c_str(), O_RDWR | O_CREAT, 0640);
-      EXPECT_EQ(::write(strange, "one", 3), 3);
-      ::close(strange);
-      const int fd = Open(name);
-      for (int i = 0; i < 3; ++i) Fsync(fd);
-      EXPECT_TRUE(IsCached(fd));
-      EXPECT_EQ(Write(fd, name, 1), 1);
-      const std::string to = std::string("new ") + name;
-      EXPECT_EQ(name[0] == 'a' ? Rename(name, to) : Link(name, to), 0);
-      EXPECT_FALSE(IsCached(fd));
-      EXPECT_TRUE(IsKnown(fd));
-      EXPECT_EQ(test::ReadFile(Path(to)), name + std::string("ne"));
-      EXPECT_EQ(Write(fd, "x", 1), 1);
-      EXPECT_EQ(Close(fd), 0);
-    }
-    EXPECT_EQ(Log(),
-              (Said{"data a", "published a", "renames a new a", "renamed a new a", "data new a",
-                    "data b", "published b", "links b new b", "linked b new b", "data b"}));
-  });
+TEST_IN_ENGINE(VfsNamesTest, ACachedFileGetsAnotherNameWithWhatItHasInTheLog) {
+  for (const char* name : {"a", "b"}) {
+    const int strange = ::open(Path(name).c_str(), O_RDWR | O_CREAT, 0640);
+    EXPECT_EQ(::write(strange, "one", 3), 3);
+    ::close(strange);
+    const int fd = Open(name);
+    for (int i = 0; i < 3; ++i) Fsync(fd);
+    EXPECT_TRUE(IsCached(fd));
+    EXPECT_EQ(Write(fd, name, 1), 1);
+    const std::string to = std::string("new ") + name;
+    EXPECT_EQ(name[0] == 'a' ? Rename(name, to) : Link(name, to), 0);
+    EXPECT_FALSE(IsCached(fd));
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(test::ReadFile(Path(to)), name + std::string("ne"));
+    EXPECT_EQ(Write(fd, "x", 1), 1);
+    EXPECT_EQ(Close(fd), 0);
+  }
+  EXPECT_EQ(Log(),
+            (Said{"data a", "published a", "renames a new a", "renamed a new a", "data new a",
+                  "data b", "published b", "links b new b", "linked b new b", "data b"}));
 }
 
 // So that recovery does not make it again without them.
-TEST_F(VfsNamesTest, AFileWithBytesThatNoLogHasIsSaidToLackThem) {
-  WithEngine([&] {
-    const auto make = [&](const char* name, bool past, const std::string& bytes) {
-      const int fd = Open(name, O_RDWR | O_CREAT);
-      EXPECT_EQ(past ? PassThrough(fd) : 0, 0);
-      const long n =
-          past ? ::write(fd, bytes.data(), bytes.size()) : Write(fd, bytes.data(), bytes.size());
-      EXPECT_EQ(n, static_cast<long>(bytes.size()));
-      EXPECT_EQ(Close(fd), 0);
-    };
-    make("a", false, "one");
-    make("b", true, "one");
-    make("c", true, "one");
-    make("d", true, "");
-    EXPECT_EQ(Remove("b"), 0);
-    EXPECT_EQ(Rename("a", "c"), 0);
-    EXPECT_EQ(Remove("c"), 0) << "known";
-    EXPECT_EQ(Remove("d"), 0) << "empty";
-    const Said said = Log();
-    EXPECT_EQ(Said(said.begin() + 5, said.end()),
-              (Said{"removes b gone lacks", "removed b gone lacks", "renames a c gone lacks",
-                    "renamed a c gone lacks", "removes c gone", "removed c gone", "removes d gone",
-                    "removed d gone"}));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFileWithBytesThatNoLogHasIsSaidToLackThem) {
+  const auto make = [&](const char* name, bool past, const std::string& bytes) {
+    const int fd = Open(name, O_RDWR | O_CREAT);
+    EXPECT_EQ(past ? PassThrough(fd) : 0, 0);
+    const long n =
+        past ? ::write(fd, bytes.data(), bytes.size()) : Write(fd, bytes.data(), bytes.size());
+    EXPECT_EQ(n, static_cast<long>(bytes.size()));
+    EXPECT_EQ(Close(fd), 0);
+  };
+  make("a", false, "one");
+  make("b", true, "one");
+  make("c", true, "one");
+  make("d", true, "");
+  EXPECT_EQ(Remove("b"), 0);
+  EXPECT_EQ(Rename("a", "c"), 0);
+  EXPECT_EQ(Remove("c"), 0) << "known";
+  EXPECT_EQ(Remove("d"), 0) << "empty";
+  const Said said = Log();
+  EXPECT_EQ(Said(said.begin() + 5, said.end()),
+            (Said{"removes b gone lacks", "removed b gone lacks", "renames a c gone lacks",
+                  "renamed a c gone lacks", "removes c gone", "removed c gone", "removes d gone",
+                  "removed d gone"}));
 }
 
 // A call under way may have taken its name away, and the file system may undo that, and have lost
 // the name as well: so it is not said to be on the disk before the call is over.
-TEST_F(VfsNamesTest, AFileThatLosesItsNameMeanwhileIsNotSettled) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    const int strange = ::open(Path("a").c_str(), O_WRONLY);
-    EXPECT_EQ(::write(strange, "one", 3), 3);
-    ::close(strange);
-    const int fd = Open("a");
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_EQ(::unlink(Path("a").c_str()), 0);
-    WhileItWaits([&] { EXPECT_EQ(Fsync(fd), 0); }, [] {});
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFileThatLosesItsNameMeanwhileIsNotSettled) {
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  const int strange = ::open(Path("a").c_str(), O_WRONLY);
+  EXPECT_EQ(::write(strange, "one", 3), 3);
+  ::close(strange);
+  const Closing fd(Open("a"));
+  EXPECT_FALSE(IsKnown(fd));
+  EXPECT_EQ(::unlink(Path("a").c_str()), 0);
+  WhileItWaits([&] { EXPECT_EQ(Fsync(fd), 0); }, [] {});
+  EXPECT_FALSE(IsKnown(fd));
 }
 
-TEST_F(VfsNamesTest, AFileIsKnownWhenItIsOpenedAgain) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    EXPECT_EQ(Rename("a", "b"), 0);
-    const int fd = Open("b");
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Write(fd, "one", 3), 3);
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(Log().back(), "data b");
-    // A program without us, which says nothing.
-    const int strange = ::open(Path("b").c_str(), O_WRONLY | O_APPEND);
-    EXPECT_EQ(::write(strange, "two", 3), 3);
-    ::close(strange);
-    const int again = Open("b");
-    EXPECT_FALSE(IsKnown(again));
-    EXPECT_EQ(SyncRange(again), kNotOurs);
-    EXPECT_EQ(Close(again), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFileIsKnownWhenItIsOpenedAgain) {
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  EXPECT_EQ(Rename("a", "b"), 0);
+  const int fd = Open("b");
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Write(fd, "one", 3), 3);
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(Log().back(), "data b");
+  // A program without us, which says nothing.
+  const int strange = ::open(Path("b").c_str(), O_WRONLY | O_APPEND);
+  EXPECT_EQ(::write(strange, "two", 3), 3);
+  ::close(strange);
+  const Closing again(Open("b"));
+  EXPECT_FALSE(IsKnown(again));
+  EXPECT_EQ(SyncRange(again), kNotOurs);
 }
 
-TEST_F(VfsNamesTest, AKnownFileIsCutByWayOfTheLog) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_EQ(Write(fd, "one two", 7), 7);
-    EXPECT_EQ(Ftruncate(fd, 3), 0);
-    EXPECT_EQ(Close(fd), 0);
-    const int cut = Open("a", O_RDWR | O_TRUNC);
-    EXPECT_TRUE(IsKnown(cut));
-    EXPECT_EQ(Close(cut), 0);
-    EXPECT_EQ(Log(),
-              (Said{"created a", "data a", "truncate a", "truncate a", "truncate a", "truncate a"}))
-        << "before each call, and after it";
-    struct stat st;
-    EXPECT_EQ(::stat(Path("a").c_str(), &st), 0);
-    EXPECT_EQ(st.st_size, 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, AKnownFileIsCutByWayOfTheLog) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Write(fd, "one two", 7), 7);
+  EXPECT_EQ(Ftruncate(fd, 3), 0);
+  EXPECT_EQ(Close(fd), 0);
+  const int cut = Open("a", O_RDWR | O_TRUNC);
+  EXPECT_TRUE(IsKnown(cut));
+  EXPECT_EQ(Close(cut), 0);
+  EXPECT_EQ(Log(),
+            (Said{"created a", "data a", "truncate a", "truncate a", "truncate a", "truncate a"}))
+      << "before each call, and after it";
+  struct stat st;
+  EXPECT_EQ(::stat(Path("a").c_str(), &st), 0);
+  EXPECT_EQ(st.st_size, 0);
 }
 
 // It has not attached the pool when it makes the call.
@@ -781,153 +686,130 @@ TEST_F(VfsNamesTest, AnotherProcessCutsAKnownFileByWayOfTheLogWithItsFirstCall) 
 }
 
 // The number in a record is that of a File of ours, which others have had.
-TEST_F(VfsNamesTest, AFileIsDeclaredThoughAnotherOneHadItsNumber) {
-  WithEngine([&] {
-    for (const char* name : {"a", "b", "c"}) {
-      const int fd = Open(name, O_RDWR | O_CREAT);
-      EXPECT_EQ(Write(fd, name, 1), 1);
-      EXPECT_EQ(Close(fd), 0);
-    }
-    EXPECT_EQ(Log(), (Said{"created a", "data a", "created b", "data b", "created c", "data c"}));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFileIsDeclaredThoughAnotherOneHadItsNumber) {
+  for (const char* name : {"a", "b", "c"}) {
+    const int fd = Open(name, O_RDWR | O_CREAT);
+    EXPECT_EQ(Write(fd, name, 1), 1);
+    EXPECT_EQ(Close(fd), 0);
+  }
+  EXPECT_EQ(Log(), (Said{"created a", "data a", "created b", "data b", "created c", "data c"}));
 }
 
-TEST_F(VfsNamesTest, AttributesAreInTheLog) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    {
-      AttributeCall call(fd);
-      EXPECT_EQ(call.Begin(pool::kSetMode), 0);
-      call.End(::fchmod(fd, 0600) == 0);
-    }
-    EXPECT_EQ(Log(), (Said{"created a", "attributes"}));
-    EXPECT_TRUE(IsKnown(fd));
-    // Some, no record has.
+TEST_IN_ENGINE(VfsNamesTest, AttributesAreInTheLog) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  {
     AttributeCall call(fd);
-    EXPECT_EQ(call.Begin(0), 0);
-    EXPECT_FALSE(IsKnown(fd));
-    call.End(true);
-    EXPECT_EQ(Close(fd), 0);
-  });
+    EXPECT_EQ(call.Begin(pool::kSetMode), 0);
+    call.End(::fchmod(fd, 0600) == 0);
+  }
+  EXPECT_EQ(Log(), (Said{"created a", "attributes"}));
+  EXPECT_TRUE(IsKnown(fd));
+  // Some, no record has.
+  AttributeCall call(fd);
+  EXPECT_EQ(call.Begin(0), 0);
+  EXPECT_FALSE(IsKnown(fd));
+  call.End(true);
 }
 
 // By a call that no front end sees.
-TEST_F(VfsNamesTest, AttributesOfANewSymbolicLinkAreInTheLog) {
-  WithEngine([&] {
-    const std::string path = Path("to");
-    EXPECT_EQ(
-        Made([&](NameCall& call, bool past) { call.MakeLink("a", AT_FDCWD, path.c_str(), past); },
-             [&] { return ::symlink("a", path.c_str()); }),
-        0);
-    AttributeCall call(AT_FDCWD, path.c_str(), false);
-    EXPECT_EQ(call.Begin(pool::kSetTimes), 0);
-    const timespec times[2] = {{1000, 1}, {2000, 2}};
-    EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
-    call.End(true);
-    EXPECT_EQ(Log(), (Said{"created to", "attributes"}));
-  });
+TEST_IN_ENGINE(VfsNamesTest, AttributesOfANewSymbolicLinkAreInTheLog) {
+  const std::string path = Path("to");
+  EXPECT_EQ(
+      Made([&](NameCall& call, bool past) { call.MakeLink("a", AT_FDCWD, path.c_str(), past); },
+           [&] { return ::symlink("a", path.c_str()); }),
+      0);
+  AttributeCall call(AT_FDCWD, path.c_str(), false);
+  EXPECT_EQ(call.Begin(pool::kSetTimes), 0);
+  const timespec times[2] = {{1000, 1}, {2000, 2}};
+  EXPECT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
+  call.End(true);
+  EXPECT_EQ(Log(), (Said{"created to", "attributes"}));
 }
 
-TEST_F(VfsNamesTest, AttributesAreOfWhatTheDescriptorLeadsTo) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const int other = ::open(Path("other").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    EXPECT_EQ(::dup3(other, fd, O_CLOEXEC), fd);
-    {
-      AttributeCall call(fd);
-      EXPECT_EQ(call.Begin(pool::kSetMode), 0);
-      call.End(::fchmod(fd, 0600) == 0);
-    }
-    EXPECT_EQ(Log(), (Said{"created a"}));
-    ::close(other);
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, AttributesAreOfWhatTheDescriptorLeadsTo) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const int other = ::open(Path("other").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  EXPECT_EQ(::dup3(other, fd, O_CLOEXEC), fd);
+  {
+    AttributeCall call(fd);
+    EXPECT_EQ(call.Begin(pool::kSetMode), 0);
+    call.End(::fchmod(fd, 0600) == 0);
+  }
+  EXPECT_EQ(Log(), (Said{"created a"}));
+  ::close(other);
 }
 
 // By which recovery looks for the file, where it has no right to use handles.
-TEST_F(VfsNamesTest, AttributesAreOfTheNameThatTheFileHasNow) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto set = [&](const std::function<void()>& meanwhile) {
-      AttributeCall call(fd);
-      EXPECT_EQ(call.Begin(pool::kSetMode), 0);
-      meanwhile();
-      call.End(::fchmod(fd, 0600) == 0);
-      EXPECT_EQ(Log().back(), "attributes");
-      return last_target_;
-    };
-    EXPECT_EQ(set([] {}), Path("a"));
-    EXPECT_EQ(Rename("a", "b"), 0);
-    EXPECT_EQ(set([] {}), Path("b"));
-    EXPECT_EQ(set([&] { EXPECT_EQ(Rename("b", "c"), 0); }), Path("c"));
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, AttributesAreOfTheNameThatTheFileHasNow) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const auto set = [&](const std::function<void()>& meanwhile) {
+    AttributeCall call(fd);
+    EXPECT_EQ(call.Begin(pool::kSetMode), 0);
+    meanwhile();
+    call.End(::fchmod(fd, 0600) == 0);
+    EXPECT_EQ(Log().back(), "attributes");
+    return last_target_;
+  };
+  EXPECT_EQ(set([] {}), Path("a"));
+  EXPECT_EQ(Rename("a", "b"), 0);
+  EXPECT_EQ(set([] {}), Path("b"));
+  EXPECT_EQ(set([&] { EXPECT_EQ(Rename("b", "c"), 0); }), Path("c"));
 }
 
 // It may have made its call, or not: nothing is known any more.
-TEST_F(VfsNamesTest, TheLockIsTakenFromADeadProcess) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const std::string leases_of = memory_.path();
-    const int status = test::InChild([&] {
-      lease::Leases leases;
-      Tallies tallies(leases);
-      const char* why = "";
-      if (!leases.Open(leases_of.c_str(), &why)) return 1;
-      tallies.LockNames();
-      raise(SIGKILL);
-      return 1;
-    });
-    EXPECT_EQ(status, -SIGKILL);
-    const uint64_t lock = engine.tallies.LockNames();
-    EXPECT_FALSE(FolderIsKnown());
-    EXPECT_FALSE(IsKnown(fd));
-    engine.tallies.UnlockNames(lock);
-    EXPECT_EQ(Rename("a", "b"), 0);
-    EXPECT_TRUE(FolderIsKnown());
-    EXPECT_EQ(Close(fd), 0);
+TEST_IN_ENGINE(VfsNamesTest, TheLockIsTakenFromADeadProcess) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const std::string leases_of = memory_.path();
+  const int status = test::InChild([&] {
+    lease::Leases leases;
+    Tallies tallies(leases);
+    const char* why = "";
+    if (!leases.Open(leases_of.c_str(), &why)) return 1;
+    tallies.LockNames();
+    raise(SIGKILL);
+    return 1;
   });
+  EXPECT_EQ(status, -SIGKILL);
+  const uint64_t lock = engine.tallies.LockNames();
+  EXPECT_FALSE(FolderIsKnown());
+  EXPECT_FALSE(IsKnown(fd));
+  engine.tallies.UnlockNames(lock);
+  EXPECT_EQ(Rename("a", "b"), 0);
+  EXPECT_TRUE(FolderIsKnown());
 }
 
-TEST_F(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
-    NameCall call;
-    call.Remove(AT_FDCWD, Path("a").c_str(), 0, false);
-    EXPECT_TRUE(call.logs());
-    engine.tallies.UnlockNames(engine.tallies.LockNames());
-    struct stat st;
-    EXPECT_EQ(::fstat(folder_, &st), 0);
-    Tallies::Forget(*engine.tallies.Find(TagOf(st)));
-    EXPECT_EQ(call.Make(), kBeginAnew);
-    EXPECT_EQ(::access(Path("a").c_str(), F_OK), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, WhoeverLosesTheLockCommitsNothing) {
+  EXPECT_EQ(Close(Open("a", O_RDWR | O_CREAT)), 0);
+  NameCall call;
+  call.Remove(AT_FDCWD, Path("a").c_str(), 0, false);
+  EXPECT_TRUE(call.logs());
+  engine.tallies.UnlockNames(engine.tallies.LockNames());
+  struct stat st;
+  EXPECT_EQ(::fstat(folder_, &st), 0);
+  Tallies::Forget(*engine.tallies.Find(TagOf(st)));
+  EXPECT_EQ(call.Make(), kBeginAnew);
+  EXPECT_EQ(::access(Path("a").c_str(), F_OK), 0);
 }
 
 // A program without us moves the folder after it was looked up, and makes another one in its place.
-TEST_F(VfsNamesTest, AFileThatIsMadeElsewhereIsInNoRecord) {
-  WithEngine([&] {
-    EXPECT_EQ(MakeFolder("d"), 0);
-    int fd = -1;
-    WhileItWaits([&] { fd = Open("d/a", O_RDWR | O_CREAT); },
-                 [&] {
-                   EXPECT_EQ(::rename(Path("d").c_str(), Path("e").c_str()), 0);
-                   EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
-                 });
-    EXPECT_EQ(::access(Path("d/a").c_str(), F_OK), 0);
-    EXPECT_EQ(Log(), Said{}) << "all was synced";
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, AFileThatIsMadeElsewhereIsInNoRecord) {
+  EXPECT_EQ(MakeFolder("d"), 0);
+  int fd = -1;
+  WhileItWaits([&] { fd = Open("d/a", O_RDWR | O_CREAT); },
+               [&] {
+                 EXPECT_EQ(::rename(Path("d").c_str(), Path("e").c_str()), 0);
+                 EXPECT_EQ(::mkdir(Path("d").c_str(), 0750), 0);
+               });
+  EXPECT_EQ(::access(Path("d/a").c_str(), F_OK), 0);
+  EXPECT_EQ(Log(), Said{}) << "all was synced";
+  EXPECT_EQ(Close(fd), 0);
 }
 
-TEST_F(VfsNamesTest, ALinkThatLeadsNowhereIsFollowed) {
-  WithEngine([&] {
-    EXPECT_EQ(::symlink(Path("target").c_str(), Path("link").c_str()), 0);
-    const int fd = Open("link", O_RDWR | O_CREAT);
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(::access(Path("target").c_str(), F_OK), 0);
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsNamesTest, ALinkThatLeadsNowhereIsFollowed) {
+  EXPECT_EQ(::symlink(Path("target").c_str(), Path("link").c_str()), 0);
+  const Closing fd(Open("link", O_RDWR | O_CREAT));
+  EXPECT_GE(fd, 0);
+  EXPECT_EQ(::access(Path("target").c_str(), F_OK), 0);
 }
 
 }  // namespace

@@ -22,14 +22,14 @@
 #include <optional>
 #include <thread>
 
-#include "src/nvlog/walk.h"
 #include "src/sys/deferral.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/descriptions.h"
 #include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/settle.h"
 #include "tests/unit/attributes.h"
-#include "tests/unit/host.h"
+#include "tests/unit/found.h"
+#include "tests/unit/in_engine.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::vfs {
@@ -39,39 +39,16 @@ constexpr auto kIsRemoved = NameGuard::Fate::kIsRemoved;
 // The cleanup thread, unless somebody waits for it.
 constexpr const char* kHeldBack = "NVCACHE_BATCH_MIN=1000";
 constexpr const char* kHeldBackLong = "NVCACHE_BATCH_DELAY=60000";
+constexpr const char* kLargeBatch = "NVCACHE_BATCH_MAX=10000";
 
-class VfsTest : public testing::Test {
+class VfsTest : public EngineTest {
  protected:
-  // Runs `body` in a child with an engine on a fresh pool.
-  void WithEngine(const std::function<void()>& body, std::vector<std::string> settings = {}) {
-    const int status = test::InChild([&] {
-      settings.push_back("NVCACHE_POOL=" + (memory_ / "pool"));
-      settings.push_back("NVCACHE_SIZE=1M");
-      settings.push_back("NVCACHE_EMULATE=1");
-      settings.insert(settings.begin(), "NVCACHE_WRITE_BACK=always");
-      std::vector<char*> environment;
-      for (std::string& setting : settings) environment.push_back(setting.data());
-      environment.push_back(nullptr);
-      engine.lease_folder = memory_.path().c_str();
-      Start(*host_, environment.data());
-      body();
-      Stop();
-      return testing::Test::HasFailure() ? 1 : 0;
-    });
-    EXPECT_EQ(status, 0);
+  void WithEngine(const std::function<void()>& body, Settings settings = {}) {
+    settings.insert(settings.begin(), "NVCACHE_WRITE_BACK=always");
+    settings.push_back("NVCACHE_SIZE=1M");
+    EXPECT_EQ(RunEngine("pool", settings, body), 0);
   }
 
-  int Open(const std::string& name, int flags) {
-    const std::string path = disk_ / name;
-    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0600);
-    EXPECT_EQ(guard.error(), 0);
-    const long replaced = guard.Replace();
-    const int fd =
-        replaced != kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);
-    EXPECT_GE(fd, 0) << path << ": " << std::strerror(errno);
-    guard.Opened(fd);
-    return fd;
-  }
   // A file that the engine caches, with `content`.
   int Cached(const std::string& name, const std::string& content, int flags = 0) {
     const int fd = Open(name, O_RDWR | O_CREAT | flags);
@@ -112,22 +89,10 @@ class VfsTest : public testing::Test {
   // newest that describes it.
   template <typename Function>
   void ForEachRecordOf(const std::string& name, Function function) {
-    test::ScopedPool pool;
-    EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
-    nvlog::Reader reader;
-    EXPECT_TRUE(reader.Open(pool.view()));
-    nvlog::GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
-    for (nvlog::Group group; walk.Next(&group);) {
-      EXPECT_NE(group.verdict, nvlog::Verdict::kDamaged);
-      if (group.verdict != nvlog::Verdict::kCommitted) continue;
-      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
-        pool::FileRecord record;
-        const uint32_t file = walk.FileOf(header, place);
-        EXPECT_TRUE(walk.CopyRecord(file, &record));
-        if (disk_ / name == record.path) function(record, header);
-      });
-    }
+    test::ForEachCommitted(memory_ / "pool", [&](const test::FoundRecord& found) {
+      const pool::FileRecord record = found.file_record();
+      if (Path(name) == record.path) function(record, found.header);
+    });
   }
   // The newest record that describes the file, if there is one.
   std::optional<pool::FileRecord> RecordOf(const std::string& name) {
@@ -146,11 +111,6 @@ class VfsTest : public testing::Test {
   static File& FileOf(int fd) { return *engine.descriptors.Of(fd)->file.load(); }
   // The next record waits for no sync.
   static bool IsSettled(int fd) { return IsSynced(FileOf(fd)); }
-  std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
-
-  const Host* host_ = &test::UsualHost();
-  test::Folder disk_;
-  test::Folder memory_{test::Folder::kMemory};
 };
 
 // The pool stays attached: a log needs none.
@@ -179,274 +139,235 @@ TEST_F(VfsTest, WithoutAPoolNothingIsOurs) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(VfsTest, WritesAreSeenByReadsAtOnceAndByTheDiskInTheEnd) {
-  WithEngine([&] {
-    const int fd = Cached("a", "hello world");
-    EXPECT_EQ(ReadSome(fd, 100, 0), "hello world");
-    EXPECT_EQ(ReadSome(fd, 3, 6), "wor");
-    EXPECT_EQ(ReadSome(fd, 3, 11), "");
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(OnDisk("a"), "hello world") << "after the last close everybody sees it";
-  });
+TEST_IN_ENGINE(VfsTest, WritesAreSeenByReadsAtOnceAndByTheDiskInTheEnd) {
+  const int fd = Cached("a", "hello world");
+  EXPECT_EQ(ReadSome(fd, 100, 0), "hello world");
+  EXPECT_EQ(ReadSome(fd, 3, 6), "wor");
+  EXPECT_EQ(ReadSome(fd, 3, 11), "");
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(OnDisk("a"), "hello world") << "after the last close everybody sees it";
 }
 
-TEST_F(VfsTest, HolesReadAsZeros) {
-  WithEngine([&] {
-    const int fd = Cached("a", "x");
-    EXPECT_EQ(Pwrite(fd, "y", 1, 100000), 1);
-    EXPECT_EQ(ReadSome(fd, 100, 5000), std::string(100, '\0'));
-    EXPECT_EQ(ReadSome(fd, 200000, 0).size(), 100001u);
-    EXPECT_EQ(Lseek(fd, 0, SEEK_END), 100001);
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsTest, HolesReadAsZeros) {
+  const Closing fd(Cached("a", "x"));
+  EXPECT_EQ(Pwrite(fd, "y", 1, 100000), 1);
+  EXPECT_EQ(ReadSome(fd, 100, 5000), std::string(100, '\0'));
+  EXPECT_EQ(ReadSome(fd, 200000, 0).size(), 100001u);
+  EXPECT_EQ(Lseek(fd, 0, SEEK_END), 100001);
 }
 
-TEST_F(VfsTest, DuplicatesShareOneOffset) {
-  WithEngine([&] {
-    const int fd = Cached("a", "0123456789");
-    const int copy = static_cast<int>(Dup(fd));
-    char c;
-    EXPECT_EQ(Read(fd, &c, 1), 1);
-    EXPECT_EQ(Read(copy, &c, 1), 1);
-    EXPECT_EQ(c, '1');
-    EXPECT_EQ(Lseek(copy, 0, SEEK_CUR), 2);
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(Read(copy, &c, 1), 1);
-    EXPECT_EQ(c, '2');
-    const int other = Open("a", O_RDONLY);
-    EXPECT_EQ(Read(other, &c, 1), 1);
-    EXPECT_EQ(c, '0') << "another description, another offset";
-  });
+TEST_IN_ENGINE(VfsTest, DuplicatesShareOneOffset) {
+  const int fd = Cached("a", "0123456789");
+  const int copy = static_cast<int>(Dup(fd));
+  char c;
+  EXPECT_EQ(Read(fd, &c, 1), 1);
+  EXPECT_EQ(Read(copy, &c, 1), 1);
+  EXPECT_EQ(c, '1');
+  EXPECT_EQ(Lseek(copy, 0, SEEK_CUR), 2);
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(Read(copy, &c, 1), 1);
+  EXPECT_EQ(c, '2');
+  const int other = Open("a", O_RDONLY);
+  EXPECT_EQ(Read(other, &c, 1), 1);
+  EXPECT_EQ(c, '0') << "another description, another offset";
 }
 
-TEST_F(VfsTest, Dup2ClosesWhatWasThere) {
-  WithEngine([&] {
-    const int a = Cached("a", "aaaa");
-    const int b = Cached("b", "bbbb");
-    EXPECT_EQ(Dup2(a, b), b);
-    EXPECT_EQ(ReadSome(b, 4, 0), "aaaa");
-    EXPECT_EQ(OnDisk("b"), "bbbb");
-    EXPECT_EQ(Dup2(9999, a), -EBADF);
-    EXPECT_EQ(ReadSome(a, 4, 0), "aaaa") << "a failed dup2 closes nothing";
-  });
+TEST_IN_ENGINE(VfsTest, Dup2ClosesWhatWasThere) {
+  const int a = Cached("a", "aaaa");
+  const int b = Cached("b", "bbbb");
+  EXPECT_EQ(Dup2(a, b), b);
+  EXPECT_EQ(ReadSome(b, 4, 0), "aaaa");
+  EXPECT_EQ(OnDisk("b"), "bbbb");
+  EXPECT_EQ(Dup2(9999, a), -EBADF);
+  EXPECT_EQ(ReadSome(a, 4, 0), "aaaa") << "a failed dup2 closes nothing";
 }
 
-TEST_F(VfsTest, ADescriptorOpenedBeforeSeesWhatIsWrittenAfter) {
+TEST_IN_ENGINE(VfsTest, ADescriptorOpenedBeforeSeesWhatIsWrittenAfter) {
   test::WriteFile(disk_ / "a", "old content");
-  WithEngine([&] {
-    const int reader = Open("a", O_RDONLY);
-    char bytes[4] = {};
-    EXPECT_EQ(Read(reader, bytes, 4), 4);  // by the kernel: nobody writes yet
-    const int writer = Open("a", O_WRONLY);
-    EXPECT_EQ(Pwrite(writer, "NEW", 3, 4), 3);
-    EXPECT_EQ(Read(reader, bytes, 3), 3);
-    EXPECT_EQ(std::string(bytes, 3), "NEW") << "and its offset went along";
-    EXPECT_EQ(ReadSome(reader, 100, 0), "old NEWtent");
-    EXPECT_EQ(Write(reader, "x", 1), -EBADF);
-    EXPECT_EQ(Read(writer, bytes, 1), -EBADF);
-  });
+  const int reader = Open("a", O_RDONLY);
+  char bytes[4] = {};
+  EXPECT_EQ(Read(reader, bytes, 4), 4);  // by the kernel: nobody writes yet
+  const int writer = Open("a", O_WRONLY);
+  EXPECT_EQ(Pwrite(writer, "NEW", 3, 4), 3);
+  EXPECT_EQ(Read(reader, bytes, 3), 3);
+  EXPECT_EQ(std::string(bytes, 3), "NEW") << "and its offset went along";
+  EXPECT_EQ(ReadSome(reader, 100, 0), "old NEWtent");
+  EXPECT_EQ(Write(reader, "x", 1), -EBADF);
+  EXPECT_EQ(Read(writer, bytes, 1), -EBADF);
 }
 
-TEST_F(VfsTest, AppendGoesToTheEndWhateverTheOffset) {
-  WithEngine([&] {
-    const int fd = Cached("a", "start");
-    const int log = Open("a", O_WRONLY | O_APPEND);
-    EXPECT_EQ(Write(log, "+1", 2), 2);
-    EXPECT_EQ(Pwrite(fd, "more", 4, 7), 4);
-    EXPECT_EQ(Pwrite(log, "+2", 2, 0), 2) << "Linux ignores the offset";
-    EXPECT_EQ(ReadSome(fd, 100, 0), "start+1more+2");
-    EXPECT_EQ(Fcntl(log, F_SETFL, 0), 0);
-    EXPECT_EQ(Pwrite(log, "S", 1, 0), 1);
-    EXPECT_EQ(ReadSome(fd, 5, 0), "Start");
-    EXPECT_EQ(Fcntl(fd, F_SETFL, O_APPEND), 0);
-    EXPECT_EQ(Write(fd, "!", 1), 1);
-    EXPECT_EQ(ReadSome(fd, 100, 0), "Start+1more+2!");
-    EXPECT_EQ(Close(fd) + Close(log), 0);
-    EXPECT_EQ(OnDisk("a"), "Start+1more+2!");
-  });
+TEST_IN_ENGINE(VfsTest, AppendGoesToTheEndWhateverTheOffset) {
+  const int fd = Cached("a", "start");
+  const int log = Open("a", O_WRONLY | O_APPEND);
+  EXPECT_EQ(Write(log, "+1", 2), 2);
+  EXPECT_EQ(Pwrite(fd, "more", 4, 7), 4);
+  EXPECT_EQ(Pwrite(log, "+2", 2, 0), 2) << "Linux ignores the offset";
+  EXPECT_EQ(ReadSome(fd, 100, 0), "start+1more+2");
+  EXPECT_EQ(Fcntl(log, F_SETFL, 0), 0);
+  EXPECT_EQ(Pwrite(log, "S", 1, 0), 1);
+  EXPECT_EQ(ReadSome(fd, 5, 0), "Start");
+  EXPECT_EQ(Fcntl(fd, F_SETFL, O_APPEND), 0);
+  EXPECT_EQ(Write(fd, "!", 1), 1);
+  EXPECT_EQ(ReadSome(fd, 100, 0), "Start+1more+2!");
+  EXPECT_EQ(Close(fd) + Close(log), 0);
+  EXPECT_EQ(OnDisk("a"), "Start+1more+2!");
 }
 
-TEST_F(VfsTest, TruncationIsFinal) {
-  WithEngine([&] {
-    const int fd = Cached("a", std::string(10000, 'x'));
-    EXPECT_EQ(Ftruncate(fd, 5), 0);
-    EXPECT_EQ(ReadSome(fd, 100, 0), "xxxxx");
-    EXPECT_EQ(Pwrite(fd, "y", 1, 8), 1);
-    EXPECT_EQ(ReadSome(fd, 100, 0), std::string("xxxxx\0\0\0y", 9));
-    const int again = Open("a", O_WRONLY | O_TRUNC);
-    EXPECT_EQ(ReadSome(fd, 100, 0), "");
-    EXPECT_EQ(Pwrite(again, "z", 1, 2), 1);
-    EXPECT_EQ(Close(fd) + Close(again), 0);
-    EXPECT_EQ(OnDisk("a"), std::string("\0\0z", 3));
-  });
+TEST_IN_ENGINE(VfsTest, TruncationIsFinal) {
+  const int fd = Cached("a", std::string(10000, 'x'));
+  EXPECT_EQ(Ftruncate(fd, 5), 0);
+  EXPECT_EQ(ReadSome(fd, 100, 0), "xxxxx");
+  EXPECT_EQ(Pwrite(fd, "y", 1, 8), 1);
+  EXPECT_EQ(ReadSome(fd, 100, 0), std::string("xxxxx\0\0\0y", 9));
+  const int again = Open("a", O_WRONLY | O_TRUNC);
+  EXPECT_EQ(ReadSome(fd, 100, 0), "");
+  EXPECT_EQ(Pwrite(again, "z", 1, 2), 1);
+  EXPECT_EQ(Close(fd) + Close(again), 0);
+  EXPECT_EQ(OnDisk("a"), std::string("\0\0z", 3));
 }
 
 // As SQLite does with its journal: what is pending need not reach the disk first, nor is a sync
 // waited for; the record says that the file is empty.
-TEST_F(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", std::string(10000, 'a'));
-        EXPECT_EQ(Fsync(fd), 0);  // it was new
-        File& file = *engine.descriptors.Of(fd)->file.load();
-        for (int i = 0; i < 3; ++i) {
-          EXPECT_EQ(Pwrite(fd, "old", 3, 5000), 3);
-          const uint64_t pending = file.pending.load();
-          EXPECT_GT(pending, 0u);
-          EXPECT_EQ(Ftruncate(fd, 0), 0);
-          EXPECT_EQ(OnDisk("a"), "");
-          EXPECT_EQ(Fsync(fd), 0);
-          EXPECT_GT(file.pending.load(), pending) << "nothing was drained";
-          EXPECT_EQ(SizeInLog("a"), 0u);
-          EXPECT_EQ(ReadSome(fd, 9, 0), "");
-        }
-        EXPECT_EQ(Pwrite(fd, "new", 3, 4999), 3);
-        EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
-        EXPECT_EQ(Drain(fd), 0);
-        EXPECT_EQ(OnDisk("a"), std::string(4999, '\0') + "new");
-        EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
-        EXPECT_EQ(Ftruncate(fd, 0), 0);
-        EXPECT_EQ(Ftruncate(fd, 6), 0);
-        EXPECT_EQ(SizeInLog("a"), 6u);
-        EXPECT_EQ(OnDisk("a"), std::string(6, '\0'));
-        EXPECT_EQ(Close(fd), 0);
-      },
-      {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_DELAY=60000"});
+TEST_IN_ENGINE(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk, kHeldBack, kHeldBackLong) {
+  const Closing fd(Cached("a", std::string(10000, 'a')));
+  EXPECT_EQ(Fsync(fd), 0);  // it was new
+  File& file = *engine.SlotOf(fd)->file.load();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Pwrite(fd, "old", 3, 5000), 3);
+    const uint64_t pending = file.pending.load();
+    EXPECT_GT(pending, 0u);
+    EXPECT_EQ(Ftruncate(fd, 0), 0);
+    EXPECT_EQ(OnDisk("a"), "");
+    EXPECT_EQ(Fsync(fd), 0);
+    EXPECT_GT(file.pending.load(), pending) << "nothing was drained";
+    EXPECT_EQ(SizeInLog("a"), 0u);
+    EXPECT_EQ(ReadSome(fd, 9, 0), "");
+  }
+  EXPECT_EQ(Pwrite(fd, "new", 3, 4999), 3);
+  EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_EQ(OnDisk("a"), std::string(4999, '\0') + "new");
+  EXPECT_EQ(ReadSome(fd, 9000, 0), std::string(4999, '\0') + "new");
+  EXPECT_EQ(Ftruncate(fd, 0), 0);
+  EXPECT_EQ(Ftruncate(fd, 6), 0);
+  EXPECT_EQ(SizeInLog("a"), 6u);
+  EXPECT_EQ(OnDisk("a"), std::string(6, '\0'));
 }
 
 // As SQLite does with its database at each checkpoint.
-TEST_F(VfsTest, ASizeThatStaysIsSetWithoutWaitingForTheDisk) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", "first");
-        EXPECT_EQ(Fsync(fd), 0);
-        EXPECT_EQ(Pwrite(fd, "second", 6, 5000), 6);
-        File& file = *engine.descriptors.Of(fd)->file.load();
-        const uint64_t pending = file.pending.load();
-        EXPECT_EQ(Ftruncate(fd, 5006), 0);
-        EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
-        EXPECT_EQ(OnDisk("a").size(), 5006u);
-        EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "second");
-        EXPECT_EQ(Ftruncate(fd, 5005), 0);
-        EXPECT_GT(file.pending.load(), pending) << "nor is a byte less a matter";
-        EXPECT_EQ(SizeInLog("a"), 5005u);
-        EXPECT_EQ(OnDisk("a").size(), 5005u);
-        EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "secon");
-        EXPECT_EQ(Drain(fd), 0);
-        EXPECT_EQ(OnDisk("a"), "first" + std::string(4995, '\0') + "secon");
-        EXPECT_EQ(Close(fd), 0);
-      },
-      {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_DELAY=60000"});
+TEST_IN_ENGINE(VfsTest, ASizeThatStaysIsSetWithoutWaitingForTheDisk, kHeldBack, kHeldBackLong) {
+  const Closing fd(Cached("a", "first"));
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(Pwrite(fd, "second", 6, 5000), 6);
+  File& file = *engine.SlotOf(fd)->file.load();
+  const uint64_t pending = file.pending.load();
+  EXPECT_EQ(Ftruncate(fd, 5006), 0);
+  EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
+  EXPECT_EQ(OnDisk("a").size(), 5006u);
+  EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "second");
+  EXPECT_EQ(Ftruncate(fd, 5005), 0);
+  EXPECT_GT(file.pending.load(), pending) << "nor is a byte less a matter";
+  EXPECT_EQ(SizeInLog("a"), 5005u);
+  EXPECT_EQ(OnDisk("a").size(), 5005u);
+  EXPECT_EQ(ReadSome(fd, 100, 4999), std::string(1, '\0') + "secon");
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_EQ(OnDisk("a"), "first" + std::string(4995, '\0') + "secon");
 }
 
 // A cut is synced like data, and soon: others may write to the file when it is closed.
-TEST_F(VfsTest, ACutIsSoonOnDisk) {
-  WithEngine([&] {
-    const int fd = Cached("a", "some bytes");
-    EXPECT_EQ(Drain(fd), 0);
-    EXPECT_EQ(Ftruncate(fd, 0), 0);
-    EXPECT_EQ(Close(fd), 0);
-    for (int i = 0; i < 1000 && RecordOf("a").has_value(); ++i) usleep(10000);
-    EXPECT_FALSE(RecordOf("a").has_value());
-  });
+TEST_IN_ENGINE(VfsTest, ACutIsSoonOnDisk) {
+  const int fd = Cached("a", "some bytes");
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_EQ(Ftruncate(fd, 0), 0);
+  EXPECT_EQ(Close(fd), 0);
+  for (int i = 0; i < 1000 && RecordOf("a").has_value(); ++i) usleep(10000);
+  EXPECT_FALSE(RecordOf("a").has_value());
 }
 
-TEST_F(VfsTest, StatSeesTheNewestSize) {
-  WithEngine([&] {
-    const int fd = Cached("a", std::string(5000, 'x'));
-    struct stat st;
-    ASSERT_EQ(::fstat(fd, &st), 0);
-    off_t size = st.st_size;
-    NewestSize(st.st_dev, st.st_ino, &size);
-    EXPECT_EQ(size, 5000);
-    size = 42;
-    NewestSize(st.st_dev, st.st_ino + 1, &size);
-    EXPECT_EQ(size, 42);
-  });
+TEST_IN_ENGINE(VfsTest, StatSeesTheNewestSize) {
+  const int fd = Cached("a", std::string(5000, 'x'));
+  struct stat st;
+  ASSERT_EQ(::fstat(fd, &st), 0);
+  off_t size = st.st_size;
+  NewestSize(st.st_dev, st.st_ino, &size);
+  EXPECT_EQ(size, 5000);
+  size = 42;
+  NewestSize(st.st_dev, st.st_ino + 1, &size);
+  EXPECT_EQ(size, 42);
 }
 
 // Size, blocks and times are the kernel's, once it has the bytes; and it gets them once.
-TEST_F(VfsTest, AttributesAreThoseOfTheBytesWritten) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const std::string data(10000, 'x');
-    for (int round = 0; round < 3; ++round) {
-      struct stat before, after;
-      ASSERT_EQ(::fstat(fd, &before), 0);
-      ASSERT_EQ(Pwrite(fd, data.data(), data.size(), round * 100000), 10000);
-      EXPECT_TRUE(PublishInode(before.st_dev, before.st_ino));
-      ASSERT_EQ(::fstat(fd, &after), 0);
-      EXPECT_EQ(after.st_size, round * 100000 + 10000);
-      EXPECT_GT(after.st_blocks, before.st_blocks);
-      EXPECT_TRUE(before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
-                  before.st_mtim.tv_nsec != after.st_mtim.tv_nsec);
-      EXPECT_FALSE(PublishInode(before.st_dev, before.st_ino));
-      EXPECT_FALSE(PublishInode(before.st_dev, before.st_ino + 1));
-    }
-  });
+TEST_IN_ENGINE(VfsTest, AttributesAreThoseOfTheBytesWritten) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  const std::string data(10000, 'x');
+  for (int round = 0; round < 3; ++round) {
+    struct stat before, after;
+    ASSERT_EQ(::fstat(fd, &before), 0);
+    ASSERT_EQ(Pwrite(fd, data.data(), data.size(), round * 100000), 10000);
+    EXPECT_TRUE(PublishInode(before.st_dev, before.st_ino));
+    ASSERT_EQ(::fstat(fd, &after), 0);
+    EXPECT_EQ(after.st_size, round * 100000 + 10000);
+    EXPECT_GT(after.st_blocks, before.st_blocks);
+    EXPECT_TRUE(before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
+                before.st_mtim.tv_nsec != after.st_mtim.tv_nsec);
+    EXPECT_FALSE(PublishInode(before.st_dev, before.st_ino));
+    EXPECT_FALSE(PublishInode(before.st_dev, before.st_ino + 1));
+  }
 }
 
-TEST_F(VfsTest, SeekDataAndHole) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_EQ(Pwrite(fd, "x", 1, 1 << 20), 1);
-    EXPECT_EQ(Lseek(fd, 0, SEEK_DATA), 1 << 20);
-    EXPECT_EQ(Lseek(fd, 0, SEEK_HOLE), 0);
-    EXPECT_EQ(Lseek(fd, -1, SEEK_SET), -EINVAL);
-    EXPECT_EQ(Lseek(fd, 0, 99), -EINVAL);
-  });
+TEST_IN_ENGINE(VfsTest, SeekDataAndHole) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Pwrite(fd, "x", 1, 1 << 20), 1);
+  EXPECT_EQ(Lseek(fd, 0, SEEK_DATA), 1 << 20);
+  EXPECT_EQ(Lseek(fd, 0, SEEK_HOLE), 0);
+  EXPECT_EQ(Lseek(fd, -1, SEEK_SET), -EINVAL);
+  EXPECT_EQ(Lseek(fd, 0, 99), -EINVAL);
 }
 
-TEST_F(VfsTest, PassThroughHandsOverBytesAndOffset) {
-  WithEngine([&] {
-    const int fd = Cached("a", "0123456789");
-    EXPECT_EQ(Lseek(fd, 4, SEEK_SET), 4);
-    EXPECT_EQ(PassThrough(fd), 0);
-    EXPECT_EQ(OnDisk("a"), "0123456789");
-    char c;
-    EXPECT_EQ(Read(fd, &c, 1), kNotOurs);
-    EXPECT_EQ(::read(fd, &c, 1), 1);
-    EXPECT_EQ(c, '4');
-    const int other = Open("a", O_RDWR);
-    EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs) << "as long as it is open";
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(Close(other), 0);
-    const int fresh = Open("a", O_RDWR);
-    EXPECT_EQ(Pwrite(fresh, "y", 1, 0), 1) << "a fresh start after the last close";
-  });
+TEST_IN_ENGINE(VfsTest, PassThroughHandsOverBytesAndOffset) {
+  const int fd = Cached("a", "0123456789");
+  EXPECT_EQ(Lseek(fd, 4, SEEK_SET), 4);
+  EXPECT_EQ(PassThrough(fd), 0);
+  EXPECT_EQ(OnDisk("a"), "0123456789");
+  char c;
+  EXPECT_EQ(Read(fd, &c, 1), kNotOurs);
+  EXPECT_EQ(::read(fd, &c, 1), 1);
+  EXPECT_EQ(c, '4');
+  const int other = Open("a", O_RDWR);
+  EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs) << "as long as it is open";
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(Close(other), 0);
+  const int fresh = Open("a", O_RDWR);
+  EXPECT_EQ(Pwrite(fresh, "y", 1, 0), 1) << "a fresh start after the last close";
 }
 
-TEST_F(VfsTest, ANumberThatWasClosedUnseenIsNotBelieved) {
-  WithEngine([&] {
-    const int fd = Cached("a", "aaaa");
-    ::close(fd);  // not through us
-    const int reused = Open("b", O_RDWR | O_CREAT);
-    ASSERT_EQ(reused, fd);
-    EXPECT_EQ(Pwrite(reused, "bb", 2, 0), 2);
-    EXPECT_EQ(Close(reused), 0);
-    EXPECT_EQ(OnDisk("a"), "aaaa");
-    EXPECT_EQ(OnDisk("b"), "bb");
-  });
+TEST_IN_ENGINE(VfsTest, ANumberThatWasClosedUnseenIsNotBelieved) {
+  const int fd = Cached("a", "aaaa");
+  ::close(fd);  // not through us
+  const int reused = Open("b", O_RDWR | O_CREAT);
+  ASSERT_EQ(reused, fd);
+  EXPECT_EQ(Pwrite(reused, "bb", 2, 0), 2);
+  EXPECT_EQ(Close(reused), 0);
+  EXPECT_EQ(OnDisk("a"), "aaaa");
+  EXPECT_EQ(OnDisk("b"), "bb");
 }
 
-TEST_F(VfsTest, RenameAndUnlinkFindNothingPending) {
-  WithEngine([&] {
-    const int fd = Cached("a", "content");
-    {
-      NameGuard guard;
-      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "a").c_str()), 0);
-      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
-      EXPECT_EQ(OnDisk("a"), "content");
-      EXPECT_EQ(::rename((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
-    }
-    EXPECT_EQ(Pwrite(fd, "CON", 3, 0), 3) << "still cached";
-    {
-      NameGuard guard;
-      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
-      EXPECT_EQ(::unlink((disk_ / "b").c_str()), 0);
-    }
-    EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "without a name it cannot be recovered";
-  });
+TEST_IN_ENGINE(VfsTest, RenameAndUnlinkFindNothingPending) {
+  const int fd = Cached("a", "content");
+  {
+    NameGuard guard;
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "a").c_str()), 0);
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
+    EXPECT_EQ(OnDisk("a"), "content");
+    EXPECT_EQ(::rename((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
+  }
+  EXPECT_EQ(Pwrite(fd, "CON", 3, 0), 3) << "still cached";
+  {
+    NameGuard guard;
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "b").c_str()), 0);
+    EXPECT_EQ(::unlink((disk_ / "b").c_str()), 0);
+  }
+  EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "without a name it cannot be recovered";
 }
 
 // What it has in the log is no reason to wait for the disk: the log says that it is gone.
@@ -480,30 +401,25 @@ TEST_F(VfsTest, AFileThatLosesItsLastNameIsNotDrained) {
 }
 
 // A writer that fills segments describes its file in each of them, by what it has said before.
-TEST_F(VfsTest, AFileThatHasChangedIsDescribedAnew) {
+TEST_IN_ENGINE(VfsTest, AFileThatHasChangedIsDescribedAnew, kHeldBack, kHeldBackLong) {
   std::ofstream(disk_ / "file") << "old";
-  WithEngine(
-      [&] {
-        const int fd = Cached("file", "content");
-        const std::string bytes(96 << 10, 'x');  // more than a segment
-        const auto described = [&] {
-          EXPECT_EQ(Pwrite(fd, bytes.data(), bytes.size(), 0), static_cast<long>(bytes.size()));
-          const std::optional<pool::FileRecord> record = RecordOf("file");
-          EXPECT_TRUE(record.has_value());
-          return record.has_value() ? record->mode & 07777 : 0;
-        };
-        EXPECT_EQ(::fchmod(fd, 0640), 0);
-        test::Sets(fd, pool::kSetMode);
-        EXPECT_EQ(described(), 0640u);
-        EXPECT_EQ(::fchmod(fd, 0604), 0);
-        test::Sets(fd, pool::kSetMode);
-        EXPECT_EQ(described(), 0604u);
-        EXPECT_EQ(::fchmod(fd, 0600), 0) << "by somebody else: this is seen later";
-        ::usleep(kLatelyNs / 1000 * 3 / 2);
-        EXPECT_EQ(described(), 0600u);
-        EXPECT_EQ(Close(fd), 0);
-      },
-      {kHeldBack, kHeldBackLong});
+  const Closing fd(Cached("file", "content"));
+  const std::string bytes(96 << 10, 'x');  // more than a segment
+  const auto described = [&] {
+    EXPECT_EQ(Pwrite(fd, bytes.data(), bytes.size(), 0), static_cast<long>(bytes.size()));
+    const std::optional<pool::FileRecord> record = RecordOf("file");
+    EXPECT_TRUE(record.has_value());
+    return record.has_value() ? record->mode & 07777 : 0;
+  };
+  EXPECT_EQ(::fchmod(fd, 0640), 0);
+  test::Sets(fd, pool::kSetMode);
+  EXPECT_EQ(described(), 0640u);
+  EXPECT_EQ(::fchmod(fd, 0604), 0);
+  test::Sets(fd, pool::kSetMode);
+  EXPECT_EQ(described(), 0604u);
+  EXPECT_EQ(::fchmod(fd, 0600), 0) << "by somebody else: this is seen later";
+  ::usleep(kLatelyNs / 1000 * 3 / 2);
+  EXPECT_EQ(described(), 0600u);
 }
 
 // The same of one that another file is renamed over.
@@ -558,68 +474,60 @@ TEST_F(VfsTest, AFileThatKeepsItsNameIsNotRemoved) {
   }
 }
 
-TEST_F(VfsTest, OpeningAFifoHoldsNobodyUp) {
-  WithEngine([&] {
-    const std::string fifo = disk_ / "fifo";
-    ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-    OpenGuard guard(AT_FDCWD, fifo.c_str(), O_WRONLY | O_TRUNC, 0);
-    EXPECT_FALSE(guard.holds_locks());
-    guard.Opened(-1);
-  });
+TEST_IN_ENGINE(VfsTest, OpeningAFifoHoldsNobodyUp) {
+  const std::string fifo = disk_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  OpenGuard guard(AT_FDCWD, fifo.c_str(), O_WRONLY | O_TRUNC, 0);
+  EXPECT_FALSE(guard.holds_locks());
+  guard.Opened(-1);
 }
 
-TEST_F(VfsTest, AFileWhoseNameIsGoneIsTheKernelsEvenIfItHasAnother) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    ASSERT_EQ(::link((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
-    ASSERT_EQ(::unlink((disk_ / "a").c_str()), 0);  // unseen
-    EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "recovery would not find it";
-    const int other = Open("b", O_RDWR);
-    EXPECT_EQ(Close(fd) + Close(other), 0);
-    const int again = Open("b", O_RDWR);
-    EXPECT_EQ(Pwrite(again, "x", 1, 0), 1);
-  });
+TEST_IN_ENGINE(VfsTest, AFileWhoseNameIsGoneIsTheKernelsEvenIfItHasAnother) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  ASSERT_EQ(::link((disk_ / "a").c_str(), (disk_ / "b").c_str()), 0);
+  ASSERT_EQ(::unlink((disk_ / "a").c_str()), 0);  // unseen
+  EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs) << "recovery would not find it";
+  const int other = Open("b", O_RDWR);
+  EXPECT_EQ(Close(fd) + Close(other), 0);
+  const int again = Open("b", O_RDWR);
+  EXPECT_EQ(Pwrite(again, "x", 1, 0), 1);
 }
 
-TEST_F(VfsTest, RenamingADirectoryReleasesWhatIsBelow) {
-  WithEngine([&] {
-    ASSERT_EQ(::mkdir((disk_ / "d").c_str(), 0700), 0);
-    const int fd = Cached("d/a", "content");
-    const int target = Cached("t", "t");
-    {
-      NameGuard guard;
-      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "t").c_str()), 0);
-      EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "d").c_str()), 0);
-      EXPECT_EQ(::rename((disk_ / "d").c_str(), (disk_ / "e").c_str()), 0);
-    }
-    EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs);
-    EXPECT_EQ(Pwrite(target, "x", 1, 0), kNotOurs);
-    EXPECT_EQ(OnDisk("e/a"), "content");
-  });
+TEST_IN_ENGINE(VfsTest, RenamingADirectoryReleasesWhatIsBelow) {
+  ASSERT_EQ(::mkdir((disk_ / "d").c_str(), 0700), 0);
+  const int fd = Cached("d/a", "content");
+  const int target = Cached("t", "t");
+  {
+    NameGuard guard;
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "t").c_str()), 0);
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / "d").c_str()), 0);
+    EXPECT_EQ(::rename((disk_ / "d").c_str(), (disk_ / "e").c_str()), 0);
+  }
+  EXPECT_EQ(Pwrite(fd, "x", 1, 0), kNotOurs);
+  EXPECT_EQ(Pwrite(target, "x", 1, 0), kNotOurs);
+  EXPECT_EQ(OnDisk("e/a"), "content");
 }
 
-TEST_F(VfsTest, OursAreOutOfReach) {
-  WithEngine([&] {
-    const int fd = Cached("a", "content");
-    int ours = -1;
-    for (int i = 0; i < 4000; ++i) {
-      if (IsInternal(i)) ours = i;
-    }
-    ASSERT_GE(ours, 64) << "our descriptors keep out of the program's way";
-    EXPECT_EQ(Close(ours), -EBADF);
-    EXPECT_EQ(Dup2(ours, fd), -EBADF);
-    EXPECT_EQ(Dup2(fd, ours), ours) << "who wants the number gets it";
-    EXPECT_FALSE(IsInternal(ours));
-    EXPECT_EQ(Pwrite(ours, "C", 1, 0), 1);
-    EXPECT_EQ(Drain(ours), 0) << "the file has another descriptor of ours";
-    EXPECT_EQ(OnDisk("a"), "Content");
-    EXPECT_EQ(Close(ours), 0);
-    const int other = Cached("b", "b");
-    EXPECT_EQ(CloseRange(static_cast<unsigned>(other), ~0u, 0), 0);
-    EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs);
-    EXPECT_EQ(Pwrite(fd, "C", 1, 0), fd > other ? kNotOurs : 1);
-    EXPECT_EQ(OnDisk("b"), "b");
-  });
+TEST_IN_ENGINE(VfsTest, OursAreOutOfReach) {
+  const int fd = Cached("a", "content");
+  int ours = -1;
+  for (int i = 0; i < 4000; ++i) {
+    if (IsInternal(i)) ours = i;
+  }
+  ASSERT_GE(ours, 64) << "our descriptors keep out of the program's way";
+  EXPECT_EQ(Close(ours), -EBADF);
+  EXPECT_EQ(Dup2(ours, fd), -EBADF);
+  EXPECT_EQ(Dup2(fd, ours), ours) << "who wants the number gets it";
+  EXPECT_FALSE(IsInternal(ours));
+  EXPECT_EQ(Pwrite(ours, "C", 1, 0), 1);
+  EXPECT_EQ(Drain(ours), 0) << "the file has another descriptor of ours";
+  EXPECT_EQ(OnDisk("a"), "Content");
+  EXPECT_EQ(Close(ours), 0);
+  const int other = Cached("b", "b");
+  EXPECT_EQ(CloseRange(static_cast<unsigned>(other), ~0u, 0), 0);
+  EXPECT_EQ(Pwrite(other, "x", 1, 0), kNotOurs);
+  EXPECT_EQ(Pwrite(fd, "C", 1, 0), fd > other ? kNotOurs : 1);
+  EXPECT_EQ(OnDisk("b"), "b");
 }
 
 // As if the program had so many open: no process here may have that many descriptors.
@@ -631,52 +539,46 @@ void FillTheTable() {
   while (engine.files.New(st) != nullptr) ++st.st_ino;
 }
 
-TEST_F(VfsTest, MoreFilesThanTheTableHoldsPassThrough) {
-  WithEngine([&] {
-    const int before = Cached("before", "before");
-    FillTheTable();
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_EQ(Write(fd, "a", 1), kNotOurs);
-    EXPECT_EQ(Pwrite(before, "B", 1, 0), 1) << "what is cached stays so";
-    const int again = Open("before", O_RDWR);
-    EXPECT_EQ(ReadSome(again, 100, 0), "Before") << "its file has a place";
-    EXPECT_EQ(engine.statistics()->table_full, 1u);
-    EXPECT_EQ(Close(before), 0);
-    EXPECT_EQ(Close(again), 0);
-    const int later = Open("later", O_RDWR | O_CREAT);
-    EXPECT_EQ(Write(later, "a", 1), kNotOurs) << "nobody knows whether the one without a place "
-                                                 "is still open";
-  });
+TEST_IN_ENGINE(VfsTest, MoreFilesThanTheTableHoldsPassThrough) {
+  const int before = Cached("before", "before");
+  FillTheTable();
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Write(fd, "a", 1), kNotOurs);
+  EXPECT_EQ(Pwrite(before, "B", 1, 0), 1) << "what is cached stays so";
+  const int again = Open("before", O_RDWR);
+  EXPECT_EQ(ReadSome(again, 100, 0), "Before") << "its file has a place";
+  EXPECT_EQ(engine.statistics()->table_full, 1u);
+  EXPECT_EQ(Close(before), 0);
+  EXPECT_EQ(Close(again), 0);
+  const int later = Open("later", O_RDWR | O_CREAT);
+  EXPECT_EQ(Write(later, "a", 1), kNotOurs) << "nobody knows whether the one without a place "
+                                               "is still open";
 }
 
-TEST_F(VfsTest, ManyBuffersAreOneWrite) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    std::string one(5000, '1'), two(1, '2'), three(9000, '3');
-    const iovec parts[] = {{one.data(), one.size()},
-                           {nullptr, 0},
-                           {two.data(), two.size()},
-                           {three.data(), three.size()}};
-    EXPECT_EQ(Writev(fd, parts, 4), 14001);
-    std::string back_one(4096, '\0'), back_two(20000, '\0');
-    const iovec into[] = {{back_one.data(), back_one.size()}, {back_two.data(), back_two.size()}};
-    EXPECT_EQ(Preadv(fd, into, 2, 0, 0), 14001);
-    EXPECT_EQ(back_one + back_two.substr(0, 14001 - 4096), one + two + three);
-    EXPECT_EQ(Writev(fd, parts, -1), -EINVAL);
-    EXPECT_EQ(Writev(fd, parts, 0), 0);
-  });
+TEST_IN_ENGINE(VfsTest, ManyBuffersAreOneWrite) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  std::string one(5000, '1'), two(1, '2'), three(9000, '3');
+  const iovec parts[] = {{one.data(), one.size()},
+                         {nullptr, 0},
+                         {two.data(), two.size()},
+                         {three.data(), three.size()}};
+  EXPECT_EQ(Writev(fd, parts, 4), 14001);
+  std::string back_one(4096, '\0'), back_two(20000, '\0');
+  const iovec into[] = {{back_one.data(), back_one.size()}, {back_two.data(), back_two.size()}};
+  EXPECT_EQ(Preadv(fd, into, 2, 0, 0), 14001);
+  EXPECT_EQ(back_one + back_two.substr(0, 14001 - 4096), one + two + three);
+  EXPECT_EQ(Writev(fd, parts, -1), -EINVAL);
+  EXPECT_EQ(Writev(fd, parts, 0), 0);
 }
 
-TEST_F(VfsTest, AWriteLargerThanTheLogIsSplitInOrder) {
-  WithEngine([&] {
-    std::string big(5 << 20, '\0');
-    for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<char>(i * 7 >> 3);
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_EQ(Write(fd, big.data(), big.size()), static_cast<long>(big.size()));
-    EXPECT_EQ(ReadSome(fd, big.size(), 0), big);
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(OnDisk("a"), big);
-  });
+TEST_IN_ENGINE(VfsTest, AWriteLargerThanTheLogIsSplitInOrder) {
+  std::string big(5 << 20, '\0');
+  for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<char>(i * 7 >> 3);
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Write(fd, big.data(), big.size()), static_cast<long>(big.size()));
+  EXPECT_EQ(ReadSome(fd, big.size(), 0), big);
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(OnDisk("a"), big);
 }
 
 TEST_F(VfsTest, WhatIsCachedIsAMatterOfPolicy) {
@@ -703,16 +605,12 @@ TEST_F(VfsTest, WhatIsCachedIsAMatterOfPolicy) {
       {"NVCACHE_INCLUDE=" + tmpfs.path() + "/*"});
 }
 
-TEST_F(VfsTest, WhatStoresNothingIsNeverCached) {
-  WithEngine(
-      [&] {
-        const int fd = ::open("/proc/self/oom_score_adj", O_RDWR, 0);
-        ASSERT_GE(fd, 0);
-        OpenGuard guard(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR, 0);
-        guard.Opened(fd);
-        EXPECT_EQ(Write(fd, "0", 1), kNotOurs);
-      },
-      {"NVCACHE_INCLUDE=*"});
+TEST_IN_ENGINE(VfsTest, WhatStoresNothingIsNeverCached, "NVCACHE_INCLUDE=*") {
+  const int fd = ::open("/proc/self/oom_score_adj", O_RDWR, 0);
+  ASSERT_GE(fd, 0);
+  OpenGuard guard(AT_FDCWD, "/proc/self/oom_score_adj", O_RDWR, 0);
+  guard.Opened(fd);
+  EXPECT_EQ(Write(fd, "0", 1), kNotOurs);
 }
 
 // Every other thread of this process sleeps.
@@ -751,32 +649,27 @@ void Forked(Function child) {
 }
 
 // The parent keeps its seat, and the child takes one of its own when it wants to cache a file.
-TEST_F(VfsTest, AForkLeavesTheParentItsPoolThoughNoFileIsOpen) {
-  WithEngine([&] {
-    const int fd = Cached("a", "parent");
-    EXPECT_EQ(Close(fd), 0);
-    Forked([&] {
-      if (engine.attached()) return false;
-      const int mine = Open("child", O_RDWR | O_CREAT);
-      // A child under the thread sanitizer can have no thread.
-      const long written = test::kThreadSanitizer ? kNotOurs : 5;
-      return Write(mine, "child", 5) == written &&
-             engine.attachment.busy() == !test::kThreadSanitizer;
-    });
-    EXPECT_TRUE(engine.attached());
-    EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child");
-    EXPECT_EQ(OnDisk("a"), "parent");
-    EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1);
+TEST_IN_ENGINE(VfsTest, AForkLeavesTheParentItsPoolThoughNoFileIsOpen) {
+  const int fd = Cached("a", "parent");
+  EXPECT_EQ(Close(fd), 0);
+  Forked([&] {
+    if (engine.attached()) return false;
+    const int mine = Open("child", O_RDWR | O_CREAT);
+    // A child under the thread sanitizer can have no thread.
+    const long written = test::kThreadSanitizer ? kNotOurs : 5;
+    return Write(mine, "child", 5) == written && engine.busy() == !test::kThreadSanitizer;
   });
+  EXPECT_TRUE(engine.attached());
+  EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child");
+  EXPECT_EQ(OnDisk("a"), "parent");
+  EXPECT_EQ(Pwrite(Open("b", O_RDWR | O_CREAT), "b", 1, 0), 1);
 }
 
-TEST_F(VfsTest, ASpawnLeavesTheProgramItsPoolThoughNoFileIsOpen) {
-  WithEngine([&] {
-    EXPECT_EQ(Close(Cached("a", "text")), 0);
-    BeforeSpawn();
-    EXPECT_TRUE(engine.attached());
-    EXPECT_EQ(OnDisk("a"), "text") << "the new program may not know of us";
-  });
+TEST_IN_ENGINE(VfsTest, ASpawnLeavesTheProgramItsPoolThoughNoFileIsOpen) {
+  EXPECT_EQ(Close(Cached("a", "text")), 0);
+  BeforeSpawn();
+  EXPECT_TRUE(engine.attached());
+  EXPECT_EQ(OnDisk("a"), "text") << "the new program may not know of us";
 }
 
 // A daemon that forks again and again, each time with a cached file open, and goes on in the child:
@@ -812,125 +705,110 @@ TEST_F(VfsTest, EachChildThatGoesOnHasACacheOfItsOwn) {
   });
 }
 
-TEST_F(VfsTest, AForkLeavesTheParentItsCache) {
-  WithEngine([&] {
-    const int fd = Cached("a", "parent");
-    Forked([&] {
-      const int mine = Open("child", O_RDWR | O_CREAT);
-      // A child under the thread sanitizer can have no thread.
-      const long written = test::kThreadSanitizer ? kNotOurs : 5;
-      return Write(mine, "child", 5) == written && Close(mine) + Close(fd) == 0;
-    });
-    EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child")
-        << "through its own logs in the same pool";
-    EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
-    EXPECT_EQ(ReadSome(fd, 10, 0), "Parent");
+TEST_IN_ENGINE(VfsTest, AForkLeavesTheParentItsCache) {
+  const int fd = Cached("a", "parent");
+  Forked([&] {
+    const int mine = Open("child", O_RDWR | O_CREAT);
+    // A child under the thread sanitizer can have no thread.
+    const long written = test::kThreadSanitizer ? kNotOurs : 5;
+    return Write(mine, "child", 5) == written && Close(mine) + Close(fd) == 0;
   });
+  EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child")
+      << "through its own logs in the same pool";
+  EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
+  EXPECT_EQ(ReadSome(fd, 10, 0), "Parent");
 }
 
 // The child looks at what it has inherited: newest bytes, one offset, and the parent's is the
 // kernel's from then on.
-TEST_F(VfsTest, AChildThatUsesAFileHasTheParentLetGo) {
-  WithEngine([&] {
-    const int fd = Cached("a", "parent");
-    const int unused = Cached("b", "other");
-    EXPECT_EQ(Lseek(fd, 6, SEEK_SET), 6);
-    int go[2];
-    ASSERT_EQ(::pipe(go), 0);
-    const pid_t pid = Fork();
-    if (pid == 0) {
-      char byte;
-      bool good = ::read(go[0], &byte, 1) == 1;  // what the parent writes after the fork counts
-      good = good && Lseek(fd, 0, SEEK_CUR) == kNotOurs && ::lseek(fd, 0, SEEK_CUR) == 11;
-      good = good && Write(fd, " child", 6) == kNotOurs && ::write(fd, " child", 6) == 6;
-      Stop();
-      ::_exit(good ? 0 : 1);
-    }
-    EXPECT_EQ(Write(fd, " more", 5), 5);
-    ASSERT_EQ(::write(go[1], "x", 1), 1);
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-    EXPECT_EQ(status, 0);
-    EXPECT_EQ(Lseek(fd, 0, SEEK_CUR), kNotOurs);
-    EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), 17);
-    EXPECT_EQ(OnDisk("a"), "parent more child");
-    EXPECT_EQ(Pwrite(unused, "O", 1, 0), 1) << "the other one is cached still";
-  });
+TEST_IN_ENGINE(VfsTest, AChildThatUsesAFileHasTheParentLetGo) {
+  const int fd = Cached("a", "parent");
+  const int unused = Cached("b", "other");
+  EXPECT_EQ(Lseek(fd, 6, SEEK_SET), 6);
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t pid = Fork();
+  if (pid == 0) {
+    char byte;
+    bool good = ::read(go[0], &byte, 1) == 1;  // what the parent writes after the fork counts
+    good = good && Lseek(fd, 0, SEEK_CUR) == kNotOurs && ::lseek(fd, 0, SEEK_CUR) == 11;
+    good = good && Write(fd, " child", 6) == kNotOurs && ::write(fd, " child", 6) == 6;
+    Stop();
+    ::_exit(good ? 0 : 1);
+  }
+  EXPECT_EQ(Write(fd, " more", 5), 5);
+  ASSERT_EQ(::write(go[1], "x", 1), 1);
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(Lseek(fd, 0, SEEK_CUR), kNotOurs);
+  EXPECT_EQ(::lseek(fd, 0, SEEK_CUR), 17);
+  EXPECT_EQ(OnDisk("a"), "parent more child");
+  EXPECT_EQ(Pwrite(unused, "O", 1, 0), 1) << "the other one is cached still";
 }
 
 // The offset is the description's, so it outlives the parent's descriptor.
-TEST_F(VfsTest, AChildFindsTheOffsetOfAParentThatHasClosed) {
-  WithEngine([&] {
-    const int fd = Cached("a", "0123456789");
-    int go[2];
-    ASSERT_EQ(::pipe(go), 0);
-    const pid_t pid = Fork();
-    if (pid == 0) {
-      char bytes[2];
-      bool good = ::read(go[0], bytes, 1) == 1;
-      good = good && Read(fd, bytes, 2) == kNotOurs && ::read(fd, bytes, 2) == 2;
-      good = good && bytes[0] == '4' && bytes[1] == '5';
-      Stop();
-      ::_exit(good ? 0 : 1);
-    }
-    char bytes[4];
-    EXPECT_EQ(Read(fd, bytes, 4), 4);
-    EXPECT_EQ(Close(fd), 0);
-    ASSERT_EQ(::write(go[1], "x", 1), 1);
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
-    EXPECT_EQ(status, 0);
-  });
+TEST_IN_ENGINE(VfsTest, AChildFindsTheOffsetOfAParentThatHasClosed) {
+  const int fd = Cached("a", "0123456789");
+  int go[2];
+  ASSERT_EQ(::pipe(go), 0);
+  const pid_t pid = Fork();
+  if (pid == 0) {
+    char bytes[2];
+    bool good = ::read(go[0], bytes, 1) == 1;
+    good = good && Read(fd, bytes, 2) == kNotOurs && ::read(fd, bytes, 2) == 2;
+    good = good && bytes[0] == '4' && bytes[1] == '5';
+    Stop();
+    ::_exit(good ? 0 : 1);
+  }
+  char bytes[4];
+  EXPECT_EQ(Read(fd, bytes, 4), 4);
+  EXPECT_EQ(Close(fd), 0);
+  ASSERT_EQ(::write(go[1], "x", 1), 1);
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
 }
 
 // The disk refuses what is pending: the parent cannot let go, and the child is told so.
-TEST_F(VfsTest, WhatTheParentCannotLetGoTheChildCannotUse) {
-  WithEngine([&] {
-    ::signal(SIGXFSZ, SIG_IGN);
-    const int fd = Cached("a", std::string(100000, 'x'));
-    rlimit limit = {4096, RLIM_INFINITY};
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    Forked([&] { return Pwrite(fd, "y", 1, 0) == -EIO && Close(fd) == 0; });
-    EXPECT_EQ(ReadSome(fd, 1000, 99000), std::string(1000, 'x'));
-    limit.rlim_cur = RLIM_INFINITY;
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_EQ(Drain(fd), 0);
-    EXPECT_EQ(OnDisk("a"), std::string(100000, 'x'));
-  });
+TEST_IN_ENGINE(VfsTest, WhatTheParentCannotLetGoTheChildCannotUse) {
+  ::signal(SIGXFSZ, SIG_IGN);
+  const int fd = Cached("a", std::string(100000, 'x'));
+  rlimit limit = {4096, RLIM_INFINITY};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  Forked([&] { return Pwrite(fd, "y", 1, 0) == -EIO && Close(fd) == 0; });
+  EXPECT_EQ(ReadSome(fd, 1000, 99000), std::string(1000, 'x'));
+  limit.rlim_cur = RLIM_INFINITY;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_EQ(OnDisk("a"), std::string(100000, 'x'));
 }
 
-TEST_F(VfsTest, TheFileSizeLimitIsTheKernelsToEnforce) {
-  WithEngine([&] {
-    const rlimit limit = {2 << 20, RLIM_INFINITY};  // the pool is smaller
-    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    const int fd = Cached("a", std::string(90000, 'x'));
-    EXPECT_EQ(Pwrite(fd, "y", 1, 2 << 20), kNotOurs) << "which sends SIGXFSZ, too";
-    EXPECT_EQ(OnDisk("a").size(), 90000u);
-  });
+TEST_IN_ENGINE(VfsTest, TheFileSizeLimitIsTheKernelsToEnforce) {
+  const rlimit limit = {2 << 20, RLIM_INFINITY};  // the pool is smaller
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const int fd = Cached("a", std::string(90000, 'x'));
+  EXPECT_EQ(Pwrite(fd, "y", 1, 2 << 20), kNotOurs) << "which sends SIGXFSZ, too";
+  EXPECT_EQ(OnDisk("a").size(), 90000u);
 }
 
 // The cleanup thread has nothing to do for a while.
-const std::string kLater[] = {"NVCACHE_BATCH_MIN=1000", "NVCACHE_BATCH_MAX=10000",
-                              "NVCACHE_BATCH_DELAY=60000"};
 
-TEST_F(VfsTest, TheLogHasTheSizeOfAFileThatWasGrown) {
+TEST_IN_ENGINE(VfsTest, TheLogHasTheSizeOfAFileThatWasGrown, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
   test::WriteFile(disk_ / "empty", "");
-  WithEngine(
-      [&] {
-        for (const std::string name : {"empty", "new"}) {
-          const int fd = Open(name, O_RDWR | O_CREAT);
-          EXPECT_EQ(Ftruncate(fd, 0), 0);
-          EXPECT_EQ(Ftruncate(fd, 10000), 0);
-          EXPECT_TRUE(IsSettled(fd));
-          EXPECT_EQ(Pwrite(fd, "x", 1, 5000), 1);
-          std::vector<uint64_t> sizes;
-          ForEachRecordOf(name, [&](const auto&, const nvlog::RecordHeader& header) {
-            if (header.kind == nvlog::Kind::kTruncate) sizes.push_back(header.offset);
-          });
-          EXPECT_EQ(sizes, std::vector<uint64_t>{10000}) << "a cut to the size that it has is none";
-        }
-      },
-      {std::begin(kLater), std::end(kLater)});
+  for (const std::string name : {"empty", "new"}) {
+    const int fd = Open(name, O_RDWR | O_CREAT);
+    EXPECT_EQ(Ftruncate(fd, 0), 0);
+    EXPECT_EQ(Ftruncate(fd, 10000), 0);
+    EXPECT_TRUE(IsSettled(fd));
+    EXPECT_EQ(Pwrite(fd, "x", 1, 5000), 1);
+    std::vector<uint64_t> sizes;
+    ForEachRecordOf(name, [&](const auto&, const nvlog::RecordHeader& header) {
+      if (header.kind == nvlog::Kind::kTruncate) sizes.push_back(header.offset);
+    });
+    EXPECT_EQ(sizes, std::vector<uint64_t>{10000}) << "a cut to the size that it has is none";
+  }
 }
 
 // Every fsync of this thread, and of those that it starts, waits for an answer from now on.
@@ -975,28 +853,26 @@ class HeldFsyncs {
 };
 
 // One thread's fsync has begun, and another one's must not claim what is not done yet.
-TEST_F(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
-  WithEngine([&] {
-    const int fd = Cached("a", "one");
-    test::Sets(fd, pool::kSetTimes);
-    const HeldFsyncs held;
-    ASSERT_TRUE(held.work());
-    std::thread first([&] { EXPECT_EQ(Fsync(fd), -EIO); });
-    const uint64_t first_call = held.Receive();
-    std::atomic<bool> returned{false};
-    std::thread second([&] {
-      EXPECT_EQ(Fsync(fd), 0);
-      returned.store(true);
-    });
-    const bool waits = held.Wait(returned);
-    EXPECT_TRUE(waits);
-    held.Answer(first_call, -EIO);
-    if (waits) held.Answer(held.Receive(), 0);
-    first.join();
-    second.join();
-    if (HasFailure()) return;
-    EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
+TEST_IN_ENGINE(VfsTest, AnFsyncDoesNotReturnBeforeOneThatBeganEarlier) {
+  const int fd = Cached("a", "one");
+  test::Sets(fd, pool::kSetTimes);
+  const HeldFsyncs held;
+  ASSERT_TRUE(held.work());
+  std::thread first([&] { EXPECT_EQ(Fsync(fd), -EIO); });
+  const uint64_t first_call = held.Receive();
+  std::atomic<bool> returned{false};
+  std::thread second([&] {
+    EXPECT_EQ(Fsync(fd), 0);
+    returned.store(true);
   });
+  const bool waits = held.Wait(returned);
+  EXPECT_TRUE(waits);
+  held.Answer(first_call, -EIO);
+  if (waits) held.Answer(held.Receive(), 0);
+  first.join();
+  second.join();
+  if (HasFailure()) return;
+  EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
 }
 
 // I1, I9: what was done to the file may be undone by a power failure: a cut, new bytes, its birth.
@@ -1036,190 +912,169 @@ TEST_F(VfsTest, AFileIsSyncedBeforeItsFirstRecord) {
           syncer.join();
         }
       },
-      {std::begin(kLater), std::end(kLater)});
+      {kHeldBack, kLargeBatch, kHeldBackLong});
 }
 
 // A file that cannot be synced then is the kernel's, and the log has nothing of it.
-TEST_F(VfsTest, ANewFileThatCannotBeSyncedIsTheKernels) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT | O_EXCL);
-    WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "a", 1, 0), kNotOurs); });
-    EXPECT_FALSE(RecordOf("a").has_value());
-  });
+TEST_IN_ENGINE(VfsTest, ANewFileThatCannotBeSyncedIsTheKernels) {
+  const int fd = Open("a", O_RDWR | O_CREAT | O_EXCL);
+  WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "a", 1, 0), kNotOurs); });
+  EXPECT_FALSE(RecordOf("a").has_value());
 }
 
 // The disk may take its time, but other files have no part in that.
-TEST_F(VfsTest, OtherFilesDoNotWaitForAFirstSync) {
+TEST_IN_ENGINE(VfsTest, OtherFilesDoNotWaitForAFirstSync) {
   test::WriteFile(disk_ / "a", "from before");
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR), other_fd = Cached("b", "other");
-    const HeldFsyncs held;
-    ASSERT_TRUE(held.work());
-    std::atomic<bool> written{false};
-    std::thread writer([&] {
-      EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1);
-      written.store(true);
-    });
-    const bool waits = held.Wait(written);
-    EXPECT_TRUE(waits);
-    std::atomic<bool> others{false};
-    std::thread other([&] {
-      EXPECT_EQ(Pwrite(other_fd, "O", 1, 0), 1);
-      EXPECT_EQ(Drain(other_fd), 0) << "by the cleanup thread, whose calls are not held";
-      others.store(true);
-    });
-    if (waits) {
-      const uint64_t call = held.Receive();
-      for (int i = 0; i < 1000 && !others.load(); ++i) ::usleep(10000);
-      EXPECT_TRUE(others.load()) << "another file has to wait for it";
-      EXPECT_FALSE(written.load());
-      held.Answer(call, 0);
-    }
-    writer.join();
-    other.join();
-    EXPECT_EQ(Pwrite(fd, "R", 1, 1), 1) << "once is enough";
+  const int fd = Open("a", O_RDWR), other_fd = Cached("b", "other");
+  const HeldFsyncs held;
+  ASSERT_TRUE(held.work());
+  std::atomic<bool> written{false};
+  std::thread writer([&] {
+    EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1);
+    written.store(true);
   });
+  const bool waits = held.Wait(written);
+  EXPECT_TRUE(waits);
+  std::atomic<bool> others{false};
+  std::thread other([&] {
+    EXPECT_EQ(Pwrite(other_fd, "O", 1, 0), 1);
+    EXPECT_EQ(Drain(other_fd), 0) << "by the cleanup thread, whose calls are not held";
+    others.store(true);
+  });
+  if (waits) {
+    const uint64_t call = held.Receive();
+    for (int i = 0; i < 1000 && !others.load(); ++i) ::usleep(10000);
+    EXPECT_TRUE(others.load()) << "another file has to wait for it";
+    EXPECT_FALSE(written.load());
+    held.Answer(call, 0);
+  }
+  writer.join();
+  other.join();
+  EXPECT_EQ(Pwrite(fd, "R", 1, 1), 1) << "once is enough";
 }
 
 // The disk may take its time: what a thread that waits for it has locked, nobody else needs.
-TEST_F(VfsTest, NobodyWaitsForAnothersSync) {
+TEST_IN_ENGINE(VfsTest, NobodyWaitsForAnothersSync) {
   test::WriteFile(disk_ / "a", "from before");
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR);
-    const HeldFsyncs held;
-    ASSERT_TRUE(held.work());
-    // Meanwhile, others use the file, and open it.
-    const auto while_it_syncs = [&](const std::function<void()>& syncs,
-                                    const std::function<void()>& others) {
-      std::atomic<bool> returned{false}, done{false};
-      std::thread syncer([&] {
-        syncs();
-        returned.store(true);
-      });
-      const bool waits = held.Wait(returned);
-      EXPECT_TRUE(waits);
-      std::thread other([&] {
-        EXPECT_EQ(ReadSome(fd, 4, 1), "rom ");
-        const int again = Open("a", O_RDWR);
-        EXPECT_EQ(ReadSome(again, 4, 1), "rom ");
-        others();
-        EXPECT_EQ(Close(again), 0);
-        done.store(true);
-      });
-      for (int i = 0; i < 1000 && !done.load(); ++i) ::usleep(10000);
-      EXPECT_TRUE(done.load());
-      EXPECT_FALSE(waits && returned.load());
-      if (waits) held.Answer(held.Receive(), 0);
-      syncer.join();
-      other.join();
-    };
-    while_it_syncs([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1); }, [] {});
-    test::Sets(fd, pool::kSetTimes);
-    while_it_syncs([&] { EXPECT_EQ(Fsync(fd), 0); }, [&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), 1); });
-    EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
-    EXPECT_EQ(ReadSome(fd, 6, 0), "From B");
-  });
+  const int fd = Open("a", O_RDWR);
+  const HeldFsyncs held;
+  ASSERT_TRUE(held.work());
+  // Meanwhile, others use the file, and open it.
+  const auto while_it_syncs = [&](const std::function<void()>& syncs,
+                                  const std::function<void()>& others) {
+    std::atomic<bool> returned{false}, done{false};
+    std::thread syncer([&] {
+      syncs();
+      returned.store(true);
+    });
+    const bool waits = held.Wait(returned);
+    EXPECT_TRUE(waits);
+    std::thread other([&] {
+      EXPECT_EQ(ReadSome(fd, 4, 1), "rom ");
+      const int again = Open("a", O_RDWR);
+      EXPECT_EQ(ReadSome(again, 4, 1), "rom ");
+      others();
+      EXPECT_EQ(Close(again), 0);
+      done.store(true);
+    });
+    for (int i = 0; i < 1000 && !done.load(); ++i) ::usleep(10000);
+    EXPECT_TRUE(done.load());
+    EXPECT_FALSE(waits && returned.load());
+    if (waits) held.Answer(held.Receive(), 0);
+    syncer.join();
+    other.join();
+  };
+  while_it_syncs([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), 1); }, [] {});
+  test::Sets(fd, pool::kSetTimes);
+  while_it_syncs([&] { EXPECT_EQ(Fsync(fd), 0); }, [&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), 1); });
+  EXPECT_EQ(Fsync(fd), 0) << "nothing is owed";
+  EXPECT_EQ(ReadSome(fd, 6, 0), "From B");
 }
 
 // A number that meant another file for a while says nothing of what was synced.
-TEST_F(VfsTest, AnFsyncOfANumberThatChangedSettlesNothing) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", "one"), spare = static_cast<int>(Dup(fd));
-        test::Sets(fd, pool::kSetMode);
-        const HeldFsyncs held;
-        ASSERT_TRUE(held.work());
-        std::thread syncer([&] { EXPECT_EQ(Fsync(fd), 0); });
-        const uint64_t call = held.Receive();
-        const int other = Open("b", O_RDWR | O_CREAT);
-        EXPECT_EQ(Dup3(other, fd, 0), fd);
-        EXPECT_EQ(Dup3(spare, fd, 0), fd);
-        held.Answer(call, 0);
-        syncer.join();
-        EXPECT_FALSE(IsSettled(fd));
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, AnFsyncOfANumberThatChangedSettlesNothing, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
+  const int fd = Cached("a", "one"), spare = static_cast<int>(Dup(fd));
+  test::Sets(fd, pool::kSetMode);
+  const HeldFsyncs held;
+  ASSERT_TRUE(held.work());
+  std::thread syncer([&] { EXPECT_EQ(Fsync(fd), 0); });
+  const uint64_t call = held.Receive();
+  const int other = Open("b", O_RDWR | O_CREAT);
+  EXPECT_EQ(Dup3(other, fd, 0), fd);
+  EXPECT_EQ(Dup3(spare, fd, 0), fd);
+  held.Answer(call, 0);
+  syncer.join();
+  EXPECT_FALSE(IsSettled(fd));
 }
 
 // Who may not read the file may not read what was written since, after a power failure either.
-TEST_F(VfsTest, AModeIsSyncedBeforeTheNextRecord) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", "for all");
-        ASSERT_EQ(::fchmod(fd, 0600), 0);
-        test::Sets(fd, pool::kSetMode);
-        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
-        EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
-        EXPECT_TRUE(IsSettled(fd));
-        test::SetsByPath(disk_ / "a", pool::kSetOwner);
-        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
-        EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
-        test::Sets(fd, pool::kSetTimes);
-        test::SetsByPath(disk_ / "a", pool::kSetTimes);
-        WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6); });
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, AModeIsSyncedBeforeTheNextRecord, kHeldBack, kLargeBatch, kHeldBackLong) {
+  const int fd = Cached("a", "for all");
+  ASSERT_EQ(::fchmod(fd, 0600), 0);
+  test::Sets(fd, pool::kSetMode);
+  WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
+  EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
+  EXPECT_TRUE(IsSettled(fd));
+  test::SetsByPath(disk_ / "a", pool::kSetOwner);
+  WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), -EBADF); });
+  EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6);
+  test::Sets(fd, pool::kSetTimes);
+  test::SetsByPath(disk_ / "a", pool::kSetTimes);
+  WithoutSync(fd, [&] { EXPECT_EQ(Pwrite(fd, "secret", 6, 0), 6); });
 }
 
 // A sync that fails is no reason to refuse a write that the kernel would take.
-TEST_F(VfsTest, AFileThatCannotBeSyncedIsTheKernels) {
+TEST_IN_ENGINE(VfsTest, AFileThatCannotBeSyncedIsTheKernels) {
   test::WriteFile(disk_ / "a", "from before");
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR);
-    const HeldFsyncs held;
-    ASSERT_TRUE(held.work());
-    std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), kNotOurs); });
-    held.Answer(held.Receive(), -EIO);
-    writer.join();
-    EXPECT_EQ(Fsync(fd), kNotOurs) << "it is real, and tells";
-  });
+  const int fd = Open("a", O_RDWR);
+  const HeldFsyncs held;
+  ASSERT_TRUE(held.work());
+  std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "F", 1, 0), kNotOurs); });
+  held.Answer(held.Receive(), -EIO);
+  writer.join();
+  EXPECT_EQ(Fsync(fd), kNotOurs) << "it is real, and tells";
 }
 
 // I10: the kernel tells each descriptor of an error once, and may have dropped what the cleanup
 // thread had written.
-TEST_F(VfsTest, WhatWasWrittenBeforeASyncThatFailsIsWrittenAgain) {
+TEST_IN_ENGINE(VfsTest, WhatWasWrittenBeforeASyncThatFailsIsWrittenAgain, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
   test::WriteFile(disk_ / "a", "from before");
-  WithEngine(
-      [&] {
-        const int fd = Open("a", O_RDWR);
-        ASSERT_EQ(Pwrite(fd, "P", 1, 0), 1);
-        Publish(fd);
-        ASSERT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
-        test::WriteFile(disk_ / "a", "from before");  // dropped
-        test::Sets(fd, pool::kSetMode);
-        const HeldFsyncs held;
-        ASSERT_TRUE(held.work());
-        std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), kNotOurs); });
-        held.Answer(held.Receive(), -EIO);
-        writer.join();
-        EXPECT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
-      },
-      {std::begin(kLater), std::end(kLater)});
+  const int fd = Open("a", O_RDWR);
+  ASSERT_EQ(Pwrite(fd, "P", 1, 0), 1);
+  Publish(fd);
+  ASSERT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
+  test::WriteFile(disk_ / "a", "from before");  // dropped
+  test::Sets(fd, pool::kSetMode);
+  const HeldFsyncs held;
+  ASSERT_TRUE(held.work());
+  std::thread writer([&] { EXPECT_EQ(Pwrite(fd, "B", 1, 5), kNotOurs); });
+  held.Answer(held.Receive(), -EIO);
+  writer.join();
+  EXPECT_EQ(test::ReadFile(disk_ / "a"), "Prom before");
 }
 
 // What is written after a rename cannot be found under the old name only.
-TEST_F(VfsTest, ARenamedFileIsSyncedBeforeItsNextRecord) {
-  WithEngine(
-      [&] {
-        const auto rename = [&](const std::string& from, const std::string& to) {
-          const int fd = Open(from, O_RDWR | O_CREAT);
-          NameGuard guard;
-          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / from).c_str()), 0);
-          EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / to).c_str()), 0);
-          EXPECT_EQ(::rename((disk_ / from).c_str(), (disk_ / to).c_str()), 0);
-          return fd;
-        };
-        const int refused = rename("c", "d");
-        WithoutSync(refused, [&] {
-          EXPECT_EQ(Pwrite(refused, "d", 1, 0), kNotOurs) << "the log must not have it";
-        });
-        EXPECT_FALSE(RecordOf("d").has_value());
-        const int fd = rename("a", "b");
-        EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
-        EXPECT_EQ(FileOf(fd).awaited_synced.load(), FileOf(fd).awaited.load());
-        EXPECT_FALSE(RecordOf("a").has_value());
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, ARenamedFileIsSyncedBeforeItsNextRecord, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
+  const auto rename = [&](const std::string& from, const std::string& to) {
+    const int fd = Open(from, O_RDWR | O_CREAT);
+    NameGuard guard;
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / from).c_str()), 0);
+    EXPECT_EQ(guard.Add(AT_FDCWD, (disk_ / to).c_str()), 0);
+    EXPECT_EQ(::rename((disk_ / from).c_str(), (disk_ / to).c_str()), 0);
+    return fd;
+  };
+  const int refused = rename("c", "d");
+  WithoutSync(refused, [&] {
+    EXPECT_EQ(Pwrite(refused, "d", 1, 0), kNotOurs) << "the log must not have it";
+  });
+  EXPECT_FALSE(RecordOf("d").has_value());
+  const int fd = rename("a", "b");
+  EXPECT_EQ(Pwrite(fd, "b", 1, 0), 1);
+  EXPECT_EQ(FileOf(fd).awaited_synced.load(), FileOf(fd).awaited.load());
+  EXPECT_FALSE(RecordOf("a").has_value());
 }
 
 // I10: what would not fit the disk is refused at the write, and what was accepted gets there.
@@ -1296,35 +1151,31 @@ class StuckPage {
 };
 
 // A disk that does not answer: a writer waits for ever, but not its signals.
-TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
-  WithEngine(
-      [&] {
-        struct sigaction action = {};
-        action.sa_sigaction = DeferOrJump;
-        action.sa_flags = SA_SIGINFO | SA_RESTART;
-        ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        ASSERT_EQ(Ftruncate(fd, 1 << 30), 0);
-        const std::string block(4096, 'x');
-        const StuckPage stuck(fd);
-        static int round;  // a jump would spoil a register
-        static long written;
-        for (round = 0; round < 3; ++round) {
-          written = 0;
-          if (sigsetjmp(jump_target, 1) == 0) {
-            ::alarm(1);
-            for (;;) {
-              EXPECT_EQ(Pwrite(fd, block.data(), block.size(), written), 4096);
-              written += 4096;
-              ASSERT_LT(written, 1 << 30);
-            }
-          }
-          EXPECT_EQ(sys::deferral.depth, 0u);
-          EXPECT_EQ(ReadSome(fd, 4096, 0), block) << "nothing stayed locked";
-        }
-        ::_exit(HasFailure() ? 1 : 0);  // as by kill: the log can never be drained
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, AHandlerRunsWhileTheLogStaysFull, kHeldBack, kLargeBatch, kHeldBackLong) {
+  struct sigaction action = {};
+  action.sa_sigaction = DeferOrJump;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  ASSERT_EQ(Ftruncate(fd, 1 << 30), 0);
+  const std::string block(4096, 'x');
+  const StuckPage stuck(fd);
+  static int round;  // a jump would spoil a register
+  static long written;
+  for (round = 0; round < 3; ++round) {
+    written = 0;
+    if (sigsetjmp(jump_target, 1) == 0) {
+      ::alarm(1);
+      for (;;) {
+        EXPECT_EQ(Pwrite(fd, block.data(), block.size(), written), 4096);
+        written += 4096;
+        ASSERT_LT(written, 1 << 30);
+      }
+    }
+    EXPECT_EQ(sys::deferral.depth, 0u);
+    EXPECT_EQ(ReadSome(fd, 4096, 0), block) << "nothing stayed locked";
+  }
+  ::_exit(HasFailure() ? 1 : 0);  // as by kill: the log can never be drained
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1332,45 +1183,37 @@ TEST_F(VfsTest, AHandlerRunsWhileTheLogStaysFull) {
 
 constexpr const char* kHotFilesOnly = "NVCACHE_WRITE_BACK=auto";
 
-TEST_F(VfsTest, AFileBecomesCachedWithItsSecondSync) {
-  WithEngine(
-      [&] {
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        EXPECT_EQ(Write(fd, "first ", 6), 6);
-        EXPECT_EQ(OnDisk("a"), "first ");
-        EXPECT_EQ(Fsync(fd), kNotOurs);
-        EXPECT_FALSE(engine.attached());
-        EXPECT_EQ(Write(fd, "second ", 7), 7);
-        EXPECT_EQ(Fsync(fd), 0);
-        EXPECT_TRUE(engine.attached());
-        EXPECT_EQ(Write(fd, "third", 5), 5);
-        EXPECT_EQ(OnDisk("a"), "first second ") << "the rest is in the log";
-        EXPECT_EQ(ReadSome(fd, 100, 0), "first second third");
-        EXPECT_TRUE(IsSettled(fd));
-        EXPECT_EQ(Close(fd), 0);
-        EXPECT_EQ(OnDisk("a"), "first second third");
-        DrainAll();
-        const int again = Open("a", O_RDWR);
-        EXPECT_EQ(Pwrite(again, "F", 1, 0), 1);
-        EXPECT_EQ(OnDisk("a"), "First second third") << "it begins anew";
-      },
-      {kHotFilesOnly, kHeldBackLong});
+TEST_IN_ENGINE(VfsTest, AFileBecomesCachedWithItsSecondSync, kHotFilesOnly, kHeldBackLong) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Write(fd, "first ", 6), 6);
+  EXPECT_EQ(OnDisk("a"), "first ");
+  EXPECT_EQ(Fsync(fd), kNotOurs);
+  EXPECT_FALSE(engine.attached());
+  EXPECT_EQ(Write(fd, "second ", 7), 7);
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_TRUE(engine.attached());
+  EXPECT_EQ(Write(fd, "third", 5), 5);
+  EXPECT_EQ(OnDisk("a"), "first second ") << "the rest is in the log";
+  EXPECT_EQ(ReadSome(fd, 100, 0), "first second third");
+  EXPECT_TRUE(IsSettled(fd));
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(OnDisk("a"), "first second third");
+  DrainAll();
+  const int again = Open("a", O_RDWR);
+  EXPECT_EQ(Pwrite(again, "F", 1, 0), 1);
+  EXPECT_EQ(OnDisk("a"), "First second third") << "it begins anew";
 }
 
-TEST_F(VfsTest, SyncsThatAreFarApartDoNotMakeAFileHot) {
-  WithEngine(
-      [&] {
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        for (int i = 0; i < 5; ++i) {
-          EXPECT_EQ(Write(fd, "bytes", 5), 5);
-          EXPECT_EQ(Fsync(fd), kNotOurs);
-          FileOf(fd).synced_at.fetch_sub(kHotNs + 1);
-        }
-        EXPECT_EQ(Fsync(fd), kNotOurs) << "the last one was long ago";
-        EXPECT_EQ(Fsync(fd), 0);
-        EXPECT_EQ(FileOf(fd).state.load(), State::kCached);
-      },
-      {kHotFilesOnly});
+TEST_IN_ENGINE(VfsTest, SyncsThatAreFarApartDoNotMakeAFileHot, kHotFilesOnly) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Write(fd, "bytes", 5), 5);
+    EXPECT_EQ(Fsync(fd), kNotOurs);
+    FileOf(fd).synced_at.fetch_sub(kHotNs + 1);
+  }
+  EXPECT_EQ(Fsync(fd), kNotOurs) << "the last one was long ago";
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(FileOf(fd).state.load(), State::kCached);
 }
 
 TEST_F(VfsTest, AWriteThatPromisesASyncCountsAsOne) {
@@ -1396,57 +1239,45 @@ TEST_F(VfsTest, AWriteThatPromisesASyncCountsAsOne) {
       {kHotFilesOnly});
 }
 
-TEST_F(VfsTest, NoFileIsCachedIfNoneShallBe) {
-  WithEngine(
-      [&] {
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        for (int i = 0; i < 10; ++i) {
-          EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
-          EXPECT_EQ(Fsync(fd), kNotOurs);
-        }
-        EXPECT_FALSE(engine.attached());
-        EXPECT_EQ(OnDisk("a"), "xxxxxxxxxx");
-      },
-      {"NVCACHE_WRITE_BACK=never"});
+TEST_IN_ENGINE(VfsTest, NoFileIsCachedIfNoneShallBe, "NVCACHE_WRITE_BACK=never") {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
+    EXPECT_EQ(Fsync(fd), kNotOurs);
+  }
+  EXPECT_FALSE(engine.attached());
+  EXPECT_EQ(OnDisk("a"), "xxxxxxxxxx");
 }
 
 // A child may hand it to a program that we do not see; what is opened after the fork is ours alone.
-TEST_F(VfsTest, AFileThatAChildHasAsWellDoesNotBecomeCached) {
-  WithEngine(
-      [&] {
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        Forked([] { return true; });
-        const int other = Open("b", O_RDWR | O_CREAT);
-        for (int i = 0; i < 4; ++i) {
-          EXPECT_EQ(Fsync(fd), i == 0 ? kNotOurs : 0) << "it is write-through";
-          Fsync(other);
-        }
-        EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
-        EXPECT_EQ(FileOf(other).state.load(), State::kCached);
-      },
-      {kHotFilesOnly});
+TEST_IN_ENGINE(VfsTest, AFileThatAChildHasAsWellDoesNotBecomeCached, kHotFilesOnly) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  Forked([] { return true; });
+  const int other = Open("b", O_RDWR | O_CREAT);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Fsync(fd), i == 0 ? kNotOurs : 0) << "it is write-through";
+    Fsync(other);
+  }
+  EXPECT_EQ(FileOf(fd).state.load(), State::kKernel);
+  EXPECT_EQ(FileOf(other).state.load(), State::kCached);
 }
 
 // The kernel drops a process's locks of a file with any descriptor of that file that it closes.
-TEST_F(VfsTest, BecomingCachedDropsNoLock) {
-  WithEngine(
-      [&] {
-        const int fd = Open("a", O_RDWR | O_CREAT);
-        const int probe = ::open((disk_ / "a").c_str(), O_RDWR);
-        struct flock lock = {};
-        lock.l_type = F_WRLCK;
-        EXPECT_EQ(Fcntl(fd, F_SETLK, reinterpret_cast<long>(&lock)), kNotOurs);
-        EXPECT_EQ(::fcntl(fd, F_SETLK, &lock), 0);
-        for (int i = 0; i < 4; ++i) {
-          EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
-          Fsync(fd);
-          struct flock found = {};
-          found.l_type = F_WRLCK;
-          EXPECT_EQ(::fcntl(probe, F_OFD_GETLK, &found), 0);
-          EXPECT_EQ(found.l_type, F_WRLCK) << "after sync " << i + 1;
-        }
-      },
-      {kHotFilesOnly});
+TEST_IN_ENGINE(VfsTest, BecomingCachedDropsNoLock, kHotFilesOnly) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  const int probe = ::open((disk_ / "a").c_str(), O_RDWR);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  EXPECT_EQ(Fcntl(fd, F_SETLK, reinterpret_cast<long>(&lock)), kNotOurs);
+  EXPECT_EQ(::fcntl(fd, F_SETLK, &lock), 0);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(Pwrite(fd, "x", 1, i), 1);
+    Fsync(fd);
+    struct flock found = {};
+    found.l_type = F_WRLCK;
+    EXPECT_EQ(::fcntl(probe, F_OFD_GETLK, &found), 0);
+    EXPECT_EQ(found.l_type, F_WRLCK) << "after sync " << i + 1;
+  }
 }
 
 // The kernel says it once, with one signal.
@@ -1475,55 +1306,49 @@ long WriteAnywhere(int fd, const std::string& bytes) {
 }
 
 // The writer has its file's lock.
-TEST_F(VfsTest, TheCacheIsLeftWhileAWriterSleepsForRoomInTheLog) {
-  WithEngine(
-      [&] {
-        const int stuck = Cached("stuck", ""), fd = Cached("a", "");
-        StuckPage page(stuck);
-        const std::string block(4096, 'x');
-        constexpr int kBlocks = 1000;  // the log has room for 256
-        std::thread writer([&] {
-          for (int i = 0; i < kBlocks; ++i) EXPECT_EQ(WriteAnywhere(fd, block), 4096);
-        });
-        while (!engine.log.Hurried()) std::this_thread::yield();
-        EXPECT_GE(pool::Peek(engine.statistics()->full_waits), 1u);
-        std::thread leaver([] { BeforeExec(); });
-        while (!engine.table_lock.IsLocked()) std::this_thread::yield();
-        page.Free();
-        leaver.join();
-        writer.join();
-        EXPECT_FALSE(engine.attached());
-        EXPECT_EQ(test::ReadFile(disk_ / "a"), std::string(kBlocks * 4096, 'x'));
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, TheCacheIsLeftWhileAWriterSleepsForRoomInTheLog, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
+  const int stuck = Cached("stuck", ""), fd = Cached("a", "");
+  StuckPage page(stuck);
+  const std::string block(4096, 'x');
+  constexpr int kBlocks = 1000;  // the log has room for 256
+  std::thread writer([&] {
+    for (int i = 0; i < kBlocks; ++i) EXPECT_EQ(WriteAnywhere(fd, block), 4096);
+  });
+  while (!engine.log.Hurried()) std::this_thread::yield();
+  EXPECT_GE(pool::Peek(engine.statistics()->full_waits), 1u);
+  std::thread leaver([] { BeforeExec(); });
+  while (!engine.table_lock.IsLocked()) std::this_thread::yield();
+  page.Free();
+  leaver.join();
+  writer.join();
+  EXPECT_FALSE(engine.attached());
+  EXPECT_EQ(test::ReadFile(disk_ / "a"), std::string(kBlocks * 4096, 'x'));
 }
 
 // The log is full of many files, each of which describes itself.
-TEST_F(VfsTest, TheCacheIsLeftWhileAWriterOfManyFilesSleeps) {
-  WithEngine(
-      [&] {
-        const int stuck = Cached("stuck", "");
-        StuckPage page(stuck);
-        constexpr int kFiles = 200;  // the log has room for half of them
-        const auto bytes = [](int i) { return std::string(8192, static_cast<char>('a' + i % 26)); };
-        std::thread writer([&] {
-          for (int i = 0; i < kFiles; ++i) {
-            const int fd = Open("file" + std::to_string(i), O_RDWR | O_CREAT);
-            EXPECT_EQ(WriteAnywhere(fd, bytes(i)), 8192);
-          }
-        });
-        while (!engine.log.Hurried()) std::this_thread::yield();
-        std::thread leaver([] { BeforeExec(); });
-        while (!engine.table_lock.IsLocked()) std::this_thread::yield();
-        page.Free();
-        leaver.join();
-        writer.join();
-        BeforeExec();
-        for (int i = 0; i < kFiles; ++i) {
-          EXPECT_TRUE(test::ReadFile(disk_ / ("file" + std::to_string(i))) == bytes(i)) << i;
-        }
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, TheCacheIsLeftWhileAWriterOfManyFilesSleeps, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
+  const int stuck = Cached("stuck", "");
+  StuckPage page(stuck);
+  constexpr int kFiles = 200;  // the log has room for half of them
+  const auto bytes = [](int i) { return std::string(8192, static_cast<char>('a' + i % 26)); };
+  std::thread writer([&] {
+    for (int i = 0; i < kFiles; ++i) {
+      const int fd = Open("file" + std::to_string(i), O_RDWR | O_CREAT);
+      EXPECT_EQ(WriteAnywhere(fd, bytes(i)), 8192);
+    }
+  });
+  while (!engine.log.Hurried()) std::this_thread::yield();
+  std::thread leaver([] { BeforeExec(); });
+  while (!engine.table_lock.IsLocked()) std::this_thread::yield();
+  page.Free();
+  leaver.join();
+  writer.join();
+  BeforeExec();
+  for (int i = 0; i < kFiles; ++i) {
+    EXPECT_TRUE(test::ReadFile(disk_ / ("file" + std::to_string(i))) == bytes(i)) << i;
+  }
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -1532,68 +1357,58 @@ TEST_F(VfsTest, TheCacheIsLeftWhileAWriterOfManyFilesSleeps) {
 constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
 
 // A hole in bytes that made the file grow, and that the disk has never seen.
-TEST_F(VfsTest, AHoleAtTheEndLeavesTheSize) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", std::string(8192, 'a'));
-        ASSERT_EQ(Fallocate(fd, kHole, 4096, 4096), 0);
-        const std::string expected = std::string(4096, 'a') + std::string(4096, '\0');
-        EXPECT_TRUE(ReadSome(fd, 10000, 0) == expected);
-        EXPECT_GT(FileOf(fd).pending.load(), 0u) << "nothing was drained";
-        EXPECT_EQ(Drain(fd), 0);
-        EXPECT_EQ(OnDisk("a").size(), 8192u);
-        EXPECT_TRUE(OnDisk("a") == expected);
-        EXPECT_TRUE(ReadSome(fd, 10000, 0) == expected);
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, AHoleAtTheEndLeavesTheSize, kHeldBack, kLargeBatch, kHeldBackLong) {
+  const int fd = Cached("a", std::string(8192, 'a'));
+  ASSERT_EQ(Fallocate(fd, kHole, 4096, 4096), 0);
+  const std::string expected = std::string(4096, 'a') + std::string(4096, '\0');
+  EXPECT_TRUE(ReadSome(fd, 10000, 0) == expected);
+  EXPECT_GT(FileOf(fd).pending.load(), 0u) << "nothing was drained";
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_EQ(OnDisk("a").size(), 8192u);
+  EXPECT_TRUE(OnDisk("a") == expected);
+  EXPECT_TRUE(ReadSome(fd, 10000, 0) == expected);
 }
 
 // More cuts, each beyond the other, than the engine remembers: then the disk is waited for.
-TEST_F(VfsTest, ManyErasuresAreAllMade) {
-  WithEngine(
-      [&] {
-        constexpr uint64_t kMany = 3 * dramcache::Erasures::kMost;
-        std::string expected(kMany * 4096, 'a');
-        const int fd = Cached("a", expected);
-        bool waited = false;
-        for (uint64_t i = 0; i < kMany; i += 2) {
-          ASSERT_EQ(Fallocate(fd, kHole, static_cast<off_t>(i * 4096 + 10), 5000), 0);
-          expected.replace(i * 4096 + 10, 5000, 5000, '\0');
-          waited = waited || FileOf(fd).erasures.empty();
-          ASSERT_TRUE(ReadSome(fd, expected.size(), 0) == expected) << i;
-        }
-        EXPECT_TRUE(waited);
-        EXPECT_EQ(Drain(fd), 0);
-        EXPECT_TRUE(OnDisk("a") == expected);
-        EXPECT_TRUE(FileOf(fd).erasures.empty());
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, ManyErasuresAreAllMade, kHeldBack, kLargeBatch, kHeldBackLong) {
+  constexpr uint64_t kMany = 3 * dramcache::Erasures::kMost;
+  std::string expected(kMany * 4096, 'a');
+  const int fd = Cached("a", expected);
+  bool waited = false;
+  for (uint64_t i = 0; i < kMany; i += 2) {
+    ASSERT_EQ(Fallocate(fd, kHole, static_cast<off_t>(i * 4096 + 10), 5000), 0);
+    expected.replace(i * 4096 + 10, 5000, 5000, '\0');
+    waited = waited || FileOf(fd).erasures.empty();
+    ASSERT_TRUE(ReadSome(fd, expected.size(), 0) == expected) << i;
+  }
+  EXPECT_TRUE(waited);
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_TRUE(OnDisk("a") == expected);
+  EXPECT_TRUE(FileOf(fd).erasures.empty());
 }
 
 // As a journal: emptied again and again.
-TEST_F(VfsTest, AFileIsEmptiedOverAndOver) {
-  WithEngine([&] {
-    std::mt19937_64 random(test::Seed());
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    std::string bytes;
-    for (int i = 0; i < 300; ++i) {
-      bytes = test::Bytes(random, 1 + random() % 20000);
-      const int again = Open("a", O_WRONLY | (i % 2 == 0 ? O_TRUNC : 0));
-      if (i % 2 != 0) {
-        ASSERT_EQ(Ftruncate(fd, 0), 0);
-      }
-      ASSERT_EQ(ReadSome(fd, 10, 0), "");
-      ASSERT_EQ(Pwrite(again, bytes.data(), bytes.size(), 0), std::ssize(bytes));
-      ASSERT_TRUE(ReadSome(fd, 30000, 0) == bytes) << i;
-      ASSERT_EQ(Close(again), 0);
-      if (i % 50 == 7) {
-        ASSERT_EQ(Drain(fd), 0);
-        ASSERT_TRUE(OnDisk("a") == bytes) << i;
-      }
+TEST_IN_ENGINE(VfsTest, AFileIsEmptiedOverAndOver) {
+  std::mt19937_64 random(test::Seed());
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  std::string bytes;
+  for (int i = 0; i < 300; ++i) {
+    bytes = test::Bytes(random, 1 + random() % 20000);
+    const int again = Open("a", O_WRONLY | (i % 2 == 0 ? O_TRUNC : 0));
+    if (i % 2 != 0) {
+      ASSERT_EQ(Ftruncate(fd, 0), 0);
     }
-    EXPECT_EQ(Drain(fd), 0);
-    EXPECT_TRUE(OnDisk("a") == bytes);
-  });
+    ASSERT_EQ(ReadSome(fd, 10, 0), "");
+    ASSERT_EQ(Pwrite(again, bytes.data(), bytes.size(), 0), std::ssize(bytes));
+    ASSERT_TRUE(ReadSome(fd, 30000, 0) == bytes) << i;
+    ASSERT_EQ(Close(again), 0);
+    if (i % 50 == 7) {
+      ASSERT_EQ(Drain(fd), 0);
+      ASSERT_TRUE(OnDisk("a") == bytes) << i;
+    }
+  }
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_TRUE(OnDisk("a") == bytes);
 }
 
 // What the engine does not want is the kernel's.
@@ -1693,62 +1508,54 @@ void RefuseCall(int number, unsigned argument, uint32_t value) {
 
 // The log has it, and the kernel refuses: nobody sees the bytes again, and the disk loses them when
 // it works again, which it does for the cleanup thread.
-TEST_F(VfsTest, ACutThatTheKernelRefusesIsMadeUpFor) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", std::string(20480, 'a'));
-        EXPECT_EQ(Drain(fd), 0);
-        RefuseCall(SYS_ftruncate, 1, 12300);
-        EXPECT_EQ(Ftruncate(fd, 12300), 0);
-        EXPECT_EQ(FileOf(fd).erase_error.load(), EIO);
-        std::string expected(12300, 'a');
-        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
-        EXPECT_EQ(Pwrite(fd, "b", 1, 20000), 1);
-        expected += std::string(20000 - 12300, '\0') + "b";
-        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
-        Drain(fd);
-        while (FileOf(fd).pending.load() > 0) ::usleep(10000);
-        EXPECT_TRUE(OnDisk("a") == expected);
-        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
-        EXPECT_EQ(FileOf(fd).erase_error.load(), 0);
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, ACutThatTheKernelRefusesIsMadeUpFor, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
+  const int fd = Cached("a", std::string(20480, 'a'));
+  EXPECT_EQ(Drain(fd), 0);
+  RefuseCall(SYS_ftruncate, 1, 12300);
+  EXPECT_EQ(Ftruncate(fd, 12300), 0);
+  EXPECT_EQ(FileOf(fd).erase_error.load(), EIO);
+  std::string expected(12300, 'a');
+  EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+  EXPECT_EQ(Pwrite(fd, "b", 1, 20000), 1);
+  expected += std::string(20000 - 12300, '\0') + "b";
+  EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+  Drain(fd);
+  while (FileOf(fd).pending.load() > 0) ::usleep(10000);
+  EXPECT_TRUE(OnDisk("a") == expected);
+  EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+  EXPECT_EQ(FileOf(fd).erase_error.load(), 0);
 }
 
-TEST_F(VfsTest, AHoleThatTheKernelRefusesIsMadeUpFor) {
-  WithEngine(
-      [&] {
-        const int fd = Cached("a", std::string(20480, 'a'));
-        EXPECT_EQ(Drain(fd), 0);
-        RefuseCall(SYS_fallocate, 2, 4100);
-        ASSERT_EQ(Fallocate(fd, kHole, 4100, 9000), 0);
-        EXPECT_EQ(FileOf(fd).erase_error.load(), EIO);
-        std::string expected(20480, 'a');
-        expected.replace(4100, 9000, 9000, '\0');
-        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
-        EXPECT_EQ(Pwrite(fd, "b", 1, 5000), 1);
-        expected[5000] = 'b';
-        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
-        Drain(fd);
-        while (FileOf(fd).pending.load() > 0) ::usleep(10000);
-        EXPECT_TRUE(OnDisk("a") == expected);
-        EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
-      },
-      {std::begin(kLater), std::end(kLater)});
+TEST_IN_ENGINE(VfsTest, AHoleThatTheKernelRefusesIsMadeUpFor, kHeldBack, kLargeBatch,
+               kHeldBackLong) {
+  const int fd = Cached("a", std::string(20480, 'a'));
+  EXPECT_EQ(Drain(fd), 0);
+  RefuseCall(SYS_fallocate, 2, 4100);
+  ASSERT_EQ(Fallocate(fd, kHole, 4100, 9000), 0);
+  EXPECT_EQ(FileOf(fd).erase_error.load(), EIO);
+  std::string expected(20480, 'a');
+  expected.replace(4100, 9000, 9000, '\0');
+  EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+  EXPECT_EQ(Pwrite(fd, "b", 1, 5000), 1);
+  expected[5000] = 'b';
+  EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
+  Drain(fd);
+  while (FileOf(fd).pending.load() > 0) ::usleep(10000);
+  EXPECT_TRUE(OnDisk("a") == expected);
+  EXPECT_TRUE(ReadSome(fd, 30000, 0) == expected);
 }
 
 // The moment before it sleeps: there is no pool any more, and nobody who would make room.
-TEST_F(VfsTest, NobodySleepsForRoomInACacheThatWasLeft) {
-  WithEngine([&] {
-    const int fd = Cached("a", "something");
-    EXPECT_EQ(Drain(fd), 0);
-    const uint32_t seen = engine.log.RoomSeen();
-    BeforeExec();
-    EXPECT_FALSE(engine.attached());
-    ::alarm(60);
-    engine.log.WaitForRoom(seen);
-    ::alarm(0);
-  });
+TEST_IN_ENGINE(VfsTest, NobodySleepsForRoomInACacheThatWasLeft) {
+  const int fd = Cached("a", "something");
+  EXPECT_EQ(Drain(fd), 0);
+  const uint32_t seen = engine.log.RoomSeen();
+  BeforeExec();
+  EXPECT_FALSE(engine.attached());
+  ::alarm(60);
+  engine.log.WaitForRoom(seen);
+  ::alarm(0);
 }
 
 }  // namespace

@@ -16,11 +16,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "src/nvlog/walk.h"
 #include "src/sys/descriptor.h"
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
@@ -28,7 +28,9 @@
 #include "src/vfs/engine/through.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/attributes.h"
-#include "tests/unit/host.h"
+#include "tests/unit/found.h"
+#include "tests/unit/in_engine.h"
+#include "tests/unit/member.h"
 #include "tests/unit/support.h"
 #include "tests/unit/unreadable.h"
 
@@ -40,93 +42,31 @@ using lease::Tally;
 
 constexpr size_t kPage = pool::kPageSize;
 
-// Another process, which uses the files of some inodes, and does something besides.
-class Neighbour {
- public:
-  Neighbour(const std::string& folder, dev_t device, ino_t inode,
-            const std::function<void(lease::Leases&, Tallies&)>& function) {
-    int ready[2], end[2];
-    EXPECT_EQ(pipe(ready), 0);
-    EXPECT_EQ(pipe(end), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      ::close(end[1]);
-      lease::Leases leases;
-      Tallies tallies(leases);
-      const char* why = "";
-      if (!leases.Open(folder.c_str(), &why)) _exit(1);
-      leases.Share(device, inode);
-      function(leases, tallies);
-      char byte = 1;
-      if (::write(ready[1], &byte, 1) == 1 && ::read(end[0], &byte, 1) >= 0) leases.Close();
-      _exit(0);
-    }
-    ::close(ready[1]);
-    ::close(end[0]);
-    end_ = end[1];
-    char byte;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
-    ::close(ready[0]);
-  }
-  ~Neighbour() { End(); }
-  Neighbour(const Neighbour&) = delete;
-  Neighbour& operator=(const Neighbour&) = delete;
-  void End() {
-    if (pid_ < 0) return;
-    ::close(end_);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
+using Neighbour = test::Other;  // which uses a file as well
 
- private:
-  pid_t pid_;
-  int end_;
-};
-
-class VfsThroughTest : public testing::Test {
+class VfsThroughTest : public EngineTest {
  protected:
-  // Runs `body` in a child with an engine on a fresh pool. No batch begins by itself.
-  void WithEngine(const std::function<void()>& body) {
-    const int status = test::InChild([&] {
-      std::string settings[] = {"NVCACHE_POOL=" + (memory_ / "pool"), "NVCACHE_SIZE=16M",
-                                "NVCACHE_EMULATE=1", "NVCACHE_BATCH_DELAY=60000"};
-      std::vector<char*> environment;
-      for (std::string& setting : settings) environment.push_back(setting.data());
-      environment.push_back(nullptr);
-      engine.lease_folder = memory_.path().c_str();
-      Start(test::UsualHost(), environment.data());
-      body();
-      Stop();
-      return testing::Test::HasFailure() ? 1 : 0;
-    });
-    EXPECT_EQ(status, 0);
-  }
-  int Open(const std::string& name, int flags = O_RDWR) {
-    const std::string path = disk_ / name;
-    OpenGuard guard(AT_FDCWD, path.c_str(), flags, 0600);
-    const long replaced = guard.Replace();
-    const int fd =
-        replaced != kNotOurs ? static_cast<int>(replaced) : ::open(path.c_str(), flags, 0600);
-    EXPECT_GE(fd, 0);
-    EXPECT_EQ(guard.Opened(fd), 0);
-    return fd;
+  // No batch begins by itself.
+  void WithEngine(const std::function<void()>& body, Settings settings = {}) {
+    settings.insert(settings.end(), {"NVCACHE_SIZE=16M", "NVCACHE_BATCH_DELAY=60000"});
+    EXPECT_EQ(RunEngine("pool", settings, body), 0);
   }
   using Deed = std::function<void(lease::Leases&, Tallies&)>;
   std::unique_ptr<Neighbour> NeighbourOf(
       int fd, const Deed& function = [](lease::Leases&, Tallies&) {}) {
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
-    return std::make_unique<Neighbour>(memory_.path(), st.st_dev, st.st_ino, function);
+    const struct stat st = StatOf(fd);
+    return std::make_unique<Neighbour>(memory_.path(), [&](test::Member& member) {
+      member.leases.Share(st.st_dev, st.st_ino);
+      function(member.leases, member.tallies);
+    });
   }
   std::unique_ptr<Neighbour> Claimant(int fd);
   static uint64_t TagOf(int fd) {
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
+    const struct stat st = StatOf(fd);
     return lease::TagOf(st.st_dev, st.st_ino);
   }
   static bool MayBeWrittenUnseen(int fd) {
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
+    const struct stat st = StatOf(fd);
     return engine.tallies.AnybodyPasses(TagOf(fd)) ||
            engine.leases.IsHandedOn(st.st_dev, st.st_ino);
   }
@@ -137,8 +77,7 @@ class VfsThroughTest : public testing::Test {
     ASSERT_EQ(access.Enter(fd, Access::kData), 0);
     const auto record = std::make_unique<pool::FileRecord>();
     ASSERT_EQ(pool::Describe(fd, record.get()), 0);
-    struct stat st;
-    ASSERT_EQ(::fstat(fd, &st), 0);
+    const struct stat st = StatOf(fd);
     Tally& tally = engine.tallies.At(TagOf(fd));
     for (;;) {
       nvlog::ThroughWriter writer(engine.through, access.file().tag,
@@ -171,13 +110,23 @@ class VfsThroughTest : public testing::Test {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && engine.tallies.IsPending(*tally);
   }
-  static State StateOf(int fd) { return engine.descriptors.Of(fd)->file.load()->state.load(); }
+  static State StateOf(int fd) { return engine.SlotOf(fd)->file.load()->state.load(); }
+  // What is not named may be anything.
+  struct Is {
+    std::optional<State> state = {};
+    std::optional<bool> known = {}, pending = {};
+  };
+  static void Expect(int fd, const Is& is, const test::Caller& /*caller*/ = test::Caller()) {
+    const State state = StateOf(fd);
+    EXPECT_EQ(state, is.state.value_or(state));
+    EXPECT_EQ(IsKnown(fd), is.known.value_or(IsKnown(fd))) << "known";
+    EXPECT_EQ(IsPending(fd), is.pending.value_or(IsPending(fd))) << "pending";
+  }
   // It is known, and nothing of it is pending, though it was published.
   void MakeKnown(int fd) {
     for (int i = 0; i < 2; ++i) Fsync(fd);
     EXPECT_TRUE(!IsPending(fd) || SettleShared(fd) == 0);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_FALSE(IsPending(fd));
+    Expect(fd, {.known = true, .pending = false});
   }
   // A file that was made in a known folder has a tally, and is cached later than others.
   static void MakeCached(int fd) {
@@ -219,42 +168,36 @@ class VfsThroughTest : public testing::Test {
     bool operator==(const Found&) const = default;
   };
   std::vector<Found> Pending() {
-    test::ScopedPool pool;
-    EXPECT_TRUE(test::OpenPool(pool, memory_ / "pool", pool::Access::kInspect));
-    nvlog::Reader reader;
-    EXPECT_TRUE(reader.Open(pool.view()));
-    nvlog::GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
     std::vector<Found> found;
+    std::vector<nvlog::Lsn> lsns;
     nvlog::Lsn settled = 0;
-    for (nvlog::Group group; walk.Next(&group);) {
-      if (group.verdict != nvlog::Verdict::kCommitted) continue;
-      walk.ForEachRecord(group, [&](const nvlog::RecordHeader& header, nvlog::Place place) {
-        if (header.kind == nvlog::Kind::kSettled) settled = std::max(settled, header.offset);
-        if (header.kind != nvlog::Kind::kData) return;
-        std::string bytes;
-        for (uint64_t done = 0; done < header.length;) {
-          const uint64_t page = (header.offset + done) / pool::kPageSize;
-          const auto piece = reader.PieceAt(header, place, page);
-          bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
-          done += piece.length;
-        }
-        found.push_back({header.offset, bytes});
-        lsns_.push_back(header.lsn);
-      });
-    }
+    test::ForEachCommitted(memory_ / "pool", [&](const test::FoundRecord& one) {
+      const nvlog::RecordHeader& header = one.header;
+      if (header.kind == nvlog::Kind::kSettled) settled = std::max(settled, header.offset);
+      if (header.kind != nvlog::Kind::kData) return;
+      found.push_back({header.offset, one.payload()});
+      lsns.push_back(header.lsn);
+    });
     std::vector<Found> counting;
     for (size_t i = 0; i < found.size(); ++i) {
-      if (lsns_[i] >= settled) counting.push_back(found[i]);
+      if (lsns[i] >= settled) counting.push_back(found[i]);
     }
-    lsns_.clear();
     return counting;
   }
-  std::string OnDisk(const std::string& name) { return test::ReadFile(disk_ / name); }
 
-  const test::Folder memory_{test::Folder::kMemory};
-  const test::Folder disk_{test::Folder::kDisk};
-  std::vector<nvlog::Lsn> lsns_;
+  // "a", which another process uses as well.
+  class SharedFile : public Closing {
+   public:
+    explicit SharedFile(VfsThroughTest& test)
+        : Closing(test.Open("a", O_RDWR | O_CREAT)), neighbour_(test.NeighbourOf(*this)) {}
+
+   private:
+    std::unique_ptr<Neighbour> neighbour_;
+  };
+  class KnownFile : public SharedFile {
+   public:
+    explicit KnownFile(VfsThroughTest& test) : SharedFile(test) { test.MakeKnown(*this); }
+  };
 };
 
 TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
@@ -266,9 +209,8 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
     EXPECT_FALSE(engine.attached());
     EXPECT_EQ(Write(fd, "two ", 4), 4);
     EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    Expect(fd, {.state = State::kKernel, .known = true});
+    EXPECT_EQ(Pending(), std::vector<Found>{});
     EXPECT_EQ(Write(fd, "three", 5), 5);
     EXPECT_EQ(Pwrite(fd, "O", 1, 0), 1);
     EXPECT_EQ(OnDisk("a"), "One two three");
@@ -284,313 +226,253 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
 }
 
 // For `nvcache status`.
-TEST_F(VfsThroughTest, TheSeatSaysByWhichRuleAndSinceWhen) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    EXPECT_EQ(Write(fd, "one ", 4), 4);
-    MakeKnown(fd);
-    const pool::Seats& seats = engine.pool().seats();
-    const pool::Conduct& conduct = seats.ConductOf(engine.pool().seat());
-    EXPECT_EQ(pool::Peek(conduct.rule), pool::kRuleAuto);
-    const uint64_t begin = sys::Now(CLOCK_REALTIME);
-    EXPECT_EQ(Write(fd, "two ", 4), 4);
-    // Or when the file was settled, just before.
-    EXPECT_LE(pool::Peek(conduct.through_since), sys::Now(CLOCK_REALTIME));
-    EXPECT_GT(pool::Peek(conduct.through_since), begin - 60000000000u);
-    EXPECT_EQ(seats.through_moved(), 0u);
-    EXPECT_TRUE(engine.checkpoint.Move());
-    EXPECT_GE(seats.through_moved(), begin);
-    EXPECT_EQ(Close(fd), 0);
-  });
+TEST_IN_ENGINE(VfsThroughTest, TheSeatSaysByWhichRuleAndSinceWhen) {
+  const SharedFile fd(*this);
+  EXPECT_EQ(Write(fd, "one ", 4), 4);
+  MakeKnown(fd);
+  const pool::Seats& seats = engine.pool().seats();
+  const pool::Conduct& conduct = seats.ConductOf(engine.pool().seat());
+  EXPECT_EQ(pool::Peek(conduct.rule), pool::kRuleAuto);
+  const uint64_t begin = sys::Now(CLOCK_REALTIME);
+  EXPECT_EQ(Write(fd, "two ", 4), 4);
+  // Or when the file was settled, just before.
+  EXPECT_LE(pool::Peek(conduct.through_since), sys::Now(CLOCK_REALTIME));
+  EXPECT_GT(pool::Peek(conduct.through_since), begin - 60000000000u);
+  EXPECT_EQ(seats.through_moved(), 0u);
+  EXPECT_TRUE(engine.MoveThroughCheckpoint());
+  EXPECT_GE(seats.through_moved(), begin);
 }
 
 // A process with threads waits for a grace period of the kernel's when its table grows.
-TEST_F(VfsThroughTest, ItsDescriptorsLieInTheFirstTable) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    EXPECT_EQ(Write(fd, "one ", 4), 4);
-    MakeKnown(fd);
-    EXPECT_EQ(engine.descriptors.CountInternal(), 3u);  // pool, leases, file system
-    EXPECT_LE(engine.descriptors.end(), static_cast<uint32_t>(sys::kFirstTable));
-  });
+TEST_IN_ENGINE(VfsThroughTest, ItsDescriptorsLieInTheFirstTable) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  const auto neighbour = NeighbourOf(fd);
+  EXPECT_EQ(Write(fd, "one ", 4), 4);
+  MakeKnown(fd);
+  EXPECT_EQ(engine.CountInternal(), 3u);  // pool, leases, file system
+  EXPECT_LE(engine.descriptor_end(), static_cast<uint32_t>(sys::kFirstTable));
 }
 
-TEST_F(VfsThroughTest, AppendsAndVectors) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT | O_APPEND);
-    const auto neighbour = NeighbourOf(fd);
-    EXPECT_EQ(Write(fd, "first", 5), 5);
+TEST_IN_ENGINE(VfsThroughTest, AppendsAndVectors) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT | O_APPEND));
+  const auto neighbour = NeighbourOf(fd);
+  EXPECT_EQ(Write(fd, "first", 5), 5);
+  MakeKnown(fd);
+  const std::string page(pool::kPageSize, 'p');
+  const iovec pieces[] = {{const_cast<char*>("12"), 2},
+                          {const_cast<char*>(page.data()), page.size()},
+                          {const_cast<char*>("34"), 2}};
+  const auto length = static_cast<long>(page.size() + 4);
+  EXPECT_EQ(Writev(fd, pieces, 3), length);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{5, "12" + page + "34"}}));
+  EXPECT_EQ(OnDisk("a"), "first12" + page + "34");
+  // What is left of the segment would take a part of it.
+  const std::string long_one(50000, 'l');
+  EXPECT_EQ(Write(fd, long_one.data(), long_one.size()), 50000);
+  EXPECT_EQ(Write(fd, long_one.data(), long_one.size()), 50000);
+  EXPECT_EQ(Pending().size(), 3u);
+  EXPECT_EQ(Pending().back().bytes, long_one);
+  // More than a segment has room for: an append is whole, so it is the kernel's alone.
+  const std::string much(3 << 16, 'm');
+  EXPECT_EQ(Write(fd, much.data(), much.size()), static_cast<long>(much.size()));
+  Expect(fd, {.known = false, .pending = false});
+  const std::string all = "first12" + page + "34" + long_one + long_one + much;
+  EXPECT_EQ(OnDisk("a"), all);
+  // In its place, it can be in several groups.
+  const int other = Open("a");
+  EXPECT_EQ(Fsync(other), 0);
+  EXPECT_EQ(Pwrite(other, much.data(), much.size(), 5), static_cast<long>(much.size()));
+  EXPECT_GT(Pending().size(), 1u);
+  std::string logged;
+  for (const Found& found : Pending()) logged += found.bytes;
+  EXPECT_EQ(logged, much);
+  Close(other);
+}
+
+TEST_IN_ENGINE(VfsThroughTest, WhatGoesPastTheLogSettlesWhatIsPending) {
+  const SharedFile fd(*this);
+  const std::string path = disk_ / "a";
+  const auto truncate_by_name = [&] {
+    NameGuard guard;
+    EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), 0);
+    Expect(fd, {.known = false, .pending = false});
+    EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str()), 0);
+    EXPECT_EQ(::truncate(path.c_str(), 1), 0);
+  };
+  const std::function<void()> calls[] = {
+      [&] { EXPECT_EQ(Fallocate(fd, 0, 0, 5000), 0); },
+      truncate_by_name,
+      [&] { DrainAll(); },
+      [&] { Close(Open("a", O_RDWR | O_DIRECT)); },
+  };
+  for (const auto& call : calls) {
     MakeKnown(fd);
-    const std::string page(pool::kPageSize, 'p');
-    const iovec pieces[] = {{const_cast<char*>("12"), 2},
-                            {const_cast<char*>(page.data()), page.size()},
-                            {const_cast<char*>("34"), 2}};
-    const auto length = static_cast<long>(page.size() + 4);
-    EXPECT_EQ(Writev(fd, pieces, 3), length);
-    EXPECT_EQ(Pending(), (std::vector<Found>{{5, "12" + page + "34"}}));
-    EXPECT_EQ(OnDisk("a"), "first12" + page + "34");
-    // What is left of the segment would take a part of it.
-    const std::string long_one(50000, 'l');
-    EXPECT_EQ(Write(fd, long_one.data(), long_one.size()), 50000);
-    EXPECT_EQ(Write(fd, long_one.data(), long_one.size()), 50000);
-    EXPECT_EQ(Pending().size(), 3u);
-    EXPECT_EQ(Pending().back().bytes, long_one);
-    // More than a segment has room for: an append is whole, so it is the kernel's alone.
-    const std::string much(3 << 16, 'm');
-    EXPECT_EQ(Write(fd, much.data(), much.size()), static_cast<long>(much.size()));
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_TRUE(IsPending(fd));
+    call();
     EXPECT_FALSE(IsPending(fd));
-    EXPECT_FALSE(IsKnown(fd));
-    const std::string all = "first12" + page + "34" + long_one + long_one + much;
-    EXPECT_EQ(OnDisk("a"), all);
-    // In its place, it can be in several groups.
-    const int other = Open("a");
-    EXPECT_EQ(Fsync(other), 0);
-    EXPECT_EQ(Pwrite(other, much.data(), much.size(), 5), static_cast<long>(much.size()));
-    EXPECT_GT(Pending().size(), 1u);
-    std::string logged;
-    for (const Found& found : Pending()) logged += found.bytes;
-    EXPECT_EQ(logged, much);
-    Close(other);
-    Close(fd);
-  });
+    EXPECT_EQ(Pending(), std::vector<Found>{});
+  }
 }
 
-TEST_F(VfsThroughTest, WhatGoesPastTheLogSettlesWhatIsPending) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    const std::string path = disk_ / "a";
-    const auto truncate_by_name = [&] {
-      NameGuard guard;
-      EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), 0);
-      EXPECT_FALSE(IsPending(fd));
-      EXPECT_FALSE(IsKnown(fd));
-      EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str()), 0);
-      EXPECT_EQ(::truncate(path.c_str(), 1), 0);
-    };
-    const std::function<void()> calls[] = {
-        [&] { EXPECT_EQ(Fallocate(fd, 0, 0, 5000), 0); },
-        truncate_by_name,
-        [&] { DrainAll(); },
-        [&] { Close(Open("a", O_RDWR | O_DIRECT)); },
-    };
-    for (const auto& call : calls) {
-      MakeKnown(fd);
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      EXPECT_TRUE(IsPending(fd));
-      call();
-      EXPECT_FALSE(IsPending(fd));
-      EXPECT_EQ(Pending(), (std::vector<Found>{}));
-    }
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AWriteToAnUnknownFileIsTheKernelsAlone) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Fallocate(fd, 0, 0, 5000), 0);
+  EXPECT_EQ(Pwrite(fd, "past", 4, 0), 4);
+  Expect(fd, {.known = false, .pending = false});
+  // Unless it promises a sync: then the next one is in the log.
+  const iovec word = {const_cast<char*>("word"), 4};
+  EXPECT_EQ(Pwritev(fd, &word, 1, 50, RWF_DSYNC), 4);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Pending(), (std::vector<Found>{{50, "word"}}));
 }
 
-TEST_F(VfsThroughTest, AWriteToAnUnknownFileIsTheKernelsAlone) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Fallocate(fd, 0, 0, 5000), 0);
-    EXPECT_EQ(Pwrite(fd, "past", 4, 0), 4);
-    EXPECT_FALSE(IsPending(fd));
-    EXPECT_FALSE(IsKnown(fd));
-    // Unless it promises a sync: then the next one is in the log.
-    const iovec word = {const_cast<char*>("word"), 4};
-    EXPECT_EQ(Pwritev(fd, &word, 1, 50, RWF_DSYNC), 4);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Pending(), (std::vector<Found>{{50, "word"}}));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, WhileANeighbourPassesNothingIsKnown) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const uint64_t tag = TagOf(fd);
+  auto neighbour = NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.BeginPassing(tag); });
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    Fsync(fd);
+    Expect(fd, {.known = false, .pending = false});
+  }
+  neighbour->End();
+  neighbour = NeighbourOf(fd);
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_TRUE(IsKnown(fd));
 }
 
-TEST_F(VfsThroughTest, WhileANeighbourPassesNothingIsKnown) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const uint64_t tag = TagOf(fd);
-    auto neighbour = NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.BeginPassing(tag); });
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      Fsync(fd);
-      EXPECT_FALSE(IsKnown(fd));
-      EXPECT_FALSE(IsPending(fd));
-    }
-    neighbour->End();
-    neighbour = NeighbourOf(fd);
-    EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_TRUE(IsKnown(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AMappedFilePasses) {
+  const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
+  const auto neighbour = NeighbourOf(fd), second = NeighbourOf(other);
+  for (const int file : {fd, other}) {
+    MakeKnown(file);
+    EXPECT_EQ(Pwrite(file, "bytes", 5, 0), 5);
+  }
+  EXPECT_EQ(PassThrough(fd, true), 0);
+  EXPECT_EQ(PassThrough(other), 0);
+  for (const int file : {fd, other}) {
+    Expect(file, {.known = false, .pending = false});
+    EXPECT_TRUE(MayBeWrittenUnseen(file));
+  }
+  const int kept = ::dup(fd), other_kept = ::dup(other);
+  EXPECT_EQ(Close(fd), 0);
+  EXPECT_EQ(Close(other), 0);
+  EXPECT_TRUE(MayBeWrittenUnseen(kept)) << "the mapping stays";
+  EXPECT_FALSE(MayBeWrittenUnseen(other_kept));
 }
 
-TEST_F(VfsThroughTest, AMappedFilePasses) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd), second = NeighbourOf(other);
-    for (const int file : {fd, other}) {
-      MakeKnown(file);
-      EXPECT_EQ(Pwrite(file, "bytes", 5, 0), 5);
-    }
-    EXPECT_EQ(PassThrough(fd, true), 0);
-    EXPECT_EQ(PassThrough(other), 0);
-    for (const int file : {fd, other}) {
-      EXPECT_FALSE(IsKnown(file));
-      EXPECT_FALSE(IsPending(file));
-      EXPECT_TRUE(MayBeWrittenUnseen(file));
-    }
-    const int kept = ::dup(fd), other_kept = ::dup(other);
-    EXPECT_EQ(Close(fd), 0);
-    EXPECT_EQ(Close(other), 0);
-    EXPECT_TRUE(MayBeWrittenUnseen(kept)) << "the mapping stays";
-    EXPECT_FALSE(MayBeWrittenUnseen(other_kept));
-  });
-}
-
-TEST_F(VfsThroughTest, ALockThatNobodyLetsGoIsTakenAway) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const uint64_t tag = TagOf(fd);
-    auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "pending", 7, 0), 7);
-    const auto holder =
-        NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.Lock(tallies.At(tag)); });
-    EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_FALSE(IsPending(fd)) << "before the write went past the log";
-    EXPECT_EQ(OnDisk("a"), "Pending");
-    EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_TRUE(IsKnown(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, ALockThatNobodyLetsGoIsTakenAway) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const uint64_t tag = TagOf(fd);
+  auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "pending", 7, 0), 7);
+  const auto holder =
+      NeighbourOf(fd, [=](auto&, Tallies& tallies) { tallies.Lock(tallies.At(tag)); });
+  EXPECT_EQ(Pwrite(fd, "P", 1, 0), 1);
+  EXPECT_FALSE(IsKnown(fd));
+  EXPECT_FALSE(IsPending(fd)) << "before the write went past the log";
+  EXPECT_EQ(OnDisk("a"), "Pending");
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_TRUE(IsKnown(fd));
 }
 
 // The rest goes past the log then, and the program hears of a whole write.
-TEST_F(VfsThroughTest, AWriteThatLosesTheLockMidwayIsMadeToItsEnd) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    Tally& tally = engine.tallies.At(TagOf(fd));
-    std::string bytes(2 << 20, '\0');
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 5);
-    int lost = 0;
-    for (int round = 0; round < 20; ++round) {
-      MakeKnown(fd);
-      ASSERT_EQ(::ftruncate(fd, 0), 0);
-      const uint64_t exits = Tallies::StandingOf(tally).exits;
-      std::thread thief([&] {
-        // As a process that has died since.
-        constexpr uint64_t kSomebodyElse = uint64_t{4000} << 51;
-        struct stat st = {};
-        while (::fstat(fd, &st) == 0 && st.st_size < (round << 16)) {
-        }
-        tally.lock.store(kSomebodyElse);
-      });
-      const iovec pieces[] = {{bytes.data(), 100000},
-                              {bytes.data() + 100000, bytes.size() - 100000}};
-      EXPECT_EQ(Pwritev(fd, pieces, 2, 0, 0), static_cast<long>(bytes.size()));
-      thief.join();
-      EXPECT_TRUE(OnDisk("a") == bytes);
-      if (Tallies::StandingOf(tally).exits != exits) ++lost;
-    }
-    EXPECT_GT(lost, 0);
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AWriteThatLosesTheLockMidwayIsMadeToItsEnd) {
+  const SharedFile fd(*this);
+  Tally& tally = engine.tallies.At(TagOf(fd));
+  std::string bytes(2 << 20, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 7 / 5);
+  int lost = 0;
+  for (int round = 0; round < 20; ++round) {
+    MakeKnown(fd);
+    ASSERT_EQ(::ftruncate(fd, 0), 0);
+    const uint64_t exits = Tallies::StandingOf(tally).exits;
+    std::thread thief([&] {
+      // As a process that has died since.
+      constexpr uint64_t kSomebodyElse = uint64_t{4000} << 51;
+      struct stat st = {};
+      while (::fstat(fd, &st) == 0 && st.st_size < (round << 16)) {
+      }
+      tally.lock.store(kSomebodyElse);
+    });
+    const iovec pieces[] = {{bytes.data(), 100000}, {bytes.data() + 100000, bytes.size() - 100000}};
+    EXPECT_EQ(Pwritev(fd, pieces, 2, 0, 0), static_cast<long>(bytes.size()));
+    thief.join();
+    EXPECT_TRUE(OnDisk("a") == bytes);
+    if (Tallies::StandingOf(tally).exits != exits) ++lost;
+  }
+  EXPECT_GT(lost, 0);
 }
 
-TEST_F(VfsThroughTest, ALogThatIsFullIsWaitedFor) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    const std::string bytes(1 << 20, 'b');
-    for (off_t at = 0; at < 40 << 20; at += 1 << 20) {
-      ASSERT_EQ(Pwrite(fd, bytes.data(), bytes.size(), at), static_cast<long>(bytes.size()));
-    }
-    EXPECT_TRUE(IsKnown(fd)) << "nothing went past the log";
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, ALogThatIsFullIsWaitedFor) {
+  const KnownFile fd(*this);
+  const std::string bytes(1 << 20, 'b');
+  for (off_t at = 0; at < 40 << 20; at += 1 << 20) {
+    ASSERT_EQ(Pwrite(fd, bytes.data(), bytes.size(), at), static_cast<long>(bytes.size()));
+  }
+  EXPECT_TRUE(IsKnown(fd)) << "nothing went past the log";
 }
 
-TEST_F(VfsThroughTest, ATruncationWaitsForRoomAsWell) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    FillLog(fd);
-    EXPECT_EQ(Ftruncate(fd, 3), 0);
-    EXPECT_TRUE(IsKnown(fd)) << "it did not go past the log";
-    EXPECT_EQ(OnDisk("a"), "byt");
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, ATruncationWaitsForRoomAsWell) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  FillLog(fd);
+  EXPECT_EQ(Ftruncate(fd, 3), 0);
+  EXPECT_TRUE(IsKnown(fd)) << "it did not go past the log";
+  EXPECT_EQ(OnDisk("a"), "byt");
 }
 
-TEST_F(VfsThroughTest, AFileWithoutANameIsTheKernelsAlone) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    {
-      NameGuard guard;
-      const std::string path = disk_ / "a";
-      EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), 0);
-      EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
-      EXPECT_EQ(::unlink(path.c_str()), 0);
-    }
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(Pwrite(fd, "more", 4, 0), 4);
-      EXPECT_EQ(Fsync(fd), 0);
-    }
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_EQ(Pending(), (std::vector<Found>{})) << "recovery would not find it";
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileWithoutANameIsTheKernelsAlone) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  {
+    NameGuard guard;
+    const std::string path = disk_ / "a";
+    EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), 0);
+    EXPECT_EQ(guard.Add(AT_FDCWD, path.c_str(), false, NameGuard::Fate::kIsRemoved), 0);
+    EXPECT_EQ(::unlink(path.c_str()), 0);
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Pwrite(fd, "more", 4, 0), 4);
+    EXPECT_EQ(Fsync(fd), 0);
+  }
+  EXPECT_FALSE(IsKnown(fd));
+  EXPECT_EQ(Pending(), std::vector<Found>{}) << "recovery would not find it";
 }
 
-TEST_F(VfsThroughTest, ABadBufferLeavesTheFileKnown) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    const test::Unreadable nowhere;
-    EXPECT_EQ(Pwrite(fd, nowhere.bytes(), 100, 0), -EFAULT);
-    EXPECT_EQ(Pending(), (std::vector<Found>{}));
-    EXPECT_TRUE(IsKnown(fd));
-    const iovec half[] = {{const_cast<char*>("good"), 4}, {nowhere.bytes(), 100}};
-    EXPECT_EQ(Pwritev(fd, half, 2, 10, 0), 4);
-    EXPECT_EQ(Pending(), (std::vector<Found>{{10, "good"}}));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, ABadBufferLeavesTheFileKnown) {
+  const KnownFile fd(*this);
+  const test::Unreadable nowhere;
+  EXPECT_EQ(Pwrite(fd, nowhere.bytes(), 100, 0), -EFAULT);
+  EXPECT_EQ(Pending(), std::vector<Found>{});
+  EXPECT_TRUE(IsKnown(fd));
+  const iovec half[] = {{const_cast<char*>("good"), 4}, {nowhere.bytes(), 100}};
+  EXPECT_EQ(Pwritev(fd, half, 2, 10, 0), 4);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{10, "good"}}));
 }
 
-TEST_F(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "shared", 6, 0), 6);
-    neighbour->End();
-    for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) {
-      EXPECT_EQ(Fsync(fd), 0);
-    }
-    EXPECT_EQ(StateOf(fd), State::kCached);
-    EXPECT_EQ(engine.tallies.Find(TagOf(fd)), nullptr);
-    EXPECT_EQ(Pwrite(fd, "S", 1, 0), 1);
-    char bytes[6];
-    EXPECT_EQ(Pread(fd, bytes, 6, 0), 6);
-    EXPECT_EQ(std::string(bytes, 6), "Shared");
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileThatIsNobodyElsesAnyMoreBecomesCached) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "shared", 6, 0), 6);
+  neighbour->End();
+  for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) {
+    EXPECT_EQ(Fsync(fd), 0);
+  }
+  EXPECT_EQ(StateOf(fd), State::kCached);
+  EXPECT_EQ(engine.tallies.Find(TagOf(fd)), nullptr);
+  EXPECT_EQ(Pwrite(fd, "S", 1, 0), 1);
+  char bytes[6];
+  EXPECT_EQ(Pread(fd, bytes, 6, 0), 6);
+  EXPECT_EQ(std::string(bytes, 6), "Shared");
 }
 
 // A neighbour that has waited until it has the file.
 std::unique_ptr<Neighbour> VfsThroughTest::Claimant(int fd) {
-  struct stat st;
-  EXPECT_EQ(::fstat(fd, &st), 0);
+  const struct stat st = StatOf(fd);
   return NeighbourOf(fd, [=](lease::Leases& leases, auto&) {
     constexpr uint64_t kLong = 60ull * 1000 * 1000 * 1000;
     if (!leases.AwaitRelease(st.st_dev, st.st_ino, kLong)) _exit(1);
@@ -598,136 +480,112 @@ std::unique_ptr<Neighbour> VfsThroughTest::Claimant(int fd) {
 }
 
 // No sync, and no batch, is waited for.
-TEST_F(VfsThroughTest, AFileThatAnotherOneWantsIsPublished) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    for (int i = 0; i < 2; ++i) Fsync(fd);
-    EXPECT_EQ(StateOf(fd), State::kCached);
-    engine.cleaner.DrainAll();
-    const uint64_t syncs = pool::Peek(engine.statistics()->syncs);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    const auto neighbour = Claimant(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-    EXPECT_EQ(OnDisk("a"), "bytes");
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_TRUE(IsPending(fd));
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_EQ(OnDisk("a"), "Bytes");
-    EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}, {0, "B"}}));
-    EXPECT_EQ(pool::Peek(engine.statistics()->syncs), syncs);
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileThatAnotherOneWantsIsPublished) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  for (int i = 0; i < 2; ++i) Fsync(fd);
+  EXPECT_EQ(StateOf(fd), State::kCached);
+  engine.cleaner.DrainAll();
+  const uint64_t syncs = pool::Peek(engine.statistics()->syncs);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  const auto neighbour = Claimant(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel);
+  EXPECT_EQ(OnDisk("a"), "bytes");
+  Expect(fd, {.known = true, .pending = true});
+  EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_EQ(OnDisk("a"), "Bytes");
+  EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}, {0, "B"}}));
+  EXPECT_EQ(pool::Peek(engine.statistics()->syncs), syncs);
 }
 
 // What is renamed, or whose mode is changed, is not on the disk yet as it is.
-TEST_F(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    for (int i = 0; i < 2; ++i) Fsync(fd);
-    EXPECT_EQ(Pwrite(fd, "Bytes", 5, 0), 5);
-    EXPECT_EQ(::fchmod(fd, 0640), 0);
-    test::Sets(fd, pool::kSetMode);
-    const auto neighbour = Claimant(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-    EXPECT_EQ(OnDisk("a"), "Bytes");
-    EXPECT_FALSE(IsKnown(fd));
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_FALSE(IsPending(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileThatOwesASyncIsPublishedButNotKnown) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  for (int i = 0; i < 2; ++i) Fsync(fd);
+  EXPECT_EQ(Pwrite(fd, "Bytes", 5, 0), 5);
+  EXPECT_EQ(::fchmod(fd, 0640), 0);
+  test::Sets(fd, pool::kSetMode);
+  const auto neighbour = Claimant(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel);
+  EXPECT_EQ(OnDisk("a"), "Bytes");
+  EXPECT_FALSE(IsKnown(fd));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Fsync(fd), 0);
+  Expect(fd, {.known = true, .pending = false});
 }
 
 // Its tally is another file's that has something pending.
-TEST_F(VfsThroughTest, AFileThatCannotBePublishedIsDrained) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    for (int i = 0; i < 2; ++i) Fsync(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    const uint64_t tag = TagOf(fd);
-    Tally& tally = engine.tallies.At(tag);
-    EXPECT_TRUE(engine.tallies.SetTag(tally, tag ^ uint64_t{1} << 63));
-    Tallies::Raise(tally.lsn, engine.log.Draw());
-    const auto neighbour = Claimant(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-    EXPECT_EQ(OnDisk("a"), "bytes");
-    EXPECT_EQ(engine.tallies.Find(tag), nullptr);
-    EXPECT_EQ(Pending(), std::vector<Found>{});
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileThatCannotBePublishedIsDrained) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  for (int i = 0; i < 2; ++i) Fsync(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  const uint64_t tag = TagOf(fd);
+  Tally& tally = engine.tallies.At(tag);
+  EXPECT_TRUE(engine.tallies.SetTag(tally, tag ^ uint64_t{1} << 63));
+  Tallies::Raise(tally.lsn, engine.log.Draw());
+  const auto neighbour = Claimant(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel);
+  EXPECT_EQ(OnDisk("a"), "bytes");
+  EXPECT_EQ(engine.tallies.Find(tag), nullptr);
+  EXPECT_EQ(Pending(), std::vector<Found>{});
 }
 
 // The checkpoint passes what was published when the file system was synced: at once, if somebody
 // waits for a record behind it.
-TEST_F(VfsThroughTest, TheCheckpointPassesWhatWasPublished) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
-    for (const int each : {fd, fd, other, other}) Fsync(each);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    const auto neighbour = Claimant(fd);
-    EXPECT_NE(engine.cleaner.published(), 0u);
-    EXPECT_EQ(Pwrite(other, "later", 5, 0), 5);
-    EXPECT_EQ(Drain(other), 0);
-    EXPECT_EQ(engine.cleaner.published(), 0u);
-    EXPECT_EQ(Pending(), std::vector<Found>{});
-    EXPECT_EQ(OnDisk("b"), "later");
-    for (const int each : {fd, other}) Close(each);
-  });
+TEST_IN_ENGINE(VfsThroughTest, TheCheckpointPassesWhatWasPublished) {
+  const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
+  for (const int each : {fd, fd, other, other}) Fsync(each);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  const auto neighbour = Claimant(fd);
+  EXPECT_NE(engine.cleaner.published(), 0u);
+  EXPECT_EQ(Pwrite(other, "later", 5, 0), 5);
+  EXPECT_EQ(Drain(other), 0);
+  EXPECT_EQ(engine.cleaner.published(), 0u);
+  EXPECT_EQ(Pending(), std::vector<Found>{});
+  EXPECT_EQ(OnDisk("b"), "later");
+  for (const int each : {fd, other}) Close(each);
 }
 
 // Its number in the log is the same, and what it has there from before is nobody's.
-TEST_F(VfsThroughTest, AFileThatWasPublishedIsCachedAgain) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    for (int i = 0; i < 2; ++i) Fsync(fd);
-    for (int round = 0; round < 3; ++round) {
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      Claimant(fd)->End();
-      EXPECT_EQ(StateOf(fd), State::kKernel);
-      for (uint32_t i = 0; i < 2 * kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) {
-        EXPECT_EQ(Fsync(fd), 0);
-      }
-      EXPECT_EQ(StateOf(fd), State::kCached);
-      EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-      char bytes[5];
-      EXPECT_EQ(Pread(fd, bytes, 5, 0), 5);
-      EXPECT_EQ(std::string(bytes, 5), "Bytes");
+TEST_IN_ENGINE(VfsThroughTest, AFileThatWasPublishedIsCachedAgain) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  for (int i = 0; i < 2; ++i) Fsync(fd);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    Claimant(fd)->End();
+    EXPECT_EQ(StateOf(fd), State::kKernel);
+    for (uint32_t i = 0; i < 2 * kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) {
+      EXPECT_EQ(Fsync(fd), 0);
     }
-    EXPECT_EQ(Drain(fd), 0);
-    EXPECT_EQ(OnDisk("a"), "Bytes");
-    Close(fd);
-  });
+    EXPECT_EQ(StateOf(fd), State::kCached);
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    char bytes[5];
+    EXPECT_EQ(Pread(fd, bytes, 5, 0), 5);
+    EXPECT_EQ(std::string(bytes, 5), "Bytes");
+  }
+  EXPECT_EQ(Drain(fd), 0);
+  EXPECT_EQ(OnDisk("a"), "Bytes");
 }
 
 // There and back, and there again.
-TEST_F(VfsThroughTest, AFileThatWasCachedIsSharedAgain) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    neighbour->End();
-    for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
-    EXPECT_EQ(StateOf(fd), State::kCached);
-    neighbour = Claimant(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-    for (int i = 0; i < 3; ++i) Fsync(fd);
-    EXPECT_TRUE(IsKnown(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileThatWasCachedIsSharedAgain) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  neighbour->End();
+  for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
+  EXPECT_EQ(StateOf(fd), State::kCached);
+  neighbour = Claimant(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel);
+  for (int i = 0; i < 3; ++i) Fsync(fd);
+  EXPECT_TRUE(IsKnown(fd));
 }
 
 // Another process had it for itself meanwhile, say.
-TEST_F(VfsThroughTest, ATagThatWasRemovedIsSetAgain) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_TRUE(engine.tallies.RemoveTag(*engine.tallies.Find(TagOf(fd))));
-    for (uint32_t i = 0; i < kSyncsToTryAgain && !IsKnown(fd); ++i) Fsync(fd);
-    EXPECT_TRUE(IsKnown(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, ATagThatWasRemovedIsSetAgain) {
+  const KnownFile fd(*this);
+  EXPECT_TRUE(engine.tallies.RemoveTag(*engine.tallies.Find(TagOf(fd))));
+  for (uint32_t i = 0; i < kSyncsToTryAgain && !IsKnown(fd); ++i) Fsync(fd);
+  EXPECT_TRUE(IsKnown(fd));
 }
 
 // What a pool that is gone has left in the table does not keep files with the same numbers waiting.
@@ -757,45 +615,40 @@ TEST_F(VfsThroughTest, ATableThatNobodyUsesIsTakenOver) {
 }
 
 // A program without us may have written to the file before.
-TEST_F(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    const uint64_t tag = TagOf(fd);
-    MakeKnown(fd);
-    Close(fd);
-    EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known);
-    Close(Open("a"));
-    EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known) << "it is as it was left";
-    const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
-    EXPECT_EQ(::write(strange, "more", 4), 4);
-    ::close(strange);
-    const int again = Open("a");
-    EXPECT_FALSE(IsKnown(again));
-    EXPECT_EQ(Fsync(again), 0);
-    EXPECT_TRUE(IsKnown(again));
-    Close(again);
-  });
+TEST_IN_ENGINE(VfsThroughTest, WhoOpensAFileDoesNotTakeItForKnown) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  const auto neighbour = NeighbourOf(fd);
+  const uint64_t tag = TagOf(fd);
+  MakeKnown(fd);
+  Close(fd);
+  EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known);
+  Close(Open("a"));
+  EXPECT_TRUE(Tallies::StandingOf(*engine.tallies.Find(tag)).known) << "it is as it was left";
+  const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+  EXPECT_EQ(::write(strange, "more", 4), 4);
+  ::close(strange);
+  const Closing again(Open("a"));
+  EXPECT_FALSE(IsKnown(again));
+  EXPECT_EQ(Fsync(again), 0);
+  EXPECT_TRUE(IsKnown(again));
 }
 
 // So the next one to open it need not sync it to know it.
-TEST_F(VfsThroughTest, ACachedFileIsKnownWhenItIsClosedAndOnTheDisk) {
-  WithEngine([&] {
-    for (const bool is_changed : {false, true}) {
-      const std::string name = is_changed ? "changed" : "a";
-      const int fd = Open(name, O_RDWR | O_CREAT);
-      for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
-      EXPECT_EQ(StateOf(fd), State::kCached);
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      Close(fd);
-      DrainAll();
-      if (is_changed) test::WriteFile(disk_ / name, "by a program without us");
-      const int again = Open(name);
-      EXPECT_EQ(StateOf(again), State::kKernel);
-      EXPECT_EQ(IsKnown(again), !is_changed);
-      Close(again);
-    }
-  });
+TEST_IN_ENGINE(VfsThroughTest, ACachedFileIsKnownWhenItIsClosedAndOnTheDisk) {
+  for (const bool is_changed : {false, true}) {
+    const std::string name = is_changed ? "changed" : "a";
+    const int fd = Open(name, O_RDWR | O_CREAT);
+    for (uint32_t i = 0; i < kSyncsToTryAgain && StateOf(fd) == State::kKernel; ++i) Fsync(fd);
+    EXPECT_EQ(StateOf(fd), State::kCached);
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    Close(fd);
+    DrainAll();
+    if (is_changed) test::WriteFile(disk_ / name, "by a program without us");
+    const int again = Open(name);
+    EXPECT_EQ(StateOf(again), State::kKernel);
+    EXPECT_EQ(IsKnown(again), !is_changed);
+    Close(again);
+  }
 }
 
 // SQLite gives its journal to root each time that root opens it.
@@ -828,244 +681,212 @@ TEST_F(VfsThroughTest, AFileStaysKnownThatGetsTheOwnerThatItHas) {
 }
 
 // Whoever has it open has made sure of it. Each of many would make the others' next sync real.
-TEST_F(VfsThroughTest, WhoOpensAFileThatAnotherOneHasOpenTakesItAsItIs) {
-  WithEngine([&] {
-    int fd = Open("a", O_RDWR | O_CREAT);
-    const uint64_t tag = TagOf(fd);
-    const auto change = [&] {
-      const int other = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
-      EXPECT_EQ(::write(other, "more", 4), 4);
-      ::close(other);
-    };
-    {
-      const auto neighbour =
-          NeighbourOf(fd, [=](auto&, const Tallies& tallies) { tallies.SayOpen(tag); });
-      MakeKnown(fd);
-      Close(fd);
-      change();
-      fd = Open("a");
-      EXPECT_TRUE(IsKnown(fd));
-      EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-      EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
-      Close(fd);
-    }
+TEST_IN_ENGINE(VfsThroughTest, WhoOpensAFileThatAnotherOneHasOpenTakesItAsItIs) {
+  int fd = Open("a", O_RDWR | O_CREAT);
+  const uint64_t tag = TagOf(fd);
+  const auto change = [&] {
+    const int other = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+    EXPECT_EQ(::write(other, "more", 4), 4);
+    ::close(other);
+  };
+  {
+    const auto neighbour =
+        NeighbourOf(fd, [=](auto&, const Tallies& tallies) { tallies.SayOpen(tag); });
+    MakeKnown(fd);
+    Close(fd);
     change();
     fd = Open("a");
-    EXPECT_FALSE(IsKnown(fd)) << "it has ended";
+    EXPECT_TRUE(IsKnown(fd));
+    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
     Close(fd);
-  });
+  }
+  change();
+  fd = Open("a");
+  EXPECT_FALSE(IsKnown(fd)) << "it has ended";
+  Close(fd);
 }
 
-TEST_F(VfsThroughTest, AProcessSaysThatItHasAFileOpen) {
-  WithEngine([&] {
-    int fd = Open("a", O_RDWR | O_CREAT);
-    const uint64_t tag = TagOf(fd);
-    const auto neighbour = NeighbourOf(fd);
-    EXPECT_FALSE(IsSaidOpen(tag)) << "it has no tally";
-    MakeKnown(fd);
-    EXPECT_TRUE(IsSaidOpen(tag)) << "whoever sets its tag";
-    const int second = Open("a");
-    Close(fd);
-    EXPECT_TRUE(IsSaidOpen(tag));
-    EXPECT_EQ(Forked([&] { return Close(second) == 0; }), 0);
-    EXPECT_TRUE(IsSaidOpen(tag)) << "a child's are not this process's";
-    Close(second);
-    EXPECT_FALSE(IsSaidOpen(tag));
-    fd = Open("a");
-    EXPECT_TRUE(IsSaidOpen(tag)) << "whoever opens it";
-    Close(fd);
-    EXPECT_FALSE(IsSaidOpen(tag));
-  });
+TEST_IN_ENGINE(VfsThroughTest, AProcessSaysThatItHasAFileOpen) {
+  int fd = Open("a", O_RDWR | O_CREAT);
+  const uint64_t tag = TagOf(fd);
+  const auto neighbour = NeighbourOf(fd);
+  EXPECT_FALSE(IsSaidOpen(tag)) << "it has no tally";
+  MakeKnown(fd);
+  EXPECT_TRUE(IsSaidOpen(tag)) << "whoever sets its tag";
+  const int second = Open("a");
+  Close(fd);
+  EXPECT_TRUE(IsSaidOpen(tag));
+  EXPECT_EQ(Forked([&] { return Close(second) == 0; }), 0);
+  EXPECT_TRUE(IsSaidOpen(tag)) << "a child's are not this process's";
+  Close(second);
+  EXPECT_FALSE(IsSaidOpen(tag));
+  fd = Open("a");
+  EXPECT_TRUE(IsSaidOpen(tag)) << "whoever opens it";
+  Close(fd);
+  EXPECT_FALSE(IsSaidOpen(tag));
 }
 
 // Most files are only read, and to say it costs calls.
-TEST_F(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const uint64_t tag = TagOf(fd);
-    const auto neighbour = NeighbourOf(fd);
-    const auto standing = [&] { return Tallies::StandingOf(*engine.tallies.Find(tag)); };
-    const auto change = [&] {
-      const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
-      EXPECT_EQ(::write(strange, "more", 4), 4);
-      ::close(strange);
-    };
-    MakeKnown(fd);
-    Close(fd);
-    change();
-    int reader = Open("a", O_RDONLY);
-    EXPECT_FALSE(IsSaidOpen(tag));
-    const uint64_t exits = standing().exits;
-    EXPECT_EQ(Fsync(reader), 0);
-    EXPECT_GT(standing().exits, exits) << "it was unknown, and the sync a real one";
-    EXPECT_TRUE(standing().known);
-    EXPECT_TRUE(IsSaidOpen(tag));
-    Close(reader);
+TEST_IN_ENGINE(VfsThroughTest, AReaderSaysNothingBeforeItSyncs) {
+  const int fd = Open("a", O_RDWR | O_CREAT);
+  const uint64_t tag = TagOf(fd);
+  const auto neighbour = NeighbourOf(fd);
+  const auto standing = [&] { return Tallies::StandingOf(*engine.tallies.Find(tag)); };
+  const auto change = [&] {
+    const int strange = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+    EXPECT_EQ(::write(strange, "more", 4), 4);
+    ::close(strange);
+  };
+  MakeKnown(fd);
+  Close(fd);
+  change();
+  int reader = Open("a", O_RDONLY);
+  EXPECT_FALSE(IsSaidOpen(tag));
+  const uint64_t exits = standing().exits;
+  EXPECT_EQ(Fsync(reader), 0);
+  EXPECT_GT(standing().exits, exits) << "it was unknown, and the sync a real one";
+  EXPECT_TRUE(standing().known);
+  EXPECT_TRUE(IsSaidOpen(tag));
+  Close(reader);
 
-    change();
-    reader = Open("a", O_RDONLY);
-    const int writer = Open("a", O_WRONLY);
-    EXPECT_FALSE(standing().known);
-    EXPECT_EQ(Fsync(writer), 0);
-    Close(writer);
-    EXPECT_TRUE(IsSaidOpen(tag)) << "as long as the file is open";
-    Close(reader);
+  change();
+  reader = Open("a", O_RDONLY);
+  const int writer = Open("a", O_WRONLY);
+  EXPECT_FALSE(standing().known);
+  EXPECT_EQ(Fsync(writer), 0);
+  Close(writer);
+  EXPECT_TRUE(IsSaidOpen(tag)) << "as long as the file is open";
+  Close(reader);
 
-    change();
-    Close(Open("a", O_RDONLY));
-    Close(Open("a", O_WRONLY));
-    EXPECT_FALSE(standing().known) << "a reader does not vouch for what it finds";
-  });
+  change();
+  Close(Open("a", O_RDONLY));
+  Close(Open("a", O_WRONLY));
+  EXPECT_FALSE(standing().known) << "a reader does not vouch for what it finds";
 }
 
-TEST_F(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    MakeCached(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    EXPECT_FALSE(IsSaidOpen(TagOf(fd)));
-    const auto neighbour = Claimant(fd);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_TRUE(IsSaidOpen(TagOf(fd)));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, WhoeverPublishesAFileSaysThatItHasItOpen) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  MakeCached(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_FALSE(IsSaidOpen(TagOf(fd)));
+  const auto neighbour = Claimant(fd);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_TRUE(IsSaidOpen(TagOf(fd)));
 }
 
 // A process that began later cannot vouch for what was written before: an error may have been told
 // to others.
-TEST_F(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
-    const uint32_t older = seats.Take();
-    seats.NoteThroughSince(engine.pool().seat(), 2);
-    seats.NoteThroughSince(older, 1);
-    EXPECT_FALSE(engine.checkpoint.Move());
-    EXPECT_TRUE(IsPending(fd));
-    seats.NoteThroughSince(older, 0);
-    EXPECT_TRUE(engine.checkpoint.Move());
-    EXPECT_FALSE(IsPending(fd));
-    seats.NoteThroughSince(older, 1);
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_TRUE(engine.checkpoint.Move()) << "all from before is on the disk";
-    seats.Give(older);
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
+  const uint32_t older = seats.Take();
+  seats.NoteThroughSince(engine.pool().seat(), 2);
+  seats.NoteThroughSince(older, 1);
+  EXPECT_FALSE(engine.MoveThroughCheckpoint());
+  EXPECT_TRUE(IsPending(fd));
+  seats.NoteThroughSince(older, 0);
+  EXPECT_TRUE(engine.MoveThroughCheckpoint());
+  EXPECT_FALSE(IsPending(fd));
+  seats.NoteThroughSince(older, 1);
+  EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+  EXPECT_TRUE(engine.MoveThroughCheckpoint()) << "all from before is on the disk";
+  seats.Give(older);
 }
 
 // It is stopped, perhaps: another one that has waited long enough does without, and without the
 // lock.
-TEST_F(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
-    const int stopped = open(engine.pool().path(), O_RDWR | O_CLOEXEC);
-    ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughByte, false));
-    const uint32_t older = seats.Take();
-    seats.NoteThroughSince(engine.pool().seat(), 2);
-    seats.NoteThroughSince(older, 1);
-    EXPECT_FALSE(engine.checkpoint.Move());
-    EXPECT_TRUE(IsPending(fd));
-    EXPECT_TRUE(engine.checkpoint.Move(true));
-    EXPECT_FALSE(IsPending(fd));
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_FALSE(engine.checkpoint.Move()) << "somebody is at it";
-    // In the store itself nobody passes.
-    ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughStoreByte, false));
-    EXPECT_FALSE(engine.checkpoint.Move(true));
-    close(stopped);
-    EXPECT_TRUE(engine.checkpoint.Move());
-    EXPECT_FALSE(IsPending(fd));
-    seats.Give(older);
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  auto& seats = const_cast<pool::Seats&>(engine.pool().seats());
+  const int stopped = open(engine.pool().path(), O_RDWR | O_CLOEXEC);
+  ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughByte, false));
+  const uint32_t older = seats.Take();
+  seats.NoteThroughSince(engine.pool().seat(), 2);
+  seats.NoteThroughSince(older, 1);
+  EXPECT_FALSE(engine.MoveThroughCheckpoint());
+  EXPECT_TRUE(IsPending(fd));
+  EXPECT_TRUE(engine.MoveThroughCheckpoint(true));
+  EXPECT_FALSE(IsPending(fd));
+  EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+  EXPECT_FALSE(engine.MoveThroughCheckpoint()) << "somebody is at it";
+  // In the store itself nobody passes.
+  ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughStoreByte, false));
+  EXPECT_FALSE(engine.MoveThroughCheckpoint(true));
+  close(stopped);
+  EXPECT_TRUE(engine.MoveThroughCheckpoint());
+  EXPECT_FALSE(IsPending(fd));
+  seats.Give(older);
 }
 
 // The checkpoint stays, so it is not waited for.
-TEST_F(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    engine.pool().seats().SetThroughFailed(EIO);
-    struct stat st;
-    EXPECT_EQ(::fstat(fd, &st), 0);
-    const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
-    Passing passing;
-    EXPECT_NE(passing.Begin(lease::TagOf(st.st_dev, st.st_ino)), nullptr);
-    EXPECT_EQ(passing.GoPast(-1), -EIO);
-    passing.End();
-    EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
-    EXPECT_TRUE(IsPending(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AfterAnErrorNobodyWaitsForTheCheckpoint) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  engine.pool().seats().SetThroughFailed(EIO);
+  const struct stat st = StatOf(fd);
+  const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
+  Passing passing;
+  EXPECT_NE(passing.Begin(lease::TagOf(st.st_dev, st.st_ino)), nullptr);
+  EXPECT_EQ(passing.GoPast(-1), -EIO);
+  passing.End();
+  EXPECT_LT(sys::Now(CLOCK_MONOTONIC) - begin, 10ull * 1000 * 1000 * 1000);
+  EXPECT_TRUE(IsPending(fd));
 }
 
 // The kernel tells a descriptor once of an error: what comes next must not make the log void that
 // alone has the bytes, perhaps; nor go to the disk below them.
-TEST_F(VfsThroughTest, AFileWhoseSyncHasFailedIsNotSettled) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd), second = NeighbourOf(other);
-    const auto fail_sync = [](int file) {
-      const int spare = ::dup(file), null = ::open("/dev/null", O_RDWR);
-      EXPECT_EQ(::dup2(null, file), file);
-      EXPECT_EQ(SettleShared(file), -EINVAL);
-      EXPECT_EQ(::dup2(spare, file), file);
-      ::close(spare);
-      ::close(null);
-    };
-    MakeKnown(fd);
-    MakeKnown(other);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    fail_sync(fd);
-    fail_sync(other);
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(Fsync(fd), -EIO);
-      EXPECT_EQ(Pwrite(fd, "B", 1, 0), -EIO);
-      EXPECT_EQ(Ftruncate(fd, 0), -EIO);
-      EXPECT_EQ(Fallocate(fd, 0, 0, 5000), -EIO);
-      EXPECT_EQ(PassThrough(fd), -EIO);
-      EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
-    }
-    const std::string path = disk_ / "a";
-    {
-      NameGuard guard;
-      EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), -EIO);
-    }
-    EXPECT_EQ(OpenGuard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC, 0).error(), -EIO);
-    EXPECT_EQ(Pwrite(other, "bytes", 5, 0), 5) << "nothing of it is pending";
-    EXPECT_EQ(Fsync(other), -EIO) << "it is told once";
-    EXPECT_EQ(Fsync(other), 0);
-    Close(fd);
-    Close(other);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileWhoseSyncHasFailedIsNotSettled) {
+  const int fd = Open("a", O_RDWR | O_CREAT), other = Open("b", O_RDWR | O_CREAT);
+  const auto neighbour = NeighbourOf(fd), second = NeighbourOf(other);
+  const auto fail_sync = [](int file) {
+    const int spare = ::dup(file), null = ::open("/dev/null", O_RDWR);
+    EXPECT_EQ(::dup2(null, file), file);
+    EXPECT_EQ(SettleShared(file), -EINVAL);
+    EXPECT_EQ(::dup2(spare, file), file);
+    ::close(spare);
+    ::close(null);
+  };
+  MakeKnown(fd);
+  MakeKnown(other);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  fail_sync(fd);
+  fail_sync(other);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Fsync(fd), -EIO);
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), -EIO);
+    EXPECT_EQ(Ftruncate(fd, 0), -EIO);
+    EXPECT_EQ(Fallocate(fd, 0, 0, 5000), -EIO);
+    EXPECT_EQ(PassThrough(fd), -EIO);
+    EXPECT_EQ(Pending(), (std::vector<Found>{{0, "bytes"}}));
+  }
+  const std::string path = disk_ / "a";
+  {
+    NameGuard guard;
+    EXPECT_EQ(guard.Claim(AT_FDCWD, path.c_str()), -EIO);
+  }
+  EXPECT_EQ(OpenGuard(AT_FDCWD, path.c_str(), O_RDWR | O_TRUNC, 0).error(), -EIO);
+  EXPECT_EQ(Pwrite(other, "bytes", 5, 0), 5) << "nothing of it is pending";
+  EXPECT_EQ(Fsync(other), -EIO) << "it is told once";
+  EXPECT_EQ(Fsync(other), 0);
+  Close(fd);
+  Close(other);
 }
 
 // What a disk has lost, nobody takes for synced.
-TEST_F(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    engine.pool().seats().SetThroughFailed(EIO);
-    EXPECT_FALSE(engine.checkpoint.Move());
-    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-    EXPECT_EQ(OnDisk("a"), "Bytes");
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_FALSE(IsPending(fd)) << "this file was settled";
-    EXPECT_EQ(Fsync(fd), 0);
-    EXPECT_FALSE(IsKnown(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
+  const KnownFile fd(*this);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  engine.pool().seats().SetThroughFailed(EIO);
+  EXPECT_FALSE(engine.MoveThroughCheckpoint());
+  EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+  EXPECT_EQ(OnDisk("a"), "Bytes");
+  EXPECT_FALSE(IsKnown(fd));
+  EXPECT_FALSE(IsPending(fd)) << "this file was settled";
+  EXPECT_EQ(Fsync(fd), 0);
+  EXPECT_FALSE(IsKnown(fd));
 }
 
 // ---------------------------------------------------------------------------------------- Mappings
@@ -1092,108 +913,93 @@ TEST_F(VfsThroughTest, AFileThatIsMappedForReadingIsWriteThrough) {
   }
 }
 
-TEST_F(VfsThroughTest, AMappingThatIsMadeWritablePasses) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
-    char* at = Map(fd, MAP_SHARED, PROT_READ);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    EXPECT_EQ(Protect(at, 2 * kPage, PROT_NONE), 0);
-    EXPECT_EQ(Protect(at - kPage, kPage, PROT_READ | PROT_WRITE), 0);
-    EXPECT_EQ(Protect(at + 2 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Protect(at + kPage, 1, PROT_READ | PROT_WRITE), 0);
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_EQ(Pending(), (std::vector<Found>{}));
-    EXPECT_EQ(StateOf(fd), State::kPassThrough);
-    EXPECT_TRUE(MayBeWrittenUnseen(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AMappingThatIsMadeWritablePasses) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+  char* at = Map(fd, MAP_SHARED, PROT_READ);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_EQ(Protect(at, 2 * kPage, PROT_NONE), 0);
+  EXPECT_EQ(Protect(at - kPage, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_EQ(Protect(at + 2 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Protect(at + kPage, 1, PROT_READ | PROT_WRITE), 0);
+  EXPECT_FALSE(IsKnown(fd));
+  EXPECT_EQ(Pending(), std::vector<Found>{});
+  EXPECT_EQ(StateOf(fd), State::kPassThrough);
+  EXPECT_TRUE(MayBeWrittenUnseen(fd));
 }
 
-TEST_F(VfsThroughTest, AMappingThatCannotBeMadeWritableMayBeAskedTo) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
-    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
-    char* shared = Map(reader, MAP_SHARED, PROT_READ);
-    char* own = Map(fd, MAP_PRIVATE, PROT_READ);
-    MakeKnown(fd);
-    EXPECT_EQ(Protect(shared, kPage, PROT_READ | PROT_WRITE), 0);
-    EXPECT_LT(::mprotect(shared, kPage, PROT_READ | PROT_WRITE), 0);
-    EXPECT_EQ(Protect(own, kPage, PROT_READ | PROT_WRITE), 0);
-    EXPECT_TRUE(IsKnown(fd));
-    Close(fd);
-    Close(reader);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AMappingThatCannotBeMadeWritableMayBeAskedTo) {
+  const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
+  EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+  char* shared = Map(reader, MAP_SHARED, PROT_READ);
+  char* own = Map(fd, MAP_PRIVATE, PROT_READ);
+  MakeKnown(fd);
+  EXPECT_EQ(Protect(shared, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_LT(::mprotect(shared, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_EQ(Protect(own, kPage, PROT_READ | PROT_WRITE), 0);
+  EXPECT_TRUE(IsKnown(fd));
+  Close(fd);
+  Close(reader);
 }
 
-TEST_F(VfsThroughTest, MappingsAreFollowedWhereTheyGo) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
-    MakeKnown(fd);
-    const auto writable = [](const char* at) {
-      return Protect(at, kPage, PROT_READ | PROT_WRITE) == 0;
-    };
-    char* at = Map(fd, MAP_SHARED, PROT_READ);
-    char* place = static_cast<char*>(
-        ::mmap(nullptr, 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    EXPECT_EQ(Unmap(place, kPage), kNotOurs);
-    EXPECT_EQ(Remap(place, kPage, 2 * kPage, 0, nullptr), kNotOurs);
-    EXPECT_EQ(Remap(at, 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, place),
-              reinterpret_cast<long>(place));
-    EXPECT_TRUE(writable(at));
-    EXPECT_TRUE(IsKnown(fd)) << "it is not there any more";
-    EXPECT_EQ(Unmap(place, 2 * kPage), 0);
-    EXPECT_TRUE(writable(place));
-    EXPECT_TRUE(IsKnown(fd));
-    // Another one of what is there, and a part that goes.
-    at = Map(fd, MAP_SHARED, PROT_READ);
-    const long copy = Remap(at, 0, 2 * kPage, MREMAP_MAYMOVE, nullptr);
-    EXPECT_GT(copy, 0);
-    EXPECT_EQ(Unmap(at, 2 * kPage), 0);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Unmap(reinterpret_cast<void*>(copy), kPage), 0);
-    EXPECT_TRUE(writable(reinterpret_cast<char*>(copy) + kPage));
-    EXPECT_FALSE(IsKnown(fd));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, MappingsAreFollowedWhereTheyGo) {
+  const SharedFile fd(*this);
+  EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+  MakeKnown(fd);
+  const auto writable = [](const char* at) {
+    return Protect(at, kPage, PROT_READ | PROT_WRITE) == 0;
+  };
+  char* at = Map(fd, MAP_SHARED, PROT_READ);
+  char* place =
+      static_cast<char*>(::mmap(nullptr, 2 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  EXPECT_EQ(Unmap(place, kPage), kNotOurs);
+  EXPECT_EQ(Remap(place, kPage, 2 * kPage, 0, nullptr), kNotOurs);
+  EXPECT_EQ(Remap(at, 2 * kPage, 2 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, place),
+            reinterpret_cast<long>(place));
+  EXPECT_TRUE(writable(at));
+  EXPECT_TRUE(IsKnown(fd)) << "it is not there any more";
+  EXPECT_EQ(Unmap(place, 2 * kPage), 0);
+  EXPECT_TRUE(writable(place));
+  EXPECT_TRUE(IsKnown(fd));
+  // Another one of what is there, and a part that goes.
+  at = Map(fd, MAP_SHARED, PROT_READ);
+  const long copy = Remap(at, 0, 2 * kPage, MREMAP_MAYMOVE, nullptr);
+  EXPECT_GT(copy, 0);
+  EXPECT_EQ(Unmap(at, 2 * kPage), 0);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Unmap(reinterpret_cast<void*>(copy), kPage), 0);
+  EXPECT_TRUE(writable(reinterpret_cast<char*>(copy) + kPage));
+  EXPECT_FALSE(IsKnown(fd));
 }
 
-TEST_F(VfsThroughTest, AFileWithMoreMappingsThanCanBeFollowedPasses) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
-    MakeKnown(fd);
-    for (int i = 0; i < 1000; ++i) Unmap(Map(fd, MAP_SHARED, PROT_READ), 2 * kPage);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    int mapped = 0;
-    for (; mapped < 1000 && IsKnown(fd); ++mapped) Map(fd, MAP_SHARED, PROT_READ);
-    EXPECT_GT(mapped, 50);
-    EXPECT_EQ(StateOf(fd), State::kPassThrough);
-    EXPECT_EQ(Pending(), (std::vector<Found>{}));
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AFileWithMoreMappingsThanCanBeFollowedPasses) {
+  const SharedFile fd(*this);
+  EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+  MakeKnown(fd);
+  for (int i = 0; i < 1000; ++i) Unmap(Map(fd, MAP_SHARED, PROT_READ), 2 * kPage);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  int mapped = 0;
+  for (; mapped < 1000 && IsKnown(fd); ++mapped) Map(fd, MAP_SHARED, PROT_READ);
+  EXPECT_GT(mapped, 50);
+  EXPECT_EQ(StateOf(fd), State::kPassThrough);
+  EXPECT_EQ(Pending(), std::vector<Found>{});
 }
 
 // A number is given to another file when the mapping is gone.
-TEST_F(VfsThroughTest, AMappedFileBeginsAnewWhenItIsOpenedAgain) {
-  WithEngine([&] {
-    int fd = Open("a", O_RDWR | O_CREAT);
-    EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
-    Map(fd, MAP_SHARED, PROT_READ);
-    MakeKnown(fd);
-    Close(fd);
-    fd = Open("a");
-    EXPECT_TRUE(IsKnown(fd));
-    MakeKnown(fd);
-    EXPECT_EQ(StateOf(fd), State::kLent) << "it is mapped";
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AMappedFileBeginsAnewWhenItIsOpenedAgain) {
+  int fd = Open("a", O_RDWR | O_CREAT);
+  EXPECT_EQ(Ftruncate(fd, 2 * kPage), 0);
+  Map(fd, MAP_SHARED, PROT_READ);
+  MakeKnown(fd);
+  Close(fd);
+  fd = Open("a");
+  EXPECT_TRUE(IsKnown(fd));
+  MakeKnown(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel) << "it is mapped";
+  Close(fd);
 }
 
 // ------------------------------------------------------------------- Descriptors in other hands
@@ -1219,7 +1025,7 @@ TEST_F(VfsThroughTest, AFileThatAChildHasAsWellIsWriteThrough) {
     // Where it is, only the kernel knows.
     EXPECT_EQ(Write(fd, "somewhere", 9), 9);
     EXPECT_FALSE(IsKnown(fd));
-    EXPECT_EQ(Pending(), (std::vector<Found>{}));
+    EXPECT_EQ(Pending(), std::vector<Found>{});
     Close(fd);
   });
 }
@@ -1234,8 +1040,7 @@ TEST_F(VfsThroughTest, AChildMakesWhatItHasInheritedWriteThrough) {
       EXPECT_EQ(Write(fd, "parent", 6), 6);
       const int status = Forked([&] {
         for (int i = 0; i < 3; ++i) Fsync(fd);
-        EXPECT_TRUE(IsKnown(fd));
-        EXPECT_EQ(StateOf(fd), State::kKernel);
+        Expect(fd, {.state = State::kKernel, .known = true});
         EXPECT_EQ(Write(fd, "child", 5), 5);
         EXPECT_TRUE(IsKnown(fd));
         return !testing::Test::HasFailure() && OnDisk(name) == "parentchild";
@@ -1248,26 +1053,24 @@ TEST_F(VfsThroughTest, AChildMakesWhatItHasInheritedWriteThrough) {
   }
 }
 
-TEST_F(VfsThroughTest, AFileThatIsHandedOnForWritingIsNotKnownUntilItIsClosed) {
-  WithEngine([&] {
-    int fd = Open("a", O_RDWR | O_CREAT);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    EXPECT_EQ(HandOn(fd), 0);
-    EXPECT_EQ(Pending(), (std::vector<Found>{}));
-    for (int i = 0; i < 4; ++i) {
-      Fsync(fd);
-      EXPECT_FALSE(IsKnown(fd));
-      EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-      EXPECT_FALSE(IsPending(fd));
-    }
-    Close(fd);
-    fd = Open("a");
+TEST_IN_ENGINE(VfsThroughTest, AFileThatIsHandedOnForWritingIsNotKnownUntilItIsClosed) {
+  int fd = Open("a", O_RDWR | O_CREAT);
+  const auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_EQ(HandOn(fd), 0);
+  EXPECT_EQ(Pending(), std::vector<Found>{});
+  for (int i = 0; i < 4; ++i) {
     Fsync(fd);
-    EXPECT_FALSE(IsKnown(fd)) << "the neighbour has it open";
-    Close(fd);
-  });
+    EXPECT_FALSE(IsKnown(fd));
+    EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
+    EXPECT_FALSE(IsPending(fd));
+  }
+  Close(fd);
+  fd = Open("a");
+  Fsync(fd);
+  EXPECT_FALSE(IsKnown(fd)) << "the neighbour has it open";
+  Close(fd);
 }
 
 TEST_F(VfsThroughTest, WhatIsHandedOnForGoodStaysSo) {
@@ -1285,18 +1088,16 @@ TEST_F(VfsThroughTest, WhatIsHandedOnForGoodStaysSo) {
   }
 }
 
-TEST_F(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
-    MakeCached(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    EXPECT_EQ(HandOn(reader, true), 0);
-    EXPECT_EQ(OnDisk("a"), "bytes");
-    Close(reader);
-    MakeKnown(fd);
-    EXPECT_EQ(StateOf(fd), State::kLent);
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough) {
+  const int fd = Open("a", O_RDWR | O_CREAT), reader = Open("a", O_RDONLY);
+  MakeCached(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  EXPECT_EQ(HandOn(reader, true), 0);
+  EXPECT_EQ(OnDisk("a"), "bytes");
+  Close(reader);
+  MakeKnown(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel);
+  Close(fd);
 }
 
 TEST_F(VfsThroughTest, AProgramThatIsStartedHasWhatStaysOpen) {
@@ -1366,24 +1167,22 @@ TEST_F(VfsThroughTest, NothingIsPendingOfWhatAProgramMayWriteTo) {
       EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
       EXPECT_EQ(Pending().size(), 1u);
       way(fd);
-      EXPECT_EQ(Pending(), (std::vector<Found>{}));
+      EXPECT_EQ(Pending(), std::vector<Found>{});
       EXPECT_FALSE(IsKnown(fd));
       EXPECT_EQ(OnDisk(name), "bytes");
     });
   }
 }
 
-TEST_F(VfsThroughTest, AProgramThatIsStartedMayReadWhatIsWriteThrough) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT | O_CLOEXEC);
-    Open("a", O_RDONLY);
-    MakeCached(fd);
-    EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
-    BeforeSpawn();
-    EXPECT_EQ(OnDisk("a"), "bytes");
-    MakeKnown(fd);
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AProgramThatIsStartedMayReadWhatIsWriteThrough) {
+  const int fd = Open("a", O_RDWR | O_CREAT | O_CLOEXEC);
+  Open("a", O_RDONLY);
+  MakeCached(fd);
+  EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
+  BeforeSpawn();
+  EXPECT_EQ(OnDisk("a"), "bytes");
+  MakeKnown(fd);
+  EXPECT_EQ(StateOf(fd), State::kKernel);
 }
 
 // The child ends as one of NVCache there, and its parent remembers.
@@ -1414,19 +1213,15 @@ TEST_F(VfsThroughTest, AChildThatBecomesAProgramHandsOnWhatStaysOpen) {
   }
 }
 
-TEST_F(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutATally) {
-  WithEngine([&] {
-    const int fd = Open("a", O_RDWR | O_CREAT);
-    const auto exec = [] {
-      BeforeExec();
-      return engine.process.asleep();
-    };
-    EXPECT_EQ(Forked(exec), 0);
-    for (int i = 0; i < 4; ++i) Fsync(fd);
-    EXPECT_FALSE(IsKnown(fd));
-    EXPECT_EQ(StateOf(fd), State::kKernel);
-    Close(fd);
-  });
+TEST_IN_ENGINE(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutATally) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  const auto exec = [] {
+    BeforeExec();
+    return engine.asleep();
+  };
+  EXPECT_EQ(Forked(exec), 0);
+  for (int i = 0; i < 4; ++i) Fsync(fd);
+  Expect(fd, {.state = State::kKernel, .known = false});
 }
 
 // A child that sleeps is not seen, so it has to find out when it wakes.
@@ -1460,36 +1255,34 @@ TEST_F(VfsThroughTest, AChildLearnsWhatItsSiblingsHaveHandedOn) {
   }
 }
 
-TEST_F(VfsThroughTest, ADescriptorFromElsewhereIsWriteThrough) {
-  WithEngine([&] {
-    const std::string path = disk_ / "a";
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND, 0600);
-    EXPECT_EQ(Adopt(fd), 0);
-    EXPECT_EQ(Write(fd, "first ", 6), 6);
-    for (int i = 0; i < 2; ++i) Fsync(fd);
-    EXPECT_TRUE(IsKnown(fd));
-    EXPECT_EQ(StateOf(fd), State::kKernel) << "whoever has it, too, reads the kernel's bytes";
-    EXPECT_EQ(Write(fd, "second", 6), 6);
-    EXPECT_EQ(Pending(), (std::vector<Found>{{6, "second"}}));
-    Close(fd);
-    const int other = ::open(path.c_str(), O_RDWR);
-    EXPECT_EQ(Adopt(other), 0);
-    EXPECT_EQ(Fsync(other), 0);
-    EXPECT_EQ(Pwrite(other, "F", 1, 0), 1);
-    EXPECT_EQ(Pending(), (std::vector<Found>{{6, "second"}, {0, "F"}})) << "nobody had changed it";
-    EXPECT_EQ(Write(other, "S", 1), 1);
-    EXPECT_FALSE(IsKnown(other)) << "somebody else may move its offset";
-    EXPECT_EQ(OnDisk("a"), "Sirst second");
-    Close(other);
-    const int direct = ::open(path.c_str(), O_RDWR | O_DIRECT);
-    EXPECT_EQ(Adopt(direct), 0);
-    EXPECT_EQ(StateOf(direct), State::kPassThrough);
-    Close(direct);
-    const int name = ::open(path.c_str(), O_PATH);
-    EXPECT_EQ(Adopt(name), 0);
-    EXPECT_FALSE(Tracks(name));
-    ::close(name);
-  });
+TEST_IN_ENGINE(VfsThroughTest, ADescriptorFromElsewhereIsWriteThrough) {
+  const std::string path = disk_ / "a";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND, 0600);
+  EXPECT_EQ(Adopt(fd), 0);
+  EXPECT_EQ(Write(fd, "first ", 6), 6);
+  for (int i = 0; i < 2; ++i) Fsync(fd);
+  EXPECT_TRUE(IsKnown(fd));
+  EXPECT_EQ(StateOf(fd), State::kKernel) << "whoever has it, too, reads the kernel's bytes";
+  EXPECT_EQ(Write(fd, "second", 6), 6);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{6, "second"}}));
+  Close(fd);
+  const int other = ::open(path.c_str(), O_RDWR);
+  EXPECT_EQ(Adopt(other), 0);
+  EXPECT_EQ(Fsync(other), 0);
+  EXPECT_EQ(Pwrite(other, "F", 1, 0), 1);
+  EXPECT_EQ(Pending(), (std::vector<Found>{{6, "second"}, {0, "F"}})) << "nobody had changed it";
+  EXPECT_EQ(Write(other, "S", 1), 1);
+  EXPECT_FALSE(IsKnown(other)) << "somebody else may move its offset";
+  EXPECT_EQ(OnDisk("a"), "Sirst second");
+  Close(other);
+  const int direct = ::open(path.c_str(), O_RDWR | O_DIRECT);
+  EXPECT_EQ(Adopt(direct), 0);
+  EXPECT_EQ(StateOf(direct), State::kPassThrough);
+  Close(direct);
+  const int name = ::open(path.c_str(), O_PATH);
+  EXPECT_EQ(Adopt(name), 0);
+  EXPECT_FALSE(Tracks(name));
+  ::close(name);
 }
 
 // ------------------------------------------------------------------ Descriptors that promise syncs
@@ -1519,27 +1312,24 @@ TEST_F(VfsThroughTest, ADescriptorWithOSyncWritesByAnother) {
 }
 
 // By the kernel, whoever else appends.
-TEST_F(VfsThroughTest, AnAppendWithOSyncIsOneCall) {
-  WithEngine([&] {
-    const int fd = Open("a", O_WRONLY | O_CREAT | O_APPEND | O_SYNC);
-    const auto neighbour = NeighbourOf(fd);
-    MakeKnown(fd);
-    std::atomic<bool> ends{false};
-    std::atomic<int> strangers{0};
-    std::thread stranger([&] {
-      const int other = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
-      for (; !ends.load(); ::usleep(100)) strangers += ::write(other, "s", 1) == 1 ? 1 : 0;
-      ::close(other);
-    });
-    constexpr int kTimes = 300;
-    for (int i = 0; i < kTimes; ++i) EXPECT_EQ(Write(fd, "m", 1), 1);
-    ends.store(true);
-    stranger.join();
-    const std::string all = OnDisk("a");
-    EXPECT_EQ(std::count(all.begin(), all.end(), 'm'), kTimes);
-    EXPECT_EQ(std::count(all.begin(), all.end(), 's'), strangers.load());
-    Close(fd);
+TEST_IN_ENGINE(VfsThroughTest, AnAppendWithOSyncIsOneCall) {
+  const Closing fd(Open("a", O_WRONLY | O_CREAT | O_APPEND | O_SYNC));
+  const auto neighbour = NeighbourOf(fd);
+  MakeKnown(fd);
+  std::atomic<bool> ends{false};
+  std::atomic<int> strangers{0};
+  std::thread stranger([&] {
+    const int other = ::open((disk_ / "a").c_str(), O_WRONLY | O_APPEND);
+    for (; !ends.load(); ::usleep(100)) strangers += ::write(other, "s", 1) == 1 ? 1 : 0;
+    ::close(other);
   });
+  constexpr int kTimes = 300;
+  for (int i = 0; i < kTimes; ++i) EXPECT_EQ(Write(fd, "m", 1), 1);
+  ends.store(true);
+  stranger.join();
+  const std::string all = OnDisk("a");
+  EXPECT_EQ(std::count(all.begin(), all.end(), 'm'), kTimes);
+  EXPECT_EQ(std::count(all.begin(), all.end(), 's'), strangers.load());
 }
 
 }  // namespace
