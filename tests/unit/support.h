@@ -26,7 +26,6 @@
 #include <functional>
 #include <map>
 #include <random>
-#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,8 +121,8 @@ inline int Forbid(uint32_t call, uint32_t error) {
 
 // The failures of a helper say which line has called it: `const Caller& caller = Caller()`.
 struct Caller {
-  explicit Caller(std::source_location at = std::source_location::current())
-      : trace(at.file_name(), static_cast<int>(at.line()), "called from here") {}
+  explicit Caller(const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : trace(file, line, "called from here") {}
   testing::ScopedTrace trace;
 };
 
