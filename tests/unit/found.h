@@ -48,6 +48,9 @@ struct FoundRecord {
 // Calls function(FoundRecord) for each, and other(Group) for groups that are not committed. Nothing
 // may look damaged.
 inline void IsIgnored(const nvlog::Group&) {}
+inline void IsAFailure(const nvlog::Group& group) {
+  ADD_FAILURE() << "lsn " << group.lsn << " is not committed";
+}
 template <typename Function>
 void ForEachCommitted(const pool::View& view, Function function,
                       void (*other)(const nvlog::Group&) = IsIgnored) {

@@ -1154,9 +1154,7 @@ class TwoUsersTest : public testing::Test {
       EXPECT_EQ(one.group.log / pool::kLogsOfSeat, file.inode) << "in a log of its own seat";
       found[one.group.lsn] = file.path;
     };
-    test::ForEachCommitted(a_->pool.view(), record, [](const Group& group) {
-      ADD_FAILURE() << "lsn " << group.lsn << " is not committed";
-    });
+    test::ForEachCommitted(a_->pool.view(), record, test::IsAFailure);
     return found;
   }
   static std::vector<uint32_t> Both(const std::set<uint32_t>& a, const std::set<uint32_t>& b) {

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
-#include <sched.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/statfs.h>
@@ -34,7 +32,6 @@ using pool::Identity;
 using test::Data;
 using test::Exists;
 using test::Folder;
-using test::kSkip;
 using test::LogBuilder;
 using test::ReadFile;
 using test::ScopedPool;

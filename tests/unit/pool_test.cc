@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>

@@ -5,7 +5,6 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/fs.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -42,7 +41,6 @@ using test::Exists;
 using test::Folder;
 using test::InChild;
 using test::KillAtEveryCall;
-using test::kSkip;
 using test::LogBuilder;
 using test::On;
 using test::OpenedPool;

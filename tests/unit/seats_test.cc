@@ -35,6 +35,7 @@ namespace {
 
 using test::Folder;
 using test::MakePool;
+using test::OpenedPool;
 using test::OpenPool;
 using test::ScopedPool;
 
@@ -76,6 +77,12 @@ class Table {
   Seats seats_;
 };
 
+// With a seat: the lowest that is free is to be this one.
+class Seated : public Table {
+ public:
+  Seated(const std::string& path, uint32_t seat) : Table(path) { EXPECT_EQ((*this)->Take(), seat); }
+};
+
 class SeatsTest : public testing::Test {
  protected:
   SeatsTest() { pmem::Initialize(); }
@@ -86,10 +93,8 @@ class SeatsTest : public testing::Test {
 };
 
 TEST_F(SeatsTest, TheLowestFreeOne) {
-  Table a(path_), b(path_), c(path_), d(path_);
-  EXPECT_EQ(a->Take(), 0u);
-  EXPECT_EQ(b->Take(), 1u);
-  EXPECT_EQ(c->Take(), 2u);
+  Seated a(path_, 0), b(path_, 1), c(path_, 2);
+  Table d(path_);
   EXPECT_EQ(d->end(), 3u);
   b->Give(1);
   EXPECT_EQ(d->Take(), 1u);
@@ -142,11 +147,7 @@ TEST_F(SeatsTest, ATakenOneSaysWhoseItIs) {
 // The state says that it is free, and somebody still has the byte.
 TEST_F(SeatsTest, OneWhoseByteIsLockedIsNotTaken) {
   Table a(path_), b(path_);
-  struct flock lock = {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kLifeOffset;
-  lock.l_len = 1;
+  struct flock lock = {F_WRLCK, SEEK_SET, kLifeOffset, 1, 0};
   ASSERT_EQ(fcntl(a.fd(), F_OFD_SETLK, &lock), 0);
   EXPECT_TRUE(b->Lives(0));
   EXPECT_TRUE(b->AnybodyLives());
@@ -157,9 +158,7 @@ TEST_F(SeatsTest, OneWhoseByteIsLockedIsNotTaken) {
 }
 
 TEST_F(SeatsTest, WhoeverGivesItUpLivesNoMore) {
-  Table a(path_), b(path_);
-  a->Take();
-  b->Take();
+  Seated a(path_, 0), b(path_, 1);
   EXPECT_TRUE(b->Lives(0) && a->Lives(1));
   EXPECT_TRUE(a->OthersHaveSeats(0) && b->OthersHaveSeats(1));
   a->Give(0);
@@ -283,9 +282,7 @@ TEST_F(SeatsTest, OneIsLeftForSomeTime) {
 }
 
 TEST_F(SeatsTest, OthersHaveADescriptor) {
-  Table a(path_), b(path_);
-  ASSERT_EQ(a->Take(), 0u);
-  ASSERT_EQ(b->Take(), 1u);
+  Seated a(path_, 0), b(path_, 1);
   EXPECT_FALSE(a->OthersHaveThrough(0));
   a->NoteThroughSince(0, 5);
   EXPECT_FALSE(a->OthersHaveThrough(0)) << "its own";
@@ -295,9 +292,7 @@ TEST_F(SeatsTest, OthersHaveADescriptor) {
 }
 
 TEST_F(SeatsTest, AFileSystemThatNobodyUsesMakesRoomForAnother) {
-  Table a(path_), b(path_);
-  ASSERT_EQ(a->Take(), 0u);
-  ASSERT_EQ(b->Take(), 1u);
+  Seated a(path_, 0), b(path_, 1);
   EXPECT_TRUE(a->ClaimThroughDevice(7) && b->ClaimThroughDevice(7));
   EXPECT_FALSE(b->ClaimThroughDevice(8));
   a->NoteThroughSince(0, Seats::kComing);
@@ -355,9 +350,8 @@ TEST_F(SeatsTest, TheStoreIsWaitedForForATime) {
 }
 
 TEST_F(SeatsTest, TheCheckpointerSharesNoRoom) {
-  Table a(path_), b(path_), c(path_);
-  ASSERT_EQ(a->Take(), 0u);
-  ASSERT_EQ(b->Take(), 1u);
+  Seated a(path_, 0), b(path_, 1);
+  Table c(path_);
   EXPECT_EQ(a->checkpointer(), kNoSeat);
   EXPECT_TRUE(a->IsShared(0) && b->IsShared(1));
   b->SetCheckpointer(1);
@@ -654,16 +648,11 @@ class SharedPoolTest : public testing::Test {
   SharedPoolTest() { MakePool(path_); }
 
   // One more user, with a seat.
-  void Use(Pool& pool) {
+  void Use(Pool& pool) { test::Use(pool, path_); }
+  Problem FailToOpen(Access access) { return test::FailToOpen(path_, access); }
+  static Problem FailToJoin(Pool& pool) {
     Problem problem;
-    ASSERT_TRUE(OpenPool(pool, path_, Access::kShared));
-    ASSERT_TRUE(pool.Join(&problem)) << problem.text.c_str();
-  }
-  Problem FailToOpen(Access access) {
-    ScopedPool pool;
-    Problem problem;
-    EXPECT_FALSE(pool.Open(path_.c_str(), access, true, nullptr, &problem));
-    EXPECT_FALSE(pool.is_open());
+    EXPECT_FALSE(pool.Join(&problem));
     return problem;
   }
   // One line that names the pool, and says this.
@@ -726,8 +715,7 @@ TEST_F(SharedPoolTest, WhoeverComesAfterTheLastHasLeftIsAlone) {
   ASSERT_TRUE(OpenPool(newcomer, path_, Access::kShared));
   EXPECT_TRUE(newcomer.alone());
   EXPECT_FALSE(newcomer.dirty());
-  Problem problem;
-  ASSERT_TRUE(newcomer.Join(&problem)) << problem.text.c_str();
+  test::Join(newcomer);
   EXPECT_EQ(newcomer.seat(), 0u);
   EXPECT_FALSE(newcomer.alone());
   EXPECT_TRUE(looker.dirty()) << "in use again";
@@ -749,8 +737,7 @@ TEST_F(SharedPoolTest, WhoeverComesAfterOneHasLeftIsNotAlone) {
   EXPECT_TRUE(stays.dirty());
   ASSERT_TRUE(OpenPool(newcomer, path_, Access::kShared));
   EXPECT_FALSE(newcomer.alone());
-  Problem problem;
-  ASSERT_TRUE(newcomer.Join(&problem)) << problem.text.c_str();
+  test::Join(newcomer);
   EXPECT_EQ(newcomer.seat(), 0u);
   leaves.Close();
   EXPECT_TRUE(stays.seats().Lives(0)) << "the byte is the newcomer's by now";
@@ -846,8 +833,7 @@ TEST_F(SharedPoolTest, SharedWaitsForTheGate) {
     });
     while (!begun.load()) std::this_thread::yield();
     usleep(10000);
-    Problem problem;
-    EXPECT_TRUE(gate.Join(&problem)) << problem.text.c_str();
+    test::Join(gate);
     waiter.join();
     waits.Close();
     gate.Leave();
@@ -868,9 +854,7 @@ TEST_F(SharedPoolTest, WhoeverCannotGetTheGateLeavesAnOrphan) {
   EXPECT_EQ(comes.Adopt(), 0u) << "without a seat of its own";
   comes.Settle(0, true);
   // Nobody lives, and the pool is not clean: it is to be opened again, and recovered.
-  Problem problem;
-  EXPECT_FALSE(comes.Join(&problem));
-  ExpectSays(problem, EBUSY, "in use");
+  ExpectSays(FailToJoin(comes), EBUSY, "in use");
   comes.Close();
   ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
   EXPECT_TRUE(comes.alone() && comes.dirty());
@@ -883,9 +867,7 @@ TEST_F(SharedPoolTest, WhoeverIsLeftAloneMayNotJoin) {
   ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
   EXPECT_FALSE(comes.alone());
   dies.Close();
-  Problem problem;
-  EXPECT_FALSE(comes.Join(&problem));
-  ExpectSays(problem, EBUSY, "in use");
+  ExpectSays(FailToJoin(comes), EBUSY, "in use");
   EXPECT_TRUE(comes.dirty());
   EXPECT_EQ(comes.seat(), kNoSeat);
 }
@@ -897,8 +879,7 @@ TEST_F(SharedPoolTest, AdoptOpensTheGateAndJoinLocksItAgain) {
   EXPECT_EQ(comes.Adopt(), kNoSeat);
   Use(other);
   EXPECT_EQ(other.seat(), 1u);
-  Problem problem;
-  EXPECT_TRUE(comes.Join(&problem)) << problem.text.c_str();
+  test::Join(comes);
   EXPECT_EQ(comes.seat(), 2u);
   // And the gate is open.
   other.Leave();
@@ -919,8 +900,7 @@ TEST_F(SharedPoolTest, AChildThatClosesThePoolFreesNothing) {
     for (;;) pause();
   });
   ASSERT_TRUE(parent.Await());
-  ScopedPool looker;
-  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  OpenedPool looker(path_, Access::kInspect);
   EXPECT_TRUE(looker.seats().Lives(0));
   EXPECT_FALSE(looker.seats().IsOrphan(0));
   EXPECT_EQ(looker.seats().State(0), kSeatTaken);
@@ -929,8 +909,7 @@ TEST_F(SharedPoolTest, AChildThatClosesThePoolFreesNothing) {
   parent.Kill();
   EXPECT_FALSE(looker.seats().Lives(0)) << "the child has nothing left of the pool";
   EXPECT_TRUE(looker.seats().IsOrphan(0));
-  ScopedPool next;
-  ASSERT_TRUE(OpenPool(next, path_, Access::kShared));
+  OpenedPool next(path_, Access::kShared);
   EXPECT_TRUE(next.alone() && next.dirty());
   parent.GoOn();
   EXPECT_TRUE(parent.Await()) << "the child lives";
@@ -946,8 +925,7 @@ TEST_F(SharedPoolTest, AClosedDescriptorFreesNothing) {
     for (;;) pause();
   });
   ASSERT_TRUE(user.Await());
-  ScopedPool looker;
-  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  OpenedPool looker(path_, Access::kInspect);
   EXPECT_TRUE(looker.seats().Lives(0));
   user.Kill();
   EXPECT_FALSE(looker.seats().Lives(0));
@@ -1025,8 +1003,7 @@ TEST_F(SharedPoolTest, ManyComeAndGo) {
   }
   for (const auto& process : processes) EXPECT_EQ(process->End(), 0);
   munmap(users, 4096);
-  ScopedPool pool;
-  ASSERT_TRUE(OpenPool(pool, path_, Access::kShared));
+  OpenedPool pool(path_, Access::kShared);
   EXPECT_TRUE(pool.alone());
 }
 

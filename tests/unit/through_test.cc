@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "src/nvlog/walk.h"
+#include "src/nvlog/reader.h"
+#include "tests/unit/found.h"
 #include "tests/unit/support.h"
 #include "tests/unit/unreadable.h"
 
@@ -107,32 +108,16 @@ class ThroughTest : public testing::Test {
   }
 
   std::vector<Found> Read() const {
-    Reader reader;
-    EXPECT_TRUE(reader.Open(pool_.view()));
-    GroupWalk walk(reader);
-    EXPECT_TRUE(walk.Open());
     std::vector<Found> all;
-    for (Group group; walk.Next(&group);) {
-      EXPECT_EQ(group.verdict, Verdict::kCommitted) << group.lsn;
-      EXPECT_TRUE(pool::IsThroughLog(group.log));
-      walk.ForEachRecord(group, [&](const RecordHeader& header, Place place) {
-        if (header.kind == Kind::kFile) return;
-        pool::FileRecord record = {};
-        EXPECT_TRUE(walk.CopyRecord(walk.FileOf(header, place), &record));
-        all.push_back(
-            {header.lsn, header.kind, header.offset, BytesOf(reader, header, place), record.path});
-      });
-    }
+    const auto record = [&](const test::FoundRecord& found) {
+      const RecordHeader& header = found.header;
+      EXPECT_TRUE(pool::IsThroughLog(found.group.log));
+      if (header.kind == Kind::kFile) return;
+      all.push_back(
+          {header.lsn, header.kind, header.offset, found.payload(), found.file_record().path});
+    };
+    test::ForEachCommitted(pool_.view(), record, test::IsAFailure);
     return all;
-  }
-  static std::string BytesOf(const Reader& reader, const RecordHeader& header, Place place) {
-    std::string bytes;
-    if (header.kind != Kind::kData) return bytes;
-    for (uint64_t i = 0; i < PagesOf(header.offset, header.length); ++i) {
-      const Reader::Piece piece = reader.PieceAt(header, place, header.offset / kPage + i);
-      bytes.append(reinterpret_cast<const char*>(piece.bytes), piece.length);
-    }
-    return bytes;
   }
   void Checkpoint(Lsn checkpoint) {
     ASSERT_TRUE(pool_.seats().TryLockThrough());
