@@ -280,7 +280,16 @@ class Damage {
   void Set(T* structure, Field T::*field) {
     structure->*field = static_cast<Field>(input_.Number());
   }
+  // Sets the field of this number, if there are so many. What is left of the number otherwise.
+  template <typename T, typename... Fields>
+  uint64_t SetOneOf(uint64_t number, T* structure, Fields T::*... fields) {
+    uint64_t next = 0;
+    ((number == next++ ? Set(structure, fields) : void()), ...);
+    return number < next ? kSet : number - next;
+  }
+  static constexpr uint64_t kSet = ~uint64_t{0};
 
+  void Flip();
   void Overwrite();
   void SetSuperblock();
   void SetCheckpoint();
@@ -304,43 +313,21 @@ class Damage {
 };
 
 void Damage::Step() {
-  switch (input_.Below(24)) {
-    case 0:
-      *Byte(std::min(Place(), image_.bytes_.size() - 1)) ^=
-          static_cast<uint8_t>(1 << input_.Below(8));
-      break;
-    case 1:
-      Overwrite();
-      break;
-    case 2:
-      SetSuperblock();
-      break;
-    case 3:
-      SetCheckpoint();
-      break;
-    case 4:
-      SetState();
-      break;
-    case 5:
-    case 6:
-      SetSegment();
-      break;
-    case 7:
-    case 8:
-    case 9:
-      SetFile();
-      break;
-    case 10:
-    case 11:
-    case 12:
-    case 13:
-    case 14:
-    case 15:
-      SetRecord();
-      break;
-    default:
-      SetName();
-  }
+  // What takes up to which number of 24.
+  constexpr struct {
+    uint64_t end;
+    void (Damage::*make)();
+  } kSteps[] = {{1, &Damage::Flip},          {2, &Damage::Overwrite},  {3, &Damage::SetSuperblock},
+                {4, &Damage::SetCheckpoint}, {5, &Damage::SetState},   {7, &Damage::SetSegment},
+                {10, &Damage::SetFile},      {16, &Damage::SetRecord}, {24, &Damage::SetName}};
+  const uint64_t number = input_.Below(24);
+  const auto* step = kSteps;
+  while (number >= step->end) ++step;
+  (this->*step->make)();
+}
+
+void Damage::Flip() {
+  *Byte(std::min(Place(), image_.bytes_.size() - 1)) ^= static_cast<uint8_t>(1 << input_.Below(8));
 }
 
 // Most of a small pool is empty: rather where something is.
@@ -387,34 +374,11 @@ void Damage::SetSuperblock() {
     if (which == 0 && place != 0) continue;
     if (which == 1 && place == 0) continue;
     auto* s = image_.At<Superblock>(place);
-    switch (input_.Below(9)) {
-      case 0:
-        Set(s, &Superblock::version);
-        break;
-      case 1:
-        Set(s, &Superblock::superblock_size);
-        break;
-      case 2:
-        Set(s, &Superblock::pool_size);
-        break;
-      case 3:
-        Set(s, &Superblock::salt);
-        break;
-      case 4:
-        Set(s, &Superblock::segment_size);
-        break;
-      case 5:
-        Set(s, &Superblock::segment_count);
-        break;
-      case 6:
-        Set(s, &Superblock::unit_size);
-        break;
-      case 7:
-        Set(s, &Superblock::page_size);
-        break;
-      default:
-        std::memset(s, 0, sizeof(*s));
-        return;
+    using S = Superblock;
+    if (SetOneOf(input_.Below(9), s, &S::version, &S::superblock_size, &S::pool_size, &S::salt,
+                 &S::segment_size, &S::segment_count, &S::unit_size, &S::page_size) != kSet) {
+      std::memset(s, 0, sizeof(*s));
+      return;
     }
     image_.Seal(s);
   }
@@ -446,56 +410,50 @@ void Damage::SetCheckpoint() {
 void Damage::SetSegment() {
   const uint64_t number = input_.Below(2 * image_.segments_taken_);
   const uint64_t which = input_.Below(3);
-  const uint64_t field = input_.Below(13);
+  constexpr uint64_t kNoWord = 12;
+  const uint64_t field = input_.Below(kNoWord + 1);
   const uint64_t other = 2 * input_.Below(image_.segments_taken_);
   const auto header_of = [&](uint64_t segment) {
     return image_.At<SegmentHeader>(image_.OffsetOf(segment * image_.units_));
   };
   SegmentHeader header = *header_of(number);
-  switch (field) {
+  using S = SegmentHeader;
+  switch (SetOneOf(field, &header, &S::generation, &S::checkpoint, &S::previous_generation,
+                   &S::number)) {
     case 0:
-      Set(&header, &SegmentHeader::generation);
-      break;
-    case 1:
       header.generation += input_.Below(64) - 32;
       break;
-    case 2:
-      Set(&header, &SegmentHeader::checkpoint);
-      break;
-    case 3:
+    case 1:
       header.checkpoint += input_.Below(64) - 32;
       break;
-    case 4:
-      Set(&header, &SegmentHeader::previous_generation);
-      break;
-    case 5:
+    case 2:
       header.previous_last += input_.Below(64) - 32;
       break;
-    case 6:
+    case 3:
       header.previous_number = static_cast<uint32_t>(input_.Below(20));
       break;
-    case 7:
-      Set(&header, &SegmentHeader::number);
-      break;
-    case 8:
+    case 4:
       header.log = static_cast<uint32_t>(input_.Below(4));
       break;
-    case 9:
+    case 5:
       header.kind = static_cast<pool::SegmentKind>(input_.Below(5));
       break;
-    case 10:  // another one, also where none was
+    case 6:  // another one, also where none was
       header = *header_of(other);
       header.number = static_cast<uint32_t>(number);
       break;
-    case 11:  // one after the other
+    case 7:  // one after the other
       header.previous_number = header_of(other)->number;
       header.previous_generation = header_of(other)->generation;
       header.log = header_of(other)->log;
       break;
-    default:
+    case 8:
       header.word = 0;
+      break;
+    default:
+      break;
   }
-  if (field != 12) header.word = pool::SegmentWord(header.generation, image_.salt_);
+  if (field != kNoWord) header.word = pool::SegmentWord(header.generation, image_.salt_);
   image_.Seal(&header);
   if (which != 0) *header_of(number) = header;
   if (which != 1) {
@@ -533,44 +491,17 @@ void Damage::SetFile() {
   const nvlog::Place place = image_.file_records_[input_.Below(image_.file_records_.size())];
   RecordHeader* header = image_.HeaderAt(place);
   auto* record = image_.At<FileRecord>(image_.OffsetOf(place + 1));
-  switch (input_.Below(14)) {
+  using F = FileRecord;
+  switch (SetOneOf(input_.Below(14), record, &F::device, &F::inode, &F::birth_seconds, &F::mode,
+                   &F::uid, &F::gid, &F::file_system, &F::handle_type, &F::handle_size,
+                   &F::path_length)) {
     case 0:
-      Set(record, &FileRecord::device);
-      break;
-    case 1:
-      Set(record, &FileRecord::inode);
-      break;
-    case 2:
-      Set(record, &FileRecord::birth_seconds);
-      break;
-    case 3:
-      Set(record, &FileRecord::mode);
-      break;
-    case 4:
-      Set(record, &FileRecord::uid);
-      break;
-    case 5:
-      Set(record, &FileRecord::gid);
-      break;
-    case 6:
-      Set(record, &FileRecord::file_system);
-      break;
-    case 7:
-      Set(record, &FileRecord::handle_type);
-      break;
-    case 8:
-      Set(record, &FileRecord::handle_size);
-      break;
-    case 9:
-      Set(record, &FileRecord::path_length);
-      break;
-    case 10:
       record->flags = static_cast<uint32_t>(input_.Below(4));
       break;
-    case 11:
+    case 1:
       Set(header, &RecordHeader::link);
       break;
-    case 12: {  // as long as it was, or the records behind it would be others
+    case 2: {  // as long as it was, or the records behind it would be others
       const std::string& path = image_.paths_[input_.Below(image_.paths_.size())];
       record->path_length = static_cast<uint32_t>(path.size());
       std::memcpy(record->path, path.c_str(), path.size() + 1);
@@ -580,9 +511,12 @@ void Damage::SetFile() {
       }
       break;
     }
-    default:
+    case 3:
       record->path[input_.Below(header->length % pool::kMaxPath + 1)] =
           static_cast<char>(input_.Take(1));
+      break;
+    default:
+      break;
   }
   image_.SealPayload(place);
   image_.Seal(place);
@@ -617,38 +551,22 @@ void Damage::SetName() {
 }
 
 void Damage::SetNameField(NameRecord* record) {
-  switch (input_.Below(10)) {
+  using N = NameRecord;
+  switch (SetOneOf(input_.Below(10), record, &N::device, &N::file_system, &N::uid, &N::gid,
+                   &N::change_seconds, &N::access_nanoseconds, &N::name_length)) {
     case 0:
-      Set(record, &NameRecord::device);
-      break;
-    case 1:
-      Set(record, &NameRecord::file_system);
-      break;
-    case 2:
       record->flags = static_cast<uint32_t>(input_.Below(5));
       break;
-    case 3:
+    case 1:
       record->set = static_cast<uint32_t>(input_.Below(9));
       break;
-    case 4: {
+    case 2: {
       constexpr uint32_t kTypes[] = {S_IFREG, S_IFDIR, S_IFLNK, S_IFCHR, 0};
       record->mode = kTypes[input_.Below(5)] | static_cast<uint32_t>(input_.Take(2) & 07777);
       break;
     }
-    case 5:
-      Set(record, &NameRecord::uid);
-      break;
-    case 6:
-      Set(record, &NameRecord::gid);
-      break;
-    case 7:
-      Set(record, &NameRecord::change_seconds);
-      break;
-    case 8:
-      Set(record, &NameRecord::access_nanoseconds);
-      break;
     default:
-      Set(record, &NameRecord::name_length);
+      break;
   }
 }
 
@@ -656,18 +574,12 @@ void Damage::SetIdentity(NameRecord* record) {
   constexpr pool::Identity NameRecord::*kWhich[] = {&NameRecord::file, &NameRecord::other,
                                                     &NameRecord::folder, &NameRecord::from_folder};
   pool::Identity* identity = &(record->*kWhich[input_.Below(4)]);
-  switch (input_.Below(8)) {
+  using I = pool::Identity;
+  switch (SetOneOf(input_.Below(8), identity, &I::inode, &I::handle_type, &I::handle_size)) {
+    case kSet:
+      break;
     case 0:
       *identity = {};
-      break;
-    case 1:
-      Set(identity, &pool::Identity::inode);
-      break;
-    case 2:
-      Set(identity, &pool::Identity::handle_type);
-      break;
-    case 3:
-      Set(identity, &pool::Identity::handle_size);
       break;
     default:
       *identity = AnyIdentity();
@@ -703,44 +615,21 @@ void Damage::CopyName(nvlog::Place place) {
 void Damage::SetRecord() {
   nvlog::Place place = AnyRecord();
   RecordHeader* header = image_.HeaderAt(place);
-  switch (input_.Below(14)) {
+  using R = RecordHeader;
+  switch (SetOneOf(input_.Below(14), header, &R::lsn, &R::offset, &R::link, &R::file, &R::length,
+                   &R::index, &R::count, &R::payload_crc, &R::commit)) {
+    case kSet:
+      break;
     case 0:
       header->lsn += input_.Below(64) - 32;
       break;
     case 1:
-      Set(header, &RecordHeader::lsn);
-      break;
-    case 2:
-      Set(header, &RecordHeader::offset);
-      break;
-    case 3:
-      Set(header, &RecordHeader::link);
-      break;
-    case 4:
       header->file = static_cast<uint32_t>(input_.Below(16));
       break;
-    case 5:
-      Set(header, &RecordHeader::file);
-      break;
-    case 6:
-      Set(header, &RecordHeader::length);
-      break;
-    case 7:
-      Set(header, &RecordHeader::index);
-      break;
-    case 8:
-      Set(header, &RecordHeader::count);
-      break;
-    case 9:
-      Set(header, &RecordHeader::payload_crc);
-      break;
-    case 10:
-      Set(header, &RecordHeader::commit);
-      break;
-    case 11:
+    case 2:
       header->kind = static_cast<Kind>(input_.Below(9));
       break;
-    case 12:
+    case 3:
       header->length = 1 + input_.Below(2 * pool::kPageSize);
       break;
     default: {  // where none was
@@ -752,14 +641,7 @@ void Damage::SetRecord() {
     }
   }
   if (input_.Below(4) != 0) header->commit = nvlog::CommitWord(header->lsn, image_.salt_);
-  switch (input_.Below(16)) {
-    case 0:
-    case 1:
-      header->commit = nvlog::VoidWord(header->lsn, image_.salt_);
-      break;
-    default:
-      break;
-  }
+  if (input_.Below(16) < 2) header->commit = nvlog::VoidWord(header->lsn, image_.salt_);
   image_.Seal(place);
 }
 
