@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "src/vfs/engine.h"
+#include "src/vfs/engine/engine.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/host.h"
 #include "tests/unit/support.h"

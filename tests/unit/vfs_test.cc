@@ -231,7 +231,7 @@ TEST_IN_ENGINE(VfsTest, TruncationIsFinal) {
 TEST_IN_ENGINE(VfsTest, AFileIsEmptiedWithoutWaitingForTheDisk, kHeldBack, kHeldBackLong) {
   const Closing fd(Cached("a", std::string(10000, 'a')));
   EXPECT_EQ(Fsync(fd), 0);  // it was new
-  File& file = *engine.SlotOf(fd)->file.load();
+  File& file = *engine.descriptors.Of(fd)->file.load();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(Pwrite(fd, "old", 3, 5000), 3);
     const uint64_t pending = file.pending.load();
@@ -259,7 +259,7 @@ TEST_IN_ENGINE(VfsTest, ASizeThatStaysIsSetWithoutWaitingForTheDisk, kHeldBack, 
   const Closing fd(Cached("a", "first"));
   EXPECT_EQ(Fsync(fd), 0);
   EXPECT_EQ(Pwrite(fd, "second", 6, 5000), 6);
-  File& file = *engine.SlotOf(fd)->file.load();
+  File& file = *engine.descriptors.Of(fd)->file.load();
   const uint64_t pending = file.pending.load();
   EXPECT_EQ(Ftruncate(fd, 5006), 0);
   EXPECT_EQ(file.pending.load(), pending) << "nothing was drained";
@@ -657,7 +657,8 @@ TEST_IN_ENGINE(VfsTest, AForkLeavesTheParentItsPoolThoughNoFileIsOpen) {
     const int mine = Open("child", O_RDWR | O_CREAT);
     // A child under the thread sanitizer can have no thread.
     const long written = test::kThreadSanitizer ? kNotOurs : 5;
-    return Write(mine, "child", 5) == written && engine.busy() == !test::kThreadSanitizer;
+    return Write(mine, "child", 5) == written &&
+           engine.attachment.busy() == !test::kThreadSanitizer;
   });
   EXPECT_TRUE(engine.attached());
   EXPECT_EQ(OnDisk("child"), test::kThreadSanitizer ? "" : "child");

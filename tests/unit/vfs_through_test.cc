@@ -109,7 +109,7 @@ class VfsThroughTest : public EngineTest {
     const Tally* tally = engine.tallies.Find(TagOf(fd));
     return tally != nullptr && engine.tallies.IsPending(*tally);
   }
-  static State StateOf(int fd) { return engine.SlotOf(fd)->file.load()->state.load(); }
+  static State StateOf(int fd) { return engine.descriptors.Of(fd)->file.load()->state.load(); }
   // What is not named may be anything.
   struct Is {
     std::optional<State> state = {};
@@ -238,7 +238,7 @@ TEST_IN_ENGINE(VfsThroughTest, TheSeatSaysByWhichRuleAndSinceWhen) {
   EXPECT_LE(pool::Peek(conduct.through_since), sys::Now(CLOCK_REALTIME));
   EXPECT_GT(pool::Peek(conduct.through_since), begin - 60000000000u);
   EXPECT_EQ(seats.through_moved(), 0u);
-  EXPECT_TRUE(engine.MoveThroughCheckpoint());
+  EXPECT_TRUE(engine.checkpoint.Move());
   EXPECT_GE(seats.through_moved(), begin);
 }
 
@@ -248,8 +248,8 @@ TEST_IN_ENGINE(VfsThroughTest, ItsDescriptorsLieInTheFirstTable) {
   const auto neighbour = NeighbourOf(fd);
   EXPECT_EQ(Write(fd, "one ", 4), 4);
   MakeKnown(fd);
-  EXPECT_EQ(engine.CountInternal(), 3u);  // pool, leases, file system
-  EXPECT_LE(engine.descriptor_end(), static_cast<uint32_t>(sys::kFirstTable));
+  EXPECT_EQ(engine.descriptors.CountInternal(), 3u);  // pool, leases, file system
+  EXPECT_LE(engine.descriptors.end(), static_cast<uint32_t>(sys::kFirstTable));
 }
 
 TEST_IN_ENGINE(VfsThroughTest, AppendsAndVectors) {
@@ -783,14 +783,14 @@ TEST_IN_ENGINE(VfsThroughTest, OnlyTheFirstMovesTheCheckpointAtFirst) {
   const uint32_t older = seats.Take();
   seats.NoteThroughSince(engine.pool().seat(), 2);
   seats.NoteThroughSince(older, 1);
-  EXPECT_FALSE(engine.MoveThroughCheckpoint());
+  EXPECT_FALSE(engine.checkpoint.Move());
   EXPECT_TRUE(IsPending(fd));
   seats.NoteThroughSince(older, 0);
-  EXPECT_TRUE(engine.MoveThroughCheckpoint());
+  EXPECT_TRUE(engine.checkpoint.Move());
   EXPECT_FALSE(IsPending(fd));
   seats.NoteThroughSince(older, 1);
   EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-  EXPECT_TRUE(engine.MoveThroughCheckpoint()) << "all from before is on the disk";
+  EXPECT_TRUE(engine.checkpoint.Move()) << "all from before is on the disk";
   seats.Give(older);
 }
 
@@ -805,17 +805,17 @@ TEST_IN_ENGINE(VfsThroughTest, TheFirstIsNotWaitedForForEver) {
   const uint32_t older = seats.Take();
   seats.NoteThroughSince(engine.pool().seat(), 2);
   seats.NoteThroughSince(older, 1);
-  EXPECT_FALSE(engine.MoveThroughCheckpoint());
+  EXPECT_FALSE(engine.checkpoint.Move());
   EXPECT_TRUE(IsPending(fd));
-  EXPECT_TRUE(engine.MoveThroughCheckpoint(true));
+  EXPECT_TRUE(engine.checkpoint.Move(true));
   EXPECT_FALSE(IsPending(fd));
   EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
-  EXPECT_FALSE(engine.MoveThroughCheckpoint()) << "somebody is at it";
+  EXPECT_FALSE(engine.checkpoint.Move()) << "somebody is at it";
   // In the store itself nobody passes.
   ASSERT_TRUE(pool::HoldByte(stopped, pool::kThroughStoreByte, false));
-  EXPECT_FALSE(engine.MoveThroughCheckpoint(true));
+  EXPECT_FALSE(engine.checkpoint.Move(true));
   close(stopped);
-  EXPECT_TRUE(engine.MoveThroughCheckpoint());
+  EXPECT_TRUE(engine.checkpoint.Move());
   EXPECT_FALSE(IsPending(fd));
   seats.Give(older);
 }
@@ -879,7 +879,7 @@ TEST_IN_ENGINE(VfsThroughTest, AfterAnErrorAllGoesPastTheLog) {
   const KnownFile fd(*this);
   EXPECT_EQ(Pwrite(fd, "bytes", 5, 0), 5);
   engine.pool().seats().SetThroughFailed(EIO);
-  EXPECT_FALSE(engine.MoveThroughCheckpoint());
+  EXPECT_FALSE(engine.checkpoint.Move());
   EXPECT_EQ(Pwrite(fd, "B", 1, 0), 1);
   EXPECT_EQ(OnDisk("a"), "Bytes");
   EXPECT_FALSE(IsKnown(fd));
@@ -997,7 +997,7 @@ TEST_IN_ENGINE(VfsThroughTest, AMappedFileBeginsAnewWhenItIsOpenedAgain) {
   fd = Open("a");
   EXPECT_TRUE(IsKnown(fd));
   MakeKnown(fd);
-  EXPECT_EQ(StateOf(fd), State::kKernel) << "it is mapped";
+  EXPECT_EQ(StateOf(fd), State::kLent) << "it is mapped";
   Close(fd);
 }
 
@@ -1095,7 +1095,7 @@ TEST_IN_ENGINE(VfsThroughTest, WhatIsHandedOnForReadingIsWriteThrough) {
   EXPECT_EQ(OnDisk("a"), "bytes");
   Close(reader);
   MakeKnown(fd);
-  EXPECT_EQ(StateOf(fd), State::kKernel);
+  EXPECT_EQ(StateOf(fd), State::kLent);
   Close(fd);
 }
 
@@ -1216,7 +1216,7 @@ TEST_IN_ENGINE(VfsThroughTest, AChildNeedNotWakeToHandOnAFileWithoutATally) {
   const Closing fd(Open("a", O_RDWR | O_CREAT));
   const auto exec = [] {
     BeforeExec();
-    return engine.asleep();
+    return engine.process.asleep();
   };
   EXPECT_EQ(Forked(exec), 0);
   for (int i = 0; i < 4; ++i) Fsync(fd);
