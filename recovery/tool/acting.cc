@@ -87,8 +87,8 @@ User UserOf(const pool::Pool& pool, const std::string& wanted) {
 
 Acting::Acting(const User& user) {
   if (user.id == geteuid()) return;
-  const recovery::Rights rights = {user.id, user.group, user.groups.data(), user.groups.size()};
-  const long error = recovery::ActFor(rights);
+  const replay::Rights rights = {user.id, user.group, user.groups.data(), user.groups.size()};
+  const long error = replay::ActFor(rights);
   if (error < 0) {
     throw Failure{kFailed, fmt::format("cannot take the rights of user {}: {}; run as that user",
                                        user.name, strerror(static_cast<int>(-error)))};
@@ -97,7 +97,7 @@ Acting::Acting(const User& user) {
 }
 
 Acting::~Acting() {
-  if (acts_) recovery::ActForOneself();
+  if (acts_) replay::ActForOneself();
 }
 
 }  // namespace nvcache::tool

@@ -229,7 +229,7 @@ bool IsReaper() {
 std::chrono::seconds PatienceWith(const std::string& path) {
   ScopedPool pool;
   pool::Problem problem;
-  if (!pool.Open(path.c_str(), pool::Access::kInspect, kAnyMemory, nullptr, &problem)) return {};
+  if (!pool.Open(path.c_str(), pool::Mode::kInspect, kAnyMemory, nullptr, &problem)) return {};
   const pool::Seats& seats = pool.seats();
   const bool has_one = seats.HasCheckpointer();
   seats.WakeCheckpointer();
@@ -283,7 +283,7 @@ RecoveredPool::RecoveredPool(const std::string& path) : wish_(path, Wish::kKeepO
   const auto begin = std::chrono::steady_clock::now();
   for (;; std::this_thread::sleep_for(kShortPause)) {
     pool::Problem problem;
-    if (Open(path.c_str(), pool::Access::kRecovery, kAnyMemory, LoadLibpmem(), &problem)) return;
+    if (Open(path.c_str(), pool::Mode::kRecovery, kAnyMemory, LoadLibpmem(), &problem)) return;
     const auto patience = problem.error == EBUSY ? PatienceWith(path) : kNoPatience;
     if (std::chrono::steady_clock::now() - begin >= patience) {
       throw Failure{kFailed, problem.text.c_str()};

@@ -36,7 +36,7 @@ int Create(const CreateArguments& arguments) {
   const uint64_t size = arguments.size.empty() ? 0 : SizeOf(arguments.size, "--size");
   CreatePool(arguments.pool, {.size = size, .emulate = arguments.emulate});
   ScopedPool pool;
-  OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
+  OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
   fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
              Size(pool.view().superblock->pool_size), DurabilityName(pool.durability()),
              DurabilityMeaning(pool.durability()));

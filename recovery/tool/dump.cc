@@ -218,7 +218,7 @@ void Dump::Export(const nvlog::RecordHeader& header, nvlog::Place place, uint32_
 
 int RunDump(const DumpArguments& arguments) {
   ScopedPool pool;
-  OpenPool(&pool, arguments.pool, arguments.all ? pool::Access::kSalvage : pool::Access::kInspect,
+  OpenPool(&pool, arguments.pool, arguments.all ? pool::Mode::kSalvage : pool::Mode::kInspect,
            kAnyMemory);
   std::optional<Exporter> exporter;
   if (!arguments.export_folder.empty()) exporter.emplace(arguments.export_folder);

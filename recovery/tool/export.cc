@@ -147,7 +147,7 @@ void Exporter::Add(uint32_t file, const nvlog::Reader& reader, const nvlog::Reco
 int Exporter::OpenData(const Key& key) {
   if (const auto known = open_.find(key); known != open_.end()) return known->second;
   if (open_.size() == kMaxOpen) CloseAll();
-  const recovery::OwnRights rights;  // the folder is the caller's
+  const replay::OwnRights rights;  // the folder is the caller's
   const int create = files_.count(key) != 0 ? 0 : O_CREAT | O_EXCL;
   const std::string name = DataName(key);
   const int fd =

@@ -31,26 +31,26 @@ std::string PathOf(const char* folder, const char* name) {
   return path.empty() || path == "/" ? path + name : path + "/" + name;
 }
 
-const char* ActName(recovery::NameAct act) {
+const char* ActName(replay::NameAct act) {
   switch (act) {
-    case recovery::NameAct::kCreate:
+    case replay::NameAct::kCreate:
       return "create";
-    case recovery::NameAct::kLink:
+    case replay::NameAct::kLink:
       return "link";
-    case recovery::NameAct::kRename:
+    case replay::NameAct::kRename:
       return "rename";
     default:
       return "remove";
   }
 }
 
-const char* WordFor(recovery::NameAct act, bool dry_run) {
+const char* WordFor(replay::NameAct act, bool dry_run) {
   switch (act) {
-    case recovery::NameAct::kCreate:
+    case replay::NameAct::kCreate:
       return dry_run ? "would create" : "created";
-    case recovery::NameAct::kLink:
+    case replay::NameAct::kLink:
       return dry_run ? "would link" : "linked";
-    case recovery::NameAct::kRename:
+    case replay::NameAct::kRename:
       return dry_run ? "would rename" : "renamed";
     default:
       return dry_run ? "would remove" : "removed";
@@ -146,8 +146,8 @@ Json GroupsJson(const Findings& findings, const char* record,
 
 // The callbacks run inside the replay, which is compiled without exceptions: nothing here throws
 // but for want of memory.
-recovery::Observer ObserverOf(Findings* findings) {
-  recovery::Observer observer;
+replay::Observer ObserverOf(Findings* findings) {
+  replay::Observer observer;
   observer.context = findings;
   observer.progress = [](void* context, uint64_t done, uint64_t total) {
     FindingsOf(context)->progress->Update(done, total);
@@ -158,7 +158,7 @@ recovery::Observer ObserverOf(Findings* findings) {
   observer.unfinished = [](void* context, const nvlog::Group& group) {
     FindingsOf(context)->unfinished.push_back(group);
   };
-  observer.name = [](void* context, recovery::NameAct act, const char* folder, const char* name) {
+  observer.name = [](void* context, replay::NameAct act, const char* folder, const char* name) {
     FindingsOf(context)->names.push_back({act, PathOf(folder, name)});
   };
   observer.unresolved_name = [](void* context, const char* folder, const char* name, int error) {
@@ -185,7 +185,7 @@ recovery::Observer ObserverOf(Findings* findings) {
 }
 
 void PrintText(const Findings& findings) {
-  const recovery::Summary& summary = findings.summary;
+  const replay::Summary& summary = findings.summary;
   if (!summary.was_dirty) {
     fmt::print("nothing to recover\n");
   } else {
@@ -206,7 +206,7 @@ void PrintText(const Findings& findings) {
 }
 
 Json ToJson(const Findings& findings) {
-  const recovery::Summary& summary = findings.summary;
+  const replay::Summary& summary = findings.summary;
   Json json = {{"dry_run", findings.dry_run},
                {"was_dirty", summary.was_dirty},
                {"clean", findings.clean},

@@ -29,7 +29,7 @@ struct Unresolved {
 
 // A name that the file system had not as the logs say.
 struct NameFound {
-  recovery::NameAct act;
+  replay::NameAct act;
   std::string path;
 };
 
@@ -44,7 +44,7 @@ struct Findings {
   Exporter* exporter = nullptr;
   std::optional<Progress> progress;
 
-  recovery::Summary summary;
+  replay::Summary summary;
   bool clean = false;
   uint64_t discarded = 0;                     // records
   std::map<uint32_t, Unresolved> unresolved;  // by file
@@ -55,7 +55,7 @@ struct Findings {
   std::vector<nvlog::Group> unfinished;
 };
 
-recovery::Observer ObserverOf(Findings* findings);
+replay::Observer ObserverOf(Findings* findings);
 
 void PrintText(const Findings& findings);
 Json ToJson(const Findings& findings);

@@ -6,9 +6,9 @@
 
 namespace nvcache::tool {
 
-void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate) {
+void OpenPool(pool::Pool* pool, const std::string& path, pool::Mode mode, bool emulate) {
   pool::Problem problem;
-  if (pool->Open(path.c_str(), access, emulate, nullptr, &problem)) return;
+  if (pool->Open(path.c_str(), mode, emulate, nullptr, &problem)) return;
   throw Failure{kFailed, problem.text.c_str()};
 }
 

@@ -17,7 +17,7 @@ class ScopedPool : public pool::Pool {
 };
 
 // A Failure with the pool's own one line when it cannot be had.
-void OpenPool(pool::Pool* pool, const std::string& path, pool::Access access, bool emulate);
+void OpenPool(pool::Pool* pool, const std::string& path, pool::Mode mode, bool emulate);
 void CreatePool(const std::string& path, const pool::CreateOptions& options);
 
 // A pool that exists was either made on persistent memory or with --emulate: whoever only looks at

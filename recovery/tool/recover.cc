@@ -56,23 +56,23 @@ struct Result {
 void Replay(pool::Pool& pool, const User& user, const std::string& label, Findings* findings) {
   const Acting acting(user);
   findings->progress.emplace(label.c_str());
-  findings->clean = recovery::Replay(pool, {.dry_run = findings->dry_run, .discard = false},
-                                     ObserverOf(findings), &findings->summary);
+  findings->clean = replay::Replay(pool, {.dry_run = findings->dry_run, .discard = false},
+                                   ObserverOf(findings), &findings->summary);
   findings->progress.reset();
 }
 
 // Records are discarded by a second replay, after everything that is exported is durable.
 void Discard(pool::Pool& pool, const User& user, Findings* findings) {
   const Acting acting(user);
-  recovery::Summary summary;
-  findings->clean = recovery::Replay(pool, {.dry_run = false, .discard = true}, {}, &summary);
+  replay::Summary summary;
+  findings->clean = replay::Replay(pool, {.dry_run = false, .discard = true}, {}, &summary);
   findings->discarded = summary.unresolved_records;
 }
 
 // The exit status, with one line when it is not 0.
 void Conclude(const RecoverArguments& arguments, const std::string& path, const Findings& findings,
               Result* result) {
-  const recovery::Summary& summary = findings.summary;
+  const replay::Summary& summary = findings.summary;
   const std::string pool = Printable(path);
   const bool left =
       arguments.dry_run

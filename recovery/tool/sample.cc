@@ -24,7 +24,7 @@ double Seconds(const Sample& before, const Sample& now) {
 }  // namespace
 
 Sampler::Sampler(const std::string& path) : path_(path) {
-  OpenPool(&pool_, path, pool::Access::kInspect, kAnyMemory);
+  OpenPool(&pool_, path, pool::Mode::kInspect, kAnyMemory);
 }
 
 // Removed, replaced, or cut: what is behind the end of a mapped file cannot be read.

@@ -310,7 +310,7 @@ Json ToJson(const Report& report) {
 
 int RunStatus(const StatusArguments& arguments) {
   ScopedPool pool;
-  OpenPool(&pool, arguments.pool, pool::Access::kInspect, kAnyMemory);
+  OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
   const Report report = {.path = arguments.pool,
                          .superblock = *pool.view().superblock,
                          .durability = pool.durability(),

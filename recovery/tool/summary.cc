@@ -7,19 +7,19 @@
 
 namespace nvcache::tool {
 
-std::string Applied(const recovery::Summary& summary) {
+std::string Applied(const replay::Summary& summary) {
   std::string text = fmt::format("{} ({}) of {}", Many(summary.records, "record", "records"),
                                  Size(summary.bytes), Many(summary.files, "file", "files"));
   if (summary.names != 0) text += fmt::format(", and {}", Many(summary.names, "name", "names"));
   return text;
 }
 
-std::string LeftOut(const recovery::Summary& summary) {
+std::string LeftOut(const replay::Summary& summary) {
   return fmt::format("{} damaged and left out",
                      Many(summary.damaged_groups, "write call is", "write calls are"));
 }
 
-std::string Kept(const recovery::Summary& summary) {
+std::string Kept(const replay::Summary& summary) {
   std::string text;
   if (summary.unresolved_files != 0) {
     text = fmt::format("{} of {} that cannot be found",

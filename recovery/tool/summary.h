@@ -11,11 +11,11 @@
 namespace nvcache::tool {
 
 // "7 records (12 KiB) of 2 files, and 1 name".
-std::string Applied(const recovery::Summary& summary);
+std::string Applied(const replay::Summary& summary);
 // "2 write calls are damaged and left out".
-std::string LeftOut(const recovery::Summary& summary);
+std::string LeftOut(const replay::Summary& summary);
 // What is still in the pool, and why: "3 records of 1 file that cannot be found".
-std::string Kept(const recovery::Summary& summary);
+std::string Kept(const replay::Summary& summary);
 
 }  // namespace nvcache::tool
 

@@ -26,7 +26,7 @@ void TakePool(pool::Pool* pool, const std::string& path, bool emulate) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
     pool::Problem problem;
-    if (pool->Open(path.c_str(), pool::Access::kShared, emulate, LoadLibpmem(), &problem)) return;
+    if (pool->Open(path.c_str(), pool::Mode::kShared, emulate, LoadLibpmem(), &problem)) return;
     if (problem.error != EBUSY) throw Failure{kRunFailed, problem.text.c_str()};
     if (std::chrono::steady_clock::now() >= end) throw Busy(problem);
     std::this_thread::sleep_for(kPause);
@@ -36,13 +36,13 @@ void TakePool(pool::Pool* pool, const std::string& path, bool emulate) {
 void RecoverTaken(pool::Pool& pool) {
   if (!pool.alone() || !pool.dirty()) return;
   Progress progress("recovering");
-  recovery::Observer observer;
+  replay::Observer observer;
   observer.context = &progress;
   observer.progress = [](void* context, uint64_t done, uint64_t total) {
     static_cast<Progress*>(context)->Update(done, total);
   };
-  recovery::Summary summary;
-  if (!recovery::Replay(pool, {}, observer, &summary)) {
+  replay::Summary summary;
+  if (!replay::Replay(pool, {}, observer, &summary)) {
     throw Failure{kRunFailed, fmt::format("pool {0} still holds {1}; see 'nvcache recover {0}'",
                                           pool.path(), Kept(summary))};
   }

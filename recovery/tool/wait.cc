@@ -54,10 +54,10 @@ void RecoverDead(const std::string& path) {
   } catch (const Busy&) {
     return;
   }
-  recovery::Summary summary;
+  replay::Summary summary;
   if (pool.alone()) {
     RecoverTaken(pool);
-  } else if (!recovery::ReplayOrphans(pool, &summary)) {
+  } else if (!replay::ReplayOrphans(pool, &summary)) {
     throw Failure{kRunFailed, fmt::format("pool {0} still holds records; see 'nvcache status {0}'",
                                           Printable(path))};
   }
@@ -96,7 +96,7 @@ int RunAsChild(const std::function<void()>& become) {
 void AwaitDisk(const std::string& path) {
   ScopedPool pool;
   pool::Problem problem;
-  if (!pool.Open(path.c_str(), pool::Access::kInspect, kAnyMemory, nullptr, &problem)) return;
+  if (!pool.Open(path.c_str(), pool::Mode::kInspect, kAnyMemory, nullptr, &problem)) return;
   const pool::Seats& seats = pool.seats();
   const pool::Lsn end = seats.next_lsn().load();
   const Wish wish(path, Wish::kHurry);

@@ -346,8 +346,8 @@ void Cleaner::Unlist(Batch* batch) {
 void Cleaner::Advance(const Batch& batch) {
   Lsn end = batch.end;
   if (failing_.any()) {
-    keeper_.Compact();
-    end = std::min(end, keeper_.KeepFailing(end));
+    kept_writer_.Compact();
+    end = std::min(end, kept_writer_.KeepFailing(end));
   }
   if (published() != 0 && !CoverPublished(&end)) return;
   cache_.kept().Settle();
@@ -488,7 +488,7 @@ bool Cleaner::CoverPublished(Lsn* end) {
     uncovered_.store(0);
     return true;
   }
-  *end = std::min(*end, keeper_.KeepPublished(*end));
+  *end = std::min(*end, kept_writer_.KeepPublished(*end));
   return true;
 }
 

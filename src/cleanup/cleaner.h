@@ -32,7 +32,7 @@
 #include <cstdint>
 
 #include "src/cleanup/failing_files.h"
-#include "src/cleanup/keeper.h"
+#include "src/cleanup/kept_writer.h"
 #include "src/cleanup/known_files.h"
 #include "src/cleanup/limits.h"
 #include "src/cleanup/page_list.h"
@@ -49,7 +49,7 @@ class Cleaner {
         cache_(cache),
         failing_(log),
         syncer_(log, cache),
-        keeper_(log, cache, files_),
+        kept_writer_(log, cache, files_),
         pages_(cache) {}
 
   // Files have numbers below `files`.
@@ -153,7 +153,7 @@ class Cleaner {
   KnownFiles files_;
   FailingFiles failing_;
   Syncer syncer_;
-  Keeper keeper_;
+  KeptWriter kept_writer_;
   PageList pages_;
 
   sys::Mutex<sys::Rank::kBatch> batch_lock_;

@@ -41,8 +41,8 @@ void KeepWords(const char* text) {
 }
 
 // For use or recovery; else the pool is only looked at.
-bool IsUse(Access access) {
-  return access == Access::kShared || access == Access::kExclusive || access == Access::kRecovery;
+bool IsUse(Mode mode) {
+  return mode == Mode::kShared || mode == Mode::kExclusive || mode == Mode::kRecovery;
 }
 
 // For another process that takes a seat or gives it up.
@@ -53,19 +53,19 @@ constexpr uint64_t kGatePatienceNs = 1000 * 1000 * 1000;
 // ---------------------------------------------------------------------------------------------
 // Opening.
 
-bool Pool::Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
+bool Pool::Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* libpmem,
                 Problem* problem) {
   NVCACHE_CHECK(!is_open());
-  if (IsUse(access)) {
+  if (IsUse(mode)) {
     pmem::Initialize();
   } else {
     libpmem = nullptr;
   }
   path_ = {};
   path_.Append(path);
-  if (OpenFile(access, problem) && MapFile(access, emulate, libpmem, problem) &&
-      (access == Access::kSalvage || CheckContents(problem))) {
-    if (IsUse(access)) {
+  if (OpenFile(mode, problem) && MapFile(mode, emulate, libpmem, problem) &&
+      (mode == Mode::kSalvage || CheckContents(problem))) {
+    if (IsUse(mode)) {
       if (alone_) SecureSeen();
       g_last_words.store(view_.last_words());
       sys::SetKeepWords(KeepWords);
@@ -97,9 +97,9 @@ Pool::Glance Pool::GlanceAt(const char* path, uint64_t* id) {
 
 uint64_t Pool::id() const { return IdOf(*view_.superblock); }
 
-bool Pool::OpenFile(Access access, Problem* problem) {
+bool Pool::OpenFile(Mode mode, Problem* problem) {
   // O_NONBLOCK: a fifo has no right to keep us waiting.
-  const int flags = (IsUse(access) ? O_RDWR : O_RDONLY) | O_NONBLOCK;
+  const int flags = (IsUse(mode) ? O_RDWR : O_RDONLY) | O_NONBLOCK;
   const long opened = sys::Openat(AT_FDCWD, path(), flags | O_CLOEXEC);
   if (opened < 0) return FailOpen(problem, path(), opened);
   fd_ = sys::MoveLow(static_cast<int>(opened), sys::kPoolNumber);
@@ -115,9 +115,9 @@ bool Pool::OpenFile(Access access, Problem* problem) {
     return Fail(problem, path(), EINVAL, "is neither a file nor a devdax device",
                 "name one of these");
   }
-  if (IsUse(access)) {
-    if (!CheckOwner(access, problem)) return false;
-    if (!LockForUse(access, problem)) return false;
+  if (IsUse(mode)) {
+    if (!CheckOwner(mode, problem)) return false;
+    if (!LockForUse(mode, problem)) return false;
   }
   // Locks last as long as the open file does: should the program close the descriptor behind our
   // back, this still holds them.
@@ -132,9 +132,9 @@ bool Pool::OpenFile(Access access, Problem* problem) {
   return CheckSuperblock(static_cast<uint64_t>(st.st_size), problem);
 }
 
-bool Pool::LockForUse(Access access, Problem* problem) {
+bool Pool::LockForUse(Mode mode, Problem* problem) {
   seats_.Open(nullptr, 0, 0, fd_);
-  const bool shared = access == Access::kShared;
+  const bool shared = mode == Mode::kShared;
   const bool locked = seats_.LockGate(shared ? kGatePatienceNs : 0);
   alone_ = !seats_.AnybodyLives();
   if (!locked) return InUse(problem);
@@ -145,10 +145,10 @@ bool Pool::LockForUse(Access access, Problem* problem) {
 // others write shows in the mode: there, the group's bits are all that it gives anybody. And a root
 // without root's rights does not get a pool that will be recovered with all of them. Of a device
 // the owner and the mode are the administrator's affair.
-bool Pool::CheckOwner(Access access, Problem* problem) const {
+bool Pool::CheckOwner(Mode mode, Problem* problem) const {
   if (is_device_) return true;
   const auto user = static_cast<uint64_t>(sys::Geteuid());
-  if (owner_ != user && !(user == 0 && access == Access::kRecovery)) {
+  if (owner_ != user && !(user == 0 && mode == Mode::kRecovery)) {
     What what;
     what.Append("belongs to the user with the number ").AppendNumber(owner_);
     return Fail(problem, path(), EPERM, what.c_str(),
@@ -158,7 +158,7 @@ bool Pool::CheckOwner(Access access, Problem* problem) const {
     return Fail(problem, path(), EPERM, "may be written by other users",
                 "if it is what you left, forbid that with chmod 600, else use another pool");
   }
-  if (owner_ == 0 && access != Access::kRecovery && !sys::IsWholeRoot()) {
+  if (owner_ == 0 && mode != Mode::kRecovery && !sys::IsWholeRoot()) {
     return Fail(
         problem, path(), EPERM, "is root's, and this process lacks some of root's rights",
         "give it CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or a user and pool of its own");
@@ -174,15 +174,15 @@ void Pool::ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy
   superblock_ = whole || !IsWhole(copy) ? first : copy;
 }
 
-bool Pool::MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem) {
+bool Pool::MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Problem* problem) {
   const long error =
-      IsUse(access) ? pmem::Map(fd_, libpmem, &region_) : pmem::MapReadOnly(fd_, &region_);
+      IsUse(mode) ? pmem::Map(fd_, libpmem, &region_) : pmem::MapReadOnly(fd_, &region_);
   if (error < 0) {
     region_ = {};
     return FailMap(problem, path(), error);
   }
   libpmem_ = libpmem;
-  if (IsUse(access) && !emulate && region_.durability != pmem::Durability::kPower) {
+  if (IsUse(mode) && !emulate && region_.durability != pmem::Durability::kPower) {
     return FailNotPersistent(problem, path());
   }
   if (is_device_ && region_.size >= kMinPoolSize) {

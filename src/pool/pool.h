@@ -27,7 +27,7 @@ struct CreateOptions {
   bool emulate = false;  // accept memory that is not persistent
 };
 
-enum class Access {
+enum class Mode {
   kShared,     // for use, by processes of the pool's owner: Join()
   kExclusive,  // nobody else uses the pool; for use and for recovery. Only for the pool's owner
   kRecovery,   // the same, but root may have another user's pool: with that user's rights
@@ -57,7 +57,7 @@ class Pool {
   // Opens and checks. Fails, unless the pool is only looked at, when another user owns it or may
   // write to it, and, unless `emulate`, when the mapping is not persistent memory. kExclusive fails
   // when another process uses the pool, kShared when another one has it kExclusive.
-  bool Open(const char* path, Access access, bool emulate, const pmem::Libpmem* libpmem,
+  bool Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* libpmem,
             Problem* problem);
   // Unlocks and unmaps, if it is open. The state on the medium stays as it is, and so does the
   // seat: unless it was given up, it is an orphan.
@@ -133,13 +133,13 @@ class Pool {
   Lsn checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
 
  private:
-  bool OpenFile(Access access, Problem* problem);
-  bool MapFile(Access access, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
-  bool CheckOwner(Access access, Problem* problem) const;
+  bool OpenFile(Mode mode, Problem* problem);
+  bool MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Problem* problem);
+  bool CheckOwner(Mode mode, Problem* problem) const;
   void ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy);
   bool CheckSuperblock(uint64_t size, Problem* problem) const;
   bool CheckContents(Problem* problem);
-  bool LockForUse(Access access, Problem* problem);
+  bool LockForUse(Mode mode, Problem* problem);
   bool InUse(Problem* problem) const;
   uint32_t AnyUser() const;
   void SecureSeen();

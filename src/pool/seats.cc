@@ -212,7 +212,7 @@ bool Seats::OthersHaveThrough(uint32_t own) const {
   return false;
 }
 
-bool Seats::ClaimThroughDevice(uint64_t device) const {
+bool Seats::TakeThroughDevice(uint64_t device) const {
   uint64_t none = 0;
   return std::atomic_ref(shared().through_device).compare_exchange_strong(none, device) ||
          none == device;

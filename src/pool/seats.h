@@ -106,7 +106,7 @@ class Seats : public SegmentOwners {
   uint64_t through_failed_at() const { return Load(shared().through_failed_at); }
   // The one file system whose files may be write-through; the first to ask sets it. Whoever asks
   // has said since when (or kComing), and so has it for as long.
-  bool ClaimThroughDevice(uint64_t device) const;
+  bool TakeThroughDevice(uint64_t device) const;
   // There may be another one, if no process has that; asked by one that has it no more.
   void ReleaseThroughDevice(uint32_t own) const;
   uint64_t through_device() const { return Load(shared().through_device); }

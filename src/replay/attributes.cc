@@ -7,7 +7,7 @@
 #include "src/replay/descriptor.h"
 #include "src/sys/kernel.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 using pool::NameRecord;
 
@@ -69,4 +69,4 @@ long SetAsBorn(int look, const NameRecord& record) {
   return error < 0 ? error : SetMode(look, record);
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

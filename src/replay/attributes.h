@@ -9,7 +9,7 @@
 
 #include "src/pool/name_record.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 // Owner before mode: to be given away takes set-user-ID away.
 inline constexpr uint32_t kInOrder[] = {pool::kSetOwner, pool::kSetMode, pool::kSetTimes};
@@ -18,6 +18,6 @@ long SetAttribute(uint32_t which, const pool::NameRecord& record, bool is_change
 // Owner and mode.
 long SetAsBorn(int look, const pool::NameRecord& record);
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_ATTRIBUTES_H_

@@ -7,7 +7,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/text.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 // The name of what it is open to.
 using FdLink = sys::Text<32>;
@@ -44,6 +44,6 @@ class Descriptor {
   long fd_;
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_DESCRIPTOR_H_

@@ -15,7 +15,7 @@
 #include "src/sys/memory.h"
 #include "src/sys/scratch.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 namespace {
 
@@ -320,4 +320,4 @@ void Files::TakeFromOpen(uint32_t number) {
   --open_;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

@@ -13,7 +13,7 @@
 #include "src/pool/pool.h"
 #include "src/replay/names.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 // What became of a file. All zero: no record was met that changes it.
 struct File {
@@ -123,6 +123,6 @@ class Files {
   uint32_t next_piece_ = 0;        // the oldest of these
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_FILES_H_

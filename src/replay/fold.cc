@@ -11,7 +11,7 @@
 #include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 using nvlog::Place;
 using nvlog::RecordHeader;
@@ -247,4 +247,4 @@ bool FoldedNames::NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed
   return who.born != nvlog::kNoPlace;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

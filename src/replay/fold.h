@@ -10,7 +10,7 @@
 #include "src/pool/name_record.h"
 #include "src/sys/table.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 class FoldedNames {
  public:
@@ -98,6 +98,6 @@ class FoldedNames {
   sys::Table<uint32_t> who_slots_, successor_slots_, spot_slots_, tie_slots_;  // hashed; plus one
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_FOLD_H_

@@ -9,7 +9,7 @@
 #include "src/replay/resolve.h"
 #include "src/sys/kernel.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 namespace {
 
@@ -199,4 +199,4 @@ bool FoundNames::LooksToBeMade(uint32_t number, uint32_t depth) const {
   return false;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

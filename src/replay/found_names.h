@@ -13,7 +13,7 @@
 #include "src/sys/table.h"
 #include "src/sys/text.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 inline bool IsOutOfDescriptors(long error) { return error == -EMFILE || error == -ENFILE; }
 
@@ -86,6 +86,6 @@ class FoundNames : public FoldedNames {
   mutable uint64_t counts_ = 0;
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_FOUND_NAMES_H_

@@ -18,7 +18,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 using nvlog::RecordHeader;
 using pool::Deed;
@@ -574,4 +574,4 @@ long Names::Sync() const {
   return 0;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

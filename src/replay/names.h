@@ -23,7 +23,7 @@
 #include "src/nvlog/reader.h"
 #include "src/replay/found_names.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 struct Observer;
 struct Summary;
@@ -94,6 +94,6 @@ class Names : private FoundNames {
   bool dry_run_ = false;
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_NAMES_H_

@@ -50,7 +50,7 @@
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 namespace {
 
@@ -556,4 +556,4 @@ bool ReplayOrphans(pool::Pool& pool, Summary* summary) {
   return resolved;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

@@ -12,7 +12,7 @@
 #include "src/pool/pool.h"
 #include "src/replay/names.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 // Records are those with work in them: data, truncations, erasures. File records are not counted.
 struct Summary {
@@ -74,6 +74,6 @@ bool Replay(pool::Pool& pool, const Options& options, const Observer& observer, 
 // False: some seat keeps what could not be applied, for `nvcache recover`. One thread at a time.
 bool ReplayOrphans(pool::Pool& pool, Summary* summary);
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_REPLAY_H_

@@ -11,7 +11,7 @@
 #include "src/sys/scratch.h"
 #include "src/sys/text.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 namespace {
 
@@ -256,4 +256,4 @@ long OpenRecorded(const pool::FileRecord& record) {
   }
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

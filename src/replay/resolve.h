@@ -11,7 +11,7 @@
 #include "src/pool/format.h"
 #include "src/pool/name_record.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 // Opens for reading and writing the very file that `record` names, a copy that is whole: under its
 // path, or, where the privilege is there, wherever it is now. Never another file (I6), never
@@ -41,6 +41,6 @@ constexpr bool IsRefusal(long error) {
   return error == -EIO || error == -EROFS || error == -ENOSPC || error == -EDQUOT;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_RESOLVE_H_

@@ -6,7 +6,7 @@
 
 #include "src/sys/kernel.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 namespace {
 
@@ -75,4 +75,4 @@ OwnRights::~OwnRights() {
   if (ActsForAnother()) UseActing();
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 struct Rights {
   uint32_t user = 0;
@@ -44,6 +44,6 @@ class OwnRights {
   OwnRights& operator=(const OwnRights&) = delete;
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_RIGHTS_H_

@@ -7,7 +7,7 @@
 #include "src/sys/check.h"
 #include "src/sys/memory.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 using nvlog::Kind;
 
@@ -131,4 +131,4 @@ void Window::Flush() {
   copied_ = 0;
 }
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

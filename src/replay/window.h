@@ -13,7 +13,7 @@
 #include "src/nvlog/reader.h"
 #include "src/replay/files.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 
 class Window {
  public:
@@ -99,6 +99,6 @@ class Window {
   size_t copied_ = 0;
 };
 
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay
 
 #endif  // NVCACHE_REPLAY_WINDOW_H_

@@ -69,8 +69,8 @@ bool Checkpointer::Run(const Host& threads, char** environment, int post) {
 bool Checkpointer::Watches(int post) {
   sys::Scratch<pool::Problem> problem;
   struct stat st;
-  const bool open = watched_.Open(engine.settings.pool.c_str(), pool::Access::kInspect, true,
-                                  nullptr, problem.get());
+  const bool open = watched_.Open(engine.settings.pool.c_str(), pool::Mode::kInspect, true, nullptr,
+                                  problem.get());
   if (!open) engine.notice.RefusePool(*problem);
   return open && sys::Fstat(post, &st) == 0 && st.st_ino == watched_.inode() &&
          st.st_dev == watched_.device();

@@ -46,8 +46,8 @@ void NoteLock(int fd) {
   file.locked.store(true);
 }
 
-// Table lock held; the slot is a description. The kernel gives the number to the next thread that
-// asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
+// Table lock held; the number means a description. The kernel gives the number to the next thread
+// that asks, for a socket perhaps, of which we do not hear: by then the number is nobody's.
 long CloseTracked(int fd) {
   Description* description = engine.descriptors.Of(fd);
   if (description->references == 1) NoteLeft(fd, *description);
@@ -224,9 +224,9 @@ long CloseRange(unsigned first, unsigned last, int flags) {
   const unsigned tracked_end =
       std::min(engine.descriptors.end(), last == UINT32_MAX ? last : last + 1);
   for (unsigned fd = first; fd < tracked_end; ++fd) {
-    Description* slot = engine.descriptors.Of(static_cast<int>(fd));
-    if (IsDescription(slot) && closes) CloseTracked(static_cast<int>(fd));
-    if (slot != Internal()) continue;
+    Description* found = engine.descriptors.Of(static_cast<int>(fd));
+    if (IsDescription(found) && closes) CloseTracked(static_cast<int>(fd));
+    if (found != Internal()) continue;
     if (piece < fd) sys::Call(SYS_close_range, piece, fd - 1, flags);
     piece = fd + 1;
   }

@@ -390,7 +390,7 @@ TEST(CaptureTest, WhatProcessesShareIsNotedBeforeTheNextEvent) {
   Capture capture("test", 1, path);
   pool::Pool pool;
   pool::Problem problem;
-  ASSERT_TRUE(pool.Open(path.c_str(), pool::Access::kExclusive, true, nullptr, &problem));
+  ASSERT_TRUE(pool.Open(path.c_str(), pool::Mode::kExclusive, true, nullptr, &problem));
   ::unlink(path.c_str());
   ::rmdir(memory);
   pool.MarkInUse();
@@ -437,7 +437,7 @@ TEST(CaptureDeathTest, AStoreThatIsNotRecordedIsFound) {
     Capture capture("test", 1, path);
     pool::Pool pool;
     pool::Problem problem;
-    pool.Open(path.c_str(), pool::Access::kExclusive, true, nullptr, &problem);
+    pool.Open(path.c_str(), pool::Mode::kExclusive, true, nullptr, &problem);
     ::unlink(path.c_str());
     ::rmdir(memory);
     if (past > 0) pool.view().base[past] ^= 1;

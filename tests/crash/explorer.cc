@@ -554,7 +554,7 @@ std::string Explorer::Check(Level* level, const Choice& choice, const Expected& 
 std::string Explorer::Recover(const Level& level, uint32_t running, bool* clean, bool may_keep) {
   ScopedPool pool;
   pool::Problem problem;
-  const auto access = level.at % 2 == 0 ? pool::Access::kShared : pool::Access::kExclusive;
+  const auto access = level.at % 2 == 0 ? pool::Mode::kShared : pool::Mode::kExclusive;
   if (!pool.Open(kPoolPath, access, true, nullptr, &problem)) return problem.text.c_str();
   if (!pool.alone()) return "somebody is said to use the pool";
   clean_before_ = !pool.dirty();
@@ -563,8 +563,8 @@ std::string Explorer::Recover(const Level& level, uint32_t running, bool* clean,
       blinded_.push_back(static_cast<uint32_t>(pool::kSegmentsOffset / kLine + place));
     }
   }
-  recovery::Summary summary;
-  *clean = recovery::Replay(pool, {}, {}, &summary);
+  replay::Summary summary;
+  *clean = replay::Replay(pool, {}, {}, &summary);
   recovery_events_ = level.machine.done().events.size();
   if (summary.damaged_groups > 0) return "a group is reported as damaged";
   if (summary.unfinished_groups > running) return "a call that had returned is unfinished";
@@ -592,8 +592,8 @@ std::string Explorer::UseAgain(pool::Pool* pool) {
       seats.next_lsn().load() < pool->checkpoint()) {
     return "what the processes share is not as if there were none";
   }
-  recovery::Summary summary;
-  if (!recovery::Replay(*pool, {}, {}, &summary)) return "a second recovery leaves groups";
+  replay::Summary summary;
+  if (!replay::Replay(*pool, {}, {}, &summary)) return "a second recovery leaves groups";
   return summary.records > 0 ? "a second recovery applies records" : "";
 }
 
@@ -623,12 +623,12 @@ std::string Explorer::CheckCreation(Level* level, const Expected& expected) {
   level->machine.Begin();
   pool::Problem problem;
   ScopedPool pool;
-  bool open = pool.Open(kDevicePath, pool::Access::kExclusive, true, nullptr, &problem);
+  bool open = pool.Open(kDevicePath, pool::Mode::kExclusive, true, nullptr, &problem);
   if (!open) {
     std::string text = problem.text.c_str();
     if (expected.clean || text.find("is not a pool") == std::string::npos) return text;
     if (!pool::Pool::Create(kDevicePath, {.size = 0, .emulate = true}, nullptr, &problem) ||
-        !pool.Open(kDevicePath, pool::Access::kExclusive, true, nullptr, &problem)) {
+        !pool.Open(kDevicePath, pool::Mode::kExclusive, true, nullptr, &problem)) {
       return std::string("made again: ") + problem.text.c_str();
     }
   }

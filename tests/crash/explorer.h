@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Goes through a trace. At each moment at which more may be left of it than before, the images that
-// a crash can leave are built, recovered by recovery::Replay, and compared with the model.
+// a crash can leave are built, recovered by replay::Replay, and compared with the model.
 #ifndef NVCACHE_TESTS_CRASH_EXPLORER_H_
 #define NVCACHE_TESTS_CRASH_EXPLORER_H_
 

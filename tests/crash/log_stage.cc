@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "src/nvlog/group_writer.h"
 #include "src/replay/replay.h"
 #include "src/sys/kernel.h"
 #include "tests/kit/files.h"
@@ -104,7 +105,7 @@ void LogStage::TakePool() {
   processes_[process_] = std::make_unique<Process>();
   pool::Pool& pool = own().pool;
   pool::Problem problem;
-  Must(pool.Open(path_.c_str(), pool::Access::kShared, true, nullptr, &problem),
+  Must(pool.Open(path_.c_str(), pool::Mode::kShared, true, nullptr, &problem),
        problem.text.c_str());
   Must(!pool.alone() || !pool.dirty(), "the pool is dirty");
   if (!pool.alone()) ReplayOrphans(true);
@@ -115,8 +116,8 @@ void LogStage::TakePool() {
 }
 
 void LogStage::ReplayOrphans(bool resolved) {
-  recovery::Summary summary;
-  const bool done = recovery::ReplayOrphans(own().pool, &summary);
+  replay::Summary summary;
+  const bool done = replay::ReplayOrphans(own().pool, &summary);
   Must(done == resolved && summary.damaged_groups == 0, "adoption");
   Must(own().pool.seats().HasUnresolved() != resolved, "an orphan is left");
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "src/nvlog/group_writer.h"
 #include "src/pmem/persist.h"
 #include "tests/unit/found.h"
 #include "tests/unit/host.h"

@@ -15,10 +15,10 @@
 #include "src/replay/replay.h"
 #include "tests/unit/support.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 namespace {
 
-using pool::Access;
+using pool::Mode;
 using test::Folder;
 using test::LogBuilder;
 using test::ReadFile;
@@ -68,7 +68,7 @@ class DamageTest : public testing::Test {
     close(fd);
     ScopedPool pool;
     pool::Problem problem;
-    if (!pool.Open(pool_path_.c_str(), Access::kRecovery, true, nullptr, &problem)) {
+    if (!pool.Open(pool_path_.c_str(), Mode::kRecovery, true, nullptr, &problem)) {
       EXPECT_NE(problem.text.size(), 0u) << where;
       ++outcomes_.refused;
     } else {
@@ -196,4 +196,4 @@ TEST_F(DamageTest, TruncatedEverywhere) {
 }
 
 }  // namespace
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "src/nvlog/reader.h"
+#include "src/nvlog/walk.h"
 #include "tests/unit/support.h"
 
 namespace nvcache::test {
@@ -72,7 +73,7 @@ void ForEachCommitted(const pool::View& view, Function function,
 // Of a pool that may be in use.
 template <typename Function>
 void ForEachCommitted(const std::string& path, Function function) {
-  const OpenedPool pool(path, pool::Access::kInspect);
+  const OpenedPool pool(path, pool::Mode::kInspect);
   ForEachCommitted(pool.view(), function);
 }
 

@@ -302,8 +302,8 @@ TEST_F(FramesInPoolTest, ADirtyPoolWithFramesIsRecovered) {
   pool_.Close();  // dirty, as a process leaves it that is killed
   OpenPool();
   ASSERT_TRUE(pool_.dirty());
-  recovery::Summary summary = {};
-  EXPECT_TRUE(recovery::Replay(pool_, {}, {}, &summary));
+  replay::Summary summary = {};
+  EXPECT_TRUE(replay::Replay(pool_, {}, {}, &summary));
   EXPECT_EQ(summary.damaged_groups, 0u);
   EXPECT_EQ(summary.records, 1u);
   EXPECT_EQ(test::ReadFile(file), std::string(10, 'o') + "logged" + std::string(84, 'o'));

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "src/nvlog/group_writer.h"
 #include "src/nvlog/log.h"
 #include "tests/unit/support.h"
 

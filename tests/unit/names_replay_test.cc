@@ -23,7 +23,7 @@
 #include "tests/unit/support.h"
 #include "tests/unit/traced.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 namespace {
 
 using nvlog::Lsn;
@@ -1485,4 +1485,4 @@ TEST_F(KilledNamesTest, AnywhereAndRunAgain) {
 }
 
 }  // namespace
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

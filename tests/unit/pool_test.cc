@@ -39,8 +39,8 @@ using test::ScopedPool;
 using test::WriteFile;
 
 constexpr uint64_t kSize = kMinPoolSize;
-constexpr Access kAllButShared[] = {Access::kExclusive, Access::kRecovery, Access::kInspect,
-                                    Access::kSalvage};
+constexpr Mode kAllButShared[] = {Mode::kExclusive, Mode::kRecovery, Mode::kInspect,
+                                  Mode::kSalvage};
 
 // One line that names the pool and says what is wrong and what to do.
 bool IsClear(const Problem& problem, const std::string& path, const std::string& part) {
@@ -69,7 +69,7 @@ Problem FailToCreate(const std::string& path, uint64_t size = kSize, bool emulat
 void ExpectNoOpen(const std::string& path, const std::string& part,
                   const test::Caller& /*caller*/ = test::Caller()) {
   EXPECT_CLEAR(FailToOpen(path), path, part);
-  EXPECT_CLEAR(FailToOpen(path, Access::kInspect), path, part);
+  EXPECT_CLEAR(FailToOpen(path, Mode::kInspect), path, part);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ TEST_F(NoPoolTest, CreateKilledAtAnyMomentLeavesAPoolOrNothing) {
     ++whole;
     Pool pool;
     Problem problem;
-    EXPECT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, nullptr, &problem))
+    EXPECT_TRUE(pool.Open(path_.c_str(), Mode::kExclusive, true, nullptr, &problem))
         << problem.text.c_str();
     pool.Close();
     ASSERT_EQ(unlink(path_.c_str()), 0);
@@ -233,11 +233,11 @@ TEST_F(NoPoolTest, OrdinaryMemoryNeedsConsent) {
   EXPECT_FALSE(Exists(path_));
   MakePool(path_);
   const std::string before = ReadFile(path_);
-  EXPECT_CLEAR(FailToOpen(path_, Access::kExclusive, false), path_, "--emulate");
+  EXPECT_CLEAR(FailToOpen(path_, Mode::kExclusive, false), path_, "--emulate");
   EXPECT_EQ(ReadFile(path_), before);
   ScopedPool pool;
   Problem problem;  // who only looks needs none
-  EXPECT_TRUE(pool.Open(path_.c_str(), Access::kInspect, false, nullptr, &problem));
+  EXPECT_TRUE(pool.Open(path_.c_str(), Mode::kInspect, false, nullptr, &problem));
 }
 
 TEST_F(NoPoolTest, WithLibpmem) {
@@ -249,11 +249,11 @@ TEST_F(NoPoolTest, WithLibpmem) {
   ASSERT_TRUE(Pool::Create(path_.c_str(), {.size = kSize, .emulate = true}, libpmem, &problem))
       << problem.text.c_str();
   ScopedPool pool;
-  ASSERT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, libpmem, &problem));
+  ASSERT_TRUE(pool.Open(path_.c_str(), Mode::kExclusive, true, libpmem, &problem));
   EXPECT_EQ(pool.durability(), pmem::Durability::kProcess);
   pool.MarkInUse();
   pool.Close();
-  ASSERT_TRUE(pool.Open(path_.c_str(), Access::kExclusive, true, libpmem, &problem));
+  ASSERT_TRUE(pool.Open(path_.c_str(), Mode::kExclusive, true, libpmem, &problem));
   EXPECT_TRUE(pool.dirty());
 }
 
@@ -268,7 +268,7 @@ TEST_F(NoPoolTest, WhatLibpmemCallsPersistentIsPersistent) {
     Problem problem;
     ScopedPool pool;
     return Pool::Create(path_.c_str(), {.size = kSize}, libpmem, &problem) &&
-                   pool.Open(path_.c_str(), Access::kExclusive, false, libpmem, &problem) &&
+                   pool.Open(path_.c_str(), Mode::kExclusive, false, libpmem, &problem) &&
                    pool.durability() == pmem::Durability::kPower
                ? 0
                : 1;
@@ -309,7 +309,7 @@ TEST_F(NoPoolTest, AReadOnlyFileSystem) {
     EXPECT_CLEAR(FailToOpen(path_), path_, "read-only");
     const std::string other = folder_ / "other";
     EXPECT_CLEAR(FailToCreate(other), other, "read-only");
-    OpenedPool pool(path_, Access::kInspect);  // looking is possible
+    OpenedPool pool(path_, Mode::kInspect);  // looking is possible
   });
 }
 
@@ -318,7 +318,7 @@ TEST_F(PoolTest, PermissionDenied) {
     if (geteuid() == 0 && setuid(65534) != 0) return kSkip;
     chmod(path_.c_str(), 0);  // if it is ours
     if (!IsClear(FailToOpen(path_), path_, "permission denied")) return 1;
-    return FailToOpen(path_, Access::kInspect).error == EACCES ? 0 : 2;
+    return FailToOpen(path_, Mode::kInspect).error == EACCES ? 0 : 2;
   });
   if (result == kSkip) GTEST_SKIP() << "cannot become another user";
   EXPECT_EQ(result, 0);
@@ -328,11 +328,11 @@ TEST_F(PoolTest, PermissionDenied) {
 // What is no pool.
 
 TEST_F(NoPoolTest, NotAPool) {
-  for (const Access access : {Access::kExclusive, Access::kInspect}) {
-    EXPECT_CLEAR(FailToOpen(path_, access), path_, "does not exist");
-    EXPECT_CLEAR(FailToOpen(folder_.path(), access), folder_.path(), "is a directory");
-    EXPECT_CLEAR(FailToOpen("/dev/null", access), "/dev/null", "");
-    EXPECT_CLEAR(FailToOpen("/dev/zero", access), "/dev/zero", "");
+  for (const Mode mode : {Mode::kExclusive, Mode::kInspect}) {
+    EXPECT_CLEAR(FailToOpen(path_, mode), path_, "does not exist");
+    EXPECT_CLEAR(FailToOpen(folder_.path(), mode), folder_.path(), "is a directory");
+    EXPECT_CLEAR(FailToOpen("/dev/null", mode), "/dev/null", "");
+    EXPECT_CLEAR(FailToOpen("/dev/zero", mode), "/dev/zero", "");
   }
   EXPECT_EQ(FailToOpen(path_).error, ENOENT);
   EXPECT_EQ(FailToOpen(folder_.path()).error, EISDIR);
@@ -344,16 +344,16 @@ TEST_F(NoPoolTest, AFifoDoesNotHang) {
 }
 
 TEST_F(NoPoolTest, OtherContent) {
-  for (const Access access : {Access::kExclusive, Access::kInspect}) {
+  for (const Mode mode : {Mode::kExclusive, Mode::kInspect}) {
     for (size_t size : {size_t{0}, size_t{1}, sizeof(Superblock), size_t{kSize} - 1}) {
       const std::string content(size, 'x');
       WriteFile(path_, content);
-      EXPECT_CLEAR(FailToOpen(path_, access), path_, "too few for a pool");
+      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "too few for a pool");
       EXPECT_EQ(ReadFile(path_), content);
     }
     const std::string content(kSize, 'x');
     WriteFile(path_, content);
-    EXPECT_CLEAR(FailToOpen(path_, access), path_, "is not a pool");
+    EXPECT_CLEAR(FailToOpen(path_, mode), path_, "is not a pool");
     EXPECT_EQ(ReadFile(path_), content);
   }
 }
@@ -381,7 +381,7 @@ TEST_F(PoolTest, EveryFlippedBitOfASuperblockIsRepaired) {
       for (int bit = 0; bit < 8; ++bit) {
         const char flipped = static_cast<char>(good[at] ^ 1 << bit);
         Patch(at, &flipped, 1);
-        OpenedPool pool(path_, Access::kInspect);
+        OpenedPool pool(path_, Mode::kInspect);
         EXPECT_TRUE(pool.superblock_damaged());
         pool.Close();
         EXPECT_EQ(ReadFile(path_)[at], flipped) << "looking changes nothing";
@@ -425,8 +425,8 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
     std::memcpy(bytes.data() + size - sizeof(crc), &crc, sizeof(crc));
     Patch(0, bytes.data(), bytes.size());
     const std::string before = ReadFile(path_);
-    for (const Access access : kAllButShared) {
-      EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 12, this is for version 11");
+    for (const Mode mode : kAllButShared) {
+      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 12, this is for version 11");
     }
     EXPECT_TRUE(ReadFile(path_) == before) << size;
   }
@@ -471,8 +471,8 @@ TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
       std::memcpy(content.data() + kStateOffset, &state, sizeof(state));
       WriteFile(path_, content);
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
-      for (const Access access : kAllButShared) {
-        EXPECT_CLEAR(FailToOpen(path_, access), path_, "format version 4, this is for version 11");
+      for (const Mode mode : kAllButShared) {
+        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 11");
       }
       EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
       EXPECT_TRUE(ReadFile(path_) == content);
@@ -562,7 +562,7 @@ TEST_F(NoPoolTest, Truncated) {
        {2 * kSize - 1, 2 * kSize - 4096, kSize, kCheckpointOffset, sizeof(Superblock)}) {
     ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(size)), 0);
     EXPECT_CLEAR(FailToOpen(path_), path_, "is truncated, " + std::to_string(size) + " of ");
-    EXPECT_CLEAR(FailToOpen(path_, Access::kInspect), path_, "is truncated");
+    EXPECT_CLEAR(FailToOpen(path_, Mode::kInspect), path_, "is truncated");
   }
   for (size_t size : {sizeof(Superblock) - 1, sizeof(kMagic), size_t{0}}) {
     ASSERT_EQ(truncate(path_.c_str(), static_cast<off_t>(size)), 0);
@@ -579,8 +579,8 @@ TEST_F(PoolTest, ALongerFileIsNoHarm) {
 TEST_F(PoolTest, DamagedState) {
   const std::string good = ReadFile(path_);
   const auto check = [&] {
-    for (const Access access : {Access::kInspect, Access::kExclusive}) {
-      OpenedPool pool(path_, access);
+    for (const Mode mode : {Mode::kInspect, Mode::kExclusive}) {
+      OpenedPool pool(path_, mode);
       EXPECT_TRUE(pool.dirty());
       EXPECT_EQ(pool.checkpoint(), 1u);
     }
@@ -645,8 +645,8 @@ TEST_F(PoolTest, ADamagedCheckpointRecordCostsNothing) {
     for (size_t bit = 0; bit < (offsetof(CheckpointRecord, crc) + 4) * 8; ++bit) {
       const char flipped = static_cast<char>(good[record + bit / 8] ^ 1 << bit % 8);
       Patch(record + bit / 8, &flipped, 1);
-      for (const Access access : {Access::kInspect, Access::kExclusive}) {
-        OpenedPool pool(path_, access);
+      for (const Mode mode : {Mode::kInspect, Mode::kExclusive}) {
+        OpenedPool pool(path_, mode);
         ExpectCheckpoint(pool, 20u, 1);
         EXPECT_EQ(pool.checkpoint(), 20u);
       }
@@ -677,10 +677,10 @@ TEST_F(PoolTest, BothCheckpointRecordsDamaged) {
   Patch(kCheckpointOffset, &wrong, sizeof(wrong));
   Patch(kCheckpointOffset + kCheckpointDistance, &wrong, sizeof(wrong));
   const std::string before = ReadFile(path_);
-  for (const Access access : {Access::kExclusive, Access::kRecovery, Access::kInspect}) {
-    EXPECT_CLEAR(FailToOpen(path_, access), path_, "both records of its checkpoint");
+  for (const Mode mode : {Mode::kExclusive, Mode::kRecovery, Mode::kInspect}) {
+    EXPECT_CLEAR(FailToOpen(path_, mode), path_, "both records of its checkpoint");
   }
-  OpenedPool pool(path_, Access::kSalvage);
+  OpenedPool pool(path_, Mode::kSalvage);
   EXPECT_TRUE(ReadFile(path_) == before);
 }
 
@@ -748,7 +748,7 @@ class SeatCheckpointTest : public PoolTest {
 
 TEST_F(SeatCheckpointTest, EachSeatHasItsOwn) {
   StoreAll();
-  OpenedPool pool(path_, Access::kInspect);
+  OpenedPool pool(path_, Mode::kInspect);
   ExpectAll(pool);
   EXPECT_EQ(pool.checkpoint(), 1u);
 }
@@ -763,7 +763,7 @@ TEST_F(SeatCheckpointTest, EitherRecordMayBeDamaged) {
         char byte = before[RecordOffset(seat, i) + bit / 8];
         byte = static_cast<char>(byte ^ 1 << bit % 8);
         Patch(RecordOffset(seat, i) + bit / 8, &byte, 1);
-        OpenedPool pool(path_, Access::kInspect);
+        OpenedPool pool(path_, Mode::kInspect);
         ExpectAll(pool, seat, 1);
         Patch(RecordOffset(seat, i), before.data() + RecordOffset(seat, i),
               sizeof(CheckpointRecord));
@@ -782,7 +782,7 @@ TEST_F(SeatCheckpointTest, TheHigherRecordOfASeatCounts) {
   const CheckpointRecord zero = {};
   for (uint64_t i = 0; i < 2; ++i) {
     Patch(RecordOffset(2, i), &of_0, sizeof(of_0));
-    OpenedPool pool(path_, Access::kInspect);
+    OpenedPool pool(path_, Mode::kInspect);
     EXPECT_EQ(SeatCheckpoint(pool, 2), Of(0));
     Patch(RecordOffset(2, 1 - i), &zero, sizeof(zero));
     EXPECT_EQ(SeatCheckpoint(pool, 2), Of(0)) << "and its first one";
@@ -798,7 +798,7 @@ TEST_F(SeatCheckpointTest, AllZeroWasNeverWritten) {
   // But not of the pool itself, which has a checkpoint from the start.
   const CheckpointRecord zero = {};
   Patch(kCheckpointOffset, &zero, sizeof(zero));
-  ASSERT_TRUE(OpenPool(pool, path_, Access::kInspect));
+  ASSERT_TRUE(OpenPool(pool, path_, Mode::kInspect));
   ExpectCheckpoint(pool, 1u, 1);
   pool.Close();
   Patch(kCheckpointOffset + kCheckpointDistance, &zero, sizeof(zero));
@@ -812,13 +812,12 @@ TEST_F(SeatCheckpointTest, BothRecordsOfASeatAreDamaged) {
     const std::string whole = ReadFile(path_);
     for (uint64_t i = 0; i < 2; ++i) Patch(RecordOffset(seat, i), &wrong, sizeof(wrong));
     const std::string before = ReadFile(path_);
-    for (const Access access :
-         {Access::kShared, Access::kExclusive, Access::kRecovery, Access::kInspect}) {
-      const Problem problem = FailToOpen(path_, access);
+    for (const Mode mode : {Mode::kShared, Mode::kExclusive, Mode::kRecovery, Mode::kInspect}) {
+      const Problem problem = FailToOpen(path_, mode);
       EXPECT_CLEAR(problem, path_, "both records of its checkpoint");
       EXPECT_EQ(problem.error, EBADMSG);
     }
-    OpenedPool pool(path_, Access::kSalvage);
+    OpenedPool pool(path_, Mode::kSalvage);
     pool.Close();
     EXPECT_TRUE(ReadFile(path_) == before);
     for (uint64_t i = 0; i < 2; ++i) {
@@ -842,7 +841,7 @@ TEST_F(SeatCheckpointTest, ADamagedRecordIsRepaired) {
       Patch(kStateOffset, &clean, sizeof(clean));
       Patch(RecordOffset(4, i), &wrong, sizeof(wrong));
       Patch(RecordOffset(1, 1 - i), &wrong, sizeof(wrong));
-      OpenedPool pool(path_, by_use ? Access::kShared : Access::kExclusive);
+      OpenedPool pool(path_, by_use ? Mode::kShared : Mode::kExclusive);
       if (by_use) {
         test::Join(pool);
         EXPECT_EQ(pool.checkpoint(), Of(0)) << "its seat's";
@@ -949,7 +948,7 @@ TEST_F(PoolTest, OneUserAtATime) {
   pool.MarkInUse();
   EXPECT_CLEAR(FailToOpen(path_), path_, "in use by process " + std::to_string(getpid()));
   EXPECT_EQ(InChild([&] { return FailToOpen(path_).error == EBUSY ? 0 : 1; }), 0);
-  OpenedPool looker(path_, Access::kInspect);
+  OpenedPool looker(path_, Mode::kInspect);
   EXPECT_TRUE(looker.dirty());
   pool.MarkClean();
   EXPECT_FALSE(looker.dirty());
@@ -974,7 +973,7 @@ TEST_F(PoolTest, ADeadUserLeavesItDirtyAndFree) {
 
 TEST_F(PoolTest, AFailedOpenLeavesNoLockAndNoDescriptor) {
   const int before = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  for (int i = 0; i < 10; ++i) FailToOpen(path_, Access::kExclusive, false);
+  for (int i = 0; i < 10; ++i) FailToOpen(path_, Mode::kExclusive, false);
   const int after = open("/dev/null", O_RDONLY | O_CLOEXEC);
   EXPECT_EQ(after, before + 1);
   EXPECT_EQ(fcntl(64, F_GETFD), -1);
@@ -1174,7 +1173,7 @@ TEST_F(PoolTest, AProcessThatStopsItselfLeavesItsLastWords) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
-  OpenedPool pool(path_, Access::kInspect);
+  OpenedPool pool(path_, Mode::kInspect);
   const LastWords& words = *pool.view().last_words();
   EXPECT_EQ(words.pid, static_cast<uint64_t>(child));
   EXPECT_NE(words.time, 0u);
@@ -1189,7 +1188,7 @@ class UsersTest : public PoolTest {
  protected:
   void Use(Pool& pool) { test::Use(pool, path_); }
   Lsn InPool() {
-    const OpenedPool looker(path_, Access::kInspect);
+    const OpenedPool looker(path_, Mode::kInspect);
     return test::CheckpointOf(looker);
   }
 };
@@ -1238,7 +1237,7 @@ TEST_F(UsersTest, WhoeverLeavesSomethingBehindLeavesItInUse) {
     EXPECT_TRUE(last.dirty());
     EXPECT_EQ(InPool(), before) << "what the dead one has lies above it";
     last.Close();
-    OpenedPool next(path_, Access::kShared);
+    OpenedPool next(path_, Mode::kShared);
     EXPECT_TRUE(next.alone() && next.dirty());
     Problem problem;
     EXPECT_FALSE(next.Join(&problem)) << "it is to be recovered first";
@@ -1259,7 +1258,7 @@ TEST_F(UsersTest, WhileASeatIsUnresolvedNobodyJoins) {
   dead.Close();
   EXPECT_EQ(stays.Adopt(), 0u);
   stays.Settle(0, false);
-  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(comes, path_, Mode::kShared));
   Problem problem;
   EXPECT_FALSE(comes.Join(&problem));
   EXPECT_EQ(problem.error, EUCLEAN);

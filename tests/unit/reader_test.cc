@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/nvlog/walk.h"
 #include "tests/unit/found.h"
 #include "tests/unit/support.h"
 
@@ -1219,7 +1220,7 @@ TEST(ReaderOfMemoryTest, ALookerSeesTheSame) {
   ASSERT_TRUE(test::OpenPool(pool, memory / "pool"));
   LogBuilder builder(pool.view());
   const Added added = builder.Add(Data(2, 0, std::string(90000, 'x')));
-  ASSERT_TRUE(test::OpenPool(looker, memory / "pool", pool::Access::kInspect));
+  ASSERT_TRUE(test::OpenPool(looker, memory / "pool", pool::Mode::kInspect));
   Reader reader;
   ASSERT_TRUE(reader.Open(looker.view(), looker.fd()));
   GroupWalk walk(reader);

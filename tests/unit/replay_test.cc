@@ -24,12 +24,13 @@
 #include "src/nvlog/group_writer.h"
 #include "src/nvlog/kept.h"
 #include "src/nvlog/log.h"
+#include "src/nvlog/walk.h"
 #include "tests/unit/found.h"
 #include "tests/unit/log_user.h"
 #include "tests/unit/support.h"
 #include "tests/unit/traced.h"
 
-namespace nvcache::recovery {
+namespace nvcache::replay {
 namespace {
 
 using nvlog::Lsn;
@@ -1633,7 +1634,7 @@ TEST_F(OrphansTest, ByOneThatHasNoSeatYet) {
   dead.Start(pool_path_);
   const Lsn lsn = dead.Write(Make("a"), 0, "one");
   dead.Die();
-  OpenedPool comes(pool_path_, pool::Access::kShared);
+  OpenedPool comes(pool_path_, pool::Mode::kShared);
   EXPECT_FALSE(comes.alone());
   EXPECT_TRUE(ReplayOrphans(comes, &summary_));
   EXPECT_EQ(ReadFile(Path("a")), "one");
@@ -1706,7 +1707,7 @@ TEST_F(OrphansTest, AFileThatIsMissing) {
   EXPECT_NE(alive.Write(mine, 0, "mine"), 0u);
   ScopedPool comes;
   pool::Problem problem;
-  ASSERT_TRUE(test::OpenPool(comes, pool_path_, pool::Access::kShared));
+  ASSERT_TRUE(test::OpenPool(comes, pool_path_, pool::Mode::kShared));
   EXPECT_FALSE(ReplayOrphans(comes, &again));
   EXPECT_FALSE(comes.Join(&problem));
   EXPECT_EQ(problem.error, EUCLEAN);
@@ -1767,7 +1768,7 @@ TEST_F(OrphansTest, AFileThatIsRefused) {
   TestInChild([&] {
     ScopedPool pool;
     const rlimit limit = {4500, 4500};
-    ASSERT_TRUE(test::OpenPool(pool, pool_path_, pool::Access::kShared));
+    ASSERT_TRUE(test::OpenPool(pool, pool_path_, pool::Mode::kShared));
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     EXPECT_FALSE(ReplayOrphans(pool, &summary_));
     Expect({}, {.records = 1, .failed_files = 1, .error = EFBIG});
@@ -1818,7 +1819,7 @@ class KilledOrphansTest : public OrphansTest {
     ScopedPool pool;
     pool::Problem problem;
     Summary summary;
-    if (!test::OpenPool(pool, pool_path_, pool::Access::kShared)) return 1;
+    if (!test::OpenPool(pool, pool_path_, pool::Mode::kShared)) return 1;
     if (!pool.Join(&problem)) return 2;
     if (!ReplayOrphans(pool, &summary)) return 3;
     pool.Leave();
@@ -1891,7 +1892,7 @@ TEST_F(KilledOrphansTest, AndNobodyIsLeft) {
     WriteFile(Path("mine"), "");
     alive_.Die();
     WriteFile(pool_path_, pool_before_);
-    ASSERT_TRUE(test::OpenPool(other.emplace(), pool_path_, pool::Access::kExclusive));
+    ASSERT_TRUE(test::OpenPool(other.emplace(), pool_path_, pool::Mode::kExclusive));
     const uint32_t seats = pool::GeometryOf(pool::kMinPoolSize).seat_count;
     struct flock lock = {F_WRLCK, SEEK_SET, pool::kLifeOffset + seats - 1, 1, 0};
     ASSERT_EQ(fcntl(other->fd(), F_OFD_SETLK, &lock), 0);
@@ -1900,7 +1901,7 @@ TEST_F(KilledOrphansTest, AndNobodyIsLeft) {
   const auto check = [&] {
     other.reset();
     OpenedPool pool(pool_path_);
-    EXPECT_TRUE(recovery::Replay(pool, {}, {}, &summary_));
+    EXPECT_TRUE(replay::Replay(pool, {}, {}, &summary_));
     EXPECT_EQ(summary_.damaged_groups + summary_.unresolved_files, 0u);
     Expect({{"a", "12abcdefff...................."},
             {"b", "AAABBBCCCDDDEEEFFFFFFF........"},
@@ -2137,4 +2138,4 @@ TEST_F(PublishedTest, NotIfTheRecordIsUnfinished) {
 }
 
 }  // namespace
-}  // namespace nvcache::recovery
+}  // namespace nvcache::replay

@@ -293,16 +293,16 @@ TEST_F(SeatsTest, OthersHaveADescriptor) {
 
 TEST_F(SeatsTest, AFileSystemThatNobodyUsesMakesRoomForAnother) {
   Seated a(path_, 0), b(path_, 1);
-  EXPECT_TRUE(a->ClaimThroughDevice(7) && b->ClaimThroughDevice(7));
-  EXPECT_FALSE(b->ClaimThroughDevice(8));
+  EXPECT_TRUE(a->TakeThroughDevice(7) && b->TakeThroughDevice(7));
+  EXPECT_FALSE(b->TakeThroughDevice(8));
   a->NoteThroughSince(0, Seats::kComing);
   b->ReleaseThroughDevice(1);
-  EXPECT_FALSE(b->ClaimThroughDevice(8)) << "somebody has it";
-  EXPECT_TRUE(b->ClaimThroughDevice(7));
+  EXPECT_FALSE(b->TakeThroughDevice(8)) << "somebody has it";
+  EXPECT_TRUE(b->TakeThroughDevice(7));
   a->NoteThroughSince(0, 0);
   b->ReleaseThroughDevice(1);
-  EXPECT_TRUE(a->ClaimThroughDevice(8));
-  EXPECT_FALSE(b->ClaimThroughDevice(7));
+  EXPECT_TRUE(a->TakeThroughDevice(8));
+  EXPECT_FALSE(b->TakeThroughDevice(7));
 }
 
 // Of those that say that they come and then ask, and those that give it up, no two ever have two.
@@ -316,7 +316,7 @@ TEST_F(SeatsTest, NobodyHasTwoFileSystems) {
     for (int i = 0; i < kRounds; ++i) {
       const uint64_t mine = 1 + random() % 2;
       table->NoteThroughSince(seat, Seats::kComing);
-      if (table->ClaimThroughDevice(mine)) {
+      if (table->TakeThroughDevice(mine)) {
         had[seat].store(mine);
         const uint64_t others = had[1 - seat].load();
         EXPECT_TRUE(others == 0 || others == mine);
@@ -649,7 +649,7 @@ class SharedPoolTest : public testing::Test {
 
   // One more user, with a seat.
   void Use(Pool& pool) { test::Use(pool, path_); }
-  Problem FailToOpen(Access access) { return test::FailToOpen(path_, access); }
+  Problem FailToOpen(Mode mode) { return test::FailToOpen(path_, mode); }
   static Problem FailToJoin(Pool& pool) {
     Problem problem;
     EXPECT_FALSE(pool.Join(&problem));
@@ -681,7 +681,7 @@ TEST_F(SharedPoolTest, AsManyAsThereAreSeats) {
   }
   ScopedPool late;
   Problem problem;
-  ASSERT_TRUE(OpenPool(late, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(late, path_, Mode::kShared));
   EXPECT_FALSE(late.alone());
   EXPECT_FALSE(late.Join(&problem));
   ExpectSays(problem, EUSERS, "as many processes as it has room for");
@@ -703,7 +703,7 @@ TEST_F(SharedPoolTest, WhoeverComesAfterTheLastHasLeftIsAlone) {
   Use(last);
   last.seats().next_lsn().fetch_add(1000);
   const Lsn next = last.seats().next_lsn().load();
-  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  ASSERT_TRUE(OpenPool(looker, path_, Mode::kInspect));
   EXPECT_TRUE(looker.dirty());
   EXPECT_TRUE(looker.seats().AnybodyLives());
   last.Leave();
@@ -712,7 +712,7 @@ TEST_F(SharedPoolTest, WhoeverComesAfterTheLastHasLeftIsAlone) {
   EXPECT_FALSE(looker.seats().AnybodyLives());
   EXPECT_FALSE(looker.seats().Lives(0));
 
-  ASSERT_TRUE(OpenPool(newcomer, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(newcomer, path_, Mode::kShared));
   EXPECT_TRUE(newcomer.alone());
   EXPECT_FALSE(newcomer.dirty());
   test::Join(newcomer);
@@ -735,7 +735,7 @@ TEST_F(SharedPoolTest, WhoeverComesAfterOneHasLeftIsNotAlone) {
   leaves.Leave();
   EXPECT_FALSE(stays.seats().Lives(0));
   EXPECT_TRUE(stays.dirty());
-  ASSERT_TRUE(OpenPool(newcomer, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(newcomer, path_, Mode::kShared));
   EXPECT_FALSE(newcomer.alone());
   test::Join(newcomer);
   EXPECT_EQ(newcomer.seat(), 0u);
@@ -747,7 +747,7 @@ TEST_F(SharedPoolTest, OneThatClosesWithoutLeavingIsAnOrphan) {
   ScopedPool a, b, looker;
   Use(a);
   Use(b);
-  ASSERT_TRUE(OpenPool(looker, path_, Access::kInspect));
+  ASSERT_TRUE(OpenPool(looker, path_, Mode::kInspect));
   EXPECT_FALSE(a.seats().HasOrphans(a.seat()) || b.seats().HasOrphans(b.seat()));
   EXPECT_FALSE(looker.seats().HasOrphans(kNoSeat));
   a.Close();
@@ -778,14 +778,14 @@ TEST_F(SharedPoolTest, ExclusiveNamesAProcessThatHasASeat) {
     pool.Leave();
   });
   ASSERT_TRUE(other.Await());
-  ExpectSays(FailToOpen(Access::kExclusive), EBUSY,
+  ExpectSays(FailToOpen(Mode::kExclusive), EBUSY,
              "in use by process " + std::to_string(getpid()) + ":");
   own.Leave();  // it has marked the pool, and lives on
-  for (const Access access : {Access::kExclusive, Access::kRecovery}) {
-    ExpectSays(FailToOpen(access), EBUSY, "in use by process " + std::to_string(other.pid()) + ":");
+  for (const Mode mode : {Mode::kExclusive, Mode::kRecovery}) {
+    ExpectSays(FailToOpen(mode), EBUSY, "in use by process " + std::to_string(other.pid()) + ":");
   }
   own.Close();
-  ExpectSays(FailToOpen(Access::kExclusive), EBUSY, std::to_string(other.pid()));
+  ExpectSays(FailToOpen(Mode::kExclusive), EBUSY, std::to_string(other.pid()));
   other.GoOn();
   EXPECT_EQ(other.End(), 0);
   EXPECT_TRUE(OpenPool(own, path_));
@@ -800,13 +800,13 @@ constexpr uint64_t kGatePatienceNs = 100 * 1000 * 1000;
 
 TEST_F(SharedPoolTest, SharedFailsWhileSomebodyHasItExclusive) {
   ScopedPool exclusive;
-  for (const Access access : {Access::kExclusive, Access::kRecovery}) {
-    ASSERT_TRUE(OpenPool(exclusive, path_, access));
+  for (const Mode mode : {Mode::kExclusive, Mode::kRecovery}) {
+    ASSERT_TRUE(OpenPool(exclusive, path_, mode));
     const uint64_t begin = Now();
-    ExpectSays(FailToOpen(Access::kShared), EBUSY, "in use by");
+    ExpectSays(FailToOpen(Mode::kShared), EBUSY, "in use by");
     EXPECT_GE(Now() - begin, kGatePatienceNs) << "somebody may just have taken a seat";
     exclusive.MarkInUse();  // now it lives, as well
-    ExpectSays(FailToOpen(Access::kShared), EBUSY, std::to_string(getpid()));
+    ExpectSays(FailToOpen(Mode::kShared), EBUSY, std::to_string(getpid()));
     exclusive.MarkClean();
     exclusive.Close();
   }
@@ -824,12 +824,12 @@ TEST_F(SharedPoolTest, SharedWaitsForTheGate) {
   int came = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     ScopedPool gate, waits;
-    ASSERT_TRUE(OpenPool(gate, path_, Access::kShared));  // until Join()
+    ASSERT_TRUE(OpenPool(gate, path_, Mode::kShared));  // until Join()
     std::atomic<bool> begun{false};
     std::thread waiter([&] {
       Problem problem;
       begun.store(true);
-      if (waits.Open(path_.c_str(), Access::kShared, true, nullptr, &problem)) ++came;
+      if (waits.Open(path_.c_str(), Mode::kShared, true, nullptr, &problem)) ++came;
     });
     while (!begun.load()) std::this_thread::yield();
     usleep(10000);
@@ -845,7 +845,7 @@ TEST_F(SharedPoolTest, SharedWaitsForTheGate) {
 TEST_F(SharedPoolTest, WhoeverCannotGetTheGateLeavesAnOrphan) {
   ScopedPool leaves, comes;
   Use(leaves);
-  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(comes, path_, Mode::kShared));
   leaves.Leave();
   EXPECT_EQ(leaves.seat(), 0u);
   EXPECT_TRUE(comes.dirty());
@@ -856,7 +856,7 @@ TEST_F(SharedPoolTest, WhoeverCannotGetTheGateLeavesAnOrphan) {
   // Nobody lives, and the pool is not clean: it is to be opened again, and recovered.
   ExpectSays(FailToJoin(comes), EBUSY, "in use");
   comes.Close();
-  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(comes, path_, Mode::kShared));
   EXPECT_TRUE(comes.alone() && comes.dirty());
 }
 
@@ -864,7 +864,7 @@ TEST_F(SharedPoolTest, WhoeverCannotGetTheGateLeavesAnOrphan) {
 TEST_F(SharedPoolTest, WhoeverIsLeftAloneMayNotJoin) {
   ScopedPool dies, comes;
   Use(dies);
-  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(comes, path_, Mode::kShared));
   EXPECT_FALSE(comes.alone());
   dies.Close();
   ExpectSays(FailToJoin(comes), EBUSY, "in use");
@@ -875,7 +875,7 @@ TEST_F(SharedPoolTest, WhoeverIsLeftAloneMayNotJoin) {
 TEST_F(SharedPoolTest, AdoptOpensTheGateAndJoinLocksItAgain) {
   ScopedPool stays, comes, other;
   Use(stays);
-  ASSERT_TRUE(OpenPool(comes, path_, Access::kShared));
+  ASSERT_TRUE(OpenPool(comes, path_, Mode::kShared));
   EXPECT_EQ(comes.Adopt(), kNoSeat);
   Use(other);
   EXPECT_EQ(other.seat(), 1u);
@@ -900,16 +900,16 @@ TEST_F(SharedPoolTest, AChildThatClosesThePoolFreesNothing) {
     for (;;) pause();
   });
   ASSERT_TRUE(parent.Await());
-  OpenedPool looker(path_, Access::kInspect);
+  OpenedPool looker(path_, Mode::kInspect);
   EXPECT_TRUE(looker.seats().Lives(0));
   EXPECT_FALSE(looker.seats().IsOrphan(0));
   EXPECT_EQ(looker.seats().State(0), kSeatTaken);
-  ExpectSays(FailToOpen(Access::kExclusive), EBUSY, std::to_string(parent.pid()));
+  ExpectSays(FailToOpen(Mode::kExclusive), EBUSY, std::to_string(parent.pid()));
 
   parent.Kill();
   EXPECT_FALSE(looker.seats().Lives(0)) << "the child has nothing left of the pool";
   EXPECT_TRUE(looker.seats().IsOrphan(0));
-  OpenedPool next(path_, Access::kShared);
+  OpenedPool next(path_, Mode::kShared);
   EXPECT_TRUE(next.alone() && next.dirty());
   parent.GoOn();
   EXPECT_TRUE(parent.Await()) << "the child lives";
@@ -925,7 +925,7 @@ TEST_F(SharedPoolTest, AClosedDescriptorFreesNothing) {
     for (;;) pause();
   });
   ASSERT_TRUE(user.Await());
-  OpenedPool looker(path_, Access::kInspect);
+  OpenedPool looker(path_, Mode::kInspect);
   EXPECT_TRUE(looker.seats().Lives(0));
   user.Kill();
   EXPECT_FALSE(looker.seats().Lives(0));
@@ -968,7 +968,7 @@ TEST_F(SharedPoolTest, ManyComeAndGo) {
     for (int round = 0; round < kRounds;) {
       ScopedPool pool;
       Problem problem;
-      bool joined = pool.Open(path_.c_str(), Access::kShared, true, nullptr, &problem);
+      bool joined = pool.Open(path_.c_str(), Mode::kShared, true, nullptr, &problem);
       if (joined && pool.alone() && pool.dirty()) {
         pool.StoreCheckpoint(std::max(pool.checkpoint(), pool.seats().next_lsn().load()));
         pool.MarkClean();
@@ -1003,7 +1003,7 @@ TEST_F(SharedPoolTest, ManyComeAndGo) {
   }
   for (const auto& process : processes) EXPECT_EQ(process->End(), 0);
   munmap(users, 4096);
-  OpenedPool pool(path_, Access::kShared);
+  OpenedPool pool(path_, Mode::kShared);
   EXPECT_TRUE(pool.alone());
 }
 

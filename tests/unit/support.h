@@ -180,9 +180,9 @@ class ScopedPool : public pool::Pool {
 };
 
 inline bool OpenPool(pool::Pool& pool, const std::string& path,
-                     pool::Access access = pool::Access::kExclusive) {
+                     pool::Mode mode = pool::Mode::kExclusive) {
   pool::Problem problem;
-  const bool ok = pool.Open(path.c_str(), access, true, nullptr, &problem);
+  const bool ok = pool.Open(path.c_str(), mode, true, nullptr, &problem);
   EXPECT_TRUE(ok) << problem.text.c_str();
   return ok;
 }
@@ -194,7 +194,7 @@ inline void Join(pool::Pool& pool) {
 }
 // One more user of the pool, with a seat.
 inline void Use(pool::Pool& pool, const std::string& path) {
-  ASSERT_TRUE(OpenPool(pool, path, pool::Access::kShared));
+  ASSERT_TRUE(OpenPool(pool, path, pool::Mode::kShared));
   Join(pool);
 }
 inline pool::Lsn CheckpointOf(const pool::Pool& pool) {
@@ -205,12 +205,11 @@ inline pool::Lsn CheckpointOf(const pool::Pool& pool) {
   return checkpoint;
 }
 
-inline pool::Problem FailToOpen(const std::string& path,
-                                pool::Access access = pool::Access::kExclusive,
+inline pool::Problem FailToOpen(const std::string& path, pool::Mode mode = pool::Mode::kExclusive,
                                 bool emulate = true) {
   ScopedPool pool;
   pool::Problem problem;
-  EXPECT_FALSE(pool.Open(path.c_str(), access, emulate, nullptr, &problem));
+  EXPECT_FALSE(pool.Open(path.c_str(), mode, emulate, nullptr, &problem));
   EXPECT_FALSE(pool.is_open());
   return problem;
 }
@@ -218,8 +217,8 @@ inline pool::Problem FailToOpen(const std::string& path,
 // The test cannot go on without it.
 class OpenedPool : public ScopedPool {
  public:
-  explicit OpenedPool(const std::string& path, pool::Access access = pool::Access::kExclusive) {
-    if (!OpenPool(*this, path, access)) std::abort();
+  explicit OpenedPool(const std::string& path, pool::Mode mode = pool::Mode::kExclusive) {
+    if (!OpenPool(*this, path, mode)) std::abort();
   }
 };
 

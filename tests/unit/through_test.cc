@@ -283,9 +283,9 @@ TEST_F(ThroughTest, OneProcessMovesTheCheckpoint) {
   test::ScopedPool other;
   pool_.Close();
   pool::Problem problem;
-  ASSERT_TRUE(pool_.Open(path_.c_str(), pool::Access::kShared, true, nullptr, &problem));
+  ASSERT_TRUE(pool_.Open(path_.c_str(), pool::Mode::kShared, true, nullptr, &problem));
   ASSERT_TRUE(pool_.Join(&problem));
-  ASSERT_TRUE(other.Open(path_.c_str(), pool::Access::kShared, true, nullptr, &problem));
+  ASSERT_TRUE(other.Open(path_.c_str(), pool::Mode::kShared, true, nullptr, &problem));
   ASSERT_TRUE(other.Join(&problem));
   ASSERT_TRUE(pool_.seats().TryLockThrough());
   EXPECT_FALSE(other.seats().TryLockThrough());

@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/nvlog/walk.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
 #include "src/vfs/attribute_call.h"

@@ -22,7 +22,8 @@ bool Access::Grows(const Description& description, const File& file, const Write
 }
 
 // The description is found without a lock, so it may be another's by the time its file is locked:
-// then once more. Closing a description takes its file's lock, exclusive, after the slot is gone.
+// then once more. Closing a description takes its file's lock, exclusive, after the number means
+// nothing.
 long Access::Enter(int fd, unsigned wanted, const Write* write) {
   unsigned need = wanted;
   for (;;) {

@@ -96,7 +96,7 @@ bool Attachment::TakePool(pool::Problem* problem) {
 }
 
 bool Attachment::OpenPool(pool::Problem* problem) {
-  return pool_.Open(engine.settings.pool.c_str(), pool::Access::kShared, engine.settings.emulate,
+  return pool_.Open(engine.settings.pool.c_str(), pool::Mode::kShared, engine.settings.emulate,
                     nullptr, problem);
 }
 

@@ -67,7 +67,7 @@ bool Checkpoint::Cover(int fd, const struct stat& st) {
   }
   seats.NoteThroughSince(engine.pool().seat(), pool::Seats::kComing);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see Checkpointer::CloseFileSystem
-  const long folder = seats.ClaimThroughDevice(st.st_dev) ? OpenFolderOf(fd) : -EBUSY;
+  const long folder = seats.TakeThroughDevice(st.st_dev) ? OpenFolderOf(fd) : -EBUSY;
   struct stat of_folder;
   if (folder < 0 || sys::Fstat(static_cast<int>(folder), &of_folder) < 0 ||
       of_folder.st_dev != st.st_dev) {

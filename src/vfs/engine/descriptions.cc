@@ -10,31 +10,31 @@ namespace nvcache::vfs {
 
 namespace {
 
-// Longer paths are not kept: a slot with room for them would be on pages of its own, and each costs
+// Longer paths are not kept: a memo with room for them would be on pages of its own, and each costs
 // a program that writes one file a fault.
 constexpr size_t kLongestKept = 256;
 
 // One of several, so that as many files can be written by turns. Nobody waits for its lock: who
 // finds it taken, also by a thread that a fork has left behind, asks the kernel.
-struct Slot {
+struct Memo {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   uint64_t number = 0;   // the File has the same
   uint32_t changes = 0;  // of the file, by then
   uint64_t at = 0;       // ticks
   alignas(pool::FileRecord) uint8_t record[pool::FileRecordSize(kLongestKept)] = {};
 };
-constexpr uint64_t kSlots = 8;
-constinit Slot slots[kSlots];
+constexpr uint64_t kMemos = 8;
+constinit Memo memos[kMemos];
 std::atomic<uint64_t> last_number{0};
 
 // The same of folders, which a tag finds.
-struct FolderSlot {
+struct FolderMemo {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   lease::Standing folder = {};
   uint64_t at = 0;
   alignas(FolderRecord) uint8_t record[offsetof(FolderRecord, path) + kLongestKept + 1] = {};
 };
-constinit FolderSlot folder_slots[kSlots];
+constinit FolderMemo folder_memos[kMemos];
 
 uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
 bool IsLate(uint64_t at) { return Ticks() - at > kLatelyTicks; }
@@ -48,53 +48,53 @@ size_t SizeOf(const FolderRecord& record) {
 bool DescribedLately(const File& file, pool::FileRecord* record) {
   const uint64_t number = file.description.load(std::memory_order_relaxed);
   if (number == 0) return false;
-  Slot& slot = slots[number % kSlots];
-  if (!slot.lock.TryLock()) return false;
+  Memo& memo = memos[number % kMemos];
+  if (!memo.lock.TryLock()) return false;
   const bool good =
-      slot.number == number && slot.changes == file.changes.load() && !IsLate(slot.at);
-  if (good) std::memcpy(record, slot.record, sizeof(slot.record));
-  slot.lock.Unlock();
+      memo.number == number && memo.changes == file.changes.load() && !IsLate(memo.at);
+  if (good) std::memcpy(record, memo.record, sizeof(memo.record));
+  memo.lock.Unlock();
   return good;
 }
 
 void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record) {
   if (record.path_length > kLongestKept) return;
   const uint64_t number = last_number.fetch_add(1) + 1;
-  Slot& slot = slots[number % kSlots];
-  if (!slot.lock.TryLock()) return;
-  slot.number = number;
-  slot.changes = changes;
-  slot.at = Ticks();
-  auto* kept = reinterpret_cast<pool::FileRecord*>(slot.record);
-  std::memcpy(slot.record, &record, pool::FileRecordSize(record.path_length));
+  Memo& memo = memos[number % kMemos];
+  if (!memo.lock.TryLock()) return;
+  memo.number = number;
+  memo.changes = changes;
+  memo.at = Ticks();
+  auto* kept = reinterpret_cast<pool::FileRecord*>(memo.record);
+  std::memcpy(memo.record, &record, pool::FileRecordSize(record.path_length));
   kept->flags = 0;
-  slot.lock.Unlock();
+  memo.lock.Unlock();
   file.description.store(number, std::memory_order_relaxed);
 }
 
 bool DescribedLately(const lease::Standing& folder, FolderRecord* record) {
-  FolderSlot& slot = folder_slots[folder.tag % kSlots];
-  if (!slot.lock.TryLock()) return false;
-  const bool good = folder.known && slot.folder == folder && !IsLate(slot.at);
-  if (good) std::memcpy(record, slot.record, sizeof(slot.record));
-  slot.lock.Unlock();
+  FolderMemo& memo = folder_memos[folder.tag % kMemos];
+  if (!memo.lock.TryLock()) return false;
+  const bool good = folder.known && memo.folder == folder && !IsLate(memo.at);
+  if (good) std::memcpy(record, memo.record, sizeof(memo.record));
+  memo.lock.Unlock();
   return good;
 }
 
 void NoteDescription(const lease::Standing& folder, const FolderRecord& record) {
-  FolderSlot& slot = folder_slots[folder.tag % kSlots];
-  if (SizeOf(record) > sizeof(slot.record) || !slot.lock.TryLock()) return;
-  slot.folder = folder;
-  slot.at = Ticks();
-  std::memcpy(slot.record, &record, SizeOf(record));
-  slot.lock.Unlock();
+  FolderMemo& memo = folder_memos[folder.tag % kMemos];
+  if (SizeOf(record) > sizeof(memo.record) || !memo.lock.TryLock()) return;
+  memo.folder = folder;
+  memo.at = Ticks();
+  std::memcpy(memo.record, &record, SizeOf(record));
+  memo.lock.Unlock();
 }
 
 void ForgetFolders() {
-  for (FolderSlot& slot : folder_slots) {
-    if (!slot.lock.TryLock()) continue;
-    slot.folder = {};
-    slot.lock.Unlock();
+  for (FolderMemo& memo : folder_memos) {
+    if (!memo.lock.TryLock()) continue;
+    memo.folder = {};
+    memo.lock.Unlock();
   }
 }
 

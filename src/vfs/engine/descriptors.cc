@@ -10,26 +10,26 @@ namespace nvcache::vfs {
 namespace {
 
 // Most programs have few: these cost no mapping.
-constinit std::atomic<Description*> few_slots[kFewDescriptors] = {};
+constinit std::atomic<Description*> few_meanings[kFewDescriptors] = {};
 
 }  // namespace
 
 void Descriptors::Open() {
-  slots_.store(few_slots);
+  meanings_.store(few_meanings);
   count_.store(kFewDescriptors, std::memory_order_release);
 }
 
-// Whoever reads a slot meanwhile reads it as it was before: the old ones do not change any more.
+// Whoever reads a meaning meanwhile reads it as it was before: the old ones do not change any more.
 bool Descriptors::MakeRoomFor(uint32_t number) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   const uint32_t count = count_.load();
   if (number < count) return true;
   if (number >= kMaxDescriptors) return false;
-  auto* slots = static_cast<Slot*>(sys::Reserve(kMaxDescriptors * sizeof(Slot)));
-  if (slots == nullptr) return false;
-  const Slot* old = slots_.load();
-  for (uint32_t i = 0; i < count; ++i) slots[i].store(old[i].load());
-  slots_.store(slots);
+  auto* meanings = static_cast<Meaning*>(sys::Reserve(kMaxDescriptors * sizeof(Meaning)));
+  if (meanings == nullptr) return false;
+  const Meaning* old = meanings_.load();
+  for (uint32_t i = 0; i < count; ++i) meanings[i].store(old[i].load());
+  meanings_.store(meanings);
   count_.store(kMaxDescriptors, std::memory_order_release);
   return true;
 }
@@ -47,7 +47,7 @@ void Descriptors::Store(int fd, Description* description) {
   uint32_t end = end_.load();
   while (end <= number && !end_.compare_exchange_weak(end, number + 1)) {
   }
-  slots_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
+  meanings_.load(std::memory_order_relaxed)[number].store(description, std::memory_order_seq_cst);
 }
 
 int Descriptors::NumberOf(const Description& description) const {

@@ -33,7 +33,7 @@ class Descriptors {
   // For such a child, which may have put something else there.
   Description* OfParent(int fd) const {
     if (static_cast<uint32_t>(fd) >= count_.load(std::memory_order_acquire)) return kUntracked;
-    return slots_.load(std::memory_order_relaxed)[fd].load(std::memory_order_acquire);
+    return meanings_.load(std::memory_order_relaxed)[fd].load(std::memory_order_acquire);
   }
   // Table lock.
   void Set(int fd, Description* description);
@@ -51,10 +51,10 @@ class Descriptors {
   void LeaveInChild() { count_.store(0); }
 
  private:
-  using Slot = std::atomic<Description*>;
+  using Meaning = std::atomic<Description*>;
 
   std::atomic<uint32_t> count_{0};
-  std::atomic<Slot*> slots_{nullptr};
+  std::atomic<Meaning*> meanings_{nullptr};
   std::atomic<uint32_t> end_{0};
 };
 

@@ -151,8 +151,8 @@ Description* Files::NewDescription(File& file, int flags, const struct stat& st)
   return &description;
 }
 
-// Whoever used the description entered with the file's lock and found its slot in place; the slot
-// is gone by now, so after the exclusive lock nobody is inside.
+// Whoever used the description entered with the file's lock and found the number to mean it; it
+// means nothing by now, so after the exclusive lock nobody is inside.
 long Files::DropReference(Description& description) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && description.references > 0);
   description.drops.fetch_add(1);

@@ -105,7 +105,7 @@ long OwnDescriptors::Reopen(File& file) {
   sys::Scratch<pool::FileRecord> record;
   if (!engine.log.CopyFileRecord(file.tag, record.get()) || record->inode != file.inode)
     return -EBADF;
-  const long opened = recovery::OpenRecorded(*record);
+  const long opened = replay::OpenRecorded(*record);
   if (opened < 0) return opened;
   sys::Fcntl(static_cast<int>(opened), F_SETFL, O_NOATIME);  // as OpenBacking, if it is allowed
   return sys::MoveHigh(static_cast<int>(opened));

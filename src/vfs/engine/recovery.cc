@@ -68,7 +68,7 @@ Recovery::Found Recovery::Inspect() {
   if (id != 0 && engine.tallies.WasLookedAt(id, settings.emulate)) return Found::kNothing;
   sys::Scratch<pool::Problem> problem;
   pool::Pool& pool = engine.pool();
-  if (!pool.Open(settings.pool.c_str(), pool::Access::kInspect, settings.emulate, nullptr,
+  if (!pool.Open(settings.pool.c_str(), pool::Mode::kInspect, settings.emulate, nullptr,
                  problem.get())) {
     if (problem->error == ENOENT && settings.size > 0) return Found::kNothing;
     engine.notice.RefusePool(*problem);
@@ -95,7 +95,7 @@ Recovery::Found Recovery::FoundIn(const pool::Pool& pool) const {
 Recovery::Outcome Recovery::Run() {
   pool::Problem problem;
   pool::Pool& pool = engine.pool();
-  if (!pool.Open(engine.settings.pool.c_str(), pool::Access::kShared, engine.settings.emulate,
+  if (!pool.Open(engine.settings.pool.c_str(), pool::Mode::kShared, engine.settings.emulate,
                  nullptr, &problem)) {
     if (problem.error == EBUSY) return Outcome::kByAnother;
     engine.notice.RefusePool(problem);
@@ -120,13 +120,13 @@ bool Recovery::IsDue() const {
 
 bool Recovery::BringToFiles() {
   pool::Pool& pool = engine.pool();
-  return pool.alone() ? recovery::Replay(pool, {}, {}, &recovered_) : ReplayOrphans();
+  return pool.alone() ? replay::Replay(pool, {}, {}, &recovered_) : ReplayOrphans();
 }
 
 bool Recovery::ReplayOrphansOnce() {
   pool::Pool& pool = engine.pool();
   return !pool.seats().HasOrphans(pool.seat()) ||
-         OnOwnStack([&] { return recovery::ReplayOrphans(pool, &recovered_); });
+         OnOwnStack([&] { return replay::ReplayOrphans(pool, &recovered_); });
 }
 
 void Recovery::RefuseUnresolved(bool clean) {
@@ -157,7 +157,7 @@ bool Recovery::ReplayOrphans() {
   const pool::Seats& seats = pool.seats();
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
-    const bool resolved = recovery::ReplayOrphans(pool, &recovered_);
+    const bool resolved = replay::ReplayOrphans(pool, &recovered_);
     const bool replaying = seats.IsReplaying(pool.seat()) || seats.HasOrphans(pool.seat());
     if (!replaying && !SomebodyDies(seats)) return resolved;
     const uint64_t patience = replaying ? kRecoveryPatienceNs : kDyingPatienceNs;

@@ -58,7 +58,7 @@ class Recovery {
   bool SomebodyDies(const pool::Seats& seats) const;
   void RefuseUnresolved(bool clean);
 
-  recovery::Summary recovered_ = {};
+  replay::Summary recovered_ = {};
   std::atomic<uint32_t> deaths_seen_{0};  // of other processes; the pool was looked at since
 };
 

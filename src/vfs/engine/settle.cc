@@ -66,9 +66,9 @@ long Settle(const File& file) {
   return IsSynced(file) ? 0 : kAwaitsSync;
 }
 
-// Whoever closes or moves our descriptor changes the file's state before, or the description's
-// slot, and has sync_lock then. So if these are found as they were, it is ours, and the file's,
-// until sync_lock is let go.
+// Whoever closes or moves our descriptor changes the file's state before, or what the
+// number means, and has sync_lock then. So if these are found as they were, it is ours, and the
+// file's, until sync_lock is let go.
 long SyncAwaited(int fd) {
   Access access;
   if (access.Enter(fd, Access::kData) != 0 || !access.cached()) return 0;

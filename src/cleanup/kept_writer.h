@@ -2,17 +2,17 @@
 //
 // Copies to kept segments (nvlog/kept.h) what the disk does not take, so that the checkpoint passes
 // it.
-#ifndef NVCACHE_CLEANUP_KEEPER_H_
-#define NVCACHE_CLEANUP_KEEPER_H_
+#ifndef NVCACHE_CLEANUP_KEPT_WRITER_H_
+#define NVCACHE_CLEANUP_KEPT_WRITER_H_
 
 #include "src/cleanup/known_files.h"
 #include "src/dramcache/page_cache.h"
 
 namespace nvcache::cleanup {
 
-class Keeper {
+class KeptWriter {
  public:
-  constexpr Keeper(nvlog::Log& log, dramcache::PageCache& cache, const KnownFiles& files)
+  constexpr KeptWriter(nvlog::Log& log, dramcache::PageCache& cache, const KnownFiles& files)
       : log_(log), cache_(cache), files_(files) {}
 
   // What files that fail have in the log below `end`, as far as it was read. Returns up to where
@@ -36,4 +36,4 @@ class Keeper {
 
 }  // namespace nvcache::cleanup
 
-#endif  // NVCACHE_CLEANUP_KEEPER_H_
+#endif  // NVCACHE_CLEANUP_KEPT_WRITER_H_

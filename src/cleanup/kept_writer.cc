@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "src/cleanup/keeper.h"
+#include "src/cleanup/kept_writer.h"
 
 #include "src/sys/check.h"
 
@@ -13,7 +13,7 @@ using nvlog::Place;
 using nvlog::RecordHeader;
 using nvlog::RecordUnits;
 
-Lsn Keeper::KeepFailing(Lsn end) {
+Lsn KeptWriter::KeepFailing(Lsn end) {
   log_.ForEachRead([&](Place place) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
@@ -27,7 +27,7 @@ Lsn Keeper::KeepFailing(Lsn end) {
   return end;
 }
 
-bool Keeper::KeepRecord(CachedFile& file, Place place) {
+bool KeptWriter::KeepRecord(CachedFile& file, Place place) {
   const RecordHeader& header = log_.At(place);
   const Place file_record = FileRecordBefore(place);
   if (header.kind != Kind::kData) return cache_.KeepMark(file, place, file_record);
@@ -42,7 +42,7 @@ bool Keeper::KeepRecord(CachedFile& file, Place place) {
   return done;
 }
 
-void Keeper::Compact() {
+void KeptWriter::Compact() {
   const auto copy = [&](Place place) {
     if (files_.IsPublished(log_.At(place))) {
       if (KeepPublishedRecord(place)) cache_.kept().Void(place);
@@ -59,7 +59,7 @@ void Keeper::Compact() {
   }
 }
 
-Lsn Keeper::KeepPublished(Lsn end) {
+Lsn KeptWriter::KeepPublished(Lsn end) {
   log_.ForEachRead([&](Place place) {
     const RecordHeader& header = log_.At(place);
     if (header.lsn >= end) return false;
@@ -73,7 +73,7 @@ Lsn Keeper::KeepPublished(Lsn end) {
 }
 
 // Page by page. Killed in between, the record itself counts as well, and says the same.
-bool Keeper::KeepPublishedRecord(Place place) {
+bool KeptWriter::KeepPublishedRecord(Place place) {
   const RecordHeader header = log_.At(place);
   const Place file_record = FileRecordBefore(place);
   Lsn declared = 0;
@@ -93,7 +93,7 @@ bool Keeper::KeepPublishedRecord(Place place) {
 }
 
 // The newest file record of the same number in the segment.
-Place Keeper::FileRecordBefore(Place place) const {
+Place KeptWriter::FileRecordBefore(Place place) const {
   const uint64_t units = log_.segments().units();
   Place found = kNoPlace;
   for (Place at = place / units * units + nvlog::kFirstUnit; at < place;) {
