@@ -3,7 +3,7 @@
  * NVCache for programs that ask for it: file calls whose writes are durable when they return.
  *
  * The functions take the arguments of the system calls that they are named after, return the same
- * values and set errno alike. What they add: a write that has returned is in non-volatile memory,
+ * values and set errno alike. They add that a write that has returned is in non-volatile memory,
  * and fsync has nothing left to wait for.
  *
  * SETTINGS
@@ -58,8 +58,8 @@ extern "C" {
  * path, flags   as in open(2). `mode` follows when flags have O_CREAT or O_TMPFILE.
  * Returns a descriptor, or -1 with errno of open(2).
  *
- * A regular file opened for writing is cached; whatever else it is, or when the settings exclude
- * it, or another process uses it, the functions here work on it as the plain calls do.
+ * A regular file opened for writing is cached; on any other file, or one that the settings exclude
+ * or another process uses, the functions here work as the plain calls do.
  *
  *   int fd = nvcache_open("/srv/journal", O_WRONLY | O_CREAT | O_APPEND, 0644);
  */
@@ -127,7 +127,7 @@ int nvcache_fsync(int fd);
 
 /* nvcache_ftruncate - set a file's size
  *
- * length   bytes; what is added reads as zeros.
+ * length   bytes; added bytes read as zeros.
  * Returns 0, or -1 with errno of ftruncate(2). On a cached file it is durable then, like a write.
  * It waits for the disk only while that refuses the file's bytes, or many cuts are pending.
  *

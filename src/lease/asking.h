@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Who sleeps on the words of a slot, and who wakes them.
+// How processes sleep on the words of a slot, and are woken.
 #ifndef NVCACHE_LEASE_ASKING_H_
 #define NVCACHE_LEASE_ASKING_H_
 

@@ -278,7 +278,7 @@ bool Election::Prepare(int fd) {
 
 // ---------------------------------------------------------------------------------------- Removing
 
-// Whoever waited for the lock meanwhile finds another file under the name, or none.
+// A process that waited for the lock meanwhile finds another file under the name, or none.
 void Election::Remove(int fd, const char* name) const {
   struct stat named, open;
   if (sys::Fstatat(folder_, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && sys::Fstat(fd, &open) == 0 &&

@@ -3,8 +3,8 @@
 // Which file is the user's file of leases.
 //
 // It lies in a folder where everybody may make names, and nobody may take away those of others
-// (the sticky bit): whoever comes first may have the name that we meant, and may free it again in
-// the wrong moment. What others cannot do is make a file that is ours. So all processes of the user
+// (the sticky bit): the first to come may have the name that we meant, and may free it again in
+// the wrong moment. But others cannot make a file that is ours. So all processes of the user
 // choose one among the files that are: regular, of this user, with a name that begins as ours do,
 // and with a header that only we write.
 //
@@ -19,8 +19,8 @@
 //   lock all of them
 //   list again. The same, and still none elected: elect one, and remove the others
 //
-// and from the start when something is not as it should be. A candidate is removed only by who has
-// it locked, an elected one by nobody.
+// and from the start when something is not as it should be. A candidate is removed only by a
+// process that has it locked, an elected one by nobody.
 //
 // Two are never elected. Say that A elects F, and later B elects G. Both are candidates first, so
 // each has the header of one from its making on.
@@ -34,7 +34,7 @@
 //   there. So A had G locked while it looked and elected; B had, from before A looked until after A
 //   elected. Both at once cannot be.
 //
-// Whoever dies on the way leaves candidates, unlocked: the next one elects among them.
+// A process that dies on the way leaves candidates, unlocked: the next one elects among them.
 #ifndef NVCACHE_LEASE_ELECTION_H_
 #define NVCACHE_LEASE_ELECTION_H_
 

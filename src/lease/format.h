@@ -5,9 +5,9 @@
 // owner on, and more if an owner has had many files. All zero behind the header is a file in which
 // nobody is.
 //
-// A process maps all that the file may become. What any process reads there has memory behind it by
-// then, so that a full /dev/shm refuses newcomers instead of killing those who are there. The file
-// never shrinks.
+// A process maps all that the file may become. Every part that a process reads has memory behind it
+// by then, so that a full /dev/shm refuses newcomers instead of killing those who are there. The
+// file never shrinks.
 #ifndef NVCACHE_LEASE_FORMAT_H_
 #define NVCACHE_LEASE_FORMAT_H_
 
@@ -70,7 +70,7 @@ union alignas(kPage) Page {
 struct alignas(64) Slot {
   // Odd: in use, by a process that lives or has died. Grows with each taking and freeing.
   sys::Word life;
-  // The keeper sleeps on it; whoever asks changes it.
+  // The keeper sleeps on it; a process that asks changes it.
   sys::Word requests;
   // A ticket for each who asks for release, and the last one that was served: by then the file is
   // free, or refused.
@@ -79,9 +79,10 @@ struct alignas(64) Slot {
   // A ticket for each who asks for publication, and the last one that was served.
   sys::Word publish_wanted;
   sys::Word published;
-  // What to publish since the keeper looked last: kNoFile, a hash of the file, or kEveryFile.
+  // To be published since the keeper looked last: kNoFile, a hash of the file, or kEveryFile.
   sys::Word publish_file;
-  // Askers sleep on it. Odd: one may; who lets go of something makes it even, and wakes them.
+  // Askers sleep on it. Odd: one may; a process that lets go of something makes it even, and wakes
+  // them.
   sys::Word answers;
   // Files that the process has for itself; at least that many. Its death counts if there are any.
   sys::Word exclusives;
@@ -92,7 +93,7 @@ struct alignas(64) Slot {
   std::atomic<uint64_t> touched;
   // Of each level, the number of its first page plus one; 0: none. They stay the slot's.
   std::atomic<uint16_t> pages[kLevels];
-  // So many its owner uses; what is in the pages of others is of former ones. 0: there was no room
+  // So many its owner uses; the other pages have marks of former owners. 0: there was no room
   // for a page, and all files whose bit in `touched` is set count as used.
   std::atomic<uint16_t> levels;
   std::atomic<uint16_t> passing;  // of an owner without a page; for all classes
@@ -115,8 +116,8 @@ inline constexpr uint32_t kMaxPages = 2 * kMaxProcesses;
 
 struct Shared {
   std::atomic<uint64_t> format;
-  // Below: all slots in use (kMarkBits). Above: how often it was written, so that who lowers it
-  // notices who has come meanwhile.
+  // Below: all slots in use (kMarkBits). Above: how often it was written, so that a process that
+  // lowers it notices who has come meanwhile.
   std::atomic<uint64_t> mark;
   sys::Word deaths;
   sys::Word sweep;                   // the next slot to be looked after
@@ -147,19 +148,20 @@ struct Shared {
 };
 inline constexpr uint32_t kMarkBits = 16;
 
-// What has memory behind it together: `backed`.
+// Parts that get memory behind them together: `backed`.
 inline constexpr size_t kTables = offsetof(Shared, tagged);
 inline constexpr size_t kTablesSize = offsetof(Shared, pages) - kTables;
 
-// Of a new file, and what it may grow to.
+// Of a new file, and how far it may grow.
 inline constexpr size_t kFirstSize = offsetof(Shared, pages);
 inline constexpr size_t kMaxSize = sizeof(Shared);
 
-// Whoever uses the tallies has a lock on it for reading (Tallies::Join).
+// A process that uses the tallies has a lock on it for reading (Tallies::Join).
 inline constexpr uint32_t kTableByte = kMaxProcesses;
 
-// And whoever says that it has a file open, on one of that file's own (Tallies::SayOpen): far
-// behind the file's end. Two files share one only if their tags are all but the same.
+// And a process that says that it has a file open has one on a byte of that file's own
+// (Tallies::SayOpen): far behind the file's end. Two files share one only if their tags are all but
+// the same.
 constexpr off_t ByteOfOpen(uint64_t tag) {
   constexpr uint64_t kFirst = uint64_t{1} << 62;
   return static_cast<off_t>(kFirst + (tag >> 2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What processes tell each other is sequentially consistent throughout: marks are put before others
+// All that processes tell each other is sequentially consistent: marks are put before others
 // are looked for, on both sides. On x86-64 only the stores pay for it.
 #include "src/lease/leases.h"
 
@@ -52,7 +52,7 @@ bool IsOf(uint32_t cell, uint64_t tag) { return cell >> kTagShift == TagOfCell(t
 bool IsUsed(uint32_t cell) { return cell != 0; }
 bool IsExclusive(uint32_t cell) { return (cell & kExclusives) != 0; }
 bool IsEndless(uint32_t cell) { return (cell & kUsers) == kUsers; }
-// By at least one who does not have the file exclusively.
+// By at least one process that does not have the file exclusively.
 bool IsShared(uint32_t cell) { return (cell & kExclusives) / kExclusive < (cell & kUsers); }
 bool MayDrop(uint32_t cell) { return IsShared(cell) || IsEndless(cell); }
 
@@ -225,7 +225,7 @@ uint32_t Leases::Marked(uint32_t index, uint64_t tag, uint32_t mask) {
   for (;;) {
     const Slot& slot = shared_->slots[index];
     const uint32_t life = slot.life.load();
-    // What was never touched need not be mapped to be known: a page fault less.
+    // A bucket that was never touched need not be mapped to be known: a page fault less.
     if (!IsInUse(life) || (slot.touched.load() & BitOf(tag)) == 0) return 0;
     if (!HasMark(slot, tag, mask)) return 0;
     if (!Reap(index)) return life;
@@ -255,7 +255,8 @@ bool Leases::Wanted(uint64_t device, uint64_t inode) {
 
 // ----------------------------------------------------------------------- Programs that are started
 
-// If it is the file's. Whoever drops it meanwhile has the count pass below zero for a moment.
+// If it is the file's. A process that drops it meanwhile has the count pass below zero for a
+// moment.
 void Leases::Mark(Slot& slot, Cell& cell, uint64_t tag) {
   uint32_t now = cell.load();
   while (IsOf(now, tag) && IsUsed(now) && (now & kHandedOn) == 0) {
@@ -301,16 +302,16 @@ bool Leases::RemembersHandOns() const {
 
 uint32_t Leases::hand_ons() const { return shared_->hand_ons.load(); }
 
-// Who is at HandOn while that is read, has begun, and is not over: then the two differ for good.
-// Who comes later marks the child, or is seen by it.
+// A process at HandOn while that is read has begun, and is not over: then the two differ for good.
+// A process that comes later marks the child, or is seen by it.
 bool Leases::HandedOnSince(uint32_t hand_ons) const {
   return shared_->hand_ons_begun.load() != hand_ons;
 }
 
 // ------------------------------------------------------------------------------ Asking, answering
 
-// Nobody can exclude us any more, so each slot is looked at once. Whoever is in TryExclude takes
-// its mark back by itself.
+// Nobody can exclude us any more, so each slot is looked at once. A process in TryExclude takes its
+// mark back by itself.
 bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) {
   const uint64_t tag = TagOf(device, inode);
   NVCACHE_CHECK(lost() || HasMark(shared_->slots[slot_], tag, kUsers));
@@ -329,7 +330,7 @@ bool Leases::AwaitRelease(uint64_t device, uint64_t inode, uint64_t timeout_ns) 
       while (!over() && !served()) {
         if (!SleepUnless(slot, end, [&] { return over() || served(); })) return false;
       }
-      // What is held still may be a mark that TryExclude is about to take back.
+      // A mark that is held still may be one that TryExclude is about to take back.
       if (!over() && ++refusals == kRefusals) return false;
     }
   }

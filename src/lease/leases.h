@@ -8,27 +8,27 @@
 // costs one store and a look at each process that lives.
 //
 //   every file that is used      Share ... Drop
-//   before it may be cached      TryExclude; true: nobody else uses it, and who comes later, sees
-//   it it is in another's cache     HeldElsewhere, after Share; then AwaitRelease, and pass through
+//   before it may be cached      TryExclude; true: nobody else uses it, and later ones see it
+//   it is in another's cache     HeldElsewhere, after Share; then AwaitRelease, and pass through
 //   its bytes alone are needed   AwaitPublish: the other writes them to the kernel and stays holder
 //
 // The holder has a thread, the keeper, that serves those who ask: WaitForRequest, Answered.
 //
 // A program that is started may know nothing of us, and have got a descriptor for writing: HandOn.
-// It leaves no trace by which its end could be seen. So whoever uses the file just then remembers
-// it, until it does not use the file any more.
+// It leaves no trace by which its end could be seen. So a process that uses the file just then
+// remembers it, until it does not use the file any more.
 //
-// Who shares and then looks for a holder, and who excludes and then looks for users, cannot miss
-// each other: each puts its mark before it looks. Two that exclude at once both fail, or one does.
-// Files whose hashes collide are taken for one: they pass through where they need not, no more. So
-// do files for which a process finds no room.
+// A process that shares and then looks for a holder, and one that excludes and then looks for
+// users, cannot miss each other: each puts its mark before it looks. Two that exclude at once both
+// fail, or one does. Files whose hashes collide are taken for one: they pass through where they
+// need not, no more. So do files for which a process finds no room.
 //
 // A process may die at any instruction. That a slot is alive is a record lock on one byte of the
 // file, which the kernel drops with the process, and at exec. The lock is looked at only when the
-// slot's marks stand in the way, and a dead slot is freed by whoever meets it. Being slow is not
-// being dead: a process that is stopped keeps its marks.
+// slot's marks stand in the way, and the next process that meets a dead slot frees it. Being slow
+// is not being dead: a process that is stopped keeps its marks.
 //
-// Not seen are other users, other mount namespaces, and who runs without NVCache.
+// Not seen are other users, other mount namespaces, and processes without NVCache.
 //
 // Threads: TryExclude, Downgrade and Drop exclude each other by a lock of the caller, and Share
 // them but for a child of vfork, which takes no locks: it may call Share and HandOn, and ask. The
@@ -47,7 +47,7 @@ namespace nvcache::lease {
 // For how long an asker takes a holder's silence for work: then it looks whether the holder lives.
 inline constexpr uint64_t kAliveCheckInterval = 50000000;  // ns
 
-// What others ask of a holder.
+// Requests of others to a holder.
 struct Request {
   bool stop = false;     // StopWaiting was called; nothing else is said
   bool release = false;  // let go of each file held exclusively that is Wanted()
@@ -110,9 +110,9 @@ class Leases : public Slots {
   void Nudge();
   // The same of every process.
   void NudgeAll();
-  // All of the request was seen to, if something was asked. Who asked for what is held still is
-  // refused; those who asked for publication wait, unless all of it was `published`, until somebody
-  // asks again.
+  // All of the request was seen to, if something was asked. Those who asked for a file that is held
+  // still are refused; those who asked for publication wait, unless all of it was `published`,
+  // until somebody asks again.
   void Answered(const Request& request, bool published = true);
   // The keeper's wait ends, now and for good: until StartWaiting, for another keeper.
   void StopWaiting();

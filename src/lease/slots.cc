@@ -128,7 +128,8 @@ bool Slots::BackLine(uint32_t slot) {
 }
 
 // The pages of a level, for the slot, whose byte we have locked; below `limit`. Memory comes first:
-// nobody waits for who dies on the way. Who dies right after the exchange has wasted them.
+// nobody waits for a process that dies on the way. One that dies right after the exchange has
+// wasted them.
 bool Slots::GivePages(Slot& slot, uint32_t level, uint32_t limit) {
   const uint32_t count = kLevelPages[level];
   uint32_t first = shared_->pages_given.load();
@@ -175,10 +176,10 @@ void Slots::Take(uint32_t index) {
   slot_ = index;
   life_ = slot.life.load() + 1;
   slot.life.store(life_);
-  RaiseMark();  // before any mark is put: who looks, looks here as well
+  RaiseMark();  // before any mark is put: one that looks, looks here as well
 }
 
-// What former owners have put into the first page. The other levels wait until they are needed.
+// Marks of former owners in the first page. The other levels wait until they are needed.
 void Slots::Clear(Slot& slot) {
   const bool has_page = slot.pages[0].load() != 0;
   if (has_page) {
@@ -194,10 +195,10 @@ void Slots::Clear(Slot& slot) {
   slot.touched.store(0);
 }
 
-// What a process has left that did not close, whose byte we have locked.
+// Marks of a process that did not close. We have locked its byte.
 void Slots::Bury(Slot& slot) {
   if (!IsInUse(slot.life.load())) return;
-  // First: who sees the slot free, sees the death.
+  // First: a process that sees the slot free, sees the death.
   if (slot.exclusives.load() != 0) shared_->deaths.fetch_add(1);
   slot.life.fetch_add(1);
   WakeAskers(slot);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The file that the processes of a user share (format.h), and which of them has which slot in it.
-// Whose slot is alive is told by a lock on one byte of the file (leases.h).
+// A lock on one byte of the file tells that the slot's owner lives (leases.h).
 #ifndef NVCACHE_LEASE_SLOTS_H_
 #define NVCACHE_LEASE_SLOTS_H_
 
@@ -62,9 +62,9 @@ class Slots {
   // have to pass through. The calls below do no harm; TryExclude fails.
   bool lost() const;
 
-  // How many processes were found dead that held something, ever. What they held, stood in a log
-  // only: when the number has changed since the log's state was last looked at, look again, before
-  // what HeldElsewhere or AwaitRelease gave free is read from the kernel.
+  // How many processes were found dead that held something, ever. The files that they held stood in
+  // a log only: when the number has changed since the log's state was last looked at, look again,
+  // before a file that HeldElsewhere or AwaitRelease gave free is read from the kernel.
   uint32_t deaths() const;
   // One has died, and is not counted yet.
   bool HasDeadOwner() const;
@@ -84,7 +84,7 @@ class Slots {
   bool Reap(uint32_t slot);
   uint32_t mark() const;
   bool InUse(uint32_t slot) const;
-  // Its process has died; whoever meets it next may free it.
+  // Its process has died; the next process that meets it may free it.
   bool IsDead(uint32_t slot) const;
 
   Shared* shared_ = nullptr;

@@ -75,8 +75,8 @@ uint64_t TagOf(uint64_t device, uint64_t inode, uint32_t mode) {
 
 bool Tallies::IsOf(uint64_t pool) const { return leases_.shared_->pool.load() == pool; }
 
-// Who alone has it may clear it: nobody's groups are in it, but for the dead, whose pool is not
-// ours.
+// The one process that has it may clear it: nobody's groups are in it, but for the dead, whose pool
+// is not ours.
 bool Tallies::Join(uint64_t pool) const {
   constexpr int kAttempts = 4;  // others come, too
   for (int i = 0; i < kAttempts; ++i) {
@@ -151,8 +151,8 @@ std::atomic<uint16_t>& Tallies::Count(uint32_t slot, uint64_t tag) const {
   return leases_.FirstPageOf(line).passing.count[(tag >> 32) % kPassingClasses];
 }
 
-// With a full fence behind it: what is looked at next was not looked at before. A slot that was
-// lost is another process's.
+// With a full fence behind it: no later load comes before it. A slot that was lost is another
+// process's.
 void Tallies::BeginPassing(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_add(1);
 }
@@ -161,7 +161,7 @@ void Tallies::EndPassing(uint64_t tag) const {
   if (!leases_.lost()) Count(leases_.slot_, tag).fetch_sub(1);
 }
 
-// Whoever passes has shared the file before: so the others of the class are told apart.
+// A process that passes has shared the file before: so the others of the class are told apart.
 bool Tallies::AnybodyPasses(uint64_t tag) const {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t n = leases_.mark();
@@ -287,7 +287,7 @@ bool Tallies::IsOpenElsewhere(uint64_t tag) const {
 
 Tally& Tallies::At(uint64_t tag) const { return leases_.shared_->tallies[tag % kTallies]; }
 
-// Whoever sets the tag has set the bit before.
+// A process that sets the tag has set the bit before.
 Tally* Tallies::Find(uint64_t tag) const {
   if ((leases_.shared_->tagged[tag % kTallies].load() & EighthOf(tag)) == 0) return nullptr;
   Tally& tally = At(tag);
@@ -367,7 +367,7 @@ bool Tallies::RemoveTag(Tally& tally) const {
 
 // --------------------------------------------------------------------------------------- The lock
 
-// What the lock becomes when this process takes it.
+// The lock's value when this process takes it.
 uint64_t Tallies::Own(uint64_t seen) const {
   return uint64_t{leases_.slot_ + 1} << kOwnerShift | (leases_.life_ & kLifeMask) << kLifeShift |
          ((seen + 1) & kTimesMask);

@@ -3,8 +3,8 @@
 // Files that several processes write to, by way of the kernel and of a log (docs/write-through.md;
 // tests/protocol is the model). Each has a tally in the file of leases, where all processes of the
 // user find it, and a lock there that orders their writes. The lock is taken away from a process
-// that has died, or that does not move: so whoever has it looks whether it still does before a
-// write is committed.
+// that has died, or that does not move: so a process that has it looks whether it still does before
+// a write is committed.
 //
 // The table is of one pool at a time, that of the LSNs in it.
 #ifndef NVCACHE_LEASE_TALLY_H_
@@ -30,7 +30,7 @@ inline constexpr uint64_t kNamesPatience = 1000 * 1000 * 1000;
 // A folder with two syncs within so many seconds gets a tally.
 inline constexpr uint64_t kWarmSeconds = 10;
 
-// What is read, and changes, in one step.
+// Words that are read, and change, in one step.
 struct Standing {
   uint64_t tag;          // the file: TagOf(); 0: none
   uint64_t exits;        // counts what may have gone past the log
@@ -40,12 +40,12 @@ struct Standing {
 };
 
 // Of the file with this hash that has it; all zero: nobody's. Any process may look at any time. The
-// last three only grow, also from one file to the next: what a process stores late that has lost
-// the lock must say too little, or fail.
+// last three only grow, also from one file to the next: a late store, by a process that has lost
+// the lock, must say too little, or fail.
 struct alignas(64) Tally {
   std::atomic<uint64_t> tag;  // the standing, in 16 bytes
   std::atomic<uint64_t> word;
-  std::atomic<uint64_t> lock;     // who has it: a process, and how often it was taken
+  std::atomic<uint64_t> lock;     // its owner, a process, and how often it was taken
   std::atomic<uint64_t> lsn;      // no group of the file has a higher one
   std::atomic<uint64_t> settled;  // groups of the file below it count no more
   sys::Word waiters;              // that sleep until the lock is free
@@ -78,11 +78,12 @@ class Tallies {
   // No process that lives has joined it, this one included from now on.
   bool IsAbandoned() const;
   bool IsOf(uint64_t pool) const;
-  // Whoever has looked at the table's pool, and has found nothing there that must be brought to the
-  // files before they are used, says so to those that start: `deaths` is what Leases::deaths() was
-  // before. `emulated`: the pool needs that setting. A process that replays the logs of the dead,
-  // and goes on, says first that nobody has looked; one that does so at its end need not, for what
-  // it cannot replay stays an orphan, and whoever attaches the pool finds it.
+  // A process that has looked at the table's pool, and has found nothing there that must be brought
+  // to the files before they are used, says so to those that start: `deaths` is what
+  // Leases::deaths() was before. `emulated`: the pool needs that setting. A process that replays
+  // the logs of the dead, and goes on, says first that nobody has looked; one that does so at its
+  // end need not, for logs that it cannot replay stay orphans, and a process that attaches the pool
+  // finds them.
   void NoteLook(uint32_t deaths, bool emulated) const;
   void ForgetLook() const;
   // It is this pool, a process that lives has joined the table, and nobody has died since the look
@@ -114,11 +115,11 @@ class Tallies {
   // Some process that lives is passing for the folder, or one of its class, beyond `own` calls of
   // this one. More than there are would hide another thread's.
   bool AnybodyChanges(uint64_t tag, uint32_t own) const;
-  // Some folder has had a tally. Whoever gives it one says so before. All are on one device.
+  // Some folder has had a tally. A process that gives it one says so before. All are on one device.
   bool HasFolders() const;
   void NoteFolder(uint64_t device) const;
-  // The lock of names. Whoever takes it from another one makes every tally unknown before anybody
-  // has it: the other one may still make its call.
+  // The lock of names. A process that takes it from another one makes every tally unknown before
+  // anybody has it: the other one may still make its call.
   uint64_t LockNames() const;
   bool IsOwnNames(uint64_t lock) const;
   void UnlockNames(uint64_t lock) const;
@@ -139,8 +140,8 @@ class Tallies {
   void NoteUnloggedAwaited() const;
   bool WereUnloggedAwaited() const;
 
-  // ---- Who has a file open. What one without NVCache writes to a file that nobody has open, the
-  // next one to open it takes for unknown.
+  // ---- Which processes have a file open. If one without NVCache writes to a file that nobody has
+  // open, the next one to open it takes the file for unknown.
   // This process has the file open, and it was forgotten since nobody had it open, or another one
   // says the same. Until SayClosed() or the process's end. Children of fork do not say it.
   void SayOpen(uint64_t tag) const;
@@ -158,7 +159,7 @@ class Tallies {
   static Standing StandingOf(const Tally& tally);
   // False, and nothing is done: it is not `from` any more.
   static bool Change(Tally& tally, const Standing& from, const Standing& to);
-  // Whoever has the tally is not known any more: something goes past the log.
+  // The file or folder that has the tally is not known any more: something goes past the log.
   static void Forget(Tally& tally);
   // A sync of the file has failed, if it has the tally.
   static void Refuse(Tally& tally, uint64_t tag);
@@ -169,7 +170,7 @@ class Tallies {
   bool RemoveTag(Tally& tally) const;
 
   // ---- Its lock
-  // What was locked: for Unlock() and IsOwn(). Whoever had it before has let go, or has lost it.
+  // What was locked: for Unlock() and IsOwn(). Its former owner has let go, or has lost it.
   uint64_t Lock(Tally& tally) const;
   static bool IsOwn(const Tally& tally, uint64_t lock) { return tally.lock.load() == lock; }
   // Does nothing if the lock was taken away meanwhile.

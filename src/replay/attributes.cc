@@ -21,7 +21,7 @@ long SetOwner(int look, uint32_t uid, uint32_t gid) {
 }
 
 // The mode of a record, for a file that the file system may have with a later owner, whom no record
-// names: what the kernel took from it then (chown(2)), that one must not get.
+// names: that owner must not get the bits that the kernel took from it then (chown(2)).
 mode_t ModeFor(const struct stat& st, const NameRecord& record) {
   mode_t mode = record.mode & 07777;
   const bool is_same = st.st_uid == record.uid && st.st_gid == record.gid;

@@ -190,7 +190,7 @@ void Files::WriteOut(uint32_t file, uint64_t offset, size_t bytes) {
   StartPiece();
 }
 
-// Whether it can be had is seen by who waits for it.
+// The wait for it shows whether it can be had.
 void Files::StartPiece() {
   if (filling_.bytes > 0 && files_[filling_.file].is_open) {
     sys::SyncFileRange(files_[filling_.file].fd, filling_.begin, filling_.end - filling_.begin,
@@ -199,7 +199,7 @@ void Files::StartPiece() {
   filling_.bytes = 0;
 }
 
-// Errors are told once for each descriptor: what this wait is told, fsync is not.
+// Errors are told once for each descriptor: an error that this wait is told, fsync is not.
 void Files::AwaitPiece(const Piece& piece) {
   File& file = files_[piece.file];
   if (piece.bytes == 0 || !file.is_open) return;

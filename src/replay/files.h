@@ -15,7 +15,7 @@
 
 namespace nvcache::replay {
 
-// What became of a file. All zero: no record was met that changes it.
+// The fate of a file. All zero: no record was met that changes it.
 struct File {
   enum State : uint32_t {
     kUnknown,
@@ -118,8 +118,8 @@ class Files {
   uint32_t newest_ = nvlog::kNoFile;  // of the open files, the one used last
   uint32_t oldest_ = nvlog::kNoFile;
   uint64_t size_limit_ = 0;
-  Piece filling_ = {};             // what the disk was not told of yet
-  Piece started_[kInFlight] = {};  // what it may be at
+  Piece filling_ = {};             // bytes that the disk was not told of yet
+  Piece started_[kInFlight] = {};  // pieces that it may be at
   uint32_t next_piece_ = 0;        // the oldest of these
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the records of names come to: each name, and what it leads to in the end.
+// The outcome of all records of names: each name, and what it leads to in the end.
 #ifndef NVCACHE_REPLAY_FOLD_H_
 #define NVCACHE_REPLAY_FOLD_H_
 
@@ -20,8 +20,8 @@ class FoldedNames {
   bool Note(const nvlog::RecordHeader& header, nvlog::Place place);
   bool any() const { return notes_.count() > 0; }
   // Then, of each file: whether some of its bytes never were in a log, so that it is not made
-  // again; and the last record that changes it. True: it was born in the logs. So what they have of
-  // it stays as long as its names do.
+  // again; and the last record that changes it. True: it was born in the logs. So its records stay
+  // as long as its names do.
   bool NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed);
 
  protected:
@@ -45,7 +45,7 @@ class FoldedNames {
   struct Spot {
     uint32_t folder;  // in whos_
     uint32_t name;    // in texts_
-    uint32_t last;    // what it leads to, plus one; 0: nothing
+    uint32_t last;    // the file it leads to, plus one; 0: nothing
     bool is_final;    // the logs say so
     bool is_told;     // that it does not
     int error;        // errno: why
@@ -61,8 +61,8 @@ class FoldedNames {
     uint32_t who, other, spot, from;
   };
 
-  // All were noted. False without memory. And how many cannot be read: what says what no call can
-  // do does not count, for its checksum is right, so no crash has made it.
+  // All were noted. False without memory. And how many cannot be read: a record of something that
+  // no call can do does not count, for its checksum is right, so no crash has made it.
   bool FoldAll(uint32_t* unreadable);
   void FoldChange(const pool::NameRecord& record, const Change& change, nvlog::Place place);
   void Give(uint32_t spot, uint32_t who);

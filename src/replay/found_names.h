@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the file systems have of the files and names that the logs speak of.
+// The files and names that the logs speak of, as the file systems have them.
 #ifndef NVCACHE_REPLAY_FOUND_NAMES_H_
 #define NVCACHE_REPLAY_FOUND_NAMES_H_
 
@@ -27,7 +27,7 @@ class FoundNames : public FoldedNames {
   using SafeName = sys::Text<40>;
   static SafeName SafeNameOf(const Who& who);
 
-  // What a name leads to now.
+  // The file or folder that a name leads to now.
   struct Occupant {
     bool exists;
     bool is_folder;
@@ -35,9 +35,9 @@ class FoundNames : public FoldedNames {
     uint32_t links;
   };
 
-  // What was found out about a file, or folder, and stays so.
+  // Findings about a file, or folder, that stay so.
   struct Mark {
-    int missing;        // what Open() has said; 0: nothing
+    int missing;        // Open()'s answer; 0: none
     uint32_t depth;     // of that search: it counts for those that are as deep
     uint64_t seen;      // by the last one that counts folders
     bool is_made;       // by this run

@@ -32,7 +32,7 @@ long Remove(int folder, const char* name, bool is_folder) {
   return sys::Unlinkat(folder, name, is_folder ? AT_REMOVEDIR : 0);
 }
 
-// Away with what has a safe name and was made in vain, if nobody has put anything into it.
+// Removes a file that has a safe name and was made in vain, if nobody has put anything into it.
 long RemoveVain(int folder, const char* safe) {
   struct stat st;
   const long error = sys::Fstatat(folder, safe, &st, AT_SYMLINK_NOFOLLOW);
@@ -62,7 +62,7 @@ void Names::Tell(NameAct act, const Spot& spot) const {
   observer_.name(observer_.context, act, &texts_[folder.path], NameOf(spot));
 }
 
-// What has lost another name for it is renamed.
+// A file that has lost another name for it is renamed.
 NameAct Names::PlaceActOf(uint32_t number) const {
   if (number == kNobody) return NameAct::kLink;
   for (uint32_t tie = whos_[number].ties; tie != 0; tie = ties_[tie - 1].next) {
@@ -104,9 +104,9 @@ int Names::WhyNot(uint32_t number) const {
   return occupant.exists ? EEXIST : ENOENT;
 }
 
-// A file that has one of its last names is not missed; nor is one that somebody has moved. What was
-// removed is not in a folder that is gone, but where nothing is mounted it may come back, with its
-// folder: if the logs have removed that, its own name is told.
+// A file that has one of its last names is not missed; nor is one that somebody has moved. A
+// removed file is not in a folder that is gone, but where nothing is mounted it may come back, with
+// its folder: if the logs have removed that, its own name is told.
 void Names::TellUnresolvedSpot(uint32_t number) {
   Spot& spot = spots_[number];
   int error = spot.error;
@@ -152,8 +152,8 @@ void Names::ForEachFinal(Function function) {
 
 // ------------------------------------------------------------------------------------ Make, secure
 
-// What has a name that it has to give away has another one before that: here, for the folder that
-// it belongs to may have to be made first.
+// A file with a name that it has to give away gets another one before that: here, for the folder
+// that it belongs to may have to be made first.
 void Names::Secure(uint32_t number, const Spot& spot, int folder) {
   Occupant occupant;
   const long error = LookAt(folder, NameOf(spot), &occupant);
@@ -227,7 +227,7 @@ bool Names::MakeLost(uint32_t number) {
       continue;
     }
     Tell(NameAct::kCreate, spot);
-    // What is in it is made next.
+    // Its contents are made next.
     if (who.is_folder && Clear(folder.get(), NameOf(spot), occupant) == 0) {
       Move(number, folder.get(), NameOf(spot));
     }
@@ -237,7 +237,7 @@ bool Names::MakeLost(uint32_t number) {
   return false;
 }
 
-// Folders first, then what is in them. Each is younger than the one that it is in, unless it was
+// Folders first, then the files in them. Each is younger than the one that it is in, unless it was
 // moved there.
 void Names::MakeLost() {
   bool again;
@@ -355,8 +355,8 @@ void Names::RemoveNames() {
   } while (again);
 }
 
-// Of a folder that had to give its name to another one, too, if it is empty by now. What was made
-// in vain has such a name as well. True: one is gone.
+// Of a folder that had to give its name to another one, too, if it is empty by now. A file made in
+// vain has such a name as well. True: one is gone.
 bool Names::RemoveSafeNamesOf(uint32_t number) {
   const SafeName safe = SafeNameOf(whos_[number]);
   bool gone = false;
@@ -408,7 +408,8 @@ void Names::TellUnresolvedAttributes(uint32_t number, int error) {
                  spot != nullptr ? NameOf(*spot) : &texts_[who.path], error);
 }
 
-// What is not there any more was removed by somebody whom no log knows; but that has to be seen.
+// If a file is not there any more, somebody whom no log knows has removed it; but that has to be
+// seen.
 void Names::TellUnreachableAttributes(uint32_t number) {
   const Who& who = whos_[number];
   const auto is_none = [](nvlog::Place place) { return place == nvlog::kNoPlace; };
@@ -434,7 +435,7 @@ void Names::SetAttributes(uint32_t number) {
   }
 }
 
-// A folder may be closed to its owner then: so what is in it comes first.
+// A folder may be closed to its owner then: so the files in it come first.
 void Names::SetAttributesOf(bool folders) {
   for (uint32_t i = whos_.count(); i-- > 0;) {
     if (whos_[i].is_folder == folders) SetAttributes(i);
@@ -483,8 +484,8 @@ bool Names::Fold() {
 }
 
 // Whether the call was made, the names cannot tell: they may have been so long before. So it was
-// not, unless it must have been: what it destroys is nowhere, and cannot be made again, or not with
-// all of its bytes.
+// not, unless it must have been: the file that it destroys is nowhere, and cannot be made again, or
+// not with all of its bytes.
 void Names::FoldAnnouncement(const NameRecord& record, const Change& change, nvlog::Place place) {
   const bool removes = record.deed == Deed::kRemoves;
   const uint32_t destroyed = removes ? change.who : change.other;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the logs say of names (pool::NameRecord), brought to the file systems after a power failure;
+// Brings the logs' records of names (pool::NameRecord) to the file systems after a power failure;
 // tests/names is the model, and says why.
 //
 // A file system may have kept any of the changes. So they are not repeated one by one, but folded
@@ -28,7 +28,7 @@ namespace nvcache::replay {
 struct Observer;
 struct Summary;
 
-// What is done to a name, or would be: what it leads to is made again; was there, and gets it as
+// What is done to a name, or would be: its file is made again; was there, and gets it as
 // well; was there, and loses another one for it; it is taken away.
 enum class NameAct { kCreate, kLink, kRename, kRemove };
 

@@ -15,8 +15,8 @@
 // Killed while groups become void, the next run applies the rest again. For each byte of a file
 // that it changes on the way, the rest has the newest change as well, because the older ones went
 // first: had a newer group become void alone, applying an older one again would undo it. That is
-// so, too, when only kept groups become void. What is left of the others are all from the old
-// checkpoint on, and a kept group that they do not have is below it: older than all of them.
+// so, too, when only kept groups become void. Of the others, all from the old checkpoint on are
+// left, and a kept group that they do not have is below it: older than all of them.
 //
 // Groups of write-through count from their checkpoint on, but for those that a later record says to
 // be settled: a first walk finds these. Where the kernel still has what processes wrote, such
@@ -210,7 +210,7 @@ bool Run::FoldNames(const nvlog::GroupWalk& walk) {
 }
 
 // The kernel has them as they were. If it refuses, a file that was born in the logs may have to be
-// made again, and what they have of it stays.
+// made again, and its records stay.
 bool Run::SyncNames() {
   if (!names_.any()) return true;
   if (!FoldNames(walk_)) return false;
@@ -219,8 +219,8 @@ bool Run::SyncNames() {
   return error == 0;
 }
 
-// The kernel tells of that once, and calls the pages clean: whoever tries again must not believe
-// that it has them.
+// The kernel tells of that once, and calls the pages clean: a process that tries again must not
+// believe that it has them.
 void Run::NoteSyncError(long error) {
   if (error < 0) pool_.seats().SetThroughFailed(static_cast<int>(-error));
 }
@@ -271,7 +271,7 @@ void Run::TellBroken(const Group& group) {
 
 // The process that stored the group may have been killed before its PSYNC. Without this, a power
 // failure could take the group away, or a part of it, and leave a part of what it was applied to:
-// what the next recovery does not write over.
+// the next recovery does not write over that part.
 void Run::Secure(const nvlog::GroupWalk& walk, const Group& group) {
   pmem::Pwb(HeaderAt(group.place), sizeof(RecordHeader), Step::kSeenGroup);
   uint64_t secured = ~uint64_t{0};
@@ -320,7 +320,7 @@ void Run::ApplyWindow() {
   if (walk_.done() - unmapped_ >= kUnmapUnits) Unmap();
 }
 
-// The memory of the log that was dealt with need not stay in our address space: what is mapped is
+// The memory of the log that was dealt with need not stay in our address space: the mapped part is
 // bounded, and the disk works while it goes.
 void Run::Unmap() {
   Advise(MADV_DONTNEED);
@@ -485,7 +485,7 @@ bool Run::VoidKept() {
   return true;
 }
 
-// What is discarded gets the same word.
+// Discarded groups get the same word.
 void Run::Void(const Group& group) {
   RecordHeader* first = HeaderAt(group.place);
   pmem::Store(first->commit, nvlog::VoidWord(group.lsn, view_.salt()));

@@ -166,7 +166,7 @@ long FindByHandle(const sys::FileHandle& handle, uint64_t file_system, Use use) 
   return result;
 }
 
-// ENOENT if it is nowhere; what it was refused with, if it is somewhere.
+// ENOENT if it is nowhere; the error it was refused with, if it is somewhere.
 long OpenByHandle(const Wanted& wanted) {
   const pool::FileRecord& record = wanted.record;
   sys::FileHandle handle = {record.handle_size, record.handle_type, {}};
@@ -222,7 +222,7 @@ bool IsMountedAt(const char* path, uint64_t file_system) {
   return error < 0 || std::memcmp(&fs.f_fsid, &file_system, sizeof(file_system)) == 0;
 }
 
-// What is near is found on the same mount, where it can be linked to.
+// A file that is near is found on the same mount, where it can be linked to.
 long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near) {
   sys::FileHandle handle = {identity.handle_size, identity.handle_type, {}};
   std::memcpy(handle.bytes, identity.handle, identity.handle_size);

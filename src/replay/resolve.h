@@ -31,11 +31,11 @@ long LookByPath(const char* path);
 // missing.
 long LookByIdentity(const pool::Identity& identity, uint64_t file_system, int near);
 bool IsOnFileSystem(const char* path, uint64_t file_system);
-// The same of the last folder on the way to the path that is there: so what is not there is gone,
-// and not only out of reach. Also if that cannot be told.
+// The same of the last folder on the way to the path that is there: so a file that is not there is
+// gone, and not only out of reach. Also if that cannot be told.
 bool IsMountedAt(const char* path, uint64_t file_system);
 
-// The disk's words, not the name's: what they are about may well be there, so its records are not
+// The disk's words, not the name's: the file may well be there, so its records are not
 // for discarding.
 constexpr bool IsRefusal(long error) {
   return error == -EIO || error == -EROFS || error == -ENOSPC || error == -EDQUOT;

@@ -2,7 +2,7 @@
 //
 // With whose rights the calling thread uses the file system.
 //
-// What lies in a pool is what the pool's owner put there, and it names files. So root recovers a
+// A pool's owner put all that lies in the pool there, and it names files. So root recovers a
 // pool of another user with that user's rights and none of its own: then no record, however it was
 // made, leads to a file that its owner could not write. The one thing that takes root's own right,
 // opening a file by its handle, asks for it (resolve.cc).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A run of committed records, a bounded number of pages of them, brought to their files page by
-// page instead of one by one: what is next to each other in a file is written by one call.
+// page instead of one by one: bytes next to each other in a file are written by one call.
 #ifndef NVCACHE_REPLAY_WINDOW_H_
 #define NVCACHE_REPLAY_WINDOW_H_
 
@@ -25,7 +25,7 @@ class Window {
   // False without memory.
   bool Open();
 
-  // What Add() takes for a record.
+  // As many items Add() takes for a record.
   static uint64_t ItemsOf(const nvlog::RecordHeader& header) {
     const bool data = header.kind == nvlog::Kind::kData;
     return data ? nvlog::PagesOf(header.offset, header.length) : 1;
@@ -45,8 +45,8 @@ class Window {
 
  private:
   // The bytes of one page, or a truncation or an erasure. Data overlaps only within a page, so the
-  // order of the log matters only there. But what is before a truncation or an erasure of its file
-  // stays before it, and what is behind it, behind: each is an epoch of its own.
+  // order of the log matters only there. But data before a truncation or an erasure of its file
+  // stays before it, and data behind it, behind: each is an epoch of its own.
   struct Item {
     uint64_t offset;
     union {

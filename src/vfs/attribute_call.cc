@@ -72,7 +72,7 @@ bool AttributeCall::Look() {
   return true;
 }
 
-// What is known to be open is a file.
+// A descriptor known to be open is a file's.
 uint64_t AttributeCall::Tag() const {
   return lease::TagOf(device_, inode_, st_.st_ino != 0 ? st_.st_mode : S_IFREG);
 }
@@ -109,7 +109,7 @@ bool AttributeCall::AddPath(const char* path) {
          pool::AddText(&record, &NameRecord::from_folder_path_length, "", &end);
 }
 
-// What the log was told lately of the program's file, if it still has that name. Before the call,
+// The log's latest word on the program's file, if it still has that name. Before the call,
 // which changes it.
 void AttributeCall::Recall(uint64_t exits) {
   Access access;

@@ -55,7 +55,7 @@ class AttributeCall {
   sys::Scratch<pool::NameRecord> record_;
 };
 
-// A call has changed nothing of the descriptor's file but the time of its last change: what is
+// A call has changed nothing of the descriptor's file but the time of its last change: all that is
 // known of it stays so. No lock.
 void KeepStanding(int fd, const struct stat& before);
 

@@ -28,7 +28,8 @@ constexpr uint64_t kShortLookNs = 100 * 1000 * 1000;
 // The seat is given up when nobody has used the pool for so long; the descriptor, so long after it
 // was asked for.
 constexpr uint64_t kUnusedNs = kSecond;
-// What was left for so long is brought to the disk; when nobody is at work there, after kUnusedNs.
+// Bytes that were left for so long are brought to the disk; when nobody is at work there, after
+// kUnusedNs.
 constexpr uint64_t kLeftNs = 5 * kSecond;
 // An idle process has logged what it ever will so long after it began (kBusyAfterNs).
 constexpr uint64_t kLogsForNs = kSecond;
@@ -130,7 +131,7 @@ void Checkpointer::ServeDescriptor() {
   const bool others = seats.OthersHaveThrough(engine.pool().seat());
   const bool left = seats.CountLeft() > 0;
   const uint32_t bell = seats.bell();
-  // What was left while others had one may be nobody's by now.
+  // Bytes left while others had one may be nobody's by now.
   const bool falls_to_us = left && !others && seats.answer() == pool::kNoAnswer;
   if (bell != rung_ || falls_to_us) {
     rung_ = bell;
@@ -158,7 +159,7 @@ void Checkpointer::CloseFileSystem() {
   if (!engine.checkpoint.is_open() || !engine.checkpoint.TryLock()) return;
   const pool::Seats& seats = engine.pool().seats();
   seats.Answer(pool::kNoAnswer);
-  // Whoever has just found the old answer has said before that it comes (Checkpoint::Cover).
+  // A process that has just found the old answer has said before that it comes (Checkpoint::Cover).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (seats.OthersHaveThrough(engine.pool().seat())) {
     seats.Answer(pool::kHasDescriptor);
@@ -172,8 +173,8 @@ void Checkpointer::CloseFileSystem() {
   engine.checkpoint.Unlock();
 }
 
-// While others are at work, one sync does for what several leave, and for what idle ones have
-// logged. Whoever of all processes may move the checkpoint does so: the oldest of them may have no
+// While others are at work, one sync does for all that several leave and idle ones have logged. Of
+// all processes, the one that may move the checkpoint does so: the oldest of them may have no
 // reason of its own.
 void Checkpointer::MoveCheckpoint() {
   const pool::Seats& seats = engine.pool().seats();
@@ -195,7 +196,7 @@ void Checkpointer::MoveCheckpoint() {
   engine.tallies.WantCheckpointAbove(next - 1);
 }
 
-// What was left while the seat was given up is brought to the files as by any process that comes.
+// Groups left while the seat was given up are brought to the files as by any process that comes.
 void Checkpointer::End() {
   const bool off = watched_.seats().MustKeepOff();
   const bool named = IsNamed();

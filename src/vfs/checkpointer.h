@@ -3,8 +3,8 @@
 // The checkpointer: a process without a program, which brings to the disk what processes leave that
 // end or die, so that none of them has to wait for the disk at its end (docs/architecture.md).
 //
-// It uses the engine as any other process does, and has a seat while others have one. So whatever
-// becomes of it, the others see to the pool as if there had been none.
+// It uses the engine as any other process does, and has a seat while others have one. So if it ends
+// or dies, the others see to the pool as if there had been none.
 #ifndef NVCACHE_VFS_CHECKPOINTER_H_
 #define NVCACHE_VFS_CHECKPOINTER_H_
 
@@ -15,7 +15,7 @@
 
 namespace nvcache::vfs {
 
-// What it asks of whoever carries it.
+// Its requests to the program that carries it.
 struct CheckpointerHost {
   // A folder of the file system with this st_dev, open; -1: none can be had.
   int (*open_file_system)(uint64_t device);
@@ -52,7 +52,7 @@ class Checkpointer {
   uint32_t rung_ = 0;   // the bell when it was answered last
   uint64_t asked_ = 0;  // monotonic ns: when that was
   uint64_t used_ = 0;   // the same: when the pool was seen to be used last
-  // What processes logged that began to before `cared_to_` is on the disk, as far as they are idle;
+  // Groups of idle processes that began to log before `cared_to_` are on the disk;
   // before `wanted_at_`, when the checkpoint has reached `wanted_`. Real-time ns; 0: nothing is
   // waited for.
   uint64_t cared_to_ = 0, wanted_at_ = 0;

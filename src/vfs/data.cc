@@ -28,7 +28,7 @@ using dramcache::TotalLength;
 constexpr uint64_t kPageSize = pool::kPageSize;
 
 // The largest file that any of the disk file systems holds in 4 KiB blocks by default (ext4's
-// 16 TiB). Who goes beyond hears it from the kernel.
+// 16 TiB). A program that goes beyond hears it from the kernel.
 constexpr uint64_t kMaxFileSize = (uint64_t{1} << 44) - kPageSize;
 
 // For O_SYNC and the like every write is good enough; the others change where it goes.
@@ -38,7 +38,7 @@ constexpr int kKnownFlags =
 // The kernel refuses it in its own words.
 constexpr long kRefused = kNotOurs;
 
-// For what we do not know how to do: the kernel does it, from now on.
+// For a call that we do not know how to make: the kernel does it, from now on.
 long ToKernel(int fd) {
   const long error = PassThrough(fd);
   return error < 0 ? error : kNotOurs;
@@ -47,7 +47,7 @@ long ToKernel(int fd) {
 // ---------------------------------------------------------------------------------------------
 // Reading
 
-// What the kernel has, into the program's buffer; zeros beyond its end. As ReadPart.
+// The kernel's bytes, into the program's buffer; zeros beyond its end. As ReadPart.
 long ReadFromKernel(File& file, uint64_t offset, uint8_t* out, size_t n) {
   static constexpr uint8_t kZeros[kPageSize] = {};
   size_t done = 0;
@@ -147,7 +147,7 @@ long AppendGroup(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
 // Writes as one group after the other; sleeps while the log is full. Returns the bytes written, or,
 // if none were, what kept it: kNoDescriptors, kSignal, kNoHope, kAwaitsSync, kUnsettled, -EFAULT,
 // or what the disk says to the file's write-back. Buffers are looked at when they turn out not to
-// be there, and not before: whoever passes good ones pays nothing.
+// be there, and not before: a program that passes good ones pays nothing.
 long WriteGroups(File& file, uint64_t offset, uint64_t length, Cursor* cursor) {
   uint64_t done = 0;
   while (done < length) {
@@ -266,14 +266,15 @@ long TryWrite(const WriteCall& call, uint64_t total, Attempt* attempt) {
   return n;
 }
 
-// Too large, no room on the disk, no way for recovery to find it; or no room here for who knows how
-// long.
+// Too large, no room on the disk, no way for recovery to find it; or no room here for an unknown
+// time.
 bool IsForKernel(long error) {
   return error == -EFBIG || error == -ENOSPC || error == kNoDescriptors || error == kNoHope ||
          error == kUnsettled;
 }
 
-// What keeps a write to a shared file was seen to, or it goes past the log. False: it was not that.
+// The cause that keeps a write to a shared file was seen to, or the write goes past the log. False:
+// it was not that.
 bool MendShared(const WriteCall& call, long error, uint32_t room, Attempt* attempt) {
   if (error == kGoesPast || (error == 0 && attempt->left)) {
     attempt->past = true;

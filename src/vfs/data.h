@@ -24,7 +24,7 @@ long Pwrite(int fd, const void* buffer, size_t count, off_t offset);
 long Writev(int fd, const iovec* iov, int iov_count, int rwf_flags = 0);
 long Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, int rwf_flags);
 long Lseek(int fd, off_t offset, int whence);
-long Fsync(int fd);      // and fdatasync: what may make a file hot
+long Fsync(int fd);      // and fdatasync: calls that may make a file hot
 long SyncRange(int fd);  // sync_file_range, which promises less: the bytes
 long Ftruncate(int fd, off_t length);
 long Fallocate(int fd, int mode, off_t offset, off_t length);

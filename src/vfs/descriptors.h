@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Descriptors: what is tracked, duplicated and closed.
+// Descriptors: tracked, duplicated and closed.
 #ifndef NVCACHE_VFS_DESCRIPTORS_H_
 #define NVCACHE_VFS_DESCRIPTORS_H_
 
@@ -21,7 +21,7 @@ void Forget(int fd);
 bool Tracks(int fd);
 
 // The program's limit leaves no room for one more descriptor: gives up some of the engine's own.
-// What they are for is done without them from then on: their files are the kernel's. False: there
+// From then on the engine does without them: their files are the kernel's. False: there
 // are no more to give up.
 bool MakeRoom();
 

@@ -70,7 +70,7 @@ bool JoinDevice(int fd, const struct stat& st) {
          engine.attachment.Attach() && engine.checkpoint.Cover(fd, st);
 }
 
-// Page by page: what follows it may not be there.
+// Page by page: the page behind it may not be there.
 size_t CopyPath(char* to, const char* path, size_t size) {
   for (size_t n = 0; n < size;) {
     const size_t in_page =
@@ -211,8 +211,9 @@ bool Folder::MakeKnown(uint32_t own) {
   return false;
 }
 
-// Whoever changes a name without having seen the tag is passing still when it is asked who is; the
-// sync comes after that, and covers what is over. Whoever sees the tag makes the folder unknown.
+// A process that changes a name without having seen the tag is passing still when it is asked who
+// is; the sync comes after that, and covers the calls that are over. A process that sees the tag
+// makes the folder unknown.
 bool Folder::SyncToKnow(uint32_t own) {
   engine.tallies.NoteFolder(device_);
   Tally& tally = engine.tallies.At(tag_);
@@ -240,7 +241,7 @@ long Folder::GoPast() {
   const uint64_t lock = engine.tallies.LockNames();
   if (Tallies::StandingOf(*tally).tag == tag_) Tallies::Forget(*tally);
   engine.tallies.UnlockNames(lock);
-  // Else nobody who lives may be there to move the checkpoint.
+  // Else no living process may be there to move the checkpoint.
   if (engine.tallies.IsPending(*tally) && Open()) JoinDevice(fd_);
   return EndPending(*tally);
 }

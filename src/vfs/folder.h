@@ -38,7 +38,7 @@ class Folder {
   // say so. `slashes`: they may follow the name, for it is a folder's. `beside`: has just been
   // found, and need not be looked up again if the path says the same.
   bool Find(int dirfd, const char* path, bool slashes, const Folder* beside = nullptr);
-  // What is open there, not with O_PATH: a folder. `name()` is nothing.
+  // Of a folder open there, not with O_PATH. `name()` is nothing.
   bool FindOpen(int fd);
   // The folder's descriptor, for the calls that change it. False: it cannot be had.
   bool Open();
@@ -68,7 +68,7 @@ class Folder {
   void BeginPassing();
   void EndPassing();
 
-  // What is passing for this one is taken to pass for a folder with that tag.
+  // A process passing for this one is taken to pass for a folder with that tag.
   bool PassesFor(uint64_t tag) const;
 
   // Has it be known, by a real sync. `own`: so often the caller is passing for it, or another

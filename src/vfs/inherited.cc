@@ -68,9 +68,9 @@ void ListInherited() {
 
 }  // namespace
 
-// Descriptors from before us are shared with whoever gave them to us: never cached. Most programs
-// have three, and the kernel a table of 64 for them. To list them, by /proc, takes as long as four
-// hundred calls.
+// Descriptors from before us are shared with the process that gave them to us: never cached. Most
+// programs have three, and the kernel a table of 64 for them. To list them, by /proc, takes as long
+// as four hundred calls.
 void AdoptInherited() {
   int end = sys::kFirstTable;
   while (MayHaveFrom(end)) {

@@ -4,8 +4,8 @@
 
 namespace nvcache::vfs {
 
-// Tracks the descriptors from before us. Whoever gave them to us may have them, too: what they are
-// open to is never cached. Once, after the engine's start.
+// Tracks the descriptors from before us. The process that gave them to us may have them, too: their
+// files are never cached. Once, after the engine's start.
 void AdoptInherited();
 
 }  // namespace nvcache::vfs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What others do to a file where no call of the program's shows it.
+// Changes by others to a file where no call of the program's shows them.
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -180,7 +180,7 @@ long Protect(const void* address, size_t length, int protection) {
   }
 }
 
-// Under the table lock, so that what comes into the place of a mapping is noted after it.
+// Under the table lock, so that a mapping that comes into the place of another is noted after it.
 
 long Unmap(void* address, size_t length) {
   if (!AreMapped()) return kNotOurs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What others do with a file where no call of the program's shows it.
+// Use of a file by others where no call of the program's shows it.
 #ifndef NVCACHE_VFS_LEND_H_
 #define NVCACHE_VFS_LEND_H_
 
@@ -20,8 +20,8 @@ namespace nvcache::vfs {
 //                long as a process has it open that has it open now (docs/write-through.md)
 //   PassThrough  they change it, or who does cannot be seen: it is pass-through
 //
-// Each until the last close here, or `forever`, if what they do outlives that (a mapping). With the
-// rule `always`, what is lent is pass-through, too.
+// Each until the last close here, or `forever`, if their use outlives that (a mapping). With the
+// rule `always`, a lent file is pass-through, too.
 void Publish(int fd);  // and has the kernel know the offset
 long Lend(int fd, bool forever = false);
 long HandOn(int fd, bool forever = false);
@@ -37,7 +37,7 @@ long PassThroughPath(int dirfd, const char* path);
 long GiveAwayPath(int dirfd, const char* path);
 
 // Around a real mmap of a descriptor: lent for ever, or passed through, if it is written by the
-// mapping. What is not may be later: then Protect, Unmap and Remap hear of that.
+// mapping. One that is not may be later: then Protect, Unmap and Remap hear of that.
 class MapGuard {
  public:
   MapGuard(int fd, bool shared, int protection);

@@ -107,7 +107,7 @@ void UnlockTable() {
   sys::LeaveEngine();
 }
 
-// The table lock for two calls: what the first one does is undone by the second. Nobody leaves in
+// The table lock for two calls: the second one undoes what the first does. Nobody leaves in
 // between, so the second one finds the engine as the first has. False: it is not there any more.
 // `wakes`: else it may be asleep.
 bool LockTable(bool wakes) {
@@ -231,7 +231,7 @@ void LeaveInChild() { Process::LeaveInChild(); }
 
 void Leave() {
   if (!engine.active()) return;
-  // What the parent has in its cache, nobody asks for later.
+  // Nobody asks later for the bytes that the parent has in its cache.
   for (uint32_t fd = 0; fd < engine.descriptors.end(); ++fd) TakeOver(static_cast<int>(fd));
   engine.Leave();
 }

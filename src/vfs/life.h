@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Start, stop, fork, exec, and what else becomes of a process as a whole.
+// Start, stop, fork, exec, and the other events of a process as a whole.
 #ifndef NVCACHE_VFS_LIFE_H_
 #define NVCACHE_VFS_LIFE_H_
 
@@ -21,8 +21,8 @@ bool Start(const Host& host, char** environment,
            settings::WriteBack rule = settings::WriteBack::kAuto);
 
 // In place of Start, for a front end that cannot do its work here: the same line and the same exit
-// if a pool is named, and else nothing. `text` says what is wrong and what to do; what becomes of
-// the program is added.
+// if a pool is named, and else nothing. `text` says what is wrong and what to do; the program's
+// fate is added.
 void Refuse(char** environment, const char* text);
 
 // False before Start, and if it was: no descriptor is tracked, no file cached.
@@ -47,8 +47,8 @@ void AfterForkInParent();
 void AfterForkInChild();
 
 // Around vfork, in the parent's thread, all of whose signals are blocked. False: some file is
-// cached, so the child must have memory of its own, as one of fork. What the first leaves in
-// `depth`, the second one needs; it must not be in memory, which the child may write over.
+// cached, so the child must have memory of its own, as one of fork. The second one needs the value
+// that the first leaves in `depth`; it must not be in memory, which the child may write over.
 bool BeginSharing(uint32_t* depth);
 void EndSharing(uint32_t depth);
 // Whether the caller is a child in between.
@@ -86,15 +86,16 @@ void AfterSizeLimit();
 void BeforeRights(bool for_good = false);
 void AfterRights();
 
-// Around a call that freezes a file system (FIFREEZE): whoever writes to it from then on waits for
-// the end of that, and a program that is to end it must not be made to wait by us. So nothing is
-// cached in the meantime. 0, and AfterFreeze is called next; or the error of the file system that
-// refuses the pending bytes: then the call must fail. AfterThaw: a call that ends it has succeeded.
+// Around a call that freezes a file system (FIFREEZE): a process that writes to it from then on
+// waits for the end of that, and a program that is to end it must not be made to wait by us. So
+// nothing is cached in the meantime. 0, and AfterFreeze is called next; or the error of the file
+// system that refuses the pending bytes: then the call must fail. AfterThaw: a call that ends it
+// has succeeded.
 long BeforeFreeze();
 void AfterFreeze(bool frozen);
 void AfterThaw();
 
-// What Release does, and nothing is cached any more: when our picture of the process cannot be kept
+// As Release, and nothing is cached any more: when our picture of the process cannot be kept
 // right from now on (a thread with descriptors of its own, io_uring).
 void Retire();
 
@@ -102,7 +103,7 @@ void Retire();
 // has retired: every call answers kNotOurs from now on. No locks are taken.
 void LeaveInChild();
 
-// What Retire does, and the engine is there no more, as before Start: nothing here makes a system
+// As Retire, and the engine is there no more, as before Start: nothing here makes a system
 // call from then on. Before the program has the kernel refuse calls, or kill it for them. If the
 // file system refuses bytes, these stay in the cache, and the engine with them: IsActive() tells.
 void Leave();

@@ -33,7 +33,7 @@ using pool::NameRecord;
 constexpr unsigned RENAME_NOREPLACE = 1;
 #endif
 
-// Whoever follows the file describes it anew: what the log was told of its path is old. A write of
+// A process that follows the file describes it anew: the log's path of it is old. A write of
 // it that is under way has the tally's lock, so its LSN is below that of the new name.
 void NoteMove(uint64_t tag) {
   Tally* tally = engine.tallies.Find(tag);
@@ -117,8 +117,8 @@ NameCall::~NameCall() {
   if (naming_ && engine.leases.is_open()) engine.tallies.EndNaming();
 }
 
-// What the log does not have is on the disk before a later change can be in the log. The folders
-// are known again, perhaps.
+// A change that the log does not have is on the disk before a later one can be in the log. The
+// folders are known again, perhaps.
 void NameCall::End() {
   if (moves_) ForgetFolders();
   moves_ = false;
@@ -195,7 +195,7 @@ bool NameCall::HasFolders() const {
   return (has_folder_ && folder_.tally() != nullptr) || (has_from_ && from_.tally() != nullptr);
 }
 
-// The folders are found. What the log cannot have goes past it.
+// The folders are found. A call that the log cannot have goes past it.
 void NameCall::Begin(What what, bool past) {
   AreFound();
   if (!HasFolders()) return;
@@ -321,8 +321,8 @@ void NameCall::MakeLink(const char* target, int dirfd, const char* path, bool pa
   Begin(What::kMakeLink, past || length == 0);
 }
 
-// True: it will do nothing, and so nothing of it need be known. (Programs that replace files look
-// for what they may have left behind by taking it away.)
+// True: it will do nothing, and so nothing of it need be known. (Programs that replace files first
+// remove leftovers of their own, which may not be there.)
 bool NameCall::BeginInVain(What what) {
   AreFound();
   in_vain_ = HasFolders() && !sys::IsSharing();
@@ -421,7 +421,7 @@ bool NameCall::Hold(const Folder& folder) const {
   return known;
 }
 
-// The flags of what loses its last name, in that folder.
+// The flags of a file that loses its last name, in that folder.
 uint32_t NameCall::GoneOf(const struct statx& st) const {
   if (!S_ISREG(st.stx_mode) || st.stx_size == 0) return pool::kNameGone;
   const Tally* tally = engine.tallies.Find(lease::TagOf(folder_.device(), st.stx_ino));
@@ -429,7 +429,7 @@ uint32_t NameCall::GoneOf(const struct statx& st) const {
   return known ? pool::kNameGone : pool::kNameGone | pool::kNameLacks;
 }
 
-// What the names lead to. 0; or the call's result, for it will change nothing.
+// Looks where the names lead to. 0; or the call's result, for it will change nothing.
 long NameCall::Look() {
   NameRecord& record = *record_;
   record.flags = 0;
@@ -481,7 +481,7 @@ void NameCall::KeepLoser(const struct statx& st) {
   loser_tag_ = lease::TagOf(folder_.device(), st.stx_ino, st.stx_mode);
 }
 
-// What the call has changed of the files themselves. False: somebody without the log has changed
+// Notes the call's changes of the files themselves. False: somebody without the log has changed
 // the names between the look and the call.
 bool NameCall::NoteChanged() {
   bool as_said = true;
@@ -542,7 +542,7 @@ bool NameCall::Commit(Deed deed) {
   return CommitName(*record_, *lock_, folder_.tally(), has_from_ ? from_.tally() : nullptr);
 }
 
-// What the call has made. `result` is its own.
+// Adds the file that the call has made. `result` is its own.
 bool NameCall::AddCreated(long result) {
   NameRecord& record = *record_;
   struct statx st;
@@ -624,8 +624,8 @@ long NameCall::Make() {
 
 // -------------------------------------------------------------------------------------- New files
 
-// Whoever has written to it before it has the tag has left some bytes there; whoever is at it still
-// is passing.
+// A process that has written to it before it has the tag has left some bytes there; one that is at
+// it still is passing.
 void BeginKnown(int fd, const NameRecord* created) {
   struct stat st;
   if (created == nullptr && sys::Fstat(fd, &st) < 0) return;

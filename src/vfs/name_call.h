@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Calls that change names, and what the log has of them (docs/names.md; tests/names is the model).
+// Calls that change names, and their records in the log (docs/names.md; tests/names is the model).
 // Where the folders are known (folder.h), such a call is made here, under the lock of names of all
 // processes of the user:
 //
@@ -8,7 +8,7 @@
 //   the call       relative to the folders, which were looked up once
 //   outcome        committed, if the call has met what was announced
 //
-// What is in the log is durable when the call returns. Everything else is left to the kernel; then
+// A change in the log is durable when the call returns. Everything else is left to the kernel; then
 // a folder that was known is not any more, and nothing of it is pending.
 #ifndef NVCACHE_VFS_NAME_CALL_H_
 #define NVCACHE_VFS_NAME_CALL_H_
@@ -44,7 +44,7 @@ class NameCall {
   NameCall(const NameCall&) = delete;
   NameCall& operator=(const NameCall&) = delete;
 
-  // What is to be done. `past`: not by way of the log. Paths stay there until the call is made.
+  // The call to be made. `past`: not by way of the log. Paths stay there until the call is made.
   void Create(int dirfd, const char* path, int flags, mode_t mode, bool past);
   void MakeFolder(int dirfd, const char* path, mode_t mode, bool past);
   void MakeLink(const char* target, int dirfd, const char* path, bool past);
@@ -71,7 +71,7 @@ class NameCall {
   // it.
   void End();
   // The call makes a file of which the log will have nothing, if it succeeds: under another name,
-  // or since what was there is gone. CreatedElsewhere then. No lock.
+  // or since the file there is gone. CreatedElsewhere then. No lock.
   bool creates_elsewhere() const { return elsewhere_; }
   void MakesElsewhere() { elsewhere_ = true; }
   static void CreatedElsewhere(int fd);
@@ -81,7 +81,7 @@ class NameCall {
   bool is_there() const { return is_there_; }
   // The call has made a file, if it has succeeded, and that is new and empty.
   bool has_created() const { return created_; }
-  // What the log has of it; null: nothing.
+  // The log's record of it; null: none.
   const pool::NameRecord* created() { return created_ && logged_ ? record_.get() : nullptr; }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What calls that change names or attributes say to the log.
+// The records of calls that change names or attributes.
 #ifndef NVCACHE_VFS_NAME_LOG_H_
 #define NVCACHE_VFS_NAME_LOG_H_
 

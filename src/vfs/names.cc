@@ -130,7 +130,7 @@ void NameGuard::LetGo() {
       if (held.removes) LogReturn(file);
       if (DrainExclusively(file) == 0) Reexamine(file);
       file.lock.Unlock();
-      // What has no name cannot be recovered, and need not be.
+      // A file without a name cannot be recovered, and need not be.
       if (unlinked) PassThrough(file);
     }
     held = {};
@@ -161,7 +161,7 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size) {
   }
 }
 
-// Whoever has a descriptor of a file has claimed it, but for a child of fork.
+// A process that has a descriptor of a file has claimed it, but for a child of fork.
 bool PublishBytes(int fd) {
   if (IsForeign(fd)) {
     struct stat st;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Names, and what the kernel says of a file by one.
+// Names, and the kernel's answers about a file by one.
 #ifndef NVCACHE_VFS_NAMES_H_
 #define NVCACHE_VFS_NAMES_H_
 
@@ -25,8 +25,8 @@ void NewestSizeOf(int fd, off_t* size);
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps
-// writers out until the guard goes; then its name, size and link count are read anew. What a file
-// that loses its last name (Fate::kIsRemoved) has in the log stays there. 0, or the
+// writers out until the guard goes; then its name, size and link count are read anew. The pending
+// records of a file that loses its last name (Fate::kIsRemoved) stay in the log. 0, or the
 // negated errno with which the file system refuses the pending bytes: then the call must fail.
 //
 //   NameGuard guard;
@@ -42,16 +42,16 @@ class NameGuard {
   NameGuard(const NameGuard&) = delete;
   NameGuard& operator=(const NameGuard&) = delete;
 
-  // `logged`: the log has the change, so what is pending of the file may stay so; it is no folder.
+  // `logged`: the log has the change, so the file's pending records may stay so; it is no folder.
   long Claim(int dirfd, const char* path, bool follow = false, bool logged = false);
-  // What becomes of the name: kIsRemoved, if the call takes it from the file, and gives it to none
+  // The fate of the name: kIsRemoved, if the call takes it from the file, and gives it to none
   // or to another one.
   enum class Fate { kStays, kIsRemoved };
   long Add(int dirfd, const char* path, bool follow = false, Fate fate = Fate::kStays,
            bool logged = false);
 
  private:
-  // A file that is locked, and what becomes of what it has in the log.
+  // A file that is locked, and the fate of its records in the log.
   struct Held {
     void* file = nullptr;
     bool removes = false;  // it stays there, and the log says that the last name goes

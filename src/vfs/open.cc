@@ -25,7 +25,7 @@ bool IsGiven(const File& file) {
   return false;
 }
 
-// Starts to track what was just opened. Table lock held.
+// Starts to track the file that was just opened. Table lock held.
 void Track(int fd, int flags, const struct stat& st) {
   File* file = engine.files.Find(st.st_dev, st.st_ino);
   if (file == nullptr) {
@@ -68,8 +68,8 @@ bool IsKnownShared(const struct stat& st) {
   return tally != nullptr && lease::Tallies::StandingOf(*tally).known;
 }
 
-// What an open with these flags finds under the path. The kernel takes RESOLVE_CACHED for no open
-// that cuts, so its being there does not matter.
+// The file that an open with these flags finds under the path. The kernel takes RESOLVE_CACHED for
+// no open that cuts, so its being there does not matter.
 long Look(int dirfd, const char* path, int flags, uint64_t resolve, struct stat* st) {
   const int nofollow = flags & O_NOFOLLOW;
   if (resolve == 0) {
@@ -137,8 +137,8 @@ void OpenGuard::Drain() {
 }
 
 // The name was free. If somebody has given it away by now, the file is opened as it is; if that has
-// gone as well, once more. A link that leads nowhere is free for one of the two alone: what the
-// kernel makes by it has another name.
+// gone as well, once more. A link that leads nowhere is free for one of the two alone: a file that
+// the kernel makes by it has another name.
 long OpenGuard::Create() {
   constexpr int kAttempts = 4;
   for (int i = 0; i < kAttempts; ++i) {
@@ -167,7 +167,7 @@ long OpenGuard::OpenThere() {
   return kNotOurs;
 }
 
-// Whoever has the name by now gets what the kernel would have done.
+// The file that has the name by now is treated as the kernel would have treated it.
 long OpenGuard::Replace() {
   if (names_.logs()) {
     const long result = Create();
@@ -253,7 +253,7 @@ long OpenGuard::Opened(int fd) {
     error_ = by_descriptor_.Take(st.st_dev, st.st_ino);
     if ((flags_ & O_DIRECT) != 0 && error_ == 0) error_ = by_descriptor_.ToChange();
     LockTable();
-    // Whoever has let go of the file has brought it up to date.
+    // The process that has let go of the file has brought it up to date.
     if (error_ == 0 && by_descriptor_.has_waited()) error_ = sys::Fstat(fd, &st);
   }
   if (fd >= 0) engine.files.Vacate(fd);

@@ -22,8 +22,8 @@ namespace nvcache::vfs {
 //   int fd = <real open>;           // errno is the caller's business
 //   if (guard.Opened(fd) < 0) ...   // fd < 0: the open failed
 //
-// Opened() starts to track a regular file. What cannot be tracked is left to the kernel; but while
-// another process has the file in its cache and does not let go, the answer is -EIO, and the
+// Opened() starts to track a regular file. A file that cannot be tracked is left to the kernel; but
+// while another process has the file in its cache and does not let go, the answer is -EIO, and the
 // descriptor must be closed again. The guard may hold locks: the real open of a tracked file must
 // not be a cancellation point (`holds_locks()` tells; make the raw system call then).
 class OpenGuard {

@@ -75,9 +75,9 @@ long WithRoom(Append append) {
   }
 }
 
-// The log first: what it has of these bytes may reach the disk no more when the kernel has lost
+// The log first: its records of these bytes may reach the disk no more when the kernel has lost
 // them. A write-back that is under way ends before the page is forgotten, so before the kernel
-// erases. `erase` is the kernel's part; what it refuses is made up for by the cleanup thread. As
+// erases. `erase` is the kernel's part; the cleanup thread makes up for a part that it refuses. As
 // AppendMark; unless it is 0, nothing has happened.
 template <typename Erase>
 long TryErase(File& file, nvlog::Kind kind, const dramcache::Erasure& range, Erase erase) {
@@ -170,8 +170,8 @@ long FallocateLogged(int fd, int mode, off_t offset, off_t length) {
   // Whether the file system can, and the program may: beyond the end there is nothing to lose.
   const auto beyond = static_cast<off_t>((size / pool::kPageSize + 2) * pool::kPageSize);
   if (sys::Fallocate(fd, kHole, beyond, pool::kPageSize) < 0) return kNotOurs;
-  // The kernel may not know of the size yet, and nobody writes what is erased. If it does, it would
-  // drop the blocks that the program has allocated beyond the end.
+  // The kernel may not know of the size yet, and nobody writes the erased bytes. If it does, it
+  // would drop the blocks that the program has allocated beyond the end.
   struct stat st;
   if (sys::Fstat(file->backing_fd, &st) < 0) return kNotOurs;
   const auto known = static_cast<uint64_t>(st.st_size);
@@ -287,8 +287,8 @@ long SyncCached(int fd) {
   if (!owes && engine.checkpoint.EndUnloggedNames()) return 0;
   WarmFolderOf(fd);
   // By the program's own descriptor: each hears once of an error, after which the kernel may have
-  // dropped bytes, and what ours has to hear is for the cleanup thread (I10). If there was one, the
-  // program's has it, too, and should not tell it a second time.
+  // dropped bytes, and an error that ours has to hear is for the cleanup thread (I10). If there was
+  // one, the program's has it, too, and should not tell it a second time.
   const long result = sys::Fsync(fd);
   if (error != 0) return -error;
   if (result < 0) return result;
@@ -374,8 +374,8 @@ long Fallocate(int fd, int mode, off_t offset, off_t length) {
   return WithKernel(fd, cuts, [&] { return sys::Fallocate(fd, mode, offset, length); });
 }
 
-// What the kernel syncs may be newer than what the log has of it, and not yet in the log: so what
-// the log has must not come back.
+// The bytes that the kernel syncs may be newer than the log's, and not yet in the log: so the log's
+// must not come back.
 void DrainAll() {
   if (!engine.active()) return;
   {

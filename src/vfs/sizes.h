@@ -7,7 +7,7 @@
 namespace nvcache::vfs {
 
 // Cuts a cached file off after `length` bytes, fewer than it has, by way of the log (sizes.cc):
-// what is pending need not reach the disk first, and fsync need not wait for it. 0; kNotOurs:
+// pending bytes need not reach the disk first, and fsync need not wait for it. 0; kNotOurs:
 // nothing has happened, and it does not go like that now; or what the kernel says. File lock,
 // exclusive.
 long CutLogged(File& file, uint64_t length);

@@ -18,7 +18,7 @@
 //
 // Any thread may call anything here, except where a comment says otherwise; and so may a child of
 // vfork, between BeginSharing and EndSharing. To it, nothing is tracked and the engine not active;
-// but what it opens or names, it claims from other processes.
+// but it claims the files that it opens or names from other processes.
 #ifndef NVCACHE_VFS_VFS_H_
 #define NVCACHE_VFS_VFS_H_
 

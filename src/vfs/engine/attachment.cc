@@ -23,7 +23,8 @@ constexpr char kNoMeans[] = "not enough memory or threads for the cache";
 constexpr uint64_t kPollNs = 1000 * 1000;
 
 // Descriptors of pages beyond those with a frame, per page of log: the log holds more records than
-// pages when they are small. Who needs more waits for the cleanup thread, as with a full log.
+// pages when they are small. A thread that needs more waits for the cleanup thread, as with a full
+// log.
 constexpr uint64_t kDescriptorsPerLogPage = 4;
 constexpr uint64_t kSpareDescriptors = 1u << 16;
 
@@ -204,7 +205,7 @@ void Attachment::BecomeDetached() {
   engine.SetStage(IsFinal(engine.stage()) ? Stage::kWithout : Stage::kDetached);
 }
 
-// What is in the log by now was published, if it is not on the disk.
+// Groups in the log by now were published, if they are not on the disk.
 void Attachment::Detach() {
   if (!engine.attached()) return;
   AwaitPins();
@@ -247,9 +248,10 @@ long Attachment::ReleaseAll(bool for_good) {
   return error;
 }
 
-// What the disk refuses stays in the pool, for recovery. Who uses such a file afterwards hears of
-// an error: what the kernel has of it is old. Nothing attaches again: there would be such records
-// to recover, and threads may still be on their way out of the log and the cleaner.
+// Bytes that the disk refuses stay in the pool, for recovery. A process that uses such a file
+// afterwards hears of an error: the kernel's bytes of it are old. Nothing attaches again: there
+// would be such records to recover, and threads may still be on their way out of the log and the
+// cleaner.
 void Attachment::Abandon() {
   sys::Text<512> text;
   text.Append(pool_.path());
@@ -313,7 +315,7 @@ bool Attachment::Pin() {
   return false;
 }
 
-// Nobody has a pin from here on. Whoever has one waits for no lock of ours that is held here.
+// Nobody has a pin from here on. A thread that has one waits for no lock of ours that is held here.
 void Attachment::AwaitPins() {
   pinnable_.store(false);
   while (pins_.load() != 0) sys::Pause(kPollNs);

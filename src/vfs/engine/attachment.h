@@ -40,7 +40,7 @@ class Attachment {
   // It has been idle for long enough, and is about to log something. Any thread.
   bool IsToBeBusy() const;
   // Every file that is cached is given back, and then the pool; `for_good`: every file becomes
-  // pass-through, for what the program does with them is not seen any more. 0, or the error of a
+  // pass-through, for the engine sees the program's use of them no more. 0, or the error of a
   // file that stays cached, and the pool with it.
   long ReleaseAll(bool for_good = false);
   // Gives the pool back; nothing is cached.
@@ -68,8 +68,7 @@ class Attachment {
   // In a child of fork: other threads had them.
   void ResetPins() { pins_.store(0); }
 
-  // The process goes, and what the kernel has of its files is another process's to bring to the
-  // disk.
+  // The process goes, and another process has to bring the kernel's bytes of its files to the disk.
   bool LeavesToOthers() const;
   // kUnreadable bytes that nobody can read.
   const void* unreadable() const { return unreadable_; }

@@ -17,7 +17,7 @@ namespace nvcache::vfs {
 
 namespace {
 
-// What write-through files have in the log is on the disk so long after it was appended, about.
+// Groups of write-through files are on the disk about so long after they were appended.
 constexpr uint64_t kDelayNs = 5ull * 1000 * 1000 * 1000;
 // The same where segments are short, and nobody waits for one yet.
 constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
@@ -28,7 +28,7 @@ constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
 constexpr uint64_t kPollNs = 1000 * 1000;
 // When this part of the seats is left, the checkpoint is asked for.
 constexpr uint32_t kLeftSeats = 4;
-// Whoever should move it, and has not for so long, is taken for stopped.
+// A process that should move it, and has not for so long, is taken for stopped.
 constexpr uint64_t kLateNs = 10ull * 1000 * 1000 * 1000;
 // For one that has it in hand to be stored.
 constexpr uint64_t kStorePatienceNs = 100 * 1000 * 1000;
@@ -143,7 +143,7 @@ uint64_t Checkpoint::Care(bool hurried) {
   uint64_t since = since_.load();
   if (since == 0) return within(kDelayNs);
   const uint64_t now = sys::Now(CLOCK_MONOTONIC);
-  // Somebody has moved it: what is pending came later. One sync does for all.
+  // Somebody has moved it: the pending groups came later. One sync does for all.
   if (const nvlog::Lsn checkpoint = engine.pool().through_checkpoint(); checkpoint != seen_) {
     seen_ = checkpoint;
     since_.store(since = now);
@@ -172,7 +172,7 @@ bool Checkpoint::MayMove() const {
          engine.pool().seats().IsFirstThrough(engine.pool().seat());
 }
 
-// Whoever may move it knows nothing of what is pending here.
+// The process that may move it knows nothing of the groups pending here.
 void Checkpoint::Ask() {
   if (!MayMove() && engine.tallies.IsOf(engine.pool_id()) && !engine.tallies.IsCheckpointWanted()) {
     engine.tallies.WantCheckpointAbove(engine.log.newest());
@@ -255,7 +255,7 @@ bool Checkpoint::EndUnloggedNames() {
   const PoolPin pin;
   if (!pin.ok() || !is_open() || !engine.tallies.IsOf(engine.pool_id())) return true;
   const uint64_t unlogged = engine.tallies.Unlogged();
-  if (unlogged > 1) engine.tallies.NoteUnloggedAwaited();  // the first stands for what was before
+  if (unlogged > 1) engine.tallies.NoteUnloggedAwaited();  // the first stands for those before
   if (Sync() < 0) return false;
   engine.tallies.RaiseUnloggedSynced(unlogged);
   return true;
@@ -270,7 +270,7 @@ bool Checkpoint::HasPending() {
          (published() != 0 && published() >= engine.pool().through_checkpoint());
 }
 
-// What is left to another process, that one has a descriptor for which covers it. False: something
+// Another process has a descriptor that covers all that is left to it. False: something
 // is.
 bool Checkpoint::End() {
   const pool::Seats& seats = engine.pool().seats();

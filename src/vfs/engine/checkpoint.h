@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The checkpoint of write-through (docs/write-through.md): who moves it, and when. One file system
-// per pool has write-through files; a sync of it covers all that was logged before.
+// The checkpoint of write-through (docs/write-through.md): which process moves it, and when. One
+// file system per pool has write-through files; a sync of it covers all that was logged before.
 #ifndef NVCACHE_VFS_ENGINE_CHECKPOINT_H_
 #define NVCACHE_VFS_ENGINE_CHECKPOINT_H_
 
@@ -26,7 +26,7 @@ class Checkpoint {
   bool Cover(int fd, const struct stat& st);
   // The descriptor is open to the file system of that device. Table lock, attached.
   void Begin(int fd, uint64_t device);
-  // What is left to another process, that one has a descriptor for which covers it. False:
+  // Another process has a descriptor that covers all that is left to it. False:
   // something is. Table lock.
   bool End();
   // Table lock.
@@ -41,21 +41,21 @@ class Checkpoint {
   }
   // Syncs the file system of all write-through files, and moves their checkpoint. False: it could
   // not, or another one is at it. With a pin, or where the pool stays attached; else no lock.
-  // `late`: whoever should have moved it has not, for long.
+  // `late`: the process that should have moved it has not, for long.
   bool Move(bool late = false);
-  // Syncs that file system, for what this process has published. 0, or a negated errno: from then
-  // on. The cleanup thread, or where it has ended.
+  // Syncs that file system, for all that this process has published. 0, or a negated errno: from
+  // then on. The cleanup thread, or where it has ended.
   long Sync();
   // Of the cleanup thread: in how many ns to ask again.
   uint64_t Care(bool hurried);
   // By the keeper: somebody waits for the checkpoint, perhaps.
   void Hurry();
-  // Whatever changes of names were made so far, by any process of the pool, are in the log or on
-  // the disk. False: the disk refuses. No lock.
+  // All changes of names made so far, by any process of the pool, are in the log or on the disk.
+  // False: the disk refuses. No lock.
   bool EndUnloggedNames();
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPending();
-  // What this process has published; 0: nothing.
+  // The highest LSN that this process has published; 0: none.
   nvlog::Lsn published() const;
 
   // No sync by the descriptor is under way while it is held.

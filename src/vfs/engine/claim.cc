@@ -16,8 +16,8 @@ namespace {
 // For a holder that lives and says nothing. It may have a full log to bring to a slow disk.
 constexpr uint64_t kPatienceNs = 60ull * 1000 * 1000 * 1000;
 
-// What the children that share this thread's memory have claimed, for the parent to give back. What
-// does not fit in stays claimed as long as the process lives.
+// Claims of the children that share this thread's memory, for the parent to give back. Claims that
+// do not fit in stay as long as the process lives.
 struct Claimed {
   uint64_t device;
   uint64_t inode;

@@ -30,8 +30,8 @@ class Claim {
   // The path was seen to lead to no folder.
   bool is_no_folder() const { return is_no_folder_; }
   bool taken() const { return taken_; }
-  // Somebody has let go of the file, or has died, since the claim was to be taken: what was known
-  // of the file before is old.
+  // Somebody has let go of the file, or has died, since the claim was to be taken: earlier
+  // knowledge of the file is old.
   bool has_waited() const { return has_waited_; }
   // The claim was taken for a call that changes the file, its size or its name, and that ends with
   // the claim: nothing of it is in a log of write-through any more. Without any lock. 0; -EIO: the
@@ -56,7 +56,7 @@ long TakeOver(int fd);
 // No lock.
 bool AwaitPublication(uint64_t device, uint64_t inode);
 
-// After the life of a child that has shared this thread's memory: what it has claimed.
+// Gives back the claims of a child that has shared this thread's memory, after its life.
 void DropClaimsOfChildren();
 
 }  // namespace nvcache::vfs

@@ -14,8 +14,8 @@ namespace {
 // a program that writes one file a fault.
 constexpr size_t kLongestKept = 256;
 
-// One of several, so that as many files can be written by turns. Nobody waits for its lock: who
-// finds it taken, also by a thread that a fork has left behind, asks the kernel.
+// One of several, so that as many files can be written by turns. Nobody waits for its lock: a
+// thread that finds it taken, also by a thread that a fork has left behind, asks the kernel.
 struct Memo {
   sys::Mutex<sys::Rank::kDescriptions> lock;
   uint64_t number = 0;   // the File has the same

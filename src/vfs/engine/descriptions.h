@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the log was told of files and folders lately: a writer that fills segments describes its
+// Files and folders as the log was told of them lately: a writer that fills segments describes its
 // file in each, and need not ask the kernel for that each time (eight calls, 15 µs).
 //
-// What the program does to a file's name or attributes counts as a change of it; what others do is
+// A program's call on a file's name or attributes counts as a change of it; the calls of others are
 // not seen for kLatelyNs. Such a record says where the file was a moment ago, as do those before it
 // in the log. A folder's is good as long as it has not left the log (Standing::exits), which a
 // folder does that is removed.
@@ -27,7 +27,7 @@ bool DescribedLately(const File& file, pool::FileRecord* record);
 // `record` describes the file as it was after so many changes. File lock.
 void NoteDescription(File& file, uint32_t changes, const pool::FileRecord& record);
 
-// What a name record says of a folder.
+// A folder as a name record describes it.
 struct FolderRecord {
   pool::Identity identity;
   uint64_t file_system;  // statfs f_fsid

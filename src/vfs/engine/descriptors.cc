@@ -19,7 +19,8 @@ void Descriptors::Open() {
   count_.store(kFewDescriptors, std::memory_order_release);
 }
 
-// Whoever reads a meaning meanwhile reads it as it was before: the old ones do not change any more.
+// A thread that reads a meaning meanwhile reads it as it was before: the old ones do not change any
+// more.
 bool Descriptors::MakeRoomFor(uint32_t number) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   const uint32_t count = count_.load();

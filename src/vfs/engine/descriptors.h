@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What each descriptor number of the process stands for: an open file description of a file that
+// The meaning of each descriptor number of the process: an open file description of a file that
 // is tracked, one of the engine's own descriptors, or nothing of ours.
 #ifndef NVCACHE_VFS_ENGINE_DESCRIPTORS_H_
 #define NVCACHE_VFS_ENGINE_DESCRIPTORS_H_
@@ -16,7 +16,7 @@ namespace nvcache::vfs {
 inline constexpr uint32_t kMaxDescriptors = 1u << 20;  // the kernel's own limit (fs.nr_open)
 inline constexpr uint32_t kFewDescriptors = 512;       // those of the engine's own are among them
 
-// What a number stands for, besides a Description.
+// The meanings of a number, besides a Description.
 Description* const kUntracked = nullptr;
 inline Description* Closing() { return reinterpret_cast<Description*>(1); }   // close() is at work
 inline Description* Internal() { return reinterpret_cast<Description*>(2); }  // opened by us
@@ -47,7 +47,7 @@ class Descriptors {
   int NumberOf(const Description& description) const;
   // The engine's own. No lock.
   uint32_t CountInternal() const;
-  // From now on nothing is tracked: what is open is another process's, too.
+  // From now on nothing is tracked: the open files are another process's, too.
   void LeaveInChild() { count_.store(0); }
 
  private:

@@ -81,8 +81,8 @@ void Engine::StopOwn() {
         ": the file system refuses some bytes; they stay in the pool for 'nvcache recover'");
     sys::Report(text.c_str());
   }
-  // What is left (a setting asked for it, or the disk refuses) stays in the log, and stays cached:
-  // the next user of the pool recovers it.
+  // A file that is left (a setting asked for it, or the disk refuses) stays in the log, and stays
+  // cached: the next user of the pool recovers it.
 }
 
 void Engine::Retire() {

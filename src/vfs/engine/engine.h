@@ -67,8 +67,8 @@ class Engine {
       process.Wake();
   }
 
-  // What a child of fork writes to lies in one page, for each has to be copied for it: first what
-  // is read by every call, then what changes more often.
+  // The members that a child of fork writes to lie in one page, for each page has to be copied for
+  // it: first those that every call reads, then those that change more often.
  private:
   static constexpr size_t kLine = 64, kOnePage = 512;
   alignas(kOnePage) std::atomic<Stage> stage_{Stage::kOff};
@@ -100,7 +100,7 @@ class Engine {
   Keeper keeper;
   OwnDescriptors own;
   Notice notice;
-  // What is above, the start of a program writes to.
+  // The start of a program writes to the members above.
   FileSystems file_systems;
   nvlog::ThroughLog through;
   nvlog::Log log;

@@ -20,7 +20,7 @@ enum class State : uint32_t { kKernel, kLent, kCached, kPassThrough, kForeign, k
 
 // The kernel has every byte, and each call may be in the log of write-through.
 constexpr bool IsKernels(State state) { return state == State::kKernel || state == State::kLent; }
-// What the program does with it may still matter to us.
+// The program's calls on it may still matter to us.
 constexpr bool IsFollowed(State state) {
   return state != State::kPassThrough && state != State::kLost;
 }
@@ -67,12 +67,12 @@ struct File : dramcache::CachedFile {
   std::atomic<uint32_t> syncs{0};
   std::atomic<uint64_t> synced_at{0};  // the last one, monotonic ns; 0: none
 
-  // What no log has: changes of its name, size or attributes (I9), and how many of these a sync has
+  // Changes that no log has, of its name, size or attributes (I9), and how many of these a sync has
   // covered. While they differ, an fsync must reach the device.
   std::atomic<uint32_t> changes{0};
   std::atomic<uint32_t> changes_synced{0};
 
-  // What the log was told of it lately (descriptions.h); 0: nothing.
+  // The log's latest word on it (descriptions.h); 0: none.
   std::atomic<uint64_t> description{0};
 
   File* hash_next = nullptr;    // files of one bucket
@@ -88,7 +88,7 @@ struct File : dramcache::CachedFile {
   void ResetLocks();
 };
 
-// An open file description: what dup() shares. Memory as with File.
+// An open file description, which dup() shares. Memory as with File.
 struct Description {
   std::atomic<File*> file{nullptr};
   // Access mode and O_APPEND, as open() and F_SETFL gave them. O_CLOEXEC: none of its descriptors
@@ -98,8 +98,8 @@ struct Description {
   sys::Mutex<sys::Rank::kOffset> offset_lock;  // read and write with the shared offset
   // Which write-back errors fsync has reported here.
   std::atomic<uint32_t> errors_heard{0};
-  // Descriptors that it has lost, ever. Who lets go of the file's lock, and comes back, sees by it
-  // whether the number meant this description all the time.
+  // Descriptors that it has lost, ever. A thread that lets go of the file's lock, and comes back,
+  // sees by it whether the number meant this description all the time.
   std::atomic<uint32_t> drops{0};
   // Process::forks() when it was opened; kShared: other processes had it before.
   std::atomic<uint32_t> forks{0};

@@ -23,7 +23,7 @@ constexpr long kDiskFileSystems[] = {
 };
 
 Storage KindOf(const struct statfs& fs) {
-  // What has no blocks stores nothing: /proc, /sys and their like.
+  // A file system without blocks stores nothing: /proc, /sys and their like.
   if (fs.f_blocks == 0) return Storage::kNone;
   for (long type : kDiskFileSystems) {
     if (fs.f_type == type) return Storage::kDisk;
@@ -31,8 +31,8 @@ Storage KindOf(const struct statfs& fs) {
   return Storage::kOther;
 }
 
-// Whose syncfs is known to write all files back and to commit what names them. Others have been
-// known to do nothing (FUSE), or are made of several file systems.
+// A file system whose syncfs is known to write all files back and to commit their names. Others
+// have been known to do nothing (FUSE), or are made of several file systems.
 bool SyncsWhole(const struct statfs& fs) {
   return fs.f_type == EXT4_SUPER_MAGIC || fs.f_type == XFS_SUPER_MAGIC ||
          fs.f_type == BTRFS_SUPER_MAGIC;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What file systems files are on, and what that, and the settings, let the engine do with them.
+// The file systems that files are on, and what these, and the settings, let the engine do with
+// them.
 #ifndef NVCACHE_VFS_ENGINE_FILE_SYSTEMS_H_
 #define NVCACHE_VFS_ENGINE_FILE_SYSTEMS_H_
 
@@ -12,7 +13,7 @@ namespace nvcache::vfs {
 
 inline constexpr uint32_t kMaxFileSystems = 64;  // devices whose kind is remembered
 
-// What a file system keeps its files on, as far as caching goes: never, always, or when asked to.
+// The storage under a file system, as far as caching goes: never, always, or when asked to.
 enum class Storage : uint8_t { kNone, kDisk, kOther };
 
 struct FileSystem {

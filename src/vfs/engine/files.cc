@@ -118,7 +118,7 @@ void Files::BeginUse(int fd) {
   }
 }
 
-// What has no tally yet was not known before we had it open.
+// A file without a tally was not known before we had it open.
 void Files::SayOpen(File& file) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   if (file.said_open || !engine.leases.is_open()) return;
@@ -151,8 +151,8 @@ Description* Files::NewDescription(File& file, int flags, const struct stat& st)
   return &description;
 }
 
-// Whoever used the description entered with the file's lock and found the number to mean it; it
-// means nothing by now, so after the exclusive lock nobody is inside.
+// A thread that used the description entered with the file's lock and found the number to mean it;
+// it means nothing by now, so after the exclusive lock nobody is inside.
 long Files::DropReference(Description& description) {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && description.references > 0);
   description.drops.fetch_add(1);

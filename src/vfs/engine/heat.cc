@@ -10,8 +10,8 @@ namespace nvcache::vfs {
 
 namespace {
 
-// What another process has by the same description, or looks at without a call, would not be seen
-// there if it was cached. Table lock.
+// Another process that has a file by the same description, or looks at it without a call, would not
+// see its bytes if it was cached here. Table lock.
 bool IsInOtherHands(const File& file) {
   if (file.state.load() == State::kLent) return true;
   for (const Description* d = file.descriptions; d != nullptr; d = d->next) {

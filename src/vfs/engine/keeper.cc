@@ -56,7 +56,7 @@ void Keeper::Serve(const lease::Request& request) {
   });
 }
 
-// Whoever ends the keeper holds the table lock while it waits for that.
+// The thread that ends the keeper holds the table lock while it waits for that.
 bool Keeper::LockTable() {
   while (!engine.table_lock.TryLock()) {
     if (stops_.load() != 0) return false;

@@ -10,8 +10,8 @@ namespace nvcache::vfs {
 struct File;
 
 // Where the program has mapped files that can be written there as soon as it asks for that
-// (mprotect). What was unmapped unseen stays, until another mapping is put there. Table lock, but
-// for empty().
+// (mprotect). A mapping that was unmapped unseen stays, until another mapping is put there. Table
+// lock, but for empty().
 class Mappings {
  public:
   struct Range {
@@ -30,7 +30,7 @@ class Mappings {
     count_.store(count + 1);
     return true;
   }
-  // What lies in the range as a whole.
+  // The mappings that lie in the range as a whole.
   void Remove(const Range& range) {
     uint32_t count = count_.load();
     for (uint32_t i = count; i > 0; --i) {

@@ -6,8 +6,8 @@
 
 namespace nvcache::vfs {
 
-// The lock of names of all processes of the user, with the pool pinned. Whoever has it makes a call
-// of the kernel's, and waits for nothing else.
+// The lock of names of all processes of the user, with the pool pinned. Its owner makes a call of
+// the kernel's, and waits for nothing else.
 class NamesLock {
  public:
   NamesLock();

@@ -17,7 +17,7 @@ class Notice {
   // Once; the program runs without the cache, or with NVCACHE_REQUIRED not at all: exit status 125.
   void Refuse(const char* text);
   void RefusePool(const pool::Problem& problem);
-  // `text` says what is wrong; what becomes of the program is added.
+  // `text` says what is wrong; the program's fate is added.
   void RefuseCache(const char* text);
   // The pool does not outlive a power failure.
   void SayEmulated();

@@ -22,7 +22,7 @@ long OpenBacking(int fd) {
   sys::Text<32> path;
   path.Append(NVCACHE_DESCRIPTORS "/").AppendNumber(static_cast<uint64_t>(fd));
   constexpr int kFlags = O_RDWR | O_CLOEXEC;
-  // What we read is not always what the program reads, and it may have asked for O_NOATIME: that is
+  // We do not always read what the program reads, and it may have asked for O_NOATIME: that is
   // for a file's owner alone.
   long backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags | O_NOATIME);
   if (backing == -EPERM) backing = sys::Openat(AT_FDCWD, path.c_str(), kFlags);
@@ -44,7 +44,7 @@ bool IsInode(int fd, const File& file) {
   return sys::Fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode;
 }
 
-// What OpenBacking opened, or as good.
+// A descriptor that OpenBacking opened, or as good.
 bool IsBacking(int fd, const File& file) {
   return IsInode(fd, file) && (sys::Fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
 }
@@ -129,7 +129,7 @@ void OwnDescriptors::Close(File& file) {
 
 void OwnDescriptors::Lost(int fd) {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
-  // Others take us for dead, and what we hold for theirs.
+  // Others take us for dead, and our files for theirs.
   if (fd == engine.leases.fd()) engine.attachment.ReleaseAll(true);
   engine.files.ForEach([&](File& file) {
     if (file.backing_fd == fd) Check(file);
@@ -188,7 +188,7 @@ bool OwnDescriptors::MakeRoom(uint32_t before) {
   return engine.descriptors.CountInternal() < before || MoveLeases();
 }
 
-// The limit is one of numbers: what lies beyond it is none of the program's. So for the time of the
+// The limit is one of numbers: a number beyond it is none of the program's. So for the time of the
 // call it is higher by one, where the hard limit allows that.
 bool OwnDescriptors::MoveLeases() {
   const int old = engine.leases.fd();

@@ -24,7 +24,7 @@ class Passing {
   lease::Tally* tally() const { return tally_; }
   uint64_t tag() const { return tag_; }
 
-  // Before a call past the log: what is pending of the file is settled, by the descriptor (-1: by
+  // Before a call past the log: the file's pending groups are settled, by the descriptor (-1: by
   // the checkpoint), or recovery would undo the call. Until the end nothing else will be. No lock.
   // -EIO: the disk refuses, so the call must fail.
   long GoPast(int fd) const;

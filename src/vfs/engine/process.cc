@@ -79,7 +79,7 @@ void Process::PrepareFork() {
 void Process::NoteHandOns() {
   if (asleep() || !engine.leases.is_open()) return;
   const uint32_t hand_ons = engine.leases.hand_ons();
-  // What is written after a fork costs a fault.
+  // A page written after a fork costs a fault.
   if (!any_foreign_ && hand_ons_ != hand_ons) hand_ons_ = hand_ons;
   if (!engine.leases.RemembersHandOns()) return;
   engine.files.ForEach([&](File& file) {
@@ -87,12 +87,12 @@ void Process::NoteHandOns() {
   });
 }
 
-// Each page that a child touches, of code as well, costs it a fault: so what nearly every child
-// runs is `hot`, and the linker puts it together.
+// Each page that a child touches, of code as well, costs it a fault: so code that nearly every
+// child runs is `hot`, and the linker puts it together.
 //
-// What files there are is the parent's affair until this process uses one: by then it may be a
+// The files are the parent's affair until this process uses one: by then it may be a
 // program that knows nothing of them. But with the pool, it would hold its parent's life byte; and
-// what is mapped is used without a call.
+// mapped files are used without a call.
 [[gnu::hot]] void Process::BecomeChild() {
   NVCACHE_CHECK(engine.table_lock.IsLocked());
   pid_ = sys::Getpid();
@@ -147,7 +147,7 @@ void Process::LeaveToParent() {
   engine.attachment.LeaveToParent();
 }
 
-// What was handed on before, this process did not see (Leases::HandOn).
+// This process did not see files being handed on before (Leases::HandOn).
 void Process::ShareInherited(File& file) {
   engine.leases.Share(file.device, file.inode);
   if (engine.leases.HandedOnSince(hand_ons_)) {

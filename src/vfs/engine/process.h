@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What becomes of the engine when the process becomes two, another program, or one with fewer
+// The engine's fate when the process becomes two, another program, or one with fewer
 // rights.
 //
 // A child of fork has a copy of its parent's engine, and sleeps until it uses a file: most never

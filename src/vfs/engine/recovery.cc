@@ -166,8 +166,8 @@ bool Recovery::ReplayOrphans() {
   }
 }
 
-// What stays is for `nvcache recover`: this process goes on with the files that it has in its
-// cache, for none of what stays is of these, and takes no other.
+// Groups that stay are for `nvcache recover`: this process goes on with the files that it has in
+// its cache, for none of those groups is of these, and takes no other.
 void Recovery::LookForOrphans() {
   NVCACHE_CHECK(engine.table_lock.IsLocked() && engine.attached());
   const pool::Pool& pool = engine.pool();
@@ -188,8 +188,8 @@ bool Recovery::KnowsOfDeaths() const { return engine.leases.deaths() != deaths_s
 
 void Recovery::BeginToNoticeDeaths() { deaths_seen_.store(engine.leases.deaths()); }
 
-// What a dead process held exclusively is in its pool only. If that is ours, too, it goes to the
-// files before anyone looks at them.
+// The bytes of a file that a dead process held exclusively are in its pool only. If that is ours,
+// too, they go to the files before anyone looks at these.
 void Recovery::NoticeDeaths() {
   if (!engine.leases.is_open() || !KnowsOfDeaths()) return;
   TableLock lock;
@@ -216,8 +216,8 @@ bool Recovery::LookForOwners() {
          engine.tallies.IsAbandoned();
 }
 
-// By a child that shares our memory, whose tables and locks are its parent's: what is to be
-// recovered is recovered by a process of its own, which has a copy.
+// By a child that shares our memory, whose tables and locks are its parent's: a process of its own,
+// which has a copy, does the recovery.
 bool Recovery::LookAfterDeathsInCopy() {
   if (!KnowsOfDeaths()) return true;
   const uint32_t deaths = engine.leases.deaths();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What processes that have died left in the pool goes to the files before anybody looks at them:
+// Groups that dead processes left in the pool go to the files before anybody looks at them:
 // before the first file call, before the pool is attached, and whenever another process is found to
 // have died. There is one way to do that, BringToFiles; the callers differ in what they hold.
 #ifndef NVCACHE_VFS_ENGINE_RECOVERY_H_
@@ -28,9 +28,10 @@ class Recovery {
   bool IsDue() const;
   // Of that pool; with IsDue. True: all was applied that is whole.
   bool BringToFiles();
-  // The same of an attached pool, if it is due. What stays is for `nvcache recover`. Table lock.
+  // The same of an attached pool, if it is due. Groups that stay are for `nvcache recover`. Table
+  // lock.
   void LookForOrphans();
-  // What this process's own seat has to wait for at its end.
+  // The replay that this process's own seat has to wait for at its end.
   bool ReplayOrphansOnce();
 
   // When a process has died: the pool may have what the files lack. No lock.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a call on a file comes to, beside a result and a negated errno.
+// The outcomes of a call on a file, beside a result and a negated errno.
 #ifndef NVCACHE_VFS_ENGINE_RESULTS_H_
 #define NVCACHE_VFS_ENGINE_RESULTS_H_
 
@@ -11,7 +11,7 @@ namespace nvcache::vfs {
 // The call is not for us: make the real one.
 inline constexpr long kNotOurs = LONG_MIN;
 
-// What is private to the engine, and no errno: the kernel's own must not be taken for it. Beside
+// Values private to the engine, and no errno: the kernel's own must not be taken for them. Beside
 // kNotOurs, and as far from the errors.
 inline constexpr long kLogFull = LONG_MIN + 1;
 inline constexpr long kNoDescriptors = LONG_MIN + 2;
@@ -26,7 +26,7 @@ inline constexpr long kGrows = LONG_MIN + 5;
 inline constexpr long kUnsettled = LONG_MIN + 6;
 // The file has to be described first.
 inline constexpr long kUndescribed = LONG_MIN + 7;
-// The file has to be synced first (SyncAwaited), which nobody does who holds a lock.
+// The file has to be synced first (SyncAwaited), which no thread does that holds a lock.
 inline constexpr long kAwaitsSync = LONG_MIN + 8;
 // The file is the kernel's and hot (heat.h).
 inline constexpr long kIsHot = LONG_MIN + 9;

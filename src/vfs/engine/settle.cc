@@ -66,8 +66,8 @@ long Settle(const File& file) {
   return IsSynced(file) ? 0 : kAwaitsSync;
 }
 
-// Whoever closes or moves our descriptor changes the file's state before, or what the
-// number means, and has sync_lock then. So if these are found as they were, it is ours, and the
+// A thread that closes or moves our descriptor changes the file's state before, or the number's
+// meaning, and has sync_lock then. So if these are found as they were, it is ours, and the
 // file's, until sync_lock is let go.
 long SyncAwaited(int fd) {
   Access access;

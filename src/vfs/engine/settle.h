@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What has to be so before the log takes a record of a file: one whose name, or whose state on the
+// Conditions for the log to take a record of a file: one whose name, or whose state on the
 // disk, is not known for good costs one real sync (I9).
 #ifndef NVCACHE_VFS_ENGINE_SETTLE_H_
 #define NVCACHE_VFS_ENGINE_SETTLE_H_

@@ -15,7 +15,7 @@ namespace nvcache::vfs {
 
 namespace {
 
-// What is granted at once after a look at the file system, and how much room beyond it must have
+// The room granted at once after a look at the file system, and the room beyond it that must have
 // been there: other programs use the disk, too, and metadata takes blocks.
 constexpr uint64_t kGrant = 64u << 20;
 constexpr uint64_t kMargin = 16u << 20;
@@ -26,7 +26,7 @@ struct Cell {
   std::atomic<uint64_t> device{0};
   std::atomic<int64_t> granted{0};
   sys::Mutex<sys::Rank::kSpace> lock;  // the rest; grants are made under it
-  // What was granted and may have no blocks yet, because its records are pending: `recent` since
+  // Granted room that may have no blocks yet, because its records are pending: `recent` since
   // the log's newest LSN was `mark`, `older` before.
   uint64_t recent = 0;
   uint64_t older = 0;
@@ -77,7 +77,7 @@ bool Grant(Cell& cell, const File& file, uint64_t wanted) {
   return true;
 }
 
-// What was granted has its blocks when it is on disk. Cell locked.
+// Granted room has its blocks when it is on disk. Cell locked.
 void BecomeExact(Cell& cell) {
   if (cell.exact) return;
   cell.granted.store(0);

@@ -24,8 +24,8 @@ struct Job {
   }
 };
 
-// What takes as much of a stack as it likes: recovery. Where no thread can be made, the program's
-// stack has to bear it.
+// For work that takes as much of a stack as it likes: recovery. Where no thread can be made, the
+// program's stack has to bear it.
 template <typename Function>
 auto OnOwnStack(Function function) {
   Job<Function> job = {function, {}};
@@ -38,7 +38,7 @@ auto OnOwnStack(Function function) {
   return job.result;
 }
 
-// What ends soon, and has enough of a stack in a block of scratch memory. A handler of the
+// For work that ends soon, and has enough of a stack in a block of scratch memory. A handler of the
 // program's might not.
 template <typename Function>
 auto OnScratchStack(Function function) {

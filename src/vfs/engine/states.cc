@@ -26,7 +26,7 @@ bool AwaitKernel(const File& file) {
   return true;
 }
 
-// What is true of a file in that state, whatever else happens.
+// This is true of a file in that state, always.
 bool Holds(const File& file, State state) {
   const bool has_cache = !file.pages.empty() || file.pending.load() > 0;
   switch (state) {
@@ -53,9 +53,9 @@ void SetState(File& file, State state) {
   file.state.store(state);
 }
 
-// The kernel gets what it lacks, without a sync, and the log says so. What might still become of
-// the file on its way to the disk must be told to us (`publishes`), and recovery must find it: so
-// it has a name that is on the disk.
+// The kernel gets what it lacks, without a sync, and the log says so. All that might still happen
+// to the file on its way to the disk must be told to us (`publishes`), and recovery must find it:
+// so it has a name that is on the disk.
 bool PublishForGood(File& file) {
   if (!file.publishes || file.removed.load() || file.failing.load() != 0 ||
       file.pending.load() == 0 || engine.pool().seats().ThroughFailed() != 0) {
@@ -95,7 +95,7 @@ long LeaveToKernel(File& file, State state, bool may_publish) {
     engine.own.Close(file);
   }
   file.lock.Unlock();
-  // Whoever waits for the file reads it now.
+  // A thread that waits for the file reads it now.
   if (before == State::kCached) engine.leases.Downgrade(file.device, file.inode);
   return 0;
 }
@@ -124,12 +124,12 @@ bool BeginCaching(File& file, int fd) {
   engine.descriptors.Set(static_cast<int>(backing), Internal());
   file.backing_fd = static_cast<int>(backing);
   file.sync_device = engine.file_systems.Of(fd, st.st_dev).syncs_whole ? file.device : 0;
-  // Before the first record: whatever happens to the disk from then on is told to us.
+  // Before the first record: all that happens to the disk from then on is told to us.
   file.publishes = !IsHotFromTheStart() && engine.checkpoint.Cover(fd, st);
   TakeSize(file, st);
   file.changes.fetch_add(1);
-  // What the kernel shows need not be on the disk, whoever did it: fewer bytes than there were, or
-  // more, another name, or the file at all. So the first record waits for a sync.
+  // The kernel may show changes, of any process, that are not on the disk: fewer bytes than there
+  // were, or more, another name, or the file at all. So the first record waits for a sync.
   file.awaited.fetch_add(1);
   file.tag.Undeclare();
   file.removed.store(false);
@@ -154,8 +154,8 @@ void DescribeAnew() {
   });
 }
 
-// Whoever has waited for what is pending of the file (Passing::GoPast) counts as passing until it
-// is marked.
+// A process that has waited for the file's pending groups (Passing::GoPast) counts as passing until
+// it is marked.
 void ForgetTally(const File& file) {
   if (!engine.leases.is_open() || !engine.file_systems.MayBeShared(file.device)) return;
   engine.leases.MarkHandedOn(file.device, file.inode);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The life of a file. What the engine may answer by itself depends on the file's state alone, and
+// The life of a file. The engine's own answers depend on the file's state alone, and
 // only SetState changes that, which knows every arrow that there is (MayBecome):
 //
 //               BeginCaching
@@ -69,26 +69,26 @@ bool BeginCaching(File& file, int fd);
 // -> kPassThrough. 0; the write-back error that keeps the file cached; or -EIO, if it is lost. A
 // foreign file is claimed by the caller.
 long PassThrough(File& file);
-// kCached or kForeign -> kKernel: another process has claimed it, say, or the process ends. What
-// the log has of it need not be on the disk if it may, and can, be published. With the rule
+// kCached or kForeign -> kKernel: another process has claimed it, say, or the process ends. Its
+// pending bytes need not be on the disk if it may, and can, be published. With the rule
 // `always`, as PassThrough.
 long GiveBack(File& file, bool may_publish = true);
 // The same, and -> kLent. `forever`: File::forever as well.
 long Lend(File& file, bool forever);
 // kCached -> kForeign, in a child of fork.
 void LeaveToParent(File& file);
-// kCached -> kLost. What the cleanup thread has of it is gone; file lock, exclusive.
+// kCached -> kLost. Its bytes in the hands of the cleanup thread are gone; file lock, exclusive.
 void Lose(File& file);
 // -> kPassThrough, of a file that is closed, without the wait for a claim.
 void Close(File& file);
 
-// ---- What holds of a file in its state.
+// ---- True of a file in its state.
 
-// What the program does with the file is not seen any more where it is handed on to a program that
-// is started (Leases::HandOn). True: the file has a tally, of which something may be pending. Table
+// The engine sees the use of the file no more where it is handed on to a program that is started
+// (Leases::HandOn). True: the file has a tally, of which something may be pending. Table
 // lock.
 bool HandOn(const File& file);
-// What the log was told of the paths of files that are the kernel's is old. Table lock.
+// The log's paths of files that are the kernel's are old. Table lock.
 void DescribeAnew();
 // The file's tally is not believed any more, and other processes hear that it may be written
 // unseen. Table lock.

@@ -26,13 +26,13 @@ using lease::Tally;
 using nvlog::Lsn;
 using nvlog::Outcome;
 
-// For what is pending of a file to be on the disk, where another process has to see to it.
+// For the pending groups of a file to be on the disk, where another process has to see to it.
 constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
 constexpr uint64_t kPollNs = 1000 * 1000;
 // So often it is looked whether that process has died.
 constexpr uint64_t kPollsToLook = 50;
 
-// What is known of a file without any lock.
+// Facts about a file that need no lock.
 struct Identity {
   uint64_t device = 0, inode = 0, tag = 0;
 };
@@ -66,7 +66,8 @@ bool MayBeWrittenUnseen(const Identity& id) {
   return engine.tallies.AnybodyPasses(id.tag) || engine.leases.IsHandedOn(id.device, id.inode);
 }
 
-// What a sync makes of the file: everything below `bound` is void then. 0: the pool is not there.
+// The effect of a sync on the file: everything below `bound` is void then. 0: the pool is not
+// there.
 struct Sync {
   Standing then;
   Lsn bound;
@@ -88,8 +89,8 @@ Sync BeginSync(const Tally& tally, const Identity& id) {
   return sync;
 }
 
-// The kernel tells a descriptor once of an error, and then that all is well: what is pending may be
-// nowhere but in the log, and stays. 0, or -EIO.
+// The kernel tells a descriptor once of an error, and then that all is well: the pending bytes may
+// be nowhere but in the log, and stay. 0, or -EIO.
 long HearOfRefusal(Tally& tally, uint64_t tag) {
   const Standing now = Tallies::StandingOf(tally);
   if (now.tag != tag || !now.refused) return 0;
@@ -99,8 +100,8 @@ long HearOfRefusal(Tally& tally, uint64_t tag) {
   return -EIO;
 }
 
-// What was synced without a name may have lost it in a call that is under way, which the file
-// system may undo, and not have the name either. After this, the call is over, or the file has had
+// A file synced without a name may have lost it in a call that is under way. The file system may
+// undo that call, and not have the name either. After this, the call is over, or the file has had
 // a name.
 void AwaitName(int fd) {
   struct stat st;
@@ -109,7 +110,7 @@ void AwaitName(int fd) {
   const NamesLock lock;
 }
 
-// After it. False: what was pending still is.
+// After it. False: its pending groups still are.
 bool EndSync(int fd, uint64_t tag, Tally& tally, const Sync& sync) {
   const PoolPin pin;
   Access access;
@@ -205,7 +206,7 @@ void Passing::End() {
 }
 
 // A process that cannot have the pool is as one without NVCache, where others do not see to it in
-// time: what is pending may undo its call after a power failure.
+// time: pending groups may undo its call after a power failure.
 long Passing::GoPast(int fd) const {
   if (tally_ == nullptr) return 0;
   {
@@ -266,9 +267,9 @@ bool IsWhole(const File& file) {
   return IsSynced(file) && file.changes.load() == file.changes_synced.load();
 }
 
-// Says that the file is published. `*then`: what its tally was when it had the tag. The tally has
-// the record's LSN before the tag: whoever may remove that finds the file pending. 0: there is no
-// room for the record, or another file has the tally; then nothing has happened.
+// Says that the file is published. `*then`: its tally's standing when it had the tag. The tally has
+// the record's LSN before the tag: a process that may remove that finds the file pending. 0: there
+// is no room for the record, or another file has the tally; then nothing has happened.
 Lsn LogPublished(File& file, Tally& tally, Standing* then) {
   const uint64_t tag = TagOf(file);
   sys::Scratch<pool::FileRecord> scratch;

@@ -2,7 +2,7 @@
 //
 // Files that are the kernel's, hot, and used by several processes: write-through
 // (docs/write-through.md). Each has a tally among the leases (src/lease/tally.h), where all
-// processes find it. What a call does that changes a file of the kernel's:
+// processes find it. The steps of a call that changes a file of the kernel's:
 //
 //   Passing          the process says so, before it looks for the tag, until the call is over
 //   no tag           the kernel's call, and that is all
@@ -58,8 +58,8 @@ bool EndShared(const File& file);
 bool PublishShared(File& file);
 
 // One attempt at a write of which `attempt->done` bytes are written; adds to these. The file's
-// lock, shared; `passing` has found a tally. 0: all of it is written; else what keeps the rest: one
-// of the above, kLogFull, or an errno.
+// lock, shared; `passing` has found a tally. 0: all of it is written; else the cause that keeps the
+// rest: one of the above, kLogFull, or an errno.
 long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Passing& passing,
                  Attempt* attempt);
 
@@ -79,17 +79,17 @@ void NoteLeft(File& file);
 // Such a file, all of which is on the disk: it is known from now on, unless somebody has changed it
 // since. Table lock.
 void LeaveKnown(const File& file);
-// What a tally keeps of it; never 0.
+// The mark of it that a tally keeps; never 0.
 uint64_t MarkOf(const struct timespec& changed, uint64_t size);
 
 // The file with that tag has the tally. False: another one has it.
 bool GetTag(lease::Tally& tally, uint64_t tag);
 
-// Nothing is pending of whatever has the tally. 0; -EIO: the disk refuses. No lock.
+// Nothing is pending of the file or folder that has the tally. 0; -EIO: the disk refuses. No lock.
 long EndPending(const lease::Tally& tally);
 
-// Syncs the descriptor's file, by that descriptor: what was pending is not, and the file is known
-// unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
+// Syncs the descriptor's file, by that descriptor: nothing is pending of it then, and the file is
+// known unless somebody is passing. 0, or what the kernel says; -EIO as well if an earlier sync has
 // failed, by whatever process, as long as something is pending, and once more. kNotOurs: it has no
 // tally. No lock.
 long SettleShared(int fd);

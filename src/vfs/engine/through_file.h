@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What writing and settling a write-through file (through.h) have in common.
+// Parts that writing and settling a write-through file (through.h) have in common.
 #ifndef NVCACHE_VFS_ENGINE_THROUGH_FILE_H_
 #define NVCACHE_VFS_ENGINE_THROUGH_FILE_H_
 

@@ -29,7 +29,7 @@ class Position {
   Position(const WriteCall& call, bool appends, uint64_t done)
       : call_(call), appends_(appends), done_(done) {}
 
-  // Before the call: what is expected. Negated errno.
+  // Before the call: the expected place. Negated errno.
   long Find() const {
     if (appends_) return EndOfFile();
     if (call_.offset != nullptr) return *call_.offset + static_cast<long>(done_);
@@ -67,7 +67,7 @@ struct Shared {
   uint64_t exits;
 };
 
-// What the call promises of the disk is the log's affair. A descriptor with O_DSYNC promises it, so
+// The log keeps the call's promises about the disk. A descriptor with O_DSYNC makes them, so
 // another one, of ours, takes its place: unless another thread might move the description's offset
 // meanwhile by which the write finds its place.
 int DescriptorFor(const Access& access, const WriteCall& call, bool appends) {
@@ -190,7 +190,7 @@ long WriteGroups(const Shared& shared, uint64_t total) {
   return 0;
 }
 
-// What a record of the call would need that cannot be had.
+// True: a record of the call would need something that cannot be had.
 bool GoesPast(const Access& access, const WriteCall& call, bool appends) {
   const Description& description = access.description();
   const bool has_own_offset =
@@ -240,8 +240,8 @@ long WriteShared(Access& access, const WriteCall& call, uint64_t total, const Pa
   return WriteGroups({access, call, appends, fd, attempt, tally, lock, now.exits}, total);
 }
 
-// Once before the call: what the kernel cuts off, the log must not bring back in part. Once after
-// it, for the checkpoint may have passed the first by then, and not the call.
+// Once before the call: the log must not bring back a part of the bytes that the kernel cuts off.
+// Once after it, for the checkpoint may have passed the first by then, and not the call.
 long TruncateShared(Access& access, int fd, uint64_t length, const Passing& passing,
                     bool* unlogged) {
   const PoolPin pin;

@@ -18,10 +18,10 @@ struct WriteCall {
   int flags;            // RWF_*
 };
 
-// What earlier attempts of a write have found out.
+// Findings of earlier attempts of a write.
 struct Attempt {
   bool grow = false;       // the file grows
-  bool warm = false;       // the file was hot: what could be done about it is done
+  bool warm = false;       // the file was hot: all that could be done about it is done
   bool synced = false;     // it promises a sync
   bool by_kernel = false;  // the kernel has made the call: its answer is the program's
   bool past = false;       // the log cannot have it
