@@ -23,8 +23,8 @@
  *   nvcache_open() is closed by nvcache_close(), and not passed to dup, fcntl(F_DUPFD) or stdio.
  *   fork() is safe; before exec, close the files or nvcache_drain() them.
  *
- *   At exit() what is pending is written to the files. After _exit() or a crash it stays in the
- *   pool and is brought to the files by the next start, or by `nvcache recover`.
+ *   At exit() pending bytes are written to the files. After _exit() or a crash they stay in the
+ *   pool, and the next start, or `nvcache recover`, brings them to the files.
  *
  *   In a process that runs under LD_PRELOAD=libnvcache.so there is one cache, that of the preload
  *   library: these functions then make libc's calls, which that library catches. Its default is

@@ -219,7 +219,7 @@ bool Tallies::AnybodyChanges(uint64_t tag, uint32_t own) const {
 
 bool Tallies::HasFolders() const { return leases_.shared_->folders.load() != 0; }
 
-// Of what was done before the first one, nobody has said anything.
+// Of the calls made before the first one, nobody has said anything.
 void Tallies::NoteFolder(uint64_t device) const {
   Shared& shared = *leases_.shared_;
   uint64_t none = 0;

@@ -33,7 +33,7 @@ inline constexpr uint64_t kWarmSeconds = 10;
 // Words that are read, and change, in one step.
 struct Standing {
   uint64_t tag;          // the file: TagOf(); 0: none
-  uint64_t exits;        // counts what may have gone past the log
+  uint64_t exits;        // counts calls that may have gone past the log
   bool known;            // every byte of the file is on the disk or in a log
   bool refused = false;  // a sync of the file has failed: nothing of it can be settled
   bool operator==(const Standing&) const = default;
@@ -92,7 +92,7 @@ class Tallies {
   // The checkpoint of write-through, as it was told last: it may be higher.
   uint64_t checkpoint() const;
   void RaiseCheckpoint(uint64_t lsn) const;
-  // Asks whoever can move it to do so now. Not waited for.
+  // Asks the process that can move it to do so now. Not waited for.
   void WantCheckpointAbove(uint64_t lsn) const;
   bool IsCheckpointWanted() const;
 
@@ -170,7 +170,7 @@ class Tallies {
   bool RemoveTag(Tally& tally) const;
 
   // ---- Its lock
-  // What was locked: for Unlock() and IsOwn(). Its former owner has let go, or has lost it.
+  // Returns the lock's word, for Unlock() and IsOwn(). A former owner has let go, or has lost it.
   uint64_t Lock(Tally& tally) const;
   static bool IsOwn(const Tally& tally, uint64_t lock) { return tally.lock.load() == lock; }
   // Does nothing if the lock was taken away meanwhile.

@@ -254,8 +254,8 @@ void Names::MakeLost() {
 
 // ------------------------------------------------------------------------------------------ Place
 
-// Away with what the logs have removed. A folder may have something in it that goes later, or may
-// get its own name later.
+// Removes the files that the logs have removed. A folder may have something in it that goes later,
+// or may get its own name later.
 long Names::Clear(int folder, const char* name, const Occupant& occupant) const {
   if (!occupant.exists) return 0;
   const bool goes = !occupant.is_folder || whos_[occupant.who].gone;
@@ -283,8 +283,9 @@ long Names::Move(uint32_t number, int folder, const char* name) const {
   return -ENOENT;
 }
 
-// Of what an earlier run has made, the file system may have kept the file alone, as it was before
-// it had its owner and its mode. It has no name of its own yet, so nobody else has given it others.
+// Of a file that an earlier run has made, the file system may have kept the file alone, as it was
+// before it had its owner and its mode. It has no name of its own yet, so nobody else has given it
+// others.
 long Names::SetAsBornAgain(uint32_t number, int look) const {
   sys::Scratch<NameRecord> record;
   return CopyAt(whos_[number].born, record.get()) ? SetAsBorn(look, *record) : -EBADMSG;
@@ -344,7 +345,7 @@ bool Names::RemoveName(uint32_t number, const Spot& spot, int folder) {
   return error == 0;
 }
 
-// A folder goes when what was in it is gone.
+// A folder goes when its contents are gone.
 void Names::RemoveNames() {
   bool again;
   do {

@@ -28,7 +28,7 @@ namespace nvcache::replay {
 struct Observer;
 struct Summary;
 
-// What is done to a name, or would be: its file is made again; was there, and gets it as
+// An act on a name, done or only told: its file is made again; was there, and gets it as
 // well; was there, and loses another one for it; it is taken away.
 enum class NameAct { kCreate, kLink, kRename, kRemove };
 

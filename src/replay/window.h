@@ -66,7 +66,7 @@ class Window {
   static_assert(sizeof(Item) == 32);
   static constexpr uint32_t kCapacity = 1u << 18;  // 1 GiB of whole pages; 8 MiB of memory
   static_assert(kCapacity >= nvlog::kMaxGroupRecords * nvlog::kMaxGroupPages);
-  static constexpr uint64_t kEnough = 1u << 20;  // what was checked is still in the caches then
+  static constexpr uint64_t kEnough = 1u << 20;  // checked bytes are still in the caches then
   static constexpr int kMaxPieces = 1024;        // the kernel's limit (UIO_MAXIOV)
   static constexpr size_t kMaxWrite = 1u << 20;
   static constexpr size_t kSmall = 1024;  // cheaper to copy than to name

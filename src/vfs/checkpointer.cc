@@ -28,7 +28,7 @@ constexpr uint64_t kShortLookNs = 100 * 1000 * 1000;
 // The seat is given up when nobody has used the pool for so long; the descriptor, so long after it
 // was asked for.
 constexpr uint64_t kUnusedNs = kSecond;
-// Bytes that were left for so long are brought to the disk; when nobody is at work there, after
+// Groups that were left for so long are brought to the disk; when nobody is at work there, after
 // kUnusedNs.
 constexpr uint64_t kLeftNs = 5 * kSecond;
 // An idle process has logged what it ever will so long after it began (kBusyAfterNs).
@@ -84,8 +84,8 @@ bool Checkpointer::IsNamed() const {
          st.st_dev == watched_.device();
 }
 
-// True: others use the pool, or what they have left can be brought to the disk. (If not so, by a
-// recovery of the whole pool, when nobody has a seat.)
+// True: others use the pool, or the groups that they have left can be brought to the disk. (If not
+// so, by a recovery of the whole pool, when nobody has a seat.)
 bool Checkpointer::Serve() {
   TableLock lock;
   if (watched_.seats().MustKeepOff()) {
@@ -131,7 +131,7 @@ void Checkpointer::ServeDescriptor() {
   const bool others = seats.OthersHaveThrough(engine.pool().seat());
   const bool left = seats.CountLeft() > 0;
   const uint32_t bell = seats.bell();
-  // Bytes left while others had one may be nobody's by now.
+  // Groups left while others had one may be nobody's to bring to the disk by now.
   const bool falls_to_us = left && !others && seats.answer() == pool::kNoAnswer;
   if (bell != rung_ || falls_to_us) {
     rung_ = bell;

@@ -18,7 +18,7 @@ namespace nvcache::vfs {
 //   Lend         they look for as long as they like: it is the kernel's, and not cached any more
 //   HandOn       they get the descriptor. If it can write, also: nobody takes the file for known as
 //                long as a process has it open that has it open now (docs/write-through.md)
-//   PassThrough  they change it, or who does cannot be seen: it is pass-through
+//   PassThrough  they change it, or one that does cannot be seen: it is pass-through
 //
 // Each until the last close here, or `forever`, if their use outlives that (a mapping). With the
 // rule `always`, a lent file is pass-through, too.

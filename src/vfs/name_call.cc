@@ -293,7 +293,7 @@ void NameCall::Create(int dirfd, const char* path, int flags, mode_t mode, bool 
   created_ = past_;
 }
 
-// By a symbolic link that led nowhere, say: the name is in whatever folder the file is in now.
+// By a symbolic link that led nowhere, say: the name is in the folder that the file is in now.
 void NameCall::CreatedElsewhere(int fd) {
   sys::Scratch<char[pool::kMaxPath]> path;
   struct stat st;

@@ -29,7 +29,8 @@ constexpr int64_t kAnywhere = INT32_MAX;
 
 // Makes the kernel's copy the newest and calls `change`, which may alter the file's size; with
 // everybody else kept out, and nothing in the log that replay could bring back over it (I9). Nor
-// may what it `cuts`, or lets the file lose by being shorter, come back under a later record.
+// may bytes that it `cuts`, or that the file loses by being shorter, come back under a later
+// record.
 template <typename Change>
 long WithKernel(int fd, bool cuts, Change change) {
   if (long error = TakeOver(fd); error < 0) return error;

@@ -21,9 +21,9 @@ class Claim {
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
 
-  // Has whoever caches the file let go of it, and the pool of one that has died recovered. A claim
-  // is taken once; without any lock, for it waits for other processes' disks. 0; -EIO: the holder
-  // lives and does not let go.
+  // Has the process that caches the file let go of it, and the pool of one that has died recovered.
+  // A claim is taken once; without any lock, for it waits for other processes' disks. 0; -EIO: the
+  // holder lives and does not let go.
   long Take(dev_t device, ino_t inode);
   // Of the regular file that the path names, if it does.
   long TakePath(int dirfd, const char* path, bool follow);

@@ -81,8 +81,8 @@ class Engine {
   lease::Tallies tallies{leases};
   Files files;
 
-  // Only who uses the same one is seen. Tests have their own, before Start: that others' files
-  // happen to share a cell with theirs would make them pass-through.
+  // Only processes that use the same one are seen. Tests have their own, before Start: that others'
+  // files happen to share a cell with theirs would make them pass-through.
   const char* lease_folder = lease::kFolder;
   const Host* host = nullptr;
 

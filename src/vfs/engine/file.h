@@ -40,14 +40,14 @@ struct File : dramcache::CachedFile {
   // The program has asked for an fcntl lock: one may be held.
   std::atomic<bool> locked{false};
 
-  // Held by whoever lets the file grow, and by every append: the end of the file is where it was
-  // when the place in the log was taken (I3).
+  // Held by a thread that lets the file grow, and by every append: the end of the file is where it
+  // was when the place in the log was taken (I3).
   sys::Mutex<sys::Rank::kGrow> grow_lock;
 
   bool said_open = false;  // Tallies::SayOpen; not by a child of fork, which may find it true
 
-  // Held by whoever hands the kernel what it does not have (Publish): it is done when the next one
-  // begins.
+  // Held by a thread that hands the kernel the bytes that it does not have (Publish): it is done
+  // when the next one begins.
   sys::Mutex<sys::Rank::kPublish> publish_lock;
 
   // There may be holes below its size, which take room on the disk when they are written.
@@ -103,7 +103,7 @@ struct Description {
   std::atomic<uint32_t> drops{0};
   // Process::forks() when it was opened; kShared: other processes had it before.
   std::atomic<uint32_t> forks{0};
-  // A program that was started may have it, or whoever it was sent to.
+  // A program that was started may have it, or a process it was sent to.
   std::atomic<bool> given{false};
   uint64_t offset = 0;          // bytes; counts while the file is kCached. Changes under
                                 // offset_lock and `lock` shared, or `lock` exclusive

@@ -67,7 +67,7 @@ void Process::PrepareFork() {
       if (file.descriptions == nullptr || file.state.load() != State::kCached) return;
       file.lock.Lock();
       PublishOffsets(file, true);
-      Publish(file);  // for what the child may start that does not know of us
+      Publish(file);  // for programs, started by the child, that do not know of us
       file.lock.Unlock();
     });
   }
