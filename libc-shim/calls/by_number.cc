@@ -94,7 +94,7 @@ long Clone(const Call& c) {
 long Clone3(const Call& c) {
   clone_args arguments = {};
   const size_t size = c.Size(1);
-  // What is longer than we know, or is not there, the kernel judges.
+  // The kernel judges a structure that is longer than we know, or is not there.
   if (!Fetch(&arguments.flags, c.Buffer(0))) return c();
   if (size > sizeof(arguments) || sys::CopyFromUser(&arguments, c.Buffer(0), size) != size) {
     return CloneWith(arguments.flags, c, c);

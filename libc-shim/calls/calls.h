@@ -4,7 +4,8 @@
 //
 // A call is caught under several names: `pwrite`, `pwrite64`, `syscall(SYS_pwrite64)`, and by
 // number in musl. What is done around the real call is said once, as a template whose last argument
-// makes the real call (data.h, open.h, ...); who catches it says only what the real call is.
+// makes the real call (data.h, open.h, ...); the front end that catches the call says only which
+// the real one is.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_CALLS_H_
 #define NVCACHE_LIBC_SHIM_CALLS_CALLS_H_
 

@@ -3,8 +3,8 @@
 // What is done around ioctl.
 //
 // There is no list of all controls: a driver or a file system has whichever it likes. On a cached
-// file, one that is known is done as it needs; what only reads (its number says so) is published;
-// and any other may change the file, so that is the kernel's from then on.
+// file, one that is known is done as it needs; one that only reads (its number says so) is
+// published; and any other may change the file, so that is the kernel's from then on.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_CONTROL_H_
 #define NVCACHE_LIBC_SHIM_CALLS_CONTROL_H_
 
@@ -54,8 +54,8 @@ inline bool LendOthers(unsigned request, long argument) {
   }
 }
 
-// Flags with which a file may not be written any more, or at its end alone: what is pending then
-// could not be written back.
+// Flags with which a file may not be written any more, or at its end alone: pending bytes could not
+// be written back then.
 inline constexpr unsigned kForbidding = FS_XFLAG_IMMUTABLE | FS_XFLAG_APPEND;
 
 inline bool ForbidsWrites(unsigned request, long argument) {
@@ -71,7 +71,7 @@ inline bool ForbidsWrites(unsigned request, long argument) {
   }
 }
 
-// Whoever has frozen a file system must not be made to wait for it (vfs::BeforeFreeze).
+// A thread that has frozen a file system must not have to wait for it (vfs::BeforeFreeze).
 template <typename RealCall>
 inline int Freeze(RealCall real) {
   if (FromAnswer(vfs::BeforeFreeze()) < 0) return -1;

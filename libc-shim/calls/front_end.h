@@ -16,7 +16,7 @@ struct Call;
 // Makes a call that has come by its number (by_number.h): the result, or -1 and errno.
 long MakeCall(const Call& call);
 
-// Whether libc reads and writes this descriptor inside itself, where we cannot see. Whatever file
+// Whether libc reads and writes this descriptor inside itself, where we cannot see. A file that
 // gets such a number is the kernel's: by dup2, as a shell does with standard output, or by open
 // after close.
 bool HasStream(int fd);

@@ -53,8 +53,8 @@ inline auto ConfigureMount(unsigned command, const void* value, int auxiliary, R
   }
 }
 
-// The events of a fanotify group bring descriptors that the kernel has opened, and who answers for
-// others' opens may be waited for by ours.
+// The events of a fanotify group bring descriptors that the kernel has opened, and our opens may
+// wait for a program that answers for others' opens.
 template <typename RealCall>
 inline auto WatchFiles(RealCall real) {
   const auto group = real();

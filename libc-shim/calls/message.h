@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Descriptors that travel through a socket. The receiver uses the file where we cannot see, and
-// for as long as it likes; what we receive was opened where we could not see.
+// for as long as it likes; the files that we receive were opened where we could not see.
 #ifndef NVCACHE_LIBC_SHIM_CALLS_MESSAGE_H_
 #define NVCACHE_LIBC_SHIM_CALLS_MESSAGE_H_
 

@@ -61,7 +61,7 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
   }
 }
 
-// What has the new name loses it, unless the two are exchanged.
+// The file that has the new name loses it, unless the two are exchanged.
 template <typename RealCall>
 inline auto Rename(int from_dirfd, const char* from, int to_dirfd, const char* to, unsigned flags,
                    RealCall real) {

@@ -26,9 +26,9 @@ constexpr int kRestorer = 0x04000000;
 constexpr int kResetHandler = static_cast<int>(SA_RESETHAND);
 constexpr int kOurFlags = SA_SIGINFO | kResetHandler;
 
-// What the program has asked for. No lock, for a handler may look, and change it, at any time: who
-// changes one signal's action in two threads at once gets one of the two, and perhaps the other's
-// flags.
+// What the program has asked for. No lock, for a handler may look, and change it, at any time: a
+// program that changes one signal's action in two threads at once gets one of the two, and perhaps
+// the other's flags.
 struct Wish {
   std::atomic<Handler> handler;  // or SIG_DFL, SIG_IGN
   std::atomic<int> flags;
@@ -211,7 +211,7 @@ KernelAction ToKernel(const struct sigaction& action) {
   return kernel;
 }
 
-// A handler comes with its own way back. What else is set takes libc's, for the kernel may get our
+// A handler comes with its own way back. Any other action takes libc's, for the kernel may get our
 // handler in its place.
 int SetByNumber(int signal, const struct sigaction* action, struct sigaction* old) {
   const bool function = action != nullptr && (action->sa_flags & kRestorer) != 0;
@@ -258,8 +258,8 @@ bool SigactionByNumber(long signal, const void* action, void* old, long mask_siz
 
 void NoteHandler() { g_noted.store(true); }
 
-// What is there already belongs to libraries that were loaded before us. A program begins without
-// handlers.
+// Handlers that are there already belong to libraries that were loaded before us. A program begins
+// without handlers.
 void ManageSignals(bool all) {
   g_managed.store(true);
   for (int signal = 1; signal < _NSIG; ++signal) {

@@ -17,7 +17,8 @@
 #include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
 
-// Not there in another libc: whoever preloads the library into a program of glibc's shall be told.
+// Not there in another libc: a user who preloads the library into a program of glibc's shall be
+// told.
 #pragma weak __nvcache_register
 #pragma weak __nvcache_cancellable
 

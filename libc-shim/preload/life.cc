@@ -42,9 +42,9 @@ namespace {
 bool IsPrivileged() { return getauxval(AT_SECURE) != 0; }
 
 // A fork of libc's takes the lock of the list of streams, which a flush of all streams holds while
-// it waits for one of them; and who has that one may be about to ask for a lock of the engine's. So
-// the list comes first, whose lock libc then takes once more. A program of one thread has nobody
-// to wait for, and its child's locks are not reset.
+// it waits for one of them; and the thread that has that one may be about to ask for a lock of the
+// engine's. So the list comes first, whose lock libc then takes once more. A program of one thread
+// has nobody to wait for, and its child's locks are not reset.
 thread_local bool t_streams_locked = false;
 
 bool HasThreads() { return &__libc_single_threaded == nullptr || __libc_single_threaded == 0; }

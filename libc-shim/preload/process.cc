@@ -107,7 +107,7 @@ bool FreePath(const char* path) { return vfs::FreeForExec(AT_FDCWD, path); }
 
 // All that the name of a program may stand for: which of them libc has tried is its affair.
 bool FreeFile(const char* file) {
-  constexpr size_t kLongest = 4096;  // what is longer stays busy
+  constexpr size_t kLongest = 4096;  // a longer name stays busy
   if (std::strchr(file, '/') != nullptr) return FreePath(file);
   bool any = false;
   const char* folder = getenv("PATH");
@@ -300,7 +300,7 @@ NVCACHE_EXPORT int prctl(int option, ...) noexcept {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Rights. What libc does for all threads is done inside of the real function.
+// Rights. The real function sees to all threads.
 
 NVCACHE_EXPORT int setuid(uid_t user) noexcept {
   return SetUsers({user}, [=] { return NVCACHE_REAL(setuid)(user); });

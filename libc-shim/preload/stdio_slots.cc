@@ -190,8 +190,8 @@ void CatchStreams() {
   if (count != kSlots) return;
 
   const auto length = static_cast<size_t>(words.end - words.begin) * sizeof(uintptr_t);
-  // What can be written can be read. With PROT_READ, the kernel would make one mapping of these
-  // pages and libc's data behind them, and two again: that takes twice as long.
+  // Pages that can be written can be read. With PROT_READ, the kernel would make one mapping of
+  // these pages and libc's data behind them, and two again: that takes twice as long.
   if (NVCACHE_REAL(mprotect)(words.begin, length, PROT_WRITE) != 0) return;
   for (uintptr_t* slot : slots) __atomic_store_n(slot, Replacement(*slot), __ATOMIC_RELAXED);
   NVCACHE_REAL(mprotect)(words.begin, length, PROT_READ);

@@ -115,7 +115,7 @@ bool IsRegular(int fd) {
   return regular;
 }
 
-// Before libc closes the stream. What is in its buffer is written while the file is still known,
+// Before libc closes the stream. The bytes in its buffer are written while the file is still known,
 // for nobody may begin to cache the file in between. Streams that have nothing to write are left
 // alone: flushing them would move the offset. Returns the errno of a write that failed, else 0:
 // libc does not keep the bytes, so the close would not meet the error again.
@@ -199,7 +199,7 @@ int OpenForStream(const char* path, const Mode& mode) {
       [=] { return NVCACHE_REAL(open64)(path, flags, kPermissions); }, uncancelled);
 }
 
-// Who only appends begins at the end. False: not possible there.
+// A stream that only appends begins at the end. False: not possible there.
 bool SeekToAppend(int fd, const Mode& mode) {
   if ((mode.flags & (O_APPEND | O_RDWR)) != O_APPEND) return true;
   return Lseek(fd, 0, SEEK_END, NVCACHE_REAL(lseek64)) >= 0 || errno == ESPIPE;

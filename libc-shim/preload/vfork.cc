@@ -42,7 +42,7 @@ extern "C" __attribute__((visibility("hidden"), used)) int nvcache_end_vfork(lon
 }  // namespace
 }  // namespace nvcache::preload
 
-// What the parent needs after the call is in registers, which the kernel keeps: the stack is the
+// Registers, which the kernel keeps, have what the parent needs after the call: the stack is the
 // child's by then, from the return address on. So is a shadow stack, if there is one: the parent
 // takes its last entry away unseen.
 // clang-format off

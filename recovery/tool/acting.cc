@@ -17,7 +17,7 @@
 namespace nvcache::tool {
 namespace {
 
-// Who is in no list of users has no group that anybody gave him.
+// A user who is in no list of users has no group that anybody gave him.
 constexpr uint32_t kNoGroup = 65534;
 
 User Known(const passwd& entry) {
@@ -59,8 +59,8 @@ User UserOf(const pool::Pool& pool, const std::string& wanted) {
                                 Printable(wanted))};
     }
     User user = entry != nullptr ? Known(*entry) : ByNumber(*number);
-    // A record is not trusted more than who could write it; and his pool may have taken the place
-    // of the one that was meant.
+    // A record is not trusted more than the user who could write it; and his pool may have taken
+    // the place of the one that was meant.
     if (root && !pool.is_device() && pool.owner() != 0 && pool.owner() != user.id) {
       throw Failure{kFailed,
                     fmt::format("pool {} belongs to the user with the number {}; only root's "

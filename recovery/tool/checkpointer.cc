@@ -69,7 +69,7 @@ std::string Unescaped(const std::string& text) {
   return path;
 }
 
-// The folder, if it is of that device. What it is, is looked at before it is opened.
+// The folder, if it is of that device. Its type is looked at before it is opened.
 int OpenFolder(const std::string& path, uint64_t device) {
   struct stat st = {};
   const int place = open(path.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -106,7 +106,7 @@ void StopOnSignals() {
   signal(SIGXFSZ, SIG_IGN);
 }
 
-// What the program had that `nvcache run` has become is not ours.
+// The name, priority and limits of the program that `nvcache run` has become are not ours.
 void BeNobodys() {
   prctl(PR_SET_NAME, "nvcache");
   std::ofstream("/proc/self/oom_score_adj") << "0\n";

@@ -11,7 +11,7 @@
 namespace nvcache::tool {
 
 // Leaves one behind, unless the pool has one, or it would become a child of this process. Of one
-// thread. What cannot be done is left undone: the pool does without.
+// thread. It leaves undone the steps that fail: the pool does without.
 void StartCheckpointer(const std::string& pool);
 
 // What is wanted of a pool's checkpointer, if it has one, as long as this lives.

@@ -46,7 +46,7 @@ class Formatter : public CLI::Formatter {
 };
 
 int Parse(CLI::App& app, int argc, char** argv) {
-  // What follows "--" is another program's business, not CLI11's.
+  // Words after "--" are another program's business, not CLI11's.
   const bool run = argc > 1 && std::string_view(argv[1]) == "run";
   char** const end = argv + argc;
   char** const dashes = run ? std::find(argv, end, std::string_view("--")) : end;

@@ -20,8 +20,8 @@ class ScopedPool : public pool::Pool {
 void OpenPool(pool::Pool* pool, const std::string& path, pool::Mode mode, bool emulate);
 void CreatePool(const std::string& path, const pool::CreateOptions& options);
 
-// A pool that exists was either made on persistent memory or with --emulate: whoever only looks at
-// it or saves what is in it does not have to say so again.
+// A pool that exists was either made on persistent memory or with --emulate: a command that only
+// looks at it or saves its contents does not have to be told again.
 inline constexpr bool kAnyMemory = true;
 
 // "power", "process", and what they mean.

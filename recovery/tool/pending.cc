@@ -149,7 +149,7 @@ void Collector::Describe() {
 }  // namespace
 
 void OpenReader(const pool::Pool& pool, bool all, nvlog::Reader* reader) {
-  // What was never written may be written meanwhile: the kernel is not asked.
+  // Bytes that were never written may be written meanwhile: the kernel is not asked.
   if (!reader->Open(pool.view(), -1, all)) throw std::bad_alloc();
 }
 

@@ -36,7 +36,7 @@ struct PendingOfSeat : PendingPart {
 struct Pending {
   uint64_t records = 0;
   uint64_t bytes = 0;
-  PendingPart through;      // of these, in logs of write-through; what is settled is on the disk
+  PendingPart through;      // of these, in logs of write-through; settled ones are on the disk
   uint64_t units = 0;       // of all pending groups, with headers and file records
   uint64_t kept_units = 0;  // of these, in kept segments
   uint64_t kept_records = 0;
@@ -62,8 +62,8 @@ inline uint64_t FileKey(uint32_t log, uint32_t number) {
   return uint64_t{log / pool::kLogsOfSeat} << 32 | (uint64_t{number} + 1);
 }
 
-// Walks the logs. The pool may be in use meanwhile: what reaches the disk during the walk is left
-// out. Ends after `patience`, complete or not.
+// Walks the logs. The pool may be in use meanwhile: groups that reach the disk during the walk are
+// left out. Ends after `patience`, complete or not.
 Pending FindPending(const pool::Pool& pool,
                     std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
 

@@ -15,9 +15,9 @@ namespace nvcache::tool {
 void LeaveLibrary(char** argv);
 
 // Sets LD_PRELOAD for a program of this kind, and what it starts: the library first, then what is
-// there already. The library is `wanted` if given, else the one that came with this binary. Who
-// does not need it runs without; who cannot bear it never gets it. A Failure when there is none,
-// or another file in its place.
+// there already. The library is `wanted` if given, else the one that came with this binary. A
+// program that does not need it runs without; one that cannot bear it never gets it. A Failure when
+// there is none, or another file in its place.
 void SetPreload(Kind kind, const std::string& wanted);
 
 }  // namespace nvcache::tool

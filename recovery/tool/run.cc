@@ -66,8 +66,8 @@ void ForgetOtherFrames(const RunArguments& arguments) {
   if (given("FRAMES")) unsetenv("NVCACHE_DRAM");
 }
 
-// The command line goes into the environment first, and the settings are read from there: what we
-// check is then exactly what the library will see.
+// The command line goes into the environment first, and the settings are read from there: we then
+// check exactly what the library will see.
 void ExportAll(const RunArguments& arguments) {
   ForgetOtherFrames(arguments);
   for (const auto& [name, value] : arguments.values) {
@@ -121,8 +121,8 @@ void PreparePool(const settings::Settings& settings) {
   pool.Close();  // for the program, which takes it
 }
 
-// What is wrong with the pool ends us only if the cache is required; as in the library. It is said
-// once: what the program starts is not told of the pool, unless that may be free by then.
+// A problem of the pool ends us only if the cache is required; as in the library. It is said once:
+// programs that the program starts are not told of the pool, unless that may be free by then.
 void WarnOfPool(const Failure& failure, bool required, bool free_later) {
   if (required) throw Failure{kRunFailed, failure.text};
   fmt::print(stderr, "nvcache: {}; the program runs without the cache\n", Printable(failure.text));

@@ -27,7 +27,7 @@ Sampler::Sampler(const std::string& path) : path_(path) {
   OpenPool(&pool_, path, pool::Mode::kInspect, kAnyMemory);
 }
 
-// Removed, replaced, or cut: what is behind the end of a mapped file cannot be read.
+// Removed, replaced, or cut: bytes behind the end of a mapped file cannot be read.
 void Sampler::CheckThere() const {
   struct stat st = {};
   const bool there =

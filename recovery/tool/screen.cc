@@ -20,7 +20,7 @@ constexpr int kMinLines = 10;
 constexpr int kMinColumns = 40;
 
 void DrawLine(int line, const std::string& text) {
-  // No more bytes than columns: what is too long does not go on in the next line.
+  // No more bytes than columns: a text that is too long does not go on in the next line.
   mvaddnstr(line, 0, text.c_str(), COLS);
 }
 

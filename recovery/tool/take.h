@@ -18,8 +18,8 @@ struct Busy : Failure {
 
 // Opens it, with the gate. Somebody else who has that is waited for, for a while; then: Busy.
 void TakePool(pool::Pool* pool, const std::string& path, bool emulate);
-// If nobody uses it, what dead processes have left is brought to the files. A Failure if something
-// cannot be.
+// If nobody uses it, the groups that dead processes have left are brought to the files. A Failure
+// if something cannot be.
 void RecoverTaken(pool::Pool& pool);
 
 }  // namespace nvcache::tool

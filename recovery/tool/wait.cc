@@ -29,18 +29,18 @@ namespace {
 constexpr std::chrono::milliseconds kPause(20);
 constexpr std::chrono::milliseconds kLook(200);
 
-// A signal that somebody has sent to this process alone. What the terminal sends, the program gets
-// as well: it is in the same process group.
+// A signal that somebody has sent to this process alone. The program gets the terminal's signals as
+// well: it is in the same process group.
 bool IsForUs(const siginfo_t& info) { return info.si_code <= 0; }
 
-// Of the child, when it has ended; -1: not yet. What else loses its parent and becomes our child,
-// as process 1, is let go of.
+// Of the child, when it has ended; -1: not yet. Any other process that loses its parent and becomes
+// our child, as process 1, is let go of.
 int StatusOf(pid_t child) {
   int ended = -1, status = 0;
   for (pid_t found; (found = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
     if (found != child) continue;
     if (!WIFSTOPPED(status)) ended = status;
-    // By the terminal: the shell is to see it. Who sends SIGSTOP knows the program.
+    // By the terminal: the shell is to see it. A user who sends SIGSTOP knows the program.
     if (WIFSTOPPED(status) && WSTOPSIG(status) != SIGSTOP) raise(SIGSTOP);
   }
   return ended;

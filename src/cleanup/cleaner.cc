@@ -38,7 +38,7 @@ constexpr uint64_t kTrimNs = 20 * 1000 * 1000;
 // Between two looks, within a batch, whether more of the pool's memory should be mapped.
 constexpr uint64_t kPrefaultPages = 64;
 
-// Nobody holds the lock, and what was done under it is to be seen.
+// Nobody holds the lock, and all that was done under it is to be seen.
 bool Passable(sys::Mutex<sys::Rank::kErase>& lock) {
   if (!lock.TryLock()) return false;
   lock.Unlock();
@@ -288,7 +288,7 @@ void Cleaner::ReadBatch(Batch* batch) {
   if (batch->groups > 0) pages_per_group_ = batch->pages / batch->groups + 1;
 }
 
-// What a file that fails has is left to RetryFailing. False: it is too early for the record.
+// Records of a file that fails are left to RetryFailing. False: it is too early for the record.
 bool Cleaner::AddRecord(const RecordHeader& header, Batch* batch) {
   if (header.kind == Kind::kFile || files_.IsPublished(header)) return true;
   CachedFile& file = files_.Of(header);
@@ -342,7 +342,7 @@ void Cleaner::Unlist(Batch* batch) {
 // ---------------------------------------------------------------------------------------------
 // Freeing.
 
-// What was read is on disk, or its file fails: that is kept, and the checkpoint passes all of it.
+// Each record read is on disk, or its file fails: that is kept, and the checkpoint passes all.
 void Cleaner::Advance(const Batch& batch) {
   Lsn end = batch.end;
   if (failing_.any()) {
@@ -492,7 +492,7 @@ bool Cleaner::CoverPublished(Lsn* end) {
   return true;
 }
 
-// Whoever waits for room is told.
+// Threads that wait for room are told.
 void Cleaner::WeighFailing() {
   const uint64_t units = cache_.kept().units(), limit = FailingLimit();
   if (units <= limit - limit / 4) {

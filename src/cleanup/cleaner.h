@@ -14,8 +14,8 @@
 //
 //   every record below the checkpoint is on disk, or void, or kept
 //
-// When the disk takes it after all, what is kept becomes void, before the checkpoint passes a later
-// record of the file. What is kept is bounded: beyond half of the pool, writes to files that fail
+// When the disk takes it after all, the copies become void, before the checkpoint passes a later
+// record of the file. Their number is bounded: beyond half of the pool, writes to files that fail
 // are refused with the file system's error, and a write to another file that finds the log full
 // makes its file pass-through.
 //
@@ -54,10 +54,10 @@ class Cleaner {
 
   // Files have numbers below `files`.
   bool Start(const Host& host, const Limits& limits, uint32_t files, const Calls& calls = {});
-  // Ends the thread after the batch it is at. What is pending stays pending.
+  // Ends the thread after the batch it is at. Pending records stay pending.
   void Stop();
-  // The same, and whoever waits for it is refused, now and later. What is pending is nobody's; the
-  // files' locks are held.
+  // The same, and every thread that waits for it is refused, now and later. Pending records are
+  // nobody's; the files' locks are held.
   void Abandon();
   // In a child of fork, which has no such thread.
   void LeaveToParent();
@@ -91,7 +91,7 @@ class Cleaner {
   // Some file fails.
   bool failing() const { return failing_.error() != 0; }
   // Files that fail have as much in the pool as they may, or other processes have all of it and
-  // give nothing back. Whoever waits for room looks again when this becomes so.
+  // give nothing back. A thread that waits for room looks again when this becomes so.
   bool overloaded() const {
     return overloaded_.load(std::memory_order_relaxed) || starved_.load(std::memory_order_relaxed);
   }

@@ -30,7 +30,7 @@ class FailingFiles {
   // is above it.
   uint64_t retries_begun() const { return retries_begun_.load(); }
   uint64_t retries_done() const { return retries_done_.load(); }
-  // There is no such thread any more: whoever waits is refused.
+  // There is no such thread any more: every thread that waits is refused.
   void Abandon();
 
   // ---- The cleanup thread

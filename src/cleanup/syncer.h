@@ -23,7 +23,7 @@ class Syncer {
   long SyncFile(dramcache::CachedFile& file);
   // Of the batch's files that do not fail, with one call for all that lie where the newest does, if
   // they are `least` of them or more: their file system's. Calls tell(file, result) for each that
-  // is synced by that. What is left unsynced is synced alone, and says why: nothing here can tell
+  // is synced by that. A file left unsynced is synced alone, and says why: nothing here can tell
   // whose an error of the whole is.
   template <typename Tell>
   void SyncTogether(dramcache::CachedFile* files, uint32_t least, Tell tell);
@@ -66,8 +66,8 @@ void Syncer::SyncTogether(dramcache::CachedFile* files, uint32_t least, Tell tel
   if (count < least) return;
   pool::Count(log_.statistics()->syncs);
   if (sys::Syncfs(last->backing_fd) < 0) return;
-  // A file system may have had no reason to flush the device's own cache; this is one. What it says
-  // is of this file, and said once.
+  // A file system may have had no reason to flush the device's own cache; this is one. Its error is
+  // of this file, and said once.
   if (const long error = SyncFile(*last); error < 0) {
     tell(*last, error);
     last->batch_synced = true;

@@ -25,13 +25,13 @@ struct CachedFile {
   radix::Tree pages;
 
   // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none. The program may
-  // close it by a system call that nobody sees, and have the number for another file: who is about
-  // to write looks first, or knows that somebody has just done so.
+  // close it by a system call that nobody sees, and have the number for another file: a thread that
+  // is about to write looks first, or knows that another has just done so.
   std::atomic<int> backing_fd{-1};
 
   // The newest size in bytes; the kernel's may lag behind. Grows under `lock` shared and the locks
-  // of the pages written, so that whoever holds a page lock sees a size that covers the page's
-  // committed bytes. Shrinks under `lock` exclusive.
+  // of the pages written, so that a thread that holds a page lock sees a size that covers the
+  // page's committed bytes. Shrinks under `lock` exclusive.
   std::atomic<uint64_t> size{0};
 
   // What the log has to know of it. Its number is nobody else's while something is pending.
@@ -70,8 +70,8 @@ struct CachedFile {
   CachedFile* list_next = nullptr;
   CachedFile* list_previous = nullptr;
 
-  // Held over each sync by our own descriptor, for the kernel tells that of an error once: whoever
-  // hears of one that the cleanup thread must know says so here. Nobody closes or moves the
+  // Held over each sync by our own descriptor, for the kernel tells that of an error once: a thread
+  // that hears of one that the cleanup thread must know says so here. Nobody closes or moves the
   // descriptor meanwhile.
   sys::Mutex<sys::Rank::kSync> sync_lock;
   bool sync_refused = false;  // under sync_lock

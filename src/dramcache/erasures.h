@@ -28,7 +28,8 @@ class Erasures {
   static constexpr uint32_t kMost = 8;
 
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
-  // Add() needs room. It stays when this was true, for whoever holds the file's lock, exclusive.
+  // Add() needs room. It stays when this was true, for the thread that holds the file's lock,
+  // exclusive.
   bool HasRoom() const { return count_.load(std::memory_order_acquire) < kMost; }
 
   // Newer than all.

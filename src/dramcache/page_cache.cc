@@ -48,7 +48,7 @@ long WriteAll(int fd, uint64_t offset, const uint8_t* bytes, size_t n) {
 
 // Neighbours in the file, from `offset` on.
 long WriteRun(int fd, uint64_t offset, const iovec* run, uint32_t count) {
-  // What is short is rare: the rest goes piece by piece, and says why.
+  // A short write is rare: the rest goes piece by piece, and says why.
   long written = count > 1 ? sys::Pwritev(fd, run, static_cast<int>(count), offset) : 0;
   if (written == -EINTR) written = 0;
   if (written < 0) return written;
@@ -155,7 +155,7 @@ nvlog::Outcome PageCache::Append(CachedFile& file, uint64_t offset, uint64_t len
     const uint8_t* bytes = source.Take(&own, n);
     if (bytes == nullptr ||
         !group.AddPage(bytes, n, frame, page.dirty > 0 ? page.last : nvlog::kNoPlace)) {
-      // What the frames took was never written: they go, and the next read loads the pages anew.
+      // The frames' bytes were never written: they go, and the next read loads the pages anew.
       for (uint32_t touched = 0; touched <= i; ++touched) {
         if (pages[touched].has_frame()) frames_.Detach(pages[touched]);
       }
@@ -243,7 +243,7 @@ long PageCache::Load(CachedFile& file, uint64_t page_number, const radix::PageDe
   return 0;
 }
 
-// The disk cannot be read: what is pending can, and no more.
+// The disk cannot be read: pending bytes can, and no more.
 long PageCache::ReadFromLog(const CachedFile& file, uint64_t page_number,
                             const radix::PageDescriptor& page, size_t skip, size_t n, uint8_t* out,
                             long error) {
@@ -276,7 +276,7 @@ long PageCache::WriteBack(CachedFile& file, uint64_t page_number, radix::PageDes
 long PageCache::WriteBack(CachedFile& file, uint64_t first, radix::PageDescriptor* const* pages,
                           uint32_t count) {
   NVCACHE_CHECK(count <= kMaxRun);
-  // What was cut off needs no writing.
+  // Bytes that were cut off need no writing.
   const uint64_t size = file.size.load(std::memory_order_relaxed);
   for (; count > 0 && (first + count - 1) * kPageSize >= size; --count) {
     pages[count - 1]->WrittenBack();

@@ -45,10 +45,10 @@ class PageCache {
   long Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, size_t skip,
             size_t n, uint8_t* out);
 
-  // The page has lost its bytes, and the kernel is about to hear of it: what is pending is nothing.
+  // The page has lost its bytes, and the kernel is about to hear of it: nothing of it is pending.
   void ForgetBytes(radix::PageDescriptor& page);
 
-  // The kernel has all of the file's bytes, and what the file has in the log is nothing of the
+  // The kernel has all of the file's bytes, and the file's records in the log are nothing of the
   // cache's any more: no page is dirty. File lock, exclusive, and no batch is under way.
   void Publish(CachedFile& file);
 
