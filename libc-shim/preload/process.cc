@@ -300,7 +300,7 @@ NVCACHE_EXPORT int prctl(int option, ...) noexcept {
 }
 
 // ---------------------------------------------------------------------------------------------
-// Rights. The real function sees to all threads.
+// Rights. The real function, of libc, sees to all threads.
 
 NVCACHE_EXPORT int setuid(uid_t user) noexcept {
   return SetUsers({user}, [=] { return NVCACHE_REAL(setuid)(user); });

@@ -15,7 +15,7 @@
 //   every record below the checkpoint is on disk, or void, or kept
 //
 // When the disk takes it after all, the copies become void, before the checkpoint passes a later
-// record of the file. Their number is bounded: beyond half of the pool, writes to files that fail
+// record of the file. They take half of the pool at most: beyond that, writes to files that fail
 // are refused with the file system's error, and a write to another file that finds the log full
 // makes its file pass-through.
 //

@@ -26,7 +26,7 @@ struct CachedFile {
 
   // Our own descriptor: read and write, without O_APPEND, on this inode. -1: none. The program may
   // close it by a system call that nobody sees, and have the number for another file: a thread that
-  // is about to write looks first, or knows that another has just done so.
+  // is about to write looks first, or knows that somebody has just done so.
   std::atomic<int> backing_fd{-1};
 
   // The newest size in bytes; the kernel's may lag behind. Grows under `lock` shared and the locks
