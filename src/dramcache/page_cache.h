@@ -45,7 +45,8 @@ class PageCache {
   long Read(CachedFile& file, uint64_t page_number, radix::PageDescriptor& page, size_t skip,
             size_t n, uint8_t* out);
 
-  // The page has lost its bytes, and the kernel is about to hear of it: nothing of it is pending.
+  // The page has lost its bytes, and the kernel is about to hear of it: its pending records count
+  // as written.
   void ForgetBytes(radix::PageDescriptor& page);
 
   // The kernel has all of the file's bytes, and the file's records in the log are nothing of the
