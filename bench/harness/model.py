@@ -212,7 +212,7 @@ class Table:
 
 
 class Suite:
-    """A group of questions. Stateless: what was measured comes back as Results."""
+    """A group of questions. Stateless: measurements come back as Results."""
     name = ""  # as in `bench/run --only NAME`
     title = ""
     about = ""  # a few sentences for the report: what is measured, and how

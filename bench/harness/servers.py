@@ -61,7 +61,7 @@ def short_folder(options):
 
 class Server:
     """`with Server(...)`: it runs, and answers. At the end it is asked to stop. If it does not, or if the
-    block has failed, it is killed. What is left of its process group is killed in any case."""
+    block has failed, it is killed. The rest of its process group is killed in any case."""
 
     def __init__(self, command, log, kept, ready, stop=signal.SIGTERM, give_up=signal.SIGTERM, **options):
         """`log` is the server's own; it is copied to `kept` if the server ends by itself. `ready()`:

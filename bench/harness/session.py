@@ -7,7 +7,7 @@ from harness import model, progress, systems
 
 
 def _message(error):
-    """One line. What nobody expected says where it comes from."""
+    """One line. An unexpected error says where it comes from."""
     if isinstance(error, systems.Broken):
         return str(error)
     text = " ".join(str(error).split())
@@ -28,8 +28,8 @@ def plan(suite, cases, scale, repetitions):
 
 
 def _run_case(record, bench, suite, number, case, shown, repetitions):
-    """One case: all its turns; yields after each run that has not failed. What has failed once on a
-    system is not run on it again."""
+    """One case: all its turns; yields after each run that has not failed. A case that has failed
+    once on a system is not run on it again."""
     turns = _turns(case, record.scale, repetitions)
     broken = set()
     for turn in range(turns):
@@ -62,7 +62,7 @@ def _run_case(record, bench, suite, number, case, shown, repetitions):
 
 
 def run(record, bench, suites, repetitions=None):
-    """Fills the record. Ctrl-C ends it early; what was measured until then is there."""
+    """Fills the record. Ctrl-C ends it early; the results until then are there."""
     chosen = []
     for suite in suites:
         entry = {"name": suite.name, "title": suite.title, "state": "run", "reason": "",

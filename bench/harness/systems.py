@@ -45,7 +45,7 @@ def went_round(status):
 
 
 class Broken(Exception):
-    """What was measured is not what it should be, or a program has failed. One line."""
+    """A run has not measured what it should, or a program has failed. One line."""
 
 
 @dataclasses.dataclass
@@ -148,8 +148,8 @@ class Bench:
     def place(self, system, pool="1G", dram="256M", settings=None):
         """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
         page frames are. `settings`: more variables of docs/settings.md, without their prefix. Unless they
-        say otherwise, each file is cached from the start, synced or not. What is still in the log at the
-        end is recovered to nowhere: pool and folder are removed."""
+        say otherwise, each file is cached from the start, synced or not. Records still in the log
+        at the end are recovered to nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         memory = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=self.pools))

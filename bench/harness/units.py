@@ -28,7 +28,7 @@ def step(number, unit):
     """(factor, name) in which the number is best written."""
     factor, name = 1, unit
     for factor, name in reversed(_LADDERS.get(unit, ((1, unit),))):
-        # What rounds up to the next step is written as that one.
+        # A number that rounds up to the next step is written as that one.
         if abs(number) >= factor * 0.9995:
             break
     return factor, name

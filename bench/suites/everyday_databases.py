@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Servers of the suite `everyday`. Each is started on the system that is measured, and again without
-NVCache on the files that it has left there: what it then answers is compared. They listen on Unix sockets
-only."""
+NVCache on the files that it has left there: its answers are then compared. They listen on Unix
+sockets only."""
 
 import dataclasses
 import pathlib
@@ -58,7 +58,8 @@ class Database(Program):
 
 # ----------------------------------------------------------------------------------------------------
 
-# What pgbench has changed, and in which order does not matter. The time of a row is left out.
+# The rows that pgbench has changed, in an order that does not matter. The time of a row is left
+# out.
 ACCOUNTS = {
     "accounts": "SELECT aid, abalance FROM pgbench_accounts WHERE abalance <> 0 ORDER BY 1",
     "branches": "SELECT bid, bbalance FROM pgbench_branches ORDER BY 1",

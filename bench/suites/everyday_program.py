@@ -12,7 +12,7 @@ from harness import model, systems
 
 SECONDS = 600  # that a program may take
 MOST = 1.05  # of its time without NVCache, whatever it does
-# The time of every file that is prepared: what keeps times keeps this one.
+# The time of every file that is prepared: a program that keeps times keeps this one.
 OLD = 1600000000
 
 
@@ -81,7 +81,7 @@ class Turn:
                 raise systems.Broken(f"nvcache recover: {' '.join(recovered.stderr.split())}")
 
     def check_library(self, **options):
-        """What is measured has NVCache in it."""
+        """The measured program has NVCache in it."""
         if self.place.pool and "libnvcache.so" not in self.run(["cat", "/proc/self/maps"], **options):
             raise systems.Broken("a program does not have the library")
 

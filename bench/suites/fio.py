@@ -109,8 +109,8 @@ class Fio(model.Suite):
                        "seconds": seconds} | {
                            name: write["clat_ns"]["percentile"][key] for name, key in PERCENTILES.items()}
             if system == "nvcache":
-                # A log counts a segment when it takes it, so whatever the program's end interrupts,
-                # all that went through the log had room in as many.
+                # A log counts a segment when it takes it, so, wherever the program's end comes, all
+                # that went through the log had room in as many.
                 status = bench.counters(place)
                 room = status["statistics"]["segments_taken"] * status["segment_size"]
                 if room < done:

@@ -128,7 +128,7 @@ GROUPS = {
 
 
 def _check(system, name, spec, line):
-    """Broken, unless what was measured is what it is called."""
+    """Broken, unless the driver has measured what the case says."""
     calls = spec["calls"] * spec.get("threads", 1) * (spec.get("rounds", 1)
                                                       + spec.get("percentiles", 0))
     counters = line.get("counters", {})
