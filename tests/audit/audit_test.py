@@ -70,7 +70,7 @@ class Auditor:
 
     def run(self, command):
         trace = self.bench.folder / "trace"
-        settings = self.bench.settings(LD_PRELOAD=f"{self.witness} {self.bench.library}", NVCACHE_BATCH_MIN="20")
+        settings = self.bench.settings(LD_PRELOAD=f"{self.witness} {self.bench.preload_library}", NVCACHE_BATCH_MIN="20")
         words = [word for name, value in settings.items() for word in ("-E", f"{name}={value}")]
         self.bench.without(*STRACE, "-o", trace, *words, *command, cwd=self.folder)
         with open(trace, encoding="utf-8", errors="replace") as lines:

@@ -114,7 +114,7 @@ class Shells:
             env = dict(os.environ, TMPDIR=str(self.work),
                        **self.bench.settings(preload=not prefix, NVCACHE_BATCH_DELAY="5"))
             if prefix:
-                prefix = [*prefix, "env", f"LD_PRELOAD={self.bench.library}"]
+                prefix = [*prefix, "env", f"LD_PRELOAD={self.bench.preload_library}"]
             script = f"exec 9>&{writing} {writing}>&-\n{WATCHED}" if writing != 9 else WATCHED
             process = subprocess.Popen([*prefix, shell, "-c", script], cwd=self.work, env=env,
                                        pass_fds=(writing,), stdin=subprocess.DEVNULL, stdout=stderr,

@@ -36,7 +36,7 @@ class Bench:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="programs-", dir=scratch))
         self.pools = pathlib.Path(tempfile.mkdtemp(prefix=POOL_PREFIX, dir="/dev/shm"))
         self.pool = self.pools / "pool"
-        self.library = pathlib.Path(self.nvcache).parent / "libnvcache.so"
+        self.preload_library = pathlib.Path(self.nvcache).parent / "libnvcache.so"
         self.keep = False  # for whoever looks at a failure
         self.agents = []
         self.others = []  # processes that are killed in the end
@@ -62,7 +62,7 @@ class Bench:
 
     def settings(self, preload=True, **more):
         """The variables with which a program has the cache by itself: by the library, by another one, or built in."""
-        library = {"LD_PRELOAD": str(self.library if preload is True else preload)} if preload else {}
+        library = {"LD_PRELOAD": str(self.preload_library if preload is True else preload)} if preload else {}
         return {**library, "NVCACHE_POOL": str(self.pool), "NVCACHE_SIZE": self.size, "NVCACHE_EMULATE": "1",
                 "NVCACHE_DRAM": self.dram, "NVCACHE_WRITE_BACK": self.write_back, **more}
 

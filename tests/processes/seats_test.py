@@ -99,7 +99,7 @@ class Content:
 class Bench(kit.Bench):
     def __init__(self, options, size="16M"):
         super().__init__(options, size=size, dram="1M")
-        self.library = pathlib.Path(options.preload).resolve()
+        self.preload_library = pathlib.Path(options.preload).resolve()
         self.seat = str(pathlib.Path(options.seat).resolve())
         self.memory_path = self.pools / "memory"
         self.memory_path.write_bytes(bytes(8 * WORDS))
@@ -752,7 +752,7 @@ def another_user(options, draw):
             path.chmod(open_to_all)
         bench.memory_path.chmod(0o666)
         bench.seat = shutil.copy(bench.seat, bench.pools / PROGRAM)
-        bench.library = shutil.copy(bench.library, bench.pools / "libnvcache.so")
+        bench.preload_library = shutil.copy(bench.preload_library, bench.pools / "libnvcache.so")
         tool = shutil.copy(bench.nvcache, bench.pools / "nvcache")
         strange = [bench.content(f"n{i}", 3 + i, draw.randrange(1 << 40), span=50) for i in range(5)]
         for content in strange:

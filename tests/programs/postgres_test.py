@@ -109,7 +109,7 @@ class UserBench(kit.Bench):
             scratch = "/var/tmp"
         super().__init__(argparse.Namespace(nvcache=options.nvcache, scratch=scratch), size="64M", dram="16M",
                          timeout=300, write_back=rule)
-        for path in (self.nvcache, self.library):
+        for path in (self.nvcache, self.preload_library):
             shutil.copy(path, self.folder)
         self.nvcache = str(self.folder / pathlib.Path(self.nvcache).name)
         if USER:
