@@ -31,8 +31,7 @@ inline constexpr long kAwaitsSync = LONG_MIN + 8;
 // The file is the kernel's and hot (heat.h).
 inline constexpr long kIsHot = LONG_MIN + 9;
 
-// Something may have gone past the log: so does the call, or the file is
-// settled first.
+// Something may have gone past the log: so does the call, or the file is settled first.
 inline constexpr long kUnknown = LONG_MIN + 10;
 // The pool has to be attached first (JoinShared), which takes the table lock.
 inline constexpr long kNeedsPool = LONG_MIN + 11;

@@ -53,6 +53,9 @@ constexpr bool MayFollow(Stage from, Stage to) {
   return false;
 }
 
+static_assert(!MayFollow(Stage::kWithout, Stage::kAttached) &&
+              !MayFollow(Stage::kEnding, Stage::kDetached));
+
 }  // namespace nvcache::vfs
 
 #endif  // NVCACHE_VFS_ENGINE_STAGE_H_

@@ -57,6 +57,11 @@ constexpr bool MayBecome(State from, State to) {
   return false;
 }
 
+static_assert(!MayBecome(State::kLost, State::kKernel) &&
+              !MayBecome(State::kLost, State::kPassThrough));
+static_assert(!MayBecome(State::kPassThrough, State::kCached) &&
+              !MayBecome(State::kLent, State::kCached));
+
 // In a cache: here, or in that of the process that has forked us.
 constexpr bool IsInCache(State state) {
   return state == State::kCached || state == State::kForeign;
