@@ -23,12 +23,12 @@
 #include <thread>
 #include <vector>
 
-#include "tests/kill/protocol.h"
+#include "tests/kit/acknowledged.h"
+#include "tests/kit/random.h"
 
 namespace nvcache::faults_test {
 namespace {
 
-using kill_test::Fill;
 using kit::Mix;
 using kit::Random;
 
@@ -43,6 +43,7 @@ struct Model {
   uint64_t size;   // of the file
 
   uint8_t* bytes() { return reinterpret_cast<uint8_t*>(this + 1); }
+  kit::Acknowledged written() { return {bytes(), &size}; }
 };
 
 std::atomic<bool> stopping{false};
@@ -116,7 +117,8 @@ class File {
     }
   }
 
-  bool Matches(uint64_t offset, uint64_t length) {
+  // How many bytes there are, which are in the buffer then.
+  uint64_t Read(uint64_t offset, uint64_t length) {
     uint64_t done = 0;
     while (done < length) {
       const ssize_t n =
@@ -125,7 +127,12 @@ class File {
       if (n == 0) break;
       done += static_cast<uint64_t>(n);
     }
-    return done == length && std::memcmp(buffer_.data(), model_->bytes() + offset, length) == 0;
+    return done;
+  }
+
+  bool Matches(uint64_t offset, uint64_t length) {
+    return Read(offset, length) == length &&
+           std::memcmp(buffer_.data(), model_->bytes() + offset, length) == 0;
   }
 
   void CheckSome(Random& random) {
@@ -147,22 +154,10 @@ class File {
         3);
   }
 
-  void Acknowledge(uint64_t offset, const uint8_t* bytes, uint64_t n) {
-    std::memcpy(model_->bytes() + offset, bytes, n);
-    if (offset + n > model_->size) model_->size = offset + n;
-    model_->id.store(0);
-  }
-
-  // Killed while it wrote: all or nothing.
+  // Killed while it wrote.
   void Settle() {
-    const uint64_t offset = model_->offset, length = model_->length;
-    std::vector<uint8_t> wanted(length);
-    Fill(model_->id, wanted.data(), length);
-    const ssize_t n = ::pread(fd_, buffer_.data(), length, static_cast<off_t>(offset));
-    if (n < 0) Die(path_ + ": read: " + std::strerror(errno), 3);
-    const bool all = static_cast<uint64_t>(n) == length &&
-                     std::memcmp(buffer_.data(), wanted.data(), length) == 0;
-    if (all) Acknowledge(offset, wanted.data(), length);
+    const uint64_t n = Read(0, limit_);
+    model_->written().TakeIfWhole(model_->id, model_->offset, model_->length, {buffer_.data(), n});
     model_->id.store(0);
   }
 
@@ -170,9 +165,8 @@ class File {
     const uint64_t length = random.Length(kMaxWrite < limit_ ? kMaxWrite : limit_);
     uint64_t offset = random.Below(limit_ - length + 1);
     if (offset > model_->size) offset = model_->size;  // no holes
-    std::vector<uint8_t> bytes(length);
     const uint64_t id = Mix(seed_ ^ ++model_->count) | 1;
-    Fill(id, bytes.data(), length);
+    const std::vector<uint8_t> bytes = kit::Content(id, length);
     model_->offset = offset;
     model_->length = length;
     model_->id.store(id);
@@ -184,7 +178,8 @@ class File {
       ::usleep(1000);
       return;
     }
-    Acknowledge(offset, bytes.data(), static_cast<uint64_t>(n));
+    model_->written().Take(id, offset, static_cast<uint64_t>(n));
+    model_->id.store(0);
     ++writes;
   }
 

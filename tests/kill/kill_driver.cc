@@ -406,7 +406,7 @@ bool Driver::SelfCheck() {
               std::memcpy(content.data() + 8 * k, &word, 8);
             }
           } else {
-            Fill(ends[i].id, content.data(), content.size());
+            content = Content(ends[i].id, content.size());
           }
           std::memcpy(bytes.data() + ends[i].offset, content.data(), content.size());
           return;

@@ -105,7 +105,7 @@ class Writer {
   // One pwrite or pwritev, and its two records.
   void WriteAt(State& state, unsigned file, uint64_t offset, uint64_t length, bool vector) {
     const uint64_t id = NextId(state);
-    Fill(id, state.buffer.data(), length);
+    Fill(id, 0, state.buffer.data(), length);
     Tell(Record::kBegin, file, id, offset, length);
     ssize_t n;
     if (vector) {
@@ -181,7 +181,7 @@ class Writer {
     const AppendHeader header = {kAppendMagic, id, payload, Mix(id ^ payload << 40)};
     const uint64_t length = sizeof header + payload;
     std::memcpy(state.buffer.data(), &header, sizeof header);
-    Fill(id, state.buffer.data() + sizeof header, payload);
+    Fill(id, 0, state.buffer.data() + sizeof header, payload);
     Tell(Record::kBegin, file, id, 0, length);
     ssize_t n;
     if (vector) {
@@ -206,7 +206,7 @@ class Writer {
     }
     if (offset < 0) Die("lseek");
     const uint64_t id = NextId(state);
-    Fill(id, state.buffer.data(), length);
+    Fill(id, 0, state.buffer.data(), length);
     Tell(Record::kBegin, file, id, static_cast<uint64_t>(offset), length);
     const ssize_t n = ::write(fds_[file], state.buffer.data(), length);
     if (n <= 0) Die("write stream");

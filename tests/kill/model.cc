@@ -79,25 +79,16 @@ bool Model::Verify(const std::string& folder, std::string* why) {
 // is the order of the bytes, and at most one write per region is in flight.
 bool Model::VerifyPlain(const std::string& folder, uint32_t file, std::string* why) {
   Plain& plain = plain_[file];
+  kit::Acknowledged model(plain.bytes.data(), &plain.size);
   const std::vector<uint8_t> found = Load(folder + "/" + FileName(file));
-  std::vector<uint8_t> content(kMaxLength);
-  std::vector<const Write*> in_flight;
   for (const Write& write : writes_) {
-    if (write.file != file) continue;
-    if (!write.acknowledged()) {
-      in_flight.push_back(&write);
-      continue;
+    if (write.file == file && write.acknowledged()) {
+      model.Take(write.id, write.offset, write.length);
     }
-    Fill(write.id, plain.bytes.data() + write.offset, write.length);
-    plain.size = std::max(plain.size, write.offset + write.length);
   }
-  for (const Write* write : in_flight) {
-    Fill(write->id, content.data(), write->length);
-    const bool inside = write->offset + write->length <= found.size();
-    if (inside && std::memcmp(found.data() + write->offset, content.data(), write->length) == 0) {
-      std::memcpy(plain.bytes.data() + write->offset, content.data(), write->length);
-      plain.size = std::max(plain.size, write->offset + write->length);
-      ++in_flight_found_;
+  for (const Write& write : writes_) {
+    if (write.file == file && !write.acknowledged()) {
+      in_flight_found_ += model.TakeIfWhole(write.id, write.offset, write.length, found);
     }
   }
   if (found.size() != plain.size) {
@@ -122,8 +113,9 @@ bool Model::VerifyPlain(const std::string& folder, uint32_t file, std::string* w
         *why += "; in flight: write " + Hex(write.id) + " at " + std::to_string(write.offset) +
                 ", " + std::to_string(write.length) + " bytes: only a part of it is there";
       }
-      Fill(write.id, content.data(), write.length);
-      if (content[offset - write.offset] == found[offset]) {
+      uint8_t byte;
+      Fill(write.id, offset - write.offset, &byte, 1);
+      if (byte == found[offset]) {
         *why += "; it may be of write " + Hex(write.id) + " (record " +
                 std::to_string(write.begin) + ")";
       }
@@ -235,7 +227,6 @@ bool Model::VerifyAppend(const std::string& folder, uint32_t file, std::string* 
   }
   auto& known = appended_[file];
   std::vector<std::pair<uint64_t, uint64_t>> found;
-  std::vector<uint8_t> content(kMaxAppendPayload);
   uint64_t latest_begin = 0;
   for (uint64_t at = 0; at < bytes.size();) {
     const std::string here = FileName(file) + ": at " + std::to_string(at) + ": ";
@@ -250,7 +241,7 @@ bool Model::VerifyAppend(const std::string& folder, uint32_t file, std::string* 
       *why = here + "not a whole record";
       return false;
     }
-    Fill(header.id, content.data(), header.payload);
+    const std::vector<uint8_t> content = Content(header.id, header.payload);
     if (std::memcmp(content.data(), bytes.data() + at + sizeof header, header.payload) != 0) {
       *why = here + "wrong content of write " + Hex(header.id);
       return false;

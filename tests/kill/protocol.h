@@ -15,14 +15,16 @@
 #ifndef NVCACHE_TESTS_KILL_PROTOCOL_H_
 #define NVCACHE_TESTS_KILL_PROTOCOL_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "tests/kit/acknowledged.h"
 #include "tests/kit/random.h"
 
 namespace nvcache::kill_test {
 
+using kit::Content;  // of a write into a region or stream file, and of an append's payload
+using kit::Fill;
 using kit::Mix;
 using kit::Random;
 
@@ -64,16 +66,6 @@ static_assert(sizeof(Record) == 32);
 inline constexpr int kIdBits = 40;
 constexpr uint64_t MakeId(uint64_t round, uint64_t thread, uint64_t count) {
   return (round & 0xfff) << 28 | thread << 24 | (count & 0xffffff);
-}
-
-// Content of a write into a region or stream file, and of an append's payload.
-inline void Fill(uint64_t id, uint8_t* bytes, size_t length) {
-  const uint64_t seed = Mix(id);
-  for (size_t i = 0; i < length; i += 8) {
-    const uint64_t word = Mix(seed + i);
-    const size_t n = length - i < 8 ? length - i : 8;
-    __builtin_memcpy(bytes + i, &word, n);
-  }
 }
 
 // Content of a write into the race file: the word at `index` (counted from the file's start).

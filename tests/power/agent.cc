@@ -58,23 +58,6 @@ int64_t Now() {
 
 }  // namespace
 
-void Fill(uint64_t id, uint64_t at, uint8_t* bytes, uint64_t length) {
-  const uint64_t seed = Mix(id);
-  uint64_t word = 0;
-  for (uint64_t i = 0; i < length; ++i) {
-    const uint64_t place = at + i;
-    if (i == 0 || place % 8 == 0) word = Mix(seed + place / 8) >> (8 * (place % 8));
-    bytes[i] = static_cast<uint8_t>(word);
-    word >>= 8;
-  }
-}
-
-std::vector<uint8_t> Content(uint64_t id, uint64_t length) {
-  std::vector<uint8_t> bytes(length);
-  Fill(id, 0, bytes.data(), length);
-  return bytes;
-}
-
 std::vector<uint8_t> ReadFile(const std::string& path, bool* exists) {
   std::vector<uint8_t> bytes;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -128,20 +128,15 @@ void Apply(const Operation& operation, uint64_t id, std::vector<uint8_t>* bytes)
   switch (operation.kind) {
     case Operation::kWrite:
     case Operation::kWriteVector:
-    case Operation::kAppend: {
-      const uint64_t end = operation.offset + operation.length;
-      if (end > bytes->size()) bytes->resize(end);
-      Fill(id, 0, bytes->data() + operation.offset, operation.length);
+    case Operation::kAppend:
+      kit::Put(bytes, operation.offset, Content(id, operation.length).data(), operation.length);
       break;
-    }
     case Operation::kTruncate:
     case Operation::kReopen:
       bytes->resize(operation.offset);
       break;
     case Operation::kPunch:
-      for (uint64_t i = 0; i < operation.length && operation.offset + i < bytes->size(); ++i) {
-        (*bytes)[operation.offset + i] = 0;
-      }
+      kit::Erase(bytes, operation.offset, operation.length);
       break;
     case Operation::kSync:
       break;

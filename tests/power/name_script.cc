@@ -172,9 +172,8 @@ void NameScript::ApplyToFile(const NameOperation& operation, Node* node) {
   switch (operation.kind) {
     case Kind::kWrite:
     case Kind::kAppend:
-      node->bytes.resize(
-          std::max<uint64_t>(node->bytes.size(), operation.offset + operation.length));
-      Fill(operation.id, 0, node->bytes.data() + operation.offset, operation.length);
+      kit::Put(&node->bytes, operation.offset, Content(operation.id, operation.length).data(),
+               operation.length);
       break;
     case Kind::kFtruncate:
     case Kind::kTruncate:

@@ -13,10 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/kit/acknowledged.h"
 #include "tests/kit/random.h"
 
 namespace nvcache::power_test {
 
+using kit::Content;
+using kit::Fill;
 using kit::Mix;
 using kit::Random;
 
@@ -26,10 +29,6 @@ enum class Promise {
   kFsync,    // any file system's: everything is synced first
   kNothing,  // at once, and nothing is synced: what a power failure loses without NVCache
 };
-
-// The bytes number `at` to `at + length` of what belongs to `id`.
-void Fill(uint64_t id, uint64_t at, uint8_t* bytes, uint64_t length);
-std::vector<uint8_t> Content(uint64_t id, uint64_t length);
 
 struct Verdict {
   bool ok;
