@@ -93,13 +93,13 @@ uint32_t Capture::Watch(int fd, const std::string& path, bool exists) {
   const auto number = static_cast<uint32_t>(trace_.files.size());
   trace_.files.push_back({id, exists, exists ? kit::Slurp(path) : "", false});
   by_inode_[id.inode] = number;
-  if (!exists) Add({Event::kNamed, {}, Who(), number, 0, 0, 0});
+  if (!exists) Note(Event::kNamed, number);
   return number;
 }
 
 void Capture::Cut(uint32_t file) {
   std::lock_guard lock(lock_);
-  Add({Event::kTruncate, {}, Who(), file, 0, 0, 0});
+  Note(Event::kTruncate, file);
 }
 
 void Capture::RefuseWrites(uint32_t file, int error) {
@@ -118,17 +118,17 @@ uint32_t Capture::Begin(Operation operation, const std::string& bytes) {
   operation.data = trace_.Keep(bytes.data(), bytes.size());
   trace_.operations.push_back(operation);
   const auto number = static_cast<uint32_t>(trace_.operations.size() - 1);
-  Add({Event::kBegin, {}, Who(), number, 0, 0, 0});
+  Note(Event::kBegin, number);
   return number;
 }
 
 void Capture::End(uint32_t number) {
   std::lock_guard lock(lock_);
-  Add({Event::kEnd, {}, Who(), number, 0, 0, 0});
+  Note(Event::kEnd, number);
 }
 
 // What the processes share is stored past us. Whoever is killed at this event has stored it before.
-void Capture::Add(Event event) {
+void Capture::Add(const Event& event) {
   if (finished_) return;
   NoteVolatile();
   trace_.events.push_back(event);
@@ -149,27 +149,13 @@ void Capture::Store(uint8_t* to, const uint8_t* from, size_t n) {
   if (begin >= pool::kStatisticsOffset && begin < kStatisticsEnd) {
     return;  // they are never written back; each image has other ones
   }
-  for (size_t done = 0; done < n;) {
-    const uint64_t at = begin + done;
-    const size_t part = std::min<size_t>(n - done, kLine - at % kLine);
-    Add({Event::kStore,
-         {},
-         Who(),
-         0,
-         at,
-         static_cast<uint32_t>(part),
-         trace_.Keep(from + done, part)});
-    done += part;
-  }
+  NoteStore(begin, from, n);
 }
 
 void Capture::Pwb(const uint8_t* address, size_t n, Step step) {
   std::lock_guard lock(lock_);
   uint64_t begin = 0;
-  if (!InPool(address, &begin)) return;
-  for (uint64_t at = begin / kLine * kLine; at < begin + n; at += kLine) {
-    Add({Event::kPwb, step, Who(), 0, at, 0, 0});
-  }
+  if (InPool(address, &begin)) NotePwb(begin, n, step);
 }
 
 void Capture::Fence(Step step) {
@@ -179,7 +165,7 @@ void Capture::Fence(Step step) {
   std::lock_guard lock(lock_);
   if (bases_.empty()) return;
   CompareShadow();
-  Add({Event::kFence, step, Who(), 0, 0, 0, 0});
+  Note(Event::kFence, 0, 0, 0, 0, step);
 }
 
 // Counters, and what the processes share, are stored as they like.
@@ -222,15 +208,15 @@ long Capture::Sync(long number, long fd, int file) {
   }
   {
     std::lock_guard lock(lock_);
-    Add({Event::kSyncBegin, {}, Who(), f, 0, 0, 0});
+    Note(Event::kSyncBegin, f);
     if (const int error = sync_errors_[file]; error != 0) {
-      Add({Event::kSyncFailed, {}, Who(), f, 0, 0, 0});
+      Note(Event::kSyncFailed, f);
       return -error;
     }
   }
   const long result = sys::CallKernel(number, fd, 0, 0, 0, 0, 0);
   std::lock_guard lock(lock_);
-  if (result == 0) Add({Event::kSyncEnd, {}, Who(), f, 0, 0, 0});
+  if (result == 0) Note(Event::kSyncEnd, f);
   return result;
 }
 
@@ -238,17 +224,7 @@ long Capture::Sync(long number, long fd, int file) {
 // medium is what it was told.
 long Capture::SyncAll() {
   std::lock_guard lock(lock_);
-  const auto files = static_cast<uint32_t>(trace_.files.size());
-  for (uint32_t file = 0; file < files; ++file) Add({Event::kSyncBegin, {}, Who(), file, 0, 0, 0});
-  if (trace_.root != kNobody) Add({Event::kNamesBegin, {}, Who(), 0, 0, 0, 0});
-  long result = 0;
-  for (uint32_t file = 0; file < files; ++file) {
-    const int error = sync_errors_[static_cast<int>(file)];
-    if (error != 0) result = -error;
-    Add({error != 0 ? Event::kSyncFailed : Event::kSyncEnd, {}, Who(), file, 0, 0, 0});
-  }
-  if (trace_.root != kNobody && result == 0) Add({Event::kNamesEnd, {}, Who(), 0, 0, 0, 0});
-  return result;
+  return NoteSyncAll();
 }
 
 // All recordings are of one run of the kernel, and recoveries after a power failure of others.
@@ -274,16 +250,10 @@ long Capture::Fallocate(long fd, long mode, long offset, long length) {
   const auto which = static_cast<uint32_t>(file);
   const long end = std::min(offset + length, before);
   if ((mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) != 0 && end > offset) {
-    Add({Event::kErase,
-         {},
-         Who(),
-         which,
-         static_cast<uint64_t>(offset),
-         static_cast<uint32_t>(end - offset),
-         0});
+    Note(Event::kErase, which, static_cast<uint64_t>(offset), static_cast<uint32_t>(end - offset));
   }
   if (st.st_size != before) {
-    Add({Event::kTruncate, {}, Who(), which, static_cast<uint64_t>(st.st_size), 0, 0});
+    Note(Event::kTruncate, which, static_cast<uint64_t>(st.st_size));
   }
   return result;
 }
@@ -313,16 +283,10 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
       if (file < 0 || result < 0) return result;
       const auto which = static_cast<uint32_t>(file);
       if (number == SYS_ftruncate) {
-        Add({Event::kTruncate, {}, Who(), which, static_cast<uint64_t>(b), 0, 0});
+        Note(Event::kTruncate, which, static_cast<uint64_t>(b));
       } else if (result > 0) {
-        const auto n = static_cast<uint32_t>(result);
-        Add({Event::kWrite,
-             {},
-             Who(),
-             which,
-             static_cast<uint64_t>(d),
-             n,
-             trace_.Keep(reinterpret_cast<const void*>(b), n)});
+        NoteWrite(which, static_cast<uint64_t>(d), reinterpret_cast<const void*>(b),
+                  static_cast<size_t>(result));
       }
       return result;
     }
@@ -337,15 +301,8 @@ long Capture::Call(long number, long a, long b, long c, long d, long e, long f) 
       if (file < 0) return result;
       const auto* piece = reinterpret_cast<const iovec*>(b);
       for (long done = 0; done < result; done += static_cast<long>(piece++->iov_len)) {
-        const auto n =
-            static_cast<uint32_t>(std::min(piece->iov_len, static_cast<size_t>(result - done)));
-        Add({Event::kWrite,
-             {},
-             Who(),
-             static_cast<uint32_t>(file),
-             static_cast<uint64_t>(d + done),
-             n,
-             trace_.Keep(piece->iov_base, n)});
+        NoteWrite(static_cast<uint32_t>(file), static_cast<uint64_t>(d + done), piece->iov_base,
+                  std::min(piece->iov_len, static_cast<size_t>(result - done)));
       }
       return result;
     }

@@ -17,7 +17,7 @@
 
 namespace nvcache::crash {
 
-class Capture : public Listener {
+class Capture : public Recording {
  public:
   // `pool`: the file; what it holds now is the beginning of the trace.
   Capture(const std::string& scenario, uint64_t seed, const std::string& pool);
@@ -71,10 +71,11 @@ class Capture : public Listener {
   static Identity IdentityOf(int fd, const std::string& path);
   uint32_t Begin(Operation operation, const std::string& bytes);
   void End(uint32_t number);
-  void Add(Event event);
+  void Add(const Event& event) override;
+  int SyncError(uint32_t file) override { return sync_errors_[static_cast<int>(file)]; }
   // In any mapping of it. False: it lies elsewhere.
   bool InPool(const uint8_t* address, uint64_t* at) const;
-  uint16_t Who() const;
+  uint16_t Who() const override;
   void CompareShadow();
   void NoteVolatile();
   // The watched file that `fd` is, or -1.
@@ -90,8 +91,7 @@ class Capture : public Listener {
   uint32_t AddFile(int fd, const std::string& path);  // with the lock
   void WatchNames(uint32_t folder, const std::string& path);
   Place PlaceOf(long dirfd, long path) const;
-  uint32_t Leads(const Place& place) const;
-  void SetName(const Place& place, uint32_t file, bool more = false);
+  void NoteName(const Place& place, uint32_t file, bool more = false);
   void AddMade(const Place& place, long dirfd, long path);
   bool ChangesNames(long number, long c) const;
   long ChangeNames(long number, long a, long b, long c, long d, long e);
@@ -99,7 +99,6 @@ class Capture : public Listener {
   long Fallocate(long fd, long mode, long offset, long length);
 
   std::mutex lock_;
-  Trace trace_;
   bool finished_ = false;
   ino_t pool_inode_ = 0;
   std::vector<uint8_t*> bases_;  // one for each process that has it mapped

@@ -54,13 +54,13 @@ Machine::File* Machine::Find(const std::string& path) {
 }
 
 void Machine::Begin() {
-  done_ = {};
+  trace_ = {};
   lines_.clear();
   descriptors_.clear();
   inodes_ = 0;
   next_ = kFirstDescriptor;
   for (const File& file : files_) {
-    done_.files.push_back({file.identity, file.named, file.content, false});
+    trace_.files.push_back({file.identity, file.named, file.content, false});
     if (file.identity.inode >= kFirstInode) inodes_ = file.identity.inode - kFirstInode;
   }
 }
@@ -70,23 +70,18 @@ void Machine::Store(uint8_t* to, const uint8_t* from, size_t n) {
   if (to < pool_ || to >= pool_ + size_) return;
   const auto begin = static_cast<uint64_t>(to - pool_);
   if (begin >= pool::kSharedOffset && begin < pool::kSegmentsOffset) return;  // never durable
-  for (size_t part, did = 0; did < n; did += part) {
-    const uint64_t at = begin + did;
-    part = std::min<size_t>(n - did, kLine - at % kLine);
-    Add(Event::kStore, 0, at, static_cast<uint32_t>(part), done_.Keep(from + did, part));
-    lines_.push_back(static_cast<uint32_t>(at / kLine));
+  NoteStore(begin, from, n);
+  for (uint64_t line = begin / kLine; line * kLine < begin + n; ++line) {
+    lines_.push_back(static_cast<uint32_t>(line));
   }
 }
 
 void Machine::Pwb(const uint8_t* address, size_t n, Step step) {
   if (address < pool_ || address >= pool_ + size_) return;
-  const auto begin = static_cast<uint64_t>(address - pool_);
-  for (uint64_t at = begin / kLine * kLine; at < begin + n; at += kLine) {
-    Add(Event::kPwb, 0, at, 0, 0, step);
-  }
+  NotePwb(static_cast<uint64_t>(address - pool_), n, step);
 }
 
-void Machine::Fence(Step step) { Add(Event::kFence, 0, 0, 0, 0, step); }
+void Machine::Fence(Step step) { Note(Event::kFence, 0, 0, 0, 0, step); }
 
 int Machine::New(Descriptor descriptor) {
   descriptors_[next_] = std::move(descriptor);
@@ -126,6 +121,40 @@ long Machine::Open(const std::string& path, long flags) {
   return -ENOENT;
 }
 
+void Machine::File::Stat(uint32_t links, void* out) const {
+  struct stat st = {};
+  st.st_dev = identity.device;
+  st.st_ino = identity.inode;
+  st.st_mode = identity.mode;
+  st.st_uid = identity.uid;
+  st.st_gid = identity.gid;
+  st.st_size = static_cast<off_t>(content.size());
+  st.st_nlink = links;
+  std::memcpy(out, &st, sizeof(st));
+}
+
+void Machine::File::StatX(uint32_t links, void* out) const {
+  auto* st = static_cast<struct statx*>(out);
+  *st = {};
+  st->stx_mask = STATX_BASIC_STATS | STATX_BTIME;
+  st->stx_ino = identity.inode;
+  st->stx_mode = static_cast<uint16_t>(identity.mode);
+  st->stx_uid = identity.uid;
+  st->stx_gid = identity.gid;
+  st->stx_nlink = links;
+  st->stx_size = content.size();
+  st->stx_btime.tv_sec = identity.birth_seconds;
+  st->stx_btime.tv_nsec = identity.birth_nanoseconds;
+}
+
+long Machine::File::Handle(void* out) const {
+  auto* handle = static_cast<sys::FileHandle*>(out);
+  handle->type = identity.handle_type;
+  handle->size = static_cast<uint32_t>(identity.handle.size());
+  std::memcpy(handle->bytes, identity.handle.data(), handle->size);
+  return handle->size > 0 ? 0 : -EOPNOTSUPP;
+}
+
 void Machine::FillStat(const Descriptor& descriptor, void* out) const {
   struct stat st = {};
   st.st_nlink = 1;
@@ -141,26 +170,20 @@ void Machine::FillStat(const Descriptor& descriptor, void* out) const {
     case Descriptor::kFolder:
       st.st_mode = S_IFDIR | 0700;
       break;
-    default: {
-      const File& file = files_[descriptor.file];
-      st.st_dev = file.identity.device;
-      st.st_ino = file.identity.inode;
-      st.st_mode = file.identity.mode;
-      st.st_uid = file.identity.uid;
-      st.st_gid = file.identity.gid;
-      st.st_size = static_cast<off_t>(file.content.size());
-      st.st_nlink = file.named ? 1 : 0;
-    }
+    default:
+      return files_[descriptor.file].Stat(files_[descriptor.file].named ? 1 : 0, out);
   }
   std::memcpy(out, &st, sizeof(st));
 }
 
-void Machine::Write(uint32_t number, const void* bytes, size_t n, uint64_t at) {
-  std::string& content = files_[number].content;
-  if (content.size() < at + n) content.resize(at + n);
-  std::memcpy(content.data() + at, bytes, n);
+void Machine::Changed(uint32_t number) {
+  trace_.Do(trace_.events.back(), &files_[number].content);
   files_[number].identity.change = kAnyTime;
-  Add(Event::kWrite, number, at, static_cast<uint32_t>(n), done_.Keep(bytes, n));
+}
+
+void Machine::Write(uint32_t number, const void* bytes, size_t n, uint64_t at) {
+  NoteWrite(number, at, bytes, n);
+  Changed(number);
 }
 
 // Nobody else is there who could have locked anything.
@@ -208,37 +231,21 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
       }
       return 0;
     }
-    case SYS_statx: {
-      auto* st = At<struct statx>(e);
-      *st = {};
-      st->stx_mask = STATX_BASIC_STATS | STATX_BTIME;
-      st->stx_ino = file->identity.inode;
-      st->stx_mode = static_cast<uint16_t>(file->identity.mode);
-      st->stx_uid = file->identity.uid;
-      st->stx_gid = file->identity.gid;
-      st->stx_btime.tv_sec = file->identity.birth_seconds;
-      st->stx_btime.tv_nsec = file->identity.birth_nanoseconds;
+    case SYS_statx:
+      file->StatX(file->named ? 1 : 0, At<void>(e));
       return 0;
-    }
-    case SYS_name_to_handle_at: {
-      auto* handle = At<sys::FileHandle>(c);
-      handle->type = file->identity.handle_type;
-      handle->size = static_cast<uint32_t>(file->identity.handle.size());
-      std::memcpy(handle->bytes, file->identity.handle.data(), handle->size);
-      return handle->size > 0 ? 0 : -EOPNOTSUPP;
-    }
+    case SYS_name_to_handle_at:
+      return file->Handle(At<void>(c));
     case SYS_ftruncate:
-      file->content.resize(static_cast<size_t>(b));
-      file->identity.change = kAnyTime;
-      Add(Event::kTruncate, descriptor.file, static_cast<uint64_t>(b));
+      Note(Event::kTruncate, descriptor.file, static_cast<uint64_t>(b));
+      Changed(descriptor.file);
       return 0;
     case SYS_fallocate: {  // a hole
       const auto begin = static_cast<size_t>(c);
       const size_t end = std::min(begin + static_cast<size_t>(d), file->content.size());
       if (begin >= end) return 0;
-      file->identity.change = kAnyTime;
-      std::fill(file->content.begin() + c, file->content.begin() + static_cast<long>(end), '\0');
-      Add(Event::kErase, descriptor.file, begin, static_cast<uint32_t>(end - begin));
+      Note(Event::kErase, descriptor.file, begin, static_cast<uint32_t>(end - begin));
+      Changed(descriptor.file);
       return 0;
     }
     case SYS_pwrite64:
@@ -258,8 +265,8 @@ long Machine::OfDescriptor(Descriptor& descriptor, long number, long fd, long b,
     case SYS_fsync:
     case SYS_fdatasync:
       if (file != nullptr) {
-        Add(Event::kSyncBegin, descriptor.file);
-        Add(Event::kSyncEnd, descriptor.file);
+        Note(Event::kSyncBegin, descriptor.file);
+        Note(Event::kSyncEnd, descriptor.file);
         return 0;
       }
       [[fallthrough]];

@@ -24,12 +24,16 @@ inline constexpr char kDevicePath[] = "/crash/device";  // the same, as a device
 inline constexpr char kBootPath[] = "/proc/sys/kernel/random/boot_id";
 std::string BootText(uint32_t boot);
 
-class Machine : public Listener {
+class Machine : public Recording {
  public:
   struct File {
     Identity identity;
     bool named;
     std::string content;
+    // What the kernel says of it. Handle(): 0, or an error.
+    void Stat(uint32_t links, void* out) const;
+    void StatX(uint32_t links, void* out) const;
+    long Handle(void* out) const;
   };
 
   explicit Machine(size_t pool_size);
@@ -47,7 +51,7 @@ class Machine : public Listener {
   // What was done since the last call: a trace that begins where `files` and the pool were then.
   // The lines of the pool that were changed are in `lines`.
   virtual void Begin();
-  Trace& done() { return done_; }
+  Trace& done() { return trace_; }
   const std::vector<uint32_t>& lines() const { return lines_; }
 
   void Store(uint8_t* to, const uint8_t* from, size_t n) override;
@@ -61,22 +65,18 @@ class Machine : public Listener {
     uint32_t file;
     std::string path;
   };
-  void Add(Event::Type type, uint32_t file, uint64_t at = 0, uint32_t length = 0, uint32_t data = 0,
-           Step step = {}) {
-    done_.events.push_back({type, step, 0, file, at, length, data});
-  }
   int New(Descriptor descriptor);
   // As if it had just been created.
   void Renumber(File* file);
   std::vector<File> files_;
   std::map<int, Descriptor> descriptors_;
-  Trace done_;
 
  private:
   bool IsFolder(const std::string& path) const;
   long Open(const std::string& path, long flags);
   long Control(const Descriptor& descriptor, long command, long argument);
   long OfDescriptor(Descriptor& descriptor, long number, long fd, long b, long c, long d, long e);
+  void Changed(uint32_t number);  // by the last event
   void Write(uint32_t number, const void* bytes, size_t n, uint64_t at);
   void FillStat(const Descriptor& descriptor, void* out) const;
 

@@ -84,7 +84,7 @@ void Disk::Apply(const Event& event, const Trace& trace) {
     case Event::kWrite:
     case Event::kTruncate:
     case Event::kErase:
-      files_[event.file].calls.push_back({event.type, event.at, event.length, event.data});
+      files_[event.file].calls.push_back({event});
       break;
     case Event::kSyncBegin: {
       const File& file = files_[event.file];
@@ -100,7 +100,7 @@ void Disk::Apply(const Event& event, const Trace& trace) {
         call.certain = !call.dropped;
       }
       for (; !file.calls.empty() && file.calls.front().certain; ++file.first) {
-        Do(file.calls.front(), trace, &file.content);
+        trace.Do(file.calls.front().event, &file.content);
         file.calls.erase(file.calls.begin());
       }
       break;
@@ -118,27 +118,12 @@ void Disk::Apply(const Event& event, const Trace& trace) {
   }
 }
 
-void Disk::Do(const Call& call, const Trace& trace, std::string* content) {
-  if (call.type == Event::kTruncate) {
-    content->resize(call.at);
-    return;
-  }
-  if (call.type == Event::kErase) {
-    for (uint64_t at = call.at; at < std::min(call.at + call.length, content->size()); ++at) {
-      (*content)[at] = '\0';
-    }
-    return;
-  }
-  if (content->size() < call.at + call.length) content->resize(call.at + call.length);
-  std::memcpy(content->data() + call.at, trace.Data(call.data), call.length);
-}
-
 bool Disk::Build(const FileChoice& choice, const Trace& trace, std::string* content) const {
   const File& file = files_[choice.file];
   if (choice.removed || !file.named || (!file.name_durable && !choice.exists)) return false;
   *content = file.content;
   for (size_t i = 0; i < file.calls.size(); ++i) {
-    if (choice.reached[i] || file.calls[i].certain) Do(file.calls[i], trace, content);
+    if (choice.reached[i] || file.calls[i].certain) trace.Do(file.calls[i].event, content);
   }
   return true;
 }

@@ -26,8 +26,6 @@
 
 namespace nvcache::crash {
 
-constexpr uint32_t kLine = 64;
-
 // What processes share while they use a pool ends here, in the pools of these tests.
 constexpr uint64_t kVolatileEnd = pool::kOwnersOffset + 1024;
 
@@ -101,10 +99,7 @@ class Disk {
   void Apply(const Event& event, const Trace& trace);
 
   struct Call {
-    Event::Type type;
-    uint64_t at;
-    uint32_t length;
-    uint32_t data;
+    Event event;
     bool certain = false;  // a sync has covered it; what came before is not yet certain
     bool dropped = false;  // a sync has failed: no later one covers it
   };
@@ -121,8 +116,6 @@ class Disk {
   bool Build(const FileChoice& choice, const Trace& trace, std::string* content) const;
 
  private:
-  static void Do(const Call& call, const Trace& trace, std::string* content);
-
   std::vector<File> files_;
   std::map<std::pair<uint32_t, uint16_t>, uint64_t> syncs_;  // begun: calls by then
 };

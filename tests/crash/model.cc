@@ -2,7 +2,6 @@
 #include "tests/crash/model.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace nvcache::crash {
 
@@ -64,11 +63,7 @@ void Model::ApplyToNames(const Event& event) {
   if (event.type == Event::kEntry) {
     Entries next = names_.back();
     const Trace::Entry entry = trace_.EntryOf(event);
-    if (event.file == kNobody) {
-      next.erase({entry.folder, entry.name});
-    } else {
-      next[{entry.folder, entry.name}] = event.file;
-    }
+    SetName(&next, entry.folder, entry.name, event.file);
     // Half of a call is no state of its own, unless it is one that no recovery puts right.
     if (half_ && !past_) names_.pop_back();
     half_ = entry.more;
@@ -258,19 +253,13 @@ std::string Model::Content(const Items& items, const std::vector<bool>& taken,
 }
 
 void Model::Do(const Item& item, std::string* content) const {
-  if (item.kind == Item::kTruncate) {
-    content->resize(item.offset);
-    return;
-  }
-  if (item.kind == Item::kErase) {
-    const uint64_t end = std::min<uint64_t>(item.offset + item.length, content->size());
-    for (uint64_t at = item.offset; at < end; ++at) (*content)[at] = '\0';
-    return;
-  }
   const Operation& operation = trace_.operations[item.operation];
-  if (content->size() < item.offset + item.length) content->resize(item.offset + item.length);
-  std::memcpy(content->data() + item.offset,
-              trace_.Data(operation.data) + (item.offset - operation.offset), item.length);
+  const Event::Type type = item.kind == Item::kTruncate ? Event::kTruncate
+                           : item.kind == Item::kErase  ? Event::kErase
+                                                        : Event::kWrite;
+  const auto length = static_cast<uint32_t>(item.length);
+  const uint32_t data = operation.data + static_cast<uint32_t>(item.offset - operation.offset);
+  trace_.Do({type, {}, 0, 0, item.offset, length, data}, content);
 }
 
 }  // namespace nvcache::crash

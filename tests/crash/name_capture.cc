@@ -117,17 +117,8 @@ Capture::Place Capture::PlaceOf(long dirfd, long path) const {
   return {known ? found->second : kNobody, name};
 }
 
-uint32_t Capture::Leads(const Place& place) const {
-  const auto found = names_.find({place.folder, place.name});
-  return found == names_.end() ? kNobody : found->second;
-}
-
-void Capture::SetName(const Place& place, uint32_t file, bool more) {
-  if (file == kNobody) {
-    names_.erase({place.folder, place.name});
-  } else {
-    names_[{place.folder, place.name}] = file;
-  }
+void Capture::NoteName(const Place& place, uint32_t file, bool more) {
+  SetName(&names_, place.folder, place.name, file);
   Add(trace_.EntryEvent(Who(), {place.folder, place.name, more}, file));
 }
 
@@ -140,7 +131,7 @@ void Capture::AddMade(const Place& place, long dirfd, long path) {
     target.resize(static_cast<size_t>(
         sys::CallKernel(SYS_readlinkat, dirfd, path, sys::Address(target.data()), PATH_MAX, 0, 0)));
   }
-  SetName(place, file);
+  NoteName(place, file);
 }
 
 bool Capture::ChangesNames(long number, long c) const {
@@ -172,18 +163,19 @@ long Capture::ChangeNames(long number, long a, long b, long c, long d, long e) {
   if (place.folder != kNobody && name_error_ != 0) return -std::exchange(name_error_, 0);
   const long result = sys::CallKernel(number, a, b, c, d, e, 0);
   if (result < 0 || place.folder == kNobody) return result;
-  const uint32_t source = Leads(from), before = Leads(place);
+  const uint32_t source = crash::FileOf(names_, from.folder, from.name);
+  const uint32_t before = crash::FileOf(names_, place.folder, place.name);
   switch (number) {
     case SYS_linkat:
-      SetName(place, source);
+      NoteName(place, source);
       break;
     case SYS_unlinkat:
-      SetName(place, kNobody);
+      NoteName(place, kNobody);
       break;
     case SYS_renameat2:
       if (source == before) break;
-      SetName(place, source, true);
-      SetName(from, kNobody);
+      NoteName(place, source, true);
+      NoteName(from, kNobody);
       break;
     default:  // what is there is opened
       if (before == kNobody) AddMade(place, dirfd, path);

@@ -37,8 +37,8 @@ std::string TakeFirst(std::string* path) {
 
 void NameMachine::Begin() {
   Machine::Begin();
-  done_.root = root_;
-  done_.names = names_;
+  trace_.root = root_;
+  trace_.names = names_;
 }
 
 // ------------------------------------------------------------------------------------------
@@ -71,9 +71,8 @@ bool NameMachine::Lookup(long dirfd, long address, Place* place) const {
     const std::string name = TakeFirst(&path);
     if (name == ".") continue;
     const bool in_folder = place->file != kNobody && IsFolder(place->file);
-    const auto found = names_.find({place->file, name});
     *place = {in_folder ? place->file : kNobody, name,
-              in_folder && found != names_.end() ? found->second : kNobody};
+              in_folder ? crash::FileOf(names_, place->file, name) : kNobody};
   }
   return true;
 }
@@ -86,6 +85,7 @@ bool NameMachine::IsEmpty(uint32_t folder) const {
 }
 
 uint32_t NameMachine::LinksOf(uint32_t file) const {
+  if (IsFolder(file)) return 2;
   return static_cast<uint32_t>(std::count_if(
       names_.begin(), names_.end(), [file](const auto& entry) { return entry.second == file; }));
 }
@@ -99,13 +99,9 @@ bool NameMachine::IsThere(uint32_t file) const {
 }
 
 void NameMachine::Set(uint32_t folder, const std::string& name, uint32_t file, bool more) {
-  if (file == kNobody) {
-    names_.erase({folder, name});
-  } else {
-    names_[{folder, name}] = file;
-  }
+  SetName(&names_, folder, name, file);
   files_[folder].identity.change = kAnyTime;
-  done_.events.push_back(done_.EntryEvent(0, {folder, name, more}, file));
+  trace_.events.push_back(trace_.EntryEvent(0, {folder, name, more}, file));
 }
 
 // ------------------------------------------------------------------------------------------ Calls
@@ -116,7 +112,7 @@ uint32_t NameMachine::Make(uint32_t folder, uint32_t mode, const std::string& co
   static_cast<Attributes&>(file.identity) = {mode};
   Renumber(&file);
   files_.push_back(file);
-  done_.files.push_back({file.identity, true, content, false});
+  trace_.files.push_back({file.identity, true, content, false});
   return static_cast<uint32_t>(files_.size() - 1);
 }
 
@@ -153,53 +149,18 @@ long NameMachine::OpenByHandle(const void* address) {
   return -ESTALE;
 }
 
-long NameMachine::Stat(long dirfd, long path, long flags, void* out) const {
-  Place place = {kNobody, "", FileOf(dirfd)};
-  const bool by_path = (flags & AT_EMPTY_PATH) == 0 || *At<const char>(path) != '\0';
-  if (by_path && !Lookup(dirfd, path, &place)) return -ENOENT;
-  if (place.file == kNobody) return -ENOENT;
-  const File& file = files_[place.file];
-  struct stat st = {};
-  st.st_dev = file.identity.device;
-  st.st_ino = file.identity.inode;
-  st.st_mode = file.identity.mode;
-  st.st_uid = file.identity.uid;
-  st.st_gid = file.identity.gid;
-  st.st_size = static_cast<off_t>(file.content.size());
-  st.st_nlink = IsFolder(place.file) ? 2 : LinksOf(place.file);
-  std::memcpy(out, &st, sizeof(st));
-  return 0;
+// 0, or there is no such file.
+template <typename Function>
+long NameMachine::Of(long dirfd, long path, Function function) const {
+  const uint32_t file = FileAt(dirfd, path);
+  return file == kNobody ? -ENOENT : function(files_[file], LinksOf(file));
 }
 
-long NameMachine::StatX(long dirfd, long path, void* out) const {
-  struct stat st;
-  if (const long error = Stat(dirfd, path, AT_EMPTY_PATH, &st); error < 0) return error;
-  Place place = {kNobody, "", FileOf(dirfd)};
-  if (*At<const char>(path) != '\0') Lookup(dirfd, path, &place);
-  auto* stx = static_cast<struct statx*>(out);
-  *stx = {};
-  stx->stx_mask = STATX_BASIC_STATS | STATX_BTIME;
-  stx->stx_ino = st.st_ino;
-  stx->stx_mode = static_cast<uint16_t>(st.st_mode);
-  stx->stx_uid = st.st_uid;
-  stx->stx_gid = st.st_gid;
-  stx->stx_nlink = static_cast<uint32_t>(st.st_nlink);
-  stx->stx_size = static_cast<uint64_t>(st.st_size);
-  stx->stx_btime.tv_sec = files_[place.file].identity.birth_seconds;
-  stx->stx_btime.tv_nsec = files_[place.file].identity.birth_nanoseconds;
-  return 0;
-}
-
-long NameMachine::Handle(long dirfd, long path, void* out) const {
-  Place place = {kNobody, "", FileOf(dirfd)};
-  const bool found = *At<const char>(path) == '\0' || Lookup(dirfd, path, &place);
-  if (!found || place.file == kNobody) return -ENOENT;
-  const Identity& identity = files_[place.file].identity;
-  auto* handle = static_cast<sys::FileHandle*>(out);
-  handle->type = identity.handle_type;
-  handle->size = static_cast<uint32_t>(identity.handle.size());
-  std::memcpy(handle->bytes, identity.handle.data(), handle->size);
-  return handle->size > 0 ? 0 : -EOPNOTSUPP;
+long NameMachine::Stat(long dirfd, long path, void* out) const {
+  return Of(dirfd, path, [out](const File& file, uint32_t links) {
+    file.Stat(links, out);
+    return 0;
+  });
 }
 
 long NameMachine::FileSystem(long path, void* out) const {
@@ -253,7 +214,7 @@ uint32_t NameMachine::FileAt(long dirfd, long path) const {
 long NameMachine::SetAttributes(uint32_t file, AttributeChange change) {
   if (file == kNobody) return -ENOENT;
   change.ApplyTo(&files_[file].identity);
-  done_.events.push_back(done_.AttributesEvent(0, file, change));
+  trace_.events.push_back(trace_.AttributesEvent(0, file, change));
   return 0;
 }
 
@@ -272,14 +233,6 @@ long NameMachine::SetTimes(uint32_t file, const timespec* times) {
   now.access = NanosecondsOf(times[0]);
   if (times[1].tv_nsec != UTIME_OMIT) now.change = NanosecondsOf(times[1]);
   return SetAttributes(file, {pool::kSetTimes, now});
-}
-
-long NameMachine::SyncAll() {
-  for (uint32_t i = 0; i < files_.size(); ++i) Add(Event::kSyncBegin, i);
-  Add(Event::kNamesBegin, 0);
-  for (uint32_t i = 0; i < files_.size(); ++i) Add(Event::kSyncEnd, i);
-  Add(Event::kNamesEnd, 0);
-  return 0;
 }
 
 long NameMachine::Call(long number, long a, long b, long c, long d, long e, long f) {
@@ -306,14 +259,17 @@ long NameMachine::Call(long number, long a, long b, long c, long d, long e, long
       return OpenByHandle(At<void>(b));
     case SYS_newfstatat:
       if (FileOf(a) == kNobody && !Lookup(a, b, &place)) break;
-      return Stat(a, b, d, At<void>(c));
+      return Stat(a, b, At<void>(c));
     case SYS_fstat:
-      if (FileOf(a) != kNobody) return Stat(a, sys::Address(""), AT_EMPTY_PATH, At<void>(b));
+      if (FileOf(a) != kNobody) return Stat(a, sys::Address(""), At<void>(b));
       break;
     case SYS_statx:
-      return StatX(a, b, At<void>(e));
+      return Of(a, b, [e](const File& file, uint32_t links) {
+        file.StatX(links, At<void>(e));
+        return 0;
+      });
     case SYS_name_to_handle_at:
-      return Handle(a, b, At<void>(c));
+      return Of(a, b, [c](const File& file, uint32_t) { return file.Handle(At<void>(c)); });
     case SYS_statfs:
       return FileSystem(a, At<void>(b));
     case SYS_linkat:
@@ -338,7 +294,7 @@ long NameMachine::Call(long number, long a, long b, long c, long d, long e, long
       return SetTimes(FileAt(a, b), At<const timespec>(c));
     case SYS_syncfs:
     case SYS_sync:
-      return SyncAll();
+      return NoteSyncAll();
     default:
       break;
   }

@@ -45,9 +45,9 @@ class NameMachine : public Machine {
   long Open(long dirfd, long path, long flags, long mode);
   long OpenByHandle(const void* handle);
   long MakeAt(long dirfd, long path, uint32_t mode, const std::string& content);
-  long Stat(long dirfd, long path, long flags, void* out) const;
-  long StatX(long dirfd, long path, void* out) const;
-  long Handle(long dirfd, long path, void* out) const;
+  template <typename Function>
+  long Of(long dirfd, long path, Function function) const;
+  long Stat(long dirfd, long path, void* out) const;
   long FileSystem(long path, void* out) const;
   long Link(long from_dirfd, long from, long dirfd, long path);
   long Unlink(long dirfd, long path, bool folder);
@@ -56,7 +56,6 @@ class NameMachine : public Machine {
   long SetOwner(uint32_t file, uint32_t uid, uint32_t gid);
   long SetTimes(uint32_t file, const timespec* times);
   uint32_t FileAt(long dirfd, long path) const;
-  long SyncAll();
 
   const uint32_t root_;
   Entries names_;

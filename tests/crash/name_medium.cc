@@ -15,19 +15,6 @@ bool Has(const Entries& names, uint32_t file) {
                      [file](const auto& entry) { return entry.second == file; });
 }
 
-void Set(Entries* names, uint32_t folder, const std::string& name, uint32_t file) {
-  if (file == kNobody) {
-    names->erase({folder, name});
-  } else {
-    (*names)[{folder, name}] = file;
-  }
-}
-
-uint32_t At(const Entries& names, uint32_t folder, const std::string& name) {
-  const auto found = names.find({folder, name});
-  return found == names.end() ? kNobody : found->second;
-}
-
 }  // namespace
 
 NameMedium::NameMedium(const Trace& trace) : certain_{trace.names, {}}, now_(trace.names) {
@@ -41,9 +28,9 @@ void NameMedium::Apply(const Event& event, const Trace& trace) {
   switch (event.type) {
     case Event::kEntry: {
       const Trace::Entry entry = trace.EntryOf(event);
-      const uint32_t before = At(now_, entry.folder, entry.name);
+      const uint32_t before = FileOf(now_, entry.folder, entry.name);
       changes_.push_back({entry.folder, entry.name, before, event.file, {}, entry.more});
-      Set(&now_, entry.folder, entry.name, event.file);
+      SetName(&now_, entry.folder, entry.name, event.file);
       break;
     }
     case Event::kAttributes:
@@ -113,7 +100,7 @@ void NameMedium::Forget() {
     if (change.folder == kNobody) {
       change.set.ApplyTo(&certain_.attributes[change.now]);
     } else {
-      Set(&certain_.names, change.folder, change.name, change.now);
+      SetName(&certain_.names, change.folder, change.name, change.now);
     }
   }
   changes_.erase(changes_.begin(), changes_.begin() + static_cast<std::ptrdiff_t>(n));
@@ -161,14 +148,14 @@ NameMedium::Left NameMedium::Build(const NameChoice& choice) const {
       if (there[i]) change.set.ApplyTo(&left.attributes[change.now]);
       continue;
     }
-    Set(&then, change.folder, change.name, change.now);
+    SetName(&then, change.folder, change.name, change.now);
     bool is_there = there[i];
     if (is_there) {
-      const uint32_t before = At(left.names, change.folder, change.name);
-      Set(&left.names, change.folder, change.name, change.now);
+      const uint32_t before = FileOf(left.names, change.folder, change.name);
+      SetName(&left.names, change.folder, change.name, change.now);
       const bool lives = Has(then, before) || live_on.count(before) > 0;
       if (before != kNobody && !Has(left.names, before) && lives) {
-        Set(&left.names, change.folder, change.name, before);
+        SetName(&left.names, change.folder, change.name, before);
         is_there = false;
       }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "tests/crash/recorder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,33 @@ std::atomic<Listener*> listener{nullptr};
 bool streams = false;
 
 }  // namespace
+
+void Recording::NoteStore(uint64_t at, const uint8_t* from, size_t n) {
+  for (size_t part; n > 0; at += part, from += part, n -= part) {
+    part = std::min<size_t>(n, kLine - at % kLine);
+    Note(Event::kStore, 0, at, static_cast<uint32_t>(part), trace_.Keep(from, part));
+  }
+}
+
+void Recording::NotePwb(uint64_t at, size_t n, Step step) {
+  for (uint64_t line = at / kLine * kLine; line < at + n; line += kLine) {
+    Note(Event::kPwb, 0, line, 0, 0, step);
+  }
+}
+
+long Recording::NoteSyncAll() {
+  const auto files = static_cast<uint32_t>(trace_.files.size());
+  for (uint32_t file = 0; file < files; ++file) Note(Event::kSyncBegin, file);
+  if (trace_.root != kNobody) Note(Event::kNamesBegin, 0);
+  long result = 0;
+  for (uint32_t file = 0; file < files; ++file) {
+    const int error = SyncError(file);
+    if (error != 0) result = -error;
+    Note(error != 0 ? Event::kSyncFailed : Event::kSyncEnd, file);
+  }
+  if (trace_.root != kNobody && result == 0) Note(Event::kNamesEnd, 0);
+  return result;
+}
 
 void Listen(Listener* l) { listener.store(l); }
 

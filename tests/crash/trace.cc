@@ -13,6 +13,7 @@
 #include "src/nvlog/record.h"
 #include "src/pool/name_record.h"
 #include "src/pool/pool.h"
+#include "tests/kit/acknowledged.h"
 
 namespace nvcache::crash {
 
@@ -95,6 +96,25 @@ void AttributeChange::ApplyTo(Attributes* attributes) const {
   if ((set & pool::kSetTimes) != 0) {
     attributes->access = now.access, attributes->change = now.change;
   }
+}
+
+uint32_t FileOf(const Entries& names, uint32_t folder, const std::string& name) {
+  const auto found = names.find({folder, name});
+  return found == names.end() ? kNobody : found->second;
+}
+
+void SetName(Entries* names, uint32_t folder, const std::string& name, uint32_t file) {
+  if (file == kNobody) {
+    names->erase({folder, name});
+  } else {
+    (*names)[{folder, name}] = file;
+  }
+}
+
+void Trace::Do(const Event& event, std::string* content) const {
+  if (event.type == Event::kTruncate) content->resize(event.at);
+  if (event.type == Event::kErase) kit::Erase(content, event.at, event.length);
+  if (event.type == Event::kWrite) kit::Put(content, event.at, Data(event.data), event.length);
 }
 
 std::string Trace::ToBytes() const {

@@ -5,23 +5,19 @@
 #ifndef NVCACHE_TESTS_CRASH_TRACE_H_
 #define NVCACHE_TESTS_CRASH_TRACE_H_
 
-#include <time.h>
-
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "src/pmem/step.h"
+#include "tests/crash/file.h"
 
 namespace nvcache::crash {
 
 using pmem::Step;
 
-// No file: a name that is free.
-inline constexpr uint32_t kNobody = ~uint32_t{0};
+constexpr uint32_t kLine = 64;
 
 // One thing that happened. `bytes` of stores and writes lie in Trace::bytes, at `data`.
 struct Event {
@@ -62,50 +58,6 @@ struct Event {
 constexpr uint16_t kThreadsOfProcess = 4096;
 inline uint32_t ProcessOf(const Event& event) { return event.thread / kThreadsOfProcess; }
 
-// A time that nobody has set: what happened last to the bytes or, of a folder, the names has.
-inline constexpr int64_t kAnyTime = 0;
-
-constexpr int64_t NanosecondsOf(const timespec& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-// What calls set of a file besides its names and bytes. Times are in nanoseconds.
-struct Attributes {
-  uint32_t mode = 0;  // with the file's type
-  uint32_t uid = 0;
-  uint32_t gid = 0;
-  int64_t access = kAnyTime;
-  int64_t change = kAnyTime;  // of its bytes
-  bool operator==(const Attributes&) const = default;
-};
-
-// Of these, those that `set` says are set: pool::kSetMode and so on.
-struct AttributeChange {
-  uint32_t set = 0;
-  Attributes now = {};
-  void ApplyTo(Attributes* attributes) const;
-};
-
-// A file as the kernel describes it.
-struct Identity : Attributes {
-  uint64_t device = 0;
-  uint64_t inode = 0;
-  int64_t birth_seconds = 0;
-  uint32_t birth_nanoseconds = 0;
-  uint64_t file_system = 0;
-  int32_t handle_type = 0;
-  std::string handle;
-  std::string path;  // the one that it has or had
-};
-
-struct FileInfo {
-  Identity identity;
-  bool exists = false;  // from the start, and durably
-  std::string content;  // then; of a symbolic link, where it leads to
-  // It is not there when recovery runs for the first time, and comes back.
-  bool away = false;
-};
-
 // What the program asked for.
 struct Operation {
   enum Kind : uint8_t {
@@ -143,9 +95,6 @@ struct Item {
   uint64_t length;
   uint32_t data = 0;  // of kPiece: that of the kernel's call
 };
-
-// The file that each name leads to, by its folder and itself.
-using Entries = std::map<std::pair<uint32_t, std::string>, uint32_t>;
 
 struct Trace {
   std::string scenario;
@@ -204,6 +153,9 @@ struct Trace {
     std::memcpy(&change, Data(event.data), sizeof(change));
     return change;
   }
+
+  // What a kWrite, kTruncate or kErase does to the file's bytes.
+  void Do(const Event& event, std::string* content) const;
 
   std::string ToBytes() const;
   static Trace FromBytes(const std::string& bytes);
