@@ -164,6 +164,12 @@ void Erase(Events* events, Indexes which) {
   }
 }
 
+// Before that event, by its thread.
+void Insert(Events* events, size_t before, Events more) {
+  for (Event& event : more) event.thread = (*events)[before].thread;
+  events->insert(events->begin() + static_cast<std::ptrdiff_t>(before), more.begin(), more.end());
+}
+
 // The fence of that step that the thread of the event at `from` comes to.
 size_t OwnFence(const Events& events, size_t from, Step step) {
   return After(events, from, [&](const Event& event) {
@@ -257,24 +263,50 @@ std::vector<Group> Groups(const Trace& trace, pool::SegmentKind kind = pool::Seg
   return groups;
 }
 
+// In the place of what these stores have stored, but for the first one, which clears the word.
+void StoreHeader(Trace* trace, const Indexes& stores, const void* header) {
+  for (const size_t i : {stores[1], stores[2]}) {
+    Event& event = trace->events[i];
+    event.data = trace->Keep(static_cast<const uint8_t*>(header) + event.at % kLine, event.length);
+  }
+}
+
 // `header` in the place of what was written.
 void Rewrite(Trace* trace, const Written& written, RecordHeader header) {
   const uint64_t salt = SuperblockOf(*trace).salt;
   header.commit = nvlog::CommitWord(header.lsn, salt);
   header.header_crc = nvlog::HeaderCrc(header, written.place, written.segment.generation, salt);
-  const auto* bytes = reinterpret_cast<const uint8_t*>(&header);
-  for (const size_t i : {written.events[1], written.events[2]}) {
-    Event& event = trace->events[i];
-    event.data = trace->Keep(bytes + event.at % kLine, event.length);
+  StoreHeader(trace, written.events, &header);
+}
+
+// Of these, each header becomes what change(&header, written) makes of it, unless that says false.
+template <typename Function>
+void ChangeHeaders(Trace* trace, const Group& group, Function change) {
+  for (const Written& written : group) {
+    RecordHeader header = written.header;
+    if (change(&header, written)) Rewrite(trace, written, header);
   }
 }
 
 void SetLsn(Trace* trace, const Group& group, nvlog::Lsn lsn) {
-  for (const Written& written : group) {
-    RecordHeader header = written.header;
-    header.lsn = lsn;
-    Rewrite(trace, written, header);
-  }
+  ChangeHeaders(trace, group, [lsn](RecordHeader* header, const Written&) {
+    header->lsn = lsn;
+    return true;
+  });
+}
+
+// What is said of the file with that number, is said of another one.
+bool Renumber(RecordHeader* header) {
+  header->file += 1000;
+  return true;
+}
+
+// It says nothing: zeros where the file has nothing.
+bool Mute(RecordHeader* header, uint32_t length) {
+  header->kind = Kind::kErase;
+  header->offset = uint64_t{1} << 40;
+  header->length = length;
+  return true;
 }
 
 // Two groups in turn have each other's LSN, if they are neighbours and `are` right for that.
@@ -324,13 +356,9 @@ void LsnBeforeLane(Trace* trace) {
 void DeclaredOnce(Trace* trace) {
   std::set<uint32_t> known;
   for (const Group& group : Groups(*trace)) {
-    for (const Written& written : group) {
-      if (written.header.kind != Kind::kFile) continue;
-      if (known.insert(written.header.file).second) continue;
-      RecordHeader header = written.header;
-      header.file += 1000;
-      Rewrite(trace, written, header);
-    }
+    ChangeHeaders(trace, group, [&](RecordHeader* header, const Written&) {
+      return header->kind == Kind::kFile && !known.insert(header->file).second && Renumber(header);
+    });
   }
 }
 
@@ -374,12 +402,9 @@ void NumberUsedAgain(Trace* trace) {
     if (!is_new && known->second != record.inode) others.insert(written.place);
   });
   for (const Group& group : Groups(*trace)) {
-    for (const Written& written : group) {
-      if (written.header.kind != Kind::kFile || others.count(written.place) == 0) continue;
-      RecordHeader header = written.header;
-      header.file += 1000;
-      Rewrite(trace, written, header);
-    }
+    ChangeHeaders(trace, group, [&](RecordHeader* header, const Written& written) {
+      return header->kind == Kind::kFile && others.count(written.place) > 0 && Renumber(header);
+    });
   }
 }
 
@@ -474,9 +499,9 @@ void LsnsFromOne(Trace* trace) {
   for (const Indexes& stores : Headers(trace->events, kSegments)) {
     if (stores[0] < uses[1]) continue;
     pool::SegmentHeader header = {};
-    auto* bytes = reinterpret_cast<uint8_t*>(&header);
     for (const size_t i : {stores[1], stores[2]}) {
       const Event& event = trace->events[i];
+      auto* bytes = reinterpret_cast<uint8_t*>(&header);
       std::memcpy(bytes + event.at % kLine, trace->Data(event.data), event.length);
     }
     if (first == 0) first = header.generation;
@@ -484,10 +509,7 @@ void LsnsFromOne(Trace* trace) {
     header.checkpoint = 1;
     header.word = pool::SegmentWord(header.generation, salt);
     header.crc = pool::SegmentHeaderCrc(header, salt);
-    for (const size_t i : {stores[1], stores[2]}) {
-      Event& event = trace->events[i];
-      event.data = trace->Keep(bytes + event.at % kLine, event.length);
-    }
+    StoreHeader(trace, stores, &header);
   }
   for (const Group& group : groups) {
     for (Written written : group) {
@@ -820,23 +842,19 @@ void MembersAfterCommit(Events* events) {
 // Of the voids that follow each other, only the last one is waited for.
 void VoidTogether(Events* events) {
   std::map<uint16_t, size_t> waits;  // the newest one of each thread
-  std::set<size_t> leave;
+  Indexes leave;
   for (size_t i = 0; i < events->size(); ++i) {
     const Event& event = (*events)[i];
     if (event.type != Event::kFence) continue;
     const auto before = waits.find(event.thread);
     if (event.step == Step::kVoidDurable) {
-      if (before != waits.end()) leave.insert(before->second);
+      if (before != waits.end()) leave.push_back(before->second);
       waits[event.thread] = i;
     } else if (before != waits.end()) {
       waits.erase(before);
     }
   }
-  Events result;
-  for (size_t i = 0; i < events->size(); ++i) {
-    if (leave.count(i) == 0) result.push_back((*events)[i]);
-  }
-  *events = std::move(result);
+  Erase(events, leave);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -966,12 +984,11 @@ std::vector<Logged> ThroughGroups(const Trace& trace) {
 }
 
 void SetBound(Trace* trace, const Logged& settled, nvlog::Lsn bound, nvlog::Lsn lsn) {
-  for (const Written& written : settled.records) {
-    RecordHeader header = written.header;
-    if (header.kind == Kind::kSettled) header.offset = bound;
-    header.lsn = lsn;
-    Rewrite(trace, written, header);
-  }
+  ChangeHeaders(trace, settled.records, [&](RecordHeader* header, const Written&) {
+    if (header->kind == Kind::kSettled) header->offset = bound;
+    header->lsn = lsn;
+    return true;
+  });
 }
 
 // A group may have this LSN, as far as its log is concerned.
@@ -1036,15 +1053,9 @@ void CutSaidLate(Trace* trace) {
   const std::vector<Logged> groups = ThroughGroups(*trace);
   for (size_t i = 0; i + 1 < groups.size(); ++i) {
     if (!is_cut(groups[i]) || !is_cut(groups[i + 1])) continue;
-    for (const Written& written : groups[i].records) {
-      RecordHeader header = written.header;
-      if (header.kind == Kind::kTruncate) {  // zeros where the file has nothing
-        header.kind = Kind::kErase;
-        header.offset = uint64_t{1} << 40;
-        header.length = pool::kPageSize;
-      }
-      Rewrite(trace, written, header);
-    }
+    ChangeHeaders(trace, groups[i].records, [](RecordHeader* header, const Written&) {
+      return header->kind != Kind::kTruncate || Mute(header, pool::kPageSize);
+    });
     ++i;
   }
 }
@@ -1085,6 +1096,11 @@ void ThroughAboveNext(Trace* trace) {
   });
 }
 
+// The kernel is told of an item, whose bytes lie at `data`.
+Event WriteOf(const Item& item, uint32_t file, uint32_t data) {
+  return {Event::kWrite, {}, 0, file, item.offset, static_cast<uint32_t>(item.length), data};
+}
+
 // What the adopter of that seat would write, were these groups as those of write-back.
 Events WritesOf(const Trace& trace, uint32_t seat, size_t before) {
   Events writes;
@@ -1092,13 +1108,7 @@ Events WritesOf(const Trace& trace, uint32_t seat, size_t before) {
     if (group.seat() != seat || group.commit() > before) continue;
     for (const Item& item : trace.items) {
       if (item.kind != Item::kPiece || item.order != 2 * group.lsn()) continue;
-      writes.push_back({Event::kWrite,
-                        {},
-                        0,
-                        group.file,
-                        item.offset,
-                        static_cast<uint32_t>(item.length),
-                        item.data});
+      writes.push_back(WriteOf(item, group.file, item.data));
     }
   }
   return writes;
@@ -1117,13 +1127,10 @@ void OrphanReplayed(Trace* trace) {
     if (!Is(pwb, Event::kPwb, Step::kRecoveredCheckpoint) || !IsCheckpoint(pwb, kSeat, kFirst)) {
       continue;
     }
-    Events writes = WritesOf(*trace, SeatOf(pwb), i);
-    for (Event& event : writes) event.thread = pwb.thread;
-    const Indexes unit = {Before(trace->events, i, [&](const Event& event) {
+    const size_t store = Before(trace->events, i, [&](const Event& event) {
       return event.type == Event::kStore && event.at == pwb.at;
-    })};
-    trace->events.insert(trace->events.begin() + static_cast<std::ptrdiff_t>(unit[0]),
-                         writes.begin(), writes.end());
+    });
+    Insert(&trace->events, store, WritesOf(*trace, SeatOf(pwb), i));
   }
 }
 
@@ -1238,12 +1245,9 @@ void PublishedLate(Trace* trace) {
 // No record says so: there is one that says nothing.
 void Unsay(Trace* trace, pool::SegmentKind kind) {
   for (const Group& group : Groups(*trace, kind)) {
-    RecordHeader header = group.back().header;
-    if (header.kind != Kind::kPublished) continue;
-    header.kind = Kind::kErase;
-    header.offset = uint64_t{1} << 40;
-    header.length = 1;
-    Rewrite(trace, group.back(), header);
+    ChangeHeaders(trace, {group.back()}, [](RecordHeader* header, const Written&) {
+      return header->kind == Kind::kPublished && Mute(header, 1);
+    });
   }
 }
 void PublishedUnsaid(Trace* trace) { Unsay(trace, pool::SegmentKind::kLog); }
@@ -1375,13 +1379,8 @@ Events WritesOfPublished(const Trace& trace, uint32_t seat, size_t before) {
       if (item.kind != Item::kData || item.order != 2 * lsn || lsn > published[operation.file]) {
         continue;
       }
-      writes.push_back({Event::kWrite,
-                        {},
-                        0,
-                        operation.file,
-                        item.offset,
-                        static_cast<uint32_t>(item.length),
-                        operation.data + static_cast<uint32_t>(item.offset - operation.offset)});
+      const auto in_call = static_cast<uint32_t>(item.offset - operation.offset);
+      writes.push_back(WriteOf(item, operation.file, operation.data + in_call));
     }
   }
   return writes;
@@ -1393,9 +1392,7 @@ void WritePublished(Trace* trace, Step step) {
   for (size_t i = events.size(); i-- > 0;) {
     const Event store = events[i];
     if (!StoresCheckpoint(store, kSeat) || !Is(events[i + 1], Event::kPwb, step)) continue;
-    Events writes = WritesOfPublished(*trace, SeatOf(store), i);
-    for (Event& event : writes) event.thread = store.thread;
-    events.insert(events.begin() + static_cast<std::ptrdiff_t>(i), writes.begin(), writes.end());
+    Insert(&events, i, WritesOfPublished(*trace, SeatOf(store), i));
   }
 }
 

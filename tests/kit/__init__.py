@@ -9,6 +9,7 @@
     comparison  shell commands with NVCache and without
     tool        unittest's base of what tests the command
     image       a pool written by hand
+    packages    what dpkg installs
 
 CMakeLists.txt says where they are; by hand: PYTHONPATH=tests python3 tests/kill/kill_names.py ..."""
 

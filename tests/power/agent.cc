@@ -32,7 +32,12 @@ namespace nvcache::power_test {
 
 namespace {
 
-constexpr char kFoundFile[] = "/tmp/found";
+// Where one run tells the next what it has found.
+std::string FoundFile() {
+  const char* path = std::getenv("FOUND");
+  return path != nullptr ? path : "/tmp/found";
+}
+
 constexpr int64_t kBetweenLines = 2'000'000;  // nanoseconds
 
 // One line, by one call, so that those of several threads are not mixed.
@@ -90,7 +95,7 @@ Verdict Bad(const char* format, ...) {
 
 void Workload::Acknowledge(uint64_t n) {
   const int64_t now = Now();
-  if (now - last_line_ < kBetweenLines) return;
+  if (::isatty(STDOUT_FILENO) != 0 && now - last_line_ < kBetweenLines) return;
   Tell("@acked %s %llu", name_.c_str(), static_cast<unsigned long long>(n));
   last_line_ = Now();
 }
@@ -131,10 +136,14 @@ std::unique_ptr<Workload> MakeWorkload(const Settings& settings) {
       {"names", MakeNames},
       {"turns", MakeTurns},
       {"maildir", MakeMaildir},
+      {"maildir-synced", MakeMaildir},
       {"git", MakeGit},
       {"dpkg", MakeDpkg},
-      {"sqlite-wal", MakeSqliteWal},
-      {"sqlite-delete", MakeSqliteDelete},
+      {"sqlite-wal", MakeSqlite},
+      {"sqlite-delete", MakeSqlite},
+      {"sqlite-full", MakeSqlite},
+      {"sqlite-truncate", MakeSqlite},
+      {"sqlite-persist", MakeSqlite},
       {"rocksdb", MakeRocksdb},
       {"postgres", MakePostgres},
   };
@@ -152,7 +161,7 @@ struct Job {
 
 int Work(std::vector<Job>& jobs) {
   std::map<std::string, uint64_t> found;
-  std::ifstream file(kFoundFile);
+  std::ifstream file(FoundFile());
   std::string name;
   uint64_t number = 0;
   while (file >> name >> number) found[name] = number;
@@ -173,7 +182,7 @@ int Work(std::vector<Job>& jobs) {
 }
 
 int Verify(const std::vector<Job>& jobs) {
-  std::ofstream file(kFoundFile);
+  std::ofstream file(FoundFile());
   bool ok = true;
   for (const Job& job : jobs) {
     const char* name = job.workload->name().c_str();

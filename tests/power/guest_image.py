@@ -14,6 +14,8 @@ import subprocess
 import tarfile
 import tempfile
 
+from kit import packages
+
 HERE = pathlib.Path(__file__).resolve().parent
 
 # In the order in which the guest loads them: those that find no device, and those that do.
@@ -217,32 +219,6 @@ def path_of_library(name):
     return pathlib.Path(found.group(1))
 
 
-def packages(folder):
-    """Those that dpkg installs in the guest (program_workloads.cc): each number that 4 does not divide
-    is a version of one of five packages."""
-    if folder.exists():
-        return folder
-    unfinished = folder.with_name(f"packages.{os.getpid()}")
-    unfinished.mkdir()
-    for i in range(1, PACKAGES + 1):
-        if i % 4 == 0:
-            continue
-        with tempfile.TemporaryDirectory() as name:
-            tree = pathlib.Path(name)
-            tree.chmod(0o755)
-            control = (f"Package: p{i % 5}\nVersion: {i}\nArchitecture: all\nMaintainer: a <a@b>\n"
-                       "Description: a test\n")
-            files = {f"usr/share/p{i % 5}/f{k}": f"{i} {k}\n" * (1 + 37 * k)
-                     for k in range(1 + i % 7)}
-            for path, content in {"DEBIAN/control": control, **files}.items():
-                (tree / path).parent.mkdir(parents=True, exist_ok=True)
-                (tree / path).write_text(content)
-            subprocess.run([find("dpkg-deb"), "-Znone", "--root-owner-group", "--build", tree,
-                            unfinished / f"{i}.deb"], check=True, stdout=subprocess.DEVNULL)
-    unfinished.rename(folder)
-    return folder
-
-
 # ---------------------------------------------------------------------------------------------
 # PostgreSQL.
 
@@ -306,7 +282,8 @@ def ram_disk(modules, build, agent, postgres):
     archive.file("init", (HERE / "guest_init.sh").read_bytes(), 0o755)
     for tool in TOOLS:
         archive.program(f"bin/{tool}", find(tool))
-    for path in packages(modules.parent / "packages").iterdir():
+    find("dpkg-deb")
+    for path in packages.build(modules.parent / "packages-2", PACKAGES).glob("*.deb"):
         archive.file(f"packages/{path.name}", path.read_bytes())
     archive.file("etc/mke2fs.conf", pathlib.Path("/etc/mke2fs.conf").read_bytes())
     archive.program("nvcache/nvcache", build / "nvcache")

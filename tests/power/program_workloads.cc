@@ -62,7 +62,8 @@ class KnownFolders : public Workload {
 
 class Maildir : public KnownFolders {
  public:
-  using KnownFolders::KnownFolders;
+  // `syncs`: each message, and each time the folder that it is in then.
+  Maildir(const Settings& settings, bool syncs) : KnownFolders(settings), syncs_(syncs) {}
 
   void Prepare(uint64_t) override {
     for (const char* name : kFolders) {
@@ -121,14 +122,17 @@ class Maildir : public KnownFolders {
             static_cast<ssize_t>(bytes.size() - half)) {
       Die("write");
     }
-    if (MustSync(random) && ::fsync(fd) != 0) Die("fsync");
+    if ((syncs_ || MustSync(random)) && ::fsync(fd) != 0) Die("fsync");
     ::close(fd);
     if (random.OneIn(2)) {
       if (::rename(from.c_str(), to.c_str()) != 0) Die("rename");
     } else if (::link(from.c_str(), to.c_str()) != 0 || ::unlink(from.c_str()) != 0) {
       Die("link");
     }
+    if (syncs_) SyncPath("new");
   }
+
+  const bool syncs_;
 };
 
 // ---------------------------------------------------------------------------------------------
@@ -240,8 +244,8 @@ class Git : public KnownFolders {
 
 // ---------------------------------------------------------------------------------------------
 
-// Of five packages, each number gives one the version of that number, or purges it. They come with
-// the guest (guest_image.py), which says what is in them.
+// Of five packages, each number gives one the version of that number, or purges it. They lie in the
+// folder that PACKAGES names (tests/kit/packages.py); after the last one it waits.
 class Dpkg : public KnownFolders {
  public:
   using KnownFolders::KnownFolders;
@@ -260,7 +264,7 @@ class Dpkg : public KnownFolders {
   }
 
   void Run(uint64_t done) override {
-    for (uint64_t number = done + 1; number <= kPackages; ++number) {
+    for (uint64_t number = done + 1; CanDo(number); ++number) {
       std::string said;
       if (!Do(number, &said)) Die(said.c_str());
       if (promise() == Promise::kFsync) ::sync();
@@ -273,7 +277,7 @@ class Dpkg : public KnownFolders {
     if (::access(Path("var/lib/dpkg/status").c_str(), F_OK) != 0) {
       return acknowledged == 0 ? Good(0) : Bad("dpkg's database is not there");
     }
-    const uint64_t next = std::min(acknowledged + 1, kPackages);
+    const uint64_t next = CanDo(acknowledged + 1) ? acknowledged + 1 : acknowledged;
     std::string wrong = Difference(acknowledged, next % kNames);
     if (!wrong.empty()) return Bad("after %s: %s", Text(acknowledged).c_str(), wrong.c_str());
     // What was interrupted is done once more, as an administrator would.
@@ -287,10 +291,17 @@ class Dpkg : public KnownFolders {
   }
 
  private:
-  static constexpr uint64_t kPackages = 120, kNames = 5;
+  static constexpr uint64_t kNames = 5;
 
   static bool Purges(uint64_t number) { return number % 4 == 0; }
   static std::string Package(uint64_t number) { return "p" + Text(number % kNames); }
+  static std::string ArchiveOf(uint64_t number) {
+    const char* folder = std::getenv("PACKAGES");
+    return std::string(folder != nullptr ? folder : "/packages") + "/" + Text(number) + ".deb";
+  }
+  static bool CanDo(uint64_t number) {
+    return Purges(number) || ::access(ArchiveOf(number).c_str(), F_OK) == 0;
+  }
 
   bool Call(const std::vector<std::string>& more, std::string* output) const {
     std::vector<std::string> words = {"dpkg", "--root=" + folder(), "--log=/dev/null",
@@ -300,9 +311,8 @@ class Dpkg : public KnownFolders {
     return RunProgram(words, output);
   }
   bool Do(uint64_t number, std::string* output) const {
-    const bool done = Purges(number)
-                          ? Call({"--purge", Package(number)}, output)
-                          : Call({"--install", "/packages/" + Text(number) + ".deb"}, output);
+    const bool done = Purges(number) ? Call({"--purge", Package(number)}, output)
+                                     : Call({"--install", ArchiveOf(number)}, output);
     if (done) output->clear();
     return done;
   }
@@ -335,22 +345,26 @@ class Dpkg : public KnownFolders {
   }
   // Of version 0: no files.
   std::string FilesOf(uint64_t name, uint64_t version) const {
-    const std::string place = "usr/share/" + Package(name);
     for (uint64_t k = 0; k < kFiles; ++k) {
-      bool exists;
-      const std::string path = place + "/f" + Text(k);
-      const std::vector<uint8_t> found = ReadFile(Path(path.c_str()), &exists);
-      if (version == 0 || k > version % kFiles) {
-        if (exists) return path + " is there, of version " + Text(version);
-        continue;
-      }
-      std::string wanted;
-      for (uint64_t i = 0; i < 1 + 37 * k; ++i) wanted += Text(version) + " " + Text(k) + "\n";
-      if (!exists || std::string(found.begin(), found.end()) != wanted) {
-        return path + " of version " + Text(version) + " has " + Text(found.size()) + " bytes";
-      }
+      const std::string line = Text(version) + " " + Text(k) + "\n";
+      const bool is_there = version != 0 && k <= version % kFiles;
+      std::string wrong =
+          FileOf("usr/share/" + Package(name) + "/f" + Text(k), is_there, line, 1 + 37 * k);
+      if (!wrong.empty()) return wrong;
     }
-    return "";
+    return FileOf("usr/bin/" + Package(name), version != 0, "program " + Text(version) + "\n",
+                  3000);
+  }
+  // So many lines.
+  std::string FileOf(const std::string& path, bool is_there, const std::string& line,
+                     uint64_t lines) const {
+    bool exists;
+    const std::vector<uint8_t> found = ReadFile(Path(path.c_str()), &exists);
+    std::string wanted;
+    for (uint64_t i = 0; i < lines; ++i) wanted += line;
+    if (exists != is_there) return path + (exists ? " is there" : " is missing") + ": " + line;
+    if (!exists || std::string(found.begin(), found.end()) == wanted) return "";
+    return path + " has " + Text(found.size()) + " other bytes: " + line;
   }
   static constexpr uint64_t kFiles = 7;
 };
@@ -396,7 +410,7 @@ std::unique_ptr<Workload> MakeDpkg(const Settings& settings) {
 }
 
 std::unique_ptr<Workload> MakeMaildir(const Settings& settings) {
-  return std::make_unique<Maildir>(settings);
+  return std::make_unique<Maildir>(settings, settings.name.starts_with("maildir-synced"));
 }
 
 std::unique_ptr<Workload> MakeGit(const Settings& settings) {

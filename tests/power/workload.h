@@ -73,8 +73,8 @@ class Workload {
   // host are lost with the guest.
   static constexpr uint64_t kUnacknowledged = 5000;
 
-  // Operation `n` has been done, to what the promise says. At most one line each few milliseconds,
-  // for the line is slow.
+  // Operation `n` has been done, to what the promise says. Of the guest's, which is slow, at most
+  // one line each few milliseconds.
   void Acknowledge(uint64_t n);
   // The same, and the host has heard of it when this returns.
   void AcknowledgeAtOnce(uint64_t n) const;
@@ -123,8 +123,7 @@ std::unique_ptr<Workload> MakeTurns(const Settings& settings);
 std::unique_ptr<Workload> MakeMaildir(const Settings& settings);
 std::unique_ptr<Workload> MakeGit(const Settings& settings);
 std::unique_ptr<Workload> MakeDpkg(const Settings& settings);
-std::unique_ptr<Workload> MakeSqliteWal(const Settings& settings);
-std::unique_ptr<Workload> MakeSqliteDelete(const Settings& settings);
+std::unique_ptr<Workload> MakeSqlite(const Settings& settings);
 std::unique_ptr<Workload> MakeRocksdb(const Settings& settings);
 std::unique_ptr<Workload> MakePostgres(const Settings& settings);
 
