@@ -148,9 +148,7 @@ with lmdb.open('database', map_size=1 << 24).begin() as look:
 def check_slots(folder, said):
     data = (folder / "file").read_bytes()
     for me in range(SLOTS):
-        synced = said.get(me, 0)
-        found = set(struct.unpack(f"<{SLOT // 8}Q", data[me * SLOT:(me + 1) * SLOT]))
-        check(min(found) >= synced, f"slot {me}: {sorted(found)}, but {synced} was synced")
+        said.check(me, struct.unpack(f"<{SLOT // 8}Q", data[me * SLOT:(me + 1) * SLOT]))
 
 
 def play(bench, disk, choice, programs, enough, check_files):
@@ -158,15 +156,11 @@ def play(bench, disk, choice, programs, enough, check_files):
     (disk.folder / "file").write_bytes(bytes(SLOT * SLOTS))
     disk.sync()
     bench.pool.unlink(missing_ok=True)
-    said = {}
-
-    def hear(_, words):
-        who, n = map(int, words)
-        said[who] = max(said.get(who, 0), n)
-
+    said = kit.Acknowledged()
     count, code, *arguments = programs
     code = COMMON + "os.dup2(1, SAYS)\nme = int(sys.argv[1])\n" + code
-    crowd = kit.Crowd(bench, disk.folder, [[PYTHON, "-c", code, me, *arguments] for me in range(count)], hear,
+    crowd = kit.Crowd(bench, disk.folder, [[PYTHON, "-c", code, me, *arguments] for me in range(count)],
+                      lambda _, words: said.hear(int(words[0]), words[1]),
                       SELF=code, STRANGER=STRANGER)
     crowd.await_words(lambda: enough(said), "they have said enough")
     time.sleep(choice.uniform(0, 0.5))
@@ -187,7 +181,7 @@ def in_hands(case):
 def given(way):
     def one(bench, disk, choice):
         programs = (1, GIVING, way, choice.random() < 0.5, choice.random() < 0.5)
-        return play(bench, disk, choice, programs, lambda said: said.get(1, 0) > STRANGERS + 1, check_slots)
+        return play(bench, disk, choice, programs, lambda said: said[1] > STRANGERS + 1, check_slots)
     return one
 
 
@@ -198,9 +192,9 @@ def check_database(bench, folder, said):
         me, key, *values, count = map(int, line.split())
         check(len(values) == 1 and count == 100 * key + 1, f"a torn value: {line[:200]}")
         found.setdefault(me, []).append(values[0])
-    for me, synced in said.items():
-        check(len(found[me]) == KEYS and set(found[me]) <= {synced, synced + 1}
-              and len(set(found[me])) == 1, f"of {me}: {found[me]}, but {synced} was acknowledged")
+    for me in said:
+        check(len(found[me]) == KEYS and len(set(found[me])) == 1, f"of {me}: {found[me]}")
+        said.check(me, found[me], ahead=1)
 
 
 def lmdb(count):

@@ -129,25 +129,20 @@ def words(data):
 def check_files(folder, said):
     slots = (folder / "slots").read_bytes()
     for me in range(AGENTS):
-        synced = said.get(("s", me), 0)
-        found = words(slots[me * SLOT:(me + 1) * SLOT].ljust(SLOT, b"\0"))
-        check(all(synced <= n <= synced + 1 for n in found),
-              f"slots: {sorted(set(found))} of agent {me}, who has synced {synced}")
-    synced = said.get("t", 0)
-    found = words((folder / "turn").read_bytes())
-    check(min(found) >= synced, f"turn: {sorted(set(found))}, but {synced} was synced")
+        said.check(("s", me), words(slots[me * SLOT:(me + 1) * SLOT].ljust(SLOT, b"\0")), ahead=1)
+    said.check("t", words((folder / "turn").read_bytes()))
     log = words(next(path for path in (folder / "log", folder / "log.1") if path.exists()).read_bytes())
     entries = [log[at:at + ENTRY // 8] for at in range(0, len(log), ENTRY // 8)]
     for me in range(AGENTS):
         of_me = [entry[1] for entry in entries
                  if len(entry) == ENTRY // 8 and entry == (me + 1, entry[1]) * (ENTRY // 16)]
-        synced = said.get(("l", me), 0)
+        synced = said["l", me]
         check(of_me[:synced] == list(range(1, synced + 1)),
               f"log: of agent {me}, who has synced {synced}, {len(of_me)} are there, "
               f"the last ones {of_me[-3:]}")
     check_blobs(words((folder / "big").read_bytes()), said)
     for which in range(LEDGERS):
-        check_ledger(which, (folder / f"ledger.{which}").read_bytes(), said.get(f"h{which}", 0))
+        check_ledger(which, (folder / f"ledger.{which}").read_bytes(), said[f"h{which}"])
 
 
 def check_ledger(which, data, synced):
@@ -171,7 +166,7 @@ def check_blobs(found, said):
         else:
             at += 1
     for me in range(AGENTS):
-        synced = said.get(("b", me), 0)
+        synced = said["b", me]
         missing = [n for n in range(1, synced + 1) if (me + 1, n) not in whole]
         check(not missing, f"big: of agent {me}, who has synced {synced}, {missing} are not there, or not "
                            "in one piece")
@@ -195,12 +190,11 @@ def play(bench, disk, choice, odd):
     (disk.folder / "log.1").unlink(missing_ok=True)
     disk.sync()
     bench.pool.unlink(missing_ok=True)
-    said = {}
+    said = kit.Acknowledged()
 
     def hear(_, words):
         kind, me, n = words
-        key = kind if kind[0] in "th" else (kind, int(me))
-        said[key] = max(said.get(key, 0), int(n))
+        said.hear(kind if kind[0] in "th" else (kind, int(me)), n)
 
     commands = [[sys.executable, "-c", AGENT, choice.randrange(10**9), me, AGENTS, *odd] for me in range(AGENTS)]
     crowd = kit.Crowd(bench, disk.folder, commands, hear)

@@ -11,9 +11,9 @@
     image       a pool written by hand
     packages    what dpkg installs
 
-CMakeLists.txt says where they are; by hand: PYTHONPATH=tests python3 tests/kill/kill_names.py ..."""
+CMakeLists.txt says where they are; by hand: PYTHONPATH=tests python3 tests/kill/kill_workloads.py ..."""
 
-from .agents import Agent, Crowd, end_all
+from .agents import Acknowledged, Agent, Crowd, end_all
 from .basics import (EARLY, KEPT, LATE, MIB, SKIPPED, Failure, check, children, command, contents, first_difference,
                      group_lives, say, skip, state_of, until, without_nvcache)
 from .bench import Bench, arguments, by_rules, cases_of, front_end_arguments, main, rounds

@@ -94,6 +94,22 @@ class Agent:
                 pass
 
 
+class Acknowledged(dict):
+    """The newest number that each has said; 0 of one that has said none."""
+
+    def __missing__(self, who):
+        return 0
+
+    def hear(self, who, number):
+        self[who] = max(self[who], int(number))
+
+    def check(self, who, found, ahead=None):
+        """Of the numbers that are there of it, none is older, nor newer than so many more."""
+        newest = self[who]
+        check(min(found) >= newest and (ahead is None or max(found) <= newest + ahead),
+              f"of {who}: {sorted(set(found))}, but {newest} is acknowledged")
+
+
 def end_all(agents):
     for agent in agents:
         agent.end()

@@ -134,6 +134,8 @@ std::unique_ptr<Workload> MakeWorkload(const Settings& settings) {
       {"recreate", MakeRecreate},
       {"rotate", MakeRotate},
       {"names", MakeNames},
+      {"names-files", MakeNames},
+      {"names-sync", MakeNames},
       {"turns", MakeTurns},
       {"maildir", MakeMaildir},
       {"maildir-synced", MakeMaildir},
@@ -168,7 +170,10 @@ int Work(std::vector<Job>& jobs) {
   for (const Job& job : jobs) job.workload->Prepare(found[job.workload->name()]);
   Tell("@started");
   for (Job& job : jobs) {
-    if (job.workload->HasProcess() && ::fork() == 0) job.workload->Run(found[job.workload->name()]);
+    // One alone has this process.
+    if (job.workload->HasProcess() && (jobs.size() == 1 || ::fork() == 0)) {
+      job.workload->Run(found[job.workload->name()]);
+    }
   }
   std::vector<std::thread> threads;
   for (Job& job : jobs) {

@@ -150,7 +150,10 @@ std::string Difference(const Names& names, const FoundNames& found, const Unfini
 class NameSequences : public Workload {
  public:
   NameSequences(const Settings& settings, int processes)
-      : Workload(settings), processes_(processes) {}
+      : Workload(settings),
+        processes_(processes),
+        syncs_files_(settings.name.starts_with("names-")),
+        syncs_all_(settings.name.starts_with("names-sync")) {}
 
   bool HasProcess() const override { return true; }
   void Prepare(uint64_t done) override;
@@ -174,8 +177,9 @@ class NameSequences : public Workload {
   std::string base() const { return folder().substr(0, folder().rfind('/')) + "/common"; }
 
   const int processes_;
-  int turns_[kProcesses][2] = {};  // pipes
-  int last_fd_ = -1;               // of the file that this process has made last
+  const bool syncs_files_, syncs_all_;  // those that it changes; all, now and then
+  int turns_[kProcesses][2] = {};       // pipes
+  int last_fd_ = -1;                    // of the file that this process has made last
 };
 
 int NameSequences::Open(const std::string& path, int flags, mode_t mode) const {
@@ -230,10 +234,11 @@ void NameSequences::Work(NameScript* script, int me) {
     if (promise() == Promise::kFsync) {
       ::sync();
     } else if (promise() == Promise::kWrite && node != script->names().end() &&
-               old.contains(node->second) &&
+               (syncs_files_ || old.contains(node->second)) &&
                (operation.ChangesBytes() || operation.ChangesAttributes())) {
       SyncFile(operation.path);
     }
+    if (syncs_all_ && Random(seed() ^ script->number()).OneIn(25)) ::sync();
     AcknowledgeAtOnce(script->number());
     if (::write(turns_[(me + 1) % processes_][1], &token, 1) != 1) Die("write to a pipe");
   }
