@@ -40,6 +40,15 @@ class Killer:
         return subprocess.Popen(self.bench.cached(command), cwd=self.bench.folder,
                                 env=dict(os.environ, LC_ALL="C"), **pipes)
 
+    def hear(self, process, lines, pattern, seconds, number=0):
+        """The last number that it says; it is killed so long after the first one, at most."""
+        timer = None
+        for line in lines:
+            if said := re.search(pattern, line):
+                number = int(said.group(1))
+                timer = timer or kill_later(process, self.draw.uniform(0, seconds))
+        return number
+
     def recover(self):
         """Half of the times killed itself, up to three times, before it may finish. Whoever was
         killed has used the pool: without the cache its files would be right as well."""
@@ -98,13 +107,7 @@ def sqlite(options, draw, mode):
             errors = []
             listener = threading.Thread(target=lambda: errors.append(process.stderr.read()))
             listener.start()
-            timer = None
-            acknowledged = rows
-            for line in process.stdout:
-                answer = re.fullmatch(rb"committed\|(\d+)\n", line)
-                if answer:
-                    acknowledged = int(answer.group(1))
-                    timer = timer or kill_later(process, draw.uniform(0, 0.8))
+            acknowledged = killer.hear(process, process.stdout, rb"^committed\|(\d+)$", 0.8, rows)
             status = process.wait()
             feeder.join()
             listener.join()
@@ -146,13 +149,7 @@ def rocksdb(options, draw):
                                             "--write_buffer_size=131072"),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE)
-            timer = None
-            acknowledged = 0
-            for line in process.stderr:
-                done = re.search(rb"thread 0: \(\d+,(\d+)\) ops", line)
-                if done:
-                    acknowledged = int(done.group(1))
-                    timer = timer or kill_later(process, draw.uniform(0, 0.6))
+            acknowledged = killer.hear(process, process.stderr, rb"thread 0: \(\d+,(\d+)\) ops", 0.6)
             status = process.wait()
             check(status == -9, f"db_bench ended with exit code {status}")
             killer.recover()
