@@ -17,9 +17,9 @@ namespace nvcache::calls {
 // holds locks. (A file that the engine knows is a regular one: opening it does not block.)
 // `resolve`: as in struct open_how; `plain`: the call is not openat2.
 template <typename RealCall, typename UncancelledCall>
-inline auto Open(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
-                 UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
-  return AfterNumbering(WithRoom([&] {
+inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
+                          UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
+  return WithRoom([&] {
     decltype(real()) fd = -1;
     vfs::OpenGuard guard(dirfd, path, flags, mode, resolve, plain);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
@@ -33,7 +33,14 @@ inline auto Open(int dirfd, const char* path, int flags, mode_t mode, RealCall r
       return static_cast<decltype(fd)>(FromAnswer(error));
     }
     return fd;
-  }));
+  });
+}
+
+// The same where libc may write to the descriptor by its number.
+template <typename RealCall, typename UncancelledCall>
+inline auto Open(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
+                 UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
+  return AfterNumbering(OpenPrivately(dirfd, path, flags, mode, real, uncancelled, resolve, plain));
 }
 
 // Opens a file by other means than a path. The descriptor must not stay open beside a file that is

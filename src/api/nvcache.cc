@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C API: offers each call to the engine, and makes libc's call when it is not the engine's.
+// The C API: each call as libc-shim/calls has it for all front ends, around libc's own. Until the
+// engine has started, libc's own alone: other threads may make calls while the first one starts it.
 #include "src/api/nvcache.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <string.h>
@@ -14,6 +14,12 @@
 
 #include <atomic>
 
+#include "libc-shim/calls/attributes.h"
+#include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/data.h"
+#include "libc-shim/calls/descriptor.h"
+#include "libc-shim/calls/open.h"
+#include "libc-shim/calls/size.h"
 #include "src/sys/kernel.h"
 #include "src/sys/thread.h"
 #include "src/vfs/vfs.h"
@@ -63,51 +69,24 @@ __attribute__((destructor)) void Stop() {
 
 bool Started() { return g_engine.load(std::memory_order_acquire) == Engine::kStarted; }
 
-// As libc's functions do it.
-template <typename T>
-T Result(long result) {
-  if (result >= 0) return static_cast<T>(result);
-  errno = static_cast<int>(-result);
-  return -1;
-}
-
-// Offers a call to the engine; `real` is libc's.
-template <typename EngineCall, typename RealCall>
-auto Offer(EngineCall engine, RealCall real) -> decltype(real()) {
-  if (Started()) {
-    const long result = engine();
-    if (result != vfs::kNotOurs) return Result<decltype(real())>(result);
-  }
-  return real();
-}
-
 // open(2)'s rule for whether a mode follows.
 bool HasMode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
 
 int Open(const char* path, int flags, mode_t mode) {
-  if (!Started()) return open(path, flags, mode);
-  vfs::OpenGuard guard(AT_FDCWD, path, flags, mode);
-  if (guard.error() < 0) return Result<int>(guard.error());
-  int fd;
-  if (const long answer = guard.Replace(); answer != vfs::kNotOurs) {
-    fd = Result<int>(answer);
-  } else if (guard.holds_locks()) {
-    // A thread that is cancelled in here would leave the locks behind.
-    fd = Result<int>(sys::Openat(AT_FDCWD, path, flags, mode));
-  } else {
-    fd = open(path, flags, mode);
-  }
-  if (const long error = guard.Opened(fd); error < 0) {
-    close(fd);
-    return Result<int>(error);
-  }
-  return fd;
+  const auto real = [=] { return open(path, flags, mode); };
+  if (!Started()) return real();
+  // Past libc: a thread that is cancelled in here would leave the engine's locks behind.
+  const auto uncancelled = [=] {
+    return static_cast<int>(calls::FromAnswer(sys::Openat(AT_FDCWD, path, flags, mode)));
+  };
+  return calls::OpenPrivately(AT_FDCWD, path, flags, mode, real, uncancelled);
 }
 
 }  // namespace
 }  // namespace nvcache::api
 
 namespace api = nvcache::api;
+namespace calls = nvcache::calls;
 namespace vfs = nvcache::vfs;
 
 NVCACHE_API int nvcache_open(const char* path, int flags, ...) {
@@ -123,52 +102,45 @@ NVCACHE_API int nvcache_open(const char* path, int flags, ...) {
 }
 
 NVCACHE_API int nvcache_close(int fd) {
-  return api::Offer([=] { return vfs::Close(fd); }, [=] { return close(fd); });
+  return api::Started() ? calls::Close(fd, close) : close(fd);
 }
 
 NVCACHE_API ssize_t nvcache_read(int fd, void* buffer, size_t count) {
-  return api::Offer([=] { return vfs::Read(fd, buffer, count); },
-                    [=] { return read(fd, buffer, count); });
+  return api::Started() ? calls::Read(fd, buffer, count, read) : read(fd, buffer, count);
 }
 
 NVCACHE_API ssize_t nvcache_pread(int fd, void* buffer, size_t count, off_t offset) {
-  return api::Offer([=] { return vfs::Pread(fd, buffer, count, offset); },
-                    [=] { return pread(fd, buffer, count, offset); });
+  return api::Started() ? calls::Pread(fd, buffer, count, offset, pread)
+                        : pread(fd, buffer, count, offset);
 }
 
 NVCACHE_API ssize_t nvcache_write(int fd, const void* buffer, size_t count) {
-  return api::Offer([=] { return vfs::Write(fd, buffer, count); },
-                    [=] { return write(fd, buffer, count); });
+  return api::Started() ? calls::Write(fd, buffer, count, write) : write(fd, buffer, count);
 }
 
 NVCACHE_API ssize_t nvcache_pwrite(int fd, const void* buffer, size_t count, off_t offset) {
-  return api::Offer([=] { return vfs::Pwrite(fd, buffer, count, offset); },
-                    [=] { return pwrite(fd, buffer, count, offset); });
+  return api::Started() ? calls::Pwrite(fd, buffer, count, offset, pwrite)
+                        : pwrite(fd, buffer, count, offset);
 }
 
 NVCACHE_API off_t nvcache_lseek(int fd, off_t offset, int whence) {
-  return api::Offer([=] { return vfs::Lseek(fd, offset, whence); },
-                    [=] { return lseek(fd, offset, whence); });
+  return api::Started() ? calls::Lseek(fd, offset, whence, lseek) : lseek(fd, offset, whence);
 }
 
 NVCACHE_API int nvcache_fsync(int fd) {
-  return api::Offer([=] { return vfs::Fsync(fd); }, [=] { return fsync(fd); });
+  return api::Started() ? calls::Fsync(fd, fsync) : fsync(fd);
 }
 
 NVCACHE_API int nvcache_ftruncate(int fd, off_t length) {
-  return api::Offer([=] { return vfs::Ftruncate(fd, length); },
-                    [=] { return ftruncate(fd, length); });
+  return api::Started() ? calls::Ftruncate(fd, length, ftruncate) : ftruncate(fd, length);
 }
 
 NVCACHE_API int nvcache_fstat(int fd, struct stat* st) {
-  int result = fstat(fd, st);
-  if (result != 0 || !api::Started() || !vfs::PublishInode(st->st_dev, st->st_ino)) return result;
-  result = fstat(fd, st);
-  if (result == 0) vfs::NewestSize(st->st_dev, st->st_ino, &st->st_size);
-  return result;
+  const auto real = [=] { return fstat(fd, st); };
+  return api::Started() ? calls::GetAttributesOf(fd, st, real) : real();
 }
 
 NVCACHE_API int nvcache_drain(int fd) {
   if (api::g_engine == api::Engine::kPreload) return syncfs(fd);
-  return api::Offer([=] { return vfs::Drain(fd); }, [=] { return fdatasync(fd); });
+  return api::Started() ? calls::Answer(vfs::Drain(fd), fdatasync, fd) : fdatasync(fd);
 }

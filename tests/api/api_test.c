@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -132,6 +133,30 @@ static void Die(const char* path) {
   _Exit(0);
 }
 
+/* The engine's own descriptors, which libc's calls see, are none here; and the engine gives one up
+ * when there is no other number. */
+static void Hidden(const char* path) {
+  const struct rlimit few = {64, 64};
+  CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  int hidden = 0;
+  struct stat st;
+  const int fd = Open(path);
+  CHECK(nvcache_write(fd, "x", 1) == 1);
+  for (int other = 3; other < getdtablesize(); ++other) {
+    if (other == fd || fcntl(other, F_GETFD) < 0) continue;
+    CHECK(nvcache_fstat(other, &st) == -1 && errno == EBADF);
+    CHECK(nvcache_close(other) == -1 && errno == EBADF && fcntl(other, F_GETFD) >= 0);
+    ++hidden;
+  }
+  CHECK(hidden > 0);
+  CHECK(nvcache_drain(fd) == 0);
+  while (dup(STDOUT_FILENO) >= 0) continue;
+  CHECK(errno == EMFILE);
+  const int last = nvcache_open("/dev/null", O_RDONLY);
+  CHECK(last >= 0 && nvcache_close(last) == 0);
+  CHECK(nvcache_close(fd) == 0);
+}
+
 int main(int argc, char** argv) {
   CHECK(argc == 3);
   const char* name = argv[1];
@@ -141,5 +166,6 @@ int main(int argc, char** argv) {
   if (strcmp(name, "threads") == 0) Threads(path);
   if (strcmp(name, "fork") == 0) Fork(path);
   if (strcmp(name, "die") == 0) Die(path);
+  if (strcmp(name, "hidden") == 0) Hidden(path);
   return 0;
 }

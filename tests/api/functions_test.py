@@ -59,6 +59,11 @@ class FunctionsTest(tool.ToolTest):
         expected = b"parent child parent"
         self.everywhere("fork", lambda: self.assertEqual(self.file.read_bytes(), expected))
 
+    def test_hidden(self):
+        self.program("hidden", **self.cached)
+        self.assertEqual(self.file.read_bytes(), b"x")
+        self.assert_cached()
+
     def test_died(self):
         """What the program wrote before it died comes back by recovery."""
         self.program("die", **self.cached, NVCACHE_BATCH_DELAY="60000")
