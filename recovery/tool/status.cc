@@ -168,15 +168,15 @@ std::string PartText(const PendingPart& part) {
 
 void PrintProcesses(const Report& report) {
   if (report.processes.empty()) return;
-  constexpr const char* kRow =
+  constexpr const char* kPoolRow =
       "{:>10} {:<10} {:<6} {:>8} {:>7} {:>10} {:>10} {:>10} {:>20} {:>8}  {}\n";
   fmt::print("\n");
-  fmt::print(kRow, "PID", "STATE", "MODE", "AGE", "FILES", "ROOM", "RECORDS", "BYTES", "THROUGH",
-             "OLDEST", "PROGRAM");
+  fmt::print(kPoolRow, "PID", "STATE", "MODE", "AGE", "FILES", "ROOM", "RECORDS", "BYTES",
+             "THROUGH", "OLDEST", "PROGRAM");
   for (const Process& process : report.processes) {
     const PendingOfSeat pending = report.pending.OfSeat(process.seat);
     const uint64_t age = AgeOfOldest(process, pending);
-    fmt::print(kRow, process.pid, StateName(process), ModeName(process),
+    fmt::print(kPoolRow, process.pid, StateName(process), ModeName(process),
                Duration(Since(process.since)), process.files,
                Size(process.segments * report.superblock.segment_size), pending.records,
                Size(pending.bytes), PartText(pending.through), age != 0 ? Duration(age) : "-",

@@ -12,8 +12,6 @@ namespace nvcache::nvlog {
 
 namespace {
 
-constexpr uint32_t kNone = ~uint32_t{0};
-
 // Left of a segment's header that was whole once: nobody but this pool's user writes what depends
 // on the salt like this. One that was being taken has no word.
 bool WasHeader(const pool::SegmentHeader& header, uint64_t salt) {

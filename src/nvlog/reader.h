@@ -58,6 +58,7 @@ class Reader {
 
  private:
   friend class GroupWalk;
+  static constexpr uint32_t kNone = ~uint32_t{0};
   // One segment that may hold something.
   struct Segment {
     Lsn generation;
@@ -68,7 +69,7 @@ class Reader {
     uint32_t previous_number;
     uint32_t number;
     uint32_t log;
-    uint32_t next;  // the log's next one, in Reader::segments_
+    uint32_t next;  // the log's next one, in Reader::segments_, or kNone
     bool kept;
     bool frames;   // it holds no records
     bool damaged;  // neither header is whole: only `number` is known

@@ -19,8 +19,8 @@ constexpr uint64_t kWorthFilling = 8;
 // The seat is told of so many bytes at once: its line is not this process's alone.
 constexpr uint64_t kNoteBytes = 16 << 10;
 
-[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t own_lane = sys::kNone;
-std::atomic<uint32_t> next_lane{0};
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t own_through_lane = sys::kNone;
+std::atomic<uint32_t> next_through_lane{0};
 
 }  // namespace
 
@@ -37,14 +37,15 @@ void ThroughLog::Open(Log* log) {
 }
 
 ThroughLog::Lane& ThroughLog::LockLane(uint32_t* number) {
-  if (own_lane == sys::kNone) own_lane = next_lane.fetch_add(1, std::memory_order_relaxed);
+  if (own_through_lane == sys::kNone)
+    own_through_lane = next_through_lane.fetch_add(1, std::memory_order_relaxed);
   for (uint32_t i = 0; i < kThroughLanes; ++i) {
-    *number = (own_lane + i) % kThroughLanes;
+    *number = (own_through_lane + i) % kThroughLanes;
     if (!lanes_[*number].lock.TryLock()) continue;
-    own_lane = *number;
+    own_through_lane = *number;
     return lanes_[*number];
   }
-  *number = own_lane %= kThroughLanes;
+  *number = own_through_lane %= kThroughLanes;
   lanes_[*number].lock.Lock();
   return lanes_[*number];
 }

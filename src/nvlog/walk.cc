@@ -8,12 +8,6 @@
 
 namespace nvcache::nvlog {
 
-namespace {
-
-constexpr uint32_t kNone = ~uint32_t{0};
-
-}  // namespace
-
 // One stream for each log and for each kept segment, merged by LSN.
 
 bool GroupWalk::Open() {
@@ -51,8 +45,8 @@ void GroupWalk::Push(uint32_t index) {
 
 bool GroupWalk::Next(Group* group) {
   if (NextDamaged(group)) return true;
-  if (current_ != kNone) Push(current_);
-  current_ = kNone;
+  if (current_ != Reader::kNone) Push(current_);
+  current_ = Reader::kNone;
   while (heap_size_ > 0) {
     std::pop_heap(&heap_[0], &heap_[heap_size_],
                   [this](uint32_t a, uint32_t b) { return IsAfter(a, b); });
@@ -167,7 +161,8 @@ bool GroupWalk::PeekLost(Stream* stream, Place place) {
     stream->torn = false;
     MoveTo(stream, stream->segment, unit);
   } else {
-    const Lsn last = segment.next == kNone ? 0 : reader_.segments_[segment.next].previous_last;
+    const Lsn last =
+        segment.next == Reader::kNone ? 0 : reader_.segments_[segment.next].previous_last;
     if (last > stream->last) bound = last + 1;
     if (trace == Trace::kCommitted) bound = std::max(bound, lsn + 1);
     MoveTo(stream, stream->segment + 1, kFirstUnit);
@@ -274,7 +269,8 @@ bool GroupWalk::FindMember(Stream* stream, const RecordHeader& first, uint32_t i
     return true;
   }
   const uint32_t next = SegmentOf(*stream).next;
-  if (next == kNone || !is_member(reader_.PlaceOf(reader_.segments_[next].number, kFirstUnit))) {
+  if (next == Reader::kNone ||
+      !is_member(reader_.PlaceOf(reader_.segments_[next].number, kFirstUnit))) {
     return false;
   }
   MoveTo(stream, next, kFirstUnit);

@@ -37,7 +37,7 @@ void Skip(iovec** pieces, int* n, size_t done) {
   (*pieces)->iov_len -= done;
 }
 
-bool IsMissing(long error) { return error == -ENOENT || error == -ESTALE; }
+bool IsGone(long error) { return error == -ENOENT || error == -ESTALE; }
 
 // No errno.
 constexpr long kWasRemoved = LONG_MIN + 2;
@@ -267,13 +267,13 @@ long Files::Find(uint32_t number) {
   if (look >= 0) return OpenLookedAt(look, *record, successor);
   if (look != Names::kNotMine) return look;
   long found = OpenRecorded(*record);
-  if (!IsMissing(found)) return found;
+  if (!IsGone(found)) return found;
   if (!file.by_last && LookAhead() && ahead_.RecordOf(number) != walk_.RecordOf(number)) {
     file.by_last = ahead_.CopyRecord(number, record.get());
     if (!file.by_last) return -EBADMSG;
     found = OpenRecorded(*record);
   }
-  if (!IsMissing(found) || (record->flags & pool::kFileRemoved) == 0) return found;
+  if (!IsGone(found) || (record->flags & pool::kFileRemoved) == 0) return found;
   return IsMountedAt(record->path, record->file_system) ? kWasRemoved : -ENODEV;
 }
 

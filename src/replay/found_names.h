@@ -17,6 +17,8 @@ namespace nvcache::replay {
 
 inline bool IsOutOfDescriptors(long error) { return error == -EMFILE || error == -ENFILE; }
 
+// To look at a file: it is opened for use when it is known to be the one, so that nothing happens
+// to another one by its name (a device, a fifo, the end of a symbolic link).
 inline constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
 class FoundNames : public FoldedNames {

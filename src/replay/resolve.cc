@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "src/pool/pool.h"
+#include "src/replay/found_names.h"
 #include "src/replay/rights.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"
@@ -14,10 +15,6 @@
 namespace nvcache::replay {
 
 namespace {
-
-// To look at it: a file is opened for use when it is known to be the one, so that nothing happens
-// to what else has its name (a device, a fifo, the end of a symbolic link).
-constexpr int kToLook = O_PATH | O_NOFOLLOW | O_CLOEXEC;
 
 // Its file system has no blocks: /proc, /sys and their like, where no file is ever cached, and a
 // write does something else than store.

@@ -171,7 +171,7 @@ namespace nvcache::sys {
 
 namespace {
 
-constexpr uintptr_t kPage = 4096;
+constexpr uintptr_t kSmallestPage = 4096;
 
 uintptr_t At(const char* place) { return reinterpret_cast<uintptr_t>(place); }
 
@@ -179,7 +179,7 @@ uintptr_t At(const char* place) { return reinterpret_cast<uintptr_t>(place); }
 // ours all can.
 bool IsUsers(const siginfo_t& fault, uintptr_t begin, size_t n) {
   if (fault.si_code == SI_KERNEL) return true;
-  const uintptr_t before = begin % kPage;
+  const uintptr_t before = begin % kSmallestPage;
   return reinterpret_cast<uintptr_t>(fault.si_addr) - (begin - before) < before + n;
 }
 
@@ -192,7 +192,7 @@ size_t ReadableUser(const void* from, size_t n) {
   for (size_t done = 0; done < n;) {
     const uintptr_t at = begin + done;
     if (nvcache_user_touch(at) == 0) return done;
-    done += kPage - at % kPage;
+    done += kSmallestPage - at % kSmallestPage;
   }
   return n;
 }

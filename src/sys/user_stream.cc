@@ -224,7 +224,7 @@ namespace {
 
 constexpr uint64_t kFailed = ~uint64_t{0};
 
-uintptr_t At(const char* place) { return reinterpret_cast<uintptr_t>(place); }
+uintptr_t AddressOf(const char* place) { return reinterpret_cast<uintptr_t>(place); }
 
 }  // namespace
 
@@ -238,11 +238,13 @@ bool StreamUser(void* lines, const void* from, size_t n, void* copy, uint32_t* c
 }
 
 uintptr_t StreamFaultLanding(uintptr_t pc) {
-  const bool loads =
-      (pc >= At(nvcache_user_stream_loads_4) && pc < At(nvcache_user_stream_loaded_4)) ||
-      (pc >= At(nvcache_user_stream_loads_1) && pc < At(nvcache_user_stream_loaded_1)) ||
-      (pc >= At(nvcache_user_stream_loads_0) && pc < At(nvcache_user_stream_loaded_0));
-  return loads ? At(nvcache_user_stream_failed) : 0;
+  const bool loads = (pc >= AddressOf(nvcache_user_stream_loads_4) &&
+                      pc < AddressOf(nvcache_user_stream_loaded_4)) ||
+                     (pc >= AddressOf(nvcache_user_stream_loads_1) &&
+                      pc < AddressOf(nvcache_user_stream_loaded_1)) ||
+                     (pc >= AddressOf(nvcache_user_stream_loads_0) &&
+                      pc < AddressOf(nvcache_user_stream_loaded_0));
+  return loads ? AddressOf(nvcache_user_stream_failed) : 0;
 }
 
 }  // namespace nvcache::sys

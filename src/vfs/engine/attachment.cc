@@ -20,8 +20,6 @@ namespace {
 
 constexpr char kNoMeans[] = "not enough memory or threads for the cache";
 
-constexpr uint64_t kPollNs = 1000 * 1000;
-
 // Descriptors of pages beyond those with a frame, per page of log: the log holds more records than
 // pages when they are small. A thread that needs more waits for the cleanup thread, as with a full
 // log.

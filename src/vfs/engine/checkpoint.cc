@@ -25,7 +25,6 @@ constexpr uint64_t kShortDelayNs = 100 * 1000 * 1000;
 constexpr uint64_t kAgainNs = 50 * 1000 * 1000;
 // For that one, where it cannot be left to it; it syncs a file system.
 constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
-constexpr uint64_t kPollNs = 1000 * 1000;
 // When this part of the seats is left, the checkpoint is asked for.
 constexpr uint32_t kLeftSeats = 4;
 // A process that should move it, and has not for so long, is taken for stopped.

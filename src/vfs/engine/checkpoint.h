@@ -15,6 +15,9 @@
 
 namespace nvcache::vfs {
 
+// What another thread or process does is looked at once more after so long.
+inline constexpr uint64_t kPollNs = 1000 * 1000;
+
 class Checkpoint {
  public:
   constexpr Checkpoint() = default;

@@ -14,7 +14,7 @@ namespace nvcache::vfs {
 namespace {
 
 // For a holder that lives and says nothing. It may have a full log to bring to a slow disk.
-constexpr uint64_t kPatienceNs = 60ull * 1000 * 1000 * 1000;
+constexpr uint64_t kHolderPatienceNs = 60ull * 1000 * 1000 * 1000;
 
 // Claims of the children that share this thread's memory, for the parent to give back. Claims that
 // do not fit in stay as long as the process lives.
@@ -44,7 +44,7 @@ long TakeInChild(uint64_t device, uint64_t inode) {
     }
   }
   const bool released = !engine.leases.HeldElsewhere(device, inode) ||
-                        engine.leases.AwaitRelease(device, inode, kPatienceNs);
+                        engine.leases.AwaitRelease(device, inode, kHolderPatienceNs);
   return released && engine.recovery.LookAfterDeathsInCopy() ? 0 : -EIO;
 }
 
@@ -73,7 +73,7 @@ long Claim::Take(dev_t device, ino_t inode) {
   taken_ = true;
   const bool held = engine.leases.HeldElsewhere(device, inode);
   has_waited_ = held || engine.recovery.KnowsOfDeaths();
-  const bool released = !held || engine.leases.AwaitRelease(device, inode, kPatienceNs);
+  const bool released = !held || engine.leases.AwaitRelease(device, inode, kHolderPatienceNs);
   engine.recovery.NoticeDeaths();
   return released ? 0 : -EIO;
 }
@@ -123,7 +123,7 @@ long TakeOver(int fd) {
 bool AwaitPublication(uint64_t device, uint64_t inode) {
   if (!engine.leases.is_open()) return false;
   const bool held = engine.leases.HeldElsewhere(device, inode);
-  if (held) engine.leases.AwaitPublish(device, inode, kPatienceNs);
+  if (held) engine.leases.AwaitPublish(device, inode, kHolderPatienceNs);
   const bool news = held || engine.recovery.KnowsOfDeaths();
   sys::IsSharing() ? static_cast<void>(engine.recovery.LookAfterDeathsInCopy())
                    : engine.recovery.NoticeDeaths();

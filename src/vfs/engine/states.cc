@@ -18,9 +18,9 @@ namespace {
 // For the calls that the kernel is at work on. One may wait for more than the disk: for the end of
 // a freeze, which may need a lock that is held here. False: not in this time.
 bool AwaitKernel(const File& file) {
-  constexpr uint64_t kPatienceNs = 100 * 1000 * 1000, kPauseNs = 100 * 1000;
+  constexpr uint64_t kInUseNs = 100 * 1000 * 1000, kPauseNs = 100 * 1000;
   for (uint64_t waited = 0; file.in_kernel.load() != 0; waited += kPauseNs) {
-    if (waited >= kPatienceNs) return false;
+    if (waited >= kInUseNs) return false;
     sys::Pause(kPauseNs);
   }
   return true;

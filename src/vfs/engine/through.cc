@@ -27,8 +27,7 @@ using nvlog::Lsn;
 using nvlog::Outcome;
 
 // For the pending groups of a file to be on the disk, where another process has to see to it.
-constexpr uint64_t kPatienceNs = 20ull * 1000 * 1000 * 1000;
-constexpr uint64_t kPollNs = 1000 * 1000;
+constexpr uint64_t kSyncPatienceNs = 20ull * 1000 * 1000 * 1000;
 // So often it is looked whether that process has died.
 constexpr uint64_t kPollsToLook = 50;
 
@@ -158,8 +157,8 @@ bool AwaitCheckpoint(const Tally& tally) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (uint64_t polls = 0; engine.tallies.IsPending(tally); ++polls) {
     const bool moved = MoveCheckpoint();
-    if (moved && sys::Now(CLOCK_MONOTONIC) - begin < kPatienceNs) continue;
-    if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kPatienceNs) return false;
+    if (moved && sys::Now(CLOCK_MONOTONIC) - begin < kSyncPatienceNs) continue;
+    if (HasFailed() || sys::Now(CLOCK_MONOTONIC) - begin >= kSyncPatienceNs) return false;
     if (polls % kPollsToLook == 0) {
       engine.tallies.WantCheckpointAbove(tally.lsn.load());
       if (engine.recovery.LookForOwners()) return true;
