@@ -121,11 +121,6 @@ inline auto SetExtended(int dirfd, const char* path, int flags, RealCall real) {
 }
 
 template <typename RealCall>
-inline auto SetExtendedOf(int fd, RealCall real) {
-  return SetByDescriptor<0>(fd, real);
-}
-
-template <typename RealCall>
 inline auto SetTimes(int dirfd, const char* path, int flags, RealCall real) {
   return AroundAttributes<pool::kSetTimes>(dirfd, path, flags, real);
 }

@@ -6,8 +6,6 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include <cstdint>
-
 #include "libc-shim/calls/by_number.h"
 #include "libc-shim/calls/calls.h"
 #include "libc-shim/calls/signal.h"

@@ -5,8 +5,6 @@
 
 #include <errno.h>
 
-#include <cstdlib>
-
 #include "libc-shim/preload/temporary.h"
 #include "libc-shim/preload/wrapper.h"
 

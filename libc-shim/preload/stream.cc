@@ -10,7 +10,6 @@
 #include <execinfo.h>
 #include <stdio.h>
 #include <stdio_ext.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <utmp.h>
 #include <utmpx.h>
@@ -18,7 +17,6 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdint>
-#include <cstring>
 
 #include "libc-shim/calls/data.h"
 #include "libc-shim/calls/descriptor.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // vfork: the child runs on its parent's memory and stack, and returns first.
-#include <errno.h>
 #include <unistd.h>
 
 #include <cstdint>

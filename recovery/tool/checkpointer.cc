@@ -30,7 +30,6 @@
 #include "recovery/tool/commands.h"
 #include "recovery/tool/libpmem.h"
 #include "recovery/tool/take.h"
-#include "recovery/tool/text.h"
 #include "src/sys/kernel.h"
 #include "src/sys/thread.h"
 #include "src/vfs/checkpointer.h"

@@ -3,7 +3,6 @@
 
 #include <iterator>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "recovery/tool/progress.h"

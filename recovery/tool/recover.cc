@@ -25,7 +25,6 @@
 #include "recovery/tool/commands.h"
 #include "recovery/tool/export.h"
 #include "recovery/tool/findings.h"
-#include "recovery/tool/open.h"
 #include "recovery/tool/pool_list.h"
 #include "recovery/tool/summary.h"
 #include "recovery/tool/text.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // nvcache top: a pool and its processes, again and again. Changes nothing, takes no lock.
-#include <errno.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/cleanup/cleaner.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 

@@ -17,9 +17,9 @@ using pool::Lsn;
 
 class alignas(pmem::kLine) Bells {
  public:
-  // Sleeps until something was freed after `seen`; without page locks. Whoever has no lock at all
-  // may sleep beyond the pool's end: AnnounceRoom() comes after it. If `for_signals`, also until a
-  // signal waits for the thread to leave the engine.
+  // Sleeps until something was freed after `seen`; without page locks. A thread that has no lock at
+  // all may sleep beyond the pool's end: AnnounceRoom() comes after it. If `for_signals`, also
+  // until a signal waits for the thread to leave the engine.
   uint32_t RoomSeen() const { return room_.Value(); }
   void WaitForRoom(uint32_t seen, bool for_signals = false);
   // A writer does.

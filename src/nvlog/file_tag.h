@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What whoever appends to a log has to know: which logs a process has, what of a file goes with
-// each of its groups, and what may become of one.
+// For the writers of logs: the numbers of a process's logs, the part of a file's description that
+// goes with each of its groups, and the outcomes of an append.
 #ifndef NVCACHE_NVLOG_FILE_TAG_H_
 #define NVCACHE_NVLOG_FILE_TAG_H_
 
@@ -21,7 +21,7 @@ static_assert(kKeptLog < pool::kThroughLog);
 inline constexpr uint32_t kThroughLanes = 4;
 static_assert(pool::kThroughLog + kThroughLanes <= pool::kLogsOfSeat);
 
-// What the log has to know of a file.
+// The log's part of a file.
 struct FileTag {
   uint32_t number = 0;  // its own among the process's files that have anything in the log
   // Of each lane: the generation of its segment when the file was declared there. Under the lane's
@@ -32,7 +32,7 @@ struct FileTag {
     Lsn generation;
     uint64_t exits;
   } declared_through[kThroughLanes] = {};
-  // Of its newest file record; kNoPlace: none. What lies there may be something else by now.
+  // Of its newest file record; kNoPlace: none. Something else may lie there by now.
   std::atomic<Place> record{kNoPlace};
 
   // No segment has a file record of it that is right. No group of the file is under way.
@@ -43,7 +43,7 @@ struct FileTag {
   }
 };
 
-// What became of a group that was to be appended.
+// The outcome of an append of a group.
 enum class Outcome {
   kDone,
   kLogFull,        // no segment is free: wait for room

@@ -228,8 +228,8 @@ void GroupWriter::PutFileRecord(Place place) {
   PutHeader(place);
 }
 
-// One line, the commit word last: whatever part of these stores survives a crash, the word is there
-// only if the rest is.
+// One line, the commit word last: a crash may leave any part of these stores, but the word only
+// with all the rest.
 void StoreHeader(const pool::View& view, const RecordHeader& header, Place place, Step step) {
   auto* line = reinterpret_cast<RecordHeader*>(view.unit(place));
   constexpr size_t kWord = sizeof(header.commit);

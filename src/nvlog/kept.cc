@@ -198,7 +198,7 @@ Place Kept::NextInOrder() {
   return lowest;
 }
 
-// A third more than would do, and what is never quite full.
+// A third more than would do, and the segments that are never quite full.
 bool Kept::IsSparse() const {
   const uint64_t enough = units_ / log_.segments().record_units() + 1;
   return count_ > enough + enough / 3 + 2;
@@ -222,7 +222,7 @@ bool Kept::Choose() {
       }
     }
     if (emptiest == kNoSegment) break;
-    // One more, for what does not fit at a segment's end.
+    // One more, for a record that does not fit at a segment's end.
     const uint64_t wanted = (units + segments[emptiest].live) / segments.record_units() + 2;
     if (wanted > kMostCopied || !segments.Has(static_cast<uint32_t>(wanted), true)) break;
     units += segments[emptiest].live;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Kept segments: copies of records of files that a disk refuses. They count whatever the checkpoint
-// says, until they are void; so one bad disk holds up nobody (I10). The cleanup thread's alone.
+// Kept segments: copies of records of files that a disk refuses. They count at every checkpoint,
+// until they are void; so one bad disk holds up no other (I10). The cleanup thread's alone.
 #ifndef NVCACHE_NVLOG_KEPT_H_
 #define NVCACHE_NVLOG_KEPT_H_
 
@@ -96,7 +96,7 @@ template <typename Function>
 bool Kept::Compact(Function function) {
   if (!IsSparse() || !Choose()) return false;
   for (Place place; (place = NextInOrder()) != kNoPlace;) function(place);
-  newest_ = ~Lsn{0};  // what is appended next is newer, or of another file
+  newest_ = ~Lsn{0};  // the next record is newer, or of another file
   return true;
 }
 

@@ -105,8 +105,8 @@ bool Log::CopyFileRecord(const FileTag& file, pool::FileRecord* record) const {
 // ---------------------------------------------------------------------------------------------
 // The cleanup thread.
 
-// Whoever has drawn an LSN below `bound` had locked its lane before, and whoever locks a lane after
-// this look at it draws a higher one.
+// A thread that has drawn an LSN below `bound` had locked its lane before, and one that locks a
+// lane after this look at it draws a higher one.
 void Log::Look(Ends* ends) {
   ends->bound = next().load(std::memory_order_seq_cst);
   for (uint32_t i = 0; i < kMaxLanes; ++i) {
@@ -197,7 +197,8 @@ Lsn Log::newest_own() {
   return newest;
 }
 
-// Whoever locks its lane after newest_own() has looked there finds the alarm when it has committed.
+// A thread that locks its lane after newest_own() has looked there finds the alarm when it has
+// committed.
 void Log::Sleep(uint32_t seen, Lsn alarm, uint64_t timeout_ns) {
   SetAlarm(alarm);
   if (newest_own() < alarm) AwaitBell(seen, timeout_ns);

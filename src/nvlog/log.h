@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a process appends while it uses a pool. So that its threads do not wait for each other it
-// has several logs, which are called its lanes here; one thread at a time appends to a lane. What
-// segments and records look like is in record.h.
+// The records that a process appends while it uses a pool. So that its threads do not wait for each
+// other it has several logs, which are called its lanes here; one thread at a time appends to a
+// lane. record.h has the form of segments and records.
 //
 // Invariants
 //   In a lane, groups lie in the order of their LSNs, each is durable before the next one is begun,
 //   and the LSN is drawn while the lane is locked.
 //
-//   Whoever draws the LSN of a group holds the locks of all pages that it writes, or its file's
-//   lock exclusive: so calls on one page, or on a whole file, have one order (I3).
+//   A thread that draws the LSN of a group holds the locks of all pages that it writes, or its
+//   file's lock exclusive: so calls on one page, or on a whole file, have one order (I3).
 //
 //   A segment that a record of a file lies in has a file record before it.
 //
@@ -100,7 +100,7 @@ class Log : public Bells {
   void Sleep(uint32_t seen, Lsn alarm, uint64_t timeout_ns);
   // So little is free that nobody should wait for a larger batch.
   bool Short() const { return segments_.free_then() < segments_.count() - segments_.count() / 3; }
-  // Other processes use the pool, too: they may want what this one has no use for.
+  // Other processes use the pool, too: they may want segments that this one has no use for.
   bool IsShared() const { return pool_->seats().IsShared(pool_->seat()); }
 
   Segments& segments() { return segments_; }
@@ -140,7 +140,7 @@ class Log : public Bells {
   bool AtEnd(const Ends& ends, uint32_t lane, Position* position);
   std::atomic<Lsn>& next() const { return pool_->seats().next_lsn(); }
 
-  // Apart from what many threads write.
+  // Apart from the words that many threads write.
   alignas(pmem::kLine) pool::Pool* pool_ = nullptr;
   pool::View view_;
   uint64_t units_ = 0;  // of a segment

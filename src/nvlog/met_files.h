@@ -5,7 +5,6 @@
 #ifndef NVCACHE_NVLOG_MET_FILES_H_
 #define NVCACHE_NVLOG_MET_FILES_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "src/nvlog/reader.h"

@@ -12,8 +12,8 @@ namespace nvcache::nvlog {
 
 namespace {
 
-// Left of a segment's header that was whole once: nobody but this pool's user writes what depends
-// on the salt like this. One that was being taken has no word.
+// Left of a segment's header that was whole once: only this pool's user writes bytes that depend on
+// the salt like this. One that was being taken has no word.
 bool WasHeader(const pool::SegmentHeader& header, uint64_t salt) {
   if (header.word == 0) return false;
   if (header.crc == pool::SegmentHeaderCrc(header, salt)) return true;
@@ -179,7 +179,7 @@ bool Reader::IsNamed(uint32_t number, uint32_t whole) const {
 }
 
 // Both headers have the word 0, and neither was lost: a process was taking the segment, which is
-// free then. What lies in it is below the checkpoint of the seat that had it, though not of every
+// free then. Its records are below the checkpoint of the seat that had it, though not of every
 // seat.
 bool Reader::IsBeingTaken(uint32_t number) const {
   for (const uint64_t unit : {uint64_t{0}, segment_units_ - 1}) {
@@ -298,7 +298,7 @@ bool Reader::IsDone(const Segment& next) const {
 bool Reader::CopyHeader(Place place, RecordHeader* header) const {
   const uint64_t unit = place % segment_units_;
   if (unit < kFirstUnit || unit >= UnitsEnd()) return false;
-  // Checked and used: what lies in the pool may change while we look.
+  // This copy is checked and used: the pool's bytes may change while we look.
   sys::CopyWords(header, view_.unit(place), sizeof(*header));
   return IsSane(*header, UnitsEnd() - unit) &&
          header->header_crc == HeaderCrc(*header, place, GenerationOf(place), view_.salt());

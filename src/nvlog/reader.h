@@ -14,15 +14,15 @@
 
 namespace nvcache::nvlog {
 
-// What can be read of a pool: which segments hold what, and where to begin.
+// Reads a pool's logs: knows which segments hold records, and where to begin.
 class Reader {
  public:
   // Looks at all segment headers. `fd`: the pool's file, if there is one to ask what of it was
   // never written. `all`: of a pool whose checkpoint is not known, or to see what is on disk as
   // well. False without memory.
   bool Open(const pool::View& view, int fd = -1, bool all = false);
-  // Only what a seat has in its logs, whose process has died, while others use the pool: but for
-  // those of write-through, of which the kernel has all.
+  // Only the logs of a seat whose process has died, while others use the pool: but for those of
+  // write-through, of which the kernel has all.
   bool OpenSeat(const pool::View& view, const pool::Seats& seats, uint32_t seat);
 
   // The highest checkpoint of any record or header that counts for the log. 0 with `all`, if no

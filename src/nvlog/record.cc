@@ -36,7 +36,7 @@ bool IsSane(const RecordHeader& header, uint64_t units) {
 }
 
 uint32_t HeaderCrc(RecordHeader header, Place place, Lsn generation, uint64_t salt) {
-  // In the place of what the checksum leaves out.
+  // In the place of the commit word, which the checksum leaves out.
   header.commit = place;
   header.link = generation;
   static_assert(offsetof(RecordHeader, lsn) == sizeof(place) + sizeof(generation));

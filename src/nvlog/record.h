@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Records: what lies in a segment.
+// Records, which lie in segments.
 //
 // A log is the sequence of the segments that it has taken, by generation. In each, records lie one
-// behind the other, from the unit after the segment's header on: a header of one unit, then what
-// the kind has, in whole units. A place names a unit of the pool.
+// behind the other, from the unit after the segment's header on: a header of one unit, then the
+// kind's payload, in whole units. A place names a unit of the pool.
 //
 // The records of one call form a group. They have one LSN, count together or not at all (I2), and
 // lie one behind the other in their log: a group that does not fit into what is left of a segment
@@ -26,12 +26,12 @@
 //
 // One thread at a time appends to a log, and the next group comes after the PSYNC of the one
 // before. So a group that is not whole is damaged if its log goes on behind it, in this segment or
-// in the next; else it is unfinished, which is what a power failure leaves of a call that had not
+// in the next; else it is unfinished, as a power failure leaves the group of a call that had not
 // returned.
 //
-// What was written and never committed is written over by the log's next group. LSNs only go up in
-// a log, so what is left of it is told by its LSN; what is left of the segment's former life, by
-// the checksum of its header.
+// The log's next group is written over records that were never committed. LSNs only go up in a log,
+// so a reader knows the remains of a group by its LSN, and those of the segment's former life by
+// the checksum of their headers.
 #ifndef NVCACHE_NVLOG_RECORD_H_
 #define NVCACHE_NVLOG_RECORD_H_
 
@@ -161,14 +161,14 @@ static_assert(pool::kMinSegmentSize / pool::kUnitSize >= kFirstUnit + kLastUnits
 // In every segment that a group reaches: a file record, and data of one page at least.
 static_assert(pool::kMinSegmentSize / pool::kUnitSize >=
               2 * (kFirstUnit + kLastUnits + kMaxFileUnits + DataUnits(0, pool::kPageSize)));
-// What a group can have: a file record and a data record in each segment that it reaches.
+// The most records of a group: a file record and a data record in each segment that it reaches.
 inline constexpr uint64_t kMaxGroupRecords = 2 * (kMaxGroupBytes / (pool::kMinSegmentSize / 2) + 2);
 
 // Of records that no writer makes any more, whatever the checksum says. `units`: of the segment
 // that the record begins in, from its header to the segment's end.
 bool IsSane(const RecordHeader& header, uint64_t units);
 
-// `generation`: of the segment. What is left of its former life is no whole header.
+// `generation`: of the segment. No header of its former life is whole with it.
 uint32_t HeaderCrc(RecordHeader header, Place place, Lsn generation, uint64_t salt);
 
 }  // namespace nvcache::nvlog

@@ -34,7 +34,7 @@ void ReleaseArray(T** array, uint64_t count) {
   *array = nullptr;
 }
 
-// One line, the word last: whatever part of these stores survives a crash, the word is right only
+// One line, the word last: a crash may leave any part of these stores, but the word is right only
 // if the rest is, and 0 while a segment is being taken.
 void WriteHeader(SegmentHeader* place, const SegmentHeader& header, Step step) {
   constexpr size_t kWord = sizeof(header.word);
@@ -130,8 +130,8 @@ bool Segments::GiveToFrames(uint32_t frames) {
   return true;
 }
 
-// What the others have taken meanwhile counts: whoever finds, having taken one, that too few are
-// left gives it back. So the reserve is there, whichever of them looks last.
+// Segments that others have taken meanwhile count: a process that has taken one, and finds that too
+// few are left, gives it back. So the reserve is there, whichever of them looks last.
 bool Segments::TakeThis(uint32_t number, bool reserved) {
   if (!seats().TakeSegment(number, pool_->seat())) return false;
   if (reserved || Has(0)) return true;
@@ -155,7 +155,7 @@ uint32_t Segments::TakeFree(bool reserved) {
     if (TakeThis(number, reserved)) taken = number;
     return taken == kNoSegment && Has(1, reserved);
   });
-  // What others have, and what was just taken, is no hint any more.
+  // A segment that another process has, or that was just taken, is no hint any more.
   while (freed_count_ > 0 && !seats().IsFree(freed_[freed_count_ - 1])) --freed_count_;
   return taken;
 }

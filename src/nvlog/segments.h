@@ -6,7 +6,6 @@
 #define NVCACHE_NVLOG_SEGMENTS_H_
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "src/nvlog/record.h"

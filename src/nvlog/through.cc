@@ -53,7 +53,7 @@ ThroughLog::Lane& ThroughLog::LockLane(uint32_t* number) {
 void ThroughLog::Free(bool all) {
   const Lsn checkpoint = log_->pool().through_checkpoint();
   for (Lane& lane : lanes_) {
-    // Whoever has it may be in the kernel for long.
+    // The thread that has it may be in the kernel for long.
     if (!lane.lock.TryLock()) continue;
     NoteWritten(lane);
     FreeBelow(lane, checkpoint, all);

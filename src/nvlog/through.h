@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The logs of write-through: what the kernel has, and the disk may still lack
+// The logs of write-through: of bytes that the kernel has, and the disk may still lack
 // (docs/write-through.md).
 //
 // Invariants
@@ -31,7 +31,7 @@ class ThroughLog {
   // Of the pool that `log` has open, and with its segments; until that is closed.
   void Open(Log* log);
 
-  // The cleanup thread, when the checkpoint of write-through has moved: gives back what is below
+  // The cleanup thread, when the checkpoint of write-through has moved: frees the segments below
   // it. `all`: the part-filled segments as well.
   void Free(bool all);
   // Some group of this process is not below the checkpoint.

@@ -63,7 +63,7 @@ bool GroupWalk::Next(Group* group) {
   return false;
 }
 
-// In a pool that is in use, what looks damaged may have been taken at that moment.
+// In a pool that is in use, a segment that looks damaged may have been taken at that moment.
 bool GroupWalk::NextDamaged(Group* group) {
   while (damaged_ < reader_.segment_count_ && reader_.segments_[damaged_].damaged) {
     const uint32_t number = reader_.segments_[damaged_++].number;
@@ -154,7 +154,7 @@ bool GroupWalk::PeekLost(Stream* stream, Place place) {
   RecordHeader next = {};
   uint64_t unit = 0;
   const bool goes_on = FindFirst(stream->segment, stream->unit, above, &next, &unit);
-  Lsn bound = 0;  // what is lost has an LSN below it; 0: nothing is
+  Lsn bound = 0;  // lost groups have LSNs below it; 0: none is lost
   if (goes_on) {
     if (trace != Trace::kVoid && !stream->torn) bound = next.lsn;
     if (!IsLostData(place, unit)) met_.Forget(segment.number);
@@ -208,8 +208,8 @@ bool GroupWalk::FindFirst(uint32_t index, uint64_t unit, Lsn above, RecordHeader
 }
 
 // A header that is not whole, and was: its word goes with its LSN, or with its checksum. Or one
-// that is whole, and its LSN runs backward. What a power failure or a former life of the segment
-// leaves does not look so.
+// that is whole, and its LSN runs backward. A power failure or a former life of the segment leaves
+// no such header.
 GroupWalk::Trace GroupWalk::TraceAt(const Stream& stream, Place place, Lsn* lsn) const {
   const Lsn above = Above(stream);
   RecordHeader header = {};
@@ -303,7 +303,7 @@ Place GroupWalk::CollectMembers(Stream* stream, bool payloads) {
   return damaged;
 }
 
-// Says what has become of the group that the stream has come to. False: it is of no interest.
+// Tells the fate of the group that the stream has come to. False: it is of no interest.
 bool GroupWalk::Collect(Stream* stream) {
   const uint32_t segment = stream->segment;
   const uint64_t unit = stream->unit;
@@ -358,7 +358,7 @@ bool GroupWalk::GoesOn(const Stream& stream, Lsn lsn) const {
   return last != stream.segment && FindFirst(last, kFirstUnit, lsn, &header, &unit);
 }
 
-// Whatever has become of the group: later ones rely on its file records.
+// In every case, for later groups rely on its file records.
 void GroupWalk::MeetFiles() {
   for (uint32_t i = 0; i < member_count_; ++i) {
     if (members_[i].header.kind == Kind::kFile) met_.Meet(members_[i].header, members_[i].place);

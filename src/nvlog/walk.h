@@ -3,8 +3,7 @@
 // The groups of all logs, as found on the medium.
 //
 // A group is there only if all of it is (I2, I4): its first header with the commit word, every
-// other header, every payload. What is left of one that is not whole is unfinished or damaged; see
-// record.h.
+// other header, every payload. One that is not whole is unfinished or damaged; see record.h.
 #ifndef NVCACHE_NVLOG_WALK_H_
 #define NVCACHE_NVLOG_WALK_H_
 
@@ -79,11 +78,11 @@ class GroupWalk {
     uint32_t end;      // behind its last one
     uint64_t unit;     // where the next group is looked for
     Lsn last;          // of the newest group that was met
-    bool torn;         // that one was not whole: what follows may be the rest of it
+    bool torn;         // that one was not whole: its rest may follow
     Group group;  // the next one: whole and committed, as far as its first header says, or lost
     Lsn key;      // where it comes in the order
   };
-  // What is left of a header that is not whole.
+  // The remains of a header that is not whole.
   enum class Trace { kNone, kCommitted, kVoid };
 
   bool IsAfter(uint32_t a, uint32_t b) const { return streams_[a].key > streams_[b].key; }

@@ -56,7 +56,8 @@ inline void Psync(Step) { asm volatile("sfence" ::: "memory"); }
 // Copies 1 to kMaxCopy bytes, of the program's or our own, around the cache: after a PFENCE or
 // PSYNC they are ordered or durable. `destination` begins a line; zeros fill the last one up. Each
 // byte is read once. The bytes go to `copy`, too, unless it is null, and `*crc` goes on over them
-// as in sys::Crc32c. False: a byte cannot be read, and what was stored here and there is anything.
+// as in sys::Crc32c. False: a byte cannot be read, and the bytes stored here and there are
+// anything.
 inline bool Copy(void* destination, const void* source, size_t n, void* copy, uint32_t* crc, Step) {
   return sys::CanStreamUser() ? sys::StreamUser(destination, source, n, copy, crc)
                               : CopyByParts(destination, source, n, copy, crc);

@@ -28,7 +28,7 @@ enum class Step : uint8_t {
   kVoidDurable,  // PSYNC  before the checkpoint passes a later group of the file, or the segment is
                  //        used again
 
-  // The checkpoint (src/pool/pool.cc). What is below it is on disk.
+  // The checkpoint (src/pool/pool.cc). Groups below it are on disk.
   kCheckpoint,         // PWB    one of the two records
   kCheckpointDurable,  // PSYNC  before the other one is written, a segment below is taken again, or
                        //        anybody is told

@@ -11,9 +11,9 @@
 namespace nvcache::pool {
 
 // A seat's process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of
-// the pool's file, which has nothing there. Locks on the bytes behind these are for whoever moves
-// the checkpoint of write-through; for the moment in which it is stored; for the checkpointer; and
-// for whoever wants it to keep off, or to hurry.
+// the pool's file, which has nothing there. Locks on the bytes behind these are for the process
+// that moves the checkpoint of write-through; for the moment in which it is stored; for the
+// checkpointer; and for a process that wants it to keep off, or to hurry.
 inline constexpr uint64_t kLifeOffset = uint64_t{1} << 62;
 inline constexpr uint32_t kThroughByte = kMaxSeats;
 inline constexpr uint32_t kThroughStoreByte = kMaxSeats + 1;

@@ -196,7 +196,7 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
   const int fd = static_cast<int>(opened.fd);
   bool named = opened.named;
   sys::Fchmod(fd, 0600);  // whatever the umask says
-  // Whoever opens the name in this moment waits for nothing: it finds a pool in use.
+  // A process that opens the name in this moment does not wait: it finds a pool in use.
   sys::Flock(fd, LOCK_EX);
   bool ok = false;
   if (long error = Allocate(fd, size); error < 0) {

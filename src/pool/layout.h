@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Where in a pool what lies, in bytes from its beginning, and how many of what there are. format.h
-// has the map.
+// The places of a pool's parts, in bytes from its beginning, and their numbers. format.h has the
+// map.
 #ifndef NVCACHE_POOL_LAYOUT_H_
 #define NVCACHE_POOL_LAYOUT_H_
 

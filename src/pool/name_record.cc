@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/pool/name_record.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 #include <algorithm>

@@ -62,8 +62,8 @@ constexpr bool IsAnnouncement(Deed deed) {
 inline constexpr uint32_t kNameGone = 1;
 // `file` has names that the log need not know.
 inline constexpr uint32_t kNameHasOthers = 2;
-// With kNameGone; counts in an announcement alone: what is about to lose its name may have bytes
-// that no log has.
+// With kNameGone; counts in an announcement alone: the file that is about to lose its name may have
+// bytes that no log has.
 inline constexpr uint32_t kNameLacks = 4;
 inline constexpr uint32_t kNameFlags = kNameGone | kNameHasOthers | kNameLacks;
 

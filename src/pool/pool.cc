@@ -141,7 +141,7 @@ bool Pool::LockForUse(Mode mode, Problem* problem) {
   return alone_ || shared || InUse(problem);
 }
 
-// Whoever may write to a pool says what recovery writes, and to which files. An ACL that lets
+// A user who may write to a pool decides what recovery writes, and to which files. An ACL that lets
 // others write shows in the mode: there, the group's bits are all that it gives anybody. And a root
 // without root's rights does not get a pool that will be recovered with all of them. Of a device
 // the owner and the mode are the administrator's affair.
@@ -464,7 +464,7 @@ bool Pool::Join(Problem* problem) {
     return Fail(problem, path(), EUSERS, "is used by as many processes as it has room for",
                 "make a larger pool");
   }
-  // A seat that was ever used says so: whoever finds headers lost looks no lower than that.
+  // A seat that was ever used says so: a reader that finds headers lost looks no lower than that.
   Lsn own = 0;
   if (LoadCheckpoint(view_, seat_, &own) == 2 && own == 0) StoreSeatCheckpoint(checkpoint());
   seats_.UnlockGate();

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 
 #include "src/pmem/persist.h"
@@ -63,8 +62,9 @@ class Pool {
   // seat: unless it was given up, it is an orphan.
   void Close();
 
-  // ---- Seats (seats.h). What Open() has left locked is the gate.
-  // Nobody else uses the pool: it may be recovered, as if it were open kExclusive. Until Join().
+  // ---- Seats (seats.h). Open() has left the gate locked.
+  // No other process uses the pool: it may be recovered, as if it were open kExclusive. Until
+  // Join().
   bool alone() const { return alone_; }
   // kShared: takes a seat and unlocks the gate. False: there is none (EUSERS), a dead process has
   // left what could not be brought to the files (EUCLEAN), or the gate is somebody else's by now,
@@ -116,7 +116,7 @@ class Pool {
   // before anybody is told that something is on disk. Never goes back.
   void StoreCheckpoint(Lsn checkpoint, pmem::Step step = pmem::Step::kCheckpoint,
                        pmem::Step durable = pmem::Step::kCheckpointDurable);
-  // The same of the own seat's, for whoever appends to its logs.
+  // The same of the own seat's, for the threads that append to its logs.
   void StoreSeatCheckpoint(Lsn checkpoint) {
     StoreSeatCheckpoint(seat_, checkpoint, pmem::Step::kCheckpoint, pmem::Step::kCheckpointDurable);
   }

@@ -176,7 +176,7 @@ void Seats::Settle(uint32_t seat, bool resolved, bool left) {
   UnlockByte(seat);
 }
 
-// It is about to be: whoever finds it left finds this.
+// It is about to be: a process that finds the seat left finds this.
 void Seats::NoteLeft(uint32_t seat) const {
   NoteThroughSince(seat, next_lsn().load());
   Store(At(seat).oldest_pending, sys::Now(CLOCK_REALTIME));
@@ -218,8 +218,8 @@ bool Seats::TakeThroughDevice(uint64_t device) const {
          none == device;
 }
 
-// While it changes nobody gets it: who has asked before is seen by now, and who asks later sees
-// that it changes.
+// While it changes no process gets it. One that asked before is seen by now, and one that asks
+// later sees that it changes.
 void Seats::ReleaseThroughDevice(uint32_t own) const {
   constexpr uint64_t kChanges = ~uint64_t{0};
   const std::atomic_ref device(shared().through_device);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the processes share that use a pool: the counter of LSNs, who has which seat, and which seat
-// has which segment. It lies in the pool and is volatile: recovery does not look at it, and whoever
-// comes when nobody uses the pool clears it.
+// The state that the processes share which use a pool: the counter of LSNs, which process has which
+// seat, and which seat has which segment. It lies in the pool and is volatile: recovery does not
+// look at it, and a process that finds the pool unused clears it.
 //
-//   gate    a flock on the pool's file. Seats are taken, given up and handed on by whoever has it;
+//   gate    a flock on the pool's file. Seats are taken, given up and handed on by its holder;
 //           so is the state. Recovery has it, for as long as it lasts
 //   life    each process holds a lock on a byte of the file, through the open file that its mapping
 //           keeps: the kernel drops it when the process is gone, however it died
@@ -53,7 +53,7 @@ class Seats : public SegmentOwners {
   bool AnybodyLives() const { return IsLocked(0, kMaxSeats); }
   // A process has the seat, or brings its logs to the files.
   bool Lives(uint32_t seat) const { return IsLocked(seat, 1); }
-  // Its process has died, and what it has left was not looked at, or not to the end.
+  // Its process has died, and no other one has read its logs to the end.
   bool IsOrphan(uint32_t seat) const;
   // Besides `own`, whose byte the kernel does not report as locked to its owner.
   bool HasOrphans(uint32_t own) const;
@@ -78,8 +78,8 @@ class Seats : public SegmentOwners {
   void Clear(Lsn next, Lsn through);
   // The lowest free one, whose byte is locked from now on; kNoSeat: all are taken.
   uint32_t Take();
-  // With all its segments. Its byte is free, too: whoever comes does not take its process for a
-  // user.
+  // With all its segments. Its byte is free, too: a process that comes does not take the seat's
+  // process for a user.
   void Give(uint32_t seat, bool left = false);
   // An orphan that is not unresolved becomes the caller's to replay. kNoSeat: there is none.
   uint32_t Adopt(uint32_t own);
@@ -95,7 +95,7 @@ class Seats : public SegmentOwners {
   }
 
   // ---- Write-through (src/nvlog/through.h)
-  // Its checkpoint, for all seats; stored by whoever has the lock, when it is durable.
+  // Its checkpoint, for all seats; the holder of the lock stores it when it is durable.
   Lsn through() const { return Load(shared().through); }
   void SetThrough(Lsn checkpoint) const;
   uint64_t through_moved() const { return Load(shared().through_moved); }
@@ -104,8 +104,8 @@ class Seats : public SegmentOwners {
   int ThroughFailed() const { return static_cast<int>(Load(shared().through_failed)); }
   void SetThroughFailed(int error) const;
   uint64_t through_failed_at() const { return Load(shared().through_failed_at); }
-  // The one file system whose files may be write-through; the first to ask sets it. Whoever asks
-  // has said since when (or kComing), and so has it for as long.
+  // The one file system whose files may be write-through; the first process to ask sets it. A
+  // process that asks has said since when (or kComing), and so has it for as long.
   bool TakeThroughDevice(uint64_t device) const;
   // There may be another one, if no process has that; asked by one that has it no more.
   void ReleaseThroughDevice(uint32_t own) const;
@@ -134,9 +134,9 @@ class Seats : public SegmentOwners {
            Load(ThroughSince(seat)) == seats.since[seat];
   }
   void FreeLeft(uint32_t seat) const;
-  // Two locks, of the process, not of a thread; the kernel gives them back when it is gone. Whoever
-  // moves the checkpoint has the first while it syncs, and the second while it stores. False: the
-  // second is somebody else's for longer.
+  // Two locks, of the process, not of a thread; the kernel gives them back when it is gone. The
+  // process that moves the checkpoint has the first while it syncs, and the second while it stores.
+  // False: the second is somebody else's for longer.
   bool TryLockThrough() const { return LockByte(kThroughByte); }
   void UnlockThrough() const { UnlockByte(kThroughByte); }
   bool LockThroughStore(uint64_t patience_ns) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the processes share that use the pool (seats.h). It is cleared by whoever comes when nobody
-// uses the pool, never flushed, and every field is accessed as an atomic.
+// The state that the processes share which use the pool (seats.h). A process that finds the pool
+// unused clears it. It is never flushed, and every field is accessed as an atomic.
 #ifndef NVCACHE_POOL_SHARED_STATE_H_
 #define NVCACHE_POOL_SHARED_STATE_H_
 
@@ -52,7 +52,7 @@ inline constexpr uint32_t kSeatFree = 0;
 inline constexpr uint32_t kSeatTaken = 1;
 // Its process has died; another one, which has its life byte, brings its logs to the files.
 inline constexpr uint32_t kSeatReplayed = 2;
-// Its process has died, and left what could not be brought to the files.
+// Its process has died, and left groups that could not be brought to the files.
 inline constexpr uint32_t kSeatUnresolved = 3;
 // Its process is gone, and the kernel has all that its logs hold; but some of it may not be on the
 // disk: groups of write-through, and such as were published.
@@ -89,8 +89,8 @@ static_assert(kMaxSeats < 0xffff);
 static_assert(kOwnersOffset + kMaxSegments * sizeof(Owner) <= kThroughSinceOffset);
 
 // Of each seat: the LSN that was drawn when its process had a descriptor of the file system of
-// write-through files; 0: it has none. Who has had one for longer hears of errors that others do
-// not. Of a seat that is left: the LSN that was drawn next when it was.
+// write-through files; 0: it has none. A process that has had one for longer hears of errors that
+// others do not. Of a seat that is left: the LSN that was drawn next when it was.
 static_assert(kThroughSinceOffset + kMaxSeats * sizeof(Lsn) <= kConductOffset);
 
 // Conduct::rule: NVCACHE_WRITE_BACK.
@@ -99,7 +99,7 @@ inline constexpr uint32_t kRuleAuto = 1;
 inline constexpr uint32_t kRuleAlways = 2;
 inline constexpr uint32_t kRuleNever = 3;
 
-// Of each seat: what its process does, for people.
+// Of each seat: the work of its process, for people.
 struct Conduct {
   // ns since 1970 when it had a group of write-through after it had none, as far as it knows.
   uint64_t through_since;

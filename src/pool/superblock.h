@@ -53,7 +53,7 @@ bool IsOfAnotherVersion(const SuperblockBytes& bytes);
 // The first bytes of its uuid.
 uint64_t IdOf(const Superblock& superblock);
 Superblock NewSuperblock(uint64_t size);
-// Durable when it returns; the magic comes last: what has it is whole, or was.
+// Durable when it returns; the magic comes last: a superblock that has it is whole, or was.
 void WriteSuperblock(uint8_t* place, const Superblock& superblock);
 
 // A checkpoint: every group below it is in the file systems for good, or void; but for kept

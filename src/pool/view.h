@@ -54,8 +54,8 @@ inline Integer Peek(const Integer& counter) {
   return std::atomic_ref(const_cast<Integer&>(counter)).load(std::memory_order_relaxed);
 }
 
-// A header of segment `number` that is whole. `header` is a copy of it: what lies in a pool may
-// change while we look.
+// A header of segment `number` that is whole. `header` is a copy of it: the pool's bytes may change
+// while we look.
 bool CopySegmentHeader(const View& view, const SegmentHeader& place, uint32_t number,
                        SegmentHeader* header);
 uint32_t SegmentHeaderCrc(const SegmentHeader& header, uint64_t salt);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What we know of one page of one file (thesis, section 3.2.6).
+// The state of one page of one file (thesis, section 3.2.6).
 #ifndef NVCACHE_RADIX_PAGE_H_
 #define NVCACHE_RADIX_PAGE_H_
 

@@ -76,8 +76,8 @@ bool Tree::HasMarked(Supply& supply) const {
                      [](const auto& child) { return (child.load() & kMarked) != 0; });
 }
 
-// From the page up, so that whoever takes a mark away above has not yet looked below. With a root
-// that has grown meanwhile, once more.
+// From the page up, so that a thread that takes a mark away above has not yet looked below. With a
+// root that has grown meanwhile, once more.
 void Tree::Mark(Supply& supply, uint64_t page) {
   for (Root root = Load();;) {
     NVCACHE_CHECK(root.height > 0 && Covers(root, page));
@@ -132,7 +132,8 @@ bool Tree::TrimNode(Supply& supply, uint32_t node, uint32_t height) {
     const uint32_t child = ChildOf(word);
     bool free_child;
     if (height == 1) {
-      // Whoever takes a frame away locks the page first, with the frame's owner as a hint only.
+      // A thread that takes a frame away locks the page first, with the frame's owner as a hint
+      // only.
       sys::Lock lock(supply.pages[child].lock);
       free_child = supply.pages[child].idle();
     } else {

@@ -35,7 +35,7 @@ struct Supply {
   sys::Arena<Node> nodes;
 
   // Room for `page_capacity` descriptors and for half as many nodes (< kMaxPages): pages that lie
-  // far apart need a node each. Who finds no node is as badly off as who finds no descriptor.
+  // far apart need a node each. A caller is as badly off without a node as without a descriptor.
   bool Open(uint32_t page_capacity);
   void Close();
   // Less than a quarter is left of either.

@@ -5,7 +5,6 @@
 #ifndef NVCACHE_SETTINGS_SETTINGS_H_
 #define NVCACHE_SETTINGS_SETTINGS_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "src/sys/text.h"

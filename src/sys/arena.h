@@ -19,7 +19,7 @@ namespace nvcache::sys {
 inline constexpr uint32_t kNone = ~uint32_t{0};
 
 // T must be usable when all its bytes are zero. An object that was freed is handed out again as it
-// was left: whoever frees it, clears it.
+// was left: the caller of Free clears it.
 template <typename T>
 class Arena {
  public:

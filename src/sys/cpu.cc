@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kAsked = 1u << 31;
 constinit std::atomic<uint32_t> features{0};
 
-// XCR0: what the system saves.
+// XCR0: the states of the processor that the system saves.
 uint32_t SavedStates() {
   uint32_t low, high;
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the processor and the system have. Asked once, when somebody wants to know, and not at
-// start: CPUID leaves a virtual machine, which takes 16 µs and more each time.
+// The features that both the processor and the system have. They are asked once, when a caller
+// wants to know, and not at start: CPUID leaves a virtual machine, which takes 16 µs and more each
+// time.
 #ifndef NVCACHE_SYS_CPU_H_
 #define NVCACHE_SYS_CPU_H_
 
@@ -19,8 +20,8 @@ enum CpuFeature : uint32_t {
 
 bool CpuHas(CpuFeature feature);
 
-// All that it has, from somebody who has asked it already: libc has, at each program's start.
-// Before anybody else wants to know.
+// All of them, from a caller that knows them already: libc asks at each program's start. Before any
+// call of CpuHas.
 void KnowCpu(uint32_t features);
 
 }  // namespace nvcache::sys

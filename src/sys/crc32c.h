@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CRC-32C (Castagnoli, RFC 3720 appendix B.4): what the log and the pool are checked with.
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4), the checksum of the log and of the pool.
 #ifndef NVCACHE_SYS_CRC32C_H_
 #define NVCACHE_SYS_CRC32C_H_
 

@@ -14,8 +14,8 @@ class Credentials {
   // at the program's start, where the look takes 15 µs: it changes them by a call that we see.
   // True: this is that moment.
   bool Take();
-  // Whether the calling thread has exactly these. What differs most often is looked at first: a
-  // process that is another user by now pays for one system call.
+  // Whether the calling thread has exactly these. The users, which differ most often, are compared
+  // first: a process that is another user by now pays for one system call.
   bool AreCurrent();
 
  private:

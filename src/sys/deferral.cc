@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t Bit(int signal) { return uint64_t{1} << (signal - 1); }
 
-// What an instruction raises kills the process if it is blocked.
+// The kernel kills the process if an instruction raises one of these while it is blocked.
 constexpr uint64_t kRaised =
     Bit(SIGSEGV) | Bit(SIGBUS) | Bit(SIGFPE) | Bit(SIGILL) | Bit(SIGTRAP) | Bit(SIGSYS);
 // Two below SIGRTMIN are the C library's own (cancellation, set*id); their handlers do not call us.
@@ -67,7 +67,7 @@ void DeliverDeferred() {
   const uint64_t mask = deferral.mask;
   if (deferral.sent.si_signo != 0) {
     SetMask(kAll);
-    // A child of fork does not inherit what its parent has to handle yet.
+    // A child of fork does not inherit the signals that its parent has to handle yet.
     if (deferral.process == Getpid()) Requeue(deferral.sent);
     deferral.sent.si_signo = 0;
   }

@@ -36,7 +36,7 @@ struct Deferral {
 // A front end is loaded with the program, or finds room: no call is made to find this.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local Deferral deferral;
 
-// Lets in what waits.
+// Has the signals that wait be handled.
 void DeliverDeferred();
 
 // Between the two, nothing of the program runs on this thread.
@@ -83,15 +83,14 @@ class SignalsBlocked {
   uint64_t before_;
 };
 
-// What another process has left here that has shared this thread's memory, and was killed in the
-// engine.
+// Clears the state of a child that shared this thread's memory, and was killed in the engine.
 inline void ForgetDeferred() {
   deferral.depth = deferral.waits = 0;
   deferral.sent.si_signo = 0;
 }
 
-// Whether a signal waits until this thread leaves the engine: who is about to sleep for long should
-// leave first.
+// Whether a signal waits until this thread leaves the engine. A thread should leave before it
+// sleeps for long.
 inline bool SignalWaits() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   return deferral.waits != 0;

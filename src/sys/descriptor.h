@@ -35,10 +35,10 @@ inline int MoveHigh(int fd) {
   return MoveTo(fd, static_cast<long>(HighFrom(SoftLimit(RLIMIT_NOFILE))));
 }
 
-// What every process has, or many, lies in the first table, if there is room: a process with
-// threads, ours included, waits 10 ms and more for the kernel (synchronize_rcu) when its table
-// grows. The pool lies below the leases' file: when a process dies, the kernel closes them in the
-// order of their numbers. (bash takes those from 63 downwards.)
+// A descriptor that all processes have, or many, lies in the first table, if there is room: a
+// process with threads, ours included, waits 10 ms and more for the kernel (synchronize_rcu) when
+// its table grows. The pool lies below the leases' file: when a process dies, the kernel closes
+// them in the order of their numbers. (bash takes those from 63 downwards.)
 inline constexpr int kPoolNumber = 48, kThroughNumber = 52, kLeasesNumber = 56;
 inline int MoveLow(int fd, int from) {
   const int low = MoveTo(fd, from);

@@ -65,7 +65,7 @@ class Mutex {
     word_.Unlock();
   }
   bool IsLocked() const { return word_.IsLocked(); }
-  // In a child of fork: whoever had it is not here.
+  // In a child of fork: the thread that had it is not here.
   void Reset() { word_.Reset(); }
 
  private:
@@ -149,7 +149,7 @@ class RwLock {
     words_.Unlock();
   }
   bool IsLockedExclusive() const { return words_.IsLockedExclusive(); }
-  // In a child of fork: whoever had it is not here.
+  // In a child of fork: the thread that had it is not here.
   void Reset() { words_.Reset(); }
 
  private:

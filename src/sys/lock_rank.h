@@ -9,7 +9,7 @@
 
 namespace nvcache::sys {
 
-// Outermost first: whoever waits for a lock holds none of its rank, and none of a later one.
+// Outermost first: a thread that waits for a lock holds none of its rank, and none of a later one.
 // TryLock waits for nobody, so it comes in any order. Of two ranks a thread may hold several locks:
 // kFile under the table lock, and kPage, in ascending order of pages (which is not checked).
 //
@@ -55,8 +55,8 @@ inline void CheckWait() {}
 inline void AllowSyncs(bool) {}
 #endif
 
-// The one exception, for who creates or recovers a pool under the table lock: before that is done
-// no file can be cached. A thread of its own does so, where one can be made.
+// The one exception, for a thread that creates or recovers a pool under the table lock: before that
+// is done no file can be cached. A thread of its own does so, where one can be made.
 class SyncsUnderLocks {
  public:
   SyncsUnderLocks() { AllowSyncs(true); }

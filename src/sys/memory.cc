@@ -24,7 +24,7 @@ namespace nvcache::sys {
 
 namespace {
 
-// What is mapped here. A place is taken by its `bytes`, and counts once it has a beginning. When
+// The mappings made here. A place is taken by its `bytes`, and counts once it has a beginning. When
 // all are taken, the rest is locked as the program's own.
 struct Range {
   std::atomic<size_t> bytes;
@@ -112,7 +112,7 @@ bool FindBehind(uintptr_t at, uintptr_t* begin, uintptr_t* end) {
   return *begin != UINTPTR_MAX;
 }
 
-// Calls function(begin, end) for whatever is mapped and not ours. The kernel makes one mapping of
+// Calls function(begin, end) for each mapping that is not ours. The kernel makes one mapping of
 // neighbours. False: that cannot be found out.
 template <typename Function>
 bool ForEachOfProgram(Function function) {
@@ -136,7 +136,7 @@ bool MayLockAnything() {
   return (data[0].effective & (1u << CAP_IPC_LOCK)) != 0;
 }
 
-// What the kernel would say, were there only the program's mappings.
+// The kernel's error, were there only the program's mappings; or 0.
 long Objection(uint64_t bytes) {
   if (MayLockAnything()) return 0;
   const uint64_t limit = SoftLimit(RLIMIT_MEMLOCK);

@@ -3,9 +3,10 @@
 // Address space of the engine's, most of which is never used, in a program that may lock its
 // memory: mlockall() would put memory behind all of it.
 //
-// What is mapped here is locked by nobody. The kernel is not told so (a mapping cannot be left
-// out), so a front end hands each mlockall() of the program to LockAll(), which locks the program's
-// mappings one by one; and what is mapped after MCL_FUTURE is unlocked before it can be touched.
+// No mapping that is made here is locked. The kernel is not told so (a mapping cannot be left out),
+// so a front end hands each mlockall() of the program to LockAll(), which locks the program's
+// mappings one by one. After MCL_FUTURE, MapUnlocked unlocks a mapping before a thread can touch
+// it.
 #ifndef NVCACHE_SYS_MEMORY_H_
 #define NVCACHE_SYS_MEMORY_H_
 
@@ -17,7 +18,7 @@ namespace nvcache::sys {
 long MapUnlocked(size_t bytes, int protection, int flags, int fd);
 // For memory that somebody else has mapped for us.
 void KeepUnlocked(void* address, size_t bytes);
-// munmap of either, or before whoever mapped it does so.
+// munmap of either, or before the caller's own munmap.
 void UnmapUnlocked(void* address, size_t bytes);
 void ForgetUnlocked(void* address);
 
@@ -27,7 +28,7 @@ void* Reserve(size_t bytes);
 // has them to give, since a miss of the TLB costs as much as half a page copy.
 void* ReserveLarge(size_t bytes);
 
-// mlockall and munlockall for the program, as if what is mapped here were not there: 0, or the
+// mlockall and munlockall for the program, as if the mappings made here were not there: 0, or the
 // kernel's error. One call at a time, and no other thread maps anything here meanwhile.
 long LockAll(int flags);
 long UnlockAll();

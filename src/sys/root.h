@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Whether a path means the same to whoever looks from outside.
+// Whether a path means the same to a process outside of this one's root.
 #ifndef NVCACHE_SYS_ROOT_H_
 #define NVCACHE_SYS_ROOT_H_
 

@@ -21,7 +21,7 @@ alignas(64) constinit uint8_t first_blocks[kFirst * kScratchSize] = {};
 constexpr uint64_t kNoneOfFirst = ~uint64_t{0} << kFirst;
 constinit std::atomic<uint64_t> first_in_use{kNoneOfFirst};
 
-// A bit for each block: in use. The lowest free one is taken, so that what is used stays little.
+// A bit for each block: in use. The lowest free one is taken, so that few blocks are ever used.
 constexpr size_t kWords = 8;
 constexpr size_t kBlocksPerWord = 64;
 constexpr size_t kBytes = kWords * kBlocksPerWord * kScratchSize;  // 8 MiB
@@ -59,7 +59,7 @@ void GiveTo(std::atomic<uint64_t>& word, size_t number) {
   word.fetch_and(~(uint64_t{1} << number), std::memory_order_release);
 }
 
-// At the low end of a stack: whoever has taken more has stored something else there.
+// At the low end of a stack: a function that has taken more has stored something else there.
 constexpr uint64_t kMark = 0x6e76636163686521;
 constexpr size_t kMarks = 8;
 
@@ -136,7 +136,7 @@ void RunOnScratch(void (*function)(void*), void* argument) {
 }
 
 void ForgetScratch() {
-  // What is written to has to be copied, in a child.
+  // The kernel copies a page that a child writes to.
   const auto set = [](std::atomic<uint64_t>& word, uint64_t value) {
     if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_relaxed);
   };

@@ -19,8 +19,8 @@ namespace nvcache::sys {
 // Bytes of a block: an array of IOV_MAX pieces.
 inline constexpr size_t kScratchSize = size_t{16} << 10;
 
-// Reserves all blocks but the first few. None is there before it is used; whoever takes one does
-// so, too, so this only says early whether there is the address space.
+// Reserves all blocks but the first few. None is there before it is used. Taking one reserves them,
+// too, so this call only says early whether there is the address space.
 bool OpenScratch();
 
 // A block of kScratchSize bytes, as its last user has left it. Does not fail: when all blocks are
@@ -30,7 +30,7 @@ void GiveScratch(void* block);
 
 // Calls function(argument) with a block as its stack. The caller blocks all signals, for there is
 // no room for a handler. Where the function takes more than the block, the process ends. Not in a
-// child that shares memory: the thread's own stack is what tells such children apart.
+// child that shares memory: only by the thread's own stack can such children be told apart.
 void RunOnScratch(void (*function)(void*), void* argument);
 
 // In a child of fork, in which nobody uses any.

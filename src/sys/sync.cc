@@ -4,7 +4,7 @@
 // commit hears of it. But a sync that begins a moment later finds the commit done, and says 0,
 // although all that was in it is lost. That ends when something changes the file system: it finds
 // the journal given up, and becomes read-only. The failed commit may have been another program's,
-// or one that nobody has waited for. Btrfs says 0 to the second sync of a file whose first has
+// or one that no process has waited for. Btrfs says 0 to the second sync of a file whose first has
 // failed.
 //
 // So, after a success, the file system is made to begin a change that comes to nothing: an
@@ -37,7 +37,7 @@ long Sync(long number, int fd) {
   if (result < 0 || !KeepsQuiet(fd)) return result;
   const long change = Call(SYS_fremovexattr, fd, Address(kNoAttribute));
   if (change != -EROFS && change != -EIO) return result;  // the rest says nothing of the disk
-  // Of what is read-only, syncfs() says nothing.
+  // On a read-only file system, syncfs() reports no error.
   const long again = Call(SYS_fsync, fd);
   return again == 0 && change == -EROFS && IsToWrite(fd) ? change : again;
 }

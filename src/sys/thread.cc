@@ -45,7 +45,7 @@ uintptr_t ThreadPointer() {
 }
 
 // How far below the thread pointer the engine's thread-local variables lie, which are neighbours.
-// What the program has in between is there, too, as zeros; nobody uses it.
+// The program's variables in between are there, too, as zeros; no code uses them.
 size_t StorageSize() {
   static_assert(sizeof(Deferral) < kPage / 4);
   const size_t distance = ThreadPointer() - reinterpret_cast<uintptr_t>(&deferral);
@@ -83,7 +83,7 @@ extern "C" [[noreturn, gnu::used, gnu::visibility("hidden")]] void nvcache_run_t
   for (;;) Call(SYS_exit, 0);
 }
 
-// The system call, and in the child nvcache_run_thread with what lies on top of its stack.
+// The system call, and in the child nvcache_run_thread with the two words on top of its stack.
 extern "C" long nvcache_clone(unsigned long flags, void* stack, void* parent_id, void* child_id,
                               uintptr_t thread_pointer);
 // clang-format off
@@ -150,7 +150,7 @@ void* StartThread(void (*entry)(void*), void* argument) {
   return thread;
 }
 
-// The kernel clears the number when the thread is gone, and wakes who waits for that.
+// The kernel clears the number when the thread is gone, and wakes the threads that wait for that.
 void JoinThread(void* handle) {
   auto* thread = static_cast<Thread*>(handle);
   for (uint32_t id; (id = thread->id.load()) != 0;) {

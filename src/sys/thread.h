@@ -7,7 +7,7 @@
 //
 // The engine uses nothing of libc but the memory functions, so such a thread needs no more than a
 // stack, and a thread pointer below which the engine's thread-local variables have their places.
-// Whatever else of libc runs there finds zeros in its own.
+// Other code of libc that runs there finds zeros in its own variables.
 #ifndef NVCACHE_SYS_THREAD_H_
 #define NVCACHE_SYS_THREAD_H_
 

@@ -6,10 +6,10 @@
 
 // Not memcpy: the fault would lie in libc, and nobody could say what was copied by then.
 //
-// What faults between _user_copy and _user_copy_again has left the arguments where they were, and
-// the copy starts again there, byte by byte: it ends at the byte that cannot be had, and at
-// `rep movsb` the registers say which. Each block is loaded before it is stored, so a source that
-// ends within a block spoils nothing of the destination beyond.
+// An instruction that faults between _user_copy and _user_copy_again has left the arguments where
+// they were, and the copy starts again there, byte by byte: it ends at the byte that cannot be had,
+// and at `rep movsb` the registers say which. Each block is loaded before it is stored, so a source
+// that ends within a block spoils nothing of the destination beyond.
 //
 // r10 says where the program's side begins, and rdx how long it is, until the end: a fault
 // elsewhere is not the program's.

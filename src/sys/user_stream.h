@@ -3,8 +3,8 @@
 // The copy that a write is made of: the program's bytes are read once, go around the cache to the
 // log and, by ordinary stores, to a second place, and their CRC-32C is computed on the way. Only
 // for processors with AVX-512 and VPCLMULQDQ. A fault in the program's memory is dealt with as in
-// user_copy.h. What is read here may be ours as well, but never lies on a stack: so what faults is
-// the program's.
+// user_copy.h. The bytes read here may be ours as well, but never lie on a stack: so a byte that
+// faults is the program's.
 #ifndef NVCACHE_SYS_USER_STREAM_H_
 #define NVCACHE_SYS_USER_STREAM_H_
 
@@ -21,7 +21,7 @@ bool CanStreamUser();
 // Copies `n` bytes to `lines`, which is a multiple of kStreamLine, in whole lines: zeros fill the
 // last one up. The same bytes, and no more, go to `copy`, unless it is null. `*crc` is the CRC-32C
 // of what came before (0 at the start) and then of these, too. False: a byte of `from` cannot be
-// read, and what was stored is anything. The stores to `lines` are weakly ordered: a fence comes
+// read, and the stored bytes are anything. The stores to `lines` are weakly ordered: a fence comes
 // after them. A fault in `lines` or `copy` is the caller's own.
 bool StreamUser(void* lines, const void* from, size_t n, void* copy, uint32_t* crc);
 

@@ -3,8 +3,6 @@
 // Reading and writing.
 #include <errno.h>
 
-#include <cstring>
-
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/scratch.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/folder.h"
 
-#include <errno.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 

@@ -4,13 +4,10 @@
 #include <errno.h>
 #include <linux/fs.h>
 
-#include <algorithm>
-
 #include "src/nvlog/through.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
 #include "src/sys/text.h"
-#include "src/sys/user_copy.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/names_lock.h"

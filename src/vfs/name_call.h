@@ -98,7 +98,6 @@ class NameCall {
   bool IsWhereSaid();
   bool KnowsBytes(const Folder& folder, const struct stat& st);
   bool Describe();
-  bool DescribeTexts(const char* target);
   bool Hold(const Folder& folder) const;
   long Look();
   long MakeUnderLock();

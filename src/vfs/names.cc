@@ -6,7 +6,6 @@
 #include "src/sys/scratch.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/claim.h"
-#include "src/vfs/engine/heat.h"
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/states.h"
 #include "src/vfs/vfs.h"

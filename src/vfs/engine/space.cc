@@ -5,8 +5,6 @@
 #include <linux/falloc.h>
 #include <sys/resource.h>
 
-#include <algorithm>
-
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/engine.h"

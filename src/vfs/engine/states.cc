@@ -7,7 +7,6 @@
 #include "src/sys/kernel.h"
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/engine/heat.h"
-#include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/space.h"
 #include "src/vfs/engine/through.h"
 
