@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Who sleeps until what: writers until there is room, the cleanup thread until there is work.
+// Sleepers: writers, until there is room, and the cleanup thread, until there is work.
 #ifndef NVCACHE_NVLOG_BELLS_H_
 #define NVCACHE_NVLOG_BELLS_H_
 

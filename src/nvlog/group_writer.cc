@@ -135,9 +135,8 @@ Outcome GroupWriter::BeginFile(pool::FileRecord* record) {
   return Outcome::kDone;
 }
 
-// To copy the lane's first segment, if a disk refuses what is there, and the whole of a group that
-// goes on from there. What a short one needs, the one segment more that each process leaves has
-// room for.
+// To copy the lane's first segment, if a disk refuses its groups, and the whole of a group that
+// goes on from there. The one segment more that each process leaves has room for a short one.
 bool GroupWriter::LeaveRoomToKeep(uint32_t count) {
   const bool is_short =
       length_ == 0 || DataUnits(offset_, length_) <= log_.segments_.record_units() / kShortGroups;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Who appends a group to a lane of the log.
+// Appends a group to a lane of the log.
 #ifndef NVCACHE_NVLOG_GROUP_WRITER_H_
 #define NVCACHE_NVLOG_GROUP_WRITER_H_
 
@@ -57,7 +57,7 @@ class GroupWriter {
   }
 
  private:
-  // What the group has in one segment.
+  // The part of the group in one segment.
   struct Part {
     uint32_t segment;
     uint32_t unit;        // of the file record, or of the record itself

@@ -14,7 +14,7 @@ using pmem::Step;
 
 namespace {
 
-// Segments that are filled at a time, when what is left in others is copied together.
+// Segments that are filled at a time, when the records left in others are copied together.
 constexpr uint64_t kMostCopied = 4;
 
 }  // namespace

@@ -55,7 +55,7 @@ class Log : public Bells {
   const RecordHeader& At(Place place) const {
     return *reinterpret_cast<const RecordHeader*>(view_.unit(place));
   }
-  // What a data record has of page `page` of its file. `link`: the page's pending record before it.
+  // The part of a data record in page `page`. `link`: the page's pending record before it.
   struct Piece {
     uint32_t begin;  // within the page
     uint32_t length;

@@ -46,7 +46,7 @@ class MetFiles {
     uint64_t hash;
     uint32_t next;  // of the same bucket, plus one
   };
-  // What a number means in a segment.
+  // The file of a number in a segment.
   struct Name {
     uint64_t key;    // segment number and file number, plus one; 0: none
     uint32_t epoch;  // of the segment when it was met: others are forgotten

@@ -40,7 +40,7 @@ class Reader {
   Lsn newest() const { return newest_; }
 
   const RecordHeader& At(Place place) const;
-  // A header that is sane and as its checksum says, whatever its word. `header` is a copy.
+  // A header that is sane and as its checksum says, with any word. `header` is a copy.
   bool CopyHeader(Place place, RecordHeader* header) const;
   // The payload of a data record in page `page` of its file: `length` bytes at `offset`.
   struct Piece {

@@ -164,7 +164,7 @@ static_assert(pool::kMinSegmentSize / pool::kUnitSize >=
 // The most records of a group: a file record and a data record in each segment that it reaches.
 inline constexpr uint64_t kMaxGroupRecords = 2 * (kMaxGroupBytes / (pool::kMinSegmentSize / 2) + 2);
 
-// Of records that no writer makes any more, whatever the checksum says. `units`: of the segment
+// Of records that no writer makes any more, even with a right checksum. `units`: of the segment
 // that the record begins in, from its header to the segment's end.
 bool IsSane(const RecordHeader& header, uint64_t units);
 

@@ -15,10 +15,10 @@ namespace {
 using pmem::Step;
 using pool::SegmentHeader;
 
-// What is mapped ahead of what was taken: so many times as much, up to this bound. Writers may fill
-// that while the cleanup thread waits for the disk. A program that fills no segment has nothing
-// mapped for it. Where many processes write, each one's mapping takes the processor from the
-// others.
+// The memory mapped ahead of the segments taken: so many times as much, up to this bound. Writers
+// may fill that while the cleanup thread waits for the disk. A program that fills no segment has
+// nothing mapped for it. Where many processes write, each one's mapping takes the processor from
+// the others.
 constexpr uint64_t kPrefaultTimes = 8, kPrefaultTimesShared = 1;
 constexpr uint64_t kMaxPrefault = 512u << 20;
 

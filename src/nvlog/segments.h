@@ -36,7 +36,7 @@ class Segments {
   // Frees all that the seat has: nothing in it is pending, and nobody takes any more.
   void FreeAll();
 
-  // What a log says of a segment that it takes.
+  // The header fields of a segment that a log takes.
   struct Claim {
     uint32_t log;
     pool::SegmentKind kind;
@@ -53,7 +53,7 @@ class Segments {
   void Free(uint32_t number);
 
   // The reserve: writers leave one free segment for each log that has any, and one more for each
-  // process. So its cleanup thread can always copy what lies in one segment of each of its logs,
+  // process. So its cleanup thread can always copy the groups of one segment of each of its logs,
   // and then free it. A group is copied as a whole: for a log with a long one, they leave as many
   // more as it goes on in.
   //

@@ -143,7 +143,7 @@ bool GroupWalk::StepOverRest(Stream* stream, Place place) {
   return true;
 }
 
-// There is no first header where one could be: the end of what the segment holds, or damage if the
+// There is no first header where one could be: the end of the segment's records, or damage if the
 // log goes on behind it.
 bool GroupWalk::PeekLost(Stream* stream, Place place) {
   const Reader::Segment segment = SegmentOf(*stream);

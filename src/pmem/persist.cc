@@ -15,7 +15,7 @@ namespace nvcache::pmem {
 
 namespace {
 
-// What of a copy is on the stack at a time: a write has little of that left here.
+// The bytes of a copy that are on the stack at a time: a write has little stack left here.
 constexpr size_t kPart = 128;
 static_assert(kPart % kLine == 0);
 

@@ -33,17 +33,17 @@ inline constexpr size_t kLine = 64;  // bytes of a cache line
 
 enum class WriteBack { kClflush, kClflushopt, kClwb };
 
-// What this processor's PWB is.
+// The instruction that is this processor's PWB.
 WriteBack BestWriteBack();
 
 // Chooses the instruction. A thread calls it before any other function here.
 void Initialize();
 
-// What the functions below do; not to be called otherwise.
+// The work of the functions below; only they call these.
 void WriteBackLines(const void* address, size_t n);
 bool CopyByParts(void* destination, const void* source, size_t n, void* copy, uint32_t* crc);
 
-// What Copy takes at most, in bytes.
+// Copy takes so many bytes at most.
 inline constexpr size_t kMaxCopy = 4096;
 
 #ifndef NVCACHE_RECORD

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Where persist.h goes in the tests of crash states (tests/crash), which define NVCACHE_RECORD.
-// They note what the engine does to the pool, in the order in which it does it. Nothing here is in
-// the library.
+// They note the engine's stores and flushes of the pool, in their order. Nothing here is in the
+// library.
 #ifndef NVCACHE_PMEM_RECORD_H_
 #define NVCACHE_PMEM_RECORD_H_
 

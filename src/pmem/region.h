@@ -11,7 +11,7 @@
 
 namespace nvcache::pmem {
 
-// What a write that has returned survives (docs/architecture.md, "Durability levels").
+// The failure that a write survives which has returned (docs/architecture.md, "Durability levels").
 enum class Durability {
   kProcess,  // the death of the process, not a power failure: the mapping is ordinary memory
   kPower,    // a power failure: the mapping is persistent memory
@@ -29,7 +29,7 @@ struct Region {
 // Returns 0 or a negated errno.
 long Map(int fd, const Libpmem* libpmem, Region* region);
 
-// The same, without libpmem and for reading only: for those who only look.
+// The same, without libpmem and for reading only.
 long MapReadOnly(int fd, Region* region);
 
 void Unmap(const Region& region, const Libpmem* libpmem);

@@ -45,7 +45,7 @@ enum class Step : uint8_t {
   kSeenGroup,            // PWB    the first header of a group, as it was found
   kSeenContent,          // PWB    the rest of a group that is to be applied
   kSeenGroupDurable,     // PSYNC  before any of them is applied, or counts as applied
-  kSuccessor,            // PWB    the fingerprint of what is made for a name
+  kSuccessor,            // PWB    the fingerprint of the file made for a name
   kSuccessorDurable,     // PSYNC  before it gets the name
   kApplied,              // PWB    the void word of a group that was applied
   kAppliedDurable,       // PSYNC  before a newer group gets its own, and before recovery ends
@@ -57,7 +57,7 @@ enum class Step : uint8_t {
   kSeenDurable,  // PSYNC  before anything is done that relies on them
 
   // Creation (src/pool/pool.cc), before the first superblock
-  kCreateZeros,       // PWB    what a device held before, but for the segments
+  kCreateZeros,       // PWB    zeros over a device's old bytes, but for the segments
   kCreateCheckpoint,  // PWB    both checkpoint records
   kCreateState,       // PWB    the state: clean
 

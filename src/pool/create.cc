@@ -27,8 +27,8 @@ void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
     pmem::Fill(base, 0, kSegmentsOffset);
     pmem::Pwb(base, kSegmentsOffset, Step::kCreateZeros);
   }
-  // What the segments' memory holds is no header of this pool: it is zero, or belongs to a pool
-  // with another salt.
+  // The segments' memory holds no header of this pool: it is zero, or belongs to a pool with
+  // another salt.
   WriteCheckpoint(view, kOfPool, 0, 1, Step::kCreateCheckpoint);
   WriteCheckpoint(view, kOfPool, 1, 1, Step::kCreateCheckpoint);
   pmem::Store(view.state()->state, kStateClean);
@@ -124,7 +124,7 @@ class Folder {
 };
 
 // Of many processes that find no pool, each would set all blocks of one aside. So they do it one by
-// one, and all but the first find it there. Somebody who has the folder locked for long is not
+// one, and all but the first find it there. A process that has the folder locked for long is not
 // waited for.
 class FolderLock {
  public:
@@ -195,7 +195,7 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
   if (opened.fd < 0) return FailOpen(problem, path, opened.fd);
   const int fd = static_cast<int>(opened.fd);
   bool named = opened.named;
-  sys::Fchmod(fd, 0600);  // whatever the umask says
+  sys::Fchmod(fd, 0600);  // for any umask
   // A process that opens the name in this moment does not wait: it finds a pool in use.
   sys::Flock(fd, LOCK_EX);
   bool ok = false;

@@ -13,7 +13,7 @@ namespace nvcache::pool {
 
 namespace {
 
-// What the kernel says of the file, one thing after the other: none of it stays on the stack.
+// The kernel's answers about the file, one after the other: none of them stays on the stack.
 
 [[gnu::noinline]] long FillAttributes(int fd, FileRecord* record) {
   struct statx st = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is needed to know a file again.
+// The properties by which a file is known again.
 #ifndef NVCACHE_POOL_FILE_RECORD_H_
 #define NVCACHE_POOL_FILE_RECORD_H_
 
@@ -17,8 +17,8 @@ inline constexpr size_t kMaxPath = 3888;   // with the final zero
 // missing where the file is not found, and its groups are void.
 inline constexpr uint32_t kFileRemoved = 1;
 
-// What is needed to know a file again: the payload of a file record (src/nvlog/record.h), up to the
-// zero that ends its path.
+// The properties by which a file is known again: the payload of a file record (src/nvlog/record.h),
+// up to the zero that ends its path.
 struct FileRecord {
   uint64_t device;  // st_dev; not stable across boots
   uint64_t inode;
@@ -58,13 +58,13 @@ constexpr size_t FileRecordSize(uint32_t path_length) {
 // `size` bytes are a whole file record, as far as one can see without a checksum.
 bool IsFileRecord(const FileRecord& record, size_t size);
 // Fills all of it for the open file `fd`, but flags, which become 0. 0;
-// -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or what the kernel said.
+// -ENAMETOOLONG if the path does not fit; -ENOENT if no path leads to it; or the kernel's error.
 long Describe(int fd, FileRecord* record);
-// Only what names the file and makes it known again, without its path. 0, or a negated errno.
+// Only the properties by which the file is known again, without its path. 0, or a negated errno.
 long Identify(int fd, FileRecord* record);
 // Both records name one file: the same inode, and not one that was freed and used again.
 bool SameFile(const FileRecord& a, const FileRecord& b);
-// Of what SameFile compares; never 0.
+// A fingerprint of the fields that SameFile compares; never 0.
 uint64_t Fingerprint(const FileRecord& record);
 
 }  // namespace nvcache::pool

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a pool looks like on the medium; docs/pool-format.md says it in prose. Little endian.
+// The form of a pool on the medium; docs/pool-format.md says it in prose. Little endian.
 //
 //   0        Superblock          written once, at creation
-//   4096     CheckpointRecord 0  what is below it is in the file systems
+//   4096     CheckpointRecord 0  groups below it are in the file systems
 //   4608     the same of write-through
 //   8192     StateRecord         clean or in use, and by whom
 //   8256     Statistics          counters for `nvcache status`; nothing depends on them
@@ -24,7 +24,7 @@
 // A segment belongs to one log at a time. It is a run of units of 64 bytes: a SegmentHeader,
 // records (src/nvlog/record.h), and in its last unit a copy of the header.
 //
-// What recovery cannot do without is there twice, or can be told from the rest, and no 4 KiB of the
+// The parts that recovery needs are there twice, or can be told from the rest, and no 4 KiB of the
 // medium hold all of it: each of these pages may be lost.
 //
 // Changing anything in the headers below means a new kVersion.

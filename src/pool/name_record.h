@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a call has done to names: the payload of a name record (src/nvlog/record.h). It explains
-// itself: which files, by what is needed to know them again, and in which folders.
+// The effects of a call on names: the payload of a name record (src/nvlog/record.h). It explains
+// itself: which files, by the properties by which they are known again, and in which folders.
 //
-// What destroys no name but makes one is logged when it has happened (kCreated). Every other change
-// is announced first, and logged once more when it has happened: kRemoves, then kRemoved. All under
-// the lock of names, so that of all announcements only the last one of the pool can lack its
-// outcome. tests/names is the model, and says what recovery makes of that.
+// A call that destroys no name but makes one is logged when it has happened (kCreated). Every other
+// change is announced first, and logged once more when it has happened: kRemoves, then kRemoved.
+// All under the lock of names, so that of all announcements only the last one of the pool can lack
+// its outcome. tests/names is the model, of recovery as well.
 #ifndef NVCACHE_POOL_NAME_RECORD_H_
 #define NVCACHE_POOL_NAME_RECORD_H_
 
@@ -58,7 +58,7 @@ constexpr bool IsAnnouncement(Deed deed) {
 }
 
 // NameRecord::flags.
-// What has lost, or is about to lose, its name has no other one.
+// The file that has lost, or is about to lose, its name has no other one.
 inline constexpr uint32_t kNameGone = 1;
 // `file` has names that the log need not know.
 inline constexpr uint32_t kNameHasOthers = 2;
@@ -157,8 +157,8 @@ bool SameIdentity(const Identity& a, const Identity& b);
 constexpr bool IsNone(const Identity& identity) {
   return identity.inode == 0;  // no file system has such a file
 }
-// What a record of write-through says of the file that has just been made, of kCreated. False: its
-// path is too long.
+// The fields of a record of write-through, of kCreated, from the file that has just been made.
+// False: its path is too long.
 bool DescribeMade(const NameRecord& name, FileRecord* record);
 // What is open there, O_PATH is enough. 0, or a negated errno: ENAMETOOLONG if its handle is too
 // long for a record.

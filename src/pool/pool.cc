@@ -76,7 +76,7 @@ bool Pool::Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* 
   return false;
 }
 
-// The checksum is computed without asking what the processor has (sys/cpu.h): it is 80 bytes.
+// The checksum is computed without asking for the processor's features (sys/cpu.h): it is 80 bytes.
 Pool::Glance Pool::GlanceAt(const char* path, uint64_t* id) {
   *id = 0;
   const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -166,7 +166,8 @@ bool Pool::CheckOwner(Mode mode, Problem* problem) const {
   return true;
 }
 
-// A whole superblock of another version is one, and what lies where the copy would be is not ours.
+// A whole superblock of another version is one, and the bytes in the place of its copy are not
+// ours.
 void Pool::ChooseSuperblock(const SuperblockBytes& bytes, const Superblock& copy) {
   Superblock first = {};
   std::memcpy(&first, bytes, sizeof(first));
@@ -419,7 +420,7 @@ bool Pool::IsSameBoot() const {
 // ---------------------------------------------------------------------------------------------
 // Seats.
 
-// What of the shared state is left of those who used the pool before means nothing any more.
+// The shared state that earlier users of the pool have left means nothing any more.
 void Pool::TakeFirstSeat() {
   NVCACHE_CHECK(alone_ && seat_ == kNoSeat);
   Lsn next = checkpoint();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What went wrong with a pool.
+// An error of a pool, for people.
 #ifndef NVCACHE_POOL_PROBLEM_H_
 #define NVCACHE_POOL_PROBLEM_H_
 
@@ -8,13 +8,13 @@
 
 namespace nvcache::pool {
 
-// What went wrong: one line that names the pool, what is wrong and what to do.
+// One line that names the pool, the error and the remedy.
 struct Problem {
   int error = 0;  // errno, for programs
   sys::Text<480> text;
 };
 
-// Each says it, and returns false. `error`: errno. `result`: what the kernel has said.
+// Each says it, and returns false. `error`: errno. `result`: the kernel's.
 bool Fail(Problem* problem, const char* path, int error, const char* what, const char* advice);
 // Of open(): the same for a pool to be made and one to be used.
 bool FailOpen(Problem* problem, const char* path, long result);

@@ -17,7 +17,7 @@
 //   taken -> left, replayed -> left          as Give() and Settle(), but for its write-through logs
 //   left -> free        FreeLeft(), when the checkpoint of write-through has passed all of them
 //
-// A process that is stopped is not dead: it keeps its seat, its logs and what is in them.
+// A process that is stopped is not dead: it keeps its seat, its logs and their groups.
 //
 // One process may be the pool's checkpointer, which has a lock on a byte of its own whether it has
 // a seat or not (src/vfs/checkpointer.h).
@@ -46,8 +46,8 @@ class Seats : public SegmentOwners {
   void UnlockGate() const;
 
   // ---- Any time
-  // What Adopt() has returned: free, with all its segments, or unresolved. `left`: not free yet,
-  // for it has segments of write-through.
+  // The fate of a seat that Adopt() has returned: free, with all its segments, or unresolved.
+  // `left`: not free yet, for it has segments of write-through.
   void Settle(uint32_t seat, bool resolved, bool left = false);
   // Some process has a seat, and lives.
   bool AnybodyLives() const { return IsLocked(0, kMaxSeats); }

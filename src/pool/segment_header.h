@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a segment says of itself.
+// The header of a segment.
 #ifndef NVCACHE_POOL_SEGMENT_HEADER_H_
 #define NVCACHE_POOL_SEGMENT_HEADER_H_
 
@@ -11,12 +11,12 @@
 
 namespace nvcache::pool {
 
-// What a segment holds.
+// The contents of a segment.
 enum class SegmentKind : uint32_t {
   kLog = 1,   // groups of one log, in the order of their LSNs; those below the checkpoint are void
-  kKept = 2,  // copies of groups of files that a disk refuses: they count whatever the checkpoint
-              // says, until they carry the void word
-  kFrames = 3,  // page frames of the process that uses the pool: no records, whatever lies there
+  kKept = 2,  // copies of groups of files that a disk refuses: they count at every checkpoint,
+              // until they carry the void word
+  kFrames = 3,  // page frames of the process that uses the pool: no records
 };
 
 // In a segment's first unit, and once more in its last. Written when a log takes the segment: the

@@ -64,7 +64,7 @@ struct alignas(64) Seat {
   uint64_t since;           // ns since 1970 when it was taken
   uint64_t oldest_pending;  // ns since 1970 when its oldest pending record was first seen; 0: none
   uint64_t lease;           // the process's life among the leases (src/lease/leases.h); 0: none
-  uint32_t reserve;         // segments that stay free for copies of what its logs hold
+  uint32_t reserve;         // segments that stay free for copies of its logs' groups
   uint32_t kept_units;      // that its kept records take
   char program[16];         // its name, up to a zero; for people
   uint32_t files;           // that it has in its cache; for people

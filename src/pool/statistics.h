@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Counters for `nvcache status`, and what a process said that stopped itself. Nothing depends on
-// them.
+// Counters for `nvcache status`, and the last words of a process that stopped itself. Nothing
+// depends on them.
 #ifndef NVCACHE_POOL_STATISTICS_H_
 #define NVCACHE_POOL_STATISTICS_H_
 
@@ -65,8 +65,8 @@ static_assert(offsetof(Statistics, failing_error) == 272);
 static_assert(offsetof(Statistics, failing_since) == 400);
 static_assert(kStatisticsOffset + sizeof(Statistics) <= kLastWordsOffset);
 
-// What the last process said that used the pool and stopped, because an invariant was broken. Stays
-// until another one does; never flushed.
+// The message of the last process that stopped because an invariant was broken. Stays until another
+// one does; never flushed.
 struct LastWords {
   uint64_t time;  // ns since 1970; 0: nobody has said anything
   uint64_t pid;

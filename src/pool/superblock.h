@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What says that this is a pool, and in which state: the superblock, the checkpoints, the state.
+// The parts by which a pool is known, and its state: the superblock, the checkpoints, the state.
 #ifndef NVCACHE_POOL_SUPERBLOCK_H_
 #define NVCACHE_POOL_SUPERBLOCK_H_
 
@@ -89,7 +89,7 @@ inline constexpr uint64_t kStateInUse = 0x657375206e690000;  // a process uses i
 
 struct alignas(64) StateRecord {
   uint64_t state;
-  uint32_t owner_pid;    // who set kStateInUse last; for people
+  uint32_t owner_pid;    // the process that set kStateInUse last; for people
   uint32_t published;    // 1: since then a log may have got an nvlog::Kind::kPublished
   uint64_t owner_since;  // ns since 1970
   uint8_t boot[16];      // of the kernel's run in which kStateInUse was set; all zero: not known

@@ -46,7 +46,7 @@ struct Settings {
 };
 
 // Takes one setting by its name without prefix ("POOL", "DRAM", ...). On false, *wrong is one line
-// that names the setting, what is wrong and what to do. Unknown names are wrong.
+// that names the setting, the error and the remedy. Unknown names are wrong.
 bool Apply(Settings* settings, const char* name, const char* value, sys::Text<480>* wrong);
 
 // Takes every NVCACHE_* of an environment, then checks that they agree with one another.

@@ -75,8 +75,8 @@ class Arena {
 };
 
 // The same in two parts, of which the first is there anyway, and the second is reserved when it is
-// needed: whoever has few of them has no mapping for them, which each fork would copy. One call at
-// a time.
+// needed: an arena with few of them has no mapping for them, which each fork would copy. One call
+// at a time.
 template <typename T>
 class GrowingArena {
  public:

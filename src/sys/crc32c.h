@@ -11,7 +11,7 @@ namespace nvcache::sys {
 
 inline constexpr uint32_t kCrc32cPolynomial = 0x82f63b78;  // reflected
 
-// The checksum of `n` bytes. `seed` is the checksum of what came before (0 at the start), so that
+// The checksum of `n` bytes. `seed` is the checksum of the bytes before (0 at the start), so that
 // Crc32c(b, m, Crc32c(a, n)) is that of a followed by b.
 uint32_t Crc32c(const void* data, size_t n, uint32_t seed = 0);
 

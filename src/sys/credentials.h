@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the calling thread may do to files, as far as the kernel tells.
+// The calling thread's rights to files, as far as the kernel tells.
 #ifndef NVCACHE_SYS_CREDENTIALS_H_
 #define NVCACHE_SYS_CREDENTIALS_H_
 
@@ -28,7 +28,7 @@ class Credentials {
   bool taken_ = false;
 };
 
-// Whether the calling thread, which is user 0, may do to files what root may: nobody has taken the
+// Whether the calling thread, which is user 0, has root's rights to files: nobody has taken the
 // capabilities from it, and it is root of all users, not of some that a user namespace has.
 bool IsWholeRoot();
 

@@ -29,7 +29,7 @@ inline int MoveTo(int fd, long from) {
 inline constexpr int kFirstTable = 64;
 inline constexpr uint64_t kHighest = 512;
 
-// To three quarters of the limit, but not higher than kHighest, whatever the limit.
+// To three quarters of the limit, but not higher than kHighest.
 inline uint64_t HighFrom(uint64_t limit) { return std::min(limit, kHighest) * 3 / 4; }
 inline int MoveHigh(int fd) {
   return MoveTo(fd, static_cast<long>(HighFrom(SoftLimit(RLIMIT_NOFILE))));

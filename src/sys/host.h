@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the engine asks of whoever carries it.
+// The functions that the engine takes from its front end.
 #ifndef NVCACHE_SYS_HOST_H_
 #define NVCACHE_SYS_HOST_H_
 

@@ -112,7 +112,7 @@ inline long Statx(int dirfd, const char* path, int flags, unsigned mask, struct 
   return Call(SYS_statx, dirfd, Address(path), flags, static_cast<long>(mask), Address(st));
 }
 // struct file_handle of <fcntl.h>, with room for the longest. name_to_handle_at takes the room in
-// `size` and leaves what it used.
+// `size` and leaves there the room that it used.
 struct FileHandle {
   uint32_t size;  // bytes
   int32_t type;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The order of all locks of the engine, and what may be waited for under which. A build with
+// The order of all locks of the engine, and the waits that each allows. A build with
 // NVCACHE_CHECK_LOCKS holds every thread to it; in any other a rank costs nothing.
 #ifndef NVCACHE_SYS_LOCK_RANK_H_
 #define NVCACHE_SYS_LOCK_RANK_H_
@@ -21,8 +21,8 @@ enum class Rank : uint8_t {
   kTable,     // Engine: descriptors, descriptions, files, attaching; for no read and no write
   kOffset,    // Description: reads and writes with the shared offset
   kGrow,      // File: appends, and writes past the end
-  kFile,      // CachedFile: shared for data; exclusive for what changes more
-  kSpace,     // a device's room: what may be written without asking the file system
+  kFile,      // CachedFile: shared for data; exclusive for a change of size or state
+  kSpace,     // a device's room: bytes to be written without asking the file system
   kPublish,   // File: one at a time hands its bytes to the kernel
   kErase,     // CachedFile: from the record of an erasure until the kernel has erased
   kBatch,     // Cleaner: from reading a batch until the checkpoint is above it; a file is published

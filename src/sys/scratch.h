@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memory for what is too large for a stack.
+// Memory for data that is too large for a stack.
 //
 // The engine runs on the program's stacks, and these may be as small as libc allows (16 KiB), or an
 // alternate one for signals (8 KiB). So no path takes more than 2 KiB of them, and no function has

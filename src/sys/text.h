@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Text in a fixed buffer, for one-line messages and paths. What does not fit is cut.
+// Text in a fixed buffer, for one-line messages and paths. A text that does not fit is cut.
 #ifndef NVCACHE_SYS_TEXT_H_
 #define NVCACHE_SYS_TEXT_H_
 

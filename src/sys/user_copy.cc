@@ -4,7 +4,8 @@
 #include "src/sys/cpu.h"
 #include "src/sys/user_stream.h"
 
-// Not memcpy: the fault would lie in libc, and nobody could say what was copied by then.
+// Not memcpy: the fault would lie in libc, and the handler could not tell how many bytes were
+// copied by then.
 //
 // An instruction that faults between _user_copy and _user_copy_again has left the arguments where
 // they were, and the copy starts again there, byte by byte: it ends at the byte that cannot be had,
@@ -16,7 +17,7 @@
 //
 // Up to 128 bytes: two halves, which may overlap. More: blocks of 128, and one more at the end.
 // As fast as libc's up to a page, which is all that anybody copies here. Without AVX, `rep movsb`
-// does what is longer than 128 bytes.
+// copies more than 128 bytes.
 asm(R"(
         .text
         .p2align 6

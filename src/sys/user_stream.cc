@@ -17,7 +17,7 @@ namespace nvcache::sys {
 
 namespace {
 
-// What makes 8 bytes go `bits` ahead: x^(bits+32) and x^(bits-32) mod P, reflected.
+// The factors that move 8 bytes `bits` ahead: x^(bits+32) and x^(bits-32) mod P, reflected.
 struct Fold {
   uint64_t early;
   uint64_t late;
@@ -51,7 +51,7 @@ constinit const Constants nvcache_user_stream_folds = {
 // _loaded of each of the three places.
 //
 // rdi: lines, rsi: from, rdx: n, rcx: copy, r8d: the CRC register. rax: the CRC register, or -1.
-// zmm0-3: what was folded, zmm4-7: what was read, zmm8-11: products, zmm12-13: constants.
+// zmm0-3: the folded bytes, zmm4-7: the bytes just read, zmm8-11: products, zmm12-13: constants.
 asm(R"(
         .text
         .p2align 6

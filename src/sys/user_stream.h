@@ -13,14 +13,14 @@
 
 namespace nvcache::sys {
 
-inline constexpr size_t kStreamLine = 64;  // bytes of what is stored at once
+inline constexpr size_t kStreamLine = 64;  // bytes that are stored at once
 
-// Whether this processor and the system have what StreamUser is made of.
+// Whether this processor and the system have the instructions of StreamUser.
 bool CanStreamUser();
 
 // Copies `n` bytes to `lines`, which is a multiple of kStreamLine, in whole lines: zeros fill the
 // last one up. The same bytes, and no more, go to `copy`, unless it is null. `*crc` is the CRC-32C
-// of what came before (0 at the start) and then of these, too. False: a byte of `from` cannot be
+// of the bytes before (0 at the start) and then of these, too. False: a byte of `from` cannot be
 // read, and the stored bytes are anything. The stores to `lines` are weakly ordered: a fence comes
 // after them. A fault in `lines` or `copy` is the caller's own.
 bool StreamUser(void* lines, const void* from, size_t n, void* copy, uint32_t* crc);
