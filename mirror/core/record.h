@@ -32,6 +32,9 @@ struct Record {
   Id lineage;
   uint64_t pool_size = 0;
   Mode mode = Mode::kReal;
+  // Its writer has ended in order, or what it had was recovered: a pool of another lineage may
+  // come.
+  bool free = false;
   std::vector<Holder> holders;  // 1 to kMaxHolders, an odd number
   bool operator==(const Record&) const = default;
 
