@@ -61,8 +61,8 @@ void Machine::Stop(bool stopped) {
   }
 }
 
-void Machine::StartMirror() {
-  mirror_ = std::make_shared<Mirror>(&world_, this);
+void Machine::StartMirror(bool takes_over) {
+  mirror_ = std::make_shared<Mirror>(&world_, this, takes_over);
   mirror_->Start();
 }
 
@@ -111,20 +111,23 @@ void Machine::WriteLogged(size_t program, size_t target) {
   } else {
     kernel_[target] = version;
   }
-  Commit(slot, {.target = target, .version = version}, [this, program, target, version] {
-    done_[target] = version;
-    if (target < kPair) done_[1] = version;
-    locked_[target] = false;
-    Next(program);
-  });
+  Commit(slot, {.target = target, .version = version, .program = program},
+         [this, program, target, version] {
+           done_[target] = version;
+           if (target < kPair) done_[1] = version;
+           locked_[target] = false;
+           Next(program);
+         });
 }
 
 void Machine::Commit(size_t slot, Group group, std::function<void()> then) {
   After(kMillisecond, [this, slot, group, then]() mutable {
     group.lsn = pool_.Draw();
     pool_.drawn.insert(group.lsn);
+    group.number = ++numbers_[group.program];
     After(kMillisecond, [this, slot, group, then] {
       pool_.Put(slot, group);
+      history_.push_back(group);
       pool_.taken[slot] = false;
       pool_.drawn.erase(group.lsn);
       last_[group.target] = group.lsn;
@@ -155,7 +158,7 @@ void Machine::PassThrough(size_t program, size_t target) {
       return Next(program);
     }
     settled_[target] = bound;
-    Commit(slot, {.settled = bound, .target = target}, pass);
+    Commit(slot, {.settled = bound, .target = target, .program = program}, pass);
   });
 }
 
@@ -185,53 +188,41 @@ void Machine::BeginSync(size_t program, size_t target) {
 void Machine::Acknowledge(std::shared_ptr<Sync> sync) {
   switch (pool_.state) {
     case State::kReal:
-      return SyncReal(sync);
+      return RealSync(sync->target, [this, sync] { EndSync(sync); });
     case State::kJoining:
-      if (world_.broken.Is(RuleNamed("joining-is-both"))) return SyncReal(sync);
-      return SyncJoining(sync);
+      if (world_.broken.Is(RuleNamed("joining-is-real"))) return Await(sync, State::kJoining);
+      return RealSync(sync->target, [this, sync] {
+        if (world_.broken.Is(RuleNamed("joining-waits"))) return EndSync(sync);
+        Await(sync, State::kJoining);
+      });
     case State::kMirrored:
-      sync->lsn = pool_.Draw();
-      if (world_.broken.Is(RuleNamed("waits-after-draw"))) sync->lsn = last_[sync->target];
       return Await(sync, State::kMirrored);
     case State::kFailing:
     case State::kFenced:
       return Next(sync->program);
     case State::kLeaving:
-      if (world_.broken.Is(RuleNamed("leaving-waits"))) return SyncReal(sync);
+      if (world_.broken.Is(RuleNamed("leaving-waits"))) {
+        return RealSync(sync->target, [this, sync] { EndSync(sync); });
+      }
       [[fallthrough]];
     default:
       After(3 * kMillisecond, [this, sync] { Acknowledge(sync); });
   }
 }
 
-void Machine::SyncReal(std::shared_ptr<Sync> sync) {
-  const State before = pool_.state;
-  RealSync(sync->target, [this, sync, before] {
-    After(kMillisecond, [this, sync, before] {
-      const bool looks = !world_.broken.Is(RuleNamed("real-looks-again"));
-      if (looks && pool_.state != before) return Acknowledge(sync);
-      EndSync(sync);
-    });
-  });
-}
-
-void Machine::SyncJoining(std::shared_ptr<Sync> sync) {
-  sync->lsn = pool_.Draw();
-  RealSync(sync->target, [this, sync] {
-    if (!world_.broken.Is(RuleNamed("draws-after-sync"))) sync->lsn = pool_.Draw();
-    Await(sync, State::kJoining);
-  });
-}
-
+// It waits for a position above an LSN that it has drawn, as long as the state has it wait.
 void Machine::Await(std::shared_ptr<Sync> sync, State state) {
-  Ring();
-  const State now = pool_.state;
-  const bool still = now == state || (state == State::kJoining && now == State::kMirrored);
-  const bool looks = !world_.broken.Is(RuleNamed("wait-looks-again"));
-  if (looks && !still) return Acknowledge(sync);
+  sync->lsn = world_.broken.Is(RuleNamed("waits-after-draw")) ? last_[sync->target] : pool_.Draw();
+  AwaitMore(sync, state);
+}
+
+void Machine::AwaitMore(std::shared_ptr<Sync> sync, State state) {
   if (pool_.position > sync->lsn) return EndSync(sync);
+  const bool goes_on = state == State::kJoining && pool_.state == State::kMirrored;
+  if (pool_.state != state && !goes_on) return Acknowledge(sync);
   wanted_ = std::max(wanted_, sync->lsn);
-  After(2 * kMillisecond, [this, sync, state] { Await(sync, state); });
+  Ring();
+  After(2 * kMillisecond, [this, sync, state] { AwaitMore(sync, state); });
 }
 
 void Machine::EndSync(std::shared_ptr<Sync> sync) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,13 +49,16 @@ class Machine : public std::enable_shared_from_this<Machine> {
   void Stop(bool stopped);
   // Its disk is another machine's now.
   void Detach() { is_detached_ = true; }
+  // Nor does it reach etcd, though it reaches servers.
+  void LoseEtcd() { has_etcd_ = false; }
   bool IsDetached() const { return is_detached_; }
-  void StartMirror();
+  void StartMirror(bool takes_over);
   void KillMirror() { mirror_ = nullptr; }
   void EndMirror();
   const Mirror* mirror() const { return mirror_.get(); }
 
   const Pool& pool() const { return pool_; }
+  const std::vector<Group>& history() const { return history_; }
   const mirror::Id& lineage() const { return lineage_; }
   // What is surely on the disk, and what may be.
   const Versions& disk() const { return disk_; }
@@ -78,9 +82,8 @@ class Machine : public std::enable_shared_from_this<Machine> {
   void RealSync(size_t target, std::function<void()> then);
   void BeginSync(size_t program, size_t target);
   void Acknowledge(std::shared_ptr<Sync> sync);
-  void SyncReal(std::shared_ptr<Sync> sync);
-  void SyncJoining(std::shared_ptr<Sync> sync);
   void Await(std::shared_ptr<Sync> sync, mirror::State state);
+  void AwaitMore(std::shared_ptr<Sync> sync, mirror::State state);
   void EndSync(std::shared_ptr<Sync> sync);
   void Ring();
 
@@ -91,6 +94,8 @@ class Machine : public std::enable_shared_from_this<Machine> {
   World& world_;
   const mirror::Id lineage_;
   Pool pool_;
+  std::vector<Group> history_;          // of groups that were committed
+  std::map<size_t, uint64_t> numbers_;  // of groups, by program
   Versions kernel_, disk_;
   Versions done_ = {};                           // of writes that have returned
   std::array<bool, kRegisters> locked_ = {};     // pairs have the lock of register 0
@@ -98,7 +103,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   std::array<uint64_t, kRegisters> last_ = {};   // LSN of the newest group
   std::array<uint64_t, kRegisters> settled_ = {};
   Position wanted_ = 0, drain_ = 0;
-  bool is_cleaning_ = false, is_stopped_ = false, is_detached_ = false;
+  bool is_cleaning_ = false, is_stopped_ = false, is_detached_ = false, has_etcd_ = true;
   std::deque<std::function<void()>> later_;
   std::shared_ptr<Mirror> mirror_;
   uint64_t synced_ = 0;

@@ -83,11 +83,13 @@ void Connections::Ended(Connection connection) {
 
 // ---- The mirror
 
-Mirror::Mirror(World* world, Machine* machine) : Connections(world), machine_(*machine) {
+Mirror::Mirror(World* world, Machine* machine, bool takes_over)
+    : Connections(world), machine_(*machine) {
   mirror::Writer::Options options = {.name = "pool",
                                      .self = NewSelf(*world),
                                      .lineage = machine_.lineage(),
                                      .pool_size = kPoolSize,
+                                     .takes_over = takes_over,
                                      .patience = kPatience,
                                      .link = kLink};
   options.below =
@@ -111,6 +113,7 @@ void Mirror::Tick() {
 }
 
 void Mirror::ReadRecord() {
+  if (!machine_.has_etcd_) return;
   world_.etcd->Read([this, self = weak_from_this()](bool reached, std::optional<Record> record,
                                                     uint64_t revision) {
     const auto alive = self.lock();
@@ -124,6 +127,7 @@ void Mirror::ReadRecord() {
 }
 
 void Mirror::WriteRecord(const Record& record, uint64_t revision) {
+  if (!machine_.has_etcd_) return;
   world_.etcd->Write(record, revision,
                      [this, self = weak_from_this()](Outcome outcome, uint64_t now_revision) {
                        const auto alive = self.lock();
@@ -137,7 +141,7 @@ void Mirror::WriteRecord(const Record& record, uint64_t revision) {
 }
 
 std::unique_ptr<mirror::Cursor> Mirror::OpenCursor() {
-  return simulation::OpenCursor(&machine_.pool_, world_.random, world_.broken);
+  return simulation::OpenCursor(&machine_.pool_, world_.schedule, world_.random, world_.broken);
 }
 
 Position Mirror::Draw() { return machine_.pool_.Draw(); }

@@ -42,7 +42,7 @@ class Connections : public End, public std::enable_shared_from_this<Connections>
 
 class Mirror : public Connections, public mirror::Writer::Host {
  public:
-  Mirror(World* world, Machine* machine);
+  Mirror(World* world, Machine* machine, bool takes_over);
   void Start();
 
   void Wake(Position wanted) { writer_->Wake(wanted, now()); }

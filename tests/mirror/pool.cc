@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 namespace nvcache::simulation {
@@ -39,8 +40,8 @@ void Add(Batch* batch, size_t at, const T& value) {
 // again.
 class LiveCursor : public mirror::Cursor {
  public:
-  LiveCursor(const Pool* pool, kit::Random* random, Broken broken)
-      : pool_(*pool), random_(*random), broken_(broken) {}
+  LiveCursor(const Pool* pool, Schedule* schedule, kit::Random* random, Broken broken)
+      : pool_(*pool), schedule_(*schedule), random_(*random), broken_(broken) {}
 
   bool Read(Batch* batch) override {
     if (!ready_ && !Look()) return false;
@@ -65,8 +66,9 @@ class LiveCursor : public mirror::Cursor {
     if (!begun_) {
       if (pool_.next == end_ && pool_.checkpoint() == checkpoint_) return false;
       Begin();
-      if (random_.OneIn(2)) return false;
+      goes_on_ = schedule_.now() + (random_.OneIn(8) ? schedule_.Within(100 * kMillisecond) : 0);
     }
+    if (schedule_.now() < goes_on_ || random_.OneIn(2)) return false;
     if (broken_.Is(RuleNamed("lsn-first"))) end_ = pool_.next;
     for (size_t slot = first_; slot < kSlots; ++slot) {
       // Taken again meanwhile: nobody knows what was there, but the checkpoint has passed it.
@@ -106,10 +108,12 @@ class LiveCursor : public mirror::Cursor {
   }
 
   const Pool& pool_;
+  const Schedule& schedule_;
   kit::Random& random_;
   const Broken broken_;
   bool begun_ = false, ready_ = false, tells_checkpoint_ = false;
   uint64_t end_ = 0, checkpoint_ = 0;
+  Time goes_on_ = 0;
   size_t first_ = 0;
   std::array<uint64_t, kSlots> seen_ = {}, sent_ = {};
   std::vector<Found> found_;
@@ -184,8 +188,25 @@ size_t Replay(const Bytes& pool, Versions* disk, size_t steps) {
   return done;
 }
 
-std::unique_ptr<mirror::Cursor> OpenCursor(const Pool* pool, kit::Random* random, Broken broken) {
-  return std::make_unique<LiveCursor>(pool, random, broken);
+bool LacksOlder(const Bytes& pool, const std::vector<Group>& history) {
+  const auto checkpoint = Load<uint64_t>(pool, kCheckpointAt);
+  std::set<uint64_t> there;
+  std::map<uint64_t, uint64_t> newest;  // number, by program
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    const auto group = Load<Group>(pool, PlaceOf(slot));
+    if (group.lsn == 0 || group.lsn < checkpoint) continue;
+    there.insert(group.lsn);
+    newest[group.program] = std::max(newest[group.program], group.number);
+  }
+  return std::any_of(history.begin(), history.end(), [&](const Group& group) {
+    return group.lsn >= checkpoint && group.number < newest[group.program] &&
+           !there.contains(group.lsn);
+  });
+}
+
+std::unique_ptr<mirror::Cursor> OpenCursor(const Pool* pool, Schedule* schedule,
+                                           kit::Random* random, Broken broken) {
+  return std::make_unique<LiveCursor>(pool, schedule, random, broken);
 }
 
 std::unique_ptr<mirror::Cursor> OpenCursor(Bytes pool, Position position) {

@@ -19,6 +19,7 @@
 #include "mirror/core/state.h"
 #include "tests/kit/random.h"
 #include "tests/mirror/rules.h"
+#include "tests/mirror/schedule.h"
 
 namespace nvcache::simulation {
 
@@ -35,6 +36,8 @@ struct Group {
   uint64_t settled = 0;  // 0: a write. Else groups of the register below it are on the disk
   uint64_t target = 0;   // register
   uint64_t version = 0;
+  uint64_t program = 0;  // that has made it
+  uint64_t number = 0;   // the program's groups are counted: 1, 2, 3, ...
 };
 
 inline constexpr size_t kSlots = 20;
@@ -68,8 +71,13 @@ struct Pool {
 // pair takes two. Returns the steps that it would take in all.
 size_t Replay(const Bytes& pool, Versions* disk, size_t steps = SIZE_MAX);
 
+// Whether a group is there without an older one of its program. `history`: all groups of the pool
+// that were ever committed.
+bool LacksOlder(const Bytes& pool, const std::vector<Group>& history);
+
 // Reads a pool that is in use.
-std::unique_ptr<mirror::Cursor> OpenCursor(const Pool* pool, kit::Random* random, Broken broken);
+std::unique_ptr<mirror::Cursor> OpenCursor(const Pool* pool, Schedule* schedule,
+                                           kit::Random* random, Broken broken);
 // Reads one that nobody writes to.
 std::unique_ptr<mirror::Cursor> OpenCursor(Bytes pool, Position position);
 

@@ -17,10 +17,8 @@ inline constexpr kit::RuleText kRules[] = {
     // Programs.
     {"waits-after-draw",
      "a sync draws an LSN of its own, and waits until the position is above it"},
-    {"draws-after-sync", "and draws it after its real sync"},
-    {"real-looks-again", "a real sync looks at the state again before it returns"},
-    {"wait-looks-again", "a wait does so as well"},
-    {"joining-is-both", "while a majority joins, a sync is real as well"},
+    {"joining-waits", "while a majority joins, a real sync waits as well"},
+    {"joining-is-real", "and it is real as well"},
     {"real-one-waits", "the sync of a file that is passed through waits for the images, too"},
     {"settles-first", "nothing goes past the log before a record says so"},
     {"leaving-waits", "a sync waits while the mirror leaves"},

@@ -124,7 +124,7 @@ void Run::TroubleServer() {
   const size_t i = random_.Below(servers_.size());
   const std::string name = AddressOf(i);
   Server& server = *servers_[i];
-  switch (random_.Below(4)) {
+  switch (random_.Below(5)) {
     case 0: {
       // A majority remembers, as a rule.
       const bool may = etcd_.record() && Remembering() > etcd_.record()->Majority();
@@ -150,12 +150,20 @@ void Run::TroubleServer() {
       For(
           400 * kMillisecond, [&] { server.Stop(true); }, [&server] { server.Stop(false); });
       return;
+    case 3:
+      return RestartServers();
     default:
       Note(name + " cannot be reached");
       For(
           400 * kMillisecond, [&] { world_.reached[i] = false; },
           [this, i] { world_.reached[i] = true; });
   }
+}
+
+void Run::RestartServers() {
+  Note("all servers are killed, and start again");
+  for (const auto& server : servers_) server->Kill(false);
+  for (const auto& server : servers_) server->Start();
 }
 
 void Run::TroubleNet() {
@@ -194,6 +202,16 @@ void Run::TroubleMachine() {
     case 4:
       Note("the mirror ends in order");
       return machine_->EndMirror();
+    case 5:
+      // Whatever a new mirror has begun is left half done.
+      Note("a mirror begins anew, and then all goes wrong");
+      machine_->StartMirror(false);
+      schedule_.After(schedule_.Soon(60 * kMillisecond), [this] {
+        if (machine_ == nullptr || heals_) return;
+        RestartServers();
+        LosePower();
+      });
+      return;
     default:
       Note("the mirror is killed");
       machine_->KillMirror();
@@ -247,14 +265,15 @@ void Run::Isolate() {
   zombie_ = std::exchange(machine_, nullptr);
   zombie_->Stop(true);
   zombie_->Detach();
+  if (random_.OneIn(2)) zombie_->LoseEtcd();
   // One that has no epoch is no danger, but would get one.
   const bool owns = zombie_->mirror() != nullptr && zombie_->mirror()->writer().epoch() != 0;
   if (!owns) zombie_->KillMirror();
   schedule_.After(schedule_.Soon(2 * kSecond), [this, zombie = std::weak_ptr(zombie_)] {
-    if (const auto it = zombie.lock()) {
-      Note("the isolated machine goes on");
-      it->Stop(false);
-    }
+    const auto it = zombie.lock();
+    if (it == nullptr) return;
+    Note("the isolated machine goes on");
+    it->Stop(false);
   });
   StartRecovery();
 }
@@ -277,12 +296,14 @@ void Run::WatchMirror() {
     if (machine_ == nullptr) return;
     const Mirror* mirror = machine_->mirror();
     if (mirror == nullptr) {
-      if (!random_.OneIn(3)) return;
+      if (!random_.OneIn(6)) return;
       Note("a mirror begins");
-      return machine_->StartMirror();
+      return machine_->StartMirror(false);
     }
-    if (!mirror->writer().failure().empty())
-      return Fail("the mirror: " + mirror->writer().failure());
+    const std::string& failure = mirror->writer().failure();
+    // What a lost machine's mirror has asked for is done only now. A person knows that it is lost.
+    if (failure.find("--take-over") != std::string::npos) return machine_->StartMirror(true);
+    if (!failure.empty()) return Fail("the mirror: " + failure);
     if (mirror->writer().HasEnded()) machine_->KillMirror();
   });
 }
@@ -313,6 +334,7 @@ void Run::Recovered() {
   Note("recovered");
   recovery_ = nullptr;
   Check(disk_, "after a recovery");
+  if (random_.OneIn(4)) RestartServers();
   NewMachine();
 }
 
@@ -356,6 +378,7 @@ void Run::LookAt(const Versions& disk) {
     }
     if (!remember) continue;
     if (best == nullptr) return Fail("a majority has no image");
+    if (LacksOlder(best->bytes(), machine_->history())) return Fail("a group lacks an older one");
     Versions after = disk;
     Replay(best->bytes(), &after);
     Check(after, "from majority " + std::to_string(chosen) + " at " +

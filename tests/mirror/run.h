@@ -39,6 +39,7 @@ class Run {
   // What goes wrong.
   void Trouble();
   void TroubleServer();
+  void RestartServers();
   void TroubleNet();
   void TroubleMachine();
   void TroubleRecovery();

@@ -32,7 +32,7 @@ class Schedule {
   // Up to so long; every order of magnitude is as likely as another.
   Time Soon(Time most) { return random_.Length(most); }
   // Any time is as likely.
-  Time Within(Time most) { return random_.Below(most); }
+  Time Within(Time most) const { return random_.Below(most); }
 
   bool Step() {
     if (events_.empty()) return false;

@@ -12,7 +12,7 @@ using mirror::Range;
 Memory::Memory(kit::Random* random, Broken broken) : random_(*random), broken_(broken) { Lose(); }
 
 void Memory::Restart() {
-  has_copy_ = false;
+  DropCopy();
   if (broken_.Is(RuleNamed("promise-is-kept"))) promised_ = promised_before_;
   if (broken_.Is(RuleNamed("write-is-whole")) && !before_.empty()) bytes_ = before_;
 }
