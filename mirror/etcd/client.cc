@@ -66,7 +66,10 @@ Json Change(const Known& known, const std::string& key, const std::string& text,
     }
   }
   const Json put = {{"key", name}, {"value", Base64(text)}};
-  return {{"compare", std::move(compare)}, {"success", Json::array({{{"request_put", put}}})}};
+  const Json look = {{"key", name}, {"keys_only", true}};
+  return {{"compare", std::move(compare)},
+          {"success", Json::array({{{"request_put", put}}})},
+          {"failure", Json::array({{{"request_range", look}}})}};
 }
 
 WriteAnswer WriteRecord(Gateway* gateway, const std::string& key, const Record& record,
@@ -78,15 +81,18 @@ WriteAnswer WriteRecord(Gateway* gateway, const std::string& key, const Record& 
   const Answer answer =
       gateway->Call("/v3/kv/txn", Change(*known, key, text, revision), Repeat::kIfUnsent, limit);
   if (!answer.good) return {.error = answer.error};
+  // Of what it has done: only etcd says so.
   const auto succeeded = answer.json.find("succeeded");
+  const bool changed = succeeded != answer.json.end() && *succeeded == true;
   const auto responses = answer.json.find("responses");
-  const bool some = responses != answer.json.end() && responses->is_array() && !responses->empty();
-  if (succeeded == answer.json.end() || *succeeded == false) {
-    if (!some) return {.outcome = Outcome::kConflict};
-  } else if (*succeeded == true && some && responses->front().is_object() &&
-             responses->front().contains("response_put")) {
+  const bool whole = responses != answer.json.end() && responses->is_array() &&
+                     responses->size() == 1 && responses->front().is_object();
+  if (whole && changed && responses->front().contains("response_put")) {
     *known = {.key = key, .value = {.text = text, .revision = answer.revision}};
     return {.outcome = Outcome::kDone, .revision = answer.revision};
+  }
+  if (whole && !changed && responses->front().contains("response_range")) {
+    return {.outcome = Outcome::kConflict};
   }
   return {.error = "etcd: an answer that does not belong to the transaction of the key " + key};
 }
