@@ -43,9 +43,9 @@ class EtcdClient {
   // What was acknowledged before the request is in the answer.
   void Read(const std::string& name, std::function<void(const ReadAnswer&)> done);
 
-  // Stores the record if the key still has this revision (0: does not exist). If this client has
-  // read or written this revision, the value has to be the same as well: an etcd that was restored
-  // from an older copy counts revisions again.
+  // Stores the record if the key still has this revision (0: does not exist). If it is the one that
+  // this client has read or written last, the value has to be the same as well: an etcd that was
+  // restored from an older copy counts revisions again.
   //
   // After kUnknown the record may be stored at any later time, unless the revision has changed: a
   // kConflict that follows may be due to the earlier attempt, and a Read tells.

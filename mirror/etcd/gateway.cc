@@ -19,21 +19,22 @@ constexpr int kUnauthenticated = 16;
 
 constexpr long kOk = 200;
 
+bool IsVisible(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
 bool IsEndpoint(std::string_view url) {
   const size_t scheme = url.starts_with("http://")    ? 7
                         : url.starts_with("https://") ? 8
                                                       : std::string_view::npos;
   if (scheme == std::string_view::npos) return false;
   url.remove_prefix(scheme);
-  return !url.empty() && url.find_first_of("/?#@\\") == std::string_view::npos &&
-         std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c <= '~'; });
+  return IsVisible(url) && url.find_first_of("/?#@\\") == std::string_view::npos;
 }
 
 // It becomes a part of a line of the request.
-bool IsToken(std::string_view text) {
-  return !text.empty() && text.size() <= 4096 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
-}
+bool IsToken(std::string_view text) { return IsVisible(text) && text.size() <= 4096; }
 
 // At least 1 ms: for libcurl, 0 is no limit.
 milliseconds Until(Clock::time_point limit) {
@@ -46,12 +47,15 @@ int CodeOf(const Json& json) {
   return found != json.end() && found->is_number_integer() ? found->get<int>() : 0;
 }
 
+// Of an error that is an object as well: that of a stream.
 std::string MessageOf(const Json& json) {
+  const auto error = json.find("error");
+  const Json& inner = error != json.end() && error->is_object() ? *error : json;
   for (const char* name : {"message", "error"}) {
-    const auto found = json.find(name);
-    if (found == json.end()) continue;
-    if (found->is_string()) return Readable(found->get<std::string>());
-    if (found->is_object()) return MessageOf(*found);
+    const auto found = inner.find(name);
+    if (found != inner.end() && found->is_string()) {
+      return Readable(found->get_ref<const std::string&>());
+    }
   }
   return "";
 }
@@ -65,7 +69,13 @@ std::string Problem(const EtcdOptions& options) {
       return Readable(endpoint) + " is no endpoint of etcd: give http://HOST:PORT, or https";
     }
   }
-  if (options.timeout <= milliseconds{0}) return "the timeout for etcd is not above 0";
+  if (!IsVisible(options.prefix) || !options.prefix.ends_with('/')) {
+    return "the prefix of etcd's keys, " + Readable(options.prefix) +
+           ", does not end with '/', or has characters other than visible ASCII";
+  }
+  if (options.timeout < milliseconds{1} || options.timeout > std::chrono::hours{1}) {
+    return "the timeout for etcd is not from 1 ms to 1 hour";
+  }
   if (options.certificate.empty() != options.key.empty()) {
     return "of the certificate for etcd and its key, one is given without the other: give both";
   }
@@ -135,7 +145,9 @@ Gateway::Attempt Gateway::Send(const std::string& path, const Json& request, con
   }
   // Of an answer that is a stream, as that of a keepalive.
   if (const auto result = json.find("result"); result != json.end() && result->is_object()) {
-    json = Json(*result);
+    // Not a copy, which would take a frame of the stack for each level.
+    Json inner = std::move(*result);
+    json = std::move(inner);
   }
   const auto header = json.find("header");
   const bool headed = header != json.end() && header->is_object() && header->contains("cluster_id");
