@@ -4,9 +4,10 @@
 // holds up.
 //
 // Requests are made in two threads, one for records and one for the lease. libcurl's interface for
-// loops would need none; but it waits for the resolver of names where that does not answer, and a
-// handshake, an answer's JSON and the turns of a lease would have to be cut into steps that wait
-// for events. Here each is one function, and the loop has one descriptor to watch.
+// loops would need none; but a handshake, an answer's JSON and whatever libcurl does with a
+// resolver of names that hangs would take the loop's time, and an attempt at each endpoint, a new
+// token and the turns of a lease would have to be cut into steps that wait for events. Here each is
+// one function, and the loop has one descriptor to watch.
 #ifndef NVCACHE_MIRROR_ETCD_CLIENT_H_
 #define NVCACHE_MIRROR_ETCD_CLIENT_H_
 
