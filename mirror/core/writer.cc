@@ -199,6 +199,11 @@ std::vector<Holder> Writer::WantedHolders() const {
       if (known.address == holder.address) holder.incarnation = known.incarnation;
     }
     if (links_[i].IsFollowing()) holder.incarnation = links_[i].incarnation();
+    // A server that has moved is no longer where it was.
+    for (Holder& other : holders) {
+      if (other.incarnation != holder.incarnation) continue;
+      (links_[i].IsFollowing() ? other : holder).incarnation = {};
+    }
     holders.push_back(std::move(holder));
   }
   return holders;

@@ -134,7 +134,7 @@ Record Parse(std::string_view text) {
                 std::to_string(kLayout) + ": use the version of nvcache that wrote it"};
   }
   CheckFields(json, "it",
-              {"layout", "version", "epoch", "writer", "lineage", "pool_size", "mode", "holders"});
+              {"layout", "version", "epoch", "writer", "lineage", "pool_size", "mode", "free", "holders"});
   Record record = {.version = Number(json, "version"),
                    .epoch = Number(json, "epoch"),
                    .writer = String(json, "writer"),
@@ -146,6 +146,8 @@ Record Parse(std::string_view text) {
     throw Wrong{"the field mode is neither real nor mirrored"};
   }
   record.mode = mode == kReal ? Mode::kReal : Mode::kMirrored;
+  if (!json["free"].is_boolean()) throw Wrong{"the field free is neither true nor false"};
+  record.free = json["free"].get<bool>();
   if (std::string problem = Problem(record); !problem.empty()) throw Wrong{std::move(problem)};
   return record;
 }
@@ -161,6 +163,7 @@ std::string Problem(const Record& record) {
   if (record.mode == Mode::kMirrored && record.lineage.IsNone()) {
     return "it is mirrored and has no lineage";
   }
+  if (record.mode == Mode::kMirrored && record.free) return "it is mirrored and free";
   if (record.mode == Mode::kMirrored && record.pool_size == 0) {
     return "it is mirrored and its pool has no size";
   }
@@ -179,6 +182,7 @@ std::string ToText(const Record& record) {
                      {"lineage", record.lineage.Text()},
                      {"pool_size", record.pool_size},
                      {"mode", record.mode == Mode::kReal ? kReal : kMirrored},
+                     {"free", record.free},
                      {"holders", std::move(holders)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -29,10 +29,11 @@ struct World {
   Etcd* etcd;
   Broken broken;
   std::vector<std::shared_ptr<End>> servers;
-  std::vector<bool> reached;   // by server
-  Versions written = {};       // the highest that any program has begun to write
-  Versions acknowledged = {};  // that a sync which has returned covers
-  std::function<void()> look;  // called when a sync has returned, and `acknowledged` was raised
+  std::vector<bool> reached;      // by server
+  Versions written = {};          // the highest that any program has begun to write
+  Versions acknowledged = {};     // that a sync which has returned covers
+  std::function<void()> look;     // called when a sync has returned, and `acknowledged` was raised
+  std::function<void()> replays;  // when a recovery begins to change the disk
 };
 
 std::string AddressOf(size_t server);

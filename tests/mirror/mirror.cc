@@ -17,6 +17,18 @@ constexpr Time kTick = 4 * kMillisecond;
 // No two processes have the same.
 std::string NewSelf(World& world) { return "process " + std::to_string(world.random->Next()); }
 
+// An odd number of them, most often all.
+std::vector<size_t> ChooseServers(World& world) {
+  std::vector<size_t> servers;
+  for (size_t i = 0; i < world.servers.size(); ++i) servers.push_back(i);
+  while (servers.size() > 1 && world.random->OneIn(4)) {
+    for (int i = 0; i < 2; ++i) {
+      servers.erase(servers.begin() + static_cast<ptrdiff_t>(world.random->Below(servers.size())));
+    }
+  }
+  return servers;
+}
+
 }  // namespace
 
 class Connections::Wire : public mirror::Link::Wire {
@@ -94,7 +106,8 @@ Mirror::Mirror(World* world, Machine* machine, bool takes_over)
                                      .link = kLink};
   options.below =
       static_cast<mirror::Writer::Below>(world->random->OneIn(3) ? world->random->Below(3) : 0);
-  for (size_t i = 0; i < world->servers.size(); ++i) options.servers.push_back(AddressOf(i));
+  server_ = ChooseServers(*world);
+  for (const size_t server : server_) options.servers.push_back(AddressOf(server));
   writer_ = std::make_unique<mirror::Writer>(std::move(options), this, machine_.pool_.state,
                                              machine_.pool_.position);
 }
@@ -205,7 +218,10 @@ std::unique_ptr<mirror::Cursor> Recovery::OpenCursor(Position position) {
   return simulation::OpenCursor(pool_, position);
 }
 
-void Recovery::Replay() { ReplayStep(0, disk_); }
+void Recovery::Replay() {
+  world_.replays();
+  ReplayStep(0, disk_);
+}
 
 // One register at a time, so that it can be killed between two.
 void Recovery::ReplayStep(size_t step, const Versions& before) {

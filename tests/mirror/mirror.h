@@ -4,6 +4,7 @@
 #ifndef NVCACHE_TESTS_MIRROR_MIRROR_H_
 #define NVCACHE_TESTS_MIRROR_MIRROR_H_
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,8 +53,8 @@ class Mirror : public Connections, public mirror::Writer::Host {
 
   void ReadRecord() override;
   void WriteRecord(const Record& record, uint64_t revision) override;
-  std::unique_ptr<mirror::Link::Wire> MakeWire(size_t server) override {
-    return Connections::MakeWire(server);
+  std::unique_ptr<mirror::Link::Wire> MakeWire(size_t i) override {
+    return Connections::MakeWire(server_[i]);
   }
   std::unique_ptr<mirror::Cursor> OpenCursor() override;
   Position Draw() override;
@@ -62,14 +63,21 @@ class Mirror : public Connections, public mirror::Writer::Host {
 
  protected:
   void Do(std::function<void()> what) override { machine_.Do(std::move(what)); }
-  void OnConnected(size_t server) override { writer_->Connected(server, now()); }
-  void OnMessage(size_t server, const Message& m) override { writer_->Take(server, m, now()); }
-  void OnClosed(size_t server) override { writer_->Closed(server, now()); }
+  void OnConnected(size_t server) override { writer_->Connected(PlaceOf(server), now()); }
+  void OnMessage(size_t server, const Message& message) override {
+    writer_->Take(PlaceOf(server), message, now());
+  }
+  void OnClosed(size_t server) override { writer_->Closed(PlaceOf(server), now()); }
 
  private:
   void Tick();
+  // Among those that it was given.
+  size_t PlaceOf(size_t server) const {
+    return static_cast<size_t>(std::find(server_.begin(), server_.end(), server) - server_.begin());
+  }
 
   Machine& machine_;
+  std::vector<size_t> server_;
   std::unique_ptr<mirror::Writer> writer_;
 };
 

@@ -63,6 +63,7 @@ TEST(MirrorRecordTest, IsReadAsItWasWritten) {
   EXPECT_EQ(ParseRecord(ToText(extreme), &problem), extreme) << problem;
   Record real = Good();
   real.mode = Mode::kReal;
+  real.free = true;
   real.lineage = {};
   real.pool_size = 0;
   EXPECT_EQ(ParseRecord(ToText(real), &problem), real) << problem;
@@ -74,7 +75,7 @@ TEST(MirrorRecordTest, HasThisText) {
   EXPECT_EQ(ToText(record),
             R"({"layout":1,"version":7,"epoch":3,"writer":"host a, process 81",)"
             R"("lineage":"abababababababababababababababab","pool_size":1073741824,)"
-            R"("mode":"mirrored","holders":[{"address":"a:7070",)"
+            R"("mode":"mirrored","free":false,"holders":[{"address":"a:7070",)"
             R"("incarnation":"01010101010101010101010101010101"}]})");
 }
 
@@ -110,7 +111,7 @@ TEST(MirrorRecordTest, RefusesAnotherLayout) {
 
 TEST(MirrorRecordTest, RefusesFieldsThatAreMissingOrTooMany) {
   for (const std::string name :
-       {"version", "epoch", "writer", "lineage", "pool_size", "mode", "holders"}) {
+       {"version", "epoch", "writer", "lineage", "pool_size", "mode", "free", "holders"}) {
     ExpectRefused(With("\"" + name + "\"", "\"" + name + "_\""), "lacks the field " + name);
   }
   for (const std::string name : {"address", "incarnation"}) {
@@ -128,6 +129,7 @@ TEST(MirrorRecordTest, RefusesFieldsOfAnotherType) {
   }
   ExpectRefused(With("\"host a, process 81\"", "81"), "the field writer is not a string");
   ExpectRefused(With("\"mirrored\"", "\"Mirrored\""), "neither real nor mirrored");
+  ExpectRefused(With("false", "0"), "neither true nor false");
   ExpectRefused(With("\"abab", "\"ABAB"), "the field lineage");
   ExpectRefused(With("\"abab", "\"ab"), "the field lineage");
   ExpectRefused(With("\"0101", "\"010"), "the field incarnation");
@@ -137,6 +139,7 @@ TEST(MirrorRecordTest, RefusesFieldsOfAnotherType) {
 
 TEST(MirrorRecordTest, RefusesValuesThatCannotBe) {
   ExpectRefused(With("\"epoch\":3", "\"epoch\":0"), "its epoch is 0");
+  ExpectRefused(With("false", "true"), "mirrored and free");
   ExpectRefused(With("\"version\":7", "\"version\":0"), "its version is 0");
   ExpectRefused(With("\"pool_size\":1073741824", "\"pool_size\":0"), "no size");
   ExpectRefused(With("abababababababababababababababab", std::string(32, '0')), "no lineage");

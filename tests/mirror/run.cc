@@ -38,7 +38,8 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, Notes* notes)
              .broken = Broken(broken),
              .servers = {},
              .reached = {},
-             .look = {}},
+             .look = {},
+             .replays = {}},
       notes_(notes) {
   const size_t count = random_.OneIn(4) ? 5 : random_.OneIn(8) ? 1 : 3;
   for (size_t i = 0; i < count; ++i) {
@@ -47,6 +48,7 @@ Run::Run(uint64_t seed, std::optional<Rule> broken, Notes* notes)
     world_.reached.push_back(true);
   }
   world_.look = [this] { Look(); };
+  world_.replays = [this] { CheckSpread(); };
 }
 
 void Run::Note(const std::string& text) {
@@ -75,6 +77,7 @@ std::string Run::Failure() {
   NewMachine();
   WatchMirror();
   WatchRecovery();
+  WatchDisk();
   Trouble();
   Go(kSteps);
   Heal();
@@ -206,7 +209,7 @@ void Run::TroubleMachine() {
       // Whatever a new mirror has begun is left half done.
       Note("a mirror begins anew, and then all goes wrong");
       machine_->StartMirror(false);
-      schedule_.After(schedule_.Soon(60 * kMillisecond), [this] {
+      schedule_.After(schedule_.Within(40 * kMillisecond), [this] {
         if (machine_ == nullptr || heals_) return;
         RestartServers();
         LosePower();
@@ -308,6 +311,13 @@ void Run::WatchMirror() {
   });
 }
 
+void Run::WatchDisk() {
+  schedule_.After(schedule_.Within(10 * kMillisecond), [this] {
+    WatchDisk();
+    Look();
+  });
+}
+
 void Run::WatchRecovery() {
   schedule_.After(10 * kMillisecond, [this] {
     WatchRecovery();
@@ -340,15 +350,29 @@ void Run::Recovered() {
 
 // ---- What must hold
 
+const Memory& Run::MemoryAt(const std::string& address) const {
+  size_t i = 0;
+  while (AddressOf(i) != address) ++i;
+  return servers_[i]->memory();
+}
+
 size_t Run::Remembering() const {
-  size_t count = 0;
-  for (const mirror::Holder& holder : etcd_.record()->holders) {
-    for (size_t i = 0; i < servers_.size(); ++i) {
-      const bool same = AddressOf(i) == holder.address;
-      if (same && servers_[i]->memory().incarnation() == holder.incarnation) ++count;
-    }
-  }
-  return count;
+  const auto remembers = [this](const mirror::Holder& holder) {
+    return MemoryAt(holder.address).incarnation() == holder.incarnation;
+  };
+  const auto& holders = etcd_.record()->holders;
+  return static_cast<size_t>(std::count_if(holders.begin(), holders.end(), remembers));
+}
+
+// A recovery that comes later finds the same image, whichever majority it asks.
+void Run::CheckSpread() {
+  const auto has = [this](const mirror::Holder& holder) {
+    return MemoryAt(holder.address).image().written == etcd_.record()->epoch;
+  };
+  const auto& holders = etcd_.record()->holders;
+  const auto count = static_cast<size_t>(std::count_if(holders.begin(), holders.end(), has));
+  if (count < etcd_.record()->Majority())
+    Fail("a recovery changes the disk, and no majority has its image");
 }
 
 // If the machine lost its power now, with any majority.
@@ -362,13 +386,13 @@ void Run::LookAt(const Versions& disk) {
   ++looks_;
   const std::optional<Record>& record = etcd_.record();
   if (!record || record->mode == Mode::kReal) return Check(disk, "with the disk alone");
-  for (uint32_t chosen = 1; chosen < 1U << servers_.size(); ++chosen) {
+  for (uint32_t chosen = 1; chosen < 1U << record->holders.size(); ++chosen) {
     if (static_cast<size_t>(std::popcount(chosen)) != record->Majority()) continue;
     bool remember = true;
     const Memory* best = nullptr;
-    for (size_t i = 0; i < servers_.size(); ++i) {
+    for (size_t i = 0; i < record->holders.size(); ++i) {
       if ((chosen >> i & 1) == 0) continue;
-      const Memory& memory = servers_[i]->memory();
+      const Memory& memory = MemoryAt(record->holders[i].address);
       remember = remember && memory.incarnation() == record->holders[i].incarnation;
       if (memory.image().lineage != record->lineage) continue;
       const auto place = [](const Memory& m) {

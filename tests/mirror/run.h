@@ -53,10 +53,13 @@ class Run {
   void StartRecovery();
   void WatchMirror();
   void WatchRecovery();
+  void WatchDisk();
   void Recovered();
 
   // Recoveries that could begin now.
+  const Memory& MemoryAt(const std::string& address) const;
   size_t Remembering() const;
+  void CheckSpread();
   void Look();
   void LookAt(const Versions& disk);
   void Check(const Versions& disk, const std::string& how);
