@@ -30,7 +30,7 @@ std::optional<Id> Id::Parse(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const size_t digit = kDigits.find(text[i]);
     if (digit == std::string_view::npos) return std::nullopt;
-    id.bytes[i / 2] = static_cast<uint8_t>(id.bytes[i / 2] * 16U + static_cast<unsigned>(digit));
+    id.bytes[i / 2] = static_cast<uint8_t>(size_t{id.bytes[i / 2]} << 4 | digit);
   }
   return id;
 }

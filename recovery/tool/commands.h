@@ -41,6 +41,7 @@ void AddCreate(CLI::App& app, int* status);
 void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* status);
 void AddCheckpointer(CLI::App& app, int* status);
 void AddRecover(CLI::App& app, int* status);
+void AddServe(CLI::App& app, int* status);
 void AddStatus(CLI::App& app, int* status);
 void AddTop(CLI::App& app, int* status);
 void AddDump(CLI::App& app, int* status);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs pool_fuzzer for a time. Prints its seed; what fails is saved, and `pool_fuzzer FILE` tries it
-again.
+"""Runs pool_fuzzer or mirror_fuzzer for a time. Prints its seed; what fails is saved, and `pool_fuzzer FILE`
+tries it again.
 
     fuzz.py --fuzzer build/pool_fuzzer --seconds 45 [--seed N] [--corpus FOLDER]
 
@@ -35,7 +35,7 @@ def fuzz(options, seed, found, plant=False):
         make_corpus(corpus, seed)
         command = [
             options.fuzzer, f"-seed={seed}", f"-max_total_time={options.seconds}", "-timeout=10",
-            "-rss_limit_mb=1024", "-error_exitcode=1", "-max_len=512", "-len_control=0",
+            "-rss_limit_mb=1024", "-error_exitcode=1", f"-max_len={options.length}", "-len_control=0",
             "-print_final_stats=1",
             f"-artifact_prefix={found}/", str(corpus),
         ]
@@ -56,7 +56,7 @@ def run(command, plant, seconds):
 def tell(output):
     executed = re.search(r"stat::number_of_executed_units: *(\d+)", output)
     covered = re.findall(r"cov: (\d+)", output)
-    print(f"{executed.group(1) if executed else '?'} pools, "
+    print(f"{executed.group(1) if executed else '?'} inputs, "
           f"{covered[-1] if covered else '?'} edges of the program")
 
 
@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--scratch", required=True, help="a folder for what is found")
     parser.add_argument("--seconds", type=int, default=45)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 2**31))
+    parser.add_argument("--length", type=int, default=512, help="of an input at most, in bytes")
     parser.add_argument("--corpus", help="keep interesting inputs here, for the next time")
     parser.add_argument("--self-check", action="store_true")
     options = parser.parse_args()

@@ -20,6 +20,7 @@ WANTED = (
     "usr/lib/cmake/nvcache/nvcache-config-version.cmake",
     "usr/lib/systemd/system/nvcache-recover.service",
     "usr/lib/systemd/system/nvcache-recover@.service",
+    "usr/lib/systemd/system/nvcache-serve.service",
     "usr/share/bash-completion/completions/nvcache",
     "usr/share/doc/nvcache/copyright",
     "usr/share/man/man1/nvcache.1",
@@ -45,7 +46,8 @@ def build_package(build, folder):
 
 def check_contents(package):
     fields = command("dpkg-deb", "--field", package)
-    assert "Package: nvcache\n" in fields and "libc6" in fields and "libncursesw6" in fields, fields
+    assert "Package: nvcache\n" in fields and "libc6" in fields, fields
+    assert "libncursesw6" in fields and "libgnutls30" in fields, fields
     for line in command("dpkg-deb", "--contents", package).splitlines():
         mode, owner, name = line.split()[0], line.split()[1], line.split()[5]
         assert owner == "root/root", line

@@ -17,6 +17,7 @@ OPTIONS = {
     "status": ["POOL", "--json"],
     "top": ["POOL", "--interval", "--batch", "--count", "--once", "--json"],
     "dump": ["POOL", "--all", "--export", "--json"],
+    "serve": ["--listen", "--keys", "--insecure", "--limit", "--memory", "--spill"],
 }
 
 

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Breaks mirror/core in one place after the other, and has the simulation find each.
+
+    mutants.py --root SOURCE --compiler c++ --flag=-O1 --libraries A,B --scratch DIR [--mutant NAME]
+
+Exit status 1: a mutant was not reported, or its text is not in the source once."""
+
+import argparse
+import concurrent.futures
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+# Name, source, and one or more changes of its text.
+MUTANTS = [
+    ("a lower epoch is promised and obeyed", "replica.cc",
+     ("if (message.epoch < store_.promised()) return Refuse(connection, Refusal::kEpoch);", ""),
+     ("if (message.epoch != store_.promised()) return Refuse(connection, Refusal::kEpoch);", ""),
+     ("if (message.version > store_.version()) store_.SetVersion(message.version);\n  const Refusal", "const Refusal"),
+     ("if (message.version > store_.version()) store_.SetVersion(message.version);\n  const ImageInfo",
+      "const ImageInfo")),
+    ("an old connection goes on", "replica.cc",
+     ("if (connection != writer_) return Refuse(connection, Refusal::kOrder);", ""),
+     ("if (before != 0 && before != connection) host_.Close(before);", ""),
+     ("if (answered && message.number != number_ + 1) return Refusal::kOrder;", ""),
+     ("if (message.epoch != store_.promised()) return Refuse(connection, Refusal::kEpoch);", "")),
+    ("a promise is answered and not stored", "replica.cc",
+     ("if (message.epoch > store_.promised()) store_.SetPromised(message.epoch);", ""),
+     ("if (message.epoch != store_.promised()) return Refuse(connection, Refusal::kEpoch);", ""),
+     ("if (message.version > store_.version()) store_.SetVersion(message.version);\n  const Refusal", "const Refusal"),
+     ("if (message.version > store_.version()) store_.SetVersion(message.version);\n  const ImageInfo",
+      "const ImageInfo")),
+    ("a copy counts before it is whole", "replica.cc", ("    if (message.whole) {", "    if (true) {")),
+    ("a mark marks nothing", "replica.cc",
+     ("store_.Write({}, nullptr, message.epoch, message.position);", "")),
+    ("acknowledged by f servers", "writer.cc",
+     ("positions[record.Majority() - 1]", "positions[record.Majority() - (record.Majority() > 1 ? 2 : 1)]")),
+    ("a server that has forgotten is counted", "writer.cc",
+     ("options_.servers[i] == holder.address && links_[i].incarnation() == holder.incarnation",
+      "options_.servers[i] == holder.address")),
+    ("new holders are not waited for", "writer.cc",
+     ("if (register_.wanted()) position = std::min(position, Majority(*register_.wanted()));", "")),
+    ("holders change below what was acknowledged", "writer.cc",
+     ("if (wanted.mode == Mode::kMirrored && Majority(wanted) < published_) return;", "")),
+    ("holders change before the copy", "writer.cc",
+     ("if (links_[i].IsFollowing()) holder.incarnation",
+      "if (links_[i].stage() >= Link::Stage::kCopying) holder.incarnation"),
+     ("if (wanted.mode == Mode::kMirrored && Majority(wanted) < published_) return;", "")),
+    ("leaves without the disk", "writer.cc", ("  if (!drained_) return;\n", "")),
+    ("an old drain counts", "writer.cc",
+     ("if (state_ == State::kLeaving && position >= bar_) drained_ = true;", "drained_ = true;"),
+     ("  drained_ = false;\n", "")),
+    ("real before the record says so", "writer.cc",
+     ("  Change(Mode::kReal, ending_);", "  Change(Mode::kReal, ending_);\n  Enter(State::kReal, now);")),
+    ("waits end while it leaves", "writer.cc",
+     ("if (state_ != State::kJoining && state_ != State::kMirrored) return;",
+      "if (state_ == State::kReal) return;"),
+     ("  if (register_.wanted()) return;\n  const bool is_mirrored", "  const bool is_mirrored")),
+    ("comes back while the record becomes real", "writer.cc",
+     ("  if (register_.wanted()) return;\n  const bool is_mirrored", "  const bool is_mirrored")),
+    ("mirrored before programs wait", "writer.cc",
+     ("if (!register_.wanted() && Acknowledged() > bar_) Change", "if (!register_.wanted()) Change")),
+    ("mirrored before the record says so", "writer.cc",
+     ("if (!register_.wanted() && Acknowledged() > bar_) Change(Mode::kMirrored, false);",
+      "if (!register_.wanted() && Acknowledged() > bar_) {\n"
+      "    Change(Mode::kMirrored, false);\n    Enter(State::kMirrored, now);\n  }")),
+    ("goes back to real while the record may be mirrored", "writer.cc",
+     ("  if (changes_mode_) return;\n  if (ending_", "  if (ending_")),
+    ("the epoch is not a new one", "writer.cc", ("  wanted.epoch += 1;", "  wanted.epoch += known ? 0 : 1;")),
+    ("an unknown outcome is taken for none", "register.cc",
+     ("    asks_ = true;\n", "    asks_ = true;\n    if (!reached_) wanted_.reset();\n")),
+    ("an outcome is believed before it is known", "register.cc",
+     ("  if (outcome != Outcome::kDone) {", "  if (outcome == Outcome::kConflict) {")),
+    ("a link counts before its copy is whole", "link.cc", ("  if (sent.whole) {", "  if (true) {")),
+    ("recovery asks f servers", "recoverer.cc",
+     ("  if (count < register_.known()->Majority()) return;",
+      "  if (count + (register_.known()->Majority() > 1 ? 1 : 0) < register_.known()->Majority()) return;")),
+    ("recovery counts a server that has forgotten", "recoverer.cc",
+     (" && link.incarnation() == known;", ";")),
+    ("recovery takes any image", "recoverer.cc", ("if (best == nullptr ||", "if (best == nullptr || false &&")),
+    ("recovery replays before a majority has the image", "recoverer.cc",
+     ("CountFollowing() >= register_.known()->Majority()", "true")),
+    ("recovery takes no epoch", "recoverer.cc", ("  wanted.epoch += 1;", "  wanted.epoch += 0;")),
+    ("the record is real before the files are", "recoverer.cc",
+     ("    host_.Replay();", "    host_.Replay();\n    Replayed(true);")),
+]
+
+
+def mutated(source, changes):
+    text = source.read_text()
+    for before, after in changes:
+        if text.count(before) != 1:
+            raise ValueError(f"{source.name} has {text.count(before)} times: {before}")
+        text = text.replace(before, after)
+    return text
+
+
+def look_at(mutant, options, scratch):
+    """(name, whether it was reported, a line)"""
+    name, file, *changes = mutant
+    source = options.root / "mirror/core" / file
+    folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+    (folder / file).write_text(mutated(source, changes))
+    explorer = folder / "explorer"
+    subprocess.run([options.compiler, "-std=c++20", *options.flag, "-w", f"-I{options.root}", folder / file,
+                    *options.libraries.split(","), "-o", explorer], check=True)
+    run = subprocess.run([explorer, "--seed", "1", "--seconds", str(options.seconds)], stdout=subprocess.PIPE,
+                         text=True, check=False)
+    line = run.stdout.splitlines()[0] if run.stdout else f"ended with status {run.returncode}"
+    explorer.unlink()
+    return name, run.returncode != 0, line
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--compiler", required=True)
+    parser.add_argument("--flag", action="append", default=[])
+    parser.add_argument("--libraries", required=True)
+    parser.add_argument("--scratch", type=pathlib.Path, required=True)
+    parser.add_argument("--seconds", type=float, default=60, help="how long a mutant may live")
+    parser.add_argument("--mutant", help="this one only")
+    options = parser.parse_args()
+    wanted = [each for each in MUTANTS if options.mutant in (None, each[0])]
+    missed = 0
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for name, reported, line in pool.map(lambda each: look_at(each, options, scratch), wanted):
+                print(f"{name}: {line if reported else 'NOT REPORTED: ' + line}", flush=True)
+                missed += not reported
+    print(f"{len(wanted) - missed} of {len(wanted)} mutants were reported")
+    return 1 if missed or not wanted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
