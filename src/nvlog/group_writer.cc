@@ -53,7 +53,8 @@ bool GroupWriter::FitsInLane(uint64_t units) const {
   return start_.segment != kNoSegment && start_.unit + units + kLastUnits <= log_.units_;
 }
 
-// The lane's segments for the group: the present one, and `segments` that are taken.
+// The lane's segments for the group: the present one, and `segments` that are taken. The LSN comes
+// after these: a mirror relies on it (Segments::Take).
 Outcome GroupWriter::Begin(uint32_t segments) {
   if (segments > 0 && !TakeSegments(segments)) return Outcome::kLogFull;
   lsn_ = log_.Draw();

@@ -179,6 +179,11 @@ uint32_t Segments::Take(const Claim& claim, bool reserved) {
   info_[number] = {kNoSegment, static_cast<uint32_t>(kFirstUnit), 0, 0};
   WriteHeaders(number, claim);
   pmem::Psync(Step::kSegmentTaken);
+  // mirror/pool reads the LSN that is drawn next, and then looks for segments that were taken. A
+  // log takes one before it draws the LSN of the group that begins or goes on there: so what lies
+  // below that LSN lies in segments that are counted. Copies that are kept have older LSNs; the
+  // checkpoint that passes their groups is stored later.
+  seats().CountTaken();
   pool::Count(pool_->view().statistics()->segments_taken);
   return number;
 }

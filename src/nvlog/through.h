@@ -98,7 +98,8 @@ class ThroughWriter {
   // Room for a record about names, and the record. May take the reserve.
   Outcome BeginName(const pool::NameRecord& record);
 
-  // With an LSN that was drawn while the lane was locked, and after the kernel had the bytes.
+  // With an LSN that was drawn while the lane was locked, after a Begin (a mirror relies on it:
+  // Segments::Take), and after the kernel had the bytes.
   void Commit(Lsn lsn);
 
  private:

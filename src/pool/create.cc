@@ -20,8 +20,8 @@ using pmem::Step;
 
 // Everything is durable before one of the superblocks is: a crash in between leaves something that
 // is no pool. The copy comes first, so that a pool always has it.
-void WriteContents(uint8_t* base, uint64_t size, bool zero_first) {
-  const Superblock superblock = NewSuperblock(size);
+void WriteContents(uint8_t* base, uint64_t size, uint32_t commit, bool zero_first) {
+  const Superblock superblock = NewSuperblock(size, commit);
   const View view = {base, &superblock};
   if (zero_first) {
     pmem::Fill(base, 0, kSegmentsOffset);
@@ -44,14 +44,14 @@ bool HoldsPool(const uint8_t* base) {
 }
 
 // Maps the new pool and fills it. `size` 0: as large as the device.
-bool FillPool(int fd, const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
-              Problem* problem) {
+bool FillPool(int fd, const char* path, uint64_t size, const CreateOptions& options,
+              const pmem::Libpmem* libpmem, Problem* problem) {
   pmem::Region region;
   if (long error = pmem::Map(fd, libpmem, &region); error < 0) return FailMap(problem, path, error);
   const bool is_device = size == 0;
   if (is_device) size = region.size / kPageSize * kPageSize;
   bool ok = false;
-  if (!emulate && region.durability != pmem::Durability::kPower) {
+  if (!options.emulate && region.durability != pmem::Durability::kPower) {
     FailNotPersistent(problem, path);
   } else if (size < kMinPoolSize || size > kMaxPoolSize || size > region.size) {
     Fail(problem, path, EINVAL, "is too small or too large for a pool", "use another device");
@@ -59,7 +59,7 @@ bool FillPool(int fd, const char* path, uint64_t size, bool emulate, const pmem:
     Fail(problem, path, EEXIST, "holds a pool already",
          "use it as it is, or overwrite the device's first 16 KiB with zeros");
   } else {
-    WriteContents(region.base, size, is_device);
+    WriteContents(region.base, size, options.commit, is_device);
     ok = true;
   }
   pmem::Unmap(region, libpmem);
@@ -150,13 +150,13 @@ class FolderLock {
   int fd_ = -1;
 };
 
-bool CreateOnDevice(const char* path, bool emulate, const pmem::Libpmem* libpmem,
+bool CreateOnDevice(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                     Problem* problem) {
   const long opened = sys::Openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC);
   if (opened < 0) return FailOpen(problem, path, opened);
   const int fd = static_cast<int>(opened);
   const bool ok = sys::Flock(fd, LOCK_EX | LOCK_NB) == 0
-                      ? FillPool(fd, path, 0, emulate, libpmem, problem)
+                      ? FillPool(fd, path, 0, options, libpmem, problem)
                       : Fail(problem, path, EBUSY, "is in use", "stop its user, or use another");
   sys::Close(fd);
   return ok;
@@ -180,8 +180,8 @@ long Name(int fd, const char* path) {
   return sys::Linkat(AT_FDCWD, link.c_str(), AT_FDCWD, path, AT_SYMLINK_FOLLOW);
 }
 
-bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpmem* libpmem,
-                Problem* problem) {
+bool CreateFile(const char* path, uint64_t size, const CreateOptions& options,
+                const pmem::Libpmem* libpmem, Problem* problem) {
   const Folder folder(path);
   const FolderLock one_at_a_time(folder);
   struct stat st;
@@ -201,7 +201,7 @@ bool CreateFile(const char* path, uint64_t size, bool emulate, const pmem::Libpm
   bool ok = false;
   if (long error = Allocate(fd, size); error < 0) {
     FailAllocate(problem, path, size, error);
-  } else if (FillPool(fd, path, size, emulate, libpmem, problem)) {
+  } else if (FillPool(fd, path, size, options, libpmem, problem)) {
     error = sys::Fsync(fd);
     if (error == 0 && !named) {
       error = Name(fd, path);
@@ -223,7 +223,7 @@ bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Li
   pmem::Initialize();
   struct stat st = {};
   if (sys::Fstatat(AT_FDCWD, path, &st, 0) == 0 && S_ISCHR(st.st_mode)) {
-    return CreateOnDevice(path, options.emulate, libpmem, problem);
+    return CreateOnDevice(path, options, libpmem, problem);
   }
   const uint64_t size = options.size / kPageSize * kPageSize;
   if (size < kMinPoolSize || size > kMaxPoolSize) {
@@ -231,7 +231,7 @@ bool Pool::Create(const char* path, const CreateOptions& options, const pmem::Li
     what.Append("cannot be made with ").AppendNumber(options.size).Append(" bytes");
     return Fail(problem, path, EINVAL, what.c_str(), "choose a size from 1M to 64T");
   }
-  return CreateFile(path, size, options.emulate, libpmem, problem);
+  return CreateFile(path, size, options, libpmem, problem);
 }
 
 }  // namespace nvcache::pool

@@ -230,6 +230,10 @@ bool Pool::CheckSuperblock(uint64_t size, Problem* problem) const {
     return Fail(problem, path(), EPROTO, "has another geometry than a pool of its size",
                 "use the NVCache that made it");
   }
+  if (s.commit > kCommitWrite) {
+    return Fail(problem, path(), EPROTO, "waits for its mirror in a way that is not known",
+                "use the NVCache that made it");
+  }
   if (size < s.pool_size) {
     what.Append("is truncated, ").AppendNumber(size).Append(" of ");
     what.AppendNumber(s.pool_size).Append(" bytes are there");

@@ -24,6 +24,7 @@ namespace nvcache::pool {
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page
   bool emulate = false;  // accept memory that is not persistent
+  uint32_t commit = kCommitOwn;
 };
 
 enum class Mode {

@@ -94,6 +94,10 @@ class Seats : public SegmentOwners {
     return *reinterpret_cast<std::atomic<Lsn>*>(&shared().next);
   }
 
+  // How many segments logs have taken. The header of one that was counted is there.
+  uint64_t taken() const { return Load(shared().taken); }
+  void CountTaken() const { std::atomic_ref(shared().taken).fetch_add(1); }
+
   // ---- Write-through (src/nvlog/through.h)
   // Its checkpoint, for all seats; the holder of the lock stores it when it is durable.
   Lsn through() const { return Load(shared().through); }

@@ -27,6 +27,12 @@ struct alignas(64) SharedState {
   uint32_t answer;
   uint64_t through_moved;      // ns since 1970 when `through` was stored; 0: not since; for people
   uint64_t through_failed_at;  // the same of `through_failed`
+  // Of the mirror (docs/mirror.md), on a line for itself.
+  uint32_t mirror_state;  // kMirrorNone and its like
+  uint32_t mirror_turn;   // changes after mirror_state or `mirrored` has; programs sleep on it
+  Lsn mirrored;           // a majority of the images has every group below it
+  uint32_t mirror_bell;   // changes when a program begins to wait; the mirror sleeps on it
+  uint64_t taken;         // how many segments logs have taken: never goes back
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
@@ -40,12 +46,26 @@ static_assert(offsetof(SharedState, bell) == 100);
 static_assert(offsetof(SharedState, answer) == 104);
 static_assert(offsetof(SharedState, through_moved) == 112);
 static_assert(offsetof(SharedState, through_failed_at) == 120);
-static_assert(sizeof(SharedState) == 128 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
+static_assert(offsetof(SharedState, mirror_state) == 128);
+static_assert(offsetof(SharedState, mirror_turn) == 132);
+static_assert(offsetof(SharedState, mirrored) == 136);
+static_assert(offsetof(SharedState, mirror_bell) == 144);
+static_assert(offsetof(SharedState, taken) == 152);
+static_assert(sizeof(SharedState) == 192 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
 
 // SharedState::answer.
 inline constexpr uint32_t kNoAnswer = 0;
 inline constexpr uint32_t kHasDescriptor = 1;
 inline constexpr uint32_t kHasNone = 2;  // it cannot, or did not say so in time
+
+// SharedState::mirror_state: what a call does that promises durability.
+inline constexpr uint32_t kMirrorNone = 0;      // waits: no mirror has ever come
+inline constexpr uint32_t kMirrorReal = 1;      // brings it to the disk
+inline constexpr uint32_t kMirrorJoining = 2;   // both
+inline constexpr uint32_t kMirrorMirrored = 3;  // waits for the images
+inline constexpr uint32_t kMirrorLeaving = 4;   // waits until there is another state
+inline constexpr uint32_t kMirrorFailing = 5;   // fails
+inline constexpr uint32_t kMirrorFenced = 6;    // fails, for good
 
 // Seat::state.
 inline constexpr uint32_t kSeatFree = 0;

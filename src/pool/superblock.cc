@@ -36,7 +36,7 @@ uint64_t IdOf(const Superblock& superblock) {
   return id;
 }
 
-Superblock NewSuperblock(uint64_t size) {
+Superblock NewSuperblock(uint64_t size, uint32_t commit) {
   const Geometry geometry = GeometryOf(size);
   Superblock superblock = {};
   std::memcpy(superblock.magic, kMagic, sizeof(kMagic));
@@ -51,6 +51,7 @@ Superblock NewSuperblock(uint64_t size) {
   superblock.segment_count = geometry.segment_count;
   superblock.page_size = kPageSize;
   superblock.unit_size = kUnitSize;
+  superblock.commit = commit;
   superblock.crc = sys::Crc32c(&superblock, offsetof(Superblock, crc));
   return superblock;
 }

@@ -24,7 +24,9 @@ struct Superblock {
   uint32_t segment_count;
   uint32_t page_size;  // kPageSize
   uint32_t unit_size;  // kUnitSize
-  uint32_t crc;        // CRC-32C of the bytes before it
+  uint32_t commit;     // kCommitOwn, kCommitFsync or kCommitWrite
+  uint32_t zero;
+  uint32_t crc;  // CRC-32C of the bytes before it
 };
 static_assert(offsetof(Superblock, magic) == 0);
 static_assert(offsetof(Superblock, version) == 8);
@@ -37,10 +39,17 @@ static_assert(offsetof(Superblock, segment_size) == 56);
 static_assert(offsetof(Superblock, segment_count) == 64);
 static_assert(offsetof(Superblock, page_size) == 68);
 static_assert(offsetof(Superblock, unit_size) == 72);
-static_assert(offsetof(Superblock, crc) == 76);
-static_assert(sizeof(Superblock) == 80 && sizeof(Superblock) <= kCheckpointOffset);
+static_assert(offsetof(Superblock, commit) == 76);
+static_assert(offsetof(Superblock, zero) == 80);
+static_assert(offsetof(Superblock, crc) == 84);
+static_assert(sizeof(Superblock) == 88 && sizeof(Superblock) <= kCheckpointOffset);
 static_assert(kSuperblockCopyOffset % 64 == 0 &&
               kSuperblockCopyOffset + sizeof(Superblock) <= kSegmentsOffset);
+
+// Superblock::commit: what waits for the pool's mirror (docs/mirror.md).
+inline constexpr uint32_t kCommitOwn = 0;    // nothing: the pool is not mirrored
+inline constexpr uint32_t kCommitFsync = 1;  // calls that promise durability
+inline constexpr uint32_t kCommitWrite = 2;  // all calls that change a file or a name
 
 // A superblock of any version, with what lies behind it.
 using SuperblockBytes = uint8_t[256];
@@ -52,7 +61,8 @@ bool IsWhole(const Superblock& superblock);
 bool IsOfAnotherVersion(const SuperblockBytes& bytes);
 // The first bytes of its uuid.
 uint64_t IdOf(const Superblock& superblock);
-Superblock NewSuperblock(uint64_t size);
+// `commit`: Superblock::commit.
+Superblock NewSuperblock(uint64_t size, uint32_t commit);
 // Durable when it returns; the magic comes last: a superblock that has it is whole, or was.
 void WriteSuperblock(uint8_t* place, const Superblock& superblock);
 

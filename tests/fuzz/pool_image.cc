@@ -375,8 +375,9 @@ void Damage::SetSuperblock() {
     if (which == 1 && place == 0) continue;
     auto* s = image_.At<Superblock>(place);
     using S = Superblock;
-    if (SetOneOf(input_.Below(9), s, &S::version, &S::superblock_size, &S::pool_size, &S::salt,
-                 &S::segment_size, &S::segment_count, &S::unit_size, &S::page_size) != kSet) {
+    if (SetOneOf(input_.Below(10), s, &S::version, &S::superblock_size, &S::pool_size, &S::salt,
+                 &S::segment_size, &S::segment_count, &S::unit_size, &S::page_size,
+                 &S::commit) != kSet) {
       std::memset(s, 0, sizeof(*s));
       return;
     }

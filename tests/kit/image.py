@@ -46,7 +46,9 @@ SUPERBLOCK_FIELDS = [
     ("segment_count", 64, 4),
     ("page_size", 68, 4),
     ("unit_size", 72, 4),
-    ("crc", 76, 4),
+    ("commit", 76, 4),
+    ("zero", 80, 4),
+    ("crc", 84, 4),
 ]
 
 _POLYNOMIAL = 0x82F63B78
@@ -160,7 +162,7 @@ class Image:
         """Changes a field and makes the checksum right again."""
         offset, size = next((o, s) for n, o, s in SUPERBLOCK_FIELDS if n == name)
         self.write(offset, value.to_bytes(size, "little"))
-        self.write(76, struct.pack("<I", crc32c(self.read(0, 76))))
+        self.write(84, struct.pack("<I", crc32c(self.read(0, 84))))
 
     # State, checkpoint, statistics.
 

@@ -416,8 +416,8 @@ TEST_F(PoolTest, TheCopyAloneIsAPool) {
 // is no copy.
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   auto superblock = Get<Superblock>(0);
-  superblock.version = 12;
-  for (const uint32_t size : {20u, 64u, 80u, 84u, 128u, 256u}) {
+  superblock.version = 13;
+  for (const uint32_t size : {20u, 64u, 80u, 88u, 92u, 128u, 256u}) {
     std::string bytes(4096, 'x');
     superblock.superblock_size = size;
     std::memcpy(bytes.data(), &superblock, sizeof(superblock));
@@ -426,7 +426,7 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
     Patch(0, bytes.data(), bytes.size());
     const std::string before = ReadFile(path_);
     for (const Mode mode : kAllButShared) {
-      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 12, this is for version 11");
+      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 13, this is for version 12");
     }
     EXPECT_TRUE(ReadFile(path_) == before) << size;
   }
@@ -457,7 +457,7 @@ std::string SuperblockOfVersion4(uint64_t size) {
 }
 
 // It is the business of the NVCache that made it, in use or clean, with one superblock or two, or
-// with one of version 11 that was left where its copy was.
+// with one of version 12 that was left where its copy was.
 TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
   std::mt19937_64 random(test::Seed());
   MakePool(path_);
@@ -472,7 +472,7 @@ TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
       WriteFile(path_, content);
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
       for (const Mode mode : kAllButShared) {
-        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 11");
+        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 12");
       }
       EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
       EXPECT_TRUE(ReadFile(path_) == content);
@@ -521,6 +521,19 @@ TEST_F(PoolTest, EveryFlippedBitOfBothSuperblocksIsFound) {
   OpenedPool pool(path_);
 }
 
+TEST_F(NoPoolTest, APoolSaysWhatWaitsForItsMirror) {
+  for (const uint32_t commit : {kCommitOwn, kCommitFsync, kCommitWrite}) {
+    Problem problem;
+    ASSERT_TRUE(Pool::Create(path_.c_str(), {.size = kSize, .emulate = true, .commit = commit},
+                             nullptr, &problem));
+    {
+      const OpenedPool pool(path_, Mode::kInspect);
+      EXPECT_EQ(pool.view().superblock->commit, commit);
+    }
+    std::filesystem::remove(path_);
+  }
+}
+
 // Whole superblocks, but not for this program.
 TEST_F(PoolTest, OtherVersionsAndGeometries) {
   const std::string good = ReadFile(path_);
@@ -528,12 +541,13 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 3, this is for version 11", [](Superblock* s) { s->version = 3; }},
-      {"version 7, this is for version 11", [](Superblock* s) { s->version = 7; }},
-      {"version 12, this is for version 11", [](Superblock* s) { s->version = 12; }},
+      {"version 3, this is for version 12", [](Superblock* s) { s->version = 3; }},
+      {"version 7, this is for version 12", [](Superblock* s) { s->version = 7; }},
+      {"version 13, this is for version 12", [](Superblock* s) { s->version = 13; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},
+      {"waits for its mirror in a way", [](Superblock* s) { s->commit = 3; }},
       {"units of 128", [](Superblock* s) { s->unit_size = 128; }},
       {"geometry", [](Superblock* s) { s->segment_size *= 2; }},
       {"geometry", [](Superblock* s) { s->segment_count -= 1; }},

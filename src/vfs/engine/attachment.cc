@@ -95,8 +95,14 @@ bool Attachment::TakePool(pool::Problem* problem) {
 }
 
 bool Attachment::OpenPool(pool::Problem* problem) {
-  return pool_.Open(engine.settings.pool.c_str(), pool::Mode::kShared, engine.settings.emulate,
-                    nullptr, problem);
+  if (!pool_.Open(engine.settings.pool.c_str(), pool::Mode::kShared, engine.settings.emulate,
+                  nullptr, problem)) {
+    return false;
+  }
+  // Calls do not wait for a mirror yet (mirror_wait.h): none may rely on one.
+  return pool_.view().superblock->commit == pool::kCommitOwn ||
+         pool::Fail(problem, pool_.path(), EOPNOTSUPP,
+                    "is mirrored, and no call would wait for that", "use another pool");
 }
 
 bool Attachment::CreatePool(pool::Problem* problem) {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/pool/mirror_words.h"
+
+#include <linux/futex.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "src/sys/kernel.h"
+#include "src/sys/lock.h"
+
+namespace nvcache::pool {
+
+namespace {
+
+// Between two looks at a word that wakes nobody: a devdax device has no such words in some kernels.
+constexpr uint64_t kPollNs = 1000 * 1000;
+
+// Between processes.
+void Await(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
+  timespec timeout = {static_cast<time_t>(timeout_ns / 1000000000u),
+                      static_cast<long>(timeout_ns % 1000000000u)};
+  const long result = sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAIT, static_cast<long>(seen),
+                                sys::Address(&timeout));
+  if (result == -EFAULT || result == -EINVAL) sys::Pause(std::min(timeout_ns, kPollNs));
+}
+
+void Change(uint32_t& word) {
+  std::atomic_ref(word).fetch_add(1);
+  sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAKE, INT_MAX);
+}
+
+}  // namespace
+
+void MirrorWords::AwaitTurn(uint32_t seen, uint64_t timeout_ns) const {
+  Await(shared_.mirror_turn, seen, timeout_ns);
+}
+
+void MirrorWords::RingBell() const { Change(shared_.mirror_bell); }
+
+void MirrorWords::AwaitBell(uint32_t seen, uint64_t timeout_ns) const {
+  Await(shared_.mirror_bell, seen, timeout_ns);
+}
+
+void MirrorWords::TakeTurn() const { Change(shared_.mirror_turn); }
+
+void MirrorWords::SetState(uint32_t state) const {
+  Of(shared_.mirror_state).store(state);
+  TakeTurn();
+}
+
+void MirrorWords::SetMirrored(Lsn position) const {
+  if (position <= mirrored()) return;
+  Of(shared_.mirrored).store(position);
+  TakeTurn();
+}
+
+}  // namespace nvcache::pool

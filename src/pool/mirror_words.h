@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a pool's mirror and the programs tell each other (docs/mirror.md). It lies in the shared
+// state, so each side sees it for as long as it has the pool mapped.
+//
+//   mirror_state, mirrored, mirror_turn   the mirror's. The turn changes after the others have
+//   mirror_bell                           the programs'. It changes when one begins to wait
+#ifndef NVCACHE_POOL_MIRROR_WORDS_H_
+#define NVCACHE_POOL_MIRROR_WORDS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "src/pool/shared_state.h"
+#include "src/pool/view.h"
+
+namespace nvcache::pool {
+
+class MirrorWords {
+ public:
+  // The view outlives it.
+  explicit MirrorWords(const View& view)
+      : shared_(*reinterpret_cast<SharedState*>(view.base + kSharedOffset)) {}
+
+  uint32_t state() const { return Of(shared_.mirror_state).load(); }
+  Lsn mirrored() const { return Of(shared_.mirrored).load(); }
+  Lsn Draw() const { return Of(shared_.next).fetch_add(1); }
+
+  // Programs sleep until the turn is another one than `seen`, which they have read before the state
+  // and the position. Not longer than `timeout_ns`, and not beyond a signal.
+  uint32_t turn() const { return Of(shared_.mirror_turn).load(); }
+  void AwaitTurn(uint32_t seen, uint64_t timeout_ns) const;
+  void RingBell() const;
+
+  // The mirror's side. The position never goes down.
+  void SetState(uint32_t state) const;
+  void SetMirrored(Lsn position) const;
+  uint32_t bell() const { return Of(shared_.mirror_bell).load(); }
+  void AwaitBell(uint32_t seen, uint64_t timeout_ns) const;
+
+ private:
+  template <typename Integer>
+  static std::atomic_ref<Integer> Of(Integer& field) {
+    return std::atomic_ref(field);
+  }
+  void TakeTurn() const;
+
+  SharedState& shared_;
+};
+
+}  // namespace nvcache::pool
+
+#endif  // NVCACHE_POOL_MIRROR_WORDS_H_

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/mirror_wait.h"
+
+#include "src/sys/deferral.h"
+
+namespace nvcache::vfs {
+
+namespace {
+
+// A signal ends a sleep, unless it comes just before: then this does.
+constexpr uint64_t kLookNs = 50 * 1000 * 1000;
+
+}  // namespace
+
+// The turn first: what changes after it was read ends the sleep.
+MirrorWait::Step MirrorWait::Next() {
+  seen_ = words_.turn();
+  const uint32_t state = words_.state();
+  switch (state) {
+    case pool::kMirrorNone:
+    case pool::kMirrorLeaving:
+      return Step::kSleep;
+    case pool::kMirrorReal:
+      if (synced_in_ == pool::kMirrorReal) return Step::kDone;
+      synced_in_ = pool::kMirrorNone;
+      advised_in_ = state;
+      return Step::kSync;
+    case pool::kMirrorJoining:
+      if (synced_in_ != pool::kMirrorJoining) {
+        // What was drawn before is below what the disk is about to get.
+        drawn_ = 0;
+        advised_in_ = state;
+        return Step::kSync;
+      }
+      return AwaitImages(state);
+    case pool::kMirrorMirrored:
+      return AwaitImages(state);
+    default:
+      return Step::kFail;
+  }
+}
+
+// The state is looked at once more after the position: this one may have been reached when the
+// images counted no more.
+MirrorWait::Step MirrorWait::AwaitImages(uint32_t state) {
+  if (drawn_ == 0) {
+    drawn_ = words_.Draw();
+    words_.RingBell();
+  }
+  if (words_.mirrored() <= drawn_) return Step::kSleep;
+  const uint32_t now = words_.state();
+  const bool counts =
+      now == state || (state == pool::kMirrorJoining && now == pool::kMirrorMirrored);
+  return counts ? Step::kDone : Step::kSleep;
+}
+
+void MirrorWait::Sleep() const {
+  if (words_.turn() != seen_ || sys::SignalWaits()) return;
+  words_.AwaitTurn(seen_, kLookNs);
+}
+
+}  // namespace nvcache::vfs

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "src/vfs/engine/mirror_wait.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "src/sys/deferral.h"
+#include "tests/unit/support.h"
+
+namespace nvcache::vfs {
+namespace {
+
+using Step = MirrorWait::Step;
+using pool::Lsn;
+
+constexpr uint32_t kAll[] = {pool::kMirrorNone,     pool::kMirrorReal,    pool::kMirrorJoining,
+                             pool::kMirrorMirrored, pool::kMirrorLeaving, pool::kMirrorFailing,
+                             pool::kMirrorFenced};
+
+class MirrorWaitTest : public testing::Test {
+ protected:
+  MirrorWaitTest() {
+    shared().next = 100;
+    words_.SetMirrored(50);
+  }
+  pool::SharedState& shared() {
+    return *reinterpret_cast<pool::SharedState*>(memory_.view().base + pool::kSharedOffset);
+  }
+  Lsn next() { return shared().next; }
+
+  test::MemoryPool memory_;
+  pool::MirrorWords words_{memory_.view()};
+};
+
+TEST_F(MirrorWaitTest, WithoutAMirrorItSleeps) {
+  for (const uint32_t state : {pool::kMirrorNone, pool::kMirrorLeaving}) {
+    words_.SetState(state);
+    MirrorWait wait(words_);
+    words_.SetMirrored(1000);
+    EXPECT_EQ(wait.Next(), Step::kSleep);
+    EXPECT_EQ(wait.Next(), Step::kSleep);
+  }
+  EXPECT_EQ(next(), 100u);
+}
+
+TEST_F(MirrorWaitTest, ItFails) {
+  for (const uint32_t state : {pool::kMirrorFailing, pool::kMirrorFenced, 7u, ~0u}) {
+    words_.SetState(state);
+    EXPECT_EQ(MirrorWait(words_).Next(), Step::kFail);
+  }
+}
+
+// The position has to be above what was drawn, not at it.
+TEST_F(MirrorWaitTest, MirroredIsDoneAboveWhatWasDrawn) {
+  words_.SetState(pool::kMirrorMirrored);
+  words_.SetMirrored(100);
+  const uint32_t bell = words_.bell();
+  MirrorWait wait(words_);
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  EXPECT_EQ(next(), 101u);
+  EXPECT_NE(words_.bell(), bell);
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  EXPECT_EQ(next(), 101u) << "once";
+  words_.SetMirrored(101);
+  EXPECT_EQ(wait.Next(), Step::kDone);
+}
+
+TEST_F(MirrorWaitTest, APositionCountsOnlyWhileTheStateSaysSo) {
+  for (const uint32_t state : kAll) {
+    words_.SetState(pool::kMirrorMirrored);
+    MirrorWait wait(words_);
+    EXPECT_EQ(wait.Next(), Step::kSleep);
+    words_.SetState(state);
+    words_.SetMirrored(next() + 10);
+    EXPECT_EQ(wait.Next() == Step::kDone, state == pool::kMirrorMirrored) << state;
+    shared().next += 20;
+  }
+}
+
+TEST_F(MirrorWaitTest, RealIsASyncAndALook) {
+  for (const uint32_t state : kAll) {
+    words_.SetState(pool::kMirrorReal);
+    MirrorWait wait(words_);
+    EXPECT_EQ(wait.Next(), Step::kSync);
+    EXPECT_EQ(wait.Next(), Step::kSync) << "it was not done";
+    words_.SetState(state);
+    wait.Synced();
+    EXPECT_EQ(wait.Next() == Step::kDone, state == pool::kMirrorReal) << state;
+  }
+}
+
+// The LSN is drawn when the sync is over, and each of the two is needed.
+TEST_F(MirrorWaitTest, JoiningIsBoth) {
+  for (const uint32_t last : {pool::kMirrorJoining, pool::kMirrorMirrored}) {
+    words_.SetState(pool::kMirrorJoining);
+    MirrorWait wait(words_);
+    EXPECT_EQ(wait.Next(), Step::kSync);
+    words_.SetMirrored(next() + 1);
+    const Lsn before = next();
+    wait.Synced();
+    EXPECT_EQ(next(), before);
+    shared().next += 5;
+    EXPECT_EQ(wait.Next(), Step::kSleep);
+    EXPECT_EQ(next(), before + 6);
+    words_.SetState(last);
+    EXPECT_EQ(wait.Next(), Step::kSleep);
+    words_.SetMirrored(next());
+    EXPECT_EQ(wait.Next(), Step::kDone);
+  }
+}
+
+// What was drawn while the images counted alone is not what a sync is followed by.
+TEST_F(MirrorWaitTest, EachStateBeginsAnew) {
+  words_.SetState(pool::kMirrorMirrored);
+  MirrorWait wait(words_);
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  words_.SetState(pool::kMirrorJoining);
+  words_.SetMirrored(next());
+  EXPECT_EQ(wait.Next(), Step::kSync);
+  wait.Synced();
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  words_.SetState(pool::kMirrorReal);
+  words_.SetMirrored(next());
+  EXPECT_EQ(wait.Next(), Step::kSync);
+  wait.Synced();
+  words_.SetState(pool::kMirrorJoining);
+  EXPECT_EQ(wait.Next(), Step::kSync) << "that of the other state";
+}
+
+TEST_F(MirrorWaitTest, ASyncThatFailsEndsIt) {
+  for (const uint32_t state : {pool::kMirrorReal, pool::kMirrorJoining}) {
+    words_.SetState(state);
+    EXPECT_EQ(AwaitMirror(
+                  words_, [] { return -ENOSPC; }, [] {}),
+              -ENOSPC);
+  }
+  words_.SetState(pool::kMirrorFenced);
+  EXPECT_EQ(AwaitMirror(
+                words_, [] { return 0; }, [] {}),
+            -EIO);
+}
+
+TEST_F(MirrorWaitTest, ThePositionNeverGoesDown) {
+  words_.SetMirrored(70);
+  const uint32_t turn = words_.turn();
+  words_.SetMirrored(60);
+  words_.SetMirrored(70);
+  EXPECT_EQ(words_.mirrored(), 70u);
+  EXPECT_EQ(words_.turn(), turn);
+  words_.SetMirrored(71);
+  EXPECT_NE(words_.turn(), turn);
+}
+
+// A mirror in a thread: it follows, and changes its state; calls return only with what the state
+// asks for.
+TEST_F(MirrorWaitTest, AMirrorThatChangesItsMind) {
+  constexpr uint32_t kSteady[] = {pool::kMirrorNone, pool::kMirrorReal, pool::kMirrorJoining,
+                                  pool::kMirrorMirrored, pool::kMirrorLeaving};
+  constexpr int kCalls = 300;
+  std::atomic<int> over{0};
+  std::atomic<int> wrong{0};
+  const auto call = [&] {
+    for (int i = 0; i < kCalls; ++i) {
+      const Lsn stored = words_.Draw();
+      bool synced = false;
+      const long result = AwaitMirror(
+          words_,
+          [&] {
+            synced = true;
+            return 0;
+          },
+          [] {});
+      if (result != 0 || (!synced && words_.mirrored() <= stored)) wrong.fetch_add(1);
+    }
+    over.fetch_add(1);
+  };
+  std::thread first(call), second(call);
+  std::mt19937_64 random(test::Seed());
+  while (over < 2) {
+    const uint32_t bell = words_.bell();
+    if (random() % 4 == 0) words_.SetState(kSteady[random() % 5]);
+    // What it read before is in the images now.
+    const uint32_t state = words_.state();
+    if (state == pool::kMirrorJoining || state == pool::kMirrorMirrored) {
+      words_.SetMirrored(std::atomic_ref(shared().next).load());
+    }
+    words_.AwaitBell(bell, 200'000);
+  }
+  first.join();
+  second.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// A sleeper that nobody wakes but the turn.
+TEST_F(MirrorWaitTest, AChangeEndsASleepAtOnce) {
+  words_.SetState(pool::kMirrorNone);
+  MirrorWait wait(words_);
+  ASSERT_EQ(wait.Next(), Step::kSleep);
+  words_.SetState(pool::kMirrorFailing);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) wait.Sleep();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+// So does a signal that waits, and the handler runs between two steps.
+TEST_F(MirrorWaitTest, ASignalIsLetIn) {
+  words_.SetState(pool::kMirrorLeaving);
+  std::atomic<int> let_in{0};
+  const uint32_t turn = words_.turn();
+  sys::deferral.waits = 1;
+  const long result = AwaitMirror(
+      words_, [] { return 0; },
+      [&] {
+        sys::deferral.waits = 0;
+        if (++let_in == 1) words_.SetState(pool::kMirrorFailing);
+      });
+  EXPECT_EQ(result, -EIO);
+  EXPECT_EQ(let_in, 1);
+  EXPECT_NE(words_.turn(), turn);
+}
+
+}  // namespace
+}  // namespace nvcache::vfs
