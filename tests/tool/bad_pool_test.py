@@ -81,7 +81,7 @@ class BadPoolTest(tool.ToolTest):
 
     def test_truncated(self):
         self.create("2M")
-        for size in (2 * tool.MIB - 1, tool.MIB, 12288, 80):
+        for size in (2 * tool.MIB - 1, tool.MIB, 12288, 88):
             os.truncate(self.pool, size)
             self.assert_bad(f"is truncated, {size} of {2 * tool.MIB} bytes")
 
@@ -105,7 +105,7 @@ class BadPoolTest(tool.ToolTest):
         """With the copy gone as well, a flipped bit in any field, whatever it is, is found."""
         self.create()
         with image.Image(self.pool) as pool:
-            pool.write(image.SUPERBLOCK_COPY_OFFSET, bytes(80))
+            pool.write(image.SUPERBLOCK_COPY_OFFSET, bytes(88))
         expected = {"magic": "is not a pool", "version": "has format version"}
         for name, offset, size in image.SUPERBLOCK_FIELDS:
             for byte in (0, size - 1):

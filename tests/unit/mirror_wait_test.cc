@@ -209,6 +209,42 @@ TEST_F(MirrorWaitTest, AChangeEndsASleepAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
 }
 
+// A position that was reached when the images counted no more: whenever that happens.
+TEST_F(MirrorWaitTest, APositionThatComesTooLateIsNone) {
+  constexpr int kTimes = 3000;
+  std::atomic<int> started{0}, ended{0};
+  std::thread mirror([&] {
+    for (int i = 1; i <= kTimes; ++i) {
+      while (started < i) std::this_thread::yield();
+      for (int spin = i % 300; spin > 0; --spin) started.load();
+      words_.SetState(pool::kMirrorFailing);
+      words_.SetMirrored(std::atomic_ref(shared().next).load() + 1);
+      ended = i;
+    }
+  });
+  for (int i = 1; i <= kTimes; ++i) {
+    words_.SetState(pool::kMirrorMirrored);
+    std::atomic_ref(shared().next).fetch_add(2);
+    started = i;
+    EXPECT_EQ(AwaitMirror(
+                  words_, [] { return 0; }, [] {}),
+              -EIO);
+    while (ended < i) std::this_thread::yield();
+  }
+  mirror.join();
+}
+
+TEST_F(MirrorWaitTest, NobodySleepsWhileASignalWaits) {
+  words_.SetState(pool::kMirrorNone);
+  MirrorWait wait(words_);
+  ASSERT_EQ(wait.Next(), Step::kSleep);
+  sys::deferral.waits = 1;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100; ++i) wait.Sleep();
+  sys::deferral.waits = 0;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
 // So does a signal that waits, and the handler runs between two steps.
 TEST_F(MirrorWaitTest, ASignalIsLetIn) {
   words_.SetState(pool::kMirrorLeaving);

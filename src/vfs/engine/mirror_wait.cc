@@ -22,7 +22,6 @@ MirrorWait::Step MirrorWait::Next() {
       return Step::kSleep;
     case pool::kMirrorReal:
       if (synced_in_ == pool::kMirrorReal) return Step::kDone;
-      synced_in_ = pool::kMirrorNone;
       advised_in_ = state;
       return Step::kSync;
     case pool::kMirrorJoining:
@@ -55,8 +54,7 @@ MirrorWait::Step MirrorWait::AwaitImages(uint32_t state) {
 }
 
 void MirrorWait::Sleep() const {
-  if (words_.turn() != seen_ || sys::SignalWaits()) return;
-  words_.AwaitTurn(seen_, kLookNs);
+  if (!sys::SignalWaits()) words_.AwaitTurn(seen_, kLookNs);
 }
 
 }  // namespace nvcache::vfs
