@@ -134,7 +134,7 @@ void Writer::Promised(size_t server, Time now) {
 }
 
 void Writer::Wake(Position wanted, Time now) {
-  if (wanted_ <= published_) moved_ = now;
+  if (wanted_ < published_) moved_ = now;
   wanted_ = std::max(wanted_, wanted);
   if (!IsOwner() || !failure_.empty()) return;
   for (Link& link : links_) link.Pump(claim_, version(), now);
@@ -255,7 +255,7 @@ void Writer::Change(Mode mode, bool free) {
 }
 
 bool Writer::IsStarved(Time now) const {
-  return wanted_ > published_ && now - moved_ > options_.patience;
+  return wanted_ != 0 && wanted_ >= published_ && now - moved_ > options_.patience;
 }
 
 void Writer::UpdateState(Time now) {

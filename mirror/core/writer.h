@@ -66,7 +66,8 @@ class Writer {
   void Closed(size_t server, Time now);
   void Take(size_t server, const Message& message, Time now);
   void Drained(Position position);
-  // The pool has something new. `wanted`: the highest LSN that a program waits for; 0: nobody does.
+  // The pool has something new. `wanted`: the highest LSN that a program waits to be below the
+  // position; 0: nobody waits.
   void Wake(Position wanted, Time now);
   // Leaves in order: HasEnded() once no image is needed any more.
   void End(Time now);

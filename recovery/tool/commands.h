@@ -41,7 +41,10 @@ void AddCreate(CLI::App& app, int* status);
 void AddRun(CLI::App& app, const std::vector<std::string>& from_dashes, int* status);
 void AddCheckpointer(CLI::App& app, int* status);
 void AddRecover(CLI::App& app, int* status);
-void AddServe(CLI::App& app, int* status);
+// Names the commands of nvcache-mirror, for --help.
+void AddMirrorCommands(CLI::App& app);
+// If the command line is for one of them, becomes that program; returns if it is not.
+void BecomeMirror(int argc, char** argv);
 void AddStatus(CLI::App& app, int* status);
 void AddTop(CLI::App& app, int* status);
 void AddDump(CLI::App& app, int* status);

@@ -64,7 +64,7 @@ int Parse(CLI::App& app, int argc, char** argv) {
   nvcache::tool::AddStatus(app, &status);
   nvcache::tool::AddTop(app, &status);
   nvcache::tool::AddDump(app, &status);
-  nvcache::tool::AddServe(app, &status);
+  nvcache::tool::AddMirrorCommands(app);
   const auto is_meant = [argv](CLI::App* command) { return command->get_name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(is_meant).empty()) {
     throw Failure{nvcache::tool::kUsage,
@@ -76,6 +76,11 @@ int Parse(CLI::App& app, int argc, char** argv) {
 
 int Run(int argc, char** argv) {
   nvcache::tool::LeaveLibrary(argv);
+  try {
+    nvcache::tool::BecomeMirror(argc, argv);
+  } catch (const Failure& failure) {
+    return Report(failure.status, failure.text);
+  }
   CLI::App app(kAbout, "nvcache");
   try {
     return Parse(app, argc, argv);

@@ -13,13 +13,14 @@ namespace nvcache::pool {
 // A seat's process lives as long as it holds a lock on byte kLifeOffset plus the seat's number of
 // the pool's file, which has nothing there. Locks on the bytes behind these are for the process
 // that moves the checkpoint of write-through; for the moment in which it is stored; for the
-// checkpointer; and for a process that wants it to keep off, or to hurry.
+// checkpointer; for a process that wants it to keep off, or to hurry; and for the mirror.
 inline constexpr uint64_t kLifeOffset = uint64_t{1} << 62;
 inline constexpr uint32_t kThroughByte = kMaxSeats;
 inline constexpr uint32_t kThroughStoreByte = kMaxSeats + 1;
 inline constexpr uint32_t kCheckpointerByte = kMaxSeats + 2;
 inline constexpr uint32_t kKeepOffByte = kMaxSeats + 3;
 inline constexpr uint32_t kHurryByte = kMaxSeats + 4;
+inline constexpr uint32_t kMirrorByte = kMaxSeats + 5;
 
 // A lock on one of these bytes, for as long as that open file is open. `shared`: several may have
 // it. False: somebody else has it.

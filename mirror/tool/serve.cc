@@ -27,6 +27,8 @@
 #include "mirror/store/keeper.h"
 #include "mirror/store/memories.h"
 #include "mirror/store/spill.h"
+#include "mirror/tool/commands.h"
+#include "mirror/tool/identity.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/text.h"
 #include "src/sys/boot.h"
@@ -45,8 +47,6 @@ struct ServeArguments {
   std::string memory;
   std::string spill;
 };
-
-void Say(const std::string& text) { fmt::print(stderr, "nvcache: {}\n", Printable(text)); }
 
 // What strangers cause does not fill a disk with lines.
 class Complaints {

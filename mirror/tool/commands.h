@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The subcommands of nvcache that speak with other machines. They are a program of their own,
+// nvcache-mirror, which `nvcache` becomes: so programs do not wait for TLS to start
+// (docs/mirror.md).
+#ifndef NVCACHE_MIRROR_TOOL_COMMANDS_H_
+#define NVCACHE_MIRROR_TOOL_COMMANDS_H_
+
+namespace CLI {
+class App;
+}
+
+namespace nvcache::tool {
+
+// As those of recovery/tool/commands.h.
+void AddServe(CLI::App& app, int* status);
+void AddMirror(CLI::App& app, int* status);
+// `nvcache recover --mirror`.
+void AddMirrorRecover(CLI::App& app, int* status);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_MIRROR_TOOL_COMMANDS_H_
