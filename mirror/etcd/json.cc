@@ -133,8 +133,9 @@ Record Parse(std::string_view text) {
     throw Wrong{"its layout is " + std::to_string(layout) + ", and this program knows " +
                 std::to_string(kLayout) + ": use the version of nvcache that wrote it"};
   }
-  CheckFields(json, "it",
-              {"layout", "version", "epoch", "writer", "lineage", "pool_size", "mode", "free", "holders"});
+  CheckFields(
+      json, "it",
+      {"layout", "version", "epoch", "writer", "lineage", "pool_size", "mode", "free", "holders"});
   Record record = {.version = Number(json, "version"),
                    .epoch = Number(json, "epoch"),
                    .writer = String(json, "writer"),

@@ -14,7 +14,7 @@ namespace nvcache::pool {
 namespace {
 
 // Between two looks at a word that wakes nobody: a devdax device has no such words in some kernels.
-constexpr uint64_t kPollNs = 1000 * 1000;
+constexpr uint64_t kWakePollNs = 1000 * 1000;
 
 // Between processes.
 void Await(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
@@ -22,7 +22,7 @@ void Await(uint32_t& word, uint32_t seen, uint64_t timeout_ns) {
                       static_cast<long>(timeout_ns % 1000000000u)};
   const long result = sys::Call(SYS_futex, sys::Address(&word), FUTEX_WAIT, static_cast<long>(seen),
                                 sys::Address(&timeout));
-  if (result == -EFAULT || result == -EINVAL) sys::Pause(std::min(timeout_ns, kPollNs));
+  if (result == -EFAULT || result == -EINVAL) sys::Pause(std::min(timeout_ns, kWakePollNs));
 }
 
 void Change(uint32_t& word) {

@@ -12,6 +12,7 @@ from kit import command
 
 WANTED = (
     "usr/bin/nvcache",
+    "usr/bin/nvcache-mirror",
     "usr/lib/libnvcache.so",
     "usr/lib/libnvcache-api.so",
     "usr/include/nvcache.h",

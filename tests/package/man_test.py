@@ -10,7 +10,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGES = {page.name: page for page in (ROOT / "packaging/man").iterdir()}
-COMMANDS = ("create", "run", "checkpointer", "recover", "status", "top", "dump", "serve")
+COMMANDS = ("create", "run", "checkpointer", "recover", "status", "top", "dump", "serve", "mirror")
 wrong = []
 
 

@@ -17,6 +17,8 @@ OPTIONS = {
     "status": ["POOL", "--json"],
     "top": ["POOL", "--interval", "--batch", "--count", "--once", "--json"],
     "dump": ["POOL", "--all", "--export", "--json"],
+    "mirror": ["--pool", "--name", "--etcd", "--keys", "--insecure", "--server", "--below-quorum", "--patience",
+               "--take-over"],
     "serve": ["--listen", "--keys", "--insecure", "--limit", "--memory", "--spill"],
 }
 
