@@ -269,8 +269,10 @@ def check_contributing():
     if newest:
         version = re.search(r"project\(nvcache VERSION (\S+)", read("CMakeLists.txt")).group(1)
         pool = re.search(r"\bkVersion = (\d+);", read("src/pool/layout.h")).group(1)
-        check(newest.groups() == (version, pool),
-              f"{where}: version {newest[1]}, format {newest[2]}, but {version}, {pool} in the code")
+        # A format that is newer than the newest version is said before it.
+        latest = re.search(r"^Pool format (\d+)\.", read(where), re.M).group(1)
+        check((newest[1], latest) == (version, pool),
+              f"{where}: version {newest[1]}, format {latest}, but {version}, {pool} in the code")
 
 
 # ---------------------------------------------------------------------------------------------
