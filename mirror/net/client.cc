@@ -6,18 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "mirror/core/error.h"
 #include "mirror/net/socket.h"
 
 namespace nvcache::mirror {
 
-namespace {
-
-std::string Why(int error) { return std::generic_category().message(error); }
-
-}  // namespace
+namespace {}  // namespace
 
 Client::Client(Loop* loop, std::string address, const Identity* identity, Listener* listener)
     : Client(loop, std::move(address), identity, listener, Limits()) {}

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
+#include "mirror/core/error.h"
 #include "mirror/net/error.h"
 #include "mirror/net/socket.h"
 
@@ -20,8 +20,6 @@ namespace {
 
 constexpr int kQueue = 128;
 constexpr int kAccepted = 32;  // in one turn
-
-std::string Why(int error) { return std::generic_category().message(error); }
 
 uint16_t PortOf(int socket) {
   Address address;

@@ -11,13 +11,13 @@
 #include <system_error>
 #include <utility>
 
+#include "mirror/core/error.h"
+
 namespace nvcache::mirror {
 
 namespace {
 
 constexpr const char* kSuffix = ".image";
-
-std::string Why(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 

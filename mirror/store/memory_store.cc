@@ -10,7 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <system_error>
+
+#include "mirror/core/error.h"
 
 namespace nvcache::mirror {
 
@@ -21,8 +22,6 @@ constexpr uint64_t kPiece = 2 << 20;  // of an area, had at once
 constexpr uint64_t kBlock = 1024;     // of zeros, left out
 
 uint64_t Whole(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
-std::string Why(int error) { return std::generic_category().message(error); }
 
 // What was stored before is stored if this is, and what is stored later is not if this is not.
 void Publish(uint64_t* word, uint64_t value) {

@@ -7,10 +7,10 @@
 
 #include <cstring>
 #include <filesystem>
-#include <system_error>
 #include <vector>
 
 #include "mirror/core/descriptor.h"
+#include "mirror/core/error.h"
 #include "src/sys/crc32c.h"
 
 namespace nvcache::mirror {
@@ -41,8 +41,6 @@ struct Tail {
   uint64_t magic;
   uint64_t crc;  // CRC-32C of all before
 };
-
-std::string Why(int error) { return std::generic_category().message(error); }
 
 class Output {
  public:

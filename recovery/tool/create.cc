@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 
 #include <CLI/App.hpp>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/open.h"
@@ -19,6 +21,7 @@ struct CreateArguments {
   std::string pool;
   std::string size;
   bool emulate = false;
+  uint32_t commit = pool::kCommitOwn;
 };
 
 // A device has the size that it has.
@@ -34,7 +37,8 @@ int Create(const CreateArguments& arguments) {
                   "create --help'"};
   }
   const uint64_t size = arguments.size.empty() ? 0 : SizeOf(arguments.size, "--size");
-  CreatePool(arguments.pool, {.size = size, .emulate = arguments.emulate});
+  CreatePool(arguments.pool,
+             {.size = size, .emulate = arguments.emulate, .commit = arguments.commit});
   ScopedPool pool;
   OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
   fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
@@ -60,6 +64,14 @@ void AddCreate(CLI::App& app, int* status) {
   command->add_option("POOL", arguments->pool, "A new file, or a devdax device")->required();
   command->add_option("--size", arguments->size, "Bytes of a new file, as 512M or 1G")
       ->type_name("SIZE");
+  const std::map<std::string, uint32_t> kCommit = {{"fsync", pool::kCommitFsync},
+                                                   {"write", pool::kCommitWrite}};
+  command
+      ->add_option(
+          "--commit", arguments->commit,
+          "For 'nvcache mirror': which calls are to wait for it. No program can use such a "
+          "pool yet")
+      ->transform(CLI::CheckedTransformer(kCommit));
   command->add_flag("--emulate", arguments->emulate,
                     "Accept memory that is not persistent: writes then survive the death of the\n"
                     "program, not a power failure");

@@ -8,7 +8,7 @@ import unittest
 from kit import tool
 
 OPTIONS = {
-    "create": ["POOL", "--size", "--emulate"],
+    "create": ["POOL", "--size", "--emulate", "--commit"],
     "run": ["--pool", "--size", "--emulate", "--dram", "--frames", "--include", "--exclude", "--write-back",
             "--required", "--no-drain", "--names", "--checkpointer", "--wait", "--batch-min", "--batch-max",
             "--batch-delay", "--library", "-- PROGRAM"],
