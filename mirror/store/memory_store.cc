@@ -52,8 +52,8 @@ uint8_t* MapFile(int fd, uint64_t offset, uint64_t bytes) {
 
 Id RandomId() {
   Id id;
-  while (getrandom(id.bytes.data(), id.bytes.size(), 0) != static_cast<ssize_t>(id.bytes.size())) {
-    continue;
+  const auto size = static_cast<ssize_t>(id.bytes.size());
+  while (getrandom(id.bytes.data(), id.bytes.size(), 0) != size) {
   }
   return id;
 }

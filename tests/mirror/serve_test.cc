@@ -57,7 +57,7 @@ class ServeTest : public testing::Test {
   static std::string Refused(const Words& options, int status = 1) {
     Serving serving(options);
     EXPECT_EQ(serving.Wait(), status);
-    const std::string said = serving.said();
+    std::string said = serving.said();
     EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
     return said;
   }

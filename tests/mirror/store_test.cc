@@ -333,7 +333,7 @@ TEST_F(StoreTest, OtherFiles) {
     uint64_t old;
     EXPECT_EQ(pread(file_.get(), &old, 8, static_cast<off_t>(offset)), 8);
     EXPECT_EQ(pwrite(file_.get(), &value, 8, static_cast<off_t>(offset)), 8);
-    const std::string text = error();
+    std::string text = error();
     EXPECT_EQ(pwrite(file_.get(), &old, 8, static_cast<off_t>(offset)), 8);
     return text;
   };

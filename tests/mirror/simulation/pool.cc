@@ -9,7 +9,6 @@
 namespace nvcache::simulation {
 
 using mirror::Batch;
-using mirror::Range;
 
 namespace {
 
