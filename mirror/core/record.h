@@ -15,6 +15,9 @@ namespace nvcache::mirror {
 enum class Mode : uint8_t {
   kReal,      // images count for nothing: all that was acknowledged is on the disk
   kMirrored,  // a majority of the images has all that was acknowledged
+  // The same; and a recovery may have changed files. The pool must not be used any more: what it
+  // counts on as being on the disk may be older there by now.
+  kRecovering,
 };
 
 struct Holder {
@@ -29,7 +32,7 @@ struct Record {
   Version version = 0;
   Epoch epoch = 0;
   std::string writer;  // for people
-  Id lineage;
+  Id lineage;          // none: the last one was recovered
   uint64_t pool_size = 0;
   Mode mode = Mode::kReal;
   // Its writer has ended in order, or what it had was recovered: a pool of another lineage may

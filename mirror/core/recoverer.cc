@@ -60,12 +60,16 @@ void Recoverer::TakeEpoch() {
   Record wanted = *known;
   wanted.epoch += 1;
   wanted.writer = options_.self;
+  wanted.mode = Mode::kRecovering;
   if (known->mode == Mode::kReal) {
+    wanted.mode = Mode::kReal;
     if (known->free) {
       phase_ = Phase::kNothing;
       return;
     }
     wanted.free = true;
+    wanted.lineage = {};
+    wanted.pool_size = 0;
   }
   register_.Change(std::move(wanted));
 }
@@ -184,6 +188,8 @@ void Recoverer::Replayed(bool done) {
   Record wanted = *register_.known();
   wanted.mode = Mode::kReal;
   wanted.free = true;
+  wanted.lineage = {};
+  wanted.pool_size = 0;
   register_.Change(std::move(wanted));
 }
 

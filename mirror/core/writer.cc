@@ -55,11 +55,22 @@ void Writer::TakeEpoch() {
   if (!known) {
     for (const std::string& address : options_.servers) wanted.holders.push_back({address, {}});
   }
+  if (known && known->mode == Mode::kRecovering) {
+    return Fail(state_ == State::kNone ? state_ : State::kFenced,
+                "its pool is being recovered by " + known->writer +
+                    ": end the programs that use it, and let that come to its end");
+  }
   if (known && known->lineage != options_.lineage) {
     if (known->mode == Mode::kMirrored) {
       return Fail(state_,
                   "the servers have what another pool of this name has acknowledged: run "
                   "'nvcache recover --mirror' first");
+    }
+    // Its programs have written since, and their disk may be another machine's by now.
+    if (state_ != State::kNone && !options_.takes_over) {
+      return Fail(State::kFenced,
+                  "another pool has had this name since, or this one was recovered elsewhere: end "
+                  "the programs that use it, and make a new pool");
     }
     if (!known->free && !options_.takes_over) {
       return Fail(state_, "another pool has this name, and its mirror has not ended: " +

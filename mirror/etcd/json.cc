@@ -14,6 +14,12 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLayout = 1;
 constexpr const char* kReal = "real";
 constexpr const char* kMirrored = "mirrored";
+constexpr const char* kRecovering = "recovering";
+
+const char* TextOf(Mode mode) {
+  if (mode == Mode::kReal) return kReal;
+  return mode == Mode::kMirrored ? kMirrored : kRecovering;
+}
 
 // Ends the parsing: one line.
 struct Wrong {
@@ -143,10 +149,12 @@ Record Parse(std::string_view text) {
                    .pool_size = Number(json, "pool_size"),
                    .holders = Holders(json["holders"])};
   const std::string mode = String(json, "mode");
-  if (mode != kReal && mode != kMirrored) {
-    throw Wrong{"the field mode is neither real nor mirrored"};
+  if (mode != kReal && mode != kMirrored && mode != kRecovering) {
+    throw Wrong{"the field mode is none of real, mirrored and recovering"};
   }
-  record.mode = mode == kReal ? Mode::kReal : Mode::kMirrored;
+  record.mode = mode == kReal       ? Mode::kReal
+                : mode == kMirrored ? Mode::kMirrored
+                                    : Mode::kRecovering;
   if (!json["free"].is_boolean()) throw Wrong{"the field free is neither true nor false"};
   record.free = json["free"].get<bool>();
   if (std::string problem = Problem(record); !problem.empty()) throw Wrong{std::move(problem)};
@@ -161,11 +169,11 @@ std::string Problem(const Record& record) {
   if (record.writer.size() > kMaxWriter) {
     return "the field writer is longer than " + std::to_string(kMaxWriter) + " bytes";
   }
-  if (record.mode == Mode::kMirrored && record.lineage.IsNone()) {
+  if (record.mode != Mode::kReal && record.lineage.IsNone()) {
     return "it is mirrored and has no lineage";
   }
-  if (record.mode == Mode::kMirrored && record.free) return "it is mirrored and free";
-  if (record.mode == Mode::kMirrored && record.pool_size == 0) {
+  if (record.mode != Mode::kReal && record.free) return "it is mirrored and free";
+  if (record.mode != Mode::kReal && record.pool_size == 0) {
     return "it is mirrored and its pool has no size";
   }
   return HoldersProblem(record.holders);
@@ -182,7 +190,7 @@ std::string ToText(const Record& record) {
                      {"writer", record.writer},
                      {"lineage", record.lineage.Text()},
                      {"pool_size", record.pool_size},
-                     {"mode", record.mode == Mode::kReal ? kReal : kMirrored},
+                     {"mode", TextOf(record.mode)},
                      {"free", record.free},
                      {"holders", std::move(holders)}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -45,7 +45,7 @@ void ExpectRefused(const std::string& text, const std::string& reason) {
 
 TEST(MirrorRecordTest, IsReadAsItWasWritten) {
   std::string problem;
-  for (const Mode mode : {Mode::kReal, Mode::kMirrored}) {
+  for (const Mode mode : {Mode::kReal, Mode::kMirrored, Mode::kRecovering}) {
     Record record = Good();
     record.mode = mode;
     EXPECT_EQ(Problem(record), "");
@@ -128,7 +128,7 @@ TEST(MirrorRecordTest, RefusesFieldsOfAnotherType) {
     ExpectRefused(With("\"epoch\":3", "\"epoch\":" + value), "the field epoch");
   }
   ExpectRefused(With("\"host a, process 81\"", "81"), "the field writer is not a string");
-  ExpectRefused(With("\"mirrored\"", "\"Mirrored\""), "neither real nor mirrored");
+  ExpectRefused(With("\"mirrored\"", "\"Mirrored\""), "none of real, mirrored and recovering");
   ExpectRefused(With("false", "0"), "neither true nor false");
   ExpectRefused(With("\"abab", "\"ABAB"), "the field lineage");
   ExpectRefused(With("\"abab", "\"ab"), "the field lineage");

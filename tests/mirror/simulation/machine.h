@@ -57,6 +57,7 @@ class Machine : public std::enable_shared_from_this<Machine> {
   void KillMirror() { mirror_ = nullptr; }
   void EndMirror();
   const Mirror* mirror() const { return mirror_.get(); }
+  bool had_mirror() const { return pool_.state != mirror::State::kNone; }
 
   const Pool& pool() const { return pool_; }
   const std::vector<Group>& history() const { return history_; }

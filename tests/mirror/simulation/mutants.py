@@ -83,6 +83,8 @@ MUTANTS = [
     ("recovery replays before a majority has the image", "recoverer.cc",
      ("CountFollowing() >= register_.known()->Majority()", "true")),
     ("recovery takes no epoch", "recoverer.cc", ("  wanted.epoch += 1;", "  wanted.epoch += 0;")),
+    ("a pool that is being recovered comes back", "recoverer.cc",
+     ("  wanted.mode = Mode::kRecovering;", "  wanted.mode = Mode::kMirrored;")),
     ("the record is real before the files are", "recoverer.cc",
      ("    host_.Replay();", "    host_.Replay();\n    Replayed(true);")),
 ]

@@ -218,6 +218,7 @@ void Run::TroubleMachine() {
     default:
       Note("the mirror is killed");
       machine_->KillMirror();
+      if (zombie_ != nullptr) zombie_->KillMirror();
   }
 }
 
@@ -296,6 +297,10 @@ void Run::StartRecovery() {
 void Run::WatchMirror() {
   schedule_.After(20 * kMillisecond, [this] {
     WatchMirror();
+    // The isolated machine starts its mirror again as well.
+    if (zombie_ != nullptr && zombie_->mirror() == nullptr && zombie_->had_mirror()) {
+      zombie_->StartMirror(false);
+    }
     if (machine_ == nullptr) return;
     const Mirror* mirror = machine_->mirror();
     if (mirror == nullptr) {
@@ -323,12 +328,17 @@ void Run::WatchRecovery() {
     WatchRecovery();
     if (recovery_ == nullptr) return;
     const mirror::Recoverer& recoverer = recovery_->recoverer();
+    // The isolated machine's mirror has come back first: a person begins again.
+    if (!recoverer.failure().empty() && zombie_ != nullptr) {
+      recovery_ = nullptr;
+      return StartRecovery();
+    }
     if (!recoverer.failure().empty()) return Fail("the recovery: " + recoverer.failure());
     if (recoverer.phase() == Phase::kDone || recoverer.phase() == Phase::kNothing) {
       return Recovered();
     }
     const bool is_hopeless =
-        etcd_.record()->mode == Mode::kMirrored && Remembering() < etcd_.record()->Majority();
+        etcd_.record()->mode != Mode::kReal && Remembering() < etcd_.record()->Majority();
     if (!is_hopeless || schedule_.now() - recovery_since_ < 3 * kSecond) return;
     // More servers have forgotten than may. A person says that it is over.
     Note("what the servers had is given up");
@@ -366,13 +376,15 @@ size_t Run::Remembering() const {
 
 // A recovery that comes later finds the same image, whichever majority it asks.
 void Run::CheckSpread() {
-  const auto has = [this](const mirror::Holder& holder) {
-    return MemoryAt(holder.address).image().written == etcd_.record()->epoch;
+  const Record& record = *recovery_->recoverer().record().known();
+  // One that has forgotten since had it, or was not counted.
+  const auto has = [this, &record](const mirror::Holder& holder) {
+    const Memory& memory = MemoryAt(holder.address);
+    return memory.incarnation() != holder.incarnation || memory.image().written >= record.epoch;
   };
-  const auto& holders = etcd_.record()->holders;
-  const auto count = static_cast<size_t>(std::count_if(holders.begin(), holders.end(), has));
-  if (count < etcd_.record()->Majority())
-    Fail("a recovery changes the disk, and no majority has its image");
+  const auto count =
+      static_cast<size_t>(std::count_if(record.holders.begin(), record.holders.end(), has));
+  if (count < record.Majority()) Fail("a recovery changes the disk, and no majority has its image");
 }
 
 // If the machine lost its power now, with any majority.
