@@ -12,7 +12,8 @@ import tempfile
 from harness import model, systems, units
 
 # The guest is that of the tests of power failures.
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "power"))
+TESTS = pathlib.Path(__file__).resolve().parents[2] / "tests"
+sys.path += [str(TESTS / "power"), str(TESTS)]
 # pylint: disable=wrong-import-position,import-error
 import disk
 import guest_image

@@ -27,7 +27,8 @@ void Net::Tell(Connection connection, bool to_server, std::function<void(End&)> 
   Pipe& pipe = pipes_[connection];
   Side& side = to_server ? pipe.server : pipe.client;
   const Time most = slow_ ? 300 * kMillisecond : 2 * kMillisecond;
-  side.last = std::max(side.last, schedule_.now() + schedule_.Soon(most));
+  const Time delay = random_.OneIn(4) ? schedule_.Within(most) : schedule_.Soon(most);
+  side.last = std::max(side.last, schedule_.now() + delay);
   schedule_.At(side.last, [this, connection, to_server, what = std::move(what)] {
     const auto found = pipes_.find(connection);
     if (found == pipes_.end()) return;

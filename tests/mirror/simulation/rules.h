@@ -30,7 +30,6 @@ inline constexpr kit::RuleText kRules[] = {
     {"checkpoint-goes-along", "a round takes the checkpoint as well"},
     // The memory of servers.
     {"forgets-as-another", "a server that has forgotten has another incarnation"},
-    {"promise-is-kept", "a promise outlives the process"},
     {"write-is-whole", "a process that dies leaves no position without its bytes"},
     {"image-outlives-copy", "a copy that was never whole leaves the image as it was"},
 };

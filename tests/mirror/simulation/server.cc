@@ -13,7 +13,6 @@ Memory::Memory(kit::Random* random, Broken broken) : random_(*random), broken_(b
 
 void Memory::Restart() {
   DropCopy();
-  if (broken_.Is(RuleNamed("promise-is-kept"))) promised_ = promised_before_;
   if (broken_.Is(RuleNamed("write-is-whole")) && !before_.empty()) bytes_ = before_;
 }
 
@@ -22,16 +21,12 @@ void Memory::Lose() {
   if (!keeps) {
     for (uint8_t& byte : incarnation_.bytes) byte = static_cast<uint8_t>(random_.Next());
   }
-  promised_ = promised_before_ = 0;
+  promised_ = 0;
   version_ = 0;
   image_ = {};
   bytes_.clear();
   before_.clear();
   has_copy_ = false;
-}
-
-void Memory::SetPromised(mirror::Epoch epoch) {
-  promised_before_ = std::exchange(promised_, epoch);
 }
 
 bool Memory::BeginCopy(const mirror::Id& lineage, uint64_t pool_size) {

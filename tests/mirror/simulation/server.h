@@ -30,7 +30,7 @@ class Memory : public mirror::Store {
   mirror::Epoch promised() const override { return promised_; }
   mirror::Version version() const override { return version_; }
   const mirror::ImageInfo& image() const override { return image_; }
-  void SetPromised(mirror::Epoch epoch) override;
+  void SetPromised(mirror::Epoch epoch) override { promised_ = epoch; }
   void SetVersion(mirror::Version version) override { version_ = version; }
   bool BeginCopy(const mirror::Id& lineage, uint64_t pool_size) override;
   bool HasCopy() const override { return has_copy_; }
@@ -50,7 +50,7 @@ class Memory : public mirror::Store {
   kit::Random& random_;
   const Broken broken_;
   mirror::Id incarnation_;
-  mirror::Epoch promised_ = 0, promised_before_ = 0;
+  mirror::Epoch promised_ = 0;
   mirror::Version version_ = 0;
   mirror::ImageInfo image_;
   Bytes bytes_, before_;  // before the last write
