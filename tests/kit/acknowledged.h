@@ -60,7 +60,7 @@ class Acknowledged {
   bool TakeIfWhole(uint64_t id, uint64_t at, uint64_t length, std::span<const uint8_t> left) {
     if (at + length > left.size()) return false;
     const std::vector<uint8_t> wanted = Content(id, length);
-    const bool whole = std::equal(wanted.begin(), wanted.end(), left.begin() + at);
+    const bool whole = std::ranges::equal(wanted, left.subspan(at, length));
     if (whole) Take(id, at, length);
     return whole;
   }
