@@ -5,15 +5,28 @@
 #define NVCACHE_LIBC_SHIM_CALLS_ASYNC_H_
 
 #include <linux/aio_abi.h>
+#include <sys/uio.h>
 
 #include "libc-shim/calls/calls.h"
 
 namespace nvcache::calls {
 
-// The kernel's (and libaio's) requests. False: the call must fail.
+// The kernel is about to change the file, and to sync it if `syncs`: nobody waits for a mirror
+// then. False, of this and of what follows: the call must fail.
+inline bool ToKernelLater(int fd, bool syncs) {
+  if (!ToKernel(fd)) return false;
+  const bool promises = vfs::IsMirrored() && (syncs || vfs::PromisesDurability(fd, 0));
+  return !promises || FromAnswer(vfs::AwaitMirrorOfKernel()) == 0;
+}
+
+// The kernel's (and libaio's) requests.
 inline bool BeforeRequest(const struct iocb& request) {
   const auto fd = static_cast<int>(request.aio_fildes);
+  const bool writes_through = (request.aio_rw_flags & (RWF_SYNC | RWF_DSYNC)) != 0;
   switch (request.aio_lio_opcode) {
+    case IOCB_CMD_FSYNC:
+    case IOCB_CMD_FDSYNC:
+      return ToKernelLater(fd, true);
     case IOCB_CMD_PREAD:
     case IOCB_CMD_PREADV:
       return ToReaders(fd);
@@ -21,7 +34,7 @@ inline bool BeforeRequest(const struct iocb& request) {
     case IOCB_CMD_NOOP:
       return true;
     default:
-      return ToKernel(fd);
+      return ToKernelLater(fd, writes_through);
   }
 }
 

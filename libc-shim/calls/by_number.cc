@@ -267,6 +267,7 @@ constexpr Entry kEntries[] = {
     NVCACHE_ON(SYS_pkey_mprotect, Protect(c.Buffer(0), c.Size(1), c.Int(2), c)),
     NVCACHE_ON(SYS_munmap, Unmap(c.Buffer(0), c.Size(1), c)),
     NVCACHE_ON(SYS_mremap, Remap(c.Buffer(0), c.Size(1), c.Size(2), c.Int(3), c.Buffer(4), c)),
+    NVCACHE_ON(SYS_msync, SyncMapping(c.Int(2), c)),
     NVCACHE_ON(SYS_mlockall, LockAll(c.Int(0), c)),
     NVCACHE_ON(SYS_munlockall, UnlockAll(c)),
     NVCACHE_ON(SYS_sendfile, Transfer(c.Int(1), c.IsNull(2), c.Int(0), c)),

@@ -17,6 +17,7 @@
 
 #include "libc-shim/calls/front_end.h"
 #include "src/sys/user_copy.h"
+#include "src/vfs/mirrored.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::calls {
@@ -35,6 +36,47 @@ inline auto Answer(long answer, RealCall real, Arguments... arguments) {
   using Result = decltype(real(arguments...));
   if (answer == vfs::kNotOurs) return real(arguments...);
   return static_cast<Result>(FromAnswer(answer));
+}
+
+template <typename Result>
+inline bool IsFailure(Result result) {
+  if constexpr (std::is_pointer_v<Result>) {
+    return result == nullptr;
+  } else {
+    return result < 0;
+  }
+}
+
+// The last step of each call that waits for the pool's mirror: the result of a call that is done,
+// or that of one that fails. `await` is one of vfs/mirrored.h.
+template <typename Result, typename Await>
+inline Result AwaitMirror(Result result, Await await) {
+  if (!vfs::IsMirrored() || IsFailure(result)) [[likely]]
+    return result;
+  const long failed = FromAnswer(await());
+  if (failed == 0) return result;
+  if constexpr (std::is_pointer_v<Result>) {
+    return nullptr;
+  } else {
+    return static_cast<Result>(failed);
+  }
+}
+
+// Of a sync of what is open there; of a change of it; of a change of names or attributes.
+
+template <typename Result>
+inline Result Synced(int fd, Result result) {
+  return AwaitMirror(result, [=] { return vfs::AwaitMirrorOf(fd); });
+}
+
+template <typename Result>
+inline Result Changed(int fd, Result result, int rwf_flags = 0) {
+  return AwaitMirror(result, [=] { return vfs::AwaitMirrorOfChange(fd, rwf_flags); });
+}
+
+template <typename Result>
+inline Result Named(Result result) {
+  return AwaitMirror(result, vfs::AwaitMirrorOfNames);
 }
 
 // Copies what the program points at. False: it is not there, which the kernel shall say; or nobody
@@ -80,7 +122,9 @@ inline bool ToOthersForGood(int fd) { return FromAnswer(vfs::HandOn(fd, true)) =
 
 inline bool ToKernel(int fd) { return FromAnswer(vfs::PassThrough(fd, false)) == 0; }
 
-inline bool ToKernelForGood(int fd) { return FromAnswer(vfs::PassThrough(fd, true)) == 0; }
+inline bool ToKernelForGood(int fd) {
+  return FromAnswer(vfs::PassThrough(fd, true)) == 0 && FromAnswer(vfs::AwaitMirrorOfKernel()) == 0;
+}
 
 inline bool ToReadersByPath(int dirfd, const char* path) {
   return FromAnswer(vfs::LendPath(dirfd, path)) == 0;
@@ -88,15 +132,6 @@ inline bool ToReadersByPath(int dirfd, const char* path) {
 
 inline bool ToKernelByPath(int dirfd, const char* path) {
   return FromAnswer(vfs::PassThroughPath(dirfd, path)) == 0;
-}
-
-template <typename Result>
-inline bool IsFailure(Result result) {
-  if constexpr (std::is_pointer_v<Result>) {
-    return result == nullptr;
-  } else {
-    return result < 0;
-  }
 }
 
 // Around a call that makes a descriptor, with all that is done around it: where the program's limit

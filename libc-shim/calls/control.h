@@ -104,11 +104,11 @@ inline int Ioctl(int fd, unsigned long wide_request, long argument, RealCall rea
     }
     case Effect::kSyncsAll:
       vfs::DrainAll();
-      return real();
+      return AwaitMirror(real(), vfs::AwaitMirrorOfAll);
     case Effect::kUnknown:
       break;
   }
-  return ToKernel(fd) ? real() : -1;
+  return ToKernel(fd) ? Changed(fd, real()) : -1;
 }
 
 }  // namespace nvcache::calls

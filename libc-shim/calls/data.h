@@ -32,22 +32,24 @@ inline auto Preadv(int fd, const iovec* iov, int iov_count, off_t offset, RealCa
 
 template <typename RealCall>
 inline auto Write(int fd, const void* buffer, size_t count, RealCall real) {
-  return Answer(vfs::Write(fd, buffer, count), real, fd, buffer, count);
+  return Changed(fd, Answer(vfs::Write(fd, buffer, count), real, fd, buffer, count));
 }
 
 template <typename RealCall>
 inline auto Pwrite(int fd, const void* buffer, size_t count, off_t offset, RealCall real) {
-  return Answer(vfs::Pwrite(fd, buffer, count, offset), real, fd, buffer, count, offset);
+  return Changed(fd,
+                 Answer(vfs::Pwrite(fd, buffer, count, offset), real, fd, buffer, count, offset));
 }
 
 template <typename RealCall>
 inline auto Writev(int fd, const iovec* iov, int iov_count, RealCall real) {
-  return Answer(vfs::Writev(fd, iov, iov_count), real, fd, iov, iov_count);
+  return Changed(fd, Answer(vfs::Writev(fd, iov, iov_count), real, fd, iov, iov_count));
 }
 
 template <typename RealCall>
 inline auto Pwritev(int fd, const iovec* iov, int iov_count, off_t offset, RealCall real) {
-  return Answer(vfs::Pwritev(fd, iov, iov_count, offset, 0), real, fd, iov, iov_count, offset);
+  return Changed(
+      fd, Answer(vfs::Pwritev(fd, iov, iov_count, offset, 0), real, fd, iov, iov_count, offset));
 }
 
 template <typename RealCall>
@@ -70,7 +72,7 @@ inline auto Pwritev2(int fd, const iovec* iov, int iov_count, off_t offset, int 
                      RealCall real) {
   const long answer = offset == -1 ? vfs::Writev(fd, iov, iov_count, flags)
                                    : vfs::Pwritev(fd, iov, iov_count, offset, flags);
-  return Answer(answer, real, fd, iov, iov_count, offset, flags);
+  return Changed(fd, Answer(answer, real, fd, iov, iov_count, offset, flags), flags);
 }
 
 }  // namespace nvcache::calls

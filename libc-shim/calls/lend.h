@@ -23,7 +23,8 @@ inline auto LendOnce(int fd, int another, RealCall real) {
 // names no regular file, or none at all, lends nothing.
 template <typename RealCall>
 inline auto LendPath(int dirfd, const char* path, RealCall real) {
-  const long error = vfs::GiveAwayPath(dirfd, path);
+  long error = vfs::GiveAwayPath(dirfd, path);
+  if (error == 0) error = vfs::AwaitMirrorOfKernel();
   return error == 0 ? real() : static_cast<decltype(real())>(FromAnswer(error));
 }
 

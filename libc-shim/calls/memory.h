@@ -60,6 +60,14 @@ inline auto Remap(void* address, size_t length, size_t new_length, int flags, vo
   return answer == vfs::kNotOurs ? real() : AsMapping<decltype(real())>(answer);
 }
 
+// The kernel has all bytes of a file that is mapped.
+template <typename RealCall>
+inline auto SyncMapping(int flags, RealCall real) {
+  const auto result = real();
+  if ((flags & MS_SYNC) == 0) return result;
+  return AwaitMirror(result, vfs::AwaitMirrorOfKernel);
+}
+
 template <typename RealCall>
 inline auto LockAll(int flags, RealCall real) {
   return Answer(vfs::LockMemory(flags), real);

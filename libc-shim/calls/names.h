@@ -39,7 +39,7 @@ inline auto AroundNames(RealCall real, Names... names) {
 
 // The same of a call that the log can have. `prepare` says to a vfs::NameCall what the call does.
 template <typename RealCall, typename Prepare, typename... Names>
-inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
+inline auto ChangeNamesHere(RealCall real, Prepare prepare, Names... names) {
   for (bool past = false;; past = true) {
     vfs::NameCall call;
     prepare(call, past);
@@ -59,6 +59,12 @@ inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
     if (made >= 0) call.MadeByKernel();
     return made;
   }
+}
+
+// The mirror is awaited without the guards.
+template <typename RealCall, typename Prepare, typename... Names>
+inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
+  return Named(ChangeNamesHere(real, prepare, names...));
 }
 
 // The file that has the new name loses it, unless the two are exchanged.
@@ -106,9 +112,8 @@ inline auto MakeLink(const char* target, int dirfd, const char* path, RealCall r
       real, [=](vfs::NameCall& call, bool past) { call.MakeLink(target, dirfd, path, past); });
 }
 
-// A call that makes a name for what the log has no record of, or makes it where we cannot see.
 template <typename RealCall>
-inline auto MakeOther(int dirfd, const char* path, RealCall real) {
+inline auto MakeOtherHere(int dirfd, const char* path, RealCall real) {
   vfs::NameCall call;
   call.Other(dirfd, path);
   if (call.error() >= 0) {
@@ -122,6 +127,12 @@ inline auto MakeOther(int dirfd, const char* path, RealCall real) {
   } else {
     return static_cast<Result>(failed);
   }
+}
+
+// A call that makes a name for what the log has no record of, or makes it where we cannot see.
+template <typename RealCall>
+inline auto MakeOther(int dirfd, const char* path, RealCall real) {
+  return Named(MakeOtherHere(dirfd, path, real));
 }
 
 // A name for an open file, as the kernel has it in /proc.

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "libc-shim/calls/calls.h"
+#include "libc-shim/calls/descriptor.h"
 #include "src/sys/kernel.h"
 
 namespace nvcache::calls {
@@ -19,7 +20,7 @@ namespace nvcache::calls {
 template <typename RealCall, typename UncancelledCall>
 inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, RealCall real,
                           UncancelledCall uncancelled, uint64_t resolve = 0, bool plain = true) {
-  return WithRoom([&] {
+  const auto opened = WithRoom([&] {
     decltype(real()) fd = -1;
     vfs::OpenGuard guard(dirfd, path, flags, mode, resolve, plain);
     if (guard.error() < 0) return static_cast<decltype(fd)>(FromAnswer(guard.error()));
@@ -34,6 +35,13 @@ inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, R
     }
     return fd;
   });
+  const bool changes = (flags & (O_CREAT | O_TRUNC)) != 0;
+  if (!changes || opened < 0 || Named(opened) >= 0) [[likely]]
+    return opened;
+  const int error = errno;
+  Close(static_cast<int>(opened), [](int fd) { return sys::Close(fd); });
+  errno = error;
+  return decltype(opened){-1};
 }
 
 // The same where libc may write to the descriptor by its number.

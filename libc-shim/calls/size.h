@@ -13,7 +13,7 @@ namespace nvcache::calls {
 
 template <typename RealCall>
 inline auto Fsync(int fd, RealCall real) {
-  return Answer(vfs::Fsync(fd), real, fd);
+  return Synced(fd, Answer(vfs::Fsync(fd), real, fd));
 }
 
 // The engine's answer when it is an error. Else the real call as well: it judges the arguments,
@@ -37,35 +37,41 @@ inline bool IsRangeToSync(off64_t offset, off64_t count, unsigned flags) {
 template <typename RealCall>
 inline auto SyncFileRange(int fd, off64_t offset, off64_t count, unsigned flags, RealCall real) {
   const long answer = vfs::SyncRange(fd);
-  if (answer == 0 && IsRangeToSync(offset, count, flags)) return decltype(real()){0};
-  return AnswerError(answer, real);
+  const bool elided = answer == 0 && IsRangeToSync(offset, count, flags);
+  return Synced(fd, elided ? decltype(real()){0} : AnswerError(answer, real));
 }
 
 template <typename RealCall>
 inline auto Sync(RealCall real) {
   vfs::DrainAll();
-  return real();
+  if constexpr (std::is_void_v<decltype(real())>) {
+    real();
+    vfs::AwaitMirrorOfAll();
+  } else {
+    return AwaitMirror(real(), vfs::AwaitMirrorOfAll);
+  }
 }
 
 template <typename RealCall>
 inline auto Syncfs(int fd, RealCall real) {
   vfs::DrainAll();
-  return AnswerError(vfs::Drain(fd), real);
+  return AwaitMirror(AnswerError(vfs::Drain(fd), real), vfs::AwaitMirrorOfAll);
 }
 
 template <typename RealCall>
 inline auto Ftruncate(int fd, off_t length, RealCall real) {
-  return Answer(vfs::Ftruncate(fd, length), real, fd, length);
+  return Changed(fd, Answer(vfs::Ftruncate(fd, length), real, fd, length));
 }
 
 template <typename RealCall>
 inline auto Truncate(const char* path, RealCall real) {
-  return AroundNames(real, Name{AT_FDCWD, path, true});
+  return Named(AroundNames(real, Name{AT_FDCWD, path, true}));
 }
 
 template <typename RealCall>
 inline auto Fallocate(int fd, int mode, off_t offset, off_t length, RealCall real) {
-  return Answer(vfs::Fallocate(fd, mode, offset, length), real, fd, mode, offset, length);
+  return Changed(fd,
+                 Answer(vfs::Fallocate(fd, mode, offset, length), real, fd, mode, offset, length));
 }
 
 }  // namespace nvcache::calls

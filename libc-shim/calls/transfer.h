@@ -16,7 +16,7 @@ inline auto Transfer(int from, bool moves_offset, int to, RealCall real) {
   vfs::Publish(from);
   const auto result = real();
   if (moves_offset) vfs::TakeOffset(from);
-  return result;
+  return Changed(to, result);
 }
 
 }  // namespace nvcache::calls

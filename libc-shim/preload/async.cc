@@ -16,10 +16,10 @@ namespace {
 // bytes that are not in the log yet, so it is no better than a write.
 
 template <typename Request>
-bool BeforeAio(const Request* request, bool reads) {
+bool BeforeAio(const Request* request, bool reads, bool syncs = false) {
   int fd;
   if (!Fetch(&fd, &request->aio_fildes)) return true;
-  return reads ? ToReaders(fd) : ToKernel(fd);
+  return reads ? ToReaders(fd) : ToKernelLater(fd, syncs);
 }
 
 template <typename Request>
@@ -46,7 +46,7 @@ bool BeforeList(Request* const* requests, int count) {
     return NVCACHE_REAL(aio_write##suffix)(request);                                            \
   }                                                                                             \
   NVCACHE_EXPORT int aio_fsync##suffix(int operation, struct aiocb##suffix* request) noexcept { \
-    if (!BeforeAio(request, false)) return -1;                                                  \
+    if (!BeforeAio(request, false, true)) return -1;                                            \
     return NVCACHE_REAL(aio_fsync##suffix)(operation, request);                                 \
   }                                                                                             \
   NVCACHE_EXPORT int lio_listio##suffix(int mode, struct aiocb##suffix* const requests[],       \

@@ -8,6 +8,7 @@
 #include "libc-shim/preload/wrapper.h"
 
 using namespace nvcache::calls;
+using namespace nvcache::preload;
 
 NVCACHE_EXPORT void* mmap64(void* address, size_t length, int protection, int flags, int fd,
                             off64_t offset) noexcept {
@@ -40,6 +41,11 @@ NVCACHE_EXPORT void* mremap(void* address, size_t length, size_t new_length, int
   return Remap(address, length, new_length, flags, new_address, [=] {
     return NVCACHE_REAL(mremap)(address, length, new_length, flags, new_address);
   });
+}
+
+NVCACHE_EXPORT int msync(void* address, size_t length, int flags) {
+  CancellationPoint();
+  return SyncMapping(flags, [=] { return NVCACHE_REAL(msync)(address, length, flags); });
 }
 
 NVCACHE_EXPORT int mlockall(int flags) noexcept {

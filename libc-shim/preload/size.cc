@@ -52,11 +52,12 @@ NVCACHE_EXPORT_ALIAS(fallocate, fallocate64);
 // and writing.
 NVCACHE_EXPORT int posix_fallocate64(int fd, off64_t offset, off64_t length) {
   CancellationPoint();
-  const long answer = vfs::Fallocate(fd, 0, offset, length);
+  long answer = vfs::Fallocate(fd, 0, offset, length);
   if (answer == -EOPNOTSUPP && !ToKernel(fd)) return errno;
   if (answer == -EOPNOTSUPP || answer == vfs::kNotOurs) {
-    return NVCACHE_REAL(posix_fallocate64)(fd, offset, length);
+    answer = -NVCACHE_REAL(posix_fallocate64)(fd, offset, length);
   }
+  if (answer == 0) answer = vfs::AwaitMirrorOfChange(fd, 0);
   return static_cast<int>(-answer);
 }
 NVCACHE_EXPORT_ALIAS(posix_fallocate, posix_fallocate64);

@@ -63,9 +63,12 @@ ssize_t WriteStream(FILE* stream, const void* data, ssize_t count) {
     const auto rest = static_cast<size_t>(count - done);
     const long answer = vfs::Write(stream->_fileno, bytes + done, rest);
     if (answer == vfs::kNotOurs) {
-      return done + g_original.write(stream, bytes + done, count - done);
+      done += g_original.write(stream, bytes + done, count - done);
+      if (Changed(stream->_fileno, done) >= 0) return done;
+      stream->_flags |= _IO_ERR_SEEN;
+      return 0;
     }
-    if (FromAnswer(answer) < 0) {
+    if (FromAnswer(answer) < 0 || Changed(stream->_fileno, answer) < 0) {
       stream->_flags |= _IO_ERR_SEEN;
       break;
     }

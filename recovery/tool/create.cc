@@ -42,8 +42,7 @@ int Create(const CreateArguments& arguments) {
   ScopedPool pool;
   OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
   fmt::print("created {}: {}, durability {} ({})\n", Printable(arguments.pool),
-             Size(pool.view().superblock->pool_size), DurabilityName(pool.durability()),
-             DurabilityMeaning(pool.durability()));
+             Size(pool.view().superblock->pool_size), LevelOf(pool).name, LevelOf(pool).meaning);
   FinishOutput();
   return kOk;
 }
@@ -69,17 +68,18 @@ void AddCreate(CLI::App& app, int* status) {
   command
       ->add_option(
           "--commit", arguments->commit,
-          "For 'nvcache mirror': which calls are to wait for it. No program can use such a "
-          "pool yet")
+          "The pool is mirrored: calls that sync wait for 'nvcache mirror', or all that change "
+          "a file")
       ->transform(CLI::CheckedTransformer(kCommit));
   command->add_flag("--emulate", arguments->emulate,
                     "Accept memory that is not persistent: writes then survive the death of the\n"
-                    "program, not a power failure");
+                    "program, not a power failure. Not needed with --commit");
   command->footer(
       "Examples:\n"
       "  nvcache create /mnt/pmem/pool --size 16G\n"
       "  nvcache create /dev/dax0.0\n"
-      "  nvcache create /dev/shm/pool --size 1G --emulate\n");
+      "  nvcache create /dev/shm/pool --size 1G --emulate\n"
+      "  nvcache create /dev/shm/pool --size 1G --commit fsync\n");
   command->callback([arguments, status] { *status = Create(*arguments); });
 }
 

@@ -18,14 +18,18 @@ void CreatePool(const std::string& path, const pool::CreateOptions& options) {
   throw Failure{kFailed, problem.text.c_str()};
 }
 
-const char* DurabilityName(pmem::Durability durability) {
-  return durability == pmem::Durability::kPower ? "power" : "process";
-}
-
-const char* DurabilityMeaning(pmem::Durability durability) {
-  return durability == pmem::Durability::kPower
-             ? "writes survive a power failure"
-             : "writes survive the death of the program, not a power failure";
+Level LevelOf(const pool::Pool& pool) {
+  switch (pool.view().superblock->commit) {
+    case pool::kCommitFsync:
+      return {"mirrored", "what a program syncs survives the loss of this machine's memory"};
+    case pool::kCommitWrite:
+      return {"mirrored", "each write survives the loss of this machine's memory"};
+    default:
+      break;
+  }
+  return pool.durability() == pmem::Durability::kPower
+             ? Level{"power", "writes survive a power failure"}
+             : Level{"process", "writes survive the death of the program, not a power failure"};
 }
 
 }  // namespace nvcache::tool

@@ -25,8 +25,11 @@ void CreatePool(const std::string& path, const pool::CreateOptions& options);
 inline constexpr bool kAnyMemory = true;
 
 // "power", "process", and what they mean.
-const char* DurabilityName(pmem::Durability durability);
-const char* DurabilityMeaning(pmem::Durability durability);
+struct Level {
+  const char* name;
+  const char* meaning;
+};
+Level LevelOf(const pool::Pool& pool);
 
 }  // namespace nvcache::tool
 

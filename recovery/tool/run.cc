@@ -112,7 +112,10 @@ void PreparePool(const settings::Settings& settings) {
   if (settings.frames_in_pool && !nvlog::HasRoomForFrames(pool, settings.frame_bytes(), &problem)) {
     throw Failure{kRunFailed, problem.text.c_str()};
   }
-  if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
+  const bool is_mirrored = pool.view().superblock->commit != pool::kCommitOwn;
+  if (is_mirrored && settings.notice) {
+    fmt::print(stderr, "nvcache: {} is mirrored: {}\n", Printable(path), LevelOf(pool).meaning);
+  } else if (pool.durability() == pmem::Durability::kProcess && settings.notice) {
     fmt::print(stderr,
                "nvcache: {} is emulated: writes survive the death of the process, not a power "
                "failure\n",

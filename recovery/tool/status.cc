@@ -27,7 +27,7 @@ struct StatusArguments {
 struct Report {
   std::string path;
   pool::Superblock superblock;
-  pmem::Durability durability;
+  Level level;
   Owner owner;
   std::vector<Process> processes;
   Through through;
@@ -190,8 +190,7 @@ void PrintText(const Report& report) {
   };
   line("pool", Printable(report.path));
   line("state", StateText(report.owner));
-  line("durability", fmt::format("{}: {}", DurabilityName(report.durability),
-                                 DurabilityMeaning(report.durability)));
+  line("durability", fmt::format("{}: {}", report.level.name, report.level.meaning));
   const pool::Superblock& superblock = report.superblock;
   line("size", fmt::format("{}, in {} segments of {}", Size(superblock.pool_size),
                            superblock.segment_count, Size(superblock.segment_size)));
@@ -277,7 +276,7 @@ Json ToJson(const Report& report) {
   json["state"] = UseName(report.owner.use);
   json["owner"] = OwnerJson(report.owner);
   json["processes"] = ProcessesJson(report);
-  json["durability"] = DurabilityName(report.durability);
+  json["durability"] = report.level.name;
   json["uuid"] = Uuid(report.superblock.uuid);
   json["created_ns"] = report.superblock.created;
   json["size"] = report.superblock.pool_size;
@@ -313,7 +312,7 @@ int RunStatus(const StatusArguments& arguments) {
   OpenPool(&pool, arguments.pool, pool::Mode::kInspect, kAnyMemory);
   const Report report = {.path = arguments.pool,
                          .superblock = *pool.view().superblock,
-                         .durability = pool.durability(),
+                         .level = LevelOf(pool),
                          .owner = FindOwner(pool),
                          .processes = FindProcesses(pool),
                          .through = FindThrough(pool),

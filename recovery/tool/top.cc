@@ -204,8 +204,7 @@ std::vector<std::string> Head(const View& view) {
   return {
       fmt::format("pool     {}", Printable(view.path)),
       fmt::format("size     {}, durability {}, {}", Size(superblock.pool_size),
-                  DurabilityName(view.pool.durability()),
-                  Many(view.now.processes.size(), "process", "processes")),
+                  LevelOf(view.pool).name, Many(view.now.processes.size(), "process", "processes")),
       fmt::format("room     {} of {} segments taken ({:.1f} %)", view.now.segments_taken,
                   superblock.segment_count, full),
       fmt::format("pending  {}", PendingText(*view.now.pending)),
@@ -244,7 +243,7 @@ Json ToJson(const View& view) {
   json["time_ns"] = sys::Now(CLOCK_REALTIME);
   json["interval_ns"] = Between(view.before, view.now).count();
   PutPath(json, "pool", view.path);
-  json["durability"] = DurabilityName(view.pool.durability());
+  json["durability"] = LevelOf(view.pool).name;
   json["size"] = superblock.pool_size;
   json["segments"] = superblock.segment_count;
   json["segment_size"] = superblock.segment_size;

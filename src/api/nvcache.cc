@@ -141,5 +141,6 @@ NVCACHE_API int nvcache_fstat(int fd, struct stat* st) {
 
 NVCACHE_API int nvcache_drain(int fd) {
   if (api::g_engine == api::Engine::kPreload) return syncfs(fd);
-  return api::Started() ? calls::Answer(vfs::Drain(fd), fdatasync, fd) : fdatasync(fd);
+  if (!api::Started()) return fdatasync(fd);
+  return calls::Synced(fd, calls::Answer(vfs::Drain(fd), fdatasync, fd));
 }

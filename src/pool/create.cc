@@ -51,7 +51,8 @@ bool FillPool(int fd, const char* path, uint64_t size, const CreateOptions& opti
   const bool is_device = size == 0;
   if (is_device) size = region.size / kPageSize * kPageSize;
   bool ok = false;
-  if (!options.emulate && region.durability != pmem::Durability::kPower) {
+  if (!options.emulate && options.commit == kCommitOwn &&
+      region.durability != pmem::Durability::kPower) {
     FailNotPersistent(problem, path);
   } else if (size < kMinPoolSize || size > kMaxPoolSize || size > region.size) {
     Fail(problem, path, EINVAL, "is too small or too large for a pool", "use another device");

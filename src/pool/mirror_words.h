@@ -24,6 +24,7 @@ class MirrorWords {
 
   uint32_t state() const { return Of(shared_.mirror_state).load(); }
   Lsn mirrored() const { return Of(shared_.mirrored).load(); }
+  Lsn next() const { return Of(shared_.next).load(); }
   Lsn Draw() const { return Of(shared_.next).fetch_add(1); }
 
   // Programs sleep until the turn is another one than `seen`, which they have read before the state

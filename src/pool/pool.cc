@@ -77,10 +77,10 @@ bool Pool::Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* 
 }
 
 // The checksum is computed without asking for the processor's features (sys/cpu.h): it is 80 bytes.
-Pool::Glance Pool::GlanceAt(const char* path, uint64_t* id) {
-  *id = 0;
+Pool::Glance Pool::GlanceAt(const char* path) {
+  using Kind = Glance::Kind;
   const long opened = sys::Openat(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (opened < 0) return opened == -ENOENT ? Glance::kMissing : Glance::kLookCloser;
+  if (opened < 0) return {opened == -ENOENT ? Kind::kMissing : Kind::kLookCloser};
   const auto fd = static_cast<int>(opened);
   Superblock superblock = {};
   StateRecord state = {};
@@ -91,8 +91,9 @@ Pool::Glance Pool::GlanceAt(const char* path, uint64_t* id) {
   constexpr size_t kChecked = offsetof(Superblock, crc);
   const bool sound = whole && HasMagic(superblock) && superblock.version == kVersion &&
                      superblock.crc == sys::Crc32cPortable(&superblock, kChecked);
-  if (sound) *id = IdOf(superblock);
-  return sound && state.state == kStateClean ? Glance::kClean : Glance::kLookCloser;
+  if (!sound) return {Kind::kLookCloser};
+  const bool clean = state.state == kStateClean;
+  return {clean ? Kind::kClean : Kind::kLookCloser, IdOf(superblock), superblock.commit};
 }
 
 uint64_t Pool::id() const { return IdOf(*view_.superblock); }
@@ -183,9 +184,6 @@ bool Pool::MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Proble
     return FailMap(problem, path(), error);
   }
   libpmem_ = libpmem;
-  if (IsUse(mode) && !emulate && region_.durability != pmem::Durability::kPower) {
-    return FailNotPersistent(problem, path());
-  }
   if (is_device_ && region_.size >= kMinPoolSize) {
     SuperblockBytes first = {};
     std::memcpy(first, region_.base, sizeof(first));
@@ -193,7 +191,13 @@ bool Pool::MapFile(Mode mode, bool emulate, const pmem::Libpmem* libpmem, Proble
                      *reinterpret_cast<const Superblock*>(region_.base + kSuperblockCopyOffset));
   }
   view_ = {region_.base, &superblock_};
-  if (!CheckSuperblock(region_.size, problem)) return false;
+  const bool lasts = region_.durability == pmem::Durability::kPower;
+  const bool is_pool = CheckSuperblock(region_.size, problem);
+  // A mirror does what the memory does not.
+  if (IsUse(mode) && !emulate && !lasts && (!is_pool || superblock_.commit == kCommitOwn)) {
+    return FailNotPersistent(problem, path());
+  }
+  if (!is_pool) return false;
   seats_.Open(region_.base, view_.seat_count(), view_.segment_count(), fd_);
   return true;
 }

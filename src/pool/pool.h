@@ -23,7 +23,7 @@ namespace nvcache::pool {
 
 struct CreateOptions {
   uint64_t size = 0;     // bytes; rounded down to a whole page
-  bool emulate = false;  // accept memory that is not persistent
+  bool emulate = false;  // accept memory that is not persistent, as for a mirrored pool
   uint32_t commit = kCommitOwn;
 };
 
@@ -46,16 +46,21 @@ class Pool {
   static bool Create(const char* path, const CreateOptions& options, const pmem::Libpmem* libpmem,
                      Problem* problem);
 
-  // At a glance, for a program that may never use it. kClean: this is a pool, no process uses it,
-  // and nothing is pending. `*id`: its id(), if it is a pool; else 0. Not for a devdax device.
-  enum class Glance { kClean, kMissing, kLookCloser };
-  static Glance GlanceAt(const char* path, uint64_t* id);
+  // At a glance, for a program that may never use it. Not for a devdax device.
+  struct Glance {
+    // kClean: this is a pool, no process uses it, and nothing is pending.
+    enum class Kind { kClean, kMissing, kLookCloser };
+    Kind kind;
+    uint64_t id = 0;  // its id(), if it is a pool; else 0
+    uint32_t commit = kCommitOwn;
+  };
+  static Glance GlanceAt(const char* path);
 
   // The first bytes of its uuid, while it is open.
   uint64_t id() const;
 
   // Opens and checks. Fails, unless the pool is only looked at, when another user owns it or may
-  // write to it, and, unless `emulate`, when the mapping is not persistent memory. kExclusive fails
+  // write to it, and, unless `emulate` or mirrored, when the mapping is not persistent memory. kExclusive fails
   // when another process uses the pool, kShared when another one has it kExclusive.
   bool Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* libpmem,
             Problem* problem);

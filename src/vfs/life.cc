@@ -9,6 +9,7 @@
 #include "src/vfs/engine/states.h"
 #include "src/vfs/engine/through.h"
 #include "src/vfs/inherited.h"
+#include "src/vfs/mirrored.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
@@ -186,9 +187,12 @@ void AfterSizeLimit() {
 
 void BeforeRights(bool for_good) {
   if (!engine.active()) return;
-  TableLock lock;
-  engine.process.PrepareRights();
-  if (for_good) engine.BecomeFinal();
+  {
+    TableLock lock;
+    engine.process.PrepareRights();
+    if (for_good) engine.BecomeFinal();
+  }
+  SettleMirror(true);
 }
 
 void AfterRights() {
@@ -212,7 +216,10 @@ void AfterThaw() {
   engine.process.EndFreeze();
 }
 
-void Retire() { engine.Retire(); }
+void Retire() {
+  engine.Retire();
+  SettleMirror(false);
+}
 
 // Under the table lock the engine maps what it maps.
 long LockMemory(int flags) {
@@ -234,6 +241,7 @@ void Leave() {
   // Nobody asks later for the bytes that the parent has in its cache.
   for (uint32_t fd = 0; fd < engine.descriptors.end(); ++fd) TakeOver(static_cast<int>(fd));
   engine.Leave();
+  if (!engine.active()) SettleMirror(true);
 }
 
 void Release() {

@@ -66,6 +66,7 @@ class Writer {
     const pool::MirrorWords words(pool_.view());
     const auto settle = [this, &words] {
       if (words.state() == pool::kMirrorLeaving) ToDisk();
+      return true;
     };
     const auto sync = [this] {
       ToDisk();

@@ -578,12 +578,14 @@ static void check_mappings(void) {
   SHOW(pkey_mprotect(map + kPage, kPage, PROT_READ | PROT_WRITE, -1));
   map[kPage] = 'K';
   SHOW(fsync(fd), mprotect(map + 1, 1, PROT_WRITE), munmap(map + 1, 1));
+  SHOW(msync(map, kPage, MS_SYNC), msync(map, kPage, MS_ASYNC), msync(map + 1, 1, MS_SYNC));
   SHOW(mremap(map + 1, 1, 1, 0) == MAP_FAILED, mremap(map, 2 * kPage, kPage, 0) == map);
   SHOW((map = mremap(map, kPage, 2 * kPage, MREMAP_MAYMOVE)) == MAP_FAILED);
   show_bytes("mapped", map + kPage, 1);
   SHOW(munmap(map, 2 * kPage), close(fd), fd = open("m", O_RDWR));
   SHOW((map = (char*)syscall(SYS_mmap, NULL, kPage, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED);
   SHOW(syscall(SYS_mprotect, map, kPage, PROT_READ | PROT_WRITE));
+  SHOW(syscall(SYS_msync, map, kPage, MS_SYNC));
   SHOW(syscall(SYS_pkey_mprotect, map, kPage, PROT_READ | PROT_WRITE, -1));
   map[3] = 'N';
   SHOW((map = (char*)syscall(SYS_mremap, map, kPage, 2 * kPage, MREMAP_MAYMOVE)) == MAP_FAILED);

@@ -72,6 +72,18 @@ TEST_F(MirrorWaitTest, MirroredIsDoneAboveWhatWasDrawn) {
   EXPECT_EQ(wait.Next(), Step::kDone);
 }
 
+// As when everybody has left the pool, and somebody clears what they shared.
+TEST_F(MirrorWaitTest, LsnsThatGoBackAreDrawnAgain) {
+  words_.SetState(pool::kMirrorMirrored);
+  MirrorWait wait(words_);
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  shared().next = 60;
+  EXPECT_EQ(wait.Next(), Step::kSleep);
+  EXPECT_EQ(next(), 61u);
+  words_.SetMirrored(61);
+  EXPECT_EQ(wait.Next(), Step::kDone);
+}
+
 TEST_F(MirrorWaitTest, APositionCountsOnlyWhileTheStateSaysSo) {
   for (const uint32_t state : kAll) {
     words_.SetState(pool::kMirrorMirrored);
@@ -138,12 +150,12 @@ TEST_F(MirrorWaitTest, ASyncThatFailsEndsIt) {
   for (const uint32_t state : {pool::kMirrorReal, pool::kMirrorJoining}) {
     words_.SetState(state);
     EXPECT_EQ(AwaitMirror(
-                  words_, [] { return -ENOSPC; }, [] {}),
+                  words_, [] { return -ENOSPC; }, [] { return true; }),
               -ENOSPC);
   }
   words_.SetState(pool::kMirrorFenced);
   EXPECT_EQ(AwaitMirror(
-                words_, [] { return 0; }, [] {}),
+                words_, [] { return 0; }, [] { return true; }),
             -EIO);
 }
 
@@ -176,7 +188,7 @@ TEST_F(MirrorWaitTest, AMirrorThatChangesItsMind) {
             synced = true;
             return 0;
           },
-          [] {});
+          [] { return true; });
       if (result != 0 || (!synced && words_.mirrored() <= stored)) wrong.fetch_add(1);
     }
     over.fetch_add(1);
@@ -227,7 +239,7 @@ TEST_F(MirrorWaitTest, APositionThatComesTooLateIsNone) {
     std::atomic_ref(shared().next).fetch_add(2);
     started = i;
     EXPECT_EQ(AwaitMirror(
-                  words_, [] { return 0; }, [] {}),
+                  words_, [] { return 0; }, [] { return true; }),
               -EIO);
     while (ended < i) std::this_thread::yield();
   }
@@ -256,6 +268,7 @@ TEST_F(MirrorWaitTest, ASignalIsLetIn) {
       [&] {
         sys::deferral.waits = 0;
         if (++let_in == 1) words_.SetState(pool::kMirrorFailing);
+        return true;
       });
   EXPECT_EQ(result, -EIO);
   EXPECT_EQ(let_in, 1);

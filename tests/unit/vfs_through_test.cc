@@ -219,8 +219,7 @@ TEST_F(VfsThroughTest, AHotFileOfTwoIsInTheKernelAndInTheLog) {
     EXPECT_EQ(Pending(), both) << "there was no sync";
     EXPECT_EQ(Close(fd), 0);
   });
-  uint64_t id = 0;
-  EXPECT_EQ(pool::Pool::GlanceAt((memory_ / "pool").c_str(), &id), pool::Pool::Glance::kClean)
+  EXPECT_EQ(pool::Pool::GlanceAt((memory_ / "pool").c_str()).kind, pool::Pool::Glance::Kind::kClean)
       << "at the end all is on the disk";
 }
 

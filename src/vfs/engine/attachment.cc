@@ -74,7 +74,7 @@ void Attachment::AttachPool() {
   pool_id_ = pool_.id();
   pinnable_.store(true);
   engine.SetStage(Stage::kAttached);
-  engine.notice.SayEmulated();
+  engine.notice.SayLevel();
 }
 
 // With what dead processes have left brought to the files, and a seat.
@@ -99,10 +99,9 @@ bool Attachment::OpenPool(pool::Problem* problem) {
                   nullptr, problem)) {
     return false;
   }
-  // Calls do not wait for a mirror yet (mirror_wait.h): none may rely on one.
-  return pool_.view().superblock->commit == pool::kCommitOwn ||
-         pool::Fail(problem, pool_.path(), EOPNOTSUPP,
-                    "is mirrored, and no call would wait for that", "use another pool");
+  return engine.mirror.Follow(pool_.path(), pool_.id(), pool_.view().superblock->commit) ||
+         pool::Fail(problem, pool_.path(), EIO, "is mirrored, and cannot be mapped once more",
+                    "check whether another pool has replaced it");
 }
 
 bool Attachment::CreatePool(pool::Problem* problem) {

@@ -23,6 +23,7 @@
 #include "src/vfs/engine/files.h"
 #include "src/vfs/engine/keeper.h"
 #include "src/vfs/engine/mappings.h"
+#include "src/vfs/engine/mirror.h"
 #include "src/vfs/engine/notice.h"
 #include "src/vfs/engine/own_descriptors.h"
 #include "src/vfs/engine/process.h"
@@ -76,6 +77,7 @@ class Engine {
  public:
   Descriptors descriptors;
   Process process;
+  Mirror mirror;
   alignas(kLine) sys::Mutex<sys::Rank::kTable> table_lock;
   alignas(kLine) lease::Leases leases;
   lease::Tallies tallies{leases};

@@ -39,10 +39,13 @@ MirrorWait::Step MirrorWait::Next() {
   }
 }
 
+// LSNs go back when everybody has left the pool, and somebody finds it unused: what was drawn
+// before may be reached very late, and a new one is as good.
+//
 // The state is looked at once more after the position: this one may have been reached when the
 // images counted no more.
 MirrorWait::Step MirrorWait::AwaitImages(uint32_t state) {
-  if (drawn_ == 0) {
+  if (drawn_ == 0 || words_.next() <= drawn_) {
     drawn_ = words_.Draw();
     words_.RingBell();
   }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // How a call waits for the pool's mirror before it returns (docs/mirror.md: M1, and the table of
-// states there).
-//
-// No call of the engine goes through this yet: Attachment refuses pools that are mirrored.
+// states there). mirror.h has the pool's words.
 #ifndef NVCACHE_VFS_ENGINE_MIRROR_WAIT_H_
 #define NVCACHE_VFS_ENGINE_MIRROR_WAIT_H_
 
@@ -44,10 +42,11 @@ class MirrorWait {
   pool::Lsn drawn_ = 0;  // what the images have to be above; 0: not known
 };
 
-// `sync()` is what kSync asks for: 0, or a negative errno. `let_in()`: signals that wait. Returns
-// 0, or a negative errno: what sync() has returned, or EIO.
-template <typename Sync, typename LetIn>
-long AwaitMirror(const pool::MirrorWords& words, Sync sync, LetIn let_in) {
+// `sync()` is what kSync asks for: 0, or a negative errno. `goes_on()` is asked after each sleep;
+// signals may be let in there. Returns 0, where the call may succeed or `goes_on()` has said no; or
+// a negative errno: what sync() has returned, or EIO.
+template <typename Sync, typename GoesOn>
+long AwaitMirror(const pool::MirrorWords& words, Sync sync, GoesOn goes_on) {
   MirrorWait wait(words);
   for (;;) {
     switch (wait.Next()) {
@@ -59,7 +58,7 @@ long AwaitMirror(const pool::MirrorWords& words, Sync sync, LetIn let_in) {
         break;
       case MirrorWait::Step::kSleep:
         wait.Sleep();
-        let_in();
+        if (!goes_on()) return 0;
         break;
       case MirrorWait::Step::kFail:
         return -EIO;

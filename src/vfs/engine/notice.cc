@@ -40,13 +40,21 @@ void Notice::RefuseCache(const char* text) {
   Refuse(line.c_str());
 }
 
-void Notice::SayEmulated() {
+void Notice::SayLevel() {
   const pool::Pool& pool = engine.pool();
+  const uint32_t commit = engine.mirror.commit();
+  const bool is_mirrored = commit != pool::kCommitOwn;
   const bool lasts = pool.durability() != pmem::Durability::kProcess;
-  if (lasts || !engine.settings.notice || said_) return;
+  if ((lasts && !is_mirrored) || !engine.settings.notice || said_) return;
   sys::Text<512> text;
   text.Append(pool.path());
-  text.Append(" is emulated: writes survive the death of the process, not a power failure");
+  if (is_mirrored) {
+    text.Append(commit == pool::kCommitWrite ? " is mirrored: each write"
+                                             : " is mirrored: what a program syncs");
+    text.Append(" survives the loss of this machine's memory");
+  } else {
+    text.Append(" is emulated: writes survive the death of the process, not a power failure");
+  }
   Say(text.c_str());
 }
 

@@ -19,8 +19,8 @@ class Notice {
   void RefusePool(const pool::Problem& problem);
   // `text` says what is wrong; the program's fate is added.
   void RefuseCache(const char* text);
-  // The pool does not outlive a power failure.
-  void SayEmulated();
+  // What the pool does not outlive; or that it has a mirror.
+  void SayLevel();
   bool said() const { return said_; }
 
  private:

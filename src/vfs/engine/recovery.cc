@@ -58,14 +58,17 @@ Recovery::Outcome Recovery::Try() {
 
 // Whether a dead process has left anything in the pool. kNoPool: it can be no pool of ours.
 Recovery::Found Recovery::Inspect() {
-  using Glance = pool::Pool::Glance;
+  using Kind = pool::Pool::Glance::Kind;
   const settings::Settings& settings = engine.settings;
-  uint64_t id;
   const uint32_t deaths = engine.leases.deaths();
-  const Glance glance = pool::Pool::GlanceAt(settings.pool.c_str(), &id);
-  const bool is_made = glance == Glance::kMissing && settings.size > 0;
-  if (glance == Glance::kClean || is_made) return Found::kNothing;
-  if (id != 0 && engine.tallies.WasLookedAt(id, settings.emulate)) return Found::kNothing;
+  const pool::Pool::Glance glance = pool::Pool::GlanceAt(settings.pool.c_str());
+  // One that cannot be followed cannot be attached, either.
+  if (glance.id != 0) engine.mirror.Follow(settings.pool.c_str(), glance.id, glance.commit);
+  const bool is_made = glance.kind == Kind::kMissing && settings.size > 0;
+  if (glance.kind == Kind::kClean || is_made) return Found::kNothing;
+  if (glance.id != 0 && engine.tallies.WasLookedAt(glance.id, settings.emulate)) {
+    return Found::kNothing;
+  }
   sys::Scratch<pool::Problem> problem;
   pool::Pool& pool = engine.pool();
   if (!pool.Open(settings.pool.c_str(), pool::Mode::kInspect, settings.emulate, nullptr,
@@ -74,6 +77,7 @@ Recovery::Found Recovery::Inspect() {
     engine.notice.RefusePool(*problem);
     return Found::kNoPool;
   }
+  engine.mirror.Follow(settings.pool.c_str(), pool.id(), pool.view().superblock->commit);
   const Found found = FoundIn(pool);
   if (found == Found::kNothing && engine.tallies.IsOf(pool.id())) {
     engine.tallies.NoteLook(deaths, pool.durability() == pmem::Durability::kProcess);

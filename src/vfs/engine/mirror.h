@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The words between the process and its pool's mirror (docs/mirror.md), if the pool is mirrored.
+// They are mapped for themselves: a process that has not attached the pool, has given it back, or
+// is a child of fork waits as well.
+//
+//            Follow, of a mirrored pool          Close(true), or Follow of one that is not
+//   kOwn ------------------------------> words ---------------------------------------> kOwn
+//                                          |  Close(false)
+//                                          +-------------> lost: every wait fails with EIO
+//
+// The words lie at one address for the process's whole life. In place of words that are closed
+// there is memory that nobody writes to. So a thread that waits needs no lock and no pin: it looks
+// whether the words are still those that it began with, and does not rely on them otherwise.
+#ifndef NVCACHE_VFS_ENGINE_MIRROR_H_
+#define NVCACHE_VFS_ENGINE_MIRROR_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pool/superblock.h"
+
+namespace nvcache::vfs {
+
+class Mirror {
+ public:
+  constexpr Mirror() = default;
+
+  // Which calls wait: pool::kCommit*. Any thread.
+  uint32_t commit() const { return commit_.load(std::memory_order_relaxed); }
+
+  // The process uses the pool at `path` from now on, which has this id and commit. False: it is
+  // mirrored, and its words cannot be had. Table lock.
+  bool Follow(const char* path, uint64_t id, uint32_t commit);
+  // Nothing of a pool is mapped here when it returns. `kept`: all that calls have promised is kept
+  // without waiting. Table lock.
+  void Close(bool kept);
+
+  // Waits until a call whose own work is done may return. `sync(argument)`: what kSync asks for
+  // (mirror_wait.h); 0 or a negated errno. 0; what sync() has returned; or -EIO: the mirror has
+  // failed, or the words are lost. No lock; a handler of the program's may run, and never return.
+  long Await(long (*sync)(int), int argument);
+
+ private:
+  // As devdax maps it. A pool may be shorter; the words are in it.
+  static constexpr size_t kMapped = 2u << 20;
+
+  bool Open(const char* path, uint64_t id);
+  void SayWaiting(uint64_t since);
+
+  std::atomic<uint32_t> commit_{pool::kCommitOwn};
+  std::atomic<uint32_t> generation_{0};  // counts before the words are others
+  std::atomic<uint8_t*> place_{nullptr};
+  std::atomic<uint64_t> id_{0};  // of the pool whose words lie there; 0: none do
+  std::atomic<bool> said_{false};
+};
+
+}  // namespace nvcache::vfs
+
+#endif  // NVCACHE_VFS_ENGINE_MIRROR_H_
