@@ -60,8 +60,9 @@ class Pool {
   uint64_t id() const;
 
   // Opens and checks. Fails, unless the pool is only looked at, when another user owns it or may
-  // write to it, and, unless `emulate` or mirrored, when the mapping is not persistent memory. kExclusive fails
-  // when another process uses the pool, kShared when another one has it kExclusive.
+  // write to it, and, unless `emulate` or mirrored, when the mapping is not persistent memory.
+  // kExclusive fails when another process uses the pool, kShared when another one has it
+  // kExclusive.
   bool Open(const char* path, Mode mode, bool emulate, const pmem::Libpmem* libpmem,
             Problem* problem);
   // Unlocks and unmaps, if it is open. The state on the medium stays as it is, and so does the
