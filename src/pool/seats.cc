@@ -114,6 +114,8 @@ void Seats::Clear(Lsn next, Lsn through) {
   Store(shared().through_device, uint64_t{0});
   Store(shared().checkpointer, 0u);
   Store(shared().answer, kNoAnswer);
+  // Its mirror has ended, for that has a seat; and LSNs may go back. The mirror's state stays.
+  Store(shared().mirrored, Lsn{0});
   next_lsn().store(next);
 }
 

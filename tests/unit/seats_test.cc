@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "src/pmem/persist.h"
+#include "src/pool/mirror_words.h"
 #include "src/pool/pool.h"
 #include "src/sys/kernel.h"
 #include "tests/unit/support.h"
@@ -694,6 +695,30 @@ TEST_F(SharedPoolTest, AsManyAsThereAreSeats) {
   users[2]->Close();
   Use(*users[2]);
   EXPECT_EQ(users[2]->seat(), 2u) << "and again";
+}
+
+// Waits draw LSNs that no log has, so the next ones may be below a position that a mirror has
+// published before it died: a call would have taken that for the images of what it has just stored.
+TEST_F(SharedPoolTest, APositionOfADeadMirrorCountsForNobody) {
+  ScopedPool user;
+  Use(user);
+  const MirrorWords words(user.view());
+  words.SetState(kMirrorMirrored);
+  for (int i = 0; i < 1000; ++i) words.Draw();
+  words.SetMirrored(words.next());
+  ScopedPool another;
+  Use(another);
+  EXPECT_EQ(words.mirrored(), words.next()) << "the pool is in use";
+  another.Leave();
+  another.Close();
+  user.Leave();
+  user.Close();
+  ScopedPool late;
+  Use(late);
+  const MirrorWords seen(late.view());
+  EXPECT_LT(seen.mirrored(), seen.next());
+  EXPECT_EQ(seen.state(), kMirrorMirrored) << "a call waits for the next mirror";
+  late.Leave();
 }
 
 // Between Leave() and Close() of the last one. It found the pool in use by nobody, and would have
