@@ -145,10 +145,10 @@ class Bench:
         return path
 
     @contextlib.contextmanager
-    def place(self, system, pool="1G", dram="256M", settings=None):
+    def place(self, system, pool="1G", dram="256M", settings=None, commit=None):
         """`with bench.place("nvcache", pool="64M") as place:`. `dram`: None if `settings` say where
         page frames are. `settings`: more variables of docs/settings.md, without their prefix. Unless they
-        say otherwise, each file is cached from the start, synced or not. Records still in the log
+        say otherwise, each file is cached from the start, synced or not. `commit`: the pool is mirrored. Records still in the log
         at the end are recovered to nowhere: pool and folder are removed."""
         parent = MEMORY if system in IN_MEMORY else self.folder
         folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -169,16 +169,16 @@ class Bench:
             environment |= {f"NVCACHE_{k}": str(v) for k, v in (settings or {}).items()}
         try:
             if place.pool:
-                self._make_pool(place.pool, pool)
+                self._make_pool(place.pool, pool, commit)
             yield place
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(memory, ignore_errors=True)
 
-    def _make_pool(self, path, size):
+    def _make_pool(self, path, size, commit=None):
         """Beforehand: its memory has to be zeroed, which is no program's time."""
-        emulate = ["--emulate"] if self.emulate else []
-        made = subprocess.run([self.program("nvcache"), "create", path, "--size", size, *emulate],
+        options = (["--emulate"] if self.emulate else []) + (["--commit", commit] if commit else [])
+        made = subprocess.run([self.program("nvcache"), "create", path, "--size", size, *options],
                               check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if made.returncode != 0:
             raise Broken(made.stderr.strip())

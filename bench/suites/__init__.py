@@ -8,7 +8,7 @@ import pkgutil
 from harness import model
 
 ORDER = ("micro", "fio", "sqlite", "rocksdb", "mixed", "pool", "overhead", "everyday",
-         "frontends", "recovery", "guest")
+         "frontends", "recovery", "guest", "mirror")
 
 
 def discover():

@@ -2,7 +2,9 @@
 #include "mirror/net/loop.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,8 +20,24 @@ constexpr Time kLongest = 60000 * kMillisecond;
 
 }  // namespace
 
-Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_.IsOpen()) throw std::system_error(errno, std::generic_category(), "epoll");
+Loop::Loop() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!epoll_.IsOpen() || !wake_.IsOpen()) {
+    throw std::system_error(errno, std::generic_category(), "epoll");
+  }
+  Watch(wake_.get(), EPOLLIN, [this](uint32_t) {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t n = read(wake_.get(), &count, sizeof(count));
+  });
+}
+
+Loop::Turn::Turn(Loop* loop) : loop_(*loop), lock_(loop->mutex_) {}
+
+Loop::Turn::~Turn() {
+  loop_.RunTimers();
+  const bool is_due = loop_.NextWait(kLongest) + Now() < loop_.waits_until_;
+  if (loop_.waits_until_ == 0 || (!is_due && !loop_.stopped_)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t n = write(loop_.wake_.get(), &one, sizeof(one));
 }
 
 Time Loop::Now() {
@@ -73,18 +91,23 @@ void Loop::Run() {
   for (stopped_ = false; !stopped_;) RunOnce(kLongest);
 }
 
-int Loop::Milliseconds(Time at_most) const {
-  Time wait = std::min(at_most, kLongest);
-  if (!timers_.empty()) {
-    const Time now = Now(), next = timers_.begin()->first.first;
-    wait = std::min(wait, next > now ? next - now : 0);
-  }
-  return static_cast<int>((wait + kMillisecond - 1) / kMillisecond);
+Time Loop::NextWait(Time at_most) const {
+  const Time wait = std::min(at_most, kLongest);
+  if (timers_.empty()) return wait;
+  const Time now = Now(), next = timers_.begin()->first.first;
+  return std::min(wait, next > now ? next - now : 0);
 }
 
 void Loop::RunOnce(Time at_most) {
   std::array<epoll_event, 64> events;
-  const int n = epoll_wait(epoll_.get(), events.data(), events.size(), Milliseconds(at_most));
+  std::unique_lock lock(mutex_);
+  const Time wait = NextWait(at_most);
+  waits_until_ = Now() + wait;
+  lock.unlock();
+  const int n = epoll_wait(epoll_.get(), events.data(), events.size(),
+                           static_cast<int>((wait + kMillisecond - 1) / kMillisecond));
+  lock.lock();
+  waits_until_ = 0;
   for (int i = 0; i < n; ++i) {
     const epoll_event event = events[static_cast<size_t>(i)];
     const Handle handle = event.data.u64;  // which is not aligned there

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a process does next: descriptors that are ready, times that have come. One thread. Callbacks
-// may call anything here, and end what they were called for.
+// What a process does next: descriptors that are ready, times that have come. Callbacks run one at
+// a time, may call anything here, and end what they were called for. One thread runs them; another
+// one may take a turn.
 #ifndef NVCACHE_MIRROR_NET_LOOP_H_
 #define NVCACHE_MIRROR_NET_LOOP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -38,6 +41,20 @@ class Loop {
   // When the callback that runs now has returned.
   void Later(Action action) { After(0, std::move(action)); }
 
+  // A turn of another thread: until it ends, no callback runs, and the thread is as free as one.
+  // What it has put off (Later) is done at its end.
+  class Turn {
+   public:
+    explicit Turn(Loop* loop);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Loop& loop_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
   // Until Stop().
   void Run();
   void Stop() { stopped_ = true; }
@@ -52,12 +69,15 @@ class Loop {
     Ready ready;
   };
 
-  int Milliseconds(Time at_most) const;
+  Time NextWait(Time at_most) const;
   void RunTimers();
 
+  std::mutex mutex_;  // but for the wait
   Descriptor epoll_;
+  Descriptor wake_;       // an eventfd: the wait is too long by now
+  Time waits_until_ = 0;  // 0: it does not
   Handle last_ = 0;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_{false};
   std::unordered_map<Handle, std::shared_ptr<Watched>> watched_;
   std::map<std::pair<Time, Handle>, Action> timers_;
   std::unordered_map<Handle, Time> times_;  // of the timers

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -116,7 +117,6 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
         words_(pool_.view()),
         source_(pool_),
         links_(arguments.connecting, &loop_, this),
-        bell_(&loop_, [this] { OnBell(); }),
         drained_(&loop_, [this] { OnDrained(); }) {}
   ~MirrorProcess() override;
 
@@ -153,7 +153,7 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
   const pool::MirrorWords words_;
   const mirror::PoolSource source_;
   Links links_;
-  Signal bell_, drained_;
+  Signal drained_;
   mirror::Descriptor signals_;
   const std::string self_ = Self();
   std::unique_ptr<Writer> writer_;
@@ -162,7 +162,8 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
   bool etcd_told_ = false;
 
   std::atomic<bool> over_{false};
-  std::thread listener_;
+  std::thread listener_;       // takes turns of the loop: a call waits for it
+  std::exception_ptr broken_;  // what it has met; it has ended
   // What is to be brought to the disk, and what was; the thread ends when both are the same.
   std::thread drainer_;
   std::atomic<mirror::Position> to_drain_{0}, was_drained_{0};
@@ -183,9 +184,13 @@ void MirrorProcess::Run() {
   signal(SIGPIPE, SIG_IGN);
   signals_ = mirror::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
-  listener_ = std::thread([this] { ListenToBell(); });
-  TakeLease();
+  // Not before callbacks are kept apart.
+  loop_.Later([this] {
+    listener_ = std::thread([this] { ListenToBell(); });
+    TakeLease();
+  });
   loop_.Run();
+  if (broken_) std::rethrow_exception(broken_);
   const std::string failure = writer_ ? writer_->failure() : "";
   if (!failure.empty()) throw Failure{kFailed, fmt::format("{}: {}", Named(), failure)};
 }
@@ -253,7 +258,13 @@ void MirrorProcess::ListenToBell() {
     words_.AwaitBell(heard, kBellWait);
     if (words_.bell() == heard) continue;
     heard = words_.bell();
-    bell_.Raise();
+    const Loop::Turn turn(&loop_);
+    try {
+      OnBell();
+    } catch (...) {
+      broken_ = std::current_exception();
+      return loop_.Stop();
+    }
   }
 }
 

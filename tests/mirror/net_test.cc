@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "mirror/net/client.h"
@@ -66,6 +67,54 @@ TEST(LoopTest, WhatACallbackEndsIsNotCalled) {
   loop.RunOnce(0);
   loop.RunOnce(0);
   EXPECT_EQ(calls, 1);
+}
+
+// The loop may wait for a long time just then.
+TEST(LoopTest, AnotherThreadTakesTurns) {
+  constexpr int kTurns = 2000;
+  Loop loop;
+  int inside = 0, later = 0, timers = 0;  // of whoever has the turn
+  bool wrong = false;
+  const auto visit = [&] {
+    wrong |= ++inside != 1;
+    --inside;
+  };
+  const std::function<void()> again = [&] {
+    visit();
+    loop.After(kMillisecond / 10, again);
+  };
+  again();
+  std::thread other([&] {
+    for (int i = 0; i < kTurns; ++i) {
+      const Loop::Turn turn(&loop);
+      visit();
+      loop.Later([&] { ++later; });
+      loop.After(kMillisecond, [&] {
+        visit();
+        ++timers;
+      });
+    }
+    const Loop::Turn turn(&loop);
+    loop.After(5 * kMillisecond, [&] { loop.Stop(); });
+  });
+  loop.Run();
+  other.join();
+  EXPECT_FALSE(wrong);
+  EXPECT_EQ(later, kTurns);
+  EXPECT_EQ(timers, kTurns);
+}
+
+TEST(LoopTest, ATurnEndsALongWait) {
+  Loop loop;
+  std::thread other([&] {
+    usleep(20'000);
+    const Loop::Turn turn(&loop);
+    loop.After(kMillisecond, [&] { loop.Stop(); });
+  });
+  const Time begin = Loop::Now();
+  loop.Run();
+  other.join();
+  EXPECT_LT(Loop::Now() - begin, 30000 * kMillisecond) << "it waits for a minute";
 }
 
 TEST(AddressTest, Texts) {
