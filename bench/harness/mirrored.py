@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import systems
+from harness import servers, systems
 
 SERVERS = 3
 READY_SECONDS = 20
@@ -34,14 +34,14 @@ def free_ports(count):
 class Processes:
     """They are killed at the end, whatever happens."""
 
-    def __init__(self, folder):
-        self.folder, self.running = folder, []
+    def __init__(self, folder, user=None):
+        self.folder, self.running, self.user = folder, [], user or {}
 
     def start(self, name, *words):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NVCACHE_")}
         with open(self.folder / f"{name}.log", "ab") as log:
             self.running.append(subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *(str(word) for word in words)],
-                                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment))
+                                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, **self.user))
 
     def said(self, name):
         return (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
@@ -68,34 +68,38 @@ def _listens(port):
 
 
 @contextlib.contextmanager
-def mirror(bench, pool, delay_us=0, encrypted=True):
+def mirror(bench, pool, delay_us=0, encrypted=True, user=None):
     """While it lasts, calls that sync on this pool wait for two servers of three, each `delay_us` away, there and
-    back."""
+    back. `user`: whose pool it is, as options of subprocess.run."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix=systems.PREFIX, dir=systems.MEMORY))
-    processes = Processes(folder)
+    servers.give(user, folder)
+    processes = Processes(folder, user)
     nvcache, driver = bench.program("nvcache"), bench.program("nvcache_mirror_bench")
     try:
         keys = folder / "keys"
         keys.touch(0o600)
         keys.write_text(f"{NAME}:{secrets.token_hex(32)}\n", encoding="utf-8")
+        servers.give(user, keys)
         trust = ["--keys", keys] if encrypted else ["--insecure"]
         ports = free_ports(2 + 2 * SERVERS)
         client, peer = (f"http://127.0.0.1:{port}" for port in ports[:2])
         processes.start("etcd", "etcd", "--data-dir", folder / "etcd", "--listen-client-urls", client,
                         "--advertise-client-urls", client, "--listen-peer-urls", peer,
                         "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}")
-        servers, relays = ports[2:2 + SERVERS], ports[2 + SERVERS:]
-        for number, port in enumerate(servers):
-            (folder / f"memory{number}").mkdir()
+        memory_servers, relays = ports[2:2 + SERVERS], ports[2 + SERVERS:]
+        for number, port in enumerate(memory_servers):
+            memory = folder / f"memory{number}"
+            memory.mkdir()
+            servers.give(user, memory)
             processes.start(f"server{number}", nvcache, "serve", *trust, "--listen", f"127.0.0.1:{port}", "--limit", "1G",
-                            "--memory", folder / f"memory{number}")
+                            "--memory", memory)
             if delay_us:
                 processes.start(f"relay{number}", driver, "relay", "--listen", relays[number], "--port", port,
                                 "--delay", int(delay_us * 500))
         _until(lambda: _listens(ports[0]), processes, "etcd")
-        for number, port in enumerate(servers):
+        for number, port in enumerate(memory_servers):
             _until(lambda port=port: _listens(port), processes, f"server{number}")
-        addresses = relays if delay_us else servers
+        addresses = relays if delay_us else memory_servers
         processes.start("mirror", nvcache, "mirror", "--pool", pool, "--name", NAME, "--etcd", client, *trust,
                         *(word for port in addresses for word in ("--server", f"127.0.0.1:{port}")))
         _until(lambda: "wait for a majority" in processes.said("mirror"), processes, "mirror")
@@ -109,6 +113,22 @@ def mirror(bench, pool, delay_us=0, encrypted=True):
 
 
 @contextlib.contextmanager
+def relay(bench, port, delay_us):
+    """A port from which that one is as far away."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=systems.PREFIX, dir=systems.MEMORY))
+    processes = Processes(folder)
+    try:
+        listen = free_ports(1)[0]
+        processes.start("relay", bench.program("nvcache_mirror_bench"), "relay", "--listen", listen, "--port", port,
+                        "--delay", int(delay_us * 500))
+        _until(lambda: _listens(listen), processes, "relay")
+        yield listen
+    finally:
+        processes.end()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def echoes(bench, size, delay_us=0):
     """Ports of three plain servers, as far away."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix=systems.PREFIX, dir=systems.MEMORY))
@@ -116,14 +136,14 @@ def echoes(bench, size, delay_us=0):
     driver = bench.program("nvcache_mirror_bench")
     try:
         ports = free_ports(2 * SERVERS)
-        servers, relays = ports[:SERVERS], ports[SERVERS:]
-        for number, port in enumerate(servers):
+        plain, relays = ports[:SERVERS], ports[SERVERS:]
+        for number, port in enumerate(plain):
             processes.start(f"echo{number}", driver, "echo", "--listen", port, "--size", size)
             if delay_us:
                 processes.start(f"relay{number}", driver, "relay", "--listen", relays[number], "--port", port,
                                 "--delay", int(delay_us * 500))
-        used = relays if delay_us else servers
-        for number, port in enumerate((*servers, *used)):
+        used = relays if delay_us else plain
+        for number, port in enumerate((*plain, *used)):
             _until(lambda port=port: _listens(port), processes, f"echo{number % SERVERS}")
         yield used
     finally:

@@ -68,7 +68,7 @@ ACCOUNTS = {
 }
 
 
-def _postgres_folder():
+def postgres_folder():
     """That of the newest version."""
     found = [path.parent for path in pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     return max(found, key=lambda path: int(path.parent.name), default=None)
@@ -79,12 +79,12 @@ class Postgres(Database):
     """initdb, and pgbench with one client and with eight."""
 
     def missing(self, bench):
-        if not _postgres_folder():
+        if not postgres_folder():
             return "PostgreSQL is missing: install postgresql-15"
         return super().missing(bench)
 
     def measure(self, turn, user, sockets):
-        bin_folder, data = _postgres_folder(), turn.work / "data"
+        bin_folder, data = postgres_folder(), turn.work / "data"
         names = ["-h", sockets, "-U", "bench"]
         syncs = turn.place.system != "unsynced"
 

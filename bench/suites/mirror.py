@@ -6,12 +6,12 @@ import json
 import shutil
 import statistics
 
-from harness import mirrored, model, systems, units
-from suites import rocksdb
+from harness import mirrored, model, servers, systems, units
+from suites import mirror_postgres, rocksdb
 
 DELAYS = (0, 100, 500)  # µs, there and back
 SYSTEMS = {"mirrored": "NVCache, mirrored", "plaintext": "NVCache, mirrored without TLS",
-           "trips": "three TCP round trips, until two are back"}
+           "trips": "three TCP round trips, until two are back", "standby": "disk, and two standbys of its own, ANY 1"}
 UNDER_MIRROR = ("mirrored", "plaintext")
 WRITE = 512
 # What such a write is on the wire, with its record.
@@ -39,26 +39,34 @@ class Mirror(model.Suite):
         return mirrored.missing()
 
     def left_out(self, bench):
-        if shutil.which("db_bench"):
-            return {}
-        return {f"RocksDB, {threads}, {delay} µs": "db_bench is missing: install rocksdb-tools"
-                for threads in (1, 8) for delay in DELAYS}
+        found = {}
+        if not shutil.which("db_bench"):
+            found |= {f"RocksDB, {threads}, {delay} µs": "db_bench is missing: install rocksdb-tools"
+                      for threads in (1, 8) for delay in DELAYS}
+        if reason := mirror_postgres.missing(bench):
+            found |= {f"PostgreSQL, {delay} µs": reason for delay in DELAYS}
+        return found
 
     def cases(self, scale):
+        delays = scale.choose((100,), DELAYS, DELAYS)
         writes = scale.choose(200, 3000, 20000)
-        for delay in DELAYS:
+        for delay in delays:
             yield model.Case(f"write, {delay} µs", ("mirrored", "plaintext", "trips", "fsync", "nvcache"),
                              {"what": "write", "delay": delay, "num": writes}, 1 + writes * 1e-3)
         rows = scale.choose(500, 1500, 10000)
-        for delay in DELAYS:
+        for delay in delays:
             yield model.Case(f"SQLite, {delay} µs", ("mirrored", "fsync"),
                              {"what": "sqlite", "delay": delay, "num": rows}, 1 + rows * 1e-3)
         num = scale.choose(100, 2000, 20000)
-        for delay in DELAYS:
+        for delay in delays:
             for threads in (1, 8):
                 yield model.Case(f"RocksDB, {threads}, {delay} µs", ("mirrored", "fsync"),
                                  {"what": "rocksdb", "delay": delay, "threads": threads, "num": num},
                                  1 + num * threads * 5e-4)
+        transactions = scale.choose(40, 800, 10000)
+        for delay in delays:
+            yield model.Case(f"PostgreSQL, {delay} µs", ("mirrored", "standby", "fsync"),
+                             {"what": "postgres", "delay": delay, "num": transactions}, 8 + transactions * 4e-3)
         # A program that never syncs.
         yield model.Case("never synced", ("mirrored", "nvcache"),
                          {"what": "copy", "delay": 0, "num": scale.choose(50, 400, 2000)}, 2,
@@ -71,6 +79,8 @@ class Mirror(model.Suite):
                 metrics = _times(place.run([bench.program("nvcache_mirror_bench"), "trips", "--count", num, "--size", MESSAGE,
                                             *(word for port in ports for word in ("--port", port))]))
             return [model.Outcome(what, {"delay": delay}, metrics)]
+        if what == "postgres":
+            return self._postgres(bench, system, delay, num)
         # As a program has it that nobody has told anything.
         settings = {"WRITE_BACK": "auto"}
         is_mirrored = system in UNDER_MIRROR
@@ -83,6 +93,20 @@ class Mirror(model.Suite):
             metrics = measure(bench, place, case.parameters)
         parameters = {name: value for name, value in case.parameters.items() if name in ("delay", "threads")}
         return [model.Outcome(what, parameters, metrics)]
+
+    @staticmethod
+    def _postgres(bench, system, delay, num):
+        user = servers.user(*mirror_postgres.USERS)
+        is_mirrored = system == "mirrored"
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(bench.place("nvcache" if is_mirrored else "fsync", pool=POOL,
+                                                    settings={"WRITE_BACK": "auto"}, commit="fsync" if is_mirrored else None))
+            servers.give(user, place.folder, *([place.pool.parent, place.pool] if is_mirrored else []))
+            if is_mirrored:
+                stack.enter_context(mirrored.mirror(bench, place.pool, delay, user=user))
+            rates = mirror_postgres.measure(bench, place, user, delay, num, system == "standby")
+        return [model.Outcome("postgres", {"delay": delay, "clients": clients}, {"rate": rate})
+                for clients, rate in rates.items()]
 
     @staticmethod
     def _write(bench, place, parameters):
@@ -135,27 +159,36 @@ class Mirror(model.Suite):
         yield model.ratio("RocksDB, 100 µs: eight threads in terms of one", 5, False,
                           find("rocksdb", "mirrored", delay=100, threads=8),
                           find("rocksdb", "mirrored", delay=100, threads=1), "rate")
+        for delay in DELAYS:
+            yield model.ratio(f"PostgreSQL, 8 clients, {delay} µs: in terms of its own standbys", 1, False,
+                              find("postgres", "mirrored", delay=delay, clients=8),
+                              find("postgres", "standby", delay=delay, clients=8), "rate")
         yield model.ratio("a program that never syncs: on a mirrored pool in terms of another one", 1.05, True,
                           find("copy", "mirrored", delay=0), find("copy", "nvcache", delay=0), "seconds")
 
     def tables(self, results):
+        columns = ("mirrored", "plaintext", "trips", "standby", "nvcache", "fsync")
         rows = []
         for what, title, metric in (("write", "write of 512 B, and fdatasync", "p50"),
                                     ("sqlite", "SQLite, WAL, one row", "p50")):
             for delay in DELAYS:
                 rows.append([f"{title}, {delay} µs", *(self._text(results.find(self.name, what, system, delay=delay), metric)
-                                                       for system in ("mirrored", "plaintext", "trips", "nvcache", "fsync"))])
+                                                       for system in columns)])
         for threads in (1, 8):
             for delay in DELAYS:
                 rows.append([f"RocksDB, fillsync, {threads} threads, {delay} µs",
                              *(self._text(results.find(self.name, "rocksdb", system, delay=delay, threads=threads), "rate")
-                               for system in ("mirrored", "plaintext", "trips", "nvcache", "fsync"))])
+                               for system in columns)])
+        for clients in mirror_postgres.CLIENTS:
+            for delay in DELAYS:
+                rows.append([f"PostgreSQL, pgbench, {clients} clients, {delay} µs",
+                             *(self._text(results.find(self.name, "postgres", system, delay=delay, clients=clients), "rate")
+                               for system in columns)])
         if not any(cell for row in rows for cell in row[1:]):
             return []
         return [model.Table(
-            "The mirrored log", ["", SYSTEMS["mirrored"], SYSTEMS["plaintext"], SYSTEMS["trips"], "NVCache, pool of its own",
-                                 systems.SYSTEMS["fsync"]], rows,
-            "Median time of a call or transaction; of RocksDB, operations in a second.")]
+            "The mirrored log", ["", *(SYSTEMS.get(name, systems.SYSTEMS.get(name)) for name in columns)], rows,
+            "Median time of a call or transaction; of RocksDB and PostgreSQL, how many in a second.")]
 
     @staticmethod
     def _text(result, metric):
