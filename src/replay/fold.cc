@@ -238,11 +238,14 @@ bool FoldedNames::FoldAll(uint32_t* unreadable) {
   return true;
 }
 
-bool FoldedNames::NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed) {
+bool FoldedNames::NoteFile(uint64_t fingerprint, pool::Lsn settled, pool::Lsn changed) {
   const uint32_t number = Find(fingerprint);
   if (number == kNobody) return false;
   Who& who = whos_[number];
-  who.incomplete = who.incomplete || settled;
+  who.incomplete = who.incomplete || settled != 0;
+  for (Place& place : who.attributes) {
+    if (place != nvlog::kNoPlace && reader_.At(place).lsn < settled) place = nvlog::kNoPlace;
+  }
   who.changed = changed;
   return who.born != nvlog::kNoPlace;
 }

@@ -19,10 +19,12 @@ class FoldedNames {
   // A committed record of names, in the order of their LSNs. False without memory.
   bool Note(const nvlog::RecordHeader& header, nvlog::Place place);
   bool any() const { return notes_.count() > 0; }
-  // Then, of each file: whether some of its bytes never were in a log, so that it is not made
-  // again; and the last record that changes it. True: it was born in the logs. So its records stay
-  // as long as its names do.
-  bool NoteFile(uint64_t fingerprint, bool settled, pool::Lsn changed);
+  // Then, of each file: the bound of its last sync that a record of kind settled tells of, or 0;
+  // and the last record that changes it. Such a file is not made again, for some of its bytes may
+  // never have been in a log; and what older records have set was on the disk, and may have been
+  // set anew by a call that is in no log. True: it was born in the logs. So its records stay as
+  // long as its names do.
+  bool NoteFile(uint64_t fingerprint, pool::Lsn settled, pool::Lsn changed);
 
  protected:
   static constexpr uint32_t kNobody = ~uint32_t{0};

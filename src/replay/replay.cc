@@ -27,8 +27,9 @@
 // is above it, or a bound of kSettled, then all groups of write-back that are older are void.
 //
 // Names (names.h) come before bytes, for these belong to files, wherever they are in the end; and
-// attributes after them. All records of names stay until nothing is unresolved, and with them what
-// the logs have of files that were born in them: these may have to be made again.
+// attributes after them, but none from before a sync of the file that a record tells of: since then
+// they may have been set past the logs. All records of names stay until nothing is unresolved, and
+// with them what the logs have of files that were born in them: these may have to be made again.
 //
 // Kept groups count whatever the checkpoint says. So they are void before it is stored: else the
 // next run would apply them without what came after them. Killed between checkpoint and state, the
@@ -204,7 +205,7 @@ bool Run::FoldNames(const nvlog::GroupWalk& walk) {
   for (uint32_t number = 0; number < walk.files(); ++number) {
     File& file = files_[number];
     if (!walk.CopyRecord(number, record.get())) continue;
-    file.is_born = names_.NoteFile(pool::Fingerprint(*record), file.settled != 0, file.changed);
+    file.is_born = names_.NoteFile(pool::Fingerprint(*record), file.settled, file.changed);
   }
   return true;
 }

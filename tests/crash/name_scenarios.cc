@@ -169,6 +169,19 @@ class NameProgram : public Program {
     SetAttributes(name, pool::kSetMode,
                   [&](const char* path) { return sys::Fchmodat(AT_FDCWD, path, mode); });
   }
+  // Of an open file, which need not be known.
+  void SetModeAndSync(const std::string& name, mode_t mode) {
+    const int fd = Descriptor(name);
+    Change([&] {
+      {
+        vfs::AttributeCall call(fd);
+        Must(call.Begin(pool::kSetMode) == 0);
+        Must(sys::Call(SYS_fchmod, fd, static_cast<long>(mode)) == 0);
+        call.End(true);
+      }
+      if (vfs::Fsync(fd) == vfs::kNotOurs) Must(sys::Fsync(fd) == 0);
+    });
+  }
   // Of a symbolic link, too; and the group, or it stays ours. Without the right to give files away,
   // so does all.
   void SetOwner(const std::string& name, bool group) {
@@ -263,6 +276,10 @@ class NameProgram : public Program {
         {"set-mode",
          [this](A a) {
            SetMode(a.Word(0), static_cast<mode_t>(std::stoul(a.Word(1), nullptr, 8)));
+         }},
+        {"set-mode-and-sync",
+         [this](A a) {
+           SetModeAndSync(a.Word(0), static_cast<mode_t>(std::stoul(a.Word(1), nullptr, 8)));
          }},
         {"set-owner", [this](A a) { SetOwner(a.Word(0), a.Has("group")); }},
         {"set-times", [this](A a) { SetTimes(a.Word(0), static_cast<time_t>(a.Number(1))); }},
@@ -410,6 +427,12 @@ const NameScenario kNameScenarios[] = {
        know ., make old 50, set-mode old 0604, move-checkpoint, set-mode old 0400
        make a 60, set-mode a 0620, set-mode a 0444, rename a b, make-folder s
        set-mode s 0711, make s/c 30, set-mode s/c 0600, set-mode s 0555, remove s/c)"},
+    // The log has a mode of the file, and then not all of it: so other modes go past the log.
+    {"known-modes-past", "modes in known folders that are in no log", Every(100, 60, 256), R"(
+       know ., create a, write a 0 60, set-mode a 0604, copy-into a 40 50, sync a
+       set-mode-and-sync a 0640, rename a b, set-mode-and-sync a 0400, close a, open b
+       sync b, must-be-known b, set-mode b 0620, write b 10 30, copy-into b 0 20, sync b
+       move-checkpoint, set-mode-and-sync b 0444, close b)"},
     // Owners and times, of folders and symbolic links as well.
     {"known-owners", "owners and times in known folders", Every(100, 60, 256), R"(
        has old 300, know .

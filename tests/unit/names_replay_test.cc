@@ -872,6 +872,39 @@ TEST_F(NamesReplayTest, TimesBeforeTheLastBytesAreOld) {
   EXPECT_EQ(StatOf(Path("a")).st_atim.tv_sec, 1000);
 }
 
+// Others may have been set since then by a call that is in no record, and synced.
+TEST_F(NamesReplayTest, AttributesBeforeTheLastSyncDoNotCount) {
+  for (const char* name : {"a", "b"}) Make(name, "....");
+  const timespec times[2] = {{1000, 1}, {2000, 2}};
+  utimensat(AT_FDCWD, Path("a").c_str(), times, 0);
+  Attributes("a", pool::kSetTimes, Path("a"));
+  chmod(Path("a").c_str(), 0600);
+  chmod(Path("b").c_str(), 0600);
+  Attributes("b", pool::kSetMode, Path("b"));
+  const Lsn last = Attributes("a", pool::kSetMode);
+  log_->Name(0, test::RecordOf(Path("a")));
+  log_->Add(test::Settled(0, last + 1), LogBuilder::kCommit, kLog);
+  const timespec later[2] = {{3000, 1}, {4000, 2}};
+  utimensat(AT_FDCWD, Path("a").c_str(), later, 0);
+  chmod(Path("a").c_str(), 0640);
+  chmod(Path("b").c_str(), 0644);
+  ExpectRecovered();
+  EXPECT_EQ(StatOf(Path("a")).st_mode, S_IFREG | 0640u);
+  EXPECT_EQ(StatOf(Path("a")).st_mtim.tv_sec, 4000);
+  EXPECT_EQ(StatOf(Path("b")).st_mode, S_IFREG | 0600u) << "another file's";
+}
+
+TEST_F(NamesReplayTest, AttributesAfterTheLastSyncCount) {
+  Make("a", "....");
+  chmod(Path("a").c_str(), 0600);
+  const Lsn last = Attributes("a", pool::kSetMode, Path("a"));
+  log_->Name(0, test::RecordOf(Path("a")));
+  log_->Add(test::Settled(0, last), LogBuilder::kCommit, kLog);
+  chmod(Path("a").c_str(), 0644);
+  ExpectRecovered();
+  EXPECT_EQ(StatOf(Path("a")).st_mode, S_IFREG | 0600u);
+}
+
 TEST_F(NamesReplayTest, AttributesOfWhatIsMadeAgain) {
   CreateFolder("d");
   MakeCreated("d/a");
