@@ -5,8 +5,9 @@ several that change names in the same folders, and never sync these, once they a
 several perhaps earlier; the disk loses what it has not made durable, the pool in memory stays, as NVMM would, and the
 next boot recovers. What was acknowledged is there, and each workload's own checker finds nothing wrong.
 
-`names`: each syncs the files that it changes; `sync`: and all, now and then; `bare`: none. What was made in a known
-folder is durable without that, as long as nobody takes a process for stopped that only waits for a processor.
+`names`: each syncs the files that it changes; `sync`: and all, now and then; `bare`: only those from before the last
+recovery. What was made in a known folder is durable without that, as long as nobody takes a process for stopped that
+only waits for a processor.
 
 Exit code 77 where a file system cannot be mounted and shut down."""
 
@@ -23,8 +24,8 @@ EVERYDAY = ("sqlite-full", "sqlite-truncate", "sqlite-persist", "sqlite-wal", "g
             "dpkg", "rocksdb")
 # case: what goes on at one time, each in a process of its own.
 CASES = {name: (name,) for name in EVERYDAY} | {
-    "names": ("names-files0", "names-files1", "names-files2"), "sync": ("names-sync0", "names-sync1", "names-sync2"),
-    "bare": ("names0", "names1", "names2")}
+    "names": ("names0", "names1", "names2"), "sync": ("names-sync0", "names-sync1", "names-sync2"),
+    "bare": ("names-bare0", "names-bare1", "names-bare2")}
 FOLDERS = ("common/a", "common/b")  # of names
 POOL = {"size": "256M", "dram": "1M", "write_back": "auto"}
 PACKAGES_AHEAD = 40  # of each kill

@@ -134,7 +134,7 @@ std::unique_ptr<Workload> MakeWorkload(const Settings& settings) {
       {"recreate", MakeRecreate},
       {"rotate", MakeRotate},
       {"names", MakeNames},
-      {"names-files", MakeNames},
+      {"names-bare", MakeNames},
       {"names-sync", MakeNames},
       {"turns", MakeTurns},
       {"maildir", MakeMaildir},

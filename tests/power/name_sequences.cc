@@ -3,9 +3,12 @@
 // names: a process with names of its own, in folders that all such processes share.
 // turns: several processes that take turns at the same names, in the same folders.
 //
-// The folders are known to the log when it begins (docs/names.md). From then on each call is
-// acknowledged when it has returned, and nothing is synced, but for a file from before the last
-// power failure: the log does not know it any more, so what changes its bytes or attributes does.
+// The folders are known to the log when it begins (docs/names.md). From then on a call that changes
+// names is acknowledged when it has returned, and one that changes a file's bytes or attributes, or
+// a folder's, when that is synced as well. The sync has nothing to do as long as the log knows the
+// file. It does not know those from before the last power failure; and now and then it knows one no
+// more, though nobody did anything unusual with it: processes are told apart by classes of files,
+// and one that waits for a processor may be taken for stopped.
 // An acknowledgement is on its way before the next call, so after recovery all is as after the last
 // acknowledged call, or after the one that was under way.
 #include <dirent.h>
@@ -152,7 +155,7 @@ class NameSequences : public Workload {
   NameSequences(const Settings& settings, int processes)
       : Workload(settings),
         processes_(processes),
-        syncs_files_(settings.name.starts_with("names-")),
+        syncs_files_(!settings.name.starts_with("names-bare")),
         syncs_all_(settings.name.starts_with("names-sync")) {}
 
   bool HasProcess() const override { return true; }
@@ -177,7 +180,7 @@ class NameSequences : public Workload {
   std::string base() const { return folder().substr(0, folder().rfind('/')) + "/common"; }
 
   const int processes_;
-  const bool syncs_files_, syncs_all_;  // those that it changes; all, now and then
+  const bool syncs_files_, syncs_all_;  // all that it changes; everything, now and then
   int turns_[kProcesses][2] = {};       // pipes
   int last_fd_ = -1;                    // of the file that this process has made last
 };
