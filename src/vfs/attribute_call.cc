@@ -195,7 +195,7 @@ void AttributeCall::LogChange() {
     const Standing now = Tallies::StandingOf(*tally_);
     struct statx st;
     logged = lock.can_log() && now.known && now.tag == passing_.tag() && Identify(now.exits, &st) &&
-             CommitName(*record_, lock, tally_, nullptr);
+             CommitAttributes(*record_, lock, tally_, now);
     if (logged) KeepLeft(passing_.tag(), MarkOf(st_), MarkOf(st));
   }
   if (!logged) passing_.GoPast(-1);

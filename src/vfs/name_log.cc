@@ -29,16 +29,34 @@ void KeepAttributes(const struct statx& st, NameRecord* record) {
   record->change_nanoseconds = st.stx_mtime.tv_nsec;
 }
 
-bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally* b) {
+namespace {
+
+// `may`: whether to commit, when something is pending already.
+template <typename May>
+bool Commit(const NameRecord& record, Tally* a, Tally* b, May may) {
   nvlog::ThroughWriter writer(engine.through);
   if (writer.BeginName(record) != nvlog::Outcome::kDone) return false;
   const nvlog::Lsn lsn = engine.log.Draw();
   if (a != nullptr) Tallies::Raise(a->lsn, lsn);
   if (b != nullptr) Tallies::Raise(b->lsn, lsn);
-  if (!lock.IsOwn()) return false;
+  if (!may()) return false;
   writer.Commit(lsn);
   engine.checkpoint.NotePending();
   return true;
+}
+
+}  // namespace
+
+bool CommitName(const NameRecord& record, const NamesLock& lock, Tally* a, Tally* b) {
+  return Commit(record, a, b, [&] { return lock.IsOwn(); });
+}
+
+// A call that goes past the log makes the file unknown, and then looks whether something is
+// pending. So either it finds this record, and waits for it, or it is found here.
+bool CommitAttributes(const NameRecord& record, const NamesLock& lock, Tally* tally,
+                      const lease::Standing& then) {
+  return Commit(record, tally, nullptr,
+                [&] { return lock.IsOwn() && Tallies::StandingOf(*tally) == then; });
 }
 
 uint64_t DeviceOf(const struct statx& st) { return makedev(st.stx_dev_major, st.stx_dev_minor); }

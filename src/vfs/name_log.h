@@ -23,6 +23,10 @@ void KeepAttributes(const struct statx& st, pool::NameRecord* record);
 // room, or somebody has taken the lock away.
 bool CommitName(const pool::NameRecord& record, const NamesLock& lock, lease::Tally* a,
                 lease::Tally* b);
+// The attributes of the file that has the tally, as they were after `then`. False also: since then
+// something has gone past the log, which does not wait for the lock of names.
+bool CommitAttributes(const pool::NameRecord& record, const NamesLock& lock, lease::Tally* tally,
+                      const lease::Standing& then);
 
 uint64_t DeviceOf(const struct statx& st);
 // How a file is left (through.h).

@@ -28,6 +28,7 @@
 #include "src/vfs/engine/engine.h"
 #include "src/vfs/folder.h"
 #include "src/vfs/name_call.h"
+#include "src/vfs/name_log.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/found.h"
 #include "tests/unit/in_engine.h"
@@ -710,6 +711,30 @@ TEST_IN_ENGINE(VfsNamesTest, AttributesAreInTheLog) {
   EXPECT_EQ(call.Begin(0), 0);
   EXPECT_FALSE(IsKnown(fd));
   call.End(true);
+}
+
+// Others may be the file's by then, and on the disk.
+TEST_IN_ENGINE(VfsNamesTest, AttributesAreNotLoggedWhenTheFileIsUnknownMeanwhile) {
+  const Closing fd(Open("a", O_RDWR | O_CREAT));
+  Tally* const tally = engine.tallies.Find(TagOf(StatOf(fd)));
+  const lease::Standing then = Tallies::StandingOf(*tally);
+  sys::Scratch<pool::NameRecord> record;
+  Clear(record.get());
+  record->deed = pool::Deed::kAttributes;
+  record->set = pool::kSetMode;
+  size_t end = 0;
+  for (const auto length : {&pool::NameRecord::name_length, &pool::NameRecord::from_length,
+                            &pool::NameRecord::target_length, &pool::NameRecord::folder_path_length,
+                            &pool::NameRecord::from_folder_path_length}) {
+    EXPECT_TRUE(pool::AddText(record.get(), length, "", &end));
+  }
+  EXPECT_EQ(pool::IdentifyAt(fd, "", &record->file, std::make_unique<struct statx>().get()), 0);
+  sys::InEngine inside;
+  const NamesLock lock;
+  EXPECT_TRUE(CommitAttributes(*record, lock, tally, then));
+  Tallies::Forget(*tally);
+  EXPECT_FALSE(CommitAttributes(*record, lock, tally, then));
+  EXPECT_EQ(Log(), (Said{"created a", "attributes"}));
 }
 
 // By a call that no front end sees.
