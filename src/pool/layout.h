@@ -11,7 +11,7 @@
 namespace nvcache::pool {
 
 inline constexpr char kMagic[8] = {'N', 'V', 'C', 'A', 'C', 'H', 'E', '\n'};
-inline constexpr uint32_t kVersion = 12;
+inline constexpr uint32_t kVersion = 13;
 
 inline constexpr uint64_t kPageSize = 4096;  // bytes that one frame, one page of a file holds
 inline constexpr uint64_t kUnitSize = 64;    // bytes; segments are counted in units

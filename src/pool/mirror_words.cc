@@ -42,6 +42,26 @@ void MirrorWords::AwaitBell(uint32_t seen, uint64_t timeout_ns) const {
   Await(shared_.mirror_bell, seen, timeout_ns);
 }
 
+// A microsecond that has begun counts.
+void MirrorWords::CountWait(uint64_t ns, bool failed) const {
+  const auto add = [](uint64_t& counter, uint64_t n) {
+    std::atomic_ref(counter).fetch_add(n, std::memory_order_relaxed);
+  };
+  if (failed) return add(shared_.mirror_failed, 1);
+  const uint64_t us = (ns + 999) / 1000;
+  add(shared_.mirror_waited, us);
+  add(shared_.mirror_waits[MirrorBucket(us)], 1);
+}
+
+MirrorWaits MirrorWords::waits() const {
+  const auto get = [](uint64_t& counter) {
+    return std::atomic_ref(counter).load(std::memory_order_relaxed);
+  };
+  MirrorWaits waits = {get(shared_.mirror_failed), get(shared_.mirror_waited), {}};
+  for (uint32_t i = 0; i < kMirrorBuckets; ++i) waits.counts[i] = get(shared_.mirror_waits[i]);
+  return waits;
+}
+
 void MirrorWords::TakeTurn() const { Change(shared_.mirror_turn); }
 
 void MirrorWords::SetState(uint32_t state) const {

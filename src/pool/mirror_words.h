@@ -5,16 +5,33 @@
 //
 //   mirror_state, mirrored, mirror_turn   the mirror's. The turn changes after the others have
 //   mirror_bell                           the programs'. It changes when one begins to wait
+//   mirror_failed, _waited, _waits        the programs', for people
 #ifndef NVCACHE_POOL_MIRROR_WORDS_H_
 #define NVCACHE_POOL_MIRROR_WORDS_H_
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "src/pool/shared_state.h"
 #include "src/pool/view.h"
 
 namespace nvcache::pool {
+
+// Which of SharedState::mirror_waits counts a wait of so many microseconds.
+constexpr uint32_t MirrorBucket(uint64_t us) {
+  const auto bucket = us <= 1 ? 0u : static_cast<uint32_t>(std::bit_width(us - 1));
+  return bucket < kMirrorBuckets ? bucket : kMirrorBuckets - 1;
+}
+// The longest wait that the bucket counts, in microseconds; the last one has none.
+constexpr uint64_t MirrorBucketEnd(uint32_t bucket) { return uint64_t{1} << bucket; }
+
+// How long calls have waited, as it was at one moment.
+struct MirrorWaits {
+  uint64_t failed;
+  uint64_t waited;  // sum, microseconds
+  uint64_t counts[kMirrorBuckets];
+};
 
 class MirrorWords {
  public:
@@ -32,12 +49,18 @@ class MirrorWords {
   uint32_t turn() const { return Of(shared_.mirror_turn).load(); }
   void AwaitTurn(uint32_t seen, uint64_t timeout_ns) const;
   void RingBell() const;
+  // A call has waited for so long, and may return, or `failed`.
+  void CountWait(uint64_t ns, bool failed) const;
 
   // The mirror's side. The position never goes down.
   void SetState(uint32_t state) const;
   void SetMirrored(Lsn position) const;
   uint32_t bell() const { return Of(shared_.mirror_bell).load(); }
   void AwaitBell(uint32_t seen, uint64_t timeout_ns) const;
+
+  // For people.
+  MirrorWaits waits() const;
+  uint64_t taken() const { return Of(shared_.taken).load(std::memory_order_relaxed); }
 
  private:
   template <typename Integer>

@@ -12,6 +12,10 @@
 
 namespace nvcache::pool {
 
+// Of SharedState::mirror_waits. Bucket i counts waits of at most 2^i microseconds that were longer
+// than those of the one before; the last one counts all that were longer still.
+inline constexpr uint32_t kMirrorBuckets = 30;
+
 struct alignas(64) SharedState {
   Lsn next;                 // the LSN that is drawn next
   uint8_t unused[56];       // a line for itself
@@ -33,6 +37,14 @@ struct alignas(64) SharedState {
   Lsn mirrored;           // a majority of the images has every group below it
   uint32_t mirror_bell;   // changes when a program begins to wait; the mirror sleeps on it
   uint64_t taken;         // how many segments logs have taken: never goes back
+  uint8_t unused_of_mirror[32];  // so that counting does not touch the line above
+  // How long calls waited for the mirror, a real sync included, since the pool was made: of those
+  // that succeeded, their number by how long it was, and the sum of that in microseconds; and how
+  // many failed. Each only goes up, by an addition of its own: a reader may see one of them before
+  // another. For people. Nobody who waits in a pool that is not mirrored counts.
+  uint64_t mirror_failed;
+  uint64_t mirror_waited;
+  uint64_t mirror_waits[kMirrorBuckets];
 };
 static_assert(offsetof(SharedState, next) == 0);
 static_assert(offsetof(SharedState, unused) == 8);
@@ -51,7 +63,11 @@ static_assert(offsetof(SharedState, mirror_turn) == 132);
 static_assert(offsetof(SharedState, mirrored) == 136);
 static_assert(offsetof(SharedState, mirror_bell) == 144);
 static_assert(offsetof(SharedState, taken) == 152);
-static_assert(sizeof(SharedState) == 192 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
+static_assert(offsetof(SharedState, unused_of_mirror) == 160);
+static_assert(offsetof(SharedState, mirror_failed) == 192);
+static_assert(offsetof(SharedState, mirror_waited) == 200);
+static_assert(offsetof(SharedState, mirror_waits) == 208);
+static_assert(sizeof(SharedState) == 448 && kSharedOffset + sizeof(SharedState) <= kSeatsOffset);
 
 // SharedState::answer.
 inline constexpr uint32_t kNoAnswer = 0;

@@ -126,7 +126,7 @@ class BadPoolTest(tool.ToolTest):
         self.create()
         with image.Image(self.pool) as pool:
             pool.set_field("version", 4)
-        self.assert_bad("has format version 4", "for version 12", "use the NVCache that made it")
+        self.assert_bad("has format version 4", "for version 13", "use the NVCache that made it")
 
     def test_other_geometry(self):
         """Whole superblocks of pools that were laid out in another way."""
@@ -163,7 +163,7 @@ class BadPoolTest(tool.ToolTest):
                                                       bytes(range(16)), 1, 81920, 15104, 16, 4096, 64)
             pool.write(0, old + image.struct.pack("<I", image.crc32c(old)))
             pool.write(image.SUPERBLOCK_COPY_OFFSET, old + image.struct.pack("<I", image.crc32c(old)))
-        self.assert_bad("has format version 4", "for version 12", "use the NVCache that made it")
+        self.assert_bad("has format version 4", "for version 13", "use the NVCache that made it")
 
     def test_damaged_state(self):
         """From the checkpoint of a clean pool on there is nothing, so nothing is lost with it."""

@@ -6,9 +6,11 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <thread>
 
 #include "src/sys/deferral.h"
@@ -48,6 +50,46 @@ TEST_F(MirrorWaitTest, WithoutAMirrorItSleeps) {
     EXPECT_EQ(wait.Next(), Step::kSleep);
   }
   EXPECT_EQ(next(), 100u);
+}
+
+TEST_F(MirrorWaitTest, AWaitIsCountedByItsLength) {
+  struct {
+    uint64_t ns;
+    uint32_t bucket;
+  } const kCases[] = {{0, 0},
+                      {1, 0},
+                      {1000, 0},
+                      {1001, 1},
+                      {2000, 1},
+                      {2001, 2},
+                      {4000, 2},
+                      {4001, 3},
+                      {1024'000, 10},
+                      {1024'001, 11},
+                      {uint64_t{1000} << 28, 28},
+                      {(uint64_t{1000} << 28) + 1, 29},
+                      {uint64_t{1} << 62, 29}};
+  pool::MirrorWaits wanted = {};
+  for (const auto& [ns, bucket] : kCases) {
+    SCOPED_TRACE(ns);
+    words_.CountWait(ns, false);
+    ++wanted.counts[bucket];
+    wanted.waited += (ns + 999) / 1000;
+    const pool::MirrorWaits waits = words_.waits();
+    EXPECT_TRUE(std::equal(waits.counts, std::end(waits.counts), wanted.counts));
+    EXPECT_EQ(waits.waited, wanted.waited);
+    EXPECT_EQ(waits.failed, 0u);
+  }
+  words_.CountWait(1000, true);
+  EXPECT_EQ(words_.waits().failed, 1u);
+  EXPECT_EQ(words_.waits().waited, wanted.waited);
+}
+
+TEST_F(MirrorWaitTest, EachBucketEndsWhereTheNextBegins) {
+  for (uint32_t i = 0; i + 1 < pool::kMirrorBuckets; ++i) {
+    EXPECT_EQ(pool::MirrorBucket(pool::MirrorBucketEnd(i)), i);
+    EXPECT_EQ(pool::MirrorBucket(pool::MirrorBucketEnd(i) + 1), i + 1);
+  }
 }
 
 TEST_F(MirrorWaitTest, ItFails) {

@@ -416,7 +416,7 @@ TEST_F(PoolTest, TheCopyAloneIsAPool) {
 // is no copy.
 TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
   auto superblock = Get<Superblock>(0);
-  superblock.version = 13;
+  superblock.version = 14;
   for (const uint32_t size : {20u, 64u, 80u, 88u, 92u, 128u, 256u}) {
     std::string bytes(4096, 'x');
     superblock.superblock_size = size;
@@ -426,7 +426,7 @@ TEST_F(PoolTest, AnotherVersionsSuperblockHidesTheCopy) {
     Patch(0, bytes.data(), bytes.size());
     const std::string before = ReadFile(path_);
     for (const Mode mode : kAllButShared) {
-      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 13, this is for version 12");
+      EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 14, this is for version 13");
     }
     EXPECT_TRUE(ReadFile(path_) == before) << size;
   }
@@ -457,7 +457,7 @@ std::string SuperblockOfVersion4(uint64_t size) {
 }
 
 // It is the business of the NVCache that made it, in use or clean, with one superblock or two, or
-// with one of version 12 that was left where its copy was.
+// with one of version 13 that was left where its copy was.
 TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
   std::mt19937_64 random(test::Seed());
   MakePool(path_);
@@ -472,7 +472,7 @@ TEST_F(NoPoolTest, APoolOfVersion4IsRefused) {
       WriteFile(path_, content);
       ASSERT_EQ(chmod(path_.c_str(), 0600), 0);
       for (const Mode mode : kAllButShared) {
-        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 12");
+        EXPECT_CLEAR(FailToOpen(path_, mode), path_, "format version 4, this is for version 13");
       }
       EXPECT_CLEAR(FailToCreate(path_), path_, "exists already");
       EXPECT_TRUE(ReadFile(path_) == content);
@@ -541,9 +541,9 @@ TEST_F(PoolTest, OtherVersionsAndGeometries) {
     const char* part;
     void (*change)(Superblock*);
   } const kCases[] = {
-      {"version 3, this is for version 12", [](Superblock* s) { s->version = 3; }},
-      {"version 7, this is for version 12", [](Superblock* s) { s->version = 7; }},
-      {"version 13, this is for version 12", [](Superblock* s) { s->version = 13; }},
+      {"version 3, this is for version 13", [](Superblock* s) { s->version = 3; }},
+      {"version 7, this is for version 13", [](Superblock* s) { s->version = 7; }},
+      {"version 14, this is for version 13", [](Superblock* s) { s->version = 14; }},
       {"version 0", [](Superblock* s) { s->version = 0; }},
       {"damaged", [](Superblock* s) { s->superblock_size = 96; }},
       {"pages of 8192", [](Superblock* s) { s->page_size = 8192; }},

@@ -12,6 +12,8 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <numeric>
 #include <string>
 #include <thread>
 
@@ -105,6 +107,39 @@ TEST_F(VfsMirrorTest, ASyncWaitsForTheImages) {
     EXPECT_EQ(waiter.Result(), 0);
     EXPECT_GT(words.next(), before);
     EXPECT_EQ(OnDisk("a"), "") << "the images have it";
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+TEST_F(VfsMirrorTest, WaitsAreCounted) {
+  WithEngine([&] {
+    const pool::MirrorWords words = Words();
+    const auto count = [&] {
+      const pool::MirrorWaits waits = words.waits();
+      return std::accumulate(waits.counts, std::end(waits.counts), uint64_t{0});
+    };
+    words.SetState(pool::kMirrorMirrored);
+    const int fd = Open("a", O_CREAT | O_RDWR);
+    EXPECT_EQ(AwaitMirrorOfChange(fd, 0), 0);
+    EXPECT_EQ(count(), 0u) << "it promises nothing";
+    Waiter waiter([&] { return AwaitMirrorOf(fd); });
+    EXPECT_TRUE(waiter.Waits());
+    EXPECT_EQ(count(), 0u) << "it is not over";
+    words.SetMirrored(words.next());
+    EXPECT_EQ(waiter.Result(), 0);
+    EXPECT_EQ(count(), 1u);
+    EXPECT_GT(words.waits().waited, 0u);
+    const uint32_t bucket = pool::MirrorBucket(words.waits().waited);
+    EXPECT_EQ(words.waits().counts[bucket], 1u);
+    words.SetState(pool::kMirrorReal);
+    EXPECT_EQ(AwaitMirrorOf(fd), 0);
+    EXPECT_EQ(count(), 2u) << "a real sync";
+    EXPECT_EQ(words.waits().failed, 0u);
+    EXPECT_EQ(AwaitMirrorOf(-1), -EBADF);
+    words.SetState(pool::kMirrorFenced);
+    EXPECT_EQ(AwaitMirrorOf(fd), -EIO);
+    EXPECT_EQ(words.waits().failed, 2u);
+    EXPECT_EQ(count(), 2u);
     EXPECT_EQ(Close(fd), 0);
   });
 }

@@ -79,7 +79,8 @@ void Mirror::Close(bool kept) {
   sys::KeepUnlocked(place, kMapped);
 }
 
-// What has changed under the wait may have been other words; the generation counted before.
+// What has changed under the wait may have been other words; the generation counted before. A wait
+// may be counted in those that have just come; that is for people alone.
 long Mirror::Await(long (*sync)(int), int argument) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
@@ -96,7 +97,10 @@ long Mirror::Await(long (*sync)(int), int argument) {
     };
     const long result = AwaitMirror(
         words, [&] { return sync(argument); }, goes_on);
-    if (generation_.load() == generation) return result;
+    if (generation_.load() == generation) {
+      words.CountWait(sys::Now(CLOCK_MONOTONIC) - begin, result < 0);
+      return result;
+    }
     if (const long error = sync(argument); error < 0) return error;
   }
 }
