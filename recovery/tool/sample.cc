@@ -52,6 +52,7 @@ Sample Sampler::Take() {
           .segments_taken = pool_.dirty() ? segments - pool_.seats().CountFree() : 0,
           .processes = FindProcesses(pool_),
           .through = FindThrough(pool_),
+          .mirroring = FindMirroring(pool_),
           .pending = pending_};
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "recovery/tool/mirroring.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/owner.h"
 #include "recovery/tool/pending.h"
@@ -23,6 +24,7 @@ struct Sample {
   uint64_t segments_taken;
   std::vector<Process> processes;
   Through through;
+  Mirroring mirroring;
   std::shared_ptr<const Pending> pending;
 };
 

@@ -11,6 +11,7 @@
 
 #include "recovery/tool/commands.h"
 #include "recovery/tool/counters.h"
+#include "recovery/tool/mirroring.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/owner.h"
 #include "recovery/tool/pending.h"
@@ -31,6 +32,7 @@ struct Report {
   Owner owner;
   std::vector<Process> processes;
   Through through;
+  Mirroring mirroring;
   uint64_t frame_segments;
   pool::Statistics statistics;
   Pending pending;
@@ -207,6 +209,11 @@ void PrintText(const Report& report) {
       through.used || through.error != 0 || report.pending.through.records != 0) {
     line("through", ThroughText(through, report.pending));
   }
+  if (const Mirroring& mirroring = report.mirroring; mirroring.commit != pool::kCommitOwn) {
+    line("mirror", MirrorText(mirroring));
+    line("images", fmt::format("lack {}", Many(mirroring.lacking, "LSN", "LSNs")));
+    line("waits", WaitsText(mirroring.waits));
+  }
   line("errors", ErrorText(report));
   line("created", Time(report.superblock.created));
   if (const pool::LastWords& last = report.last_words; last.time != 0) {
@@ -292,6 +299,7 @@ Json ToJson(const Report& report) {
   const uint64_t age = AgeOfOldest(report);
   json["oldest_pending_age_ns"] = age != 0 ? Json(age) : Json();
   json["write_through"] = ThroughJson(report.through, report.pending);
+  json["mirror"] = MirrorJson(report.mirroring);
   json["unfinished_groups"] = report.pending.unfinished_groups;
   json["damaged_groups"] = report.pending.damaged_groups;
   json["superblock_damaged"] = report.superblock_damaged;
@@ -316,6 +324,7 @@ int RunStatus(const StatusArguments& arguments) {
                          .owner = FindOwner(pool),
                          .processes = FindProcesses(pool),
                          .through = FindThrough(pool),
+                         .mirroring = FindMirroring(pool),
                          .frame_segments = FrameSegments(pool),
                          .statistics = Snapshot(*pool.view().statistics()),
                          .pending = FindPending(pool),

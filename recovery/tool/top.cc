@@ -190,6 +190,20 @@ std::string PendingText(const Pending& pending) {
                      Many(pending.files.size(), "file", "files"));
 }
 
+// Its waits are those since the look before.
+Mirroring MirroringOf(const View& view) {
+  Mirroring mirroring = view.now.mirroring;
+  mirroring.waits = Between(view.before.mirroring.waits, mirroring.waits);
+  return mirroring;
+}
+
+std::string MirrorLine(const View& view) {
+  const Mirroring mirroring = MirroringOf(view);
+  return fmt::format("mirror   {}, {}; images lack {}; {}", MirrorStateName(mirroring.state),
+                     mirroring.alive ? "running" : "none is running",
+                     Many(mirroring.lacking, "LSN", "LSNs"), WaitsText(mirroring.waits));
+}
+
 std::vector<std::string> Head(const View& view) {
   const pool::Superblock& superblock = *view.pool.view().superblock;
   const auto rate = [&](uint64_t pool::Statistics::*counter) {
@@ -201,7 +215,7 @@ std::vector<std::string> Head(const View& view) {
                       static_cast<double>(superblock.segment_count);
   double through = 0;
   for (const Row& row : RowsOf(view)) through += row.through;
-  return {
+  std::vector<std::string> head = {
       fmt::format("pool     {}", Printable(view.path)),
       fmt::format("size     {}, durability {}, {}", Size(superblock.pool_size),
                   LevelOf(view.pool).name, Many(view.now.processes.size(), "process", "processes")),
@@ -216,8 +230,10 @@ std::vector<std::string> Head(const View& view) {
       fmt::format("waits    {} full log/s, {} dirty misses/s, {} errors/s",
                   count(&Statistics::full_waits), count(&Statistics::dirty_misses),
                   count(&Statistics::write_back_errors)),
-      "",
   };
+  if (view.now.mirroring.commit != pool::kCommitOwn) head.push_back(MirrorLine(view));
+  head.emplace_back();
+  return head;
 }
 
 Frame FrameOf(const View& view, const Column& sort, size_t width = kUnlimited) {
@@ -252,6 +268,7 @@ Json ToJson(const View& view) {
   json["pending_bytes"] = pending.bytes;
   json["pending_complete"] = pending.complete;
   json["write_through"] = ThroughJson(view.now.through, pending);
+  json["mirror"] = MirrorJson(MirroringOf(view));
   for (const Counter& counter : kCounters) {
     json["per_second"][counter.name] = Rate(view.before, view.now, counter.field);
   }

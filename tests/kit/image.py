@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A pool written by hand, from docs/pool-format.md: an independent reading of the format."""
 
+import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import struct
@@ -20,6 +22,11 @@ SHARED_OFFSET = 81920
 SEATS_OFFSET = 86016
 CONDUCT_OFFSET = 253952
 SEGMENTS_OFFSET = 262144
+MIRROR_BUCKETS = 30
+# Of locks: where the bytes of lives are, and which one behind these is the mirror's.
+LIFE_OFFSET = 1 << 62
+MIRROR_BYTE = 517
+F_OFD_SETLK = 37
 
 STATE_CLEAN = 0x6E61656C63766E00
 STATE_IN_USE = 0x657375206E690000
@@ -191,6 +198,21 @@ class Image:
         """What is shared of write-through, which has been used."""
         self.write(SHARED_OFFSET + 80, struct.pack("<IIQ", error, 0, 1))
         self.write(SHARED_OFFSET + 112, struct.pack("<QQ", moved, failed_at))
+
+    def set_mirror(self, state, next_lsn, mirrored, failed=0, waited=0, counts=None):
+        """The mirror's words, and how many waits each bucket has."""
+        self.write(SHARED_OFFSET, struct.pack("<Q", next_lsn))
+        self.write(SHARED_OFFSET + 128, struct.pack("<IIQ", state, 0, mirrored))
+        counts = [(counts or {}).get(i, 0) for i in range(MIRROR_BUCKETS)]
+        self.write(SHARED_OFFSET + 192, struct.pack(f"<{2 + MIRROR_BUCKETS}Q", failed, waited, *counts))
+
+    @contextlib.contextmanager
+    def lock(self, byte):
+        """As a process has it that lives, on an open file of its own."""
+        with open(self.path, "r+b", buffering=0) as file:
+            # struct flock: type, whence, start, length, pid
+            fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, LIFE_OFFSET + byte, 1, 0))
+            yield
 
     def set_conduct(self, seat, through_since=0, rule=0, through_written=0):
         self.write(CONDUCT_OFFSET + 16 * seat, struct.pack("<QII", through_since, rule, through_written))

@@ -153,6 +153,45 @@ class InspectTest(tool.ToolTest):
         self.assertIsNone(status["write_through"]["error"])
         self.assertEqual(status["write_through"]["pending_records"], 2)
 
+    def test_status_of_mirrored_pool(self):
+        """Each state, with a mirror and without; what was counted."""
+        self.assert_ok(self.nvcache("create", self.pool, "--size", "1M", "--commit", "fsync"))
+        status = self.status()
+        self.assertEqual(status["mirror"], {
+            "commit": "fsync", "state": "none", "alive": False, "lacking_lsns": 0, "waits": 0, "waits_failed": 0,
+            "waited_us": 0, "wait_median_us": None, "wait_p99_us": None})
+        self.assertRegex(self.status_text(), r"(?m)^waits +0 waits; 0 failed$")
+        with image.Image(self.pool) as pool:
+            pool.set_dirty()
+            pool.set_mirror(state=3, next_lsn=1000, mirrored=990, failed=3, waited=123456,
+                            counts={6: 97, 10: 1, 20: 1, 29: 1})
+        mirror = self.status()["mirror"]
+        self.assertEqual(mirror, {
+            "commit": "fsync", "state": "mirrored", "alive": False, "lacking_lsns": 10, "waits": 100,
+            "waits_failed": 3, "waited_us": 123456, "wait_median_us": 64, "wait_p99_us": 2**20})
+        text = self.status_text()
+        self.assertRegex(text, r"(?m)^images +lack 10 LSNs$")
+        self.assertRegex(text, r"(?m)^waits +100 waits, half of them up to 64 us, 99 % up to 1\.0 s; 3 failed$")
+        self.assertRegex(text, r"(?m)^mirror +mirrored: .*; no mirror is running, and none .*'nvcache mirror' is$")
+
+        states = {0: "none", 1: "real", 2: "joining", 3: "mirrored", 4: "leaving", 5: "failing", 6: "fenced",
+                  7: "unknown"}
+        waits = {0, 2, 3, 4}
+        for state, name in states.items():
+            with image.Image(self.pool) as pool:
+                pool.set_mirror(state=state, next_lsn=990, mirrored=1000)
+                self.assertRegex(self.status_text(), rf"(?m)^mirror +{name}: a sync .*; no mirror is running"
+                                                     + (",.*" if state in waits else "") + "$")
+                with pool.lock(image.MIRROR_BYTE):
+                    self.assertRegex(self.status_text(), rf"(?m)^mirror +{name}: a sync [^;]*$")
+                    mirror = self.status()["mirror"]
+                    self.assertEqual((mirror["state"], mirror["alive"], mirror["lacking_lsns"]), (name, True, 0))
+
+    def test_status_of_other_pools_tells_of_no_mirror(self):
+        self.create()
+        self.assertIsNone(self.status()["mirror"])
+        self.assertNotRegex(self.status_text(), r"(?m)^(mirror|images|waits) ")
+
     def test_status_of_last_words(self):
         """Whatever stands there: a process was about to stop."""
         self.create()

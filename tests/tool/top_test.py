@@ -12,7 +12,7 @@ import unittest
 
 import terminal
 import writers
-from kit import tool
+from kit import image, tool
 
 TITLE = ["PID", "STATE", "MODE", "FILES", "ROOM", "RECORDS", "BYTES", "OLDEST", "TO", "DISK", "THROUGH", "PROGRAM"]
 QUICK = ("--interval", "0.1")
@@ -117,6 +117,28 @@ class TopTest(writers.WriterTest):
             self.assertEqual(head["through"], "0 B/s; nothing above its checkpoint")
             self.assertEqual(row[:4] + row[6:9] + row[-3:],
                              [str(process.pid), "alive", "always", "2", "6", "24", "KiB", "0", "B/s", "python3"])
+
+    def test_mirrored(self):
+        """The waits of each look are those since the one before."""
+        self.assert_ok(self.nvcache("create", self.pool, "--size", "1M", "--commit", "write"))
+        with image.Image(self.pool) as pool:
+            pool.set_dirty()
+            pool.set_mirror(state=4, next_lsn=20, mirrored=19, failed=7, waited=100, counts={2: 50})
+            result = self.assert_ok(self.nvcache("top", self.pool, *QUICK, "--once"))
+            [(head, _)] = self.blocks(result.stdout)
+            self.assertEqual(head["mirror"], "leaving, none is running; images lack 1 LSN; 0 waits; 0 failed")
+            top = self.top(*QUICK, "--json")
+            look = json.loads(top.stdout.readline())["mirror"]
+            self.assertEqual((look["commit"], look["state"], look["waits"], look["waits_failed"]),
+                             ("write", "leaving", 0, 0))
+            with pool.lock(image.MIRROR_BYTE):
+                end = time.monotonic() + 30
+                for counts, wanted in (({2: 50}, ("mirrored", True, 0, None)),
+                                       ({2: 50, 9: 3}, ("mirrored", True, 3, 512))):
+                    pool.set_mirror(state=3, next_lsn=20, mirrored=19, failed=7, waited=100, counts=counts)
+                    while tuple(look[name] for name in ("state", "alive", "waits", "wait_p99_us")) != wanted:
+                        self.assertLess(time.monotonic(), end, look)
+                        look = json.loads(top.stdout.readline())["mirror"]
 
     def test_stopped_and_dead(self):
         stopped, killed = self.start_writer("a"), self.start_writer("b")

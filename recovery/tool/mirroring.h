@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How a mirrored pool and its mirror are (docs/mirror.md), as the pool's shared state says it.
+#ifndef NVCACHE_RECOVERY_TOOL_MIRRORING_H_
+#define NVCACHE_RECOVERY_TOOL_MIRRORING_H_
+
+#include <cstdint>
+#include <string>
+
+#include "recovery/tool/text.h"
+#include "src/pool/mirror_words.h"
+#include "src/pool/pool.h"
+
+namespace nvcache::tool {
+
+struct Mirroring {
+  uint32_t commit = pool::kCommitOwn;  // pool::kCommit*; kCommitOwn: the pool is not mirrored
+  uint32_t state = pool::kMirrorNone;  // pool::kMirror*
+  bool alive = false;                  // a process has the mirror's lock
+  uint64_t lacking = 0;                // LSNs that a majority of the images need not have yet
+  pool::MirrorWaits waits = {};
+};
+
+Mirroring FindMirroring(const pool::Pool& pool);
+
+// "mirrored"; of what is none, "unknown".
+const char* MirrorStateName(uint32_t state);
+// One sentence: what a sync does now.
+std::string MirrorText(const Mirroring& mirroring);
+std::string WaitsText(const pool::MirrorWaits& waits);
+Json MirrorJson(const Mirroring& mirroring);
+
+uint64_t CountOf(const pool::MirrorWaits& waits);
+// Microseconds that this share of the waits, 0 to 1, was not longer than: the end of a bucket, so
+// at most twice as much as it was; of the last bucket, its beginning. 0: nobody waited.
+uint64_t Quantile(const pool::MirrorWaits& waits, double share);
+// What has come since `before`; all of it, if that is of another pool.
+pool::MirrorWaits Between(const pool::MirrorWaits& before, const pool::MirrorWaits& now);
+
+}  // namespace nvcache::tool
+
+#endif  // NVCACHE_RECOVERY_TOOL_MIRRORING_H_
