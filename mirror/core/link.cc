@@ -27,6 +27,7 @@ void Link::Tick(Time now) {
 void Link::Connected(const Claim& claim, Version version, Time now) {
   if (stage_ != Stage::kConnecting) return;
   stage_ = Stage::kPromising;
+  ++counters_.connections;
   heard_ = now;
   owed_since_ = now;
   wire_->Send(
@@ -92,6 +93,8 @@ void Link::Pump(const Claim& claim, Version version, Time now) {
     ++number_;
     sent_.push_back({number_, batch.bytes.size(), whole});
     in_flight_ += batch.bytes.size();
+    ++counters_.batches;
+    counters_.bytes += batch.bytes.size();
     wire_->Send({.type = Type::kAppend,
                  .whole = whole,
                  .epoch = claim.epoch,
@@ -143,6 +146,7 @@ bool Link::TakeStored(const Message& message, Time now) {
   in_flight_ -= sent.bytes;
   if (sent.whole) {
     stage_ = Stage::kFollowing;
+    ++counters_.copies;
     problem_.clear();
   }
   // Before the copy is whole, the answer is of the image that it will replace.

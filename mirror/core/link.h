@@ -64,6 +64,14 @@ class Link {
   Position position() const { return IsFollowing() ? position_ : 0; }
   // kPromised, as it came: of use in kCopying.
   const Message& promised() const { return promised_; }
+  // Since it was made; for people.
+  struct Counters {
+    uint64_t connections = 0;
+    uint64_t copies = 0;   // that became whole
+    uint64_t batches = 0;  // that were sent
+    uint64_t bytes = 0;    // of the pool, in these
+  };
+  const Counters& counters() const { return counters_; }
   // Bytes that were sent and not answered, and since when an answer is owed (0: none is).
   size_t in_flight() const { return in_flight_; }
   Time owed_since() const { return owed_since_; }
@@ -117,6 +125,7 @@ class Link {
   std::deque<Sent> sent_;
   size_t in_flight_ = 0;
   std::string problem_;
+  Counters counters_;
 };
 
 }  // namespace nvcache::mirror

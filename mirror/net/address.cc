@@ -136,6 +136,10 @@ void CheckAddress(const std::string& text) {
   }
 }
 
+std::string WithPort(const std::string& text, uint16_t port) {
+  return port == 0 ? text : text.substr(0, text.rfind(':')) + ":" + std::to_string(port);
+}
+
 void ResolveLater(Loop* loop, const std::string& text, Resolved done) {
   try {
     int error;

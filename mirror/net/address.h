@@ -6,6 +6,7 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ struct Address {
 std::vector<Address> Resolve(const std::string& text);
 // A NetError: it cannot be one.
 void CheckAddress(const std::string& text);
+
+// "127.0.0.1:0" as "127.0.0.1:41234"; `port` 0: as it is.
+std::string WithPort(const std::string& text, uint16_t port);
 
 // Calls `done` on the loop's thread, never before it returns; with no address, and why, if there is
 // none. A name server is waited for by another thread.

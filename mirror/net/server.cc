@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "mirror/net/server.h"
 
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "mirror/core/error.h"
 #include "mirror/net/error.h"
 #include "mirror/net/socket.h"
 
@@ -18,17 +15,7 @@ namespace nvcache::mirror {
 
 namespace {
 
-constexpr int kQueue = 128;
 constexpr int kAccepted = 32;  // in one turn
-
-uint16_t PortOf(int socket) {
-  Address address;
-  address.length = sizeof(address.storage);
-  getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.length);
-  const bool is_6 = address.storage.ss_family == AF_INET6;
-  return ntohs(is_6 ? reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_port
-                    : reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
-}
 
 }  // namespace
 
@@ -48,39 +35,13 @@ uint16_t Server::Listen(const std::string& text) {
     if (!tls_ && !address.IsLoopback()) {
       throw NetError("address " + text + " can be reached by other machines, so it takes keys");
     }
-    Bind(address, &port);
+    Listening listening = ListenAt(address);
+    const int fd = listening.socket.get();
+    if (listening.port != 0) port = listening.port;
+    const Loop::Handle watch = loop_.Watch(fd, EPOLLIN, [this, fd](uint32_t) { Accept(fd); });
+    listeners_.push_back({std::move(listening), watch});
   }
   return port;
-}
-
-void Server::Bind(const Address& address, uint16_t* port) {
-  const auto failed = [&address] {
-    return NetError("address " + address.Text() + " cannot be listened to: " + Why(errno));
-  };
-  Listener listener = {MakeSocket(address), 0, ""};
-  const int fd = listener.socket.get();
-  if (fd < 0) throw failed();
-  const int yes = 1;
-  if (address.IsUnix()) {
-    listener.path = reinterpret_cast<const sockaddr_un&>(address.storage).sun_path;
-    // What a server has left that was killed; one that listens still is not to lose its place.
-    if (connect(fd, address.get(), address.length) != 0 && errno == ECONNREFUSED) {
-      unlink(listener.path.c_str());
-    }
-    listener.socket = MakeSocket(address);
-  } else {
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    if (address.storage.ss_family == AF_INET6) {
-      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes));
-    }
-  }
-  const int bound = listener.socket.get();
-  if (bind(bound, address.get(), address.length) != 0 || listen(bound, kQueue) != 0) {
-    throw failed();
-  }
-  if (!address.IsUnix()) *port = PortOf(bound);
-  listener.watch = loop_.Watch(bound, EPOLLIN, [this, bound](uint32_t) { Accept(bound); });
-  listeners_.push_back(std::move(listener));
 }
 
 void Server::Accept(int listener) {
@@ -142,7 +103,8 @@ void Server::Drop(Connection connection, const std::string& why) {
 void Server::StopAll() {
   for (const Listener& listener : listeners_) {
     loop_.Unwatch(listener.watch);
-    if (!listener.path.empty()) unlink(listener.path.c_str());
+    const std::string& path = listener.listening.path;
+    if (!path.empty()) unlink(path.c_str());
   }
   listeners_.clear();
   while (!peers_.empty()) Close(peers_.begin()->first);

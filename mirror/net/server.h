@@ -17,6 +17,7 @@
 #include "mirror/net/keys.h"
 #include "mirror/net/loop.h"
 #include "mirror/net/session.h"
+#include "mirror/net/socket.h"
 
 namespace nvcache::mirror {
 
@@ -57,9 +58,8 @@ class Server : private Channel::Owner {
 
  private:
   struct Listener {
-    Descriptor socket;
+    Listening listening;
     Loop::Handle watch;
-    std::string path;  // of a UNIX socket
   };
   struct Peer {
     std::shared_ptr<Channel> channel;
@@ -68,7 +68,6 @@ class Server : private Channel::Owner {
     const Key* key;
   };
 
-  void Bind(const Address& address, uint16_t* port);
   void Accept(int listener);
   void Add(Descriptor socket, const Address& from);
   bool MakeRoom();

@@ -17,6 +17,8 @@ void AddServe(CLI::App& app, int* status);
 void AddMirror(CLI::App& app, int* status);
 // `nvcache recover --mirror`.
 void AddMirrorRecover(CLI::App& app, int* status);
+// `nvcache status --mirror`.
+void AddMirrorStatus(CLI::App& app, int* status);
 
 }  // namespace nvcache::tool
 

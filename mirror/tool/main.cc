@@ -27,6 +27,7 @@ int Run(int argc, char** argv) {
     nvcache::tool::AddServe(app, &status);
     nvcache::tool::AddMirror(app, &status);
     nvcache::tool::AddMirrorRecover(app, &status);
+    nvcache::tool::AddMirrorStatus(app, &status);
     app.parse(argc, argv);
     return status;
   } catch (const CLI::ParseError& error) {

@@ -22,11 +22,14 @@
 #include <vector>
 
 #include "mirror/core/descriptor.h"
+#include "mirror/core/lag.h"
 #include "mirror/core/writer.h"
 #include "mirror/net/error.h"
+#include "mirror/net/page_server.h"
 #include "mirror/pool/source.h"
 #include "mirror/tool/commands.h"
 #include "mirror/tool/links.h"
+#include "mirror/tool/metrics.h"
 #include "recovery/tool/commands.h"
 #include "recovery/tool/open.h"
 #include "recovery/tool/take.h"
@@ -62,6 +65,7 @@ struct MirrorArguments {
   Writer::Below below = Writer::Below::kReal;
   uint64_t patience_ms = 2000;
   bool takes_over = false;
+  std::string metrics;  // where they can be read; empty: nowhere
 };
 
 // A number that a thread raises, and the loop hears of.
@@ -117,7 +121,8 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
         words_(pool_.view()),
         source_(pool_),
         links_(arguments.connecting, &loop_, this),
-        drained_(&loop_, [this] { OnDrained(); }) {}
+        drained_(&loop_, [this] { OnDrained(); }),
+        page_(&loop_, "/metrics", [this] { return Text(Metrics()); }) {}
   ~MirrorProcess() override;
 
   void Run();
@@ -145,6 +150,13 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
   void OnSignal();
   void ListenToBell();
   void TellProblems();
+
+  // How it is, for people.
+  void Note();
+  MirrorMetrics Metrics();
+  ServerMetrics MetricsOf(size_t server) const;
+  bool HasMajority() const;
+
   std::string Named() const { return "mirror " + arguments_.connecting.name; }
 
   const MirrorArguments& arguments_;
@@ -154,12 +166,19 @@ class MirrorProcess : private Writer::Host, private Links::Owner {
   const mirror::PoolSource source_;
   Links links_;
   Signal drained_;
+  mirror::PageServer page_;
   mirror::Descriptor signals_;
   const std::string self_ = Self();
   std::unique_ptr<Writer> writer_;
   mirror::State told_ = mirror::State::kNone;
   std::map<size_t, std::string> problems_;  // that were told, by server
   bool etcd_told_ = false;
+  mirror::Lag lag_;
+  // By server: of its image, when it last followed; 0: it never has.
+  std::vector<mirror::Position> positions_ =
+      std::vector<mirror::Position>(arguments_.servers.size());
+  Time noted_ = Loop::Now();
+  Time below_quorum_ = 0;
 
   std::atomic<bool> over_{false};
   std::thread listener_;       // takes turns of the loop: a call waits for it
@@ -184,6 +203,10 @@ void MirrorProcess::Run() {
   signal(SIGPIPE, SIG_IGN);
   signals_ = mirror::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.Watch(signals_.get(), EPOLLIN, [this](uint32_t) { OnSignal(); });
+  if (!arguments_.metrics.empty()) {
+    const uint16_t port = page_.Listen(arguments_.metrics);
+    Say(fmt::format("{}: metrics are at {}", Named(), mirror::WithPort(arguments_.metrics, port)));
+  }
   // Not before callbacks are kept apart.
   loop_.Later([this] {
     listener_ = std::thread([this] { ListenToBell(); });
@@ -239,6 +262,7 @@ void MirrorProcess::Begin() {
 void MirrorProcess::Tick() {
   writer_->Tick(Loop::Now());
   TellProblems();
+  Note();
   if (!writer_->failure().empty() || writer_->HasEnded()) return loop_.Stop();
   loop_.After(kTick, [this] { Tick(); });
 }
@@ -270,6 +294,7 @@ void MirrorProcess::ListenToBell() {
 
 // Whoever rang has drawn its LSN before.
 void MirrorProcess::OnBell() {
+  lag_.Note(Loop::Now(), words_.next(), words_.taken());
   if (writer_) writer_->Wake(pool_.seats().next_lsn().load() - 1, Loop::Now());
 }
 
@@ -374,6 +399,62 @@ void MirrorProcess::TellProblems() {
   }
 }
 
+// ---- Metrics
+
+bool MirrorProcess::HasMajority() const {
+  size_t following = 0;
+  for (size_t i = 0; writer_ && i < arguments_.servers.size(); ++i) {
+    following += writer_->link(i).IsFollowing() ? 1 : 0;
+  }
+  return following > arguments_.servers.size() / 2;
+}
+
+void MirrorProcess::Note() {
+  const Time now = Loop::Now(), before = std::exchange(noted_, now);
+  if (!HasMajority()) below_quorum_ += now - before;
+  lag_.Note(now, words_.next(), words_.taken());
+  for (size_t i = 0; writer_ && i < positions_.size(); ++i) {
+    if (writer_->link(i).IsFollowing()) positions_[i] = writer_->link(i).position();
+  }
+}
+
+ServerMetrics MirrorProcess::MetricsOf(size_t server) const {
+  ServerMetrics metrics = {.address = arguments_.servers[server]};
+  if (!writer_) return metrics;
+  const mirror::Link& link = writer_->link(server);
+  metrics.stage = link.stage();
+  metrics.epoch = link.promised().epoch;
+  metrics.incarnation = link.incarnation();
+  if (const auto& record = writer_->record().known()) {
+    const mirror::Holder holder = {metrics.address, metrics.incarnation};
+    const auto& holders = record->holders;
+    metrics.counts = std::find(holders.begin(), holders.end(), holder) != holders.end();
+  }
+  metrics.position = positions_[server];
+  if (metrics.position != 0) metrics.lag = lag_.Of(metrics.position);
+  if (metrics.lag) {
+    metrics.lag_bytes = std::max<uint64_t>(
+        link.in_flight(), metrics.lag->segments * pool_.view().superblock->segment_size);
+  }
+  metrics.counters = link.counters();
+  return metrics;
+}
+
+MirrorMetrics MirrorProcess::Metrics() {
+  Note();
+  MirrorMetrics metrics = {.state = static_cast<mirror::State>(words_.state()),
+                           .position = words_.mirrored(),
+                           .next = words_.next(),
+                           .below_quorum = below_quorum_,
+                           .waits = words_.waits()};
+  if (writer_) {
+    metrics.epoch = writer_->epoch();
+    if (const auto& record = writer_->record().known()) metrics.mode = record->mode;
+  }
+  for (size_t i = 0; i < arguments_.servers.size(); ++i) metrics.servers.push_back(MetricsOf(i));
+  return metrics;
+}
+
 int RunMirror(const MirrorArguments& arguments) {
   Check(arguments.connecting);
   std::vector<std::string> sorted = arguments.servers;
@@ -418,6 +499,10 @@ void AddMirror(CLI::App& app, int* status) {
                       "ms that a sync waits for a majority before that; 2000 by default");
   command->add_flag("--take-over", arguments->takes_over,
                     "Another machine's mirror had this name, and never comes back");
+  command->add_option(
+      "--metrics", arguments->metrics,
+      "ADDRESS:PORT of this machine, or path of a UNIX socket, where Prometheus and "
+      "'nvcache status --mirror' read how it is");
   command->footer(
       "Runs until SIGTERM or SIGINT comes; then it brings all to the disk, and ends. If it is "
       "killed,\n"
@@ -425,7 +510,8 @@ void AddMirror(CLI::App& app, int* status) {
       "\n"
       "Example:\n"
       "  nvcache mirror --pool /dev/shm/pool --name db1 --etcd http://10.0.0.1:2379 --keys key \\\n"
-      "    --server 10.0.0.1:7070 --server 10.0.0.2:7070 --server 10.0.0.3:7070\n");
+      "    --server 10.0.0.1:7070 --server 10.0.0.2:7070 --server 10.0.0.3:7070 \\\n"
+      "    --metrics 127.0.0.1:9100\n");
   command->callback([arguments, status] { *status = RunMirror(*arguments); });
 }
 

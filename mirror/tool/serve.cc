@@ -173,12 +173,6 @@ std::string Greeting(const std::vector<std::string>& addresses, mirror::Memories
                      Many(images, "image", "images"));
 }
 
-// "127.0.0.1:0" as "127.0.0.1:41234".
-std::string WithPort(const std::string& address, uint16_t port) {
-  const size_t colon = address.rfind(':');
-  return port == 0 ? address : fmt::format("{}:{}", address.substr(0, colon), port);
-}
-
 void Serve(const ServeArguments& arguments) {
   std::vector<mirror::Key> keys = KeysOf(arguments);
   mirror::Loop loop;
@@ -193,7 +187,7 @@ void Serve(const ServeArguments& arguments) {
   replicas.SetServer(&server);
   std::vector<std::string> addresses;
   for (const std::string& address : arguments.listen) {
-    addresses.push_back(WithPort(address, server.Listen(address)));
+    addresses.push_back(mirror::WithPort(address, server.Listen(address)));
   }
   Say(Greeting(addresses, memories));
   mirror::Notify("READY=1");

@@ -23,7 +23,8 @@ bool IsForMirror(int argc, char** argv) {
   if (argc < 2) return false;
   const std::string_view command = argv[1];
   if (command == "serve" || command == "mirror") return true;
-  return command == "recover" && std::any_of(argv + 2, argv + argc, [](const char* word) {
+  return (command == "recover" || command == "status") &&
+         std::any_of(argv + 2, argv + argc, [](const char* word) {
            const std::string_view text = word;
            return text == "--mirror" || text.starts_with("--mirror=");
          });

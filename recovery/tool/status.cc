@@ -23,6 +23,7 @@ namespace {
 struct StatusArguments {
   std::string pool;
   bool json = false;
+  std::string mirror;
 };
 
 struct Report {
@@ -347,10 +348,15 @@ void AddStatus(CLI::App& app, int* status) {
       app.add_subcommand("status", "Tell what a pool is and what is pending in it.");
   command->add_option("POOL", arguments->pool, "The pool; it may be in use")->required();
   command->add_flag("--json", arguments->json, "As JSON");
+  // Only for the help: with it, another program has the command (mirror_commands.cc).
+  command->add_option("--mirror", arguments->mirror,
+                      "In place of POOL: ADDRESS:PORT or path that 'nvcache mirror --metrics' has; "
+                      "tells of its servers");
   command->footer(
       "Examples:\n"
       "  nvcache status /dev/shm/pool\n"
-      "  nvcache status /dev/shm/pool --json | jq .pending_bytes\n");
+      "  nvcache status /dev/shm/pool --json | jq .pending_bytes\n"
+      "  nvcache status --mirror 127.0.0.1:9100\n");
   command->callback([arguments, status] { *status = RunStatus(*arguments); });
 }
 
