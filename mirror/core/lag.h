@@ -16,7 +16,7 @@ class Lag {
  public:
   struct Behind {
     // ns since when the image may lack something: not less, but for what was before the first
-    // Note(); and more by the time between two calls of it, or by 4 % of itself.
+    // Note(); and more by the time between two calls of it, or by 7 % of itself.
     Time time;
     uint64_t segments;  // that logs have taken since
   };

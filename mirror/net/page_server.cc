@@ -16,15 +16,15 @@ namespace nvcache::mirror {
 
 namespace {
 
-constexpr int kAcceptedPeers = 32;          // in one turn
+constexpr int kAcceptedPeers = 32;     // in one turn
 constexpr Time kRest = 100000000;      // ns without connections, when the process can have no more
 constexpr size_t kThrownAway = 65536;  // bytes behind a request
 
 bool IsLater(ssize_t n) { return n < 0 && (errno == EAGAIN || errno == EINTR); }
 
-bool IsWhole(std::string_view request) {
-  return request.find("\r\n\r\n") != std::string_view::npos ||
-         request.find("\n\n") != std::string_view::npos;
+// Where its head ends, or npos.
+size_t EndOf(std::string_view request) {
+  return std::min(request.find("\r\n\r\n"), request.find("\n\n"));
 }
 
 // The next word of a line, and the blank behind it, are taken from it.
@@ -131,10 +131,14 @@ bool PageServer::Read(Peer* peer) {
   peer->received += static_cast<size_t>(n);
   if (peer->is_answered) return peer->received <= limits_.request + kThrownAway;
   peer->request.append(bytes.data(), static_cast<size_t>(n));
-  const bool is_too_long = peer->request.size() > limits_.request;
-  if (!IsWhole(peer->request) && !is_too_long) return true;
-  peer->answer =
-      is_too_long ? Excuse("431 Request Header Fields Too Large") : Answer(peer->request);
+  const size_t end = EndOf(peer->request);
+  if (std::min(end, peer->request.size()) > limits_.request) {
+    peer->answer = Excuse("431 Request Header Fields Too Large");
+  } else if (end != std::string::npos) {
+    peer->answer = Answer(peer->request);
+  } else {
+    return true;
+  }
   peer->request.clear();
   peer->is_answered = true;
   return true;
