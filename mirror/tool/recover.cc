@@ -43,6 +43,17 @@ struct RecoverArguments {
   Connecting connecting;
 };
 
+// Before the pool is made dead for all machines: programs of this one may be at work.
+void RefuseInUse(const std::string& path) {
+  if (access(path.c_str(), F_OK) != 0) return;
+  ScopedPool pool;
+  OpenPool(&pool, path, pool::Mode::kInspect, kAnyMemory);
+  if (!pool.seats().AnybodyLives()) return;
+  throw Failure{
+      kFailed,
+      fmt::format("pool {} is in use, so it is not lost; see 'nvcache status {}'", path, path)};
+}
+
 // Nobody uses a pool there, and it is not another one than the servers have.
 void CheckPlace(const std::string& path, const mirror::Id& lineage) {
   if (access(path.c_str(), F_OK) != 0 && errno == ENOENT) return;
@@ -189,6 +200,7 @@ void Recovery::WriteRecord(const mirror::Record& record, uint64_t revision) {
 
 int RunRecover(const RecoverArguments& arguments) {
   Check(arguments.connecting);
+  RefuseInUse(arguments.pool);
   signal(SIGPIPE, SIG_IGN);
   try {
     return Recovery(arguments).Run();

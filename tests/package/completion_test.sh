@@ -31,6 +31,9 @@ offers re @ recover
 offers recover --d @ --dry-run --discard
 offers run --pool /dev/shm/pool --ba @ --batch-min --batch-max --batch-delay
 offers top --j @ --json
+offers status --m @ --mirror
+offers mirror --me @ --metrics
+offers mirror --metrics /us @ /usr
 offers run --checkpointer n @ never
 offers checkpointer --s @ --stay
 offers dump --export /us @ /usr

@@ -22,6 +22,8 @@ WANTED = (
     "usr/lib/systemd/system/nvcache-recover.service",
     "usr/lib/systemd/system/nvcache-recover@.service",
     "usr/lib/systemd/system/nvcache-serve.service",
+    "usr/lib/systemd/system/nvcache-mirror@.service",
+    "usr/lib/systemd/system/nvcache-recover-mirror@.service",
     "usr/share/bash-completion/completions/nvcache",
     "usr/share/doc/nvcache/copyright",
     "usr/share/man/man1/nvcache.1",

@@ -16,6 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENT = ROOT / "docs" / "recovery-at-boot.md"
 UNITS = ("nvcache-recover.service", "nvcache-recover@.service")
 CHECKPOINTER = "nvcache-checkpointer@.service"
+MIRROR, OF_MIRROR = "nvcache-mirror@.service", "nvcache-recover-mirror@.service"
+SERVE = "nvcache-serve.service"
 
 
 class BootTest(machine.MachineTest):
@@ -44,7 +46,8 @@ class BootTest(machine.MachineTest):
 
     def test_systemd_reads_them(self):
         self.assert_verified(self.units / UNITS[0])
-        for template in (UNITS[1], CHECKPOINTER):
+        self.assert_verified(self.units / SERVE)
+        for template in (UNITS[1], CHECKPOINTER, OF_MIRROR, MIRROR):
             instance = self.units / template.replace("@", "@mnt-pmem-db")
             shutil.copy(self.units / template, instance)
             self.assert_verified(instance)
@@ -72,7 +75,8 @@ class BootTest(machine.MachineTest):
             self.assert_verified(service)
 
     def test_what_is_installed(self):
-        for unit in (*UNITS, CHECKPOINTER):
+        stay = (*UNITS, OF_MIRROR)
+        for unit in (*stay, CHECKPOINTER, MIRROR, SERVE):
             path = self.units / unit
             self.assertEqual(path.stat().st_mode & 0o777, 0o644)
             settings = self.settings(unit)
@@ -82,10 +86,50 @@ class BootTest(machine.MachineTest):
             self.assertTrue(os.access(command, os.X_OK))
             document = settings["Documentation"][0].split()[-1]
             self.assertTrue(pathlib.Path(document.removeprefix("file:")).exists(), document)
-            self.assertEqual(settings.get("RemainAfterExit"), None if unit == CHECKPOINTER else ["yes"])
+            self.assertEqual(settings.get("RemainAfterExit"), ["yes"] if unit in stay else None)
         one, two = (self.settings(unit) for unit in UNITS)
         for name in set(one) - {"Description", "ExecStart", "ConditionPathExists"}:
             self.assertEqual(one[name], two[name])
+
+    def test_a_program_of_a_mirrored_pool(self):
+        """The drop-in of the documentation; and the pool is recovered before it has a mirror."""
+        drop_ins = re.findall(r"(?m)^    \[Unit\]\n(?:    .+\n)+", (ROOT / "docs/mirror.md").read_text("utf-8"))
+        self.assertEqual(len(drop_ins), 1)
+        self.assertIn(OF_MIRROR.replace("@", "@db1"), drop_ins[0])
+        service = self.units / "database.service"
+        service.write_text("[Service]\nExecStart=/bin/true\n" + re.sub(r"(?m)^    ", "", drop_ins[0]))
+        self.assert_verified(service)
+        for name in ("Requires", "After"):
+            self.assertIn(OF_MIRROR.replace("@", "@%i"), " ".join(self.settings(MIRROR)[name]).split())
+
+    def test_what_the_units_of_a_mirror_say_is_understood(self):
+        """Their commands, with what the example of a file has, as systemd makes words of it; there is no etcd."""
+        example = dict(re.findall(r"(?m)^#   ([A-Z]+)=(.*)$", (self.units / OF_MIRROR).read_text()))
+        self.assertEqual(set(example), {"POOL", "ETCD", "CREATE", "SERVERS", "OPTIONS"})
+        example.update(POOL=str(self.pools / "mirrored"), ETCD="--mirror http://127.0.0.1:1", METRICS=str(self.base / "metrics"))
+        key = self.base / "key"
+        key.write_text("db1:" + "ab" * 32 + "\n")
+        key.chmod(0o600)
+
+        def words(line):
+            line = line.replace("%i", "db1").replace("%d/key", str(key))
+            for name, value in example.items():
+                line = line.replace(f"${{{name}}}", value).replace(f"${name}", value)
+            return line.split()
+
+        recover, create = self.settings(OF_MIRROR)["ExecStart"]
+        script = re.fullmatch(r"/bin/sh -c '(.*)'", create)[1]
+        for _ in range(2):
+            self.assertEqual(tool.run("sh", "-c", script, env=example).returncode, 0)
+        self.assertIn("mirrored", run(self.prefix / "bin/nvcache", "status", example["POOL"]).stdout)
+        for line in (recover, self.settings(MIRROR)["ExecStart"][0]):
+            with subprocess.Popen(words(line), stderr=subprocess.PIPE, text=True) as process:
+                said = []
+                while not said or "127.0.0.1:1" not in said[-1]:
+                    said.append(process.stderr.readline())
+                    self.assertNotEqual(said[-1], "", said)
+                process.kill()
+        self.assertIn(example["METRICS"], said[0])
 
     def test_staged_as_by_a_package(self):
         stage = self.base / "stage"

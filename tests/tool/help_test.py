@@ -14,11 +14,11 @@ OPTIONS = {
             "--batch-delay", "--library", "-- PROGRAM"],
     "checkpointer": ["POOL", "--stay"],
     "recover": ["POOL", "--list", "--user", "--dry-run", "--json", "--export", "--discard"],
-    "status": ["POOL", "--json"],
+    "status": ["POOL", "--json", "--mirror"],
     "top": ["POOL", "--interval", "--batch", "--count", "--once", "--json"],
     "dump": ["POOL", "--all", "--export", "--json"],
     "mirror": ["--pool", "--name", "--etcd", "--keys", "--insecure", "--server", "--below-quorum", "--patience",
-               "--take-over"],
+               "--take-over", "--metrics"],
     "serve": ["--listen", "--keys", "--insecure", "--limit", "--memory", "--spill"],
 }
 

@@ -48,6 +48,16 @@ class RecoverErrorsTest(tool.ToolTest):
         self.assert_ok(self.nvcache("recover", self.pool))
         self.assertTrue((self.files / "large").read_bytes() == EXPECTED)
 
+    def test_a_pool_in_use_is_not_lost(self):
+        """Its servers are not asked for it, and neither is etcd, which would never answer."""
+        program = self.start(self.run_command(*tool.IN_NEED, self.files / "data"))
+        self.assertEqual(program.stdout.readline(), "ready\n")
+        result = self.nvcache("recover", self.pool, "--mirror", "http://127.0.0.1:1", "--name", "x", "--insecure")
+        program.communicate("\n")
+        self.assert_status(result, 1)
+        self.assertRegex(result.stderr, r"\Anvcache: pool .* is in use, so it is not lost; [^\n]*\n\Z")
+        self.assertEqual(program.returncode, 0)
+
     def test_a_write(self):
         self.refuse("pwritev", "ENOSPC", "40", "No space left on device")
 
