@@ -94,7 +94,8 @@ def of_a_mirror(nvcache, scratch, folder, etcd, processes):
     for address in addresses:
         words += ["--server", address]
     mirror = processes.start("mirror", *words)
-    until(lambda: page.exists() and values_of(page)['state{state="mirrored"}'] == 1, "the pool is mirrored", 30)
+    until(lambda: "metrics are at" in processes.said("mirror"), "the mirror begins")
+    until(lambda: values_of(page)['state{state="mirrored"}'] == 1, "the pool is mirrored", 30)
     until(lambda: all(values_of(page)[f'server_stage{{server="{each}",stage="following"}}'] == 1 for each in addresses),
           "all servers follow", 30)
 
