@@ -94,7 +94,8 @@ std::map<std::string, double> Values(const std::string& text) {
   std::map<std::string, double> values;
   for (const MetricLine& line : ParseMetrics(text)) {
     std::string key = line.name.substr(std::string("nvcache_mirror_").size());
-    for (const auto& [label, value] : line.labels) key += " " + label + "=" + value;
+    for (const auto& [label, value] : line.labels)
+      key.append(" ").append(label).append("=").append(value);
     EXPECT_TRUE(values.emplace(key, line.value).second) << key;
   }
   return values;
