@@ -130,6 +130,12 @@ std::unique_ptr<Workload> MakeWorkload(const Settings& settings) {
   static const std::map<std::string, std::unique_ptr<Workload> (*)(const Settings&)> kKinds = {
       {"raw", MakeRaw},
       {"cut", MakeCut},
+      {"records-fsync", MakeRecords},
+      {"records-fdatasync", MakeRecords},
+      {"records-dsync", MakeRecords},
+      {"records-rwf", MakeRecords},
+      {"records-msync", MakeRecords},
+      {"records-syncfs", MakeRecords},
       {"replace", MakeReplace},
       {"recreate", MakeRecreate},
       {"rotate", MakeRotate},

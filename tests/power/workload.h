@@ -115,6 +115,7 @@ std::unique_ptr<Workload> MakeWorkload(const Settings& settings);
 // The kinds. A digit behind the name makes it another one of its kind.
 std::unique_ptr<Workload> MakeRaw(const Settings& settings);
 std::unique_ptr<Workload> MakeCut(const Settings& settings);
+std::unique_ptr<Workload> MakeRecords(const Settings& settings);
 std::unique_ptr<Workload> MakeReplace(const Settings& settings);
 std::unique_ptr<Workload> MakeRecreate(const Settings& settings);
 std::unique_ptr<Workload> MakeRotate(const Settings& settings);

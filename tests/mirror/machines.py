@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a mirrored pool needs, as processes of this machine: memory servers, each behind a link of its own where the
+kernel allows it, and machines with a disk, a mirror and a writer, which lose their power."""
+
+import ctypes
+import fcntl
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+
+from kit import Failure, check, command, say, state_of, until
+from kit.disks import IOC_SHUTDOWN, SHUTDOWN_NOLOGFLUSH, make_image
+from etcd_servers import free_ports
+
+SERVERS = 3
+NAME = "test"  # of the mirror
+POOL_SIZE = "64M"
+DISK_SIZE = 400 << 20
+PORT = 7070
+CLONE_NEWNET = 0x40000000
+SECONDS_TO_RECOVER = 90
+# What the kernel does with a process that is stopped, or gone.
+AT_REST = "TtZX"
+
+
+class Process:
+    """Killed with the test, whatever becomes of that. `where`: the words that lead to its namespaces."""
+
+    def __init__(self, words, log, where=(), output=None, **environment):
+        self.words = [*where, "setpriv", "--pdeathsig", "KILL", *(str(word) for word in words)]
+        self.log, self.output = log, output
+        self.environment = dict(os.environ, **environment)
+        self.process = None
+        self.start()
+
+    def start(self):
+        with open(self.log, "ab") as log, open(self.output or os.devnull, "ab") as output:
+            self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, env=self.environment, stderr=log,
+                                            stdout=output if self.output else log)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self):
+        self.kill()
+        self.start()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def has_ended(self):
+        return self.process.poll() is not None
+
+
+# ---- Networks
+
+
+class Loopback:
+    """All servers on this machine's own address, without keys."""
+
+    credentials = ("--insecure",)
+
+    def __init__(self):
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(SERVERS)]
+        self.keys = ("--insecure",)
+        self.can_delay = False
+
+    def where(self, _):
+        return ()
+
+    def cut(self, server):
+        pass
+
+    def join(self, server):
+        pass
+
+    def delay(self, server, milliseconds):
+        pass
+
+    def close(self):
+        pass
+
+
+class Links:
+    """Each server in a network namespace of its own, at the other end of a pair of veth devices; with keys and TLS."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.holders = []
+        self.addresses = [f"10.77.{i}.2:{PORT}" for i in range(SERVERS)]
+        key = folder / "key"
+        key.write_text(f"{NAME}:{os.urandom(32).hex()}\n")
+        key.chmod(0o600)
+        self.credentials = self.keys = ("--keys", key)
+        try:
+            for i in range(SERVERS):
+                self.make(i)
+            self.can_delay = self.try_delay()
+        except BaseException:
+            self.close()
+            raise
+
+    def make(self, i):
+        holder = Process(["sleep", "infinity"], self.folder / "holders.log", ["unshare", "-n"])
+        self.holders.append(holder)
+        await_namespace(holder.pid, "net")
+        command("ip", "link", "add", "name", f"v{i}", "type", "veth", "peer", "name", "w0", "netns", holder.pid)
+        command("ip", "address", "add", f"10.77.{i}.1/24", "dev", f"v{i}")
+        command("ip", "link", "set", f"v{i}", "up")
+        for words in (("address", "add", f"10.77.{i}.2/24", "dev", "w0"), ("link", "set", "w0", "up"),
+                      ("link", "set", "lo", "up")):
+            command(*self.where(i), "ip", *words)
+
+    def try_delay(self):
+        try:
+            self.delay(0, 1)
+            self.delay(0, 0)
+            return True
+        except Failure:
+            return False
+
+    def where(self, server):
+        return ["nsenter", f"--net=/proc/{self.holders[server].pid}/ns/net", "--"]
+
+    def cut(self, server):
+        command("ip", "link", "set", f"v{server}", "down")
+
+    def join(self, server):
+        command("ip", "link", "set", f"v{server}", "up")
+
+    def delay(self, server, milliseconds):
+        how = ("replace", "dev", f"v{server}", "root", "netem", "delay", f"{milliseconds}ms", f"{milliseconds // 2}ms")
+        command("tc", "qdisc", *(how if milliseconds else ("del", "dev", f"v{server}", "root")))
+
+    def close(self):
+        for i, holder in enumerate(self.holders):
+            holder.kill()
+            # The kernel takes its time with a namespace; the device here takes the other one with it.
+            subprocess.run(["ip", "link", "delete", f"v{i}"], check=False, stderr=subprocess.DEVNULL)
+
+
+def own_network():
+    """Whether this process has a network of its own from now on, in which it may make devices."""
+    if ctypes.CDLL(None).unshare(CLONE_NEWNET) != 0:
+        return False
+    try:
+        command("ip", "link", "set", "lo", "up")
+        command("ip", "link", "add", "name", "try0", "type", "veth", "peer", "name", "try1")
+        command("ip", "link", "delete", "try0")
+        return True
+    except (OSError, Failure) as problem:
+        say(f"servers have no networks of their own here: {problem}")
+        return False
+
+
+def await_namespace(pid, kind):
+    def name(of):
+        try:
+            return os.readlink(f"/proc/{of}/ns/{kind}")
+        except FileNotFoundError:
+            return None
+    until(lambda: name(pid) not in (None, name("self")), f"a namespace ({kind})")
+
+
+# ---- Servers
+
+
+class Servers:
+    """Their memory outlives them."""
+
+    def __init__(self, options, folder, network):
+        self.folder, self.network = folder, network
+        self.all = []
+        for i, address in enumerate(network.addresses):
+            self.memory(i).mkdir()
+            self.all.append(Process([options.nvcache, "serve", *network.keys, "--listen", address, "--limit", "1G",
+                                     "--memory", self.memory(i)], self.log(i), network.where(i)))
+        for i in range(SERVERS):
+            until(lambda i=i: "serves on" in self.log(i).read_text(), f"server {i} serves")
+
+    def __iter__(self):
+        return iter(self.all)
+
+    def __getitem__(self, i):
+        return self.all[i]
+
+    def memory(self, i):
+        return self.folder / f"memory{i}"
+
+    def log(self, i):
+        return self.folder / f"server{i}.log"
+
+    def forget(self, i):
+        """Its machine has started anew."""
+        self.all[i].kill()
+        for path in self.memory(i).iterdir():
+            path.unlink()
+        self.all[i].start()
+
+    def kill(self):
+        for server in self.all:
+            server.kill()
+
+
+# ---- Machines
+
+
+class Volume:
+    """An ext4 that only one machine sees; it writes out only what it is asked to."""
+
+    def __init__(self, holder, image, folder, is_new):
+        self.holder, self.image, self.folder = holder, image, folder
+        self.where = ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--"]
+        if is_new:
+            make_image(image, DISK_SIZE)
+            command("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)
+        self.mount()
+
+    @property
+    def seen(self):
+        """The folder, for who is not in the machine."""
+        return pathlib.Path(f"/proc/{self.holder.pid}/root{self.folder}")
+
+    def mount(self):
+        command(*self.where, "mount", "-t", "ext4", "-o", "loop,commit=300", self.image, self.folder)
+
+    def shut_down(self):
+        """It stops at once, without writing anything more."""
+        folder = os.open(self.seen, os.O_RDONLY)
+        fcntl.ioctl(folder, IOC_SHUTDOWN, struct.pack("I", SHUTDOWN_NOLOGFLUSH))
+        os.close(folder)
+
+    def again(self):
+        """After the power failure. What had no sync, it may have lost."""
+        command(*self.where, "umount", self.folder)
+        self.mount()
+
+
+def users_of(pool):
+    """The processes that have it mapped, whether they live or are stopped."""
+    found = []
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        try:
+            if str(pool) in maps.read_text(errors="replace"):
+                found.append(int(maps.parent.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            pass
+    return found
+
+
+class Machine:
+    """Its processes have a mount namespace of their own: where the volume of a machine is restored on another one, it
+    has the same path there. `image`: the volume that it begins with; else a new one."""
+
+    def __init__(self, setting, name, image=None):
+        self.setting, self.name = setting, name
+        self.folder = setting.folder / name
+        self.folder.mkdir()
+        self.pool = self.folder / "pool"
+        self.mirror = self.writer = None
+        self.lives = 0
+        self.holder = Process(["sleep", "infinity"], self.folder / "holder.log",
+                              ["unshare", "-m", "--propagation", "private"])
+        await_namespace(self.holder.pid, "mnt")
+        self.disk = Volume(self.holder, image or setting.image(name), setting.mounted, image is None)
+
+    def words(self, *words):
+        """Of a command in this machine."""
+        return [*self.disk.where, *(str(word) for word in words)]
+
+    def log(self, name):
+        return self.folder / f"{name}.log"
+
+    def said(self, name):
+        return self.log(name).read_text(errors="replace") if self.log(name).exists() else ""
+
+    # ---- What runs
+
+    def create(self, commit="fsync"):
+        command(self.setting.nvcache, "create", self.pool, "--size", POOL_SIZE, "--commit", commit)
+
+    def start_mirror(self, below="real", *more):
+        network = self.setting.network
+        words = [self.setting.nvcache, "mirror", "--pool", self.pool, "--name", NAME, *network.credentials,
+                 "--below-quorum", below, "--patience", "400", *more]
+        for url in self.setting.etcd.urls:
+            words += ["--etcd", url]
+        for address in network.addresses:
+            words += ["--server", address]
+        self.mirror = Process(words, self.log("mirror"), self.disk.where)
+
+    def await_mirrored(self, times=1):
+        until(lambda: self.said("mirror").count("wait for a majority") >= times, "the pool is mirrored", 30)
+
+    def write(self, workload, rule="auto", promise=None, **environment):
+        """A program as it is, which says what is durable."""
+        self.lives += 1
+        self.output = self.folder / f"acknowledged{self.lives}"
+        self.writer = Process([self.setting.nvcache, "run", "--pool", self.pool, "--dram", "1M", "--required",
+                               "--write-back", rule, "--", *self.setting.agent("work", workload, promise)],
+                              self.log("writer"), self.disk.where, self.output, **self.setting.environment(self),
+                              **environment)
+
+    def acknowledged(self):
+        """The newest number that this life's writer has said, in whole lines; 0 if none."""
+        lines = self.output.read_text().split("\n")[:-1] if self.output.exists() else []
+        return next((int(line.split()[2]) for line in reversed(lines) if line.startswith("@acked ")), 0)
+
+    def complaint(self):
+        """Of a writer that has ended by itself."""
+        found = re.search(r"^@bad .*", self.output.read_text(), re.MULTILINE)
+        return found.group(0) if found else f"exit code {self.writer.process.poll()}: {self.said('writer')[-500:]}"
+
+    # ---- Its end
+
+    def stop(self):
+        """All of its processes; each has reached a place where it rests."""
+        pids = {self.mirror.pid, self.writer.pid, *users_of(self.pool)}
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        until(lambda: all(state_of(task.name) in AT_REST for pid in pids
+                          for task in pathlib.Path(f"/proc/{pid}/task").glob("*")), "a machine stops")
+        return pids
+
+    def kill_users(self, but=()):
+        for pid in users_of(self.pool):
+            if pid in but:
+                continue
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def lose(self, chance):
+        """The power goes: the processes, in any order, what the file system has not made durable, and the pool."""
+        ours = (self.writer.pid, self.mirror.pid)
+        steps = [self.writer.kill, self.mirror.kill, lambda: self.kill_users(ours), self.disk.shut_down]
+        chance.shuffle(steps)
+        for step in steps:
+            step()
+        until(lambda: self.kill_users() or not users_of(self.pool), "the end of the pool's processes", 60)
+        self.pool.unlink()
+        self.disk.again()
+
+    def recovery(self):
+        words = [self.setting.nvcache, "recover", self.pool, "--name", NAME, *self.setting.network.credentials]
+        for url in self.setting.etcd.urls:
+            words += ["--mirror", url]
+        return self.words(*words)
+
+    def recover(self, seconds=SECONDS_TO_RECOVER):
+        try:
+            done = subprocess.run(self.recovery(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  check=False, timeout=seconds)
+        except subprocess.TimeoutExpired as expired:
+            raise Failure(f"recovery: no end after {seconds} s: {(expired.stdout or b'').decode()}") from None
+        check(done.returncode == 0, f"recovery: exit code {done.returncode}: {done.stdout}")
+        return done.stdout
+
+    def verify(self, workload, acknowledged, under=()):
+        """How many are there. `under`: what the checker runs under; without, it is a program without NVCache."""
+        done = subprocess.run(self.words(*under, *self.setting.agent("verify", f"{workload}:{acknowledged}:0")),
+                              check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=dict(os.environ, **self.setting.environment(self)), timeout=SECONDS_TO_RECOVER)
+        found = re.search(r"^@found \S+ (\d+)$", done.stdout, re.MULTILINE)
+        check(done.returncode == 0 and found, f"{workload}, {acknowledged} acknowledged: {done.stdout}")
+        return int(found.group(1))
+
+    def sync(self):
+        folder = os.open(self.disk.seen, os.O_RDONLY)
+        ctypes.CDLL(None).syncfs(folder)
+        os.close(folder)
+
+    def close(self):
+        for process in (self.writer, self.mirror):
+            if process is not None:
+                process.kill()
+        self.kill_users()
+        self.holder.kill()
