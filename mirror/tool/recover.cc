@@ -41,6 +41,8 @@ constexpr mirror::Time kQuiet = 2'000'000'000;  // before it says for which serv
 struct RecoverArguments {
   std::string pool;
   Connecting connecting;
+  std::string export_folder;
+  bool discard = false;
 };
 
 // Before the pool is made dead for all machines: programs of this one may be at work.
@@ -171,7 +173,13 @@ void Recovery::ReplayNow() {
   const pid_t child = fork();
   if (child < 0) throw Failure{kFailed, fmt::format("fork: {}", strerror(errno))};
   if (child == 0) {
-    execl(program.c_str(), "nvcache", "recover", arguments_.pool.c_str(), nullptr);
+    std::vector<const char*> words = {"nvcache", "recover", arguments_.pool.c_str()};
+    if (!arguments_.export_folder.empty()) {
+      words.insert(words.end(), {"--export", arguments_.export_folder.c_str()});
+    }
+    if (arguments_.discard) words.push_back("--discard");
+    words.push_back(nullptr);
+    execv(program.c_str(), const_cast<char* const*>(words.data()));
     _exit(kFailed);
   }
   int status = 0;
@@ -217,11 +225,16 @@ void AddMirrorRecover(CLI::App& app, int* status) {
       "recover", "Take a lost pool from its memory servers, and bring it to its files.");
   command->add_option("POOL", arguments->pool, "Where the pool is made again")->required();
   AddConnecting(command, &arguments->connecting);
+  command->add_option("--export", arguments->export_folder,
+                      "Save records whose file cannot be found to this new folder");
+  command->add_flag("--discard", arguments->discard,
+                    "Then drop them; without --export they are lost");
   command->footer(
       "Waits until a majority of the servers answers that has not forgotten. It may be killed, and "
       "run again.\n"
       "Exit status: 0, all is in the files; 3 or 4, as without --mirror: see to it, and run it "
       "again.\n"
+      "Each run takes the pool from the servers: what it cannot bring to a file is dropped here.\n"
       "\n"
       "Example:\n"
       "  nvcache recover /dev/shm/pool --mirror http://10.0.0.1:2379 --name db1 --keys key\n");

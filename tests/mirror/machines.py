@@ -11,7 +11,7 @@ import signal
 import struct
 import subprocess
 
-from kit import Failure, check, command, say, state_of, until
+from kit import KEPT, Failure, check, command, say, state_of, until
 from kit.disks import IOC_SHUTDOWN, SHUTDOWN_NOLOGFLUSH, make_image
 from etcd_servers import free_ports
 
@@ -22,6 +22,8 @@ DISK_SIZE = 400 << 20
 PORT = 7070
 CLONE_NEWNET = 0x40000000
 SECONDS_TO_RECOVER = 90
+# What is said of names and files that the disk has in a later state than the images.
+AHEAD = re.compile("something else has it|another file has its name|No such file or directory|what had it is not there")
 # What the kernel does with a process that is stopped, or gone.
 AT_REST = "TtZX"
 
@@ -162,6 +164,12 @@ def own_network():
     except (OSError, Failure) as problem:
         say(f"servers have no networks of their own here: {problem}")
         return False
+
+
+def reserve_ports(addresses):
+    """In the own network: no connection takes the port of a server that is dead at that moment as its own."""
+    ports = ",".join(address.rsplit(":", 1)[1] for address in addresses)
+    pathlib.Path("/proc/sys/net/ipv4/ip_local_reserved_ports").write_text(ports)
 
 
 def await_namespace(pid, kind):
@@ -353,20 +361,31 @@ class Machine:
         self.pool.unlink()
         self.disk.again()
 
-    def recovery(self):
-        words = [self.setting.nvcache, "recover", self.pool, "--name", NAME, *self.setting.network.credentials]
+    def recovery(self, *more):
+        words = [self.setting.nvcache, "recover", self.pool, "--name", NAME, *self.setting.network.credentials, *more]
         for url in self.setting.etcd.urls:
             words += ["--mirror", url]
         return self.words(*words)
 
-    def recover(self, seconds=SECONDS_TO_RECOVER):
+    def try_to_recover(self, *more, seconds=SECONDS_TO_RECOVER):
+        """Its exit code, and what it says."""
         try:
-            done = subprocess.run(self.recovery(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            done = subprocess.run(self.recovery(*more), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   check=False, timeout=seconds)
+            return done.returncode, done.stdout
         except subprocess.TimeoutExpired as expired:
-            raise Failure(f"recovery: no end after {seconds} s: {(expired.stdout or b'').decode()}") from None
-        check(done.returncode == 0, f"recovery: exit code {done.returncode}: {done.stdout}")
-        return done.stdout
+            return None, (expired.stdout or b"").decode()
+
+    def recover(self):
+        """What it says. Where the disk was ahead of all images, it leaves that to a person, who drops the records."""
+        code, said = self.try_to_recover()
+        if code == KEPT:
+            unresolved = [line for line in said.splitlines() if line.startswith("unresolved: ")]
+            check(unresolved and all(AHEAD.search(line) for line in unresolved), said)
+            self.setting.kept.append(said)
+            code, said = self.try_to_recover("--discard")
+        check(code == 0, f"recovery: exit code {code}: {said}")
+        return said
 
     def verify(self, workload, acknowledged, under=()):
         """How many are there. `under`: what the checker runs under; without, it is a program without NVCache."""

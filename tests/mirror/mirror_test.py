@@ -22,7 +22,7 @@ import kit
 from kit import Failure, check, command, say, skip, state_of, until
 from kit.disks import needs_power_failures
 from etcd_servers import Cluster
-from machines import SERVERS, Links, Loopback, Machine, Servers, own_network
+from machines import SERVERS, Links, Loopback, Machine, Servers, own_network, reserve_ports
 
 # Of tests/power. What the pool's calls wait for, and after what an operation is acknowledged; `behind`: so many of the
 # newest operations the program itself may lose. SQLite does not sync the folder after a commit with FULL.
@@ -57,15 +57,18 @@ class Setting:
         self.mounted = pathlib.Path(tempfile.mkdtemp(prefix="mirror-", dir=self.scratch))
         self.etcd = self.network = self.servers = None
         self.losses = 0
+        self.kept = []  # what recoveries have said that could not bring all to the files
         self.told = ""
         self.acknowledged = collections.Counter()
 
     def __enter__(self):
         try:
-            self.etcd = Cluster(self.chance.choice((1, 1, 1, 3)))
-            self.etcd.__enter__()
+            etcd = Cluster(self.chance.choice((1, 1, 1, 3)))
             has_links = self.options.has_networks and self.chance.random() < 0.6
             self.network = Links(self.folder) if has_links else Loopback()
+            if self.options.has_networks:
+                reserve_ports([*etcd.urls, *etcd.peers, *self.network.addresses])
+            self.etcd = etcd.__enter__()
             self.servers = Servers(self.options, self.folder, self.network)
         except BaseException:
             self.__exit__(None, None, None)
@@ -286,12 +289,36 @@ def too_many_forget(setting, name):
     life.lose()
     for i in (0, 1):
         setting.servers.forget(i)
-    try:
-        said = life.machine.recover(6)
-    except Failure as waits:
-        said = str(waits)
+    code, said = life.machine.try_to_recover(seconds=6)
+    check(code is None, f"it came to an end: {code}, {said}")
     check("2 of 3 servers have to remember" in said and said.count("it has forgotten") == 2, said)
     check(not life.machine.pool.exists(), "a pool was made")
+
+
+def removed(setting, _):
+    """Somebody has removed a file from the disk: recovery keeps its records, again and again, until it is told to drop
+    them. Then the name is free for the next mirror."""
+    life = Life(setting, setting.machine(), "records-fsync")
+    life.rule, life.habits = "always", kit.LATE
+    life.begin("block")
+    life.machine.await_mirrored()
+    life.await_more(20)
+    life.lose()
+    (life.machine.disk.seen / life.name / "a").unlink()
+    life.machine.sync()
+    for _ in range(2):
+        code, said = life.machine.try_to_recover()
+        check(code == kit.KEPT and "a (inode" in said, f"exit code {code}: {said}")
+    saved = life.machine.folder / "saved"
+    code, said = life.machine.try_to_recover("--export", saved, "--discard")
+    check(code == 0 and "discarded" in said and any(saved.iterdir()), f"exit code {code}: {said}")
+    code, said = life.machine.try_to_recover()
+    check(code == 0 and "nothing to recover" in said, f"exit code {code}: {said}")
+    life = Life(setting, life.machine, "replace")
+    life.begin("block", "--take-over")
+    life.await_more(20)
+    life.lose()
+    life.recover_and_verify()
 
 
 def takes_over(setting, name):
@@ -418,8 +445,9 @@ def trouble(setting, name):
     chance = setting.chance
     life = Life(setting, setting.machine(), name)
     below = chance.choice(("real", "real", "block", "error"))
-    for _ in range(chance.choice((1, 2, 3))):
-        life.begin(below)
+    for life_number in range(chance.choice((1, 2, 3))):
+        # The dead one's lease may be there for some seconds.
+        life.begin(below, *(("--take-over",) if life_number else ()))
         life.await_more()
         trouble = Trouble(life)
         trouble.play(chance.uniform(0.5, 4))
@@ -475,13 +503,14 @@ def run(options, case, name, seed, totals):
         except (Failure, subprocess.SubprocessError) as problem:
             raise Failure(f"--seed {seed} --workload {name} {case.__name__} ({setting.told}): {problem}") from None
     totals["losses"] += setting.losses
+    totals["kept"] += len(setting.kept)
     totals.update(setting.acknowledged)
     say(f"{case.__name__} {name}: {setting.losses} losses, {sum(setting.acknowledged.values())} acknowledged, "
-        f"{'links' if isinstance(setting.network, Links) else 'loopback'}, {time.monotonic() - begin:.1f} s")
+        f"{len(setting.kept)} times a person was needed, {'links' if isinstance(setting.network, Links) else 'loopback'}, {time.monotonic() - begin:.1f} s")
 
 
 CASES = {case.__name__: case for case in
-         (lost_pool, below_majority, blocked, refused, too_many_forget, takes_over, trouble)}
+         (lost_pool, below_majority, blocked, refused, too_many_forget, removed, takes_over, trouble)}
 
 
 def main():
@@ -502,17 +531,23 @@ def main():
     totals = collections.Counter()
 
     def play(case, rounds):
-        for i in range(rounds):
-            seed = options.seed + i
-            run(options, case, names[seed % len(names)], seed, totals)
+        failures = []
+        for seed in range(options.seed, options.seed + rounds):
+            try:
+                run(options, case, names[seed % len(names)], seed, totals)
+            except Failure as failure:
+                say(f"FAILURE: {failure}")
+                failures.append(str(failure))
+        check(not failures, f"{len(failures)} of {rounds} rounds: {failures[:1]}")
 
     chosen, options.cases = options.cases or [*CASES], []
-    say(f"seed {options.seed}")
     try:
         kit.main(options, {name: lambda name=name: play(CASES[name], options.rounds) for name in chosen})
     finally:
-        losses = totals.pop("losses", 0)
-        say(f"{losses} losses; acknowledged, and there: {sum(totals.values())} {dict(totals)}")
+        losses, kept = totals.pop("losses", 0), totals.pop("kept", 0)
+        say(f"{losses} losses, of which {kept} needed a person; acknowledged, and there: {sum(totals.values())}")
+        for name, count in sorted(totals.items()):
+            say(f"  {name}: {count}")
 
 
 if __name__ == "__main__":
