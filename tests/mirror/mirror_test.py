@@ -25,8 +25,8 @@ from etcd_servers import Cluster
 from machines import SERVERS, Links, Loopback, Machine, Servers, own_network, reserve_ports
 
 # Of tests/power. What the pool's calls wait for, and after what an operation is acknowledged; `behind`: so many of the
-# newest operations the program itself may lose. SQLite does not sync the folder after a commit with FULL. `restarts`: its
-# checker knows of more than one operation that was under way, so that one writer may follow another.
+# newest operations the program itself may lose (SQLite does not sync the folder after a commit with FULL); `restarts`:
+# the checker knows of more than one operation that was under way, so that one writer may follow another.
 Workload = collections.namedtuple("Workload", "commit promise rules behind restarts")
 
 
@@ -39,9 +39,10 @@ WORKLOADS = {
     "replace": workload(), "maildir-synced": workload(rules=("auto",)),
     "sqlite-wal": workload(), "sqlite-delete": workload(), "sqlite-full": workload(behind=1),
     "rocksdb": workload(),
-    # Each change waits: a program need not sync what NVCache makes durable.
-    "raw": workload("write", "write", ("always",)), "names": workload("write", "write", ("auto",), restarts=False),
-    "maildir": workload("write", "write", ("auto",)),
+    # Each change waits. Files are synced, for a process that is stopped is one that others do not wait for: then its
+    # writes are the kernel's.
+    "raw": workload("write", "write", ("always",)),
+    "names-files": workload("write", "write", ("auto",), restarts=False),
 }
 # The cleanup thread's ways: as they are; late, but no mirror waits longer for it than a test may; at once.
 LATE = {**kit.LATE, "NVCACHE_BATCH_DELAY": "3000"}
@@ -89,12 +90,18 @@ class Setting:
         if self.etcd is not None:
             self.etcd.__exit__(kind, value, trace)
         if kind is not None and self.options.keep:
-            say(f"kept: {self.folder} and {self.images}")
-            return
+            self.keep()
         for image in self.images:
             image.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.mounted.rmdir()
+
+    def keep(self):
+        """The pools as they were lost, what the servers have, the disks, and all that was said."""
+        self.options.keep.mkdir(parents=True, exist_ok=True)
+        for path in (self.folder, *self.images):
+            if path.exists():
+                command("cp", "-r", "--sparse=always", path, self.options.keep)
 
     def image(self, name):
         """On a disk, which takes its time to sync, or in memory."""
@@ -510,8 +517,9 @@ def run(options, case, name, seed, totals):
     totals["losses"] += setting.losses
     totals["kept"] += len(setting.kept)
     totals.update(setting.acknowledged)
+    where = "links" if isinstance(setting.network, Links) else "loopback"
     say(f"{case.__name__} {name}: {setting.losses} losses, {sum(setting.acknowledged.values())} acknowledged, "
-        f"{len(setting.kept)} times a person was needed, {'links' if isinstance(setting.network, Links) else 'loopback'}, {time.monotonic() - begin:.1f} s")
+        f"{len(setting.kept)} kept, {where}, {time.monotonic() - begin:.1f} s")
 
 
 CASES = {case.__name__: case for case in
@@ -524,7 +532,7 @@ def main():
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="of these; else of all, by turns")
     parser.add_argument("--rule", choices=("auto", "always"), help="which files are cached")
     parser.add_argument("--self-check", action="store_true", help="whether the test finds what is missing")
-    parser.add_argument("--keep", action="store_true", help="what a failure has left")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="where to keep what a failure has left")
     options = parser.parse_args()
     if shutil.which("etcd") is None:
         skip("there is no etcd; the package is etcd-server")
