@@ -97,11 +97,11 @@ class Setting:
         self.mounted.rmdir()
 
     def keep(self):
-        """The pools as they were lost, what the servers have, the disks, and all that was said."""
+        """The pools as they were lost, and recovered, the disks, and all that was said."""
         self.options.keep.mkdir(parents=True, exist_ok=True)
-        for path in (self.folder, *self.images):
-            if path.exists():
-                command("cp", "-r", "--sparse=always", path, self.options.keep)
+        for path in (*(machine.folder for machine in self.machines), *self.images):
+            to = self.options.keep / f"{self.folder.name}-{path.name.removeprefix(self.folder.name + '-')}"
+            subprocess.run(["cp", "-r", "--sparse=always", path, to], check=False)
 
     def image(self, name):
         """On a disk, which takes its time to sync, or in memory."""
