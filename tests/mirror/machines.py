@@ -29,19 +29,29 @@ AT_REST = "TtZX"
 
 
 class Process:
-    """Killed with the test, whatever becomes of that. `where`: the words that lead to its namespaces."""
+    """Killed with the test, whatever becomes of that. `where`: the words that lead to its namespaces. `output`: the file
+    that gets what it prints, by a pipe: a program's own writes to a file may wait for the mirror."""
 
     def __init__(self, words, log, where=(), output=None, **environment):
         self.words = [*where, "setpriv", "--pdeathsig", "KILL", *(str(word) for word in words)]
         self.log, self.output = log, output
         self.environment = dict(os.environ, **environment)
-        self.process = None
+        self.process = self.sink = None
         self.start()
 
     def start(self):
         with open(self.log, "ab") as log, open(self.output or os.devnull, "ab") as output:
+            if self.output:
+                self.sink = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "cat"], stdin=subprocess.PIPE,
+                                             stdout=output)
             self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, env=self.environment, stderr=log,
-                                            stdout=output if self.output else log)
+                                            stdout=self.sink.stdin if self.output else log)
+            if self.output:
+                self.sink.stdin.close()
+
+    def await_output(self):
+        """After the end of all that have its pipe."""
+        self.sink.wait(30)
 
     @property
     def pid(self):
@@ -358,6 +368,7 @@ class Machine:
         for step in steps:
             step()
         until(lambda: self.kill_users() or not users_of(self.pool), "the end of the pool's processes", 60)
+        self.writer.await_output()
         self.pool.replace(self.folder / "lost")  # for whoever looks at a failure; nobody finds it there
         self.disk.again()
 
@@ -406,4 +417,6 @@ class Machine:
             if process is not None:
                 process.kill()
         self.kill_users()
+        if self.writer is not None:
+            self.writer.await_output()
         self.holder.kill()

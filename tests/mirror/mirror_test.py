@@ -288,6 +288,7 @@ def refused(setting, name):
 
 
 def check_error(life):
+    life.machine.writer.await_output()
     complaint = life.machine.complaint()
     check(re.search("Input/output error|I/O error|IO error", complaint), f"the writer has ended: {complaint}")
 
@@ -385,7 +386,8 @@ class Trouble:
         while time.monotonic() < end:
             time.sleep(self.chance.uniform(0, 0.2))
             if self.life.machine.writer.has_ended():
-                return check(self.life.below == "error", f"the writer has ended: {self.life.machine.complaint()}")
+                check_error(self.life)
+                return check(self.life.below == "error", "the writer has heard of an error")
             machine = self.life.machine
             check(not machine.mirror.has_ended(), "the mirror has ended")
             step = self.chance.choice((self.kill_server, self.stop, self.stop, self.go_on, self.go_on, self.kill_mirror,
@@ -463,8 +465,6 @@ def trouble(setting, name):
         life.await_more()
         trouble = Trouble(life)
         trouble.play(chance.uniform(0.5, 4))
-        if life.machine.writer.has_ended():
-            check_error(life)
         early = chance.random() < 0.5
         if early:
             trouble.end()
