@@ -13,6 +13,7 @@
 #include "src/pool/pool.h"
 #include "src/replay/attributes.h"
 #include "src/replay/descriptor.h"
+#include "src/replay/made.h"
 #include "src/replay/replay.h"
 #include "src/replay/resolve.h"
 #include "src/sys/kernel.h"
@@ -150,6 +151,65 @@ void Names::ForEachFinal(Function function) {
   }
 }
 
+// ---------------------------------------------------------------------------------- Made before
+
+bool Names::IsOfMirror() const { return reader_.view().superblock->commit != pool::kCommitOwn; }
+
+// A link has no attributes of its own. One that leads to the same is as good.
+bool Names::IsSameLink(int look, uint32_t number) const {
+  sys::Scratch<NameRecord> record;
+  if (whos_[number].born == nvlog::kNoPlace || !CopyAt(whos_[number].born, record.get()) ||
+      !S_ISLNK(record->mode)) {
+    return false;
+  }
+  sys::Scratch<char[pool::kMaxPath + 1]> target;
+  const long n = sys::Call(SYS_readlinkat, look, sys::Address(""), sys::Address(target.get()),
+                           long{pool::kMaxPath});
+  if (n < 0) return false;
+  char* const text = target.get();
+  text[n] = '\0';
+  return sys::Equal(text, pool::TextsOf(*record).target);
+}
+
+// What is there was made by an earlier recovery, which this pool knows nothing of. `last`: as
+// Spot::last.
+bool Names::TakeMade(uint32_t in, const char* name, uint32_t last) {
+  const Descriptor folder(Open(in));
+  if (!folder.ok()) return false;
+  const Descriptor look(sys::Openat(folder.get(), name, kToLook));
+  pool::Identity now;
+  if (!look.ok() || pool::Identify(look.get(), &now) < 0) return false;
+  const uint64_t fingerprint = pool::Fingerprint(now);
+  if (Find(fingerprint) != kNobody) return false;
+  uint32_t number = kNobody;
+  if (const uint64_t made = MadeFor(look.get(), reader_.view().salt()); made != 0) {
+    number = Find(made);
+  } else if (last != 0 && IsSameLink(look.get(), last - 1)) {
+    number = last - 1;
+  }
+  if (number == kNobody || IsFound(number)) return false;
+  SetSuccessor(number, fingerprint);
+  // Also what is in a folder that was not found.
+  for (uint32_t i = 0; i < whos_.count(); ++i) marks_[i].missing = 0;
+  return true;
+}
+
+// Before anything is decided.
+void Names::FindMade() {
+  bool again;
+  do {
+    again = false;
+    for (uint32_t i = 0; i < spots_.count(); ++i) {
+      const Spot& spot = spots_[i];
+      again = TakeMade(spot.folder, NameOf(spot), spot.last) || again;
+    }
+    for (uint32_t i = 0; i < ties_.count(); ++i) {
+      const SafeName safe = SafeNameOf(whos_[ties_[i].who]);
+      again = TakeMade(spots_[ties_[i].spot].folder, safe.c_str(), 0) || again;
+    }
+  } while (again);
+}
+
 // ------------------------------------------------------------------------------------ Make, secure
 
 // A file with a name that it has to give away gets another one before that: here, for the folder
@@ -193,6 +253,10 @@ long Names::MakeAs(const NameRecord& record, uint32_t number, int folder) {
   if (error < 0) return error;
   const Descriptor made(sys::Openat(folder, safe.c_str(), kToLook));
   if (!made.ok()) return made.error();
+  // It may not be written to afterwards.
+  if (IsOfMirror() && !S_ISLNK(record.mode)) {
+    SayMade(made.get(), reader_.view().salt(), whos_[number].fingerprint);
+  }
   error = SetAsBorn(made.get(), record);
   return error < 0 ? error : StoreSuccessor(number, made.get());
 }
@@ -518,6 +582,7 @@ void Names::FoldOpen() {
 void Names::Agree(bool dry_run) {
   if (!any()) return;
   dry_run_ = dry_run;
+  if (IsOfMirror()) FindMade();
   FoldOpen();
   if (dry_run) {
     for (uint32_t i = 0; i < spots_.count(); ++i) {

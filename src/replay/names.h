@@ -14,7 +14,9 @@
 //   remove  names, from files that the logs removed from them
 //
 // then bytes (Files), the safe names go, attributes. It may end at any instruction and be done
-// again (I6): nothing in the logs is void before all of it is synced.
+// again (I6): nothing in the logs is void before all of it is synced. A pool that has a mirror may
+// be lost meanwhile, and come from there once more as it was: what was made says so itself
+// (made.h).
 #ifndef NVCACHE_REPLAY_NAMES_H_
 #define NVCACHE_REPLAY_NAMES_H_
 
@@ -55,6 +57,11 @@ class Names : private FoundNames {
  private:
   void FoldAnnouncement(const pool::NameRecord& record, const Change& change, nvlog::Place place);
   void FoldOpen();
+
+  bool IsOfMirror() const;
+  void FindMade();
+  bool TakeMade(uint32_t folder, const char* name, uint32_t last);
+  bool IsSameLink(int look, uint32_t who) const;
 
   template <typename Function>
   void ForEachFinal(Function function);

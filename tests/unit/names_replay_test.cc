@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -95,9 +96,10 @@ struct There {
 
 class NamesReplayTest : public testing::Test {
  protected:
-  explicit NamesReplayTest(Folder::Where where = Folder::kDisk) : files_(where) {}
+  explicit NamesReplayTest(Folder::Where where = Folder::kDisk, uint32_t commit = pool::kCommitOwn)
+      : files_(where), commit_(commit) {}
   void SetUp() override {
-    test::MakePool(pool_path_);
+    test::MakePool(pool_path_, pool::kMinPoolSize, commit_);
     ASSERT_TRUE(test::OpenPool(pool_, pool_path_));
     pool_.MarkInUse();
     log_.emplace(pool_.view());
@@ -297,6 +299,7 @@ class NamesReplayTest : public testing::Test {
 
   Folder memory_{Folder::kMemory};
   Folder files_;
+  const uint32_t commit_;
   const std::string pool_path_ = memory_ / "pool";
   ScopedPool pool_;
   std::optional<LogBuilder> log_;
@@ -357,6 +360,78 @@ TEST_F(NamesReplayTest, FoldersAndLinksAreMadeAgain) {
       {.all = Names_{"d", "d/e", "d/e/file", "d/e/link"}, .holds = {{"d/e/link", "bytes"}}});
   EXPECT_EQ(StatOf(Path("d")).st_mode, S_IFDIR | 0750u);
   EXPECT_EQ(std::filesystem::read_symlink(Path("d/e/link")), "../e/file");
+}
+
+// A pool that comes from its mirror's servers, and may come once more: what recovery has noted in
+// it is gone then.
+class MirroredNamesReplayTest : public NamesReplayTest {
+ protected:
+  MirroredNamesReplayTest() : NamesReplayTest(Folder::kDisk, pool::kCommitFsync) {}
+
+  void Save() { saved_.assign(pool_.view().base, pool_.view().base + pool::kMinPoolSize); }
+  void ComeAgain() const {
+    std::memcpy(static_cast<void*>(pool_.view().base), saved_.data(), saved_.size());
+  }
+  bool SaysMade(const std::string& name) const {
+    return getxattr(Path(name).c_str(), "user.nvcache.made", nullptr, 0) > 0;
+  }
+
+  std::vector<uint8_t> saved_;
+};
+
+TEST_F(MirroredNamesReplayTest, WhatWasMadeIsKnownWhenThePoolComesAgain) {
+  CreateFolder("d", 0750);
+  CreateFolder("d/e", 0700);
+  MakeWritten(0, "d/e/file", "bytes");
+  Make("d/closed");
+  chmod(Path("d/closed").c_str(), 0400);
+  Created("d/closed");
+  symlink("../e/file", Path("d/e/link").c_str());
+  Created("d/e/link");
+  std::filesystem::remove_all(Path("d"));
+  Reboot();
+  Save();
+  const There there = {.all = Names_{"d", "d/closed", "d/e", "d/e/file", "d/e/link"},
+                       .holds = {{"d/e/file", "bytes"}}};
+  ExpectRecoveredNow(there);
+  if (!SaysMade("d/e/file")) GTEST_SKIP() << "the file system has no extended attributes";
+  EXPECT_TRUE(SaysMade("d"));
+  EXPECT_TRUE(SaysMade("d/closed"));
+  const std::vector<Identity> made = {IdOf(Path("d")), IdOf(Path("d/e/file")),
+                                      IdOf(Path("d/e/link"))};
+  for (int i = 0; i < 2; ++i) {
+    ComeAgain();
+    ExpectRecoveredNow(there);
+    EXPECT_EQ(summary_.names, 0u);
+    EXPECT_TRUE(Is("d", made[0]) && Is("d/e/file", made[1]) && Is("d/e/link", made[2]));
+  }
+}
+
+// The first recovery has come as far as a safe name, and some bytes.
+TEST_F(MirroredNamesReplayTest, WhatHasASafeNameIsKnownAsWell) {
+  const Identity lost = MakeWritten(0, "a", "bytes");
+  Unlink("a");
+  Reboot();
+  Save();
+  ExpectRecoveredNow({.all = Names_{"a"}, .holds = {{"a", "bytes"}}});
+  if (!SaysMade("a")) GTEST_SKIP() << "the file system has no extended attributes";
+  Rename("a", ".nvcache-" + std::to_string(pool::Fingerprint(lost)));
+  ComeAgain();
+  ExpectRecoveredNow({.all = Names_{"a"}, .holds = {{"a", "bytes"}}});
+}
+
+TEST_F(MirroredNamesReplayTest, SomebodysFileIsNotTakenForIt) {
+  MakeWritten(0, "a", "bytes");
+  Unlink("a");
+  WriteFile(Path("a"), "another's");
+  ExpectUnresolved({{"a", EEXIST}}, {.holds = {{"a", "another's"}}});
+}
+
+TEST_F(NamesReplayTest, APoolOfItsOwnLeavesNoAttribute) {
+  MakeWritten(0, "a", "bytes");
+  Unlink("a");
+  ExpectRecovered({.holds = {{"a", "bytes"}}});
+  EXPECT_LT(getxattr(Path("a").c_str(), "user.nvcache.made", nullptr, 0), 0);
 }
 
 // ----------------------------------------------------------------------------------------- Renames

@@ -167,9 +167,11 @@ inline std::string Bytes(std::mt19937_64& random, size_t n) {
 
 // ---------------------------------------------------------------------------------------------
 
-inline void MakePool(const std::string& path, uint64_t size = pool::kMinPoolSize) {
+inline void MakePool(const std::string& path, uint64_t size = pool::kMinPoolSize,
+                     uint32_t commit = pool::kCommitOwn) {
   pool::Problem problem;
-  ASSERT_TRUE(pool::Pool::Create(path.c_str(), {.size = size, .emulate = true}, nullptr, &problem))
+  ASSERT_TRUE(pool::Pool::Create(path.c_str(), {.size = size, .emulate = true, .commit = commit},
+                                 nullptr, &problem))
       << problem.text.c_str();
 }
 
