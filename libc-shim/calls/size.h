@@ -38,7 +38,8 @@ template <typename RealCall>
 inline auto SyncFileRange(int fd, off64_t offset, off64_t count, unsigned flags, RealCall real) {
   const long answer = vfs::SyncRange(fd);
   const bool elided = answer == 0 && IsRangeToSync(offset, count, flags);
-  return Synced(fd, elided ? decltype(real()){0} : AnswerError(answer, real));
+  const auto result = elided ? decltype(real()){0} : AnswerError(answer, real);
+  return (flags & SYNC_FILE_RANGE_WAIT_AFTER) != 0 ? Synced(fd, result) : result;
 }
 
 template <typename RealCall>

@@ -50,7 +50,9 @@ static void Syncs(void) {
   CALL("fdatasync", fdatasync(plain));
   CALL("fsync by number", syscall(SYS_fsync, plain));
   CALL("fsync of a folder", fsync(folder));
-  CALL("sync_file_range", sync_file_range(plain, 0, 0, SYNC_FILE_RANGE_WRITE));
+  CALL("sync_file_range, begun", sync_file_range(plain, 0, 0, SYNC_FILE_RANGE_WRITE));
+  CALL("sync_file_range",
+       sync_file_range(plain, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
   CALL("syncfs", syncfs(plain));
   CALL("sync by number", syscall(SYS_sync));
   char* map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);

@@ -26,7 +26,7 @@ CHANGES = {
 }
 # The kernel does them by itself, later; or they change nothing.
 NEITHER = {
-    "mmap", "msync, later", "write into a pipe", "read", "ioctl, which reads", "aio_write", "io_setup", "io_submit",
+    "mmap", "msync, later", "sync_file_range, begun", "write into a pipe", "read", "ioctl, which reads", "aio_write", "io_setup", "io_submit",
     "open", "stat",
 }
 

@@ -309,6 +309,33 @@ TEST_F(VfsMirrorTest, AWaitOutlivesItsWords) {
   });
 }
 
+// A wait that begins in the middle of a change is not left with words that nobody writes to.
+TEST_F(VfsMirrorTest, WaitsMeetEachMomentOfAChange) {
+  WithEngine([&] {
+    const pool::MirrorWords words = Words();
+    words.SetState(pool::kMirrorMirrored);
+    words.SetMirrored(pool::Lsn{1} << 40);
+    const std::string path = memory_ / "pool";
+    const uint64_t id = pool::Pool::GlanceAt(path.c_str()).id;
+    std::atomic<bool> over{false};
+    std::atomic<uint64_t> waits{0};
+    Waiter waiter([&] {
+      long error = 0;
+      for (; !over && error == 0; ++waits) error = AwaitMirrorOfKernel();
+      return error;
+    });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+      TableLock lock;
+      engine.mirror.Close(true);
+      EXPECT_TRUE(engine.mirror.Follow(path.c_str(), id, pool::kCommitFsync));
+    }
+    over = true;
+    EXPECT_EQ(waiter.Result(), 0);
+    EXPECT_GT(waits, 100u);
+  });
+}
+
 TEST_F(VfsMirrorTest, AnotherPoolIsFollowed) {
   WithEngine([&] {
     Words().SetState(pool::kMirrorLeaving);

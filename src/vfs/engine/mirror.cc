@@ -9,6 +9,7 @@
 #include "src/pool/view.h"
 #include "src/sys/check.h"
 #include "src/sys/kernel.h"
+#include "src/sys/lock.h"
 #include "src/sys/memory.h"
 #include "src/vfs/engine/mirror_wait.h"
 
@@ -17,6 +18,24 @@ namespace nvcache::vfs {
 namespace {
 
 constexpr uint64_t kSayAfterNs = 2ull * 1000 * 1000 * 1000;
+
+constexpr uint64_t kChangeNs = 10 * 1000;
+
+bool IsChanging(uint32_t generation) { return generation % 2 != 0; }
+
+// While it lives, the words change.
+class Change {
+ public:
+  explicit Change(std::atomic<uint32_t>* generation) : generation_(*generation) {
+    generation_.fetch_add(1);
+  }
+  ~Change() { generation_.fetch_add(1); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  std::atomic<uint32_t>& generation_;
+};
 
 static_assert(pool::kSharedOffset + sizeof(pool::SharedState) <= pool::kMinPoolSize);
 
@@ -53,7 +72,7 @@ bool Mirror::Open(const char* path, uint64_t id) {
     sys::UnmapUnlocked(base, kMapped);
     return false;
   }
-  generation_.fetch_add(1);
+  const Change change(&generation_);
   if (uint8_t* const place = place_.load(); place != nullptr) {
     const long moved = sys::Call(SYS_mremap, mapped, long{kMapped}, long{kMapped},
                                  MREMAP_MAYMOVE | MREMAP_FIXED, sys::Address(place));
@@ -67,9 +86,9 @@ bool Mirror::Open(const char* path, uint64_t id) {
 }
 
 void Mirror::Close(bool kept) {
+  const Change change(&generation_);
   if (kept) commit_.store(pool::kCommitOwn);
   if (id_.load() == 0) return;
-  generation_.fetch_add(1);
   id_.store(0);
   uint8_t* const place = place_.load();
   constexpr int kInPlace = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
@@ -79,15 +98,18 @@ void Mirror::Close(bool kept) {
   sys::KeepUnlocked(place, kMapped);
 }
 
-// What has changed under the wait may have been other words; the generation counted before. A wait
-// may be counted in those that have just come; that is for people alone.
+// Nothing that was read counts unless the generation is the same afterwards. A wait may be counted
+// in words that have just come; that is for people alone.
 long Mirror::Await(long (*sync)(int), int argument) {
   const uint64_t begin = sys::Now(CLOCK_MONOTONIC);
   for (;;) {
     const uint32_t generation = generation_.load();
-    const bool closed = id_.load() == 0;
-    if (closed && commit() != pool::kCommitOwn) return -EIO;
-    if (closed) return sync(argument);
+    const bool closed = id_.load() == 0, lost = closed && commit() != pool::kCommitOwn;
+    if (IsChanging(generation) || generation_.load() != generation) {
+      sys::Pause(kChangeNs);
+      continue;
+    }
+    if (closed) return lost ? -EIO : sync(argument);
     pool::View view;
     view.base = place_.load();
     const pool::MirrorWords words(view);

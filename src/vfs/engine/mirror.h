@@ -11,7 +11,8 @@
 //
 // The words lie at one address for the process's whole life. In place of words that are closed
 // there is memory that nobody writes to. So a thread that waits needs no lock and no pin: it looks
-// whether the words are still those that it began with, and does not rely on them otherwise.
+// whether the words are still those that it began with, as with a sequence lock, and does not rely
+// on them otherwise.
 #ifndef NVCACHE_VFS_ENGINE_MIRROR_H_
 #define NVCACHE_VFS_ENGINE_MIRROR_H_
 
@@ -50,7 +51,7 @@ class Mirror {
   void SayWaiting(uint64_t since);
 
   std::atomic<uint32_t> commit_{pool::kCommitOwn};
-  std::atomic<uint32_t> generation_{0};  // counts before the words are others
+  std::atomic<uint32_t> generation_{0};  // counts when a change of the following begins and ends
   std::atomic<uint8_t*> place_{nullptr};
   std::atomic<uint64_t> id_{0};  // of the pool whose words lie there; 0: none do
   std::atomic<bool> said_{false};
