@@ -50,7 +50,7 @@ class Mirror(model.Suite):
     def cases(self, scale):
         delays = scale.choose((100,), DELAYS, DELAYS)
         writes = scale.choose(200, 3000, 20000)
-        for delay in delays:
+        for delay in scale.choose((0,), DELAYS, DELAYS):
             yield model.Case(f"write, {delay} µs", ("mirrored", "plaintext", "trips", "fsync", "nvcache"),
                              {"what": "write", "delay": delay, "num": writes}, 1 + writes * 1e-3)
         rows = scale.choose(500, 1500, 10000)
@@ -159,7 +159,8 @@ class Mirror(model.Suite):
         yield model.ratio("RocksDB, 100 µs: eight threads in terms of one", 5, False,
                           find("rocksdb", "mirrored", delay=100, threads=8),
                           find("rocksdb", "mirrored", delay=100, threads=1), "rate")
-        for delay in DELAYS:
+        measured = {result.parameters["delay"] for result in results.select(self.name, "postgres")}
+        for delay in sorted(measured):
             yield model.ratio(f"PostgreSQL, 8 clients, {delay} µs: in terms of its own standbys", 1, False,
                               find("postgres", "mirrored", delay=delay, clients=8),
                               find("postgres", "standby", delay=delay, clients=8), "rate")

@@ -215,7 +215,7 @@ class Suite(unittest.TestCase):
 
     def test_databases_without_their_programs_are_left_out(self):
         nothing = lambda *_: None  # pylint: disable=unnecessary-lambda-assignment
-        with unittest.mock.patch.multiple(everyday_databases, _postgres_folder=nothing), \
+        with unittest.mock.patch.multiple(everyday_databases, postgres_folder=nothing), \
                 unittest.mock.patch("shutil.which", nothing):
             for program in everyday_databases.PROGRAMS:
                 self.assertRegex(program.missing(bench()), r"^\S+ is missing: install \S+")
