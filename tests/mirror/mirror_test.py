@@ -200,8 +200,10 @@ class Life:
     def next_writer(self):
         """The writer alone dies. The next one sees all of it, if not for good."""
         machine = self.machine
-        acknowledged = self.acknowledged()
         machine.writer.kill()
+        # Not before: meanwhile it may do more than a checker takes for unacknowledged.
+        machine.writer.await_output()
+        acknowledged = self.acknowledged()
         under = (self.setting.nvcache, "run", "--pool", machine.pool, "--required", "--write-back", self.rule, "--")
         machine.verify(self.name, max(acknowledged - self.kind.behind, 0), under)
         self.setting.acknowledged[self.name] += acknowledged - self.known
