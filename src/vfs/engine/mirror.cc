@@ -18,7 +18,7 @@ namespace nvcache::vfs {
 namespace {
 
 constexpr uint64_t kSayAfterNs = 2ull * 1000 * 1000 * 1000;
-
+// A change takes two calls of the kernel's, at most.
 constexpr uint64_t kChangeNs = 10 * 1000;
 
 bool IsChanging(uint32_t generation) { return generation % 2 != 0; }
