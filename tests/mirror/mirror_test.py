@@ -42,8 +42,8 @@ WORKLOADS = {
     "rocksdb": workload(),
     # Each change waits. Files are synced, for a process that is stopped is one that others do not wait for: then its
     # writes are the kernel's.
-    "raw": workload("write", "write", ("always",)),
-    "names": workload("write", "write", ("auto",), restarts=False),
+    "raw": workload("write", "mirrored", ("always",)),
+    "names": workload("write", "mirrored", ("auto",), restarts=False),
 }
 # The cleanup thread's ways: as they are; late, but no mirror waits longer for it than a test may; at once.
 LATE = {**kit.LATE, "NVCACHE_BATCH_DELAY": "3000"}

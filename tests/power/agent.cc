@@ -7,8 +7,8 @@
 //   agent verify FOLDER SEED PROMISE NAME:ACKNOWLEDGED:ANNOUNCED...
 //                                                  whether what was acknowledged is there
 //
-// PROMISE is write, fsync or nothing. What the host is to know are lines that begin with @. What
-// `verify` finds, `work` goes on from: it is kept in /tmp/found, in the guest's memory.
+// PROMISE is write, fsync, nothing or mirrored. What the host is to know are lines that begin with
+// @. What `verify` finds, `work` goes on from: it is kept in /tmp/found, in the guest's memory.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -117,6 +117,7 @@ void Workload::Die(const char* what) const {
 }
 
 void Workload::Refused(const char* what) const {
+  if (promise_ == Promise::kMirrored) Die(what);
   Tell("@refused %s %s: %s", name_.c_str(), what, std::strerror(errno));
 }
 
@@ -210,8 +211,8 @@ int Verify(const std::vector<Job>& jobs) {
 }
 
 bool ParsePromise(const char* text, Promise* promise) {
-  constexpr const char* kNames[] = {"write", "fsync", "nothing"};
-  for (int i = 0; i < 3; ++i) {
+  constexpr const char* kNames[] = {"write", "fsync", "nothing", "mirrored"};
+  for (int i = 0; i < 4; ++i) {
     if (std::strcmp(text, kNames[i]) == 0) {
       *promise = static_cast<Promise>(i);
       return true;

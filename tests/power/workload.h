@@ -25,9 +25,10 @@ using kit::Random;
 
 // When an operation is acknowledged.
 enum class Promise {
-  kWrite,    // NVCache's: data when the write has returned, names as the rule says
-  kFsync,    // any file system's: everything is synced first
-  kNothing,  // at once, and nothing is synced: what a power failure loses without NVCache
+  kWrite,     // NVCache's: data when the write has returned, names as the rule says
+  kFsync,     // any file system's: everything is synced first
+  kNothing,   // at once, and nothing is synced: what a power failure loses without NVCache
+  kMirrored,  // as kWrite; a call that a mirror refuses has done its work, so nobody calls again
 };
 
 struct Verdict {
@@ -82,7 +83,8 @@ class Workload {
   // follows is not held back.
   void Announce(uint64_t n);
   [[noreturn]] void Die(const char* what) const;
-  // The disk has failed, which matters only to who has been promised a working one.
+  // The disk has failed, which matters only to who has been promised a working one. A mirror that
+  // refuses ends the writer.
   void Refused(const char* what) const;
 
   const std::string& folder() const { return folder_; }
@@ -91,7 +93,8 @@ class Workload {
   Promise promise() const { return promise_; }
   // Whether to sync what the promise does not ask for.
   bool MustSync(Random& random) const {
-    return promise_ == Promise::kFsync || (promise_ == Promise::kWrite && random.OneIn(2));
+    const bool may_sync = promise_ == Promise::kWrite || promise_ == Promise::kMirrored;
+    return promise_ == Promise::kFsync || (may_sync && random.OneIn(2));
   }
   void SyncFolder() const;
 
