@@ -105,8 +105,11 @@ inline bool IsByDescriptor(const char* path, int flags) {
 
 template <uint32_t kSet, typename RealCall>
 inline auto AroundAttributes(int dirfd, const char* path, int flags, RealCall real) {
-  if (IsByDescriptor(path, flags)) return Named(SetByDescriptor<kSet>(dirfd, real));
-  return Named(SetByPath<kSet>(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, real));
+  if (IsByDescriptor(path, flags)) {
+    return Attributed(dirfd, nullptr, SetByDescriptor<kSet>(dirfd, real));
+  }
+  const bool follow = (flags & AT_SYMLINK_NOFOLLOW) == 0;
+  return Attributed(dirfd, path, SetByPath<kSet>(dirfd, path, follow, real));
 }
 
 // Mode and owner.
@@ -169,7 +172,7 @@ inline auto ChangeOwner(int fd, uid_t owner, gid_t group, RealCall real) {
   if (!known) return SetAttributes(fd, nullptr, 0, real);
   const auto result = real();
   if (result == 0) vfs::KeepStanding(fd, before);
-  return Named(result);
+  return Attributed(fd, nullptr, result);
 }
 
 }  // namespace nvcache::calls

@@ -62,7 +62,8 @@ inline Result AwaitMirror(Result result, Await await) {
   }
 }
 
-// Of a sync of what is open there; of a change of it; of a change of names or attributes.
+// Of a sync of what is open there; of a change of it; of one of attributes, by a path if there is
+// one. Of a change of names: names.h.
 
 template <typename Result>
 inline Result Synced(int fd, Result result) {
@@ -75,8 +76,8 @@ inline Result Changed(int fd, Result result, int rwf_flags = 0) {
 }
 
 template <typename Result>
-inline Result Named(Result result) {
-  return AwaitMirror(result, vfs::AwaitMirrorOfNames);
+inline Result Attributed(int dirfd, const char* path, Result result) {
+  return AwaitMirror(result, [=] { return vfs::AwaitMirrorOfAttributes(dirfd, path); });
 }
 
 // Copies what the program points at. False: it is not there, which the kernel shall say; or nobody

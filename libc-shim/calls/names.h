@@ -39,7 +39,12 @@ inline auto AroundNames(RealCall real, Names... names) {
 
 // The same of a call that the log can have. `prepare` says to a vfs::NameCall what the call does.
 template <typename RealCall, typename Prepare, typename... Names>
-inline auto ChangeNamesHere(RealCall real, Prepare prepare, Names... names) {
+inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
+  long announced = 0;
+  static_cast<void>(((names.fate == Fate::kStays ||
+                      (announced = vfs::AnnounceRemoval(names.dirfd, names.path)) == 0) &&
+                     ...));
+  if (announced < 0) return static_cast<decltype(real())>(FromAnswer(announced));
   for (bool past = false;; past = true) {
     vfs::NameCall call;
     prepare(call, past);
@@ -61,10 +66,14 @@ inline auto ChangeNamesHere(RealCall real, Prepare prepare, Names... names) {
   }
 }
 
-// The mirror is awaited without the guards.
-template <typename RealCall, typename Prepare, typename... Names>
-inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
-  return Named(ChangeNamesHere(real, prepare, names...));
+// The last step of such a call, without the guards: `names`, whose folders it has changed.
+template <typename Result, typename... Names>
+inline Result Named(Result result, Names... names) {
+  return AwaitMirror(result, [=] {
+    long error = 0;
+    static_cast<void>((((error = vfs::SyncFolderOf(names.dirfd, names.path)) == 0) && ...));
+    return error < 0 ? error : vfs::AwaitMirrorOfNames();
+  });
 }
 
 // The file that has the new name loses it, unless the two are exchanged.
@@ -72,12 +81,11 @@ template <typename RealCall>
 inline auto Rename(int from_dirfd, const char* from, int to_dirfd, const char* to, unsigned flags,
                    RealCall real) {
   const Fate fate = flags == 0 ? Fate::kIsRemoved : Fate::kStays;
-  return ChangeNames(
-      real,
-      [=](vfs::NameCall& call, bool past) {
-        call.Rename(from_dirfd, from, to_dirfd, to, flags, past);
-      },
-      Name{from_dirfd, from}, Name{to_dirfd, to, false, fate});
+  const Name old_name{from_dirfd, from}, new_name{to_dirfd, to, false, fate};
+  const auto prepare = [=](vfs::NameCall& call, bool past) {
+    call.Rename(from_dirfd, from, to_dirfd, to, flags, past);
+  };
+  return Named(ChangeNames(real, prepare, old_name, new_name), old_name, new_name);
 }
 
 template <typename RealCall>
@@ -85,8 +93,9 @@ inline auto Unlink(int dirfd, const char* path, int flags, RealCall real) {
   const auto prepare = [=](vfs::NameCall& call, bool past) {
     call.Remove(dirfd, path, flags, past);
   };
-  if ((flags & AT_REMOVEDIR) != 0) return ChangeNames(real, prepare);
-  return ChangeNames(real, prepare, Name{dirfd, path, false, Fate::kIsRemoved});
+  const Name name{dirfd, path, false, Fate::kIsRemoved};
+  if ((flags & AT_REMOVEDIR) != 0) return Named(ChangeNames(real, prepare), name);
+  return Named(ChangeNames(real, prepare, name), name);
 }
 
 // remove(): of a folder, as rmdir.
@@ -102,14 +111,18 @@ inline bool IsFolder(const char* path) {
 
 template <typename RealCall>
 inline auto MakeFolder(int dirfd, const char* path, mode_t mode, RealCall real) {
-  return ChangeNames(
-      real, [=](vfs::NameCall& call, bool past) { call.MakeFolder(dirfd, path, mode, past); });
+  const auto prepare = [=](vfs::NameCall& call, bool past) {
+    call.MakeFolder(dirfd, path, mode, past);
+  };
+  return Named(ChangeNames(real, prepare), Name{dirfd, path});
 }
 
 template <typename RealCall>
 inline auto MakeLink(const char* target, int dirfd, const char* path, RealCall real) {
-  return ChangeNames(
-      real, [=](vfs::NameCall& call, bool past) { call.MakeLink(target, dirfd, path, past); });
+  const auto prepare = [=](vfs::NameCall& call, bool past) {
+    call.MakeLink(target, dirfd, path, past);
+  };
+  return Named(ChangeNames(real, prepare), Name{dirfd, path});
 }
 
 template <typename RealCall>
@@ -132,7 +145,7 @@ inline auto MakeOtherHere(int dirfd, const char* path, RealCall real) {
 // A call that makes a name for what the log has no record of, or makes it where we cannot see.
 template <typename RealCall>
 inline auto MakeOther(int dirfd, const char* path, RealCall real) {
-  return Named(MakeOtherHere(dirfd, path, real));
+  return Named(MakeOtherHere(dirfd, path, real), Name{dirfd, path});
 }
 
 // A name for an open file, as the kernel has it in /proc.
@@ -162,10 +175,13 @@ inline auto Link(int dirfd, const char* path, int to_dirfd, const char* to, int 
   const auto prepare = [=](vfs::NameCall& call, bool past) {
     call.Link(dirfd, path, to_dirfd, to, flags, past);
   };
+  const Name made{to_dirfd, to};
   if ((flags & AT_EMPTY_PATH) != 0 && IsEmpty(path)) {
-    return ChangeNames(real, prepare, Name{AT_FDCWD, DescriptorPath(dirfd).text(), true});
+    const DescriptorPath open(dirfd);
+    return Named(ChangeNames(real, prepare, Name{AT_FDCWD, open.text(), true}), made);
   }
-  return ChangeNames(real, prepare, Name{dirfd, path, (flags & AT_SYMLINK_FOLLOW) != 0});
+  const bool follow = (flags & AT_SYMLINK_FOLLOW) != 0;
+  return Named(ChangeNames(real, prepare, Name{dirfd, path, follow}), made);
 }
 
 }  // namespace nvcache::calls

@@ -36,7 +36,8 @@ inline auto OpenPrivately(int dirfd, const char* path, int flags, mode_t mode, R
     return fd;
   });
   const bool changes = (flags & (O_CREAT | O_TRUNC)) != 0;
-  if (!changes || opened < 0 || Named(opened) >= 0) [[likely]]
+  const auto await = [=] { return vfs::AwaitMirrorOfOpen(static_cast<int>(opened)); };
+  if (!changes || opened < 0 || AwaitMirror(opened, await) >= 0) [[likely]]
     return opened;
   const int error = errno;
   Close(static_cast<int>(opened), [](int fd) { return sys::Close(fd); });

@@ -66,7 +66,7 @@ inline auto Ftruncate(int fd, off_t length, RealCall real) {
 
 template <typename RealCall>
 inline auto Truncate(const char* path, RealCall real) {
-  return Named(AroundNames(real, Name{AT_FDCWD, path, true}));
+  return Attributed(AT_FDCWD, path, AroundNames(real, Name{AT_FDCWD, path, true}));
 }
 
 template <typename RealCall>

@@ -8,6 +8,7 @@
 #include "src/sys/kernel.h"
 #include "src/vfs/data.h"
 #include "src/vfs/engine/access.h"
+#include "src/vfs/folder.h"
 #include "src/vfs/sizes.h"
 
 namespace nvcache::vfs {
@@ -26,6 +27,33 @@ long SyncAllForReal(int /*fd*/) {
 }
 
 long SyncNothing(int /*fd*/) { return 0; }
+
+// As if the program had called fsync: so a file or folder that is changed twice is in the log.
+long SyncNow(int fd) {
+  const long synced = Fsync(fd);
+  return synced == kNotOurs ? sys::Fsync(fd) : synced;
+}
+
+// `sync(fd)` of the folder that the path leads into. One that cannot be opened is synced with all.
+template <typename Sync>
+long WithFolderOf(int dirfd, const char* path, Sync sync) {
+  sys::InEngine inside;
+  Folder folder;
+  const bool found = folder.Find(dirfd, path, true) && folder.Open();
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  const long fd = found ? sys::Openat(folder.fd(), ".", kFlags) : -ENOENT;
+  if (fd < 0) return sys::Call(SYS_sync);
+  const long error = sync(static_cast<int>(fd));
+  sys::Close(static_cast<int>(fd));
+  return error;
+}
+
+// To be opened, it would have to be closed, and the program's record locks would go with that.
+long SyncAttributes(int dirfd, const char* path) {
+  if (path != nullptr) return WithFolderOf(dirfd, path, [](int fd) { return sys::Syncfs(fd); });
+  const long error = SyncNow(dirfd);
+  return error == -EBADF ? sys::Call(SYS_sync) : error;  // with O_PATH, perhaps
+}
 
 // Nothing else is ever in a log.
 bool IsRegular(int fd) {
@@ -49,11 +77,25 @@ long AwaitMirrorOfAll() { return IsMirrored() ? engine.mirror.Await(SyncAllForRe
 
 long AwaitMirrorOfChange(int fd, int rwf_flags) {
   if (!IsMirrored()) return 0;
-  const bool waits = (ChangesAwaitMirror() || PromisesDurability(fd, rwf_flags)) && IsRegular(fd);
-  return waits ? engine.mirror.Await(SyncForReal, fd) : 0;
+  const bool all = ChangesAwaitMirror(), waits = all || PromisesDurability(fd, rwf_flags);
+  if (!waits || !IsRegular(fd)) return 0;
+  const long error = all ? SyncNow(fd) : 0;
+  return error < 0 ? error : engine.mirror.Await(SyncForReal, fd);
+}
+
+long AwaitMirrorOfOpen(int fd) { return ChangesAwaitMirror() ? AwaitMirrorOfChange(fd, 0) : 0; }
+
+long SyncFolderOf(int dirfd, const char* path) {
+  return ChangesAwaitMirror() ? WithFolderOf(dirfd, path, SyncNow) : 0;
 }
 
 long AwaitMirrorOfNames() { return ChangesAwaitMirror() ? AwaitMirrorOfAll() : 0; }
+
+long AwaitMirrorOfAttributes(int dirfd, const char* path) {
+  if (!ChangesAwaitMirror()) return 0;
+  const long error = SyncAttributes(dirfd, path);
+  return error < 0 ? error : AwaitMirrorOfAll();
+}
 
 long AwaitMirrorOfKernel() { return IsMirrored() ? engine.mirror.Await(SyncNothing, -1) : 0; }
 

@@ -25,8 +25,15 @@ long AwaitMirrorOf(int fd);
 long AwaitMirrorOfAll();
 // After a change of the open file's bytes or size.
 long AwaitMirrorOfChange(int fd, int rwf_flags);
-// After a change of names or attributes.
+// After an open that may have made the file, or has emptied it.
+long AwaitMirrorOfOpen(int fd);
+// After a change of names. The caller has called SyncFolderOf() for each.
 long AwaitMirrorOfNames();
+// Where all changes wait: what no log has of the folder's names, is on the disk afterwards. 0, or a
+// negated errno with which the call must fail.
+long SyncFolderOf(int dirfd, const char* path);
+// After a change of the attributes of what the path leads to; null: of what is open there.
+long AwaitMirrorOfAttributes(int dirfd, const char* path);
 // Where the kernel syncs by itself, now or later, what is not in the log any more: no image has
 // older bytes of that afterwards.
 long AwaitMirrorOfKernel();

@@ -8,6 +8,7 @@
 #include "src/vfs/engine/claim.h"
 #include "src/vfs/engine/settle.h"
 #include "src/vfs/engine/states.h"
+#include "src/vfs/mirrored.h"
 #include "src/vfs/vfs.h"
 
 namespace nvcache::vfs {
@@ -33,6 +34,20 @@ File* EnterPending(dev_t dev, ino_t ino) {
   return file;
 }
 
+// A cached file with its lock, so that it stays; or nullptr.
+File* LockCached(dev_t dev, ino_t ino) {
+  TableLock lock;
+  File* file = engine.files.Find(dev, ino);
+  if (file == nullptr || file->state.load() != State::kCached) return nullptr;
+  file->lock.Lock();
+  return file;
+}
+
+// Whether the file can lose its name with what it has in the log. File lock, exclusive.
+bool StaysInLog(File& file) {
+  return file.pending.load() != 0 && file.failing.load() == 0 && LogRemoval(file);
+}
+
 // The file system may take its time: not under the table lock.
 bool PublishOwn(dev_t dev, ino_t ino) {
   if (!engine.attached()) return false;
@@ -56,12 +71,28 @@ bool Unlinked(const File& file) {
   return sys::Fstat(file.backing_fd, &st) == 0 && st.st_nlink == 0;
 }
 
+bool IsLastName(const struct stat& st) { return S_ISREG(st.st_mode) && st.st_nlink == 1; }
+
 bool IsLastName(const File& file, const struct stat& st) {
-  return S_ISREG(st.st_mode) && st.st_nlink == 1 && st.st_dev == file.device &&
-         st.st_ino == file.inode;
+  return IsLastName(st) && st.st_dev == file.device && st.st_ino == file.inode;
 }
 
 }  // namespace
+
+// Of a file that was brought to the disk already, the images may still have records.
+long AnnounceRemoval(int dirfd, const char* path) {
+  if (!IsMirrored() || !engine.attached() || path == nullptr) return 0;
+  struct stat st;
+  if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !IsLastName(st)) return 0;
+  {
+    sys::InEngine inside;
+    File* file = LockCached(st.st_dev, st.st_ino);
+    if (file == nullptr) return 0;
+    StaysInLog(*file);
+    file->lock.Unlock();
+  }
+  return AwaitMirrorOfKernel();
+}
 
 long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged) {
   NVCACHE_CHECK(!locked_ && claimed_ < 2);
@@ -97,7 +128,8 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   if (file == nullptr || file->state.load() != State::kCached || file == held_[0].file) return 0;
   file->lock.Lock();
   Held& held = held_[held_[0].file == nullptr ? 0 : 1];
-  if (fate == Fate::kIsRemoved && found && IsLastName(*file, st) && StaysInLog(file, &held)) {
+  if (fate == Fate::kIsRemoved && found && IsLastName(*file, st) && StaysInLog(*file)) {
+    held = {file, true};  // which is not worth a drain
     return 0;
   }
   if (long error = DrainExclusively(*file); error < 0) {
@@ -106,15 +138,6 @@ long NameGuard::Add(int dirfd, const char* path, bool follow, Fate fate, bool lo
   }
   held.file = file;
   return 0;
-}
-
-// Whether the file can lose its name with what it has in the log, which is not worth a drain then.
-bool NameGuard::StaysInLog(void* pointer, Held* held) {
-  File& file = *static_cast<File*>(pointer);
-  if (file.pending.load() == 0 || file.failing.load() != 0) return false;
-  if (!LogRemoval(file)) return false;
-  *held = {&file, true};
-  return true;
 }
 
 void NameGuard::LetGo() {

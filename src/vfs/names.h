@@ -23,6 +23,12 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size);
 bool PublishBytes(int fd);
 void NewestSizeOf(int fd, off_t* size);
 
+// Before a call that may take the file's last name, on a mirrored pool: the images get to know that
+// before the disk does. Else, if the machine died, recovery would have records of a file that is
+// gone, and could not tell it from a disk that is too old. 0; -EIO: the call must fail. No lock.
+// If the call is not made after all, the file stays one that recovery may find or not.
+long AnnounceRemoval(int dirfd, const char* path);
+
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps
 // writers out until the guard goes; then its name, size and link count are read anew. The pending
@@ -56,7 +62,6 @@ class NameGuard {
     void* file = nullptr;
     bool removes = false;  // it stays there, and the log says that the last name goes
   };
-  static bool StaysInLog(void* pointer, Held* held);
   void LetGo();
 
   vfs::Claim claims_[2];

@@ -330,10 +330,13 @@ class Machine:
                               self.log("writer"), self.disk.where, self.output, **self.setting.environment(self),
                               **environment)
 
-    def acknowledged(self):
+    def acknowledged(self, said="@acked"):
         """The newest number that this life's writer has said, in whole lines; 0 if none."""
         lines = self.output.read_text().split("\n")[:-1] if self.output.exists() else []
-        return next((int(line.split()[2]) for line in reversed(lines) if line.startswith("@acked ")), 0)
+        return next((int(line.split()[2]) for line in reversed(lines) if line.startswith(f"{said} ")), 0)
+
+    def announced(self):
+        return self.acknowledged("@next")
 
     def complaint(self):
         """Of a writer that has ended by itself."""
@@ -393,6 +396,7 @@ class Machine:
         if code == KEPT:
             unresolved = [line for line in said.splitlines() if line.startswith("unresolved: ")]
             check(unresolved and all(AHEAD.search(line) for line in unresolved), said)
+            say("\n".join(unresolved))
             self.setting.kept.append(said)
             code, said = self.try_to_recover("--discard")
         check(code == 0, f"recovery: exit code {code}: {said}")
@@ -400,7 +404,8 @@ class Machine:
 
     def verify(self, workload, acknowledged, under=()):
         """How many are there. `under`: what the checker runs under; without, it is a program without NVCache."""
-        done = subprocess.run(self.words(*under, *self.setting.agent("verify", f"{workload}:{acknowledged}:0")),
+        what = f"{workload}:{acknowledged}:{self.announced()}"
+        done = subprocess.run(self.words(*under, *self.setting.agent("verify", what)),
                               check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=dict(os.environ, **self.setting.environment(self)), timeout=SECONDS_TO_RECOVER)
         found = re.search(r"^@found \S+ (\d+)$", done.stdout, re.MULTILINE)

@@ -40,10 +40,9 @@ WORKLOADS = {
     "replace": workload(), "maildir-synced": workload(rules=("auto",)),
     "sqlite-wal": workload(), "sqlite-delete": workload(), "sqlite-full": workload(behind=1),
     "rocksdb": workload(),
-    # Each change waits. Files are synced, for a process that is stopped is one that others do not wait for: then its
-    # writes are the kernel's.
-    "raw": workload("write", "mirrored", ("always",)),
-    "names": workload("write", "mirrored", ("auto",), restarts=False),
+    # Each change waits. With `always`, times are not promised.
+    "raw": workload("write", "mirrored"), "names": workload("write", "mirrored", ("auto",), restarts=False),
+    "recreate": workload("write", "mirrored", restarts=False), "rotate": workload("write", "mirrored", restarts=False),
 }
 # The cleanup thread's ways: as they are; late, but no mirror waits longer for it than a test may; at once.
 LATE = {**kit.LATE, "NVCACHE_BATCH_DELAY": "3000"}

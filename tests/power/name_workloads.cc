@@ -151,7 +151,8 @@ class Recreate : public Workload {
         SyncFolder();
       }
       // That a name is there or not is durable when something was written or synced.
-      if (step.kind >= Step::kWrite || promise() == Promise::kFsync) Acknowledge(steps.number());
+      const bool each = promise() == Promise::kFsync || promise() == Promise::kMirrored;
+      if (step.kind >= Step::kWrite || each) Acknowledge(steps.number());
     }
   }
 

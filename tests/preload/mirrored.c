@@ -2,7 +2,9 @@
 //
 // Each call that changes a file or syncs one, by itself: prints its name, and 0 or its error.
 //
-//   mirrored DIRECTORY     with the files `file`, `other`, `gone`, `cut`, and the folder `folder`
+//   mirrored DIRECTORY     with the files `file`, `other`, `gone`, `cut`, `written`, `target`, and
+//   the
+//                        folder `folder`
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -134,6 +136,12 @@ static void Names(void) {
   CALL("link", link("renamed", "linked"));
   CALL("symlink", symlink("renamed", "symbolic"));
   CALL("unlink", unlink("gone"));
+  for (int i = 0; i < 2; ++i) {
+    const int fd = Open(i == 0 ? "written" : "target", O_RDWR);
+    CALL(i == 0 ? "write, again" : "write, once more", write(fd, "bytes", 5));
+  }
+  CALL("unlink of what was written", unlink("written"));
+  CALL("rename over what was written", rename("linked", "target"));
   CALL("mkdir", mkdir("made", 0700));
   CALL("rmdir", rmdir("made"));
   CALL("mkfifo", mkfifo("fifo", 0600));

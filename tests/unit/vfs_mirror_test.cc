@@ -20,6 +20,7 @@
 #include "src/pool/mirror_words.h"
 #include "src/vfs/engine/access.h"
 #include "src/vfs/engine/engine.h"
+#include "src/vfs/folder.h"
 #include "src/vfs/mirrored.h"
 #include "src/vfs/vfs.h"
 #include "tests/unit/in_engine.h"
@@ -63,6 +64,28 @@ class VfsMirrorTest : public EngineTest {
     }
     return false;
   }
+
+  // While it lives, they have all that is asked for.
+  class Images {
+   public:
+    explicit Images(const pool::MirrorWords& words)
+        : thread_([this, words] {
+            while (!ends_) {
+              words.SetMirrored(words.next());
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+          }) {}
+    ~Images() {
+      ends_ = true;
+      thread_.join();
+    }
+    Images(const Images&) = delete;
+    Images& operator=(const Images&) = delete;
+
+   private:
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+  };
 
   // A call in a thread, that waits, perhaps.
   class Waiter {
@@ -235,6 +258,70 @@ TEST_F(VfsMirrorTest, WhatPromisesWaits) {
     };
     EXPECT_EQ(RunEngine(pool, {"NVCACHE_BATCH_DELAY=60000"}, body), 0);
   }
+}
+
+// The images would have records of a file that the disk has not, if the machine died.
+TEST_F(VfsMirrorTest, AFileIsRemovedOnceTheImagesKnow) {
+  WithEngine([&] {
+    const pool::MirrorWords words = Words();
+    words.SetState(pool::kMirrorMirrored);
+    const std::string path = Path("a");
+    const auto announce = [&] { return AnnounceRemoval(AT_FDCWD, path.c_str()); };
+    ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    EXPECT_EQ(announce(), 0) << "no log has it";
+    const int fd = Open("a");
+    Write(fd, "bytes");
+    Waiter waiter([&] { return announce(); });
+    EXPECT_TRUE(waiter.Waits());
+    {
+      Access access;
+      ASSERT_EQ(access.Enter(fd, Access::kData), 0);
+      pool::FileRecord record;
+      ASSERT_TRUE(engine.log.CopyFileRecord(access.file().tag, &record));
+      EXPECT_NE(record.flags & pool::kFileRemoved, 0u);
+    }
+    words.SetMirrored(words.next());
+    EXPECT_EQ(waiter.Result(), 0);
+    ASSERT_EQ(Drain(fd), 0);
+    words.SetState(pool::kMirrorFenced);
+    EXPECT_EQ(announce(), -EIO) << "the images may have what the disk has";
+    EXPECT_EQ(::link(path.c_str(), Path("b").c_str()), 0);
+    EXPECT_EQ(announce(), 0) << "it is not its last name";
+    EXPECT_EQ(AnnounceRemoval(AT_FDCWD, Path("none").c_str()), 0);
+    EXPECT_EQ(Close(fd), 0);
+  });
+}
+
+// So the log has it soon, and the next one is fast.
+TEST_F(VfsMirrorTest, WhereAllChangesWaitEachIsAsIfItWereSynced) {
+  MakeMirrored("pool", pool::kCommitWrite);
+  const auto body = [&] {
+    const pool::MirrorWords words = Words();
+    words.SetState(pool::kMirrorMirrored);
+    const Images images(words);
+    const int fd = Open("a", O_CREAT | O_RDWR);
+    const std::string path = Path("a");
+    Write(fd, "1");
+    EXPECT_EQ(Fsync(fd), kNotOurs) << "it is the kernel's";
+    for (int i = 0; i < 2; ++i) {
+      Write(fd, "2");
+      EXPECT_EQ(AwaitMirrorOfChange(fd, 0), 0);
+    }
+    Write(fd, "3");
+    EXPECT_EQ(Fsync(fd), 0) << "the log has it";
+    Folder folder;
+    ASSERT_TRUE(folder.Find(AT_FDCWD, path.c_str(), false));
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(SyncFolderOf(AT_FDCWD, path.c_str()), 0);
+    EXPECT_TRUE(folder.IsKnown());
+    EXPECT_EQ(SyncFolderOf(AT_FDCWD, Path("none/none").c_str()), 0);
+    EXPECT_EQ(AwaitMirrorOfAttributes(AT_FDCWD, path.c_str()), 0);
+    EXPECT_EQ(AwaitMirrorOfAttributes(fd, nullptr), 0);
+    const int reference = ::open(path.c_str(), O_PATH | O_CLOEXEC);
+    EXPECT_EQ(AwaitMirrorOfAttributes(reference, nullptr), 0);
+    ::close(reference);
+    EXPECT_EQ(Close(fd), 0);
+  };
+  EXPECT_EQ(RunEngine("pool", {"NVCACHE_BATCH_DELAY=60000", "NVCACHE_NAMES=auto"}, body), 0);
 }
 
 // From then on its syncs are real and wait for nobody. So it has to wait before.
