@@ -261,7 +261,10 @@ class Volume:
 
     def again(self):
         """After the power failure. What had no sync, it may have lost."""
-        command(*self.where, "umount", self.folder)
+        # A process that is gone from the pool may still have to close its files.
+        unmount = [str(word) for word in (*self.where, "umount", "--quiet", self.folder)]
+        until(lambda: subprocess.run(unmount, check=False, stderr=subprocess.DEVNULL).returncode == 0,
+              "nobody uses the volume", 20)
         self.mount()
 
 
