@@ -90,6 +90,7 @@ void Channel::Receive() {
       case Io::kDone:
         sum += n;
         Take({piece.data(), n});
+        if (n < piece.size() && !session_->HasMore()) return;  // or the loop says so again
         break;
       case Io::kAgain:
         return;
