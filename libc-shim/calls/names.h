@@ -40,9 +40,10 @@ inline auto AroundNames(RealCall real, Names... names) {
 // The same of a call that the log can have. `prepare` says to a vfs::NameCall what the call does.
 template <typename RealCall, typename Prepare, typename... Names>
 inline auto ChangeNames(RealCall real, Prepare prepare, Names... names) {
+  vfs::Removal removal;  // one of the names at most goes
   long announced = 0;
   static_cast<void>(((names.fate == Fate::kStays ||
-                      (announced = vfs::AnnounceRemoval(names.dirfd, names.path)) == 0) &&
+                      (announced = removal.Announce(names.dirfd, names.path)) == 0) &&
                      ...));
   if (announced < 0) return static_cast<decltype(real())>(FromAnswer(announced));
   for (bool past = false;; past = true) {

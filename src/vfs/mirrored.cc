@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "src/vfs/mirrored.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -15,10 +16,16 @@ namespace nvcache::vfs {
 
 namespace {
 
+// Of /proc and its like there is nothing to sync.
+long SyncFile(int fd) {
+  const long error = sys::Fsync(fd);
+  return error == -EINVAL ? 0 : error;
+}
+
 // By the program's own descriptor, which has to hear of each error.
 long SyncForReal(int fd) {
   const long drained = Drain(fd);
-  return drained < 0 && drained != kNotOurs ? drained : sys::Fsync(fd);
+  return drained < 0 && drained != kNotOurs ? drained : SyncFile(fd);
 }
 
 long SyncAllForReal(int /*fd*/) {
@@ -31,7 +38,7 @@ long SyncNothing(int /*fd*/) { return 0; }
 // As if the program had called fsync: so a file or folder that is changed twice is in the log.
 long SyncNow(int fd) {
   const long synced = Fsync(fd);
-  return synced == kNotOurs ? sys::Fsync(fd) : synced;
+  return synced == kNotOurs ? SyncFile(fd) : synced;
 }
 
 // `sync(fd)` of the folder that the path leads into. One that cannot be opened is synced with all.

@@ -80,7 +80,8 @@ bool IsLastName(const File& file, const struct stat& st) {
 }  // namespace
 
 // Of a file that was brought to the disk already, the images may still have records.
-long AnnounceRemoval(int dirfd, const char* path) {
+long Removal::Announce(int dirfd, const char* path) {
+  NVCACHE_CHECK(inode_ == 0);
   if (!IsMirrored() || !engine.attached() || path == nullptr) return 0;
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !IsLastName(st)) return 0;
@@ -88,10 +89,29 @@ long AnnounceRemoval(int dirfd, const char* path) {
     sys::InEngine inside;
     File* file = LockCached(st.st_dev, st.st_ino);
     if (file == nullptr) return 0;
-    StaysInLog(*file);
+    if (StaysInLog(*file)) {
+      dirfd_ = dirfd;
+      path_ = path;
+      device_ = st.st_dev;
+      inode_ = st.st_ino;
+    }
     file->lock.Unlock();
   }
   return AwaitMirrorOfKernel();
+}
+
+Removal::~Removal() {
+  struct stat st;
+  if (inode_ == 0 || !engine.attached() ||
+      sys::Fstatat(dirfd_, path_, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_dev != device_ ||
+      st.st_ino != inode_) {
+    return;
+  }
+  sys::InEngine inside;
+  File* file = LockCached(device_, inode_);
+  if (file == nullptr) return;
+  LogReturn(*file);
+  file->lock.Unlock();
 }
 
 long NameGuard::Claim(int dirfd, const char* path, bool follow, bool logged) {

@@ -23,11 +23,26 @@ void NewestSize(dev_t dev, ino_t ino, off_t* size);
 bool PublishBytes(int fd);
 void NewestSizeOf(int fd, off_t* size);
 
-// Before a call that may take the file's last name, on a mirrored pool: the images get to know that
+// Around a call that may take a file's last name, on a mirrored pool: the images get to know that
 // before the disk does. Else, if the machine died, recovery would have records of a file that is
-// gone, and could not tell it from a disk that is too old. 0; -EIO: the call must fail. No lock.
-// If the call is not made after all, the file stays one that recovery may find or not.
-long AnnounceRemoval(int dirfd, const char* path);
+// gone, and could not tell it from a disk that is too old. No lock.
+class Removal {
+ public:
+  Removal() = default;
+  // A file that still has its name is none that was removed.
+  ~Removal();
+  Removal(const Removal&) = delete;
+  Removal& operator=(const Removal&) = delete;
+
+  // 0; -EIO: the call must fail. Once; the path stays there.
+  long Announce(int dirfd, const char* path);
+
+ private:
+  int dirfd_ = -1;
+  const char* path_ = nullptr;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;  // 0: the log has no note of it
+};
 
 // Brackets a real call that changes names or sizes by path: rename, link, unlink, truncate.
 // Each Add() drains the file that the path names (never following a last symbolic link) and keeps

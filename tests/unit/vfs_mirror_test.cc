@@ -266,28 +266,37 @@ TEST_F(VfsMirrorTest, AFileIsRemovedOnceTheImagesKnow) {
     const pool::MirrorWords words = Words();
     words.SetState(pool::kMirrorMirrored);
     const std::string path = Path("a");
-    const auto announce = [&] { return AnnounceRemoval(AT_FDCWD, path.c_str()); };
+    const auto announce = [&] { return Removal().Announce(AT_FDCWD, path.c_str()); };
+    const auto is_noted = [&](int fd) {
+      Access access;
+      EXPECT_EQ(access.Enter(fd, Access::kData), 0);
+      pool::FileRecord record;
+      EXPECT_TRUE(engine.log.CopyFileRecord(access.file().tag, &record));
+      return (record.flags & pool::kFileRemoved) != 0;
+    };
     ::close(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
     EXPECT_EQ(announce(), 0) << "no log has it";
     const int fd = Open("a");
     Write(fd, "bytes");
-    Waiter waiter([&] { return announce(); });
+    bool was_noted = false;
+    Waiter waiter([&] {
+      Removal removal;
+      const long error = removal.Announce(AT_FDCWD, path.c_str());
+      was_noted = is_noted(fd);
+      return error;
+    });
     EXPECT_TRUE(waiter.Waits());
-    {
-      Access access;
-      ASSERT_EQ(access.Enter(fd, Access::kData), 0);
-      pool::FileRecord record;
-      ASSERT_TRUE(engine.log.CopyFileRecord(access.file().tag, &record));
-      EXPECT_NE(record.flags & pool::kFileRemoved, 0u);
-    }
+    EXPECT_TRUE(is_noted(fd)) << "before the images are waited for";
     words.SetMirrored(words.next());
     EXPECT_EQ(waiter.Result(), 0);
+    EXPECT_TRUE(was_noted);
+    EXPECT_FALSE(is_noted(fd)) << "it was not removed";
     ASSERT_EQ(Drain(fd), 0);
     words.SetState(pool::kMirrorFenced);
     EXPECT_EQ(announce(), -EIO) << "the images may have what the disk has";
     EXPECT_EQ(::link(path.c_str(), Path("b").c_str()), 0);
     EXPECT_EQ(announce(), 0) << "it is not its last name";
-    EXPECT_EQ(AnnounceRemoval(AT_FDCWD, Path("none").c_str()), 0);
+    EXPECT_EQ(Removal().Announce(AT_FDCWD, Path("none").c_str()), 0);
     EXPECT_EQ(Close(fd), 0);
   });
 }
@@ -319,6 +328,9 @@ TEST_F(VfsMirrorTest, WhereAllChangesWaitEachIsAsIfItWereSynced) {
     const int reference = ::open(path.c_str(), O_PATH | O_CLOEXEC);
     EXPECT_EQ(AwaitMirrorOfAttributes(reference, nullptr), 0);
     ::close(reference);
+    const int unsynced = ::open("/proc/self/comm", O_WRONLY | O_CLOEXEC);
+    EXPECT_EQ(AwaitMirrorOfChange(unsynced, 0), 0) << "no disk has it";
+    ::close(unsynced);
     EXPECT_EQ(Close(fd), 0);
   };
   EXPECT_EQ(RunEngine("pool", {"NVCACHE_BATCH_DELAY=60000", "NVCACHE_NAMES=auto"}, body), 0);
