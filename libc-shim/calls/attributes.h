@@ -90,7 +90,8 @@ inline auto SetByPath(int dirfd, const char* path, bool follow, RealCall real) {
 template <uint32_t kSet, typename RealCall>
 inline auto SetByDescriptor(int fd, RealCall real) {
   if (IsHidden(fd)) return decltype(real()){-1};
-  if (!vfs::Tracks(fd) && vfs::IsActive()) {  // perhaps one with O_PATH
+  // Perhaps one with O_PATH; or the descriptors are those of a child of vfork.
+  if (!vfs::Tracks(fd) && (vfs::IsActive() || vfs::IsSharing())) {
     return SetByPath<kSet>(AT_FDCWD, DescriptorPath(fd).text(), true, real);
   }
   vfs::AttributeCall call(fd);

@@ -48,7 +48,6 @@ AttributeCall::AttributeCall(int dirfd, const char* path, bool follow) : by_path
   if ((!engine.active() && !sys::IsSharing()) || !engine.leases.is_open()) return;
   if (sys::Fstatat(dirfd, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0) return;
   st_ = st;
-  if (sys::IsSharing()) return;  // it logs nothing, but OweSync() is for its parent's file
   device_ = st.st_dev;
   inode_ = st.st_ino;
   if (S_ISREG(st.st_mode)) PublishInode(device_, inode_);

@@ -300,6 +300,24 @@ static void appended_by_a_program(int number) { run_in_child(number, -1, O_RDWR 
 static void output_of_a_program(int number) { run_in_child(number, -1, O_WRONLY | O_APPEND, 1); }
 static void at_an_offset_of_others(int number) { run_in_child(number, -1, O_RDWR, -1); }
 
+// It stays open here, and a child that shares this process's memory sets its mode.
+static void mode_set_by_vfork(int number) {
+  make(O_RDWR);
+  CHECK(fcntl(kFile, F_SETFD, FD_CLOEXEC) == 0);
+  announce(number, "warm");
+  for (int i = 0; i < 4; ++i) {
+    put(0, i);
+    CHECK(fsync(kFile) == 0);
+  }
+  announce(number, "hot");
+  for (int i = 0; i < kSyncs; ++i) {
+    const pid_t child = vfork();
+    if (child == 0) _exit(i % 2 == 0 ? chmod(name, 0600) : fchmod(kFile, 0640));
+    CHECK(status_of(child) == 0 && fsync(kFile) == 0);
+  }
+  announce(number, "over");
+}
+
 // ---------------------------------------------------------------------------------------------
 
 // Beside the file: names of libc's making, in a folder that is synced.
@@ -359,7 +377,7 @@ static const struct {
     RUN(appended_by_a_program),
     RUN(output_of_a_program),
     RUN(at_an_offset_of_others),
-    RUN(temporary_names)};
+    RUN(mode_set_by_vfork), RUN(temporary_names)};
 
 static void show(int number, const char* way) {
   char bytes[2 * kSize];

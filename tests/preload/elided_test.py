@@ -15,7 +15,7 @@ SYNCS = 5  # of the program, in the phase that counts
 REAL = {
     "mapped_to_write", "mapped_and_protected", "mapped_and_moved", "sent_in", "written_by_aio",
     "where_libc_writes_errors", "direct", "in_a_program_too", "spawned", "spawned_as_output",
-    "output_of_vfork", "sent_away", "at_an_offset_of_others",
+    "output_of_vfork", "mode_set_by_vfork", "sent_away", "at_an_offset_of_others",
 }
 
 PHASE = re.compile(r'prctl\(PR_SET_NAME, "(\d+) (\w+)"')
