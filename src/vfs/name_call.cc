@@ -97,6 +97,23 @@ void GiveBackCached(const struct stat& st) {
   if (file != nullptr && file->state.load() == State::kCached) GiveBack(*file);
 }
 
+bool IsOpenHere(const struct stat& st) {
+  TableLock lock;
+  return engine.files.Find(st.st_dev, st.st_ino) != nullptr;
+}
+
+// To be opened, a file has to be closed, and with that the program's record locks of it would go:
+// of one that the program has open, the whole device is synced.
+long SyncUnknown(const Folder& folder, const struct stat& st) {
+  if (IsOpenHere(st)) return engine.checkpoint.SyncDevice(st.st_dev) ? 0 : -EIO;
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const long fd = sys::Openat(folder.fd(), folder.name(), kFlags);
+  if (fd < 0) return fd;
+  const long error = sys::Fsync(static_cast<int>(fd));
+  sys::Close(static_cast<int>(fd));
+  return error;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------ Preparation
@@ -349,13 +366,9 @@ bool NameCall::KnowsBytes(const Folder& folder, const struct stat& st) {
   GiveBackCached(st);
   const Tally* tally = engine.tallies.Find(tag);
   if (tally != nullptr && Tallies::StandingOf(*tally).known) return true;
-  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  const long fd = sys::Openat(folder.fd(), folder.name(), kFlags);
-  if (fd < 0) return false;
-  const long error = sys::Fsync(static_cast<int>(fd));
-  sys::Close(static_cast<int>(fd));
+  if (SyncUnknown(folder, st) < 0) return false;
   if (tally != nullptr && engine.tallies.IsPending(*tally)) engine.checkpoint.EndPending();
-  return error == 0 && (tally == nullptr || !engine.tallies.IsPending(*tally));
+  return tally == nullptr || !engine.tallies.IsPending(*tally);
 }
 
 void NameCall::Rename(int from_dirfd, const char* from, int dirfd, const char* path, unsigned flags,

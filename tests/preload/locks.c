@@ -66,6 +66,20 @@ static void try(const char* how, void (*take)(int)) {
   }
 }
 
+// In a folder whose names the log has, of whose file it does not know all.
+static void rename_in_known_folder(void) {
+  if (mkdir("known", 0755) != 0) exit(2);
+  const int fd = create("known/old"), folder = open("known", O_RDONLY | O_DIRECTORY);
+  for (int i = 0; i < 3; ++i) {
+    if (fsync(folder) != 0) exit(2);
+  }
+  lock(fd);
+  if (rename("known/old", "known/new") != 0) exit(2);
+  probe("renamed", "known/new");
+  if (link("known/new", "known/linked") != 0) exit(2);
+  probe("linked", "known/linked");
+}
+
 int main(int argc, char** argv) {
   if (argc < 2 || (strcmp(argv[1], "executed") != 0 && chdir(argv[1]) != 0)) return 2;
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -80,6 +94,7 @@ int main(int argc, char** argv) {
   try("fcntl", lock);
   try("lockf", lock_with_lockf);
   try("hand", lock_by_hand);
+  rename_in_known_folder();
   lock(create("kept"));
   const int mapped = create("mapped"), closed = create("closed");
   lock(mapped);

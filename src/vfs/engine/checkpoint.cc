@@ -249,6 +249,11 @@ long Checkpoint::Sync() {
   return error_;
 }
 
+bool Checkpoint::SyncDevice(uint64_t device) {
+  const PoolPin pin;
+  return pin.ok() && Covers(device) && Sync() == 0;
+}
+
 bool Checkpoint::EndUnloggedNames() {
   if (!engine.leases.is_open() || !engine.tallies.HasUnlogged() || sys::IsSharing()) return true;
   const PoolPin pin;

@@ -56,6 +56,8 @@ class Checkpoint {
   // All changes of names made so far, by any process of the pool, are in the log or on the disk.
   // False: the disk refuses. No lock.
   bool EndUnloggedNames();
+  // Syncs that file system, if it is the device's. False: it is not, or the disk refuses. No lock.
+  bool SyncDevice(uint64_t device);
   // Moves it beyond all that is there by now, by whom ever. No lock.
   void EndPending();
   // The highest LSN that this process has published; 0: none.
