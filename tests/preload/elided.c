@@ -377,7 +377,8 @@ static const struct {
     RUN(appended_by_a_program),
     RUN(output_of_a_program),
     RUN(at_an_offset_of_others),
-    RUN(mode_set_by_vfork), RUN(temporary_names)};
+    RUN(mode_set_by_vfork),
+    RUN(temporary_names)};
 
 static void show(int number, const char* way) {
   char bytes[2 * kSize];
