@@ -2,9 +2,8 @@
 //
 // Each call that changes a file or syncs one, by itself: prints its name, and 0 or its error.
 //
-//   mirrored DIRECTORY     with the files `file`, `other`, `gone`, `cut`, `written`, `target`, and
-//   the
-//                        folder `folder`
+//   mirrored DIRECTORY     with the folder `folder`, and the files `file`, `other`, `gone`, `cut`,
+//                          `written` and `target`
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
