@@ -79,7 +79,7 @@ uint64_t AttributeCall::Tag() const {
 long AttributeCall::Begin(uint32_t set) {
   set_ = set;
   if (inode_ == 0) return 0;
-  if (engine.process.asleep()) const TableLock wakes;
+  if (engine.process.asleep() && !sys::IsSharing()) const TableLock wakes;
   tally_ = passing_.Begin(Tag());
   if (tally_ == nullptr) return 0;
   if (st_.st_ino == 0 && (!Look() || Tag() != passing_.tag())) {

@@ -82,7 +82,7 @@ bool IsLastName(const File& file, const struct stat& st) {
 // Of a file that was brought to the disk already, the images may still have records.
 long Removal::Announce(int dirfd, const char* path) {
   NVCACHE_CHECK(inode_ == 0);
-  if (!IsMirrored() || !engine.attached() || path == nullptr) return 0;
+  if (!IsMirrored() || !engine.active() || !engine.attached() || path == nullptr) return 0;
   struct stat st;
   if (sys::Fstatat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !IsLastName(st)) return 0;
   {

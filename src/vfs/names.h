@@ -34,7 +34,7 @@ class Removal {
   Removal(const Removal&) = delete;
   Removal& operator=(const Removal&) = delete;
 
-  // 0; -EIO: the call must fail. Once; the path stays there.
+  // 0; -EIO: the call must fail. Once; the path stays there. A child of vfork announces nothing.
   long Announce(int dirfd, const char* path);
 
  private:

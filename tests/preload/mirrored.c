@@ -3,7 +3,7 @@
 // Each call that changes a file or syncs one, by itself: prints its name, and 0 or its error.
 //
 //   mirrored DIRECTORY     with the folder `folder`, and the files `file`, `other`, `gone`, `cut`,
-//                          `written` and `target`
+//                          `written`, `target` and `shared`
 #define _GNU_SOURCE
 #include <aio.h>
 #include <errno.h>
@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -127,6 +128,18 @@ static void Requests(void) {
   syscall(SYS_io_destroy, context);
 }
 
+// Of a file that its parent has in the cache.
+static int UnlinkInChild(const char* path) {
+  const int fd = Open(path, O_RDWR | O_CLOEXEC);
+  if (write(fd, "bytes", 5) < 0 && errno != EIO) return -1;
+  const pid_t child = vfork();
+  if (child == 0) _exit(unlink(path) == 0 ? 0 : errno);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+  errno = WEXITSTATUS(status);
+  return errno == 0 ? 0 : -1;
+}
+
 static void Names(void) {
   CALL("open", open("file", O_RDWR));
   CALL("open, O_CREAT", open("new", O_RDWR | O_CREAT, 0600));
@@ -141,6 +154,7 @@ static void Names(void) {
   }
   CALL("unlink of what was written", unlink("written"));
   CALL("rename over what was written", rename("linked", "target"));
+  CALL("unlink by a child of vfork", UnlinkInChild("shared"));
   CALL("mkdir", mkdir("made", 0700));
   CALL("rmdir", rmdir("made"));
   CALL("mkfifo", mkfifo("fifo", 0600));

@@ -23,7 +23,7 @@ CHANGES = {
     "write", "pwrite", "writev", "pwritev", "pwritev2", "ftruncate", "truncate", "fallocate", "posix_fallocate",
     "copy_file_range", "ioctl, which sets", "stream", "open, O_CREAT", "open, O_TRUNC", "rename", "link", "symlink",
     "unlink", "mkdir", "rmdir", "mkfifo", "chmod", "fchmod", "chown", "fchown", "utimensat", "setxattr", "fsetxattr",
-    "write, again", "write, once more",
+    "write, again", "write, once more", "unlink by a child of vfork",
 }
 # Of a file that the log has bytes of: with --write-back always.
 REMOVALS = {"unlink of what was written", "rename over what was written"}
@@ -40,7 +40,7 @@ def results(bench, program, commit, state, rule):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "folder").mkdir()
-    for name in ("file", "other", "gone", "cut", "written", "target"):
+    for name in ("file", "other", "gone", "cut", "written", "target", "shared"):
         (folder / name).write_bytes(b"x" * 5000)
     pool = bench.pool.with_name(f"pool-{commit}-{state}-{rule}")
     bench.without(bench.nvcache, "create", pool, "--size", "16M", "--commit", commit)
