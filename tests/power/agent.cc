@@ -23,6 +23,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -212,13 +213,13 @@ int Verify(const std::vector<Job>& jobs) {
 
 bool ParsePromise(const char* text, Promise* promise) {
   constexpr const char* kNames[] = {"write", "fsync", "nothing", "mirrored"};
-  for (int i = 0; i < 4; ++i) {
-    if (std::strcmp(text, kNames[i]) == 0) {
-      *promise = static_cast<Promise>(i);
-      return true;
-    }
-  }
-  return false;
+  static_assert(std::size(kNames) == static_cast<size_t>(Promise::kMirrored) + 1);
+  const auto* found = std::find_if(std::begin(kNames), std::end(kNames), [text](const char* name) {
+    return std::strcmp(text, name) == 0;
+  });
+  if (found == std::end(kNames)) return false;
+  *promise = static_cast<Promise>(found - std::begin(kNames));
+  return true;
 }
 
 int Usage() {
