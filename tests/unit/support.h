@@ -70,13 +70,29 @@ inline bool Exists(const std::string& path) {
   return lstat(path.c_str(), &st) == 0;
 }
 
+// Whether any user can get there.
+inline bool IsOpenToAll(std::filesystem::path path) {
+  for (;; path = path.parent_path()) {
+    const auto rights = std::filesystem::status(path).permissions();
+    if ((rights & std::filesystem::perms::others_exec) == std::filesystem::perms::none)
+      return false;
+    if (path == path.root_path()) return true;
+  }
+}
+
+// Some tests become another user, who gets nowhere below root's home.
+inline std::string PlaceOnDisk() {
+  const std::filesystem::path here = std::filesystem::current_path();
+  return IsOpenToAll(here) ? here.string() : "/var/tmp";
+}
+
 // A folder that is removed with all that is in it.
 class Folder {
  public:
-  // Of the disk: below the working directory. Of memory: below /dev/shm.
+  // Of the disk: below the working directory, if all get there. Of memory: below /dev/shm.
   enum Where { kDisk, kMemory };
   explicit Folder(Where where = kDisk) {
-    std::string name = where == kDisk ? std::filesystem::current_path().string() : "/dev/shm";
+    std::string name = where == kDisk ? PlaceOnDisk() : "/dev/shm";
     name += "/nvcache-test-unit-XXXXXX";
     EXPECT_NE(mkdtemp(name.data()), nullptr) << name;
     path_ = name;
